@@ -53,8 +53,8 @@ type Actor struct {
 // System returns the actor of operator commands.
 func System() Actor { return Actor{Kind: ActorSystem, Name: "system", Admin: true, Scopes: AllScopes} }
 
-// BufferAccount returns the account to which the bytes that are held for the actor count: that
-// of its credential. Everybody without a login, the holders of shares too, is one account, 0.
+// BufferAccount returns the account that the buffered bytes of the actor count against: the account of
+// its credential, or 0, which all actors without a login share, such as the holders of shares.
 func (a Actor) BufferAccount() int64 {
 	if a.Kind == ActorShare {
 		return 0
@@ -157,9 +157,9 @@ type Right struct {
 	Alias   int64  // id; 0 with Key
 }
 
-// Enrolment is a request to register an SSH key. Its client has proven that it holds
-// the private key, and waits until a logged-in user approves. The code to type is not
-// in it, because only the client may see the code.
+// Enrolment is a request to register an SSH key. Its client has proven that it holds the private key,
+// and waits until a logged-in user approves. It does not hold the code that the user types, because
+// only the client may see that code.
 type Enrolment struct {
 	Link        string // last part of the URL of the page that approves it
 	Fingerprint string // SHA256:…

@@ -46,8 +46,8 @@ type Settings struct {
 	Paused      bool        `json:"paused"`
 }
 
-// OfflineAnswer replaces the offline status for some requests while the alias is offline. It does not change
-// what becomes of the event.
+// OfflineAnswer replaces the offline status for the requests that it matches, while the alias is offline. It
+// changes the response only, not the handling of the event.
 type OfflineAnswer struct {
 	Method     *string     `json:"method"` // nil = any
 	PathPrefix string      `json:"pathPrefix"`
@@ -62,12 +62,12 @@ type AnswerBody struct {
 	Data     string `json:"data"`
 }
 
-// AnswersChallenge reports whether the alias answers a challenge of a name while it is offline.
+// AnswersChallenge reports whether the alias answers challenges with this name while it is offline.
 func (s *Settings) AnswersChallenge(name string) bool {
 	return slices.Contains(s.Handshakes, name) || slices.Contains(s.Handshakes, "all")
 }
 
-// AnswerTo returns the first answer that is for a request, nil for none.
+// AnswerTo returns the first answer that matches the method and target of a request, or nil.
 func (s *Settings) AnswerTo(method string, target []byte) *OfflineAnswer {
 	for i := range s.Answers {
 		a := &s.Answers[i]

@@ -12,7 +12,7 @@ import (
 // Makefile and .goreleaser.yaml.
 var version, commit, date string
 
-// Build says which build of Relay a program is.
+// Build identifies a build of Relay.
 type Build struct {
 	Version  string `json:"version"`          // such as v1.2.0; "dev" if nothing was recorded
 	Commit   string `json:"commit,omitempty"` // "" = not recorded
@@ -21,7 +21,7 @@ type Build struct {
 	Platform string `json:"platform"` // such as linux/amd64
 }
 
-// ThisBuild returns what the linker was told, else what the go command recorded.
+// ThisBuild returns the build that the linker was given, else the one that the go command recorded.
 func ThisBuild() Build {
 	b := Build{Version: version, Commit: commit, Date: date, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	if info, ok := debug.ReadBuildInfo(); ok {

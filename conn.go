@@ -5,18 +5,18 @@ import (
 	"time"
 )
 
-// Conn is one connection to a local server, through a channel of its tunnel. Addresses may be
-// those of the connection that carries the channel. Read and Ready are called by one goroutine at
-// a time, Write and CloseWrite likewise; deadlines, Close and End may be called at any time.
+// Conn is one connection to a local server, through a channel of its tunnel. Its addresses may be
+// those of the connection that carries the channel. Read and Ready are called by one goroutine at a
+// time, Write and CloseWrite likewise; deadlines, Close and End may be called at any time.
 //
-// Read fails with io.EOF once the local server has closed its side in order, with
-// io.ErrUnexpectedEOF where it broke the connection off while the tunnel lives, with
-// os.ErrDeadlineExceeded at the deadline, which loses nothing, and with any other error where the
-// tunnel is lost or the connection was closed here.
+// Read fails with io.EOF once the local server has closed its side in order, with io.ErrUnexpectedEOF
+// if it broke the connection off while the tunnel was up, and with os.ErrDeadlineExceeded at the
+// deadline, which loses no bytes. Any other error means that the tunnel is lost or that Close was
+// called.
 //
-// Write that returns (0, err) has proven that no byte was sent; a nil error does not prove that
-// the peer has the bytes. At the deadline, or by Close, a write ends with the number of bytes
-// that were handed over: they may still be sent. p is free again when Write returns.
+// A Write that returns (0, err) has proven that no byte was sent. A nil error does not prove that the
+// peer has the bytes. At the deadline, or at Close, a write ends with the number of bytes that were
+// given to the connection: they may still be sent. The caller may reuse p when Write returns.
 type Conn interface {
 	net.Conn
 	// Ready returns a channel that can be received from once a Read would not block: bytes have
@@ -36,10 +36,10 @@ type ConnEnd struct {
 	Refusal *Error // with ConnRefused: why no local server was reached (local-refused, …)
 }
 
-// ConnHow names an end of a Conn.
+// ConnHow names a way in which a Conn ended.
 type ConnHow uint8
 
-// The ends of a Conn.
+// The ways in which a Conn ends.
 const (
 	ConnOpen     ConnHow = iota // it has not ended, as far as is known, or was closed here
 	ConnEOF                     // the local server closed its side in order

@@ -51,8 +51,8 @@ func Errorf(code, format string, args ...any) *Error {
 	return &Error{Code: code, Detail: fmt.Sprintf(format, args...)}
 }
 
-// Overloaded returns the error for a request that has to wait because the relay is busy, or holds its
-// maximum of bytes.
+// Overloaded returns the error for a request that has to wait because the relay is busy or its buffers
+// are full.
 func Overloaded(detail string) *Error {
 	return &Error{Code: CodeOverloaded, Detail: detail, RetryAfter: time.Second}
 }

@@ -27,7 +27,7 @@ const (
 	BlockedUpgraded   = "upgraded"
 )
 
-// FaultSent stands in the message of a Fault before the bytes that a local server sent.
+// FaultSent precedes, in the message of a Fault, the bytes that a local server sent.
 const FaultSent = "; it sent "
 
 // Fault is the error of an event or attempt as it is stored and shown.
@@ -90,7 +90,7 @@ type Event struct {
 // ShownAttempts is the number of newest attempts that are read with an event, besides the first.
 const ShownAttempts = 20
 
-// HeldBytes returns how many bytes of heads and bodies are in memory.
+// HeldBytes returns the number of bytes of heads and bodies that the event holds in memory.
 func (e *Event) HeldBytes() int64 {
 	n := e.Request.heldBytes() + HeldBytes(e.Attempts)
 	if e.Ended != nil {
@@ -99,7 +99,7 @@ func (e *Event) HeldBytes() int64 {
 	return n
 }
 
-// HeldBytes returns how many bytes of heads and bodies attempts have in memory.
+// HeldBytes returns the number of bytes of heads and bodies that attempts hold in memory.
 func HeldBytes(attempts []Attempt) (n int64) {
 	for i := range attempts {
 		n += attempts[i].heldBytes()
@@ -115,7 +115,7 @@ func (a *Attempt) heldBytes() int64 {
 	return n
 }
 
-// LastEnded returns the last attempt that ended, nil for none.
+// LastEnded returns the last attempt that ended; nil = none has.
 func (e *Event) LastEnded() *Attempt {
 	if e.Ended != nil {
 		return e.Ended
@@ -140,7 +140,7 @@ type AttemptPage struct {
 // MaxAttempts is the maximum number of attempts on a page.
 const MaxAttempts = 200
 
-// Attempt returns the attempt of a number, nil if the event has none.
+// Attempt returns the attempt with a number, nil if the event has none.
 func (e *Event) Attempt(n int) *Attempt {
 	for i := range e.Attempts {
 		if e.Attempts[i].N == n {
@@ -150,14 +150,14 @@ func (e *Event) Attempt(n int) *Attempt {
 	return nil
 }
 
-// Mark holds pin, label and note of an event. Retention keeps a pinned event; it still counts in the storage of
-// its alias.
+// Mark holds the pin, label and note of an event. Retention keeps a pinned event, which still counts in the
+// storage of its alias.
 type Mark struct {
 	Pinned      bool
 	Label, Note string
 }
 
-// Origins of an event: a caller sent it to its alias, or it was made and sent here.
+// Origins of an event: a caller sent it to its alias, or a user made it with Relay.
 const (
 	OriginCaller = "caller"
 	OriginSend   = "send"
@@ -171,10 +171,11 @@ type Sent struct {
 	SignedBy string   `json:"signedBy,omitempty"` // id of the secret of the alias, or SignedByClient
 }
 
-// SignedByClient as the SignedBy of a Sent means that its request came with the signature.
+// SignedByClient is the SignedBy of a Sent whose request was already signed by the client that made
+// it.
 const SignedByClient = "client"
 
-// Outgoing is a request that becomes a new event of an alias.
+// Outgoing is a request from which a new event of an alias is made.
 type Outgoing struct {
 	Alias          *Alias
 	Request        Message // whole, with all of its body
@@ -184,8 +185,8 @@ type Outgoing struct {
 	Sent           Sent
 }
 
-// Signature is the verdict on the signature of a request as of its arrival, with the secrets that the
-// alias had then, or had when a user asked for a new verdict.
+// Signature is the verdict on the signature of a request. It was made on arrival with the secrets that
+// the alias had then, or later, when a user asked for a new verdict.
 type Signature struct {
 	Provider string    `json:"provider"`
 	Verdict  string    `json:"verdict"` // of package signature
@@ -195,7 +196,7 @@ type Signature struct {
 	SecretID string    `json:"secretId,omitempty"` // of the secret that fits
 }
 
-// SavedSearch is a search of an alias that an account keeps by a name.
+// SavedSearch is a search of an alias that an account has saved under a name.
 type SavedSearch struct {
 	Name  string `json:"name"`
 	Words string `json:"words" doc:"as typed in the dashboard"` // see record.ParseFilterWords
@@ -274,7 +275,7 @@ type Attempt struct {
 }
 
 // Filter selects events of a list; zero fields do not filter. record.ParseFilter and
-// record.ParseFilterWords make one from what a person or a program wrote.
+// record.ParseFilterWords make one from the input of a user or a program.
 type Filter struct {
 	Alias     string // name; ErrNotFound if it is unknown or belongs to another account
 	Method    string
@@ -312,15 +313,15 @@ func IsError(state string, status int) bool {
 	return status >= 400
 }
 
-// FieldFilter selects events whose decoded request body is JSON with a string, number,
-// true, false or null at Path that is written as Value. A step of the path that is a
-// number selects an element of an array; any other step looks into all elements.
+// FieldFilter selects events whose decoded request body is JSON with the text Value at Path: a string,
+// a number, true, false or null. A step of the path that is a number selects an element of an array;
+// any other step searches all elements.
 type FieldFilter struct {
 	Path  []string
 	Value string
 }
 
-// TextFilter selects events in which the text occurs. Exact respects letter case.
+// TextFilter selects events that contain the text. Exact respects letter case.
 type TextFilter struct {
 	Text  string
 	Exact bool
@@ -333,15 +334,15 @@ type Page struct {
 	SearchedBackTo time.Time // first arrival of the oldest examined event
 }
 
-// NextClaim asks for the oldest attempt in the queue of an alias. Without Auto it must be a
-// replay, or an inbound event that was released.
+// NextClaim asks for the oldest attempt in the queue of an alias. Without Auto, it takes only replays
+// and inbound events that were released.
 type NextClaim struct {
 	Alias  int64
 	Auto   bool
 	Tunnel string // id of the tunnel that the attempt will go through
 }
 
-// Claim is a queued attempt that this process delivers now.
+// Claim is a queued attempt that this process is delivering.
 type Claim struct {
 	Event *Event // with its request and this attempt; the parts of a large body are read with BodyPart
 	N     int

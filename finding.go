@@ -10,8 +10,8 @@ const (
 	VerdictSkip = "skip" // could not be looked at, or there is nothing to look at
 )
 
-// Finding is the outcome of one check of relay doctor or relayd doctor, in words. It holds no secrets.
-// Escape its texts before you print them.
+// Finding is the result of one check of relay doctor or relayd doctor, in words. It holds no secrets.
+// Its texts are not escaped: escape them before you print them.
 type Finding struct {
 	Check   string `json:"check"`
 	Verdict string `json:"verdict"`

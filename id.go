@@ -63,8 +63,8 @@ func (id ID) Time() time.Time {
 	return time.UnixMilli(int64(hi >> 16)).UTC()
 }
 
-// Next returns the id that follows id in their order. As a cursor it selects the event of
-// id and all older ones.
+// Next returns the id that follows id in the order of ids. As a cursor it selects the event of id and
+// all older ones.
 func (id ID) Next() ID {
 	for i := len(id) - 1; i >= 0; i-- {
 		if id[i]++; id[i] != 0 {

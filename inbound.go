@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// Caller is the HTTP/1.1 connection of a caller, positioned after a request head. One
-// goroutine at a time may read, and one at a time may write. All requests of a
-// connection have the same Caller, and Callers of different connections are never
-// equal: delivery compares them so that callers do not share a channel that it reuses.
+// Caller is the HTTP/1.1 connection of a caller, positioned after a request head. One goroutine at a
+// time may read, and one at a time may write. All requests of a connection have the same Caller, and
+// Callers of different connections are never equal: delivery compares them, so that two callers never
+// share a reused channel.
 type Caller interface {
 	// Buffered returns how many bytes Read can return without reading from the
 	// connection.

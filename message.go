@@ -1,6 +1,6 @@
 package relay
 
-// Framing is the way to find the end of a message body (RFC 9112, section 6).
+// Framing is the way in which the end of a message body is marked (RFC 9112, section 6).
 type Framing uint8
 
 // The framings. FramingClose occurs in responses only.
@@ -11,7 +11,7 @@ const (
 	FramingClose
 )
 
-// String returns the framing as the API and exports name it: none, length, chunked, close.
+// String returns the name of the framing in the API and in exports: none, length, chunked, close.
 func (f Framing) String() string {
 	return [...]string{"none", "length", "chunked", "close"}[f&3]
 }

@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// MaxSecrets is how many secrets of senders an alias may have.
+// MaxSecrets is the largest number of secrets of senders of an alias.
 const MaxSecrets = 20
 
-// SenderSecret describes a secret by which a sender signs, without its value.
+// SenderSecret describes a secret with which a sender signs, without its value.
 type SenderSecret struct {
 	ID          string // sec_…
 	Provider    string
@@ -22,26 +22,25 @@ type SenderSecret struct {
 	LastValidAt time.Time // when it last fitted a request; zero = never
 }
 
-// SecretText is the value of a secret. Whatever formats or encodes it gets a placeholder; only
-// Reveal gives the value.
+// SecretText is the value of a secret. Formatting and encoding it gives a placeholder; only Reveal
+// returns the value.
 type SecretText struct{ text string }
 
 const hiddenSecret = "[secret]"
 
-// NewSecretText hides a value.
+// NewSecretText returns the SecretText for a value.
 func NewSecretText(value string) SecretText { return SecretText{value} }
 
-// Reveal gives the value, for a digest alone.
+// Reveal returns the value. Use it only to compute a signature or digest.
 func (s SecretText) Reveal() string { return s.text }
 
 // Format writes a placeholder, whatever the verb.
 func (s SecretText) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(hiddenSecret)) }
 
-// MarshalText gives a placeholder.
+// MarshalText returns a placeholder.
 func (s SecretText) MarshalText() ([]byte, error) { return []byte(hiddenSecret), nil }
 
-// OpenSecret is a secret of a sender with its value, or without it where no key of this node
-// opens it.
+// OpenSecret is a secret of a sender with its value, or without it if no key of this node opens it.
 type OpenSecret struct {
 	SenderSecret
 	Value  SecretText
@@ -51,8 +50,8 @@ type OpenSecret struct {
 // OpenSecrets are the secrets of one alias.
 type OpenSecrets []OpenSecret
 
-// For gives the secrets by which a request of a sender is judged: those for the longest path
-// prefix that its target has. Several are of equal right: any of them may fit.
+// For returns the secrets that judge a request of a sender: those with the longest path that is a
+// prefix of its target. Several of them have equal rank: any of them may fit.
 func (list OpenSecrets) For(provider, target string) OpenSecrets {
 	var out OpenSecrets
 	longest := 0

@@ -30,10 +30,10 @@ func (s Site) Reserved(label string) bool {
 	return ReservedLabel(label) || strings.EqualFold(label+"."+domain, base)
 }
 
-// maxAliasSpelling is longer than every spelling of an alias.
+// maxAliasSpelling is more than the length of every spelling of an alias.
 const maxAliasSpelling = 300
 
-// AliasLabel normalises the spellings of an alias: letter case, one trailing dot, the alias domain at
+// AliasLabel normalises the spelling of an alias: letter case, one trailing dot, the alias domain at
 // the end. The result need not be a valid label.
 func (s Site) AliasLabel(name string) string {
 	if len(name) > maxAliasSpelling {
@@ -46,8 +46,8 @@ func (s Site) AliasLabel(name string) string {
 	return name
 }
 
-// lowerASCII changes A-Z only: other letters with a lower-case form among a-z must not
-// become part of a label.
+// lowerASCII lowers A-Z only, because other letters whose lower-case form is in a-z must not become
+// part of a label.
 func lowerASCII(s string) string {
 	return strings.Map(func(r rune) rune {
 		if 'A' <= r && r <= 'Z' {
@@ -57,8 +57,8 @@ func lowerASCII(s string) string {
 	}, s)
 }
 
-// SSHDestination returns the arguments by which ssh reaches the relay as a user: the port
-// where it is not 22, and the host. "" = no user.
+// SSHDestination returns the arguments with which ssh reaches the relay as a user: the port, unless it
+// is 22, and the host. "" = no user.
 func (s Site) SSHDestination(user string) string {
 	if user != "" {
 		user += "@"
@@ -78,8 +78,8 @@ func (s Site) URL(path string) string {
 	return strings.TrimSuffix(s.Base.String(), "/") + path
 }
 
-// HostKey is a public host key of the SSH server; type, a space and key are what follows
-// the host in a line of known_hosts.
+// HostKey is a public host key of the SSH server. A line of known_hosts has type, space and key after
+// the host.
 type HostKey struct {
 	Type        string `json:"type" doc:"such as ssh-ed25519"`
 	Key         string `json:"key" doc:"base64"`

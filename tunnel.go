@@ -33,8 +33,8 @@ type TunnelInfo struct {
 	HostHeader string // relay up --host-header; "" = the alias' setting
 }
 
-// TunnelRecord is the tunnel of an alias as the store keeps it. All nodes read it to learn
-// which node has the tunnel. Times are those of the node that attached the tunnel.
+// TunnelRecord is the tunnel of an alias as stored. All nodes read it to find the node that has the
+// tunnel. Times are those of the node that attached the tunnel.
 type TunnelRecord struct {
 	TunnelInfo
 	Alias     int64
@@ -74,8 +74,8 @@ type RefusedForward struct {
 	Remote  netip.AddrPort
 }
 
-// AliasRemoved is the reason of Tunnel.Close when the alias was removed, TakenOver when a
-// newer tunnel has the alias.
+// AliasRemoved is the reason of Tunnel.Close if the alias was removed, and TakenOver if a newer tunnel
+// has the alias.
 const (
 	AliasRemoved = "the alias was removed"
 	TakenOver    = "taken over by a newer connection"
@@ -102,10 +102,10 @@ type Tunnel interface {
 	Close(reason string)
 }
 
-// RemoteTunnel is a tunnel that another node has. Package sshgate implements it. Open fails
-// with ErrTunnelMoved when the other node does not have the tunnel (any more), with
-// ErrTunnelSilent when the client of the tunnel does not answer there, and with ErrTunnelSlow
-// when it lives but does not answer in time.
+// RemoteTunnel is a tunnel of another node. Package sshgate implements it. Open fails with
+// ErrTunnelMoved if the other node does not have the tunnel (any more), with ErrTunnelSilent if the
+// client of the tunnel does not answer there, and with ErrTunnelSlow if the client is alive but does
+// not answer in time.
 type RemoteTunnel interface {
 	Tunnel
 	// Node returns the id of the other node.
@@ -132,9 +132,9 @@ type Attachment interface {
 	Detach(graceful bool)
 }
 
-// Names of the global and channel requests between relayd and the bundled client.
-// They are sent with want_reply false, except BrokeOffRequest, and marshalled as RFC
-// 4251 section 5 types, in the order of the struct fields below.
+// Names of the global and channel requests between relayd and the bundled client. They are sent with
+// want_reply false, except BrokeOffRequest, and encoded as RFC 4251 section 5 types, in the order of
+// the struct fields below.
 const (
 	HelloRequest      = "hello@relay"       // global, before tcpip-forward
 	TargetRequest     = "target@relay"      // global, before its tcpip-forward
@@ -161,16 +161,16 @@ type Hello struct {
 	Version  string
 }
 
-// Target is the payload of TargetRequest: the URL that the client will dial for the
-// forward with that bind string, and the value of its --host-header ("" = not given).
+// Target is the payload of TargetRequest: the URL that the client will dial for the forward with that
+// bind string, and the value of its --host-header ("" = not given).
 type Target struct {
 	Bind       string
 	URL        string
 	HostHeader string
 }
 
-// Notice is the payload of NoticeRequest: one thing that happened to the connection or to
-// one of its forwards. A client ignores kinds that it does not know.
+// Notice is the payload of NoticeRequest: one event of the connection or of one of its forwards. A
+// client ignores unknown kinds.
 type Notice struct {
 	Kind    string // one of the constants below
 	Alias   string // "" = the whole connection

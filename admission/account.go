@@ -34,9 +34,9 @@ func (s *Slot) leaveAccount() {
 	s.account = 0
 }
 
-// AccountsToTell returns what the other nodes need to know to hold the limit of an account:
-// the accounts with at least 1/64 of it. Most of some thousand accounts have one connection
-// each, and need not be written each second.
+// AccountsToTell returns the number of connections of each account that has at least 1/64 of its
+// limit, for the other nodes to enforce the limit in total. Most of some thousand accounts have one
+// connection each; writing them all each second is not needed.
 func (f *Front) AccountsToTell() map[int64]int {
 	f.limiter.mu.Lock()
 	defer f.limiter.mu.Unlock()

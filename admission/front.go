@@ -18,8 +18,8 @@ import (
 // Class ranks a connection for eviction by connections that need its place.
 type Class int
 
-// Classes of connections. Those of class Unknown and Idle give way to new ones, the others never
-// do, but for logins that too many have in progress: see BeginPrompt and AcquireForNode.
+// Classes of connections. Connections of the classes Unknown and Idle give way to new ones. The others
+// do not, except logins while too many are in progress: see BeginPrompt and AcquireForNode.
 const (
 	// Unknown has not logged in. Among them the one whose peer is silent for longest gives way.
 	Unknown Class = iota
@@ -80,11 +80,11 @@ type Slot struct {
 // Counts counts connections by class.
 type Counts [classes]int
 
-// All returns the sum of those that are not of other nodes.
+// All returns the number of connections, without those of other nodes.
 func (n *Counts) All() int { return n[Unknown] + n[Idle] + n[Busy] + n[Prompting] + n[LoggedIn] }
 
-// Limiter counts the connections of several fronts, each of which has a descriptor. Safe for
-// concurrent use.
+// Limiter counts the connections of several fronts against the file descriptors of the process; each
+// connection uses one. Safe for concurrent use.
 type Limiter struct {
 	most, mostOfOne int // descriptors for the clients of all fronts, and of one
 
@@ -94,9 +94,9 @@ type Limiter struct {
 	moves  uint64
 }
 
-// NewLimiter makes a Limiter without fronts, for a process that may have so many descriptors; 0 =
-// unknown. One front leaves the last eighth of them to the others: callers must not prevent all logins,
-// nor logins all calls.
+// NewLimiter makes a Limiter without fronts, for a process that may open the given number of files; 0 =
+// unknown. One front never gets the last eighth of them, so that HTTP connections cannot prevent all
+// logins, nor logins all HTTP connections.
 func NewLimiter(files int) *Limiter {
 	l := &Limiter{most: math.MaxInt, mostOfOne: math.MaxInt}
 	if files > 0 {
@@ -113,7 +113,8 @@ func (l *Limiter) MostOfOne() int { return l.mostOfOne }
 // the spool and logs.
 const reservedFiles = 512
 
-// forClients returns how many of the descriptors of a process clients may have.
+// forClients returns the number of descriptors that clients may use, of those that the process may
+// open.
 func forClients(files int) int { return max(files-reservedFiles, files/2) }
 
 // Limits are the numbers of connections that a Front allows. 0 is no limit, unless the comment
@@ -137,10 +138,10 @@ const (
 	maxNodeLogins, maxNodeLoginsPerSource = 64, 8
 )
 
-// Front counts the connections of one protocol, in all, by source and by account. A new
-// connection that finds no place takes that of one that is idle or has not logged in: many
-// silent sockets must not keep a login out (OpenSSH's MaxStartups drops at random for the same
-// reason). It closes nothing itself. Safe for concurrent use.
+// Front counts the connections of one protocol, in total, by source and by account. When no place is
+// free, a new connection takes the place of one that is idle or has not logged in, so that many silent
+// sockets do not prevent logins (OpenSSH's MaxStartups drops at random for the same reason). It closes
+// nothing itself: its callers close the connections that it names. Safe for concurrent use.
 type Front struct {
 	limiter *Limiter
 	limits  Limits
@@ -153,7 +154,7 @@ type Front struct {
 	nodeLogins map[*Slot]struct{}
 }
 
-// Front adds a front.
+// Front adds a front with the given limits to the limiter.
 func (l *Limiter) Front(limits Limits) *Front {
 	for _, limit := range []*int{&limits.Total, &limits.PerSource, &limits.PerAccount, &limits.Unknown} {
 		if *limit <= 0 {
@@ -172,9 +173,9 @@ func (l *Limiter) Front(limits Limits) *Front {
 	return f
 }
 
-// Acquire takes a place for a new connection of class Unknown or Idle. The reason is empty where
-// there was space. Otherwise the caller has to end the evicted connection, or, where that is nil,
-// the new one.
+// Acquire takes a place for a new connection of class Unknown or Idle. reason is empty if a place was
+// free. Otherwise the caller ends the evicted connection, whose place the new one has taken, or, if
+// evicted is nil, the new connection.
 func (f *Front) Acquire(s *Slot, class Class) (evicted *Slot, reason string) {
 	l := f.limiter
 	l.mu.Lock()
@@ -203,8 +204,8 @@ func (f *Front) Acquire(s *Slot, class Class) (evicted *Slot, reason string) {
 	return evicted, reason
 }
 
-// firstToGo returns the connection of a front that gives way to a new one, nil where none does.
-// Of those that have not logged in it is one of the source that has most of them.
+// firstToGo returns the connection of the front that gives way to a new one, or nil. Among connections
+// without a login it chooses one of the source that has the most of them.
 func (f *Front) firstToGo() *Slot {
 	from := f.all
 	for s := range f.all.waiting() {
@@ -218,7 +219,7 @@ func (f *Front) firstToGo() *Slot {
 	return from.firstToGo()
 }
 
-// firstToGo returns the connection of all fronts that gives way to a new one, nil where none does.
+// firstToGo returns the connection of all fronts that gives way to a new one, or nil.
 func (l *Limiter) firstToGo() *Slot {
 	for _, f := range l.fronts {
 		if s := f.firstToGo(); s != nil {
@@ -228,11 +229,11 @@ func (l *Limiter) firstToGo() *Slot {
 	return nil
 }
 
-// shedPerFailure is how many connections end when one could not be accepted.
+// shedPerFailure is the number of connections that Shed ends after one failed accept.
 const shedPerFailure = 16
 
-// Shed ends some connections, those of this front first, if err, of an accept that failed, says
-// that descriptors or memory are short. It returns how many.
+// Shed ends up to shedPerFailure connections, those of this front first, if err, the error of a failed
+// accept, reports a shortage of descriptors or memory. It returns the number of ended connections.
 func (f *Front) Shed(err error) int {
 	short := func(e error) bool { return errors.Is(err, e) }
 	if !slices.ContainsFunc([]error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM}, short) {
@@ -256,10 +257,10 @@ func (f *Front) Shed(err error) int {
 	return len(evicted)
 }
 
-// AcquireForNode takes a place for a connection that may be one of another node: it is new and
-// found no place among the clients, or it has one and said that it is of a node. Where too many
-// are about to log in, the caller has to end the evicted connection; ok is false when the
-// connection itself gets no place.
+// AcquireForNode takes a place for a connection that may come from another node. With isNew it has
+// found no place as a client; otherwise it has a place and has said that it is of a node. If too many
+// are about to log in, the caller ends the evicted connection; ok is false if this connection gets no
+// place.
 func (f *Front) AcquireForNode(s *Slot, isNew bool) (evicted *Slot, ok bool) {
 	f.limiter.mu.Lock()
 	defer f.limiter.mu.Unlock()
@@ -297,8 +298,8 @@ func (f *Front) BeginPrompt(s *Slot) (evicted *Slot, ok bool) {
 	return evicted, s.move(Prompting)
 }
 
-// oldestOfBusiest returns the slot that has its class longest in the network with the most
-// slots of this class. Those of nodes come last.
+// oldestOfBusiest returns the slot that has been in its class the longest, in the network with the
+// most slots of this class. Slots of nodes come last.
 func oldestOfBusiest(slots map[*Slot]struct{}) (oldest *Slot) {
 	counts := map[netip.Prefix]int{}
 	for s := range slots {
@@ -318,7 +319,7 @@ func oldestOfBusiest(slots map[*Slot]struct{}) (oldest *Slot) {
 	return oldest
 }
 
-// count counts the slots in the network of s.
+// count returns the number of slots in the network of s.
 func count(slots map[*Slot]struct{}, s *Slot) (n int) {
 	for other := range slots {
 		if network(other.Source) == network(s.Source) {
@@ -328,7 +329,8 @@ func count(slots map[*Slot]struct{}, s *Slot) (n int) {
 	return n
 }
 
-// network returns the largest network that a provider gives one customer, who can have many sources.
+// network returns the network of a source. It is as large as the largest network that providers give
+// one customer, who can use each address in it as a source.
 func network(source netip.Prefix) netip.Prefix {
 	bits := 24
 	if source.Addr().Is6() {
@@ -345,7 +347,7 @@ func (f *Front) Counts() Counts {
 	return f.all.counts
 }
 
-// Sources counts the sources of connections; those without a source count as none.
+// Sources returns the number of different sources; connections without a source are not counted.
 func (f *Front) Sources() int {
 	f.limiter.mu.Lock()
 	defer f.limiter.mu.Unlock()

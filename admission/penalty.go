@@ -29,8 +29,8 @@ type penalty struct {
 	keptOut bool // it has reached penaltyMin, and has not run down since
 }
 
-// Penalties keeps sources of failed logins out for a while. It does not know which
-// sources are exempt. Safe for concurrent use.
+// Penalties rejects sources of failed logins for a while. The caller knows which sources are exempt.
+// Safe for concurrent use.
 type Penalties struct {
 	now func() time.Time
 
@@ -39,7 +39,7 @@ type Penalties struct {
 	swept    time.Time // when those that have run down were removed
 }
 
-// NewPenalties makes a table without penalties, which goes by the clock now.
+// NewPenalties returns an empty table; now is its clock.
 func NewPenalties(now func() time.Time) *Penalties {
 	return &Penalties{now: now, bySource: map[netip.Prefix]penalty{}}
 }

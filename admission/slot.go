@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// group lists connections of one front, all or those of one source: first those that keep their
-// place, then mark, then those that give way to new ones, longest in their class first. To move
-// one allocates nothing.
+// group lists connections of one front: all, or those of one source. Connections that keep their place
+// come first, then mark, then those that give way to new ones; within each part, the connection that
+// has been in its class the longest comes first. Moving a connection allocates nothing.
 type group struct {
 	list   list.List
 	mark   *list.Element
@@ -29,9 +29,9 @@ func (g *group) waiting() iter.Seq[*Slot] {
 	}
 }
 
-// firstToGo returns the connection of the group that gives way to a new one, nil where none does.
-// Among logins that wait for our answer it is none: evicting them would throw away work that is
-// nearly done, so that the new connection has to come again.
+// firstToGo returns the connection of the group that gives way to a new one, or nil. It never chooses
+// a login that waits for an answer of relayd: evicting it would waste work that is almost done, and
+// its client would come again.
 func (g *group) firstToGo() (first *Slot) {
 	var longest time.Duration
 	for s := range g.waiting() {
@@ -54,8 +54,7 @@ type place struct {
 // gives reports whether connections of the class give way to new ones.
 func (c Class) gives() bool { return c == Unknown || c == Idle }
 
-// enter gives s a place. The caller holds the lock of the limiter, as for all methods in lower
-// case.
+// enter gives s a place in f. The caller holds the lock of the limiter, as for all unexported methods.
 func (s *Slot) enter(f *Front, class Class) {
 	if f.sources[s.Source] == nil {
 		f.sources[s.Source] = newGroup()
@@ -82,7 +81,7 @@ func (s *Slot) set(class Class) {
 	}
 }
 
-// count adds s to the counts of its class, or with -1 takes it out.
+// count adds by, 1 or -1, to the counts of the class of s.
 func (s *Slot) count(by int) {
 	for _, p := range s.places {
 		p.in.counts[s.class] += by
@@ -106,7 +105,7 @@ func (s *Slot) count(by int) {
 	}
 }
 
-// move puts s into another class; false when it has no place any more.
+// move puts s into another class. It returns false if s no longer has a place.
 func (s *Slot) move(class Class) bool {
 	if !s.placed() {
 		return false
@@ -121,7 +120,7 @@ func (s *Slot) move(class Class) bool {
 // placed reports whether s has a place.
 func (s *Slot) placed() bool { return s.places[0].at != nil }
 
-// remove frees the place.
+// remove frees the place of s.
 func (s *Slot) remove() {
 	if !s.placed() {
 		return
@@ -147,7 +146,7 @@ func (s *Slot) SetClass(class Class) bool {
 	return s.move(class)
 }
 
-// Release gives the place of a connection back that has ended. It may be called more than once.
+// Release frees the place of a connection that has ended. It may be called more than once.
 func (s *Slot) Release() {
 	if s.front == nil {
 		return

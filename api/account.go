@@ -10,7 +10,7 @@ import (
 	"relay/record"
 )
 
-// auditInput bounds the audit log.
+// auditInput is the query of GET /audit: the number of entries to list.
 type auditInput struct {
 	Limit int `query:"limit" minimum:"1" maximum:"1000" default:"100"`
 }

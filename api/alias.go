@@ -159,8 +159,8 @@ func (s *server) resolveTransferAlias(r *http.Request, c *requestInfo) error {
 	return nil
 }
 
-// listAliases gives one page of the aliases, by name. The cursor is the last name of the
-// page before.
+// listAliases returns one page of the aliases, ordered by name. The cursor is the last name of the
+// previous page.
 func (s *server) listAliases(ctx context.Context, c *requestInfo, in *listAliasesInput) (out record.List[record.Alias], err error) {
 	aliases, err := s.Accounts.Aliases(ctx, c.who)
 	if err != nil {
@@ -176,7 +176,7 @@ func (s *server) listAliases(ctx context.Context, c *requestInfo, in *listAliase
 	return out, err
 }
 
-// aliasRecord gives the record of an alias that was read or changed without an error.
+// aliasRecord returns the record of an alias that was read or changed, or err if that failed.
 func (s *server) aliasRecord(ctx context.Context, a *relay.Alias, err error) (*record.Alias, error) {
 	if err != nil {
 		return nil, err
@@ -212,13 +212,13 @@ func (s *server) updateAlias(ctx context.Context, c *requestInfo, in *jsonBody[s
 	return s.aliasRecord(ctx, alias, err)
 }
 
-// maxParts is the largest number of parts of a span.
+// maxParts is the largest number of parts into which figures divide a span of time.
 const maxParts = 120
 
-// longestSpan is the longest span of figures.
+// longestSpan is the longest span of time that figures cover.
 const longestSpan = 400 * 24 * time.Hour
 
-// figureParts are the lengths that a part can have. maxParts of the last one are longer than
+// figureParts are the possible lengths of a part. maxParts parts of the last length cover more than
 // longestSpan.
 var figureParts = []time.Duration{
 	time.Second, 5 * time.Second, 15 * time.Second, 30 * time.Second, time.Minute, 5 * time.Minute, 15 * time.Minute, 30 * time.Minute,

@@ -56,7 +56,7 @@ type Options struct {
 	Registry prometheus.Registerer // is given the figures of docs/metrics.md; nil = none
 }
 
-// server is the handler that New gives.
+// server is the handler that New returns.
 type server struct {
 	Options
 	mux    *http.ServeMux
@@ -70,8 +70,8 @@ type server struct {
 	metrics   *metrics
 }
 
-// New gives the handler for everything under /api/. It is safe for concurrent use
-// and starts no goroutines; streams and waiting requests end with their contexts.
+// New returns the handler for everything under /api/. It is safe for concurrent use and starts no
+// goroutines; streams and waiting requests end with their contexts.
 func New(o Options) http.Handler {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)

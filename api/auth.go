@@ -14,9 +14,9 @@ import (
 // actorKey is the context key of WithActor.
 type actorKey struct{}
 
-// WithActor gives the context of a request whose connection has authenticated the caller
-// already, as the SSH server does by key. Nothing in the request can set or change the
-// actor: the Authorization header and cookies of such a request are not read.
+// WithActor returns a context for requests whose connection has already authenticated the caller, as
+// the SSH server does by key. Nothing in the request can set or change the actor: the Authorization
+// header and cookies of such a request are ignored.
 func WithActor(ctx context.Context, who relay.Actor) context.Context {
 	return context.WithValue(ctx, actorKey{}, who)
 }
@@ -61,7 +61,7 @@ func viaOf(r *http.Request) string {
 	return record.SafeTextMax(via, maxVia)
 }
 
-// lookUpSecret looks a secret up unless its source showed too many wrong ones.
+// lookUpSecret looks up a secret, unless too many wrong ones came from its source.
 func (s *server) lookUpSecret(r *http.Request, secret string, owner func(context.Context, string) (relay.Actor, error)) (who relay.Actor, err error) {
 	err = s.Limits.LookUpSecret(r.RemoteAddr, secret, func() (err error) {
 		who, err = owner(r.Context(), secret)

@@ -11,7 +11,8 @@ import (
 	"relay/record"
 )
 
-// listBudget is the time after which a list returns the events found so far, below the promised 500 ms.
+// listBudget is the time after which a list returns the events found so far. It is less than the
+// promised 500 ms.
 const listBudget = 300 * time.Millisecond
 
 // listInput documents the query of a list; resolveList reads its filters. The names are those of
@@ -77,12 +78,12 @@ func (s *server) addEventRoutes() {
 		})
 }
 
-// mostJSON returns the maximum size of the bodies of one answer, as JSON: an account can hold two such
-// answers, however small the budget is.
+// mostJSON returns the maximum size in bytes of the bodies of one answer, as JSON: an account can hold
+// two such answers at a time, however small the budget is.
 func (s *server) mostJSON() int64 { return min(record.MaxJSON, s.Budget.Share()/2) }
 
-// eventRecord gives the record of an event that was read without an error, and reserves the
-// bytes that it holds until it is written.
+// eventRecord returns the record of an event that was read, or err if that failed. It reserves the
+// memory of the record until the answer is written.
 func (s *server) eventRecord(c *requestInfo, e *relay.Event, err error) (*record.Event, error) {
 	if err == nil {
 		err = c.answer.Hold(budget.ReadCopies * e.HeldBytes())
@@ -99,9 +100,9 @@ func (s *server) eventRecord(c *requestInfo, e *relay.Event, err error) (*record
 	return rec, nil
 }
 
-// changedRecord reads the record of an event that was changed. Where there is no space for it, or
-// too many reads run, it comes without bodies and with its newest attempt alone: an error would say
-// that nothing was changed.
+// changedRecord reads the record of an event that was changed. If there is no memory for it, or too
+// many reads run, it returns the record without bodies and with the newest attempt only: an error
+// would suggest that nothing was changed.
 func (s *server) changedRecord(ctx context.Context, c *requestInfo) (*record.Event, error) {
 	e, err := s.Events.Event(ctx, c.who, c.event.ID, record.MaxBody)
 	rec, err := s.eventRecord(c, e, err)
@@ -143,7 +144,7 @@ type diffInput struct {
 	Part  string `query:"part" enum:"request,response" doc:"if absent: response where left or right names an attempt, else request. The response of an event without the number of an attempt is that of its last attempt that got one"`
 }
 
-// resolveDiff reads which two sides to compare. The check of the input reports missing parameters.
+// resolveDiff reads the two sides to compare. The check of the input reports missing parameters.
 func (s *server) resolveDiff(r *http.Request, c *requestInfo) (err error) {
 	for i, name := range []string{"left", "right"} {
 		text := r.URL.Query().Get(name)
@@ -200,10 +201,10 @@ func (s *server) listEvents(ctx context.Context, c *requestInfo, in *listInput) 
 	return record.PageOf(page, s.Site, time.Now()), nil
 }
 
-// waitForEvents waits until an event matches that arrived after now, to the millisecond
-// of its id; an empty page when none did in time. It searches again after every change
-// in the live feed, from the start of the call on, so that events skipped by the feed
-// (resync) are found too.
+// waitForEvents waits for an event that matches and arrives after the call began (to the millisecond
+// of its id). It returns an empty page if none arrives in time. It searches again after every change
+// in the live feed, always from the start of the call, so that it also finds events that the feed
+// skipped (resync).
 func (s *server) waitForEvents(ctx context.Context, c *requestInfo, f relay.Filter, wait time.Duration) (relay.Page, error) {
 	c.waited = true
 	if began := time.Now().Truncate(time.Millisecond); f.Since.Before(began) {
@@ -252,9 +253,9 @@ func (s *server) waitForEvents(ctx context.Context, c *requestInfo, f relay.Filt
 	}
 }
 
-// awaitDelivery waits for an agent until the delivery of the event that it waited for has ended, and reads
-// the event again: one call of an agent is one wait, and has its slot until the end. It does nothing for
-// others, who read the event as it is.
+// awaitDelivery waits, for an agent, until the delivery of the found event has ended, and reads the event
+// again. One call of an agent is one wait, so it keeps its slot until the end. For other callers it
+// returns at once, and they get the event in its present state.
 func (s *server) awaitDelivery(ctx, deadline context.Context, c *requestInfo, sub relay.Subscription, e *relay.Event) error {
 	for c.who.Via != "" && e.State == relay.StateDelivering {
 		_, err := sub.Next(deadline)
@@ -275,8 +276,8 @@ func (s *server) awaitDelivery(ctx, deadline context.Context, c *requestInfo, su
 	return nil
 }
 
-// accessEndedError tells why a feed ended by ErrNotFound: the alias was removed or is no
-// longer visible to the caller, or the credential ended.
+// accessEndedError returns the error for a feed that ended with ErrNotFound: the alias was removed or
+// is no longer visible to the caller, or the credential ended.
 func (s *server) accessEndedError(ctx context.Context, c *requestInfo) error {
 	if c.alias != nil {
 		if _, err := s.Accounts.Alias(ctx, c.who, c.alias.Name); err != nil {

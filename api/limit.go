@@ -16,11 +16,11 @@ import (
 	"relay/sockets"
 )
 
-// maxKeys bounds how many keys a limiter remembers. A forgotten key starts again with a
-// full bucket.
+// maxKeys bounds the number of keys that a limiter remembers. A forgotten key starts again with a full
+// bucket.
 const maxKeys = 10_000
 
-// Bounds that are no settings.
+// Rate limits that no setting changes.
 var (
 	// accountRate limits how often an account may create logins, links, shares, tokens
 	// and keys.
@@ -44,7 +44,7 @@ type refusals struct {
 	count atomic.Int64
 }
 
-// refuse gives the error of a call that may come again after wait.
+// refuse counts a refused call and returns its error, which names the limit and the time to wait.
 func (f *refusals) refuse(r Rate, wait time.Duration, format string, args ...any) error {
 	f.count.Add(1)
 	e := relay.Errorf(relay.CodeRateLimited, format, args...)
@@ -84,7 +84,8 @@ func (l *rateLimiter) bucket(key string) *rate.Limiter {
 	return b
 }
 
-// allow counts one call of key, or says when the next one may come.
+// allow counts one call of key. If the limit is reached, it returns an error with the time until the
+// next call is allowed.
 func (l *rateLimiter) allow(key string) error {
 	if l.disabled() {
 		return nil
@@ -98,7 +99,7 @@ func (l *rateLimiter) allow(key string) error {
 	return l.refusal(wait)
 }
 
-// check returns an error when a call of key would not be let through now; it counts none.
+// check returns the error that allow would return for key, without counting a call.
 func (l *rateLimiter) check(key string) error {
 	if b, known := l.buckets.Get(key); known {
 		if missing := 1 - b.Tokens(); missing > 0 {
@@ -128,7 +129,8 @@ func newConcurrencyLimiter(name string, perKey int) *concurrencyLimiter {
 	return &concurrencyLimiter{refusals: refusals{name: name}, perKey: perKey, byKey: map[string]int{}}
 }
 
-// acquire gives a place, which leave gives back once; rate-limited when all are taken.
+// acquire takes a place for key, which the caller gives back by one call of leave. The error is
+// rate-limited when all places are taken.
 func (p *concurrencyLimiter) acquire(key string) (leave func(), err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -189,8 +191,9 @@ func (l *Limits) Stream(who relay.Actor) (release func(), err error) {
 	return l.streams.acquire(accountKey(who))
 }
 
-// Wait takes one of the account's slots for a call that waits, and where an agent asks one of the few
-// of its credential; the caller gives them back by release.
+// Wait takes one of the account's slots for a call that waits; a call by an agent also takes one of
+// the few of its credential. The caller gives them back with release. The error is rate-limited when
+// all are taken.
 func (l *Limits) Wait(who relay.Actor) (release func(), err error) {
 	account, err := l.waits.acquire(accountKey(who))
 	if err != nil || who.Via == "" {
@@ -216,10 +219,9 @@ func (l *Limits) ShareReplay(share string) error { return l.shareReplays.allow(s
 // Create counts a login, link, share, token or key that an account makes.
 func (l *Limits) Create(who relay.Actor) error { return l.creations.allow(accountKey(who)) }
 
-// LookUpSecret calls look for a secret that remote (host:port) shows, and notes whether the
-// secret was right; look returns ErrNotFound for a wrong one. If too many wrong ones came
-// from there lately, the error is rate-limited and nothing is looked up, unless the secret
-// was right here lately.
+// LookUpSecret calls look for a secret that remote (host:port) shows, and notes whether the secret was
+// right; look returns ErrNotFound for a wrong one. If too many wrong ones came from remote lately, it
+// returns a rate-limited error and does not call look, unless this secret was right here lately.
 func (l *Limits) LookUpSecret(remote, secret string, look func() error) error {
 	source, key := sourceKey(remote), sha256.Sum256([]byte(secret))
 	if _, was := l.validSecrets.Get(key); !was {
@@ -242,7 +244,7 @@ func (l *Limits) Verify(who relay.Actor) error { return l.verifies.allow(account
 
 func accountKey(who relay.Actor) string { return strconv.FormatInt(who.Account, 10) }
 
-// sourceKey names the source of host:port; all that are no IP address are one source.
+// sourceKey returns the source of host:port. Everything that is not an IP address is one source.
 func sourceKey(remote string) string {
 	at, _ := netip.ParseAddrPort(remote)
 	return sockets.SourceOf(at.Addr()).String()
@@ -259,7 +261,7 @@ type LimitStats struct {
 	Waits   int            `json:"waits"`   // open now
 }
 
-// Stats gives the counts for /debug/stats.
+// Stats returns the counts for /debug/stats.
 func (l *Limits) Stats() LimitStats {
 	s := LimitStats{Refused: map[string]int64{}, Keys: map[string]int{}, Streams: l.streams.open(), Waits: l.waits.open()}
 	for _, b := range []*rateLimiter{l.replays, l.shareReplays, l.creations, l.sources, l.verifies} {

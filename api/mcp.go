@@ -17,11 +17,11 @@ import (
 // MCPPath is the path on the base host at which agents reach the tools of package mcp.
 const MCPPath = "/mcp"
 
-// mcpRoute is the route of MCPPath in log and metrics; it is none of the API's.
+// mcpRoute is the route of MCPPath in the log and the metrics; it is not a route of the API.
 var mcpRoute = &route{method: http.MethodPost, path: MCPPath, id: "mcp"}
 
-// serveMCP answers a message of an agent, which calls the API in this process. A bearer token
-// identifies the actor. Cookies are ignored, since a page of another site could send them.
+// serveMCP answers one message of an agent by calling the API in this process. A bearer token
+// identifies the actor. Cookies are ignored, because a page of another site could send them.
 func (s *server) serveMCP(w http.ResponseWriter, r *http.Request, c *requestInfo) {
 	c.route, c.waited = mcpRoute, true
 	if err := s.mcpRefusal(r, c); err != nil {
@@ -50,8 +50,8 @@ func (s *server) serveMCP(w http.ResponseWriter, r *http.Request, c *requestInfo
 // maxSpaces bounds the white space before a message, in bytes.
 const maxSpaces = 1024
 
-// refuseBatch refuses several messages in one body, which the library would answer at once and hold
-// together.
+// refuseBatch refuses a body with several messages: the library would run them all at once and hold
+// all their answers.
 func refuseBatch(r *http.Request) error {
 	body := bufio.NewReaderSize(r.Body, 16) // the library has a buffer of its own
 	r.Body = struct {
@@ -94,10 +94,10 @@ type localCalls struct {
 	answers *budget.Hold // the bytes of answers that are built
 }
 
-// maxLocalAnswer bounds an answer, in bytes.
+// maxLocalAnswer bounds an answer of localCalls, in bytes.
 const maxLocalAnswer = 64 << 20
 
-// RoundTrip implements http.RoundTripper. The answer is whole when it returns.
+// RoundTrip implements http.RoundTripper. It returns when the answer is complete.
 func (l *localCalls) RoundTrip(r *http.Request) (resp *http.Response, err error) {
 	r = r.WithContext(WithActor(r.Context(), l.who))
 	r.RemoteAddr = l.remote
@@ -117,7 +117,7 @@ func (l *localCalls) RoundTrip(r *http.Request) (resp *http.Response, err error)
 	}, nil
 }
 
-// localAnswer is an answer that is built in memory.
+// localAnswer is an answer of the API that is built in memory.
 type localAnswer struct {
 	header http.Header
 	status int
@@ -132,7 +132,8 @@ func (w *localAnswer) Header() http.Header { return w.header }
 // WriteHeader implements http.ResponseWriter.
 func (w *localAnswer) WriteHeader(status int) { w.status = status }
 
-// Write implements http.ResponseWriter. It fails when there is no space for more.
+// Write implements http.ResponseWriter. It fails when the answer would exceed maxLocalAnswer or the
+// budget.
 func (w *localAnswer) Write(p []byte) (int, error) {
 	size := int64(w.body.Len() + len(p))
 	if w.err == nil && size > maxLocalAnswer {

@@ -200,8 +200,8 @@ func parseQuery(r *http.Request) (url.Values, error) {
 	return query, nil
 }
 
-// logRequest writes the line of the request. Paths are logged as the route's pattern
-// with the names of event and alias: the path itself may hold a share token.
+// logRequest logs one line about the request. Paths are logged as the route's pattern with the names
+// of event and alias, because the path itself may hold a share token.
 func (s *server) logRequest(r *http.Request, c *requestInfo, out *responseRecorder, took time.Duration) {
 	attrs := []any{
 		slog.String("request_id", c.id),

@@ -25,17 +25,17 @@ func invalid(location, message string, value any) error {
 	}
 }
 
-// rateLimitError is an error that also tells the limit it ran into.
+// rateLimitError is an error with the limit that was exceeded.
 type rateLimitError struct {
 	error
 	name string
 	rate Rate
 }
 
-// Unwrap gives the error without the limit.
+// Unwrap returns the error without the limit.
 func (l *rateLimitError) Unwrap() error { return l.error }
 
-// problem gives the outward form of an error, and sets the header lines that go with it.
+// problem returns the outward form of an error, and sets the header lines that belong to it.
 func (s *server) problem(c *requestInfo, err error) *record.Problem {
 	if errors.Is(err, context.Canceled) { // the asker has gone and reads nothing, or we stop
 		err = &relay.Error{Code: relay.CodeStopping, Detail: "the relay is stopping; try again in a moment", RetryAfter: time.Second, Cause: err}
@@ -74,8 +74,7 @@ func (s *server) writeError(w http.ResponseWriter, c *requestInfo, err error) {
 	writeRaw(w, p.Status, record.ProblemType, body)
 }
 
-// transformError returns the transformer that gives the errors that huma finds in the input of
-// typed routes their outward form.
+// transformError gives the errors that huma finds in the input of typed routes their outward form.
 func (s *server) transformError(ctx huma.Context, _ string, v any) (any, error) {
 	found, ok := v.(*huma.ErrorModel)
 	if !ok {
@@ -127,7 +126,8 @@ func inputError(m *huma.ErrorModel) *relay.Error {
 	return e
 }
 
-// shortValue keeps a wrong value only where it is small: never a whole body.
+// shortValue returns a wrong value for an error message if it is small, so that an error never quotes
+// a whole body.
 func shortValue(v any) any {
 	switch v := v.(type) {
 	case string:

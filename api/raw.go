@@ -15,7 +15,8 @@ import (
 	"relay/wire"
 )
 
-// storedBytes are bytes of an event: a body, or with a message all that crossed the wire.
+// storedBytes are bytes of an event to download: a body, or a whole HTTP message as it crossed the
+// wire.
 type storedBytes struct {
 	attempt int // 0 = of the request
 	body    *relay.Body
@@ -177,8 +178,8 @@ func (s *server) addExportRoute() {
 		})
 }
 
-// resolveExported resolves {id} as an event with as much of it as the format needs: records show
-// attempts, everything else the request and the last answer.
+// resolveExported resolves {id} as an event with the parts that the export format needs: records show
+// attempts, all other formats the request and the last response.
 func (s *server) resolveExported(r *http.Request, c *requestInfo) error {
 	switch r.URL.Query().Get("format") {
 	case "har", "json":

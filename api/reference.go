@@ -18,8 +18,8 @@ import (
 //go:embed reference.html
 var referencePage string
 
-// addReferenceRoute adds the page that describes every route with an example, made from
-// the OpenAPI document. It comes behind all routes but that of the document.
+// addReferenceRoute adds the page that describes every route with an example, made from the OpenAPI
+// document. Call it after all routes were added, except that of the document.
 func (s *server) addReferenceRoute() {
 	// The policy of the page forbids everything but the style sheet in it.
 	_, style, _ := strings.Cut(referencePage, "<style>")
@@ -35,7 +35,7 @@ func (s *server) addReferenceRoute() {
 	})
 }
 
-// renderReference writes the page down, once all routes are known.
+// renderReference renders the page. Call it once all routes are known.
 func (s *server) renderReference() {
 	var operations []*huma.Operation
 	for _, item := range s.huma.OpenAPI().Paths {
@@ -100,7 +100,7 @@ func typeName(schema *huma.Schema) string {
 	return schema.Type
 }
 
-// example returns a value as a schema describes it. Below some levels it is cut off.
+// example returns an example value for a schema. Values that are nested too deeply are left out.
 func (s *server) example(schema *huma.Schema, depth int) any {
 	for schema != nil && (schema.Ref != "" || len(schema.AnyOf) > 0) {
 		if schema.Ref == "" {

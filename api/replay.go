@@ -101,8 +101,8 @@ const credentialCheckInterval = time.Second
 // errCredentialEnded ends a call that waits when its credential has ended.
 var errCredentialEnded = relay.Errorf(relay.CodeUnauthorized, "this credential ended while the call waited; make a new one")
 
-// replayAs replays an event and waits for the end of the attempt, as long as the actor's
-// credential is valid. The attempt itself continues without it: e is set, also beside an error, if one was begun.
+// replayAs replays an event and waits for the end of the attempt, as long as the actor's credential is valid. The
+// attempt continues without the wait. If an attempt was begun, e is set, even if an error is returned.
 func (s *server) replayAs(ctx context.Context, who relay.Actor, id relay.ID, wait time.Duration) (e *relay.Event, n int, err error) {
 	err = s.whileValid(ctx, who, func(ctx context.Context) (err error) {
 		e, n, err = s.Deliver.Replay(ctx, who, id, wait)
@@ -111,8 +111,8 @@ func (s *server) replayAs(ctx context.Context, who relay.Actor, id relay.ID, wai
 	return e, n, err
 }
 
-// begunStatus returns the status that is kept for a call which ends with an error: 0 unless an attempt was begun,
-// whose event is e.
+// begunStatus returns the status to store for a call that failed. It is 0 if no attempt was begun; otherwise e is
+// the event of the attempt.
 func begunStatus(e *relay.Event) int {
 	if e == nil {
 		return 0
@@ -120,7 +120,7 @@ func begunStatus(e *relay.Event) int {
 	return http.StatusAccepted
 }
 
-// whileValid calls run, whose context ends with the actor's credential.
+// whileValid calls run with a context that ends when the actor's credential ends.
 func (s *server) whileValid(ctx context.Context, who relay.Actor, run func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	var watch sync.WaitGroup
@@ -163,7 +163,7 @@ func withoutBodies(e *relay.Event) *relay.Event {
 }
 
 // replayed reads the event of a replay with its page of attempts, and attempt n if newer ones exist. If
-// the event cannot be read, it returns what is known, because the replay was made.
+// the event cannot be read, it returns the event as known from the replay, because the replay was made.
 func (s *server) replayed(ctx context.Context, c *requestInfo, e *relay.Event, n int) *relay.Event {
 	full, err := s.Events.Event(ctx, c.who, c.event.ID, record.MaxBody)
 	if err != nil {
@@ -190,7 +190,7 @@ const (
 	maxStoredAnswer   = 64 << 10
 )
 
-// idempotent is a call that an Idempotency-Key lets happen once.
+// idempotent is a call that runs at most once for one Idempotency-Key.
 type idempotent struct {
 	target string                      // "" = method and path
 	check  func(context.Context) error // refuses a call before it is counted; nil = nothing does
@@ -244,9 +244,10 @@ func (s *server) runIdempotent(w http.ResponseWriter, r *http.Request, c *reques
 	return nil
 }
 
-// runOnce is runCounted for a key that was begun, and stores the answer, if it is small or all
-// are. Failures without a status are not stored, so that a retry can succeed; nor does the key stay
-// reserved after a panic, unless what the call does had begun: then a retry is told so, and does not do it again.
+// runOnce runs a call under a key that was begun, as runCounted does, and stores its answer; of a large answer it
+// stores the status and what call.reference returns. A failure without a status is not stored, so that a retry
+// can succeed. After a panic the key is freed, unless the action of the call had begun: then a retry gets an
+// error that says so, and the action is not repeated.
 func (s *server) runOnce(r *http.Request, c *requestInfo, key string, call idempotent) (status int, answer []byte, err error) {
 	// The caller may disconnect before the end; the result must be stored anyway.
 	ctx := context.WithoutCancel(r.Context())
@@ -272,11 +273,12 @@ func (s *server) runOnce(r *http.Request, c *requestInfo, key string, call idemp
 	return status, answer, err
 }
 
-// brokenOff stands for the answer of a call that a fault of the relay has ended after it had begun.
+// brokenOff is the stored answer of a call that had begun to act when a fault of the relay ended it.
 const brokenOff = "broken off"
 
-// runCounted counts the call and returns its answer; none with an error, which may have a status; see
-// idempotent. A record that is too large to be stored is left in c.large.
+// runCounted counts the call against its limit, runs it and returns its answer as JSON. With an error
+// there is no answer, but there may be a status; see idempotent. If the record is too large to be
+// stored, it is left in c.large.
 func (s *server) runCounted(ctx context.Context, c *requestInfo, call idempotent) (status int, answer []byte, err error) {
 	if call.check != nil {
 		if err := call.check(ctx); err != nil {

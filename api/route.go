@@ -49,8 +49,8 @@ type route struct {
 	answers map[string]*huma.Response
 }
 
-// on returns a route with the checks of rt. pattern is its method and path. codes are its further
-// statuses: errors of its own, and the status of success if that is not 200 or 204.
+// on returns a copy of rt for one method and path, given as pattern. codes are further statuses that
+// it returns: those of its own errors, and the status of success if that is neither 200 nor 204.
 func (rt route) on(pattern, id, summary string, codes ...int) route {
 	rt.method, rt.path, _ = strings.Cut(pattern, " ")
 	rt.id, rt.summary, rt.codes = id, summary, codes
@@ -59,7 +59,8 @@ func (rt route) on(pattern, id, summary string, codes ...int) route {
 
 func (rt *route) pattern() string { return rt.method + " " + Prefix + rt.path }
 
-// found gives rt with the check that the placeholder param of its path names one of list.
+// found returns a copy of rt that also checks that the placeholder param of its path names an item of
+// list.
 func found[T any](rt route, param string, name func(T) string, list func(context.Context, *requestInfo) ([]T, error)) route {
 	rt.exists = func(ctx context.Context, c *requestInfo) error {
 		all, err := list(ctx, c)
@@ -150,8 +151,8 @@ func (s *server) registerRaw(rt route, fn func(http.ResponseWriter, *http.Reques
 	}))
 }
 
-// checkedMux is the mux that huma registers on. It puts the checks of the route before each
-// handler, and corrects what huma reads differently.
+// checkedMux is the mux that huma registers on. It puts the checks of the route before each handler,
+// and corrects the points in which huma reads requests differently.
 type checkedMux struct {
 	*http.ServeMux
 	s *server

@@ -209,8 +209,8 @@ func (x *sending) read(contentType string, body []byte) error {
 	return nil
 }
 
-// prepare counts the call and makes the request, and refuses what cannot be sent now. It counts first: making a
-// request takes time and memory, and what is refused later takes them too.
+// prepare counts the call against its limit, makes the request, and returns an error if it cannot be sent now.
+// It counts first, because making a request costs time and memory even if the request is then refused.
 func (x *sending) prepare(ctx context.Context) error {
 	if limited := x.s.Limits.Replay(x.c.who); limited != nil {
 		return cmp.Or(x.maker().Ready(ctx, x.c.alias), limited)

@@ -22,13 +22,13 @@ type shareBody struct {
 	OneUse    bool         `json:"oneUse,omitempty" doc:"the first replay ends the share"`
 }
 
-// nullableText tells an absent key from null.
+// nullableText is a JSON string that distinguishes an absent key from null.
 type nullableText struct {
 	given bool
 	text  *string
 }
 
-// UnmarshalJSON notes that the key was there.
+// UnmarshalJSON notes that the key was present.
 func (e *nullableText) UnmarshalJSON(b []byte) error {
 	e.given = true
 	return json.Unmarshal(b, &e.text)
@@ -100,7 +100,7 @@ func (s *server) createShare(ctx context.Context, c *requestInfo, in *shareInput
 	return record.OfShare(share, secret, s.Site), err
 }
 
-// sharedEvent resolves {token}; unknown, expired and revoked are one answer.
+// sharedEvent resolves {token}. Unknown, expired and revoked tokens get the same answer.
 func (s *server) sharedEvent(r *http.Request, c *requestInfo) error {
 	most := record.MaxBody
 	if r.Method == http.MethodPost {
@@ -117,7 +117,8 @@ type sharedOutput struct {
 	Body     *record.SharedEvent
 }
 
-// grants returns what API and dashboard create and use shares, tokens and invitations with.
+// grants returns the rules by which the API and the dashboard create and use shares, tokens and
+// invitations.
 func (s *server) grants() grant.Grants {
 	return grant.Grants{Accounts: s.Accounts, Events: s.Events, Limits: s.Limits}
 }

@@ -64,8 +64,8 @@ func (s *server) stream(w http.ResponseWriter, r *http.Request, c *requestInfo) 
 	return nil
 }
 
-// matchItem reports whether a filter selects an item; those that are not about an event are
-// always selected.
+// matchItem reports whether a filter selects an item. It selects every item that is not about an
+// event.
 func matchItem(ctx context.Context, match *record.LiveMatcher, item *relay.FeedItem) record.Verdict {
 	var err error
 	var m record.AttemptMessage

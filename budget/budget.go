@@ -118,9 +118,9 @@ type Hold struct {
 	held int64
 }
 
-// Set makes it n bytes, but at most the share of an account: a large answer is built while the account
-// holds nothing else. The error is overloaded when there is no space for them; it then keeps the bytes
-// that it held before.
+// Set changes the reservation to n bytes, but at most the share of an account: a large answer is built
+// while the account holds nothing else. If there is no space, it returns an overloaded error and keeps
+// the previous reservation.
 func (h *Hold) Set(n int64) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -135,5 +135,5 @@ func (h *Hold) Set(n int64) error {
 	return nil
 }
 
-// Release gives all back.
+// Release gives all bytes of the reservation back.
 func (h *Hold) Release() { _ = h.Set(0) }

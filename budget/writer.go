@@ -29,8 +29,8 @@ type Writer struct {
 	held    int64 // as it was asked for
 }
 
-// Hold reserves n bytes in all until the next Hold or Close, as Set of a Hold does: for an
-// answer that is built, and kept until it is written.
+// Hold reserves n bytes in total until the next Hold or Close, like Hold.Set. Use it for an answer
+// that is kept in memory until it is written.
 func (a *Writer) Hold(n int64) error {
 	a.hold.Budget, a.hold.Account = a.Budget, a.Account
 	if err := a.hold.Set(n); err != nil {
@@ -47,7 +47,8 @@ type readKey struct{}
 // encoded in the answer.
 const ReadCopies = 2
 
-// leastRead is what a read may return however small the budget is: a body as it is shown, with its head.
+// leastRead is the number of bytes that a read may return however small the budget is: enough for a body
+// as it is shown, with its head.
 const leastRead = 2 << 20
 
 // WithReads returns a context whose reads reserve the bytes that they return, with their copies,
@@ -65,8 +66,8 @@ func MostRead(ctx context.Context, most int64) int64 {
 	return most
 }
 
-// ReserveRead reserves the space for n bytes that are about to be read, where the context says so. A
-// few are free.
+// ReserveRead reserves the space for n bytes that are about to be read, if the context is one of
+// WithReads. The first few bytes of a request need no reservation.
 func ReserveRead(ctx context.Context, n int64) error {
 	if a, _ := ctx.Value(readKey{}).(*Writer); a != nil && n > freeAnswer {
 		return a.Hold(a.held + ReadCopies*n)

@@ -71,7 +71,7 @@ type Connection struct {
 	Link      Link // nil = there is nothing to connect first
 }
 
-// Link is a connection to the relay that an API makes when it needs one.
+// Link is a connection to the relay that an API opens when it needs one.
 type Link interface {
 	// Connect makes the connection unless there is one.
 	Connect(ctx context.Context) error
@@ -188,7 +188,7 @@ func (a *API) noteClock(resp *http.Response) {
 // Now returns the time on the relay's clock, to within 5 s, according to its last response.
 func (a *API) Now() time.Time { return time.Now().Add(time.Duration(a.ahead.Load())) }
 
-// unreachable returns the error of a request without an answer, or with half of one.
+// unreachable returns the error of a request that got no answer or only a part of one.
 func (a *API) unreachable(cause error) error {
 	if own, ok := errors.AsType[*Error](cause); ok {
 		return own
@@ -206,7 +206,7 @@ func (a *API) unreachable(cause error) error {
 		WithHint("is that its dashboard's address, and does it run? RELAY_URL names another; without login and RELAY_TOKEN commands go over SSH")
 }
 
-// LostConnection returns the error of a connection that ended, for a cause that may be one already.
+// LostConnection returns the error of a connection that ended. cause may already be such an error.
 func LostConnection(cause error) *Error {
 	if own, ok := errors.AsType[*Error](cause); ok {
 		return own
@@ -246,7 +246,7 @@ func (a *API) answerError(resp *http.Response) error {
 	return e
 }
 
-// Permanent reports whether asking again cannot help.
+// Permanent reports whether a repeated request would fail with the same code.
 func Permanent(code string) bool {
 	switch code {
 	case relay.CodeStopping, relay.CodeStoreUnavailable, relay.CodeOverloaded, relay.CodeRateLimited, relay.CodeInternal:
@@ -275,7 +275,7 @@ func (a *API) Call(ctx context.Context, method, path string, body any) (json.Raw
 	return a.readDone(ctx, resp)
 }
 
-// readDone is read for a request that has changed something.
+// readDone is like read, for the answer to a request that has changed something.
 func (a *API) readDone(ctx context.Context, resp *http.Response) (json.RawMessage, error) {
 	answer, err := a.read(ctx, resp)
 	if err != nil && ctx.Err() == nil {

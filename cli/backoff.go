@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// How a lost connection is dialed again: at once, or after up to the time that the relay has
-// asked for, then after up to firstDelay, doubling to maxDelay. A connection that held for HealthyAfter
-// starts anew, once an alias was online.
+// Delays before a lost connection is dialed again. The first try is made at once, or within the time
+// that the relay has asked for; the next one within firstDelay, which doubles up to maxDelay. A
+// connection that lasted HealthyAfter resets the delays, if an alias was online.
 const (
 	firstDelay   = 250 * time.Millisecond
 	maxDelay     = 15 * time.Second
@@ -22,8 +22,8 @@ type Backoff struct {
 	jitter func() float64
 }
 
-// Next returns how long to wait before the next try: a random part of a bound that is first
-// and then doubles (full jitter), so that the clients of a restarted relay return spread out.
+// Next returns the time to wait before the next try: a random part of a bound that is first and then
+// doubles (full jitter), so that the clients of a restarted relay do not all return at once.
 func (b *Backoff) Next(first time.Duration) time.Duration {
 	bound := first
 	if b.Tries > 0 {
@@ -40,7 +40,7 @@ func (b *Backoff) Next(first time.Duration) time.Duration {
 // Reset makes the next try an immediate one. Call it after a connection that held.
 func (b *Backoff) Reset() { b.Tries = 0 }
 
-// Wait waits, and reports false when ctx ended meanwhile.
+// Wait waits for d. It returns false if ctx ended first.
 func Wait(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

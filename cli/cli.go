@@ -78,8 +78,8 @@ func (e *Error) WithHint(format string, args ...any) *Error {
 	return &out
 }
 
-// Meant returns a copy of the error with a hint at the known word that typed is near to, which
-// follows prefix; if there is none, with the hint otherwise.
+// Meant returns a copy of the error with a hint: prefix and the known word that typed resembles, or
+// otherwise if there is no such word.
 func (e *Error) Meant(typed string, known []string, prefix, otherwise string) *Error {
 	if near := record.Nearest(typed, known); near != "" {
 		return e.WithHint("did you mean %s%s", prefix, near)

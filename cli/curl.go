@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// pasted is a request that was read from a cURL command or a HAR file. It goes to an alias, not where it was
-// written for: the relay makes the lines of host, framing and connection.
+// pasted is a request that was read from a cURL command or a HAR file. It is sent to an alias instead of its
+// original address, so the relay makes the header lines for host, framing and connection.
 type pasted struct {
 	method, path string
 	headers      [][]string
@@ -38,7 +38,7 @@ func (p *pasted) has(name string) bool {
 	return slices.ContainsFunc(p.headers, func(h []string) bool { return strings.EqualFold(h[0], name) })
 }
 
-// target takes the path and query of an address, as they are written.
+// target stores the path and query of an address, as they are written.
 func (p *pasted) target(address string) error {
 	if _, rest, ok := strings.Cut(address, "://"); ok {
 		if scheme := strings.ToLower(strings.TrimSuffix(address, "://"+rest)); scheme != "http" && scheme != "https" {
@@ -254,7 +254,7 @@ func (c *curlCommand) addData(name, value string) error {
 	return nil
 }
 
-// finish makes the request of the options.
+// finish makes the request from the options.
 func (c *curlCommand) finish() (*pasted, error) {
 	if c.address == "" {
 		return nil, errors.New("it has no address")
@@ -296,7 +296,7 @@ func (c *curlCommand) finish() (*pasted, error) {
 	return &c.pasted, nil
 }
 
-// typed adds the lines that curl adds for a body.
+// typed adds the header lines that curl adds for a body.
 func (c *curlCommand) typed() {
 	media := "application/x-www-form-urlencoded"
 	if c.json {
@@ -335,7 +335,7 @@ type harFile struct {
 	} `json:"log"`
 }
 
-// harName takes FILE#N apart; n is 0 where no number is named.
+// harName splits FILE#N; n is 0 if the value has no number.
 func harName(value string) (file string, n int) {
 	at := strings.LastIndexByte(value, '#')
 	if at < 0 {

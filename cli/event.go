@@ -126,7 +126,8 @@ arrives in time. Start it before the action that causes the event.
 		func(w *Printer, e *record.Summary) error { return w.Event(record.EventLine(e)) })
 }
 
-// eventPath returns the path of the event that is the first argument.
+// eventPath returns a function that makes the path of the event in the first argument, with below at
+// its end.
 func eventPath(below string) func(args []string) string {
 	return func(args []string) string { return "/events/" + url.PathEscape(args[0]) + below }
 }
@@ -228,8 +229,8 @@ with that of the previous attempt.` + eventHelp,
 		})
 }
 
-// compare returns a line that says what the last attempt of an event answered compared with
-// the one before it that got a response; "" where either has none.
+// compare returns a line that compares the response of an event's last attempt with that of the
+// previous attempt that got one; "" if there are no two responses.
 func (a *API) compare(ctx context.Context, event json.RawMessage) string {
 	var e record.Event
 	_ = json.Unmarshal(event, &e) // the printer reports invalid JSON

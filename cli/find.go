@@ -27,7 +27,8 @@ const (
 	searchedEnds = 1000
 )
 
-// ofEvents passes a question the ids of the events that the arguments name.
+// ofEvents returns a Question that replaces the events in its arguments by their ids and then calls
+// asked.
 func (f *Front) ofEvents(asked Question) Question {
 	return func(ctx context.Context, api *API, args []string, emit func(json.RawMessage) error) (json.RawMessage, error) {
 		ids := slices.Clone(args)
@@ -73,7 +74,7 @@ func (a *API) findEvent(ctx context.Context, name string) (string, error) {
 	return idOf(newest.Data[0]), nil
 }
 
-// findEnd returns the only id among those of the newest events that ends with the characters.
+// findEnd searches the newest events for the only id that ends with end.
 func (a *API) findEnd(ctx context.Context, end string) (string, error) {
 	if len(end) < minEnd {
 		return "", noEvent(end)

@@ -138,7 +138,7 @@ func (f *follower) retryable(err error) bool {
 	return mayPass(err)
 }
 
-// mayPass reports whether the same request may succeed in a moment.
+// mayPass reports whether the same request may succeed if it is repeated soon.
 func mayPass(err error) bool {
 	e, ok := errors.AsType[*Error](err)
 	return ok && (e.Transient || e.Exit == ExitUnreachable)

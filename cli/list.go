@@ -57,8 +57,8 @@ func (a *API) list(ctx context.Context, query url.Values, n int) (page, error) {
 	}
 }
 
-// Replay sends an event again and returns its record, also with the error of a failed
-// attempt, which has no text: the record tells.
+// Replay sends an event again and returns its record. A failed attempt gives both the record and an
+// error without text, because the record describes the failure.
 func (a *API) Replay(ctx context.Context, id string) (json.RawMessage, error) {
 	answer, err := a.Call(ctx, http.MethodPost, "/events/"+url.PathEscape(id)+"/replay", nil)
 	if err != nil {
@@ -86,16 +86,16 @@ func (a *API) Export(ctx context.Context, id, format string) (text []byte, name 
 	return text, name, err
 }
 
-// clockDifference is the largest difference between the clocks of nodes that is allowed for.
+// clockDifference is the largest tolerated difference between the clocks of nodes.
 const clockDifference = time.Minute
 
 // errFound ends a Wait that has its event.
 var errFound = errors.New("the event came")
 
-// Wait returns the first event that matches a query of GET /events and arrives after the
-// call, as soon as it has ended, or as it is when the time is up; it fails when none arrives
-// in time. It follows the alias as Follow does, so an event is seen at once, and a lost
-// connection misses none.
+// Wait waits for the first event that matches a query of GET /events and arrives after the call. It
+// returns the event once that has ended, or in its present state at the timeout; it fails if none
+// arrives in time. It follows the alias as Follow does, so it sees an event at once, and misses none
+// if the connection is lost.
 func (a *API) Wait(ctx context.Context, query url.Values, timeout time.Duration) (json.RawMessage, error) {
 	// Of the whole alias: an older event that does not match yet may match later, as when a
 	// replay of it succeeds.

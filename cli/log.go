@@ -21,7 +21,7 @@ type attemptKey struct {
 	number int
 }
 
-// Has reports whether Take has taken an attempt of an event.
+// Has reports whether Take has returned this attempt of an event.
 func (l *RequestLog) Has(event string, number int) bool { return l.taken[attemptKey{event, number}] }
 
 // Take reads an item. If the item is a new ended attempt, it returns the attempt and its event, with

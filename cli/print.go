@@ -40,7 +40,7 @@ type Front struct {
 	Edit func(ctx context.Context, text []byte, use func(edited []byte) error) error
 }
 
-// Exit says an error, and returns the exit code.
+// Exit prints an error and returns its exit code.
 func (f *Front) Exit(ctx context.Context, err error) int {
 	var e *Error
 	switch {
@@ -77,12 +77,12 @@ func (w *Printer) Line(text string) error {
 	return err
 }
 
-// tones are the colors of outcomes by the class of their status (ECMA-48, SGR): green, cyan,
-// yellow for the fault of the asker, red.
+// tones are the colors of outcomes by the class of their status (ECMA-48, SGR): green, cyan, yellow
+// for errors of the caller, red for errors of the server.
 var tones = [...]string{2: "32", 3: "36", 4: "33", 5: "31"}
 
-// Bounds of a method and a path in a line, and of a path and a cause that are shortened to the window:
-// a line that would have less of them wraps instead.
+// Lengths in characters: the longest method and path in a line, and the shortest path and cause in a
+// line that is shortened to the window. A line that would need shorter ones wraps instead.
 const maxMethod, maxPath, minPath, minCause = 32, 512, 12, 24
 
 // Event writes the line of an event or attempt, with path and cause shortened to the window and the
@@ -174,7 +174,7 @@ func (w *Printer) Object(v any) error {
 	return w.JSON(raw)
 }
 
-// Question asks the API and returns the answer; one that has several passes each to emit.
+// Question asks the API and returns the answer. If there are several answers, it passes each to emit.
 type Question func(ctx context.Context, api *API, args []string, emit func(json.RawMessage) error) (json.RawMessage, error)
 
 // Calling returns the Question that sends one request, whose body may be nil.
@@ -191,7 +191,7 @@ func Calling(method string, path func(args []string) string, body func() any) Qu
 // FlagJSON describes --json of most commands.
 const FlagJSON = "print the JSON of the API; a stream is one object per line"
 
-// nothingYet is said about an empty list.
+// nothingYet returns the message about an empty list of a command, or "" if the command has none.
 func (f *Front) nothingYet(command string) string {
 	switch command {
 	case "aliases":
@@ -260,9 +260,9 @@ func withHint(c *cobra.Command, err error) error {
 	return err
 }
 
-// items returns the items of a list, or the answer itself if it is no list. Events have the
-// newest last, next to the prompt, as a stream has them: the relay's lists begin with the
-// newest, and ids are in order of arrival.
+// items returns the items of a list, or the answer itself if it is no list. It returns events oldest
+// first, like a stream, so that the newest is printed next to the prompt; the relay lists the newest
+// first.
 func items(answer json.RawMessage) []json.RawMessage {
 	var list struct {
 		Data []json.RawMessage `json:"data"`

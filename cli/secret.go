@@ -57,7 +57,7 @@ func (q *SecretFlags) Check() error {
 	return nil
 }
 
-// Value reads the secret, or makes it.
+// Value reads the secret, or generates one.
 func (q *SecretFlags) Value(from *Secrets, stdin io.Reader) (string, error) {
 	if q.Generate {
 		if made := signature.GenerateSecret(q.Provider); made != "" {
@@ -81,7 +81,7 @@ func (q *SecretFlags) Value(from *Secrets, stdin io.Reader) (string, error) {
 	return string(value), nil
 }
 
-// keptSecret is a secret that was added; Secret is there only where it was made just now.
+// keptSecret is a secret that was added. Secret is set only if this call generated it.
 type keptSecret struct {
 	record.SenderSecret
 	Secret string `json:"secret,omitempty"`

@@ -126,7 +126,7 @@ To send an event again byte for byte, use replay.`,
 	})
 }
 
-// read reads the flags that are no member of the call as they are typed.
+// read reads the flags whose values must be converted before they become members of the call.
 func (x *sendFlags) read(f *Front, hasData bool) error {
 	if x.env != "" && x.file != "" {
 		return Usage("--secret-env and --secret-file exclude each other")
@@ -281,7 +281,7 @@ func (f *Front) sendEvent(ctx context.Context, api *API, alias string, x *sendFl
 // lastPrefix begins the name of a sample that is the newest event of a type.
 const lastPrefix = "last:"
 
-// sampleOf returns the sender of a sample of the relay's own making; "" = none.
+// sampleOf returns the sender of the built-in sample that the call names; "" = none.
 func (c *sendCall) sampleOf() string {
 	if strings.HasPrefix(c.Sample, lastPrefix) {
 		return ""
@@ -290,7 +290,7 @@ func (c *sendCall) sampleOf() string {
 	return sender
 }
 
-// composed lets the relay make the unsigned request of a call. from is the event that it is made
+// composed asks the relay to make the unsigned request of a call. from is the event that it is made
 // from, "" = none.
 func (f *Front) composed(ctx context.Context, api *API, alias string, call sendCall) (r *compose.Request, from string, err error) {
 	var made struct {

@@ -39,7 +39,7 @@ func (x *sendFlags) readRaw(f *Front) ([]byte, error) {
 	return raw, nil
 }
 
-// parsed reads the exact bytes of a request that somebody typed.
+// parsed parses the exact bytes of a request that the user gave.
 func parsed(raw []byte) (*compose.Request, error) {
 	r, err := compose.Parse(raw)
 	if err != nil {
@@ -65,7 +65,7 @@ func (f *Front) configuredSecret(ctx context.Context, api *API, alias string, ca
 	return err
 }
 
-// senderOf returns the sender as whom a request is to be signed; "" = it is not known.
+// senderOf returns the sender whose scheme signs a request; "" = unknown.
 func (f *Front) senderOf(ctx context.Context, api *API, alias string, call sendCall, raw []byte) (string, error) {
 	if call.Sign != signAuto {
 		return call.Sign, nil
@@ -98,7 +98,7 @@ func (f *Front) senderOf(ctx context.Context, api *API, alias string, call sendC
 	return "", nil
 }
 
-// signAuto as the sign of a call signs as the sender of the request does.
+// signAuto is the value of sign that chooses the sender of the request.
 const signAuto = "auto"
 
 // sendExact sends the bytes of a file, or those that the relay makes of the call, signed on this machine if
@@ -238,7 +238,8 @@ func (s *exactSend) sign(ctx context.Context, api *API) (*compose.Request, error
 	return r, nil
 }
 
-// failed returns an error of this program, with the words of one of the relay.
+// failed turns an error of the relay's packages, which this program has called itself, into one of
+// this program.
 func failed(err error) error {
 	if e, ok := err.(*relay.Error); ok {
 		return Errorf(ExitFailure, "%s", e.Detail)
@@ -246,8 +247,8 @@ func failed(err error) error {
 	return err
 }
 
-// definition returns the scheme of a definition: the one that was given, or that of the alias which judges the request;
-// nil = none. name is custom if that was asked for, else "".
+// definition returns the custom scheme to sign with: the given one, or that of the alias that judges the request; nil =
+// none. name is custom if the call asked for it, else "".
 func (s *exactSend) definition(ctx context.Context, api *API, r *compose.Request, name string) (*signature.Scheme, error) {
 	custom := s.custom
 	if custom == "" {

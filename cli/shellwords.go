@@ -14,8 +14,8 @@ var (
 	errOperator  = errors.New("it is more than one command, or has a & without quotes around it; put the address in quotes")
 )
 
-// shellWords takes one command apart as a POSIX shell does, and $'…' as bash does. Nothing is expanded, but
-// "$(printf '…')", which exports of the relay have for bytes that no terminal shows.
+// shellWords splits one command into words as a POSIX shell does, and reads $'…' as bash does. It expands
+// nothing except "$(printf '…')", which exported commands use for bytes that a terminal cannot show.
 func shellWords(text string) ([]string, error) {
 	var words []string
 	var word strings.Builder

@@ -17,7 +17,7 @@ const (
 	quietStream = 45 * time.Second
 )
 
-// ErrLongLine is final: the relay would send the same line again.
+// ErrLongLine is a final error: after a retry the relay would send the same line again.
 var ErrLongLine = Errorf(ExitFailure, "the relay sent a line of more than %d MiB", maxLine>>20)
 
 // Stream opens the live stream of what a query of GET /events selects, after the item with the

@@ -36,8 +36,8 @@ func (d *Decimal) Set(text string) error {
 	return err
 }
 
-// UnknownCommand runs commands that only have subcommands: it prints help, or fails for
-// an unknown subcommand.
+// UnknownCommand is the action of commands that only have subcommands: it prints help, or fails for an
+// unknown subcommand.
 func UnknownCommand(c *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return c.Help()
@@ -131,8 +131,8 @@ func SetHelpCommand(root *cobra.Command) {
 	})
 }
 
-// Takes requires at least least and at most most arguments, none of them empty; what
-// describes them.
+// Takes returns a check for at least least and at most most arguments, none of them empty; what names
+// them in errors.
 func Takes(what string, least, most int) cobra.PositionalArgs {
 	return func(c *cobra.Command, given []string) error {
 		if len(given) >= least && len(given) <= most && !slices.Contains(given, "") {

@@ -127,7 +127,7 @@ func (f *Front) verdict(ctx context.Context, api *API, id string, q verifyQuesti
 	return json.Marshal(report)
 }
 
-// read reads the secret that is named; "" = none is.
+// read reads the secret from the given variable or file; "" if neither is given.
 func (s *Secrets) read(env, file string) (string, error) {
 	switch {
 	case env != "":
@@ -186,7 +186,7 @@ func (a *API) bytes(ctx context.Context, path string) ([]byte, error) {
 	return all, nil
 }
 
-// requestTarget returns the path by which a secret is chosen.
+// requestTarget returns the path in the head of a request; the secret is chosen by it.
 func requestTarget(head []byte) string {
 	_, target, _ := wire.StartLine(head)
 	return string(wire.ShownTarget(target))

@@ -178,8 +178,8 @@ func parseAlias(name *token.Token, n ast.Node) (f Forward, err error) {
 	return f, err
 }
 
-// parseSigning reads which environment variable holds the secret of which sender, such as
-// { stripe: { secretEnv: STRIPE_WEBHOOK_SECRET } }.
+// parseSigning reads the names of the environment variables that hold secrets, by sender, such as {
+// stripe: { secretEnv: STRIPE_WEBHOOK_SECRET } }.
 func parseSigning(n ast.Node) (map[string]string, error) {
 	senders, isMapping := n.(*ast.MappingNode)
 	if !isMapping {
@@ -226,8 +226,8 @@ func fields(n *ast.MappingNode, what string, known ...string) (map[string]ast.No
 	return values, nil
 }
 
-// value decodes a scalar and makes a target of it; a usage error becomes one about its place
-// in the file.
+// value decodes a scalar and parses it as a target. A usage error of parse gets the position of the
+// scalar in the file.
 func value[T any](key string, n ast.Node, decode func(string, ast.Node) (T, error), parse func(T) (Target, error)) (Target, error) {
 	v, err := decode(key, n)
 	if err != nil {

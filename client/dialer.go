@@ -169,7 +169,7 @@ func (d *Dialer) Dial(ctx context.Context) (*Conn, error) {
 	}
 }
 
-// sayWaiting is the silence of a peer after which the user is told.
+// sayWaiting is the silence of a peer after which the user is told that the program is waiting.
 const sayWaiting = 3 * time.Second
 
 // dial makes one try. person is the Prompter of d, if d has one.

@@ -47,13 +47,13 @@ type Doctor struct {
 	broken  bool          // the relay cannot be asked
 }
 
-// note adds the outcome of a check. Its reason becomes one line.
+// note stores the outcome of a check, with its reason on one line.
 func (d *Doctor) note(check string, f relay.Finding) {
 	f.Check, f.Reason = check, strings.ReplaceAll(f.Reason, "\n", "; ")
 	d.list = append(d.list, f)
 }
 
-// check makes a check that needs those before it.
+// check makes a check that depends on the checks before it: it is skipped if one of them failed.
 func (d *Doctor) check(check string, look func() relay.Finding) {
 	if d.broken {
 		d.note(check, relay.Findingf(relay.VerdictSkip, "", "needs the check above that failed"))

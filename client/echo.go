@@ -20,9 +20,9 @@ type Echoed struct {
 // EchoedBody is the number of bytes of a body that an Echoed has.
 const EchoedBody = 8 << 10
 
-// StartEcho starts the built-in local server of relay up --echo on a free loopback port: it
-// answers every request with 200, its own body and its own content type. came is told of each
-// before its answer ends. stop ends it.
+// StartEcho starts the built-in local server of relay up --echo on a free loopback port: it answers
+// every request with 200, its own body and its own content type. It calls came with each request
+// before the answer ends. stop ends the server.
 func StartEcho(came func(Echoed)) (target Target, stop func(), err error) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -43,16 +43,16 @@ type place struct {
 	line int
 }
 
-// expectedKeys are host keys that a base URL tells for an address. They count for the logins of
-// one Dialer, instead of the keys that this program stored before, and are stored only when the
-// relay at the address has said that it is the one of that base URL.
+// expectedKeys are the host keys that a base URL names for an address. In the logins of one Dialer
+// they replace the keys that this program stored before. They are stored only when the relay at the
+// address has said that it belongs to that base URL.
 type expectedKeys struct {
 	addr string
 	keys []ssh.PublicKey
 }
 
-// load reads the files; a missing one is empty. Lines that cannot be understood are left
-// out, as ssh does: the library rejects a whole file for one of them.
+// load reads the files; a missing file is empty. It skips lines that cannot be understood, as ssh
+// does: the library rejects a whole file for one such line.
 func (h *hostKeys) load() (err error) {
 	h.sources, h.authority = nil, map[place]bool{}
 	var there []string
@@ -94,7 +94,7 @@ func (h *hostKeys) load() (err error) {
 	return h.loadLines(lines, sources)
 }
 
-// loadLines makes the check of lines, each of which is of the file in sources.
+// loadLines builds the check from lines; sources holds the file of each line.
 func (h *hostKeys) loadLines(lines [][]byte, sources []string) error {
 	known, bad, err := knownLines(lines...)
 	if bad != nil { // seldom: a marker or a pattern that ssh.ParseKnownHosts does not look at
@@ -118,8 +118,8 @@ func (h *hostKeys) loadLines(lines [][]byte, sources []string) error {
 	return err
 }
 
-// knownLines returns the check of host keys by lines of known_hosts; bad says that a line
-// cannot be understood. The library reads nothing but files, so it gets a temporary one.
+// knownLines returns the check of host keys by lines of known_hosts; bad is set if a line cannot be
+// understood. The library reads only files, so it gets a temporary one.
 func knownLines(lines ...[]byte) (known ssh.HostKeyCallback, bad, err error) {
 	temp, err := os.CreateTemp("", "relay-known-hosts-")
 	if err != nil {
@@ -137,8 +137,8 @@ func knownLines(lines ...[]byte) (known ssh.HostKeyCallback, bad, err error) {
 	return known, err, nil
 }
 
-// known checks a key as ssh does: nil means that it is known for the address, and a
-// *knownhosts.KeyError names the keys that are.
+// known checks a key as ssh does: nil means that the key is known for the address; a
+// *knownhosts.KeyError lists the known keys.
 func (h *hostKeys) known(addr string, remote net.Addr, key ssh.PublicKey) error {
 	err := h.library(addr, remote, key)
 	if _, isOther := errors.AsType[*knownhosts.KeyError](err); err != nil && !isOther {
@@ -151,9 +151,9 @@ func (h *hostKeys) known(addr string, remote net.Addr, key ssh.PublicKey) error 
 	return &knownhosts.KeyError{Want: want}
 }
 
-// wanted returns the keys known for an address. The library returns them only as the error of a
-// failed check, and a key of zeros fails it. It returns the keys of certificate authorities too,
-// which are no keys of hosts: this client asks for no certificate.
+// wanted returns the keys known for an address. The library returns them only in the error of a failed
+// check, so this checks a key of zeros, which always fails. It leaves out the keys of certificate
+// authorities, which are no host keys: this client asks for no certificate.
 func (h *hostKeys) wanted(addr string) []knownhosts.KnownKey {
 	zeros, err := ssh.NewPublicKey(make(ed25519.PublicKey, ed25519.PublicKeySize))
 	var unknown *knownhosts.KeyError
@@ -228,7 +228,7 @@ func (h *hostKeys) fileOf(addr string) string {
 	return h.own
 }
 
-// first decides about a host without a known key.
+// first decides whether to accept the key of a host for which no key is known.
 func (h *hostKeys) first(addr string, remote net.Addr, key ssh.PublicKey) error {
 	shown := ssh.FingerprintSHA256(key)
 	tcp, ok := remote.(*net.TCPAddr)
@@ -251,8 +251,7 @@ func (h *hostKeys) first(addr string, remote net.Addr, key ssh.PublicKey) error 
 	return nil
 }
 
-// store makes keys the known ones of an address, instead of those that this program stored
-// before.
+// store replaces the keys that this program stored for an address by keys.
 func (h *hostKeys) store(addr string, keys ...ssh.PublicKey) error {
 	return withLock(filepath.Dir(h.own), func() error {
 		old, err := os.ReadFile(h.own)
@@ -295,11 +294,11 @@ func (h *hostKeys) stored(addr string) (keys []ssh.PublicKey, err error) {
 	return keys, err
 }
 
-// Expect makes the dialer accept the host keys that a base URL tells for the server, without
-// storing them: any site can name any SSH address as its own. KeepExpected stores them once the
-// relay there has said which base URL it has. Keys that this program stored before count no more
-// only with replace, which says that they came from the same base URL. A different key in the
-// person's own known_hosts still fails the check: only a person can tell which one is right.
+// Expect makes the dialer accept the host keys that a base URL names for the server, without storing
+// them: any site can name any SSH address as its own. KeepExpected stores them once the relay at the
+// address has said which base URL it has. With replace, which says that the older keys came from the
+// same base URL, the keys that this program stored before are ignored. A different key in the user's
+// own known_hosts still fails the check, because only a person can tell which one is right.
 func (d *Dialer) Expect(keys []ssh.PublicKey, replace bool) error {
 	addr, err := d.Addr()
 	if err != nil {

@@ -18,8 +18,8 @@ const (
 	silentAfter = 10 // looks
 )
 
-// keepalive pings the relay until ctx or the connection ends, and closes the connection when the
-// relay is silent for too long; it returns why, or nil.
+// keepalive pings the relay until ctx or the connection ends. If the relay is silent for too long, it
+// closes the connection and returns the reason; otherwise it returns nil.
 func (c *Conn) keepalive(ctx context.Context) error {
 	if silent, ok := errors.AsType[*link.SilentError](c.Watch(ctx, pingEvery, lookEvery, silentAfter)); ok {
 		return cli.Errorf(cli.ExitUnreachable, "the relay has been silent for %d s", int(silent.For.Seconds()))

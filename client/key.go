@@ -48,7 +48,7 @@ type keyring struct {
 	warned map[string]bool // the warnings that were said
 }
 
-// warn says a warning once, and not again at each reconnect.
+// warn shows a warning once, and not again at each reconnect.
 func (k *keyring) warn(text string) {
 	if k.warned[text] {
 		return
@@ -219,8 +219,9 @@ func (k *keyring) open(file string) (ssh.Signer, error) {
 	return signer, nil
 }
 
-// openHalf returns the public half of a key file, and the key unless only the public half is there:
-// the agent may have the rest. Both may come with the reason why the file cannot be used.
+// openHalf returns the public half of a key file, and the key itself unless the file has only the
+// public half; the agent may hold the private one. The error says why the file cannot be used, also
+// beside a result.
 func (k *keyring) openHalf(file string) (ssh.PublicKey, ssh.Signer, error) {
 	signer, err := k.open(file)
 	if err == nil {
@@ -319,7 +320,7 @@ func (l *lockedSigner) open() error {
 	return wrong
 }
 
-// addToAgent adds a key that was opened by a passphrase to the agent, where AddKeysToAgent of
+// addToAgent adds a key that was opened with a passphrase to the agent, if AddKeysToAgent in
 // ~/.ssh/config asks for it: yes, ask, confirm, a time, or confirm and a time (ssh_config(5)).
 func (k *keyring) addToAgent(raw any, file string) {
 	key := agent.AddedKey{PrivateKey: raw, Comment: file}

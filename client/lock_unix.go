@@ -13,9 +13,8 @@ import (
 	"relay/cli"
 )
 
-// lockTimeout is how long to wait for other processes that change files of the
-// directory. Each takes a moment, or seconds on a busy disk. lockPause is the time
-// between two tries.
+// lockTimeout is the time to wait for other processes that change files of the directory. Each needs a
+// moment, or seconds on a busy disk. lockPause is the time between two tries.
 const lockTimeout, lockPause = time.Minute, 20 * time.Millisecond
 
 // withLock calls do while no other process does the same for the directory, which is

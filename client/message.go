@@ -8,15 +8,16 @@ import (
 	"relay/record"
 )
 
-// Types of Message beside the kinds of relay.Notice, which are about a forward or a connection.
+// Types of Message in addition to the kinds of relay.Notice, which are about a forward or a
+// connection.
 const (
 	TypeHello   = "hello"
 	TypeRequest = "request"
 	TypeMissed  = "missed" // requests are missing in the log
 )
 
-// Message is one thing that relay up shows. Type says which fields are set. No text in it
-// is safe to print.
+// Message is one thing that relay up shows. Its Type decides which fields are set. Its texts are not
+// safe to print.
 type Message struct {
 	Type         string `json:"type"`
 	Host         string `json:"host,omitempty"` // hello: host of the base URL
@@ -55,11 +56,11 @@ func (m *Message) MarshalJSON() ([]byte, error) {
 	}{(*fields)(m), sent.Event, sent.Attempt})
 }
 
-// Transient reports whether a refused alias is asked for again, because the reason may
-// pass.
+// Transient reports whether the reason for the refusal of an alias may pass, so that the alias is
+// requested again.
 func (m *Message) Transient() bool { return m.Type == relay.NoticeRefused && !cli.Permanent(m.Code) }
 
-// Superseded returns a message that says how the alias of a superseded tunnel was lost.
+// Superseded returns the message that an alias was lost to a newer tunnel.
 func (m *Message) Superseded() string {
 	if m.Message == "" || m.Message == relay.TakenOver {
 		return "alias " + m.Alias + " was " + relay.TakenOver

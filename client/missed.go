@@ -22,9 +22,9 @@ const (
 	missedBefore = time.Minute
 )
 
-// readMissed makes messages of the requests that have ended since the stream was lost: those that were
-// queued meanwhile are delivered as soon as the tunnel is back, and may be done before the stream is.
-// query selects the aliases, as for the stream.
+// readMissed makes messages of the requests that have ended since the stream was lost. Requests that
+// were queued meanwhile are delivered as soon as the tunnel is back, and may have ended before the
+// stream is back. query selects the aliases, as for the stream.
 func (t *tunnel) readMissed(ctx context.Context, query url.Values) {
 	since := t.up.heard.Add(-missedBefore)
 	if since.Before(t.up.followed) {
@@ -60,7 +60,8 @@ func (t *tunnel) readMissed(ctx context.Context, query url.Values) {
 	}
 }
 
-// logItem makes a message of an item of the stream that is an attempt, has ended, and is new.
+// logItem makes a message of an item of the stream if the item is an attempt that has ended and was
+// not shown yet.
 func (t *tunnel) logItem(ctx context.Context, name string, item []byte) {
 	if e, a := t.up.log.Take(name, item); a != nil {
 		t.post(ctx, &Message{Type: TypeRequest, item: bytes.Clone(item), Event: e, Attempt: a})

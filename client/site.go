@@ -48,8 +48,8 @@ func Private(base string) bool {
 	return err == nil && (u.Scheme == "https" || LoopbackName(u.Hostname()))
 }
 
-// SameSite reports whether two base URLs have the same host; all names of this machine are
-// equal. A relay answers at its base URL only to that host, whatever the port outside is.
+// SameSite reports whether two base URLs have the same host; all names of this machine are equal.
+// Ports are ignored, because a relay checks only the host of its base URL.
 func SameSite(a, b string) bool {
 	one, errA := url.Parse(a)
 	two, errB := url.Parse(b)
@@ -57,9 +57,9 @@ func SameSite(a, b string) bool {
 		LoopbackName(one.Hostname()) && LoopbackName(two.Hostname()))
 }
 
-// CheckSite asks a relay, over SSH, whether its base URL has the host of base. The error says why
-// not, or that it could not be asked; then asked is false. Any site can name the SSH address of
-// another one as its own.
+// CheckSite asks a relay, over SSH, whether its base URL has the host of base. It returns an error if
+// not, or if the relay could not be asked; then asked is false. The check is needed because any site
+// can name the SSH address of another one as its own.
 func CheckSite(ctx context.Context, a *cli.API, base string) (asked bool, err error) {
 	var told record.SSH
 	if err := a.Get(ctx, "/ssh", &told); err != nil {
@@ -109,7 +109,7 @@ func Discover(ctx context.Context, base, version string) (*Site, error) {
 	return site, nil
 }
 
-// accountPage finds the base URL in the text of a relay that refuses a login.
+// accountPage finds the base URL in the message of a relay that refuses a login.
 var accountPage = regexp.MustCompile(`(https?://[^\s\x00-\x1f\x7f]+)/account\b`)
 
 // FindBase finds the base URL of a relay of which only the SSH address is known: it

@@ -165,7 +165,7 @@ func isRefused(err error) bool {
 	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, wsaRefused)
 }
 
-// dialFailed returns what the relay is told about a failed dial of the local server.
+// dialFailed returns the report to the relay about a failed dial of the local server.
 func dialFailed(err error) relay.DialFailed {
 	f := relay.DialFailed{Reason: reasonConnectFailed, Class: "other", Text: err.Error()}
 	var dns *net.DNSError

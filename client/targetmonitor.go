@@ -34,8 +34,8 @@ type TargetEvent struct {
 	Hint   string `json:"hint,omitempty"`
 }
 
-// targetMonitor reports problems with local servers, by how dials end and answers begin.
-// Its methods are safe for concurrent use.
+// targetMonitor reports problems with local servers, which it finds by the errors of dials and the
+// first bytes of responses. Its methods are safe for concurrent use.
 type targetMonitor struct {
 	report func(TargetEvent) // nil = nobody wants to know
 
@@ -50,7 +50,7 @@ func newTargetMonitor(report func(TargetEvent)) *targetMonitor {
 	return &targetMonitor{report: report, known: map[problem]bool{}}
 }
 
-// changed notes whether there is a problem, and returns whether that is news to report.
+// changed stores whether the subject has a problem of this kind, and reports whether that is a change.
 func (m *targetMonitor) changed(kind, subject string, is bool) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -69,7 +69,7 @@ func (m *targetMonitor) note(subject string, e TargetEvent) {
 	}
 }
 
-// dialed notes how a dial of the local server ended.
+// dialed notes the result of a dial of the local server.
 func (m *targetMonitor) dialed(f Forward, err error) {
 	var noTLS tls.RecordHeaderError
 	var cert *tls.CertificateVerificationError
@@ -107,8 +107,8 @@ func (m *targetMonitor) dialed(f Forward, err error) {
 // maxInspected is the number of bytes of a local response that are searched for a known error text.
 const maxInspected = 16 << 10
 
-// answerInspector looks at the start of one answer of the local server, which it does
-// not change.
+// answerInspector searches the start of one response of the local server for a known error text,
+// without changing it.
 type answerInspector struct {
 	m    *targetMonitor
 	f    Forward
@@ -116,7 +116,7 @@ type answerInspector struct {
 	done bool
 }
 
-// inspect takes the next piece of the answer.
+// inspect takes the next piece of the response.
 func (r *answerInspector) inspect(p []byte) {
 	if r.done || len(r.seen) == 0 && !worthInspecting(p) {
 		r.done = true
@@ -139,9 +139,8 @@ func (r *answerInspector) inspect(p []byte) {
 	r.seen, r.done = nil, true
 }
 
-// worthInspecting reports whether an answer may hold a known error text, by its first
-// piece: a TLS alert or handshake, a status 4xx, or the short answer of older webpack
-// servers.
+// worthInspecting reports, from the first piece of a response, whether it may hold a known error text:
+// a TLS alert or handshake, a status 4xx, or the short response of older webpack servers.
 func worthInspecting(p []byte) bool {
 	return startsTLS(p) ||
 		len(p) > 9 && bytes.HasPrefix(p, []byte("HTTP/1.")) && (p[9] == '4' || bytes.HasSuffix(p, []byte("\nInvalid Host header")))
@@ -158,7 +157,8 @@ func speaksTLS(p []byte) bool {
 		told("speaking plain HTTP to an SSL-enabled server port")
 }
 
-// refusesHost reads the start of an HTTP response, whose body may be chunked and coded.
+// refusesHost reports whether a development server has refused the request because of its host name. p
+// is the start of an HTTP response, whose body may be chunked and compressed.
 func refusesHost(p []byte) bool {
 	h, n, err := wire.Response(p, wire.Limits{}, nil)
 	if err != nil {

@@ -63,8 +63,8 @@ type channelOpen struct {
 	OriginPort uint32
 }
 
-// run keeps the tunnel up until it is lost or ctx ends. It waits for the goroutines that it
-// started, but after errMoving the connection lives on until the relay ends it.
+// run keeps the tunnel up until it is lost or ctx ends. It waits for the goroutines that it started.
+// After errMoving the connection stays open until the relay ends it.
 func (t *tunnel) run(ctx context.Context) error {
 	alive, cancel := context.WithCancel(context.Background())
 	lost := t.conn.Context()
@@ -120,8 +120,8 @@ func (t *tunnel) run(ctx context.Context) error {
 	return err
 }
 
-// announce announces this program and the targets and requests the forwards. Nothing waits
-// for a reply: notices tell what became of each forward.
+// announce sends the version of this program and the targets, and requests the forwards. It does not
+// wait for replies: a notice reports the result of each forward.
 func (t *tunnel) announce(ctx context.Context) error {
 	hello := relay.Hello{Protocol: 1, Flags: relay.HelloLazyDial | relay.HelloMoves, Version: t.up.Dialer.Version}
 	err := t.tell(ctx, relay.HelloRequest, hello)
@@ -136,7 +136,7 @@ func (t *tunnel) announce(ctx context.Context) error {
 	return nil
 }
 
-// tell sends a global request that wants no reply.
+// tell sends a global request that asks for no reply.
 func (t *tunnel) tell(ctx context.Context, kind string, payload any) error {
 	ctx, cancel := context.WithTimeout(ctx, replyTimeout)
 	defer cancel()
@@ -144,8 +144,8 @@ func (t *tunnel) tell(ctx context.Context, kind string, payload any) error {
 	return err
 }
 
-// forward announces a target and requests its alias. A notice tells whether the request
-// was granted, with the reason, which SSH cannot carry.
+// forward sends the target of an alias and requests the alias. A notice reports whether the relay
+// grants it, and a reason, which SSH replies cannot carry.
 func (t *tunnel) forward(ctx context.Context, f Forward) error {
 	target := relay.Target{Bind: f.Alias, URL: f.Target.URL, HostHeader: f.Target.HostHeader}
 	if err := t.tell(ctx, relay.TargetRequest, target); err != nil {
@@ -168,8 +168,8 @@ func (t *tunnel) forwardLater(ctx context.Context, alias string) {
 	})
 }
 
-// hear makes messages of what the relay says about itself and of its notices. The last
-// notices may come together with the end of the connection, which ends lost.
+// hear turns the identification of the relay and its notices into messages. The last notices may
+// arrive together with the end of the connection, which ends lost.
 func (t *tunnel) hear(ctx, lost context.Context) {
 	defer t.post(ctx, nil)
 	var told record.SSH
@@ -221,7 +221,7 @@ func (t *tunnel) hear(ctx, lost context.Context) {
 	}
 }
 
-// ask sends a GET request to the API, again while the relay cannot answer.
+// ask sends a GET request to the API, and repeats it while the relay cannot answer.
 func (t *tunnel) ask(ctx context.Context, path string, into any) error {
 	for {
 		err := t.api.Get(ctx, path, into)
@@ -361,17 +361,18 @@ func (t *tunnel) handle(ctx context.Context, m *Message) error {
 	return nil
 }
 
-// maxEarly bounds how many requests wait for the notice of their alias.
+// maxEarly bounds the number of requests that wait for the notice of their alias.
 const maxEarly = 64
 
-// keepEarly keeps a request for showEarly, if it is for a forward of this connection and there is room.
+// keepEarly keeps a request for showEarly, if it is for a forward of this connection and fewer than
+// maxEarly are kept.
 func (t *tunnel) keepEarly(m *Message) {
 	if len(t.early) < maxEarly && slices.ContainsFunc(*t.up.active.Load(), isFor(m.Event.Alias)) {
 		t.early = append(t.early, m)
 	}
 }
 
-// isFor returns a condition: a forward is for the alias of this label.
+// isFor returns a function that reports whether a forward is for the alias with this label.
 func isFor(label string) func(Forward) bool {
 	return func(f Forward) bool { return cli.AliasLabel(f.Alias) == label }
 }

@@ -18,7 +18,7 @@ import (
 // the tries do not end.
 const firstTries = 4
 
-// Forward is one alias and where its requests go.
+// Forward is one alias and the local server that gets its requests.
 type Forward struct {
 	Alias  string
 	Target Target

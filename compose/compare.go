@@ -9,8 +9,8 @@ import (
 	"relay/wire"
 )
 
-// Compare names what differs between two whole requests, as Request.Changes does. Lines that frame the body
-// follow from it and are not named.
+// Compare lists the differences between two whole requests, in the words of Request.Changes. It leaves out
+// the lines that frame the body, because they follow from it.
 func Compare(old, now *Request) []string {
 	var list []string
 	if old.Method() != now.Method() {

@@ -97,8 +97,8 @@ type Limits struct {
 	Body         int64
 }
 
-// Check returns the error of a request that the listener for aliases would refuse. From New or From on every
-// change was checked by itself; what concerns several lines is checked here.
+// Check returns an error if the listener for aliases would refuse the request. New, From and the edits check
+// each change by itself; Check checks the rules about several lines.
 func (r *Request) Check(l Limits) error {
 	h, _, err := wire.Request(r.Head, wire.Limits{Head: l.Head, Target: l.Target})
 	switch e := relay.AsError(err); {
@@ -157,14 +157,14 @@ func (r *Request) Wire() []byte {
 	return out.Bytes()
 }
 
-// changed notes a change once.
+// changed adds a change to the list of changes, unless it is there.
 func (r *Request) changed(what string) {
 	if !slices.Contains(r.Changes, what) {
 		r.Changes = append(r.Changes, what)
 	}
 }
 
-// start returns where the start line begins and ends, without its CRLF: one empty line may stand before it.
+// start returns the positions of the start line, without its CRLF. One empty line may come before it.
 func (r *Request) start() (from, to int) {
 	if bytes.HasPrefix(r.Head, []byte("\r\n")) {
 		from = 2
@@ -172,7 +172,7 @@ func (r *Request) start() (from, to int) {
 	return from, from + bytes.IndexByte(r.Head[from:], '\r')
 }
 
-// replace puts a text in place of some bytes of the head.
+// replace replaces some bytes of the head.
 func (r *Request) replace(from, to int, with []byte) {
 	r.Head = slices.Concat(r.Head[:from], with, r.Head[to:])
 }
@@ -246,13 +246,15 @@ func (r *Request) lines() []headLine {
 	return list
 }
 
-// framing reports whether a line says where the body ends: such lines follow from the body.
+// framing reports whether a header line describes the framing of the body. Such lines are derived from
+// the body.
 func framing(name string) bool {
 	return strings.EqualFold(name, "Content-Length") || strings.EqualFold(name, "Transfer-Encoding")
 }
 
-// setHeader gives the lines of a name new values: each in the line that has one already, the rest in new lines
-// at the end of the head. Lines without a new value are removed. It reads the head once, however many lines change.
+// setHeader sets the values of the header lines with a name: existing lines get the first values, further values
+// become new lines at the end of the head, and existing lines without a value are removed. It reads the head once,
+// for any number of values.
 func (r *Request) setHeader(name string, values []string) {
 	what := "header:" + strings.ToLower(name)
 	var head []byte
@@ -307,7 +309,7 @@ func (r *Request) setBody(body []byte, what string) {
 	}
 }
 
-// lastChunk returns the last chunk of chunk lines and what follows it.
+// lastChunk returns the last chunk of a chunked body and the bytes after it.
 func lastChunk(lines []byte) []byte {
 	for rest := lines; len(rest) > 0; {
 		digits := bytes.TrimLeft(rest, "0")

@@ -117,7 +117,7 @@ func (e *Edit) check() error {
 	return nil
 }
 
-// mediaType returns the type of a body of which nothing else is known.
+// mediaType returns the media type of a body, guessed from its bytes.
 func mediaType(p []byte) string {
 	switch {
 	case json.Valid(p):
@@ -190,7 +190,8 @@ func isASCII(p []byte) bool {
 	return !slices.ContainsFunc(p, func(c byte) bool { return c >= utf8.RuneSelf })
 }
 
-// Memory is about how many bytes an edit takes beyond the request and the edit itself.
+// Memory returns roughly the number of bytes that an edit needs in addition to the request and the
+// edit itself.
 func (e *Edit) Memory(r *Request) int64 {
 	if len(e.Set) == 0 {
 		return 0

@@ -41,14 +41,14 @@ func (c *change) add(path []string, value json.RawMessage) {
 	c.value, c.members, c.indexes, c.names, c.list = value, nil, nil, nil, nil // as if it were set after its members
 }
 
-// splice is a part of a document and what comes in its place.
+// splice is a part of a document and its replacement.
 type splice struct {
 	from, to int
 	with     []byte
 }
 
-// apply makes a change of a whole JSON document, which has to be valid. All other bytes stay as they are. It
-// reads the document once, however many members it sets and however deep they are.
+// apply applies a change to a whole JSON document, which must be valid. All other bytes stay as they are. It
+// reads the document once, for any number and depth of members.
 func (c *change) apply(doc []byte) ([]byte, error) {
 	if c.value != nil {
 		doc = c.value
@@ -82,7 +82,7 @@ type walk struct {
 	err     error
 }
 
-// value reads the value that begins here and notes what a change makes of it.
+// value reads the value that begins here and adds the replacements that a change requires.
 func (w *walk) value(c *change) {
 	if c == nil || c.value == nil && len(c.members) == 0 {
 		w.at = skipValue(w.doc, w.at)
@@ -113,8 +113,8 @@ func (w *walk) fail(err error) {
 	}
 }
 
-// object reads an object. Of members with the same name the last one counts, which is the one that most
-// programs read.
+// object reads an object. Of several members with the same name the last one is changed, because most
+// programs read that one.
 func (w *walk) object(c *change) {
 	for _, member := range c.list {
 		member.seen = false
@@ -216,7 +216,7 @@ func skipSpace(doc []byte, at int) int {
 	return at
 }
 
-// skipString returns where a string that begins here ends.
+// skipString returns the position after the string that begins at at.
 func skipString(doc []byte, at int) int {
 	for at++; doc[at] != '"'; at++ {
 		if doc[at] == '\\' {
@@ -226,7 +226,7 @@ func skipString(doc []byte, at int) int {
 	return at + 1
 }
 
-// skipValue returns where a value that begins here ends.
+// skipValue returns the position after the value that begins at at.
 func skipValue(doc []byte, at int) int {
 	depth := 0
 	for at < len(doc) {
@@ -256,7 +256,8 @@ func skipValue(doc []byte, at int) int {
 	return at
 }
 
-// findMember finds where the value of a member at the top of a JSON object is: the last one of its name.
+// findMember returns the value of a member of the top-level object of a JSON document: of several with
+// the name, the last one.
 func findMember(doc []byte, name string) (value []byte) {
 	at := skipSpace(doc, 0)
 	if !json.Valid(doc) || doc[at] != '{' {

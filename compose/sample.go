@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Sample is a request of our own making, as a sender would send it, without a signature.
+// Sample is a built-in request in the form that a sender would send, without a signature.
 type Sample struct {
 	Provider, Type string
 	lines          []Header
@@ -30,7 +30,7 @@ func (s *Sample) Request(host string) *Request {
 	return r
 }
 
-// FindSample returns the sample of a name, nil if there is none.
+// FindSample returns the sample with a name, nil if there is none.
 func FindSample(name string) *Sample {
 	if i := slices.IndexFunc(samples, func(s Sample) bool { return strings.EqualFold(s.Name(), name) }); i >= 0 {
 		return &samples[i]
@@ -38,7 +38,7 @@ func FindSample(name string) *Sample {
 	return nil
 }
 
-// Samples lists the samples of a sender, "" = of all.
+// Samples lists the samples of a sender, or of all senders if provider is "".
 func Samples(provider string) (list []*Sample) {
 	for i := range samples {
 		if s := &samples[i]; provider == "" || s.Provider == provider {

@@ -14,7 +14,7 @@ import (
 	"relay/wire"
 )
 
-// Sender returns by whom a request looks to be sent, nil if it is not recognised.
+// Sender returns the sender that the request looks like, nil if it is not recognised.
 func (r *Request) Sender() *signature.Sender {
 	p := record.Recognise(r.Head, r.Body)
 	if p.Name == "" {
@@ -23,8 +23,8 @@ func (r *Request) Sender() *signature.Sender {
 	return signature.Find(p.Name, r.signed(""))
 }
 
-// SenderNamed returns the sender of a name, nil if there is none. Of several rows it is the one whose
-// signature the request has.
+// SenderNamed returns the sender with a name, nil if there is none. If the table has several rows of
+// the name, it returns the row whose signature the request has.
 func (r *Request) SenderNamed(name string) *signature.Sender {
 	return signature.Find(name, r.signed(""))
 }
@@ -38,7 +38,7 @@ func (r *Request) HasSignature() bool {
 	return r.hasSignatureOf(p)
 }
 
-// signed returns the request as it is signed. url is its public one.
+// signed returns the request in the form that signatures cover. url is its public URL.
 func (r *Request) signed(url string) *signature.Request {
 	fields := wire.Fields(r.Head)
 	list := make([]signature.Field, 0, len(fields))
@@ -48,7 +48,7 @@ func (r *Request) signed(url string) *signature.Request {
 	return &signature.Request{Method: r.Method(), URL: url, Body: r.Body, Line: signature.Lines(list)}
 }
 
-// Scheme returns by which scheme of a sender the request is signed. The error has the code cannot-sign.
+// Scheme returns the scheme by which a sender signs this request. The error has the code cannot-sign.
 func (r *Request) Scheme(p *signature.Sender) (*signature.Scheme, error) {
 	s := p.SchemeOf(r.signed(""))
 	if s == nil || s.CanSign() == signature.SignNo || s.CanSign() == signature.SignKeyPair {
@@ -57,10 +57,10 @@ func (r *Request) Scheme(p *signature.Sender) (*signature.Scheme, error) {
 	return s, nil
 }
 
-// SignedAs returns by whom, and by which scheme, a request is signed that was made from base: a change takes
-// neither away. name is that of the sender, "" = the one that base is recognised by. Of several schemes of a request
-// without a signature it is the one that a secret of this form is for; "" = not known yet. Sender and scheme are nil
-// if there is none. The error has the code cannot-sign.
+// SignedAs returns the sender and scheme for the signature of a request that was made from base, whatever has
+// changed since. name is the sender, or "" for the one that base is recognised by. If several schemes fit a request
+// without a signature, secret chooses: the scheme is the one for secrets of its form; "" = the secret is not known
+// yet. Sender and scheme are nil if there is none. The error has the code cannot-sign.
 func (r *Request) SignedAs(base *Request, name, secret string) (*signature.Sender, *signature.Scheme, error) {
 	from, p := base, base.senderOr(name)
 	switch {
@@ -79,8 +79,8 @@ func (r *Request) SignedAs(base *Request, name, secret string) (*signature.Sende
 	return p, s, err
 }
 
-// Fits reports whether a secret has the form for the signature of the request that this one was made from. Any fits
-// where that has none, or the sender is not in the table.
+// Fits reports whether a secret has the form that the signature of base, from which the request was made, requires.
+// Any secret fits if base has no signature, or the sender is not in the table.
 func (r *Request) Fits(base *Request, name, secret string) bool {
 	p, s, err := r.SignedAs(base, name, "")
 	if err != nil || p == nil || !base.hasSignatureOf(p) {
@@ -89,7 +89,7 @@ func (r *Request) Fits(base *Request, name, secret string) bool {
 	return p.Fits(s, secret)
 }
 
-// senderOr returns the sender of a name, or with "" the one that the request is recognised by.
+// senderOr returns the sender with a name, or with "" the sender that the request is recognised by.
 func (r *Request) senderOr(name string) *signature.Sender {
 	if name == "" {
 		return r.Sender()
@@ -114,10 +114,10 @@ func (r *Request) hasSignatureOf(p *signature.Sender) bool {
 	return s != nil && s.HasSignature(request)
 }
 
-// CustomName names the sender of a scheme that a person has defined.
+// CustomName is the sender name of schemes that users define.
 const CustomName = signature.CustomName
 
-// CustomScheme reads the scheme of a definition that is kept with a secret.
+// CustomScheme reads a custom scheme from the definition that is stored with a secret.
 func CustomScheme(definition string) (*signature.Scheme, error) {
 	p, err := signature.ReadCustom([]byte(definition))
 	if err != nil {
@@ -126,8 +126,8 @@ func CustomScheme(definition string) (*signature.Scheme, error) {
 	return &p.Schemes[0], nil
 }
 
-// Sign gives the request the signature that its sender would make now. url is the public address that it is
-// sent to. A request without the id that its sender signs gets one.
+// Sign adds the signature that the sender would make now. url is the public URL of the request. If the
+// sender signs a delivery id and the request has none, it gets one.
 func (r *Request) Sign(s *signature.Scheme, secret, url string, now time.Time) error {
 	if s.IDHeader != "" {
 		if _, there := r.Line(s.IDHeader); !there {
@@ -158,7 +158,7 @@ func (r *Request) Sign(s *signature.Scheme, secret, url string, now time.Time) e
 	return nil
 }
 
-// Renew gives the request a new delivery id, in the shape of the one that it has.
+// Renew gives the request a new delivery id, in the form of the old one.
 func (r *Request) Renew(p *signature.Sender) error {
 	if p == nil {
 		return invalid("body.newId", "the sender of this request is not recognised, so that its delivery id is not known")
@@ -185,8 +185,8 @@ func (r *Request) idHeader(p *signature.Sender) string {
 	return ""
 }
 
-// idLike makes a random id in the shape of another one: a prefix such as evt_ stays, digits become digits, and
-// letters letters of the same case, in hexadecimal ids hexadecimal ones.
+// idLike makes a random id in the form of another one: a prefix such as evt_ stays, digits become digits, and
+// letters become letters of the same case, hexadecimal ones if the old id is hexadecimal.
 func idLike(old string) string {
 	kept := strings.LastIndexByte(old, '_') + 1
 	letters := "abcdefghijklmnopqrstuvwxyz"

@@ -9,8 +9,8 @@ import (
 	"relay"
 )
 
-// Text returns the request as people edit it: the head with LF as the end of its lines, an empty line, and the
-// body. A body that is no text is an error.
+// Text returns the request as text for an editor: the head with LF line ends, an empty line, and the body. It
+// returns an error if the body is not text.
 func (r *Request) Text() ([]byte, error) {
 	if !utf8.Valid(r.Body) || bytes.IndexByte(r.Body, 0) >= 0 {
 		return nil, invalid("body", "the body is binary, so it cannot be edited as text; replace it by a file")
@@ -18,8 +18,8 @@ func (r *Request) Text() ([]byte, error) {
 	return append(bytes.ReplaceAll(r.Head, []byte("\r\n"), []byte("\n")), r.Body...), nil
 }
 
-// Edited returns the request that an edited Text stands for. Length and chunks follow from the body. A line break
-// that an editor has added at the end is no part of it.
+// Edited returns the request that an edited Text describes. Its length or chunks are computed from the body. A
+// line break that the editor has added at the end is ignored.
 func (r *Request) Edited(text []byte) (*Request, error) {
 	text = bytes.TrimLeft(text, "\r\n")
 	head, body, ok := bytes.Cut(text, []byte("\n\n"))

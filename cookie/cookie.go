@@ -12,14 +12,13 @@ import (
 // maxSessionCookies is the maximum number of session cookies that are looked up for a request.
 const maxSessionCookies = 4
 
-// errTwoSessions: without https a page on an alias host can add cookies to a request for the
-// base site. If sessions of two accounts were accepted, it could choose the account that the
-// request acts for (ADR 0018).
+// errTwoSessions is the error for sessions of two accounts. Without https, a page on an alias host can
+// add cookies to a request for the base site. If both sessions were accepted, that page could choose
+// the account that the request acts for (ADR 0018).
 var errTwoSessions = relay.Errorf(relay.CodeUnauthorized, "this request carried sessions of two accounts; a page on an alias host may have set one of them. Cookies set by other hosts were removed: try again. If this happens again, clear the cookies of this site and log in again")
 
-// Name returns the name of the session cookie. With https its prefix makes
-// browsers refuse it without Secure, with a Domain, or from a sibling host (RFC 6265bis,
-// section 4.1.3.2).
+// Name returns the name of the session cookie. With https it has a prefix: browsers then refuse the
+// cookie without Secure, with a Domain, or from a sibling host (RFC 6265bis, section 4.1.3.2).
 func Name(s relay.Site) string {
 	if s.Base.Scheme == "https" {
 		return "__Host-relay_session"
@@ -38,10 +37,11 @@ func Secrets(s relay.Site, r *http.Request) []string {
 	return secrets
 }
 
-// Actor returns the actor of the session whose secret a request carries. Secrets of ended or unknown
-// sessions are ignored, so that a page that can add a cookie cannot log a user out. Secrets that owner
-// refuses as too many guesses are ignored too, if another one is a session. The error is ErrNotFound if
-// none is a session, and has the code unauthorized if they are sessions of two accounts.
+// Actor returns the actor of the session whose secret a request carries; owner looks a secret up.
+// Secrets of ended or unknown sessions are ignored, so that a page that can add a cookie cannot log a
+// user out. If another secret is a session, secrets that owner refuses after too many guesses are
+// ignored, too. The error is ErrNotFound if none is a session, and has the code unauthorized if they
+// are sessions of two accounts.
 func Actor(secrets []string, owner func(secret string) (relay.Actor, error)) (who relay.Actor, err error) {
 	isFound := false
 	for _, secret := range secrets {

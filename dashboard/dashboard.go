@@ -27,7 +27,7 @@ var assets embed.FS
 // Options configure the pages, see page.Options.
 type Options = page.Options
 
-// What the pages need of other packages.
+// Interfaces that the pages need of other packages.
 type (
 	Accounts   = page.Accounts
 	Events     = page.Events
@@ -36,8 +36,8 @@ type (
 	Limits     = page.Limits
 )
 
-// New makes the handler of everything on the base site that is not under /api/. It
-// is safe for concurrent use and starts no goroutines.
+// New returns the handler of everything on the base site that is not under /api/. It is safe for
+// concurrent use and starts no goroutines.
 func New(o Options) http.Handler {
 	p := page.New(o)
 	aliases := alias.Routes(p)
@@ -48,8 +48,8 @@ func New(o Options) http.Handler {
 	return p.Handler()
 }
 
-// serveAsset lets browsers keep assets and ask whether they are still the same ones, so
-// that a new version never meets an old script.
+// serveAsset serves an asset with headers that let browsers keep it and check that it is unchanged, so
+// that a new version of a page never runs an old script.
 func serveAsset(w http.ResponseWriter, r *http.Request) {
 	content, err := assets.ReadFile(strings.TrimPrefix(r.URL.Path, "/"))
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 // capacityWait bounds the time that a request waits for older events of its alias to be deleted.
 const capacityWait = 2 * time.Second
 
-// admit says why a request is refused before a byte of it is forwarded; nil when it is not.
+// admit returns the reason to refuse a request before a byte of it is forwarded; nil = it is accepted.
 func (d *Delivery) admit(st *registry.Alias, in *relay.Inbound, h *wire.Head) *relay.Error {
 	if limit := d.opt.MaxBody; limit > 0 && h.Framing == relay.FramingLength && h.Length > limit {
 		e := exchange.ErrTooLarge(limit)
@@ -26,8 +26,8 @@ func (d *Delivery) admit(st *registry.Alias, in *relay.Inbound, h *wire.Head) *r
 	return d.checkCapacity(in, h.Length, capacityWait)
 }
 
-// checkCapacity says why a request cannot be kept; nil when it can. A chunked body counts
-// 0 bytes here: its size is known only when it is stored.
+// checkCapacity returns the reason why a request cannot be stored; nil = it can. A chunked body counts
+// as 0 bytes here, because its size is not known yet.
 func (d *Delivery) checkCapacity(in *relay.Inbound, length int64, wait time.Duration) *relay.Error {
 	if d.opt.Capacity == nil {
 		return nil
@@ -40,8 +40,8 @@ func (d *Delivery) checkCapacity(in *relay.Inbound, length int64, wait time.Dura
 }
 
 // markStoreDegraded notes that the store fails, for one alias or for all. Until it works again,
-// requests are stored before they are forwarded, so that a request that cannot be stored does not reach
-// a local server either.
+// requests are stored before they are forwarded, so that a local server never gets a request that
+// cannot be stored.
 func (d *Delivery) markStoreDegraded(st *registry.Alias, err error) {
 	var e *relay.Error
 	switch {
@@ -53,7 +53,7 @@ func (d *Delivery) markStoreDegraded(st *registry.Alias, err error) {
 	}
 }
 
-// markStoreHealthy notes that the store has taken something of the alias.
+// markStoreHealthy notes that the store has accepted a write of the alias.
 func (d *Delivery) markStoreHealthy(st *registry.Alias) {
 	if d.storeDegraded.Load() {
 		d.storeDegraded.Store(false)
@@ -63,8 +63,8 @@ func (d *Delivery) markStoreHealthy(st *registry.Alias) {
 	}
 }
 
-// storeFirst reads and stores the whole request, which is then sent from the store. ok is false when
-// the caller gets the outcome at once.
+// storeFirst reads and stores the whole request, which is then sent from the store. ok is false if the
+// request ends here: then out is the outcome for the caller.
 func (j *job) storeFirst() (out relay.Outcome, ok bool) {
 	d, q := j.d, j.q
 	q.ReadToEnd(nil)
@@ -93,8 +93,8 @@ func (j *job) storeFirst() (out relay.Outcome, ok bool) {
 // minute.
 const rejectsPerMinute = 60
 
-// Reject keeps a refused request of a known alias as an event: best effort, at most
-// 60 a minute for an alias; the rest is only counted. It never blocks.
+// Reject stores a refused request of a known alias as an event, as far as possible: at most 60 a
+// minute for an alias; others are only counted. It never blocks.
 func (d *Delivery) Reject(in *relay.Inbound, why *relay.Error) {
 	if in.Alias == nil {
 		return
@@ -104,8 +104,7 @@ func (d *Delivery) Reject(in *relay.Inbound, why *relay.Error) {
 	}
 }
 
-// mayReject reports whether one more refused request may be kept; one that may not is
-// counted.
+// mayReject reports whether one more refused request may be stored. If not, it counts the request.
 func (d *Delivery) mayReject(st *registry.Alias) bool {
 	if st.Rejects.Add() > rejectsPerMinute {
 		d.counters.dropped.Inc()

@@ -107,8 +107,8 @@ func method(m []byte) string {
 	return string(m)
 }
 
-// forwardedLines returns the header lines that the alias setting forwarded adds to the
-// head. They are computed once per event, so that each delivery sends the same bytes.
+// forwardedLines returns the header lines that the alias setting forwarded adds to the head. They are
+// computed once per event, so that each delivery sends the same bytes.
 func forwardedLines(in *relay.Inbound, h *wire.Head) []byte {
 	var proto, host bool
 	for _, f := range wire.Fields(in.Head) {

@@ -1,9 +1,9 @@
-// Package delivery runs exchanges: no other package sends a request into a tunnel. It knows
-// which alias has which tunnel, captures the requests of callers, exchanges them with the
-// local server, replays them, delivers the queue and tells viewers what happened.
+// Package delivery runs exchanges: no other package sends a request into a tunnel. It knows the tunnel
+// of each alias, captures the requests of callers, exchanges them with the local server, replays them,
+// delivers the queue and notifies viewers.
 //
-// Originals, replays and queued deliveries run through the same code, so that a replay cannot
-// differ from the original.
+// Originals, replays and queued deliveries run through the same code, so that a replay cannot differ
+// from the original.
 package delivery
 
 import (
@@ -24,7 +24,7 @@ import (
 	"relay/delivery/registry"
 )
 
-// Options configure a Delivery. A limit of 0 is off.
+// Options configure a Delivery. A limit of 0 means no limit.
 type Options struct {
 	Store Store
 	Site  relay.Site
@@ -61,7 +61,7 @@ type Options struct {
 	Registry prometheus.Registerer
 }
 
-// Bounds that are no settings.
+// Bounds that no setting changes.
 const (
 	storeWait    = 10 * time.Second        // for a read of the store
 	cutStoreWait = 2 * time.Second         // for exchanges that were cut to store what they have
@@ -150,7 +150,7 @@ func (d *Delivery) Start(ctx context.Context) error {
 	return nil
 }
 
-// aliasWait bounds how long Publish waits for the registry.
+// aliasWait bounds the time that Publish waits for the registry.
 const aliasWait = 100 * time.Millisecond
 
 // Publish takes changes from the store, in commit order. It never waits for viewers.
@@ -216,18 +216,18 @@ func (d *Delivery) Attach(a *relay.Alias, t relay.Tunnel) relay.Attachment {
 	return d.registry.Attach(a, t)
 }
 
-// NodeReachable reports whether the tunnels of another node can be used. Requests for them are
-// queued meanwhile.
+// NodeReachable notes whether the tunnels of another node can be used. While they cannot, requests for
+// them are queued.
 func (d *Delivery) NodeReachable(node string, reachable bool) {
 	d.registry.NodeReachable(node, reachable)
 }
 
-// ReadTunnels reads the tunnels of all aliases again, and stores those of this node that are
-// missing: it was taken for dead meanwhile and has another id.
+// ReadTunnels reads the tunnels of all aliases again, and stores the missing ones of this node. It is
+// needed after other nodes have declared this node dead, because the node then has a new id.
 func (d *Delivery) ReadTunnels() { d.registry.ReadTunnels() }
 
-// WakeQueue looks at the queue of an alias whose tunnel is here, on behalf of another node
-// that has changed it.
+// WakeQueue checks the queue of an alias whose tunnel is on this node. Another node asks for it after
+// it has changed the queue.
 func (d *Delivery) WakeQueue(alias int64) { d.registry.WakeQueue(alias) }
 
 // Subscribe opens the live feed for the actor: see feed.Feed.Subscribe.
@@ -235,12 +235,12 @@ func (d *Delivery) Subscribe(ctx context.Context, who relay.Actor, alias int64, 
 	return d.feed.Subscribe(ctx, who, alias, lastID)
 }
 
-// FeedID returns the id of the last item of the live feed. Subscribe with it tells every change
-// that a read which began later may not have seen.
+// FeedID returns the id of the last item of the live feed. A subscription from this id gets every
+// change that a read which begins later may have missed.
 func (d *Delivery) FeedID() string { return d.feed.LastID() }
 
-// Close begins nothing new and waits for the exchanges that run until ctx ends. After that it
-// cuts them and stores them as interrupted. It returns an error if it had to cut one.
+// Close starts no new exchanges and waits for the running ones until ctx ends. After that it cuts them
+// and stores them as interrupted. It returns an error if it had to cut one.
 func (d *Delivery) Close(ctx context.Context) error {
 	d.mu.Lock()
 	if d.stopping {
@@ -278,7 +278,7 @@ func (d *Delivery) Close(ctx context.Context) error {
 	return err
 }
 
-// awaitWorkers waits for the background goroutines, of which some may wait for the store.
+// awaitWorkers waits for the background goroutines, some of which may wait for the store.
 func (d *Delivery) awaitWorkers() {
 	ended := make(chan struct{})
 	go func() {
@@ -351,8 +351,8 @@ func (a *attempts) remove(r relay.AttemptRef) {
 	delete(a.list, r)
 }
 
-// Running returns the attempts that this process has in progress. Their events may not be stored
-// yet. Their ends are not stored, unless storing them has failed.
+// Running returns the attempts that this process has in progress. Their events may not be stored yet;
+// their ends are not stored, unless the store has failed to store one.
 func (d *Delivery) Running() map[relay.AttemptRef]bool {
 	d.underWay.mu.Lock()
 	defer d.underWay.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"relay/delivery/spares"
 )
 
-// Labels that are no codes.
+// Label values that are not error codes.
 const (
 	outcomeAnswered  = "answered" // the local server's answer went out, or its caller had gone
 	outcomeQueued    = "queued"
@@ -70,7 +70,7 @@ func count(m map[string]prometheus.Counter, label string) {
 	c.Inc()
 }
 
-// init makes the metrics and registers them; nothing is registered on nil.
+// init makes the metrics and registers them, unless reg is nil.
 func (c *counts) init(d *Delivery, reg prometheus.Registerer) {
 	f := promauto.With(reg)
 	counter := func(name, help string) prometheus.Counter {
@@ -152,7 +152,7 @@ func (c *counts) tunnelAttached(takenOver bool) {
 	}
 }
 
-// captured counts how a capture ended that began at start.
+// captured counts the outcome of a capture that began at start.
 func (c *counts) captured(start time.Time, o relay.Outcome) relay.Outcome {
 	outcome, code := outcomeRefused, outcomeQueued
 	switch {

@@ -12,16 +12,16 @@ import (
 	"relay/wire"
 )
 
-// errAliasOffline refuses a new event of an offline alias: new events are never queued.
+// errAliasOffline is the error for a new event of an offline alias: new events are never queued.
 var errAliasOffline = relay.Errorf(relay.CodeAliasOffline, "the alias has no tunnel; open one and send again (a new event is never queued)")
 
 // errSentNowhere is the error of the attempt of a new event whose tunnel was lost before a byte of it left.
 var errSentNowhere = relay.Errorf(relay.CodeAliasOffline, "the tunnel was lost before the request was sent; nothing of it was sent, and it is not queued")
 
-// Send stores a new event and delivers it as its attempt 1, once: a request that was not sent ends as failed,
-// and one that was in progress when the relay ended as interrupted. Send returns the event as it is when the
-// attempt has ended, or after wait, with that attempt and without bodies. An error means that nothing was sent:
-// ErrNotFound, alias-offline, storage-full, store-unavailable, stopping.
+// Send stores a new event and delivers it once, as its attempt 1. If the request is not sent, the attempt ends
+// as failed; if it was in progress when the relay ended, it becomes interrupted. Send returns the event when
+// the attempt has ended, or after wait, with that attempt and without bodies. An error means that nothing was
+// sent: ErrNotFound, alias-offline, storage-full, store-unavailable, stopping.
 func (d *Delivery) Send(ctx context.Context, who relay.Actor, out relay.Outgoing, wait time.Duration) (*relay.Event, error) {
 	if !d.begin() {
 		return nil, errStopping()
@@ -57,7 +57,7 @@ func (d *Delivery) Send(ctx context.Context, who relay.Actor, out relay.Outgoing
 	return d.outcome(ctx, who, begun, 1, done, wait), nil
 }
 
-// acceptNew stores a new event, its attempt as delivering, and returns the job that sends it.
+// acceptNew stores a new event with its attempt as delivering, and returns the job that sends it.
 func (d *Delivery) acceptNew(ctx context.Context, st *registry.Alias, out *relay.Outgoing) (*job, error) {
 	h, _, err := wire.Request(out.Request.Head, wire.Limits{})
 	if err != nil {

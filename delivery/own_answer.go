@@ -22,7 +22,8 @@ const maxChallenge = 16 << 10
 // tunnel may return at any time.
 const offlineRetry = 60 * time.Second
 
-// ownAnswer is an answer that the relay makes while an alias is offline, in place of the usual one.
+// ownAnswer is a response that the relay makes while an alias is offline, in place of the usual
+// offline answer.
 type ownAnswer struct {
 	status int
 	lines  [][2]string
@@ -60,7 +61,8 @@ func (a *ownAnswer) bytes(q *exchange.Request) []byte {
 	return append(slices.Clip(m.Head), m.Body.Data...)
 }
 
-// challenge returns a request that came whole as package handshake takes it; nil where it is too large.
+// challenge returns a completely received request in the form of package handshake; nil if it is too
+// large.
 func (j *job) challenge() *handshake.Request {
 	e := j.q.Event
 	body, ok := j.q.Body()
@@ -70,8 +72,8 @@ func (j *job) challenge() *handshake.Request {
 	return &handshake.Request{Head: e.Request.Head, Body: body, URL: "https://" + e.Host + string(e.Target)}
 }
 
-// answerHandshake answers a request that came whole, if it is a registration challenge that the alias
-// answers while it is offline. The event and the answer are stored before the answer is sent.
+// answerHandshake answers a completely received request, if it is a registration challenge that the
+// alias answers while it is offline. The event and the answer are stored before the answer is sent.
 func (j *job) answerHandshake() (out relay.Outcome, ok bool) {
 	names := j.alias.Settings.Handshakes
 	if len(names) == 0 || j.clientSlow { // a tunnel is up, though its client is slow
@@ -96,9 +98,9 @@ func (j *job) answerHandshake() (out relay.Outcome, ok bool) {
 	return j.storeAnswer(name, &own), true
 }
 
-// secrets returns the values of the secrets that the alias holds for a challenge: for that of Meta the
-// verify token, since the secret of that sender is for signatures. sealed tells that there are some, and this
-// node can open none.
+// secrets returns the secrets that the alias holds for a challenge. For Meta it returns the verify token,
+// because the secret of that sender is for signatures. sealed means that there are secrets, but this node can
+// open none.
 func (j *job) secrets(sender string) (values []string, sealed bool) {
 	if sender == handshake.Meta {
 		switch token := j.alias.Settings.VerifyToken; {
@@ -120,7 +122,8 @@ func (j *job) secrets(sender string) (values []string, sealed bool) {
 	return values, sealed && len(values) == 0
 }
 
-// storeAnswer stores the event of a challenge with its answer, and returns that once it is durable.
+// storeAnswer stores the event of a challenge with its answer, and returns the outcome once it is
+// durable.
 func (j *job) storeAnswer(name string, own *ownAnswer) relay.Outcome {
 	d, q := j.d, j.q
 	var accept *relay.Ticket
@@ -158,8 +161,8 @@ func (j *job) storeAnswer(name string, own *ownAnswer) relay.Outcome {
 	return j.ifPresent(out)
 }
 
-// answerWithFullQueue answers a challenge although the queue has no room: it is not queued. Of other
-// requests nothing is read but a small body of known length.
+// answerWithFullQueue answers a challenge although the queue has no space, since a challenge is not
+// queued. Of all other requests it reads at most a small body of known length.
 func (j *job) answerWithFullQueue() (out relay.Outcome, ok bool) {
 	q := j.q
 	if len(j.alias.Settings.Handshakes) == 0 || q.Head.Framing != relay.FramingNone && (q.Head.Framing != relay.FramingLength || q.Head.Length > maxChallenge) {

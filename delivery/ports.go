@@ -8,11 +8,10 @@ import (
 	"relay/delivery/registry"
 )
 
-// Journal is the write path of the store. Steps of one event take effect in the
-// order of the calls; a Finish never resolves before its Accept
-// and fails if that failed. No contexts: a step that was taken runs to its end.
-// Arguments must not be changed afterwards. All methods return at once;
-// when the store's write queue is full, the ticket waits up to 2 s (a Chunk 10 s) for room and
+// Journal is the write path of the store. Steps of one event take effect in the order of the calls; a
+// Finish never resolves before its Accept, and fails if that failed. There are no contexts: a step
+// that was taken runs to its end. Arguments must not be changed afterwards. All methods return at
+// once. When the store's write queue is full, the ticket waits up to 2 s (a Chunk 10 s) for space and
 // then fails with store-unavailable.
 type Journal interface {
 	// NewID makes the next event id: later than every one before it.
@@ -50,7 +49,7 @@ type Journal interface {
 	RequeueHeld(id relay.ID, n int) *relay.Ticket
 }
 
-// Queue holds queued attempts, and has the reads that a delivery needs.
+// Queue holds the queued attempts, and has the reads that a delivery needs.
 type Queue interface {
 	// BeginReplay appends a replay attempt, state delivering (claimed by this
 	// process) when deliver is set, else queued, and gives the event with its

@@ -20,12 +20,12 @@ const (
 	maxRequeueBackoff = 30 * time.Second
 )
 
-// queueLimits returns those of the queue of an alias.
+// queueLimits returns the limits of the queue of an alias.
 func (d *Delivery) queueLimits() registry.QueueLimits {
 	return registry.QueueLimits{Attempts: d.opt.QueueLimit, Bytes: d.opt.QueueBytes, Account: d.opt.AccountQueue}
 }
 
-// enqueue queues the request of a caller and returns the answer once it is durable.
+// enqueue queues the request of a caller and returns the outcome once it is durable.
 func (j *job) enqueue() relay.Outcome {
 	q := j.q
 	if _, why := q.Whole(); why != nil {
@@ -66,7 +66,7 @@ func (j *job) enqueue() relay.Outcome {
 	return j.queuedAnswer()
 }
 
-// enqueueStored queues a request that was stored before it was to go out.
+// enqueueStored queues a request that was stored before it could be sent.
 func (j *job) enqueueStored() relay.Outcome {
 	t, err := j.requeue()
 	if err == nil {
@@ -83,7 +83,8 @@ func (j *job) enqueueStored() relay.Outcome {
 	return j.ifPresent(refusal(exchange.StoreError(err), relay.ID{}))
 }
 
-// requeue puts the attempt back into the queue. After exchange.ErrStoreTimeout it may be there later.
+// requeue puts the attempt back into the queue. After exchange.ErrStoreTimeout, the store may still do
+// so later.
 func (j *job) requeue() (t *relay.Ticket, err error) {
 	j.st.Queue.Move()
 	if a := &j.q.Attempt; j.clientSlow && a.Released { // it waits as it would at the node of the client
@@ -99,7 +100,7 @@ func (j *job) requeue() (t *relay.Ticket, err error) {
 	return t, err
 }
 
-// growReservation reserves more room in the queue for a request that has grown. It returns false when
+// growReservation reserves more space in the queue for a request that has grown. It returns false if
 // there is none.
 func (j *job) growReservation(size int64) bool {
 	more := size - j.queueBytes
@@ -113,7 +114,7 @@ func (j *job) growReservation(size int64) bool {
 	return true
 }
 
-// ifPresent drops the answer if the caller has left.
+// ifPresent removes the answer from an outcome if the caller has left.
 func (j *job) ifPresent(o relay.Outcome) relay.Outcome {
 	if j.q.Left() {
 		return relay.Outcome{}
@@ -176,9 +177,9 @@ func (j *job) acceptQueued() *relay.Error {
 	return exchange.StoreError(err)
 }
 
-// cancelUnanswered cancels an event whose caller was told that it is not stored, because the store
-// said nothing in time, if it is queued after all: its caller sends it again, and it would be
-// delivered twice. It returns the error of a change of the queue, of which nothing is known.
+// cancelUnanswered waits for the result of a step that the store did not confirm in time, and cancels
+// the event if it was queued after all: its caller was told that it is not stored and sends it again,
+// so it would be delivered twice. It returns the error of a queue change whose result is unknown.
 func (d *Delivery) cancelUnanswered(t *relay.Ticket, id relay.ID) error {
 	if err := d.exchanges.AwaitEnd(t); err != nil {
 		return err
@@ -191,8 +192,8 @@ func (d *Delivery) cancelUnanswered(t *relay.Ticket, id relay.ID) error {
 	return exchange.ErrStoreTimeout
 }
 
-// queueMoved ends a change of the queue that Queue.Move has announced. After an error it is
-// not known whether the store has made the change.
+// queueMoved reports the result of a queue change that Queue.Move has announced. After an error it is
+// unknown whether the store has made the change.
 func (d *Delivery) queueMoved(st *registry.Alias, err error, n int, cost int64) {
 	if err != nil {
 		st.Queue.Moved(0, 0)
@@ -203,7 +204,7 @@ func (d *Delivery) queueMoved(st *registry.Alias, err error, n int, cost int64) 
 	d.feed.Tunnel(st.ID)
 }
 
-// dispatcher delivers the queue of one alias. It runs only while there is something to deliver.
+// dispatcher delivers the queue of one alias. It runs only while the queue has attempts to deliver.
 type dispatcher struct {
 	d    *Delivery
 	st   *registry.Alias
@@ -236,7 +237,7 @@ func (q *dispatcher) Rescan() {
 	}
 }
 
-// run starts the dispatcher, or makes it read the queue once more before it ends.
+// run starts the dispatcher. If it is running, it makes it read the queue once more before it ends.
 func (q *dispatcher) run() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -246,16 +247,16 @@ func (q *dispatcher) run() {
 	}
 }
 
-// dispatchQueued starts the dispatcher after an inbound event was queued, if it may be
-// delivered: the tunnel may be attached by now.
+// dispatchQueued starts the dispatcher after an inbound event was queued, if it may be delivered: a
+// tunnel may have been attached in the meantime.
 func dispatchQueued(st *registry.Alias, released bool) {
 	if released || st.Current().Settings.AutoDeliver {
 		st.StartDispatch()
 	}
 }
 
-// dispatch delivers the queued attempts of the alias in order, one at a time. It returns
-// when none may be delivered.
+// dispatch delivers the queued attempts of the alias in order, one at a time. It returns when no
+// further one may be delivered.
 func (q *dispatcher) dispatch() {
 	q.pause = 0
 	var claimed *relay.Claim
@@ -307,10 +308,10 @@ func (q *dispatcher) sleep(pause time.Duration) bool {
 	return false
 }
 
-// deliverNext delivers the oldest attempt that may be delivered: claimed, if the end of the
-// last delivery has claimed it. It sets claimed to the one that it claims for the next call.
-// more means that another one may follow, again that the dispatcher has to try later. The
-// backoff is reset once an attempt was sent.
+// deliverNext delivers the oldest attempt that may be delivered, or the one in claimed, which was
+// claimed together with the end of the last delivery. It sets claimed to the attempt for the next
+// call, if it claims one. more means that another one may follow; again means that the dispatcher has
+// to try later. The backoff is reset once an attempt was sent.
 func (q *dispatcher) deliverNext(claimed **relay.Claim) (more, again bool) {
 	c := *claimed
 	*claimed = nil
@@ -348,8 +349,8 @@ func (q *dispatcher) deliverNext(claimed **relay.Claim) (more, again bool) {
 	return !back, back
 }
 
-// nextClaim returns how to claim from the queue now. ok is false if the alias has no tunnel
-// here, or the relay is stopping.
+// nextClaim returns the selection by which to claim the next attempt of the queue. ok is false if the
+// alias has no tunnel here, or the relay is stopping.
 func (d *Delivery) nextClaim(st *registry.Alias) (next relay.NextClaim, ok bool) {
 	h, _ := st.Online()
 	if h == nil || h.Remote() || closed(d.stop) {
@@ -358,9 +359,8 @@ func (d *Delivery) nextClaim(st *registry.Alias) (next relay.NextClaim, ok bool)
 	return relay.NextClaim{Alias: st.ID, Auto: st.Current().Settings.AutoDeliver, Tunnel: h.Info.ID}, true
 }
 
-// Release lets the inbound events that were queued while the alias was offline be
-// delivered, now or when the tunnel is back. It returns their number; a second call
-// returns 0.
+// Release allows the delivery of the inbound events that were queued while the alias was offline: now,
+// or when the tunnel is back. It returns their number; a second call returns 0.
 func (d *Delivery) Release(ctx context.Context, who relay.Actor, alias string) (int, error) {
 	n, err := d.store.Release(ctx, who, alias)
 	if st := d.registry.ByLabel(alias); st != nil && (err == nil || notAnswered(err)) { // the store may have released them before it failed
@@ -370,7 +370,7 @@ func (d *Delivery) Release(ctx context.Context, who relay.Actor, alias string) (
 	return n, err
 }
 
-// notAnswered reports whether the store failed without saying how far it came.
+// notAnswered reports whether the store failed in a way that leaves open whether it made the change.
 func notAnswered(err error) bool {
 	code := relay.AsError(err).Code
 	return code == relay.CodeStoreUnavailable || code == relay.CodeOverloaded

@@ -13,10 +13,10 @@ import (
 	"relay/wire"
 )
 
-// Replay begins a new attempt of an event and waits for its end, for wait at most. The
-// attempt continues when wait or ctx ends. Replay returns the event as it is then, with the new
-// attempt alone and without bodies, and the number of that attempt. An error means that no attempt
-// was begun: ErrNotFound, event-not-replayable, queue-full, stopping, store-unavailable.
+// Replay begins a new attempt of an event and waits for its end, at most for wait. The attempt
+// continues when wait or ctx ends. Replay returns the event in its state at that time, with the new
+// attempt alone and without bodies, and the number of that attempt. An error means that no attempt was
+// begun: ErrNotFound, event-not-replayable, queue-full, stopping, store-unavailable.
 func (d *Delivery) Replay(ctx context.Context, who relay.Actor, id relay.ID, wait time.Duration) (*relay.Event, int, error) {
 	if !d.begin() {
 		return nil, 0, errStopping()
@@ -54,16 +54,16 @@ func (d *Delivery) Replay(ctx context.Context, who relay.Actor, id relay.ID, wai
 	return d.outcome(ctx, who, begun, c.N, done, wait), c.N, nil
 }
 
-// begunAs returns an event as it is when one of its attempts begins, without bodies.
+// begunAs returns a copy of an event in the state in which one of its attempts begins, without bodies.
 func begunAs(e *relay.Event) *relay.Event {
 	begun := *e
 	begun.Request.Body.Data, begun.Attempts = nil, slices.Clone(e.Attempts)
 	return &begun
 }
 
-// outcome waits for the end of attempt n, for wait at most, and returns its event with this attempt alone and
-// without bodies. It returns no error, because the attempt was begun: a caller that got one would ask for another attempt,
-// and the request would be sent twice. If the event cannot be read, outcome returns it as it was begun.
+// outcome waits for the end of attempt n, at most for wait, and returns its event with this attempt alone and without
+// bodies. It never returns an error, because the attempt was begun: a caller that got an error would ask for another
+// attempt, and the request would be sent twice. If the event cannot be read, outcome returns begun.
 func (d *Delivery) outcome(ctx context.Context, who relay.Actor, begun *relay.Event, n int, done <-chan struct{}, wait time.Duration) *relay.Event {
 	if wait > 0 {
 		select {
@@ -100,16 +100,16 @@ func (d *Delivery) queueReplay(ctx context.Context, who relay.Actor, st *registr
 	return d.outcome(ctx, who, begunAs(c.Event), c.N, nil, 0), c.N, nil
 }
 
-// costOf returns the bytes of the queue limit that an event uses.
+// costOf returns the number of bytes by which an event counts against the limit of the queue.
 func costOf(e *relay.Event) int64 {
 	m := &e.Request
 	return int64(len(m.Head)+len(m.Lines)) + m.Body.Size
 }
 
-// deliver sends a stored request through the tunnel that the alias has now, which may be
-// another one than before the store was asked. back means that the attempt is queued
-// (again), because no byte reached the local server, or because a queued delivery
-// panicked. next is the attempt that was claimed together with the end of a queued one.
+// deliver sends a stored request through the current tunnel of the alias, which may differ from the
+// one before the store was asked. back means that the attempt is queued again, because no byte reached
+// the local server, or because a queued delivery panicked. next is the attempt that was claimed
+// together with the end of a queued one.
 func (d *Delivery) deliver(st *registry.Alias, c *relay.Claim, queued bool) (back bool, next *relay.Claim) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -166,7 +166,7 @@ func (d *Delivery) deliver(st *registry.Alias, c *relay.Claim, queued bool) (bac
 	return back, nil
 }
 
-// claimingJournal claims the next attempt of a queue together with the end of the one before.
+// claimingJournal claims the next attempt of a queue together with the end of the previous one.
 type claimingJournal struct {
 	Store
 	d    *Delivery

@@ -34,7 +34,7 @@ type job struct {
 	queueBytes int64  // reserved in the queue for the request
 }
 
-// newJob makes a job of a request, which release ends.
+// newJob returns the job of a request; release ends it.
 func (d *Delivery) newJob(st *registry.Alias, alias *relay.Alias, q *exchange.Request, caller relay.Caller) *job {
 	q.ResponseTimeout = d.opt.ResponseTimeout
 	if t := alias.Settings.ResponseTimeout; t != nil {
@@ -61,7 +61,7 @@ func (j *job) releaseSlot() {
 	}
 }
 
-// sink returns the reader of the answer; nil = none.
+// sink returns the reader of the response; nil = none.
 func (j *job) sink() exchange.Sink {
 	if j.caller == nil {
 		return nil
@@ -69,8 +69,8 @@ func (j *job) sink() exchange.Sink {
 	return j.caller
 }
 
-// send sends the request through the tunnel of its alias, or through a newer one of which it learns
-// before a byte was sent.
+// send sends the request through the tunnel of its alias. If a newer tunnel is attached before a byte
+// was sent, it uses that one.
 func (j *job) send() exchange.Result {
 	r := j.sendOnTunnel()
 	for range 3 {
@@ -82,8 +82,8 @@ func (j *job) send() exchange.Result {
 	return r
 }
 
-// switchTunnel switches to a newer tunnel of the alias, if there is one, after no byte was sent on
-// the present one.
+// switchTunnel switches to a newer tunnel of the alias, if there is one, after no byte was sent on the
+// current one.
 func (j *job) switchTunnel() bool {
 	att, lost := j.st.Online()
 	if att == nil || att == j.att {
@@ -95,8 +95,8 @@ func (j *job) switchTunnel() bool {
 	return true
 }
 
-// sendOnTunnel sends the request on one tunnel: on a second connection only if a kept one has taken
-// no byte of it.
+// sendOnTunnel sends the request on one tunnel. It uses a second connection only if the first was a
+// kept one that took no byte of the request.
 func (j *job) sendOnTunnel() exchange.Result {
 	if _, why := j.q.Whole(); why != nil {
 		return j.spoilt(why)
@@ -123,7 +123,7 @@ func (j *job) sendOnTunnel() exchange.Result {
 	}
 }
 
-// spoilt records a request that cannot be sent, because of why.
+// spoilt records a request that cannot be sent; why is the reason.
 func (j *job) spoilt(why *relay.Error) exchange.Result {
 	j.releaseSlot()
 	if j.q.Accepted() { // it would not be read another time either
@@ -132,7 +132,7 @@ func (j *job) spoilt(why *relay.Error) exchange.Result {
 	return exchange.Refuse(j.q, j.journal, j.sink())
 }
 
-// unsent returns the result when no byte of the request reached the local server. A queued delivery goes
+// unsent returns the result if no byte of the request reached the local server. A queued delivery goes
 // back to the queue.
 func (j *job) unsent(err *relay.Error) exchange.Result {
 	if err == relay.ErrTunnelSlow {
@@ -149,8 +149,8 @@ func (j *job) unsent(err *relay.Error) exchange.Result {
 	return exchange.Fail(j.q, err, j.journal, j.sink())
 }
 
-// admit waits for a slot of the tunnel. A connection that may be upgraded needs a place among
-// those of its account too.
+// admit waits for a slot of the tunnel. A connection that may be upgraded also needs one of the
+// upgrade places of its account.
 func (j *job) admit() *relay.Error {
 	if j.q.Head.Upgrade && j.caller != nil && j.endUpgrade == nil {
 		if j.endUpgrade = j.st.AcquireUpgrade(); j.endUpgrade == nil {
@@ -178,7 +178,7 @@ func (j *job) admit() *relay.Error {
 	return nil
 }
 
-// open takes an idle channel or opens one.
+// open takes an idle channel or opens a new one; with fresh, it always opens one.
 func (j *job) open(fresh bool) (*conn, *relay.Error) {
 	l, err := j.att.Channel(j.caller, j.q.Event.Remote, fresh)
 	if err != nil {
@@ -194,7 +194,7 @@ func (j *job) open(fresh bool) (*conn, *relay.Error) {
 	return &j.conn, nil
 }
 
-// conn is the channel of a request, with its slot, as an exchange uses it.
+// conn is the channel of a request, with its slot, in the form that an exchange uses.
 type conn struct {
 	registry.Channel
 	j     *job
@@ -235,7 +235,7 @@ func (c *conn) Close() error {
 	return err
 }
 
-// noteResult notes what the end of an exchange says about the store, and counts it.
+// noteResult counts the end of an exchange, and notes whether the store worked or failed.
 func (j *job) noteResult(r *exchange.Result) {
 	switch {
 	case r.StoreErr != nil:
@@ -248,7 +248,7 @@ func (j *job) noteResult(r *exchange.Result) {
 	}
 }
 
-// outcome returns what the caller of a request gets.
+// outcome returns the outcome for the caller of a request.
 func (j *job) outcome(r exchange.Result) relay.Outcome {
 	j.noteResult(&r)
 	out := relay.Outcome{KeepAlive: r.KeepOpen, Status: r.Status}
@@ -263,8 +263,8 @@ func (j *job) outcome(r exchange.Result) relay.Outcome {
 	return out
 }
 
-// sentHead returns the head that the local server gets: that of the event itself, unless the
-// settings of the alias or the tunnel add lines or change the Host header.
+// sentHead returns the head for the local server: that of the event itself, unless the settings of the
+// alias or the tunnel add lines or change the Host header.
 func (j *job) sentHead() []byte {
 	e := j.q.Event
 	head := e.Request.Head

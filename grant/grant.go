@@ -1,6 +1,6 @@
 // Package grant creates shares, tokens and invitations, and replays shared events. The API and the
-// dashboard read the request and show the outcome; the checks, the limits and their order are here.
-// A request that these checks refuse does not count against a limit.
+// dashboard read the request and show the result; this package has the checks, the limits and their
+// order. A request that the checks refuse does not count against a limit.
 package grant
 
 import (
@@ -18,7 +18,7 @@ const InviteLifetime = 3 * 24 * time.Hour
 // MaxTokenName is the maximum length of the name of a token, in characters.
 const MaxTokenName = 100
 
-// maxLifetime bounds how long a share or a token is valid.
+// maxLifetime bounds the lifetime of a share or a token.
 const maxLifetime = 100 * 365 * 24 * time.Hour
 
 // Limits counts the creation and use of grants. The errors are *relay.Error with code rate-limited.
@@ -39,8 +39,8 @@ type Grants struct {
 	Limits   Limits
 }
 
-// Expiry returns when a lifetime that begins now ends. lifetime is a text such as 12h or 7d; ok is false
-// if it is not one.
+// Expiry returns the end of a lifetime that begins now. lifetime is a text such as 12h or 7d; ok is
+// false if it is invalid.
 func Expiry(lifetime string) (at time.Time, ok bool) {
 	d, err := relay.ParseDuration(lifetime)
 	if err != nil || d <= 0 || d > maxLifetime {
@@ -49,7 +49,8 @@ func Expiry(lifetime string) (at time.Time, ok bool) {
 	return time.Now().Add(d), true
 }
 
-// Replayable returns why an event cannot be replayed, nil if it can. It is called before a limit is counted.
+// Replayable returns the reason why an event cannot be replayed, nil if it can. It is called before a limit
+// is counted.
 func Replayable(e *relay.Event) *relay.Error {
 	if e.Blocker == "" {
 		return nil
@@ -83,7 +84,7 @@ func (g Grants) CreateShare(ctx context.Context, who relay.Actor, want ShareRequ
 	return g.Accounts.CreateShare(ctx, who, want.Event, relay.Share{View: want.View, OneUse: want.OneUse, ExpiresAt: want.ExpiresAt})
 }
 
-// Held is a share, as the holder of its secret has it.
+// Held is a share as the holder of its secret sees it.
 type Held struct {
 	Actor  relay.Actor
 	Share  relay.Share
@@ -98,8 +99,8 @@ type HeldRequest struct {
 	MaxBody int // bytes of each body to read, if the share shows bodies
 }
 
-// CurrentShare looks a share up, which counts as no use. The error is ErrNotFound for an unknown, an
-// expired and a revoked share alike.
+// CurrentShare looks up a share; this does not count as a use. The error is ErrNotFound for unknown,
+// expired and revoked shares alike.
 func (g Grants) CurrentShare(ctx context.Context, want HeldRequest) (held Held, err error) {
 	held.Secret = want.Secret
 	err = g.Limits.LookUpSecret(want.Remote, want.Secret, func() (err error) {
@@ -117,7 +118,7 @@ func (g Grants) CurrentShare(ctx context.Context, want HeldRequest) (held Held, 
 }
 
 // ReplayShared replays a shared event. It counts the replay against the limit, then uses the share, and
-// gives the use back if no replay was begun.
+// returns the use if no replay was begun.
 func (g Grants) ReplayShared(ctx context.Context, held Held, replay func(context.Context, relay.Actor, relay.ID) (*relay.Event, int, error)) (*relay.Event, int, error) {
 	if refused := Replayable(held.Event); refused != nil {
 		return nil, 0, refused
@@ -182,8 +183,8 @@ func invalid(field, message string) error {
 	}
 }
 
-// CreateInvite creates a link by which one person may add a key to an account; only this call returns its
-// secret. The error is ErrNotFound if there is no such account.
+// CreateInvite creates a link with which one person may add a key to an account; only this call returns
+// its secret. The error is ErrNotFound if there is no such account.
 func (g Grants) CreateInvite(ctx context.Context, who relay.Actor, user string) (secret string, expires time.Time, err error) {
 	if err := g.Limits.Create(who); err != nil {
 		return "", expires, err

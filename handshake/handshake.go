@@ -1,7 +1,7 @@
-// Package handshake answers the registration challenges of webhook senders. A sender sends one when
-// a URL is entered there, some repeat it later, and each gives up if the answer is not what it wants.
-// The package does no I/O: a request goes in, the answer comes out, and the table in table.go has one
-// row for each challenge.
+// Package handshake answers the registration challenges of webhook senders. A sender sends a challenge
+// when a user enters a URL there; some repeat it later. A sender gives up if the answer is not the
+// expected one. The package does no I/O: it turns a request into an answer. The table in table.go has
+// one row for each challenge.
 package handshake
 
 import (
@@ -20,7 +20,7 @@ import (
 )
 
 // All stands for every challenge in a list of names. Meta is the challenge whose answer needs a verify
-// token, which is no secret for signatures.
+// token, which is not the secret for signatures.
 const (
 	All  = "all"
 	Meta = "meta"
@@ -32,7 +32,7 @@ const (
 	maxBody = 16 << 10 // bytes of the body of a request that may be a challenge
 )
 
-// Request is a request that may be a challenge. It came whole.
+// Request is a completely received request that may be a challenge.
 type Request struct {
 	Head []byte // as it was received
 	Body []byte // without its transfer coding
@@ -40,7 +40,8 @@ type Request struct {
 	URL string
 }
 
-// Reply is the answer to a challenge: its lines are those of its content and of the challenge.
+// Reply is the answer to a challenge. Its header lines are only those that the challenge requires, and
+// Content-Type.
 type Reply struct {
 	Status int
 	Lines  [][2]string
@@ -70,7 +71,7 @@ const (
 	NeedsToken        // the verify token
 )
 
-// NeedOf returns what the challenge of a name needs.
+// NeedOf returns the setting that the challenge with a name needs.
 func NeedOf(name string) Need {
 	i := slices.IndexFunc(table, func(c challenge) bool { return c.name == name })
 	switch {
@@ -82,8 +83,8 @@ func NeedOf(name string) Need {
 	return NeedsSecret
 }
 
-// SentSecret returns the secret that a challenge contains for the signatures of later requests, with its
-// sender: Asana and Notion do so. It returns "" for other requests.
+// SentSecret returns the secret for later signatures that a challenge contains, with its sender, as the
+// challenges of Asana and Notion do. It returns "" for other requests.
 func SentSecret(r *Request) (sender, secret string) {
 	q, ok := read(r)
 	if !ok {
@@ -99,11 +100,11 @@ func SentSecret(r *Request) (sender, secret string) {
 	return "", ""
 }
 
-// confirmation is the host of the links by which Amazon SNS lets a URL be confirmed.
+// confirmation matches the hosts of the links with which Amazon SNS has a URL confirmed.
 var confirmation = regexp.MustCompile(`^sns\.[a-z0-9-]+\.amazonaws\.com(\.cn)?$`)
 
-// ConfirmationLink returns the link of a request by which Amazon SNS asks that somebody confirms a URL.
-// It returns "" for other requests, and for links that lead elsewhere. Nothing here opens it.
+// ConfirmationLink returns the link in a request with which Amazon SNS asks a user to confirm a URL. It
+// returns "" for other requests, and for links to other hosts. Relay never opens the link.
 func ConfirmationLink(r *Request) string {
 	q, ok := read(r)
 	if !ok {
@@ -119,8 +120,8 @@ func ConfirmationLink(r *Request) string {
 	return u.String()
 }
 
-// Recognise names the challenge that a request is, "" if it is none or nil. A mere HEAD is not recognised:
-// anybody sends such requests.
+// Recognise returns the name of the challenge that a request is; "" if it is none or nil. It does not
+// recognise a plain HEAD request, because any client may send one.
 func Recognise(r *Request) string {
 	q, ok := read(r)
 	if !ok {
@@ -134,8 +135,8 @@ func Recognise(r *Request) string {
 	return ""
 }
 
-// Answer answers a request that is a challenge of one of the names. It returns nil where the request
-// is none, or where its answer needs a secret that the alias does not hold, or that does not fit.
+// Answer answers a request that is a challenge with one of the names. It returns nil if the request is
+// none, or if its answer needs a secret that the alias does not hold or that does not fit.
 func Answer(r *Request, names []string, secrets Secrets, now time.Time) (name string, reply *Reply) {
 	q, ok := read(r)
 	if !ok || len(names) == 0 {
@@ -196,7 +197,7 @@ type request struct {
 	object map[string]json.RawMessage // of a body that is a JSON object; nil = it is none
 }
 
-// read reads a request. ok is false where it can be no challenge.
+// read parses a request. ok is false if it cannot be a challenge.
 func read(r *Request) (q *request, ok bool) {
 	if r == nil || len(r.Body) > maxBody {
 		return nil, false
@@ -214,7 +215,7 @@ func read(r *Request) (q *request, ok bool) {
 	return q, true
 }
 
-// objectOf returns the members of a JSON object; nil for anything else, and where a member is there twice.
+// objectOf returns the members of a JSON object; nil for anything else, and if a member occurs twice.
 func objectOf(body []byte) map[string]json.RawMessage {
 	d := json.NewDecoder(bytes.NewReader(body))
 	if begin, err := d.Token(); err != nil || begin != json.Delim('{') {
@@ -242,12 +243,12 @@ func objectOf(body []byte) map[string]json.RawMessage {
 	return object
 }
 
-// has reports whether a header line is there.
+// has reports whether the request has a header line.
 func (q *request) has(name string) bool {
 	return slices.ContainsFunc(q.fields, func(f wire.Field) bool { return strings.EqualFold(string(f.Name), name) })
 }
 
-// line returns the value of a header line that is there once.
+// line returns the value of a header line that occurs exactly once.
 func (q *request) line(name string) (value string, ok bool) {
 	for _, f := range q.fields {
 		if strings.EqualFold(string(f.Name), name) {
@@ -260,7 +261,7 @@ func (q *request) line(name string) (value string, ok bool) {
 	return value, ok
 }
 
-// param returns the value of a parameter of the query that is there once.
+// param returns the value of a query parameter that occurs exactly once.
 func (q *request) param(name string) (value string, ok bool) {
 	if values := q.query[name]; len(values) == 1 {
 		return values[0], true
@@ -268,13 +269,13 @@ func (q *request) param(name string) (value string, ok bool) {
 	return "", false
 }
 
-// member returns a string of the JSON object.
+// member returns a string member of the JSON object.
 func (q *request) member(name string) (value string, ok bool) {
 	raw, there := q.object[name]
 	return value, there && json.Unmarshal(raw, &value) == nil
 }
 
-// members reports whether the JSON object has no other members than these.
+// members reports whether the JSON object has no members but these.
 func (q *request) members(names ...string) bool {
 	for name := range q.object {
 		if !slices.Contains(names, name) {
@@ -294,7 +295,7 @@ func (q *request) media() string {
 // isEmptyGET reports whether the request is a GET without a body.
 func (q *request) isEmptyGET() bool { return q.method == "GET" && len(q.raw.Body) == 0 }
 
-// signed reports whether one of the secrets fits the signature of the request.
+// signed reports whether the signature of the request verifies with one of the secrets.
 func (q *request) signed(sender string, secrets []string, now time.Time) bool {
 	r := &signature.Request{Method: q.method, URL: q.raw.URL, Body: q.raw.Body, Line: q.line}
 	s := signature.Find(sender, r)

@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// proof says what a challenge needs besides its form.
+// proof is the evidence that a challenge needs in addition to its form.
 type proof uint8
 
 const (
@@ -24,9 +24,10 @@ const (
 	keyed         // the answer is made with a secret; the request is not signed
 )
 
-// challenge is one row of the table. form returns the text that the answer repeats, and whether a
-// request is the challenge. reply makes the answer; secret is the first one where proof needs one.
-// givesSecret says that the text is the secret of later signatures, whether the answer repeats it or not.
+// challenge is one row of the table. form reports whether a request is the challenge, and returns the
+// text that the answer repeats. reply makes the answer; secret is the first of the alias' secrets, if
+// proof requires one. givesSecret means that the text is the secret of later signatures, whether the
+// answer repeats it or not.
 type challenge struct {
 	name        string
 	proof       proof
@@ -37,7 +38,7 @@ type challenge struct {
 
 const nameHead = "head"
 
-// table has the challenges as their senders publish them. The first row whose form a request has
+// table has the challenges as their senders publish them. The first row whose form matches a request
 // answers it.
 var table = []challenge{
 	{"slack", checked, slack, text, false},
@@ -75,8 +76,8 @@ func slack(q *request) (string, bool) {
 	return echo, ok && kind == "url_verification" && q.members("token", "challenge", "type") && mayEcho(echo)
 }
 
-// meta is also the form of WebSub, where there is a topic and a token may be missing. Parameters of other
-// names are those of the URL.
+// meta recognises the challenge of Meta. WebSub uses the same form, with a topic and possibly without a
+// token. Parameters with other names belong to the URL.
 func meta(q *request) (string, bool) {
 	mode, _ := q.param("hub.mode")
 	echo, ok := q.param("hub.challenge")
@@ -96,7 +97,7 @@ func zoom(q *request) (string, bool) {
 		payload.members("plainToken") && mayEcho(echo)
 }
 
-// graph has real tokens that are sentences.
+// graph recognises the challenge of Microsoft Graph, whose validation tokens are sentences.
 func graph(q *request) (string, bool) {
 	echo, ok := q.param("validationToken")
 	for i := range len(echo) {
@@ -139,15 +140,16 @@ func monday(q *request) (string, bool) {
 	return echo, ok && q.method == "POST" && q.members("challenge") && mayEcho(echo)
 }
 
-// asana returns a line whose name others may use too: the published request has no content, and its line of
-// signatures comes only with later requests.
+// asana recognises the challenge of Asana. Others may use the same header name, so it requires the
+// published form: a request without content and without the signature line that later requests have.
 func asana(q *request) (string, bool) {
 	echo, ok := q.line("X-Hook-Secret")
 	empty := len(q.raw.Body) == 0 || q.object != nil && len(q.object) == 0
 	return echo, ok && empty && q.method == "POST" && !q.has("X-Hook-Signature") && mayEcho(echo)
 }
 
-// smartsheet repeats the challenge in a body that has nothing else but the id of the webhook.
+// smartsheet recognises the challenge of Smartsheet: a JSON body with the challenge and the id of the
+// webhook, and nothing else.
 func smartsheet(q *request) (string, bool) {
 	echo, ok := q.line("Smartsheet-Hook-Challenge")
 	if len(q.raw.Body) > 0 {
@@ -171,7 +173,7 @@ func xero(q *request) (string, bool) {
 
 func head(q *request) (string, bool) { return "", q.method == "HEAD" }
 
-// parameter returns the form of a GET with one parameter.
+// parameter returns a form that recognises a GET with one query parameter.
 func parameter(name string) func(*request) (string, bool) {
 	return func(q *request) (string, bool) {
 		echo, ok := q.param(name)
@@ -179,7 +181,7 @@ func parameter(name string) func(*request) (string, bool) {
 	}
 }
 
-// lineOfGET returns the form of a GET with one header line.
+// lineOfGET returns a form that recognises a GET with one header line.
 func lineOfGET(name string) func(*request) (string, bool) {
 	return func(q *request) (string, bool) {
 		echo, ok := q.line(name)
@@ -187,8 +189,8 @@ func lineOfGET(name string) func(*request) (string, bool) {
 	}
 }
 
-// mayEcho reports whether an answer may repeat a text: none that a browser or a shell could take for
-// something else.
+// mayEcho reports whether an answer may repeat a text. It refuses text that a browser or a shell could
+// interpret.
 func mayEcho(echo string) bool {
 	for i := range len(echo) {
 		c := echo[i] | 0x20
@@ -211,7 +213,7 @@ func line(name string) func(*request, string, string) *Reply {
 	return func(_ *request, echo, _ string) *Reply { return &Reply{200, [][2]string{{name, echo}}, nil} }
 }
 
-// object returns an answer with one member.
+// object returns a reply whose body is a JSON object with one member.
 func object(name string) func(*request, string, string) *Reply {
 	return func(_ *request, echo, _ string) *Reply { return jsonReply(map[string]string{name: echo}) }
 }

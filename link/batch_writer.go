@@ -9,12 +9,12 @@ import (
 )
 
 // batchWriter combines many small writes into fewer system calls. An SSH connection carries many
-// channels and writes each packet by itself; with 16 requests at a time on it, a batchWriter saves a
-// tenth of the CPU of the client and a twentieth of the server's.
+// channels and writes each packet separately. With 16 concurrent requests, a batchWriter saves a tenth
+// of the client's CPU time and a twentieth of the server's.
 //
-// Write copies its bytes and returns. A goroutine, which lives only while there are bytes to write,
-// writes them together. So the error of a write is returned by a later one, which x/crypto does anyway.
-// The methods may be called concurrently.
+// Write copies its bytes and returns. A goroutine, which exists only while there are bytes to write,
+// writes them together. So the error of a write is returned by a later one, which is also how x/crypto
+// behaves. The methods may be called concurrently.
 type batchWriter struct {
 	w io.WriteCloser
 
@@ -26,13 +26,13 @@ type batchWriter struct {
 	failed  bool      // w has failed: the rest is dropped
 }
 
-// batchSize bounds the bytes that wait; as many again may be being written: an SSH packet has 32 KiB of
-// data. A buffer is held only while bytes wait.
+// batchSize bounds the bytes that wait to be written; a second buffer of this size may be in the
+// process of being written. An SSH packet has 32 KiB of data. A buffer is held only while bytes wait.
 const batchSize = 36 << 10
 
 var batchBuffers = sync.Pool{New: func() any { return new([batchSize]byte) }}
 
-// flushTime bounds the time that bytes written before Close take to leave.
+// flushTime bounds the time in which bytes that were written before Close are sent.
 const flushTime = 200 * time.Millisecond
 
 // newBatchWriter returns a batchWriter that writes to w.
@@ -42,7 +42,7 @@ func newBatchWriter(w io.WriteCloser) *batchWriter {
 	return b
 }
 
-// Write takes all of p or nothing. It waits while too much is waiting already.
+// Write takes all of p or nothing. It waits while the buffer is too full.
 func (b *batchWriter) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -89,7 +89,7 @@ func (b *batchWriter) flush() {
 	}
 }
 
-// Close closes w once all written bytes have left, at the latest after flushTime. It does not wait for
+// Close closes w once all written bytes were sent, at the latest after flushTime. It does not wait for
 // that; Wait does.
 func (b *batchWriter) Close() error {
 	b.mu.Lock()

@@ -9,11 +9,10 @@ import (
 // EndTime bounds the time that the end of a connection waits for its goroutines.
 const EndTime = time.Second
 
-// calls counts the goroutines of one connection that may be inside x/crypto. x/crypto never
-// answers some calls: an OpenChannel that begins while the connection ends, because mux.loop
-// forgets the channels before it closes the transport. A WaitGroup over such goroutines would
-// wait forever, so the end of the connection waits for them for a limited time and then
-// counts those that are left.
+// calls counts the goroutines of one connection that may be inside x/crypto. Some calls into x/crypto
+// never return: an OpenChannel that begins while the connection ends, because mux.loop forgets the
+// channels before it closes the transport. A WaitGroup over such goroutines would wait forever, so the
+// end of the connection waits for them for a limited time and then counts the remaining ones.
 type calls struct {
 	left *atomic.Int64 // goroutines of ended connections that nobody waits for any more
 
@@ -24,7 +23,8 @@ type calls struct {
 	none    chan struct{} // made by end, closed when nothing runs
 }
 
-// begin counts one goroutine, which calls done at its end; false when the connection has ended.
+// begin counts one goroutine, which calls done at its end. It returns false if the connection has
+// ended.
 func (g *calls) begin() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -58,7 +58,7 @@ func (g *calls) end() {
 	}
 }
 
-// wait waits until no goroutine is left, at most for the time limit.
+// wait waits until no goroutine is left, at most for limit.
 func (g *calls) wait(limit time.Duration) {
 	late := time.NewTimer(limit)
 	defer late.Stop()

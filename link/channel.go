@@ -17,7 +17,7 @@ import (
 // ErrLost is the error of a connection that has ended, and of its channels.
 var ErrLost = errors.New("the connection was lost")
 
-// EOFMeans is the meaning of an EOF on a channel whose peer has not said how it ends.
+// EOFMeans is the meaning of an EOF on a channel if the peer does not report how the channel ended.
 type EOFMeans uint8
 
 // The meanings of such an EOF.
@@ -31,7 +31,7 @@ const (
 	EOFLost
 )
 
-// ChannelOptions say what a channel is. All fields may be zero.
+// ChannelOptions describe a channel. All fields may be zero.
 type ChannelOptions struct {
 	// Request is called for each request of the peer on the channel, one after another. It must
 	// not block for long: x/crypto reads nothing more of the connection while 16 wait. A request
@@ -58,7 +58,7 @@ type ChannelOptions struct {
 	Cut     func()
 }
 
-// Channel is a channel of a connection as relay.Conn. It is used once it is accepted or opened.
+// Channel is a channel of a connection as relay.Conn. It can be used once it was accepted or opened.
 type Channel struct {
 	reads
 	writes
@@ -104,7 +104,7 @@ func (c *Conn) newChannel(ch ssh.Channel, reqs <-chan *ssh.Request, o ChannelOpt
 	return h
 }
 
-// requests serves the requests of the peer and notices its end.
+// requests handles the requests of the peer on the channel, and notices the end of the channel.
 func (h *Channel) requests(reqs <-chan *ssh.Request) {
 	for req := range reqs {
 		h.request(&Request{Type: req.Type, Payload: req.Payload, WantReply: req.WantReply, req: req})
@@ -123,7 +123,7 @@ func (h *Channel) requests(reqs <-chan *ssh.Request) {
 	}
 }
 
-// request serves one request. A panic ends the connection, and what follows is taken anyway.
+// request handles one request. A panic ends the connection; later requests are still received.
 func (h *Channel) request(r *Request) {
 	defer h.conn.Recovered("channel request")
 	if h.o.Request != nil {
@@ -132,7 +132,7 @@ func (h *Channel) request(r *Request) {
 	_ = r.Reply(false, nil)
 }
 
-// Say notes how the peer says that the channel ends. The first call counts.
+// Say stores how the channel ended according to the peer. Only the first call has an effect.
 func (h *Channel) Say(end relay.ConnEnd) {
 	h.telling.Do(func() {
 		h.said.Store(&end)
@@ -140,7 +140,7 @@ func (h *Channel) Say(end relay.ConnEnd) {
 	})
 }
 
-// explain finds what an error of a read means.
+// explain translates the error of a read into one of relay.Conn.
 func (h *Channel) explain(err error) error {
 	if err != io.EOF {
 		h.find(relay.ConnLost)
@@ -169,14 +169,14 @@ func (h *Channel) explain(err error) error {
 	return io.EOF // of a refusal, too: its reason may come after it
 }
 
-// find notes how a channel has ended that was not closed here before.
+// find stores how the channel ended, unless it was closed by this side before.
 func (h *Channel) find(how relay.ConnHow) {
 	if !over(h.done) {
 		h.found.Store(uint32(how))
 	}
 }
 
-// End returns how the channel ended, and waits at most wait for the peer's reason. It implements relay.Conn.
+// End returns how the channel ended. It waits at most wait for the peer's reason. It implements relay.Conn.
 func (h *Channel) End(wait time.Duration) relay.ConnEnd {
 	if h.o.Explains && h.said.Load() == nil {
 		late := time.NewTimer(wait)
@@ -229,7 +229,7 @@ func (h *Channel) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Stderr returns a writer of extended data, which is written in turn with the other.
+// Stderr returns a writer of extended data. Its writes and those of the channel take turns.
 func (h *Channel) Stderr() io.Writer { return errorOutput{h} }
 
 type errorOutput struct{ h *Channel }
@@ -237,8 +237,8 @@ type errorOutput struct{ h *Channel }
 // Write implements io.Writer.
 func (o errorOutput) Write(p []byte) (int, error) { return o.h.write(o.h.ch.Channel.Stderr(), p) }
 
-// SendRequest sends a request on the channel. It ends at the deadline of writes, by Close and with
-// the connection, but does not wait for a write that is in progress.
+// SendRequest sends a request on the channel. It fails at the deadline of writes, at Close and at the
+// end of the connection, but does not wait for a write that is in progress.
 func (h *Channel) SendRequest(kind string, wantReply bool, payload []byte) (ok bool, err error) {
 	var granted bool // of the call, which may continue when nobody waits for it any more
 	if err := h.call(func() (err error) {
@@ -250,7 +250,7 @@ func (h *Channel) SendRequest(kind string, wantReply bool, payload []byte) (ok b
 	return granted, nil
 }
 
-// Tell sends a request that wants no reply, and waits for nothing.
+// Tell sends a request that asks for no reply, and does not wait.
 func (h *Channel) Tell(kind string, payload []byte) {
 	h.conn.Go("channel request", func() { _, _ = h.ch.SendRequest(kind, false, payload) })
 }
@@ -276,14 +276,14 @@ func (h *Channel) Close() error {
 	return nil
 }
 
-// release takes the channel out of those that are in use.
+// release removes the channel from the channels in use.
 func (h *Channel) release() {
 	if h.counted {
 		h.unused.Do(h.conn.channels.released)
 	}
 }
 
-// cutOff closes a channel for whose bytes there is no space.
+// cutOff closes a channel whose received bytes find no buffer space.
 func (h *Channel) cutOff() {
 	if h.o.Cut != nil {
 		h.o.Cut()

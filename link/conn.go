@@ -12,7 +12,7 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// Options say how a connection behaves. Workers is required.
+// Options configure a connection. Workers is required.
 type Options struct {
 	Workers *Workers
 	Log     *slog.Logger // nil = silent
@@ -42,7 +42,7 @@ type Options struct {
 	RequestsEnded func()
 }
 
-// Conn is one SSH connection, from before its handshake until nothing of it runs any more. Its
+// Conn is one SSH connection, from before its handshake until its last goroutine has ended. Its
 // methods may be called concurrently; those that need the handshake say so.
 type Conn struct {
 	Sock   *Socket
@@ -61,7 +61,7 @@ type Conn struct {
 	pulse    pulse
 }
 
-// New makes a connection over a socket, which it closes at its end.
+// New makes a connection over a socket, and closes the socket when the connection ends.
 func New(tcp net.Conn, o Options) *Conn {
 	nothing := func() {}
 	for _, f := range []*func(){&o.Lost, &o.Closed, &o.Ended, &o.Gone, &o.Keepalive.Stale, &o.Keepalive.Back} {
@@ -76,31 +76,31 @@ func New(tcp net.Conn, o Options) *Conn {
 	return c
 }
 
-// Use makes c the connection of a handshake that has succeeded over its socket. It is called at
-// most once, before any method that needs the handshake.
+// Use gives c the connection of a handshake that has succeeded over its socket. It is called at most
+// once, before any method that needs the handshake.
 func (c *Conn) Use(conn ssh.Conn) {
 	c.ssh = conn
 	c.startKeepalive()
 }
 
-// Handshaking notes the connection of a handshake in progress, as x/crypto passes it to
-// ServerConfig.PreAuthConnCallback. Its memory is freed at its end, see drain.
+// Handshaking stores the connection of a handshake in progress, as x/crypto passes it to
+// ServerConfig.PreAuthConnCallback, so that its memory can be freed at the end; see drain.
 func (c *Conn) Handshaking(conn ssh.ServerPreAuthConn) { c.shaking.Store(conn) }
 
-// Context ends with the connection, at once.
+// Context returns a context that ends at once when the connection ends.
 func (c *Conn) Context() context.Context { return c.ctx }
 
-// Done is closed when nothing runs any more for the connection, at the latest EndTime after its
-// end and the return of Options.Ended.
+// Done returns a channel that is closed when no goroutine runs for the connection any more, at the
+// latest EndTime after its end and the return of Options.Ended.
 func (c *Conn) Done() <-chan struct{} { return c.done }
 
-// Close ends the connection. It waits for nothing and returns nil.
+// Close ends the connection. It does not wait, and returns nil.
 func (c *Conn) Close() error {
 	_ = c.Sock.Close()
 	return nil
 }
 
-// CloseSent closes the connection like Close, but returns only once all written bytes have left, at the
+// CloseSent closes the connection like Close, but returns only once all written bytes were sent, at the
 // latest after flushTime.
 func (c *Conn) CloseSent() {
 	_ = c.Sock.Close()
@@ -116,8 +116,8 @@ func (c *Conn) SetLog(l *slog.Logger) { c.logger.Store(l) }
 // Log returns the logger of the connection.
 func (c *Conn) Log() *slog.Logger { return c.logger.Load() }
 
-// Go runs f in a goroutine that the end of the connection waits for, if it does not take long;
-// false when the connection has ended. A panic ends the connection.
+// Go runs f in a goroutine. The end of the connection waits for it, but only for a limited time. A
+// panic ends the connection. Go returns false, without running f, if the connection has ended.
 func (c *Conn) Go(where string, f func()) bool {
 	if !c.calls.begin() {
 		return false
@@ -130,7 +130,7 @@ func (c *Conn) Go(where string, f func()) bool {
 	return true
 }
 
-// Run is Go in the goroutine of the caller.
+// Run is Go in the goroutine of its caller.
 func (c *Conn) Run(where string, f func()) bool {
 	if !c.calls.begin() {
 		return false
@@ -141,8 +141,8 @@ func (c *Conn) Run(where string, f func()) bool {
 	return true
 }
 
-// Recovered is deferred in each function that runs for the connection: a panic ends its connection
-// and no other.
+// Recovered is deferred in each function that runs for the connection. It turns a panic into the end
+// of this connection only.
 func (c *Conn) Recovered(where string) {
 	if v := recover(); v != nil {
 		c.panicked(where, v)
@@ -154,7 +154,8 @@ func (c *Conn) panicked(where string, v any) {
 	_ = c.Close()
 }
 
-// end is called once, when the socket has been closed by anyone.
+// end ends the work for the connection. It is called once, when the socket was closed from either
+// side.
 func (c *Conn) end() {
 	c.calls.end()
 	c.cancel() // before the timer is stopped: it starts again as long as the context has not ended
@@ -174,7 +175,7 @@ func (c *Conn) end() {
 // read it by then.
 const drainAfter = EndTime
 
-// drain frees what x/crypto still holds.
+// drain frees the memory that x/crypto still holds for the connection.
 func (c *Conn) drain() {
 	if conn := c.shaking.Load(); conn != nil {
 		drain(conn)
@@ -217,8 +218,8 @@ type Request struct {
 	req *ssh.Request
 }
 
-// NewRequest takes a global request over from the code that got it of x/crypto, which can no longer
-// reply to it.
+// NewRequest wraps a global request that other code has received from x/crypto. That code must no
+// longer reply to it.
 func NewRequest(req *ssh.Request) *Request {
 	own := *req
 	req.WantReply = false
@@ -227,9 +228,9 @@ func NewRequest(req *ssh.Request) *Request {
 	return r
 }
 
-// Reply answers the request, if it wants that. The first call counts. It may wait for the socket.
-// Replies carry no id: all that go one way on a channel, or on a connection beside those, have to
-// be in the order of the requests.
+// Reply answers the request, if it asks for a reply. Only the first call has an effect. It may wait
+// for the socket. Replies carry no id, so those on one channel, or on the connection itself, must be
+// sent in the order of the requests.
 func (r *Request) Reply(ok bool, payload []byte) error {
 	if !r.WantReply {
 		return nil
@@ -238,7 +239,7 @@ func (r *Request) Reply(ok bool, payload []byte) error {
 	return r.req.Reply(ok, payload)
 }
 
-// Reason is why an open of a channel was refused (RFC 4254, section 5.1).
+// Reason is the reason why the opening of a channel was refused (RFC 4254, section 5.1).
 type Reason = ssh.RejectionReason
 
 // The reasons of RFC 4254.
@@ -249,20 +250,20 @@ const (
 	ResourceShortage = ssh.ResourceShortage
 )
 
-// Marshal and Unmarshal write and read structs as RFC 4251, section 5, has them.
+// Marshal encodes a struct as RFC 4251, section 5, specifies.
 func Marshal(msg any) []byte { return ssh.Marshal(msg) }
 
 // Unmarshal reads what Marshal writes into a pointer to a struct.
 func Unmarshal(data []byte, msg any) error { return ssh.Unmarshal(data, msg) }
 
-// Offer is a channel that the peer opens. Accept or Reject is called once; both may wait for the
-// socket.
+// Offer is a channel that the peer wants to open. Accept or Reject is called once; both may wait for
+// the socket.
 type Offer struct {
 	conn *Conn
 	open ssh.NewChannel
 }
 
-// Offer wraps an open that other code has got from x/crypto.
+// Offer wraps the opening of a channel that other code has received from x/crypto.
 func (c *Conn) Offer(open ssh.NewChannel) *Offer { return &Offer{c, open} }
 
 // Conn returns the connection of the channel.
@@ -274,7 +275,7 @@ func (o *Offer) Type() string { return o.open.ChannelType() }
 // Payload returns the extra data of the channel type.
 func (o *Offer) Payload() []byte { return o.open.ExtraData() }
 
-// Accept makes the channel.
+// Accept accepts the channel and returns it.
 func (o *Offer) Accept(options ChannelOptions) (*Channel, error) {
 	ch, reqs, err := o.open.Accept()
 	if err != nil {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// deadline is a deadline of reads or of writes. The zero value is none.
+// deadline is a deadline of reads or of writes. The zero value is no deadline.
 type deadline struct {
 	mu     sync.Mutex
 	timer  *time.Timer
@@ -14,7 +14,7 @@ type deadline struct {
 	closed bool          // passed is closed
 }
 
-// set sets the deadline, also of calls that wait already; the zero time is none.
+// set sets the deadline, also for calls that are already waiting; the zero time means none.
 func (d *deadline) set(at time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -39,8 +39,8 @@ func (d *deadline) set(at time.Time) {
 	}
 }
 
-// fired is called by the timer. A call that has waited for mu while the deadline was moved comes
-// too early, and another one follows it.
+// fired is called by the timer. If the deadline was moved while a call waited for mu, the call is too
+// early; the timer then calls again.
 func (d *deadline) fired() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -77,7 +77,7 @@ func (d *deadline) stop() {
 	}
 }
 
-// over reports whether something is closed.
+// over reports whether a channel is closed.
 func over(done <-chan struct{}) bool {
 	select {
 	case <-done:

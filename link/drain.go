@@ -6,14 +6,14 @@ import (
 	"unsafe"
 )
 
-// drain frees the goroutines of x/crypto that read a connection which has ended. They pass packets on
-// to its mux through a channel of 16. A mux that has ended because of a packet, or a login that was
-// refused, takes none of those behind it, so that the reader waits forever and keeps them: up to 4 MiB
-// for each connection of a peer that does it on purpose. What is left is taken here, until the reader
-// finds the socket closed.
+// drain frees the goroutines of x/crypto that read a connection which has ended. They pass packets to
+// its mux through a channel with 16 places. A mux that has ended because of a packet, or of a refused
+// login, takes no more packets, so the reader waits forever and keeps them: up to 4 MiB for each
+// connection of a peer that provokes this. drain takes the remaining packets until the reader finds
+// the socket closed.
 //
-// x/crypto shows nothing of this, so the field is found by its name. A version without it is not
-// drained, and TestPacketsBehindTheEnd fails.
+// x/crypto does not export that channel, so drain finds the field by its name. A version without the
+// field is not drained, and TestPacketsBehindTheEnd fails.
 func drain(conn any) {
 	incoming := packetsOf(conn)
 	if incoming == nil {
@@ -31,7 +31,7 @@ func drain(conn any) {
 	}
 }
 
-// packetsOf returns the channel of packets below a connection of x/crypto; nil = there is none.
+// packetsOf returns the channel of packets below a connection of x/crypto; nil = it has none.
 func packetsOf(conn any) <-chan []byte {
 	v := reflect.ValueOf(conn)
 	for _, name := range []string{"transport", "incoming"} {

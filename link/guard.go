@@ -9,8 +9,8 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// guardedReads is a channel with several readers: Channel.Read, Channel.Close, which discards
-// what still comes, and Conn.guard.
+// guardedReads is a channel with several readers: Channel.Read, Channel.Close, which discards bytes
+// that still arrive, and Conn.guard.
 type guardedReads struct {
 	ssh.Channel
 	// reading is held while x/crypto reads: at the end of a channel it wakes one reader only, and
@@ -19,7 +19,7 @@ type guardedReads struct {
 	eof     atomic.Bool // a read has returned EOF
 }
 
-// Read reads, and notes EOF.
+// Read reads from the channel, and notes EOF.
 func (g *guardedReads) Read(p []byte) (int, error) {
 	g.reading.Lock()
 	defer g.reading.Unlock()
@@ -30,10 +30,10 @@ func (g *guardedReads) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// guardInterval is the time between two looks for bytes after EOF.
+// guardInterval is the time between two checks for bytes after EOF.
 const guardInterval = 250 * time.Millisecond
 
-// guard closes the connection of a peer that sends what ChannelOptions.Guarded does not allow. It
+// guard closes the connection if its peer sends bytes that ChannelOptions.Guarded does not allow. It
 // returns when the peer has closed the channel.
 func (c *Conn) guard(ch *guardedReads, ended <-chan struct{}) {
 	stderr, b := ch.Stderr(), make([]byte, 1)
@@ -56,15 +56,16 @@ func (c *Conn) guard(ch *guardedReads, ended <-chan struct{}) {
 	}
 }
 
-// settleTime is the time that the end of a channel waits for a possible end of the whole connection, at
-// most maxSettles times: the goroutine that reads the connection may not have run yet. See ending.
+// settleTime is the time that a channel which has ended waits for the end of the whole connection, at
+// most maxSettles times, because the goroutine that reads the connection may not have run yet. See
+// ending.
 const settleTime, maxSettles = 5 * time.Millisecond, 200
 
-// ending reports, once a channel has ended, whether the connection has ended too or is about to. A
-// dying connection first ends its channels, just as a peer that closes them. x/crypto reads nothing
-// after a disconnect message, and ends the channels before it closes the socket. So the connection is
-// alive if a goroutine waits for its next bytes, or, on a busy one, if there was another read since the
-// channel ended.
+// ending reports, after a channel has ended, whether the connection has ended too or is about to. A
+// dying connection first ends its channels, in the same way as a peer that closes them. x/crypto reads
+// nothing after a disconnect message, and ends the channels before it closes the socket. So the
+// connection is alive if a goroutine waits for its next bytes, or, on a busy connection, if there was
+// another read since the channel ended.
 func (c *Conn) ending() bool {
 	wait := func() {
 		select {

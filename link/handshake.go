@@ -6,8 +6,9 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// Connect makes the handshake of a client and logs in. At the end of ctx it closes the connection
-// and returns at once. Then Options.Channel and Options.Request get what the peer begins.
+// Connect makes the handshake of a client and logs in. At the end of ctx it closes the connection and
+// returns at once. After the login, Options.Channel and Options.Request get the channels and requests
+// of the peer.
 func (c *Conn) Connect(ctx context.Context, addr string, config *ssh.ClientConfig) error {
 	return c.handshake(ctx, func() (ssh.Conn, <-chan ssh.NewChannel, <-chan *ssh.Request, error) {
 		return ssh.NewClientConn(c.Sock, addr, config)
@@ -33,7 +34,7 @@ func (c *Conn) Accept(ctx context.Context, config *ssh.ServerConfig) (*ssh.Serve
 	return server, nil
 }
 
-// handshake runs a handshake. x/crypto does not know ctx, so it has a goroutine of its own.
+// handshake runs shake in a goroutine, because x/crypto does not know ctx.
 func (c *Conn) handshake(ctx context.Context, shake func() (ssh.Conn, <-chan ssh.NewChannel, <-chan *ssh.Request, error)) error {
 	result := make(chan error, 1)
 	if !c.Go("handshake", func() {
@@ -67,8 +68,8 @@ func (c *Conn) take(what string, loop func()) {
 	}
 }
 
-// takeRequests takes the global requests of the peer. The last ones may come together with the end
-// of the connection.
+// takeRequests passes on the global requests of the peer. The last ones may arrive together with the
+// end of the connection.
 func (c *Conn) takeRequests(requests <-chan *ssh.Request) {
 	if c.o.RequestsEnded != nil {
 		defer c.o.RequestsEnded()
@@ -86,8 +87,8 @@ func (c *Conn) takeRequests(requests <-chan *ssh.Request) {
 	}
 }
 
-// takeChannels takes the channels that the peer opens. They end with x/crypto's mux, and the
-// connection with them.
+// takeChannels passes on the channels that the peer opens. They end with x/crypto's mux, and so does
+// the connection.
 func (c *Conn) takeChannels(channels <-chan ssh.NewChannel) {
 	defer c.Close()
 	for open := range channels {

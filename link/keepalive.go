@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// Keepalive says how a connection follows its peer's pulse: a byte, any byte, is a sign of life. A
-// peer that is quiet for Interval is pinged; one that stays quiet for Timeout makes the connection
-// stale, until its next byte. A connection that is stale for Close is closed. 0 = off.
+// Keepalive configures the check whether a peer is alive; every byte from the peer counts as a sign of
+// life. A peer that is silent for Interval is pinged. If it stays silent for Timeout, the connection
+// becomes stale until its next byte. A connection that is stale for Close is closed. 0 = off.
 type Keepalive struct {
 	Interval, Timeout, Close time.Duration
 	// Stale and Back are called in turn, as the connection becomes stale and as it is not any
@@ -18,8 +18,8 @@ type Keepalive struct {
 	Stale, Back func()
 }
 
-// pulse is the state of the keepalive of a connection. There is no goroutine for it: the timer
-// calls Conn.keepalive.
+// pulse is the state of the keepalive of a connection. It needs no goroutine: its timer calls
+// Conn.keepalive.
 type pulse struct {
 	stale          atomic.Bool // changed with state held
 	state          sync.Mutex  // orders Stale and Back
@@ -37,7 +37,8 @@ func (c *Conn) startKeepalive() {
 	c.resetKeepalive(c.keepalivePause(0, 0))
 }
 
-// resetKeepalive has keepalive called after a time, unless the connection has ended.
+// resetKeepalive sets the timer, so that keepalive is called after the given time, unless the
+// connection has ended.
 func (c *Conn) resetKeepalive(after time.Duration) {
 	timer := c.pulse.timer.Load()
 	timer.Reset(after)
@@ -46,14 +47,14 @@ func (c *Conn) resetKeepalive(after time.Duration) {
 	}
 }
 
-// stopKeepalive is called after the context has ended.
+// stopKeepalive stops the timer. It is called after the context has ended.
 func (c *Conn) stopKeepalive() {
 	if timer := c.pulse.timer.Load(); timer != nil {
 		timer.Stop()
 	}
 }
 
-// WithStale calls f with the state, which does not change meanwhile.
+// WithStale calls f with the state of the connection, which cannot change during the call.
 func (c *Conn) WithStale(f func(stale bool)) {
 	c.pulse.state.Lock()
 	defer c.pulse.state.Unlock()
@@ -67,7 +68,7 @@ func (c *Conn) noteByte() {
 	}
 }
 
-// keepalive sends a ping or ends the connection, when either is due.
+// keepalive sends a ping or ends the connection, if either is due.
 func (c *Conn) keepalive() {
 	o, p := &c.o.Keepalive, &c.pulse
 	p.mu.Lock()
@@ -119,7 +120,8 @@ func (c *Conn) keepalivePause(now, last time.Duration) time.Duration {
 	return max(next, time.Millisecond)
 }
 
-// GoStale makes the connection stale, unless a byte came after the one that Socket.Heard told.
+// GoStale makes the connection stale, unless a byte arrived after the time heard, which Socket.Heard
+// returned.
 func (c *Conn) GoStale(heard int64) {
 	p := &c.pulse
 	p.state.Lock()
@@ -146,12 +148,13 @@ func (c *Conn) goBack() {
 	}
 }
 
-// pingRequest is the request type that OpenSSH uses for its pings. Each peer answers it, by a refusal at least.
+// pingRequest is the request type that OpenSSH uses for its pings. Every peer answers it, at least with a
+// refusal.
 const pingRequest = "keepalive@openssh.com"
 
-// Ping asks for a sign of life and does not wait for it. While one ping waits for its answer there
-// is no use in another, TCP repeats it. But that one may be answered and not know it yet, so
-// another follows. It needs the handshake.
+// Ping sends a ping and does not wait for the answer. While one ping waits for its answer, Ping sends
+// none, because TCP repeats that one; but the answer may just have arrived unnoticed, so it sends
+// another ping afterwards. It needs the handshake.
 func (c *Conn) Ping() {
 	if c.pings.Add(1) > 1 {
 		return
@@ -166,18 +169,19 @@ func (c *Conn) Ping() {
 	})
 }
 
-// RoundTrip returns once the peer has answered a ping. Everything that it sent before has then arrived.
+// RoundTrip returns once the peer has answered a ping. Everything that the peer sent before has then
+// arrived.
 func (c *Conn) RoundTrip(ctx context.Context) error {
 	_, _, err := c.SendRequest(ctx, pingRequest, true, nil)
 	return err
 }
 
-// Watch pings the peer each time that ping passes, and looks for bytes of it each time that look
-// passes. At the end of ctx it returns nil; after looks in a row that found none it closes the
-// connection and returns a *SilentError, and where the connection ends otherwise, ErrLost.
+// Watch pings the peer at the interval ping, and checks at the interval look whether bytes have
+// arrived. It returns nil at the end of ctx. After looks checks in a row without a byte it closes the
+// connection and returns a *SilentError. If the connection ends otherwise, it returns ErrLost.
 //
-// Silence is counted in looks and not taken from a clock: while this process is stopped or this
-// machine sleeps no looks happen, so the peer gets its full time afterwards. It needs the
+// Silence is counted in checks and not measured by a clock: while this process is stopped or this
+// machine sleeps, there are no checks, so the peer gets its full time afterwards. It needs the
 // handshake.
 func (c *Conn) Watch(ctx context.Context, ping, look time.Duration, looks int) error {
 	pings, tick := time.NewTicker(ping), time.NewTicker(look)
@@ -203,7 +207,8 @@ func (c *Conn) Watch(ctx context.Context, ping, look time.Duration, looks int) e
 	}
 }
 
-// SilentError ends the connection of a peer of which no byte came for so long.
+// SilentError is the error of a connection that was closed because no byte of its peer arrived for
+// this time.
 type SilentError struct{ For time.Duration }
 
 // Error implements error.

@@ -8,17 +8,18 @@ import (
 	"time"
 )
 
-// maxKexInit is the longest first packet that PeerCiphers reads: OpenSSH's has 1.5 KiB.
+// maxKexInit is the longest first packet that PeerCiphers reads, in bytes; that of OpenSSH has 1.5
+// KiB.
 const maxKexInit = 8 << 10
 
 // msgKexInit is the number of SSH_MSG_KEXINIT (RFC 4253, section 12).
 const msgKexInit = 20
 
-// PeerCiphers looks at the peer's first packet before x/crypto does, whose offer is settled before it
-// reads that, and returns the ciphers that the peer offers for both ways. It returns nil when
-// the packet does not come within wait, since a peer may wait for ours first, or is not a KEXINIT. It
-// is called after ExchangeVersions. A peer sends both without waiting, so that this takes half a
-// round trip.
+// PeerCiphers reads the peer's first packet before x/crypto does, and returns the ciphers that the
+// peer offers for both directions. x/crypto fixes its own offer before it reads that packet.
+// PeerCiphers returns nil if the packet does not arrive within wait, because a peer may wait for ours
+// first, or if it is not a KEXINIT. Call it after ExchangeVersions. Most peers send both without
+// waiting, so this takes half a round trip.
 func (s *Socket) PeerCiphers(wait time.Duration) []string {
 	end := bytes.IndexByte(s.ahead, '\n')
 	if end < 0 {
@@ -46,8 +47,8 @@ func (s *Socket) PeerCiphers(wait time.Duration) []string {
 	}
 }
 
-// offeredCiphers returns the ciphers for both ways in a KEXINIT packet that is not encrypted yet (RFC
-// 4253, sections 6 and 7.1). complete is false while bytes of it are missing.
+// offeredCiphers returns the ciphers for both directions in an unencrypted KEXINIT packet (RFC 4253,
+// sections 6 and 7.1). complete is false while bytes of the packet are missing.
 func offeredCiphers(p []byte) (ciphers []string, complete bool) {
 	if len(p) < 5 {
 		return nil, false

@@ -22,10 +22,11 @@ const (
 	maxAlive     = 8192
 )
 
-// ErrUnclosed refuses an open on a connection whose peer has yet to close the channels before it.
+// ErrUnclosed is the error of an open on a connection whose peer has not closed the channels before
+// it.
 var ErrUnclosed = errors.New("the peer has not closed earlier channels yet")
 
-// RefusedError is the answer of a peer that refuses a channel.
+// RefusedError is the error of an open that the peer refuses.
 type RefusedError struct {
 	Reason Reason
 	Text   string // of the peer, as it came
@@ -47,7 +48,7 @@ type channels struct {
 	drained    chan struct{} // made by Drain, closed when nothing is in use
 }
 
-// change changes the numbers, and notices that nothing is in use any more.
+// change calls f to change the counts, and notices when no channel is in use any more.
 func (n *channels) change(f func()) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -82,7 +83,8 @@ func (c *Conn) InUse() int {
 	return n.inUse + n.opening
 }
 
-// Drain stops the opening of channels, and returns a channel that is closed when none is in use.
+// Drain stops the opening of channels. It returns a Go channel that is closed when no SSH channel is
+// in use.
 func (c *Conn) Drain() <-chan struct{} {
 	n := &c.channels
 	n.change(func() {
@@ -93,8 +95,8 @@ func (c *Conn) Drain() <-chan struct{} {
 	return n.drained
 }
 
-// reserveOpen counts an open without an answer, or says why there can be none. A peer that does
-// not close its channels loses the connection.
+// reserveOpen counts an open that has no answer yet, or returns the reason why none is possible. It
+// ends the connection of a peer that does not close its channels.
 func (c *Conn) reserveOpen() error {
 	n := &c.channels
 	n.mu.Lock()
@@ -117,16 +119,16 @@ func (c *Conn) reserveOpen() error {
 	return nil
 }
 
-// opened is the outcome of an open.
+// opened is the result of an open.
 type opened struct {
 	ch   ssh.Channel
 	reqs <-chan *ssh.Request
 	err  error
 }
 
-// OpenChannel opens a channel. Its errors are a *RefusedError, ErrUnclosed, that of ctx, or
-// ErrLost: the connection has ended, or takes no channels. A channel that the peer confirms after
-// the end of ctx is closed. It needs the handshake.
+// OpenChannel opens a channel. Errors: a *RefusedError; ErrUnclosed; that of ctx; ErrLost if the
+// connection has ended or accepts no channels. If the peer confirms the channel after the end of ctx,
+// the channel is closed. It needs the handshake.
 func (c *Conn) OpenChannel(ctx context.Context, kind string, payload []byte, o ChannelOptions) (*Channel, error) {
 	if err := c.reserveOpen(); err != nil {
 		return nil, err

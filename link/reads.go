@@ -29,13 +29,13 @@ var (
 	largePieces = sync.Pool{New: func() any { return new([largePiece]byte) }}
 )
 
-// reads serves the reads of a channel. x/crypto gives no way to interrupt one, so each runs in a
-// goroutine and into a buffer of its own, at most one at a time. A caller that waits for it can leave:
-// the next Read returns its bytes.
+// reads runs the reads of a channel. x/crypto cannot interrupt a read, so each runs in a goroutine and
+// into its own buffer, at most one at a time. A caller that waits for it can give up: the next Read
+// returns the bytes.
 //
-// x/crypto continues taking what the peer sends between two Reads, up to its window. So a channel without
-// a Read for a while reads one piece ahead. When bytes arrive, the bytes that may follow are reserved
-// in the budget until the next Read. An idle peer reserves nothing.
+// Between two Reads, x/crypto continues to accept bytes from the peer, up to its window. So a channel
+// without a Read for a while reads one piece ahead. When bytes arrive, space for the bytes that may
+// follow is reserved in the budget until the next Read. An idle peer reserves nothing.
 type reads struct {
 	work     *Workers
 	from     io.Reader         // the channel
@@ -64,7 +64,7 @@ type reads struct {
 	reserved bool
 }
 
-// start completes r.
+// start initialises r.
 func (r *reads) start() {
 	r.ready = make(chan struct{}, 1)
 	r.run = r.readOnce
@@ -110,8 +110,8 @@ func (r *reads) Read(p []byte) (int, error) {
 	}
 }
 
-// wait waits for the read of x/crypto. One that brings nothing soon after the end of the connection
-// brings nothing any more.
+// wait waits for the read of x/crypto. After the end of the connection it waits only a short time,
+// because later reads bring nothing.
 func (r *reads) wait(passed <-chan struct{}) {
 	select {
 	case <-r.ready:
@@ -184,7 +184,7 @@ func (r *reads) take() []byte {
 	return smallPieces.Get().(*[smallPiece]byte)[:]
 }
 
-// came notes the result of a read.
+// came stores the result of a read.
 func (r *reads) came(buf []byte, n int, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -207,7 +207,7 @@ func (r *reads) came(buf []byte, n int, err error) {
 	}
 }
 
-// free gives the buffer back; mu is held.
+// free returns the buffer to the pool; mu is held.
 func (r *reads) free() {
 	switch len(r.buf) {
 	case largePiece:
@@ -226,7 +226,7 @@ func (r *reads) signal() {
 	}
 }
 
-// pause begins a time without a Read, resume ends it; mu is held.
+// pause notes the begin of a time without a Read; resume notes its end. mu is held.
 func (r *reads) pause() {
 	if r.timer == nil || r.closed || r.err != nil {
 		return
@@ -246,8 +246,8 @@ func (r *reads) resume() {
 	r.release()
 }
 
-// paused is called when the channel has had no Read for PauseAfter. A call that has waited for mu
-// while a Read ran comes too early, and another one follows it.
+// paused is called when the channel has had no Read for PauseAfter. If a Read ran while a call waited
+// for mu, the call is too early; the timer then calls again.
 func (r *reads) paused() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -261,7 +261,8 @@ func (r *reads) paused() {
 	}
 }
 
-// reserve counts the bytes that may wait, or cuts the channel; mu is held, and there are data.
+// reserve reserves space for the bytes that may wait, and cuts the channel if there is none; mu is
+// held, and data has arrived.
 func (r *reads) reserve() {
 	if r.reserved {
 		return

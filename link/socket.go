@@ -11,8 +11,8 @@ import (
 	"relay/sockets"
 )
 
-// Socket is the TCP connection below SSH. It notes when the peer was last heard, ends writes that
-// make no progress, writes what many channels send in fewer pieces, and tells once when it is
+// Socket is the TCP connection below SSH. It notes the time of the peer's last byte, ends writes that
+// make no progress, combines the small writes of many channels, and calls a function once when it is
 // closed.
 type Socket struct {
 	net.Conn
@@ -39,7 +39,7 @@ type Socket struct {
 	ahead []byte // of the peer: read by ExchangeVersions, not yet by x/crypto
 }
 
-// States of a socket. They only grow.
+// States of a socket. A socket never returns to an earlier state.
 const (
 	socketOpen   int32 = iota
 	socketLost         // a read has failed: nothing more will come
@@ -55,15 +55,15 @@ func newSocket(tcp net.Conn, stall, userTimeout time.Duration) *Socket {
 
 func (s *Socket) now() int64 { return int64(time.Since(s.start)) }
 
-// Where the machine has more to do than it can, bytes of the peer wait in the kernel
-// for their reader's turn. That is looked at once nothing was read for unreadCheckAfter, and
-// such a peer is not taken for silent before unreadTrustedFor.
+// On an overloaded machine, bytes of the peer wait in the kernel until their reader runs. Once nothing
+// was read for unreadCheckAfter, the socket checks for such bytes; if there are some, the peer does
+// not count as silent before unreadTrustedFor.
 const (
 	unreadCheckAfter = time.Second
 	unreadTrustedFor = 30 * time.Second
 )
 
-// lastHeard returns when the peer was heard last, since the start.
+// lastHeard returns the time of the peer's last byte, measured from the start of the socket.
 func (s *Socket) lastHeard() int64 {
 	now, last := s.now(), s.heard.Load()
 	if q := time.Duration(now - last); q >= unreadCheckAfter && q < unreadTrustedFor && s.unread != nil && s.unread() {
@@ -81,19 +81,19 @@ const maxVersion = 255
 // Age returns the time since the connection was made.
 func (s *Socket) Age() time.Duration { return time.Since(s.start) }
 
-// Heard tells when the last byte of the peer came, in a form that is only to be compared; 0 = none
-// has come.
+// Heard returns the time of the peer's last byte as a number that is only useful for comparison; 0 =
+// none has arrived.
 func (s *Socket) Heard() int64 { return s.heard.Load() }
 
-// LoggedIn lets the peer send as much as it wants.
+// LoggedIn removes the limit of maxLoginBytes, after the peer has logged in.
 func (s *Socket) LoggedIn() { s.loggedIn.Store(true) }
 
-// Linger makes the end of the connection wait a moment until the peer has read the last bytes.
+// Linger makes the end of the connection wait a moment, so that the peer can read the last bytes.
 func (s *Socket) Linger() { s.linger.Store(true) }
 
-// ExchangeVersions sends our version and looks at the peer's before x/crypto does, because x/crypto
-// settles its offer before it knows the peer. If the peer stops sending, it returns the bytes so far;
-// x/crypto then finds the mistake itself.
+// ExchangeVersions sends our version and returns the peer's. It runs before x/crypto reads the
+// version, because x/crypto fixes its offer before it knows the peer. If the peer stops sending, it
+// returns the bytes so far; x/crypto then reports the error itself.
 func (s *Socket) ExchangeVersions(own string) (peer string) {
 	s.said = []byte(own + "\r\n")
 	if _, err := s.Conn.Write(s.said); err != nil {
@@ -112,8 +112,8 @@ func (s *Socket) ExchangeVersions(own string) (peer string) {
 }
 
 // maxLoginBytes limits the bytes of a peer before it has logged in. A login with 20 RSA keys of 8,192 bits, each
-// offered and proven, takes less than 80 KiB. x/crypto skips messages to be ignored without end, and takes a
-// peer's tries of up to 256 KiB each.
+// offered and proven, takes less than 80 KiB. x/crypto itself skips any number of ignorable messages, and
+// accepts login messages of up to 256 KiB each.
 const maxLoginBytes = 256 << 10
 
 // Read notes the time of every byte.
@@ -155,7 +155,7 @@ func (s *Socket) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Write writes p, perhaps together with what others write now. The caller serialises writes.
+// Write writes p, possibly together with the bytes of other writes. The caller serialises writes.
 func (s *Socket) Write(p []byte) (int, error) {
 	if s.said != nil {
 		same := bytes.Equal(s.said, p)
@@ -166,18 +166,20 @@ func (s *Socket) Write(p []byte) (int, error) {
 	return s.out.Write(p)
 }
 
-// sender is the end of a socket that batches of writes go to.
+// sender is the writer of a socket for combined writes.
 type sender struct{ *Socket }
 
-// lingerTime and LingerBytes bound what a closed connection still takes of its peer.
+// lingerTime and LingerBytes bound the time for which a closed connection still takes bytes from its
+// peer, and their number.
 const (
 	lingerTime  = time.Second
 	LingerBytes = 64 << 10
 )
 
-// Close closes the connection below the socket. A close with unread bytes would reset the connection
-// (RFC 1122, section 4.2.2.13), and a session would lose the last written bytes. So the end is sent
-// first, and later input is dropped. A peer that does not close its end is reset after lingerTime.
+// Close closes the connection below the socket. Closing it with unread bytes would reset the
+// connection (RFC 1122, section 4.2.2.13), and a session would lose the last written bytes. So it
+// first closes the sending side, and then drops further input. A peer that does not close its own side
+// is reset after lingerTime.
 func (s sender) Close() error {
 	if !s.linger.Load() || sockets.HalfClose(s.Conn) != nil {
 		return s.Conn.Close()
@@ -192,7 +194,7 @@ func (s sender) Close() error {
 	return nil
 }
 
-// Write sends all of p. It ends the connection when none of it was taken for the stall time.
+// Write sends all of p. If the peer takes nothing for the stall time, it ends the connection.
 func (s sender) Write(p []byte) (written int, err error) {
 	for {
 		if s.stall > 0 {
@@ -210,8 +212,7 @@ func (s sender) Write(p []byte) (written int, err error) {
 	}
 }
 
-// SetDeadline does nothing: gliderlabs calls it at every read and write, to take
-// deadlines away.
+// SetDeadline does nothing: gliderlabs calls it before every read and write, to remove deadlines.
 func (s *Socket) SetDeadline(time.Time) error { return nil }
 
 // Close closes the connection; pending reads end at once. Only the first call has an effect.

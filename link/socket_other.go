@@ -7,5 +7,5 @@ import (
 	"time"
 )
 
-// tune does nothing on systems without TCP_QUICKACK, where unread bytes are not known.
+// tune does nothing on systems without TCP_QUICKACK, which cannot report unread bytes.
 func tune(net.Conn, time.Duration) (ack func(), unread func() bool) { return nil, nil }

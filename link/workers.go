@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// Workers runs functions in goroutines that it uses again. A new goroutine begins with a small
-// stack, which has to grow when it calls into SSH; a request runs several of them, and that
-// took 3 to 10 % of its CPU. The methods may be called concurrently.
+// Workers runs functions in reusable goroutines. A new goroutine begins with a small stack, which has
+// to grow when it calls into SSH. A request runs several such functions, and growing the stacks took 3
+// to 10 % of its CPU time. The methods may be called concurrently.
 type Workers struct {
 	mu       sync.Mutex
 	idle     []chan func() // one of each goroutine that waits; the last one is used next
@@ -21,7 +21,8 @@ type Workers struct {
 	left atomic.Int64
 }
 
-// Left returns how many calls of ended connections x/crypto has not answered.
+// Left returns the number of calls into x/crypto that have not returned although their connection has
+// ended.
 func (w *Workers) Left() int64 { return w.left.Load() }
 
 const (
@@ -29,7 +30,7 @@ const (
 	workerIdleTime = time.Second // a goroutine waits for at least so long before it ends
 )
 
-// NewWorkers returns Workers without a goroutine yet.
+// NewWorkers returns Workers; it starts no goroutine.
 func NewWorkers() *Workers {
 	w := &Workers{}
 	w.trim = time.AfterFunc(time.Hour, w.endUnused)
@@ -71,7 +72,7 @@ func (w *Workers) run(f func()) {
 	}
 }
 
-// endUnused ends the goroutines that have waited since it was called before.
+// endUnused ends the goroutines that have had no work since its last call.
 func (w *Workers) endUnused() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -85,7 +86,7 @@ func (w *Workers) endUnused() {
 	}
 }
 
-// Close ends the goroutines that wait, and each other one after its function.
+// Close ends the idle goroutines at once, and each busy one after its function.
 func (w *Workers) Close() {
 	w.mu.Lock()
 	w.closed, w.unused = true, len(w.idle)

@@ -12,9 +12,9 @@ const writePiece = 32 << 10
 
 var writePieces = sync.Pool{New: func() any { return new([writePiece]byte) }}
 
-// writes serves the writes of a channel. x/crypto gives no way to interrupt a write that waits for
-// the peer's window, or for its socket, so each runs in a goroutine with a copy of its bytes, which
-// can be left alone: the next write waits for it.
+// writes runs the writes of a channel. x/crypto cannot interrupt a write that waits for the peer's
+// window or for its socket, so each runs in a goroutine with a copy of its bytes. A caller can give up
+// waiting for it; the next write then waits for it first.
 type writes struct {
 	work     *Workers
 	failed   func(any)       // told of a panic
@@ -36,7 +36,7 @@ type wrote struct {
 	err error
 }
 
-// start completes w.
+// start initialises w.
 func (w *writes) start() {
 	w.wrote = make(chan wrote, 1)
 	w.run = w.writeOnce
@@ -74,8 +74,8 @@ func (w *writes) write(to io.Writer, p []byte) (int, error) {
 	return len(p), nil
 }
 
-// await waits for the write that is in progress. One that is left alone counts as sent: its bytes
-// may be on their way.
+// await waits for the running write. If its caller has given up, all its bytes count as sent, because
+// they may be on their way.
 func (w *writes) await(passed <-chan struct{}) (n int, err error) {
 	select {
 	case r := <-w.wrote:
@@ -98,7 +98,8 @@ func (w *writes) await(passed <-chan struct{}) (n int, err error) {
 	return w.size, err
 }
 
-// cause returns the error of a failed call. After Close that is net.ErrClosed, where x/crypto returns io.EOF.
+// cause returns the error of a failed call. After Close it is net.ErrClosed, although x/crypto returns
+// io.EOF.
 func (w *writes) cause(err error) error {
 	if err != nil && over(w.done) {
 		return net.ErrClosed
@@ -120,7 +121,7 @@ func (w *writes) writeOnce() {
 	writePieces.Put(w.piece)
 }
 
-// Writing reports whether a write is in progress, also one that was left alone.
+// Writing reports whether a write is running, including one whose caller has given up.
 func (w *writes) Writing() bool {
 	if !w.mu.TryLock() {
 		return true
@@ -129,7 +130,7 @@ func (w *writes) Writing() bool {
 	return w.left && len(w.wrote) == 0
 }
 
-// afterWrites runs a call of the channel after the write that is in progress.
+// afterWrites runs f, a call of the channel, after the running write has ended.
 func (w *writes) afterWrites(f func() error) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

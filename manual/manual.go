@@ -1,5 +1,5 @@
-// Package manual writes the manual pages of a program from its cobra commands, for
-// packages.
+// Package manual writes the manual pages of a program from its cobra commands. The packages for
+// operating systems include these pages.
 package manual
 
 import (
@@ -16,7 +16,8 @@ import (
 	"relay"
 )
 
-// Manual holds the parts of the manual pages in addition to names, texts and flags of the commands.
+// Manual holds the parts of the manual pages that do not come from the commands' names, texts and
+// flags.
 type Manual struct {
 	// Section is the section of the manual: 1 for user programs, 8 for programs of operators.
 	Section int
@@ -81,7 +82,7 @@ func (m Manual) page(c *cobra.Command) []byte {
 	return b.Bytes()
 }
 
-// List returns a section of terms and what each of them means, as roff.
+// List returns a section that lists terms with their meanings, as roff.
 func List(title string, items ...[2]string) string {
 	text := ".SH " + title + "\n"
 	for _, item := range items {

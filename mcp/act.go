@@ -15,7 +15,7 @@ import (
 	"relay/record"
 )
 
-// addActing lists the tools that send something to a local server.
+// addActing adds the tools that send a request to a local server, if the listing includes them.
 func addActing(s *sdk.Server, l listing) {
 	acts := func(name, title, text string) tool {
 		return tool{name: name, title: title, text: text, scope: "events:replay", acts: true}
@@ -33,7 +33,7 @@ type replayIn struct {
 	Wait int    `json:"wait,omitempty" jsonschema:"seconds to wait for the answer, 1 to 60; default 30"`
 }
 
-// replayed is the attempt that a replay made.
+// replayed is the result of a replay: the attempt that it made.
 type replayed struct {
 	EventID    string          `json:"eventId"`
 	State      string          `json:"state"`
@@ -119,7 +119,7 @@ type sentBody struct {
 	Data     string `json:"data"`
 }
 
-// sent is the new event that a send made.
+// sent is the result of a send: the new event.
 type sent struct {
 	Event *shownEvent `json:"event"`
 	// What differs from the event that it was made from; null where there is none.
@@ -169,7 +169,7 @@ func (t *tools) sendEvent(ctx context.Context, in sendIn) (any, error) {
 	return out, nil
 }
 
-// sendBody returns what the API takes of the arguments.
+// sendBody returns the request body of the API for the arguments of a send.
 func sendBody(in *sendIn) (map[string]any, error) {
 	text, err := json.Marshal(in)
 	if err != nil {

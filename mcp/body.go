@@ -25,7 +25,7 @@ type bodyIn struct {
 	JSONPath string `json:"jsonPath,omitempty" jsonschema:"the value of a JSON body to read, such as data.object.id or items[0]"`
 }
 
-// piece is a part of the text of a body.
+// piece is a result with a part of the text of a body.
 type piece struct {
 	Text       string `json:"text"`
 	Encoding   string `json:"encoding"`   // utf8, or base64 of bytes that are no text
@@ -70,7 +70,7 @@ func (t *tools) getBody(ctx context.Context, in bodyIn) (any, error) {
 	return cutPiece(piece{Encoding: encoding, Size: b.Size, Note: note}, text, in.Offset, length), nil
 }
 
-// bodyOf finds a body in a record.
+// bodyOf returns a body in a record, and the header lines of its message.
 func bodyOf(e *record.Event, part string, attempt int) (*record.Body, []record.Header, error) {
 	switch part {
 	case "", record.DiffRequest:
@@ -88,7 +88,7 @@ func bodyOf(e *record.Event, part string, attempt int) (*record.Body, []record.H
 	return nil, nil, relay.Errorf(relay.CodeNotFound, "no such attempt of this event has a response")
 }
 
-// textOf returns the text of a body as it is read, or its bytes in base64. A masked body is that text already.
+// textOf returns the decoded text of a body, or its bytes in base64. A masked body already is decoded text.
 func textOf(b *record.Body, headers []record.Header, masked bool) (text []byte, encoding, note string) {
 	if b.Truncated {
 		note = "this is not all of the body: it is longer than 1 MiB, or a part of it cannot be shown"
@@ -106,7 +106,7 @@ func textOf(b *record.Body, headers []record.Header, masked bool) (text []byte, 
 	return r.Text, record.EncodingUTF8, strings.Trim(note+"; "+r.FaultText(), "; ")
 }
 
-// cutPiece fills in the piece of a text that begins at an offset.
+// cutPiece fills p with the part of a text that begins at offset.
 func cutPiece(p piece, text []byte, offset, length int) piece {
 	p.TextSize = len(text)
 	rest := text[min(offset, len(text)):]
@@ -127,7 +127,8 @@ func cutPiece(p piece, text []byte, offset, length int) piece {
 // Bounds of a path in a JSON text.
 const maxPath, maxSteps = 1 << 10, 64
 
-// valueAt returns the value of a JSON text at a path such as data.items[0].id. Of members of one name the last counts.
+// valueAt returns the value in a JSON text at a path such as data.items[0].id. Of several members with one name it
+// takes the last.
 func valueAt(text []byte, path string) ([]byte, error) {
 	if len(path) > maxPath || strings.Count(path, ".")+strings.Count(path, "[") > maxSteps {
 		return nil, bound("jsonPath has at most %d bytes and %d steps", maxPath, maxSteps)
@@ -146,8 +147,8 @@ func valueAt(text []byte, path string) ([]byte, error) {
 	return nil, relay.Errorf(relay.CodeNotFound, "this body has nothing at %s", path)
 }
 
-// find reads the next value, which is valid JSON, to its end, and returns what it has at the path; nil = nothing. It
-// reads each byte once, however long the path is.
+// find reads the next value, which must be valid JSON, to its end, and returns the value at the path in it; nil =
+// there is none. It reads each byte once, however long the path is.
 func find(d *json.Decoder, steps []string) (value json.RawMessage) {
 	if len(steps) == 0 {
 		_ = d.Decode(&value)

@@ -12,8 +12,8 @@ import (
 // maxMessage bounds a message of an agent over HTTP, in bytes.
 const maxMessage = 1<<20 + 64<<10
 
-// Handler answers agents over streamable HTTP, as JSON: nothing is kept between messages, so that each
-// may come to another node. It has one server for each set of scopes that lists other tools.
+// Handler answers agents over streamable HTTP, in JSON. It stores nothing between messages, so each
+// message may go to another node. It has one server for each set of scopes with its own list of tools.
 type Handler struct {
 	version string
 	schemas *sdk.SchemaCache
@@ -23,7 +23,7 @@ type Handler struct {
 	servers map[string]*sdk.Server // by the scopes that matter
 }
 
-// NewHandler returns a handler of a program of that version.
+// NewHandler returns the handler of a program with the given version.
 func NewHandler(version string) *Handler {
 	h := &Handler{version: version, schemas: sdk.NewSchemaCache(), servers: map[string]*sdk.Server{}}
 	h.serve = sdk.NewStreamableHTTPHandler(func(r *http.Request) *sdk.Server {
@@ -34,7 +34,7 @@ func NewHandler(version string) *Handler {
 	return h
 }
 
-// listingScopes are the scopes by which tools are listed.
+// listingScopes are the scopes that decide which tools are listed.
 var listingScopes = []string{"aliases:read", "events:read", "events:replay", "events:send"}
 
 // server returns the server for a credential with these scopes.
@@ -51,7 +51,7 @@ func (h *Handler) server(scopes []string) *sdk.Server {
 	return s
 }
 
-// Serve answers one message of an agent. What the caller may do is in o; who it is, its Host and its
+// Serve answers one message of an agent. o describes the rights of the caller. Its identity, Host and
 // origin were checked before.
 func (h *Handler) Serve(w http.ResponseWriter, r *http.Request, o Options) {
 	h.serve.ServeHTTP(w, r.WithContext(withTools(r.Context(), &tools{o, r.Context()})))

@@ -1,9 +1,10 @@
-// Package mcp gives coding agents the events of a relay by the Model Context Protocol: list, wait,
-// show, compare, verify, export, replay. Its tools call the API of the relay, as the commands of relay
-// do, so that scopes, limits and the audit log are those of the API.
+// Package mcp gives coding agents access to the events of a relay by the Model Context Protocol: list,
+// wait, show, compare, verify, export, replay. Its tools call the API of the relay, as the commands of
+// relay do, so that scopes, limits and the audit log are those of the API.
 //
-// What a caller or a local server sent is data: it stands only in fields of structured results, escaped
-// as on terminals, and its secrets are masked unless a call asks for them.
+// Bytes that a caller or a local server sent are treated as data: they appear only in fields of
+// structured results, escaped as for terminals, and their secrets are masked unless a call asks for
+// them.
 package mcp
 
 import (
@@ -19,7 +20,7 @@ import (
 	"relay/record"
 )
 
-// Options say what an agent may do.
+// Options describe the rights of an agent.
 type Options struct {
 	API      *cli.API
 	Me       *record.Me // the rights of the credential of API
@@ -40,13 +41,13 @@ func Run(ctx context.Context, o Options, in io.ReadCloser, out io.WriteCloser) e
 	return s.Run(withTools(ctx, &tools{o, ctx}), &sdk.IOTransport{Reader: in, Writer: out})
 }
 
-// listing says which tools are listed.
+// listing decides which tools a server lists for an agent, by the rights of its credential.
 type listing struct {
 	scopes   []string
 	readOnly bool
 }
 
-// has reports whether a tool is listed.
+// has reports whether the listing includes a tool.
 func (l listing) has(d *tool) bool {
 	return (!d.acts || !l.readOnly) && (d.scope == "" || slices.Contains(l.scopes, d.scope))
 }
@@ -63,7 +64,8 @@ func newServer(version string, l listing, schemas *sdk.SchemaCache) *sdk.Server 
 	return s
 }
 
-// withCodes gives the errors by which the SDK refuses the arguments of a tool the form of all others.
+// withCodes gives the errors with which the SDK refuses the arguments of a tool the same form as all
+// other errors.
 func withCodes(next sdk.MethodHandler) sdk.MethodHandler {
 	return func(ctx context.Context, method string, req sdk.Request) (sdk.Result, error) {
 		result, err := next(ctx, method, req)
@@ -86,19 +88,20 @@ type tools struct {
 
 type toolsKey struct{}
 
-// withTools gives calls the tools of their agent.
+// withTools returns a context that carries the tools of an agent to its calls.
 func withTools(ctx context.Context, t *tools) context.Context {
 	return context.WithValue(ctx, toolsKey{}, t)
 }
 
-// tool describes a tool to an agent, with the rights that its credential must have.
+// tool describes a tool to an agent, and the rights that the agent's credential needs for it.
 type tool struct {
 	name, title, text string
 	scope             string // of the API; "" = any
 	acts              bool   // it sends something to a local server
 }
 
-// add lists a tool, where the listing has it. Its arguments are checked by their types.
+// add adds a tool to a server, if the listing includes it. The SDK checks its arguments by their
+// types.
 func add[In any](s *sdk.Server, l listing, d tool, call func(*tools, context.Context, In) (any, error)) {
 	if !l.has(&d) {
 		return
@@ -125,7 +128,7 @@ func add[In any](s *sdk.Server, l listing, d tool, call func(*tools, context.Con
 // maxClient bounds the name of an agent's program, in characters.
 const maxClient = 60
 
-// via says by what the API is asked: it stands beside the actor of each act.
+// via returns the name of the client in calls of the API; it is stored next to the actor of each act.
 func (t *tools) via(req *sdk.CallToolRequest) string {
 	name := t.Client
 	if p := req.Session.InitializeParams(); name == "" && p != nil && p.ClientInfo != nil {

@@ -19,7 +19,7 @@ import (
 	"relay/signature"
 )
 
-// Bounds of what a tool gives. Beyond them a call is refused.
+// Largest arguments that a tool accepts. Beyond them a call is refused.
 const (
 	maxEvents, usualEvents     = 50, 10
 	maxWait, usualWait         = 60, 30 // seconds
@@ -27,7 +27,7 @@ const (
 	maxAttempts, usualAttempts = 20, 2
 )
 
-// addReading lists the tools that change nothing.
+// addReading adds the tools that change nothing, if the listing includes them.
 func addReading(s *sdk.Server, l listing) {
 	reads := func(name, title, text string) tool {
 		return tool{name: name, title: title, text: text, scope: "events:read"}
@@ -45,7 +45,7 @@ func addReading(s *sdk.Server, l listing) {
 	add(s, l, reads("export_event", "Export an event", "Export an event as a curl command, HAR, JSON, or a test in Go, JavaScript or Python that sends the request."), (*tools).exportEvent)
 }
 
-// hiding is the argument of tools that show what strangers sent.
+// hiding is the argument, common to several tools, that shows secrets in received bytes.
 type hiding struct {
 	Reveal bool `json:"reveal,omitempty" jsonschema:"show secrets (credentials, signatures, tokens) that are masked otherwise"`
 }
@@ -79,7 +79,8 @@ func (t *tools) sees(alias string) bool {
 	return len(t.Aliases) == 0 || slices.Contains(t.Aliases, alias)
 }
 
-// errUnseen is the answer for what the agent may not see, and for what does not exist.
+// errUnseen is the error for aliases and events that the agent may not see, and for those that do not
+// exist.
 var errUnseen = relay.Errorf(relay.CodeNotFound, "there is no such alias or event, or this agent may not see it")
 
 // aliasPath returns the path of an alias that the agent may see.
@@ -116,7 +117,7 @@ func (t *tools) figures(ctx context.Context, in figuresIn) (any, error) {
 	return &f, nil
 }
 
-// filters are the filters of lists of events.
+// filters are the arguments that filter a list of events.
 type filters struct {
 	Alias     string   `json:"alias,omitempty" jsonschema:"name of the alias; all that you may see if absent"`
 	Method    string   `json:"method,omitempty"`
@@ -137,7 +138,8 @@ type filters struct {
 	Text      []string `json:"q,omitempty" jsonschema:"texts to find in path, headers or body"`
 }
 
-// query returns the query of GET /events, of what the agent may see.
+// query returns the query of GET /events for the filters, restricted to the aliases that the agent may
+// see.
 func (t *tools) query(f *filters) (url.Values, error) {
 	if f.Alias == "" && len(t.Aliases) == 1 {
 		f.Alias = t.Aliases[0]
@@ -200,7 +202,8 @@ func (t *tools) listEvents(ctx context.Context, in listIn) (any, error) {
 	return map[string]any{"events": page.Data, "nextCursor": page.NextCursor}, nil
 }
 
-// within returns an argument with its default, where it is absent, and its bound.
+// within returns the value of a number argument, or usual if it is absent; above most it returns an
+// error.
 func within(name string, n, usual, most int) (int, error) {
 	switch {
 	case n == 0:
@@ -248,7 +251,8 @@ func (t *tools) waitForEvent(ctx context.Context, in waitIn) (any, error) {
 	return e, ctx.Err()
 }
 
-// read reads the record of an event that the agent may see, and hides its secrets.
+// read reads the record of an event that the agent may see, and masks its secrets unless reveal is
+// set.
 func (t *tools) read(ctx context.Context, id string, reveal bool) (*record.Event, error) {
 	if id == "" {
 		return nil, invalid("id", "name an event")
@@ -268,7 +272,7 @@ func (t *tools) read(ctx context.Context, id string, reveal bool) (*record.Event
 	return &e, nil
 }
 
-// check fails for an event that the agent may not see.
+// check returns an error for an event that the agent may not see.
 func (t *tools) check(ctx context.Context, id string) error {
 	if len(t.Aliases) == 0 {
 		return nil
@@ -307,7 +311,7 @@ func (t *tools) showEvent(ctx context.Context, in showIn) (any, error) {
 	return shown(e, attempts, most), nil
 }
 
-// shown cuts the bodies of an event, and takes its newest attempts.
+// shown returns an event with its newest attempts only and with shortened bodies.
 func shown(e *record.Event, attempts, most int) *shownEvent {
 	out := &shownEvent{Summary: e.Summary, Request: e.Request, Attempts: []record.Attempt{}}
 	cut(e.Request.Body, most)
@@ -323,7 +327,7 @@ func shown(e *record.Event, attempts, most int) *shownEvent {
 	return out
 }
 
-// cut shortens what is shown of a body to most bytes.
+// cut shortens the shown text of a body to most bytes.
 func cut(b *record.Body, most int) {
 	if b == nil || len(b.Data) <= most {
 		return
@@ -345,7 +349,7 @@ func (t *tools) compare(ctx context.Context, in compareIn) (any, error) {
 	return t.difference(ctx, in.Left, in.Right, in.Part, in.Reveal)
 }
 
-// difference compares as GET /diff does, without what is secret unless reveal.
+// difference compares two events as GET /diff does, with secrets masked unless reveal is set.
 func (t *tools) difference(ctx context.Context, left, right, part string, reveal bool) (*record.Diff, error) {
 	for _, ref := range []string{left, right} {
 		id, _, _ := strings.Cut(ref, "/")
@@ -377,7 +381,7 @@ func (t *tools) difference(ctx context.Context, left, right, part string, reveal
 	return record.ReadDiff(ctx, sides, was, is, part)
 }
 
-// twoSources has the bodies of both sides of a comparison.
+// twoSources provides the bodies of both sides of a comparison.
 type twoSources map[relay.ID]record.BodySource
 
 // BodyPart implements record.BodySource.
@@ -409,7 +413,7 @@ func (t *tools) side(ctx context.Context, ref string, sources twoSources) (c rec
 	return c, nil
 }
 
-// joined reads bodies from the first source that has them: both sides may be of one event.
+// joined reads each body from the first source that has it, because both sides may be of one event.
 type joined [2]record.BodySource
 
 // BodyPart implements record.BodySource.
@@ -421,7 +425,7 @@ func (j joined) BodyPart(ctx context.Context, id relay.ID, n, i int) ([]byte, er
 	return p, err
 }
 
-// addAttempt adds attempt n to a record that does not have it.
+// addAttempt adds attempt n to a record that lacks it.
 func (t *tools) addAttempt(ctx context.Context, e *record.Event, n int) error {
 	if slices.ContainsFunc(e.Attempts, func(a record.Attempt) bool { return a.Number == n }) {
 		return nil
@@ -501,7 +505,7 @@ func (t *tools) exportEvent(ctx context.Context, in exportIn) (any, error) {
 	return exported(out.Name, out.Body)
 }
 
-// siteOf returns the site whose alias has the URL of an event.
+// siteOf returns the site to which the URL of an event belongs.
 func siteOf(e *record.Event) relay.Site {
 	u, err := url.Parse(e.URL)
 	if err != nil {

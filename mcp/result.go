@@ -15,14 +15,14 @@ import (
 	"relay/record"
 )
 
-// failed is the result for an agent whose call failed.
+// failed is the result for an agent of a call that failed.
 type failed struct {
 	Code   string `json:"code"`
 	Detail string `json:"detail"`
 	Next   string `json:"next"`
 }
 
-// failure gives the result of a call that failed: an agent sees the text, and can correct itself.
+// failure returns the result of a call that failed. The agent sees its text, and can correct the call.
 func failure(err error) *sdk.CallToolResult {
 	f := failed{Code: relay.CodeInternal, Detail: record.SafeText(err.Error())}
 	if e, ok := errors.AsType[*cli.Error](err); ok {
@@ -43,7 +43,7 @@ func failure(err error) *sdk.CallToolResult {
 	return &sdk.CallToolResult{IsError: true, StructuredContent: json.RawMessage(text), Content: []sdk.Content{&sdk.TextContent{Text: string(text)}}}
 }
 
-// nextSteps say what an agent can do about an error, by its code.
+// nextSteps are the advice for an agent about an error, by its code.
 var nextSteps = map[string]string{
 	relay.CodeNotFound:           "use list_aliases and list_events to find the names and ids that you may see",
 	relay.CodeValidationFailed:   "correct the argument that the detail names, and call again",
@@ -58,7 +58,7 @@ var nextSteps = map[string]string{
 	codeBound:                    "ask for less: the detail names the bound",
 }
 
-// codeBound is the code of a request for more than a tool gives.
+// codeBound is the code of an error for a request that exceeds the bounds of a tool.
 const codeBound = "too-large"
 
 func bound(format string, args ...any) error { return relay.Errorf(codeBound, format, args...) }
@@ -68,8 +68,8 @@ func invalid(name, format string, args ...any) error {
 	return e
 }
 
-// escaped gives a value as JSON in which each text is escaped as on terminals, but for its line ends
-// and tabs.
+// escaped returns a value as JSON in which each text is escaped as for terminals, except for its line
+// ends and tabs.
 func escaped(v any) (json.RawMessage, error) {
 	plain, err := json.Marshal(v)
 	if err != nil {

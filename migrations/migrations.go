@@ -1,6 +1,6 @@
-// Package migrations holds the schema of the store as embedded SQL for goose, one folder an engine with
-// equal version numbers. Migrations only go forward, and a released file is never changed: old and new
-// servers may meet the same database.
+// Package migrations holds the schema of the store as embedded SQL for goose, in one folder for each
+// engine, with equal version numbers. Migrations only go forward, and a released file is never changed:
+// old and new servers may use the same database.
 //
 // Shared conventions: times are microseconds since 1970 as integers, 0 = none; flags are 0 or 1; event
 // ids are the 16 bytes of a UUIDv7; data from the wire is bytes, never text. Codes of states: 0 queued,
@@ -16,10 +16,10 @@ import (
 //go:embed sqlite/*.sql postgres/*.sql
 var files embed.FS
 
-// SQLite gives the migrations of the embedded engine.
+// SQLite returns the migrations for SQLite.
 func SQLite() fs.FS { return folder("sqlite") }
 
-// Postgres gives those of Postgres 14 or newer.
+// Postgres returns the migrations for Postgres 14 or newer.
 func Postgres() fs.FS { return folder("postgres") }
 
 func folder(name string) fs.FS {

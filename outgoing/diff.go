@@ -8,8 +8,8 @@ import (
 	"relay/record"
 )
 
-// Diff compares the request of a new event with what it was made from. Of these lines none always differs: all
-// that was changed is told.
+// Diff compares the request of a new event with the one from which it was made. It also lists header lines
+// that comparisons of stored events leave out because they always differ, so that it shows every change.
 func (x *Made) Diff(ctx context.Context) (*record.Diff, error) {
 	sides := twoBodies{x.Base.Body, x.Request.Body}
 	d, err := record.ReadDiff(ctx, sides, sides.compared(0, x.Base), sides.compared(1, x.Request.Shown()), record.DiffRequest)

@@ -1,5 +1,5 @@
-// Package outgoing makes new events from what a person asks for: it reads the event or the sample that they are
-// made from, and the secret that signs them. The API and the dashboard read the request and show the outcome;
+// Package outgoing makes new events by the order of a user: it reads the event or the sample on which an order
+// is based, and the secret for its signature. The API and the dashboard read the order and show the result;
 // compose changes the bytes.
 package outgoing
 
@@ -15,13 +15,15 @@ import (
 	"relay/record"
 )
 
-// maxFrom bounds the body of an event that a new one is made from, in bytes: it is held in memory.
+// maxFrom bounds the body of an event from which a new one is made, in bytes, because it is held in
+// memory.
 const maxFrom = 8 << 20
 
 // LastPrefix begins the name of a sample that is the newest event of a type.
 const LastPrefix = "last:"
 
-// SignNone as the Sign of an Order leaves the request as it is, SignAuto signs it as its sender does.
+// SignNone and SignAuto are values of Sign in an Order: SignNone leaves the request unsigned, SignAuto
+// signs it as its sender does.
 const SignNone, SignAuto = "none", "auto"
 
 // Maker makes new events. It holds no state and is safe for concurrent use.
@@ -35,7 +37,7 @@ type Maker struct {
 	Hold func(n int64) error
 }
 
-// Order describes a new event. It is made from Raw, else from From, else from Sample, else from nothing.
+// Order describes a new event. It is based on Raw, else on From, else on Sample, else on nothing.
 type Order struct {
 	Alias  *relay.Alias
 	From   string // id of an event of the alias; beside Raw it is what Raw was made from
@@ -62,8 +64,8 @@ type Made struct {
 	provider string // of a sample
 }
 
-// Make makes the request of a new event. That takes time and memory: callers count it against a limit before.
-// Errors: not-found, validation-failed, body-too-large, alias-offline, no-signing-secret, cannot-sign,
+// Make makes the request of a new event. This takes time and memory, so callers first count it against a
+// limit. Errors: not-found, validation-failed, body-too-large, alias-offline, no-signing-secret, cannot-sign,
 // secret-unavailable.
 func (m Maker) Make(ctx context.Context, who relay.Actor, o *Order) (*Made, error) {
 	x := &Made{Outgoing: relay.Outgoing{Alias: o.Alias, TLS: m.Site.Base.Scheme == "https", Sent: relay.Sent{Actor: who.String()}}}
@@ -97,7 +99,7 @@ func (m Maker) Make(ctx context.Context, who relay.Actor, o *Order) (*Made, erro
 	return x, nil
 }
 
-// edit makes the changes of an order.
+// edit applies the changes of an order.
 func (m Maker) edit(o *Order, x *Made) error {
 	if more := o.Edit.Memory(x.Request); more > 0 {
 		if err := m.hold(3*int64(len(x.Request.Body)) + more); err != nil {
@@ -114,7 +116,8 @@ func (m Maker) hold(n int64) error {
 	return m.Hold(n)
 }
 
-// Ready returns alias-offline while the alias of an order has no tunnel: a new event is never queued.
+// Ready returns the error alias-offline if the alias of an order has no tunnel, because a new event is
+// never queued.
 func (m Maker) Ready(ctx context.Context, a *relay.Alias) error {
 	states, err := m.Deliver.Status(ctx, []relay.Alias{*a})
 	if err == nil && states[0].State != relay.TunnelOnline {
@@ -123,7 +126,7 @@ func (m Maker) Ready(ctx context.Context, a *relay.Alias) error {
 	return err
 }
 
-// begin makes the request as it is before it is changed.
+// begin makes the request on which the order is based, before its changes.
 func (m Maker) begin(ctx context.Context, who relay.Actor, o *Order, x *Made) (err error) {
 	switch {
 	case o.Raw != nil:
@@ -193,7 +196,7 @@ func (m Maker) from(ctx context.Context, who relay.Actor, o *Order, x *Made, nam
 	return nil
 }
 
-// Usable returns why no new event can be made from an event, nil if one can.
+// Usable returns the reason why no new event can be made from an event, nil if one can.
 func Usable(e *relay.Event) error {
 	switch {
 	case e.Blocker == relay.BlockedRejected, e.Blocker == relay.BlockedIncomplete, e.Request.Body.State != relay.BodyComplete:
@@ -227,8 +230,8 @@ const (
 	lastTime  = 5 * time.Second
 )
 
-// last returns the id of the newest event of a type that a request can be made from. A page of a list may end
-// before it has found one.
+// last returns the id of the newest event of a type from which a request can be made. It reads several pages,
+// because a page may end before it contains such an event.
 func (m Maker) last(ctx context.Context, who relay.Actor, o *Order, kind string) (string, error) {
 	if kind == "" || strings.HasSuffix(kind, "*") {
 		return "", invalid("body.sample", "name one type, such as last:invoice.paid", o.Sample)
@@ -261,7 +264,7 @@ func (m Maker) host(a *relay.Alias) string {
 	return host
 }
 
-// sign gives the request a new delivery id and a new signature, as far as the order wants them.
+// sign gives the request a new delivery id and a new signature, if the order asks for them.
 func (m Maker) sign(ctx context.Context, who relay.Actor, o *Order, x *Made) (err error) {
 	if o.NewID {
 		sender, _, _ := x.Request.SignedAs(x.Base, x.provider, "") // one that cannot be signed has an id, too
@@ -310,7 +313,7 @@ func (m Maker) sign(ctx context.Context, who relay.Actor, o *Order, x *Made) (er
 	return m.Secrets.NoteSigned(ctx, who, o.Alias.ID, secret.SenderSecret)
 }
 
-// signGiven signs by a secret that is given for this call.
+// signGiven signs with a secret that was given for this call only.
 func (m Maker) signGiven(o *Order, x *Made, name string) error {
 	if name == "" {
 		return relay.Errorf(relay.CodeNoSigningSecret, "the sender of this request is not recognised; give a definition of its scheme with the secret")
@@ -319,7 +322,8 @@ func (m Maker) signGiven(o *Order, x *Made, name string) error {
 	return m.signBy(o, x, name, o.Given.Custom, o.Given.Value)
 }
 
-// signBy signs the request as a sender does; custom is the definition of its scheme where the sender is custom.
+// signBy signs the request as the sender name does; custom is the definition of the scheme if the sender is
+// custom.
 func (m Maker) signBy(o *Order, x *Made, name, custom, secret string) error {
 	_, scheme, err := x.Request.SignedAs(x.Base, name, secret)
 	if name == compose.CustomName {
@@ -331,8 +335,8 @@ func (m Maker) signBy(o *Order, x *Made, name, custom, secret string) error {
 	return x.Request.Sign(scheme, secret, m.Site.AliasURL(o.Alias.Name)+x.Request.Path(), time.Now())
 }
 
-// judging names the sender by whose scheme the request that the new one is made from is judged: a definition of the
-// alias goes before a recognised sender of which the alias has no secret. "" = the one it is recognised by, if any.
+// judging returns the sender by whose scheme the base request is judged: a custom definition of the alias takes
+// precedence over a recognised sender for which the alias has no secret. "" = the recognised sender, if any.
 func (m Maker) judging(ctx context.Context, o *Order, x *Made) (string, error) {
 	sender, _, _ := x.Request.SignedAs(x.Base, x.provider, "") // the caller says why it cannot be signed
 	if sender == nil || o.Secret != "" || o.Given != nil {
@@ -345,8 +349,8 @@ func (m Maker) judging(ctx context.Context, o *Order, x *Made) (string, error) {
 	return x.provider, err
 }
 
-// secretFor chooses the secret for a request whose sender is not recognised, or that a definition of the alias
-// signs. provider is custom if that was asked for, else "".
+// secretFor chooses the secret for a request whose sender is not recognised, or that a custom definition of
+// the alias signs. provider is custom if the order asks for that, else "".
 func (m Maker) secretFor(ctx context.Context, o *Order, x *Made, provider string) (sender, id string, err error) {
 	kept, err := m.Secrets.OpenSecrets(ctx, o.Alias.ID)
 	if err != nil {
@@ -367,7 +371,7 @@ func (m Maker) secretFor(ctx context.Context, o *Order, x *Made, provider string
 	return provider, o.Secret, nil // the store says what is missing
 }
 
-// maxValue is how many bytes of a value an error repeats.
+// maxValue is the number of bytes of a value that an error repeats.
 const maxValue = 200
 
 func invalid(field, message, value string) error {

@@ -21,7 +21,7 @@ type Me struct {
 	TokenID *string `json:"tokenId" doc:"of the token that asks, or null when no token does"`
 }
 
-// OfActor gives the outward form of an actor.
+// OfActor returns the outward form of an actor.
 func OfActor(who relay.Actor) *Me {
 	me := &Me{User: who.AccountName, Admin: who.Admin, Scopes: who.Scopes.Names(), Alias: textOf(who.AliasName)}
 	if who.Kind == relay.ActorToken {
@@ -45,12 +45,12 @@ type User struct {
 	StoredBytes       *int64 `json:"storedBytes" doc:"of requests and responses, as the limit counts them; null = not asked for"`
 }
 
-// OfAccount gives the outward form of an account, without its usage.
+// OfAccount returns the outward form of an account, without its usage.
 func OfAccount(a relay.Account) User {
 	return User{Name: a.Name, Admin: a.Admin, CreatedAt: Time{a.CreatedAt}, MaxAccountStorage: a.MaxStorage, MaxAccountQueue: a.MaxQueue}
 }
 
-// OfAccountUsage is OfAccount with what the account has stored and queued.
+// OfAccountUsage is OfAccount with the stored and queued amounts of the account.
 func OfAccountUsage(a relay.Account, usage relay.AccountUsage) User {
 	u := OfAccount(a)
 	u.StoredBytes, u.Queued = &usage.Bytes, &usage.Queued
@@ -63,7 +63,7 @@ func OfAccountUsage(a relay.Account, usage relay.AccountUsage) User {
 	return u
 }
 
-// Token is an API token. Token itself is there only in the answer that made it.
+// Token is an API token. Its field Token is set only in the answer to the call that made it.
 type Token struct {
 	ID         string   `json:"id"`
 	Token      string   `json:"token,omitempty" doc:"shown once, when it is made"`
@@ -76,8 +76,8 @@ type Token struct {
 	LastUsedAt *Time    `json:"lastUsedAt" format:"date-time"`
 }
 
-// OfToken gives the outward form of a token; secret is "" but for the answer that
-// made it.
+// OfToken returns the outward form of a token; secret is "" except in the answer to the call that made
+// it.
 func OfToken(t relay.Token, secret string) Token {
 	return Token{
 		ID: t.ID, Token: secret, User: t.AccountName, Name: t.Name, Scopes: t.Scopes.Names(), Alias: textOf(t.Alias),
@@ -97,7 +97,7 @@ type SenderSecret struct {
 	LastValidAt *Time           `json:"lastValidAt" format:"date-time" doc:"when it last fitted a request"`
 }
 
-// OfSecret gives the outward form of a secret of a sender.
+// OfSecret returns the outward form of a secret of a sender.
 func OfSecret(s relay.SenderSecret) SenderSecret {
 	return SenderSecret{
 		ID: s.ID, Provider: s.Provider, Custom: json.RawMessage(s.Custom), Path: textOf(s.Path), Sign: s.Sign,
@@ -105,8 +105,8 @@ func OfSecret(s relay.SenderSecret) SenderSecret {
 	}
 }
 
-// NameFault says what is wrong with the name of a token or key, as the predicate of a sentence; "" =
-// nothing. Names appear in lists, logs and audit rows, so they must not need escapes.
+// NameFault returns the fault in the name of a token or key, as the predicate of a sentence; "" =
+// none. Names appear in lists, logs and audit rows, so they must not need escapes.
 func NameFault(name string) string {
 	if IsSafeText(name) {
 		return ""
@@ -125,7 +125,7 @@ type Key struct {
 	LastUsedAt  *Time  `json:"lastUsedAt" format:"date-time"`
 }
 
-// OfKey gives the outward form of a key.
+// OfKey returns the outward form of a key.
 func OfKey(k relay.Key) Key {
 	return Key{
 		ID: k.ID, User: k.AccountName, Name: k.Name, Fingerprint: k.Fingerprint, Type: k.Type,
@@ -153,8 +153,8 @@ func OfSession(s relay.Session, who relay.Actor) Session {
 	}
 }
 
-// Share is permission to replay one event. Token, URL and ReplayURL are there only
-// in the answer that made it.
+// Share is permission to replay one event. Token, URL and ReplayURL are set only in the answer to the
+// call that made it.
 type Share struct {
 	ID        string `json:"id"`
 	Token     string `json:"token,omitempty" doc:"shown once, when it is made"`
@@ -167,8 +167,8 @@ type Share struct {
 	CreatedAt Time   `json:"createdAt" format:"date-time"`
 }
 
-// OfShare gives the outward form of a share; secret is "" but for the answer that
-// made it.
+// OfShare returns the outward form of a share; secret is "" except in the answer to the call that made
+// it.
 func OfShare(s relay.Share, secret string, site relay.Site) Share {
 	out := Share{ID: s.ID, ExpiresAt: timeOf(s.ExpiresAt), View: s.View, OneUse: s.OneUse, Uses: s.Uses, CreatedAt: Time{s.CreatedAt}}
 	if secret != "" {
@@ -185,7 +185,7 @@ type Invite struct {
 	ExpiresAt Time   `json:"expiresAt" format:"date-time"`
 }
 
-// OfInvite gives the outward form of an invitation.
+// OfInvite returns the outward form of an invitation.
 func OfInvite(secret string, expires time.Time, site relay.Site) *Invite {
 	return &Invite{URL: site.URL("/invite/" + secret), ExpiresAt: Time{expires}}
 }
@@ -202,13 +202,13 @@ type AuditEntry struct {
 	Detail string  `json:"detail"`
 }
 
-// viaOf takes a Via of an actor apart.
+// viaOf splits the Via of an actor into the account and the client.
 func viaOf(via string) (by, client *string) {
 	name, rest, _ := strings.Cut(via, " ")
 	return textOf(name), textOf(rest)
 }
 
-// OfAudit gives the outward form of an audit entry.
+// OfAudit returns the outward form of an audit entry.
 func OfAudit(a relay.AuditEntry) AuditEntry {
 	by, client := viaOf(a.Via)
 	return AuditEntry{ID: a.ID, At: Time{a.At}, Actor: a.Actor, Via: by, Client: client, Action: a.Action, Target: a.Target, Detail: a.Detail}

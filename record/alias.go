@@ -31,7 +31,7 @@ type AliasTunnel struct {
 	Target     *string `json:"target" doc:"known from relay up only"`
 }
 
-// OfAlias gives the outward form of an alias and its status.
+// OfAlias returns the outward form of an alias and its status.
 func OfAlias(a *relay.Alias, st relay.AliasStatus, site relay.Site) *Alias {
 	out := &Alias{
 		Name:           a.Name,
@@ -58,7 +58,7 @@ func OfAlias(a *relay.Alias, st relay.AliasStatus, site relay.Site) *Alias {
 	return out
 }
 
-// ReadAliases gives the outward form of aliases, with the status that from says they have now.
+// ReadAliases returns the outward form of aliases, with their current status, which from returns.
 func ReadAliases(ctx context.Context, from relay.Deliverer, aliases []relay.Alias, site relay.Site) ([]Alias, error) {
 	states, err := from.Status(ctx, aliases)
 	if err != nil {
@@ -71,12 +71,13 @@ func ReadAliases(ctx context.Context, from relay.Deliverer, aliases []relay.Alia
 	return list, nil
 }
 
-// Member is an account that may attach, see and replay beside the owner.
+// Member is an account that may open the tunnel of an alias, see its events and replay them, like its
+// owner.
 type Member struct {
 	User string `json:"user"`
 }
 
-// Released says how many events a replay-queued let go.
+// Released is the number of events that replay-queued released.
 type Released struct {
 	Alias    string `json:"alias"`
 	Released int    `json:"released"`

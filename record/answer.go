@@ -24,7 +24,7 @@ const (
 	maxAnswerPrefix   = 1024
 )
 
-// CheckHandshakes says why a list is no value of the setting handshakes.
+// CheckHandshakes returns an error if a list is not a valid value of the setting handshakes.
 func CheckHandshakes(names []string) error {
 	known := append(handshake.Names(), handshake.All)
 	for i, name := range names {
@@ -42,7 +42,8 @@ func CheckHandshakes(names []string) error {
 	return nil
 }
 
-// setHandshakes reads a list of JSON, or the names of the command line with commas or spaces between.
+// setHandshakes reads the setting from a JSON list, or from names separated by commas or spaces, as on
+// the command line.
 func setHandshakes(to *[]string, value any) error {
 	names := []string{}
 	switch v := value.(type) {
@@ -71,7 +72,7 @@ func setHandshakes(to *[]string, value any) error {
 	return nil
 }
 
-// CheckAnswers says why a list is no value of the setting answers.
+// CheckAnswers returns an error if a list is not a valid value of the setting answers.
 func CheckAnswers(list []relay.OfflineAnswer) error {
 	if len(list) > MaxAnswers {
 		return fmt.Errorf("expected at most %d answers", MaxAnswers)
@@ -103,8 +104,8 @@ func checkAnswer(a *relay.OfflineAnswer) error {
 	return checkAnswerBody(a)
 }
 
-// refusedLines are lines that an answer cannot set: those of framing and of the connection, and cookies, which
-// would be those of the address of the alias.
+// refusedLines are header lines that an answer must not set: those of framing and of the connection, and
+// cookies, which browsers would store for the host of the alias.
 var refusedLines = []string{
 	"content-length", "transfer-encoding", "trailer", "te", "connection", "keep-alive", "proxy-connection", "upgrade", "set-cookie", "set-cookie2",
 	"clear-site-data", "alt-svc", "strict-transport-security",
@@ -148,7 +149,8 @@ func checkAnswerBody(a *relay.OfflineAnswer) error {
 	return nil
 }
 
-// AnswerBytes returns the body of an answer as it is sent. One that cannot be decoded is not stored.
+// AnswerBytes returns the body of an answer as it is sent. It needs no error, because an answer that
+// cannot be decoded is never stored.
 func AnswerBytes(b relay.AnswerBody) []byte {
 	if b.Encoding == "base64" {
 		p, _ := base64.StdEncoding.DecodeString(b.Data)
@@ -164,12 +166,12 @@ func isToken(s string) bool {
 	})
 }
 
-// isLineText reports whether a text may stand in a line of a head.
+// isLineText reports whether a text may be used in a header line.
 func isLineText(s string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' })
 }
 
-// setAnswers reads a list of JSON, or its text on the command line.
+// setAnswers reads the setting from a JSON list, or from its text on the command line.
 func setAnswers(to *[]relay.OfflineAnswer, value any) error {
 	text, ok := value.(string)
 	if !ok {
@@ -197,7 +199,7 @@ func setAnswers(to *[]relay.OfflineAnswer, value any) error {
 	return nil
 }
 
-// ExampleAnswers is a value of the setting answers.
+// ExampleAnswers is an example of the setting answers.
 const ExampleAnswers = `[{"method":"POST","pathPrefix":"/","status":200,"headers":[["Content-Type","text/plain"]],"body":{"encoding":"utf8","data":"ok"}}]`
 
 // completeAnswer sets the defaults of optional keys: any method, every path, 200, no lines, no body.
@@ -245,7 +247,8 @@ func SafeLines(text []byte, limit int) string {
 	return b.String()
 }
 
-// challengeOf returns the request of an event as package handshake takes it; nil where its body is not here whole.
+// challengeOf returns the request of an event in the form of package handshake; nil if its body is not completely
+// in memory.
 func challengeOf(e *relay.Event) *handshake.Request {
 	b := &e.Request.Body
 	if b.State != relay.BodyComplete || b.Parts > 0 || b.Size != int64(len(b.Data)) {
@@ -254,13 +257,13 @@ func challengeOf(e *relay.Event) *handshake.Request {
 	return &handshake.Request{Head: e.Request.Head, Body: b.Data}
 }
 
-// SentSecret returns the secret that the request of an event contains for the signatures of later
-// ones, with its sender; "" for other requests.
+// SentSecret returns the secret for the signatures of later requests that the request of an event
+// contains, with its sender; "" for other requests.
 func SentSecret(e *relay.Event) (sender string, secret relay.SecretText) {
 	sender, value := handshake.SentSecret(challengeOf(e))
 	return sender, relay.NewSecretText(value)
 }
 
-// ConfirmationLink returns the link that confirms the URL to Amazon SNS; "" for other requests. Nothing
-// here opens it.
+// ConfirmationLink returns the link that confirms the URL to Amazon SNS; "" for other requests. Relay
+// never opens it.
 func ConfirmationLink(e *relay.Event) string { return handshake.ConfirmationLink(challengeOf(e)) }

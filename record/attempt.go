@@ -49,8 +49,8 @@ type AttemptMessage struct {
 	Attempt *Attempt `json:"attempt" nullable:"false"`
 }
 
-// OfAttempt gives the outward form of an attempt; without bodies the key body of
-// its response is left out.
+// OfAttempt returns the outward form of an attempt; without bodies the key body of its response is
+// left out.
 func OfAttempt(a *relay.Attempt, bodies bool) *Attempt {
 	via, client := viaOf(a.Via)
 	out := &Attempt{
@@ -85,7 +85,7 @@ func OfAttempt(a *relay.Attempt, bodies bool) *Attempt {
 	return out
 }
 
-// actorOf names the actor of an attempt: the relay, if it answered itself.
+// actorOf returns the actor of an attempt: the relay, if it answered the request itself.
 func actorOf(a *relay.Attempt) string {
 	if a.State == relay.StateAnswered {
 		return "relay"

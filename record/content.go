@@ -14,9 +14,9 @@ type BodySource interface {
 	BodyPart(ctx context.Context, id relay.ID, n, i int) ([]byte, error)
 }
 
-// OpenBody returns what reads a stored body part by part: n is 0 for that of the request,
-// else the number of an attempt. The first part is read at once, so that a store that is
-// gone is found before anything is answered.
+// OpenBody returns a reader of a stored body that reads part by part: n is 0 for the request, else the
+// number of an attempt. It reads the first part at once, so that a failing store is noticed before an
+// answer has begun.
 func OpenBody(ctx context.Context, from BodySource, id relay.ID, n int, b *relay.Body) (io.Reader, error) {
 	i, parts := 0, b.Parts
 	if b.Stored > 0 {
@@ -58,8 +58,8 @@ func (r *bodyReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// headValue returns the first value of a header line by its lower-case name; "" when there
-// is none, or no head.
+// headValue returns the first value of a header line by its lower-case name; "" if there is none, or
+// no head.
 func headValue(head []byte, name string) string {
 	return string(bytes.TrimSpace(value(wire.Fields(head), name)))
 }

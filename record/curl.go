@@ -18,11 +18,10 @@ const (
 	pipedPiece = 16 << 10
 )
 
-// CURL gives a POSIX shell command that sends the request of an event to its alias
-// again: method, target, header lines in their order and every byte of the body.
-// What curl would add by itself is switched off; Host and the framing lines stand
-// where curl puts them. A body larger than MaxBody is read from a file: without that file the command
-// fails, and says which one to save.
+// CURL returns a POSIX shell command that sends the request of an event to its alias again: method,
+// target, header lines in their order and every byte of the body. It switches off the header lines
+// that curl adds by default; Host and the framing lines come where curl puts them. A body larger than
+// MaxBody is read from a file: without that file the command fails, and names the file to save.
 func CURL(e *relay.Event, site relay.Site) string {
 	c := &curl{}
 	body := e.Request.Body
@@ -60,8 +59,8 @@ type curl struct{ b strings.Builder }
 
 func (c *curl) option(s string) { c.b.WriteString(" \\\n  " + s) }
 
-// pipe writes bytes to the standard input of the command that follows. Each printf has a piece only:
-// in some shells it is a program, to which arguments are bounded.
+// pipe writes bytes to the standard input of the command that follows. Each printf gets only a piece
+// of them: in some shells printf is a program, whose arguments are limited in size.
 func (c *curl) pipe(p []byte) {
 	c.b.WriteString("{ ")
 	for first := true; len(p) > 0; first = false {
@@ -83,8 +82,8 @@ func (c *curl) pipe(p []byte) {
 }
 
 // method adds the method and reports whether curl sends a body, even an empty one, with its framing.
-// For HEAD with a body it takes -X HEAD: curl then waits in vain for the body of the answer, for at
-// most 10 s.
+// For HEAD with a body it uses -X HEAD: curl then waits up to 10 s for a response body that never
+// comes.
 func (c *curl) method(e *relay.Event) (bodied bool) {
 	body, framing := e.Request.Body.Size > 0, e.Request.Framing
 	switch {
@@ -99,8 +98,8 @@ func (c *curl) method(e *relay.Event) (bodied bool) {
 	return false
 }
 
-// target adds the request target exactly as sent. In a URL, curl would encode bytes that are not ASCII,
-// and drop everything after a #.
+// target adds the request target exactly as it was sent. In a URL, curl would encode bytes that are not
+// ASCII, and drop everything after a #.
 func (c *curl) target(e *relay.Event, site relay.Site) {
 	target := sentTarget(e)
 	if plainTarget(target) {
@@ -111,7 +110,7 @@ func (c *curl) target(e *relay.Event, site relay.Site) {
 	c.option(quoted([]byte(site.AliasURL(e.Alias) + "/")))
 }
 
-// headers gives the lines, but for those that curl makes of the body.
+// headers adds the header lines, except those that curl makes for the body.
 func (c *curl) headers(e *relay.Event, bodied bool) {
 	added := map[string]bool{"user-agent": true, "accept": true, "content-type": true, "expect": true}
 	for _, f := range wire.Fields(e.Request.Head) {
@@ -145,7 +144,7 @@ func plainArgument(p []byte) bool {
 	return true
 }
 
-// quoted returns one word of a POSIX shell.
+// quoted returns bytes as one word of a POSIX shell.
 func quoted(p []byte) string {
 	if plainArgument(p) {
 		return "'" + strings.ReplaceAll(string(p), "'", `'\''`) + "'"
@@ -153,8 +152,8 @@ func quoted(p []byte) string {
 	return `"$(printf '` + octal(p) + `')"`
 }
 
-// octal returns a format of printf that gives exactly p. A minus at its start would be an
-// option, and within double quotes a shell with a history reads a !.
+// octal returns a printf format that prints exactly p. It escapes a minus at the start, which would be
+// an option, and !, which a shell with history expands within double quotes.
 func octal(p []byte) string {
 	var b strings.Builder
 	b.Grow(len(p))

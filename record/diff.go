@@ -45,7 +45,7 @@ type Diff struct {
 	right []byte // body, where both are JSON
 }
 
-// StatusChange has the statuses of two responses, which may be equal.
+// StatusChange holds the statuses of two responses, which may be equal.
 type StatusChange struct {
 	Left  int `json:"left"`
 	Right int `json:"right"`
@@ -83,7 +83,7 @@ type BodyDiff struct {
 }
 
 // BodyChange is one change of a body. For JSON it is an operation of RFC 6902 with the old value added.
-// For text it is a line: the op same is an unchanged line around a change, and skip replaces unchanged
+// For text it is a line: the op same is an unchanged line near a change, and skip replaces unchanged
 // lines that are left out.
 type BodyChange struct {
 	Op    string          `json:"op" enum:"add,remove,replace,move,same,skip"`
@@ -113,15 +113,14 @@ type EventSource interface {
 	Attempts(ctx context.Context, who relay.Actor, id relay.ID, page relay.AttemptPage) ([]relay.Attempt, error)
 }
 
-// Compared is an event whose request is compared, or whose response to attempt N.
+// Compared names one side of a comparison: the request of an event, or its response to attempt N.
 type Compared struct {
 	Event *relay.Event // with the attempt that is compared, where there is one
 	N     int          // 0 = none is named
 }
 
-// ReadCompared reads what a reference names: an event id, or one with the number of an
-// attempt, evt_…/2. The error is relay.ErrNotFound where there is no such event that the
-// actor may see.
+// ReadCompared reads the event that a reference names: an event id, or an id with the number of an
+// attempt, evt_…/2. The error is relay.ErrNotFound if there is no such event that the actor may see.
 func ReadCompared(ctx context.Context, from EventSource, who relay.Actor, ref string) (c Compared, err error) {
 	head, number, numbered := strings.Cut(ref, "/")
 	id, err := relay.ParseID(head)
@@ -146,8 +145,8 @@ func ReadCompared(ctx context.Context, from EventSource, who relay.Actor, ref st
 }
 
 // ReadDiff reads the bodies of the requests of two events, or of the responses of two attempts, and
-// compares them. The default part is DiffPart; the default attempt is the last one with a response. The
-// error is relay.ErrNotFound where there is no such attempt or response.
+// compares the messages. The default part is DiffPart; the default attempt is the last one with a
+// response. The error is relay.ErrNotFound if there is no such attempt or response.
 func ReadDiff(ctx context.Context, from BodySource, left, right Compared, part string) (*Diff, error) {
 	if part == "" {
 		part = DiffPart(left, right)
@@ -185,8 +184,7 @@ func ReadDiff(ctx context.Context, from BodySource, left, right Compared, part s
 	return d, nil
 }
 
-// DiffPart returns the part that is compared where none is named: responses where an attempt is
-// named, else requests.
+// DiffPart returns the default part to compare: responses if an attempt is named, else requests.
 func DiffPart(left, right Compared) string {
 	if left.N+right.N > 0 {
 		return DiffResponse
@@ -194,7 +192,7 @@ func DiffPart(left, right Compared) string {
 	return DiffRequest
 }
 
-// diffSide is one of the two messages that are compared.
+// diffSide is one of the two compared messages.
 type diffSide struct {
 	name     string
 	id       relay.ID
@@ -245,12 +243,13 @@ func newDiffSide(c Compared, part string) (*diffSide, error) {
 	return nil, relay.ErrNotFound
 }
 
-// NoResponse says that an attempt which the actor may see got no response.
+// NoResponse returns the error for an attempt without a response, for an actor who may see the
+// attempt.
 func NoResponse(id relay.ID, n int) *relay.Error {
 	return relay.Errorf(relay.CodeNotFound, "attempt %d of %s has no response", n, id)
 }
 
-// read reads the body as it is stored, as much of it as is compared.
+// read reads the stored body, up to the bound of comparisons.
 func (s *diffSide) read(ctx context.Context, from BodySource) error {
 	s.label = reading.LabelOf(s.head)
 	body, err := OpenBody(ctx, from, s.id, s.n, s.body)
@@ -305,7 +304,7 @@ func (d *Diff) finish(was, is *diffSide) {
 	d.Headline = strings.Join(parts, ", ")
 }
 
-// unlisted names the differences that appear only in the headline: version, reason, interim responses,
+// unlisted lists the differences that only the headline shows: version, reason, interim responses,
 // trailers.
 func (d *Diff) unlisted(was, is *diffSide) (names []string) {
 	differ := func(name string, yes bool) {
@@ -419,8 +418,8 @@ func compareBodies(was, is *diffSide) BodyDiff {
 	return d
 }
 
-// jsonText gives a whole body as one JSON text: JSON lines as the array of them. It is nil where the
-// body is none. Bytes that are not UTF-8 stand in its strings as \xNN.
+// jsonText returns a complete body as one JSON text; JSON lines become an array. It returns nil if the
+// body is not JSON. Invalid UTF-8 bytes in strings become \xNN.
 func jsonText(r *reading.Reading) []byte {
 	text := r.Text
 	switch {
@@ -447,8 +446,8 @@ func jsonText(r *reading.Reading) []byte {
 	return text
 }
 
-// validText writes bytes that are not UTF-8 as \xNN, and the surrogates that jsonString keeps as they
-// are written in JSON: an answer that is JSON has no others.
+// validText returns text in which invalid UTF-8 bytes are written as \xNN, and the surrogates that
+// jsonString keeps as JSON escapes. A valid JSON answer cannot contain them otherwise.
 func validText[T string | []byte](p T) string {
 	if s := string(p); utf8.ValidString(s) {
 		return s

@@ -7,8 +7,8 @@ import (
 	"relay/signature"
 )
 
-// noisyHeaders are fields whose value a server makes anew for each response: its
-// time, how long it took, and identifiers for tracing.
+// noisyHeaders are fields that a server sets anew in each response: times, durations, and identifiers
+// for tracing.
 var noisyHeaders = map[string]bool{
 	"age":              true,
 	"cf-ray":           true,
@@ -26,8 +26,8 @@ var noisyHeaders = map[string]bool{
 	"x-trace-id":       true,
 }
 
-// deliveryHeaders are the fields that senders make anew for each request: signatures, the
-// time that these cover, and ids of deliveries.
+// deliveryHeaders are the fields that senders set anew in each request: signatures, the times that
+// they cover, and delivery ids.
 var deliveryHeaders = func() map[string]bool {
 	names := map[string]bool{}
 	for i := range signature.Senders {
@@ -48,10 +48,10 @@ var deliveryHeaders = func() map[string]bool {
 	return names
 }()
 
-// headerChanges lists the header lines that differ, field by field: the order of lines of
-// different fields has no meaning, that of one field has (RFC 9110, section 5.3). A line is
-// the same when its name, with its letter case, and its value agree; white space around the
-// value is no part of it (section 5.5).
+// headerChanges lists the header lines that differ, field by field. The order of lines of different
+// fields is ignored, that of lines of one field counts (RFC 9110, section 5.3). Two lines are equal if
+// their names, in the same letter case, and their values are equal, without the white space around a
+// value (section 5.5).
 func headerChanges(was, is []Header, request bool) []HeaderChange {
 	fields := map[string]*[2][]Header{}
 	var names []string

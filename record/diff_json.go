@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// jsonNode is a JSON value with a hash by which values are compared.
+// jsonNode is a JSON value with a hash, by which values are compared.
 type jsonNode struct {
 	text  []byte // as it was written
 	kind  byte   // { [ or 0 for a scalar
@@ -23,8 +23,8 @@ type jsonNode struct {
 	doubled map[string]bool // names that occur more than once, nil = there is none
 }
 
-// jsonDiffer makes a patch (RFC 6902) of two values. docs/adr/0024-own-json-diff.md says
-// why this is not a library.
+// jsonDiffer makes the patch (RFC 6902) between two values. docs/adr/0024-own-json-diff.md explains
+// why no library is used.
 type jsonDiffer struct {
 	seed maphash.Seed
 	path []string // steps to the current value; those of an array begin with [
@@ -34,8 +34,8 @@ type jsonDiffer struct {
 	doubled string // a name that occurs more than once in an object that differs
 }
 
-// compareJSON compares two valid JSON texts. It takes time in proportion to n log n of
-// their size. The changes that it lists have diffBytes, and what one more has.
+// compareJSON compares two valid JSON texts in a time proportional to n log n of their size. It lists
+// changes until they exceed diffBytes.
 func compareJSON(was, is []byte) BodyDiff {
 	d := &jsonDiffer{seed: maphash.MakeSeed(), out: BodyDiff{Kind: DiffJSON}}
 	left, right := scanner{p: was}, scanner{p: is}
@@ -49,8 +49,8 @@ func compareJSON(was, is []byte) BodyDiff {
 	return d.out
 }
 
-// node reads one value of a text that is valid JSON. A name that occurs more than once in an object is
-// kept as often: parsers differ in which of them counts.
+// node reads one value of a valid JSON text. It keeps repeated names in an object, because parsers
+// differ in the one that they use.
 func (d *jsonDiffer) node(s *scanner) *jsonNode {
 	var h maphash.Hash
 	h.SetSeed(d.seed)
@@ -97,8 +97,8 @@ func (d *jsonDiffer) node(s *scanner) *jsonNode {
 
 type hashPair struct{ a, b uint64 }
 
-// jsonString resolves the escapes of a string. A surrogate without its partner, which no text has, is kept
-// as three bytes of its own, so that two of them differ.
+// jsonString resolves the escapes of a string. An unpaired surrogate, which no valid text contains, is
+// kept as three special bytes, so that two different ones stay different.
 func jsonString(raw []byte) string {
 	raw = raw[1 : len(raw)-1]
 	if bytes.IndexByte(raw, '\\') < 0 {
@@ -134,8 +134,8 @@ func (d *jsonDiffer) diff(was, is *jsonNode) {
 	}
 }
 
-// change counts a change of the current value from was to is, either of which is nil where
-// there is none, and lists it while there are not too many.
+// change counts a change of the current value from was to is, and lists it unless there are too many.
+// was is nil for an added value, is for a removed one.
 func (d *jsonDiffer) change(op string, was, is *jsonNode) {
 	if d.out.Total++; d.full() {
 		return
@@ -145,7 +145,7 @@ func (d *jsonDiffer) change(op string, was, is *jsonNode) {
 	d.size += len(*c.Path) + len(c.Field) + len(c.Value) + len(c.Old)
 }
 
-// full reports whether no more changes are listed. Each change has its whole path, which may be as
+// full reports whether the list of changes is full. Each change has its whole path, which may be as
 // long as the body.
 func (d *jsonDiffer) full() bool { return len(d.out.Changes) >= diffChanges || d.size > diffBytes }
 
@@ -159,7 +159,7 @@ func (d *jsonDiffer) at(step string, fn func()) {
 func indexStep(i int) string { return "[" + strconv.Itoa(i) }
 
 // differsInDoubled reports whether two objects differ in a name that occurs more than once in one of them.
-// No patch can name one of these: the object is replaced.
+// A patch cannot address such a member, so the whole object is replaced.
 func (d *jsonDiffer) differsInDoubled(was, is *jsonNode) bool {
 	if was.doubled == nil && is.doubled == nil {
 		return false
@@ -216,10 +216,10 @@ func (d *jsonDiffer) diffObjects(was, is *jsonNode) {
 	}
 }
 
-// diffArrays pairs the elements of two arrays, and lists first the elements that are gone, from the
-// last to the first, then the added and moved ones in the order of the right array, and then the
-// changes within paired elements. The index of each operation refers to the array after the operations
-// before it.
+// diffArrays pairs the elements of two arrays. It lists first the removed elements, from the last to
+// the first, then the added and moved ones in the order of the right array, and then the changes
+// within paired elements. The index of each operation refers to the array after the operations before
+// it.
 func (d *jsonDiffer) diffArrays(was, is *jsonNode) {
 	partner, kept := pairElements(was.kids, is.kids)
 	leftOf := make([]int, len(is.kids)) // index in the left array; -1 = added
@@ -273,7 +273,7 @@ func (d *jsonDiffer) diffArrays(was, is *jsonNode) {
 	}
 }
 
-// places counts how many elements stand at each of some places: a Fenwick tree.
+// places counts the elements at each of a number of places: a Fenwick tree.
 type places []int
 
 func newPlaces(n int) places { return make(places, n+1) }
@@ -285,7 +285,7 @@ func (p places) add(place, n int) {
 	}
 }
 
-// before returns how many elements stand at lower places.
+// before returns the number of elements at lower places.
 func (p places) before(place int) (n int) {
 	for i := place; i > 0; i -= i & -i {
 		n += p[i]
@@ -305,9 +305,9 @@ func (d *jsonDiffer) move(from, to, left int, n *jsonNode) {
 	d.at(indexStep(left), func() { c.Field = validText(fieldPath(d.path)) })
 }
 
-// pairElements returns for each left element the index of its partner on the right, -1 for none, and
-// which of the paired elements stay in their order. Partners are, in this order: equal values, objects
-// of the same id, and elements at the same place between elements that stay.
+// pairElements returns for each left element the index of its partner on the right, or -1, and which
+// of the paired elements keep their order. It pairs, in this order: equal values, objects with the
+// same id, and elements at the same place between elements that keep their order.
 func pairElements(was, is []*jsonNode) (partner []int, kept []bool) {
 	partner, kept = make([]int, len(was)), make([]bool, len(was))
 	taken := make([]bool, len(is))
@@ -340,7 +340,8 @@ func pairElements(was, is []*jsonNode) (partner []int, kept []bool) {
 	return partner, kept
 }
 
-// pairGaps pairs the remaining elements between two elements that stay, in order, if their kinds agree.
+// pairGaps pairs the remaining elements between two elements that keep their order, one after the
+// other, if their kinds agree.
 func pairGaps(was, is []*jsonNode, partner []int, kept, taken []bool) {
 	var left []int // without a partner, since the last element that stays
 	j := 0
@@ -366,7 +367,7 @@ func pairGaps(was, is []*jsonNode, partner []int, kept, taken []bool) {
 	gap(len(is))
 }
 
-// elementID returns what identifies an object among others.
+// elementID returns the value that identifies an object among its siblings.
 func elementID(n *jsonNode) (string, bool) {
 	for _, want := range []string{"id", "uuid", "key", "name"} {
 		if i := slices.Index(n.names, want); i >= 0 && n.kids[i].kind == 0 {

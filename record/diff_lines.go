@@ -9,7 +9,7 @@ import (
 	reading "relay/record/body"
 )
 
-// DiffLine is a line of the right body, or one that only the left body has, with its mark.
+// DiffLine is a line of the right body, or a line that only the left body has, with its mark.
 type DiffLine struct {
 	Op   string // add, remove, replace, move; "" = the same in both
 	Text string // of a replaced value the line without its value
@@ -20,15 +20,15 @@ type DiffLine struct {
 // shownLine bounds a line, in characters.
 const shownLine = 300
 
-// Bounds of a body whose changes are marked in it.
+// Bounds of a body whose changes are marked in its text.
 const (
 	markedBytes = 64 << 10
 	markedLines = 600
 )
 
-// Lines writes the right body of a comparison of JSON, a line for each of its values, with the changes
-// marked where they are; all text is safe to print. ok is false where a change has no place in it, such
-// as an element that moved, where not all changes are listed, and for a long body.
+// Lines returns the right body of a JSON comparison, with a line for each of its values, and the
+// changes marked in their places; all text is safe to print. ok is false if a change has no place in
+// that text, such as a moved element, if not all changes are listed, and for a long body.
 func (diff *Diff) Lines() (lines []DiffLine, ok bool) {
 	d := &diff.Body
 	if d.Kind != DiffJSON || d.Same || len(d.Changes) == 0 || d.Total > len(d.Changes) || len(diff.right) == 0 || len(diff.right) > markedBytes {
@@ -59,7 +59,7 @@ func (diff *Diff) Lines() (lines []DiffLine, ok bool) {
 	return m.lines, len(m.changes) == 0 && len(m.removed) == 0
 }
 
-// lineMarker marks the lines of indented JSON, which have a value each.
+// lineMarker marks changes in the lines of indented JSON, each of which has one value.
 type lineMarker struct {
 	changes map[string]*BodyChange   // by JSON pointer; those that are not found yet
 	removed map[string][]*BodyChange // by the pointer of what they were in
@@ -70,14 +70,14 @@ type lineMarker struct {
 	lines   []DiffLine
 }
 
-// openValue is an object or an array whose end has not come.
+// openValue is an object or an array whose end was not read yet.
 type openValue struct {
 	pointer string
 	array   bool
 	next    int // index of the next element
 }
 
-// line adds one line, and reports whether its change fits it.
+// line adds one line. It returns false if a change does not fit the line.
 func (m *lineMarker) line(text string) bool {
 	bare := strings.TrimLeft(text, " ")
 	if bare == "" {
@@ -141,7 +141,7 @@ func (m *lineMarker) place(bare string) (pointer, value string) {
 	return in.pointer + "/" + escapePointer.Replace(jsonString(name)), value
 }
 
-// end adds the end of an object or array, and before it what only the left one had.
+// end adds the end of an object or array, preceded by the values that only the left one had.
 func (m *lineMarker) end(text string) bool {
 	if len(m.open) == 0 {
 		return false
@@ -167,14 +167,14 @@ func (m *lineMarker) end(text string) bool {
 	return true
 }
 
-// isWanted reports whether a value is the one of the change: the places of elements are those at the time
-// of their change, not always those in the end.
+// isWanted reports whether a value is the one in the change. It can differ: the indexes of elements are
+// those at the time of their change, not always the final ones.
 func (m *lineMarker) isWanted(text string) bool {
 	var b bytes.Buffer
 	return json.Compact(&b, []byte(strings.TrimSuffix(text, ","))) == nil && bytes.Equal(b.Bytes(), m.want)
 }
 
-// rest adds what only the left object or array had.
+// rest adds the values that only the left object or array had.
 func (m *lineMarker) rest(pointer string, indent int) bool {
 	for _, c := range m.removed[pointer] {
 		name := (*c.Path)[len(pointer)+1:]
@@ -190,7 +190,7 @@ func (m *lineMarker) rest(pointer string, indent int) bool {
 
 var unescapePointer = strings.NewReplacer("~1", "/", "~0", "~")
 
-// readable is JSON as people read it, on one line that is safe to print.
+// readable returns JSON with as few escapes as possible, on one line that is safe to print.
 func readable(text string) string {
 	return SafeTextMax(string(reading.Readable([]byte(text))), shownLine)
 }

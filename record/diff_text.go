@@ -59,8 +59,8 @@ func compareText(was, is []byte) BodyDiff {
 	return d
 }
 
-// addHunk adds the lines of a hunk; a removed line and the added one that takes its place
-// count as one change.
+// addHunk adds the lines of a hunk. A removed line and the added line that replaces it count as one
+// change.
 func (b *BodyDiff) addHunk(h *udiff.Hunk, before int) {
 	l, r := h.FromLine+before, h.ToLine+before
 	removed, added := 0, 0
@@ -120,8 +120,8 @@ func commonEnd[T any](a, b []T, equal func(T, T) bool) int {
 
 func equalText(a, b string) bool { return a == b }
 
-// markLines marks what differs within removed lines and the added lines that take their
-// places, and shortens long lines.
+// markLines marks the differences within removed lines and the added lines that replace them, and
+// shortens long lines.
 func markLines(changes []BodyChange) {
 	for i := 0; i < len(changes); {
 		removed := i
@@ -149,8 +149,8 @@ func cutText(s string) string {
 	return string(reading.WholeRunes([]byte(s[:diffLine]))) + "…"
 }
 
-// markPair marks the words that differ between two lines. Of long lines that begin alike,
-// the beginning is left out.
+// markPair marks the words that differ between two lines. If long lines begin alike, it leaves their
+// beginning out.
 func markPair(was, is *BodyChange) {
 	if max(len(was.Text), len(is.Text)) > diffLine {
 		n := 0

@@ -30,7 +30,7 @@ type ProblemError struct {
 	Value    any    `json:"value,omitempty"`
 }
 
-// Error lets a client give a problem as the error that it is.
+// Error returns the problem as text, so that a client can use it as an error.
 func (p *Problem) Error() string {
 	if p.Detail == "" {
 		return p.Code
@@ -45,8 +45,8 @@ func (p *Problem) GetStatus() int { return p.Status }
 // asked for.
 func (p *Problem) ContentType(string) string { return ProblemType }
 
-// ProblemOf gives the outward form of an error. Errors that are no *relay.Error,
-// and codes that only mean something inside, become internal; causes stay inside.
+// ProblemOf returns the outward form of an error. An error that is not a *relay.Error, or has an
+// internal code, becomes internal; causes are left out.
 func ProblemOf(err error, requestID string) *Problem {
 	e := relay.AsError(err)
 	if e == nil {

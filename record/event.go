@@ -51,7 +51,7 @@ type Summary struct {
 	*Sent
 }
 
-// Sent describes how a new event was made. Only events that were made here have it.
+// Sent describes how a new event was made. Only events that were made with Relay have it.
 type Sent struct {
 	Actor    string   `json:"actor" doc:"who sent it, as user:NAME, token:NAME or ssh:NAME; only where origin is send, as the next three"`
 	MadeFrom *string  `json:"madeFrom" doc:"id of the event that it was made from, or null"`
@@ -68,7 +68,7 @@ type Event struct {
 	Attempts []Attempt `json:"attempts" nullable:"false" doc:"the first and the newest 20; GET /events/{id}/attempts has the others"`
 }
 
-// Sample is a request that a new event can be made from.
+// Sample is a request from which a new event can be made.
 type Sample struct {
 	Name     string `json:"name"`
 	Provider string `json:"provider"`
@@ -83,8 +83,8 @@ type Page struct {
 	SearchedBackTo *Time     `json:"searchedBackTo" format:"date-time" doc:"first arrival of the oldest event looked at"`
 }
 
-// Of gives the record of an event that was read with its page of attempts; now decides about
-// the warnings.
+// Of returns the record of an event that was read with its page of attempts; now decides about the
+// warnings.
 func Of(e *relay.Event, site relay.Site, now time.Time) *Event {
 	out := &Event{
 		Summary:  *Summarise(e, site, now),
@@ -115,7 +115,8 @@ func Of(e *relay.Event, site relay.Site, now time.Time) *Event {
 	return out
 }
 
-// AttemptsOf gives a page of attempts, bodies included, the most important ones first.
+// AttemptsOf returns a page of attempts with their bodies. If not all bodies fit, the most important
+// ones are kept.
 func AttemptsOf(attempts []relay.Attempt) List[Attempt] {
 	data := make([]Attempt, 0, len(attempts))
 	for i := range attempts {
@@ -126,7 +127,7 @@ func AttemptsOf(attempts []relay.Attempt) List[Attempt] {
 	return list
 }
 
-// Summarise gives the summary of an event, also of one that was read for a list.
+// Summarise returns the summary of an event, also of one that was read for a list.
 func Summarise(e *relay.Event, site relay.Site, now time.Time) *Summary {
 	path, exact := lossy(e.Target)
 	host, _ := lossy([]byte(e.Host))
@@ -183,7 +184,7 @@ func Summarise(e *relay.Event, site relay.Site, now time.Time) *Summary {
 	return out
 }
 
-// PageOf gives a page of summaries.
+// PageOf returns a page of summaries.
 func PageOf(p relay.Page, site relay.Site, now time.Time) *Page {
 	out := &Page{Data: make([]Summary, 0, len(p.Events)), NextCursor: textOf(p.Next), SearchedBackTo: timeOf(p.SearchedBackTo)}
 	for i := range p.Events {
@@ -192,8 +193,8 @@ func PageOf(p relay.Page, site relay.Site, now time.Time) *Page {
 	return out
 }
 
-// WarningTimestampExpired is the code of the warning that a replay will be refused
-// by the provider's own library because the signature is too old.
+// WarningTimestampExpired is the code of the warning that the provider's own library will reject a
+// replay because the signature is too old.
 const WarningTimestampExpired = "signature-timestamp-expired"
 
 // Warning is a hint for the user before a replay.
@@ -218,12 +219,12 @@ func warningsOf(e *relay.Event, now time.Time) []Warning {
 	return append(list, refusalOf(e)...)
 }
 
-// WarningHandshake is the code of the warning that a registration challenge met an offline alias that
-// does not answer it.
+// WarningHandshake is the code of the warning that a registration challenge arrived while the alias
+// was offline and not set to answer it.
 const WarningHandshake = "handshake-unanswered"
 
-// MissedText returns the advice for a challenge that was queued without an answer. The command replaces
-// the names that the alias answers, which the event does not know.
+// MissedText returns the advice for a challenge that was queued without an answer. The command in it
+// replaces the alias' whole list of names, because the event does not know that list.
 func MissedText(e *relay.Event) string {
 	name, first := e.MissedHandshake, ""
 	switch handshake.NeedOf(name) {
@@ -235,8 +236,8 @@ func MissedText(e *relay.Event) string {
 	return fmt.Sprintf("this is a registration challenge (%s), and no tunnel was online to answer it; run relayd alias set %s handshakes=%s%s to let the relay answer it, and let the sender try again; this list replaces the one before, so add the names to keep", name, e.Alias, name, first)
 }
 
-// refusalOf returns the warning about a request that the local server refused because of the address
-// that it was sent to, if it did.
+// refusalOf returns the warning about a request that the local server refused because of its host name
+// or scheme, if it did.
 func refusalOf(e *relay.Event) []Warning {
 	by, origin := strings.CutSuffix(e.HostRefusedBy, originRefused)
 	host, _ := lossy([]byte(e.Host))
@@ -251,14 +252,13 @@ func refusalOf(e *relay.Event) []Warning {
 	return []Warning{{WarningHostRefused, fmt.Sprintf("the local server (%s) refused the Host header %s; %s", by, host, HostRefusedHint(e.Alias))}}
 }
 
-// forwardedHint returns the advice for a local server that does not know the address of an alias.
+// forwardedHint returns the advice for a local server that does not know its public address.
 func forwardedHint(alias string) string {
 	return fmt.Sprintf("run relayd alias set %s forwarded=on, and let the server trust X-Forwarded-Proto and X-Forwarded-Host", alias)
 }
 
-// Codes of the warnings that the local server refused the request because of the address that it
-// was sent to: because of its Host header, or because the server does not know that the request
-// came by https.
+// Codes of the warnings that the local server refused the request because of its address: because of
+// its Host header, or because the server does not know that the request came by https.
 const (
 	WarningHostRefused     = "host-refused"
 	WarningForwardedNeeded = "forwarded-needed"
@@ -269,8 +269,8 @@ func (s *Summary) Missed() bool {
 	return slices.ContainsFunc(s.Warnings, func(w Warning) bool { return w.Code == WarningHandshake })
 }
 
-// AddressRefused returns the warning that the local server refused the request because of the address
-// that it was sent to, nil if it did not.
+// AddressRefused returns the warning that the local server refused the request because of its host
+// name or scheme, nil if it did not.
 func (s *Summary) AddressRefused() *Warning {
 	if i := slices.IndexFunc(s.Warnings, func(w Warning) bool { return w.Code == WarningHostRefused || w.Code == WarningForwardedNeeded }); i >= 0 {
 		return &s.Warnings[i]
@@ -278,15 +278,16 @@ func (s *Summary) AddressRefused() *Warning {
 	return nil
 }
 
-// What HostRefusedBy of an event has beside the names of frameworks: the ending of the name of one
-// that refused the Origin header, and what stands for a redirect to the address of the event.
+// Values in HostRefusedBy of an event besides the names of frameworks: the suffix for a framework that
+// refused the Origin header, and the word for a redirect to the event's own address.
 const (
 	originRefused    = " (Origin)"
 	RedirectedToSelf = "redirect to https"
 )
 
-// RefusedBy names the framework that refused a request because of the address that it was sent to, by
-// the start of its answer, as the HostRefusedBy of an event has it; "" if none did.
+// RefusedBy returns the framework that refused a request because of its host name or scheme, in the
+// form of an event's HostRefusedBy. It recognises the framework by the start of its response; "" =
+// none did.
 func RefusedBy(status int, head, stored []byte) string {
 	if status >= http.StatusBadRequest && len(stored) > 0 {
 		if label := body.LabelOf(head); len(label.Codings) > 0 {
@@ -309,13 +310,13 @@ func RefusedBy(status int, head, stored []byte) string {
 	return ""
 }
 
-// RefusedHost reports whether what RefusedBy has named refused the Host header.
+// RefusedHost reports whether by, a result of RefusedBy, means a refused Host header.
 func RefusedHost(by string) bool {
 	return by != "" && by != RedirectedToSelf && !strings.HasSuffix(by, originRefused)
 }
 
-// RedirectTo returns host and target of the https address to which an answer redirects; ok is false
-// where it does not.
+// RedirectTo returns the host and target of the https address to which a response redirects; ok is
+// false if it does not.
 func RedirectTo(status int, head []byte) (host string, target []byte, ok bool) {
 	switch status {
 	case http.StatusMovedPermanently, http.StatusFound, http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
@@ -333,12 +334,13 @@ func RedirectTo(status int, head []byte) (host string, target []byte, ok bool) {
 	return strings.ToLower(address[:end]), []byte(address[end:]), wire.ValidHost([]byte(address[:end]))
 }
 
-// refusalBytes is how much of an answer is searched for the text of a refused Host header.
+// refusalBytes is the number of bytes of a response that are searched for the text of a refused Host
+// header.
 const refusalBytes = 16 << 10
 
-// HostRefusedBy names the framework whose development server refused a request because of
-// its Host header, recognised by the text at the beginning of its answer; "" if none did.
-// body may hold chunk lines.
+// HostRefusedBy returns the framework whose development server refused a request because of its Host
+// header, recognised by the text at the beginning of its response; "" = none did. body may hold chunk
+// lines.
 func HostRefusedBy(status int, body []byte) string {
 	body = body[:min(len(body), refusalBytes)]
 	has := func(text string) bool { return bytes.Contains(body, []byte(text)) }
@@ -363,8 +365,8 @@ func HostRefusedHint(alias string) string {
 	return fmt.Sprintf("run relay up with --host-header rewrite, or relayd alias set %s hostHeader=rewrite, or make the server accept the host", alias)
 }
 
-// BlockerText says in words why an event cannot be replayed, as the end of a sentence;
-// "" for an event that can.
+// BlockerText returns the reason why an event cannot be replayed, as the end of a sentence; "" = it
+// can.
 func BlockerText(blocker string) string {
 	switch blocker {
 	case "":

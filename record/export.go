@@ -15,20 +15,20 @@ import (
 	"relay/wire"
 )
 
-// ExportFormats are the forms that Export knows.
+// ExportFormats are the formats of Export.
 var ExportFormats = []string{"curl", "har", "json", "go", "js", "python"}
 
-// Exported is an event in a form that other programs read.
+// Exported is an event in a format that other programs read.
 type Exported struct {
 	Type string // media type
 	Name string // of the file
 	Body []byte
 }
 
-// Export returns an event that was read whole, bodies up to MaxBody, in one of
-// ExportFormats. creator is the version of the program, now decides about warnings, and bodies have
-// at most most bytes as JSON together: what does not fit is marked as truncated. The
-// error is validation-failed for another format, and that of ExportRefusal.
+// Export returns an event in one of ExportFormats. The event must be read with its bodies, up to
+// MaxBody. creator is the version of the program, now decides about warnings. The bodies have at most
+// most bytes as JSON in total; longer ones are marked as truncated. Errors: validation-failed for
+// another format, and those of ExportRefusal.
 func Export(e *relay.Event, format string, site relay.Site, creator string, now time.Time, most int64) (_ *Exported, err error) {
 	// A program is plain text to browsers, whatever language it is in.
 	out := &Exported{Type: "text/plain; charset=utf-8", Name: e.ID.String()}
@@ -62,11 +62,11 @@ func Export(e *relay.Event, format string, site relay.Site, creator string, now 
 	return out, nil
 }
 
-// How many times Export holds the bytes of an event at most: for har and json as the event, its record, and
-// the file before and after it is indented. A program or a command has up to four bytes for each, twice.
+// Number of copies of an event that Export holds at most: for har and json the event, its record, and the
+// file before and after it is indented. A program or a command has up to four bytes for each byte, twice.
 const recordCopies, programCopies = 4, 10
 
-// ExportWeight is about how many bytes are held while Export runs.
+// ExportWeight returns roughly the number of bytes that are held while Export runs.
 func ExportWeight(e *relay.Event, format string, most int64) int64 {
 	n := e.HeldBytes()
 	isCoded := func(a relay.Attempt) bool { return len(body.LabelOf(a.Response.Head).Codings) > 0 }
@@ -79,11 +79,11 @@ func ExportWeight(e *relay.Event, format string, most int64) int64 {
 	return programCopies * n
 }
 
-// ExportRefusal returns why an event cannot be exported in one of ExportFormats, nil if it can. All forms
-// but json send the request again: one that could not send exactly what came is refused, and the detail
-// names those that can. If a body is not in memory as a whole, the beginning decides. Errors:
-// event-not-replayable when the request was not stored completely, conflict when another form can send it,
-// validation-failed for a form that is not known.
+// ExportRefusal returns the reason why an event cannot be exported in a format, nil if it can. All formats
+// except json send the request again. A format that could not send exactly the received bytes is refused,
+// and the error names the formats that can. If a body is not completely in memory, its beginning decides.
+// Errors: event-not-replayable if the request was not stored completely, conflict if another format can
+// send it, validation-failed for an unknown format.
 func ExportRefusal(e *relay.Event, format string) *relay.Error {
 	if !slices.Contains(ExportFormats, format) {
 		known := "expected one of " + strings.Join(ExportFormats, ", ")
@@ -118,7 +118,8 @@ func ExportRefusal(e *relay.Event, format string) *relay.Error {
 	return relay.Errorf(relay.CodeConflict, "%s; export it as %s, or take request.raw, which has the exact bytes", why, strings.Join(can, ", "))
 }
 
-// exportFault says what a form cannot express of a request that was stored completely, "" = nothing.
+// exportFault returns the property of a completely stored request that a format cannot express, "" =
+// none.
 func exportFault(e *relay.Event, format string) string {
 	m := &e.Request
 	trailers := len(wire.Trailers(m.Lines)) > 0
@@ -157,7 +158,7 @@ func sentTarget(e *relay.Event) []byte {
 	return target
 }
 
-// plainTarget reports whether a request-target can stand in a URL as it is.
+// plainTarget reports whether a request-target can be used in a URL unchanged.
 func plainTarget(target []byte) bool {
 	other := func(r rune) bool { return r <= ' ' || r >= 0x7f || r == '#' }
 	return len(target) > 0 && target[0] == '/' && bytes.IndexFunc(target, other) < 0

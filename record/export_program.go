@@ -13,12 +13,12 @@ import (
 // maxProgram bounds the wire bytes that an exported test carries.
 const maxProgram = MaxBody + 1<<20
 
-// A program is a source text in which {id}, {status} and {lines} stand for what varies; the
-// lines of the request are the only part that a stranger has a say in.
+// program is an exported test: a source text with the placeholders {id}, {status} and {lines}. Only
+// the lines of the request contain bytes of an untrusted sender.
 //
-// It is a test that sends the request of an event to a server of the reader's choice, every
-// byte of it: letter case and order of header lines, framing and trailers included. It
-// expects the status that the event was answered with last, or any from 200 to 299.
+// The test sends the request of an event, byte by byte, to a server of the reader's choice: with the
+// letter case and order of header lines, framing and trailers. It expects the status of the event's
+// last response, or any from 200 to 299.
 type program struct {
 	source         string
 	before, after  string // name of the file, around the id
@@ -40,10 +40,10 @@ var (
 	}
 )
 
-// literalBytes is how many bytes stand in one line of an exported test at most.
+// literalBytes is the largest number of bytes in one line of an exported test.
 const literalBytes = 96
 
-// fill returns the program for an event that ExportRefusal does not refuse, with its body in memory.
+// fill returns the program for an event that ExportRefusal accepts, with its body in memory.
 func (p *program) fill(e *relay.Event) ([]byte, error) {
 	if int64(len(e.Request.Body.Data)) < e.Request.Body.Size {
 		return nil, relay.Errorf(relay.CodeInternal, "the body of %s is not at hand", e.ID)
@@ -63,8 +63,8 @@ func (p *program) fill(e *relay.Event) ([]byte, error) {
 	).Replace(p.source)), nil
 }
 
-// literals returns bytes as string literals, one a line, that mean the same in Go, JavaScript and
-// Python. All but printable ASCII is escaped, so received bytes cannot end a literal.
+// literals returns bytes as string literals, one on each line, that mean the same in Go, JavaScript
+// and Python. It escapes everything except printable ASCII, so received bytes cannot end a literal.
 func literals(raw []byte, indent, prefix string) string {
 	var b strings.Builder
 	for len(raw) > 0 {

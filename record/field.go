@@ -11,10 +11,10 @@ import (
 	reading "relay/record/body"
 )
 
-// MatchBody reports whether a body has all of the fields with their values: JSON, each of several JSON
-// values, a form or multipart body by the names of its fields, and JSON within one of these also by
-// itself. Of a body that was cut, or is not valid to its end, it sees the start. What it holds in memory
-// is in proportion to most.
+// MatchBody reports whether a body has all of the fields with their values. It searches JSON, each of
+// several JSON values, the fields of form and multipart bodies by their names, and JSON within these. Of
+// a body that was cut or is partly invalid, it searches the readable beginning. Its memory is
+// proportional to most.
 func MatchBody(fields []relay.FieldFilter, l reading.Label, p []byte, cut bool, most int) bool {
 	if start := reading.Start(p); len(start) > 0 && start[0] == '{' && len(l.Codings) == 0 && (l.Charset == "" || strings.EqualFold(l.Charset, "utf-8")) {
 		if matchFields(fields, start) {
@@ -83,8 +83,8 @@ func hasField(r *reading.Reading, path []string, want string) bool {
 	return findIn(r.Text, path, want)
 }
 
-// below returns the rest of a path below a form field, which may be written as card[number]. named is
-// false if the path does not begin with the field.
+// below returns the steps of a path below a form field, whose name may be written as card[number].
+// named is false if the path does not begin with the field.
 func below(name string, path []string) (rest []string, named bool) {
 	if name == path[0] {
 		return path[1:], true
@@ -96,11 +96,11 @@ func below(name string, path []string) (rest []string, named bool) {
 	return nil, false
 }
 
-// maxFieldDepth bounds the arrays within arrays that a path looks into.
+// maxFieldDepth bounds the nesting of arrays that a path searches.
 const maxFieldDepth = 100
 
-// find reads one value and reports whether it has the wanted value at path. ok is false
-// where the input ends or is no JSON; then nothing more can be read.
+// find reads one value and reports whether it has the wanted value at path. ok is false if the input
+// ends or is not JSON; then nothing more can be read.
 func (s *scanner) find(path []string, want string, depth int) (found, ok bool) {
 	if depth > maxFieldDepth {
 		return false, s.skip()
@@ -154,7 +154,7 @@ func (s *scanner) findElement(path []string, want string, depth int) (found, ok 
 	return false, true
 }
 
-// skip passes over one value.
+// skip skips one value.
 func (s *scanner) skip() bool {
 	for depth := 0; ; {
 		switch s.peek() {
@@ -188,7 +188,7 @@ func (s *scanner) skip() bool {
 	}
 }
 
-// literal takes a number, true, false or null.
+// literal reads a number, true, false or null.
 func (s *scanner) literal() []byte {
 	s.peek()
 	rest := s.p[s.i:]

@@ -28,14 +28,14 @@ type FigurePart struct {
 	LatencyMs *LatencyFigure `json:"latencyMs" doc:"of the last attempts that ended; null when none was measured"`
 }
 
-// LatencyFigure has measured latencies by nearest rank, in milliseconds.
+// LatencyFigure holds quantiles of measured latencies by nearest rank, in milliseconds.
 type LatencyFigure struct {
 	P50 float64 `json:"p50"`
 	P95 float64 `json:"p95"`
 	Max float64 `json:"max"`
 }
 
-// FiguresOf gives the outward form of figures.
+// FiguresOf returns the outward form of figures.
 func FiguresOf(alias string, f *relay.Figures, part time.Duration) *Figures {
 	out := &Figures{
 		Alias: alias, From: Time{f.Buckets[0].From}, To: Time{f.To}, CountedFrom: Time{f.From}, PartMs: part.Milliseconds(),

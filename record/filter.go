@@ -37,8 +37,8 @@ type FilterName struct {
 	field    func(f *relay.Filter) any // where the value is kept
 }
 
-// FilterNames lists the filters that every list of events takes, under the same names in
-// the query of the API and the dashboard, as flags, and as typed words.
+// FilterNames lists the filters of event lists. Their names are the same in the query of the API and
+// the dashboard, as flags, and as typed words.
 func FilterNames() []FilterName { return filters }
 
 var filters = []FilterName{
@@ -63,7 +63,7 @@ var filters = []FilterName{
 	{Name: "q", Doc: "text in path, headers or decoded body; letter case is ignored unless the text is in double quotes; may be repeated", Repeat: true, Example: `"exact text"`, field: func(f *relay.Filter) any { return &f.Texts }},
 }
 
-// findFilter returns the filter of a name, nil = there is none.
+// findFilter returns the filter with a name, nil = there is none.
 func findFilter(name string) *FilterName {
 	if i := slices.IndexFunc(filters, func(n FilterName) bool { return n.Name == name }); i >= 0 {
 		return &filters[i]
@@ -71,8 +71,8 @@ func findFilter(name string) *FilterName {
 	return nil
 }
 
-// ParseFilter reads a filter from the values of its names, as in the query of an address or from flags.
-// Names in others are ignored; every other unknown name is an error. Errors are *relay.Error with code
+// ParseFilter reads a filter from values by name, as in the query of an address or from flags. Names in
+// others are ignored; every other unknown name is an error. Errors are *relay.Error with code
 // validation-failed; their field names the filter and suggests a correction.
 func ParseFilter(values url.Values, others ...string) (relay.Filter, error) {
 	var f relay.Filter
@@ -103,9 +103,9 @@ func ParseFilter(values url.Values, others ...string) (relay.Filter, error) {
 	return f, nil
 }
 
-// ParseFilterWords reads a filter as it is typed: words such as status:5xx, type:invoice.*,
+// ParseFilterWords reads a filter as users type it: words such as status:5xx, type:invoice.*,
 // data.object.id=pi_1 for a field of the body, and text, in double quotes to respect letter case.
-// Values may be in double quotes too, to contain spaces. A backslash escapes a double quote, a
+// Values may also be in double quotes, to contain spaces. A backslash escapes a double quote, a
 // backslash and, outside double quotes, a space.
 func ParseFilterWords(text string) (relay.Filter, error) {
 	words, err := splitFilterWords(text)
@@ -130,7 +130,7 @@ func ParseFilterWords(text string) (relay.Filter, error) {
 }
 
 // SplitFilterWords splits a typed filter into the words that name a filter or a field of the body, and
-// the text that is searched for; both as typed. A filter that cannot be read is all text.
+// the text to search for; both as typed. If the filter cannot be read, all of it is text.
 func SplitFilterWords(typed string) (named []string, text string) {
 	words, err := splitFilterWords(typed)
 	if err != nil {
@@ -242,7 +242,7 @@ func unknownFilter(name string, others []string) *relay.Error {
 	return filterError(SafeTextMax(name, 60), message, nil)
 }
 
-// filterError names the filter whose value is wrong.
+// filterError returns the error for a filter with a wrong value.
 func filterError(name, message string, value any) *relay.Error {
 	if s, ok := value.(string); ok {
 		value = SafeTextMax(s, 100)
@@ -252,7 +252,8 @@ func filterError(name, message string, value any) *relay.Error {
 	return e
 }
 
-// notOneOf says which values a filter takes, and which one was meant.
+// notOneOf returns the error for a value that a filter does not take, with the expected values and the
+// most similar one.
 func notOneOf(name, value, expected string, values []string) error {
 	if near := Nearest(value, values); near != "" {
 		expected += "; did you mean " + near + "?"
@@ -260,7 +261,7 @@ func notOneOf(name, value, expected string, values []string) error {
 	return filterError(name, expected, value)
 }
 
-// set sets the filter.
+// set sets the filter to a value.
 func (n *FilterName) set(f *relay.Filter, value string) error {
 	if len(value) > maxFilterValue {
 		return filterError(n.Name, fmt.Sprintf("it is longer than %d bytes", maxFilterValue), value)
@@ -311,17 +312,17 @@ func (n *FilterName) set(f *relay.Filter, value string) error {
 	return nil
 }
 
-// fieldAndValue divides data["a=b"].id=pi_1 at the first = outside the quotes of a step.
+// fieldAndValue splits data["a=b"].id=pi_1 at the first = outside the quotes of a step.
 var fieldAndValue = regexp.MustCompile(`(?s)^((?:\["(?:[^"\\]|\\.)*"\]|[^=])*)=(.*)$`)
 
-// statusFilter matches error, the classes of HTTP, and every status that a local server may send: up to 999.
+// statusFilter matches error, the HTTP classes, and every status that a local server may send: up to 999.
 var statusFilter = regexp.MustCompile(`^(?:` + relay.StatusError + `|[1-5]xx|[1-9][0-9][0-9])$`)
 
-// timeLayouts are the forms of a moment: RFC 3339, and others that are in UTC, of which
-// browsers write the first one in their time field.
+// timeLayouts are the accepted forms of a time: RFC 3339, and forms in UTC, the first of which
+// browsers send from a time field.
 var timeLayouts = []string{time.RFC3339Nano, "2006-01-02T15:04", "2006-01-02T15:04:05", time.DateTime, "2006-01-02 15:04", time.DateOnly}
 
-// ParseTime reads a moment, or a duration before now. ok is false for anything else.
+// ParseTime reads a time, or a duration before now. ok is false for anything else.
 func ParseTime(text string) (t time.Time, ok bool) {
 	for _, layout := range timeLayouts {
 		if t, err := time.Parse(layout, text); err == nil {
@@ -332,7 +333,7 @@ func ParseTime(text string) (t time.Time, ok bool) {
 	return time.Now().Add(-ago).UTC(), err == nil
 }
 
-// ExpectedTime says what ParseTime reads.
+// ExpectedTime describes the texts that ParseTime reads.
 const ExpectedTime = "expected a time such as 2026-11-21T14:30:00Z, or a duration before now such as 24h"
 
 func setTime(to *time.Time, name, value string) error {
@@ -347,11 +348,12 @@ func setTime(to *time.Time, name, value string) error {
 // pathStep is one step of a path with the dot that follows it: a name, [0] or ["a.b"].
 var pathStep = regexp.MustCompile(`(?s)^(?:\[("(?:[^"\\]|\\.)*")\]|\[([^\]]+)\]|([^.\[]+))\.?`)
 
-// SplitPath splits a path as the filter json has it into its steps; ok is false if it is none.
+// SplitPath splits a path of the filter json into its steps; ok is false if the text is not such a
+// path.
 func SplitPath(path string) (steps []string, ok bool) { return splitPath(path) }
 
-// splitPath splits data.items[0]["a.b"] into its steps; a $ before the first dot or bracket means the
-// whole body and is dropped. In $ref it is a part of the name.
+// splitPath splits data.items[0]["a.b"] into its steps. A $ before the first dot or bracket means the
+// whole body and is dropped; in $ref it is part of the name.
 func splitPath(path string) (steps []string, ok bool) {
 	rest := path
 	if strings.HasPrefix(path, "$.") || strings.HasPrefix(path, "$[") {
@@ -378,7 +380,7 @@ func splitPath(path string) (steps []string, ok bool) {
 	return steps, len(steps) > 0 && len(steps) <= 64
 }
 
-// joinPath writes steps so that splitPath reads them.
+// joinPath joins steps into a path that splitPath reads.
 func joinPath(steps []string) string {
 	var b strings.Builder
 	for i, step := range steps {
@@ -394,8 +396,8 @@ func joinPath(steps []string) string {
 	return b.String()
 }
 
-// FilterValues writes a filter as the query of an address, from which ParseFilter reads
-// the same filter. Cursor, Limit and Budget are left out.
+// FilterValues returns a filter as the query of an address; ParseFilter reads the same filter from it.
+// Cursor, Limit and Budget are left out.
 func FilterValues(f relay.Filter) url.Values {
 	q := url.Values{}
 	for i := range filters {
@@ -436,8 +438,7 @@ func FilterValues(f relay.Filter) url.Values {
 	return q
 }
 
-// FilterWords writes a filter as typed words, from which ParseFilterWords reads the same
-// filter.
+// FilterWords returns a filter as typed words; ParseFilterWords reads the same filter from them.
 func FilterWords(f relay.Filter) string {
 	var words []string
 	values := FilterValues(f)
@@ -470,7 +471,7 @@ func filterWordOf(name, value string) string {
 	return value
 }
 
-// inQuotes reports whether a value of q is a text in double quotes.
+// inQuotes reports whether a value of the filter q is a text in double quotes.
 func inQuotes(value string) bool {
 	return len(value) > 2 && value[0] == '"' && value[len(value)-1] == '"'
 }
@@ -481,9 +482,9 @@ func quoteWord(s string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(s) + `"`
 }
 
-// CompleteFilter returns the ways to complete the last word of a typed filter, whole
-// words each, and the byte at which that word starts. seen has values by the name of a
-// filter that occur in the list, such as event types; they come first.
+// CompleteFilter returns completions for the last word of a typed filter, each a whole word, and the
+// byte at which that word starts. seen has the values that occur in the list, such as event types, by
+// the name of their filter; these come first.
 func CompleteFilter(text string, seen map[string][]string) (start int, words []string) {
 	start = strings.LastIndexAny(text, " \t\n\r") + 1
 	name, typed, hasName := strings.Cut(text[start:], ":")

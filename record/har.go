@@ -13,23 +13,23 @@ import (
 	"relay/wire"
 )
 
-// maxHARRequests bounds the bytes of requests in one archive: each entry has its own,
-// and an event may have been replayed a thousand times.
+// maxHARRequests bounds the bytes of requests in one archive: each entry repeats the request, and an
+// event may have been replayed a thousand times.
 const maxHARRequests = 16 << 20
 
 // maxHARFields bounds the fields of a form in an archive.
 const maxHARFields = 10_000
 
-// maxHARUnpacked bounds the bytes that decoded responses have as JSON in one archive.
+// maxHARUnpacked bounds the bytes of decoded responses, as JSON, in one archive.
 const maxHARUnpacked = 4 << 20
 
 // object is a JSON object.
 type object = map[string]any
 
-// HAROf returns the archive (HAR 1.2) of an event that was read whole: an entry per attempt,
-// one without a response where there was none. Names that begin with an underscore are
-// additions, as HAR allows them. Entries beyond maxHARRequests have their request without
-// headers and body. creator is the version of the program.
+// HAROf returns the archive (HAR 1.2) of an event that was read with its bodies: an entry for each
+// attempt, without a response if it got none. Names that begin with an underscore are extensions, as
+// HAR allows them. Entries beyond maxHARRequests have their request without headers and body. creator
+// is the version of the program.
 func HAROf(e *relay.Event, site relay.Site, creator string, most int64) any {
 	request := harRequest(e, site)
 	// In the archive, short lines and parameters take about that many times their bytes.
@@ -83,9 +83,10 @@ func harRequest(e *relay.Event, site relay.Site) object {
 	return r
 }
 
-// harPosted returns the body of a request. Programs that read HAR make a form of its parameters anew, and
-// ignore the text; so a body that is called a form, as curl calls all that it sends, and is none, or has
-// more fields than maxHARFields, stands here as plain text. Its header line has the media type as it was sent.
+// harPosted returns the body of a request. Programs that read HAR rebuild a form from its parameters and
+// ignore its text. A body that is labelled as a form but is none, as curl labels all that it sends, or that
+// has more than maxHARFields fields, is therefore exported as plain text. Its header line keeps the media type
+// that was sent.
 func harPosted(text, kind string) object {
 	params := []harPair{}
 	if body.NewLabel(kind).IsForm() {
@@ -117,8 +118,8 @@ func harUnescape(s string) string {
 	return s
 }
 
-// harResponse returns the response of an attempt, read from m; its status is 0 when there was none.
-// left is as for harContent.
+// harResponse returns the response of an attempt, read from m; its status is 0 if there was none. left
+// is as for harContent.
 func harResponse(a *Attempt, m *relay.Message, left *int64) object {
 	r := object{
 		"status": 0, "statusText": "", "httpVersion": "HTTP/1.1", "cookies": []harPair{}, "headers": []harPair{}, "redirectURL": "",
@@ -135,8 +136,8 @@ func harResponse(a *Attempt, m *relay.Message, left *int64) object {
 	return r
 }
 
-// harContent returns the body of a response, as text or in base64. Its content codings and charset are undone if
-// all of it can be decoded, and takes no more than the bytes left as JSON.
+// harContent returns the body of a response, as text or in base64. Content codings and charset are undone if all
+// of the body can be decoded and needs at most left bytes as JSON.
 func harContent(s *Response, m *relay.Message, left *int64) object {
 	out := object{"mimeType": cmp.Or(headerValue(s.Headers, "content-type"), "application/octet-stream"), "size": s.Body.Size, "text": s.Body.Data}
 	b := s.Body

@@ -9,16 +9,16 @@ import (
 	"relay/wire"
 )
 
-// candidate is a sender by whose scheme a request may be judged, with the secrets for it.
+// candidate is a sender whose scheme may judge a request, with the secrets for it.
 type candidate struct {
 	sender *signature.Sender
 	set    relay.OpenSecrets
 }
 
-// judgedBy lists the candidates of a request. They are of equal right, and the best verdict counts. provider is
-// the sender that the request was recognised by. The candidates are: that sender and those whose requests look the
-// same, if the alias has a secret of them for this target; else the definitions of the alias whose line the request has; else, if the request was not
-// recognised, the secrets that are for its path. Of these the ones with the longest path.
+// judgedBy lists the candidates for judging a request. They have equal rank, and the best verdict wins. provider is the sender
+// that was recognised. The candidates are that sender and those whose requests look the same, if the alias has a secret of them
+// for this target; else the custom definitions of the alias whose signature line the request has; else, if no sender was
+// recognised, the secrets for its path. Of all these, only secrets with the longest matching path remain.
 func judgedBy(provider, target string, secrets relay.OpenSecrets, request *signature.Request) []candidate {
 	var recognised *signature.Sender // nil also where a newer version knows the sender
 	if provider != "" && provider != signature.CustomName {
@@ -47,14 +47,15 @@ func judgedBy(provider, target string, secrets relay.OpenSecrets, request *signa
 	})
 }
 
-// definitionsOf lists the definitions of the alias whose line the request has, as candidates.
+// definitionsOf lists, as candidates, the custom definitions of the alias whose signature line the
+// request has.
 func definitionsOf(target string, secrets relay.OpenSecrets, request *signature.Request) []candidate {
 	return candidatesOf(target, secrets, request, func(x *relay.OpenSecret, p *signature.Sender) bool {
 		return x.Provider == signature.CustomName && p.Schemes[0].HasSignature(request)
 	})
 }
 
-// candidatesOf makes candidates of the secrets that may judge and whose path is the longest, the oldest first.
+// candidatesOf makes candidates of the secrets that match the target by the longest path, the oldest first.
 func candidatesOf(target string, secrets relay.OpenSecrets, request *signature.Request, may func(*relay.OpenSecret, *signature.Sender) bool) (list []candidate) {
 	longest := 0
 	for i := range secrets {
@@ -78,8 +79,8 @@ func candidatesOf(target string, secrets relay.OpenSecrets, request *signature.R
 	return list
 }
 
-// sameSender returns the index of the candidate to which a secret belongs, -1 = none. Two spellings of one definition
-// make two candidates, of which each is tried.
+// sameSender returns the index of the candidate to which a secret belongs, -1 = none. Two definitions that differ
+// only in spelling make two candidates, and both are tried.
 func sameSender(list []candidate, x *relay.OpenSecret) int {
 	for i := range list {
 		if have := &list[i].set[0]; have.Provider == x.Provider && have.Custom == x.Custom {
@@ -89,7 +90,7 @@ func sameSender(list []candidate, x *relay.OpenSecret) int {
 	return -1
 }
 
-// senderOfSecret returns the sender that signs with a secret, nil if it is of a later relayd.
+// senderOfSecret returns the sender that signs with a secret, nil if only a later relayd knows it.
 func senderOfSecret(x *relay.OpenSecret, request *signature.Request) *signature.Sender {
 	if x.Provider != signature.CustomName {
 		return signature.Find(x.Provider, request)
@@ -135,21 +136,21 @@ func bestOf(list []candidate, r *SignedRequest, request *signature.Request) (bes
 	return best
 }
 
-// verdicts lists the verdicts, each outweighed by those after it.
+// verdicts lists the verdicts by rank, the lowest first.
 var verdicts = []string{signature.Missing, signature.Invalid, Unchecked, signature.Expired, signature.Valid}
 
-// better reports whether one verdict about a request outweighs another one.
+// better reports whether verdict a about a request has a higher rank than verdict b.
 func better(a, b string) bool { return slices.Index(verdicts, a) > slices.Index(verdicts, b) }
 
-// GivenSecret is a secret that is given for one call, and not kept.
+// GivenSecret is a secret that is given for one call, and not stored.
 type GivenSecret struct {
 	Provider string // "" = the sender that the request is recognised by
 	Custom   string // definition where the provider is custom; "" = those that the alias has
 	Value    string
 }
 
-// among returns the given secret as one of an alias, for the sender of a request and for each definition that
-// the alias has.
+// among returns the given secret in the form of an alias' secrets: one for the sender of a request, and one
+// for each custom definition of the alias.
 func (g *GivenSecret) among(recognised string, kept relay.OpenSecrets) (relay.OpenSecrets, error) {
 	value := relay.NewSecretText(g.Value)
 	if g.Custom != "" {
@@ -176,8 +177,8 @@ func (g *GivenSecret) among(recognised string, kept relay.OpenSecrets) (relay.Op
 	return list, nil
 }
 
-// ExplainGiven judges a request as of its arrival by a secret that is given for this call. Of kept it takes the
-// definitions.
+// ExplainGiven judges a request, as of its arrival, with a secret that is given for this call. From kept it
+// uses only the custom definitions.
 func ExplainGiven(r *SignedRequest, target string, given *GivenSecret, kept relay.OpenSecrets) (*signature.Report, error) {
 	g, recognised := *given, ""
 	if g.Custom != "" && g.Provider == "" {
@@ -208,9 +209,9 @@ func ExplainGiven(r *SignedRequest, target string, given *GivenSecret, kept rela
 	return explainBy(c.sender, r, request, openedOf(c.set), nil), nil
 }
 
-// SecretFor returns the secret of an alias by which a request is signed that no sender is known for: the newest of
-// those that judge it; nil = none. provider is "", or custom where that was asked for. Only secrets that may sign
-// belong into the list.
+// SecretFor returns the secret with which to sign a request without a known sender: the newest of the alias'
+// secrets that judge it; nil = none. provider is "", or custom if the user asked for that. The list may contain
+// only secrets that may sign.
 func SecretFor(r *SignedRequest, provider, target string, secrets relay.OpenSecrets) *relay.OpenSecret {
 	var found *relay.OpenSecret
 	for _, c := range judgedBy(provider, target, secrets, requestOf(r)) {
@@ -223,7 +224,8 @@ func SecretFor(r *SignedRequest, provider, target string, secrets relay.OpenSecr
 	return found
 }
 
-// JudgedByCustom reports whether a request that a sender was recognised for is judged by a definition of the alias.
+// JudgedByCustom reports whether a request with a recognised sender is nevertheless judged by a custom definition
+// of the alias.
 func JudgedByCustom(r *SignedRequest, provider, target string, secrets relay.OpenSecrets) bool {
 	list := judgedBy(provider, target, secrets, requestOf(r))
 	return len(list) > 0 && list[0].sender != nil && list[0].sender.Name == signature.CustomName

@@ -30,7 +30,7 @@ type Line struct {
 	Cause        string // follows that: the text of an error response
 }
 
-// CallerHadLeft says of an attempt that its caller did not get the whole answer.
+// CallerHadLeft is the note on an attempt whose caller did not get the whole response.
 const CallerHadLeft = "the caller had left"
 
 // AttemptLine returns the line about an attempt that has ended.
@@ -53,8 +53,8 @@ func AttemptLine(e *Summary, a *Attempt) Line {
 	return l
 }
 
-// AttemptName returns what an attempt is called everywhere, such as attempt 2 (replay): the attempts of an
-// event have one numbering.
+// AttemptName returns the name of an attempt, such as attempt 2 (replay). All attempts of an event are
+// numbered together.
 func AttemptName(number int, kind string) string {
 	return "attempt " + strconv.Itoa(number) + " (" + SafeText(kind) + ")"
 }
@@ -63,7 +63,8 @@ func AttemptName(number int, kind string) string {
 // filters such as since accept it.
 func ZonedTime(t time.Time) string { return t.Local().Format(time.RFC3339) }
 
-// Arrived returns when an event arrived, also after it was replayed: lists are in this order.
+// Arrived returns the time at which an event arrived, which a replay does not change: lists are in
+// this order.
 func (s *Summary) Arrived() time.Time {
 	if id, err := relay.ParseID(s.ID); err == nil && !id.IsZero() {
 		return id.Time()
@@ -107,7 +108,7 @@ func newLine(at string, e *Summary, status int, state string, fault *relay.Fault
 	return l
 }
 
-// whatText names event type and sender, and what people noted, as filters name it.
+// whatText returns event type, sender and the marks that users set, in the words of filters.
 func whatText(e *Summary) string {
 	var words []string
 	if p := e.Provider; p != nil {
@@ -132,7 +133,7 @@ func causeText(cause *string) string {
 	return SafeTextMax(*cause, maxCause)
 }
 
-// Outcome returns status or state in brackets.
+// Outcome returns the status or the state in brackets.
 func (l Line) Outcome() string {
 	if l.Status != 0 {
 		return "[" + strconv.Itoa(l.Status) + "]"
@@ -226,7 +227,7 @@ func SentText(s *Sent) string {
 	return text
 }
 
-// MarkText returns what people noted about an event, "" where they noted nothing.
+// MarkText returns the marks that users set on an event, "" = none.
 func MarkText(e *Summary) string {
 	var words []string
 	if e.Pinned {
@@ -252,8 +253,8 @@ func writeMessage(b *strings.Builder, mark string, headers []Header, body *Body)
 	writeBody(b, headers, body)
 }
 
-// writeBody writes a body for reading: without content coding, forms and parts by their fields. A note
-// after it names unreadable and omitted parts.
+// writeBody writes a body for reading: decoded, and forms and parts by their fields. A note at its end
+// names unreadable and omitted parts.
 func writeBody(b *strings.Builder, headers []Header, body *Body) {
 	r, err := body.Read(headers)
 	if err != nil || r.Form == reading.Binary {
@@ -282,9 +283,8 @@ func writeBody(b *strings.Builder, headers []Header, body *Body) {
 	}
 }
 
-// SafeJSON returns the same valid JSON in a form that is safe to print: it writes \uXXXX
-// for every character that SafeText would not leave as it is. Such characters are within
-// strings only.
+// SafeJSON returns the same valid JSON in a form that is safe to print: it writes \uXXXX for every
+// character that SafeText would change. Such characters occur within strings only.
 func SafeJSON(p []byte) string {
 	text := string(p)
 	if IsSafeText(text) {

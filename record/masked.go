@@ -18,10 +18,10 @@ import (
 	"relay/signature"
 )
 
-// Mask hides the secrets in the record of an event, as the page of a share does: values with the name
-// of a secret, and each of these values elsewhere in the event. A body becomes decoded text, and loses
-// its SHA-256 if that differs from its bytes. Mask waits for a turn before it reads large bodies, see
-// body.Turn; its error is the error of ctx.
+// Mask hides the secrets in the record of an event, as the page of a share does: values whose names
+// are those of secrets, and all occurrences of these values in the event. A body becomes decoded text,
+// and loses its SHA-256 if that text differs from its bytes. Mask waits for a turn before it reads
+// large bodies, see body.Turn; its error is that of ctx.
 func Mask(ctx context.Context, e *Event) error {
 	size := textSize(e)
 	for i := range e.Attempts {
@@ -52,7 +52,7 @@ func Mask(ctx context.Context, e *Event) error {
 	return nil
 }
 
-// all is mask, which also returns all attempts anew.
+// all is mask, and also returns masked copies of all attempts.
 func (v *sharedView) all(answered []*body.Reading) []Attempt {
 	v.mask()
 	list := slices.Clone(v.full.Attempts)
@@ -65,8 +65,8 @@ func (v *sharedView) all(answered []*body.Reading) []Attempt {
 	return list
 }
 
-// MaskSummary hides the secrets in the summary of an event that is not read whole. What the answer says is
-// left out: it may repeat a secret of the request.
+// MaskSummary hides the secrets in the summary of an event whose bodies are not read. It leaves out the
+// error text of the response, which may repeat a secret of the request.
 func MaskSummary(s *Summary) {
 	v := &sharedView{m: mask.New("")}
 	v.learnQuery(s.Provider, s.Path)
@@ -81,7 +81,8 @@ func MaskSummary(s *Summary) {
 	v.summary(s)
 }
 
-// fault returns an error without the secrets of its message, which may say what the local server sent.
+// fault returns an error with the secrets in its message masked, because the message may quote the
+// local server.
 func (v *sharedView) fault(f *relay.Fault) *relay.Fault {
 	if f == nil {
 		return nil
@@ -89,7 +90,7 @@ func (v *sharedView) fault(f *relay.Fault) *relay.Fault {
 	return &relay.Fault{Code: f.Code, Message: v.m.Text(f.Message)}
 }
 
-// text returns a text of no known form without its secrets.
+// text returns a text of unknown form without its secrets.
 func (v *sharedView) text(s *string) *string {
 	if s == nil {
 		return nil
@@ -116,7 +117,7 @@ func (v *sharedView) summary(s *Summary) {
 	}
 }
 
-// MaskVerdict returns the message of a verdict without the addresses that it may name.
+// MaskVerdict returns the message of a verdict without the addresses in it.
 func MaskVerdict(reason, message string) string {
 	if reason == signature.URLDiffers {
 		return "it fits for another address than that of the event"
@@ -124,8 +125,8 @@ func MaskVerdict(reason, message string) string {
 	return message
 }
 
-// MaskedEvent gives an event of the form that ReadDiff and Export take, with what its masked record
-// says, and a source of its bodies. Chunked bodies have a length in it.
+// MaskedEvent converts a masked record back into an event that ReadDiff and Export accept, and returns
+// a source of its bodies. Chunked bodies become bodies with a length.
 func MaskedEvent(e *Event) (*relay.Event, BodySource) {
 	id, _ := relay.ParseID(e.ID)
 	out := &relay.Event{
@@ -167,7 +168,7 @@ func textFrom(s *string) string {
 	return *s
 }
 
-// maskedParts has the bodies of a masked event by the number of their attempt, 0 = of the request.
+// maskedParts has the bodies of a masked event by the number of their attempt; 0 = the request.
 type maskedParts map[int][]byte
 
 // BodyPart implements BodySource.

@@ -11,7 +11,7 @@ import (
 	"relay/wire"
 )
 
-// MaxBody is how many bytes of a body a record carries at most.
+// MaxBody is the largest number of bytes of a body in a record.
 const MaxBody = 1 << 20
 
 // Body encodings.
@@ -27,10 +27,11 @@ type Header []string
 // Name returns the name as received.
 func (h Header) Name() string { return h.item(0) }
 
-// Value returns the value without outer white space; lossy when there is a third item.
+// Value returns the value without outer white space. If the line has a third item, bytes that are not
+// UTF-8 are replaced.
 func (h Header) Value() string { return h.item(1) }
 
-// exact returns the value with its bytes that are not UTF-8 written as \xNN.
+// exact returns the value with its invalid UTF-8 bytes written as \xNN.
 func (h Header) exact() string {
 	if raw, err := base64.StdEncoding.DecodeString(h.item(2)); err == nil && len(raw) > 0 {
 		return validText(raw)
@@ -45,8 +46,7 @@ func (h Header) item(i int) string {
 	return ""
 }
 
-// Body is a message body. Size and SHA256 cover all of it, Data at most MaxBody
-// bytes from its start.
+// Body is a message body. Size and SHA256 cover all of it, Data at most its first MaxBody bytes.
 type Body struct {
 	Size      int64  `json:"size" doc:"bytes, without transfer coding"`
 	SHA256    string `json:"sha256" doc:"hexadecimal, over the decoded body"`
@@ -64,7 +64,7 @@ func (b *Body) Bytes() ([]byte, error) {
 	return []byte(b.Data), nil
 }
 
-// Read reads what the body says, by the header lines of its message.
+// Read decodes the body, according to the header lines of its message.
 func (b *Body) Read(headers []Header) (*reading.Reading, error) {
 	p, err := b.Bytes()
 	if err != nil {
@@ -91,7 +91,7 @@ type Message struct {
 	Body     *Body    `json:"body" nullable:"false"`
 }
 
-// RequestOf gives the outward form of a request.
+// RequestOf returns the outward form of a request.
 func RequestOf(m *relay.Message) *Message { return messageOf(m) }
 
 // Response is the response of a local server.
@@ -110,7 +110,7 @@ type Response struct {
 	Body *Body `json:"body,omitempty"`
 }
 
-// Interim is a 1xx answer that came before the final one.
+// Interim is a 1xx response that came before the final one.
 type Interim struct {
 	Status  int      `json:"status"`
 	Reason  string   `json:"reason"`
@@ -177,7 +177,7 @@ func headersOf(fields []wire.Field) []Header {
 	return list
 }
 
-// headerValue returns the first value of a header line, "" where there is none.
+// headerValue returns the first value of a header line, "" if there is none.
 func headerValue(headers []Header, name string) string {
 	for _, h := range headers {
 		if strings.EqualFold(h.Name(), name) {

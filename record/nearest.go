@@ -2,12 +2,11 @@ package record
 
 import "strings"
 
-// maxNearest bounds the words that suggestions are looked for: the distance takes time in
-// proportion to their length.
+// maxNearest bounds the length of words for which suggestions are made, because the time of a
+// comparison grows with it.
 const maxNearest = 64
 
-// Nearest returns the known word that was most likely meant by a mistyped or truncated
-// one, or "".
+// Nearest returns the known word that a mistyped or truncated word most likely means, or "".
 func Nearest(word string, known []string) string {
 	if len(word) > maxNearest {
 		return ""

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// DiffLines writes a comparison for a terminal: the headline, then a line for each change.
+// DiffLines returns a comparison as text for a terminal: the headline, then a line for each change.
 // All text in it is safe to print.
 func DiffLines(d *Diff) string {
 	var b strings.Builder
@@ -46,7 +46,7 @@ func DiffLines(d *Diff) string {
 // maxShownValue bounds a JSON value in a line, in characters.
 const maxShownValue = 200
 
-// line writes one change of a body.
+// line returns one change of a body as a line of text.
 func (c *BodyChange) line(kind string) string {
 	if kind == DiffText {
 		return map[string]string{"add": "+ ", "remove": "- ", "same": "  ", "skip": "…"}[c.Op] + SafeText(strings.ReplaceAll(c.Text, "\t", "    "))

@@ -35,10 +35,10 @@ func providerOf(p relay.Provider) *Provider {
 // maxLabel bounds the stored event type and delivery id, in bytes.
 const maxLabel = 200
 
-// Recognise returns the sender of a request, by its header lines and, where the provider puts type and
-// id into a JSON body or a form, by its first 64 KiB. It proves nothing: anyone can send such lines.
-// The zero value means not recognised. It runs for each request, so it decodes no content coding and no
-// charset.
+// Recognise returns the sender of a request. It looks at the header lines and, for providers that put
+// type and id into a JSON body or a form, at the first 64 KiB of the body. It proves nothing, because
+// anyone can send such lines. The zero value means not recognised. It runs for each request, so it
+// decodes no content coding and no charset.
 func Recognise(head, bodyStart []byte) relay.Provider {
 	fields := wire.Fields(head)
 	if s := senderOf(fields, bodyStart); s != nil {
@@ -47,7 +47,7 @@ func Recognise(head, bodyStart []byte) relay.Provider {
 	return relay.Provider{}
 }
 
-// senderOf gives the row of the table for a request; nil when its sender is not known.
+// senderOf returns the row of the table for a request; nil if its sender is unknown.
 func senderOf(fields []wire.Field, bodyStart []byte) *signature.Sender {
 	var lengths uint64 // bit n: a name has n bytes, modulo 64. Most rows of the table need no closer look
 	for i := range fields {
@@ -65,7 +65,8 @@ func senderOf(fields []wire.Field, bodyStart []byte) *signature.Sender {
 	return nil
 }
 
-// markLimit is how much of a body is looked at for the keys of a sender that no line tells.
+// markLimit is the number of bytes of a body that are searched for the keys of a sender that no header
+// line identifies.
 const markLimit = 1 << 10
 
 func sentBy(s *signature.Sender, fields []wire.Field, body []byte) bool {
@@ -88,7 +89,7 @@ func sentBy(s *signature.Sender, fields []wire.Field, body []byte) bool {
 	return true
 }
 
-// ProviderNames lists the names of the senders that are known.
+// ProviderNames lists the names of the known senders.
 func ProviderNames() []string { return slices.Clone(providerNames) }
 
 // providerNames lists the names of the senders that Recognise knows.
@@ -130,7 +131,7 @@ func readProvider(s *signature.Sender, fields []wire.Field, body []byte) relay.P
 	return p
 }
 
-// lineOf finds header lines for the check of a signature.
+// lineOf returns a function that finds header lines, for the check of a signature.
 func lineOf(fields []wire.Field) func(name string) (string, bool) {
 	return func(name string) (string, bool) {
 		found := value(fields, name)
@@ -138,8 +139,7 @@ func lineOf(fields []wire.Field) func(name string) (string, bool) {
 	}
 }
 
-// value gives the first value of a header line without regard to letter case; nil when
-// there is none.
+// value returns the first value of a header line, in any letter case; nil if there is none.
 func value(fields []wire.Field, name string) []byte {
 	if name == "" {
 		return nil
@@ -156,8 +156,8 @@ func value(fields []wire.Field, name string) []byte {
 	return nil
 }
 
-// label keeps a value only if it can be shown as it is: text columns and terminals
-// get it later.
+// label returns a value as a string if it can be shown unescaped, because text columns and terminals
+// get it later; else "".
 func label(b []byte) string {
 	if s := string(b); len(s) <= maxLabel && IsSafeText(s) {
 		return s

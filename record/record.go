@@ -33,7 +33,7 @@ type Time struct{ time.Time }
 // TimeFormat is the layout of Time.
 const TimeFormat = "2006-01-02T15:04:05.000Z"
 
-// String gives the outward form.
+// String returns the outward form.
 func (t Time) String() string { return t.UTC().Format(TimeFormat) }
 
 // MarshalText writes the outward form.
@@ -42,7 +42,7 @@ func (t Time) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
 // MarshalJSON writes the outward form as a string.
 func (t Time) MarshalJSON() ([]byte, error) { return []byte(`"` + t.String() + `"`), nil }
 
-// timeOf is null for the zero time.
+// timeOf returns the outward form of a time; nil for the zero time.
 func timeOf(t time.Time) *Time {
 	if t.IsZero() {
 		return nil
@@ -50,7 +50,7 @@ func timeOf(t time.Time) *Time {
 	return &Time{t}
 }
 
-// textOf is null for the empty text.
+// textOf returns a pointer to a text; nil for the empty text.
 func textOf(s string) *string {
 	if s == "" {
 		return nil
@@ -58,7 +58,7 @@ func textOf(s string) *string {
 	return &s
 }
 
-// valueOf returns the zero value for null.
+// valueOf returns the value of a pointer; the zero value for nil.
 func valueOf[T any](p *T) (v T) {
 	if p != nil {
 		v = *p
@@ -69,8 +69,8 @@ func valueOf[T any](p *T) (v T) {
 // millis returns a duration in milliseconds, to the microsecond.
 func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-// lossy gives bytes as text: every byte that is not part of valid UTF-8 becomes
-// U+FFFD. exact tells that nothing was lost.
+// lossy returns bytes as text, in which U+FFFD replaces every byte that is not valid UTF-8. exact
+// means that no byte was replaced.
 func lossy(b []byte) (s string, exact bool) {
 	if utf8.Valid(b) {
 		return string(b), true

@@ -4,16 +4,15 @@ import (
 	"encoding/json"
 )
 
-// scanLimit is how many bytes of a body are looked at.
+// scanLimit is the number of bytes of a body that are searched.
 const scanLimit = 64 << 10
 
-// found are raw JSON strings, quotes included, nil where there was none.
+// found holds raw JSON strings, quotes included; nil = not found.
 type found struct{ event, delivery, inner []byte }
 
-// scanTop looks for string values of two keys at the top of a JSON object, or of the first one of
-// an array where batch is set, and for the first of them also within the object under nested. It reads at most scanLimit
-// bytes, does not mind whether what follows is there or valid, and allocates nothing.
-// The first value of a key counts.
+// scanTop searches for string values of two keys at the top level of a JSON object, or of the first object of an array
+// if batch is set; and for the first key also within the object under nested. The first value of a key counts. It reads
+// at most scanLimit bytes, tolerates incomplete or invalid JSON after the values, and allocates nothing.
 func scanTop(p []byte, event, delivery, nested string, batch bool) found {
 	s := scanner{p: p[:min(len(p), scanLimit)]}
 	if batch {
@@ -36,8 +35,8 @@ func scanTop(p []byte, event, delivery, nested string, batch bool) found {
 	return f
 }
 
-// is compares a raw JSON string with a key; escaped keys never match, providers do
-// not write them.
+// is compares a raw JSON string with a key. Escaped keys never match, because providers do not send
+// them.
 func is(raw []byte, key string) bool {
 	return key != "" && len(raw) == len(key)+2 && string(raw[1:len(raw)-1]) == key
 }
@@ -47,7 +46,7 @@ type scanner struct {
 	i int
 }
 
-// peek skips white space and gives the next byte, 0 at the end.
+// peek skips white space and returns the next byte, 0 at the end.
 func (s *scanner) peek() byte {
 	for ; s.i < len(s.p); s.i++ {
 		switch c := s.p[s.i]; c {
@@ -67,7 +66,7 @@ func (s *scanner) take(c byte) bool {
 	return true
 }
 
-// text takes a string, quotes included.
+// text reads a string, quotes included.
 func (s *scanner) text() ([]byte, bool) {
 	if s.peek() != '"' {
 		return nil, false
@@ -86,8 +85,8 @@ func (s *scanner) text() ([]byte, bool) {
 	return nil, false
 }
 
-// members reads the object that begins here: each reads a value and returns whether to go
-// on. It reports whether the object was read to its end.
+// members reads the object that begins here. It calls each for every key; each reads the value and
+// returns whether to continue. members returns true if the object was read to its end.
 func (s *scanner) members(each func(key []byte) bool) bool {
 	if !s.take('{') {
 		return false
@@ -104,7 +103,8 @@ func (s *scanner) members(each func(key []byte) bool) bool {
 	return true
 }
 
-// pick reads a value, and keeps it if it is wanted, the first one, and a string.
+// pick reads a value. It stores the value in to if that is wanted and still empty, and the value is a
+// string.
 func (s *scanner) pick(wanted bool, to *[]byte) (ok bool) {
 	if wanted && *to == nil && s.peek() == '"' {
 		*to, ok = s.text()
@@ -113,7 +113,7 @@ func (s *scanner) pick(wanted bool, to *[]byte) (ok bool) {
 	return s.skip()
 }
 
-// jsonLabel reads a raw JSON string as a label.
+// jsonLabel returns a raw JSON string as a label.
 func jsonLabel(raw []byte) string {
 	if len(raw) < 2 || len(raw) > 6*maxLabel+2 {
 		return ""

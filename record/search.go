@@ -22,8 +22,8 @@ const (
 	Unknown
 )
 
-// MatchSummary reports whether the filter selects an event of which only the summary is
-// known, such as an item of the live feed. Cursor and Limit do not count.
+// MatchSummary reports whether the filter selects an event of which only the summary is known, such as
+// an item of the live feed. It ignores Cursor and Limit.
 func MatchSummary(f *relay.Filter, s *Summary) Verdict {
 	var sender Provider
 	if s.Provider != nil {
@@ -64,11 +64,11 @@ func MatchSummary(f *relay.Filter, s *Summary) Verdict {
 	return Hit
 }
 
-// liveLookups is how many events a second one live list reads to compare their headers and
-// bodies with its filter.
+// liveLookups is the number of events that one live list may read in a second to compare their headers
+// and bodies with its filter.
 const liveLookups = 20
 
-// LiveMatcher tells which items of the live feed a filter selects. It is used by one
+// LiveMatcher decides for the items of the live feed whether a filter selects them. It is used by one
 // goroutine.
 type LiveMatcher struct {
 	Filter relay.Filter
@@ -80,8 +80,8 @@ type LiveMatcher struct {
 	found   string // id of the event that Look selected last, which changes a moment later
 }
 
-// Match returns Unknown where the list has to be read again to tell, because too many events
-// would have to be read one by one.
+// Match decides whether the filter selects an event. It returns Unknown if the list has to be read
+// again instead, because too many events would have to be read one by one.
 func (m *LiveMatcher) Match(ctx context.Context, s *Summary) Verdict {
 	verdict := MatchSummary(&m.Filter, s)
 	if verdict != Unknown {

@@ -13,7 +13,7 @@ import (
 	reading "relay/record/body"
 )
 
-// TextSearch looks for the texts of a filter in one event: first with Look in the parts in memory, then
+// TextSearch searches one event for the texts of a filter: first with Look in the parts in memory, then
 // with Body in bodies. It remembers the texts found so far; Reset starts with the next event. It is not
 // safe for concurrent use.
 type TextSearch struct {
@@ -31,7 +31,7 @@ type needle struct {
 	found bool
 }
 
-// NewTextSearch prepares a search for all of the texts.
+// NewTextSearch returns a search for all of the texts.
 func NewTextSearch(texts []relay.TextFilter) *TextSearch {
 	s := &TextSearch{needles: make([]needle, len(texts)), missing: len(texts)}
 	s.layers = [3]layer{{escapes: new(unescaper)}, {escapes: new(formUnescaper)}, {escapes: new(unescaper), buffer: []byte{}}}
@@ -59,7 +59,7 @@ func (s *TextSearch) Reset() {
 // Found reports whether every text was found.
 func (s *TextSearch) Found() bool { return s.missing == 0 }
 
-// Look searches a piece that is whole, and returns Found.
+// Look searches a complete piece of an event, and returns Found.
 func (s *TextSearch) Look(p []byte) bool {
 	s.folded = s.folded[:0]
 	for i := range s.needles {
@@ -81,8 +81,7 @@ func (s *TextSearch) Look(p []byte) bool {
 	return s.Found()
 }
 
-// LookDecoded searches a target or a head: as it was sent, and with the escapes of addresses
-// resolved.
+// LookDecoded searches a target or a head: as it was sent, and with its percent codes decoded.
 func (s *TextSearch) LookDecoded(p []byte) bool {
 	if s.Look(p) || bytes.IndexByte(p, '%') < 0 && bytes.IndexByte(p, '+') < 0 {
 		return s.Found()
@@ -93,14 +92,15 @@ func (s *TextSearch) LookDecoded(p []byte) bool {
 	return s.Look(reading.Unescape(bytes.ReplaceAll(p, []byte("+"), []byte("%2B")))) // in a path it is a plus
 }
 
-// searchPiece is how many bytes of a body are searched at once.
+// searchPiece is the number of bytes of a body that are searched at a time.
 const searchPiece = 64 << 10
 
-// searchParts is how many bytes of a body are searched whose parts or fields have to be in memory,
-// because each has a coding or a charset of its own. What follows is searched as it was sent.
+// searchParts is the number of bytes that are searched of a body whose parts or fields must be in
+// memory, because each has a coding or a charset of its own. Bytes beyond it are searched as they were
+// sent.
 const searchParts = 8 << 20
 
-// Body searches a body after decoding its content coding and charset: as it is, with JSON escapes
+// Body searches a body after undoing its content coding and charset: unchanged, with JSON escapes
 // resolved, and with forms and multipart parts decoded. It returns Found. An error of src ends the
 // search; most bounds the search, in decoded bytes.
 func (s *TextSearch) Body(l reading.Label, src io.Reader, most int64) (bool, error) {
@@ -119,7 +119,7 @@ func (s *TextSearch) Body(l reading.Label, src io.Reader, most int64) (bool, err
 	return s.read(text, isForm)
 }
 
-// parts searches the fields and parts of a body, as they are read.
+// parts searches the decoded fields and parts of a body.
 func (s *TextSearch) parts(r *reading.Reading) {
 	for i := range r.Fields {
 		if s.Look([]byte(r.Fields[i].Name)) || s.Search([]byte(r.Fields[i].Value)) {
@@ -135,7 +135,7 @@ func (s *TextSearch) parts(r *reading.Reading) {
 	}
 }
 
-// SearchBody searches a body that is in memory like Body.
+// SearchBody is Body for a body that is in memory.
 func (s *TextSearch) SearchBody(l reading.Label, p []byte) bool {
 	if l.IsPlain(p) {
 		return s.Search(p)
@@ -144,14 +144,14 @@ func (s *TextSearch) SearchBody(l reading.Label, p []byte) bool {
 	return found
 }
 
-// Search searches a text that is in memory, also with the escapes of JSON strings resolved.
+// Search searches a text in memory, also with its JSON escapes resolved.
 func (s *TextSearch) Search(p []byte) bool {
 	found, _ := s.read(bytes.NewReader(p), false)
 	return found
 }
 
-// read searches a text to its end, also with the escapes of JSON strings and, of a form, of its
-// fields resolved. It returns Found. An error of r ends the search.
+// read searches a text to its end, also with JSON escapes resolved and, with isForm, with the escapes
+// of its fields resolved. It returns Found. An error of r ends the search.
 func (s *TextSearch) read(r io.Reader, isForm bool) (bool, error) {
 	if s.window == nil {
 		s.window = make([]byte, s.overlap+searchPiece)
@@ -179,7 +179,7 @@ func (s *TextSearch) read(r io.Reader, isForm bool) (bool, error) {
 	return s.Found(), nil
 }
 
-// end returns the end of what was searched, in which a text may begin that ends in the next
+// end returns the last bytes of a searched piece: a wanted text may begin in them and end in the next
 // piece.
 func (s *TextSearch) end(p []byte) []byte { return p[max(0, len(p)-s.overlap):] }
 
@@ -197,14 +197,14 @@ type escapes interface {
 	reset()                      // before the next stream
 }
 
-// begin begins with the next stream.
+// begin starts the layer for a new stream, with window as its buffer.
 func (l *layer) begin(window []byte) {
 	l.window = window
 	l.escapes.reset()
 }
 
-// look searches the next piece of a layer, of which before is the end of the layer below, and returns
-// the piece of this layer.
+// look searches the next piece p of a layer; before is the end of the previous piece of the layer
+// below. It returns the piece of this layer.
 func (s *TextSearch) look(l *layer, before, p []byte) []byte {
 	if s.Found() {
 		return nil

@@ -26,15 +26,15 @@ const (
 	maxCause  = 200 // characters
 )
 
-// causeNames are names under which answers say what went wrong, and titleNames those under which
-// they say less.
+// causeNames are names under which error responses describe an error; titleNames are names of less
+// specific texts.
 var (
 	causeNames = []string{"error", "message", "detail", "error_description", "error_message", "exception", "msg", "faultstring"}
 	titleNames = []string{"title", "reason", "errors"}
 )
 
-// Sentence returns one sentence about the last attempt of an event that ended: status, time, and what an
-// error answer says. It is safe to print. "" = there was no answer.
+// Sentence returns one sentence about the last attempt of an event that ended: status, duration, and the
+// error text of the response. It is safe to print. "" = there was no response.
 //
 //	500 after 2.4 ms: Cannot read properties of null (reading 'email')
 func Sentence(e *Summary) string {
@@ -51,9 +51,9 @@ func Sentence(e *Summary) string {
 	return s
 }
 
-// Cause returns what an error answer says, as one line that is safe to print: the first text named error,
-// message or detail of JSON, the title of HTML, the first line of text. It reads CauseStart bytes at
-// most. "" = the answer is no error, or says nothing.
+// Cause returns the error text of a response, as one line that is safe to print: in JSON the first text
+// named error, message or detail, in HTML the title, in plain text the first line. It reads at most
+// CauseStart bytes. "" = the response is no error, or has no such text.
 func Cause(status int, head []byte, b *relay.Body) string {
 	if status < http.StatusBadRequest || b.Size == 0 || len(b.Data) == 0 {
 		return ""
@@ -62,8 +62,8 @@ func Cause(status int, head []byte, b *relay.Body) string {
 	return causeOf(status, body.Read(body.LabelOf(head[:min(len(head), CauseHead)]), start, int64(len(start)) < b.Size, CauseStart))
 }
 
-// Cause returns what an error answer says that may have been masked: a text with something masked in it is
-// none.
+// Cause returns the error text of a response that may have been masked; "" if something in that text is
+// masked.
 func (r *Response) Cause() string {
 	if r == nil || r.Status < http.StatusBadRequest || r.Body == nil {
 		return ""
@@ -107,14 +107,14 @@ func causeOf(status int, r *body.Reading) string {
 	return ""
 }
 
-// causes are texts of an answer that may say what went wrong: those that do, those with less, and
-// those that repeat the status.
+// causes collects the texts of a response that may describe the error, by rank: those that do, less
+// specific ones, and those that only repeat the status.
 type causes struct {
 	status                 string // its usual phrase
 	found, titles, generic []string
 }
 
-// named takes a text by its name.
+// named adds a text with its name.
 func (c *causes) named(name, value string) {
 	switch name = strings.ToLower(name); {
 	case slices.Contains(causeNames, name):
@@ -138,7 +138,7 @@ func (c *causes) add(to *[]string, value string) {
 	}
 }
 
-// repeats reports whether a text says no more than that there was an error of this status.
+// repeats reports whether a text only repeats the status of the response.
 func (c *causes) repeats(value string) bool {
 	bare := strings.ToLower(strings.TrimFunc(value, func(r rune) bool { return !unicode.IsLetter(r) }))
 	switch bare {
@@ -148,11 +148,11 @@ func (c *causes) repeats(value string) bool {
 	return false
 }
 
-// maxCauseDepth bounds how deep in JSON a text is looked for.
+// maxCauseDepth bounds the depth in JSON at which texts are searched.
 const maxCauseDepth = 8
 
-// json takes the named texts of JSON, or of its beginning: those that are less deep come first. Texts
-// of an array have its name.
+// json adds the named texts of JSON, or of its beginning; less nested ones come first. Texts in an
+// array have the name of the array.
 func (c *causes) json(p []byte) {
 	d := json.NewDecoder(bytes.NewReader(p))
 	d.UseNumber() // a number of any length is one
@@ -171,8 +171,8 @@ func (c *causes) json(p []byte) {
 	}
 }
 
-// walkJSON passes the texts of a value with their names to text, and reports whether the value was
-// whole and not too deep.
+// walkJSON calls text for the texts of a value with their names. It returns false if the value was
+// incomplete or nested too deeply.
 func walkJSON(d *json.Decoder, name string, depth int, text func(name, value string, depth int)) bool {
 	token, err := d.Token()
 	if err != nil {
@@ -205,7 +205,7 @@ func walkJSON(d *json.Decoder, name string, depth int, text func(name, value str
 	return err == nil
 }
 
-// text takes the first line of a text, and of a Python traceback the last one.
+// text adds the first line of a text; of a Python traceback, the last one.
 func (c *causes) text(p []byte, cut bool) {
 	trace := bytes.HasPrefix(p, []byte("Traceback (most recent call last)")) && !cut
 	for line := range bytes.Lines(p) {
@@ -221,14 +221,14 @@ func (c *causes) text(p []byte, cut bool) {
 	}
 }
 
-// startsHTML reports whether a text begins as a page does, whatever its label says.
+// startsHTML reports whether a text begins like an HTML page, whatever its label.
 func startsHTML(p []byte) bool {
 	start := bytes.ToLower(bytes.TrimSpace(p[:min(len(p), 100)]))
 	return bytes.HasPrefix(start, []byte("<!doctype html")) || bytes.HasPrefix(start, []byte("<html"))
 }
 
-// markup takes the title of HTML, else the first line of what a page shows, and the named texts of XML. within are
-// elements that do not end a line.
+// markup adds the title of HTML, or else the first line of its visible text, and the named texts of XML. within
+// are the elements that do not end a line.
 func (c *causes) markup(p []byte, within map[atom.Atom]bool) {
 	z := html.NewTokenizer(io.LimitReader(bytes.NewReader(p), CauseStart))
 	var tag string

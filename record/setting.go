@@ -14,8 +14,8 @@ import (
 	"relay/wire"
 )
 
-// Settings is the outward form of an alias' settings. Durations are texts such as
-// 90s or 30d; null means the server's own.
+// Settings is the outward form of an alias' settings. Durations are texts such as 90s or 30d; null
+// means the default of the server.
 type Settings struct {
 	relay.Settings
 	ResponseTimeout *string `json:"responseTimeout"`
@@ -23,7 +23,7 @@ type Settings struct {
 	VerifyToken     *bool   `json:"verifyToken" doc:"true where there is one; it is not shown again"`
 }
 
-// OfSettings gives the outward form of settings.
+// OfSettings returns the outward form of settings.
 func OfSettings(s relay.Settings) Settings {
 	out := Settings{Settings: s, ResponseTimeout: durationText(s.ResponseTimeout), Retention: durationText(s.Retention)}
 	if s.VerifyToken != nil {
@@ -62,7 +62,7 @@ var settings = []setting{
 }
 
 // SettingTexts returns the settings as texts by their keys: on or off, and "" for the server's default
-// and for values that are not shown.
+// and for values that are never shown.
 func SettingTexts(s *relay.Settings) map[string]string {
 	texts := map[string]string{}
 	for _, x := range settings {
@@ -89,7 +89,7 @@ func SettingTexts(s *relay.Settings) map[string]string {
 	return texts
 }
 
-// ChangedSettings lists the differences between two settings as text; "" when there are none.
+// ChangedSettings returns the differences between two settings as text; "" if there are none.
 func ChangedSettings(was, is *relay.Settings) string {
 	var out []string
 	left, right := SettingTexts(was), SettingTexts(is)
@@ -111,9 +111,9 @@ func ChangedSettings(was, is *relay.Settings) string {
 	return strings.Join(out, ", ")
 }
 
-// SetSetting changes one setting by its outward key. value is a JSON value, or one
-// of the words of the command line: on and off for booleans, default for null. An
-// unknown key or a value that does not fit is validation-failed and changes nothing.
+// SetSetting changes one setting by its outward key. value is a JSON value, or a word of the command
+// line: on and off for booleans, default for null. An unknown key or an invalid value gives
+// validation-failed and changes nothing.
 func SetSetting(s *relay.Settings, key string, value any) error {
 	var err error
 	if i := slices.IndexFunc(settings, func(x setting) bool { return x.key == key }); i >= 0 {
@@ -136,13 +136,13 @@ func SetSetting(s *relay.Settings, key string, value any) error {
 	return nil
 }
 
-// KeyVerifyToken is the key of the setting that is written and never shown.
+// KeyVerifyToken is the key of the setting that can be written but is never shown.
 const KeyVerifyToken = "verifyToken"
 
 // MaxVerifyToken bounds the setting verifyToken, in bytes.
 const MaxVerifyToken = 512
 
-// KeptText reports whether a text is kept that is not shown.
+// KeptText returns a text that says whether a value is stored, without showing it.
 func KeptText(s *relay.SecretText) string {
 	if s == nil {
 		return "none"
@@ -150,7 +150,7 @@ func KeptText(s *relay.SecretText) string {
 	return "kept"
 }
 
-// setVerifyToken takes a token that a URL can carry; an empty one, null and default remove it.
+// setVerifyToken sets a token, which must be valid in a URL; an empty one, null and default remove it.
 func setVerifyToken(to **relay.SecretText, value any) error {
 	text, ok := value.(string)
 	switch {
@@ -167,8 +167,8 @@ func setVerifyToken(to **relay.SecretText, value any) error {
 	return nil
 }
 
-// CheckHostHeader says why a text is no value of the setting hostHeader. The words preserve
-// and rewrite in other letters would be sent as the name of a host.
+// CheckHostHeader returns an error if a text is not a valid value of the setting hostHeader. It
+// refuses preserve and rewrite in another letter case, which would be sent as host names.
 func CheckHostHeader(v string) error {
 	switch {
 	case v == relay.HostPreserve, v == relay.HostRewrite:
@@ -180,7 +180,7 @@ func CheckHostHeader(v string) error {
 	return nil
 }
 
-// noValue reports whether the text of a setting stands for JSON's null, as on the command line.
+// noValue reports whether the text of a setting means JSON's null, as on the command line.
 func noValue(text string) bool {
 	return text == "" || text == "null" || text == "default"
 }

@@ -14,8 +14,8 @@ import (
 )
 
 // SharedEvent is the view of an event for the holder of a share token. Request and Response are null unless the
-// share allows viewing. It says nothing about the owner: no account, no alias, and no host, from which the alias
-// could be read.
+// share allows viewing. It contains nothing about the owner: no account, no alias, and no host name, from which
+// the alias could be read.
 type SharedEvent struct {
 	Method       string    `json:"method"`
 	Path         string    `json:"path"`
@@ -47,8 +47,8 @@ func ReadShared(ctx context.Context, from EventSource, who relay.Actor, id relay
 	return e, nil
 }
 
-// OfShared returns the parts of an event that its share shows. ReadShared has read the event. Before it
-// reads large bodies it waits for a turn, see body.Turn; its error is the error of ctx.
+// OfShared returns the parts of an event that its share shows. The event must be read by ReadShared.
+// Before it reads large bodies it waits for a turn, see body.Turn; its error is that of ctx.
 func OfShared(ctx context.Context, e *relay.Event, s relay.Share, online bool) (*SharedEvent, error) {
 	full := Of(e, relay.Site{}, time.Time{})
 	done, err := body.Turn(ctx, textSize(full))
@@ -83,8 +83,8 @@ func OfShared(ctx context.Context, e *relay.Event, s relay.Share, online bool) (
 	return out, nil
 }
 
-// textSize returns how many bytes the texts of the bodies have at most. A body with a content coding may become
-// MaxBody, however short it is.
+// textSize returns an upper bound of the bytes of the bodies' texts. A body with a content coding may become as
+// large as MaxBody, however short it is.
 func textSize(e *Event) (n int) {
 	add := func(b *Body, headers []Header) {
 		switch {
@@ -123,7 +123,7 @@ func newSharedView(e *relay.Event, full *Event) *sharedView {
 	return v
 }
 
-// readBody reads a body; nil where its content coding could not be undone.
+// readBody decodes a body; nil if its content coding could not be undone.
 func readBody(b *Body, headers []Header) *body.Reading {
 	r, err := b.Read(headers)
 	if err != nil || len(r.Codings) < len(r.Label.Codings) {
@@ -132,7 +132,8 @@ func readBody(b *Body, headers []Header) *body.Reading {
 	return r
 }
 
-// learnQuery notes the secrets of a sender that puts its secret into the query of the address, under any name.
+// learnQuery adds the query values of the address to the known secrets, if the sender puts its secret there
+// under any name.
 func (v *sharedView) learnQuery(provider *Provider, target string) {
 	if provider == nil || provider.Name != "event-grid" {
 		return
@@ -236,7 +237,7 @@ type SharedReplayAttempt struct {
 	LatencyMs *float64 `json:"latencyMs"`
 }
 
-// OfSharedReplay gives the outcome of attempt n of an event.
+// OfSharedReplay returns the result of attempt n of an event.
 func OfSharedReplay(e *relay.Event, n int) *SharedReplay {
 	asked := e.LastReceivedAt
 	if asked.IsZero() {

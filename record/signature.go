@@ -11,7 +11,7 @@ import (
 	"relay/wire"
 )
 
-// SignatureProvider is a row of the table of senders whose signatures are known.
+// SignatureProvider is a row of the table of senders whose signature schemes are known.
 type SignatureProvider struct {
 	Name             string   `json:"name"`
 	Scheme           string   `json:"scheme" doc:"what is signed and how; {t} is the time as sent, {b} the body, {id} the message id"`
@@ -48,7 +48,7 @@ func SignatureProviders() []SignatureProvider {
 	return rows
 }
 
-// SignedRequest is a captured request whose signature is explained.
+// SignedRequest is a captured request with the data that a check of its signature needs.
 type SignedRequest struct {
 	Head       []byte
 	Body       []byte // as much of it as there is
@@ -57,13 +57,14 @@ type SignedRequest struct {
 	ReceivedAt time.Time
 }
 
-// ExplainSignature judges the signature of a request as of its arrival. A provider that is
-// not named is the one that the request is recognised by.
+// ExplainSignature judges the signature of a request as of its arrival. With provider "" it uses the
+// sender that it recognises.
 func ExplainSignature(r *SignedRequest, provider string, secrets []signature.Secret) (*signature.Report, error) {
 	return explain(r, provider, secrets, nil)
 }
 
-// explain is ExplainSignature, with others that the right secret could have been confused with.
+// explain is ExplainSignature with further secrets, others, with which a user may have confused the
+// right one.
 func explain(r *SignedRequest, provider string, secrets, others []signature.Secret) (*signature.Report, error) {
 	request := requestOf(r)
 	p := senderOf(wire.Fields(r.Head), r.Body)
@@ -83,13 +84,13 @@ func explain(r *SignedRequest, provider string, secrets, others []signature.Secr
 	return explainBy(p, r, request, secrets, others), nil
 }
 
-// requestOf returns a captured request as it is signed.
+// requestOf returns a captured request in the form that signatures cover.
 func requestOf(r *SignedRequest) *signature.Request {
 	method, _, _ := wire.StartLine(r.Head)
 	return &signature.Request{Method: string(method), URL: r.URL, Body: r.Body, Line: lineOf(wire.Fields(r.Head))}
 }
 
-// explainBy is explain by the scheme of a sender.
+// explainBy is explain with the scheme of a given sender.
 func explainBy(p *signature.Sender, r *SignedRequest, request *signature.Request, secrets, others []signature.Secret) *signature.Report {
 	if r.Unread != "" {
 		out := signature.Explain(p, nil, nil, request, r.ReceivedAt)

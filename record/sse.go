@@ -10,7 +10,7 @@ import (
 	"relay"
 )
 
-// Rhythm of live streams.
+// Intervals of live streams.
 const (
 	streamCommentInterval = 15 * time.Second // so that proxies keep the connection
 	streamWriteTimeout    = 30 * time.Second // a viewer who takes nothing for this long is dropped
@@ -33,8 +33,8 @@ func (s *EventStream) Write(id, name string, data []byte) {
 	s.buf.WriteByte('\n')
 }
 
-// CompleteItem gives a feed item its id and its form as a server-sent event, encoded once for
-// all viewers; its Data becomes a part of that.
+// CompleteItem gives a feed item its id and its encoding as a server-sent event, made once for all
+// viewers; its Data becomes a part of that encoding.
 func CompleteItem(item *relay.FeedItem, id string) {
 	var s EventStream
 	s.buf.Grow(len(item.Data) + len(id) + len(item.Name) + len("id: \nevent: \ndata: \n\n"))
@@ -44,7 +44,7 @@ func CompleteItem(item *relay.FeedItem, id string) {
 	item.Data = item.SSE[end-len(item.Data) : end : end]
 }
 
-// Item adds a feed item as it is.
+// Item adds a feed item, which is already encoded.
 func (s *EventStream) Item(item *relay.FeedItem) { s.buf.Write(item.SSE) }
 
 // feedBatch is one result of a subscription.
@@ -54,9 +54,10 @@ type feedBatch struct {
 	err   error
 }
 
-// ServeStream answers with the server-sent events that begin and show write, until the viewer leaves,
-// access ends or the server stops. An error is for the log only, because the status was already sent.
-// show gets an item and the index of its subscription. A HEAD request gets no more than the headers.
+// ServeStream answers with server-sent events until the viewer leaves, its access ends or the server
+// stops. begin writes the first events; show writes an item, with the index of its subscription. An
+// error is for the log only, because the status was already sent. A HEAD request gets only the
+// headers.
 func ServeStream(w http.ResponseWriter, r *http.Request, begin func(*EventStream) error, show func(s *EventStream, from int, items []relay.FeedItem) error, subs ...relay.Subscription) error {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("X-Accel-Buffering", "no")

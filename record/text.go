@@ -6,12 +6,11 @@ import (
 	"unicode/utf8"
 )
 
-// SafeText makes text that came from a caller or a local server safe to print on a
-// terminal and in a line of its own: control characters (C0, DEL, C1 also when UTF-8
-// coded), line ends, characters that turn the direction of writing, characters
-// without width, accents without a letter or more than a few on one, and bytes that
-// are no UTF-8 are written as \n, \x1b, \u202e or \xff. Everything else stays as it
-// is, backslashes too.
+// SafeText makes text from a caller or a local server safe to print in one line of a terminal. It
+// writes these as \n, \x1b, \u202e or \xff: control characters (C0, DEL, C1 also in UTF-8), line ends, characters that
+// change the writing direction, characters without width, accents without a letter or more than a few
+// on one letter, and bytes that are not UTF-8. All other characters stay unchanged, including
+// backslashes.
 func SafeText(s string) string {
 	var b strings.Builder
 	marks, done := noLetter, 0 // s[:done] is in b
@@ -47,8 +46,8 @@ func SafeText(s string) string {
 	return b.String() + s[done:]
 }
 
-// writeHex writes a backslash, a letter and the digits of a character. It is written by hand because
-// a text may be nothing but such characters.
+// writeHex writes a backslash, a letter and the digits of a character. It does not use fmt, because a
+// text may consist of such characters alone.
 func writeHex(b *strings.Builder, letter byte, r rune, digits int) {
 	b.WriteByte('\\')
 	b.WriteByte(letter)
@@ -57,8 +56,7 @@ func writeHex(b *strings.Builder, letter byte, r rune, digits int) {
 	}
 }
 
-// SafeTextMax is SafeText cut to at most most runes; where something was cut the
-// last one is "…".
+// SafeTextMax is SafeText cut to at most most runes; the last rune of a cut text is "…".
 func SafeTextMax(s string, most int) string {
 	if len(s) > 8*most { // an escaped rune is at most ten times its size, so the rest would be cut anyway
 		s = s[:8*most]
@@ -76,7 +74,7 @@ func SafeTextMax(s string, most int) string {
 	return ""
 }
 
-// IsSafeText reports whether SafeText leaves a text as it is.
+// IsSafeText reports whether SafeText would leave a text unchanged.
 func IsSafeText(s string) bool {
 	marks := noLetter
 	for i, r := range s {
@@ -87,8 +85,8 @@ func IsSafeText(s string) bool {
 	return true
 }
 
-// accents counts the marks on the last letter: terminals stack as many as there are,
-// over the lines above, and put one without a letter onto what was printed before.
+// accents counts the marks on the last letter. Terminals stack any number of marks over the lines
+// above, and put a mark without a letter onto the text before it.
 type accents int
 
 const (
@@ -96,7 +94,7 @@ const (
 	noLetter           = maxAccents
 )
 
-// shown takes the next character and tells whether it can stay as it is.
+// shown takes the next character and reports whether it can be printed unchanged.
 func (n *accents) shown(r rune) bool {
 	switch {
 	case r >= 0x20 && r < 0x7f:
@@ -115,8 +113,8 @@ func (n *accents) shown(r rune) bool {
 	return true
 }
 
-// blankRunes are letters and marks that show nothing although Unicode does not count
-// them as format characters, and places that it keeps for such ones.
+// blankRunes are letters and marks that show nothing although Unicode does not class them as format
+// characters, and code points that Unicode reserves for such characters.
 var blankRunes = &unicode.RangeTable{
 	R16: []unicode.Range16{
 		{Lo: 0x034f, Hi: 0x034f, Stride: 1}, // combining grapheme joiner

@@ -6,16 +6,16 @@ import (
 	"unicode/utf16"
 )
 
-// Marks in front of a text that say how its characters are coded.
+// Byte order marks at the start of a text, which identify its encoding.
 var (
 	markUTF8     = []byte("\xef\xbb\xbf")
 	markUTF16Low = []byte("\xff\xfe") // the low byte of each unit first, as programs on Windows write it
 	markUTF16Big = []byte("\xfe\xff")
 )
 
-// DecodeText returns the text of a file or an input that a person made, in UTF-8 and without the
-// byte order mark that editors and PowerShell on Windows put in front of it. The mark is no part of
-// a key, a token or a setting, and their parsers do not know it.
+// DecodeText returns the text of a file or input that a user made, in UTF-8 and without the byte order
+// mark that editors and PowerShell on Windows add. The mark is not part of a key, a token or a
+// setting, and their parsers do not accept it.
 func DecodeText(text []byte) []byte {
 	switch {
 	case bytes.HasPrefix(text, markUTF16Low):

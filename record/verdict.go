@@ -10,10 +10,10 @@ import (
 	"relay/signature"
 )
 
-// CustomSender names the sender of a scheme that a person has defined.
+// CustomSender is the sender name of schemes that users define.
 const CustomSender = signature.CustomName
 
-// Unchecked is the verdict about a signature that nothing was compared with.
+// Unchecked is the verdict on a signature that was compared with no secret.
 const Unchecked = signature.Unchecked
 
 // Signature holds the verdict on the signature of a request.
@@ -64,9 +64,9 @@ var signingSenders = func() []string {
 // maxJudged bounds the body of a request that is judged as it arrives, in bytes.
 const maxJudged = 256 << 10
 
-// JudgeArrival judges the signature of a request as it arrives, by the secrets of its alias. It returns
-// nil where the alias has none that is for this request. provider is the sender that it was recognised
-// by, target the request target.
+// JudgeArrival judges the signature of a request as it arrives, with the secrets of its alias. It
+// returns nil if the alias has no secret for this request. provider is the recognised sender, target
+// the request target.
 func JudgeArrival(r *SignedRequest, provider, target string, secrets relay.OpenSecrets) *relay.Signature {
 	if len(secrets) == 0 {
 		return nil
@@ -81,7 +81,7 @@ func JudgeArrival(r *SignedRequest, provider, target string, secrets relay.OpenS
 	return out
 }
 
-// judge judges the signature of a request as it arrives. It returns nil where there is nothing to judge by.
+// judge judges the signature of a request as it arrives. It returns nil if there is nothing to judge it by.
 func (c *candidate) judge(r *SignedRequest, request *signature.Request) *relay.Signature {
 	s := c.sender.SchemeOf(request)
 	if len(c.set) == 0 || s == nil {
@@ -112,8 +112,9 @@ func (c *candidate) judge(r *SignedRequest, request *signature.Request) *relay.S
 
 const sealedText = "this node has no key that opens the secret; relayd doctor names the key"
 
-// withSealed returns a verdict by those secrets of a set that could be opened. None of them fits, but one that this
-// node cannot open may: the signature is not invalid for that.
+// withSealed corrects a verdict that used only the secrets of a set that could be opened, open. If none of them
+// fits but there is one that this node cannot open, the signature is not called invalid, because that secret may
+// fit.
 func withSealed(v *signature.Verdict, set relay.OpenSecrets, open []signature.Secret) *signature.Verdict {
 	notFound := v.Reason == signature.WrongSecret || v.Reason == signature.SecretEncoding && v.SecretID == "" || v.Reason == signature.NoSecret
 	if len(open) == len(set) || !notFound {
@@ -132,7 +133,7 @@ func setVerdict(s *relay.Signature, v *signature.Verdict) {
 	s.Verdict, s.Reason, s.Message, s.SignedAt, s.SecretID = v.Verdict, v.Reason, v.Message, v.SignedAt, v.SecretID
 }
 
-// openedOf gives the secrets that could be opened.
+// openedOf returns the secrets that could be opened.
 func openedOf(list relay.OpenSecrets) []signature.Secret {
 	var out []signature.Secret
 	for i := range list {
@@ -143,9 +144,9 @@ func openedOf(list relay.OpenSecrets) []signature.Secret {
 	return out
 }
 
-// VerifyStored judges a stored request by the secrets of its alias, and looks for the reason. provider
-// may be "": the one that is recognised. judged is what to keep with the event, nil where nothing was
-// compared that could replace what is kept.
+// VerifyStored judges a stored request with the secrets of its alias, and finds the reason of a
+// failure. provider may be "": the recognised one. judged is the verdict to store with the event, nil
+// if nothing was compared that could replace the stored one.
 func VerifyStored(r *SignedRequest, provider, target string, secrets relay.OpenSecrets) (report *signature.Report, judged *relay.Signature, err error) {
 	request := requestOf(r)
 	c := bestOf(candidatesFor(r, provider, target, secrets, request), r, request)
@@ -180,10 +181,11 @@ func VerifyStored(r *SignedRequest, provider, target string, secrets relay.OpenS
 	return report, judged, nil
 }
 
-// targetOf gives the path and query that a secret is chosen by.
+// targetOf returns the path and query by which secrets are chosen.
 func targetOf(e *relay.Event) string { return strings.ToValidUTF8(string(e.Target), "\ufffd") }
 
-// SignedRequestOf returns the request of an event whose body is in memory, or is as large as said.
+// SignedRequestOf returns the request of an event. Its body must be in memory, or only its stored size
+// is known.
 func SignedRequestOf(e *relay.Event, url string) *SignedRequest {
 	r := &SignedRequest{Head: e.Request.Head, Body: e.Request.Body.Data, URL: url, ReceivedAt: e.ReceivedAt}
 	switch b := &e.Request.Body; {

@@ -8,15 +8,15 @@ import (
 	"unicode/utf8"
 )
 
-// MaxJSON is how many bytes the bodies of one record have as JSON: a body of control characters
-// is six times as long there. What does not fit is left out.
+// MaxJSON is the largest number of bytes of the bodies of one record as JSON, in which a body of
+// control characters is six times as long. Bodies beyond it are left out.
 const MaxJSON = 16 << 20
 
-// writtenPiece is how many bytes of a body are encoded at once.
+// writtenPiece is the number of bytes of a body that are encoded at a time.
 const writtenPiece = 32 << 10
 
-// Fit leaves out bodies so that all have at most most bytes as JSON: the request comes first,
-// then the last answer, then the first attempt and the newest ones.
+// Fit leaves out bodies so that the remaining ones have at most most bytes as JSON. The request has
+// priority, then the last response, then those of the first attempt and of the newest ones.
 func (e *Event) Fit(most int64) {
 	left := most
 	if e.Request != nil {
@@ -29,7 +29,7 @@ func (e *Event) Fit(most int64) {
 	}
 }
 
-// FitAttempts is Fit for a page of attempts, the most important ones first.
+// FitAttempts is Fit for a page of attempts, in their order of importance.
 func FitAttempts(list List[Attempt], most int64) { fitAttempts(list.Data, &most) }
 
 func fitAttempts(list []Attempt, left *int64) {
@@ -38,7 +38,8 @@ func fitAttempts(list []Attempt, left *int64) {
 	}
 }
 
-// fitResponse returns a copy where something is left out: a record names its last answer twice.
+// fitResponse returns the response, or a copy without its body if that is left out; a record refers to
+// its last response twice, so the original stays unchanged.
 func fitResponse(r *Response, left *int64) *Response {
 	if r == nil {
 		return nil
@@ -82,7 +83,7 @@ func jsonSize(s string) (n int64) {
 	return n
 }
 
-// Weight is about how many bytes an event has as JSON.
+// Weight returns roughly the number of bytes of an event as JSON.
 func (e *Event) Weight() int64 {
 	n := int64(4<<10) + jsonSize(e.Path) + jsonSize(e.URL)
 	if e.Sent != nil {
@@ -96,7 +97,7 @@ func (e *Event) Weight() int64 {
 	return n + e.Response.weight() + AttemptsWeight(e.Attempts)
 }
 
-// AttemptsWeight is about how many bytes attempts have as JSON.
+// AttemptsWeight returns roughly the number of bytes of attempts as JSON.
 func AttemptsWeight(list []Attempt) (n int64) {
 	for i := range list {
 		n += 1<<10 + list[i].Response.weight()
@@ -128,7 +129,7 @@ func weightOf(headers, trailers []Header, b *Body) (n int64) {
 	return n
 }
 
-// WriteEvent writes the JSON of a record in pieces, so that it is not in memory a second time. The
+// WriteEvent writes the JSON of a record in pieces, so that memory holds no second copy of it. The
 // output is that of encoding/json without the escapes for HTML.
 func WriteEvent(w io.Writer, e *Event) error {
 	out := &pieceWriter{w: w}
@@ -154,7 +155,7 @@ func WriteAttempts(w io.Writer, list List[Attempt]) error {
 	return out.err
 }
 
-// pieceWriter writes pieces of JSON until one fails.
+// pieceWriter writes pieces of JSON until a write fails.
 type pieceWriter struct {
 	w       io.Writer
 	err     error
@@ -184,10 +185,10 @@ func (w *pieceWriter) encode(v any) []byte {
 
 func (w *pieceWriter) value(v any) { w.write(w.encode(v)) }
 
-// begin writes an object but for its end.
+// begin writes an object without its closing bracket.
 func (w *pieceWriter) begin(v any) { w.write(bytes.TrimSuffix(w.encode(v), []byte("}"))) }
 
-// beginNull writes an object whose last member is null, but for that null and the end.
+// beginNull writes an object whose last member is null, without that null and the closing bracket.
 func (w *pieceWriter) beginNull(v any) { w.write(bytes.TrimSuffix(w.encode(v), []byte("null}"))) }
 
 func (w *pieceWriter) message(m *Message) {

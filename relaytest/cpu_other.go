@@ -4,5 +4,5 @@ package relaytest
 
 import "time"
 
-// threadTime returns the time of the clock, where that of a thread is not known.
+// threadTime returns the wall-clock time on systems that do not report the processor time of a thread.
 func threadTime() time.Duration { return time.Duration(time.Now().UnixNano()) }

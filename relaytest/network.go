@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// FreeAddr returns an unused loopback address, for a program that needs its address in advance. See
-// ReserveAddr; the address is reserved for the test.
+// FreeAddr returns an unused loopback address, for a program that needs its address in advance. It is
+// reserved for the test; see ReserveAddr.
 func FreeAddr(t testing.TB) string {
 	t.Helper()
 	addr, release, err := ReserveAddr()
@@ -25,11 +25,11 @@ func FreeAddr(t testing.TB) string {
 	return addr
 }
 
-// ReserveAddr returns an unused loopback address. It is below the ports that the system gives to
-// outgoing connections and to listeners that ask for any port: one of those could take it before the
-// program does, or while the program starts anew. No other call gives it until release, also not in
-// another test process: a UDP socket at another loopback address keeps the number, where the system has
-// that address.
+// ReserveAddr returns an unused loopback address. Its port is below those that the system gives to
+// outgoing connections and to listeners that ask for any port: one of these could otherwise take it
+// before the program listens, or while the program restarts. No other call returns the port until
+// release, not even in another test process: a UDP socket at another loopback address holds the number,
+// if the system has that address.
 func ReserveAddr() (addr string, release func(), err error) {
 	for range 1000 {
 		port := 10_000 + (int64(os.Getpid())*199+ports.Add(1))%20_000
@@ -52,8 +52,9 @@ func ReserveAddr() (addr string, release func(), err error) {
 	return "", nil, errors.New("found no free port")
 }
 
-// nobodyListens reports whether an address is free. No process starts meanwhile: it would have the
-// listener too until it runs its program, and the address would be in use for that time.
+// nobodyListens reports whether an address is free. It keeps other goroutines from starting a process
+// during the check: the new process would inherit the listener for a moment, and the address would
+// stay in use.
 func nobodyListens(addr string) bool {
 	if runtime.GOOS == "linux" { // elsewhere net.Listen takes this lock itself
 		syscall.ForkLock.RLock()
@@ -65,8 +66,8 @@ func nobodyListens(addr string) bool {
 
 var ports atomic.Int64 // how many were tried
 
-// SocketDir makes a folder for unix sockets, whose path is short whatever TMPDIR is: the
-// address of a unix socket has room for some 100 bytes. It is removed with the test.
+// SocketDir makes a folder for unix sockets with a short path, whatever TMPDIR is, because the address
+// of a unix socket is limited to about 100 bytes. The folder is removed when the test ends.
 func SocketDir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "relay-")
@@ -77,7 +78,8 @@ func SocketDir(t testing.TB) string {
 	return dir
 }
 
-// Line is a TCP proxy before a server: it can be cut, held, delayed and led to another server.
+// Line is a TCP proxy in front of a server. Tests can cut it, hold its traffic, delay it and redirect
+// it to another server.
 type Line struct {
 	Addr string
 
@@ -90,7 +92,7 @@ type Line struct {
 
 type target struct{ network, address string }
 
-// NewLine starts a line to an address of a network as net.Dial knows them.
+// NewLine starts a line to an address; network and address are as for net.Dial.
 func NewLine(t testing.TB, network, address string) *Line {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -116,14 +118,14 @@ func NewLine(t testing.TB, network, address string) *Line {
 	return l
 }
 
-// Lead leads new connections to another server; those that are open stay.
+// Lead redirects new connections to another server; open connections stay.
 func (l *Line) Lead(network, address string) { l.to.Store(&target{network, address}) }
 
-// Delay holds every packet back from now on, in both directions, as a long line does: the
-// packets that are in progress follow each other without waiting for one another.
+// Delay delays every packet in both directions from now on, as a long line does: later packets do not
+// wait for earlier ones to arrive.
 func (l *Line) Delay(d time.Duration) { l.delay.Store(int64(d)) }
 
-// Hold lets nothing pass in either direction until Release, not even the end of a connection, as a
+// Hold stops all traffic in both directions until Release, including the end of a connection, like a
 // network that drops every packet. Bytes sent during that time arrive after it.
 func (l *Line) Hold() {
 	l.mu.Lock()
@@ -143,7 +145,7 @@ func (l *Line) Release() {
 	}
 }
 
-// await waits while the line is held.
+// await blocks while Hold is in force, until Release.
 func (l *Line) await() {
 	l.mu.Lock()
 	held := l.held
@@ -153,7 +155,7 @@ func (l *Line) await() {
 	}
 }
 
-// Cut closes every connection at both ends. New ones are accepted.
+// Cut closes every connection at both ends. New connections are accepted.
 func (l *Line) Cut() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -183,7 +185,7 @@ func (l *Line) carry(near net.Conn) {
 	l.mu.Unlock()
 }
 
-// copy passes what from says on to to, and closes both at its end.
+// copy copies bytes from from to to, and closes both at the end.
 func (l *Line) copy(to, from net.Conn) {
 	type packet struct {
 		data []byte

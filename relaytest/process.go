@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Buffer collects what a process or a log writes; it may be read at the same time.
+// Buffer collects the output of a process or a log; it may be read at the same time.
 type Buffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -22,7 +22,7 @@ func (b *Buffer) Write(p []byte) (int, error) {
 	return b.text.Write(p)
 }
 
-// String is everything that was written so far.
+// String returns everything that was written so far.
 func (b *Buffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -55,8 +55,8 @@ func StartSeparate(t testing.TB, cmd *exec.Cmd) *Process {
 	return p
 }
 
-// Start starts cmd and collects its output, which is logged when the test fails. Output
-// that cmd sends elsewhere is left alone. The process is killed when the test ends.
+// Start starts cmd and collects its output, which is logged if the test fails. It leaves output alone
+// that cmd sends elsewhere. The process is killed when the test ends.
 func Start(t testing.TB, cmd *exec.Cmd) *Process {
 	t.Helper()
 	out := &Buffer{}
@@ -95,7 +95,7 @@ func Start(t testing.TB, cmd *exec.Cmd) *Process {
 	return p
 }
 
-// Ended is closed when the process has ended.
+// Ended returns a channel that is closed when the process has ended.
 func (p *Process) Ended() <-chan struct{} { return p.ended }
 
 // HasEnded reports whether the process has ended.
@@ -108,8 +108,8 @@ func (p *Process) HasEnded() bool {
 	}
 }
 
-// Code waits for the end of the process and gives its exit code. A process that runs for
-// longer than Patience(limit) fails the test.
+// Code waits for the end of the process and returns its exit code. A process that runs for longer than
+// Patience(limit) fails the test.
 func (p *Process) Code(t testing.TB, limit time.Duration) int {
 	t.Helper()
 	select {

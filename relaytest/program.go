@@ -1,6 +1,6 @@
-// Package relaytest holds what the tests of several packages set up alike: the built
-// programs, processes with their output, keys and certificates, free ports, a proxy that
-// can be cut, and waits that fit the machine. Only tests import it.
+// Package relaytest holds the common set-up of tests in several packages: the built programs,
+// processes with their output, keys and certificates, free ports, a proxy that can be cut, and waits
+// that adapt to the machine. Only tests import it.
 package relaytest
 
 import (
@@ -16,16 +16,17 @@ import (
 	"testing"
 )
 
-// programsVariable names a folder with the built programs. make test builds them once and
-// sets it for every package; make test-all points it to programs that look for data races.
+// programsVariable names the environment variable for the folder with the built programs. make test
+// builds them once and sets it for every package; make test-all sets it to programs with the race
+// detector.
 const programsVariable = "RELAY_TEST_PROGRAMS"
 
-// Build builds relayd and relay once a process and gives their folder. They have no race
-// detector unless RELAY_TEST_PROGRAMS names a folder where they have. A package whose
+// Build builds relayd and relay once in each process and returns their folder. They have no race
+// detector, unless RELAY_TEST_PROGRAMS names a folder with programs that have one. A package whose
 // tests use them runs its tests by Main, or calls Remove at the end.
 var Build = sync.OnceValues(programs)
 
-// Remove removes what Build built.
+// Remove removes the programs that Build has built.
 func Remove() {
 	if own != "" {
 		_ = os.RemoveAll(own)
@@ -34,7 +35,7 @@ func Remove() {
 
 var own string // the folder, where this process made it
 
-// Programs returns the folder with relayd and relay, as Build gives it.
+// Programs returns the folder with relayd and relay, as Build returns it.
 func Programs(t testing.TB) string {
 	t.Helper()
 	dir, err := Build()
@@ -78,23 +79,23 @@ func programs() (string, error) {
 	return dir, nil
 }
 
-// RaceEnabled reports whether the test itself looks for data races.
+// RaceEnabled reports whether the test itself runs with the race detector.
 func RaceEnabled() bool {
 	info, ok := debug.ReadBuildInfo()
 	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
 }
 
-// Main runs the tests of a package, measures meanwhile how busy the machine is (Slowdown),
-// removes the programs that the tests built, and gives the exit code.
+// Main runs the tests of a package and returns the exit code. It measures the load of the machine
+// meanwhile (Slowdown), and removes the programs that the tests built.
 func Main(m *testing.M) int {
 	meter.once.Do(startMeter)
 	defer Remove()
 	return m.Run()
 }
 
-// WriteScript writes a shell script that can be run at once. No process starts meanwhile: it
-// would have the file open for writing until it runs its program, and the kernel runs no file
-// that is.
+// WriteScript writes a shell script that can be run at once. It keeps other goroutines from starting a
+// process during the write: the new process would inherit the open file for a moment, and the kernel
+// does not run a file that is open for writing.
 func WriteScript(t testing.TB, path, text string) {
 	t.Helper()
 	syscall.ForkLock.RLock()

@@ -38,9 +38,9 @@ func WriteKey(t testing.TB, file string) ssh.PublicKey {
 	return key
 }
 
-// WriteCertificate writes cert.pem and key.pem to dir: a self-signed certificate for names
-// and 127.0.0.1, good for an hour. The first name is the common name too. Each call gives
-// another serial number, and the certificate is its own authority.
+// WriteCertificate writes cert.pem and key.pem to dir: a self-signed certificate for names and
+// 127.0.0.1, valid for an hour. The first name is also the common name. Each call uses another serial
+// number, and the certificate is its own authority.
 func WriteCertificate(t testing.TB, dir string, names ...string) (cert, key string) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -67,7 +67,7 @@ func WriteCertificate(t testing.TB, dir string, names ...string) (cert, key stri
 	return cert, key
 }
 
-// CertPool reads certificates as authorities.
+// CertPool reads certificates into a pool of authorities.
 func CertPool(t testing.TB, files ...string) *x509.CertPool {
 	t.Helper()
 	pool := x509.NewCertPool()

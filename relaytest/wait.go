@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// Patience returns how long a wait for an event without a promised time may take: four times
-// what a quiet machine needs. A promised time is measured and compared with Limit.
+// Patience returns the longest time to wait for an event that has no promised time: four times the
+// time on an idle machine. Compare a promised time with Limit instead.
 func Patience(quiet time.Duration) time.Duration { return 4 * quiet }
 
-// Until polls until ok holds; after Patience(quiet) it fails the test.
+// Until polls until ok returns true; after Patience(quiet) it fails the test.
 func Until(t testing.TB, quiet time.Duration, what string, ok func() bool) {
 	t.Helper()
 	if !Poll(quiet, ok) {
@@ -19,9 +19,9 @@ func Until(t testing.TB, quiet time.Duration, what string, ok func() bool) {
 	}
 }
 
-// Poll polls until ok holds and tells whether that happened within Patience(quiet). The pause
-// grows with the time that has passed: a condition may be a query, and tests that wait for
-// seconds would otherwise keep the machine busy.
+// Poll polls until ok returns true, and reports whether it did within Patience(quiet). The pause
+// between polls grows: a condition may be a query, and tests that wait for seconds would otherwise
+// keep the machine busy.
 func Poll(quiet time.Duration, ok func() bool) bool {
 	begun := time.Now()
 	for !ok() {
@@ -34,20 +34,19 @@ func Poll(quiet time.Duration, ok func() bool) bool {
 	return true
 }
 
-// Limit returns what a test allows for something that is promised to take at most promised and
-// began at begun: twice the promise on a machine with nothing else to do. It grows by the
-// factor by which the machine was slower since then, and by twice the longest time in
-// which the machine let this process do nothing.
+// Limit returns the time that a test allows for an operation that began at begun and is promised to
+// take at most promised: twice the promise on an idle machine. The limit grows by the factor by which
+// the machine was slower since then, and by twice the longest time for which this process got no
+// processor.
 func Limit(promised time.Duration, begun time.Time) time.Duration {
 	factor, longest := Slowdown(begun)
 	return time.Duration(2*factor*float64(promised)) + 2*longest
 }
 
-// Slowdown tells how busy the machine was since a moment. Every 250 ms a goroutine does a
-// fixed piece of work of a few milliseconds. factor is the mean time of a piece, its late
-// start included, divided by the shortest one since the process started, so it is 1 at
-// least; longest is the longest time of a piece, or of a sleep of 20 ms between two of them. The goroutine starts with Main or with the
-// first call, and nothing is known of the time before.
+// Slowdown measures the load of the machine since a moment. Every 250 ms a goroutine does a fixed piece of work of a few
+// milliseconds. factor is the mean time of a piece, including its late start, divided by the shortest one since the process
+// started, so it is at least 1. longest is the longest time of a piece, or of a sleep of 20 ms between two of them. The
+// goroutine starts with Main or with the first call; earlier times are not measured.
 func Slowdown(since time.Time) (factor float64, longest time.Duration) {
 	meter.once.Do(startMeter)
 	meter.mu.Lock()
@@ -132,7 +131,7 @@ func startMeter() {
 	}()
 }
 
-// work returns the fixed piece of work.
+// work does the fixed piece of work and returns its time.
 func work() time.Duration {
 	begun := time.Now()
 	block := make([]byte, 64<<10)

@@ -11,14 +11,14 @@ import (
 	"time"
 )
 
-// Worst is a shape of bytes for which parsers, masks or views were slow, or may be: a unit
-// that repeats between a beginning and an end.
+// Worst is a shape of bytes for which parsers, masks or views were slow, or could be: a unit that is
+// repeated between a beginning and an end.
 type Worst struct {
 	Begin, Unit, End string
 	Close            string // repeats as often as Unit, behind it
 }
 
-// Bytes returns about n bytes of the shape. A unit may contain %d, which is replaced by its number.
+// Bytes returns roughly n bytes of the shape. %d in a unit is replaced by the unit's number.
 func (w Worst) Bytes(n int) []byte {
 	times := max(1, (n-len(w.Begin)-len(w.End))/max(1, len(w.Unit)+len(w.Close)))
 	if strings.Contains(w.Unit, "%d") {
@@ -33,12 +33,12 @@ func (w Worst) Bytes(n int) []byte {
 	return []byte(w.Begin + strings.Repeat(w.Unit, times) + strings.Repeat(w.Close, times) + w.End)
 }
 
-// String names the shape in a failed test.
+// String names the shape in the output of a failed test.
 func (w Worst) String() string {
 	return fmt.Sprintf("%.40q %.40q… %.40q… %.40q", w.Begin, w.Unit, w.Close, w.End)
 }
 
-// worstUnits are repeated as they are.
+// worstUnits are units that are repeated unchanged.
 var worstUnits = []string{
 	"&", ";", "=", "%", ",", `"`, `\`, "'", "`", "$", "#", "?", "+", ".", "/", ":", "*", "~", "-", "_", "!", "|", "@",
 	"[", "{", "(", "<", "]", "}", ")", ">", "[]", "{}", "{[", `["`, `{"`, `\"`, `\\"`, `",`, `":`, "$(", "${", "{a}", "]]>",

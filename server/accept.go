@@ -15,15 +15,15 @@ import (
 	"relay/sockets"
 )
 
-// Serve answers plain HTTP on ln until Shutdown, which makes it return nil. It closes
-// ln when it returns.
+// Serve serves plain HTTP on ln until Shutdown, after which it returns nil. It closes ln when it
+// returns.
 func (s *Server) Serve(ln net.Listener) error {
 	return s.acceptLoop(ln, nil)
 }
 
-// ServeTLS answers HTTP over TLS on ln until Shutdown, which makes it return nil. The
-// ALPN protocols follow from the server name: http/1.1 and http/1.0 for alias hosts,
-// h2 too for the base host, and acme-tls/1 if cfg has it.
+// ServeTLS serves HTTP over TLS on ln until Shutdown, after which it returns nil. The ALPN protocols
+// depend on the server name: http/1.1 and http/1.0 for alias hosts, also h2 for the base host, and
+// acme-tls/1 if cfg has it.
 func (s *Server) ServeTLS(ln net.Listener, cfg *tls.Config) error {
 	return s.acceptLoop(ln, s.byServerName(cfg))
 }
@@ -59,7 +59,7 @@ func (s *Server) acceptLoop(ln net.Listener, cfg *tls.Config) error {
 	}
 }
 
-// acceptFailed closes idle connections if err says that descriptors or memory are short.
+// acceptFailed closes idle connections if err reports a shortage of descriptors or memory.
 func (s *Server) acceptFailed(err error, retryIn time.Duration) {
 	s.met.failed.Inc()
 	evicted := s.front.Shed(err)
@@ -88,8 +88,8 @@ const (
 	minPerSource    = 2000 // so many requests in progress are promised to an alias, and one source may send them all
 )
 
-// httpLimits takes the limits of Options, where 0 is the default and a negative number is none,
-// for a front that may have at most so many connections.
+// httpLimits returns the limits of Options, where 0 means the default and a negative number means
+// none, for a front that may have at most most connections.
 func httpLimits(limit, limitPerSource, most int) admission.Limits {
 	if limit == 0 {
 		limit = min(most, maxConnsDefault)
@@ -103,9 +103,9 @@ func httpLimits(limit, limitPerSource, most int) admission.Limits {
 	return admission.Limits{Total: max(limit, 0), PerSource: max(limitPerSource, 0)}
 }
 
-// acquire takes a slot for the connection, which is idle at first, and closes the one that had the slot.
-// bound says why there was none if ok is false. A source is an IPv4 address or an IPv6 /64;
-// connections from loopback belong to no source.
+// acquire takes a slot for the connection, which is idle at first, and closes the connection that had
+// the slot. If ok is false there was no slot, and bound names the limit. A source is an IPv4 address or
+// an IPv6 /64; connections from loopback have no source.
 func (c *stallConn) acquire(s *Server, from netip.Addr) (bound string, ok bool) {
 	c.slot.Conn = evictable{c.Conn, s}
 	if !from.IsLoopback() {
@@ -122,7 +122,7 @@ func (c *stallConn) acquire(s *Server, from netip.Addr) (bound string, ok bool) 
 	return bound, ok
 }
 
-// evictable is the socket of a connection that may be closed to make way for another one.
+// evictable is the socket of a connection that may be closed in favor of a new one.
 type evictable struct {
 	net.Conn
 	srv *Server
@@ -135,11 +135,11 @@ func (e evictable) Evicted(reason string) {
 	_ = e.Close()
 }
 
-// start serves a connection in a goroutine, and closes it at the end unless net/http owns it then.
-// false means that the server, and so the connection, is closed.
+// start serves a connection in a goroutine, and closes it at the end unless net/http has taken it
+// over. It returns false if the server is closed; then the connection is closed too.
 //
-// A panic ends only this connection: one request must not end all other tunnels and requests. The
-// connection is reset, so that its caller cannot mistake a partial response for a whole one.
+// A panic ends only this connection, so that one request cannot end all other tunnels and requests.
+// The connection is reset, so that its caller cannot mistake a partial response for a complete one.
 func (s *Server) start(c *conn, serve func(*conn)) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -180,10 +180,10 @@ const (
 	rejectWriteTimeout = time.Second // of an answer; a new connection takes it at once, but a busy machine may run its goroutine late
 )
 
-// rejectConn ends a connection that gets no slot with 503 overloaded, or, where that
-// would need a TLS handshake first, by closing it. Up to maxRejectors connections get
-// the answer in a way that no reset can destroy. The others get it at once, which
-// costs no goroutine, but some callers see a reset instead.
+// rejectConn ends a connection that gets no slot: with 503 overloaded, or by closing it if the answer
+// would need a TLS handshake first. Up to maxRejectors connections get the answer after their request
+// has begun, so that no reset can destroy it. The others get it at once, which needs no goroutine, but
+// some callers see a reset instead.
 func (s *Server) rejectConn(c *conn, bound string) {
 	s.met.refused[bound].Inc()
 	if suppressed, ok := s.rejectLog.allow(); ok {
@@ -207,8 +207,8 @@ func (s *Server) rejectConn(c *conn, bound string) {
 	}
 }
 
-// answerOverloaded answers after the first bytes of the request, because some clients
-// take an earlier answer for an error. It gives the slot among rejectSlots back.
+// answerOverloaded answers after the first bytes of the request, because some clients treat an earlier
+// answer as an error. It then frees its place in rejectSlots.
 func (c *conn) answerOverloaded() {
 	defer func() { <-c.srv.rejectSlots }()
 	c.rewind()
@@ -227,7 +227,8 @@ func (c *conn) answerOverloaded() {
 	}
 }
 
-// accessOverloaded reports a request that got 503 overloaded, unless that could not be written.
+// accessOverloaded reports a request that got 503 overloaded to the access log, unless the answer
+// could not be written.
 func (c *conn) accessOverloaded(err error) {
 	a := Access{Status: relay.Status(errOverloaded.Code), Code: errOverloaded.Code}
 	if err != nil {
@@ -237,7 +238,7 @@ func (c *conn) accessOverloaded(err error) {
 	c.access(c.routeBad(head), head, a)
 }
 
-// ConnStats are the connections of the HTTP and TLS listeners, for /debug/stats.
+// ConnStats are the counts of connections of the HTTP and TLS listeners, for /debug/stats.
 type ConnStats struct {
 	Connections  int   `json:"connections"`
 	Base         int   `json:"base"`         // connections that net/http serves the base site on

@@ -11,8 +11,8 @@ import (
 	"relay/wire"
 )
 
-// Access is a request to an alias host that has ended, or one that was refused before it was
-// known whose it is. It holds nothing that is usually secret: no query, no header, no body.
+// Access is an ended request to an alias host, or one that was refused before its alias was known. It
+// contains nothing that is usually secret: no query, no header, no body.
 type Access struct {
 	Arrived      time.Time // of its first byte
 	Alias        string    // label of the host; "" = not known
@@ -24,11 +24,11 @@ type Access struct {
 	Event        relay.ID
 }
 
-// maxAccessPath is how many bytes of a path Access has at most.
+// maxAccessPath is the largest number of bytes of a path in Access.
 const maxAccessPath = 512
 
-// access reports a request of this connection whose head begins with head. Requests to the base
-// site are not reported.
+// access reports a request of this connection, whose head begins with head, to the access log. It
+// leaves out requests to the base site.
 func (c *conn) access(to route, head []byte, a Access) {
 	if c.srv.opt.Access == nil || to.kind == hostBase {
 		return
@@ -41,8 +41,8 @@ func (c *conn) access(to route, head []byte, a Access) {
 	c.srv.opt.Access(a)
 }
 
-// accessOfBase reports a request that net/http has read and the base site refuses, because it is
-// for another host.
+// accessOfBase reports a request that net/http has read and the base site refuses because it is for
+// another host.
 func (s *Server) accessOfBase(r *http.Request, to route, status int, code string, arrived time.Time) {
 	if s.opt.Access == nil || to.kind == hostBase {
 		return
@@ -55,8 +55,8 @@ func (s *Server) accessOfBase(r *http.Request, to route, status int, code string
 	})
 }
 
-// methodAndPath reads the first line of a head. The authority of a target in absolute form may
-// hold a password, and is no part of the path.
+// methodAndPath reads the first line of a head. It leaves out the authority of a target in absolute
+// form, which may hold a password.
 func methodAndPath(head []byte) (method, path string) {
 	m, target, _ := wire.StartLine(head)
 	path = string(wire.ShownTarget(target))

@@ -13,7 +13,7 @@ import (
 	"relay/record"
 )
 
-// retryDefault is the Retry-After of a 503 whose error names none.
+// retryDefault is the Retry-After of a 503 whose error has no retry time.
 const retryDefault = 5 * time.Second
 
 // offlineRetry is the Retry-After of an offline answer with an error status. It is a guess: the tunnel
@@ -24,7 +24,7 @@ const offlineRetry = 60 * time.Second
 // CONNECT.
 const allowed = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
 
-// answerHeadSize is enough for most heads of relay-made answers.
+// answerHeadSize is the initial buffer size for the head of a relay-made answer; most heads fit.
 const answerHeadSize = 384
 
 // answerStatus returns the status of a relay-made answer.
@@ -38,8 +38,8 @@ func answerStatus(a *relay.Answer) int {
 	return a.Status
 }
 
-// encodeAnswer returns the bytes of a relay-made answer: an error as a problem, an answer that was
-// made elsewhere, or the offline answer. The answer to a HEAD request is its head only.
+// encodeAnswer returns the bytes of a relay-made answer: an error as a problem, an answer that another
+// package made, or the offline answer. For a HEAD request it returns only the head.
 func encodeAnswer(a *relay.Answer, requestID string, isHead, keep bool) []byte {
 	if a.Error == nil && a.Own != nil {
 		return a.Own
@@ -84,7 +84,8 @@ func hasBody(status int) bool {
 	return status >= 200
 }
 
-// answerLines returns Relay-Error, Relay-Event, Retry-After and Allow, as they apply.
+// answerLines returns the header lines Relay-Error, Relay-Event, Retry-After and Allow that apply to
+// an answer.
 func answerLines(a *relay.Answer, status int) [][2]string {
 	lines := make([][2]string, 0, 4)
 	retry := time.Duration(0)
@@ -117,7 +118,7 @@ func problem(e *relay.Error, requestID string) (int, []byte) {
 	return p.Status, body
 }
 
-// requestID makes an id for an answer, by which its log line can be found.
+// requestID returns a random id for an answer, by which its log line can be found.
 func requestID() string {
 	return "req_" + strings.ToLower(rand.Text()[:16])
 }

@@ -18,12 +18,12 @@ import (
 	"relay/sockets"
 )
 
-// newBase makes the net/http server of the base site. It has no write timeout, because
-// event streams have no end: stallConn cuts viewers that do not read, and over HTTP/2
-// stallWriter those that open no flow control window. net/http itself bounds floods of
-// resets, CONTINUATION and control frames: a stream counts until its handler has
-// returned, a head is bounded by MaxHeaderBytes, queued control frames by 10,000.
-// Frames are as small as RFC 9113 allows, because nothing large is sent to a dashboard.
+// newBase returns the net/http server of the base site. It has no write timeout, because event streams
+// have no end: stallConn cuts viewers that do not read, and over HTTP/2 stallWriter cuts those that
+// open no flow control window. net/http itself bounds floods of resets, CONTINUATION and control
+// frames: a stream counts until its handler has returned, a head is bounded by MaxHeaderBytes, queued
+// control frames by 10,000. Frames are as small as RFC 9113 allows, because clients send nothing large
+// to a dashboard.
 func (s *Server) newBase() *http.Server {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
@@ -48,8 +48,8 @@ func (s *Server) newBase() *http.Server {
 	}
 }
 
-// HeadLimit returns the limit of a head, 0 = none, as net/http takes it: it has one of 1 MiB for 0,
-// and adds to the number.
+// HeadLimit returns the limit of a head for net/http; maxHead 0 means none. net/http itself reads 0 as
+// 1 MiB, and adds a few KiB to the number.
 func HeadLimit(maxHead int) int {
 	if maxHead <= 0 {
 		return math.MaxInt32
@@ -57,8 +57,8 @@ func HeadLimit(maxHead int) int {
 	return min(maxHead, math.MaxInt32)
 }
 
-// baseLog logs the messages of net/http: panics of handlers as errors, everything else,
-// which is faults of callers, at level debug.
+// baseLog logs the messages of net/http: panics of handlers as errors, and all others, which report
+// errors of callers, at level debug.
 type baseLog struct{ log *slog.Logger }
 
 // Write logs one message.
@@ -71,8 +71,8 @@ func (l baseLog) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// trackState counts the connections of net/http, and notes which of them are new, and which are
-// idle and may be evicted.
+// trackState counts the connections of net/http, and notes which are new, and which are idle and may
+// be evicted.
 func (s *Server) trackState(c net.Conn, state http.ConnState) {
 	s.idleNew.Delete(c)
 	switch state {
@@ -101,9 +101,9 @@ func (s *Server) trackState(c net.Conn, state http.ConnState) {
 // handedKey is the context key of a handedConn.
 type handedKey struct{}
 
-// serveBase routes a request on a connection that net/http owns. A plain connection ends with its
-// answer: clients and proxies keep one connection for all hosts of an address, and the next request
-// may be for an alias, which net/http must not read.
+// serveBase routes a request on a connection that net/http owns. A plain connection ends after its
+// answer: clients and proxies use one connection for all hosts of an address, and the next request may
+// be for an alias, which net/http must not read.
 func (s *Server) serveBase(w http.ResponseWriter, r *http.Request) {
 	switch h, ok := r.Context().Value(handedKey{}).(*handedConn); {
 	case !ok: // TLS, whose name is of the base host
@@ -164,9 +164,9 @@ func (s *Server) serveBase(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// serveSite has the base site answer the request. A body of which no byte comes for
-// StallTimeout fails. The context of GET and HEAD ends soon after a stop began: they
-// are event streams and long polls, or quick.
+// serveSite lets the base site answer the request. A body fails if none of its bytes arrives for
+// StallTimeout. The context of GET and HEAD ends soon after a stop has begun, because such requests
+// are event streams, long polls, or quick.
 func (s *Server) serveSite(w http.ResponseWriter, r *http.Request) {
 	s.setSecurityHeaders(w.Header())
 	if r.Method == http.MethodGet || r.Method == http.MethodHead {
@@ -198,8 +198,8 @@ func (s *Server) serveSite(w http.ResponseWriter, r *http.Request) {
 // smallBody is the longest HTTP/2 request body that is read before the handler runs.
 const smallBody = 16 << 10
 
-// handOver passes the connection to net/http at a request boundary, with the bytes
-// that were read already.
+// handOver passes the connection to net/http at a request boundary, with the bytes that were already
+// read.
 func (c *conn) handOver() {
 	_ = c.net.SetReadDeadline(time.Time{})
 	var give net.Conn = c.net
@@ -214,7 +214,7 @@ func (c *conn) handOver() {
 	c.handed = c.srv.handoff.deliver(give, nil)
 }
 
-// handedConn is a connection of which some bytes were read already.
+// handedConn is a connection with some bytes that were already read.
 type handedConn struct {
 	net.Conn
 	conn  *stallConn
@@ -222,7 +222,7 @@ type handedConn struct {
 	state *tls.ConnectionState // nil = plain
 }
 
-// Read returns the early bytes first.
+// Read returns the bytes that were already read first.
 func (h *handedConn) Read(p []byte) (int, error) {
 	if len(h.early) > 0 {
 		n := copy(p, h.early)
@@ -240,8 +240,8 @@ func (h *handedConn) CloseWrite() error {
 	return h.conn.CloseWrite()
 }
 
-// handoff is a listener that accepts what deliver is called with: connections that were read
-// from already.
+// handoff is a listener whose Accept returns the connections that are passed to deliver, some bytes of
+// which were already read.
 type handoff struct {
 	accepted chan acceptResult
 	ctx      context.Context // ends with Close
@@ -260,7 +260,7 @@ func newHandoff() *handoff {
 	return h
 }
 
-// deliver waits for Accept to take a result; false when the listener was closed.
+// deliver waits until Accept takes a result. It returns false if the listener was closed.
 func (h *handoff) deliver(c net.Conn, err error) bool {
 	select {
 	case h.accepted <- acceptResult{c, err}:

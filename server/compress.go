@@ -9,23 +9,23 @@ import (
 	"github.com/klauspost/compress/gzip"
 )
 
-// compressFrom is the size in bytes from which on an answer is compressed.
+// compressFrom is the size in bytes from which answers are compressed.
 const compressFrom = 1 << 10
 
-// compressed are the types of answers that shrink. Live streams are not among them.
+// compressed are the media types of answers that are compressed. Live streams are not among them.
 var compressed = []string{
 	"text/html", "text/css", "text/javascript", "application/javascript", "application/json", "application/problem+json", "application/yaml", "image/svg+xml",
 }
 
-// Compress compresses the answers of the base site for clients that take gzip: pages and JSON to a
+// Compress compresses the answers of the base site for clients that accept gzip: pages and JSON to a
 // fifth.
 //
-// Answers to forms and other changes are left as they are, because some of them contain a new secret.
+// It does not compress answers to forms and other changes, because some of them contain a new secret.
 // Other answers leak nothing by their size (BREACH): cookies are SameSite, so a page of another site
 // cannot request an answer that contains both a secret and text of its choice.
 //
-// Nothing of the compressor is kept between two writes, so that a client who does not read holds only
-// the bytes of its answer.
+// The compressor keeps no data between two writes, so that a client that does not read holds only the
+// bytes of its answer.
 func Compress(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet || r.Header.Get("Range") != "" || !takesGzip(r.Header.Values("Accept-Encoding")) {
@@ -52,7 +52,7 @@ func takesGzip(lines []string) bool {
 	return false
 }
 
-// compressor holds back the first KiB of an answer, and compresses one that is longer.
+// compressor holds back the first KiB of an answer, and compresses longer answers.
 type compressor struct {
 	http.ResponseWriter
 	status  int
@@ -61,7 +61,8 @@ type compressor struct {
 	gz      *gzip.Writer // nil = the answer is not compressed
 }
 
-// WriteHeader keeps the status until it is known how the answer is sent; an interim one is sent at once.
+// WriteHeader keeps the status until the form of the answer is decided; an interim status is sent at
+// once.
 func (c *compressor) WriteHeader(status int) {
 	switch {
 	case status < http.StatusOK:
@@ -87,7 +88,7 @@ func (c *compressor) Write(p []byte) (int, error) {
 	return c.ResponseWriter.Write(p)
 }
 
-// suits reports whether the answer may be compressed, by its head.
+// suits reports whether the head of the answer allows compression.
 func (c *compressor) suits() bool {
 	h := c.Header()
 	kind, _, _ := mime.ParseMediaType(h.Get("Content-Type"))
@@ -95,7 +96,7 @@ func (c *compressor) suits() bool {
 		slices.Contains(compressed, kind) && h.Get("Content-Encoding") == "" && h.Get("Content-Disposition") == ""
 }
 
-// decide sends the head and the held bytes.
+// decide sends the head and the held bytes, compressed or not.
 func (c *compressor) decide(gz bool) error {
 	c.decided = true
 	h := c.Header()
@@ -144,7 +145,7 @@ func (c *compressor) Flush() { _ = c.FlushError() }
 // Unwrap lets http.ResponseController find deadlines.
 func (c *compressor) Unwrap() http.ResponseWriter { return c.ResponseWriter }
 
-// close ends the answer. After a panic, which breaks it off, nothing is added.
+// close ends the answer. It adds nothing after a panic, which breaks the answer off.
 func (c *compressor) close() {
 	if !c.decided {
 		_ = c.decide(false)

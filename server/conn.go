@@ -27,9 +27,9 @@ const (
 	phaseLinger              // all said, waits for the caller to close
 )
 
-// conn is a connection that carries requests to aliases. It is the relay.Caller of its
-// requests. One goroutine serves it; a capture may read in a second one and write in a
-// third one. Abort may be called from anywhere.
+// conn is a connection that carries requests to aliases. It is the relay.Caller of its requests. One
+// goroutine serves it; a capture may read in a second one and write in a third one. Abort may be
+// called from any goroutine.
 type conn struct {
 	srv    *Server
 	sock   *stallConn
@@ -64,8 +64,8 @@ type bodyMeter struct {
 	waited time.Duration // time spent in reads; the caller is not charged for other time
 }
 
-// errCallerGone means that there is no caller to answer: it has closed the connection, or sent no byte
-// of another request within the idle timeout.
+// errCallerGone means that no caller waits for an answer: it has closed the connection, or sent no
+// byte of another request within the idle timeout.
 var errCallerGone = errors.New("caller gone")
 
 // rewind makes smallBuf the buffer. Nothing may be buffered.
@@ -77,9 +77,9 @@ func (c *conn) grow(size int) {
 	c.buf, c.r, c.w = larger, 0, copy(larger, c.buf[c.r:c.w])
 }
 
-// readHead reads until a request head is complete. The head takes n bytes of the
-// buffer and points into it until the next read. An error is a *relay.Error to answer,
-// or errCallerGone.
+// readHead reads until a request head is complete. The head consists of the next n bytes of the
+// buffer, and points into it until the next read. An error is a *relay.Error to answer with, or
+// errCallerGone.
 func (c *conn) readHead() (h *wire.Head, n int, err error) {
 	if c.w == c.r {
 		c.rewind()
@@ -115,8 +115,8 @@ func (c *conn) readHead() (h *wire.Head, n int, err error) {
 	}
 }
 
-// firstByte waits for the first byte of another request, for at most the idle timeout.
-// An empty line before a request does not count (RFC 9112, section 2.2).
+// firstByte waits for the first byte of another request, for at most the idle timeout. It skips empty
+// lines before a request (RFC 9112, section 2.2).
 func (c *conn) firstByte() error {
 	c.sock.slot.SetClass(admission.Idle)
 	c.deadline(c.srv.opt.IdleTimeout)
@@ -131,12 +131,12 @@ func (c *conn) firstByte() error {
 	return nil
 }
 
-// maxEmptyLines is how many bytes of empty lines before a request are skipped.
+// maxEmptyLines is the number of bytes of empty lines that are skipped before a request.
 const maxEmptyLines = 8
 
-// onlyEmptyLines reports whether nothing of another request has come yet, and skips the empty
-// lines that some senders write behind a body: CRLF or LF, maxEmptyLines bytes in all. They
-// belong to no request. Before the first request of a connection package wire skips a CRLF.
+// onlyEmptyLines reports whether no byte of another request has arrived yet. It skips the empty lines
+// that some senders write after a body: CRLF or LF, maxEmptyLines bytes in total. Before the first
+// request of a connection, package wire skips one CRLF.
 func (c *conn) onlyEmptyLines() bool {
 	for p := c.buf[c.r:c.w]; c.served && c.emptyLines < maxEmptyLines; p = c.buf[c.r:c.w] {
 		n := 0
@@ -156,8 +156,8 @@ func (c *conn) onlyEmptyLines() bool {
 	return len(p) == 0 || len(p) <= 2 && bytes.HasPrefix([]byte("\r\n"), p)
 }
 
-// fill reads bytes of a head into buf. Where buf ends with the buffered bytes, they are
-// moved to its start, or buf grows.
+// fill reads bytes of a head into buf. If buf is full, it moves the buffered bytes to the start, or
+// grows buf.
 func (c *conn) fill() (int, error) {
 	switch {
 	case c.w < len(c.buf):
@@ -171,7 +171,7 @@ func (c *conn) fill() (int, error) {
 	return n, err
 }
 
-// deadline lets the following reads take d together; 0 = any time.
+// deadline limits the total time of the following reads to d; 0 = no limit.
 func (c *conn) deadline(d time.Duration) {
 	var t time.Time
 	if d > 0 {
@@ -180,13 +180,12 @@ func (c *conn) deadline(d time.Duration) {
 	_ = c.net.SetReadDeadline(t)
 }
 
-// Buffered returns how many bytes Read can return without reading from the connection.
+// Buffered returns the number of bytes that Read can return without reading from the connection.
 func (c *conn) Buffered() int { return c.w - c.r }
 
-// Read returns the buffered bytes first, then reads from the connection. It fails with
-// request-timeout when no byte comes for StallTimeout, or when the body comes slower
-// than MinRate. It may be called again then, and measures the rate anew: the caller may
-// have waited for a 100 Continue.
+// Read returns the buffered bytes first, then reads from the connection. It fails with request-timeout
+// if no byte arrives for StallTimeout, or if the body arrives more slowly than MinRate. It may then be
+// called again, and measures the rate anew, because the caller may have waited for 100 Continue.
 func (c *conn) Read(p []byte) (int, error) {
 	if c.fromBuf = c.r < c.w; c.fromBuf {
 		n := copy(p, c.buf[c.r:c.w])
@@ -220,7 +219,7 @@ func (c *conn) Read(p []byte) (int, error) {
 	return 0, relay.Errorf(relay.CodeRequestTimeout, "no byte of the request came for %v", stall)
 }
 
-// Unread puts p, the end of what the last Read returned, back.
+// Unread returns p, the end of the bytes that the last Read returned, to the buffer.
 func (c *conn) Unread(p []byte) {
 	c.body.bytes -= int64(len(p))
 	if c.fromBuf {
@@ -237,7 +236,7 @@ func (c *conn) Unread(p []byte) {
 	c.w = copy(c.buf, p)
 }
 
-// Write sends p as it is. It fails when the caller does not read for StallTimeout.
+// Write sends p unchanged. It fails if the caller does not read for StallTimeout.
 func (c *conn) Write(p []byte) (int, error) { return c.net.Write(p) }
 
 // Presence reports whether the caller is still connected.
@@ -248,11 +247,11 @@ func (c *conn) Presence() relay.Presence {
 	return relay.CallerPresent
 }
 
-// Bounds of the wait of Left for the reset of a connection that its caller has closed, which
-// comes after a round trip.
+// Bounds of the time for which Left waits for a reset. If the caller has closed the connection, the
+// reset comes after one round trip.
 const minLeftWait, maxLeftWait = 10 * time.Millisecond, 300 * time.Millisecond
 
-// Left reports whether the caller has left without taking all that was written.
+// Left reports whether the caller has left without receiving all that was written.
 func (c *conn) Left() bool {
 	var until time.Time
 	for {
@@ -277,9 +276,8 @@ func (c *conn) Left() bool {
 	}
 }
 
-// DisableWriteTimeout lets further writes take any time, for a connection that was
-// upgraded. Read still returns request-timeout after each StallTimeout without a byte,
-// and may be called again.
+// DisableWriteTimeout removes the time limit of further writes, for a connection that was upgraded.
+// Read still returns request-timeout after each StallTimeout without a byte, and may be called again.
 func (c *conn) DisableWriteTimeout() {
 	c.sock.noTimeout.Store(true)
 	c.sock.armDeadline()
@@ -292,7 +290,7 @@ func (c *conn) ResetOnCrash() {
 	sockets.SetLinger(c.sock.Conn, 0)
 }
 
-// CloseWrite sends close_notify over TLS, and FIN.
+// CloseWrite closes our sending direction: with close_notify over TLS, and with FIN.
 func (c *conn) CloseWrite() error {
 	if c.crashReset {
 		c.crashReset = false
@@ -306,8 +304,8 @@ func (c *conn) CloseWrite() error {
 	return c.sock.CloseWrite()
 }
 
-// Abort resets the connection: RST instead of close_notify and FIN, so that the caller cannot mistake a
-// partial response for a whole one.
+// Abort resets the connection: with RST instead of close_notify and FIN, so that the caller cannot
+// mistake a partial response for a complete one.
 func (c *conn) Abort() {
 	if !c.aborted.Swap(true) {
 		sockets.SetLinger(c.sock.Conn, 0)
@@ -324,8 +322,8 @@ const (
 	lingerMaxHead = 256 << 10 // bytes of a refused head, if heads have no limit
 )
 
-// closeOrderly closes our side and then discards further bytes of the caller for a while. During that
-// time the connection may be evicted.
+// closeOrderly closes our sending direction, and then discards further bytes of the caller for a
+// while. During that time the connection may be evicted.
 func (c *conn) closeOrderly() {
 	if c.aborted.Load() || c.CloseWrite() != nil {
 		return

@@ -12,7 +12,8 @@ import (
 // isHealth reports whether a path is one of the health checks.
 func isHealth(path string) bool { return path == "/healthz" || path == "/readyz" }
 
-// An answer of /readyz is at most readyMaxAge + readyTimeout old, and takes at most readyTimeout.
+// Bounds of the age and the duration of an answer of /readyz: it is at most readyMaxAge + readyTimeout
+// old, and takes at most readyTimeout.
 const (
 	readyMaxAge  = time.Second
 	readyTimeout = 4 * time.Second
@@ -25,8 +26,7 @@ type verdict struct {
 	Reasons  []string `json:"reasons,omitempty"` // why unavailable
 }
 
-// readiness calls ask once for all requests that wait, and keeps the answer for
-// readyMaxAge.
+// readiness calls ask once for all waiting requests, and keeps the answer for readyMaxAge.
 type readiness struct {
 	ask   func(ctx context.Context) (degraded, reasons []string) // nil = always ready
 	calls singleflight.Group
@@ -36,8 +36,8 @@ type readiness struct {
 	asked time.Time // when the call that returned last began; zero = never
 }
 
-// verdict returns the kept verdict or a new one. After readyTimeout it returns one that
-// says that there was no answer.
+// verdict returns the kept verdict or a new one. After readyTimeout it returns a verdict that reports
+// the missing answer.
 func (r *readiness) verdict(ctx context.Context) verdict {
 	if r.ask == nil {
 		return newVerdict(nil, nil)
@@ -71,7 +71,7 @@ func newVerdict(degraded, reasons []string) verdict {
 	return v
 }
 
-// Health answers /healthz and /readyz on other listeners than those of the server.
+// Health returns a handler of /healthz and /readyz, for listeners other than those of the server.
 func (s *Server) Health() http.Handler { return http.HandlerFunc(s.serveHealth) }
 
 // serveHealth answers /healthz and /readyz.
@@ -104,8 +104,8 @@ func (s *Server) serveHealth(w http.ResponseWriter, r *http.Request) {
 // maxNonce is the longest nonce that /healthz repeats.
 const maxNonce = 64
 
-// alive returns the answer of /healthz. For a request with a nonce it has the nonce and the name of
-// this relay, so that a check from outside learns whether an address leads here.
+// alive returns the answer of /healthz. If the request has a nonce, the answer has that nonce and the
+// name of this relay, so that a check from outside learns whether an address leads here.
 func (s *Server) alive(r *http.Request) map[string]string {
 	answer := map[string]string{"status": "ok"}
 	if nonce := r.URL.Query().Get("nonce"); nonce != "" && len(nonce) <= maxNonce {
@@ -114,7 +114,7 @@ func (s *Server) alive(r *http.Request) map[string]string {
 	return answer
 }
 
-// writeJSON answers with a value that is known to encode.
+// writeJSON answers with a value that can always be encoded.
 func writeJSON(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")

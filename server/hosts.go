@@ -8,7 +8,7 @@ import (
 	"relay/wire"
 )
 
-// routeKind says which handler answers for a host.
+// routeKind is the kind of handler that answers for a host.
 type routeKind uint8
 
 const (
@@ -70,15 +70,15 @@ func (h hosts) findName(name string) route {
 	return route{kind: hostAlias, label: label}
 }
 
-// plainName brings a configured host into the form that findName compares.
+// plainName returns a configured host in the form that findName compares.
 func plainName(name string) string {
 	return strings.TrimSuffix(strings.ToLower(name), ".")
 }
 
-// splitHost returns the name in a Host value (RFC 9110, section 7.2: uri-host, optional
-// port): in lower case, without one trailing dot, an IPv6 literal without brackets. ok
-// is false for anything else, such as a value with user information or a path. An empty
-// value is valid and has an empty name.
+// splitHost returns the name in a Host value (RFC 9110, section 7.2: uri-host, optional port): in
+// lower case, without one trailing dot, and an IPv6 literal without brackets. ok is false for anything
+// else, such as a value with user information or a path. An empty value is valid and has an empty
+// name.
 func splitHost(value string) (name string, ok bool) {
 	if value != "" && !wire.ValidHost([]byte(value)) {
 		return "", false

@@ -33,7 +33,7 @@ func (c *conn) serve() {
 	}
 }
 
-// request serves one request and tells whether another may follow.
+// request serves one request and reports whether another may follow.
 func (c *conn) request() bool {
 	h, n, err := c.readHead()
 	if errors.Is(err, errCallerGone) {
@@ -80,7 +80,7 @@ func (c *conn) request() bool {
 	return c.capture(a, h, n)
 }
 
-// alias looks up the alias of a request, or says why it is refused.
+// alias looks up the alias of a request, or returns the error with which it is refused.
 func (c *conn) alias(to route) (*relay.Alias, *relay.Error) {
 	switch {
 	case to.kind == hostInvalid:
@@ -99,8 +99,8 @@ func (c *conn) alias(to route) (*relay.Alias, *relay.Error) {
 	return a, nil
 }
 
-// capture has a request delivered or queued, writes the relay-made answer if there is
-// one, and tells whether another request may follow. h is invalid afterwards.
+// capture has a request delivered or queued, writes the relay-made answer if there is one, and reports
+// whether another request may follow. h is invalid afterwards.
 func (c *conn) capture(a *relay.Alias, h *wire.Head, n int) bool {
 	c.phase.Store(phaseBusy)
 	isHead, last := string(h.Method) == "HEAD", h.Close || h.Minor == 0
@@ -142,9 +142,9 @@ func (c *conn) capture(a *relay.Alias, h *wire.Head, n int) bool {
 // restOfHeadTimeout bounds the wait for the rest of a refused head.
 const restOfHeadTimeout = time.Second
 
-// refuseBad answers a head that could not be parsed, and then has it kept if its Host
-// is a known alias. If the Host line has not come yet, as after a target that is too
-// long, refuseBad reads on until it has, within the limit of heads.
+// refuseBad answers a head that could not be parsed, and then has it stored if its Host is a known
+// alias. If the Host line has not arrived yet, for example after a target that is too long, refuseBad
+// first reads on until it has, within the limit of heads.
 func (c *conn) refuseBad(why *relay.Error) {
 	head := c.buf[c.r:c.w]
 	to := c.routeBad(head)
@@ -180,8 +180,8 @@ func (c *conn) routeBad(head []byte) route {
 	return to
 }
 
-// reject has a refused request kept as an event. Call it after the answer was written,
-// so that a slow store cannot delay the answer.
+// reject has a refused request stored as an event. Call it after the answer was written, so that a
+// slow store cannot delay the answer.
 func (c *conn) reject(to route, head []byte, why *relay.Error) {
 	switch relay.Status(why.Code) {
 	case 404, 421, 503:
@@ -211,8 +211,8 @@ func (c *conn) refuse(why *relay.Error, isHead bool, label string) (status int) 
 	return status
 }
 
-// answer writes a relay-made answer to a request whose host has a label, "" = none. It returns
-// the status that the caller got, 0 when the caller did not take the answer.
+// answer writes a relay-made answer to a request to the host with a label, "" = none. It returns the
+// status that the caller got, 0 if the caller did not receive the answer.
 func (c *conn) answer(a *relay.Answer, isHead, keep bool, label string) (status int) {
 	if c.aborted.Load() {
 		return 0
@@ -233,8 +233,8 @@ func (c *conn) answer(a *relay.Answer, isHead, keep bool, label string) (status 
 	return answerStatus(a)
 }
 
-// logAnswer logs a relay-made answer: at level info, at most logPerSecond times a
-// second, where the relay or the tunnel is at fault (5xx), else at level debug.
+// logAnswer logs a relay-made answer. Answers for which the relay or the tunnel is at fault (5xx) are
+// logged at level info, at most logPerSecond times a second, all others at level debug.
 func (c *conn) logAnswer(a *relay.Answer, code, id, label string) {
 	level, suppressed, ok := slog.LevelDebug, int64(0), true
 	if a.Error != nil && relay.Status(code) >= 500 {
@@ -267,7 +267,7 @@ func (c *conn) logAnswer(a *relay.Answer, code, id, label string) {
 	}
 }
 
-// shownHost finds the Host value in a refused head; nil without a complete Host line.
+// shownHost returns the Host value in a refused head; nil without a complete Host line.
 func shownHost(head []byte) []byte {
 	for line := range bytes.Lines(upToBody(head)) {
 		name, value, ok := bytes.Cut(line, []byte(":"))
@@ -278,7 +278,7 @@ func shownHost(head []byte) []byte {
 	return nil
 }
 
-// upToBody cuts p after the first empty line, whether it ends with CRLF or LF.
+// upToBody returns p up to its first empty line, which may end with CRLF or LF.
 func upToBody(p []byte) []byte {
 	if end := wire.HeadEnd(p, 0); end >= 0 {
 		return p[:end]

@@ -10,16 +10,15 @@ import (
 	"relay/admission"
 )
 
-// codeQueued is the label of the offline answer and codeAnswered that of an answered registration
-// challenge, which are no errors and have no code. codeOther is the label of unlisted codes.
+// codeQueued is the label of the offline answer, and codeAnswered that of an answered registration
+// challenge; these are not errors and have no code. codeOther is the label of unlisted codes.
 const (
 	codeQueued   = "queued"
 	codeAnswered = "answered"
 	codeOther    = "other"
 )
 
-// refusalCodes are the codes of requests that this package refuses and has kept as
-// rejected events.
+// refusalCodes are the codes of requests that this package refuses and has stored as rejected events.
 var refusalCodes = []string{
 	relay.CodeRequestMalformed, relay.CodeMethodNotSupported, relay.CodeTransferCodingUnsupported,
 	relay.CodeHTTPVersionUnsupported, relay.CodeRequestTimeout, relay.CodeTargetTooLong, relay.CodeHeadTooLarge,
@@ -35,8 +34,8 @@ var otherCodes = []string{
 	codeQueued, codeAnswered,
 }
 
-// counterByLabel holds the counters of a vector by its one label. They are resolved at
-// start, so that counting a request allocates nothing.
+// counterByLabel holds the counters of a vector by its single label. They are resolved at the start,
+// so that counting a request allocates nothing.
 type counterByLabel map[string]prometheus.Counter
 
 // count adds one. A label that is not in the map counts as other.
@@ -58,7 +57,7 @@ type metrics struct {
 	rejected         counterByLabel // by code
 }
 
-// newMetrics makes the counters and registers them; nothing is registered on nil.
+// newMetrics makes the counters and registers them, unless reg is nil.
 func newMetrics(s *Server, reg prometheus.Registerer) *metrics {
 	f := promauto.With(reg)
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
@@ -98,7 +97,7 @@ func newMetrics(s *Server, reg prometheus.Registerer) *metrics {
 	}
 }
 
-// byLabel returns the counters of a vector for values of its one label.
+// byLabel returns the counters of a vector for the values of its single label.
 func byLabel(vec *prometheus.CounterVec, values ...string) counterByLabel {
 	m := counterByLabel{}
 	for _, v := range values {
@@ -107,7 +106,7 @@ func byLabel(vec *prometheus.CounterVec, values ...string) counterByLabel {
 	return m
 }
 
-// phaseNames is indexed by the phases of conn.
+// phaseNames holds the metric labels of the phases of a conn.
 var phaseNames = [...]string{
 	phaseNew: "new", phaseIdle: "idle", phaseHead: "head", phaseBusy: "busy", phaseLinger: "linger",
 }

@@ -28,8 +28,8 @@ const (
 	maxPendingHeaders  = 1024 // headers that are being read on one listener
 )
 
-// Results of a connection from a trusted proxy, and of a header from another source,
-// as the metrics name them.
+// Results of a connection from a trusted proxy, and of a header from another source, as the metrics
+// name them.
 const (
 	headerAccepted  = "accepted"  // the connection has the source that the header names
 	headerLocal     = "local"     // the proxy itself is the source, as in a health check
@@ -52,14 +52,13 @@ type ProxyOptions struct {
 	Log      *slog.Logger          // nil = discarded
 }
 
-// Proxies adds the PROXY protocol (versions 1 and 2, as HAProxy specifies them) to
-// listeners. A connection from a trusted source has to begin with a header; the source
-// in the header becomes the RemoteAddr of the connection, so that limits and records
-// have the true source. A connection without a valid header is closed. Safe for
-// concurrent use.
+// Proxies adds the PROXY protocol (versions 1 and 2, as HAProxy specifies them) to listeners. A
+// connection from a trusted source has to begin with a header; the source in the header becomes the
+// RemoteAddr of the connection, so that limits and records have the true source. A connection without
+// a valid header is closed. Safe for concurrent use.
 //
-// It is not the Listener of go-proxyproto, whose RemoteAddr reads from the connection
-// and so would block both accept loops (docs/adr/0014).
+// It does not use the Listener of go-proxyproto, whose RemoteAddr reads from the connection and so
+// would block both accept loops (docs/adr/0014).
 type Proxies struct {
 	opt ProxyOptions
 	met counterByLabel
@@ -79,11 +78,10 @@ func NewProxies(o ProxyOptions) *Proxies {
 	return &Proxies{opt: o, met: byLabel(vec, headerResults...), log: newLogLimiter(1, logInterval)}
 }
 
-// Listener returns a listener for the connections of ln, with the headers of trusted
-// sources read. Accept never waits for a header. Set guard for a protocol that skips
-// unknown lines before its own, as SSH does (RFC 4253, section 4.2): a connection from
-// another source that begins with a header is closed then. Closing the result closes
-// ln.
+// Listener returns a listener for the connections of ln that reads the headers of trusted sources.
+// Accept never waits for a header. Set guard for a protocol that skips unknown lines before its own,
+// as SSH does (RFC 4253, section 4.2): then a connection from an untrusted source that begins with a
+// header is closed. Closing the result closes ln.
 func (p *Proxies) Listener(ln net.Listener, guard bool) net.Listener {
 	if len(p.opt.Trusted) == 0 && !guard {
 		return ln
@@ -91,8 +89,8 @@ func (p *Proxies) Listener(ln net.Listener, guard bool) net.Listener {
 	return &proxyListener{handoff: newHandoff(), inner: ln, proxies: p, guard: guard, slots: make(chan struct{}, maxPendingHeaders)}
 }
 
-// proxyListener accepts connections in a goroutine of its own, reads the headers of
-// trusted sources, and passes the connections on to its Accept.
+// proxyListener accepts connections in a goroutine, reads the headers of trusted sources, and passes
+// the connections on to its Accept.
 type proxyListener struct {
 	*handoff
 	inner     net.Listener
@@ -105,14 +103,14 @@ type proxyListener struct {
 // Addr returns the address of the inner listener.
 func (l *proxyListener) Addr() net.Addr { return l.inner.Addr() }
 
-// Accept returns the next connection whose source is known.
+// Accept returns the next connection with a known source.
 func (l *proxyListener) Accept() (net.Conn, error) {
 	l.startOnce.Do(func() { go l.run() })
 	return l.handoff.Accept()
 }
 
-// run accepts connections. It delivers an error before it tries again, so that it
-// pauses after errors as the user of Accept does.
+// run accepts connections. It delivers an error before it tries again, so that it pauses after errors
+// as long as the caller of Accept does.
 func (l *proxyListener) run() {
 	for l.ctx.Err() == nil {
 		c, err := l.inner.Accept()
@@ -179,8 +177,8 @@ func (l *proxyListener) readHeader(c net.Conn) {
 	l.deliverOrClose(c, nil)
 }
 
-// Close ends Accept and closes the connections whose header is being read. It may be
-// called more than once.
+// Close ends Accept and closes the connections whose headers are being read. It may be called more
+// than once.
 func (l *proxyListener) Close() error {
 	l.cancel()
 	return l.inner.Close()
@@ -198,8 +196,8 @@ func (c *proxiedConn) RemoteAddr() net.Addr { return c.from }
 // NetConn returns the connection to the proxy.
 func (c *proxiedConn) NetConn() net.Conn { return c.Conn }
 
-// Lengths of headers. Version 1 is one line. Version 2 has 16 fixed bytes, which hold
-// the length of what follows: addresses and TLVs.
+// Lengths of headers. Version 1 is one line. Version 2 has 16 fixed bytes, which contain the length of
+// the addresses and TLVs that follow.
 const (
 	minHeader    = 6  // enough to tell a header from anything else
 	minV1Line    = 15 // PROXY UNKNOWN and its line end
@@ -210,9 +208,9 @@ const (
 
 var errNoHeader = errors.New("there is no PROXY header")
 
-// readHeader reads a PROXY header and not a byte more. It returns the zero value if the
-// proxy itself is the source. The header is framed here because go-proxyproto refuses a
-// line of version 1 that arrives in more than one read.
+// readHeader reads a PROXY header and not a byte more. It returns the zero value if the proxy itself
+// is the source. It splits off the header itself, because go-proxyproto refuses a line of version 1
+// that arrives in more than one read.
 func readHeader(r io.Reader) (netip.AddrPort, error) {
 	text, err := frameHeader(r)
 	if err != nil {
@@ -245,8 +243,8 @@ func readHeader(r io.Reader) (netip.AddrPort, error) {
 	return from, nil
 }
 
-// frameHeader reads the bytes of a header of either version. It reads as many as there are
-// at least, because the bytes after a header belong to the connection.
+// frameHeader reads the bytes of a header of either version. It never reads more than the header
+// certainly has, because the bytes after it belong to the connection.
 func frameHeader(r io.Reader) (text []byte, err error) {
 	for need := minHeader; len(text) < need; {
 		have := len(text)

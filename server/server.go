@@ -1,11 +1,9 @@
-// Package server is the HTTP side of relayd: listeners and TLS, routing by host, the
-// caller's side of an exchange, relay-made answers, health checks, and the handler of
-// the admin listener.
+// Package server is the HTTP side of relayd: listeners and TLS, routing by host, the caller's side of
+// an exchange, relay-made answers, health checks, and the handler of the admin listener.
 //
-// It reads requests to aliases itself; they never reach net/http or a mux. A
-// connection whose request names the base host is handed over to a net/http server at
-// a request boundary, with the bytes that were read already. Without TLS it ends with
-// the answer.
+// It reads requests to aliases itself; they never reach net/http or a mux. If a request names the base
+// host, its connection is passed to a net/http server at a request boundary, with the bytes that were
+// already read. Without TLS such a connection ends after the answer.
 package server
 
 import (
@@ -26,8 +24,7 @@ import (
 	"relay/wire"
 )
 
-// Options configure a Server. A limit or timeout of 0 is off, unless its comment says
-// otherwise.
+// Options configure a Server. A limit or timeout of 0 means none, unless its comment says otherwise.
 type Options struct {
 	Capture Capturer
 	Base    http.Handler // the base site without /healthz and /readyz
@@ -135,7 +132,7 @@ type Server struct {
 	drained   chan struct{} // closed when stopping and busy is 0
 }
 
-// New makes a Server. It does nothing before Serve.
+// New returns a Server. It does nothing before Serve.
 func New(o Options) *Server {
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	if o.Admission == nil {
@@ -166,7 +163,7 @@ func New(o Options) *Server {
 	return s
 }
 
-// Times of a stop that are no settings.
+// Times of a stop that no setting changes.
 const (
 	streamGrace = 250 * time.Millisecond // from the begin of a stop to the end of streams and long polls
 	lingerGrace = 250 * time.Millisecond // for unfinished heads and lingering closes after the last request
@@ -176,14 +173,13 @@ const (
 	handoverGrace = 500 * time.Millisecond // for connections accepted just before a handover
 )
 
-// errOverdue is the error of Shutdown when requests had to be cut.
+// errOverdue is the error of Shutdown if requests had to be cut.
 var errOverdue = errors.New("requests were still running when the time to stop ran out; they were cut")
 
-// Shutdown stops gracefully: new requests are answered 503 stopping, idle connections
-// are closed, and running requests may finish until ctx ends. Requests that still run
-// then are cut, and the error says so. The listeners stay open until the last request
-// has finished. Shutdown ends cutGrace and connGrace after ctx at the latest. A second call waits
-// for the same end.
+// Shutdown stops gracefully: new requests are answered 503 stopping, idle connections are closed, and
+// running requests may finish until ctx ends. Requests that are still running then are cut, and
+// Shutdown returns errOverdue. The listeners stay open until the last request has finished. Shutdown
+// ends at the latest cutGrace and connGrace after ctx. A second call waits for the same end.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.beginStop()
 	var err error
@@ -222,8 +218,8 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	return err
 }
 
-// awaitConns waits for the goroutines of the connections, at most for connGrace: one may wait for
-// something else than its closed socket.
+// awaitConns waits for the goroutines of the connections, at most for connGrace, because one may be
+// waiting for something other than its closed socket.
 func (s *Server) awaitConns() bool {
 	ended := make(chan struct{})
 	go func() {
@@ -238,20 +234,19 @@ func (s *Server) awaitConns() bool {
 	}
 }
 
-// Drain makes /readyz answer 503 while everything is still served, so that balancers send
-// new connections elsewhere before Shutdown closes the listeners. With on false it takes
-// that back.
+// Drain makes /readyz answer 503 while everything is still served, so that balancers send new
+// connections elsewhere before Shutdown closes the listeners. With on = false it ends this state.
 func (s *Server) Drain(on bool) { s.draining.Store(on) }
 
-// Starting tells the server whether relayd is still starting. While it is, every request gets 503, except
-// health checks and challenges: a caller must not hear that an alias does not exist only because it
-// is not loaded yet.
+// Starting tells the server whether relayd is still starting. During the start every request gets 503,
+// except health checks and challenges: a caller must not be told that an alias does not exist only
+// because it is not loaded yet.
 func (s *Server) Starting(on bool) { s.starting.Store(on) }
 
-// StopAccepting closes the listeners, and waits at most handoverGrace until each connection
-// that was accepted has sent its first request and had its answer. It is for sockets that
-// the next process takes over: new connections wait there, so none of them has to be
-// answered 503 stopping. Shutdown is to follow.
+// StopAccepting closes the listeners, and waits at most handoverGrace until each accepted connection
+// has sent its first request and received its answer. It is for sockets that the next process takes
+// over: new connections wait in these, so none has to be answered 503 stopping. Call Shutdown
+// afterwards.
 func (s *Server) StopAccepting() {
 	s.mu.Lock()
 	s.closeListeners()
@@ -275,7 +270,7 @@ func (s *Server) allAnswered() bool {
 	return len(s.listeners) == 0
 }
 
-// beginStop makes new requests be refused and closes idle connections.
+// beginStop closes idle connections. From then on, new requests are refused.
 func (s *Server) beginStop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -293,9 +288,9 @@ func (s *Server) beginStop() {
 	}
 }
 
-// closeRemaining closes the connections that are left. Unfinished heads and lingering closes get
-// lingerGrace first, unless requests were cut. A capture that has not returned is aborted, so that its
-// caller cannot mistake a partial response for a whole one.
+// closeRemaining closes the remaining connections. Unfinished heads and lingering closes first get
+// lingerGrace, unless requests were cut. A capture that has not returned is aborted, so that its
+// caller cannot mistake a partial response for a complete one.
 func (s *Server) closeRemaining(cut bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -320,7 +315,7 @@ func (s *Server) closeListeners() {
 	}
 }
 
-// beginRequest counts one capture as running; false when the server is stopping.
+// beginRequest counts one capture as running. It returns false if the server is stopping.
 func (s *Server) beginRequest() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -331,7 +326,7 @@ func (s *Server) beginRequest() bool {
 	return true
 }
 
-// endRequest ends what beginRequest began.
+// endRequest ends the count of beginRequest.
 func (s *Server) endRequest() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

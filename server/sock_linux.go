@@ -53,13 +53,12 @@ func roundTrip(c syscall.Conn) (d time.Duration) {
 	return d
 }
 
-// unsentLimit is how many bytes the system takes that it cannot send yet. The default
-// is the whole send buffer, of up to several MiB: a write that waits for it would
-// move only after a third of it was sent, and a slow reader would look like one that
-// does not read.
+// unsentLimit is the number of bytes that the system accepts beyond those it can send at once. The
+// default is the whole send buffer, of up to several MiB: a waiting write would continue only after a
+// third of it was sent, and a slow reader would look like one that does not read.
 const unsentLimit = 64 << 10
 
-// limitUnsent sets TCP_NOTSENT_LOWAT to unsentLimit where c is a TCP socket.
+// limitUnsent sets TCP_NOTSENT_LOWAT to unsentLimit, if c is a TCP socket.
 func limitUnsent(c net.Conn) {
 	t, ok := sockets.KernelConn(c).(*net.TCPConn)
 	if !ok {

@@ -14,17 +14,17 @@ import (
 	"relay/sockets"
 )
 
-// writePiece is the most that is written under one deadline.
+// writePiece is the largest number of bytes that are written under one deadline.
 const writePiece = 64 << 10
 
-// stallConn is a caller's socket. It fails a write when the caller's system has taken
-// no byte for the stall time, and gives the connection's slot back on Close. It sits
-// below TLS, because crypto/tls cannot continue a write that timed out.
+// stallConn is a caller's socket. It fails a write if the caller's system has taken no byte for the
+// stall time, and gives the connection's slot back on Close. It is below TLS, because crypto/tls
+// cannot continue a write that timed out.
 //
-// A caller that reads slowly looks silent for a while: its system announces free
-// receive buffer in steps. Linux was seen to announce 95 KiB at a time with default
-// buffers on loopback, and 380 KiB with a large receive buffer. A caller that reads
-// 512 KiB within the stall time, 17 KiB/s by default, is not cut (measured: stall_test).
+// A caller that reads slowly looks silent for a while, because its system announces free receive
+// buffer in steps. Linux was seen to announce 95 KiB at a time with default buffers on loopback, and
+// 380 KiB with a large receive buffer. A caller that reads 512 KiB within the stall time, 17 KiB/s by
+// default, is not cut (measured: stall_test).
 type stallConn struct {
 	net.Conn
 	stall time.Duration // 0 = writes never time out
@@ -36,8 +36,7 @@ type stallConn struct {
 	outerDeadline time.Time // write deadline that crypto/tls or net/http has set
 }
 
-// Write sends p in pieces, each with a deadline of its own. A piece of which a part
-// was taken is continued.
+// Write sends p in pieces, each with its own deadline. It continues a piece that was taken in part.
 func (c *stallConn) Write(p []byte) (int, error) {
 	for sent := 0; ; {
 		c.armDeadline()
@@ -80,7 +79,7 @@ func (c *stallConn) Close() error {
 	return c.Conn.Close()
 }
 
-// SetWriteDeadline sets a deadline beside that of the stall time.
+// SetWriteDeadline sets a deadline in addition to that of the stall time.
 func (c *stallConn) SetWriteDeadline(t time.Time) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -96,12 +95,12 @@ func (c *stallConn) SetDeadline(t time.Time) error {
 	return c.SetReadDeadline(t)
 }
 
-// CloseWrite sends FIN where the connection can.
+// CloseWrite sends FIN if the connection supports it.
 func (c *stallConn) CloseWrite() error { return sockets.HalfClose(c.Conn) }
 
-// stallReader renews the read deadline of its request with every read and removes it
-// at the end of the body, so that the handler may take its time. After an error it stays: else
-// net/http would wait for the rest of the body, without an end, before it sends the answer.
+// stallReader sets a new read deadline with every read of a request body, and removes the deadline at
+// the end of the body, so that the handler may take any time. After an error the deadline stays:
+// otherwise net/http would wait forever for the rest of the body before it sends the answer.
 type stallReader struct {
 	io.ReadCloser
 	control *http.ResponseController
@@ -120,13 +119,14 @@ func (b *stallReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// streamPiece is the most of an HTTP/2 response that is written under one deadline.
+// streamPiece is the largest number of bytes of an HTTP/2 response that are written under one
+// deadline.
 const streamPiece = 16 << 10
 
-// stallWriter bounds how long an HTTP/2 response waits for flow control window.
-// While it waits nothing is written to the socket, so stallConn sees no stall: a
-// viewer that opens no window would hold the handlers of all its streams, and the
-// connection, forever. Between writes there is no deadline: a stream may be silent.
+// stallWriter bounds the time for which an HTTP/2 response waits for a flow control window. While it
+// waits nothing is written to the socket, so stallConn sees no stall: without the bound, a viewer that
+// opens no window would hold the handlers of all its streams, and the connection, forever. Between
+// writes there is no deadline, because a stream may be silent.
 type stallWriter struct {
 	http.ResponseWriter
 	control *http.ResponseController
@@ -148,7 +148,7 @@ func (a *stallWriter) Write(p []byte) (n int, err error) {
 	}
 }
 
-// FlushError implements what http.ResponseController looks for.
+// FlushError implements the interface that http.ResponseController looks for.
 func (a *stallWriter) FlushError() error {
 	defer a.clearDeadline()
 	a.setDeadline()

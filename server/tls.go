@@ -42,12 +42,12 @@ func (s *Server) byServerName(cfg *tls.Config) *tls.Config {
 	return byName
 }
 
-// routeName routes the server name of a TLS connection. No name is hostUnknown.
+// routeName routes the server name of a TLS connection. Without a name the route is hostUnknown.
 func (s *Server) routeName(name string) route {
 	return s.hosts.findName(plainName(name))
 }
 
-// handshake does the TLS handshake; false when there is nothing to serve.
+// handshake makes the TLS handshake. It returns false if there is nothing to serve.
 func (c *conn) handshake() bool {
 	ctx, cancel := c.srv.ctx, context.CancelFunc(func() {})
 	if d := c.srv.opt.HeadTimeout; d > 0 {
@@ -84,8 +84,8 @@ var httpStarts = []string{"GET /", "HEAD ", "POST ", "PUT /", "PATCH", "DELET", 
 // challengePath is the path prefix of HTTP-01 challenges (RFC 8555, section 8.3).
 const challengePath = "/.well-known/acme-challenge/"
 
-// challengeAnswer returns the answer to a pending HTTP-01 challenge. ok is false for any
-// other request.
+// challengeAnswer returns the answer to a pending HTTP-01 challenge. ok is false for any other
+// request.
 func (s *Server) challengeAnswer(secure bool, method, host, path string) (answer string, ok bool) {
 	if s.opt.Challenge == nil || secure || method != http.MethodGet || !strings.HasPrefix(path, challengePath) {
 		return "", false
@@ -96,8 +96,8 @@ func (s *Server) challengeAnswer(secure bool, method, host, path string) (answer
 	return s.opt.Challenge(host, path)
 }
 
-// challenge answers a pending HTTP-01 challenge, before the request is routed. It does
-// not touch any other request. status is what the caller got, 0 = nothing.
+// challenge answers a request for a pending HTTP-01 challenge, before the request is routed. It leaves
+// other requests alone. status is the status that the caller got, 0 = none.
 func (c *conn) challenge(h *wire.Head) (status int, answered bool) {
 	if !bytes.HasPrefix(h.Target, []byte(challengePath)) {
 		return 0, false

@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// CustomName is the sender of a scheme that a person defines.
+// CustomName is the sender name of schemes that users define.
 const CustomName = "custom"
 
-// Custom is a scheme that a person defines for a sender that the table does not have.
+// Custom is a scheme that a user defines for a sender that is not in the table.
 type Custom struct {
 	Header    string  `json:"header" doc:"line that holds the signature"`
 	Template  string  `json:"template" doc:"what is signed: text with {body}, {method}, {url}, {form}, {t} or {t:LINE} for the time and {id:LINE} for the id in it"`
@@ -33,7 +33,8 @@ const (
 	maxPrefixBytes = 50
 )
 
-// CustomError says what is wrong with a definition of a scheme. Member is the wrong member, "" = the whole definition.
+// CustomError describes the mistake in the definition of a scheme. Member is the wrong member, "" = the whole
+// definition.
 type CustomError struct{ Member, Message string }
 
 // Error implements error.
@@ -59,7 +60,7 @@ func ReadCustom(definition []byte) (*Sender, error) {
 	return c.Sender()
 }
 
-// Sender returns the sender that signs as the definition says. The error is a *CustomError.
+// Sender returns the sender whose scheme the definition describes. The error is a *CustomError.
 func (c *Custom) Sender() (*Sender, error) {
 	hash, okHash := customHash[c.Hash]
 	form, okForm := customForm[c.Form]
@@ -89,7 +90,7 @@ func (c *Custom) Sender() (*Sender, error) {
 	return &Sender{Name: CustomName, Mark: strings.ToLower(c.Header), Schemes: []Scheme{s}}, nil
 }
 
-// readTemplate takes what is signed from the template, and where time and id are.
+// readTemplate reads the parts of the signed text from the template, and the places of time and id.
 func (s *Scheme) readTemplate(c *Custom) error {
 	if len(c.Template) > maxTemplate {
 		return fmt.Errorf("it is longer than %d bytes", maxTemplate)
@@ -130,7 +131,7 @@ func (s *Scheme) readTemplate(c *Custom) error {
 	return nil
 }
 
-// placeholder takes one placeholder.
+// placeholder reads one placeholder of the template.
 func (s *Scheme) placeholder(c *Custom, name, line string) error {
 	switch {
 	case name == "t" && line == "" && !strings.HasSuffix(c.Prefix, "="):
@@ -152,8 +153,8 @@ func (s *Scheme) placeholder(c *Custom, name, line string) error {
 	return nil
 }
 
-// isLineName reports whether a definition may read and write a line: not those that say where a request ends and
-// whom it is for.
+// isLineName reports whether a definition may read and write a header line. It refuses the lines for the framing
+// and the host of a request.
 func isLineName(name string) bool {
 	return name != "" && !slices.Contains([]string{"content-length", "transfer-encoding", "trailer", "connection", "host"}, strings.ToLower(name)) && len(name) <= maxLineName && !strings.ContainsFunc(name, func(r rune) bool {
 		return r <= ' ' || r >= 0x7f || strings.ContainsRune("\"(),/:;<=>?@[\\]{}", r)

@@ -13,14 +13,15 @@ import (
 )
 
 // Bounds of an explanation: bytes of a body that is tried in other forms, bytes of an indented form, and
-// digests that are computed.
+// the number of computed digests.
 const (
 	maxBody  = 1 << 20
 	maxForm  = 4 * maxBody
 	maxTried = 40
 )
 
-// Report is a verdict with a searched reason: the tries, and the parts of the request to look at.
+// Report is a verdict with the reason of a failure: the tries that were made, and the parts of the
+// request to look at.
 type Report struct {
 	Verdict
 	Signature SignatureLine `json:"signature"`
@@ -29,7 +30,7 @@ type Report struct {
 	Checks    []Check       `json:"checks"`
 }
 
-// SignatureLine is the line with the signature, taken apart.
+// SignatureLine is the header line with the signature, split into its parts.
 type SignatureLine struct {
 	Header string `json:"header"`
 	Parts  []Part `json:"parts"`
@@ -49,10 +50,10 @@ type Check struct {
 	Detail string `json:"detail"`
 }
 
-// Explain judges a request as Verify does. Where no secret fits it tries common mistakes, at most
+// Explain judges a request as Verify does. If no secret fits, it tries common mistakes, at most
 // maxTried digests: the secret read in another way, a secret of another sender, a rewritten body,
-// another URL, another scheme. Others are all secrets that could have been confused with the right
-// ones.
+// another URL, another scheme. others are the secrets with which the right ones may have been
+// confused.
 func Explain(p *Sender, secrets, others []Secret, r *Request, at time.Time) Report {
 	s := p.SchemeOf(r)
 	if s == nil {
@@ -131,7 +132,7 @@ func (s *Scheme) timeCheck(v *Verdict, at time.Time) Check {
 	return c
 }
 
-// trial looks for the mistake behind a signature that does not fit.
+// trial searches for the mistake behind a signature that does not fit.
 type trial struct {
 	sender *Sender
 	scheme *Scheme
@@ -153,7 +154,7 @@ func (t *trial) run(secrets, others []Secret) {
 	}
 }
 
-// fits counts one digest and tells whether a changed request, scheme or secret fits.
+// fits counts one digest and reports whether a changed request, scheme or secret fits.
 func (t *trial) fits(s *Scheme, secret Secret, k key, r *Request, got *reading) bool {
 	if t.count >= maxTried {
 		return false
@@ -187,7 +188,7 @@ func (t *trial) whitespace(secrets []Secret) bool {
 	return false
 }
 
-// readings are the ways in which people read a secret that is text.
+// readings are the ways in which programs turn the text of a secret into a key.
 var readings = []struct {
 	name string
 	read func(string) ([]byte, bool)
@@ -256,7 +257,7 @@ func (t *trial) bodies(secrets []Secret) bool {
 }
 
 // bodyForms are forms that a body often had before a program rewrote it. compact is the body as compact
-// JSON, empty if it is no JSON. of returns nothing if the body has no such form.
+// JSON, empty if it is not JSON. of returns nothing if the body has no such form.
 var bodyForms = []struct {
 	name string
 	of   func(body, compact []byte) []byte
@@ -275,7 +276,7 @@ var bodyForms = []struct {
 
 func unixLines(body []byte) []byte { return bytes.ReplaceAll(body, []byte("\r\n"), []byte("\n")) }
 
-// indented writes compact JSON on many lines, or returns nil if that takes more than maxForm bytes: each
+// indented returns compact JSON on several lines, or nil if that takes more than maxForm bytes: each
 // line of deep arrays begins with thousands of spaces.
 func indented(compact []byte, unit string) []byte {
 	size, depth, quoted := 0, 0, false
@@ -309,8 +310,8 @@ func indented(compact []byte, unit string) []byte {
 	return out.Bytes()
 }
 
-// rewritten writes the strings of compact JSON in another spelling: shortest, or with all
-// characters beyond ASCII as escapes.
+// rewritten returns compact JSON with its strings in another spelling: the shortest, or with escapes
+// for all characters beyond ASCII.
 func rewritten(compact []byte, ascii bool) string {
 	var out strings.Builder
 	for i := 0; i < len(compact); {
@@ -333,7 +334,7 @@ func rewritten(compact []byte, ascii bool) string {
 	return out.String()
 }
 
-// stringEnd gives the index behind the JSON string that begins at i.
+// stringEnd returns the index after the JSON string that begins at i.
 func stringEnd(p []byte, i int) int {
 	for j := i + 1; j < len(p); j++ {
 		switch p[j] {
@@ -360,7 +361,7 @@ func writeASCII(out *strings.Builder, text string) {
 	}
 }
 
-// spaced adds the spaces that Python writes behind commas and colons.
+// spaced adds the spaces that Python writes after commas and colons.
 func spaced(compact string) string {
 	var out strings.Builder
 	for i := 0; i < len(compact); {
@@ -418,7 +419,7 @@ func otherURLs(text string) []string {
 	return list
 }
 
-// schemes tries what else is common: the digest of the body alone in the usual forms.
+// schemes tries other common schemes: the digest of the body alone in the usual forms.
 func (t *trial) schemes(secrets []Secret) bool {
 	if t.scheme.own != nil || t.scheme.Digest != HMACSHA256 && t.scheme.Digest != HMACSHA1 {
 		return false

@@ -6,8 +6,8 @@ import (
 	"encoding/hex"
 )
 
-// GenerateSecret makes a secret of 32 random bytes in the form that a sender wants; "" where it
-// has public keys, or signs nothing.
+// GenerateSecret returns a new secret of 32 random bytes in the form that a sender expects; "" if the
+// sender uses public keys or does not sign.
 func GenerateSecret(sender string) string {
 	var b [32]byte
 	_, _ = rand.Read(b[:])    // never fails

@@ -19,7 +19,7 @@ import (
 	"strings"
 )
 
-// key is a secret that was read as its scheme wants it.
+// key is a secret in the form that its scheme needs for computing.
 type key struct {
 	secret  string // as the person gave it
 	raw     []byte
@@ -27,8 +27,8 @@ type key struct {
 	ecdsa   *ecdsa.PublicKey
 }
 
-// read reads a secret in the form that its scheme wants. The error describes the mistake and never
-// holds a part of the secret.
+// read reads a secret in the form that its scheme expects. The error describes the mistake and never
+// contains a part of the secret.
 func (k Key) read(secret string) (key, error) {
 	out := key{secret: secret}
 	if secret == "" {
@@ -62,8 +62,8 @@ func (k Key) read(secret string) (key, error) {
 	return out, err
 }
 
-// isWhsecKey reports whether a text is meant as a key of Standard Webhooks: it begins with whsec_, or is the base64 of
-// 32 bytes, as such keys have, behind any prefix or none.
+// isWhsecKey reports whether a text looks like a key of Standard Webhooks: it begins with whsec_, or is the base64 of
+// 32 bytes, with any prefix or none.
 func isWhsecKey(secret string) bool {
 	if strings.HasPrefix(secret, "whsec_") {
 		return true
@@ -102,7 +102,7 @@ func readECDSA(secret string) (*ecdsa.PublicKey, error) {
 	return public, nil
 }
 
-// mac starts the digest of a key, for those that are made with the secret.
+// mac returns the hash to which the signed bytes are written, for schemes that sign with the secret.
 func (s *Scheme) mac(k key) hash.Hash {
 	switch s.Digest {
 	case HMACSHA1:
@@ -116,7 +116,7 @@ func (s *Scheme) mac(k key) hash.Hash {
 	}
 }
 
-// digest gives the text that a sender with this key would have written.
+// digest returns the text that a sender with this key would have sent as the signature.
 func (s *Scheme) digest(k key, r *Request, got *reading) string {
 	if s.Digest == Equal {
 		return k.secret
@@ -126,8 +126,7 @@ func (s *Scheme) digest(k key, r *Request, got *reading) string {
 	return s.Form.encode(mac.Sum(nil))
 }
 
-// write gives the bytes that are signed to w. Only the plain hashes of HubSpot have the
-// secret in them.
+// write writes the signed bytes to w. Only the plain hashes of HubSpot include the secret.
 func (s *Scheme) write(w io.Writer, r *Request, got *reading, secret string) {
 	if s.own != nil && s.own.write != nil {
 		s.own.write(w, r, got)
@@ -162,7 +161,7 @@ func (s *Scheme) write(w io.Writer, r *Request, got *reading, secret string) {
 	}
 }
 
-// fits reports whether a key has made one of the signatures that were read.
+// fits reports whether one of the signatures that were read was made with a key.
 func (s *Scheme) fits(k key, r *Request, got *reading) bool {
 	if s.own != nil && s.own.fits != nil {
 		return s.own.fits(s, k, r, got)

@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// Part is one part of a signature line, taken apart.
+// Part is one part of a signature line.
 type Part struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
 }
 
-// masked stands for a secret that a sender sends itself.
+// masked replaces a secret that a sender sends in its requests.
 const masked = "[masked]"
 
 // reading holds the parts of a signature, as read from a request.
@@ -29,7 +29,8 @@ type reading struct {
 	fault   string // fault of its form, "" = none
 }
 
-// present reports whether a request has the line, or the part of the body, of this scheme.
+// present reports whether a request has the header line, or the part of the body, that holds the
+// signature of this scheme.
 func (s *Scheme) present(r *Request) bool {
 	if s.own != nil && s.own.present != nil {
 		return s.own.present(r)
@@ -45,7 +46,8 @@ func (s *Scheme) present(r *Request) bool {
 	return false
 }
 
-// line gives the name of the i-th further line that may hold a signature, or of the first.
+// line returns the name of a header line that may hold a signature: Header for a negative i, else
+// More[i].
 func (s *Scheme) line(i int) string {
 	if i < 0 {
 		return s.Header
@@ -53,8 +55,8 @@ func (s *Scheme) line(i int) string {
 	return s.More[i]
 }
 
-// read takes the signature of a request apart. It looks at lines only, but for a time that
-// is in the body.
+// read reads the parts of the signature of a request. It reads the body only if the scheme has the
+// time there.
 func (s *Scheme) read(r *Request) reading {
 	got := reading{header: s.Header}
 	if s.own != nil && s.own.read != nil {
@@ -138,7 +140,7 @@ func (s *Scheme) joint() string {
 	return strings.TrimSpace(s.Joint)
 }
 
-// beforeDigest returns what a value says before its digest: "sha1=" or "v2=".
+// beforeDigest returns the text before the digest in a value: "sha1=" or "v2=".
 func beforeDigest(value string) string {
 	name, _, ok := strings.Cut(value, "=")
 	if !ok || len(name) > 16 {
@@ -147,7 +149,7 @@ func beforeDigest(value string) string {
 	return name
 }
 
-// judgeForm says what is wrong with the form of a signature that is there.
+// judgeForm stores the fault in the form of a signature that is present.
 func (s *Scheme) judgeForm(got *reading) {
 	if !got.present || s.Digest == Equal || s.Digest == Network {
 		return
@@ -170,7 +172,7 @@ func (s *Scheme) judgeForm(got *reading) {
 	}
 }
 
-// unknownVersion marks a line that has signatures, but none of a version that is known.
+// unknownVersion is the fault of a line that has signatures, but only of unknown versions.
 const unknownVersion = "version"
 
 // wellFormed reports whether text can be a digest of this scheme.
@@ -224,9 +226,10 @@ func (s *Scheme) SameSignature(a, b *Request) bool {
 	return len(one.digests) > 0 && slices.Equal(one.digests, other.digests)
 }
 
-// Suited returns the scheme by which a request is signed with a secret, where the sender has one for keys and one
-// that sends the secret itself, such as GitLab. A key is never sent, whatever lines the request has: who may send
-// events must not read it. Any other text is sent, unless the request has a signature by a key.
+// Suited returns the scheme that signs a request with a secret, for a sender such as GitLab that has a scheme
+// with keys and one that sends the secret itself. A key is never sent, whatever lines the request has, because
+// users who may send events must not read it. Any other text is sent, unless the request has a signature made
+// with a key.
 func (p *Sender) Suited(s *Scheme, r *Request, secret string) *Scheme {
 	byKey, bySending := -1, -1
 	for i := range p.Schemes {
@@ -246,7 +249,7 @@ func (p *Sender) Suited(s *Scheme, r *Request, secret string) *Scheme {
 	return &p.Schemes[bySending]
 }
 
-// Fits reports whether a secret has the form that a scheme of the sender signs with.
+// Fits reports whether a secret has the form that a scheme of the sender needs.
 func (p *Sender) Fits(s *Scheme, secret string) bool {
 	if _, err := s.Key.read(secret); err != nil {
 		return false
@@ -259,7 +262,7 @@ func (p *Sender) Fits(s *Scheme, secret string) bool {
 	return true
 }
 
-// IsSecretLine reports whether a line of this name may hold the secret of a sender itself.
+// IsSecretLine reports whether a header line with this name may hold the secret itself.
 func IsSecretLine(name string) bool {
 	for i := range Senders {
 		for n := range Senders[i].Schemes {

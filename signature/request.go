@@ -22,7 +22,7 @@ type Request struct {
 // Field is a header line.
 type Field struct{ Name, Value string }
 
-// Lines makes the Line of a Request from a list.
+// Lines returns the Line function of a Request for a list of header lines.
 func Lines(list []Field) func(name string) (string, bool) {
 	return func(name string) (string, bool) {
 		for i := range list {
@@ -41,7 +41,7 @@ func (r *Request) line(name string) (string, bool) {
 	return r.Line(name)
 }
 
-// member gives a number or a string at the top of a JSON object as text.
+// member returns a number or a string at the top level of a JSON object as text.
 func member(body []byte, key string) (string, bool) {
 	var object map[string]json.RawMessage
 	if len(body) > maxBody || json.Unmarshal(bytes.TrimPrefix(body, []byte("\ufeff")), &object) != nil {
@@ -60,14 +60,14 @@ func member(body []byte, key string) (string, bool) {
 
 var errTime = errors.New("not a time")
 
-// Bounds of believable times: seconds up to the year 5138, milliseconds up to the year 9999.
+// Bounds of plausible times: seconds up to the year 5138, milliseconds up to the year 9999.
 const (
 	maxSeconds = 100_000_000_000
 	maxMillis  = 253_402_300_799_999
 )
 
-// read reads a time as it stands in the request. A count of seconds that is too large for
-// seconds of this age is read as milliseconds.
+// read reads a time in the format of the request. A number that is too large for seconds is read as
+// milliseconds.
 func (u Unit) read(text string) (time.Time, error) {
 	if u == Instant {
 		at, err := time.Parse(time.RFC3339, text)

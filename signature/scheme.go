@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Sender describes the requests of one provider: how they are recognised, where they name their event, and how
-// they are signed. Header names are in lower case.
+// Sender describes the requests of one provider: the marks by which they are recognised, the places of their
+// event type and id, and their signatures. Header names are in lower case.
 type Sender struct {
 	Name string
 	Mark string   // header line that makes a request this sender's
@@ -56,10 +56,10 @@ type Scheme struct {
 	own *special // rules that the data of a scheme cannot express; nil for nearly all
 }
 
-// Digest is the function between the key and the signed bytes.
+// Digest is the function that computes a signature from the key and the signed bytes.
 type Digest int
 
-// The digests. Equal means that the secret itself is sent.
+// The digests. Equal means that the sender sends the secret itself.
 const (
 	HMACSHA256 Digest = iota
 	HMACSHA1
@@ -85,11 +85,11 @@ const (
 
 var formNames = [...]string{"hex", "base64", "base64url"}
 
-// Key is how the text of a secret becomes the key.
+// Key is the way in which the text of a secret becomes the key.
 type Key int
 
-// The ways to read a secret. Whsec is base64 behind an optional prefix that ends with an
-// underscore. PublicHex and PublicDER are public keys.
+// The ways to read a secret. Whsec is base64 after an optional prefix that ends with an underscore.
+// PublicHex and PublicDER are public keys.
 const (
 	Text Key = iota
 	KeyBase64
@@ -102,8 +102,8 @@ const (
 // Layout describes the form of a header line with digests.
 type Layout int
 
-// The layouts: the digest behind a prefix; key=value pairs; or versions before a comma,
-// with spaces between.
+// The layouts: the digest after a prefix; key=value pairs; or versions before a comma, separated by
+// spaces.
 const (
 	Whole Layout = iota
 	Pairs
@@ -120,11 +120,11 @@ const (
 	Instant // RFC 3339
 )
 
-// CanSign reports whether a new signature can be made, and what changes for it.
+// CanSign says whether Relay can make a new signature of a scheme, and what has to change for it.
 type CanSign string
 
-// What can be signed: new header values are enough, the body changes, the public URL is
-// signed, a key pair of our own is needed, or nothing can.
+// Values of CanSign: new header values are enough; the body changes; the public URL is signed; a key
+// pair of our own is needed; impossible.
 const (
 	SignYes     CanSign = "yes"
 	SignBody    CanSign = "body"
@@ -133,7 +133,7 @@ const (
 	SignNo      CanSign = "no"
 )
 
-// CanSign tells what making a signature of this scheme takes.
+// CanSign returns the requirements for making a signature of this scheme.
 func (s *Scheme) CanSign() CanSign {
 	switch {
 	case s.Digest == Ed25519 || s.Digest == ECDSA:
@@ -151,13 +151,14 @@ func (s *Scheme) CanSign() CanSign {
 	}
 }
 
-// CheckedWith tells how the tests check this row: by a "library" of the sender, or by a "vector".
+// CheckedWith returns how the tests check this row: with a "library" of the sender, or with a
+// "vector".
 func (s *Scheme) CheckedWith() string { return cmp.Or(s.Oracle, "vector") }
 
 // SendsSecret reports whether the signature is the secret itself.
 func (s *Scheme) SendsSecret() bool { return s.Digest == Equal }
 
-// Describe says in one line what is signed and how.
+// Describe returns a line on the signed bytes and the digest.
 func (s *Scheme) Describe() string {
 	if s.own != nil {
 		return s.own.describe
@@ -171,7 +172,7 @@ func (s *Scheme) Describe() string {
 	return digestNames[s.Digest] + " in " + formNames[s.Form] + " over " + s.Signed
 }
 
-// Headers lists the lines that the scheme reads, in the sender's spelling.
+// Headers lists the header lines that the scheme reads, in the sender's spelling.
 func (s *Scheme) Headers() []string {
 	out := []string{}
 	for _, name := range append([]string{s.Header, s.IDHeader, s.TimeHeader}, s.More...) {
@@ -182,8 +183,8 @@ func (s *Scheme) Headers() []string {
 	return out
 }
 
-// Find gives the sender of a name; of several rows the first whose signature a request has.
-// r may be nil. The answer is nil when none is known.
+// Find returns the sender with a name, nil if there is none. Of several rows it returns the first
+// whose signature the request has; r may be nil.
 func Find(name string, r *Request) *Sender {
 	var first *Sender
 	for i := range Senders {
@@ -201,8 +202,8 @@ func Find(name string, r *Request) *Sender {
 	return first
 }
 
-// SchemeOf gives the scheme by which a request is judged: the first whose signature is
-// there, else the first; nil where the sender has none.
+// SchemeOf returns the scheme that judges a request: the first whose signature it has, else the first;
+// nil if the sender has none.
 func (p *Sender) SchemeOf(r *Request) *Scheme {
 	for i := range p.Schemes {
 		if p.Schemes[i].present(r) {
@@ -215,8 +216,8 @@ func (p *Sender) SchemeOf(r *Request) *Scheme {
 	return &p.Schemes[0]
 }
 
-// SignedAt reads the time that a sender says it has signed at, and the age at which its own
-// libraries refuse it; the zero time where there is none that can be believed.
+// SignedAt returns the time at which the sender says it has signed, and the age at which its own
+// libraries reject the signature. The time is zero if there is no plausible one.
 func (p *Sender) SignedAt(r *Request) (time.Time, time.Duration) {
 	s := p.SchemeOf(r)
 	if s == nil || !s.timed() {
@@ -229,7 +230,7 @@ func (p *Sender) SignedAt(r *Request) (time.Time, time.Duration) {
 	return at, s.Old
 }
 
-// timeText gives the signed time as written, without taking the rest apart.
+// timeText returns the signed time as written, without reading the rest of the signature.
 func (s *Scheme) timeText(r *Request) string {
 	if s.own != nil && s.own.read != nil {
 		return s.read(r).time

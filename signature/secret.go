@@ -10,7 +10,7 @@ import (
 // MaxSecret bounds a secret, in bytes.
 const MaxSecret = 10_000
 
-// notSecrets are beginnings of keys that people enter where a secret belongs.
+// notSecrets are the beginnings of keys that users enter by mistake in place of a secret.
 var notSecrets = []struct{ prefix, what string }{
 	{"whpk_", "a public key of Standard Webhooks; enter the secret, which begins with whsec_"},
 	{"pk_live_", "a publishable key of the Stripe API; enter the signing secret of the endpoint, which begins with whsec_"},
@@ -19,14 +19,14 @@ var notSecrets = []struct{ prefix, what string }{
 	{"ssh-", "a public key of SSH; enter the secret that you share with the sender"},
 }
 
-// apiKeys begin the keys of the Stripe API, which do not sign webhooks.
+// apiKeys are the beginnings of keys for the Stripe API, which do not sign webhooks.
 var apiKeys = []string{"sk_live_", "sk_test_", "rk_live_", "rk_test_"}
 
-// CheckSecret returns an error if a secret does not suit its sender. It is called before the secret is
-// stored. No error holds a part of the secret. The sender has to be known.
+// CheckSecret returns an error if a secret does not suit its sender, which must be known. Call it
+// before the secret is stored. The error never contains a part of the secret.
 func CheckSecret(sender, secret string) error { return checkSecret(sender, schemesOf(sender), secret) }
 
-// CheckSecret is the same for a sender that is in no table.
+// CheckSecret is the function CheckSecret for a sender that is not in the table.
 func (p *Sender) CheckSecret(secret string) error {
 	return checkSecret(p.Name, []*Scheme{&p.Schemes[0]}, secret)
 }
@@ -51,7 +51,7 @@ func checkSecret(sender string, schemes []*Scheme, secret string) error {
 	return err
 }
 
-// schemesOf lists the schemes of a sender that a secret, or a public key, verifies.
+// schemesOf lists the schemes of a sender that can be verified with a secret or a public key.
 func schemesOf(sender string) (list []*Scheme) {
 	for i := range Senders {
 		if p := &Senders[i]; p.Name == sender {
@@ -65,7 +65,7 @@ func schemesOf(sender string) (list []*Scheme) {
 	return list
 }
 
-// SignsAny reports whether the requests of a sender can be signed with a secret of it.
+// SignsAny reports whether a secret of the sender can sign requests of that sender.
 func SignsAny(sender string) bool {
 	for _, s := range schemesOf(sender) {
 		if can := s.CanSign(); can != SignKeyPair && can != SignNo {

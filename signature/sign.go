@@ -8,21 +8,22 @@ import (
 	"time"
 )
 
-// Changes turn a request into a freshly signed one: lines with a new value, in the sender's spelling, and the
-// new body where that holds time or signature.
+// Changes turn a request into a freshly signed one: new values of header lines, in the sender's spelling, and
+// a new body if it contains the time or the signature.
 type Changes struct {
 	Lines   []Field
 	Body    []byte   // nil = as it is
 	Members []string // JSON pointers of what changed in the body
 }
 
-// ErrCannotSign is for schemes that can only be verified: the private key is the sender's.
+// ErrCannotSign is the error for schemes that can only be verified, because only the sender has the
+// private key.
 var ErrCannotSign = errors.New("requests of this sender can be verified, but not signed")
 
 var errNoMember = errors.New("the body has no place for the signature of this sender")
 
-// Sign makes the signature of a request as its sender would make it now. Of the request it
-// takes the id that is signed; a request that has none gets no id.
+// Sign makes the signature that the sender would make for a request now. If the scheme signs an id, it
+// uses that of the request; a request without an id gets none.
 func Sign(s *Scheme, secret string, r *Request, now time.Time) (Changes, error) {
 	if s.CanSign() == SignKeyPair || s.CanSign() == SignNo {
 		return Changes{}, ErrCannotSign
@@ -75,7 +76,7 @@ func Sign(s *Scheme, secret string, r *Request, now time.Time) (Changes, error) 
 	return out, nil
 }
 
-// replaceMember replaces one value in a JSON document. All other bytes stay as they are.
+// replaceMember replaces one value in a JSON document. All other bytes stay unchanged.
 func replaceMember(doc []byte, path []string, value []byte) ([]byte, error) {
 	from, to, ok := findMember(doc, path)
 	if !ok {
@@ -84,7 +85,7 @@ func replaceMember(doc []byte, path []string, value []byte) ([]byte, error) {
 	return bytes.Join([][]byte{doc[:from], value, doc[to:]}, nil), nil
 }
 
-// findMember gives where the value at a path begins and ends. Steps are keys or indexes.
+// findMember returns the begin and end of the value at a path. Steps are keys or indexes.
 func findMember(doc []byte, path []string) (from, to int, ok bool) {
 	dec := json.NewDecoder(bytes.NewReader(doc))
 	for _, step := range path {
@@ -101,7 +102,7 @@ func findMember(doc []byte, path []string) (from, to int, ok bool) {
 	return to - len(raw), to, true
 }
 
-// enter reads on until the next token is the value at a step.
+// enter reads tokens until the next one is the value at a step.
 func enter(dec *json.Decoder, open json.Token, step string) bool {
 	var skipped json.RawMessage
 	for i := 0; dec.More(); i++ {
@@ -125,7 +126,7 @@ func enter(dec *json.Decoder, open json.Token, step string) bool {
 	return false
 }
 
-// signedText gives the signed bytes for a report.
+// signedText returns the signed bytes for a report.
 func (s *Scheme) signedText(r *Request, got *reading) []byte {
 	var out bytes.Buffer
 	s.write(&out, r, got, "")

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// special holds functions for parts of a scheme that its data cannot express. A function that is nil is done as
-// for all others.
+// special holds functions for the parts of a scheme that data cannot express. If a function is nil, that part
+// works as in all other schemes.
 type special struct {
 	describe string
 	canSign  CanSign
@@ -26,8 +26,8 @@ type special struct {
 	sign     func(*Scheme, key, *Request, time.Time) (Changes, error)
 }
 
-// Twilio signs the URL and, of a form, each name with its values, both in order. Values of
-// one name are taken once. A body that is no form is signed by its hash in the query.
+// twilio signs the URL and, for a form, each name with its values, both sorted; equal values of a name
+// count once. Any other body is signed by its hash in the query.
 var twilio = &special{
 	describe: "HMAC-SHA1 in base64 over {url} and the form's names and values in order",
 	canSign:  SignURL,
@@ -51,7 +51,7 @@ var twilio = &special{
 	},
 }
 
-// mandrill signs as Twilio does, but takes each value of a name unchanged.
+// mandrill signs as twilio does, but includes every value of a name, unchanged.
 var mandrill = &special{
 	describe: "HMAC-SHA1 in base64 over {url} and the form's names and values in order",
 	canSign:  SignURL,
@@ -61,7 +61,7 @@ var mandrill = &special{
 	},
 }
 
-// bodyHash gives the hash of the body that the URL of a request names.
+// bodyHash returns the hash of the body in the URL of a request.
 func bodyHash(r *Request) (string, bool) {
 	_, query, _ := strings.Cut(r.URL, "?")
 	for pair := range strings.SplitSeq(query, "&") {
@@ -72,8 +72,8 @@ func bodyHash(r *Request) (string, bool) {
 	return "", false
 }
 
-// writeForm writes the fields of a form by name, each value behind its name; once: equal values once. It
-// reports whether the body is a form, and writes nothing else.
+// writeForm writes the fields of a form, sorted by name, each value after its name; with once, equal
+// values of a name only once. It reports whether the body is a form; if not, it writes nothing.
 func writeForm(w io.Writer, body []byte, once bool) bool {
 	form, err := url.ParseQuery(string(body))
 	if err != nil {
@@ -97,7 +97,7 @@ func writeForm(w io.Writer, body []byte, once bool) bool {
 	return true
 }
 
-// Mailgun puts time, token and signature into the body.
+// mailgun puts time, token and signature into the body.
 var mailgun = &special{
 	describe: "HMAC-SHA256 in hex over {t}{token}, all of them in the body",
 	canSign:  SignBody,
@@ -131,7 +131,7 @@ type mailgunSignature struct {
 	Signature string   `json:"signature"`
 }
 
-// jsonText is a string or a number.
+// jsonText is a JSON string or number as written.
 type jsonText json.RawMessage
 
 func (t *jsonText) UnmarshalJSON(raw []byte) error { *t = bytes.Clone(raw); return nil }
@@ -148,7 +148,7 @@ func mailgunOf(r *Request) (mailgunSignature, bool) {
 	return *m.Signature, true
 }
 
-// Adyen signs each payment of a notification by eight of its fields.
+// adyenItems signs each payment in a notification of Adyen by eight of its fields.
 var adyenItems = &special{
 	describe: "HMAC-SHA256 in base64 over eight fields of each item, in the body",
 	canSign:  SignBody,
@@ -226,10 +226,10 @@ func adyenItemsOf(r *Request) []adyenItem {
 	return items
 }
 
-// maxSignedLines is how many lines a signature by Hook0 may name.
+// maxSignedLines is the largest number of header lines that a signature of Hook0 may name.
 const maxSignedLines = 64
 
-// Hook0 signs header lines that the signature names.
+// hook0 signs the header lines that the signature names.
 var hook0 = &special{
 	describe: "HMAC-SHA256 in hex over {t}.{names}.{values}.{b}",
 	canSign:  SignYes,
@@ -265,8 +265,9 @@ var hook0 = &special{
 	},
 }
 
-// jwt is for senders whose signature is a JSON Web Token (RFC 7519) with HS256 that holds
-// the hash of the body under a claim; "" = it holds none, but the time at which it was issued.
+// jwt returns the functions for senders whose signature is a JSON Web Token (RFC 7519) with HS256.
+// claim is the claim with the hash of the body; "" = the token has none, only the time at which it was
+// issued.
 func jwt(header, claim string, form Form, extra string) *special {
 	hashOf := func(body []byte) string {
 		sum := sha256.Sum256(body)
@@ -327,8 +328,8 @@ func jwt(header, claim string, form Form, extra string) *special {
 	}
 }
 
-// Microsoft Graph repeats the client state of the subscription in each notification. A new event made from one has
-// it already, so nothing is signed.
+// clientState is for Microsoft Graph, which repeats the client state of the subscription in each notification. An
+// event made from one has it already, so nothing is signed.
 var clientState = &special{
 	describe: "the secret itself is sent, as clientState of each notification in the body",
 	canSign:  SignNo,
@@ -369,8 +370,8 @@ func clientStatesOf(r *Request) (states []string) {
 	return states
 }
 
-// Event Grid sends nothing but what the owner of the endpoint has put into the query of its URL, under any name. A
-// new event has the URL already, so nothing is signed.
+// querySecret is for Event Grid, whose only proof is the text that the owner of the endpoint has put into the
+// query of its URL, under any name. A new event has that URL already, so nothing is signed.
 var querySecret = &special{
 	describe: "the secret itself is sent, as a value of the query of the URL",
 	canSign:  SignNo,
@@ -401,8 +402,8 @@ func cutLast(s, separator string) (before, after string, found bool) {
 	return s, "", false
 }
 
-// Hygraph signs a JSON document of the body, as text, with the name of the environment and
-// the time.
+// hygraph signs a JSON document that contains the body as text, the name of the environment and the
+// time.
 var hygraph = &special{
 	describe: "HMAC-SHA256 in base64 over a JSON document of body, environment and time",
 	canSign:  SignYes,
@@ -428,7 +429,7 @@ var hygraph = &special{
 	},
 }
 
-// quote writes a JSON string as JavaScript does, without the escapes that are for HTML.
+// quote returns a JSON string as JavaScript writes it, without escapes for HTML.
 func quote(s string) []byte {
 	var out bytes.Buffer
 	enc := json.NewEncoder(&out)

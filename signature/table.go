@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// How the rows of the table read most often.
+// Digest and form that most rows of the table use.
 const (
 	body      = "{b}"
 	dotted    = "{t}.{b}"
@@ -16,7 +16,8 @@ const (
 	sha256Hex = "sha256="
 )
 
-// standard returns the scheme of the Standard Webhooks specification for lines with a prefix.
+// standard returns the schemes of the Standard Webhooks specification, with a prefix for the names of
+// header lines.
 func standard(prefix string) []Scheme { return standardOf(prefix, Whsec, library) }
 
 // standardOf is standard for a sender that reads the key in its own way.
@@ -29,8 +30,8 @@ func standardOf(prefix string, key Key, oracle string) []Scheme {
 	return []Scheme{s}
 }
 
-// Senders is the table of those that are known. It is tried in this order: those that
-// imitate others come first.
+// Senders is the table of known senders, in the order in which they are tried: those that imitate
+// others come first.
 var Senders = []Sender{
 	{
 		Name: "stripe", Mark: "stripe-signature", BodyEvent: "type", BodyDelivery: "id",
@@ -301,8 +302,8 @@ func base64Body(header, oracle string) []Scheme {
 	return []Scheme{{Header: header, Signed: body, Form: Base64, Oracle: oracle}}
 }
 
-// github returns the scheme of GitHub, with a line of the sender's own before it where there is
-// one: its relatives send both.
+// github returns the schemes of GitHub and of its imitators, which also send a line of their own; that
+// line takes precedence.
 func github(own string) []Scheme {
 	list := []Scheme{
 		{Header: "X-Hub-Signature-256", Signed: body, Prefix: sha256Hex, Oracle: library},
@@ -314,12 +315,13 @@ func github(own string) []Scheme {
 	return list
 }
 
-// authorization is for senders that send the secret itself in Authorization.
+// authorization returns the schemes of senders that send the secret itself in Authorization.
 func authorization() []Scheme {
 	return []Scheme{{Header: "Authorization", Digest: Equal}}
 }
 
-// Alike returns the names of the senders whose requests have the same marks as those of p, its own first.
+// Alike returns the names of the senders whose requests have the same marks as those of p, beginning with
+// p.
 func Alike(p *Sender) []string {
 	names := []string{p.Name}
 	for i := range Senders {

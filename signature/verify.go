@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// The verdicts. Valid and Expired mean that a secret fits; Expired that the signed time does
-// not.
+// The verdicts. Valid and Expired mean that a secret fits; with Expired the signed time is too old.
 const (
 	Valid     = "valid"
 	Expired   = "expired"
@@ -16,7 +15,7 @@ const (
 	Unchecked = "unchecked"
 )
 
-// The reasons. Those from SecretEncoding on need trying and are found by Explain only.
+// The reasons. Those from SecretEncoding on are found by Explain only, because they need trying.
 const (
 	OK              = "ok"
 	NoSecret        = "no-secret"
@@ -40,7 +39,7 @@ const (
 	OtherScheme      = "other-scheme"
 )
 
-// Secret is one that an alias has for a sender.
+// Secret is a secret that an alias has for a sender.
 type Secret struct {
 	ID    string // "" = given for this call
 	Value string
@@ -124,7 +123,7 @@ func (s *Scheme) place() string {
 	return "line " + s.Header
 }
 
-// judgeTime completes the verdict of a matching signature: valid, or expired if its time is too far from at.
+// judgeTime completes the verdict on a matching signature: valid, or expired if its time is too far from at.
 func (s *Scheme) judgeTime(v *Verdict, signed, at time.Time) {
 	age := at.Sub(signed)
 	v.Verdict, v.Reason, v.Message = Valid, OK, "the signature fits"
@@ -139,7 +138,7 @@ func (s *Scheme) judgeTime(v *Verdict, signed, at time.Time) {
 	}
 }
 
-// shortText cuts text of the request for a message.
+// shortText shortens text of a request for a message.
 func shortText(s string) string {
 	if len(s) > 40 {
 		return s[:40] + "…"
@@ -147,7 +146,7 @@ func shortText(s string) string {
 	return s
 }
 
-// ageText writes an age in the two largest units that it has.
+// ageText returns an age in its two largest units.
 func ageText(d time.Duration) string {
 	seconds := int(d.Round(time.Second) / time.Second)
 	units := []struct {

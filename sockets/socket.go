@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// Accept returns the next connection of a listener, and an error only once that is closed. After
-// any other error, of which the usual ones say that descriptors or memory are short, it calls
-// failed and tries again after a pause.
+// Accept returns the next connection of a listener. It returns an error only after the listener was
+// closed. After any other error, usually a shortage of descriptors or memory, it calls failed and
+// tries again after a pause.
 func Accept(ln net.Listener, failed func(err error, pause time.Duration)) (net.Conn, error) {
 	for pause := 5 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		c, err := ln.Accept()
@@ -24,8 +24,8 @@ func Accept(ln net.Listener, failed func(err error, pause time.Duration)) (net.C
 	}
 }
 
-// KernelConn returns the connection below everything that wraps it and says so by a method
-// NetConn, such as what reads a proxy's header.
+// KernelConn returns the innermost connection below wrappers that have a method NetConn, such as the
+// reader of a proxy header.
 func KernelConn(c net.Conn) net.Conn {
 	for {
 		outer, ok := c.(interface{ NetConn() net.Conn })
@@ -44,20 +44,20 @@ func HalfClose(c net.Conn) error {
 	return errors.ErrUnsupported
 }
 
-// SetLinger sets SO_LINGER where the connection can: with 0 s its close is a reset.
+// SetLinger sets SO_LINGER if the connection supports it: with 0 s its close is a reset.
 func SetLinger(c net.Conn, seconds int) {
 	if l, ok := KernelConn(c).(interface{ SetLinger(int) error }); ok {
 		_ = l.SetLinger(seconds)
 	}
 }
 
-// discardPiece is how much Discard reads under one deadline.
+// discardPiece is the number of bytes that Discard reads under one deadline.
 const discardPiece = 16 << 10
 
-// Discard reads and drops the remaining input of a half-closed connection before it is closed. A close
-// with unread bytes would reset it (RFC 1122, section 4.2.2.13), and its peer would lose the last
-// written bytes. Discard returns nil when the peer has closed its end, or after most bytes, and an
-// error at the deadline, which depends on the bytes read so far.
+// Discard reads and drops the remaining input of a half-closed connection before it is closed. Closing
+// it with unread bytes would reset it (RFC 1122, section 4.2.2.13), and its peer would lose the last
+// written bytes. Discard returns nil when the peer has closed its side, or after most bytes. It
+// returns an error at the deadline, which depends on the bytes read so far.
 func Discard(c net.Conn, most int64, deadline func(read int64) time.Time) error {
 	for read := int64(0); read < most; {
 		_ = c.SetReadDeadline(deadline(read))
@@ -72,7 +72,7 @@ func Discard(c net.Conn, most int64, deadline func(read int64) time.Time) error 
 	return nil
 }
 
-// AddrOf returns the IP address and port of a TCP address, the zero value for any other one.
+// AddrOf returns the IP address and port of a TCP address, the zero value for any other address.
 func AddrOf(a net.Addr) netip.AddrPort {
 	if t, ok := a.(*net.TCPAddr); ok {
 		ap := t.AddrPort()
@@ -100,7 +100,7 @@ func IsLoopback(host string) bool {
 	return host == "localhost" || err == nil && ip.IsLoopback()
 }
 
-// ContainsAddr reports whether an address is in one of the networks, in whatever zone.
+// ContainsAddr reports whether an address is in one of the networks, whatever its zone.
 func ContainsAddr(networks []netip.Prefix, a netip.Addr) bool {
 	a = a.WithZone("") // networks have none
 	return slices.ContainsFunc(networks, func(n netip.Prefix) bool { return n.Contains(a) })

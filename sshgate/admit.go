@@ -18,8 +18,8 @@ import (
 	"relay/sshgate/node"
 )
 
-// admit decides about a new TCP connection before the first byte is exchanged.
-// gliderlabs closes it when the result is nil.
+// admit accepts or refuses a new TCP connection before the first byte is exchanged. If it returns nil,
+// gliderlabs closes the connection.
 func (srv *Server) admit(ctx gliderlabs.Context, tcp net.Conn) net.Conn {
 	c := newConn(srv, tcp)
 	srv.metrics.accepted.Add(1)
@@ -60,12 +60,12 @@ func (srv *Server) admit(ctx gliderlabs.Context, tcp net.Conn) net.Conn {
 	return c.Sock
 }
 
-// kexInitWait is how long a client that does not say which ciphers it knows is waited for.
+// kexInitWait is the time to wait for a client that does not announce its ciphers.
 const kexInitWait = 500 * time.Millisecond
 
-// takeSlot reserves a slot for a new connection among the clients or, if these are taken, one of the
-// slots for other nodes until the connection has said whether it is a node; full is then the limit that
-// was reached. ok is false if there is no slot; the connection was told then.
+// takeSlot reserves a slot for a new connection among the clients. If these are taken, it reserves one
+// of the slots for other nodes until the connection has said whether it is a node; full is then the
+// limit that was reached. ok is false if there is no slot; the client was told so.
 func (srv *Server) takeSlot(c *conn) (full string, ok bool) {
 	srv.mu.Lock()
 	if srv.stopping {
@@ -91,7 +91,7 @@ func (srv *Server) takeSlot(c *conn) (full string, ok bool) {
 	return full, true
 }
 
-// fullTexts are the messages to clients for whom there is no slot.
+// fullTexts are the messages to clients that get no slot.
 var fullTexts = map[string]string{
 	admission.ReasonTotal:           "too many connections; try again in a moment",
 	admission.ReasonUnauthenticated: "too many connections; try again in a moment",
@@ -99,15 +99,15 @@ var fullTexts = map[string]string{
 	admission.ReasonSource:          "too many connections from your address; close some of them",
 }
 
-// evict ends a connection that has lost its slot to a newer one; nil is none.
+// evict ends a connection that has lost its slot to a newer one; nil does nothing.
 func evict(s *admission.Slot, reason string) {
 	if s != nil {
 		s.Conn.Evicted(reason)
 	}
 }
 
-// admitNode runs a connection that says that it is one of another node. Only its key proves
-// that: until then it has one of few slots, and the time that a node takes.
+// admitNode runs a connection that claims to come from another node. Only its key proves that: until
+// then it has one of few slots, and the time in which a node logs in.
 func (srv *Server) admitNode(c *conn, hasSlot bool) {
 	defer c.Close()
 	if !hasSlot {
@@ -133,8 +133,7 @@ const (
 	rejectTime   = 2 * time.Second
 )
 
-// reject tells the client of a connection without a slot why it is closed. The caller closes
-// it.
+// reject tells the client of a connection without a slot the reason. The caller closes the connection.
 func (srv *Server) reject(c *conn, reason, text string) {
 	srv.sayRejected(c, reason, text, serverVersion+"\r\n")
 }
@@ -144,8 +143,8 @@ func (srv *Server) refuseFull(c *conn, reason string) {
 	srv.sayRejected(c, reason, fullTexts[reason], "")
 }
 
-// sayRejected sends a disconnect message in place of the key exchange (RFC 4253, section
-// 11.1): OpenSSH, PuTTY and libraries show its text.
+// sayRejected sends a disconnect message in place of the key exchange (RFC 4253, section 11.1).
+// OpenSSH, PuTTY and libraries show its text.
 func (srv *Server) sayRejected(c *conn, reason, text, before string) {
 	srv.metrics.drop(reason)
 	srv.rejected.Do(func() {
@@ -189,13 +188,12 @@ func disconnectPacket(text string) []byte {
 	return append(packet, make([]byte, padding)...)
 }
 
-// shared reports whether many clients share an address, or it is this machine's own.
+// shared reports whether an address is shared by many clients, or belongs to this machine.
 func (srv *Server) shared(a netip.Addr) bool {
 	return !a.IsValid() || a.IsLoopback() || sockets.ContainsAddr(srv.o.Trusted, a)
 }
 
-// forget removes a connection that has ended. Its source gets a penalty where the
-// connection led to no login.
+// forget removes a connection that has ended. If it led to no login, its source gets a penalty.
 func (srv *Server) forget(c *conn) {
 	srv.mu.Lock()
 	delete(srv.conns, c)
@@ -219,8 +217,8 @@ func (srv *Server) forget(c *conn) {
 	}
 }
 
-// retryListener survives errors of Accept: gliderlabs would end with any error that
-// net does not call temporary, such as ENOBUFS and ENOMEM, and relayd with it.
+// retryListener tolerates errors of Accept: otherwise gliderlabs, and with it relayd, would end with
+// any error that net does not call temporary, such as ENOBUFS and ENOMEM.
 type retryListener struct {
 	net.Listener
 	srv *Server

@@ -10,7 +10,7 @@ import (
 	"relay/record"
 )
 
-// maxTargets is how many targets a client may announce.
+// maxTargets is the largest number of targets that a client may announce.
 const maxTargets = 64
 
 // announced holds the client's own announcement: its version, capabilities and targets.
@@ -36,14 +36,14 @@ func (a *announced) of(bind string) (client string, target relay.Target) {
 	return a.client, a.targets[bind]
 }
 
-// follows reports whether the client follows NoticeMoving.
+// follows reports whether the client supports NoticeMoving.
 func (a *announced) follows() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.moves
 }
 
-// hello handles the message of relay up that says what it supports.
+// hello handles the message in which relay up lists what it supports.
 func (c *conn) hello(payload []byte) bool {
 	var h relay.Hello
 	if link.Unmarshal(payload, &h) != nil || h.Protocol != 1 {
@@ -59,7 +59,7 @@ func (c *conn) hello(payload []byte) bool {
 	return !first || c.Go("notices", func() { c.sendNotices(q) })
 }
 
-// target handles the message of relay up that names its local server.
+// target handles the message in which relay up names its local server.
 func (c *conn) target(payload []byte) bool {
 	var t relay.Target
 	if link.Unmarshal(payload, &t) != nil || len(t.Bind) > maxBindLength || len(t.URL) > 2048 || len(t.HostHeader) > 512 {

@@ -8,7 +8,7 @@ import (
 	"relay/record"
 )
 
-// tunnelChannel says what a channel to the client of a tunnel is.
+// tunnelChannel returns the options of a channel to the client of a tunnel.
 func (c *conn) tunnelChannel(owner int64) link.ChannelOptions {
 	return link.ChannelOptions{
 		Request: channelRequest, EOF: link.EOFUnlessLost, Guarded: true,
@@ -18,7 +18,7 @@ func (c *conn) tunnelChannel(owner int64) link.ChannelOptions {
 	}
 }
 
-// channelRequest takes what the bundled client says of the end of a channel.
+// channelRequest handles the requests in which relay up reports the end of a channel.
 func channelRequest(ch *link.Channel, req *link.Request) {
 	switch req.Type {
 	case relay.DialFailedRequest:
@@ -30,7 +30,7 @@ func channelRequest(ch *link.Channel, req *link.Request) {
 	}
 }
 
-// dialFailure reads dial-failed@relay; nil when it is malformed.
+// dialFailure reads the request dial-failed@relay; nil if it is malformed.
 func dialFailure(payload []byte) *relay.Error {
 	var d relay.DialFailed
 	if link.Unmarshal(payload, &d) != nil {

@@ -25,8 +25,8 @@ const askTime = 5 * time.Second
 
 // conn is one SSH connection, from the accept to the end of its last goroutine.
 //
-// Global requests and the starts of sessions go through post, one after another;
-// calls from other packages and timers take mu for a moment.
+// Global requests and the starts of sessions run one after another, through post; calls from other
+// packages and timers hold mu briefly.
 type conn struct {
 	*link.Conn
 	srv    *Server
@@ -122,14 +122,14 @@ func (c *conn) LoggedIn() {
 	c.usage.begin(c.srv.o.IdleClose, c.closeIdle)
 }
 
-// nodeLoggedIn is called when the peer has proven to be another node.
+// nodeLoggedIn is called when the peer has proven that it is another node.
 func (c *conn) nodeLoggedIn() {
 	c.login.Succeed()
 	c.slot.SetClass(admission.Node)
 }
 
-// start is called before the first use of an open connection; false means that it
-// is of no use.
+// start is called before the first use of a logged-in connection. It returns false if the connection
+// cannot be used.
 func (c *conn) start(sc *ssh.ServerConn) bool {
 	c.once.Do(func() {
 		who, enrolled, ok := login.Identity(sc.Permissions)
@@ -160,7 +160,7 @@ func (c *conn) wentStale() {
 	c.srv.nodes.Lose(func(t node.Tunnel) bool { return t.(*forward).c == c })
 }
 
-// cameBack takes that back.
+// cameBack marks every tunnel of a connection as online again, after wentStale.
 func (c *conn) cameBack() {
 	for _, f := range c.attached() {
 		f.att.Online()

@@ -16,19 +16,19 @@ import (
 // too long. Each of them closes the socket, and link then calls closed, detachAll and Server.forget, in
 // this order. The connections that are refused before that are those of admit.go.
 
-// closeReason says why a connection is drained and closed.
+// closeReason is the reason for draining and closing a connection, and the exit code of its sessions.
 type closeReason struct {
 	notice   shell.Notice
 	exit     int  // of its sessions
 	graceful bool // requests on open channels may end first
 }
 
-// stopped ends a connection whose sessions were already told that the relay stops.
+// stopped ends a connection whose sessions were already told that the relay is stopping.
 var stopped = closeReason{exit: cli.ExitUnreachable, graceful: true}
 
-// drain ends the connection: it notifies the sessions, starts no new requests, lets
-// those on open channels end until ctx does, then closes the socket. Only the first
-// call does something; the others return false.
+// drain ends the connection: it notifies the sessions, starts no new requests, lets those on open
+// channels end until ctx does, then closes the socket. Only the first call has an effect; later calls
+// return false.
 func (c *conn) drain(ctx context.Context, why closeReason) bool {
 	if c.Context().Err() != nil || !c.draining.CompareAndSwap(false, true) {
 		return false
@@ -75,13 +75,13 @@ func (c *conn) endSessions(exit int) {
 	}
 }
 
-// closed is called once, when the socket has been closed by anyone.
+// closed is called once, when the socket was closed from either side.
 func (c *conn) closed() {
 	c.login.End()
 	c.usage.end()
 }
 
-// detachAll gives all aliases up.
+// detachAll detaches all aliases of the connection.
 func (c *conn) detachAll() {
 	for _, f := range c.forwards.close() {
 		f.detach(false)
@@ -124,7 +124,7 @@ func (c *conn) closeRevoked() {
 	})
 }
 
-// closeTakenOver gives a connection up one of whose aliases has a newer tunnel.
+// closeTakenOver drains a connection after one of its aliases got a newer tunnel.
 func (c *conn) closeTakenOver(alias, reason string) {
 	ctx, cancel := context.WithTimeout(c.Context(), c.srv.o.TakeoverDrain)
 	defer cancel()
@@ -135,5 +135,5 @@ func (c *conn) closeTakenOver(alias, reason string) {
 	})
 }
 
-// closeUnused gives a connection up whose last alias may not be used any more.
+// closeUnused drains a connection whose last alias may no longer be used.
 func (c *conn) closeUnused() { c.drain(c.Context(), closeReason{exit: cli.ExitTaken}) }

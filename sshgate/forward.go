@@ -50,7 +50,7 @@ func (f *forward) online() shell.Notice {
 	return shell.Notice{Kind: relay.NoticeOnline, Alias: f.alias.Name, Target: f.info.Target, Of: f.alias}
 }
 
-// detach ends the hold on the alias.
+// detach detaches the alias.
 func (f *forward) detach(graceful bool) {
 	f.closed.Store(true)
 	f.c.srv.nodes.Remove(f.info.ID, f, graceful)
@@ -59,15 +59,15 @@ func (f *forward) detach(graceful bool) {
 	}
 }
 
-// attachment is nil while the alias is being attached.
+// attachment returns the attachment; nil while the alias is being attached.
 func (f *forward) attachment() relay.Attachment {
 	f.c.forwards.mu.Lock()
 	defer f.c.forwards.mu.Unlock()
 	return f.att
 }
 
-// askForward reads a request for a forward when it comes, before those ahead of it are
-// answered: they need to know of it. It returns nil for one that is malformed.
+// askForward reads a request for a forward when it arrives, before earlier requests are answered,
+// because the answers to those depend on it. It returns nil for a malformed request.
 func (c *conn) askForward(payload []byte) *forward {
 	f := &forward{c: c}
 	if err := link.Unmarshal(payload, &f.asked); err != nil || f.asked.Port > 65535 {
@@ -81,8 +81,8 @@ func (c *conn) askForward(payload []byte) *forward {
 	return f
 }
 
-// forward attaches an alias. The reply goes out before then is called: a channel
-// must not reach the client before the answer that allows it.
+// forward attaches an alias. The reply is sent before then is called: a channel must not reach the
+// client before the reply that allows it.
 func (c *conn) forward(f *forward) (ok bool, reply []byte, then func()) {
 	nothing := func() {}
 	if f == nil {
@@ -117,8 +117,9 @@ func (c *conn) forward(f *forward) (ok bool, reply []byte, then func()) {
 var errCommand = relay.Errorf(relay.CodeConflict,
 	"a connection that runs a command serves no forward; leave the command away, or use another ssh with -N for the tunnel")
 
-// allowForward returns an error if a connection must not serve a forward, independent of its alias. A
-// named forward after a command, such as one of ssh -O forward, is allowed: its user knows of both.
+// allowForward returns an error if a connection must not serve a forward, whatever its alias. A named
+// forward after a command, such as one of ssh -O forward, is allowed, because its user has asked for
+// both.
 func (c *conn) allowForward(ctx context.Context, f *forward) *relay.Error {
 	if f.begun == 0 && !c.sessions.IsTunnel(ctx, func() bool { return c.notices.toClient() != nil }) {
 		return errCommand
@@ -132,7 +133,7 @@ func (c *conn) allowForward(ctx context.Context, f *forward) *relay.Error {
 	return c.forwards.refuseUnnamed()
 }
 
-// admitForward finds the alias of a forward, or says why the connection may not have it.
+// admitForward finds the alias of a forward, or returns the reason why the connection may not have it.
 func (c *conn) admitForward(f *forward) (refusal *relay.Error) {
 	if refusal = c.allowForward(c.Context(), f); refusal != nil {
 		return refusal
@@ -164,19 +165,19 @@ func (f *forward) replaces(other *forward) bool { return f.named && !other.named
 
 var errFull = relay.Errorf(relay.CodeOverloaded, "a connection can carry %d aliases; open another one", maxForwards)
 
-// neutralBinds are words that clients send when no alias was meant. <nil> comes from Go's
+// neutralBinds are words that clients send if their user named no alias. <nil> comes from Go's
 // x/crypto before v0.45.0.
 var neutralBinds = map[string]bool{"": true, "*": true, "localhost": true, "<nil>": true}
 
-// isNeutral reports whether a bind string names no alias: it is empty, or says all addresses of
-// a machine or its own.
+// isNeutral reports whether a bind string names no alias: it is empty, or means all addresses of a
+// machine or its own.
 func isNeutral(bind string) bool {
 	bind = strings.TrimSuffix(strings.ToLower(bind), ".")
 	addr, err := netip.ParseAddr(strings.TrimSuffix(strings.TrimPrefix(bind, "["), "]"))
 	return neutralBinds[bind] || err == nil && (addr.Unmap().IsUnspecified() || addr.Unmap().IsLoopback())
 }
 
-// parseBind reads the alias out of a bind string; "" means that it names none.
+// parseBind returns the alias in a bind string; "" = it names none.
 func parseBind(bind string, site *relay.Site) (label string, err *relay.Error) {
 	if isNeutral(bind) {
 		return "", nil
@@ -188,9 +189,8 @@ func parseBind(bind string, site *relay.Site) (label string, err *relay.Error) {
 		"%q cannot be an alias; use 1 to 63 letters, digits and inner hyphens", record.SafeTextMax(bind, 80))
 }
 
-// resolve finds the alias that a forward means: the bind string if it names one,
-// else the user name, else the only alias of the account. On a full connection it claims
-// no name that the connection does not have.
+// resolve finds the alias of a forward: the bind string if it names one, else the user name, else the
+// only alias of the account. On a connection with the maximum number of forwards it creates no alias.
 func (c *conn) resolve(ctx context.Context, bind string, full bool) (*relay.Alias, *relay.Error) {
 	site := &c.srv.o.Site
 	label, refusal := parseBind(bind, site)
@@ -239,7 +239,7 @@ func (c *conn) claim(ctx context.Context, label string) (*relay.Alias, *relay.Er
 	return a, nil
 }
 
-// attach puts the tunnel in place of whatever the alias had.
+// attach attaches the tunnel to its alias, in place of any earlier tunnel.
 func (c *conn) attach(f *forward) {
 	if c.Context().Err() != nil {
 		return // it must not take the alias from a connection that lives
@@ -270,7 +270,7 @@ func (c *conn) attach(f *forward) {
 	c.Log().Info("alias online", "alias", f.alias.Name)
 }
 
-// cancelForward takes a forward back; false for one that is not there.
+// cancelForward ends a forward at the client's request. It returns false if there is no such forward.
 func (c *conn) cancelForward(payload []byte) bool {
 	var asked forwardRequest
 	if link.Unmarshal(payload, &asked) != nil {
@@ -287,7 +287,7 @@ func (c *conn) cancelForward(payload []byte) bool {
 	return true
 }
 
-// takeForward takes the forward that is meant out of the forwards, as forwardSet.take does.
+// takeForward removes the forward that meant selects, as forwardSet.take does.
 func (c *conn) takeForward(meant func(*forward) bool) (f *forward, last bool) {
 	if f, last = c.forwards.take(meant); f != nil {
 		c.usage.add(-1)

@@ -7,10 +7,10 @@ import (
 	"relay"
 )
 
-// maxForwards is how many aliases a connection can carry.
+// maxForwards is the largest number of aliases on one connection.
 const maxForwards = 16
 
-// forwardSet has the forwards of a connection.
+// forwardSet holds the forwards of a connection.
 type forwardSet struct {
 	mu      sync.Mutex
 	list    []*forward // never changed in place
@@ -18,14 +18,15 @@ type forwardSet struct {
 	waiting int        // forwards with a name that were asked for and are not looked at yet
 }
 
-// ask notes that a forward with a name was asked for, or, with -1, that one is looked at.
+// ask adds n to the number of named forwards that were requested and not handled yet: 1 for a new
+// request, -1 when one is being handled.
 func (l *forwardSet) ask(n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.waiting += n
 }
 
-// refuseUnnamed says why a forward without a name serves nothing, or nil.
+// refuseUnnamed returns the reason why a forward without a name serves nothing, or nil.
 func (l *forwardSet) refuseUnnamed() *relay.Error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -40,14 +41,14 @@ func (l *forwardSet) refuseUnnamed() *relay.Error {
 	return nil
 }
 
-// room reports whether the connection ends, and whether it has all the forwards that it can carry.
+// room reports whether the connection is ending, and whether it has reached maxForwards.
 func (l *forwardSet) room() (closed, full bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.closed, len(l.list) >= maxForwards
 }
 
-// refuseTwice says why f, whose alias is known, cannot be added, or nil.
+// refuseTwice returns the reason why f, whose alias is known, cannot be added, or nil.
 func (l *forwardSet) refuseTwice(f *forward) *relay.Error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -60,7 +61,7 @@ func (l *forwardSet) refuseTwice(f *forward) *relay.Error {
 	return nil
 }
 
-// add adds a forward in place of those that it replaces, unless the connection ends.
+// add adds a forward and removes those that it replaces. ok is false if the connection is ending.
 func (l *forwardSet) add(f *forward) (replaced []*forward, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -80,8 +81,8 @@ func (l *forwardSet) add(f *forward) (replaced []*forward, ok bool) {
 	return replaced, true
 }
 
-// attach gives a forward its attachment, and calls online with the list locked; false if the forward was
-// taken meanwhile.
+// attach gives a forward its attachment, and calls online while the set is locked. It returns false if
+// the forward was removed in the meantime.
 func (l *forwardSet) attach(f *forward, att relay.Attachment, online func()) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -93,8 +94,8 @@ func (l *forwardSet) attach(f *forward, att relay.Attachment, online func()) boo
 	return true
 }
 
-// take removes the meant forward from the list and returns it; nil if it is not in the list. last says
-// that no other is left.
+// take removes the forward that meant selects and returns it; nil if it is not in the set. last means
+// that no other forward is left.
 func (l *forwardSet) take(meant func(*forward) bool) (f *forward, last bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -116,15 +117,15 @@ func (l *forwardSet) close() []*forward {
 	return taken
 }
 
-// holds reports whether an alias that fits is attached, or about to be.
+// holds reports whether an alias that fits selects is attached, or is being attached.
 func (l *forwardSet) holds(fits func(*relay.Alias) bool) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.ContainsFunc(l.list, func(f *forward) bool { return fits(f.alias) })
 }
 
-// attached calls do with the forwards that have an attachment. The others tell when they are online,
-// after do.
+// attached calls do with the forwards that have an attachment. Later forwards announce themselves when
+// they are online, after do.
 func (l *forwardSet) attached(do func([]*forward)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"relay/sshgate/login"
 )
 
-// Stats are counts of the gate as they stand.
+// Stats are current counts of the gate.
 type Stats struct {
 	Connections int   `json:"connections"` // all
 	Handshaking int   `json:"handshaking"` // not logged in yet
@@ -26,10 +26,10 @@ type Stats struct {
 	Refused     int64 `json:"refused"`   // logins, since the start
 }
 
-// loginOK is the result of a login that succeeded, for the figures.
+// loginOK is the result of a successful login, in the metrics.
 const loginOK = "ok"
 
-// forwardCodes are the known reasons why forwards are refused; otherCode is for all others.
+// forwardCodes are the known codes of refused forwards; otherCode is for all others.
 var forwardCodes = []string{
 	relay.CodeNotFound, relay.CodeValidationFailed, relay.CodeConflict, relay.CodeOverloaded, relay.CodeStopping,
 	relay.CodeStoreUnavailable, relay.CodeInternal, otherCode,
@@ -37,7 +37,7 @@ var forwardCodes = []string{
 
 const otherCode = "other"
 
-// dropReasons are why connections are dropped.
+// dropReasons are the reasons for dropping connections.
 var dropReasons = []string{
 	admission.ReasonPenalty, admission.ReasonTotal, admission.ReasonSource, admission.ReasonUnauthenticated, admission.ReasonFiles,
 }
@@ -50,7 +50,7 @@ type metrics struct {
 	accepted, dropped, refused atomic.Int64 // for Stats
 }
 
-// newMetrics makes the counters and registers them; nothing is registered on nil.
+// newMetrics makes the counters and registers them, unless reg is nil.
 func newMetrics(srv *Server, reg prometheus.Registerer) *metrics {
 	logins := append([]string{loginOK}, login.Names()...)
 	f := promauto.With(reg)
@@ -125,7 +125,7 @@ func (m *metrics) forwardRefused(code string) {
 	m.refusals.WithLabelValues(code).Inc()
 }
 
-// Stats counts. It takes locks for moments only.
+// Stats returns current counts. It holds locks only briefly.
 func (srv *Server) Stats() Stats {
 	by := srv.front.Counts()
 	s := Stats{

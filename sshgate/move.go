@@ -9,8 +9,8 @@ import (
 	"relay/sshgate/shell"
 )
 
-// Bounds of a move of all clients to other nodes. They come to them in slices, so that their
-// logins do not all run at once there.
+// Bounds of a move of all clients to other nodes. The clients move in slices, so that their logins do
+// not all run at once there.
 const (
 	moveInterval = 250 * time.Millisecond // between two slices
 	maxSlices    = 40
@@ -18,8 +18,8 @@ const (
 	moveWait     = 5 * time.Second // for a client to connect to another node
 )
 
-// Move sends the clients of this node to the other ones, in slices, and refuses new ones
-// until Stay. It returns when no tunnel is left here, or at the end of ctx.
+// Move sends the clients of this node to the other nodes, in slices, and refuses new ones until Stay.
+// It returns when no tunnel is left here, or at the end of ctx.
 func (srv *Server) Move(ctx context.Context) {
 	srv.moving.Store(true)
 	tick := time.NewTicker(moveInterval)
@@ -50,17 +50,18 @@ func (srv *Server) Move(ctx context.Context) {
 	}
 }
 
-// Stay takes clients again after Move.
+// Stay ends the state of Move: new clients are accepted again.
 func (srv *Server) Stay() { srv.moving.Store(false) }
 
-// hasOtherNodes reports whether other nodes take clients.
+// hasOtherNodes reports whether there are other nodes that accept clients.
 func (srv *Server) hasOtherNodes() bool {
 	return srv.o.Peers.Nodes != nil &&
 		slices.ContainsFunc(srv.o.Peers.Nodes.Peers(), func(n relay.Node) bool { return n.State == relay.NodeServing })
 }
 
-// move sends the client to another node and ends the connection. A client that can keeps the
-// connection until its aliases are online there; one of plain ssh is told and disconnected.
+// move sends the client to another node and ends the connection. A client that supports it keeps the
+// connection until its aliases are online there; a client of plain ssh gets a message and is
+// disconnected.
 func (c *conn) move() {
 	if c.moving.Swap(true) {
 		return
@@ -86,8 +87,8 @@ func (c *conn) move() {
 	c.drain(ctx, stopped)
 }
 
-// forwardMoved ends the forward of a tunnel whose client moves, after the alias has come online
-// at another node. The requests on its channels continue.
+// forwardMoved ends the forward of a client that moves, after its alias has come online at another
+// node. The requests on its channels continue.
 func (c *conn) forwardMoved(f *forward) {
 	taken, last := c.takeForward(f.is)
 	if taken == nil {

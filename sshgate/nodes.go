@@ -29,26 +29,27 @@ func (srv *Server) newNodes() *node.Links {
 	})
 }
 
-// channelCut notes that a channel is closed for whose bytes there is no space.
+// channelCut logs and counts a channel that was closed because its bytes found no buffer space.
 func (srv *Server) channelCut(log *slog.Logger, owner int64) {
 	log.Warn("channel cut: no buffer space for bytes that nobody takes", "account_id", owner)
 	srv.metrics.channelsCut.Inc()
 }
 
-// Remote returns a tunnel that another node has.
+// Remote returns the RemoteTunnel for a tunnel of another node.
 func (srv *Server) Remote(rec relay.TunnelRecord) relay.RemoteTunnel {
 	return srv.nodes.Remote(rec)
 }
 
-// Reached returns the number of nodes whose tunnels can be used, of all other living ones.
+// Reached returns the number of other living nodes whose tunnels can be used, and the number of all
+// other living nodes.
 func (srv *Server) Reached() (reached, all int) { return srv.nodes.Reached() }
 
-// ReachesAll reports whether the tunnels of all other living nodes can be used. It knows of
-// nodes that this one has not tried to reach yet.
+// ReachesAll reports whether the tunnels of all other living nodes can be used. It includes nodes that
+// this one has not tried to reach yet.
 func (srv *Server) ReachesAll() bool { return srv.o.Peers.Nodes == nil || srv.nodes.ReachesAll() }
 
-// Forwarded returns how many channels this node has opened at other nodes, and they at
-// this one, since the start.
+// Forwarded returns the number of channels that this node has opened at other nodes, and that they
+// have opened at this one, since the start.
 func (srv *Server) Forwarded() (out, in int64) { return srv.nodes.Forwarded() }
 
 // Owner implements node.Tunnel.
@@ -62,8 +63,9 @@ func (f *forward) Acquire(done <-chan struct{}) (release func(), err *relay.Erro
 	return func() {}, nil // it is being attached
 }
 
-// TakenOver implements node.Tunnel. A client that moves keeps its old connection until delivery here
-// knows the new one.
+// TakenOver implements node.Tunnel. It ends the forward, because another node has a newer tunnel of
+// its alias. While the client itself moves to another node it does nothing: the old connection stays
+// until the registry of this node has the new tunnel.
 func (f *forward) TakenOver(reason string) {
 	if !f.c.moving.Load() {
 		f.Close(reason)

@@ -10,10 +10,10 @@ import (
 	"relay/sshgate/shell"
 )
 
-// maxRefused is how many refusals are kept for a session that comes later.
+// maxRefused is the number of refusals that are kept for later sessions.
 const maxRefused = 32
 
-// notices are the messages for the sessions of a connection and for relay up.
+// notices holds the messages for the sessions of a connection and for relay up.
 type notices struct {
 	mu        sync.Mutex
 	refusals  []shell.Notice
@@ -21,7 +21,7 @@ type notices struct {
 	client    *noticeSender // made by hello
 }
 
-// subscribe returns the refusals so far, and what gets all notices that follow until ctx ends.
+// subscribe returns the refusals so far, and a queue that gets all later notices until ctx ends.
 func (l *notices) subscribe(ctx context.Context) (refused []shell.Notice, further *shell.Queue[shell.Notice]) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -38,7 +38,7 @@ func (l *notices) subscribe(ctx context.Context) (refused []shell.Notice, furthe
 	return slices.Clone(l.refusals), further
 }
 
-// put gives a notice to all.
+// put gives a notice to all subscribers.
 func (l *notices) put(n shell.Notice) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -53,7 +53,7 @@ func (l *notices) put(n shell.Notice) {
 	}
 }
 
-// sender returns what sends notices to the bundled client, which is new once.
+// sender returns the sender of notices to relay up, and whether it was created by this call.
 func (l *notices) sender() (q *noticeSender, isNew bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -63,7 +63,7 @@ func (l *notices) sender() (q *noticeSender, isNew bool) {
 	return l.client, isNew
 }
 
-// toClient returns what sends notices to the bundled client, nil for another client.
+// toClient returns the sender of notices to relay up; nil for any other client.
 func (l *notices) toClient() *noticeSender {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -89,14 +89,14 @@ func (c *conn) notify(n shell.Notice) {
 	c.notices.put(n)
 }
 
-// noticeSender sends the notices of a connection to the bundled client.
+// noticeSender queues the notices of a connection to relay up.
 type noticeSender struct {
 	*shell.Queue[shell.Notice]
 	sent chan struct{} // closed when the last notice has been sent
 }
 
-// sendNotices sends notices in their order until the connection ends, or until all are sent
-// after end. It has its own goroutine because a write to a stalled client blocks.
+// sendNotices sends notices in their order until the connection ends, or after end until all are sent.
+// It has its own goroutine because a write to a stalled client blocks.
 func (c *conn) sendNotices(q *noticeSender) {
 	defer close(q.sent)
 	for {
@@ -124,8 +124,9 @@ func (c *conn) sendNotices(q *noticeSender) {
 	}
 }
 
-// retryAfterMs is how long a client waits before it connects again to a relay that stops.
+// retryAfterMs is the time in milliseconds after which the clients of a stopping relay connect again.
 const retryAfterMs = 250
 
-// lossSpreadMs is the time over which the clients of a lost node come to the others.
+// lossSpreadMs is the time in milliseconds over which the clients of a lost node spread their logins
+// at the other nodes.
 const lossSpreadMs = 2000

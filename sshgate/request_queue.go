@@ -5,12 +5,12 @@ import (
 	"sync/atomic"
 )
 
-// maxQueuedRequests is how many global requests may wait for their answer. OpenSSH sends
+// maxQueuedRequests is the largest number of global requests that wait for their answer. OpenSSH sends
 // one for each -R, all at once.
 const maxQueuedRequests = 256
 
-// requestQueue orders the global requests of a connection, and the starts of its sessions behind
-// them.
+// requestQueue runs the global requests of a connection, and the starts of its sessions, in the order
+// in which they arrived.
 type requestQueue struct {
 	waiting atomic.Int64 // jobs that wait or run
 
@@ -18,8 +18,8 @@ type requestQueue struct {
 	last chan struct{} // closed when the job that was posted last has ended
 }
 
-// post runs a job after those that were posted before it, and never blocks. More than
-// maxQueuedRequests end the connection.
+// post runs a job after all jobs posted before it. It never blocks. With more than maxQueuedRequests
+// waiting, it ends the connection.
 func (c *conn) post(job func()) {
 	q := &c.requests
 	if q.waiting.Add(1) > maxQueuedRequests {

@@ -12,12 +12,12 @@ import (
 	"relay/sshgate/shell"
 )
 
-// recheckAgain is how long after a failed question to the store it is asked again.
+// recheckAgain is the time after which a failed query to the store is repeated.
 const recheckAgain = time.Second
 
 // revalidator checks the rights of connections again after a published change that may have revoked
-// one: of a key, an account, an alias or a membership. One goroutine, which lives while there are
-// checks to do, asks the store only about the connections that the changes concern.
+// one: of a key, an account, an alias or a membership. One goroutine, which exists only while there
+// are checks to make, asks the store about the connections that the changes concern.
 type revalidator struct {
 	srv     *Server
 	ctx     context.Context
@@ -30,8 +30,8 @@ type revalidator struct {
 	idle    chan struct{} // made when run starts, closed when it ends
 }
 
-// subject names connections that are to be checked: every one, those of an account or a key,
-// those that attach an alias, or a single one. One of its fields is set.
+// subject selects connections to check: all, those of an account or a key, those that attach an alias,
+// or a single one. One of its fields is set.
 type subject struct {
 	all     bool
 	account int64
@@ -67,7 +67,7 @@ func (srv *Server) Publish(changes []relay.Change) {
 	}
 }
 
-// nudgeEnrolments makes the logins that wait for the approval of a key look for it again; "" means any key.
+// nudgeEnrolments makes the logins that wait for the approval of a key check for it again; "" = any key.
 func (srv *Server) nudgeEnrolments(fingerprint string) {
 	for _, waiting := range srv.all() {
 		waiting.login.Nudge(fingerprint)
@@ -101,8 +101,9 @@ func (a *revalidator) stop(ctx context.Context) {
 	}
 }
 
-// recheckIfChanged is called once something of a connection can be seen by revalidate that
-// was decided on when version was asOf: what was checked meanwhile has passed it over.
+// recheckIfChanged schedules a check of a connection if rights have changed since version asOf. It is
+// called when revalidate can see a new part of the connection, such as a forward, that was decided at
+// that version: earlier checks have missed that part.
 func (a *revalidator) recheckIfChanged(c *conn, asOf int64) {
 	if a.version.Load() != asOf {
 		a.check(scope{{conn: c}: true})
@@ -135,9 +136,9 @@ func (a *revalidator) run(ended chan struct{}) {
 	}
 }
 
-// revalidate asks the store, in one query, which rights of the connections were revoked, and ends what
-// depends on them. false means that the store did not respond: the caller tries again, and no client is
-// cut off until then.
+// revalidate asks the store, in one query, for the revoked rights of the connections, and ends the
+// forwards and connections that depend on them. It returns false if the store did not respond: the
+// caller tries again, and no client is cut off until then.
 func (a *revalidator) revalidate(due scope) bool {
 	uses := map[relay.Right][]func(){}
 	use := func(r relay.Right, end func()) { uses[r] = append(uses[r], end) }
@@ -178,8 +179,8 @@ func (a *revalidator) revalidate(due scope) bool {
 	return true
 }
 
-// removeForward ends a forward whose alias may no longer be used. A connection without another forward
-// ends; otherwise the others continue.
+// removeForward ends a forward whose alias may no longer be used. If the connection has no other
+// forward, it ends too.
 func (c *conn) removeForward(f *forward) {
 	taken, last := c.takeForward(f.is)
 	if taken == nil {

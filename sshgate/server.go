@@ -1,10 +1,9 @@
-// Package sshgate is the SSH server: it authenticates people by their SSH key, takes
-// their remote forwards as tunnels, and serves sessions as a text interface.
+// Package sshgate is the SSH server: it authenticates users by their SSH key, accepts their remote
+// forwards as tunnels, and serves sessions as a text interface.
 //
-// gliderlabs/ssh is the accept loop and the dispatcher of channels and global
-// requests, nothing else. Login is done by callbacks of x/crypto in a fresh
-// configuration for every connection. The identity of a connection comes only from
-// ServerConn.Permissions, which is filled after the signature was verified.
+// gliderlabs/ssh is only the accept loop and the dispatcher of channels and global requests. Login
+// uses callbacks of x/crypto in a new configuration for every connection. The identity of a connection
+// comes only from ServerConn.Permissions, which is filled after the signature was verified.
 package sshgate
 
 import (
@@ -133,7 +132,7 @@ type Server struct {
 	stopping  bool
 }
 
-// New makes a Server; Serve starts it.
+// New returns a Server; Serve starts it.
 func New(o Options) *Server {
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	o.HandshakeTimeout = cmp.Or(o.HandshakeTimeout, 10*time.Second)
@@ -202,7 +201,7 @@ func (srv *Server) newLogins() *login.Logins {
 	})
 }
 
-// serverVersion is our version string in the version exchange: it has no build number.
+// serverVersion is our version string in the version exchange. It contains no build number.
 const serverVersion = "SSH-2.0-relayd"
 
 // Serve accepts connections on the listener until Shutdown, and then returns nil. It
@@ -231,8 +230,8 @@ func (srv *Server) Serve(inner net.Listener) error {
 	return err
 }
 
-// Announce stops accepting and tells every session that the relay is stopping;
-// tunnels continue. Shutdown is to follow.
+// Announce stops accepting and tells every session that the relay is stopping; tunnels continue. Call
+// Shutdown afterwards.
 func (srv *Server) Announce() {
 	srv.mu.Lock()
 	told := srv.stopping
@@ -249,10 +248,11 @@ func (srv *Server) Announce() {
 	}
 }
 
-// Shutdown stops accepting, tells every session, lets requests on open channels end, and closes each
-// connection when it has none left. When ctx ends first, the rest is closed at once and the error of
-// ctx is returned. It returns when all connections are closed and have released their aliases, and in
-// any case closeTime after the end of ctx. Further calls wait likewise.
+// Shutdown stops accepting, notifies every session, lets requests on open channels end, and closes
+// each connection when it has none left. When ctx ends first, it closes the remaining connections at
+// once and returns the error of ctx. It returns when all connections are closed and have released
+// their aliases, but at the latest closeTime after the end of ctx. Further calls wait for the same
+// end.
 func (srv *Server) Shutdown(ctx context.Context) error {
 	srv.Announce()
 	conns := srv.users()
@@ -279,10 +279,10 @@ func (srv *Server) Shutdown(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// closeTime is the longest time that a Shutdown takes after the end of its ctx.
+// closeTime is the longest time for which Shutdown continues after the end of its ctx.
 const closeTime = link.EndTime + 500*time.Millisecond
 
-// awaitAll waits until connections have ended, at most until ctx has.
+// awaitAll waits until connections have ended, at most until ctx ends.
 func awaitAll(ctx context.Context, conns []*conn) {
 	for _, c := range conns {
 		select {
@@ -293,8 +293,8 @@ func awaitAll(ctx context.Context, conns []*conn) {
 	}
 }
 
-// AccountConnections returns how many connections accounts have at this node. Accounts that
-// are far from the limit are left out.
+// AccountConnections returns the number of connections of accounts at this node. Accounts that are far
+// from the limit are left out.
 func (srv *Server) AccountConnections() map[int64]int { return srv.front.AccountsToTell() }
 
 // all returns a snapshot of the connections.
@@ -304,19 +304,19 @@ func (srv *Server) all() []*conn {
 	return slices.Collect(maps.Keys(srv.conns))
 }
 
-// users returns a snapshot of the connections that are not those of other nodes.
+// users returns a snapshot of the connections of users, without those of other nodes.
 func (srv *Server) users() []*conn {
 	return slices.DeleteFunc(srv.all(), func(c *conn) bool { return c.ofNode.Load() })
 }
 
 type connKey struct{}
 
-// connOf returns what admit has noted of a connection.
+// connOf returns the conn that admit has stored in the context of a connection.
 func connOf(ctx gliderlabs.Context) *conn { return ctx.Value(connKey{}).(*conn) }
 
-// request gets every global request, one at a time and in order, and orders it behind those
-// before it. Replies carry no id, so that even a refusal keeps its place. It must not block:
-// x/crypto reads nothing more while 16 requests wait.
+// request gets every global request, one at a time and in order, and queues it after those before it.
+// Replies carry no id, so even a refusal keeps its place. It must not block: x/crypto stops reading
+// while 16 requests wait.
 func (srv *Server) request(ctx gliderlabs.Context, _ *gliderlabs.Server, req *ssh.Request) (bool, []byte) {
 	c := connOf(ctx)
 	defer c.Recovered("request")
@@ -358,15 +358,15 @@ func (srv *Server) request(ctx gliderlabs.Context, _ *gliderlabs.Server, req *ss
 	return false, nil
 }
 
-// maxRequest is how long type and payload of a global request may be together, but for a request
-// to prove all host keys. x/crypto takes packets of 256 KiB, and maxQueuedRequests may wait.
+// maxRequest is the largest total length of type and payload of a global request, except for a request
+// to prove all host keys. x/crypto accepts packets of 256 KiB, and maxQueuedRequests may wait.
 const maxRequest = 1 << 10
 
-// maxAnswering is how many opens of channels, sessions that run included, a peer may
-// have in work: one that does not read keeps each of them.
+// maxAnswering is the largest number of channel opens of a peer that are being handled, including
+// running sessions, because a peer that does not read keeps each of them waiting.
 const maxAnswering = 256
 
-// channel gets every channel open, each in a goroutine of its own.
+// channel gets every channel open, each in its own goroutine.
 func (srv *Server) channel(_ *gliderlabs.Server, sc *ssh.ServerConn, open ssh.NewChannel, ctx gliderlabs.Context) {
 	c := connOf(ctx)
 	offer := c.Offer(open)
@@ -375,7 +375,7 @@ func (srv *Server) channel(_ *gliderlabs.Server, sc *ssh.ServerConn, open ssh.Ne
 	}
 }
 
-// offered serves a channel open.
+// offered handles a channel open.
 func (c *conn) offered(sc *ssh.ServerConn, open *link.Offer) {
 	if !c.start(sc) {
 		_ = open.Reject(link.ConnectFailed, "the connection is closing")
@@ -402,7 +402,7 @@ func (c *conn) offered(sc *ssh.ServerConn, open *link.Offer) {
 	}
 }
 
-// Attacher registers tunnels for delivery. Package delivery implements it.
+// Attacher attaches tunnels to aliases. Package delivery implements it.
 type Attacher interface {
 	shell.Tunnels
 	// Attach makes t the tunnel of the alias at once. A tunnel that had it before

@@ -13,8 +13,8 @@ import (
 	"relay/sshgate/node"
 )
 
-// forwardedOpen is the payload of a forwarded-tcpip open (RFC 4254, section 7.2).
-// Bind and Port are what clients recognise their forward by, byte for byte.
+// forwardedOpen is the payload of a forwarded-tcpip open (RFC 4254, section 7.2). Clients recognise
+// their forward by Bind and Port, byte for byte.
 type forwardedOpen struct {
 	Bind       string
 	Port       uint32
@@ -25,14 +25,14 @@ type forwardedOpen struct {
 // Heard returns the time since the last byte of the peer.
 func (f *forward) Heard() time.Duration { return f.c.Sock.SilentFor() }
 
-// LazyDial reports whether the peer said that it dials at the first byte.
+// LazyDial reports whether the peer has announced that it dials the local server at the first byte.
 func (f *forward) LazyDial() bool { return f.c.announced.lazy.Load() }
 
 // Info describes the tunnel.
 func (f *forward) Info() relay.TunnelInfo { return f.info }
 
-// Close gives the connection up because of reason, or, when the alias is no more or the client
-// moves, what the alias has of it. It returns at once.
+// Close drains the connection with reason as the message. If the alias was removed or the client
+// moves, it ends only the forward. It returns at once.
 func (f *forward) Close(reason string) {
 	if f.closed.Swap(true) {
 		return
@@ -49,9 +49,9 @@ func (f *forward) Close(reason string) {
 	})
 }
 
-// openProbe is how long a client may take to answer an open before it is pinged. One that waits
-// for a local server which does not answer says nothing meanwhile, and is no silent peer: the
-// other requests of its tunnel continue.
+// openProbe is the time after which a client that has not answered an open is pinged. A client that
+// waits for a local server which does not answer sends nothing meanwhile, but is not silent: the other
+// requests of its tunnel continue.
 const openProbe = 500 * time.Millisecond
 
 // Open opens a channel.
@@ -71,8 +71,8 @@ func (f *forward) Open(ctx context.Context, origin netip.AddrPort) (relay.Conn, 
 	return ch, nil
 }
 
-// openFailure returns what a failed open means to a request. A client that answered nothing in time is
-// silent, unless a byte came after the one that Socket.Heard told.
+// openFailure translates the error of a failed open for a request. A client that answered nothing in
+// time is silent, unless a byte arrived after the time heard, which Socket.Heard returned.
 func (c *conn) openFailure(err error, heard int64) error {
 	var refused *link.RefusedError
 	switch {
@@ -86,11 +86,12 @@ func (c *conn) openFailure(err error, heard int64) error {
 	return relay.ErrNotSent
 }
 
-// errUnclosed is the answer to a request whose tunnel still has to close the channels of
-// those before it.
+// errUnclosed is the error of a request whose tunnel still has to close the channels of earlier
+// requests.
 var errUnclosed = relay.Errorf(relay.CodeOverloaded, "the tunnel client has not closed its earlier connections yet; try again in a moment")
 
-// openRefusal returns what the peer's reason means: the tunnel is up, its local end is not.
+// openRefusal translates the peer's reason for refusing a channel: the tunnel is up, but its local
+// server is not reachable.
 func openRefusal(reason link.Reason, text string) *relay.Error {
 	switch reason {
 	case link.ConnectFailed:

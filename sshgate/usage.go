@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// usage counts the forwards and sessions of a connection, and calls a function when there have
-// been none for some time.
+// usage counts the forwards and sessions of a connection, and calls a function when there have been
+// none for some time.
 type usage struct {
 	mu    sync.Mutex
 	uses  int
@@ -15,7 +15,7 @@ type usage struct {
 	ended bool
 }
 
-// begin starts the time, unless the connection has ended.
+// begin starts the timer for unused connections, unless the connection has ended.
 func (u *usage) begin(after time.Duration, unused func()) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -38,8 +38,8 @@ func (u *usage) add(n int) {
 	}
 }
 
-// none reports whether there is no use. If busy is set, it starts a second, after which the
-// function is called again.
+// none reports whether there is no use. With busy, it restarts the timer with one second, after which
+// the function is called again.
 func (u *usage) none(busy bool) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -52,7 +52,7 @@ func (u *usage) none(busy bool) bool {
 	return !busy
 }
 
-// end stops the time for good.
+// end stops the timer for good.
 func (u *usage) end() {
 	u.mu.Lock()
 	defer u.mu.Unlock()

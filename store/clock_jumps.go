@@ -2,16 +2,16 @@ package store
 
 import "time"
 
-// clockJumps detects that the wall clock was set.
+// clockJumps detects changes of the wall clock.
 type clockJumps struct {
 	wall        time.Time
 	mono, until time.Time // both with the monotonic reading
 }
 
-// begin judges the clock at a start: seen is the latest time that the store has noted, zero where
-// it has none, and database is how far the clock of Postgres is ahead of that of this machine. Where
-// the clock is further ahead of the first than tolerance, or of the other than a clock drifts, it is
-// doubted like one that has just jumped, and begin returns by how much it is ahead.
+// begin checks the clock at a start. seen is the latest time that the store has noted, zero if there
+// is none; database is the time by which the clock of Postgres is ahead of this machine's. If the
+// clock is ahead of seen by more than tolerance, or of the database by more than a clock drifts, it is
+// doubted as after a jump, and begin returns the time by which it is ahead.
 func (l *clockJumps) begin(wall, seen time.Time, database, tolerance time.Duration) (ahead time.Duration) {
 	l.recentJump(wall)
 	if !seen.IsZero() {
@@ -29,9 +29,9 @@ const (
 	jumpWait      = 10 * time.Minute // before a clock that jumped forward is trusted
 )
 
-// recentJump reports whether the clock jumped forward within the last jumpWait, or the
-// machine was suspended. Nothing is expired in that time, so that a clock that was set
-// wrong by mistake and is corrected deletes no event.
+// recentJump reports whether the clock jumped forward within the last jumpWait, or the machine was
+// suspended. Nothing is expired during that time, so that a clock that was set wrong by mistake, and
+// is corrected, deletes no event.
 func (l *clockJumps) recentJump(wall time.Time) bool {
 	mono := time.Now()
 	if !l.wall.IsZero() {

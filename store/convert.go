@@ -13,9 +13,9 @@ import (
 // CopiedTable is a table of a SQLite store that was copied, with the number and hash of its rows.
 type CopiedTable = convert.Table
 
-// CopySQLite copies the SQLite store of the data dir into this Postgres, which is empty or has a part
-// of the same copy, and compares all rows. No server may use the data dir meanwhile. The file of
-// SQLite stays as it is. report gets each table again and again.
+// CopySQLite copies the SQLite store of the data dir into this Postgres, and compares all rows. The
+// Postgres must be empty or contain a part of the same copy. No server may use the data dir during the
+// copy. The SQLite file is not changed. report is called repeatedly with each table and its progress.
 func (s *Store) CopySQLite(ctx context.Context, report func(CopiedTable)) ([]*CopiedTable, error) {
 	return s.copySQLite(ctx, convert.Options{Report: report})
 }
@@ -44,9 +44,9 @@ func (s *Store) copySQLite(ctx context.Context, o convert.Options) ([]*CopiedTab
 // errUnfinished is the error of a database that has only a part of the events.
 var errUnfinished = errors.New("this database has a part of a SQLite store: the copy into it has not ended; run the same `relayd migrate-store` again, which goes on where it stopped, or drop the database")
 
-// Migrate brings the schema up and says from where to where: the same when there was
-// nothing to do. Several processes may call it at once: each migration is applied, and
-// told, by one of them.
+// Migrate brings the schema to the version of this program and returns the versions before and after,
+// which are equal if there was nothing to do. Several processes may call it at once: each migration is
+// applied, and reported, by one of them.
 func (s *Store) Migrate(ctx context.Context) (from, to int64, err error) {
 	unfinished, err := convert.Unfinished(ctx, s.db)
 	if unfinished {

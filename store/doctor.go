@@ -17,8 +17,8 @@ import (
 // examineLimit bounds one check, because counting the rows of a large store can take minutes.
 const examineLimit = 2 * time.Minute
 
-// Examine checks the store, whether or not a server is running, and changes nothing. A check
-// that cannot be completed counts as failed.
+// Examine checks the store, whether or not a server is running, and changes nothing. A check that
+// cannot be completed counts as failed.
 func (s *Store) Examine(ctx context.Context) []relay.Finding {
 	handle := s.db.ExamineHandle()
 	list := []relay.Finding{s.examineSchema(ctx)}
@@ -46,8 +46,8 @@ func (s *Store) Examine(ctx context.Context) []relay.Finding {
 	return list
 }
 
-// examineNodes looks at the nodes of Postgres: whether there are connections for all of
-// them, whether they reach each other, and whether their clocks agree.
+// examineNodes checks the nodes of Postgres: whether there are enough connections for all of them,
+// whether they reach each other, and whether their clocks agree.
 func (s *Store) examineNodes(q db.Query) relay.Finding {
 	if !s.db.Dialect.SeveralNodes() {
 		return db.OKFinding("one, with a lock in %s", s.opt.DataDir)
@@ -110,7 +110,8 @@ func (s *Store) examineSchema(ctx context.Context) relay.Finding {
 	return f
 }
 
-// rowCheck is a query that counts what is wrong. ok is said of 0, and bad of another number.
+// rowCheck is a query that counts faulty rows. ok is the text for 0, and bad that for any other
+// number.
 type rowCheck struct {
 	name, query, ok, bad, fix string
 	args                      []any

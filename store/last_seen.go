@@ -7,11 +7,12 @@ import (
 	"relay/store/db"
 )
 
-// mostStopped is how long a relay may have been stopped before its clock is doubted at the start.
-// An event must not be deleted early by more than that, so it is less where events are kept for less.
+// mostStopped is the longest time for which a relay may have been stopped before its clock is doubted
+// at the start. No event must be deleted too early by more than that, so the bound is less if events
+// are kept for less.
 const mostStopped = time.Hour
 
-// judgeClock judges the clock before the first loop that deletes old events: a machine may start with a
+// judgeClock checks the clock before the first loop that deletes old events: a machine may start with a
 // wrong clock, and the clock of a Postgres that took over may differ from the one before.
 func (s *Store) judgeClock(ctx context.Context) error {
 	var seen, shortest int64

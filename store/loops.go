@@ -12,8 +12,8 @@ import (
 	"relay/store/retention"
 )
 
-// A loop is work that the store does by itself while it serves. loops is the only place that
-// says which there are, who does the work, how often, and when it must not be done.
+// loop is a piece of work that the store repeats while it serves: who does it, how often, and when it
+// must not be done. The function loops lists all of them.
 type loop struct {
 	name  string
 	who   runner
@@ -26,13 +26,13 @@ type loop struct {
 	run   func(context.Context) // instead of round, for loops that are only woken
 }
 
-// runner is who does the work of a loop: every node, or the holder of the lease of this name. SQLite has
-// one node, which does everything.
+// runner names the nodes that do the work of a loop: every node, or the holder of the lease with this
+// name. SQLite has one node, which does everything.
 type runner string
 
 const everyNode runner = ""
 
-// condition is when the work of a loop may be done.
+// condition is a condition under which the work of a loop may be done.
 type condition int
 
 const (
@@ -52,7 +52,7 @@ const (
 	reconcileAge      = 10 * time.Second // of a claim before it counts as run by nobody
 )
 
-// loops lists all of them. last is the newest revision that was there before the start.
+// loops lists all loops. last is the newest revision from before the start.
 func (s *Store) loops(last cluster.RevisionMark) []loop {
 	list := []loop{
 		{name: "changes by others", who: everyNode, every: time.Second, wake: s.RevisionsWritten(), round: func(ctx context.Context) error {
@@ -153,7 +153,8 @@ func (s *Store) runLoop(ctx context.Context, l *loop) {
 	}
 }
 
-// runRound does the work of a loop once, if this node is to do it now. woken: whoever holds the lease.
+// runRound does the work of a loop once, if this node has to do it now. woken means that it does so
+// whoever holds the lease.
 func (s *Store) runRound(ctx context.Context, l *loop, woken bool) (done bool, err error) {
 	jumped := s.jumps.recentJump(s.db.Now) // watched all the time, also where it does not matter
 	switch {
@@ -173,14 +174,14 @@ func (s *Store) runRound(ctx context.Context, l *loop, woken bool) (done bool, e
 	return err == nil, err
 }
 
-// writeBehind writes what could not be written before, or need not be written at once.
+// writeBehind writes changes that could not be written before, or need not be written at once.
 func (s *Store) writeBehind(ctx context.Context) error {
 	s.WriteLate(ctx)
 	s.usage.Tell(ctx)
 	return nil
 }
 
-// sweepLeft ends the claims of nodes that are gone.
+// sweepLeft ends the claims of ended nodes.
 func (s *Store) sweepLeft(ctx context.Context) error {
 	n, err := s.Sweep(ctx)
 	if err == nil && n > 0 {
@@ -201,6 +202,7 @@ func (w *jumpWatch) recentJump(now func() time.Time) bool {
 	return w.clockJumps.recentJump(now())
 }
 
-// spoolTold is how long a node must have seen the beats of all others before it relies on what they
-// tell of their spools: after the database was away they come back one after the other.
+// spoolTold is the time for which a node must have seen the beats of all others before it relies on
+// their reports about their spools: after the database was down, the nodes come back one after
+// another.
 const spoolTold = 10 * time.Second

@@ -11,8 +11,8 @@ import (
 	"relay/store/file"
 )
 
-// Register registers the metrics of the store. They are read when they are scraped, and none
-// asks the database.
+// Register registers the metrics of the store. They are computed at each scrape, without a query to
+// the database.
 func (s *Store) Register(reg prometheus.Registerer) {
 	register := func(c prometheus.Collector) {
 		if err := reg.Register(c); err != nil {

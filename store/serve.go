@@ -8,12 +8,12 @@ import (
 	"relay/store/partition"
 )
 
-// Serve makes this process a node of the store. It takes the lock of the data dir (it fails
-// at once when another process has that), joins the other nodes, ends the attempts that
-// belong to no living node, and starts the committer, the beat and the other loops.
+// Serve makes this process a node of the store. It takes the lock of the data dir (it fails at once if
+// another process has that), joins the other nodes, ends the attempts that belong to no living node,
+// and starts the committer, the heartbeat and the other loops.
 //
-// publish gets every change after its commit, in commit order, from one goroutine; it must
-// not call operations that change the store. Call Serve once, after Migrate.
+// publish gets every change after its commit, in commit order, from one goroutine; it must not call
+// operations that change the store. Call Serve once, after Migrate.
 func (s *Store) Serve(ctx context.Context, publish func([]relay.Change)) (err error) {
 	if err := s.LockDataDir(); err != nil {
 		return err

@@ -11,15 +11,15 @@ import (
 	"relay/store/db"
 )
 
-// Bounds of judging events again after a secret was added.
+// Bounds of the events that are judged again after a secret was added.
 const (
 	judgedAgain     = 200             // the newest events of the sender
 	judgedAgainTime = 5 * time.Second // which the caller waits for
 	judgedBody      = 256 << 10       // bytes; larger ones are judged by verify alone
 )
 
-// AddSecret is that of people. It judges the newest events of the sender again, which costs nobody
-// else: their bodies are read one after the other.
+// AddSecret adds a secret; see people.Store. It then judges the newest events of the sender again, one
+// after another, so that it does not slow down others.
 func (s *Store) AddSecret(ctx context.Context, who relay.Actor, alias string, want relay.SenderSecret, value relay.SecretText) (relay.SenderSecret, error) {
 	made, err := s.peopleStore.AddSecret(ctx, who, alias, want, value)
 	if err == nil {

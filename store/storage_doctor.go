@@ -10,7 +10,8 @@ import (
 	"relay/store/usage"
 )
 
-// nearlyFull is the part of a limit in percent from which examineStorage looks at what has to stay.
+// nearlyFull is the used percentage of a limit from which examineStorage reads the size of the events
+// that must stay.
 const nearlyFull = 80
 
 // storedBy holds the stored bytes of one alias, or of all aliases of an account.
@@ -20,8 +21,8 @@ type storedBy struct {
 	bytes, limit int64
 }
 
-// examineStorage compares what is stored with the limits and with the free space of the disk. A
-// holder at its limit is no fault while something of it may go.
+// examineStorage compares the stored bytes with the limits and with the free space of the disk. A
+// holder at its limit is not a fault while it has events that can be removed.
 func (s *Store) examineStorage(q db.Query) relay.Finding {
 	all, total, err := s.storedByAll(q)
 	if err != nil {
@@ -59,7 +60,7 @@ func (s *Store) examineStorage(q db.Query) relay.Finding {
 		limitText(s.opt.MaxAliasStorage), limitText(s.opt.MaxAccountStorage))
 }
 
-// examineGrowth warns when the disk of a SQLite store is half full of events, and the limits let more come than it takes.
+// examineGrowth warns if the disk of a SQLite store is half full of events, and the limits allow more than fits.
 func (s *Store) examineGrowth(all []storedBy, total relay.Usage) (relay.Finding, bool) {
 	if s.db.Disk.Free == nil || s.db.Dialect.SeveralNodes() {
 		return relay.Finding{}, false
@@ -86,7 +87,7 @@ func (s *Store) examineGrowth(all []storedBy, total relay.Usage) (relay.Finding,
 		"events take %s, the limits allow %s more, and %s are free above min-free: then callers get 503 storage-full", relay.FormatBytes(total.Bytes), more, relay.FormatBytes(free)), true
 }
 
-// storedByAll counts what is stored by every alias and every account that has a limit.
+// storedByAll returns the stored bytes of every alias and of every account that has a limit.
 func (s *Store) storedByAll(q db.Query) (all []storedBy, total relay.Usage, err error) {
 	stored, err := s.Usage(q.Ctx, relay.System())
 	if err != nil {
@@ -125,7 +126,7 @@ func limitText(limit int64) string {
 	return relay.FormatBytes(limit)
 }
 
-// someOf names a few of many.
+// someOf returns the first few of many names.
 func someOf(names []string) []string {
 	const most = 3
 	if n := len(names); n > most {

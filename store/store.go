@@ -1,13 +1,11 @@
-// Package store keeps events, attempts and their bytes, accounts and what they own. It runs
-// on SQLite (the default) or Postgres, with one SQL text for both and small dialect files
-// where they differ.
+// Package store stores events, attempts and their bytes, accounts and their data. It runs on SQLite (the
+// default) or Postgres, with one SQL text for both and small dialect files for the differences.
 //
-// Events are written through a journal. Everything else is an operation: rule, change, audit row and revision
-// in one transaction, with the asking actor in every WHERE, so that a forgotten check finds
-// no rows.
+// Events are written through a journal. All else is an operation: rule, change, audit row and revision in one
+// transaction. The asking actor is in every WHERE, so that a forgotten check finds no rows.
 //
-// The serving process opens a Store and calls Serve. Operator commands open one beside it
-// and do not call Serve; they may use everything but the journal and the queue.
+// The serving process opens a Store and calls Serve. Operator commands open one at the same time and do not
+// call Serve; they may use everything but the journal and the queue.
 package store
 
 import (
@@ -36,7 +34,7 @@ import (
 	"relay/store/usage"
 )
 
-// Options say which store to open and which rules it enforces.
+// Options choose the store to open and the rules that it enforces.
 type Options struct {
 	// URL is a postgres:// address; empty means SQLite in DataDir.
 	URL string
@@ -94,7 +92,8 @@ type Options struct {
 	Log *slog.Logger
 }
 
-// These are embedded for their operations, by names that callers do not see.
+// Aliases of the types that Store embeds, so that their operations are its own. The names are not
+// visible outside.
 type (
 	peopleStore = people.Store
 	eventStore  = events.Store
@@ -105,8 +104,7 @@ type (
 	eventRetention = retention.Retention
 )
 
-// Store keeps everything that has to outlive the process. All methods are safe for
-// concurrent use.
+// Store stores everything that has to outlive the process. All methods are safe for concurrent use.
 type Store struct {
 	*peopleStore
 	*eventStore
@@ -181,7 +179,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	return s, nil
 }
 
-// SecretKeyFile is the file in the data dir with the keys of a node that was given none.
+// SecretKeyFile is the file in the data dir with the keys of a node that has no keys in its settings.
 const SecretKeyFile = "secret.key"
 
 func secretKeyFile(dir string) string {
@@ -202,7 +200,7 @@ func (s *Store) servesAlone(ctx context.Context) (bool, error) {
 	return s.Serving() && !others, err
 }
 
-// loadSpoolID reads the id of the data dir, and creates it when absent.
+// loadSpoolID reads the id of the data dir, and creates it if it does not exist.
 func (s *Store) loadSpoolID() (string, error) {
 	if s.opt.DataDir == "" {
 		return people.NewSecret("node_"), nil
@@ -228,19 +226,19 @@ func (s *Store) loadSpoolID() (string, error) {
 	return id, nil
 }
 
-// closeLimit bounds Close: a database that is frozen, or a disk that hangs, must not hold a stop forever.
+// closeLimit bounds Close: a frozen database or a disk that hangs must not delay a stop forever.
 const closeLimit = time.Minute
 
-// Close is Shutdown within a minute.
+// Close is Shutdown with a limit of one minute.
 func (s *Store) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeLimit)
 	defer cancel()
 	return s.Shutdown(ctx)
 }
 
-// Shutdown makes enqueued steps durable, stops the goroutines of Serve and closes the
-// database. Steps that are enqueued later fail. When ctx ends before that, it returns an error that
-// says so: the rest continues behind it, and ends with the process. Each call returns the same.
+// Shutdown makes enqueued steps durable, stops the goroutines of Serve and closes the database. Steps
+// that are enqueued later fail. If ctx ends first, it returns an error that says so: the rest
+// continues in the background, and ends with the process. Each call returns the same error.
 func (s *Store) Shutdown(ctx context.Context) error {
 	s.closing.Do(func() {
 		go func() {
@@ -274,13 +272,13 @@ func (s *Store) close() error {
 	return err
 }
 
-// StoreFirst reports whether a request has to be stored before anything of it is forwarded:
-// the spool is filling up, and a request that cannot be stored must not reach a local server.
-// It answers from memory.
+// StoreFirst reports whether a request has to be stored before a byte of it is forwarded: it does if
+// the spool is filling up, because a request that cannot be stored must not reach a local server. It
+// answers from memory.
 func (s *Store) StoreFirst() bool { return s.spool.NearlyFull() }
 
-// Health returns a nil error when new events can be stored. degraded means that they go to
-// the spool because Postgres does not take them. It answers within 2 s.
+// Health returns a nil error if new events can be stored. degraded means that they go to the spool
+// because Postgres does not accept them. It answers within 2 s.
 func (s *Store) Health(ctx context.Context) (degraded bool, err error) {
 	if !s.spool.Enabled() || !s.Serving() {
 		return false, s.health(ctx)
@@ -298,7 +296,7 @@ func (s *Store) Health(ctx context.Context) (degraded bool, err error) {
 	return false, err
 }
 
-// health returns nil when the database takes new events: it answers a query within 2 s.
+// health returns nil if the database accepts new events: it answers a query within 2 s.
 func (s *Store) health(ctx context.Context) error {
 	if err := s.WhyAway(); err != nil {
 		return fmt.Errorf("store: %w", err)
@@ -336,19 +334,19 @@ func (s *Store) Stats() Stats {
 // Describe names the engine and the location of the data, without secrets.
 func (s *Store) Describe() string { return s.db.Describe() }
 
-// Schema gives the version that the database has and the one that this program
-// wants; have is 0 in an empty database. It changes nothing.
+// Schema returns the version of the schema in the database and the one that this program needs; have
+// is 0 in an empty database. It changes nothing.
 func (s *Store) Schema(ctx context.Context) (have, want int64, err error) { return s.db.Schema(ctx) }
 
-// ErrUsePgDump is returned by Backup for a Postgres store, which has its own tools.
+// ErrUsePgDump is the error of Backup for a Postgres store, which has its own tools.
 var ErrUsePgDump = db.ErrUsePgDump
 
-// Backup writes a consistent copy of a SQLite store to a new file with mode 0600. A server
-// may write to the store meanwhile. The file appears complete and synced, or not at all. An
-// existing file is not touched.
+// Backup writes a consistent copy of a SQLite store to a new file with mode 0600. A server may write
+// to the store during the copy. The file appears complete and synced, or not at all. An existing file
+// is not changed.
 func (s *Store) Backup(ctx context.Context, path string) error { return s.db.Backup(ctx, path) }
 
-// errAway fails operations at once while the database is known not to answer.
+// errAway is the error of operations while the database is known not to answer. They fail at once.
 var errAway = fmt.Errorf("postgres does not answer: %w", sql.ErrConnDone)
 
 // away returns an error while the database is known not to answer.
@@ -369,7 +367,8 @@ func (s *Store) finish(c *db.Tx) (committed func() <-chan struct{}, err error) {
 	}, err
 }
 
-// AccountUsage says what each account has stored and queued in all its aliases, by the id of the account; for admins.
+// AccountUsage returns the stored and queued amounts of all aliases of each account, by the id of the account; for
+// admins.
 func (s *Store) AccountUsage(ctx context.Context, who relay.Actor) (map[int64]relay.AccountUsage, error) {
 	return s.usage.AccountUsage(ctx, who)
 }

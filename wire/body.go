@@ -6,7 +6,7 @@ import (
 	"relay"
 )
 
-// Body follows the framing of one message body without touching its bytes.
+// Body follows the framing of one message body. It does not change or copy its bytes.
 type Body struct {
 	// Tee, if set, gets the decoded body bytes and the framing bytes (chunk-size
 	// lines, last chunk, trailers, final empty line) in wire order; one of the two is
@@ -31,10 +31,10 @@ func NewBody(h *Head) *Body {
 	return b
 }
 
-// Feed parses the next wire bytes. The first n of them belong to the body. end says
-// that the body is complete, so that p[n:] belongs to the next message. A body that is
-// empty by its framing ends at Feed(nil). Errors are *relay.Error request-malformed or
-// local-malformed; p[n:] must not be forwarded then.
+// Feed parses the next wire bytes. The first n of them belong to the body. end means that the body is
+// complete, so that p[n:] belongs to the next message. A body that is empty according to its framing
+// ends at Feed(nil). Errors are *relay.Error request-malformed or local-malformed; then p[n:] must not
+// be forwarded.
 func (b *Body) Feed(p []byte) (n int, end bool, err error) {
 	switch {
 	case b.failed != nil:
@@ -74,9 +74,9 @@ func (b *Body) EOF() error {
 	return relay.Errorf(relay.CodeLocalClosed, "the local server ended the connection inside its answer; look at its log")
 }
 
-// Stop tells the parser that no more bytes come; a second call does nothing. If the last bytes
-// were (part of) the CRLF after chunk data, Tee gets them as a line: Rebuild would not know of
-// them otherwise.
+// Stop tells the parser that no more bytes follow; a second call does nothing. If the last bytes were
+// (part of) the CRLF after chunk data, Tee gets them as a line, because Rebuild would not know of them
+// otherwise.
 func (b *Body) Stop() {
 	end := "\r\n"
 	switch c := &b.chunk; {
@@ -91,8 +91,7 @@ func (b *Body) Stop() {
 	b.Tee(nil, []byte(end))
 }
 
-// HasTrailers tells, once the body has ended, whether trailer lines followed its last
-// chunk.
+// HasTrailers reports, once the body has ended, whether trailer lines followed its last chunk.
 func (b *Body) HasTrailers() bool { return b.chunk.trailers > len("\r\n") }
 
 // chunked parses the next bytes: chunk data, the CRLF after it, or bytes of a line.

@@ -15,7 +15,7 @@ const (
 	framedShare = 64
 )
 
-// chunkState says what the next byte of a chunked body is.
+// chunkState is the kind of byte that is expected next in a chunked body.
 type chunkState uint8
 
 const (
@@ -48,8 +48,8 @@ type chunk struct {
 	named    int // length of the trailer name, also beyond name
 }
 
-// step parses one byte of a line, or a run of bytes that do not change the state. why
-// says what is wrong, "" = nothing.
+// step parses one byte of a line, or a run of bytes that do not change the state. why describes an
+// error, "" = none.
 func (c *chunk) step(p []byte) (n int, why string) {
 	if c.state >= trailerStart {
 		n, why = c.trailer(p)
@@ -81,8 +81,8 @@ func (c *chunk) step(p []byte) (n int, why string) {
 	return n, why
 }
 
-// sizeByte parses a digit of a size, or what follows the size. White space must come before
-// an extension only, but some local servers pad their sizes.
+// sizeByte parses a digit of a size, or the byte after the size. White space is allowed before an
+// extension only, but some local servers pad their sizes.
 func (c *chunk) sizeByte(b byte) string {
 	padded := c.state == afterSize
 	switch {

@@ -28,8 +28,8 @@ func firstLine(head []byte) (text, rest []byte) {
 	return text, rest
 }
 
-// HeadEnd returns the index after the first empty line, whether that ends with CRLF or LF; -1
-// = there is none. The first seen bytes have none.
+// HeadEnd returns the index after the first empty line, which may end with CRLF or LF; -1 = there is
+// none. The caller knows that the first seen bytes contain none.
 func HeadEnd(p []byte, seen int) int {
 	for i := min(max(seen-2, 0), len(p)); ; {
 		line := bytes.IndexByte(p[i:], '\n') + 1
@@ -46,8 +46,8 @@ func HeadEnd(p []byte, seen int) int {
 	}
 }
 
-// Fields lists the header lines of a head in order, up to the empty line. It accepts
-// any bytes, also refused heads: a line without a colon is a name without a value.
+// Fields lists the header lines of a head in order, up to the empty line. It accepts any bytes,
+// including refused heads: a line without a colon becomes a name without a value.
 func Fields(head []byte) []Field {
 	_, rest := firstLine(head)
 	return fields(rest)

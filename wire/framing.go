@@ -9,8 +9,7 @@ import (
 // maxLengthDigits keeps a Content-Length within an int64.
 const maxLengthDigits = 18
 
-// headerFlags collects what the header lines of one head say about framing and
-// connection.
+// headerFlags collects the information about framing and connection in the header lines of one head.
 type headerFlags struct {
 	host, length, coding    []byte // the last such line
 	hosts, lengths, codings int    // how many there were
@@ -20,7 +19,7 @@ type headerFlags struct {
 	timeout                 int
 }
 
-// note takes one header line; the value is trimmed.
+// note reads one header line; the value is trimmed.
 func (m *headerFlags) note(name, value []byte) {
 	switch {
 	case fold(name, "host"):
@@ -65,9 +64,9 @@ func (m *headerFlags) keepAlive(value []byte) {
 	}
 }
 
-// apply sets the fields of a head about the connection (RFC 9112, section 9.3) and the
-// framing by Content-Length and Transfer-Encoding; neither = FramingNone. The reason says why
-// they are ambiguous, "" = they are not.
+// apply sets the fields of a head for the connection (RFC 9112, section 9.3) and for the framing, by
+// Content-Length and Transfer-Encoding; with neither it is FramingNone. reason describes an ambiguity,
+// "" = none.
 func (m *headerFlags) apply(h *Head) (reason string) {
 	h.Close = m.close || h.Minor == 0 && !m.keep
 	h.Auth = m.auth
@@ -97,8 +96,8 @@ func (m *headerFlags) apply(h *Head) (reason string) {
 	return ""
 }
 
-// otherCoding reports whether Transfer-Encoding is a well-formed list with a coding other
-// than chunked: it is unsupported then, and not malformed.
+// otherCoding reports whether Transfer-Encoding is a well-formed list with a coding other than
+// chunked. Such a request is unsupported, not malformed.
 func (m *headerFlags) otherCoding() bool {
 	other := false
 	for item := range bytes.SplitSeq(m.coding, []byte{','}) {

@@ -8,15 +8,13 @@ import (
 	"relay"
 )
 
-// Rebuild writes the exact wire form of a stored message to w, in pieces: head (used
-// instead of m.Head), then the decoded body that body returns, with its framing; body may
-// be nil if m.Body.Data is the whole body. A piece may be as small as a chunk-size line, so
-// w should collect pieces.
+// Rebuild writes the exact wire form of a stored message to w, in pieces: head (used instead of
+// m.Head), then the decoded bytes of body in their framing; body may be nil if m.Body.Data is the
+// whole body. A piece may be as small as a chunk-size line, so w should collect pieces.
 //
-// An incomplete message is rebuilt as far as it is stored. If it ends after the data of
-// a chunk, the part of the CRLF that Body.Stop noted follows. Errors are those of body
-// and w, and io.ErrUnexpectedEOF if a body whose state is complete has another size
-// than m.Body.Size.
+// An incomplete message is rebuilt as far as it is stored. If it ends after the data of a chunk, the
+// part of the CRLF that Body.Stop noted follows. Errors are those of body and w, and
+// io.ErrUnexpectedEOF if a body whose state is complete has another size than m.Body.Size.
 func Rebuild(w io.Writer, m *relay.Message, head []byte, body io.Reader) error {
 	if head == nil {
 		head = m.Head
@@ -43,8 +41,8 @@ func Rebuild(w io.Writer, m *relay.Message, head []byte, body io.Reader) error {
 	return nil
 }
 
-// rebuildChunks writes the stored lines and the data in wire order, and returns how many
-// bytes of data it wrote.
+// rebuildChunks writes the stored lines and the data in wire order, and returns the number of data
+// bytes that it wrote.
 func rebuildChunks(w io.Writer, lines []byte, body io.Reader) (passed int64, err error) {
 	for len(lines) > 0 {
 		end := bytes.IndexByte(lines, '\n') + 1

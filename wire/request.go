@@ -7,19 +7,17 @@ import (
 	"relay"
 )
 
-// wholeScan is the size up to which every call parses all of an incomplete head. Of a
-// longer one a call parses the start line and the last tailScan bytes only, until it is
-// complete.
+// wholeScan is the size up to which every call parses all of an incomplete head. While a longer head
+// is incomplete, a call parses only its start line and its last tailScan bytes.
 const (
 	wholeScan = 8 << 10
 	tailScan  = 2 << 10
 )
 
-// Request parses a request head at the start of p, strictly (RFC 9112, sections 2.2, 3,
-// 5, 6). n is the length of the head with one leading empty line, which is not part of
-// Raw. Errors are ErrMore and *relay.Error with the codes of relay-made answers. A head
-// is refused as soon as an error is certain, also if it is incomplete; use the bytes of
-// a refused head for display only.
+// Request parses a request head at the start of p, strictly (RFC 9112, sections 2.2, 3, 5, 6). n is
+// the length of the head, including one leading empty line, which is not part of Raw. Errors are
+// ErrMore and *relay.Error with the codes of relay-made answers. A head is refused as soon as an error
+// is certain, even if it is incomplete; use the bytes of a refused head for display only.
 func Request(p []byte, l Limits) (h *Head, n int, err error) {
 	skip := 0
 	if len(p) > 0 && p[0] == '\r' {
@@ -75,7 +73,7 @@ func unfinished(p []byte, l Limits) error {
 	return ErrMore
 }
 
-// request finishes a head whose lines were all well-formed.
+// request completes a head whose lines are all well-formed.
 func (m *headerFlags) request(h *Head) *relay.Error {
 	h.Expect = m.expect && h.Minor == 1
 	h.Upgrade = m.upgrade && h.Minor == 1
@@ -225,8 +223,8 @@ func badName(c byte, first bool) *relay.Error {
 	return malformed("a header name holds a byte that names must not have")
 }
 
-// malformed makes the error of a refused request; why continues a sentence whose
-// subject is the request.
+// malformed returns the error for a refused request; why continues a sentence whose subject is the
+// request.
 func malformed(why string) *relay.Error {
 	return &relay.Error{Code: relay.CodeRequestMalformed, Detail: "the request was not understood: " + why}
 }

@@ -7,12 +7,11 @@ import (
 	"relay"
 )
 
-// Response parses a response head at the start of p, leniently. req is the head of the
-// request that it answers, nil if that is not known. Errors are ErrMore and *relay.Error
-// local-malformed.
+// Response parses a response head at the start of p, leniently. req is the head of the request that it
+// answers, nil if unknown. Errors are ErrMore and *relay.Error local-malformed.
 //
-// Lines may end with LF alone, be folded, and have invalid names or control bytes; the
-// head is Sloppy then. A head with ambiguous framing is refused.
+// Lines may end with LF alone, be folded, and have invalid names or control bytes; then the head is
+// Sloppy. A head with ambiguous framing is refused.
 func Response(p []byte, l Limits, req *Head) (h *Head, n int, err error) {
 	line, from, err := statusLine(p)
 	if err != nil && !errors.Is(err, ErrMore) {
@@ -64,9 +63,9 @@ func statusLine(p []byte) (h Head, n int, err error) {
 	return h, end + 1, nil
 }
 
-// foreignProtocol says what an answer is that does not begin as HTTP/1, by its first bytes: a TLS
-// alert or handshake (RFC 8446, section 5.1), or a SETTINGS or GOAWAY frame of HTTP/2 (RFC 9113,
-// section 4.1).
+// foreignProtocol names the protocol of a response that does not begin like HTTP/1, by its first
+// bytes: a TLS alert or handshake (RFC 8446, section 5.1), or a SETTINGS or GOAWAY frame of HTTP/2
+// (RFC 9113, section 4.1).
 func foreignProtocol(p []byte) string {
 	isTLS := (p[0] == 0x15 || p[0] == 0x16) && (len(p) == 1 || p[1] == 3)
 	isHTTP2 := len(p) >= 9 && (p[3] == 4 || p[3] == 7) && p[4] == 0 && string(p[5:9]) == "\x00\x00\x00\x00"
@@ -120,8 +119,8 @@ func responseLines(h *Head, i int, m *headerFlags) *relay.Error {
 	}
 }
 
-// badOctets finds octets that parsers treat differently. Other invalid octets only make
-// a head Sloppy.
+// badOctets reports whether a line has octets that parsers treat differently. Other invalid octets
+// only set sloppy.
 func badOctets(line []byte, sloppy *bool) bool {
 	for _, c := range line {
 		if is(c, valueOctet) {
@@ -135,7 +134,7 @@ func badOctets(line []byte, sloppy *bool) bool {
 	return false
 }
 
-// response finishes a head: framing by method and status first (RFC 9112, section 6.3).
+// response completes a head: framing by method and status first (RFC 9112, section 6.3).
 func (m *headerFlags) response(h *Head, req *Head) *relay.Error {
 	h.Upgrade = h.Status == 101
 	if h.Upgrade && req != nil && !req.Upgrade {
@@ -157,8 +156,8 @@ func (m *headerFlags) response(h *Head, req *Head) *relay.Error {
 	return nil
 }
 
-// localMalformed makes the error of a refused response; why continues a sentence whose
-// subject is the response.
+// localMalformed returns the error for a refused response; why continues a sentence whose subject is
+// the response.
 func localMalformed(why string) *relay.Error {
 	return &relay.Error{Code: relay.CodeLocalMalformed, Detail: "the local server's answer was not understood: " + why}
 }

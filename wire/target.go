@@ -63,8 +63,8 @@ func ShownTarget(target []byte) []byte {
 	return rest
 }
 
-// ValidHost accepts uri-host [":" port] (RFC 9110, section 7.2) without percent
-// encoding, which no alias name has.
+// ValidHost reports whether p is a valid uri-host [":" port] (RFC 9110, section 7.2) without percent
+// encoding, which no alias name contains.
 func ValidHost(p []byte) bool {
 	if bytes.HasPrefix(p, []byte{'['}) {
 		end := bytes.IndexByte(p, ']')
@@ -74,7 +74,7 @@ func ValidHost(p []byte) bool {
 	return len(host) > 0 && only(host, hostOctet) && validPort(p[len(host):])
 }
 
-// validPort accepts "" or a colon with at most five digits. RFC 3986 allows an empty
+// validPort reports whether p is "" or a colon with at most five digits. RFC 3986 allows an empty
 // port.
 func validPort(p []byte) bool {
 	if len(p) == 0 {

@@ -1,12 +1,11 @@
-// Package wire parses HTTP/1.1 in byte slices: push parsers for message heads and
-// bodies, strict for requests and lenient for responses. It also rebuilds and edits
-// stored messages. It has no readers, no goroutines and no clock, and does not copy
-// bodies.
+// Package wire parses HTTP/1.1 in byte slices: push parsers for message heads and bodies, strict for
+// requests and lenient for responses. It also rebuilds and edits stored messages. It has no readers,
+// no goroutines and no clock, and does not copy bodies.
 //
-// Received bytes are forwarded as they are, so a request must have one meaning only:
-// what RFC 9112 leaves open, or another parser is known to read differently, is
-// refused. Responses come from the user's own server and are parsed as browsers parse
-// them, except that ambiguous framing is refused.
+// Received bytes are forwarded unchanged, so a request must have a single meaning: if RFC 9112 leaves
+// the meaning open, or another parser is known to read it differently, the request is refused.
+// Responses come from the user's own server and are parsed as browsers parse them, except that
+// ambiguous framing is refused.
 //
 // All functions are safe for concurrent use; a Body belongs to one goroutine.
 package wire
@@ -17,8 +16,7 @@ import (
 	"relay"
 )
 
-// ErrMore means that the head is incomplete: call again with the same bytes and those
-// that follow them.
+// ErrMore means that the head is incomplete: call again with the same bytes and further ones.
 var ErrMore = errors.New("wire: more bytes needed")
 
 // Limits bound a head and the work on it; 0 = no bound.

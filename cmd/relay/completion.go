@@ -168,7 +168,7 @@ func (p *program) aliasCompletions(ctx context.Context, typed string, taken []st
 	})
 }
 
-// contains reports whether an alias is among others, which may be written otherwise.
+// contains reports whether an alias is in a list, whose names may be spelled differently.
 func contains(others []string, alias string) bool {
 	return slices.ContainsFunc(others, func(o string) bool { return client.SameAlias(cli.NormalAlias(o), alias) })
 }

@@ -36,8 +36,8 @@ func (p *program) readConfig() (*client.Config, error) {
 	return client.ReadConfig(path, name)
 }
 
-// configuredSecret gives the environment variable that webhooks.yaml names for the secret of
-// a sender; "" = none.
+// configuredSecret returns the environment variable that webhooks.yaml names for the secret of a
+// sender; "" = none.
 func (p *program) configuredSecret(alias, provider string) (string, error) {
 	conf, err := p.readConfig()
 	if err != nil {

@@ -28,7 +28,7 @@ func (s *upScreen) echoed(e client.Echoed) {
 	_ = s.w.Text(echoedText(e), "")
 }
 
-// depthOf returns how deep the brackets of a text are, those in strings included.
+// depthOf returns the deepest nesting of brackets in a text. Brackets in strings count, too.
 func depthOf(text []byte) (deepest int) {
 	depth := 0
 	for _, c := range text {
@@ -43,7 +43,7 @@ func depthOf(text []byte) (deepest int) {
 	return deepest
 }
 
-// echoedText returns the beginning of a body, indented, without anything that a terminal obeys.
+// echoedText returns the beginning of a body, indented, and without terminal control characters.
 func echoedText(e client.Echoed) string {
 	body := e.Body
 	title := fmt.Sprintf("%s %s got %s:\n", record.SafeTextMax(e.Method, 20), record.SafeTextMax(e.Target, 100), record.Count(int(e.Size), "byte", "bytes"))

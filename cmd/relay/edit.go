@@ -10,8 +10,8 @@ import (
 	"relay/cli"
 )
 
-// edit lets the person edit a text with the program that EDITOR names, and uses it. Nobody else can read its file,
-// which is removed unless the use fails: then the hint names it.
+// edit opens a text in the program that EDITOR names, and calls use with the result. Only the user can read the
+// file. It is removed afterwards, unless use fails: then the hint names the file.
 func (p *program) edit(ctx context.Context, text []byte, use func(edited []byte) error) error {
 	editor := p.getenv("EDITOR")
 	switch {

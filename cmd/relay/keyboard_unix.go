@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// backgroundPoll is how often a job in the background checks whether it is in the
+// backgroundPoll is the interval at which a job in the background checks whether it is in the
 // foreground by now: a shell sends SIGCONT only to a job that was stopped.
 const backgroundPoll = 300 * time.Millisecond
 
@@ -29,8 +29,8 @@ type keyboard struct {
 	closed bool
 }
 
-// openKeyboard calls press for each key that is typed, until close. Pasted text is
-// ignored: a read of more than one byte is no key that a person pressed.
+// openKeyboard calls press for each key that is typed, until close. It ignores pasted text, that is,
+// every read of more than one byte.
 func openKeyboard(in *os.File, press func(key byte)) *keyboard {
 	k := &keyboard{tty: int(in.Fd()), signals: make(chan os.Signal, 8)}
 	signal.Ignore(syscall.SIGTTIN) // a read in the background then fails instead of stopping the tunnel
@@ -72,8 +72,8 @@ func (k *keyboard) handleSignals() {
 	}
 }
 
-// foreground reports whether this program may change the modes of the terminal: a
-// background job that did would be stopped.
+// foreground reports whether this program may change the modes of the terminal: the system would stop
+// a background job that tried.
 func (k *keyboard) foreground() bool {
 	group, err := unix.IoctlGetInt(k.tty, unix.TIOCGPGRP)
 	return err == nil && group == unix.Getpgrp()
@@ -99,8 +99,8 @@ func (k *keyboard) singleKeys() {
 	}
 }
 
-// restore gives the terminal back the modes that it had; they are not changed again if the
-// program ends.
+// restore sets the modes that the terminal had before. With ends, the program is about to end, and the
+// modes are not changed again.
 func (k *keyboard) restore(ends bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

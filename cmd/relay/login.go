@@ -122,8 +122,8 @@ func (p *program) runLogin(ctx context.Context, f loginFlags, typed string) erro
 
 // mayKeepUnproven returns an error if a login must not be stored because the SSH address could not be
 // asked whether it belongs to the site. Otherwise a later command for the relay at that address would
-// go to the site. It allows the host of the base URL, which has proven its name, and an address that
-// the user typed.
+// go to the site. It allows an address on the host of the base URL, because that host has proven its
+// name, and an address that the user typed.
 func (p *program) mayKeepUnproven(dialer *client.Dialer, login *client.Login) error {
 	host, err := dialer.Host()
 	if err != nil {
@@ -169,7 +169,8 @@ func (p *program) loginBase(ctx context.Context, typed string, withToken bool) (
 	return base, err
 }
 
-// loginDialer expects the host keys of the site, and makes a key if there is none.
+// loginDialer returns a dialer that accepts the host keys of the site. It makes a key for the user if
+// there is none.
 func (p *program) loginDialer(site *client.Site) (*client.Dialer, error) {
 	server := cmp.Or(p.server, p.getenv("RELAY_SERVER"), site.SSHAddr)
 	if server == "" { // the relay does not tell
@@ -231,9 +232,9 @@ func (p *program) tokenFromStdin(ctx context.Context, login *client.Login) (*cli
 	return api, nil
 }
 
-// registerKey registers the key that is offered first. A token without the scope for
-// that still serves for commands. proven says that the relay at the SSH address is the one of the
-// base URL.
+// registerKey registers the key that is offered first. If the token lacks the scope for that, the
+// login is stored all the same, because it serves for commands. proven means that the relay at the SSH
+// address is the one of the base URL.
 func (p *program) registerKey(ctx context.Context, dialer *client.Dialer, api *cli.API, login *client.Login, name string) (proven bool, err error) {
 	key, err := dialer.FirstKey()
 	if err == nil {
@@ -260,7 +261,7 @@ func (p *program) registerKey(ctx context.Context, dialer *client.Dialer, api *c
 	return proven, ctx.Err()
 }
 
-// loginByKey gets the key approved unless the relay knows it, and makes a token with it.
+// loginByKey has the key approved, if the relay does not know it yet, and then makes a token with it.
 func (p *program) loginByKey(ctx context.Context, dialer *client.Dialer, login *client.Login, f loginFlags) error {
 	api := client.NewSSHAPI(dialer)
 	defer api.Close()
@@ -399,8 +400,8 @@ func (p *program) runLogout(ctx context.Context, withKey bool) error {
 	return err
 }
 
-// endToken revokes the token that the login made. A token that was passed by
-// --with-token is not revoked, because others may use it, and the person is told.
+// endToken revokes the token that the login made. It does not revoke a token that was passed by
+// --with-token, because others may use it, and tells the user so.
 func (p *program) endToken(ctx context.Context, api *cli.API, login *client.Login) error {
 	account := login.BaseURL + "/account"
 	if login.TokenID != "" {

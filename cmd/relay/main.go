@@ -146,7 +146,7 @@ func (p *program) say(text string) {
 // printer returns the printer for stdout.
 func (p *program) printer() *cli.Printer { return &cli.Printer{Out: p.out, Terminal: p.terminal} }
 
-// terminal returns what stdout is connected to.
+// terminal describes the terminal to which stdout is connected.
 func (p *program) terminal() cli.Terminal {
 	fd := int(p.out.Fd())
 	if !term.IsTerminal(fd) {

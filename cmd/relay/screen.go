@@ -100,8 +100,8 @@ func (s *upScreen) message(m *client.Message) {
 	}
 }
 
-// refused says why an alias is not online. If the only alias is refused for good, the
-// error at the end says it.
+// refused prints the reason why an alias is not online. If the only alias is refused for good, it
+// prints nothing, because the error at the end has the reason.
 func (s *upScreen) refused(m *client.Message) {
 	text := "alias " + m.Alias + " was refused: " + m.Message
 	switch {
@@ -196,7 +196,7 @@ func (s *upScreen) lost(err error, next time.Duration) {
 	}{"lost", text, next.Milliseconds()})
 }
 
-// local reports a problem with a local server.
+// local prints a problem with a local server.
 func (s *upScreen) local(n client.TargetEvent) {
 	s.say(n.Text)
 	if n.Hint != "" {

@@ -15,8 +15,8 @@ const (
 	unreadFlush = time.Second
 )
 
-// unread is output that a tunnel does not wait for: the reader of a pipe may have gone, or have
-// stopped reading, and a terminal may be stopped. What finds the queue full is dropped.
+// unread is the queue of output that a tunnel must not wait for: the reader of a pipe may have gone or
+// stopped reading, and a terminal may be stopped. Text that finds the queue full is dropped.
 type unread struct {
 	texts chan []byte
 	over  chan struct{} // closed by close

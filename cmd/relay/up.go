@@ -84,8 +84,8 @@ Ignore unknown types and keys: more may be added.`,
 	return c
 }
 
-// fixedTarget returns the target that a flag sets for all aliases, or nil. stop ends the
-// server of --echo, and came is told what that got.
+// fixedTarget returns the target that a flag sets for all aliases, or nil. stop ends the server of
+// --echo; came is called with each request that this server gets.
 func (f *upFlags) fixedTarget(portGiven bool, came func(client.Echoed)) (fixed *client.Target, stop func(), err error) {
 	var target client.Target
 	stop = func() {}
@@ -146,8 +146,8 @@ func (p *program) release(ctx context.Context, up *client.Up) {
 	}
 }
 
-// forwards returns the named aliases with their targets: fixed, or, where that is nil, those
-// of the configuration, which then also names the aliases unless names does.
+// forwards returns the named aliases with their targets: fixed, or the targets of the configuration if
+// fixed is nil. Without names, it returns all aliases of the configuration.
 func forwards(conf *client.Config, names []string, fixed *client.Target, hostHeader string) ([]client.Forward, error) {
 	names, err := aliasNames(names)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"relay/server"
 )
 
-// accessLog writes one JSON line for each request of a caller that has ended. It never makes a
-// request wait: see output.
+// accessLog writes one JSON line for each request of a caller that has ended. A request never waits
+// for it: see output.
 type accessLog struct {
 	out    *output
 	shared bool   // out is that of stdout, which others use too
@@ -63,7 +63,7 @@ func newAccessLog(path string, stdout io.Writer, registry prometheus.Registerer,
 	return l, nil
 }
 
-// blocked reports whether lines are not written at present.
+// blocked reports whether lines cannot be written at present.
 func (l *accessLog) blocked() bool { return l != nil && l.out.blocked() }
 
 // close writes the queued lines, within a bound.
@@ -77,16 +77,15 @@ func (l *accessLog) close() {
 	}
 }
 
-// logFile is a file that lines are added to, and that is opened again after whatever rotates
-// logs has moved it away.
+// logFile is a file that lines are appended to. It is opened again after a log rotation has moved it.
 type logFile struct {
 	path string
 	mu   sync.Mutex
 	file *os.File // nil = not open yet
 }
 
-// openAtStart opens the file, so that a wrong path is noticed. A named pipe is opened with the
-// first line: that waits for its reader.
+// openAtStart opens the file, so that a wrong path is noticed at the start. It leaves a named pipe for
+// the first line, because opening one waits for its reader.
 func (f *logFile) openAtStart() (err error) {
 	if info, serr := os.Stat(f.path); serr == nil && info.Mode()&os.ModeNamedPipe != 0 {
 		return nil
@@ -112,7 +111,8 @@ func (f *logFile) Write(text []byte) (n int, err error) {
 	return f.file.Write(text)
 }
 
-// reopen opens the file of that name anew; without success the lines go where they went.
+// reopen opens the file with the configured name again. If that fails, lines continue to go to the old
+// file.
 func (f *logFile) reopen() error {
 	next, err := f.open()
 	if err != nil {

@@ -67,8 +67,8 @@ func (c *program) aliasCommand() *cobra.Command {
 	return group("alias", "aliases: add, list, set, transfer, rm", add, list, c.aliasSet(), transfer, remove)
 }
 
-// explainConflict adds to a conflict about a name which account has the name, or for which account it
-// is kept and until when. It returns err unchanged if that cannot be found out.
+// explainConflict adds to the error about a taken name the account that has the name, or the account
+// and time for which it is reserved. It returns err unchanged if it cannot find that.
 func (o *operator) explainConflict(ctx context.Context, err error, name string) error {
 	if conflict, ok := errors.AsType[*relay.Error](err); !ok || conflict.Code != relay.CodeConflict {
 		return err
@@ -88,8 +88,8 @@ func (o *operator) explainConflict(ctx context.Context, err error, name string) 
 	return err
 }
 
-// aliasRow is an alias as its row and its queue tell; whether it is online, only
-// the running server knows.
+// aliasRow is an alias as stored, with its queue. Only the running server knows whether the alias is
+// online.
 type aliasRow struct {
 	Name         string          `json:"name"`
 	URL          string          `json:"url"`

@@ -345,8 +345,8 @@ func (a *app) sending() compose.Limits {
 	return compose.Limits{Head: int(a.cfg.MaxHead), Target: int(a.cfg.MaxTarget), Body: a.cfg.MaxBody}
 }
 
-// apiOverSSH returns what serves the API on SSH channels, with the limits and timeouts of
-// the base site.
+// apiOverSSH returns a function that makes the HTTP server for the API on SSH channels of an actor,
+// with the limits and timeouts of the base site.
 func (a *app) apiOverSSH(apiHandler http.Handler) func(relay.Actor) *http.Server {
 	return func(who relay.Actor) *http.Server {
 		return &http.Server{

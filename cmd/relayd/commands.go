@@ -49,7 +49,7 @@ func (s *operatorEnv) identity(ctx context.Context, st *store.Store, account str
 	return other, nil
 }
 
-// commands returns command lines that can be pasted into a shell, with what each is for.
+// commands returns command lines that can be pasted into a shell, each with a comment on its purpose.
 func (s *operatorEnv) commands(site relay.Site, account, identity string) string {
 	host, port, _ := net.SplitHostPort(site.SSHAddr)
 	flags := ""
@@ -102,7 +102,8 @@ func upCommand(site relay.Site, identity string) string {
 	return "\n\nOr, if you have no server there, return each request to its sender:\n" + line
 }
 
-// shellName returns how a shell calls a program: by its name alone if it finds this file by it.
+// shellName returns the word by which a shell runs a program: the bare name if PATH leads to this
+// file, else the path.
 func shellName(file string) string {
 	name := filepath.Base(file)
 	if found, err := exec.LookPath(name); err == nil && filepath.IsAbs(found) {

@@ -18,15 +18,15 @@ import (
 	"relay/store/seal"
 )
 
-// Config is every setting of relayd. Each field is a flag, an environment variable
-// RELAY_…, and a key of the --config file; docs/config.md is made from its tags.
-// It is built once, by load, and passed by value.
+// Config is every setting of relayd. Each field is a flag, an environment variable RELAY_…, and a key
+// of the --config file; docs/config.md is made from its tags. It is built once, by load, and passed by
+// value.
 //
-// Tags: kind (how it is written: see kinds; none = as it is), flag (also the key in the
-// file), default, help (one line), note (added to it in docs/config.md), secret (masked when
-// shown, also read from NAME_FILE), file (also read from NAME_FILE, but not secret), zero (0
-// has a meaning of its own, or a rule that refuses it), group (heading above it and the settings
-// that follow, in help and docs/config.md). A limit that is off is 0, or -1 with zero.
+// Tags: kind (the form of the value: see kinds; none = any text), flag (also the key in the file),
+// default, help (one line), note (added to it in docs/config.md), secret (masked when shown, also read
+// from NAME_FILE), file (also read from NAME_FILE, but not secret), zero (0 has a meaning of its own,
+// or a rule that refuses it), group (heading above it and the settings that follow, in help and
+// docs/config.md). A limit that is off is 0, or -1 with zero.
 type Config struct {
 	// HTTPAddr is the plain HTTP address of aliases and the base site. It may be off if HTTPSAddr is
 	// set.
@@ -170,8 +170,7 @@ type Config struct {
 	drainDelayGiven bool
 }
 
-// setting is one field of Config together with its texts and where its value came
-// from.
+// setting is one field of Config together with its texts and the source of its value.
 type setting struct {
 	kind, name, def, help, note string
 	group                       string // never empty
@@ -264,10 +263,9 @@ func port(addr string) string {
 	return strconv.FormatUint(n, 10)
 }
 
-// peerAddr returns the address by which other nodes reach this one: the setting, else that
-// of the SSH listener, else its port on the first private address of this machine; "" =
-// none. Other nodes could not reach what listens on loopback from elsewhere, but nodes on
-// one machine do.
+// peerAddr returns the address at which other nodes reach this one: the setting, else the address of
+// the SSH listener, else the port of that listener on the first private address of this machine; "" =
+// none. It may be a loopback address, which only nodes on the same machine can reach.
 func (c *Config) peerAddr() string {
 	switch {
 	case c.PeerAddr == off || c.DatabaseURL == "":

@@ -14,8 +14,8 @@ import (
 	"relay/record"
 )
 
-// fileEntry is one line of the configuration file. Its text is as it was written, because
-// the setting parses it: YAML would read `on` as a boolean and `1_0` as a number.
+// fileEntry is one line of the configuration file. Its text is kept as written, because the setting
+// parses it: YAML would read `on` as a boolean and `1_0` as a number.
 type fileEntry struct {
 	text   string
 	origin string // file:line

@@ -35,8 +35,8 @@ type sources struct {
 	credentials []string
 }
 
-// systemConfig is the file of the packaged service. Without --config, it is used by every
-// command that nothing tells where the store is, if the person may read it.
+// systemConfig is the file of the packaged service. Without --config, every command uses it that gets
+// the place of the store from no other source, if the user may read it.
 const systemConfig = "/etc/relayd/relayd.yaml"
 
 // systemCredentials are the paths of the credentials of the packaged service.
@@ -66,9 +66,9 @@ func (src sources) ofService() bool {
 	return src.system != "" && filepath.Clean(src.configFile()) == src.system
 }
 
-// load builds the Config: flag, then environment, then file, then default. The
-// settings come back with their origins. Every mistake is reported, not only the
-// first; the error is then a *cli.Error of wrong use.
+// load builds the Config: flag, then environment, then file, then default. It also returns the
+// settings with their origins. It reports all mistakes together; the error is then a *cli.Error of
+// wrong use.
 func load(src sources) (Config, []*setting, error) {
 	var c Config
 	list := c.settings()
@@ -96,7 +96,7 @@ func load(src sources) (Config, []*setting, error) {
 	return c, list, nil
 }
 
-// lookup returns the text of the strongest source that has the setting.
+// lookup returns the text of a setting from the strongest source that has it, and that source.
 func (s *setting) lookup(src sources, entries map[string]fileEntry) (text, origin string, err error) {
 	if text, ok := src.flags[s.name]; ok {
 		return text, "--" + s.name, nil
@@ -139,8 +139,8 @@ func (s *setting) lookup(src sources, entries map[string]fileEntry) (text, origi
 	return s.def, "default", nil
 }
 
-// withoutPath returns the error of a file without its path, unless the text is clearly a path: it may
-// be the secret itself, given by mistake in place of the file.
+// withoutPath returns the error of a file without its path, unless the text is clearly a path: the
+// text may be the secret itself, given by mistake in place of the file.
 func withoutPath(path string, err error) error {
 	var fault *fs.PathError
 	if errors.As(err, &fault) && (looksSecret(path) || !filepath.IsAbs(path)) {
@@ -151,7 +151,7 @@ func withoutPath(path string, err error) error {
 
 const minDatabaseConns = 6
 
-// check looks at settings together and fills what follows from others.
+// check checks rules between settings, and fills in the values that follow from other settings.
 func (c *Config) check(list []*setting, getenv func(string) string) (faults error) {
 	c.DatabaseDirectURL = cmp.Or(c.DatabaseDirectURL, c.DatabaseURL)
 	c.DataDir = cmp.Or(c.DataDir, defaultDataDir(getenv))
@@ -252,7 +252,7 @@ func (c *program) settingFlags(cmd *cobra.Command, all bool) func() (Config, []*
 // otherSettings ends the help of the commands that take the settings and do not list them.
 const otherSettings = "All other settings of the server apply too, by flag, environment variable or file: see relayd serve --help."
 
-// sentence returns a short description of a command as a sentence.
+// sentence turns the short description of a command into a sentence.
 func sentence(short string) string {
 	return strings.ToUpper(short[:1]) + short[1:] + "."
 }
@@ -275,7 +275,7 @@ func (f *rawFlag) String() string { return f.setting.def }
 // Type returns a word for the value, for the help.
 func (f *rawFlag) Type() string { return cmp.Or(kinds[f.setting.kind].word, "text") }
 
-// configCommand prints the settings as they are, with origins, or their reference.
+// configCommand prints the effective settings with their origins, or the reference of all settings.
 func (c *program) configCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "config", Short: "print each effective setting with its origin, secrets masked", Args: cli.Takes("", 0, 0),
@@ -308,8 +308,8 @@ type settingRow struct {
 	Origin string `json:"origin"`
 }
 
-// effective lists the values that the server would use; those that follow from
-// others are shown as they came out.
+// effective lists the values that the server would use, including those that follow from other
+// settings.
 func effective(cfg Config, list []*setting) []settingRow {
 	site := cfg.site()
 	host, _ := os.Hostname()
@@ -327,7 +327,7 @@ func effective(cfg Config, list []*setting) []settingRow {
 	})
 }
 
-// referenceHead has ' where the page has a grave accent.
+// referenceHead is the beginning of docs/config.md, with ' in place of grave accents.
 const referenceHead = `# Settings of relayd
 
 Set up relayd with flags, environment variables or a YAML file. Every setting is below, with its default. To see the values in force

@@ -123,7 +123,7 @@ func (s *setting) String() string {
 	return text
 }
 
-// parseSwitch reads on or off, or one of the words that stand for them elsewhere.
+// parseSwitch reads on or off, or another common word for them.
 func parseSwitch(s string) (any, error) {
 	switch s = strings.ToLower(s); s {
 	case "on", "true", "yes", "1":
@@ -153,7 +153,7 @@ func canDial(s string) bool {
 	return err == nil && perr == nil && n > 0 && host != "" && !strings.ContainsAny(host, " /@")
 }
 
-// parseDial reads an address that people dial: host:port, or a host, which means port 22.
+// parseDial reads an address that users dial: host:port, or a host, which means port 22.
 func parseDial(s string) (any, error) {
 	addr := s
 	if _, _, err := net.SplitHostPort(s); err != nil {
@@ -212,8 +212,8 @@ func parseDomain(text string) (any, error) {
 
 var nodeName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$`)
 
-// parseNodeName takes what a host name or a label may be: other nodes put the name of this one
-// into their lists and logs.
+// parseNodeName reads a name of the form of a host name or label: other nodes show it in their lists
+// and logs.
 func parseNodeName(s string) (any, error) {
 	if !nodeName.MatchString(s) {
 		return nil, fmt.Errorf("%q is no name of a node: it has up to 63 letters, digits, and inner hyphens, dots and underscores, such as eu-1", s)

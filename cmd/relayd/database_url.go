@@ -16,7 +16,7 @@ import (
 // hidden replaces a secret in printed text.
 const hidden = "xxxxx"
 
-// errDatabaseURL never repeats the text, of which any part may be a piece of a password.
+// errDatabaseURL never repeats the URL, because any part of it may be a piece of a password.
 var errDatabaseURL = errors.New("expected a URL such as postgres://user:password@host:5432/relay, or nothing for SQLite in the data dir; " +
 	"within user, password, database and parameters, @ is written %40, / %2F, : %3A, ? %3F, # %23, & %26, % %25 and a space %20")
 
@@ -26,9 +26,9 @@ var (
 	parameterName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.]*$`)
 )
 
-// parseDatabaseURL checks a postgres:// URL and returns it unchanged. It refuses URLs that an unescaped
-// password has broken: these parse, but with part of the password as the host, database or a parameter,
-// which are printed.
+// parseDatabaseURL checks a postgres:// URL and returns it unchanged. It refuses URLs that contain an
+// unescaped password character: these parse, but part of the password becomes the host, the database or
+// a parameter, which are printed.
 func parseDatabaseURL(text string) (any, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Opaque != "" || !strings.HasPrefix(text, "postgres://") && !strings.HasPrefix(text, "postgresql://") ||
@@ -60,8 +60,8 @@ func parseDatabaseURL(text string) (any, error) {
 	return text, nil
 }
 
-// parameterRule is the treatment of a URL parameter that the driver does not know. The driver would
-// send it to Postgres as a session setting, and Postgres refuses unknown ones.
+// parameterRule says how to treat a URL parameter that the driver does not know. The driver would send
+// it to Postgres as a session setting, and Postgres refuses unknown ones.
 type parameterRule struct {
 	known   bool
 	refused string // why it cannot be left out silently; "" = it can
@@ -69,7 +69,7 @@ type parameterRule struct {
 	as      func(value string) (name, to string)
 }
 
-// ignored are the parameters of other drivers, pools and libraries that mean nothing here.
+// ignored are parameters of other drivers, pools and libraries that have no effect here.
 var ignored = strings.Fields(`channel_binding gssencmode gssdelegation gsslib krbsrvname pgbouncer connection_limit pool_timeout socket_timeout
 	statement_cache_size statement_cache_capacity prepared_statement_cache_queries prepareThreshold preparedStatementCacheQueries
 	prepared_statements prepare prepared uselibpqcompat sslcompression sslcertmode supa pool pool_mode pool_size pool_max_conns
@@ -91,7 +91,7 @@ var driverParameters = func() map[string]bool {
 	return known
 }()
 
-// parameterRules has every parameter that is left out, translated or refused.
+// parameterRules has the rule of every parameter that is left out, translated or refused.
 var parameterRules = func() map[string]parameterRule {
 	rules := map[string]parameterRule{}
 	for _, name := range ignored {
@@ -119,8 +119,8 @@ var parameterRules = func() map[string]parameterRule {
 	return rules
 }()
 
-// connectionURL returns a URL that parseDatabaseURL has taken as the driver understands it, and the
-// names of the parameters that it leaves out.
+// connectionURL returns a URL that parseDatabaseURL has accepted in the form that the driver
+// understands, and the names of the parameters that it leaves out.
 func connectionURL(text string) (address string, left []string) {
 	u, err := url.Parse(text)
 	if err != nil || text == "" {
@@ -146,8 +146,8 @@ func connectionURL(text string) (address string, left []string) {
 	return u.String(), left
 }
 
-// stricter returns that of two values of sslmode which demands more, or one that is not known, which
-// the driver refuses: where an address has several parameters for it, none may undo another one.
+// stricter returns the stricter of two values of sslmode, so that one of several parameters cannot
+// weaken another. If one value is unknown, it returns that one, which the driver refuses.
 func stricter(one, other string) string {
 	modes := strings.Fields(`disable allow prefer require verify-ca verify-full`)
 	if at := slices.Index(modes, one); other == "" || at < 0 || at >= slices.Index(modes, other) && slices.Contains(modes, other) {
@@ -156,8 +156,8 @@ func stricter(one, other string) string {
 	return other
 }
 
-// maskURL shows a URL that parseDatabaseURL has taken: without its password, and of its parameters
-// only the values that are known to be none.
+// maskURL returns a URL that parseDatabaseURL has accepted, for output: without its password, and with
+// the values of only those parameters that are known to hold no secret.
 func maskURL(text string) string {
 	u, err := url.Parse(text)
 	if err != nil {
@@ -197,8 +197,8 @@ func secretsOf(cfg Config) []string {
 	return slices.DeleteFunc(slices.Compact(list), func(s string) bool { return s == "" })
 }
 
-// secretText is what a text has that may hold a secret: the address of a database or user
-// information of another one, a password in the form of libpq, a private key, a key of --secret-key.
+// secretText matches text that may hold a secret: the address of a database, user information in
+// another address, a password in the form of libpq, a private key, a key of --secret-key.
 var secretText = regexp.MustCompile(`(?is)postgres(ql)?:|://.*@|\b(pass|password|passwd|pwd)\s*=|private key|rsk1_`)
 
 // looksSecret reports whether a text may be a secret in a wrong place.

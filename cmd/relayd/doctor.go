@@ -47,7 +47,7 @@ const (
 	lookupTimeout = 3 * time.Second
 )
 
-// examination is one run of the checks, with the facts that later checks take from earlier ones.
+// examination is one run of the checks, with the facts that earlier checks found for later ones.
 type examination struct {
 	*program
 	cfg      Config

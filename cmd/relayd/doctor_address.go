@@ -17,14 +17,15 @@ import (
 	"relay"
 )
 
-// listenerOf is a listener of the settings and how to ask for the relay behind it.
+// listenerOf is a listener of the settings, with the way to ask for the relay behind it.
 type listenerOf struct {
 	flag, addr string
 	trusted    []netip.Prefix // proxies from which it expects a PROXY header
 	probe      func(ctx context.Context, trusted []netip.Prefix, addr string) error
 }
 
-// listeners returns the listeners of the settings, or of the last server where they name no site.
+// listeners returns the listeners of the settings. If the settings name no site, it returns those of
+// the last server.
 func (x *examination) listeners() []listenerOf {
 	cfg := x.cfg
 	if known, ok := loadSiteFile(cfg); ok {
@@ -45,7 +46,7 @@ func (x *examination) listeners() []listenerOf {
 	}, func(l listenerOf) bool { return l.addr == "" })
 }
 
-// checkListeners: each port is free, or it is a relay that answers there.
+// checkListeners checks for each listener that its port is free or that a relay answers there.
 func (x *examination) checkListeners(ctx context.Context) {
 	var busy []relay.Finding
 	var free []listenerOf
@@ -74,7 +75,8 @@ func (x *examination) checkListeners(ctx context.Context) {
 // restartFix is the advice when the running server does not have the current settings.
 const restartFix = "restart relayd: a server reads its settings when it starts"
 
-// checkBusy checks a listener on whose address this program could not listen, because of err.
+// checkBusy checks a listener at whose address this program could not listen; err is the error of that
+// try.
 func (x *examination) checkBusy(ctx context.Context, l listenerOf, err error) relay.Finding {
 	ask := func(trusted []netip.Prefix) error {
 		ctx, cancel := context.WithTimeout(ctx, probeTimeout)
@@ -103,10 +105,10 @@ func (x *examination) checkBusy(ctx context.Context, l listenerOf, err error) re
 		"%v, and it is no relay that answers there", listenError(strings.TrimSuffix(l.flag, "-addr"), l.addr, l.flag, err))
 }
 
-// everywhere is all networks.
+// everywhere holds all networks.
 var everywhere = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
 
-// checkServer reports a server that does not run.
+// checkServer reports that the server is not running.
 func (x *examination) checkServer() {
 	const check = "server"
 	_, ran := servedPlace(x.cfg.DataDir)
@@ -120,7 +122,8 @@ func (x *examination) checkServer() {
 	}
 }
 
-// checkLoaded compares the settings of files with those that the running server has.
+// checkLoaded compares the settings that the files now hold with those that the running server has
+// read.
 func (x *examination) checkLoaded() {
 	const check = "settings"
 	loaded, known := loadedSettings(x.cfg.DataDir)
@@ -144,7 +147,7 @@ func (x *examination) checkLoaded() {
 	}
 }
 
-// dialable returns an address to reach a listener of this machine by.
+// dialable returns an address at which this machine can dial a listener.
 func dialable(addr string) string {
 	host, port, err := net.SplitHostPort(addr)
 	if ip, perr := netip.ParseAddr(host); err == nil && (host == "" || perr == nil && ip.IsUnspecified()) {

@@ -114,10 +114,11 @@ func checkOwners(cfg Config) (list []relay.Finding) {
 	return list
 }
 
-// expiresSoon is when a certificate should have been renewed long ago.
+// expiresSoon is the remaining life of a certificate at which doctor warns: it should have been
+// renewed long before.
 const expiresSoon = 14 * 24 * time.Hour
 
-// checkCertFiles checks that the certificate is there, for the right names, and not about to end.
+// checkCertFiles checks that the certificate exists, has the right names, and does not expire soon.
 func checkCertFiles(cfg Config) relay.Finding {
 	const check = "certificate"
 	pair, err := tls.LoadX509KeyPair(cfg.TLSCert, cfg.TLSKey)
@@ -140,8 +141,9 @@ func checkCertFiles(cfg Config) relay.Finding {
 		"%s has the certificate without that of %q, which issued it: browsers may know that one, and most senders refuse the connection", cfg.TLSCert, pair.Leaf.Issuer.CommonName)
 }
 
-// lacksIntermediate reports whether a chain is only a certificate that no root of this machine signed
-// and that names a place to get its issuer from, as those of public authorities do.
+// lacksIntermediate reports whether a chain lacks the certificate of its issuer: it has one
+// certificate only, no root of this machine has signed it, and it names an address of its issuer, as
+// certificates of public authorities do.
 func lacksIntermediate(pair tls.Certificate) bool {
 	if len(pair.Certificate) > 1 || len(pair.Leaf.IssuingCertificateURL) == 0 {
 		return false
@@ -151,7 +153,7 @@ func lacksIntermediate(pair tls.Certificate) bool {
 	return unknown
 }
 
-// checkCertFolder checks the certificates that came by ACME.
+// checkCertFolder checks the ACME certificates in the data dir.
 func checkCertFolder(cfg Config) relay.Finding {
 	dir := filepath.Join(cfg.DataDir, certificatesDir)
 	if info, err := os.Stat(dir); err == nil && info.Mode().Perm()&0o077 != 0 {
@@ -161,7 +163,7 @@ func checkCertFolder(cfg Config) relay.Finding {
 	return checkOrdered(cfg, files, os.ReadFile)
 }
 
-// checkSharedCertificate checks the certificates that came by ACME for all nodes.
+// checkSharedCertificate checks the ACME certificates that all nodes share in the database.
 func checkSharedCertificate(ctx context.Context, s *store.Store, cfg Config) relay.Finding {
 	names, err := s.SharedFiles(ctx, certificatesDir)
 	if err != nil {
@@ -173,7 +175,7 @@ func checkSharedCertificate(ctx context.Context, s *store.Store, cfg Config) rel
 	})
 }
 
-// checkOrdered checks the newest certificate of the base host among files.
+// checkOrdered checks the newest certificate for the base host among files.
 func checkOrdered(cfg Config, files []string, read func(string) ([]byte, error)) relay.Finding {
 	base := cfg.site().Base
 	host := base.Hostname()

@@ -15,9 +15,9 @@ import (
 	"relay"
 )
 
-// checkUnchanged compares the head of an answer as it arrives by the public address of a name that is
-// no alias with the same one at the listener: a proxy that parses HTTP adds, renames or sorts lines.
-// It reports nothing where it cannot ask both.
+// checkUnchanged asks for a name that is no alias, at its public address and at the listener, and
+// compares the heads of the two answers: a proxy that parses HTTP adds, renames or reorders lines. It
+// reports nothing if it cannot ask both.
 func (x *examination) checkUnchanged(ctx context.Context, name string) {
 	const check = "proxy"
 	base := x.site.Base
@@ -50,8 +50,8 @@ func (x *examination) checkUnchanged(ctx context.Context, name string) {
 		name, joinMax(changed)))
 }
 
-// headOf returns the status line of the answer of a server to a name, and the names of its lines as
-// they were sent.
+// headOf returns the status line of a server's answer for a host name, and the names of its header
+// lines as they were sent.
 func headOf(ctx context.Context, server url.URL, host string, trusted []netip.Prefix) (lines []string, err error) {
 	addr := server.Host
 	if server.Port() == "" {

@@ -27,10 +27,10 @@ import (
 // The checks of this file do what a caller does: they look up the names, dial their addresses and
 // expect this relay to answer there.
 
-// publicTimeout bounds each step from outside: a firewall that drops packets says nothing.
+// publicTimeout bounds each check from outside, because a firewall that drops packets gives no answer.
 const publicTimeout = 5 * time.Second
 
-// checkBase checks the base URL by itself and, beside a running server, where it leads.
+// checkBase checks the base URL itself and, if the server is running, whether the URL leads to it.
 func (x *examination) checkBase(ctx context.Context) {
 	const check = "base URL"
 	f := checkBaseURL(x.cfg)
@@ -75,8 +75,8 @@ func (x *examination) checkBase(ctx context.Context) {
 	}
 }
 
-// checkEachAddress asks each of several addresses of the base host: callers take one of them, such as
-// that for IPv6. All are asked at the same time, so that one that does not answer takes no time from another.
+// checkEachAddress asks each of several addresses of the base host, because callers use any of them, such as
+// the IPv6 one. It asks all at the same time, so that one without an answer does not delay the others.
 func (x *examination) checkEachAddress(ctx context.Context, addrs []string) {
 	const check, fix = "base URL", "remove the DNS entry (A or AAAA) of this address, or let it lead to this relay"
 	host := x.site.Base.Hostname()
@@ -121,8 +121,8 @@ func lookup(ctx context.Context, host string) ([]string, error) {
 	return slices.Compact(list), err
 }
 
-// publicClient returns a client that sends a PROXY header to trusted addresses. It connects to at where
-// that is not "", whatever the name is.
+// publicClient returns a client that sends a PROXY header to trusted addresses. It connects to at, if
+// that is not "", whatever the host name.
 func publicClient(trusted []netip.Prefix, at string, config *tls.Config) *http.Client {
 	dial := dialLocal(trusted)
 	return &http.Client{
@@ -143,9 +143,9 @@ func publicClient(trusted []netip.Prefix, at string, config *tls.Config) *http.C
 	}
 }
 
-// asCaller tries something as a caller does, without a PROXY header. Where that fails and there are
-// trusted proxies, it tries once more with a header: this machine may be one of them, and then the
-// listener demands it.
+// asCaller calls try as a caller would connect, without a PROXY header. If that fails and there are
+// trusted proxies, it tries once more with a header: this machine may be one of the proxies, and then
+// the listener demands it.
 func (x *examination) asCaller(try func(trusted []netip.Prefix) error) error {
 	err := try(nil)
 	if err != nil && len(x.cfg.TrustedProxies) > 0 {
@@ -154,7 +154,7 @@ func (x *examination) asCaller(try func(trusted []netip.Prefix) error) error {
 	return err
 }
 
-// get requests a public URL, at one address of its host or at any.
+// get requests a public URL, at one address of its host, or at any if address is "".
 func (x *examination) get(ctx context.Context, address, at string, config *tls.Config) (res *http.Response, body []byte, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
@@ -174,7 +174,8 @@ func (x *examination) get(ctx context.Context, address, at string, config *tls.C
 	return res, body, err
 }
 
-// askName asks the base URL for the host key of the relay behind it, at one address of its host or at any.
+// askName asks the base URL for the host key of the relay behind it, at one address of its host, or at any
+// if addr is "".
 func (x *examination) askName(ctx context.Context, addr string) (hostKey string, err error) {
 	nonce := rand.Text()
 	address := x.site.Base.JoinPath("/healthz")
@@ -190,7 +191,7 @@ func (x *examination) askName(ctx context.Context, addr string) (hostKey string,
 	return answer.HostKey, nil
 }
 
-// checkAliasDomain: aliases are names below it, which have to lead here.
+// checkAliasDomain checks that names below the alias domain, the hosts of aliases, lead to this relay.
 func (x *examination) checkAliasDomain(ctx context.Context) {
 	const check = "alias domain"
 	domain := x.site.AliasDomain
@@ -235,8 +236,8 @@ func (x *examination) checkAliasDomain(ctx context.Context) {
 	}
 }
 
-// askAlias asks a name that is no alias: a relay says so. Its certificate is not checked: a relay that
-// orders one for each alias has none for this name.
+// askAlias asks for a name that is no alias, which a relay answers as such. It does not check the
+// certificate: a relay that orders one for each alias has none for this name.
 func (x *examination) askAlias(ctx context.Context, name string) error {
 	address := x.site.Base
 	address.Host = name
@@ -250,7 +251,7 @@ func (x *examination) askAlias(ctx context.Context, name string) error {
 	return err
 }
 
-// checkPublicSSH follows the address that people dial, beside a running server.
+// checkPublicSSH checks that the address that users dial leads to the running server.
 func (x *examination) checkPublicSSH(ctx context.Context) {
 	const check = "ssh address"
 	if !x.answers || len(x.hostKeys) == 0 {
@@ -271,7 +272,8 @@ func (x *examination) checkPublicSSH(ctx context.Context) {
 	}
 }
 
-// publicHostKey returns the fingerprint of the host key that an SSH server shows. It does not log in.
+// publicHostKey returns the fingerprint of the host key that an SSH server presents. It does not log
+// in.
 func (x *examination) publicHostKey(ctx context.Context, addr string) (shown string, err error) {
 	err = x.asCaller(func(trusted []netip.Prefix) error {
 		conn, err := dialLocal(trusted)(ctx, "tcp", addr)

@@ -33,7 +33,8 @@ func checkReadable(cfg Config) (list []relay.Finding) {
 	return list
 }
 
-// lockedPlace returns the folder or file whose rights keep a user from reading a file, "" = none.
+// lockedPlace returns the folder or file whose permissions prevent a user from reading a file, "" =
+// none.
 func lockedPlace(file string, owner uint32, groups []uint32) string {
 	file, err := filepath.Abs(file)
 	if err != nil {
@@ -64,7 +65,7 @@ func lockedPlace(file string, owner uint32, groups []uint32) string {
 	return ""
 }
 
-// resolved returns where a path leads without links.
+// resolved returns the path without symbolic links.
 func resolved(path string) string {
 	if real, err := filepath.EvalSymlinks(path); err == nil {
 		return real

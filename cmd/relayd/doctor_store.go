@@ -61,8 +61,8 @@ type postgresServer struct {
 	schema, role              string // schema is "" where none of the search path is there
 }
 
-// checkPostgres asks the database of the settings for its version and for the rights of the role.
-// It reports nothing about one that does not answer, as the check of the store does.
+// checkPostgres asks the database of the settings for its version and for the rights of the role. If
+// the database does not answer, it reports nothing, because the check of the store reports that.
 func checkPostgres(ctx context.Context, cfg Config) []relay.Finding {
 	if cfg.DatabaseURL == "" {
 		return nil
@@ -81,7 +81,7 @@ func checkPostgres(ctx context.Context, cfg Config) []relay.Finding {
 	return nil
 }
 
-// askPostgres returns nil where there is no answer.
+// askPostgres asks the database of the settings for the facts about it; nil = no answer.
 func askPostgres(ctx context.Context, cfg Config) *postgresServer {
 	address, _ := connectionURL(cmp.Or(cfg.DatabaseDirectURL, cfg.DatabaseURL))
 	db, err := sql.Open("postgres", address)
@@ -149,7 +149,7 @@ func checkOwnerless(ctx context.Context, s *store.Store) []relay.Finding {
 		"%s without an owner still take requests: %s", record.Count(len(list), "alias", "aliases"), joinMax(names))}
 }
 
-// checkSharedKey is about the host key that all nodes share by the database.
+// checkSharedKey checks the host key that all nodes share in the database.
 func (x *examination) checkSharedKey(ctx context.Context, s *store.Store) {
 	const check, fix = "host key", "set --ssh-host-key to the same key file on each node"
 	text, _, err := s.SharedFile(ctx, sshgate.HostKeyFile)
@@ -266,7 +266,7 @@ type accountQueue struct {
 	queued, limit int64
 }
 
-// judgeQueue adds a queue to those that are full, or that are nearly full, if it is.
+// judgeQueue adds a name to full if its queue is full, or to filling if it is nearly full.
 func judgeQueue(name string, percent int64, full, filling []string) ([]string, []string) {
 	switch {
 	case percent >= 100:
@@ -285,7 +285,7 @@ func percent(used, limit int64) int64 {
 	return int64(float64(used) / float64(limit) * 100)
 }
 
-// joinMax names a few of many.
+// joinMax joins names into a text, and shortens a long list.
 func joinMax(names []string) string {
 	const most = 3
 	slices.Sort(names)

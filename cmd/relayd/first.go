@@ -20,7 +20,7 @@ import (
 )
 
 // summary is the text that a start prints on stdout. Commands stand at the start of a line, so that they can be
-// taken from there.
+// copied.
 type summary struct {
 	Store, HTTP, SSH, HostKey string
 	Admin                     string // "" = no account
@@ -105,8 +105,8 @@ func (a *app) findAdmin(ctx context.Context, out *summary, env *operatorEnv) err
 	return nil
 }
 
-// needsAdmin reports whether an admin is to be created. `user add` may have made an account
-// before the server looked: that one does not stand in for the admin of the setting.
+// needsAdmin reports whether an admin is to be created. An account that `user add` made before the
+// server looked does not take the place of the admin of the setting.
 func (a *app) needsAdmin(accounts []relay.Account) bool {
 	if a.cfg.InitialAdminKeys == "" || len(accounts) == 0 {
 		return len(accounts) == 0
@@ -114,15 +114,14 @@ func (a *app) needsAdmin(accounts []relay.Account) bool {
 	return !slices.ContainsFunc(accounts, func(acc relay.Account) bool { return acc.Admin || acc.Name == initialAdmin })
 }
 
-// noAdminLeft is said where there are accounts and no admin.
+// noAdminLeft is the message if there are accounts but no admin.
 const noAdminLeft = "no admin is left; make one with `relayd user add NAME --admin`"
 
 // initialAdmin is the account of --initial-admin-keys.
 const initialAdmin = "admin"
 
-// createFirstAccount creates the first account from the keys of --initial-admin-keys, or,
-// on loopback, from those of the person that runs relayd. Without keys or a person it creates
-// none.
+// createFirstAccount creates the first account with the keys of --initial-admin-keys, or, on loopback,
+// with the keys of the user that runs relayd. Without keys or such a user it creates none.
 func (a *app) createFirstAccount(ctx context.Context, out *summary, env *operatorEnv) error {
 	keys, err := initialAdminKeys(a.cfg.InitialAdminKeys)
 	name := initialAdmin
@@ -155,7 +154,7 @@ func (a *app) createFirstAccount(ctx context.Context, out *summary, env *operato
 	return nil
 }
 
-// likelyAdmin returns the account of the person that runs relayd, else the first admin.
+// likelyAdmin returns the account of the user that runs relayd, else the first admin.
 func likelyAdmin(accounts []relay.Account, person string) string {
 	first := ""
 	for _, acc := range accounts {
@@ -173,8 +172,8 @@ func anyAdmin(accounts []relay.Account) bool {
 	return slices.ContainsFunc(accounts, func(a relay.Account) bool { return a.Admin })
 }
 
-// operatorEnv is the environment of the person that runs relayd: home directory, keys, and
-// how to run this program again.
+// operatorEnv is the environment of the user that runs relayd: home directory, keys, and the command
+// that runs this program again.
 type operatorEnv struct {
 	getenv  func(string) string
 	dataDir string
@@ -201,15 +200,15 @@ func newOperatorEnv(a *app, list []*setting) *operatorEnv {
 	return s
 }
 
-// isService reports whether relayd runs as a system user whose home is the data dir, as the
-// packages set it up. No person could use a key there, and --initial-admin-keys would find
-// another admin.
+// isService reports whether relayd runs as a system user whose home is the data dir, as the packages
+// set it up. Nobody could use a key in that home, and --initial-admin-keys would find another admin.
 func (s *operatorEnv) isService() bool {
 	u, err := user.Current()
 	return err == nil && u.HomeDir == s.dataDir
 }
 
-// account returns an account name for the person, admin if there is no valid one.
+// account returns an account name for the user that runs relayd, or admin if the user name is not
+// valid.
 func (s *operatorEnv) account() string {
 	name := s.getenv("USER")
 	if u, err := user.Current(); err == nil {

@@ -75,9 +75,9 @@ func getLocal(ctx context.Context, cfg Config, trusted []netip.Prefix, address s
 	return body, err
 }
 
-// dialLocal dials a listener of this machine. If this machine is a trusted proxy, the
-// listener requires a PROXY header, and dialLocal sends that of a proxy that is itself the
-// source.
+// dialLocal returns a function that dials a listener of this machine. If this machine is a trusted
+// proxy, the listener requires a PROXY header; the function then sends one that names this machine as
+// the source.
 func dialLocal(trusted []netip.Prefix) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)

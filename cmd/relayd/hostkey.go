@@ -62,8 +62,8 @@ func readHostKey(file string) (ssh.Signer, error) {
 	return key, nil
 }
 
-// sharedHostKey returns the host key that is kept in the database. The first node puts its
-// own there, which clients may know from an earlier version, or else a new one.
+// sharedHostKey returns the host key in the database. The first node stores one there: its own, which
+// clients may know from an earlier version, or else a new one.
 func sharedHostKey(ctx context.Context, dir string, s *store.Store, log *slog.Logger) (ssh.Signer, error) {
 	file := filepath.Join(dir, sshgate.HostKeyFile)
 	own, err := readHostKey(file)

@@ -27,8 +27,8 @@ type publicKey struct {
 	fingerprint string
 }
 
-// parseKeys reads an authorized_keys text; empty lines, comments and keys that are there
-// already are skipped. An error names source and line.
+// parseKeys reads an authorized_keys text. It skips empty lines, comments and repeated keys. An error
+// names source and line.
 func parseKeys(source, text string) ([]publicKey, error) {
 	var keys []publicKey
 	for i, line := range strings.Split(string(record.DecodeText([]byte(text))), "\n") {

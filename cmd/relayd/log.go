@@ -55,7 +55,7 @@ func notWritten(lines int64) string {
 	return record.Count(int(lines), "line was", "lines were") + " not written"
 }
 
-// closeOutputs has the last lines written, within a bound.
+// closeOutputs waits until the last lines are written, for a bounded time.
 func (c *program) closeOutputs() {
 	var outputs sync.WaitGroup // each has a bound of its own
 	outputs.Go(c.errs.close)
@@ -94,8 +94,8 @@ func (a *app) toggleDebug() {
 	a.log.Log(context.Background(), max(level, own), "log level changed by a signal", "level", level.String())
 }
 
-// watchLevelSignal toggles the level of the log at each SIGUSR2, where there are such signals,
-// until ctx ends.
+// watchLevelSignal toggles the level of the log at each SIGUSR2 until ctx ends, on systems that have
+// this signal.
 func (a *app) watchLevelSignal(ctx context.Context) {
 	signals := make(chan os.Signal, 1)
 	if len(levelSignals) > 0 {

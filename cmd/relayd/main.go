@@ -68,8 +68,8 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 	return cli.ExitFailure
 }
 
-// maskArguments hides the arguments in an error text if one of them may hold a secret. The shell
-// may have split that at spaces.
+// maskArguments hides the arguments in an error text if one of them may hold a secret, also where the
+// shell has split the secret at spaces.
 func maskArguments(text string, args []string) string {
 	if !looksSecret(strings.Join(args, " ")) {
 		return text
@@ -96,12 +96,12 @@ type program struct {
 	out, errs      *output // stdout and stderr while serve runs; else nil
 }
 
-// report prints talk to stderr.
+// report prints a message to stderr.
 func (c *program) report(format string, args ...any) {
 	fmt.Fprintf(c.stderr, "relayd: "+format+"\n", args...)
 }
 
-// userMessage returns an error as an operator reads it: without codes, causes included.
+// userMessage returns the text of an error for an operator: without codes, but with its causes.
 func userMessage(err error) string {
 	e, ok := errors.AsType[*relay.Error](err)
 	if !ok || e.Detail == "" {

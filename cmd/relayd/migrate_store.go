@@ -71,7 +71,7 @@ func (c *program) copyStore(ctx context.Context, cfg Config) (err error) {
 	return nil
 }
 
-// copyReport returns a function that prints how far each table is, at most every two seconds.
+// copyReport returns a function that prints the progress of each table, at most every two seconds.
 func copyReport(w io.Writer) func(store.CopiedTable) {
 	last := time.Now()
 	return func(t store.CopiedTable) {

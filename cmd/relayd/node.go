@@ -84,8 +84,8 @@ same way.`,
 // resumeWait bounds the time that the command waits for a resumed node.
 const resumeWait = 15 * time.Second
 
-// obeyedAfter is the number of heartbeats after which a node has surely obeyed a command: one may have
-// begun before the command, one reads it, and the next begins after it was obeyed.
+// obeyedAfter is the number of heartbeats after which a node has certainly obeyed a command: one may
+// have begun before the command, the second reads it, and the third begins after it was obeyed.
 const obeyedAfter = 3
 
 // awaitBeats waits until a node has obeyed a command, so that its /readyz shows it.
@@ -116,8 +116,7 @@ func (o *operator) awaitBeats(ctx context.Context, name string, limit time.Durat
 	return fmt.Errorf("%s has not obeyed within %s; it does so when it reaches its database", name, limit)
 }
 
-// awaitDrained waits until a node that is to drain says in /readyz that it does, and has no tunnel
-// any more.
+// awaitDrained waits until /readyz of a draining node says that it drains and has no tunnel left.
 func (o *operator) awaitDrained(ctx context.Context, name string, limit time.Duration) error {
 	deadline := time.Now().Add(limit)
 	if err := o.awaitBeats(ctx, name, limit); err != nil {
@@ -152,7 +151,7 @@ func (o *operator) drainNode(ctx context.Context, name string, on bool) error {
 	return explainNotFound(o.store.DrainNode(ctx, o.who, name, on), "no node named %s lives; `relayd node list` shows them", name)
 }
 
-// setDraining follows the state that an operator has given this node: see store.OnDrain.
+// setDraining starts or ends draining, as an operator has told this node: see store.OnDrain.
 func (a *app) setDraining(on bool) {
 	a.drainMu.Lock()
 	defer a.drainMu.Unlock()

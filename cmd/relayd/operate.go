@@ -38,8 +38,8 @@ func (c *program) operate(cmd *cobra.Command, do action) *cobra.Command {
 	return c.onStore(cmd, true, do)
 }
 
-// onStore makes cmd a command on a store, which has to have a schema if filled is set. A
-// SQLite file has to be there in any case, so that a wrong --data-dir is noticed.
+// onStore makes cmd a command on a store. With filled, the store must have a schema. A SQLite file
+// must exist in any case, so that a wrong --data-dir is noticed.
 func (c *program) onStore(cmd *cobra.Command, filled bool, do action) *cobra.Command {
 	return c.withSettings(cmd, false, func(ctx context.Context, cfg Config, _ []*setting, args []string) error {
 		if err := checkServedStore(cfg); err != nil {
@@ -59,9 +59,9 @@ func (c *program) onStore(cmd *cobra.Command, filled bool, do action) *cobra.Com
 	})
 }
 
-// untilInterrupted runs a command on the store. Once ctx has ended, by a signal, it waits for the
-// command for stopGrace at most: a statement ends only when the database answers, and one of a
-// migration may take minutes.
+// untilInterrupted runs a command on the store. When a signal has ended ctx, it waits at most
+// stopGrace for the command: a statement ends only when the database answers, and one of a migration
+// may take minutes.
 func untilInterrupted(ctx context.Context, command func() error) error {
 	ended := make(chan error, 1)
 	go func() { ended <- command() }()
@@ -120,8 +120,8 @@ func listing[A, B any](c *program, cmd *cobra.Command, head string, rows func(co
 	})
 }
 
-// changing makes cmd a command that changes the thing of one name, which it says on stderr
-// unless done is empty. notFound is the error where there is no such thing.
+// changing makes cmd a command that changes the object with the name in its argument, and then prints
+// done on stderr unless done is empty. notFound is the error if there is no such object.
 func (c *program) changing(cmd *cobra.Command, notFound, done string, change func(ctx context.Context, o *operator, name string) error) *cobra.Command {
 	return c.operate(cmd, func(ctx context.Context, o *operator, args []string) error {
 		if err := change(ctx, o, args[0]); err != nil {
@@ -249,7 +249,7 @@ docs/backup.md describes how to restore.`,
 	})
 }
 
-// migrateCommand migrates the store; a SQLite file has to be there.
+// migrateCommand returns the command that migrates the store. A SQLite file must exist.
 func (c *program) migrateCommand() *cobra.Command {
 	status := &cobra.Command{Use: "status", Short: "print the schema version of the store and of this program", Args: cli.Takes("", 0, 0)}
 	asJSON := jsonFlag(status)

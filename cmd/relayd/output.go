@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Bounds of the output that waits to be written. A reader that is slow for a moment loses nothing.
+// Bounds of the queued output. A reader that is slow for a moment loses nothing.
 const (
 	outputBytes = 256 << 10 // and one text more, which may be larger
 	outputRetry = time.Second
@@ -21,10 +21,10 @@ const (
 	outputFlush = time.Second
 )
 
-// output writes texts of whole lines to a place that may take none of them: a pipe whose reader
-// has gone or has stopped reading, a stopped terminal, a full disk. Write only queues, so that
-// nothing in the server waits for that place. What finds the queue full, or cannot be written,
-// is dropped and counted. One goroutine writes, until close.
+// output writes texts of whole lines to a destination that may stop accepting them: a pipe whose
+// reader has gone or has stopped reading, a stopped terminal, a full disk. Write only queues, so that
+// the server never waits for the destination. Text that finds the queue full, or cannot be written, is
+// dropped and counted. One goroutine writes, until close.
 type output struct {
 	to io.Writer
 	// note returns a line that says how many lines were not written, which is written before
@@ -66,7 +66,7 @@ func newOutput(to io.Writer) *output {
 	}
 }
 
-// start starts to write. Set note and told before.
+// start starts the goroutine that writes. Set note and told before.
 func (o *output) start() *output {
 	go o.run()
 	return o
@@ -143,7 +143,7 @@ func (o *output) next() (next queuedText, more bool) {
 	return next, true
 }
 
-// put writes one text, and before it how many lines are missing there.
+// put writes one text, preceded by a note about the lines that were dropped before it.
 func (o *output) put(text []byte) {
 	all := text
 	if o.unsaid > 0 {
@@ -174,7 +174,7 @@ func (o *output) put(text []byte) {
 	o.unsaid, o.err = 0, nil
 }
 
-// blocked reports whether lines are not written at present: writes fail, or one takes too long.
+// blocked reports whether lines cannot be written at present: writes fail, or one takes too long.
 func (o *output) blocked() bool {
 	if o == nil {
 		return false
@@ -183,7 +183,7 @@ func (o *output) blocked() bool {
 	return o.failing.Load() || since != 0 && time.Since(time.Unix(0, since)) > outputSlow
 }
 
-// lost returns how many lines were not written.
+// lost returns the number of lines that were not written.
 func (o *output) lost() int64 {
 	if o == nil {
 		return 0
@@ -191,7 +191,7 @@ func (o *output) lost() int64 {
 	return o.dropped.Load()
 }
 
-// drain waits until all that was queued before is written, for at most the given time.
+// drain waits until all lines queued before the call are written, for at most the given time.
 func (o *output) drain(most time.Duration) {
 	deadline := time.Now().Add(most)
 	for !o.isIdle() && time.Now().Before(deadline) {
@@ -205,8 +205,8 @@ func (o *output) isIdle() bool {
 	return len(o.queue) == 0 && !o.writing
 }
 
-// close writes the queued output and ends it. It waits for at most outputFlush, because the reader may
-// have stopped.
+// close writes the queued output and ends the goroutine. It waits at most outputFlush, because the
+// reader may have stopped.
 func (o *output) close() {
 	if o == nil {
 		return

@@ -19,7 +19,8 @@ func ownerOf(info fs.FileInfo) (uid uint32, known bool) {
 	return stat.Uid, true
 }
 
-// mayUse reports whether a user with these groups has the rights that want names, as those of others.
+// mayUse reports whether a user with these groups has the rights in want, which are given as bits for
+// others.
 func mayUse(info fs.FileInfo, want fs.FileMode, uid uint32, groups []uint32) bool {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	switch {
@@ -33,7 +34,7 @@ func mayUse(info fs.FileInfo, want fs.FileMode, uid uint32, groups []uint32) boo
 	return info.Mode().Perm()&want == want
 }
 
-// groupsOf returns the groups of a user, none of one that the system does not know.
+// groupsOf returns the groups of a user; none if the system does not know the user.
 func groupsOf(uid uint32) (groups []uint32) {
 	u, err := user.LookupId(strconv.FormatUint(uint64(uid), 10))
 	if err != nil {

@@ -120,7 +120,7 @@ them again, and then rotate. Keep the old keys for as long as you keep backups.`
 	return group("secret-key", "keys that seal the secrets of senders: new, status, rotate", newKey, status, rotate)
 }
 
-// rotateKey makes a new first key in the file of the data dir. It never makes one that takes the place of a lost key.
+// rotateKey puts a new first key into the key file of the data dir. It refuses to replace a key that was lost.
 func (o *operator) rotateKey(ctx context.Context) error {
 	err := o.store.SecretKeys().Rotate()
 	if !errors.Is(err, seal.ErrNoKey) {
@@ -144,7 +144,7 @@ type keyUse struct {
 	Secrets int    `json:"secrets"`
 }
 
-// keyUses lists the keys of the settings, and others that seal a secret.
+// keyUses lists the keys of the settings, and other keys with which stored secrets are sealed.
 func keyUses(ctx context.Context, s *store.Store) ([]keyUse, error) {
 	keys, err := s.SecretKeys().Keys()
 	if err != nil {

@@ -16,9 +16,9 @@ import (
 	"relay/cli"
 )
 
-// Stop stops gracefully: it accepts nothing new, lets running requests finish within the
-// drain time, tells and closes the tunnels, and flushes the store. The error says whether
-// requests had to be cut.
+// Stop stops gracefully: it accepts nothing new, lets running requests finish within the drain time,
+// notifies and closes the tunnels, and flushes the store. It returns an error if requests had to be
+// cut.
 func (a *app) Stop() error {
 	drain := relay.FormatDuration(a.cfg.Drain)
 	a.tellStopping()
@@ -72,20 +72,20 @@ func (a *app) Stop() error {
 	return err
 }
 
-// Times of a stop after the drain time, which is the end of ctx. Together with the last lines of
-// the log they are less than five seconds, whatever peers, pipes and the database do.
+// Times of a stop after the drain time, which is the end of ctx. Together with the time for the last
+// lines of the log they are less than five seconds, however peers, pipes and the database behave.
 const (
 	stopGrace    = 3800 * time.Millisecond // for all steps
 	requestGrace = 3 * time.Second         // for requests that were cut to be stored
 	sshGrace     = 500 * time.Millisecond  // from the cut of requests to that of SSH connections
 )
 
-// drainRequests lets the running requests end, until ctx does, and then closes the SSH
-// connections. It returns an error if requests had to be cut.
+// drainRequests lets the running requests end, until ctx does, and then closes the SSH connections. It
+// returns an error if requests had to be cut.
 //
-// Tunnels are closed last, because running requests need them, within the rest of the drain time,
-// but at least a second, so that their clients can be told. They are closed soon after the drain
-// time in any case: a request may wait for nothing but its tunnel.
+// Tunnels are closed last, because running requests need them: within the rest of the drain time, but
+// with at least a second, so that their clients can be notified. They are closed soon after the drain
+// time in any case, because a request may be waiting only for its tunnel.
 func (a *app) drainRequests(ctx context.Context, steps *stopSteps) error {
 	ended := make(chan error, 1)
 	go func() {
@@ -127,15 +127,15 @@ func (a *app) drainRequests(ctx context.Context, steps *stopSteps) error {
 	}
 }
 
-// stopSteps runs the steps of a stop. One that does not end in time is left alone and named, and
-// the next one runs.
+// stopSteps runs the steps of a stop. A step that does not end in time is reported by name and left
+// running, and the next one starts.
 type stopSteps struct {
 	log  *slog.Logger
 	late []string
 }
 
-// endOf returns when the last step has to be over: stopGrace after the drain time, but each step
-// gets some time where the steps before needed it all.
+// endOf returns the time at which the last step has to be over: stopGrace after the drain time. Each
+// step still gets some time if the steps before it used up theirs.
 func (s *stopSteps) endOf(ctx context.Context) time.Time {
 	const least = stopGrace - requestGrace
 	end := time.Now().Add(stopGrace)
@@ -148,7 +148,7 @@ func (s *stopSteps) endOf(ctx context.Context) time.Time {
 	return end
 }
 
-// run runs a step and waits for its end, until a time at the latest.
+// run runs a step and waits for its end, at most until a time.
 func (s *stopSteps) run(name string, until time.Time, step func()) {
 	ended := make(chan struct{})
 	go func() {
@@ -210,8 +210,8 @@ func (a *app) abandon() {
 	}
 }
 
-// startWithin starts the relay, and its first account exists then. When ctx ends it waits
-// stopGrace at most: a database that does not answer holds each of its calls for seconds.
+// startWithin starts the relay and creates its first account. When ctx ends, it waits at most
+// stopGrace, because each call to a database that does not answer takes seconds.
 func (a *app) startWithin(ctx context.Context, list []*setting) (greeting *summary, served bool, err error) {
 	type result struct {
 		greeting *summary
@@ -243,7 +243,7 @@ func (a *app) startWithin(ctx context.Context, list []*setting) (greeting *summa
 	return r.greeting, r.served, r.err
 }
 
-// greetingWait is how long the greeting waits for the lines of the log before it.
+// greetingWait bounds the time that the greeting waits for earlier lines of the log.
 const greetingWait = 200 * time.Millisecond
 
 func (c *program) serveCommand() *cobra.Command {

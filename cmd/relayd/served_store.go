@@ -17,7 +17,7 @@ import (
 	"relay/sockets"
 )
 
-// storePlace names the store of a relayd: a data dir or a database. It has no secret.
+// storePlace names the store of a relayd: a data dir or a database. It holds no secret.
 type storePlace struct {
 	Engine string   `json:"engine"` // sqlite or postgres; "" = not known
 	Places []string `json:"places"` // host and database of each address of one Postgres; with SQLite the file
@@ -34,7 +34,7 @@ func placeOf(cfg Config) storePlace {
 // databaseFile is the file of SQLite in the data dir.
 const databaseFile = "relay.db"
 
-// databasePlace returns the host and the database of an address, in one spelling.
+// databasePlace returns the host and the database of an address, in a normal form.
 func databasePlace(address string) string {
 	u, err := url.Parse(address)
 	if err != nil {
@@ -56,7 +56,7 @@ func (p storePlace) same(other storePlace) bool {
 		slices.ContainsFunc(p.Places, func(place string) bool { return slices.Contains(other.Places, place) }))
 }
 
-// servedPlace returns where the last server of a data dir keeps its data.
+// servedPlace returns the place of the store that the last server of a data dir used.
 func servedPlace(dataDir string) (place storePlace, known bool) {
 	var file siteFile
 	text, err := os.ReadFile(filepath.Join(dataDir, siteFileName))
@@ -66,9 +66,9 @@ func servedPlace(dataDir string) (place storePlace, known bool) {
 	return file.Store, file.Store.Engine != ""
 }
 
-// checkServedStore refuses to work on another store than that of the server of the data dir. A
-// setting that only the unit of a service has would else lead a command to a file of former days,
-// on which it succeeds and changes nothing.
+// checkServedStore refuses to work on a store other than that of the server of the data dir. If the
+// unit of the service sets the store, a command without that setting would otherwise work on an old
+// file: it would succeed and change nothing.
 func checkServedStore(cfg Config) error {
 	served, known := servedPlace(cfg.DataDir)
 	mine := placeOf(cfg)
@@ -83,10 +83,10 @@ func checkServedStore(cfg Config) error {
 		cfg.DataDir, served, mine).WithHint("%s; if the server is to serve the other one from now on, start it so once", missing)
 }
 
-// errNotServed is the reason of the finding below.
+// errNotServed is the reason of the finding of checkWhichStore.
 const errNotServed = "a relay answers on this machine, and no server has this store: what operator commands change here, it does not see"
 
-// unusedDatabase returns the file of SQLite that lies in the data dir unused, "" = none.
+// unusedDatabase returns the SQLite file in the data dir that no server uses, "" = none.
 func unusedDatabase(cfg Config) string {
 	file := filepath.Join(cfg.DataDir, databaseFile)
 	if _, err := os.Stat(file); cfg.DatabaseURL == "" || err != nil {

@@ -15,7 +15,8 @@ import (
 	"relay/record"
 )
 
-// shareOf is the outward form of a share for the operator, who sees the shares of all accounts.
+// shareOf is the outward form of a share in the lists of the operator, who sees the shares of all
+// accounts.
 type shareOf struct {
 	record.Share
 	Event string `json:"event"`
@@ -71,7 +72,7 @@ func findShare(ctx context.Context, o *operator, text string) (relay.Share, erro
 	return share, err
 }
 
-// shareToken returns the token in an address of a share, and other text as it is.
+// shareToken returns the token in the address of a share. It returns other text unchanged.
 func shareToken(text string) string {
 	u, err := url.Parse(text)
 	if err != nil {
@@ -106,7 +107,7 @@ func (c *program) sessionCommand() *cobra.Command {
 	return group("session", "logins to the dashboard: list, rm", list, remove)
 }
 
-// sessionsOf lists the logins of an account, "" = of everybody.
+// sessionsOf lists the logins of an account, or of all accounts if user is "".
 func sessionsOf(ctx context.Context, o *operator, user string) (list []sessionOf, err error) {
 	if user != "" {
 		if _, err := o.accountOf(ctx, user); err != nil {

@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// reopenSignals open the file of the access log again.
+// reopenSignals are the signals at which the file of the access log is opened again.
 var reopenSignals = []os.Signal{syscall.SIGUSR1}
 
-// levelSignals toggle the level of the log.
+// levelSignals are the signals that toggle the level of the log.
 var levelSignals = []os.Signal{syscall.SIGUSR2}

@@ -98,7 +98,7 @@ func knownSite(cfg Config) relay.Site {
 	return site
 }
 
-// What doctor says about a dashboard that browsers treat as the same site as the aliases.
+// Reason and advice of doctor about a dashboard that browsers treat as the same site as the aliases.
 const (
 	sameSiteReason = "browsers take the dashboard at %s and the aliases below %s for one site, %s: pages that tunnels serve can set cookies there and send requests that carry them, so only the dashboard's own checks stand between"
 	sameSiteFix    = "give the aliases a registered domain of their own (--alias-domain), or the dashboard (--base-url)"

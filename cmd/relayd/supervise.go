@@ -16,8 +16,8 @@ import (
 	"relay/server"
 )
 
-// openListener returns the listener of a setting: the one that the relayd before this one
-// left with systemd, if it listens on that address, else a new one.
+// openListener returns the listener of a setting: the one that the previous relayd left with systemd,
+// if it listens on that address, else a new one.
 func (a *app) openListener(name, addr string, listeners map[string]net.Listener) (net.Listener, error) {
 	if ln := listeners[name]; ln != nil {
 		if addr != "" && sameAddress(ln.Addr(), addr) {
@@ -54,19 +54,18 @@ func sameAddress(have net.Addr, addr string) bool {
 	return sameIP && (want.Port == 0 || want.Port == listens.Port)
 }
 
-// What the heap may hold besides the bytes of --buffer-limit: caches, requests in progress
-// and the pages of the store, and 64 KiB for each connection (an idle tunnel holds 46).
+// Memory that the heap may hold in addition to the bytes of --buffer-limit: for caches, requests in
+// progress and the pages of the store, and 64 KiB for each connection (an idle tunnel holds 46).
 const baseHeap, connectionHeap = 112 << 20, 64 << 10
 
 // collectAt is the size of the heap at which the garbage collector runs, unless much is in
 // use: see garbagePercent.
 const collectAt = 96 << 20
 
-// limitHeap tells the garbage collector, until ctx ends, how much memory there should be at
-// most, and when to run. By itself it waits until the heap is twice as large as what is in
-// use: buffers of --buffer-limit would cost twice their size, and the few MiB that a relay
-// without them uses would be collected many times a second. GOMEMLIMIT and GOGC take
-// precedence.
+// limitHeap tells the garbage collector, until ctx ends, the most memory that should be in use, and
+// when to run. By default it waits until the heap is twice as large as the memory in use: buffers of
+// --buffer-limit would cost twice their size, and the few MiB that a relay without them uses would be
+// collected many times a second. GOMEMLIMIT and GOGC take precedence.
 func (a *app) limitHeap(ctx context.Context) {
 	buffers := a.cfg.BufferLimit
 	limit, percent := buffers != 0 && debug.SetMemoryLimit(-1) == math.MaxInt64, os.Getenv("GOGC") == ""
@@ -89,16 +88,16 @@ func (a *app) limitHeap(ctx context.Context) {
 	}
 }
 
-// garbagePercent returns GOGC, garbage in percent of what is in use, for a number of bytes
-// in use: at least Go's own 100, and more while the heap is smaller than collectAt.
+// garbagePercent returns the value of GOGC, the garbage in percent of the memory in use, for a number
+// of bytes in use: at least Go's own 100, and more while the heap is smaller than collectAt.
 func garbagePercent(inUse uint64) int {
 	return max(100, int(collectAt*100/max(inUse, 4<<20))-100)
 }
 
-// statusInterval is how often systemd gets a new status, without a watchdog.
+// statusInterval is the interval at which systemd gets the status, without a watchdog.
 const statusInterval = 10 * time.Second
 
-// superviseUntil tells systemd that the relay serves, and then, until ctx ends, how it is.
+// superviseUntil tells systemd that the relay serves, and then reports the status until ctx ends.
 func (a *app) superviseUntil(ctx context.Context) {
 	if !a.systemd.present() {
 		return
@@ -148,7 +147,7 @@ func (a *app) tell(state string) {
 }
 
 // ready returns the degraded parts, and the reasons why new events cannot be accepted: the store cannot
-// keep them, or tunnels are not served yet.
+// take them, or tunnels are not served yet.
 func (a *app) ready(ctx context.Context) (degraded, reasons []string) {
 	spooling, err := a.store.Health(ctx)
 	if err != nil {

@@ -47,7 +47,8 @@ read the file before you pass it on. Run it as root or as the user that runs rel
 	})
 }
 
-// supportReport returns the text of the report. If a part fails, the report has the reason in its place.
+// supportReport returns the text of the report. If a part fails, the report has the reason in place of
+// that part.
 func (c *program) supportReport(ctx context.Context, cfg Config, list []*setting) []byte {
 	var b bytes.Buffer
 	section := func(name string) { fmt.Fprintf(&b, "\n== %s\n\n", name) }
@@ -80,7 +81,7 @@ func (c *program) supportReport(ctx context.Context, cfg Config, list []*setting
 // tokenText matches tokens and secret links.
 var tokenText = regexp.MustCompile(`\brly_[\w-]+|/(login|invite|link|share|s)/[\w-]{20,}`)
 
-// redact masks secrets that a part of the report should not hold in the first place.
+// redact masks secrets that parts of the report may hold by mistake.
 func redact(report []byte, cfg Config) []byte {
 	text := tokenText.ReplaceAllString(string(report), hidden)
 	for _, secret := range secretsOf(cfg) {

@@ -61,8 +61,8 @@ func (a *app) makeTLS(registry prometheus.Registerer) error {
 	return nil
 }
 
-// tellEnds exports when the certificates end that callers see for the base host, and for the aliases
-// where one is for all of them. It adds some microseconds to a handshake.
+// tellEnds exports, as metrics, the expiry times of the certificates that callers see: that of the
+// base host, and that of the aliases if they share one. It adds some microseconds to a handshake.
 func tellEnds(site relay.Site, registry prometheus.Registerer, get func(*tls.ClientHelloInfo) (*tls.Certificate, error)) func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	ends := prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "relay_certificate_not_after_seconds", Help: "When the certificate ends that was shown last, in seconds since 1970; 0 = none was shown yet.",
@@ -110,7 +110,7 @@ type certPrefetcher struct {
 	acme *certs.ACME
 }
 
-// Attach makes t the tunnel of the alias.
+// Attach attaches t as the tunnel of the alias, and orders the certificate of the alias.
 func (d certPrefetcher) Attach(a *relay.Alias, t relay.Tunnel) relay.Attachment {
 	h := d.Delivery.Attach(a, t)
 	d.acme.Online(a.Name)

@@ -102,7 +102,7 @@ func (o *operator) usageByAccount(ctx context.Context) (map[int64]relay.Usage, e
 	return sums, err
 }
 
-// userSet changes the limits of an account.
+// userSet returns the command that changes the limits of an account.
 func (c *program) userSet() *cobra.Command {
 	const storage, queue = "max-account-storage", "max-account-queue"
 	cmd := &cobra.Command{
@@ -141,7 +141,7 @@ default restores the server's limit. A running server applies it within 2 second
 	})
 }
 
-// ownLimit reads the value of a limit of an account; nil = the one of the server, 0 = no limit.
+// ownLimit reads the value of a limit of an account; nil = the limit of the server, 0 = no limit.
 func ownLimit(key, value string, parse func(string) (any, error)) (*int64, error) {
 	var limit int64
 	switch value {
@@ -206,7 +206,7 @@ func (o *operator) accountOf(ctx context.Context, name string) (relay.Account, e
 	return acc, explainNotFound(err, noAccount, name)
 }
 
-// How long one-time links live.
+// Lifetimes of one-time links.
 const (
 	loginLinkTTL = 15 * time.Minute
 	inviteTTL    = 3 * 24 * time.Hour

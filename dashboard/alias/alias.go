@@ -26,7 +26,8 @@ func (p Pages) Head(r *http.Request, a *relay.Alias) (Head, error) {
 	return p.aliasHeadOf(r.Context(), list[0]), nil
 }
 
-// aliasHeadOf is also used by the live updates, which bring alias records.
+// aliasHeadOf returns the state of an alias from its record. Live updates, which carry such records,
+// use it too.
 func (p Pages) aliasHeadOf(ctx context.Context, a record.Alias) Head {
 	h := Head{Alias: a, RelayUpCommand: "relay up --port 3000 --alias " + a.Name, CurlCommand: p.CurlCommand(a.Name)}
 	if !a.Online {
@@ -35,7 +36,7 @@ func (p Pages) aliasHeadOf(ctx context.Context, a record.Alias) Head {
 	return h
 }
 
-// sinceText begins the sentence of Since.
+// sinceText returns the words before the time in Since.
 func (a *Head) sinceText() string {
 	if a.Online {
 		return "online since "

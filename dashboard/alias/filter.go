@@ -14,7 +14,8 @@ import (
 	"relay/record"
 )
 
-// saveSearch keeps a search of an alias by a name; without words it forgets the name.
+// saveSearch stores a search of an alias under a name. Without search words it deletes the search of
+// that name.
 func (p Pages) saveSearch(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
 	alias, search := r.PathValue("alias"), relay.SavedSearch{Name: page.Field(r, "name"), Words: page.Field(r, "words")}
 	err := p.Events.SaveSearch(r.Context(), who, alias, search)
@@ -24,8 +25,8 @@ func (p Pages) saveSearch(w http.ResponseWriter, r *http.Request, who relay.Acto
 	return page.Acted(w, r, err, "The search is saved.", "list", page.WithQuery(page.AliasPath(alias), (&Filter{Typed: search.Words, find: true}).Query()))
 }
 
-// Filter is the filter of a list, as the address has it: by the names of its values,
-// or as words that were typed into the search box.
+// Filter is the filter of a list, as the address of the page has it: as named values, or as words that
+// were typed into the search box.
 type Filter struct {
 	relay.Filter
 	Typed string // words of the search box
@@ -40,8 +41,8 @@ var otherParameters = []string{
 	"v", "after", "event", "ev",
 }
 
-// FilterOf reads the filter of an address of an alias. A query that cannot be decoded is
-// an error, as in the API: without the value that was lost the list would show too much.
+// FilterOf reads the filter from the address of a page of an alias. A query that cannot be decoded is
+// an error, as in the API, because without the lost value the list would show too much.
 func FilterOf(address *url.URL, alias string) (f Filter) {
 	q, err := url.ParseQuery(address.RawQuery)
 	if err != nil {
@@ -62,8 +63,8 @@ func FilterOf(address *url.URL, alias string) (f Filter) {
 	return f
 }
 
-// rawWords returns the values of an address that cannot be read, so that the person can correct
-// them in the search box.
+// rawWords returns the values of an address that cannot be read, so that the user can correct them in
+// the search box.
 func rawWords(q url.Values) string {
 	var words []string
 	for name, values := range q {
@@ -77,7 +78,7 @@ func rawWords(q url.Values) string {
 	return strings.Join(words, " ")
 }
 
-// Query returns the filter in an address, and how far back the list begins.
+// Query returns the query of an address: the filter, and the position at which the list begins.
 func (f *Filter) Query() url.Values {
 	q := url.Values{}
 	if f.find || f.err != nil {
@@ -98,10 +99,10 @@ func (f *Filter) values() url.Values {
 	return record.FilterValues(without)
 }
 
-// Active reports whether anything is filtered.
+// Active reports whether the filter excludes anything.
 func (f *Filter) Active() bool { return f.err != nil || len(f.values()) > 0 }
 
-// Error says why the filter cannot be read, "" = it can.
+// Error returns the reason why the filter cannot be read, "" = it can.
 func (f *Filter) Error() string {
 	if f.err == nil {
 		return ""
@@ -109,11 +110,11 @@ func (f *Filter) Error() string {
 	return relay.AsError(f.err).Detail
 }
 
-// token is one word of the filter that names what it selects.
+// token is one word of the filter, and the address of the list without it.
 type token struct{ Word, Without string } // Without is the list without it
 
-// Tokens returns the words of the filter that name something, and the text that is searched for. While the
-// filter cannot be read there are none: all of it can be corrected.
+// Tokens returns the named values of the filter as words, and the text to search for. It returns no words
+// if the filter cannot be read, so that the user can correct all of it.
 func (v *List) Tokens() (tokens []token, text string) {
 	if v.Filter.err != nil {
 		return nil, v.Filter.Typed
@@ -153,7 +154,7 @@ type choice struct {
 	On         bool
 }
 
-// chip sets one value of the filter, or takes it away where it is set already.
+// chip returns a choice that sets one value of the filter, or removes it if it is set already.
 func (v *List) chip(text, name, value string) choice {
 	q := v.Filter.values()
 	on := q.Get(name) == value
@@ -166,7 +167,7 @@ func (v *List) chip(text, name, value string) choice {
 	return choice{Text: text, Link: page.WithQuery(page.AliasPath(v.Alias), q), On: on}
 }
 
-// Chips returns the filters that are needed most.
+// Chips returns the filters that users need most, one click each.
 func (v *List) Chips() []choice {
 	return []choice{
 		{Text: "All", Link: page.AliasPath(v.Alias), On: !v.Filter.Active()},
@@ -181,7 +182,7 @@ type choiceList struct {
 	Choices []choice
 }
 
-// Menu returns what can be chosen besides the chips; kinds without values are left out.
+// Menu returns the choices that have no chip; it leaves out kinds without values.
 func (v *List) Menu() []choiceList {
 	return slices.DeleteFunc([]choiceList{
 		{"Type", v.choices("type", v.Choices.Types)},
@@ -194,8 +195,8 @@ func (v *List) Menu() []choiceList {
 // shownChoices bounds the completions of a word.
 const shownChoices = 12
 
-// choices are values of a filter that events of the alias have, and the one chosen, each
-// once.
+// choices returns the choices for a filter: the values that events of the alias have and the one
+// chosen, each once.
 func (v *List) choices(name string, values []string) (list []choice) {
 	if chosen := v.Filter.values().Get(name); chosen != "" && !slices.Contains(values, chosen) {
 		values = append([]string{chosen}, values...)
@@ -212,8 +213,8 @@ func (v *List) choices(name string, values []string) (list []choice) {
 	return list
 }
 
-// completeFilter completes what is typed into the search box, by the names of filters and by
-// values that events of the alias have.
+// completeFilter completes the text in the search box, with names of filters and with values that
+// events of the alias have.
 func (p Pages) completeFilter(_ http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
 	text := r.URL.Query().Get("text")
 	choices, err := p.Events.Choices(r.Context(), who, r.PathValue("alias"))

@@ -16,7 +16,7 @@ import (
 	"relay/record"
 )
 
-// homeView is a page of the list of aliases, with the way to the first event.
+// homeView is a page of the list of aliases, with instructions for the first event.
 type homeView struct {
 	User       string
 	Aliases    []homeAlias // of this page
@@ -31,7 +31,7 @@ type homeView struct {
 	Refused    []relay.RefusedForward // lately: ssh -N shows its user no reason
 }
 
-// homeAlias is an alias in the list, and how it did in the last day.
+// homeAlias is an alias in the list, with the results of its events in the last day.
 type homeAlias struct {
 	record.Alias
 	relay.AliasHealth
@@ -66,7 +66,7 @@ func (p Pages) home(r *http.Request, who relay.Actor, create page.Form) (templ.C
 	return homePage(v), nil
 }
 
-// readHome reads one page of aliases: those whose newest event failed come first, then those with a queue.
+// readHome reads one page of aliases: first those whose newest event failed, then those with a queue.
 func (p Pages) readHome(r *http.Request, who relay.Actor, aliases []relay.Alias, v *homeView) error {
 	ids := map[string]int64{}
 	for i := range aliases {
@@ -104,7 +104,8 @@ func (p Pages) readHome(r *http.Request, who relay.Actor, aliases []relay.Alias,
 	return nil
 }
 
-// health reads how those aliases did that got events last. Without it the list is in the order of names.
+// health reads the results of the aliases that got events last. If it fails, the list is ordered by
+// name.
 func (p Pages) health(r *http.Request, who relay.Actor, all []record.Alias, ids map[string]int64) map[int64]relay.AliasHealth {
 	since := time.Now().Add(-healthSpan)
 	var active []*record.Alias
@@ -140,7 +141,7 @@ func (v *homeView) pageLink(n int) string {
 // Size of a sparkline.
 const sparkWidth, sparkHeight = 120.0, 20.0
 
-// spark draws the events of the parts of the day, or only their errors, as one path.
+// spark returns the line of the sparkline: the events of each part of the day, or only the errors.
 func (a *homeAlias) spark(errors bool) string {
 	most := 1
 	for _, part := range a.Parts {
@@ -172,10 +173,10 @@ func (a *homeAlias) dayText() string {
 	return events + ", " + strconv.Itoa(percent(a.Errors, a.Events)) + " % errors"
 }
 
-// percent returns the share of a whole of which there are some: at least 1, so that one of a thousand is not none.
+// percent returns n as a percentage of all, at least 1, so that one of a thousand is not shown as none.
 func percent(n, all int) int { return max(1, (200*n+all)/(2*all)) }
 
-// shareText returns a number with its share of a whole, or a dash for none.
+// shareText returns a number and its percentage of all, or a dash for 0.
 func shareText(n, all int) string {
 	if n == 0 {
 		return "–"
@@ -183,7 +184,7 @@ func shareText(n, all int) string {
 	return strconv.Itoa(n) + " (" + strconv.Itoa(percent(n, all)) + " %)"
 }
 
-// lastPill returns how the newest event ended.
+// lastPill returns the label for the result of the newest event.
 func (a *homeAlias) lastPill() page.Pill {
 	if a.LastStatus == 0 {
 		return page.PillOf(a.LastState, nil)
@@ -191,7 +192,7 @@ func (a *homeAlias) lastPill() page.Pill {
 	return page.PillOf(a.LastState, &a.LastStatus)
 }
 
-// refusalSource says where refused tunnels were asked for from, and how often.
+// refusalSource describes the source of refused tunnels and their number.
 func refusalSource(x relay.RefusedForward) string {
 	from := " from " + x.Remote.Addr().String()
 	if x.Times > 1 {
@@ -200,7 +201,7 @@ func refusalSource(x relay.RefusedForward) string {
 	return from
 }
 
-// createAlias makes an alias and continues to its page, which says how to connect.
+// createAlias makes an alias and redirects to its page, which explains how to connect.
 func (p Pages) createAlias(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
 	f := page.Posted("alias", r)
 	name := strings.ToLower(page.Field(r, "name"))

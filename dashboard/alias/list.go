@@ -44,7 +44,7 @@ type List struct {
 	Searches       []searchView
 }
 
-// searchView is a search that the viewer keeps by a name.
+// searchView is a search that the user has saved under a name.
 type searchView struct {
 	relay.SavedSearch
 	Link string
@@ -70,7 +70,7 @@ type Row struct {
 	EventType string
 }
 
-// Name returns what a row is called: the event type, or method and path.
+// Name returns the title of a row: the event type, or method and path.
 func (v *Row) Name() string {
 	if v.EventType != "" {
 		return v.EventType
@@ -78,7 +78,7 @@ func (v *Row) Name() string {
 	return v.Method + " " + v.Path
 }
 
-// SentBy returns who made and sent the event here, "" = a caller sent it.
+// SentBy returns the actor who sent the event from Relay, "" = a caller sent it.
 func SentBy(s *record.Summary) string {
 	if s.Sent == nil {
 		return ""
@@ -90,7 +90,7 @@ func SentBy(s *record.Summary) string {
 	return record.SafeTextMax(name, 60)
 }
 
-// hover returns what a row has no room for.
+// hover returns the details that a row is too short for, as its tooltip.
 func (v *Row) hover() string {
 	lines := []string{v.Method + " " + v.Path}
 	if text := record.Sentence(v.Summary); text != "" {
@@ -102,10 +102,11 @@ func (v *Row) hover() string {
 	return strings.Join(lines, "\n")
 }
 
-// says reports whether a row has room for what its error answer says.
+// says reports whether the row shows the error message of the response: it does unless there is none
+// or a note takes its place.
 func (v *Row) says() bool { return v.Cause != nil && v.Note == "" }
 
-// failureText says why an event failed: what its answer says, or what the relay says.
+// failureText returns the reason why an event failed, from the response or from the relay.
 func (v *Row) failureText() string {
 	switch {
 	case v.Cause != nil:
@@ -116,7 +117,8 @@ func (v *Row) failureText() string {
 	return record.Sentence(v.Summary)
 }
 
-// stream returns the page of an alias: its events, newest first, and beside them how the alias stands.
+// stream returns the page of an alias: its events, newest first, and beside them the state of the
+// alias.
 func (p Pages) stream(_ http.ResponseWriter, r *http.Request, who relay.Actor, a *relay.Alias) (templ.Component, error) {
 	head, err := p.Head(r, a)
 	if err != nil {
@@ -141,7 +143,7 @@ func (p Pages) stream(_ http.ResponseWriter, r *http.Request, who relay.Actor, a
 	return shown, nil
 }
 
-// ListOf returns the list that the address of a page selects, before it is read.
+// ListOf returns the list for the address of a page, before its events are read.
 func ListOf(r *http.Request, head *Head) List {
 	return List{
 		Alias: head.Name, State: head.State, Online: head.Online, CurlCommand: head.CurlCommand,
@@ -149,8 +151,8 @@ func ListOf(r *http.Request, head *Head) List {
 	}
 }
 
-// ReadList reads the events that the filter of a list selects, and what else can be chosen. A
-// filter that cannot be read is reported in the list, not as an error.
+// ReadList reads the events that the filter of a list selects, and the choices for filters. A filter
+// that cannot be read is reported in the list, not as an error.
 func (p Pages) ReadList(r *http.Request, who relay.Actor, v *List) error {
 	err := p.ReadRows(r, who, v)
 	if err != nil {
@@ -172,7 +174,7 @@ func (p Pages) ReadList(r *http.Request, who relay.Actor, v *List) error {
 	return err
 }
 
-// ReadRows reads the rows of a list, and the addresses that the list leads on to.
+// ReadRows reads the rows of a list, and the addresses of its older and newer parts.
 func (p Pages) ReadRows(r *http.Request, who relay.Actor, v *List) (err error) {
 	var found relay.Page
 	if v.Filter.err == nil {
@@ -208,8 +210,8 @@ func (p Pages) ReadRows(r *http.Request, who relay.Actor, v *List) (err error) {
 	return err
 }
 
-// Shows reports whether the list that a page has, by its address, is this one. The address of an
-// event that does not say where its list begins is beside any part of the list.
+// Shows reports whether the list at the address of a page is this list. The address of an event may
+// leave out the start of its list; then it fits any part of the list.
 func (v *List) Shows(address string) bool {
 	u, err := url.Parse(address)
 	if err != nil || v.Filter.Cursor != "" {
@@ -220,7 +222,7 @@ func (v *List) Shows(address string) bool {
 	return page.WithQuery(u.Path, q) == v.Self()
 }
 
-// Query returns what the addresses of the list and of its events keep.
+// Query returns the query that the addresses of the list and of its events share.
 func (v *List) Query() url.Values {
 	q := v.Filter.Query()
 	if v.Ticks {
@@ -229,10 +231,10 @@ func (v *List) Query() url.Values {
 	return q
 }
 
-// Self returns the address of the list without an event beside it.
+// Self returns the address of the list without an event.
 func (v *List) Self() string { return page.WithQuery(page.AliasPath(v.Alias), v.Query()) }
 
-// TickLink turns the boxes of the list on, or off.
+// TickLink returns the address that turns the checkboxes of the list on or off.
 func (v *List) TickLink() string {
 	q := v.Query()
 	if q.Del("tick"); !v.Ticks {
@@ -241,7 +243,8 @@ func (v *List) TickLink() string {
 	return page.WithQuery(page.AliasPath(v.Alias), q)
 }
 
-// Neighbours returns the addresses of the events above and below one in the list, "" = none.
+// Neighbours returns the addresses of the events above and below an event in the list, "" = none.
+// found is false if the list does not contain the event.
 func (v *List) Neighbours(id string) (newer, older string, found bool) {
 	at := slices.IndexFunc(v.Rows, func(row Row) bool { return row.ID == id })
 	if at > 0 {
@@ -253,8 +256,8 @@ func (v *List) Neighbours(id string) (newer, older string, found bool) {
 	return newer, older, at >= 0
 }
 
-// rowOf returns the one row of a summary, in lists and in live updates; query is the filter of
-// the list, which the address of the event keeps.
+// rowOf returns the row for a summary, for lists and live updates. query is the filter of the list;
+// the address of the event keeps it.
 func rowOf(s *record.Summary, query url.Values) Row {
 	id, _ := relay.ParseID(s.ID)
 	v := Row{Summary: s, Arrived: id.Time(), Link: page.WithQuery(page.EventPath(s.ID), query), Pill: page.PillOf(s.State, s.Status), Note: StateNote(s)}
@@ -265,13 +268,13 @@ func rowOf(s *record.Summary, query url.Values) Row {
 	return v
 }
 
-// Row returns a row for an event, whose address keeps no filter.
+// Row returns a row for an event, with an address without a filter.
 func (p Pages) Row(e *relay.Event) Row {
 	return rowOf(record.Summarise(e, p.Site, time.Now()), nil)
 }
 
-// StateNote adds to the status of an event: its state, or that the local server refused the address of the
-// request.
+// StateNote returns a note beside the status of an event: its state, or that the local server has refused
+// the host name of the request.
 func StateNote(s *record.Summary) string {
 	switch {
 	case s.Missed():
@@ -288,8 +291,8 @@ func StateNote(s *record.Summary) string {
 	return ""
 }
 
-// delivery is what retries of the sender have in common, "" = unknown: sender, event type, method, path
-// and id. A new event that somebody sent is no retry of the sender. An id of CloudEvents counts within its source only, which a row does not know.
+// delivery returns a key that the retries of a sender share, "" = unknown: sender, event type, method, path and id. An event
+// that was sent from Relay has none. An id of CloudEvents is unique within its source only, which a row does not know.
 func (v *Row) delivery() string {
 	if v.Provider == nil || v.Provider.DeliveryID == nil || v.Sent != nil || v.Provider.Name == "cloudevents" {
 		return ""

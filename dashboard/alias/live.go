@@ -15,7 +15,7 @@ import (
 	"relay/record"
 )
 
-// Names of live updates, as the script knows them.
+// Names of live updates, as the page's script expects them.
 const (
 	liveRow    = "row"    // a row to insert, or to replace the one of its event
 	liveUpdate = "update" // a row that only replaces the one of its event
@@ -24,22 +24,23 @@ const (
 	liveResync = "resync" // updates were missed: read the list again
 )
 
-// noData is the data of updates that have none; without any they would be no events.
+// noData is the data of updates that need none: browsers ignore an update without data.
 var noData = []byte("{}")
 
-// lastID returns where a viewer continues: what its browser says after a broken connection, the script
-// after a pause, or else the page, whose data was read after that.
+// lastID returns the id of the last item that a viewer has received: from its browser after a broken
+// connection, from the script after a pause, or else from the page, whose data was read after that
+// item.
 func lastID(r *http.Request) string {
 	return cmp.Or(r.Header.Get("Last-Event-ID"), r.URL.Query().Get("after"))
 }
 
-// sidebarLive returns the live part of the pages that are about no alias.
+// sidebarLive returns the live part of pages that show no alias.
 func (p Pages) sidebarLive(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
 	return p.live(w, r, who, nil)
 }
 
-// live sends the live updates of a page: for all aliases that the actor sees the sidebar,
-// and for the pages of an alias a and of its events rows and the state of the alias.
+// live sends the live updates of a page: the sidebar, for all aliases that the actor sees; and, for
+// pages of an alias a and of its events, rows and the state of that alias.
 func (p Pages) live(w http.ResponseWriter, r *http.Request, who relay.Actor, a *relay.Alias) (templ.Component, error) {
 	release, err := p.Limits.Stream(who)
 	if err != nil {
@@ -94,8 +95,8 @@ func (p Pages) live(w http.ResponseWriter, r *http.Request, who relay.Actor, a *
 	return nil, nil
 }
 
-// liveStart tells a page to read its data again where the page does not say at which item of
-// the feed it was made. For other pages the feed tells what has happened since.
+// liveStart tells a page to read its data again if the page does not name the feed item at which it
+// was made. Other pages get all later changes from the feed.
 func (p Pages) liveStart(r *http.Request, a *relay.Alias, l *record.EventStream) error {
 	switch {
 	case lastID(r) != "":
@@ -108,7 +109,7 @@ func (p Pages) liveStart(r *http.Request, a *relay.Alias, l *record.EventStream)
 	return writeComponent(r.Context(), l, "", liveRegion, page.Sidebar(page.ViewerOf(r.Context()), r.PathValue("alias")))
 }
 
-// sidebarItem shows an item of the feed of all aliases in the sidebar.
+// sidebarItem updates the sidebar for an item of the feed of all aliases.
 func (p Pages) sidebarItem(r *http.Request, l *record.EventStream, item *relay.FeedItem) error {
 	switch item.Name {
 	case "tunnel":
@@ -123,7 +124,7 @@ func (p Pages) sidebarItem(r *http.Request, l *record.EventStream, item *relay.F
 	return nil
 }
 
-// streamItem shows one item of the feed as what the page has for it.
+// streamItem sends the update of the page for one item of the feed.
 func (p Pages) streamItem(r *http.Request, who relay.Actor, l *record.EventStream, filter Filter, match *record.LiveMatcher, item *relay.FeedItem) error {
 	ctx := r.Context()
 	switch item.Name {

@@ -13,14 +13,14 @@ import (
 	"relay/record"
 )
 
-// found is something that the palette leads to.
+// found is a result of the palette, the search box over all pages, with its link.
 type found struct{ Kind, Text, Link string }
 
 // foundMost bounds the results of one kind.
 const foundMost = 8
 
-// find answers the palette: the event with an id, aliases whose names have the text, and event types
-// of the alias that is looked at.
+// find returns the results of the palette: the event with an id, aliases whose names contain the text,
+// and event types of the alias whose page is open.
 func (p Pages) find(_ http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
 	text, current := strings.ToLower(strings.TrimSpace(r.URL.Query().Get("text"))), r.URL.Query().Get("alias")
 	var list []found

@@ -40,7 +40,7 @@ const (
 	shownFailures = 5
 )
 
-// plotBar is one part of the time that had events.
+// plotBar is one part of the time span that had events.
 type plotBar struct {
 	relay.Bucket
 	At   int    // its place among all parts
@@ -50,7 +50,8 @@ type plotBar struct {
 // Size of the drawing; the page scales it.
 const plotWidth, plotHeight = 600.0, 90.0
 
-// linkTime is exact enough that the list behind a bar has the events that the bar counts.
+// linkTime is a time format with milliseconds, so that the list behind a bar has exactly the events
+// that the bar counts.
 const linkTime = "2006-01-02T15:04:05.000Z"
 
 type plotWindow struct {
@@ -68,8 +69,8 @@ var plotWindows = []plotWindow{
 
 const plotDefault = 1 // of plotWindows
 
-// plot counts what came to an alias in the window that the address names, or else in a day.
-// A store that cannot count leaves the rest of the page alone.
+// plot counts the events of an alias in the time span that the address names, by default one day. If
+// the store cannot count, it returns nil, and the rest of the page is shown.
 func (p Pages) plot(r *http.Request, who relay.Actor, a *Head) *plotView {
 	v, now := &plotView{Path: page.AliasPath(a.Name)}, time.Now().UTC()
 	chosen := slices.IndexFunc(plotWindows, func(w plotWindow) bool { return w.name == r.URL.Query().Get("window") })
@@ -104,8 +105,8 @@ func (p Pages) plot(r *http.Request, who relay.Actor, a *Head) *plotView {
 	return v
 }
 
-// addTypes picks the types to show: those with errors first, then the most frequent; and those
-// whose local server takes longest.
+// addTypes picks the event types to show: those with errors first, then the most frequent; and those
+// whose local server is slowest.
 func (v *plotView) addTypes() {
 	for _, t := range v.Figures.Types {
 		if t.Type == record.SafeText(t.Type) {
@@ -123,7 +124,7 @@ func (v *plotView) addTypes() {
 	v.Types = v.Types[:min(len(v.Types), shownTypes)]
 }
 
-// failures returns the newest events of an alias since a time that count as errors.
+// failures returns the newest events of an alias since a time that ended with an error.
 func (p Pages) failures(r *http.Request, who relay.Actor, alias string, since time.Time) (rows []Row) {
 	found, err := p.Events.Events(r.Context(), who, relay.Filter{Alias: alias, Status: relay.StatusError, Since: since, Limit: shownFailures, Budget: 60 * time.Millisecond})
 	if err != nil {
@@ -135,35 +136,35 @@ func (p Pages) failures(r *http.Request, who relay.Actor, alias string, since ti
 	return rows
 }
 
-// figures counts in parts that begin at whole minutes, half hours or hours of the clock: else the
-// same events would move from bar to bar each time they are counted.
+// figures counts the events by parts that begin at whole minutes, half hours or hours of the clock.
+// Otherwise the same events would move from bar to bar with each count.
 func (p Pages) figures(r *http.Request, who relay.Actor, a *Head, w plotWindow, now time.Time) (relay.Figures, error) {
 	part := w.length / time.Duration(w.buckets)
 	until := now.Truncate(part).Add(part)
 	return p.Events.Figures(r.Context(), who, a.Name, until.Add(-w.length), until, w.buckets)
 }
 
-// x returns where a place among the parts of the time begins in the drawing.
+// x returns the horizontal position of a part of the time span in the drawing.
 func (v *plotView) x(at float64) string { return page.Part(at, float64(len(v.Buckets)), plotWidth) }
 
-// y returns how high a number of events is in the drawing.
+// y returns the height of a number of events in the drawing.
 func (v *plotView) y(events int) string {
 	return page.Part(float64(events), float64(v.Most), plotHeight)
 }
 
-// uncounted returns the width of the part that was not counted.
+// uncounted returns the width of the part of the time span that was not counted.
 func (v *plotView) uncounted() string {
 	first := v.Buckets[0].From
 	return page.Part(float64(v.From.Sub(first)), float64(v.To.Sub(first)), plotWidth)
 }
 
-// Quantiles of fewer latencies than these would only name the slowest one.
+// Least numbers of latencies for a quantile: with fewer, it would only be the slowest one.
 const (
 	enoughForP95 = 20
 	enoughForP99 = 100
 )
 
-// plotSentences say what the drawings show, and no more than was measured.
+// plotSentences describe the drawings in words, with measured figures only.
 func plotSentences(f *relay.Figures, window string) []string {
 	t := &f.Total
 	if t.Events == 0 {
@@ -193,7 +194,7 @@ func plotSentences(f *relay.Figures, window string) []string {
 	return append(out, text+", slowest "+latencyText(t.Max)+".")
 }
 
-// latencyText never calls something that took time nothing.
+// latencyText returns a latency as text, never 0 for a measured one.
 func latencyText(d time.Duration) string {
 	if d > 0 && d < 100*time.Microsecond {
 		return "<0.1 ms"

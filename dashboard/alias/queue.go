@@ -15,17 +15,16 @@ import (
 	"relay/record"
 )
 
-// shownSending is how many events a page names that are being sent while a queue
-// drains.
+// shownSending is the number of events in delivery that a page names while a queue drains.
 const shownSending = 3
 
-// WaitingCount counts the deliveries that go out by themselves.
+// WaitingCount returns the number of deliveries that need no further action of a user.
 func (a *Head) WaitingCount() int { return max(0, a.Queued-a.QueuedEvents) }
 
-// SentCount counts how many of the events released last are out.
+// SentCount returns the number of the events released last that were delivered.
 func (a *Head) SentCount() int { return max(0, a.Released-a.WaitingCount()) }
 
-// QueueText describes the next step of the queue.
+// QueueText returns a sentence on the next step of the queue.
 func (a *Head) QueueText() string {
 	waiting := record.Count(a.WaitingCount(), "queued delivery", "queued deliveries")
 	switch {
@@ -40,12 +39,13 @@ func (a *Head) QueueText() string {
 	}
 }
 
-// queuedText counts events that were queued while offline.
+// queuedText returns the number of events that were queued while offline, in words.
 func queuedText(n int) string {
 	return record.Count(n, "event was queued while offline", "events were queued while offline")
 }
 
-// released returns how many events the page let go before, as its address says; 0 = none.
+// released returns the number of events that the user released from this page, as its address has it;
+// 0 = none.
 func released(r *http.Request) int { return max(0, numberOf(r, "released")) }
 
 // numberOf reads a count from an address; -1 = there is none.
@@ -57,8 +57,8 @@ func numberOf(r *http.Request, name string) int {
 	return n
 }
 
-// addQueueProgress adds how far the queue is on its way out. Without the list of what is being
-// sent the rest of the page still holds.
+// addQueueProgress adds the progress of the queue's delivery. If the events in delivery cannot be
+// read, the rest of the page is shown without them.
 func (p Pages) addQueueProgress(ctx context.Context, who relay.Actor, a *Head, released int) {
 	a.Released, a.Sending = released, nil
 	if !a.Online || a.WaitingCount() == 0 {
@@ -91,7 +91,8 @@ func releasedNotice(r *http.Request, a Head) string {
 	return text + "."
 }
 
-// confirmRelease shows what "replay all queued" would do.
+// confirmRelease returns the page that asks before "Replay all queued", with the events that it would
+// deliver.
 func (p Pages) confirmRelease(_ http.ResponseWriter, r *http.Request, who relay.Actor, a *relay.Alias) (templ.Component, error) {
 	head, err := p.Head(r, a)
 	if err != nil {

@@ -11,10 +11,11 @@ import (
 	"relay/dashboard/page"
 )
 
-// maxReplays is how many events one form replays. There is no "all": each is ticked.
+// maxReplays is the largest number of events that one form replays. There is no "all": the user ticks
+// each event.
 const maxReplays = 50
 
-// replaysView is the question before several events are replayed.
+// replaysView is the page that asks before several events are replayed.
 type replaysView struct {
 	Alias  string
 	Online bool
@@ -23,7 +24,7 @@ type replaysView struct {
 	Done   int
 }
 
-// ticked reads the events that a form names, each once, oldest first.
+// ticked reads the events whose checkboxes a form has ticked, each once, oldest first.
 func (p Pages) ticked(r *http.Request, who relay.Actor, a *relay.Alias, names []string) (v replaysView, err error) {
 	head, err := p.Head(r, a)
 	if err != nil {

@@ -1,15 +1,16 @@
-// Package alias has the pages of aliases: all of them, and of each one the list of its events
-// with its filter, the overview with its figures, the queue, the live updates and the settings.
+// Package alias has the pages of aliases: the list of all aliases, and for each one its events with a
+// filter, the overview with its figures, the queue, the live updates and the settings.
 package alias
 
 import (
 	"relay/dashboard/page"
 )
 
-// Pages are the pages of aliases. Those of events embed it: they show the list of their alias.
+// Pages are the pages of aliases. The pages of events embed it, because they show the list of their
+// alias.
 type Pages struct{ *page.Pages }
 
-// Routes adds the addresses of aliases.
+// Routes adds the routes of the pages of aliases.
 func Routes(shared *page.Pages) Pages {
 	p := Pages{shared}
 	p.Handle("GET /{$}", p.SignedIn(page.FormPage(p.home).Empty))

@@ -21,8 +21,8 @@ import (
 // sampleBody is the body of a test event.
 const sampleBody = `{"type":"relay.test","message":"Hello from Relay","sentBy":%q}`
 
-// sendSample sends a test event to an alias as a caller would: through delivery, because a
-// request to the public address may not find its way from the server itself.
+// sendSample sends a test event to an alias as a caller would, but through package delivery: the
+// server may not be able to reach its own public address.
 func (p Pages) sendSample(w http.ResponseWriter, r *http.Request, who relay.Actor, a *relay.Alias) (templ.Component, error) {
 	if err := p.Limits.Replay(who); err != nil {
 		return nil, err
@@ -43,8 +43,7 @@ func (p Pages) sendSample(w http.ResponseWriter, r *http.Request, who relay.Acto
 	return page.Acted(w, r, nil, "A test event was sent.", "", page.AliasPath(a.Name))
 }
 
-// sampleCaller is the connection of a test event: its body is there at once, and the
-// response goes nowhere.
+// sampleCaller is the caller of a test event: its body is complete, and the response is discarded.
 type sampleCaller struct {
 	rest  []byte
 	gone  context.Context

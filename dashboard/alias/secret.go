@@ -10,8 +10,8 @@ import (
 	"relay/signature"
 )
 
-// addSecret keeps the secret of a sender. The value that was typed is never shown again, also where
-// something else was wrong.
+// addSecret stores the secret of a sender. The typed value is never shown again, even if another field
+// was wrong.
 func (p Pages) addSecret(w http.ResponseWriter, r *http.Request, who relay.Actor, a *relay.Alias) (templ.Component, error) {
 	f := page.Posted("secret", r)
 	want := relay.SenderSecret{Provider: page.Field(r, "provider"), Path: page.Field(r, "path"), Sign: page.Field(r, "sign") == "on"}
@@ -26,7 +26,8 @@ func (p Pages) removeSecret(w http.ResponseWriter, r *http.Request, who relay.Ac
 	return page.SeeOther(w, r, err, page.AliasPath(a.Name, "settings")+"?done=secret-removed#secrets")
 }
 
-// BadSignature returns the verdict that the row of an event names: only those that ask for a look.
+// BadSignature returns the signature verdict for the row of an event, if the verdict asks for
+// attention.
 func (v Row) BadSignature() string {
 	if s := v.Signature; s != nil && (s.Verdict == signature.Invalid || s.Verdict == signature.Expired) {
 		return s.Verdict

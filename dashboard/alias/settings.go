@@ -15,7 +15,7 @@ import (
 	"relay/record"
 )
 
-// settingsView is the page of an alias' settings and people.
+// settingsView is the page with an alias' settings and members.
 type settingsView struct {
 	Name, URL, Owner, You string
 	IsOwner               bool // the viewer owns the alias
@@ -99,8 +99,8 @@ func (p Pages) settingsOf(a *relay.Alias) page.FormPage {
 	}
 }
 
-// saveSettings changes what the person has changed in the form, and refuses to undo what somebody
-// else has changed since the page was made.
+// saveSettings applies the changes that the user made in the form. It refuses to undo a change that
+// another user has made since the page was made.
 func (p Pages) saveSettings(w http.ResponseWriter, r *http.Request, who relay.Actor, a *relay.Alias) (templ.Component, error) {
 	f := page.Posted("set", r)
 	trial := a.Settings
@@ -135,7 +135,7 @@ func (p Pages) saveSettings(w http.ResponseWriter, r *http.Request, who relay.Ac
 	return body, err
 }
 
-// previewOf shows the answers of an alias while it is offline.
+// previewOf returns the responses of an alias while it is offline.
 func previewOf(set *relay.Settings) []answerView {
 	list := make([]answerView, 0, len(set.Answers))
 	for i := range set.Answers {
@@ -154,8 +154,8 @@ func previewOf(set *relay.Settings) []answerView {
 	return list
 }
 
-// answerChallenge lets the alias answer one more challenge while it is offline, with the secret or the
-// verify token that it needs.
+// answerChallenge lets the alias answer challenges of one more name while it is offline, with the
+// secret or the verify token that they need.
 func (p Pages) answerChallenge(w http.ResponseWriter, r *http.Request, who relay.Actor, a *relay.Alias) (templ.Component, error) {
 	name, value, need := page.Field(r, "name"), r.PostForm.Get("secret"), handshake.NeedOf(page.Field(r, "name"))
 	if value == "" && need != handshake.NeedsNothing {
@@ -180,7 +180,7 @@ func (p Pages) answerChallenge(w http.ResponseWriter, r *http.Request, who relay
 	return page.SeeOther(w, r, err, page.AliasPath(a.Name, "settings")+"?done=saved")
 }
 
-// Missed is a registration challenge that was queued, because the alias did not answer it.
+// Missed is a registration challenge that was queued because the alias was not set to answer it.
 type Missed struct {
 	Alias, Name, Text string
 	Offer             bool   // the viewer can let the alias answer it
@@ -205,10 +205,10 @@ func MissedOf(e *relay.Event, a *relay.Alias, who relay.Actor) *Missed {
 	return v
 }
 
-// needLabels name what a challenge needs.
+// needLabels name the value that a challenge needs.
 var needLabels = map[handshake.Need]string{handshake.NeedsSecret: "Secret", handshake.NeedsToken: "Verify token"}
 
-// missedOf looks for a challenge among the newest queued events that the alias would not answer today.
+// missedOf looks among the newest queued events for a challenge that the alias would still not answer.
 func (p Pages) missedOf(r *http.Request, who relay.Actor, a *relay.Alias, queued int) *Missed {
 	if queued == 0 {
 		return nil
@@ -222,9 +222,9 @@ func (p Pages) missedOf(r *http.Request, who relay.Actor, a *relay.Alias, queued
 	return nil
 }
 
-// applySettings changes settings by the fields posted, and returns the keys of those that were
-// changed by somebody else meanwhile. Each toggle is posted as off and, when ticked, as on
-// behind it.
+// applySettings applies the posted fields to the settings, and returns the keys of those that another
+// user has changed in the meantime. Each toggle is posted as off and, when ticked, also as on after
+// it.
 func applySettings(set *relay.Settings, f page.Form) (stale []string) {
 	texts := record.SettingTexts(set)
 	for i := range settingFields {
@@ -249,7 +249,7 @@ func (p Pages) addMember(w http.ResponseWriter, r *http.Request, who relay.Actor
 	return p.settingsOf(a).Finish(w, r, who, page.Posted("member", r), err, "user", page.AliasPath(a.Name, "settings")+"?done=member-added")
 }
 
-// removeMember is for the owner; a member may remove itself.
+// removeMember removes a member. The owner may remove any member, a member only itself.
 func (p Pages) removeMember(w http.ResponseWriter, r *http.Request, who relay.Actor, a *relay.Alias) (templ.Component, error) {
 	err := p.Accounts.RemoveMember(r.Context(), who, a.Name, r.PathValue("user"))
 	if a.Owner != who.Account {
@@ -269,7 +269,7 @@ func (p Pages) transferAlias(w http.ResponseWriter, r *http.Request, who relay.A
 	return p.settingsOf(a).Finish(w, r, who, f, err, "user", "/?done=transferred")
 }
 
-// removeAlias deletes an alias when its name was typed.
+// removeAlias deletes an alias if its name was typed as a confirmation.
 func (p Pages) removeAlias(w http.ResponseWriter, r *http.Request, who relay.Actor, a *relay.Alias) (templ.Component, error) {
 	f := page.Posted("remove", r)
 	if page.Field(r, "confirm") != a.Name {

@@ -30,10 +30,10 @@ type Pair struct {
 	JSON        bool // Value is indented JSON
 }
 
-// shownHex is how many bytes a hex dump has.
+// shownHex is the number of bytes in a hex dump.
 const shownHex = 16 << 10
 
-// WholeJSON is how long a JSON body may be, in bytes, that is shown whole when asked for.
+// WholeJSON is the largest JSON body, in bytes, that is shown completely on request.
 const WholeJSON = 4 << 20
 
 // Names of body views, in the order of their tabs.
@@ -57,13 +57,13 @@ type Source struct {
 	Param           string
 }
 
-// tab is a view that can be chosen.
+// tab is a view that the user can choose.
 type tab struct {
 	Text, Link string
 	On         bool
 }
 
-// View is a body as one of its views shows it.
+// View is a body in one of its views.
 type View struct {
 	ID, What     string
 	Size, SHA256 string
@@ -86,7 +86,7 @@ type View struct {
 	NotCopied    string // why the text that is shown is not copied, "" = it is all of the body
 }
 
-// Show makes the view that the address asks for, or the one that says most.
+// Show makes the view that the address asks for, or the most useful one.
 func Show(s Source) View {
 	b := s.Body
 	v := View{ID: s.ID, What: s.What, Size: SizeText(b.Size), SHA256: hex.EncodeToString(b.SHA256[:]), Download: s.Download, State: bodyStates[b.State]}
@@ -163,7 +163,7 @@ func (c *content) show(v *View, image string) {
 	}
 }
 
-// notCopied says why a view is not copied: its text is not all of the body.
+// notCopied returns the reason why a view cannot be copied: its text is not the complete body.
 func (c *content) notCopied(v *View) string {
 	switch {
 	case c.Form == reading.Binary:
@@ -202,7 +202,7 @@ func (c *content) pretty(v *View) {
 	v.Text, v.JSON = Visible(text), c.Form == reading.JSON
 }
 
-// marked shows a text whose byte at at is marked.
+// marked shows a text with a mark on the byte at position at.
 func (c *content) marked(v *View, at int) {
 	end := min(at+1, len(c.Text))
 	for end < len(c.Text) && !utf8.RuneStart(c.Text[end]) {
@@ -211,8 +211,8 @@ func (c *content) marked(v *View, at int) {
 	v.Text, v.Mark, v.Rest = Visible(c.Text[:at]), Visible(c.Text[at:end]), Visible(c.Text[end:])
 }
 
-// Visible is text with its lines and tabs as they are and everything that hides or
-// moves made visible.
+// Visible returns text with its lines and tabs, in which all hidden characters and those that change
+// the direction or position of text are made visible.
 func Visible(p []byte) string {
 	var b strings.Builder
 	b.Grow(len(p))
@@ -233,7 +233,7 @@ func Visible(p []byte) string {
 	return b.String()
 }
 
-// hexDump is offset, bytes and letters, 16 bytes a line.
+// hexDump returns a dump with offset, bytes and letters, 16 bytes a line.
 func hexDump(p []byte) string { return strings.TrimSuffix(hex.Dump(p), "\n") }
 
 // SizeText formats a size in units of 1024.

@@ -8,14 +8,14 @@ import (
 	reading "relay/record/body"
 )
 
-// content is the loaded part of a body, and its reading.
+// content is the loaded part of a body, decoded.
 type content struct {
 	*reading.Reading
 	raw  []byte // as stored, perhaps only its start
 	size int64
 }
 
-// contentOf reads a body, never more of it than the view holds.
+// contentOf reads a body up to the bound of the view.
 func contentOf(head []byte, b *relay.Body) *content {
 	raw := b.Data[:min(len(b.Data), Shown)]
 	return &content{reading.Read(reading.LabelOf(head), raw, int64(len(raw)) < b.Size, Shown), raw, b.Size}
@@ -37,8 +37,8 @@ func (c *content) views() []string {
 	}
 }
 
-// ImageKind returns the type of a picture that may be shown: known by its first bytes and
-// without script; "" for everything else.
+// ImageKind returns the media type of an image that is safe to show: recognised by its first bytes,
+// and of a kind without scripts; "" for everything else.
 func ImageKind(p []byte) string {
 	switch kind := http.DetectContentType(p[:min(len(p), 512)]); kind {
 	case "image/png", "image/jpeg", "image/gif", "image/webp":

@@ -31,12 +31,12 @@ type diffRow struct {
 	Skipped int
 }
 
-// sign is written before a line.
+// sign returns the sign at the start of a line.
 func (r *diffRow) sign() string {
 	return map[string]string{"add": "+ ", "remove": "− ", "replace": "~ "}[r.Op]
 }
 
-// sameAround is how many equal lines are shown around changes.
+// sameAround is the number of equal lines that are shown around a change.
 const sameAround = 3
 
 // rowsOf leaves out equal lines that are far from a change.
@@ -64,16 +64,16 @@ func rowsOf(lines []record.DiffLine) (rows []diffRow) {
 	return rows
 }
 
-// fieldChange is a header line or a JSON field that differs; "" = it is not there.
+// fieldChange is a header line or a JSON field that differs; "" = absent on that side.
 type fieldChange struct {
 	Name, Was, Is string
 	Noise         bool
 }
 
-// diffSigns are written before the lines of a text.
+// diffSigns are the signs at the start of the lines of a text.
 var diffSigns = map[string]string{"add": "+", "remove": "-", "skip": "…"}
 
-// DiffOf makes the view of a comparison.
+// DiffOf returns the view of a comparison.
 func DiffOf(d *record.Diff, title string, columns [2]string) *Diff {
 	v := &Diff{Diff: d, Title: title, Columns: columns}
 	if d.Request != nil {

@@ -40,7 +40,7 @@ func pairsOf(fields []reading.Field) []Pair {
 // QueryPairs returns the fields of the query of a request-target.
 func QueryPairs(target []byte) []Pair { return pairsOf(reading.Query(target)) }
 
-// partsOf shows the parts of a multipart body.
+// partsOf returns the parts of a multipart body.
 func (c *content) partsOf() []partView {
 	var list []partView
 	for i := range c.Parts[:min(len(c.Parts), shownParts)] {

@@ -20,8 +20,8 @@ import (
 	"relay/wire"
 )
 
-// attemptView is the original or a replay: a column, or only an entry of the strip from
-// which columns are chosen.
+// attemptView is the original delivery or a replay: a full column, or only an entry in the strip from
+// which the user chooses columns.
 type attemptView struct {
 	N                   int
 	Title, State, Actor string
@@ -47,8 +47,8 @@ type attemptView struct {
 // allAttempts reports whether each attempt of the page is shown as a column.
 func allAttempts(q url.Values) bool { return q.Get("attempts") == "all" }
 
-// addAttempts adds the columns: the original and the newest attempt, or the one that the
-// address chooses, or all of those that are read together. Two columns are compared.
+// addAttempts adds the columns: the original and the newest attempt, or the attempt that the address
+// chooses, or all attempts that are read together. Two columns are compared.
 func (p pages) addAttempts(r *http.Request, who relay.Actor, v *eventView, e *relay.Event, most int) error {
 	q := r.URL.Query()
 	newest := e.Attempts
@@ -96,7 +96,8 @@ func (p pages) addAttempts(r *http.Request, who relay.Actor, v *eventView, e *re
 	return nil
 }
 
-// opened returns the number of the attempt that a person has chosen; what it is compared with is the other one.
+// opened returns the number of the attempt that the user has chosen; the other column is the one that it is
+// compared with.
 func opened(q url.Values, read attemptsPage) int {
 	if n, err := strconv.Atoi(q.Get("attempt")); err == nil && n == read.left {
 		return n
@@ -105,7 +106,7 @@ func opened(q url.Values, read attemptsPage) int {
 }
 
 // linkAttempts sets the addresses of other pages of attempts. oldest is the number of the oldest
-// one of this page besides the first.
+// attempt of this page, apart from the first.
 func (v *eventView) linkAttempts(q url.Values, oldest int) {
 	q = maps.Clone(q)
 	if q.Has("before") {
@@ -122,16 +123,16 @@ func (v *eventView) linkAttempts(q url.Values, oldest int) {
 	v.AllAttempts = page.WithQuery(page.EventPath(v.ID), q)
 }
 
-// attemptsPage is the attempts of a page, in order, and the numbers of the two that are compared.
+// attemptsPage holds the attempts of a page, in order, and the numbers of the two that are compared.
 type attemptsPage struct {
 	list        []relay.Attempt
 	left, right int
 	oldest      int // besides the first and those that the address chooses; 0 = none
 }
 
-// readAttempts gives the attempts of a page: those that were read with the event, or where the
-// address has before=30, the first and those before it; and those that it chooses by diff=2,5 or
-// attempt=5.
+// readAttempts returns the attempts of a page: those that were read with the event or, if the address
+// has before=30, the first attempt and those before number 30; and the attempts that the address
+// chooses by diff=2,5 or attempt=5.
 func (p pages) readAttempts(ctx context.Context, who relay.Actor, e *relay.Event, q url.Values, most int) (read attemptsPage, err error) {
 	list := slices.Clone(e.Attempts)
 	if before, bad := strconv.Atoi(q.Get("before")); bad == nil && before > 2 && before <= e.AttemptCount {
@@ -224,7 +225,8 @@ func attemptOf(a *relay.Attempt, auto bool) attemptView {
 	return v
 }
 
-// addColumn adds the response, and whether the bytes sent are those of the original request.
+// addColumn adds the response to a column, and whether the sent bytes are those of the original
+// request.
 func (v *attemptView) addColumn(r *http.Request, e *relay.Event, a *relay.Attempt) {
 	if a.HasResponse {
 		v.Response = responseView(r, e, a)
@@ -273,7 +275,7 @@ func responseView(r *http.Request, e *relay.Event, a *relay.Attempt) *messageVie
 	return m
 }
 
-// changedLines tells which lines of a head were taken away or added.
+// changedLines returns the lines of a head that were removed or added.
 func changedLines(was, is []byte) []string {
 	const most = 8
 	var list []string
@@ -299,11 +301,11 @@ type phaseView struct {
 	At, Taken float64
 }
 
-// shows reports whether a phase is large enough to be told beside the others; all are in the text of
-// the bar.
+// shows reports whether a phase is long enough for a label of its own; the text of the bar has all
+// phases.
 func (p *phaseView) shows(t *record.Timing) bool { return p.Taken >= t.Total/20 && p.Taken > 0 }
 
-// waits returns what an attempt without times has in their place.
+// waits returns the text in place of the times of an attempt that has none yet.
 func (v *attemptView) waits() string {
 	if v.Queue != "" {
 		return "waits in the queue"

@@ -18,7 +18,7 @@ import (
 
 const diffCandidates = 20 // events that an event can be compared with
 
-// diffPageView is the page that compares two events, or asks with which one to compare.
+// diffPageView is the page that compares two events, or asks for the second one.
 type diffPageView struct {
 	Part        string
 	Sides       [2]alias.Row
@@ -28,8 +28,8 @@ type diffPageView struct {
 	NoResponse  bool
 }
 
-// compare returns the page /diff?left=…&right=…&part=…. Without a part it compares what the API
-// and the commands compare.
+// compare returns the page /diff?left=…&right=…&part=…. Without part it compares the same parts as the
+// API and the commands.
 func (p pages) compare(_ http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
 	q := r.URL.Query()
 	part := q.Get("part")
@@ -68,7 +68,8 @@ func (p pages) compare(_ http.ResponseWriter, r *http.Request, who relay.Actor) 
 	return diffPage(v), nil
 }
 
-// candidates are earlier events like one, to compare it with; of the oldest one, later events.
+// candidates returns earlier events similar to an event, to compare it with; for the oldest one, later
+// events.
 func (p pages) candidates(ctx context.Context, who relay.Actor, like alias.Row) (list []alias.Row, err error) {
 	f := relay.Filter{Alias: like.Alias, Limit: diffCandidates, Cursor: like.ID}
 	if p := like.Provider; p != nil && p.EventType != nil {

@@ -71,12 +71,12 @@ func (v *eventView) Title() string {
 	return v.Method + " " + v.Path
 }
 
-// sentChanges returns what somebody changed of the event that this one was made from.
+// sentChanges returns the changes with which this event was made from another one.
 func (v *eventView) sentChanges() string {
 	return record.SafeTextMax(strings.Join(v.Sent.Changes, ", "), 300)
 }
 
-// Failed reports whether the last answer is an error, or there is none.
+// Failed reports whether the last response is an error, or there is none.
 func (v *eventView) Failed() bool { return v.Status == nil || *v.Status >= 400 }
 
 // messageView is a request or a response.
@@ -90,7 +90,7 @@ type messageView struct {
 	Body     body.View
 }
 
-// event returns the page of one event: the list of its alias, and beside it the inspector.
+// event returns the page of one event: the list of its alias, and next to it the inspector.
 func (p pages) event(_ http.ResponseWriter, r *http.Request, who relay.Actor, id relay.ID) (templ.Component, error) {
 	v, head, err := p.readEventView(r, who, id)
 	if err != nil {
@@ -99,7 +99,7 @@ func (p pages) event(_ http.ResponseWriter, r *http.Request, who relay.Actor, id
 	return p.renderEvent(r, who, v, head)
 }
 
-// renderEvent shows the inspector, and its list unless the page has it already.
+// renderEvent renders the inspector, and its list unless the page shows that already.
 func (p pages) renderEvent(r *http.Request, who relay.Actor, v eventView, head alias.Head) (templ.Component, error) {
 	list := alias.ListOf(r, &head)
 	list.Selected = v.ID
@@ -112,7 +112,7 @@ func (p pages) renderEvent(r *http.Request, who relay.Actor, v eventView, head a
 	}}, nil
 }
 
-// readListOf reads the list of an event, and the events beside it there.
+// readListOf reads the list of an event, and the events next to it there.
 func (p pages) readListOf(r *http.Request, who relay.Actor, list *alias.List, v *eventView) error {
 	if err := p.ReadList(r, who, list); err != nil {
 		return err
@@ -130,7 +130,7 @@ func (p pages) readListOf(r *http.Request, who relay.Actor, list *alias.List, v 
 	return nil
 }
 
-// readEventView reads an event with as much of its bodies as the page shows.
+// readEventView reads an event with the part of its bodies that the page shows.
 func (p pages) readEventView(r *http.Request, who relay.Actor, id relay.ID) (v eventView, head alias.Head, err error) {
 	most := body.Shown
 	if allAttempts(r.URL.Query()) {
@@ -192,7 +192,7 @@ func (p pages) readEventView(r *http.Request, who relay.Actor, id relay.ID) (v e
 	return v, head, nil
 }
 
-// blockerText says why an event cannot be replayed, as a sentence; "" where it can.
+// blockerText returns the reason why an event cannot be replayed, as a sentence; "" = it can.
 func blockerText(blocker string) string {
 	if blocker == "" {
 		return ""
@@ -200,8 +200,8 @@ func blockerText(blocker string) string {
 	return "This event cannot be replayed: " + record.BlockerText(blocker) + "."
 }
 
-// messageViewOf shows message m of an event, which has number n in addresses: 0 is the
-// request, else the response of an attempt. source says what is to say of its body.
+// messageViewOf returns the view of message m of an event. n is its number in addresses: 0 is the
+// request, else the response of that attempt. source describes its body.
 func messageViewOf(r *http.Request, e *relay.Event, n int, m *relay.Message, source body.Source) *messageView {
 	id, number := e.ID.String(), strconv.Itoa(n)
 	source.Body, source.Head, source.Query = &m.Body, m.Head, r.URL.Query()
@@ -230,8 +230,8 @@ func pairsOf(fields []wire.Field) []body.Pair {
 	return list
 }
 
-// readMessage reads the message of an event that the address names by a number: 0 for the
-// request, else an attempt; of its body at most most bytes.
+// readMessage reads the message of an event with the number in the address: 0 for the request, else
+// the response of that attempt. It reads at most most bytes of the body.
 func (p pages) readMessage(r *http.Request, who relay.Actor, id relay.ID, most int) (n int, m *relay.Message, err error) {
 	if r.PathValue("n") == "0" {
 		e, err := p.Events.Request(r.Context(), who, id, most)
@@ -253,7 +253,7 @@ func (p pages) readMessage(r *http.Request, who relay.Actor, id relay.ID, most i
 	return n, &list[0].Response, nil
 }
 
-// wholeText sends a JSON body indented, for the view that builds only what is seen.
+// wholeText sends a JSON body with indentation, for the view that renders only the visible part.
 func (p pages) wholeText(w http.ResponseWriter, r *http.Request, who relay.Actor, id relay.ID) (templ.Component, error) {
 	n, m, err := p.readMessage(r, who, id, 0)
 	if err != nil {
@@ -283,8 +283,7 @@ func (p pages) wholeText(w http.ResponseWriter, r *http.Request, who relay.Actor
 	return nil, nil
 }
 
-// image sends a body as the picture that it is, if it is one of a few kinds that
-// carry no script.
+// image sends a body as an image, if it is of a kind that carries no script.
 func (p pages) image(w http.ResponseWriter, r *http.Request, who relay.Actor, id relay.ID) (templ.Component, error) {
 	const magic = 64 // bytes that tell what a body is
 	n, m, err := p.readMessage(r, who, id, magic)
@@ -307,7 +306,7 @@ func (p pages) image(w http.ResponseWriter, r *http.Request, who relay.Actor, id
 	return nil, nil
 }
 
-// exportItem is a form in which an event can be exported.
+// exportItem is a format in which an event can be exported.
 type exportItem struct {
 	Format, Name, What string
 	Refused            string // why this event cannot be; "" = it can

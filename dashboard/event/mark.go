@@ -9,7 +9,7 @@ import (
 	"relay/dashboard/page"
 )
 
-// mark changes what a form names: the pin, or what the person has changed of label and note.
+// mark applies the changes of a form: the pin, or the changes that the user made to label and note.
 func (p pages) mark(w http.ResponseWriter, r *http.Request, who relay.Actor, id relay.ID) (templ.Component, error) {
 	said, f := "Saved.", page.Posted("mark", r)
 	err := p.Events.MarkEvent(r.Context(), who, id, func(m *relay.Mark) {
@@ -40,7 +40,8 @@ func (p pages) mark(w http.ResponseWriter, r *http.Request, who relay.Actor, id 
 	return page.Acted(w, r, err, said, "event", page.EventPath(id.String()))
 }
 
-// staleMark shows the event with what was typed, after somebody else has changed the same.
+// staleMark shows the event again with the typed values, after another user has changed the same
+// field.
 func (p pages) staleMark(r *http.Request, who relay.Actor, id relay.ID, f page.Form) (templ.Component, error) {
 	v, head, err := p.readEventView(r, who, id)
 	if err != nil {

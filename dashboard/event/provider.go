@@ -21,8 +21,8 @@ type providerView struct {
 	Same                        string // address of events that name the same delivery
 }
 
-// coreOf says where in the JSON of a sender what it tells about stands: in a member, around which is an
-// envelope, or beside members that say the same in every event.
+// coreOf names the payload in the JSON of a sender: the member that holds it, within an envelope, or
+// the members to fold because they are alike in every event.
 type coreOf struct{ member, folded string }
 
 var cores = map[string]coreOf{

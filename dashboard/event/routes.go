@@ -1,12 +1,12 @@
-// Package event has the pages of one event: the inspector with its attempts, what differs between
-// two messages, shares, marks and replays.
+// Package event has the pages of one event: the inspector with its attempts, the comparison of two
+// messages, shares, marks, replays and new events.
 package event
 
 import "relay/dashboard/alias"
 
 type pages struct{ alias.Pages }
 
-// Routes adds the addresses of events and of their shares.
+// Routes adds the routes of events and of their shares.
 func Routes(aliases alias.Pages) {
 	p := pages{aliases}
 	p.Handle("GET /events/{id}", p.OfEvent(p.event))

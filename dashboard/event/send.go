@@ -29,7 +29,7 @@ type resendView struct {
 	Sender string // "" = not recognised
 }
 
-// resendOf tells how a new event can be made from an event; nil = none can.
+// resendOf returns the ways in which a new event can be made from an event; nil = there is none.
 func resendOf(e *relay.Event) *resendView {
 	if outgoing.Usable(e) != nil {
 		return nil
@@ -52,7 +52,7 @@ const (
 	fieldShown                                      = "shown"            // the input of the last preview
 )
 
-// signGiven signs by a secret that the form has, and that nothing keeps.
+// signGiven is the choice to sign with a secret that is typed into the form and not stored.
 const signGiven = "given"
 
 // sendView is the page that makes a new event.
@@ -100,7 +100,8 @@ func (v *sendView) name() string {
 	return record.SafeTextMax(v.From.Method+" "+v.From.Path, 80)
 }
 
-// composePage returns the form of a new event: of the event or sample that the address names, or an empty one.
+// composePage returns the form of a new event: filled from the event or sample that the address names, or
+// empty.
 func (p pages) composePage(_ http.ResponseWriter, r *http.Request, who relay.Actor, a *relay.Alias) (templ.Component, error) {
 	q := r.URL.Query()
 	f := page.Form{Name: "send", Values: url.Values{}, Errors: map[string]string{}}
@@ -119,7 +120,8 @@ func (p pages) composePage(_ http.ResponseWriter, r *http.Request, who relay.Act
 	return showSend(v), nil
 }
 
-// send shows what the form makes, or sends it: a button of its own says so.
+// send shows a preview of the event that the form describes or, if its second button was pressed,
+// sends it.
 func (p pages) send(w http.ResponseWriter, r *http.Request, who relay.Actor, a *relay.Alias) (templ.Component, error) {
 	if !who.Scopes.Has(relay.ScopeEventsSend) {
 		return nil, relay.Errorf(relay.CodeForbidden, "you may read the events of %s, but not send new ones", a.Name)
@@ -165,7 +167,7 @@ func (p pages) send(w http.ResponseWriter, r *http.Request, who relay.Actor, a *
 	return showSend(v), nil
 }
 
-// sendNow sends what was shown, and continues to the page of the new event.
+// sendNow sends the event of the preview, and redirects to its page.
 func (p pages) sendNow(w http.ResponseWriter, r *http.Request, who relay.Actor, made *outgoing.Made, v *sendView) (templ.Component, error) {
 	made.Outgoing.From, _ = netip.ParseAddrPort(r.RemoteAddr)
 	e, err := p.Deliver.Send(r.Context(), who, made.Outgoing, page.ReplayWait)
@@ -175,7 +177,8 @@ func (p pages) sendNow(w http.ResponseWriter, r *http.Request, who relay.Actor, 
 	return page.SeeOther(w, r, nil, page.EventPath(e.ID.String()))
 }
 
-// countSend counts against the rate of replays, or of a preview, which may be signed.
+// countSend counts a send against the rate limit of replays, or a preview, which may be signed,
+// against its own.
 func (p pages) countSend(who relay.Actor, sends bool) error {
 	if sends {
 		return p.Limits.Replay(who)
@@ -187,7 +190,8 @@ func (p pages) maker(hold func(int64) error) outgoing.Maker {
 	return outgoing.Maker{Events: p.Events, Deliver: p.Deliver, Secrets: p.Accounts, Site: p.Site, Limits: p.Sending, Hold: hold}
 }
 
-// holder reserves memory for the answer to a form; nil where nothing is counted.
+// holder returns a function that reserves memory for the answer to a form; nil if the answer is not
+// counted.
 func holder(w http.ResponseWriter) func(int64) error {
 	for {
 		switch x := w.(type) {
@@ -201,7 +205,7 @@ func holder(w http.ResponseWriter) func(int64) error {
 	}
 }
 
-// readSend reads what the page needs, and the request that the new one is made from.
+// readSend reads the data of the page, and the request from which the new one is made.
 func (p pages) readSend(ctx context.Context, who relay.Actor, a *relay.Alias, f page.Form, hold func(int64) error) (*sendView, *compose.Request, error) {
 	v := &sendView{Alias: a.Name, Owner: a.OwnerName, Form: f, Samples: []string{}}
 	base := &outgoing.Order{Alias: a, From: f.Values.Get(fieldFrom), Sample: f.Values.Get(fieldSample)}
@@ -245,7 +249,7 @@ func (p pages) readSend(ctx context.Context, who relay.Actor, a *relay.Alias, f 
 	return v, made.Request, err
 }
 
-// readSigners lists what can sign: nothing, the sender's own way, or a secret of the alias.
+// readSigners lists the ways to sign: none, the sender's own scheme, or a secret of the alias.
 func (p pages) readSigners(ctx context.Context, who relay.Actor, a *relay.Alias, v *sendView) error {
 	secrets, err := p.Accounts.Secrets(ctx, who, a.Name)
 	if err != nil {
@@ -292,7 +296,8 @@ func (p pages) readSigners(ctx context.Context, who relay.Actor, a *relay.Alias,
 	return nil
 }
 
-// sumOf tells one content of the form from another one, whatever line ends a browser makes of it.
+// sumOf returns a hash of the content of the form, which does not depend on the line ends that a
+// browser uses.
 func sumOf(values url.Values) string {
 	sum := sha256.New()
 	for _, name := range []string{fieldFrom, fieldSample, fieldMethod, fieldPath, fieldHeaders, fieldBody, fieldSign, fieldNewID, fieldSecret, fieldCustom} {
@@ -302,7 +307,7 @@ func sumOf(values url.Values) string {
 	return hex.EncodeToString(sum.Sum(nil)[:16])
 }
 
-// refuseSend shows the form again, with what is wrong at its field or above all of them.
+// refuseSend shows the form again, with an error at its field or above all fields.
 func refuseSend(v *sendView, err error) (templ.Component, error) {
 	e := relay.AsError(err)
 	v.Status = relay.Status(e.Code)

@@ -26,7 +26,7 @@ const (
 	shownBytes = 64 << 10  // of a request before it is sent
 )
 
-// bodyNote says why a body cannot be changed in a form, "" where it can.
+// bodyNote returns the reason why a body cannot be changed in a form, "" = it can.
 func bodyNote(r *compose.Request) string {
 	const otherwise = " It is sent as it is; relay send --data @FILE replaces it."
 	switch {
@@ -40,12 +40,12 @@ func bodyNote(r *compose.Request) string {
 	return ""
 }
 
-// withLF returns a text with the line ends that a text area has.
+// withLF returns a text with the line ends of a text area, LF.
 func withLF(s string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(s, "\r\n", "\n"), "\r", "\n")
 }
 
-// rowsFor returns how many lines a text area shows of a text.
+// rowsFor returns the number of lines of the text area for a text, at most most.
 func rowsFor(text string, most int) string {
 	lines := 2
 	for line := range strings.Lines(text) {
@@ -54,7 +54,8 @@ func rowsFor(text string, most int) string {
 	return strconv.Itoa(min(max(lines, 4), most))
 }
 
-// headerLines returns the lines of a request that can be changed, as the form shows them.
+// headerLines returns the header lines of a request that can be changed: as the form shows them, and
+// as they are.
 func headerLines(r *compose.Request) (shown, exact []compose.Header) {
 	for _, f := range wire.Fields(r.Head) {
 		name, value := string(f.Name), string(f.Value)
@@ -67,7 +68,7 @@ func headerLines(r *compose.Request) (shown, exact []compose.Header) {
 	return shown, exact
 }
 
-// fillForm puts the request that the new one is made from into the fields that nothing was typed in.
+// fillForm fills the fields that are still empty from the request from which the new one is made.
 func fillForm(v *sendView) {
 	set := func(field, value string) {
 		if !v.Form.Values.Has(field) {
@@ -87,8 +88,8 @@ func fillForm(v *sendView) {
 	}
 }
 
-// orderOf reads what the form makes: what was changed of base, the request that it is made from. What is
-// wrong is noted in the form, and ok is false.
+// orderOf reads the form as an order: the changes of base, the request from which the new one is made.
+// Mistakes are stored in the form, and ok is then false.
 func orderOf(a *relay.Alias, f *page.Form, base *compose.Request) (o *outgoing.Order, ok bool) {
 	o = &outgoing.Order{Alias: a, From: f.Values.Get(fieldFrom), Sample: f.Values.Get(fieldSample), Sign: f.Values.Get(fieldSign), NewID: f.Values.Get(fieldNewID) == "on"}
 	if o.Sign == signGiven {
@@ -130,8 +131,8 @@ func orderOf(a *relay.Alias, f *page.Form, base *compose.Request) (o *outgoing.O
 	return o, !f.Failed()
 }
 
-// editHeaders notes the names whose lines were changed. A value that is shown in another form than it has
-// keeps its bytes.
+// editHeaders adds the names whose header lines were changed to the edit. A line that the form shows in
+// another form keeps its original bytes unless the user changed it.
 func editHeaders(e *compose.Edit, values url.Values, base *compose.Request) (wrong string) {
 	shown, exact := headerLines(base)
 	var typed []compose.Header
@@ -170,7 +171,7 @@ func editHeaders(e *compose.Edit, values url.Values, base *compose.Request) (wro
 	return ""
 }
 
-// previewOf shows a request before it is sent.
+// previewOf returns the view of a request before it is sent.
 func previewOf(ctx context.Context, o *outgoing.Order, made *outgoing.Made) (*previewView, error) {
 	text := made.Request.Shown().Wire()
 	v := &previewView{SignedBy: made.Outgoing.Sent.SignedBy, Cut: len(text) > shownBytes}

@@ -11,8 +11,8 @@ import (
 	"relay/record"
 )
 
-// secretSenderOf returns the sender whose request contains its secret, where the viewer can keep it and it is
-// not kept yet.
+// secretSenderOf returns the sender whose request contains its own secret, if the viewer can store that
+// secret and it is not stored yet.
 func (p pages) secretSenderOf(r *http.Request, who relay.Actor, e *relay.Event, a *relay.Alias) string {
 	sender, secret := record.SentSecret(e)
 	if sender == "" || a.Owner != who.Account {
@@ -25,7 +25,7 @@ func (p pages) secretSenderOf(r *http.Request, who relay.Actor, e *relay.Event, 
 	return sender
 }
 
-// keepSecret keeps the secret that the request of an event contains.
+// keepSecret stores the secret that the request of an event contains.
 func (p pages) keepSecret(w http.ResponseWriter, r *http.Request, who relay.Actor, id relay.ID) (templ.Component, error) {
 	e, err := p.Events.Request(r.Context(), who, id, maxVerified)
 	if err != nil {

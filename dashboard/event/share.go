@@ -19,7 +19,7 @@ import (
 	"relay/wire"
 )
 
-// sharesView lists who else may replay an event.
+// sharesView lists the shares by which others may replay an event.
 type sharesView struct {
 	Owner         string // owner, the only one who may share it; "" = the viewer
 	Error         string // why there is no list
@@ -45,7 +45,8 @@ func shareText(s relay.Share) string {
 	return text
 }
 
-// readShares never fails: the rest of the page does not need it.
+// readShares reads the shares of an event. It never fails, because the rest of the page does not need
+// them.
 func (p pages) readShares(r *http.Request, who relay.Actor, e *relay.Event, a *relay.Alias) sharesView {
 	if a.Owner != who.Account {
 		return sharesView{Owner: a.OwnerName}
@@ -58,7 +59,7 @@ func (p pages) readShares(r *http.Request, who relay.Actor, e *relay.Event, a *r
 	return v
 }
 
-// expiries are what the form offers; "" = never.
+// expiries are the lifetimes that the form offers; "" = never expires.
 var expiries = []struct{ Name, Value string }{{"in 1 hour", "1h"}, {"in 1 day", "1d"}, {"in 7 days", "7d"}, {"in 30 days", "30d"}, {"never", ""}}
 
 // previewShare shows a share before it is created.
@@ -89,7 +90,8 @@ func (p pages) previewShare(_ http.ResponseWriter, r *http.Request, who relay.Ac
 	return sharePreviewPage(id.String(), shareName(e), r.URL.Query().Get("expires"), sharedOf(e, shown)), nil
 }
 
-// shareName returns what the owner knows the event by, as far as it is not in the view of the share.
+// shareName returns the label by which the owner knows the event, if the view of the share does not
+// contain it.
 func shareName(e *relay.Event) string {
 	s := record.Summarise(e, relay.Site{}, time.Time{})
 	var words []string
@@ -178,8 +180,8 @@ func (p pages) sharedEvent(w http.ResponseWriter, r *http.Request) (templ.Compon
 	return sharedPage(v), nil
 }
 
-// currentShare returns the share whose token is in the address, and its event with what the
-// holder may see; looking counts no use. The headers keep the address, which contains the
+// currentShare returns the share whose token is in the address, and its event as the holder may see
+// it. A view does not count as a use. It sets headers that keep the address, which contains the
 // secret, out of referrers and search engines.
 func (p pages) currentShare(w http.ResponseWriter, r *http.Request) (grant.Held, error) {
 	w.Header().Set("Referrer-Policy", "no-referrer")
@@ -275,7 +277,7 @@ func sharedMessage(id, what, start string, headers []record.Header, b *record.Bo
 	return m
 }
 
-// readHead returns the head of a body that is read already: nothing is left of its content coding and charset.
+// readHead returns a head for a body that is already decoded: without its content coding and charset.
 func readHead(headers []record.Header) string {
 	head := "-\r\n"
 	for _, h := range headers {
@@ -293,7 +295,7 @@ func readHead(headers []record.Header) string {
 	return head + "\r\n"
 }
 
-// resultOf returns the attempt of a replay that came by a share; other attempts are not told.
+// resultOf returns the attempt that was replayed by this share. It returns no other attempts.
 func (p pages) resultOf(ctx context.Context, who relay.Actor, e *relay.Event, text string) (*relay.Attempt, error) {
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 || n > e.AttemptCount {
@@ -306,7 +308,7 @@ func (p pages) resultOf(ctx context.Context, who relay.Actor, e *relay.Event, te
 	return &list[0], nil
 }
 
-// resultTexts say for people how a replay by a share ended.
+// resultTexts describe the ends of a replay by a share.
 var resultTexts = map[string]string{
 	relay.StateQueued:      "The tunnel is offline. The replay is queued and delivered when the tunnel is back online.",
 	relay.StateDelivering:  "The replay is in progress; reload this page for the result.",

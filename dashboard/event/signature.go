@@ -25,7 +25,7 @@ type signatureView struct {
 	Tried               bool   // it is the answer to a secret that was given, or to Verify
 }
 
-// cures say what to do about a reason.
+// cures are the advice for each reason of a failed verification.
 var cures = map[string]string{
 	signature.NoSecret:         "Add the signing secret of the endpoint in the settings of the alias, or try one below.",
 	signature.SecretSealed:     "Give this node its key: relayd doctor names it.",
@@ -46,7 +46,8 @@ var cures = map[string]string{
 	signature.OtherScheme:      "Choose the sender whose scheme the message names.",
 }
 
-// signatureOf makes the card of an event from what its record says; nil where no scheme is known.
+// signatureOf returns the card for the signature of an event, from its stored verdict; nil if no
+// scheme is known.
 func signatureOf(e *relay.Event, s *record.Summary, owner bool) *signatureView {
 	if s.Signature == nil {
 		return nil
@@ -65,7 +66,8 @@ func signatureOf(e *relay.Event, s *record.Summary, owner bool) *signatureView {
 	return v
 }
 
-// show takes the line apart, and the checks. Without a secret the last check says nothing: the verdict does.
+// show adds the parts of the signature line and the checks to the card. Without a secret the last check is
+// left out, because the verdict says so.
 func (v *signatureView) show(r *signature.Report, fits bool) {
 	v.Template = r.Signed.Template
 	for _, p := range r.Signature.Parts {
@@ -83,8 +85,8 @@ func (v *signatureView) show(r *signature.Report, fits bool) {
 	}
 }
 
-// verify judges the signature again: by a secret that was typed, which is not kept, or by those of the
-// alias, and then the record says so.
+// verify judges the signature again: with a secret that was typed, which is not stored, or with the
+// secrets of the alias, and then the event gets the new verdict.
 func (p pages) verify(_ http.ResponseWriter, r *http.Request, who relay.Actor, id relay.ID) (templ.Component, error) {
 	if err := p.Limits.Verify(who); err != nil {
 		return nil, err
@@ -133,8 +135,8 @@ func (p pages) verify(_ http.ResponseWriter, r *http.Request, who relay.Actor, i
 // maxVerified bounds the body that is read to verify a signature, in bytes.
 const maxVerified = 1 << 20
 
-// judge uses the secret of the form, or else those of the alias. It names the sender that has judged, "" = the one
-// that judged before.
+// judge verifies with the secret of the form, or else with those of the alias. It also returns the sender whose
+// scheme was used, "" = the same as before.
 func (p pages) judge(r *http.Request, who relay.Actor, e *relay.Event, signed *record.SignedRequest) (report *signature.Report, provider string, err error) {
 	kept, err := p.Accounts.OpenSecrets(r.Context(), e.AliasID)
 	if err != nil {

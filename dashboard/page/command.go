@@ -8,14 +8,14 @@ import (
 	"relay"
 )
 
-// Connect holds the two commands that bring a person to the first event.
+// Connect holds the two commands that a user needs for the first event.
 type Connect struct {
 	SSH, Curl     string
 	Host, HostKey string
 }
 
-// Connect shows the first alias, or the name that the documentation uses: forwarding
-// a free name makes it one's own.
+// Connect returns the commands for the first alias, or for the name that the documentation uses:
+// opening a tunnel for a free name claims it.
 func (p *Pages) Connect(who relay.Actor, aliases []relay.Alias) Connect {
 	name := "stripe-dev"
 	if len(aliases) > 0 {
@@ -28,7 +28,7 @@ func (p *Pages) Connect(who relay.Actor, aliases []relay.Alias) Connect {
 	}
 }
 
-// TunnelCommand brings an alias online by plain ssh, for the account user.
+// TunnelCommand returns the command that opens the tunnel of an alias with plain ssh, for an account.
 func (p *Pages) TunnelCommand(user, alias string) string {
 	return "ssh -N -R " + alias + ":80:localhost:3000 " + p.sshTargetFor(user)
 }
@@ -49,7 +49,7 @@ func (p *Pages) CurlCommand(alias string) string {
 	return command + p.Site.AliasURL(alias) + "/hook"
 }
 
-// sshTargetFor returns what ssh is told to reach this relay as the account user.
+// sshTargetFor returns the arguments with which ssh reaches this relay as an account.
 func (p *Pages) sshTargetFor(user string) string {
 	host, port, err := net.SplitHostPort(p.Site.SSHAddr)
 	var words []string
@@ -64,5 +64,5 @@ func (p *Pages) sshTargetFor(user string) string {
 	return strings.Join(append(words, host), " ")
 }
 
-// LoginCommand prints a link to log in with.
+// LoginCommand returns the command that prints a login link.
 func (p *Pages) LoginCommand() string { return "ssh " + p.sshTargetFor("") + " login" }

@@ -13,7 +13,7 @@ import (
 	"relay"
 )
 
-// explain gives the page about an error, or for the script what to announce.
+// explain returns the page about an error, or, for a request of the script, the message to announce.
 func (p *Pages) explain(w http.ResponseWriter, r *http.Request, err error) WithStatus {
 	e := relay.AsError(err)
 	status := relay.Status(e.Code)

@@ -38,7 +38,7 @@ func readForm(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// Form is the content of a form that is shown again after a mistake: the typed values, and the mistakes
+// Form is the content of a form that is shown again after a mistake: the typed values, and the errors
 // by field. A Form with only a name is empty.
 type Form struct {
 	Name   string // tells the forms of a page apart
@@ -46,13 +46,13 @@ type Form struct {
 	Errors map[string]string // faults by field
 }
 
-// Posted returns the form that a request brought.
+// Posted returns the form in the body of a request.
 func Posted(name string, r *http.Request) Form {
 	return Form{Name: name, Values: r.PostForm, Errors: map[string]string{}}
 }
 
-// Named is f if it has that name, else an empty form of that name: of the forms of a page
-// at most one was posted.
+// Named returns f if it has that name, else an empty form of that name. Of the forms of a page at most
+// one was posted.
 func (f Form) Named(name string) Form {
 	if f.Name == name {
 		return f
@@ -63,10 +63,10 @@ func (f Form) Named(name string) Form {
 // ID returns the id of a field's input, unique in the page.
 func (f Form) ID(field string) string { return f.Name + "-" + field }
 
-// Has reports whether a box of the field was ticked.
+// Has reports whether the checkbox with a value was ticked.
 func (f Form) Has(field, value string) bool { return slices.Contains(f.Values[field], value) }
 
-// Failed reports whether anything is wrong.
+// Failed reports whether the form has an error.
 func (f Form) Failed() bool { return len(f.Errors) > 0 }
 
 // Attributes returns the attributes that connect an input to its hint and its error.
@@ -93,8 +93,8 @@ func WasField(field string) string { return "was." + field }
 // plainText returns a value without the spaces around it and with the line ends that the server uses.
 func plainText(s string) string { return strings.TrimSpace(strings.ReplaceAll(s, "\r\n", "\n")) }
 
-// Change returns the change of one field that a form asks for. A form without the former value of the
-// field asks for the posted one.
+// Change returns the change of one field in the form. stale is set if the field was changed after the
+// page was made. A form without the former value of the field always asks for the posted value.
 func (f Form) Change(field, now string) (typed string, want, stale bool) {
 	values := f.Values[field]
 	if len(values) == 0 {
@@ -117,8 +117,8 @@ func (f Form) Shown(field, now string) string {
 	return now
 }
 
-// StaleText says that a field was changed after the page was made; by is the account that changed it,
-// "" if unknown.
+// StaleText returns the message that a field was changed after the page was made; by is the account
+// that changed it, "" = unknown.
 func StaleText(now, by string) string {
 	if now == "" {
 		now = "nothing"
@@ -146,14 +146,14 @@ func (p *Pages) LastChange(r *http.Request, who relay.Actor, action, target, wor
 	return ""
 }
 
-// lastChanges is how many entries of the audit log LastChange looks at.
+// lastChanges is the number of entries of the audit log that LastChange reads.
 const lastChanges = 200
 
-// ErrStale ends the change of a form of which a field was changed meanwhile.
+// ErrStale is the error of a form if one of its fields was changed after the page was made.
 var ErrStale = relay.Errorf(relay.CodeConflict, "this was changed after the page was loaded")
 
-// AddError notes an error that the person can mend beside its field, or beside the one
-// given where the error names none. It gives back every other error.
+// AddError adds an error that the user can correct to its field, or to field if the error names none.
+// It returns every other error unchanged.
 func (f Form) AddError(err error, field string) error {
 	e := relay.AsError(err)
 	switch {
@@ -175,8 +175,7 @@ func (f Form) AddError(err error, field string) error {
 	return err
 }
 
-// Field returns the value of a posted field without the spaces around it that copying
-// brings along.
+// Field returns the value of a posted field without the spaces that copying adds at its ends.
 func Field(r *http.Request, name string) string { return strings.TrimSpace(r.PostForm.Get(name)) }
 
 // FormPage renders a page with a form, which is empty or has the values posted last.
@@ -224,7 +223,7 @@ func SuccessText(r *http.Request) string { return successTexts[r.URL.Query().Get
 
 const keyHint = "the one line of a .pub file, such as ~/.ssh/id_ed25519.pub; ssh-keygen -t ed25519 makes one"
 
-// Secret is a secret that was just made.
+// Secret is a new secret that a page shows once.
 type Secret struct {
 	Title, What, Secret, Then, Example, Back string
 }

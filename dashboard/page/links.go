@@ -6,13 +6,16 @@ import (
 	"strings"
 )
 
-// AliasPath returns the path of the page of an alias, or what is below it; its name comes first.
+// AliasPath returns the path of the page of an alias, or of a page below it. The first part is the
+// name of the alias.
 func AliasPath(parts ...string) string { return "/aliases/" + strings.Join(parts, "/") }
 
-// EventPath returns the path of the page of an event, or what is below it; its id comes first.
+// EventPath returns the path of the page of an event, or of a page below it. The first part is the id
+// of the event.
 func EventPath(parts ...string) string { return "/events/" + strings.Join(parts, "/") }
 
-// APIEventPath returns the path of an event in the API, or what is below it: its bytes and exports.
+// APIEventPath returns the path of an event in the API, or of its bytes and exports. The first part is
+// the id of the event.
 func APIEventPath(parts ...string) string { return "/api/v1/events/" + strings.Join(parts, "/") }
 
 // SendPath returns the path of the page that makes a new event of an alias, from an event unless from is "".
@@ -24,8 +27,8 @@ func SendPath(alias, from string) string {
 	return WithQuery(AliasPath(alias, "send"), q)
 }
 
-// SharePath returns the path of the page of a share, or what is below it. The token, which comes first, is
-// the secret of the share.
+// SharePath returns the path of the page of a share, or of a page below it. The first part is the token,
+// which is the secret of the share.
 func SharePath(parts ...string) string { return "/s/" + strings.Join(parts, "/") }
 
 // AttemptPath returns the path of an attempt in the API.
@@ -41,8 +44,8 @@ func WithQuery(path string, q url.Values) string {
 	return path + "?" + q.Encode()
 }
 
-// LocalPath reads a remembered page: a path on this site, or else home. A path that
-// begins with two slashes would be another host's.
+// LocalPath returns a remembered path if it is on this site, or else the path of the home page. A path
+// that begins with two slashes would lead to another host.
 func LocalPath(escaped string) string {
 	path, err := url.QueryUnescape(escaped)
 	if err != nil || len(path) > 2048 || !strings.HasPrefix(path, "/") || strings.HasPrefix(path, "//") || strings.ContainsAny(path, "\\\r\n\t") {

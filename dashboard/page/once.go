@@ -18,8 +18,8 @@ import (
 )
 
 // OnceField is the name of a form field that identifies one rendering of the form: by a random text, or for a
-// replay by the number of attempts of the event. A form that is sent twice, by a double click or a reload, acts
-// once; the second request gets the response of the first.
+// replay by the number of attempts of the event. A form that is submitted twice, by a double click or a reload,
+// acts once; the second submission gets the response to the first.
 const OnceField = "once"
 
 // NewOnce returns the value of OnceField for one rendering of a form.
@@ -33,7 +33,8 @@ const (
 	maxOnceHTML  = 64 << 10 // bytes of a page that are kept; beyond it the second form leads to the page of the form
 )
 
-// formAnswer is the answer to a form that has acted.
+// formAnswer is the stored response to a form that has been handled. A second submission of the same
+// form gets it again.
 type formAnswer struct {
 	Location string `json:"location,omitempty"` // of a redirect
 	HTML     []byte `json:"html,omitempty"`
@@ -42,8 +43,9 @@ type formAnswer struct {
 
 type madeKey struct{}
 
-// MadeByForm points to the secret that a form makes. It is "" until the handler has made it; where
-// the form comes a second time it holds that secret, and the handler shows it again.
+// MadeByForm returns a pointer to the secret that a form makes. On the first submission it points to
+// "", and the handler stores the secret there. On a repeated submission it points to that secret, and
+// the handler shows it again.
 func MadeByForm(r *http.Request) *string {
 	if made, ok := r.Context().Value(madeKey{}).(*string); ok {
 		return made
@@ -51,8 +53,8 @@ func MadeByForm(r *http.Request) *string {
 	return new(string)
 }
 
-// Once makes a handler of forms act once for each rendering of a form. It acts although the
-// browser has gone: a second click ends the first request.
+// Once returns a handler that handles each rendering of a form once. It continues if the browser
+// disconnects, because a second click ends the first request.
 func (p *Pages) Once(handle SignedInHandler) SignedInHandler {
 	return func(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
 		if r.Method != http.MethodPost || !r.Form.Has(OnceField) {
@@ -111,7 +113,7 @@ func (p *Pages) Once(handle SignedInHandler) SignedInHandler {
 	}
 }
 
-// begin is BeginIdempotent, which waits while the first form with the key still runs.
+// begin is BeginIdempotent, but waits while the first submission with the key is still being handled.
 func (p *Pages) begin(ctx context.Context, who relay.Actor, key, target string) (status int, sealed []byte, err error) {
 	ctx, cancel := context.WithTimeout(ctx, oncePatience)
 	defer cancel()
@@ -128,7 +130,7 @@ func (p *Pages) begin(ctx context.Context, who relay.Actor, key, target string) 
 	}
 }
 
-// answerAgain gives the answer of the first of two equal forms.
+// answerAgain sends the response to the first submission again.
 func (p *Pages) answerAgain(w http.ResponseWriter, r *http.Request, answer formAnswer) (templ.Component, error) {
 	switch {
 	case answer.Location != "":
@@ -139,7 +141,7 @@ func (p *Pages) answerAgain(w http.ResponseWriter, r *http.Request, answer formA
 	return SeeOther(w, r, nil, p.pageAbove(r.URL.Path))
 }
 
-// seal encrypts an answer by the text of its form; nil = it is too large to be kept.
+// seal encrypts a response with a key from the text of its form; nil = it is too large to be stored.
 func (a formAnswer) seal(text string) []byte {
 	if len(a.HTML) > maxOnceHTML {
 		return nil
@@ -151,7 +153,7 @@ func (a formAnswer) seal(text string) []byte {
 	return sealerOf(text).Seal(nil, nil, plain, nil)
 }
 
-// openAnswer decrypts what seal made.
+// openAnswer decrypts the result of seal.
 func openAnswer(text string, sealed []byte) (a formAnswer, ok bool) {
 	plain, err := sealerOf(text).Open(nil, nil, sealed, nil)
 	return a, err == nil && json.Unmarshal(plain, &a) == nil
@@ -175,13 +177,13 @@ func hexOf(purpose, text string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// redirectWatch notes where a handler redirects to.
+// redirectWatch stores the address to which a handler redirects.
 type redirectWatch struct {
 	http.ResponseWriter
 	location string
 }
 
-// WriteHeader notes the address of a redirect.
+// WriteHeader stores the address of a redirect.
 func (w *redirectWatch) WriteHeader(status int) {
 	if status == http.StatusSeeOther {
 		w.location = w.Header().Get("Location")
@@ -189,9 +191,9 @@ func (w *redirectWatch) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
-// Unwrap is for http.ResponseController.
+// Unwrap returns the inner writer, for http.ResponseController.
 func (w *redirectWatch) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// ReplayWait is how long an answer to a plain form waits for the end of the attempt;
-// the script does not wait, it is told.
+// ReplayWait is the time that the answer to a form without the script waits for the end of the
+// attempt. The script does not wait: it gets a live update.
 const ReplayWait = 5 * time.Second

@@ -1,10 +1,10 @@
-// Package page has what the pages of the dashboard share: the shell around them, who is
-// logged in, forms that act once, errors, and the words and addresses that several pages use.
+// Package page has the parts that the pages of the dashboard share: the shell around them, the
+// logged-in user, forms that act once, errors, and common texts and addresses.
 //
-// A handler gives a component or an error; Page renders either. Pages of signed-in
-// people go through SignedIn. A request with the header X-Regions comes from the script and is
-// answered by the regions that it names, without the shell: see Regions.
-// Forms are answered by a redirect (303) to the page that shows the outcome.
+// A handler returns a component or an error; Page renders either. Pages for logged-in users go through
+// SignedIn. A request with the header X-Regions comes from the script. Its answer contains the regions
+// that it names, without the shell: see Regions. Forms are answered by a redirect (303) to the page
+// that shows the result.
 package page
 
 import (
@@ -57,7 +57,7 @@ type Pages struct {
 	data map[string]bool // patterns of GET routes that are no pages, such as live streams
 }
 
-// New makes pages without routes.
+// New returns Pages without routes.
 func New(o Options) *Pages {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -68,14 +68,14 @@ func New(o Options) *Pages {
 // Handle adds the route of a page or a form.
 func (p *Pages) Handle(pattern string, h http.Handler) { p.mux.Handle(pattern, h) }
 
-// Data adds a GET route that carries data but is no page: only pages of this site may read it.
+// Data adds a GET route that returns data instead of a page. Only pages of this site may read it.
 func (p *Pages) Data(pattern string, h http.Handler) {
 	p.data[pattern] = true
 	p.mux.Handle(pattern, ownPages(h))
 }
 
-// Handler answers all routes that were added. Its headers keep other sites from framing a
-// page and foreign scripts from running in it.
+// Handler returns the handler of all routes that were added. It sets headers that keep other sites
+// from framing a page and foreign scripts from running in it.
 func (p *Pages) Handler() http.Handler {
 	p.mux.Handle("/", p.nowhere())
 	routes := http.NewCrossOriginProtection().Handler(p.mux)
@@ -108,8 +108,8 @@ func (p *Pages) Handler() http.Handler {
 	})
 }
 
-// nowhere answers what no route does: the address of a form, reloaded or sent to somebody,
-// leads to its page.
+// nowhere returns the handler of requests without a route. It redirects a GET for the address of a
+// form, from a reload or a sent link, to the page of the form.
 func (p *Pages) nowhere() http.Handler {
 	nothing := p.SignedInOrElse(
 		func(http.ResponseWriter, *http.Request, relay.Actor) (templ.Component, error) {
@@ -127,25 +127,26 @@ func (p *Pages) nowhere() http.Handler {
 	})
 }
 
-// Grants returns what API and dashboard create and use shares, tokens and invitations with.
+// Grants returns the rules by which the API and the dashboard create and use shares, tokens and
+// invitations.
 func (p *Pages) Grants() grant.Grants {
 	return grant.Grants{Accounts: p.Accounts, Events: p.Events, Limits: p.Limits}
 }
 
-// pattern returns the pattern of the route of a path, "/" where there is none.
+// pattern returns the pattern of the route for a path, "/" = there is none.
 func (p *Pages) pattern(method, path string) string {
 	_, pattern := p.mux.Handler(&http.Request{Method: method, URL: &url.URL{Path: path}})
 	return pattern
 }
 
-// isPage reports whether a pattern is that of a page, which people look at: no live stream, no
-// picture, no part of a page.
+// isPage reports whether a pattern is that of a page for users, not of a live stream, an image or a
+// part of a page.
 func (p *Pages) isPage(pattern string) bool {
 	return strings.HasPrefix(pattern, "GET /") && !p.data[pattern]
 }
 
-// pageAbove returns the address of the page that a path is of, or else that of the nearest page
-// above it: a form without a page of its own stands on that.
+// pageAbove returns an address if it is a page, else the nearest page above it: a form without a page
+// of its own is on that page.
 func (p *Pages) pageAbove(address string) string {
 	for address = path.Clean("/" + address); address != "/"; address = path.Dir(address) {
 		if p.isPage(p.pattern(http.MethodGet, address)) {
@@ -155,9 +156,9 @@ func (p *Pages) pageAbove(address string) string {
 	return "/"
 }
 
-// ownPages refuses requests that a page of another site made. It is for addresses that
-// are no page but carry data: a page elsewhere cannot read them, but could make the
-// server produce them again and again. Browsers send the header; other clients do not.
+// ownPages refuses requests that a page of another site made. It protects addresses that return data
+// instead of a page: a page elsewhere cannot read the data, but could make the server produce it again
+// and again. The check uses a header that browsers send; other clients do not send it and are allowed.
 func ownPages(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.Header.Get("Sec-Fetch-Site") {
@@ -207,10 +208,10 @@ func (p *Pages) Page(handle Handler) http.Handler {
 	})
 }
 
-// SignedInHandler is a handler of a page for signed-in people; who asks is given.
+// SignedInHandler is a handler of a page for logged-in users; it gets the user as an actor.
 type SignedInHandler func(http.ResponseWriter, *http.Request, relay.Actor) (templ.Component, error)
 
-// SignedIn lets signed-in people through and shows everybody else how to log in.
+// SignedIn calls handle for logged-in users, and shows all others how to log in.
 func (p *Pages) SignedIn(handle SignedInHandler) http.Handler {
 	return p.SignedInOrElse(handle, p.loginRequired)
 }
@@ -240,7 +241,7 @@ func (p *Pages) OfAlias(handle AliasHandler) http.Handler {
 	})
 }
 
-// OfOwnAlias is OfAlias for what only the owner of the alias may do.
+// OfOwnAlias is OfAlias for pages that only the owner of the alias may use.
 func (p *Pages) OfOwnAlias(handle AliasHandler) http.Handler {
 	return p.OfAlias(func(w http.ResponseWriter, r *http.Request, who relay.Actor, a *relay.Alias) (templ.Component, error) {
 		if a.Owner != who.Account {
@@ -250,7 +251,7 @@ func (p *Pages) OfOwnAlias(handle AliasHandler) http.Handler {
 	})
 }
 
-// SignedInOrElse is SignedIn with a page of its own for everybody else.
+// SignedInOrElse is SignedIn with another handler, stranger, for users who are not logged in.
 func (p *Pages) SignedInOrElse(handle SignedInHandler, stranger Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		who, err := cookie.Actor(cookie.Secrets(p.Site, r), func(secret string) (relay.Actor, error) {

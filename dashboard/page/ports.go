@@ -50,7 +50,7 @@ type Events interface {
 	AliasHealth(ctx context.Context, who relay.Actor, aliases []int64, since time.Time, parts int) (map[int64]relay.AliasHealth, error)
 }
 
-// Deliverer moves events and tells how aliases stand. delivery satisfies it.
+// Deliverer replays and releases events, and returns the states of aliases. delivery satisfies it.
 type Deliverer interface {
 	relay.Deliverer
 	// Capture stores and forwards a request to an alias, and returns when it was answered.

@@ -9,14 +9,15 @@ import (
 	"github.com/a-h/templ"
 )
 
-// regionsHeader is sent by the script: the ids of the regions that it wants, with a space between.
-// ID=ADDRESS says which address the region of the page has, because it need not be sent again.
+// regionsHeader is the header in which the script names the regions that it wants, by their ids,
+// separated by spaces. ID=ADDRESS also gives the address that the page shows in that region, so that
+// an unchanged region need not be sent again.
 const regionsHeader = "X-Regions"
 
-// Partial reports whether the script asks for parts of a page only.
+// Partial reports whether the script asks for only some parts of a page.
 func Partial(r *http.Request) bool { return r.Header.Get(regionsHeader) != "" }
 
-// Regions is a page of parts, each an element with an id, which can be sent alone: the script replaces
+// Regions is a page of parts that can be sent alone, each an element with an id: the script replaces
 // the element with the same id.
 type Regions struct {
 	Title, Class, Alias string // see Shell
@@ -34,8 +35,8 @@ type Region struct {
 	Show func() (templ.Component, error)
 }
 
-// Render writes the whole page, or the regions that the script names. A script that names none of
-// them comes from another page, and gets the main part of this one.
+// Render writes the whole page, or the regions that the script names. If the page has none of these,
+// the script comes from another page, and Render writes the main part of this page.
 func (p *Regions) Render(ctx context.Context, w io.Writer) error {
 	wanted, named := wantedOf(ctx), false
 	for _, region := range p.All {
@@ -60,7 +61,7 @@ func (p *Regions) Render(ctx context.Context, w io.Writer) error {
 	return Shell(p.Title, p.Class, p.Alias).Render(templ.WithChildren(ctx, templ.Join(shown...)), w)
 }
 
-// Wants reports whether the script names a region.
+// Wants reports whether the script asks for a region.
 func Wants(r *http.Request, id string) bool {
 	_, is := wantedOf(r.Context())[id]
 	return is
@@ -68,7 +69,7 @@ func Wants(r *http.Request, id string) bool {
 
 type wantedKey struct{}
 
-// withWanted notes the regions that a request names.
+// withWanted returns the request with the regions that it names in its context.
 func withWanted(r *http.Request) *http.Request {
 	wanted := map[string]string{}
 	for _, name := range strings.Fields(r.Header.Get(regionsHeader)) {
@@ -79,14 +80,14 @@ func withWanted(r *http.Request) *http.Request {
 }
 
 // wantedOf returns the addresses of the regions that the script asks for, by their ids; none = the whole
-// page is wanted.
+// page.
 func wantedOf(ctx context.Context) map[string]string {
 	wanted, _ := ctx.Value(wantedKey{}).(map[string]string)
 	return wanted
 }
 
-// Acted answers a form about the page at path that ended with err. The answer tells the script the
-// result, and which regions to read again, by ids of elements in them.
+// Acted answers a form of the page at path, whose handler returned err. The answer gives the script
+// the message to announce, and the ids of the regions to read again.
 func Acted(w http.ResponseWriter, r *http.Request, err error, said, reread, path string) (templ.Component, error) {
 	if err == nil && Partial(r) {
 		return notice(said, reread), nil

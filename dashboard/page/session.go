@@ -13,7 +13,7 @@ import (
 	"relay/cookie"
 )
 
-// loginRequired shows how to log in, and notes where the person wanted to go.
+// loginRequired shows how to log in, and remembers the requested page.
 func (p *Pages) loginRequired(w http.ResponseWriter, r *http.Request) (templ.Component, error) {
 	if Partial(r) || p.data[r.Pattern] {
 		return WithStatus{errorFragment(http.StatusUnauthorized, "you are logged out; log in again"), http.StatusUnauthorized}, nil
@@ -26,8 +26,8 @@ func (p *Pages) loginRequired(w http.ResponseWriter, r *http.Request) (templ.Com
 	return WithStatus{loginHelpPage(p.LoginCommand()), status}, nil
 }
 
-// RememberPage notes the page that a visitor asked for before logging in. It ignores addresses that a
-// page reads by itself.
+// RememberPage remembers the page that a visitor asked for before logging in. It ignores addresses
+// that a page's script requests.
 func (p *Pages) RememberPage(w http.ResponseWriter, r *http.Request) {
 	mode := r.Header.Get("Sec-Fetch-Mode") // not every client sends it
 	if r.Method == http.MethodGet && !Partial(r) && p.isPage(r.Pattern) && (mode == "" || mode == "navigate") {
@@ -51,10 +51,10 @@ func (p *Pages) PageOf(address string) string {
 	return address
 }
 
-// SessionAge is how long a browser keeps a session, in seconds.
+// SessionAge is the time for which a browser keeps a session, in seconds.
 const SessionAge = 30 * 24 * 3600
 
-// Bounds of what a request with more than one session costs.
+// Bounds of the work for a request with more than one session.
 const (
 	sweptPaths   = 6
 	sweptDomains = 3
@@ -63,7 +63,7 @@ const (
 // Secure reports whether the pages are reached over TLS.
 func (p *Pages) Secure() bool { return p.Site.Base.Scheme == "https" }
 
-// Cookie holds a session for age seconds; a negative age removes it.
+// Cookie returns the cookie that holds a session for age seconds; a negative age removes it.
 func (p *Pages) Cookie(value string, age int) *http.Cookie {
 	return &http.Cookie{
 		Name: cookie.Name(p.Site), Value: value, Path: "/", MaxAge: age,
@@ -81,8 +81,8 @@ func LookUpSecret[T any](p *Pages, r *http.Request, secret string, look func(ctx
 	return found, err
 }
 
-// Sweep removes session cookies that another host of the same domain set (ADR 0018).
-// Unlike our own they have a Domain, and a path that is a prefix of the requested one.
+// Sweep removes session cookies that another host of the same domain has set (ADR 0018). Unlike ours
+// they have a Domain, and a path that is a prefix of the requested one.
 func (p *Pages) Sweep(w http.ResponseWriter, r *http.Request) {
 	domain := p.Site.Base.Hostname()
 	if p.Secure() || len(cookie.Secrets(p.Site, r)) < 2 || net.ParseIP(domain) != nil {
@@ -105,7 +105,7 @@ func (p *Pages) Sweep(w http.ResponseWriter, r *http.Request) {
 
 const nextAge = 15 * 60 // seconds, as long as a login link is good for
 
-// NextCookie remembers the page that a visitor asked for before logging in.
+// NextCookie returns the cookie that remembers the page that a visitor asked for before logging in.
 func (p *Pages) NextCookie(path string, age int) *http.Cookie {
 	c := p.Cookie(url.QueryEscape(path), age)
 	c.Name = strings.TrimSuffix(c.Name, "session") + "next"

@@ -9,7 +9,7 @@ import (
 	"relay/record"
 )
 
-// TimeOf returns the zero time for null.
+// TimeOf returns the time, or the zero time for nil.
 func TimeOf(t *record.Time) time.Time {
 	if t == nil {
 		return time.Time{}
@@ -17,12 +17,11 @@ func TimeOf(t *record.Time) time.Time {
 	return t.Time
 }
 
-// sidebarAliases is how many aliases the sidebar shows; the page of all aliases has the
-// others.
+// sidebarAliases is the number of aliases in the sidebar; the page of all aliases lists the others.
 const sidebarAliases = 40
 
-// sidebar lists the aliases of an account beside every page; more counts those that are
-// left out. A store that does not answer leaves the rest of the page alone.
+// sidebar lists the aliases of an account for the sidebar; more is the number of aliases that are left
+// out. If the store does not answer, the list is empty, and the rest of the page is shown.
 func (p *Pages) sidebar(ctx context.Context, current string) (list []record.Alias, more int) {
 	aliases, err := Aliases(ctx)
 	if more = max(0, len(aliases)-sidebarAliases); more > 0 {

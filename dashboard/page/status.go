@@ -8,7 +8,7 @@ import (
 	"relay/record"
 )
 
-// Part returns how much of a whole a value is, as a coordinate in a box of that size.
+// Part returns value/whole as a coordinate in a box of the given size.
 func Part(value, whole, size float64) string {
 	if whole <= 0 {
 		return "0"
@@ -16,14 +16,14 @@ func Part(value, whole, size float64) string {
 	return strconv.FormatFloat(size*value/whole, 'f', 1, 64)
 }
 
-// providerNames are names as their owners write them, where that is not the word of
-// the record with a capital.
+// providerNames are the spellings of provider names that differ from the capitalised word of the
+// record.
 var providerNames = map[string]string{
 	"github": "GitHub", "gitlab": "GitLab", "woocommerce": "WooCommerce", "standard-webhooks": "Standard Webhooks", "sendgrid": "SendGrid",
 	"aws-sns": "Amazon SNS", "hubspot": "HubSpot", "paypal": "PayPal", "circleci": "CircleCI", "lemonsqueezy": "Lemon Squeezy", "cloudevents": "CloudEvents",
 }
 
-// ProviderName returns what people call a provider.
+// ProviderName returns the usual spelling of a provider's name.
 func ProviderName(word string) string {
 	if name, special := providerNames[word]; special || word == "" {
 		return name
@@ -31,10 +31,11 @@ func ProviderName(word string) string {
 	return strings.ToUpper(word[:1]) + word[1:]
 }
 
-// Pill shows the result of an event or attempt: its status, or its state without one.
+// Pill is the label for the result of an event or attempt: its status, or its state if there is no
+// status.
 type Pill struct{ Outcome, Class string }
 
-// PillOf shows the status, or the state where there is none.
+// PillOf returns the label for a status, or for a state if there is no status.
 func PillOf(state string, status *int) Pill {
 	if status == nil {
 		return Pill{state, "state " + state}
@@ -50,7 +51,7 @@ func AttemptPill(a *relay.Attempt) Pill {
 	return PillOf(a.State, nil)
 }
 
-// OptionalMillis is "" where no time was measured.
+// OptionalMillis formats milliseconds; "" = no time was measured.
 func OptionalMillis(ms *float64) string {
 	if ms == nil {
 		return ""

@@ -10,7 +10,7 @@ import (
 // ISOTime returns a time for machines, and on hover.
 func ISOTime(t time.Time) string { return record.Time{Time: t}.String() }
 
-// RelativeText says when something was or will be, such as 3 min ago; page.js says the same.
+// RelativeText returns a time relative to now, such as 3 min ago. page.js uses the same words.
 func RelativeText(t time.Time) string {
 	d := time.Until(t)
 	ahead := d > 0

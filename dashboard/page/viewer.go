@@ -29,13 +29,14 @@ type Viewer struct {
 
 type viewerKey struct{}
 
-// Aliases lists the aliases of the signed-in person. They are read once for a page; the list is the caller's own.
+// Aliases lists the aliases of the logged-in user. They are read once for a page; the caller may change the
+// returned list.
 func Aliases(ctx context.Context) ([]relay.Alias, error) {
 	list, err := ViewerOf(ctx).aliases()
 	return slices.Clone(list), err
 }
 
-// ViewerOf returns the zero Viewer if nobody is logged in.
+// ViewerOf returns the viewer of a page, or the zero Viewer if nobody is logged in.
 func ViewerOf(ctx context.Context) Viewer {
 	f, _ := ctx.Value(viewerKey{}).(Viewer)
 	return f
@@ -44,11 +45,11 @@ func ViewerOf(ctx context.Context) Viewer {
 // themes are the choices of the theme switch; auto follows the system.
 var themes = []string{"auto", "light", "dark"}
 
-// themeCookie holds the theme, so that the server can send the page in the right colours: an
-// inline script is not allowed, and any other comes after the first paint.
+// themeCookie holds the theme, so that the server can send the page in the right colors: inline
+// scripts are not allowed, and other scripts run after the first paint.
 const themeCookie = "relay_theme"
 
-// SetTheme stores the theme in this browser, and goes back to the page.
+// SetTheme stores the theme in this browser, and redirects back to the page.
 func (p *Pages) SetTheme(w http.ResponseWriter, r *http.Request) (templ.Component, error) {
 	if theme := Field(r, "theme"); slices.Contains(themes, theme) {
 		http.SetCookie(w, &http.Cookie{Name: themeCookie, Value: theme, Path: "/", MaxAge: 365 * 24 * 3600, Secure: p.Secure(), SameSite: http.SameSiteLaxMode})

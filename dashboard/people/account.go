@@ -16,7 +16,7 @@ import (
 	"relay/record"
 )
 
-// accountView holds the credentials of an account and its logins.
+// accountView is the page with the credentials of an account and its logins.
 type accountView struct {
 	User     string
 	Admin    bool
@@ -58,8 +58,8 @@ func (p pages) addKey(w http.ResponseWriter, r *http.Request, who relay.Actor) (
 	return page.FormPage(p.account).Finish(w, r, who, page.Posted("key", r), err, "key", "/account?done=key-added")
 }
 
-// removal removes a key, token or session of the signed-in account. Admins remove those of
-// other accounts with relayd, so an id that is not on the page is not found.
+// removal returns the handler that removes a key, token or session of the logged-in account. Admins
+// remove those of other accounts with relayd, so any id that is not on the page is not found.
 func removal(remove func(ctx context.Context, who relay.Actor, id string) error, done string) page.SignedInHandler {
 	return func(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
 		who.Admin = false
@@ -100,8 +100,8 @@ func scopesText(scopes relay.Scope) string {
 	return strings.Join(scopes.Names(), ", ")
 }
 
-// createToken answers with the secret itself instead of a redirect: nothing keeps it,
-// so there is no page to go to that could show it.
+// createToken answers with the secret itself instead of a redirect: the secret is not stored, so no
+// other page could show it.
 func (p pages) createToken(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
 	f := page.Posted("token", r)
 	want := tokenOf(f)
@@ -131,7 +131,7 @@ func (p pages) createToken(w http.ResponseWriter, r *http.Request, who relay.Act
 	}), nil
 }
 
-// tokenOf reads the form of a new token; what only the form asks for is noted in it.
+// tokenOf reads the form of a new token. Errors in fields that only the form has are stored in it.
 func tokenOf(f page.Form) grant.TokenRequest {
 	want := grant.TokenRequest{Name: strings.TrimSpace(f.Values.Get("name")), Scopes: f.Values["scopes"], Alias: f.Values.Get("alias")}
 	if len(want.Scopes) == 0 { // a form without a tick asks for nothing, not for everything
@@ -148,7 +148,7 @@ func tokenOf(f page.Form) grant.TokenRequest {
 
 const tokenAliasHint = "a token limited to one alias cannot see anything else and cannot create keys or tokens"
 
-// lastKeyText warns before the last key goes.
+// lastKeyText returns the warning before the last key is removed.
 func lastKeyText(keys int) string {
 	const text = "Its connections are closed at once."
 	if keys == 1 {

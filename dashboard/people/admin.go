@@ -49,7 +49,7 @@ func (v *adminView) queued(account int64) string {
 	return text
 }
 
-// onlyAdmin lets admins through.
+// onlyAdmin returns a handler that only admins may use.
 func (p pages) onlyAdmin(handle page.SignedInHandler) http.Handler {
 	return p.SignedIn(func(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
 		if !who.Admin {
@@ -75,7 +75,7 @@ func (p pages) addUser(w http.ResponseWriter, r *http.Request, who relay.Actor) 
 	return page.FormPage(p.admin).Finish(w, r, who, f, err, "name", "/admin?done=user-added")
 }
 
-// inviteUser answers with the link itself: nothing keeps it.
+// inviteUser answers with the invitation link itself, because the link is not stored.
 func (p pages) inviteUser(_ http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
 	user, secret := r.PathValue("user"), page.MadeByForm(r)
 	if *secret == "" {
@@ -93,8 +93,8 @@ func (p pages) inviteUser(_ http.ResponseWriter, r *http.Request, who relay.Acto
 	}), nil
 }
 
-// removeUser removes another account: that of the last admin would leave nobody who
-// could bring it back.
+// removeUser removes another account. It refuses to remove the last admin, because nobody could then
+// restore one.
 func (p pages) removeUser(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
 	user := r.PathValue("user")
 	if user == who.AccountName {
@@ -104,8 +104,8 @@ func (p pages) removeUser(w http.ResponseWriter, r *http.Request, who relay.Acto
 	return page.SeeOther(w, r, err, "/admin?done=user-removed")
 }
 
-// transferUnowned transfers an alias whose owner was removed. Only its owner can transfer
-// any other alias.
+// transferUnowned transfers an alias whose owner was removed. Any other alias can only be transferred
+// by its owner.
 func (p pages) transferUnowned(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
 	alias := r.PathValue("alias")
 	unowned, err := p.Accounts.UnownedAliases(r.Context(), who)

@@ -33,8 +33,8 @@ const (
 	auditLong  = 1000
 )
 
-// audit returns the page of the log: of all accounts for admins, else of the actions by and on one
-// account.
+// audit returns the handler of the page of the audit log: with everything, all entries for admins;
+// else the actions by and on one account.
 func (p pages) audit(everything bool) page.SignedInHandler {
 	return func(_ http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
 		v := auditView{Title: "Audit log", Path: "/admin/audit", Everything: everything}
@@ -78,7 +78,7 @@ func (p pages) audit(everything bool) page.SignedInHandler {
 }
 
 // matches reports whether an entry passes the filter. What is an action or the noun before its dot; Who
-// and On are parts of a text in any letter case.
+// and On match a part of a text in any letter case.
 func (f *auditFilter) matches(e *relay.AuditEntry) bool {
 	part := func(text, of string) bool {
 		return of == "" || strings.Contains(strings.ToLower(text), strings.ToLower(of))

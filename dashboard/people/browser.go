@@ -8,8 +8,8 @@ import (
 	"relay/record"
 )
 
-// Products of browsers and systems in a User-Agent, with their names. Most browsers name others beside themselves: the
-// first product of the list counts.
+// Product names of browsers and systems in a User-Agent, with their display names. Most browsers also name others, so
+// the first product of the list decides.
 var (
 	browsers = [][2]string{
 		{"Edg/", "Edge"},
@@ -33,7 +33,7 @@ var (
 	}
 )
 
-// browserText names the browser of a session and its system. It returns the User-Agent of others as it is.
+// browserText returns the browser and system of a session, or its User-Agent if that is not recognised.
 func browserText(s relay.Session) string {
 	if text := browserOf(s.UserAgent); text != "" {
 		return text
@@ -41,7 +41,7 @@ func browserText(s relay.Session) string {
 	return cmp.Or(record.SafeTextMax(s.UserAgent, 120), "unknown browser")
 }
 
-// browserOf returns such as "Firefox 140 on Linux", "" for what is not known.
+// browserOf returns a text such as "Firefox 140 on Linux"; "" = unknown.
 func browserOf(agent string) string {
 	if !strings.HasPrefix(agent, "Mozilla/5.0 (") {
 		return ""

@@ -10,8 +10,8 @@ import (
 	"relay/dashboard/page"
 )
 
-// enrolmentLogin tells strangers how to get in, in the same words for links behind which
-// nothing waits.
+// enrolmentLogin shows visitors who are not logged in how to log in. The text is the same for links
+// that belong to no enrolment.
 func (p pages) enrolmentLogin(w http.ResponseWriter, r *http.Request) (templ.Component, error) {
 	p.RememberPage(w, r)
 	return page.WithStatus{Component: enrolmentLoginPage(p.LoginCommand(), r.URL.Path), Status: http.StatusUnauthorized}, nil
@@ -26,8 +26,8 @@ func (p pages) enrolment(r *http.Request, who relay.Actor, code page.Form) (temp
 	return enrolmentPage(who.AccountName, e, code.Named("link")), nil
 }
 
-// approve registers the key if the code is the one that its holder sees. The link alone approves
-// nothing, because another person may have sent it.
+// approve registers the key if the typed code is the one that its client shows. The link alone
+// approves nothing, because another person may have sent it.
 func (p pages) approve(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
 	if err := p.Limits.Create(who); err != nil {
 		return nil, err

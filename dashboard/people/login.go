@@ -19,8 +19,8 @@ func (p pages) login(_ http.ResponseWriter, r *http.Request) (templ.Component, e
 	return loginPage(acc.Name), err
 }
 
-// linkOwner is whose secret the address of a link holds; gone is the error where it is
-// nobody's.
+// linkOwner returns the account of the secret in the address of a link; gone is the error if there is
+// none.
 func (p pages) linkOwner(r *http.Request, owner func(context.Context, string) (relay.Account, error), gone error) (relay.Account, error) {
 	account, err := page.LookUpSecret(p.Pages, r, r.PathValue("token"), owner)
 	if errors.Is(err, relay.ErrNotFound) {
@@ -30,8 +30,8 @@ func (p pages) linkOwner(r *http.Request, owner func(context.Context, string) (r
 }
 
 // openSession uses up the link in the address. owner returns the account of the link, use opens the
-// session, and gone is the error for an unknown link. The browser gets the cookie of the session, and
-// its earlier sessions end: one browser has one login.
+// session, and gone is the error for an unknown link. It sets the cookie of the new session and ends
+// the earlier sessions of the browser: one browser has one login.
 func (p pages) openSession(w http.ResponseWriter, r *http.Request, owner func(context.Context, string) (relay.Account, error), gone error, use func(secret string) (session string, acc relay.Account, err error)) (relay.Account, error) {
 	acc, err := p.linkOwner(r, owner, gone)
 	if err == nil {
@@ -56,7 +56,8 @@ func (p pages) openSession(w http.ResponseWriter, r *http.Request, owner func(co
 	return acc, nil
 }
 
-// useLogin continues to the page that was asked for before, or the alias that the link names, or home.
+// useLogin logs in by the link and redirects to the page that was requested before, to the alias that
+// the link names, or to the home page.
 func (p pages) useLogin(w http.ResponseWriter, r *http.Request) (templ.Component, error) {
 	acc, err := p.openSession(w, r, p.Accounts.LoginLink, p.loginLinkError(), func(secret string) (string, relay.Account, error) {
 		return p.Accounts.UseLoginLink(r.Context(), secret, r.RemoteAddr, r.UserAgent())
@@ -98,13 +99,13 @@ func (p pages) invite(_ http.ResponseWriter, r *http.Request) (templ.Component, 
 	return invitePage(p.Site.Base.Host, acc.Name, page.Form{Name: "invite"}), err
 }
 
-// linkUsed is the title of the page about a link that was used, or never was.
+// linkUsed is the title of the page about a link that was already used or never existed.
 const linkUsed = "This link does not work"
 
 var errInviteNotFound = page.WithTitle(linkUsed, relay.Errorf(relay.CodeNotFound, "this invitation was used, has expired, or does not exist; ask an admin for a new one"))
 
-// useInvite registers the key and logs the browser in. A key that is refused leaves
-// the invitation as it was.
+// useInvite registers the key and logs the browser in. If the key is refused, the invitation stays
+// valid.
 func (p pages) useInvite(w http.ResponseWriter, r *http.Request) (templ.Component, error) {
 	acc, err := p.openSession(w, r, p.Accounts.Invite, errInviteNotFound, func(secret string) (string, relay.Account, error) {
 		return p.Accounts.UseInvite(r.Context(), secret, r.PostForm.Get("key"), r.RemoteAddr, r.UserAgent())

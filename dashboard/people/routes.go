@@ -1,12 +1,12 @@
-// Package people has the pages of accounts: logging in, invitations, keys that wait to be accepted,
-// the account with its keys, tokens and sessions, the accounts of the relay and the audit log.
+// Package people has the pages of accounts: login, invitations, keys that wait for approval, the
+// account with its keys, tokens and sessions, the accounts of the relay and the audit log.
 package people
 
 import "relay/dashboard/page"
 
 type pages struct{ *page.Pages }
 
-// Routes adds the addresses of accounts.
+// Routes adds the routes of accounts.
 func Routes(shared *page.Pages) {
 	p := pages{shared}
 	p.Handle("GET /account", p.SignedIn(page.FormPage(p.account).Empty))

@@ -7,8 +7,9 @@ import (
 	"relay"
 )
 
-// giveBack gives the connection back once the answer has ended: the next request need not wait
-// until this one is stored. A sender that still runs keeps it, and an upgraded connection stays.
+// giveBack returns the connection to its tunnel once the response has ended, so that the next request
+// need not wait until this one is stored. It keeps the connection if the sender is still running or
+// the connection was upgraded.
 func (x *run) giveBack() {
 	if x.conn == nil || x.answer.state == relay.ResponseUpgraded || x.sending {
 		return
@@ -29,7 +30,7 @@ func (x *run) closeConn() {
 	}
 }
 
-// answered writes the last piece of the answer and decides whether to keep the caller's connection.
+// answered writes the last piece of the response and decides whether to keep the caller's connection.
 func (x *run) answered() Result {
 	o, q := &x.out, x.q
 	o.flush()
@@ -70,8 +71,8 @@ func (x *run) answered() Result {
 	return r
 }
 
-// failed stores an exchange without a usable answer. If a part of an answer has gone out, it resets
-// the caller's connection.
+// failed stores an exchange without a usable response. If a part of a response was sent, it resets the
+// caller's connection.
 func (x *run) failed() Result {
 	cut := x.q.o.Cut.Err() != nil
 	x.closeConn() // with its slot: the rest of the request may take its caller hours
@@ -125,9 +126,9 @@ func (x *run) endStoredSender() {
 	}
 }
 
-// finishFailed ends the attempt, unless that was done before, and waits until all is stored. An end
-// that cannot be stored because of its answer, of which a part may be missing, is stored without the
-// answer. Without that, the attempt would stay in the state delivering.
+// finishFailed ends the attempt, unless that was done before, and waits until all is stored. If the
+// end cannot be stored because a part of its response may be missing, it is stored without the
+// response. Otherwise the attempt would stay in the state delivering.
 func (x *run) finishFailed() *relay.Error {
 	switch {
 	case x.finish != nil:
@@ -166,8 +167,8 @@ func (x *run) failedState() string {
 	return relay.StateFailed
 }
 
-// refuse stores a request that ended badly. Its event can never be replayed; it has an attempt when
-// bytes had gone.
+// refuse stores a request that did not arrive completely or correctly. Its event can never be
+// replayed; it has an attempt if bytes were already sent to the local server.
 func (x *run) refuse() Result {
 	q, why := x.q, x.end.err
 	sent := !x.at.open.IsZero()
@@ -223,9 +224,9 @@ func (o *Options) logPanic(q *Request, v any, stack []byte) {
 	o.Log.Error("panic while a request was served", "event", q.Event.ID, "attempt", q.Attempt.N, "panic", v, "stack", string(stack))
 }
 
-// panicked ends an exchange whose goroutine has panicked: the caller is reset, and the attempt is
-// interrupted. If that fails too, the store ends the attempt, as it does for every claim without a
-// running exchange.
+// panicked ends an exchange whose goroutine has panicked: it resets the caller's connection and marks
+// the attempt as interrupted. If that fails too, the store ends the attempt, as it does for every
+// claim without a running exchange.
 func (x *run) panicked(v any, stack []byte) Result {
 	x.q.o.logPanic(x.q, v, stack)
 	defer func() { _ = recover() }()

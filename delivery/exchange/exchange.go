@@ -1,9 +1,9 @@
-// Package exchange sends one request to a local server, passes the answer on and records both. It does
-// not know the alias or queue of the request, nor the origin of the connection. It treats an answer
-// without a caller like one with a caller, so that a replay is recorded as its original was.
+// Package exchange sends one request to a local server, passes the response on and records both. It
+// does not know the alias or queue of the request, nor the origin of the connection. It treats a
+// response without a caller like one with a caller, so that a replay is recorded as its original was.
 //
-// One goroutine runs the exchange and reads the answer. A second one sends the part of the request that
-// the connection does not take at once. The struct signals holds the state that both use.
+// One goroutine runs the exchange and reads the response. A second one sends the part of the request
+// that the connection does not take at once. The struct signals holds the state that both use.
 package exchange
 
 import (
@@ -18,7 +18,7 @@ import (
 )
 
 // Journal records exchanges: it is a part of the write path of the store. Its methods return at once;
-// package delivery says what they promise.
+// package delivery documents their guarantees.
 type Journal interface {
 	Accept(e *relay.Event) *relay.Ticket
 	Chunk(id relay.ID, n, i int, data []byte) *relay.Ticket
@@ -36,8 +36,8 @@ type Bodies interface {
 	CheckParts(ctx context.Context, id relay.ID, n, parts int) error
 }
 
-// Conn is the connection to the local server, while an exchange uses it. Its methods are safe for
-// concurrent use, as far as those of a relay.Conn are. Exactly one of Keep and Close ends the use.
+// Conn is the connection to the local server while an exchange uses it. Its methods are as safe for
+// concurrent use as those of a relay.Conn. Exactly one call of Keep or Close ends the use.
 type Conn interface {
 	relay.Conn
 	// Reused reports whether the connection has carried another request before.
@@ -51,7 +51,7 @@ type Conn interface {
 	Keep(limit time.Duration, body bool)
 }
 
-// Sink takes the answer: a relay.Caller satisfies it.
+// Sink receives the response: a relay.Caller satisfies it.
 type Sink interface {
 	Write(p []byte) (int, error)
 	DisableWriteTimeout()
@@ -62,7 +62,7 @@ type Sink interface {
 	Abort()
 }
 
-// Options hold the settings that all exchanges of a process share. A limit of 0 is off.
+// Options hold the settings that all exchanges of a process share. A limit of 0 means no limit.
 type Options struct {
 	Bodies Bodies
 	Budget *budget.Budget // bounds the bytes that wait for the store or a caller; nil = no bound
@@ -108,7 +108,7 @@ const (
 // seed is the seed of the hashes that compare received and sent bytes.
 var seed = maphash.MakeSeed()
 
-// pieces are buffers of pieceSize.
+// pieces is a pool of buffers of pieceSize bytes.
 var pieces = sync.Pool{New: func() any { b := make([]byte, pieceSize); return &b }}
 
 func newPiece() *[]byte {
@@ -125,7 +125,7 @@ func closed(c <-chan struct{}) bool {
 	}
 }
 
-// pending returns the channel of a ticket, nil for none.
+// pending returns the channel of a ticket; nil without a ticket.
 func pending(t *relay.Ticket) <-chan struct{} {
 	if t == nil {
 		return nil

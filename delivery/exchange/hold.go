@@ -23,8 +23,9 @@ const (
 	lastReads = 8
 )
 
-// output passes the answer to its reader. It holds bytes until their event is stored, and knows how far
-// the reader still takes them. An answer without a reader is treated as one whose reader has left.
+// output passes the response to its reader. It holds bytes until their event is stored, and knows
+// whether the reader still takes them. A response without a reader is treated as one whose reader has
+// left.
 type output struct {
 	sink   Sink // nil = nobody reads
 	reader reader
@@ -43,7 +44,7 @@ type output struct {
 	checkAt time.Time     // next check of the reader; zero = none
 }
 
-// reader says how far a reader still takes the answer.
+// reader is the state of the reader of a response.
 type reader uint8
 
 const (
@@ -53,15 +54,15 @@ const (
 	readerCut               // it has not received all bytes that were written to it
 )
 
-// reads reports whether a reader takes the answer.
+// reads reports whether a reader still takes the response.
 func (o *output) reads() bool { return o.sink != nil && o.reader < readerLeft }
 
-// leave notes that the reader takes no more.
+// leave notes that the reader takes no more bytes.
 func (o *output) leave(how reader) {
 	o.reader, o.held = max(o.reader, how), nil
 }
 
-// begin prepares for the final answer.
+// begin prepares for the final response.
 func (o *output) begin(h *wire.Head, timeout time.Duration) {
 	o.final, o.closes, o.timeout = true, h.Framing == relay.FramingClose, timeout
 	leftBefore := false // an answer without a length that begins now is the result that the sender of a webhook did not wait for
@@ -81,7 +82,7 @@ func (o *output) begin(h *wire.Head, timeout time.Duration) {
 	}
 }
 
-// isStream reports whether the answer may be endless, so that it is not worth waiting for its end once
+// isStream reports whether the response may be endless. Then it is not worth waiting for its end once
 // its reader has left.
 func isStream(h *wire.Head, leftBefore bool) bool {
 	if h.Framing == relay.FramingNone {
@@ -99,7 +100,7 @@ func isStream(h *wire.Head, leftBefore bool) bool {
 	return false
 }
 
-// limit sets a time limit for an answer without a reader.
+// limit sets a time limit for a response without a reader.
 func (o *output) limit() {
 	if !o.final || !o.cutAt.IsZero() {
 		return
@@ -123,7 +124,7 @@ func (o *output) hold(p []byte) {
 	}
 }
 
-// flush writes the bytes that were held.
+// flush writes the held bytes.
 func (o *output) flush() {
 	if len(o.held) == 0 {
 		return
@@ -134,8 +135,8 @@ func (o *output) flush() {
 	o.space.release()
 }
 
-// write writes bytes to the caller. It returns false when there is no caller, or it has left. The
-// exchange continues then, and the answer is recorded.
+// write writes bytes to the caller. It returns false if there is no caller, or it has left. The
+// exchange then continues, and the response is recorded.
 func (o *output) write(p []byte) bool {
 	if !o.reads() || len(p) == 0 {
 		return false
@@ -161,7 +162,7 @@ func (o *output) write(p []byte) bool {
 	return true
 }
 
-// check acts on a reader that has left or has closed its sending side.
+// check handles a reader that has left or has closed its sending side.
 func (o *output) check(now time.Time) {
 	o.checkAt = now.Add(checkCallerEvery)
 	if !o.reads() {

@@ -9,7 +9,7 @@ import (
 	"relay/wire"
 )
 
-// answer is the answer of the local server, as far as it has come. It does no I/O.
+// answer is the response of the local server, as far as it has arrived. It does no I/O.
 type answer struct {
 	request *wire.Head // the request that is answered
 	maxHead int64
@@ -26,11 +26,11 @@ type answer struct {
 	early       bool   // it began before the whole request was written
 }
 
-// maxRefusedShown bounds the recorded part of the head of a refused answer.
+// maxRefusedShown bounds the recorded part of the head of a refused response.
 const maxRefusedShown = 1 << 10
 
-// head parses the next head from p and the bytes of it that arrived before. It returns nil when more
-// bytes are needed, else the bytes behind the head.
+// head parses the next head from p and the bytes of it that arrived before. It returns nil if more
+// bytes are needed, else the head and the bytes after it.
 func (a *answer) head(p []byte) (h *wire.Head, rest []byte, err *relay.Error) {
 	limits := wire.Limits{Head: int(a.maxHead), Seen: len(a.partial)}
 	if len(a.partial) > 0 {
@@ -51,7 +51,7 @@ func (a *answer) head(p []byte) (h *wire.Head, rest []byte, err *relay.Error) {
 	return h, p[n:], nil
 }
 
-// noteRefused keeps the beginning of an answer that is refused, for the record.
+// noteRefused keeps the beginning of a refused response, for the record.
 func (a *answer) noteRefused(head []byte) {
 	if end := wire.HeadEnd(head, 0); end >= 0 {
 		head = head[:end]
@@ -69,7 +69,7 @@ func (a *answer) addInterim(h *wire.Head) *relay.Error {
 	return nil
 }
 
-// begin notes the head of the final answer, of which rec records the body.
+// begin notes the head of the final response; rec records its body.
 func (a *answer) begin(h *wire.Head) {
 	a.final = h
 	if h.Framing == relay.FramingLength {
@@ -86,13 +86,13 @@ func (a *answer) begin(h *wire.Head) {
 	}
 }
 
-// end notes that the answer has ended as its framing says.
+// end notes that the response has ended as its framing requires.
 func (a *answer) end() {
 	a.rec.end()
 	a.state = relay.ResponseComplete
 }
 
-// feed parses bytes of the body. n of them belong to it.
+// feed parses bytes of the body and returns the number of those that belong to it.
 func (a *answer) feed(p []byte) (n int, ended bool, err error) {
 	a.rec.waitForParts(len(p))
 	n, ended, err = a.body.Feed(p)
@@ -103,11 +103,11 @@ func (a *answer) feed(p []byte) (n int, ended bool, err error) {
 	return n, ended, err
 }
 
-// endsByClose reports whether the end of the connection is the end of the answer.
+// endsByClose reports whether the end of the connection is the end of the response.
 func (a *answer) endsByClose() bool { return a.body != nil && a.body.EOF() == nil }
 
-// reusable returns for how long the connection may be kept for another request, and whether it may
-// be kept at all (ADR 0005). The request was sent whole. served tells that the answer has a reader.
+// reusable reports whether the connection may be kept for another request, and for how long (ADR
+// 0005). It assumes that the whole request was sent. served means that the response has a reader.
 func (a *answer) reusable(trailers, served bool) (time.Duration, bool) {
 	q, f := a.request, a.final
 	limit := 24 * time.Hour // the pool has a smaller one

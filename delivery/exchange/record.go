@@ -12,9 +12,9 @@ import (
 	"relay/wire"
 )
 
-// recording collects the body of one message while it is transferred: decoded bytes and chunk
-// lines. A body larger than relay.InlineBody is passed to the journal in parts while it still
-// comes, so that memory stays bounded. One goroutine adds bytes; others may read.
+// recording collects the body of one message while it is transferred: decoded bytes and chunk lines. A
+// body larger than relay.InlineBody is passed to the journal in parts while it arrives, so that memory
+// stays bounded. One goroutine adds bytes; others may read.
 type recording struct {
 	journal Journal
 	id      relay.ID
@@ -48,7 +48,7 @@ type reservation struct {
 	bytes   int64
 }
 
-// cover reserves space for n bytes in all. It returns false when there is not enough.
+// cover reserves space for n bytes in total. It returns false if there is not enough.
 func (r *reservation) cover(n int) bool {
 	more := int64(n) - r.bytes
 	if n <= freeHeld || more <= 0 {
@@ -66,7 +66,7 @@ func (r *reservation) release() {
 	r.bytes = 0
 }
 
-// tee is given to wire.Body.
+// tee is the callback of wire.Body: it gets the decoded bytes and the chunk lines.
 func (r *recording) tee(decoded, line []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -99,7 +99,7 @@ func (r *recording) tee(decoded, line []byte) {
 	}
 }
 
-// startSum begins the running sum; decoded was not added to data yet.
+// startSum begins the running hash. decoded was not added to data yet.
 func (r *recording) startSum(decoded []byte) {
 	if r.sum == nil {
 		r.sum = sha256.New()
@@ -108,7 +108,7 @@ func (r *recording) startSum(decoded []byte) {
 	}
 }
 
-// add takes bytes up to the end of the part in progress.
+// add adds bytes up to the end of the current part, and returns their number.
 func (r *recording) add(p []byte) int {
 	n := len(p)
 	switch {
@@ -135,7 +135,7 @@ func (r *recording) add(p []byte) int {
 
 var errNoBuffer = relay.Errorf(relay.CodeOverloaded, "the memory for requests and responses in progress is used up; retry in a moment")
 
-// release drops the bytes that are held, and their reservation.
+// release drops the held bytes, and their reservation.
 func (r *recording) release() {
 	r.data, r.first = nil, nil
 	r.space.release()
@@ -152,8 +152,8 @@ func (r *recording) flush() {
 	r.data = nil
 }
 
-// waitForParts waits until n more bytes cannot leave more than two parts unresolved. The
-// recording fails if the store says nothing for partWait.
+// waitForParts waits until the journal has resolved enough parts that n more bytes leave at most two
+// unresolved. The recording fails if the store does not resolve a part within partWait.
 func (r *recording) waitForParts(n int) {
 	r.mu.Lock()
 	var wait *relay.Ticket
@@ -178,7 +178,7 @@ func (r *recording) waitForParts(n int) {
 	r.partsError()
 }
 
-// partsError returns why the body cannot be recorded any further; nil = it can.
+// partsError returns the reason why no more of the body can be recorded; nil = it can.
 func (r *recording) partsError() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -194,7 +194,7 @@ func (r *recording) partsError() error {
 	return r.failed
 }
 
-// end marks the body as whole and passes its last part to the journal.
+// end marks the body as complete and passes its last part to the journal.
 func (r *recording) end() {
 	r.stop(nil)
 	r.mu.Lock()
@@ -202,8 +202,8 @@ func (r *recording) end() {
 	r.whole = true
 }
 
-// stop passes the last part of a body to the journal, which will get no more of it. framing,
-// if not nil, is the parser of a body that will not become whole; it is stopped too.
+// stop passes the last part of an incomplete body to the journal, which gets no more of it. framing,
+// if not nil, is the parser of the body; it is stopped too.
 func (r *recording) stop(framing *wire.Body) {
 	if framing != nil {
 		framing.Stop()
@@ -222,22 +222,23 @@ func (r *recording) isWhole() bool {
 	return r.whole
 }
 
-// progress returns how many decoded bytes came, and whether more came than are kept.
+// progress returns the number of decoded bytes that have arrived, and whether more arrived than are
+// kept.
 func (r *recording) progress() (size int64, over bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.size, r.overLimit
 }
 
-// cost returns how many bytes the message uses in a queue, without its head.
+// cost returns the number of bytes that the message uses in a queue, without its head.
 func (r *recording) cost() int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.size + int64(len(r.lines))
 }
 
-// message returns the message as far as it has come. It shares only bytes that do not change
-// any more, so that the recording may continue.
+// message returns the message as far as it has arrived. It shares only bytes that do not change any
+// more, so that the recording may continue.
 func (r *recording) message(head []byte, framing relay.Framing, state string) relay.Message {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -50,7 +50,7 @@ type firstPiece struct {
 	piece    *[]byte // the buffer of first; nil = it has none of its own
 }
 
-// acceptance says how much of the event was given to the journal.
+// acceptance is the part of the event that was given to the journal.
 type acceptance uint8
 
 const (
@@ -59,7 +59,7 @@ const (
 	acceptedWhole            // all of it, or it was stored before
 )
 
-// requestEnd says how the reading or sending of a request ended.
+// requestEnd is the result of reading or sending a request.
 type requestEnd struct {
 	how ending
 	err *relay.Error
@@ -82,8 +82,7 @@ const (
 	endPanicked
 )
 
-// Receive makes the request of a caller, whose head was received. account pays for the bytes that
-// wait.
+// Receive makes the request of a caller from its head. The buffered bytes count against account.
 func (o *Options) Receive(journal Journal, e *relay.Event, h *wire.Head, caller relay.Caller, account int64) *Request {
 	q := o.request(journal, e, h, account)
 	q.caller = caller
@@ -99,7 +98,7 @@ func (o *Options) Receive(journal Journal, e *relay.Event, h *wire.Head, caller 
 	return q
 }
 
-// Stored makes the request of an attempt of a stored event. account pays for the bytes that wait.
+// Stored makes the request of an attempt of a stored event. The buffered bytes count against account.
 func (o *Options) Stored(e *relay.Event, a relay.Attempt, h *wire.Head, account int64) *Request {
 	q := o.request(nil, e, h, account)
 	q.Attempt, q.stored, q.rec.whole, q.accepted = a, true, true, acceptedWhole
@@ -114,7 +113,7 @@ func (o *Options) request(journal Journal, e *relay.Event, h *wire.Head, account
 	return q
 }
 
-// Release gives back what the request holds. It is not used any more.
+// Release frees the memory that the request holds. The request must not be used afterwards.
 func (q *Request) Release() {
 	q.rec.release()
 	q.freePiece()
@@ -127,11 +126,11 @@ func (q *Request) freePiece() {
 	}
 }
 
-// Whole reports whether the request has been read to its end, and returns an error if it can no longer
-// be complete.
+// Whole reports whether the request was read to its end, and returns an error if it can no longer be
+// complete.
 func (q *Request) Whole() (whole bool, why *relay.Error) { return q.end.how == endWhole, q.end.err }
 
-// Ref names the attempt.
+// Ref returns the reference of the attempt.
 func (q *Request) Ref() relay.AttemptRef { return relay.AttemptRef{Event: q.Event.ID, N: q.Attempt.N} }
 
 // SetHead sets the head as it is sent to the local server.
@@ -174,8 +173,8 @@ func (q *Request) gatherBuffered() {
 	q.first = b[:len(b)+n]
 }
 
-// gatherStored rebuilds a small message as a whole; of a larger one, or where the body has to wait
-// for 100 Continue, only the head goes first.
+// gatherStored rebuilds a small message completely. Of a larger one, or if the body has to wait for
+// 100 Continue, it takes only the head.
 func (q *Request) gatherStored() {
 	m := &q.Event.Request
 	switch {
@@ -218,7 +217,7 @@ func (q *Request) rebuild(w io.Writer) error {
 	return wire.Rebuild(io.MultiWriter(&q.raw, w), m, noHead, body)
 }
 
-// timedParts bounds the time that the store has for each part of a body.
+// timedParts bounds the time in which the store returns each part of a body.
 type timedParts struct{ Bodies }
 
 func (s timedParts) BodyPart(ctx context.Context, id relay.ID, n, i int) ([]byte, error) {
@@ -232,8 +231,8 @@ func (q *Request) expects() bool {
 	return q.Head.Expect && q.Head.Minor > 0 && q.Event.Request.Body.Size > 0
 }
 
-// receive parses bytes of the caller. n of them belong to this request; the caller's connection
-// gets back the bytes behind its end.
+// receive parses bytes of the caller. n of them belong to this request; the caller's connection gets
+// the bytes after its end back.
 func (q *Request) receive(p []byte) (n int, end requestEnd) {
 	r, limit := &q.rec, q.o.MaxBody
 	r.waitForParts(len(p))
@@ -255,7 +254,8 @@ func (q *Request) receive(p []byte) (n int, end requestEnd) {
 	return n, end
 }
 
-// reserve ends a request for which grow, if there is one, finds no room in the queue.
+// reserve calls grow, if it is set, for a request that grows, and ends the request if the queue has no
+// space.
 func (q *Request) reserve(grow func(size int64) bool) {
 	if grow != nil && (q.end.how == endOpen || q.end.how == endWhole) && !grow(int64(len(q.Event.Request.Head))+q.rec.cost()) {
 		q.end = requestEnd{endQueueFull, ErrQueueFull(false, NotKept)}
@@ -278,11 +278,11 @@ func ErrTooLarge(limit int64) *relay.Error {
 	return relay.Errorf(relay.CodeBodyTooLarge, "the request body is larger than the limit of %d bytes", limit)
 }
 
-// NotKept says that a refused request is lost.
+// NotKept says that nothing of a refused request was stored.
 const NotKept = "nothing of this request was kept"
 
-// ErrQueueFull returns the error for a request that the queue has no room for, or, with account, that the owner of
-// the alias may not have queued too. lost says what became of the request.
+// ErrQueueFull returns the error for a request that the queue has no space for. With account, the limit is that of
+// the alias' owner. lost says whether the request was stored.
 func ErrQueueFull(account bool, lost string) *relay.Error {
 	full := "its queue is full"
 	if account {
@@ -295,7 +295,7 @@ func ErrQueueFull(account bool, lost string) *relay.Error {
 	}
 }
 
-// StoreError returns what a failed step of the store means to a caller.
+// StoreError returns the error for a caller after a failed step of the store.
 func StoreError(err error) *relay.Error {
 	var e *relay.Error
 	if errors.As(err, &e) && (e.Code == relay.CodeStorageFull || e.Code == relay.CodeQueueFull || e.Code == relay.CodeOverloaded) {
@@ -311,7 +311,7 @@ func StoreError(err error) *relay.Error {
 	}
 }
 
-// bodyNotSent reports whether the caller still waits for a 100 Continue and has sent nothing of its
+// bodyNotSent reports whether the caller still waits for 100 Continue and has sent nothing of its
 // body.
 func (q *Request) bodyNotSent() bool {
 	size, _ := q.rec.progress()
@@ -320,10 +320,10 @@ func (q *Request) bodyNotSent() bool {
 
 const continueLine = "HTTP/1.1 100 Continue\r\n\r\n"
 
-// ReadToEnd reads the request to its end when no answer of the local server will come, so that the
-// event can be stored and sent later. A caller that waits for 100 Continue gets it from the relay,
-// which is not recorded as part of the answer. grow, if not nil, reserves room in the queue for a request
-// of size bytes in all; it returns false if there is none.
+// ReadToEnd reads the request to its end when no response of the local server will come, so that the
+// event can be stored and sent later. If the caller waits for 100 Continue, the relay sends it; that is
+// not recorded as part of the response. grow, if not nil, reserves space in the queue for a request of
+// size bytes in total; it returns false if there is none.
 func (q *Request) ReadToEnd(grow func(size int64) bool) {
 	if q.reserve(grow); q.end.how != endOpen {
 		return
@@ -362,8 +362,8 @@ func (q *Request) SendStored() {
 	q.Gather()
 }
 
-// Prepare fills the event with as much of its request as has come, and gives it its first attempt;
-// both get the state. It must not be called again after the event was given to the journal.
+// Prepare fills the event with the part of its request that has arrived, and gives it its first
+// attempt; both get the state. It must not be called after the event was given to the journal.
 func (q *Request) Prepare(state string) {
 	q.accepted = acceptedPart
 	body := relay.BodyReceiving
@@ -393,7 +393,8 @@ func (q *Request) fill(bodyState string) {
 	e.Signature = q.judge(&e.Request)
 }
 
-// judge judges the signature of the event as its request is m: nil where its alias has no secret for it.
+// judge returns the verdict on the signature of the event, whose request is m; nil = its alias has no
+// secret for it.
 func (q *Request) judge(m *relay.Message) *relay.Signature {
 	if len(q.Secrets) == 0 {
 		return nil
@@ -403,14 +404,15 @@ func (q *Request) judge(m *relay.Message) *relay.Signature {
 	return record.JudgeEvent(&e, q.o.Site, q.Secrets)
 }
 
-// Failed returns the attempt as failed because of why.
+// Failed returns the attempt as failed, with why as the reason.
 func (q *Request) Failed(why *relay.Error) relay.Attempt {
 	a := q.Attempt
 	a.State, a.EndedAt, a.Error = relay.StateFailed, time.Now(), asFault(why)
 	return a
 }
 
-// Body returns the body of a request that came whole; ok is false where it is kept in parts.
+// Body returns the body of a request that arrived completely; ok is false if the body is kept in
+// parts.
 func (q *Request) Body() (body []byte, ok bool) {
 	b := &q.Event.Request.Body
 	if !q.stored {
@@ -420,7 +422,7 @@ func (q *Request) Body() (body []byte, ok bool) {
 	return b.Data, b.Parts == 0
 }
 
-// Answered returns the attempt as answered by the relay: with m, for the challenge of a name.
+// Answered returns the attempt as answered by the relay with m. name is the challenge that it answers.
 func (q *Request) Answered(name string, status int, m relay.Message) relay.Attempt {
 	a := q.Attempt
 	a.State, a.StartedAt, a.EndedAt, a.Handshake = relay.StateAnswered, q.began, time.Now(), name
@@ -428,14 +430,14 @@ func (q *Request) Answered(name string, status int, m relay.Message) relay.Attem
 	return a
 }
 
-// Left reports whether the caller takes no answer any more.
+// Left reports whether the caller no longer takes a response.
 func (q *Request) Left() bool { return q.left }
 
 // Accepted reports whether the event was given to the journal.
 func (q *Request) Accepted() bool { return q.accepted != notAccepted }
 
-// withRetry returns why a client could not connect to its local server, with the time after which
-// an overloaded one may be asked again.
+// withRetry returns the error of a client that could not connect to its local server. If that server
+// is overloaded, it includes the time after which to try again.
 func withRetry(why *relay.Error) *relay.Error {
 	if why.Code != relay.CodeOverloaded || why.RetryAfter > 0 {
 		return why

@@ -8,7 +8,7 @@ import (
 	"relay"
 )
 
-// Result says how an exchange has ended.
+// Result is the result of an exchange.
 type Result struct {
 	// Untaken says that no byte of the request reached the local server and that nothing was stored
 	// of this attempt: it may be sent in another way, or be queued. The connection is still the
@@ -36,7 +36,7 @@ type Result struct {
 	Answered bool
 }
 
-// result ends an exchange whose transfer has ended with err, and says how.
+// result ends an exchange whose transfer has ended with err, and returns its result.
 func (x *run) result(err error) Result {
 	switch {
 	case errors.Is(err, errUntaken):
@@ -60,8 +60,8 @@ func (x *run) result(err error) Result {
 	return x.failed()
 }
 
-// made makes the result: the one place where it comes from. why is the error for the caller, stored
-// says that the caller may be told that the event is stored.
+// made returns the result of the exchange; every result is made here. why is the error for the caller;
+// stored means that the caller may be told that the event is stored.
 func (x *run) made(why *relay.Error, stored bool) Result {
 	r := Result{
 		Err: why, StoreErr: x.storeErr, Recorded: x.recorded,
@@ -88,7 +88,7 @@ func (x *run) made(why *relay.Error, stored bool) Result {
 	return r
 }
 
-// setEnd fills the attempt as it has ended.
+// setEnd fills in the end of the attempt: its state, its error and its response.
 func (x *run) setEnd(state string, why *relay.Error) {
 	if x.at.end.IsZero() {
 		x.at.end = time.Now()
@@ -116,8 +116,8 @@ func (x *run) setEnd(state string, why *relay.Error) {
 	}
 }
 
-// recordSent notes in the attempt whether its caller has left, how the request was sent, and how
-// long each phase took.
+// recordSent stores in the attempt whether its caller has left, how the request was sent, and the
+// duration of each phase.
 func (x *run) recordSent(a *relay.Attempt) {
 	x.gone = x.gone || x.callerLeft()
 	a.CallerGone = x.gone
@@ -148,12 +148,12 @@ func (x *run) callerLeft() bool {
 	return x.knownLeft() || x.out.sink.Presence() == relay.CallerReset
 }
 
-// knownLeft is callerLeft as far as the exchange knows it without asking the system.
+// knownLeft is callerLeft without asking the system: it uses only what the exchange already knows.
 func (x *run) knownLeft() bool { return x.out.reader >= readerLeft || x.end.how == endLeft }
 
-// noteGone stores that the caller has left, if that is noticed only after the end of the attempt was
-// passed to the journal: the last bytes of an answer are sent after that. Only one goroutine may check
-// the caller.
+// noteGone stores that the caller has left, if this is noticed only after the end of the attempt was
+// passed to the journal, because the last bytes of a response are sent after that. Only one goroutine
+// may check the caller.
 func (x *run) noteGone() {
 	if x.out.sink == nil || x.gone {
 		return

@@ -35,7 +35,7 @@ type run struct {
 	due   deadlines
 }
 
-// steps are the steps that were passed to the journal.
+// steps are the steps that were passed to the journal, with the time and the result of their storing.
 type steps struct {
 	accept, finish *relay.Ticket // accept is nil again once it has resolved
 	storeBy        time.Time     // when the event has to be stored, from the final head on
@@ -48,7 +48,7 @@ type times struct {
 	open, whole, first, end time.Time
 }
 
-// deadlines are when the loop has to look at something; zero = not.
+// deadlines are the times of the next checks of the loop; zero = no check.
 type deadlines struct {
 	armed        time.Time // the timer
 	upload       time.Time // check of the sender
@@ -64,7 +64,7 @@ var (
 	errNotWhole = errors.New("the request did not come whole")
 )
 
-// Run sends a request through conn, passes the answer to sink and records both. A nil sink means that
+// Run sends a request through conn, passes the response to sink and records both. A nil sink means that
 // there is no caller. The end of ctx means that the tunnel is lost. When Run returns, every step of the
 // record is stored or has failed, and conn is released, unless the result says that conn was not used.
 func Run(ctx context.Context, q *Request, conn Conn, journal Journal, sink Sink) (res Result) {
@@ -78,14 +78,14 @@ func Run(ctx context.Context, q *Request, conn Conn, journal Journal, sink Sink)
 	return x.result(x.transfer())
 }
 
-// Fail records a request that got no connection, because of why.
+// Fail records a request that got no connection; why is the reason.
 func Fail(q *Request, why *relay.Error, journal Journal, sink Sink) Result {
 	x := newRun(context.Background(), q, nil, journal, sink)
 	defer x.release()
 	return x.result(x.fail(why))
 }
 
-// Refuse records a request that did not come whole, and of which nothing was sent.
+// Refuse records a request that did not arrive completely and of which nothing was sent.
 func Refuse(q *Request, journal Journal, sink Sink) Result {
 	x := newRun(context.Background(), q, nil, journal, sink)
 	defer x.release()
@@ -124,8 +124,8 @@ func (x *run) release() {
 	x.answer.rec.release()
 }
 
-// fail ends the attempt because of err. The time of later reads of the request is the caller's, not the
-// attempt's.
+// fail ends the attempt because of err. The duration of later reads of the request counts for the
+// caller, not for the attempt.
 func (x *run) fail(err *relay.Error) error {
 	x.fault = err
 	if x.at.end.IsZero() {
@@ -134,7 +134,7 @@ func (x *run) fail(err *relay.Error) error {
 	return errFault
 }
 
-// transfer sends the request, takes the answer and waits until both are stored.
+// transfer sends the request, receives the response and waits until both are stored.
 func (x *run) transfer() error {
 	if x.end.how != endOpen && x.end.how != endWhole {
 		return errNotWhole
@@ -175,9 +175,8 @@ func (x *run) startSender(rest []byte) {
 	s.start(rest)
 }
 
-// awaitContinue notes that the caller holds its whole body back until it gets a 100 Continue (RFC
-// 9110, section 10.1.1). Such a body cannot stall, but the local server has to answer within the
-// response timeout.
+// awaitContinue notes that the caller sends its body only after 100 Continue (RFC 9110, section
+// 10.1.1). Such a body cannot stall, but the local server has to respond within the response timeout.
 func (x *run) awaitContinue() {
 	q := x.q
 	if !q.Head.Expect || q.continued || len(q.first) > len(q.sentHead) {
@@ -189,7 +188,7 @@ func (x *run) awaitContinue() {
 	}
 }
 
-// step handles the next occurrence before the end of the answer.
+// step handles the next event of the loop before the end of the response.
 func (x *run) step() error {
 	if x.answer.final != nil {
 		if !x.q.Accepted() {
@@ -226,7 +225,7 @@ func (x *run) step() error {
 // isDurable reports whether the event is stored.
 func (x *run) isDurable() bool { return x.q.Accepted() && x.accept == nil }
 
-// read takes what the local server has sent.
+// read reads the bytes that the local server has sent.
 func (x *run) read() error {
 	b := newPiece()
 	defer pieces.Put(b)
@@ -297,7 +296,7 @@ func (x *run) passInterim(status int, head []byte) {
 	}
 }
 
-// takeBody handles body bytes. It never passes on bytes behind the end of the body.
+// takeBody handles body bytes. It never passes on bytes that follow the body.
 func (x *run) takeBody(p []byte) error {
 	a := &x.answer
 	n, ended, err := a.feed(p)
@@ -328,9 +327,9 @@ func (x *run) takeBody(p []byte) error {
 	return nil
 }
 
-// reserve reserves buffer space for the bytes of the answer that the exchange holds. Without space
-// the exchange fails as overloaded. A caller that has got a part of the answer gets no more of it,
-// and the answer is recorded as it came.
+// reserve reserves buffer space for the bytes of the response that the exchange holds. Without space
+// the exchange fails as overloaded. A caller that has already got a part of the response then gets no
+// more of it, and the response is recorded as far as it arrived.
 func (x *run) reserve() error {
 	if x.out.space.cover(len(x.out.held) + len(x.answer.partial)) {
 		return nil
@@ -344,7 +343,7 @@ func (x *run) reserve() error {
 	return x.fail(relay.Errorf(relay.CodeOverloaded, "the memory for responses in progress is used up; retry in a moment"))
 }
 
-// onConnEnd decides what the end of the local server's side means.
+// onConnEnd handles the end of the local server's side of the connection, which err describes.
 func (x *run) onConnEnd(err error) error {
 	a, orderly := &x.answer, errors.Is(err, io.EOF)
 	switch {
@@ -377,8 +376,8 @@ func (x *run) onConnEnd(err error) error {
 	return x.fail(relay.Errorf(relay.CodeLocalClosed, "the local server closed the connection without an answer; if it speaks TLS, use --target https://… of relay up"))
 }
 
-// tunnelEnded reports whether a connection has ended with its tunnel. abnormal tells that it did
-// not end in a way of its own.
+// tunnelEnded reports whether a connection has ended because its tunnel did. abnormal means that the
+// connection itself gave no other reason for its end.
 func (x *run) tunnelEnded(abnormal bool) bool {
 	if abnormal {
 		return true
@@ -391,7 +390,8 @@ func (x *run) tunnelEnded(abnormal bool) bool {
 	}
 }
 
-// onLost fails the exchange, unless bytes of the answer have already arrived.
+// onLost handles the loss of the tunnel: it fails the exchange, unless bytes of the response have
+// already arrived.
 func (x *run) onLost() error {
 	select {
 	case <-x.conn.Ready():
@@ -401,8 +401,8 @@ func (x *run) onLost() error {
 	}
 }
 
-// tunnelLost fails the exchange, unless its first write still ran and took nothing: the write ends
-// with its connection, about when the tunnel does.
+// tunnelLost fails the exchange as tunnel-lost, unless its first write is still running and no byte
+// was taken: then the result of that write decides, which ends about when the tunnel does.
 func (x *run) tunnelLost() error {
 	if x.sending && x.at.first.IsZero() {
 		select {
@@ -416,7 +416,7 @@ func (x *run) tunnelLost() error {
 	return x.fail(x.broken("the tunnel went away"))
 }
 
-// broken returns the error of an exchange that could not continue; what names the event.
+// broken returns the error of an exchange that could not continue; what names the event that broke it.
 func (x *run) broken(what string) *relay.Error {
 	if x.answer.final != nil {
 		return relay.Errorf(relay.CodeTunnelLost, "%s inside the local server's answer; it has run, but its answer is not whole", what)
@@ -424,7 +424,7 @@ func (x *run) broken(what string) *relay.Error {
 	return relay.Errorf(relay.CodeTunnelLost, "%s before the local server had answered; it is not known what became of the request", what)
 }
 
-// sent handles the result of the sender if it arrives before the end of the answer.
+// sent handles the result of the sender if it arrives before the end of the response.
 func (x *run) sent(u sent) error {
 	x.join(u)
 	switch {
@@ -441,7 +441,7 @@ func (x *run) sent(u sent) error {
 	return errNotWhole
 }
 
-// join takes the result of the sender, whose goroutine has ended.
+// join stores the result of the sender, whose goroutine has ended.
 func (x *run) join(u sent) {
 	x.sending = false
 	if u.how == endUntaken {

@@ -11,8 +11,8 @@ import (
 	"relay"
 )
 
-// sender sends the request. It belongs to the goroutine of Run until that starts another one with
-// run, and from then on to that one, until its result has come by done.
+// sender sends the request. It belongs to the goroutine of Run until Run starts a second goroutine
+// with the method run, and then to that one, until its result has arrived on done.
 type sender struct {
 	signals
 	q       *Request
@@ -23,7 +23,7 @@ type sender struct {
 	late    bool         // the first write took longer than firstWait: its last bytes may not have left yet
 }
 
-// signals are the channels that the goroutine of Run and that of the sender share.
+// signals are the channels that connect the goroutines of Run and of the sender.
 type signals struct {
 	done        chan sent
 	proceed     chan bool    // to a sender that waits for 100 Continue; nil = it does not wait
@@ -40,8 +40,8 @@ type sent struct {
 	at time.Time
 }
 
-// sendFirst writes as much of the first piece as the connection takes within firstWait. It returns the
-// rest, and false if the connection failed before it took a byte.
+// sendFirst writes as much of the first piece as the connection takes within firstWait, and returns
+// the rest. ok is false if the connection failed before it took a byte.
 func (s *sender) sendFirst() (rest []byte, ok bool) {
 	s.written.SetSeed(seed)
 	_ = s.conn.SetWriteDeadline(time.Now().Add(firstWait))
@@ -62,14 +62,14 @@ func (s *sender) sendFirst() (rest []byte, ok bool) {
 	return rest, true
 }
 
-// took notes what the connection has taken.
+// took notes the bytes that the connection has taken.
 func (s *sender) took(p []byte) {
 	s.written.Write(p)
 	s.reached = true
 }
 
-// start sends the rest of the first piece and of the request in a goroutine of its own, which ends
-// before Run does.
+// start sends the rest of the first piece and of the request in a goroutine, which ends before Run
+// does.
 func (s *sender) start(rest []byte) {
 	s.done = make(chan sent, 1)
 	_ = s.conn.SetWriteDeadline(time.Time{})
@@ -117,7 +117,7 @@ func (s *sender) send(p []byte) {
 	s.failed = err != nil || n < len(p)
 }
 
-// sendReceived sends and records the rest of the request as it comes from its caller.
+// sendReceived sends and records the rest of the request as it arrives from its caller.
 func (s *sender) sendReceived() requestEnd {
 	b := newPiece()
 	defer pieces.Put(b)
@@ -152,8 +152,8 @@ func (s *sender) sendReceived() requestEnd {
 // errWriteFailed ends the rebuilding of a message after a write has failed.
 var errWriteFailed = errors.New("the connection takes no more")
 
-// sendStored sends a stored body, and stops once a write has failed. Where the request expects a
-// 100 Continue, it waits a second for one, and sends nothing if the final answer comes instead.
+// sendStored sends a stored body, and stops once a write has failed. If the request expects 100
+// Continue, it waits one second for it, and sends nothing if the final response comes instead.
 func (s *sender) sendStored() requestEnd {
 	if s.proceed != nil {
 		select {
@@ -180,7 +180,7 @@ func (s *sender) sendStored() requestEnd {
 	return requestEnd{how: endWhole}
 }
 
-// pieceWriter collects written bytes into pieces of a fixed size.
+// pieceWriter collects the written bytes and passes them on in pieces of a fixed size.
 type pieceWriter struct {
 	s     *sender
 	piece []byte
@@ -212,8 +212,8 @@ func (s *signals) signalProceed(yes bool) {
 	}
 }
 
-// blocked returns the time that the running write has waited for the local server; 0 = no write is
-// running.
+// blocked returns the time for which the running write has been waiting for the local server; 0 = no
+// write is running.
 func (s *signals) blocked(q *Request, now time.Time) time.Duration {
 	began := s.writing.Load()
 	if began == 0 {

@@ -11,11 +11,11 @@ import (
 // ErrStoreTimeout means that a step was neither stored nor refused in time.
 var ErrStoreTimeout = errors.New("no word from the store")
 
-// Await waits for a step of the store: until it has resolved, for storeWait, or until nothing waits
-// for the store any more.
+// Await waits until a step of the store has resolved. It returns ErrStoreTimeout after storeWait, or
+// when Base ends.
 func (o *Options) Await(t *relay.Ticket) error { return o.await(t, time.After(storeWait)) }
 
-// AwaitEnd waits as Await does, without storeWait.
+// AwaitEnd waits as Await does, but without the bound of storeWait.
 func (o *Options) AwaitEnd(t *relay.Ticket) error { return o.await(t, nil) }
 
 func (o *Options) await(t *relay.Ticket, late <-chan time.Time) error {
@@ -28,16 +28,16 @@ func (o *Options) await(t *relay.Ticket, late <-chan time.Time) error {
 	return ErrStoreTimeout
 }
 
-// sendAccept asks the journal to accept the event, with as much of its request as has come.
+// sendAccept asks the journal to accept the event, with the part of its request that has arrived.
 func (x *run) sendAccept() {
 	x.q.Prepare(relay.StateDelivering)
 	x.accept = x.journal.Accept(x.q.Event)
 }
 
-// sendFinish asks the journal to end the attempt, and to accept the event if that was not done.
-// event is the state of the event where that differs from the state of the attempt, else empty. Both
-// steps are prepared before the journal gets the first one: the committer takes a waiting step at
-// once, so that work between the two would make it commit the first one alone.
+// sendFinish asks the journal to end the attempt, and to accept the event if that was not done yet.
+// event is the state of the event if it differs from the state of the attempt, else empty. It prepares
+// both steps before it passes on the first one: the committer takes a waiting step at once, so with a
+// pause between the two it would commit the first one alone.
 func (x *run) sendFinish(state string, why *relay.Error, event string) {
 	first := !x.q.Accepted()
 	if first {
@@ -51,7 +51,7 @@ func (x *run) sendFinish(state string, why *relay.Error, event string) {
 	x.finish = x.journal.Finish(x.q.Event.ID, &a, event)
 }
 
-// store gives the end of an answer to the journal and waits until all is stored.
+// store passes the end of the response to the journal and waits until all is stored.
 func (x *run) store() error {
 	x.at.end = time.Now()
 	x.amendWhole()
@@ -132,8 +132,8 @@ func (x *run) awaitStored() *relay.Error {
 	return nil
 }
 
-// isStoreFault reports whether the exchange failed because something cannot be stored. An answer
-// that has begun and finds no buffer space cannot be recorded to its end.
+// isStoreFault reports whether the exchange failed because something cannot be stored. That includes a
+// response that has begun and finds no buffer space, because it cannot be recorded to its end.
 func (x *run) isStoreFault() bool {
 	return x.fault.Code == relay.CodeStoreUnavailable || x.fault.Code == relay.CodeStorageFull ||
 		x.fault.Code == relay.CodeOverloaded && (x.out.started || x.out.begun && x.out.sink == nil)
@@ -155,8 +155,9 @@ func (x *run) recordUnstored() {
 	x.journal.Finish(x.q.Event.ID, &a, "")
 }
 
-// amendWhole stores a request that became whole after its event was accepted, before its attempt
-// ends: when the caller has the whole answer, the record has the whole request.
+// amendWhole stores the complete request if it was completed after its event was accepted. It does so
+// before the attempt ends, so that a caller with a complete response finds a complete request in the
+// record.
 func (x *run) amendWhole() {
 	if x.q.accepted != acceptedPart {
 		return
@@ -168,7 +169,7 @@ func (x *run) amendWhole() {
 	}
 }
 
-// amend stores the end of a request that was accepted before it was whole.
+// amend stores the rest of a request whose event was accepted before the request was complete.
 func (x *run) amend() {
 	q, state := x.q, relay.BodyAborted
 	switch {
@@ -184,8 +185,8 @@ func (x *run) amend() {
 	x.journal.Amend(q.Event.ID, &m, q.judge(&m))
 }
 
-// joinSender waits a moment for a sender that has read the whole request, and whose last write is
-// about to return: the answer can arrive before that.
+// joinSender waits a moment for a sender that has read the whole request and is in its last write: the
+// response can arrive before that write returns.
 func (x *run) joinSender() {
 	if !x.sending || !x.q.rec.isWhole() {
 		return
@@ -197,7 +198,8 @@ func (x *run) joinSender() {
 	}
 }
 
-// awaitSender waits for the end of the sender, and stops it once enough fires or the drain is over.
+// awaitSender waits for the end of the sender. It stops the sender when enough fires or the drain is
+// over.
 func (x *run) awaitSender(enough <-chan time.Time) {
 	for x.sending {
 		select {
@@ -211,15 +213,16 @@ func (x *run) awaitSender(enough <-chan time.Time) {
 	}
 }
 
-// joinOn takes the result of the sender. One that could not send its first piece is started once
-// more, because the rest of the request is still recorded.
+// joinOn takes the result of the sender. If the sender could not send its first piece, it starts the
+// sender once more, because the rest of the request is still recorded.
 func (x *run) joinOn(u sent) {
 	if x.join(u); x.end.how == endOpen {
 		x.startSender(nil)
 	}
 }
 
-// endSender waits for a sender whose connection is closed, or that has come to its last byte.
+// endSender waits for a sender that will end soon: its connection is closed, or it has reached its
+// last byte.
 func (x *run) endSender() {
 	for x.sending {
 		x.joinOn(<-x.send.done)
@@ -233,7 +236,7 @@ func (x *run) stopSender() {
 	x.endSender()
 }
 
-// readToEnd reads the request to its end when no answer of the local server will come.
+// readToEnd reads the request to its end when no response of the local server will come.
 func (x *run) readToEnd() {
 	q := x.q
 	x.send.awaiting100.Store(false)

@@ -53,8 +53,8 @@ func (x *run) splice() {
 	x.sendFinish(relay.StateDelivered, nil, "") // a second time, now with the duration; nothing waits for it
 }
 
-// spliceDown copies bytes to the caller until both sides have ended, and spliceUp has returned by
-// up. It returns nil when both sides ended in order.
+// spliceDown copies bytes to the caller until both sides have ended; up is the result of spliceUp. It
+// returns nil if both sides ended in order.
 func (x *run) spliceDown(up <-chan error) (err error) {
 	down := true
 	tick := time.NewTicker(checkCallerEvery)
@@ -101,9 +101,9 @@ func (x *run) spliceDown(up <-chan error) (err error) {
 	return nil
 }
 
-// spliceUp copies bytes to the local server. It returns nil when the caller has closed its side in
-// order. If the sender of the request still runs, spliceUp waits for its end first, because only one
-// goroutine may read from the caller.
+// spliceUp copies bytes to the local server. It returns nil if the caller has closed its side in
+// order. If the sender of the request is still running, spliceUp first waits for its end, because only
+// one goroutine may read from the caller.
 func (x *run) spliceUp() error {
 	x.endSender()
 	if x.q.accepted != acceptedWhole {

@@ -7,7 +7,7 @@ import (
 	"relay/wire"
 )
 
-// begin handles the head of the final answer.
+// begin handles the head of the final response.
 func (x *run) begin(h *wire.Head) {
 	x.storeBy = time.Now().Add(storeWait)
 	x.send.signalProceed(false)
@@ -16,7 +16,7 @@ func (x *run) begin(h *wire.Head) {
 	x.out.begin(h, x.q.ResponseTimeout)
 }
 
-// arm sets the timer to the next time limit or check before the end of the answer.
+// arm sets the timer to the next time limit or check before the end of the response.
 func (x *run) arm() {
 	var next time.Time
 	sooner := func(t time.Time) {
@@ -112,8 +112,8 @@ func (x *run) onTime(now time.Time) error {
 	return nil
 }
 
-// cutAnswer ends an answer without a reader that has reached its time limit. The bytes that have
-// arrived are recorded; they may include its end.
+// cutAnswer ends a response without a reader that has reached its time limit. The bytes that have
+// arrived are recorded; they may include the end of the response.
 func (x *run) cutAnswer() error {
 	for range lastReads {
 		if !closed(x.conn.Ready()) {
@@ -131,8 +131,8 @@ func (x *run) errNoAnswer() *relay.Error {
 	return relay.Errorf(relay.CodeLocalTimeout, "the local server did not answer within %v", x.q.ResponseTimeout)
 }
 
-// becomeSlow makes way for a request that a local server of one connection at a time may not have
-// begun to read.
+// becomeSlow closes the tunnel's idle channels if the local server may not have begun to read this
+// request: a server that handles one connection at a time may be waiting for one of them.
 func (x *run) becomeSlow() {
 	if !x.slow {
 		x.slow = true
@@ -141,8 +141,8 @@ func (x *run) becomeSlow() {
 }
 
 // writeTimeout returns the time in which the local server must take a piece of the request: the
-// response timeout, but, after the first piece, not so short that a slow line looks like a server that
-// hangs.
+// response timeout. After the first piece it is never so short that a slow line looks like a server
+// that hangs.
 func (x *run) writeTimeout() time.Duration {
 	if x.send.onFirst.Load() {
 		return x.q.ResponseTimeout
@@ -150,10 +150,11 @@ func (x *run) writeTimeout() time.Duration {
 	return max(x.q.ResponseTimeout, minWriteTimeout)
 }
 
-// checkUpload looks at a sender that is in progress. One whose write has been blocked for slowAfter
-// may wait for a local server of one connection; after writeTimeout the exchange fails, since it
-// would hold its caller and its slot for as long as the tunnel lives. A blocked sender does not read
-// from its caller, so that it is asked here whether that has left inside its body.
+// checkUpload checks a sender that is still running. If its write has been blocked for slowAfter, the
+// local server may be one that handles one connection at a time: see becomeSlow. After writeTimeout
+// the exchange fails, because it would hold its caller and its slot for as long as the tunnel is up. A
+// blocked sender does not read from its caller, so checkUpload asks the system whether the caller has
+// left inside its body.
 func (x *run) checkUpload(now time.Time) error {
 	waited, limit := x.send.blocked(x.q, now), x.writeTimeout()
 	if waited >= slowAfter && x.at.first.IsZero() {
@@ -178,9 +179,9 @@ func (x *run) checkUpload(now time.Time) error {
 	return nil
 }
 
-// checkCaller ends an exchange without an answer whose caller has left. If the caller left inside its
-// body, the exchange ends at once, else when the time for an answer is over. Without a response
-// timeout that time begins here.
+// checkCaller ends an exchange without a response whose caller has left: at once if the caller left
+// inside its body, else when the response timeout is over. Without a response timeout, that time
+// begins here.
 func (x *run) checkCaller(now time.Time) error {
 	if x.out.sink == nil {
 		return nil

@@ -1,6 +1,6 @@
 // Package feed sends committed changes to live viewers: the SSE stream, the dashboard, the log of relay
-// up. A viewer subscribes, reads its data, and follows changes. When it may have missed changes it gets
-// a resync item, and reads its data again.
+// up. A viewer subscribes, reads its data, and follows the changes. If it may have missed changes, it
+// gets a resync item and reads its data again.
 package feed
 
 import (
@@ -80,20 +80,20 @@ type Feed struct {
 	closed  error            // the error for viewers after Close; nil = open
 }
 
-// share is the part of the places that the aliases of one owner may take.
+// share holds the places in which the aliases of one owner may read changes at the same time.
 type share struct {
 	places  chan struct{}
 	tellers int // goroutines that use it
 }
 
-// queue has the changes of one alias that wait.
+// queue holds the waiting changes of one alias.
 type queue struct {
 	changes []change
 	missed  bool // there were too many: its viewers read again
 	rights  bool // the rights to see the alias may have changed
 }
 
-// change is a change with the snapshot that the store passed along; nil = it has to be read.
+// change is a change with the snapshot that the store passed along; nil = the feed has to read it.
 type change struct {
 	relay.Change
 	event   *relay.Event
@@ -109,7 +109,7 @@ func New(o Options) *Feed {
 	}
 }
 
-// Run lets the feed tell until ctx ends.
+// Run sends changes to viewers until ctx ends.
 func (f *Feed) Run(ctx context.Context) {
 	f.mu.Lock()
 	f.ctx = ctx
@@ -178,8 +178,8 @@ func (f *Feed) put(c relay.Change) {
 	f.count++
 }
 
-// watched reports whether a viewer may see the alias, and does not read everything anyway. The caller
-// holds mu.
+// watched reports whether a viewer may see the alias and does not need to read all its data again
+// anyway. The caller holds mu.
 func (f *Feed) watched(alias int64) bool {
 	for v := range f.viewers {
 		if v.sees(alias) && !v.behind {
@@ -189,7 +189,8 @@ func (f *Feed) watched(alias int64) bool {
 	return false
 }
 
-// start tells the changes of an alias, a round at a time, until none wait. The caller holds mu.
+// start starts a goroutine that sends the changes of an alias, in rounds, until none are left. The
+// caller holds mu.
 func (f *Feed) start(alias int64) {
 	ctx := f.ctx
 	if ctx == nil || ctx.Err() != nil {
@@ -211,7 +212,7 @@ func (f *Feed) start(alias int64) {
 	})
 }
 
-// joinShare returns the places of the share of an owner, for use until leaveShare.
+// joinShare returns the places of an owner; the caller calls leaveShare when it no longer uses them.
 func (f *Feed) joinShare(owner int64) chan struct{} {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -232,8 +233,8 @@ func (f *Feed) leaveShare(owner int64) {
 	}
 }
 
-// tell tells the changes of an alias that wait, when it has a place among those of its owner, own, and one
-// of all. It returns false when there were none, or ctx has ended.
+// tell sends the waiting changes of an alias, once it has one of the places of its owner, own, and one of
+// the places of all. It returns false if there were no changes, or ctx has ended.
 func (f *Feed) tell(ctx context.Context, alias int64, own chan struct{}) bool {
 	for _, places := range []chan struct{}{own, f.places} {
 		select {
@@ -253,8 +254,8 @@ func (f *Feed) tell(ctx context.Context, alias int64, own chan struct{}) bool {
 	return q != nil
 }
 
-// take takes the changes of an alias that wait, and leaves a queue for those that come; nil = there are
-// none, and the queue is removed.
+// take takes the waiting changes of an alias, and leaves an empty queue for new ones. If there are
+// none, it removes the queue and returns nil.
 func (f *Feed) take(alias int64) *queue {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -268,7 +269,8 @@ func (f *Feed) take(alias int64) *queue {
 	return q
 }
 
-// round tells changes of one alias. What cannot be read, or is too much, its viewers read themselves.
+// round sends changes of one alias. If changes cannot be read, or are too many, the viewers get a
+// resync item instead.
 func (f *Feed) round(ctx context.Context, alias int64, q *queue) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
@@ -332,7 +334,7 @@ func (f *Feed) miss(who func(v *viewer) bool) {
 	}
 }
 
-// MissAll makes all viewers read their data again, because it is not known what changed.
+// MissAll makes all viewers read their data again, because an unknown part of the store has changed.
 func (f *Feed) MissAll() { f.miss(func(*viewer) bool { return true }) }
 
 // id returns the id of the last item. The caller holds mu.
@@ -345,7 +347,7 @@ func (f *Feed) LastID() string {
 	return f.id()
 }
 
-// Close ends all viewers with the error why, which is what Subscribe returns from then on.
+// Close ends all viewers with the error why. Subscribe then returns the same error.
 func (f *Feed) Close(why error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -363,7 +365,8 @@ func (f *Feed) Viewers() int {
 	return len(f.viewers)
 }
 
-// Bytes returns the bytes of the items that wait for viewers; an item for several counts for each.
+// Bytes returns the total size of the items that wait for viewers; an item counts once for each of its
+// viewers.
 func (f *Feed) Bytes() (n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

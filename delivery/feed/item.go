@@ -11,11 +11,12 @@ import (
 	"relay/record"
 )
 
-// readAtOnce is of how many changes events and attempts are read and held together: an attempt may have
-// 128 KiB of response head, and as much of interim ones.
+// readAtOnce is the number of changes whose events and attempts are read and held together: an attempt
+// may have 128 KiB of response head, and as much of interim ones.
 const readAtOnce = 16
 
-// coalesce keeps the last of equal changes. A changed attempt changes its event too.
+// coalesce removes changes that a later, equal change replaces. A changed attempt changes its event
+// too.
 func coalesce(changes []change) (out []change) {
 	type key struct {
 		kind relay.ChangeKind
@@ -88,7 +89,7 @@ func summarise(changes []change, site relay.Site) map[relay.ID]*record.Summary {
 	return summaries
 }
 
-// read reads the events and attempts that changes of one alias do not have.
+// read reads the events and attempts of changes that came without a snapshot.
 func (f *Feed) read(ctx context.Context, alias int64, changes []change) error {
 	events, attempts := map[relay.ID]*relay.Event{}, map[relay.AttemptRef]*relay.Attempt{}
 	for i := range changes {

@@ -11,8 +11,8 @@ import (
 	"relay/record"
 )
 
-// viewer is one subscriber of the live feed. It implements relay.Subscription. The fields below ready
-// are guarded by the mu of the feed.
+// viewer is one subscriber of the live feed. It implements relay.Subscription. The mutex of the feed
+// guards the fields below ready.
 type viewer struct {
 	f     *Feed
 	who   relay.Actor
@@ -31,10 +31,10 @@ type viewer struct {
 	again           bool        // the last result was a resync item
 }
 
-// Subscribe opens the live feed for the actor; alias 0 means all aliases that the actor may
-// see. lastID is the id of the last item that the viewer received, or "": the viewer gets a resync item
-// if anything came since. Errors: ErrNotFound for an alias that the actor may not see, rate-limited when
-// the account has too many viewers.
+// Subscribe opens the live feed for the actor; alias 0 means all aliases that the actor may see. lastID
+// is the id of the last item that the viewer received, or "". If there were changes since, the viewer
+// gets a resync item. Errors: ErrNotFound for an alias that the actor may not see, rate-limited when the
+// account has too many viewers.
 func (f *Feed) Subscribe(ctx context.Context, who relay.Actor, alias int64, lastID string) (relay.Subscription, error) {
 	v := &viewer{f: f, who: who, alias: alias, ready: make(chan struct{}, 1), changed: 1}
 	err := f.add(v)
@@ -91,7 +91,8 @@ func (v *viewer) outdate() {
 	v.signal()
 }
 
-// learn reads again which aliases the actor may see, if that is outdated. It ends a viewer without rights.
+// learn reads the aliases that the actor may see, if they may have changed. It ends a viewer without
+// rights.
 func (v *viewer) learn(ctx context.Context) error {
 	v.f.mu.Lock()
 	changed, before := v.changed, v.may
@@ -131,7 +132,8 @@ func (v *viewer) sees(alias int64) bool {
 	return (v.alias == 0 || v.alias == alias) && (v.may[alias] || v.who.Kind == relay.ActorSystem || v.changed != v.learnt)
 }
 
-// give adds items. A viewer that falls behind gets a resync item instead, and give returns false.
+// give adds items for the viewer. A viewer that falls behind gets a resync item instead; taken is then
+// false.
 func (v *viewer) give(items []relay.FeedItem) (taken bool) {
 	for i := range items {
 		if n := len(v.pending); v.behind || n >= pendingItems || n > 0 && v.size+len(items[i].Data) > pendingBytes {
@@ -190,8 +192,8 @@ func (v *viewer) Next(ctx context.Context) ([]relay.FeedItem, error) {
 	}
 }
 
-// take returns the waiting items, except those that the viewer does not show. If it is too early for
-// the next result, it returns the time to wait.
+// take returns the waiting items, except those that the viewer does not show. If the next result is
+// not due yet, it returns the time to wait.
 func (v *viewer) take() (items []relay.FeedItem, wait time.Duration, err error) {
 	v.f.mu.Lock()
 	defer v.f.mu.Unlock()
@@ -226,7 +228,7 @@ func (v *viewer) Close() {
 	v.f.remove(v)
 }
 
-// remove ends what the feed does for a viewer. The caller holds mu.
+// remove ends the work of the feed for a viewer. The caller holds mu.
 func (f *Feed) remove(v *viewer) {
 	delete(f.viewers, v)
 	if v.expiry != nil {

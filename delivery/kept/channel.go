@@ -47,7 +47,7 @@ func (l *Channel) Idled() bool { return l.reused }
 // Begin implements registry.Channel.
 func (l *Channel) Begin() { l.sent, l.answered = l.pool.answered(), false }
 
-// Read reads, and tells the pool what the beginning of an answer says about the local server.
+// Read reads from the channel, and reports the first bytes of a response to the pool.
 func (l *Channel) Read(p []byte) (int, error) {
 	n, err := l.Conn.Read(p)
 	switch {
@@ -85,7 +85,8 @@ func (l *Channel) Keep(limit time.Duration, owner relay.Caller) {
 	l.pool.park(l, min(limit, reuseLimit))
 }
 
-// polled reports whether an idle channel has ended, or has got bytes, and whether it has got bytes.
+// polled reports whether an idle channel has ended or has received bytes, and whether it has received
+// bytes.
 func (l *Channel) polled() (any, bytes bool) {
 	if !l.ended {
 		select {

@@ -1,6 +1,6 @@
 // Package kept keeps the channels of plain ssh tunnels that have carried a request and may carry
-// another one (ADR 0005, 0009, 0033). Each has a read outstanding, which shows when the local server
-// closes it or sends a byte.
+// another one (ADR 0005, 0009, 0033). Each idle channel has a pending read, which returns when the
+// local server closes the channel or sends a byte.
 package kept
 
 import (
@@ -62,8 +62,8 @@ const (
 	reusePause  = 10 * time.Second // pause of reuse after a slow request while a channel was idle
 )
 
-// New makes an empty pool. reuseEnded is called once when reuse ends for good, with a clause about the
-// local server.
+// New returns an empty pool. It calls reuseEnded once when reuse ends for good, with a clause about
+// the local server as the reason.
 func New(counts Counts, reuseEnded func(why string)) *Pool {
 	p := &Pool{counts: counts, reuseEnded: reuseEnded, maxIdle: maxIdleChannels}
 	p.trim = time.AfterFunc(time.Hour, p.trimIdle)
@@ -71,16 +71,16 @@ func New(counts Counts, reuseEnded func(why string)) *Pool {
 	return p
 }
 
-// New makes a channel of a connection that was just opened.
+// New returns a channel for a connection that was just opened.
 func (p *Pool) New(c relay.Conn) *Channel {
 	p.counts.Open.Add(1)
 	return &Channel{Conn: c, pool: p}
 }
 
-// Begin counts a request that uses the tunnel, until End.
+// Begin counts a request that uses the tunnel. Each Begin needs one End.
 func (p *Pool) Begin() { p.use(1) }
 
-// End ends what Begin has begun.
+// End ends the use that Begin counted.
 func (p *Pool) End() { p.use(-1) }
 
 func (p *Pool) use(n int) {
@@ -89,8 +89,8 @@ func (p *Pool) use(n int) {
 	p.inUse += n
 }
 
-// Take returns an idle channel for a request from caller, nil if there is none: the most recently
-// used one of those that carried no other caller's body. caller is nil for replays and queued
+// Take returns an idle channel for a request from caller, nil if there is none: the most recently used
+// one of those that have not carried a body of another caller. caller is nil for replays and queued
 // deliveries.
 func (p *Pool) Take(caller relay.Caller) *Channel {
 	for {
@@ -116,10 +116,9 @@ func (p *Pool) Take(caller relay.Caller) *Channel {
 	}
 }
 
-// reuseVerified reports whether idle channels may be reused. A local server that closes
-// after each answer without announcing it would lose the next request, and no request is
-// sent twice; so one idle channel has to stay open for verifyAfter first. The caller
-// holds mu.
+// reuseVerified reports whether idle channels may be reused. If a local server closes the connection
+// after each response without announcing it, the next request on it would be lost, and no request is
+// sent twice. Therefore one idle channel first has to stay open for verifyAfter. The caller holds mu.
 func (p *Pool) reuseVerified() bool {
 	if !p.verified && len(p.idle) > 0 && time.Since(p.idle[0].since) >= verifyAfter {
 		ended, _ := p.idle[0].polled()
@@ -175,15 +174,15 @@ func (p *Pool) park(l *Channel, limit time.Duration) {
 	}
 }
 
-// reuses reports whether channels are kept for reuse now. The caller holds mu.
+// reuses reports whether channels are currently kept for reuse. The caller holds mu.
 func (p *Pool) reuses() bool {
 	return !p.closed && !p.reuseDisabled && p.slow == 0 && !time.Now().Before(p.reuseAgain)
 }
 
-// addSlow is called when a request on a new channel has waited long without an answer. If more
-// channels are open than the local server is known to handle at once, idle ones may be the
-// reason: addSlow closes them and counts the request. No channel is kept until removeSlow
-// ends that, nor for reusePause if a channel was idle now, unless the local server has
+// addSlow counts a request that has waited long for a response on a new channel, and closes the idle
+// channels, which may be the reason if more channels are open than the local server is known to handle
+// at once; otherwise it does nothing and returns false. No channel is kept until removeSlow ends the
+// count. If a channel was idle now, none is kept for reusePause either, unless the local server has
 // handled several connections at once before.
 func (p *Pool) addSlow() (counted bool) {
 	p.mu.Lock()
@@ -200,17 +199,18 @@ func (p *Pool) addSlow() (counted bool) {
 	return true
 }
 
-// answeredChannels are the channels that had an answer, as a request was sent.
+// answeredChannels counts the channels that had had a response when a request was sent.
 type answeredChannels struct{ open, ended int64 }
 
-// answered returns the channels that had an answer, as a request is sent.
+// answered returns the current count of channels that have had a response.
 func (p *Pool) answered() answeredChannels {
 	ended := p.ended.Load() // first: a channel that is closed meanwhile then counts too low
 	return answeredChannels{p.kept.Load(), ended}
 }
 
-// noteAnswer raises proven after the first byte of an answer. sent is the result of
-// answered before the request was sent, reused tells that its own channel is one of them.
+// noteAnswer raises proven, the number of connections that the local server is known to handle at
+// once, after the first byte of a response. sent is the result of answered from before the request was
+// sent; reused means that the request's own channel is in that count.
 func (p *Pool) noteAnswer(sent answeredChannels, reused bool) {
 	n := sent.open - (p.ended.Load() - sent.ended)
 	if !reused {
@@ -230,9 +230,9 @@ func (p *Pool) noteAnswer(sent answeredChannels, reused bool) {
 	p.concurrent = p.concurrent || n >= 2
 }
 
-// Reduce closes the idle channels, and keeps fewer from now on, if so many channels are open
-// that the client of the tunnel may have no descriptor left for another connection (macOS
-// gives a program 256). It reports whether that has happened just now.
+// Reduce closes the idle channels, and keeps fewer from now on, if so many channels are open that the
+// client of the tunnel may have no file descriptor left for another connection (macOS gives a program
+// 256). It reports whether it has just done so.
 func (p *Pool) Reduce() bool {
 	p.mu.Lock()
 	if len(p.idle)+p.inUse > manyOpen {
@@ -246,7 +246,7 @@ func (p *Pool) Reduce() bool {
 	return reduced
 }
 
-// removeSlow ends the count of a request that is answered or has ended without an answer.
+// removeSlow ends the count of addSlow, for a request that has a response or has ended without one.
 func (p *Pool) removeSlow() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -280,7 +280,7 @@ func (p *Pool) CloseIdle() {
 	}
 }
 
-// Close empties the pool for good.
+// Close closes all idle channels; later ones are closed instead of kept.
 func (p *Pool) Close() {
 	p.mu.Lock()
 	p.closed = true
@@ -288,7 +288,8 @@ func (p *Pool) Close() {
 	p.CloseIdle()
 }
 
-// Refill implements registry.Channels: a silent connection would hold up a local server of one connection.
+// Refill implements registry.Channels. It opens nothing ahead, because an unused connection would block a
+// local server that handles one connection at a time.
 func (p *Pool) Refill() {}
 
 // trimIdle closes channels that were idle for too long.

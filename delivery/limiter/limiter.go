@@ -11,11 +11,10 @@ import (
 	"relay"
 )
 
-// Limiter bounds the requests in progress on a tunnel. Up to soft requests start at once,
-// in order of arrival. A request that has waited for overflowAfter may start beyond
-// soft, up to hard, so that a few hung requests do not block the others. Overflow is
-// admitted gradually, and faster the fewer requests end: admitting all that wait at once
-// was slower.
+// Limiter bounds the requests in progress on a tunnel. Up to soft requests start at once, in order of
+// arrival. A request that has waited for overflowAfter may start beyond soft, up to hard, so that a
+// few hung requests do not block the others. The fewer requests end, the faster such overflow is
+// admitted. It is admitted step by step, because starting all waiting requests at once was slower.
 type Limiter struct {
 	soft, hard int
 
@@ -27,9 +26,9 @@ type Limiter struct {
 	timer    *time.Timer // runs admitOverflow while requests wait
 }
 
-// Slot is what one channel in use takes: a slot of its tunnel and, if that one is
-// beyond soft, a slot of the owner of the alias and one of the whole process. So stuck
-// requests of other tunnels never use up the soft slots of a tunnel.
+// Slot is the reservation for one channel in use: a slot of its tunnel and, beyond soft, also a slot
+// of the owner of the alias and one of the whole process. So stuck requests of other tunnels never use
+// up the soft slots of a tunnel.
 type Slot struct {
 	tunnel     *Limiter
 	owner, all *semaphore.Weighted
@@ -46,8 +45,8 @@ type waiter struct {
 // New makes a limiter for a tunnel that takes up to hard requests at once.
 func New(hard int) *Limiter { return &Limiter{soft: MaxInUse, hard: hard} }
 
-// Slot returns a slot to acquire. owner and all bound the slots beyond soft of the owner of the alias
-// and of the whole process.
+// Slot returns a slot, not acquired yet. owner and all bound the slots beyond soft of the owner of the
+// alias and of the whole process.
 func (s *Limiter) Slot(owner, all *semaphore.Weighted) Slot {
 	return Slot{tunnel: s, owner: owner, all: all}
 }
@@ -69,8 +68,8 @@ const (
 	overflowPerStuck = 4                 // slots given in addition for each request in progress more than have ended
 )
 
-// Acquire takes a slot in order of arrival. It waits for maxWait at most; 0 means no limit.
-// With manyRequests in progress or waiting it waits for slotWait at most.
+// Acquire takes a slot in order of arrival. It waits for at most maxWait (0 = no limit), and at most
+// slotWait if manyRequests are in progress or waiting.
 func (p *Slot) Acquire(maxWait time.Duration, lost, cut <-chan struct{}) *relay.Error {
 	s := p.tunnel
 	p.overflow = false

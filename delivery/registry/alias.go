@@ -31,7 +31,7 @@ type Alias struct {
 	tunnelVersion uint64
 }
 
-// MinuteCount counts by the minute. It is safe for concurrent use.
+// MinuteCount counts events within the current minute. It is safe for concurrent use.
 type MinuteCount struct {
 	mu    sync.Mutex
 	since time.Time
@@ -85,10 +85,10 @@ func (st *Alias) Online() (*Attachment, context.Context) {
 	return st.attached, st.attached.lost
 }
 
-// storedNow returns the present time as the store gives it back.
+// storedNow returns the current time with the precision of the store.
 func storedNow() time.Time { return time.Now().UTC().Truncate(time.Microsecond) }
 
-// status returns the present state, without the counts that only the store has.
+// status returns the current state, without the counts that only the store has.
 func (st *Alias) status() relay.AliasStatus {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -137,9 +137,9 @@ func (r *Registry) Status(ctx context.Context, aliases []relay.Alias) ([]relay.A
 	return out, nil
 }
 
-// RemoteOwner returns the tunnel of the alias if another node has it; the queue is
-// delivered there. awaits tells that the tunnel is online there, as far as its node has
-// stored, although it may not be reachable from here.
+// RemoteOwner returns the tunnel of the alias if another node has it; that node delivers the queue.
+// awaits means that the tunnel is online there according to the store, although this node may not
+// reach it.
 func (st *Alias) RemoteOwner() (t relay.RemoteTunnel, awaits bool) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -150,8 +150,7 @@ func (st *Alias) RemoteOwner() (t relay.RemoteTunnel, awaits bool) {
 	return h.remote, h.stale&(silentPeer|silentOpen) == 0 && !st.alias.Load().Settings.Paused
 }
 
-// StartDispatch starts the dispatcher of the alias, or wakes it, at the node that has the
-// tunnel.
+// StartDispatch starts or wakes the dispatcher of the alias, at the node that has the tunnel.
 func (st *Alias) StartDispatch() {
 	if t, _ := st.RemoteOwner(); t == nil {
 		st.dispatcher.Start()
@@ -177,7 +176,7 @@ func (st *Alias) setSecrets(list relay.OpenSecrets) {
 	st.secrets.Store(&list)
 }
 
-// changed applies a new value of an alias, and returns its state.
+// changed applies a new value of an alias, and returns the alias' entry.
 func (r *Registry) changed(a *relay.Alias) *Alias {
 	var before relay.Settings
 	known := r.ByID(a.ID)
@@ -198,7 +197,7 @@ func (r *Registry) changed(a *relay.Alias) *Alias {
 	return st
 }
 
-// removed drops the tunnel of an alias that is gone.
+// removed drops the tunnel of an alias that was removed.
 func (st *Alias) removed() {
 	st.mu.Lock()
 	st.gone = true

@@ -14,8 +14,8 @@ import (
 	"relay/delivery/spares"
 )
 
-// Attachment binds a tunnel to an alias. The SSH gate gets it from Attach, and exchanges
-// open their channels on it. That of a tunnel of another node is made by applyTunnel.
+// Attachment binds a tunnel to an alias. The SSH gate gets it from Attach, and exchanges open their
+// channels on it. applyTunnel makes the Attachment for a tunnel of another node.
 type Attachment struct {
 	Info     relay.TunnelInfo
 	Lazy     bool // the client dials the local server at the first byte of a channel
@@ -89,8 +89,8 @@ func newAttachment(st *Alias, t relay.Tunnel) *Attachment {
 	return h
 }
 
-// write stores a change of the tunnel's record later, with the time since when the alias is
-// in its present state. The caller holds st.mu.
+// write schedules a write of the tunnel's record, with the time since which the alias has been in its
+// current state. The caller holds st.mu.
 func (h *Attachment) write(op relay.TunnelOp) {
 	w := relay.TunnelWrite{Op: op, TunnelRecord: relay.TunnelRecord{
 		TunnelInfo: h.Info, Alias: h.st.ID, LazyDial: h.Lazy, State: relay.TunnelOnline,
@@ -137,7 +137,7 @@ func (h *Attachment) Stale() { h.markStale(silentPeer) }
 // Online marks a stale tunnel as alive again.
 func (h *Attachment) Online() { h.markAlive(silentPeer | silentOpen) }
 
-// markStale adds a reason for being stale. It returns false if that was one already.
+// markStale adds a reason for being stale. It returns false if the reason was already set.
 func (h *Attachment) markStale(why silence) bool {
 	h.st.mu.Lock()
 	if h.detached || h.stale&why != 0 {
@@ -156,7 +156,7 @@ func (h *Attachment) markStale(why silence) bool {
 	return true
 }
 
-// markAlive takes back reasons for being stale. Without any left, the tunnel is online again.
+// markAlive removes reasons for being stale. When none is left, the tunnel is online again.
 func (h *Attachment) markAlive(reasons silence) {
 	h.st.mu.Lock()
 	was := h.stale
@@ -174,9 +174,8 @@ func (h *Attachment) markAlive(reasons silence) {
 	}
 }
 
-// stateChanged notes that the tunnel has become stale or online, and lets the other nodes
-// know. It returns false if the tunnel does not serve the alias any more. The caller holds
-// st.mu.
+// stateChanged notes that the tunnel has become stale or online, and informs the other nodes. It
+// returns false if the tunnel no longer serves the alias. The caller holds st.mu.
 func (h *Attachment) stateChanged() bool {
 	if h.st.attached != h {
 		return false
@@ -197,7 +196,7 @@ func (h *Attachment) closeLost() {
 	h.endLost()
 }
 
-// markLost ends the tunnel and what runs on it.
+// markLost ends the tunnel and the exchanges that run on it.
 func (h *Attachment) markLost() {
 	h.st.mu.Lock()
 	h.closeLost()
@@ -217,7 +216,7 @@ func (h *Attachment) Acquire(done <-chan struct{}) (func(), *relay.Error) {
 	return s.Release, nil
 }
 
-// Slot returns a slot to acquire.
+// Slot returns a slot of the tunnel, not acquired yet.
 func (h *Attachment) Slot() limiter.Slot {
 	return h.limiter.Slot(h.st.owner.Load().overflow, h.st.r.overflow)
 }
@@ -243,8 +242,8 @@ func (h *Attachment) Detach(graceful bool) {
 	}
 }
 
-// awaitLiveness takes a reason for being stale back once the peer sends a byte: the SSH gate
-// calls Online only for a tunnel that it has marked stale itself.
+// awaitLiveness removes a reason for being stale once the peer sends a byte. It is needed because the
+// SSH gate calls Online only for a tunnel that it has marked as stale itself.
 func (h *Attachment) awaitLiveness(reason silence) {
 	const every = 250 * time.Millisecond
 	tick := time.NewTicker(every)
@@ -279,11 +278,11 @@ func (h *Attachment) Serves() bool {
 	return h.remote == nil && !h.detached && h.st.attached == h
 }
 
-// Channel returns a channel for a request of a caller at origin; the caller is nil for
-// replays and queued deliveries. With fresh set, it opens a new one instead of taking one
-// from the pool. A client that refuses it while many are open gets a second try
-// with fewer: OpenSSH says that a name does not resolve when it has no descriptor left.
-// Errors: local-refused, local-unresolvable, overloaded, ErrNotSent, or ErrTunnelSlow.
+// Channel returns a channel for a request of a caller at origin; caller is nil for replays and queued
+// deliveries. With fresh, it opens a new channel instead of taking one from the pool. If a client
+// refuses a channel while many are open, it closes some and tries again: OpenSSH reports that a name
+// does not resolve when it has no descriptor left. Errors: local-refused, local-unresolvable,
+// overloaded, ErrNotSent, or ErrTunnelSlow.
 func (h *Attachment) Channel(caller relay.Caller, origin netip.AddrPort, fresh bool) (Channel, *relay.Error) {
 	limit := probeAfter
 	if h.Lazy {
@@ -309,7 +308,7 @@ func isRefusal(err *relay.Error) bool {
 	return err != nil && (err.Code == relay.CodeLocalRefused || err.Code == relay.CodeLocalUnresolvable)
 }
 
-// replaced reports whether the alias has no tunnel or another one by now.
+// replaced reports whether the alias has lost this tunnel or has another one.
 func (h *Attachment) replaced() bool { return h.st.tunnel() != h }
 
 func (h *Attachment) open(origin netip.AddrPort) (Channel, *relay.Error) {
@@ -341,7 +340,7 @@ func (h *Attachment) open(origin netip.AddrPort) (Channel, *relay.Error) {
 	return nil, OpenError(err)
 }
 
-// OpenError returns what the error of a channel open means to a caller.
+// OpenError translates the error of a failed channel open into one for the caller.
 func OpenError(err error) *relay.Error {
 	var e *relay.Error
 	if errors.As(err, &e) {

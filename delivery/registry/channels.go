@@ -8,9 +8,8 @@ import (
 	"relay/delivery/spares"
 )
 
-// Channels are the channels of one tunnel: those of plain ssh are kept for other requests (package
-// kept), those of relay up are opened ahead (package spares). Their methods are safe for concurrent
-// use.
+// Channels are the channels of one tunnel. Those of plain ssh are kept for further requests (package
+// kept); those of relay up are opened ahead (package spares). The methods are safe for concurrent use.
 type Channels interface {
 	// Begin counts a request that uses the tunnel, until End.
 	Begin()
@@ -28,7 +27,7 @@ type Channels interface {
 	Close() // for good
 }
 
-// Channel is a connection of a tunnel as a request uses it. It belongs to one request at a time.
+// Channel is a connection of a tunnel, used by one request at a time.
 type Channel interface {
 	relay.Conn
 	// Way says how the request got the channel: new, reused, or opened ahead.

@@ -31,25 +31,25 @@ type accountQueue struct {
 	own atomic.Pointer[int64] // its own limit; nil = as the server says
 }
 
-// QueueLimits are the most queued attempts of an alias, their bytes, and the most attempts of an account without a
-// limit of its own; 0 = no limit.
+// QueueLimits are the largest number of queued attempts of an alias, of their bytes, and of attempts of an account
+// without a limit of its own; 0 = no limit.
 type QueueLimits struct {
 	Attempts int
 	Bytes    int64
 	Account  int
 }
 
-// Reservation reports whether Reserve has reserved anything.
+// Reservation is the result of Reserve.
 type Reservation int
 
-// What Reserve returns.
+// Results of Reserve.
 const (
 	Reserved Reservation = iota
 	QueueFull
 	AccountQueueFull // of all aliases of the owner
 )
 
-// limit returns the most attempts of the account; 0 = no limit.
+// limit returns the largest number of attempts of the account; 0 = no limit.
 func (a *accountQueue) limit(server int) int64 {
 	if own := a.own.Load(); own != nil {
 		return *own
@@ -57,7 +57,7 @@ func (a *accountQueue) limit(server int) int64 {
 	return int64(server)
 }
 
-// setAccount counts the attempts for another owner than before; nil = for none.
+// setAccount moves the attempts to the count of another owner; nil = to none.
 func (q *QueueCount) setAccount(a *accountQueue) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -70,7 +70,7 @@ func (q *QueueCount) setAccount(a *accountQueue) {
 	q.count(total)
 }
 
-// count adds to the attempts of the account. The caller holds mu.
+// count adds n to the attempts of the account. The caller holds mu.
 func (q *QueueCount) count(n int) {
 	if q.account != nil {
 		q.account.n.Add(int64(n))
@@ -84,7 +84,8 @@ func (q *QueueCount) Len() int {
 	return q.n + q.reserved.n
 }
 
-// Reserve reserves room for n attempts and their bytes, if there is any.
+// Reserve reserves space for n attempts and their bytes. Its result says whether there was space, and
+// which limit was reached otherwise.
 func (q *QueueCount) Reserve(n int, bytes int64, limits QueueLimits) Reservation {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -108,7 +109,7 @@ func (q *QueueCount) Reserve(n int, bytes int64, limits QueueLimits) Reservation
 	return Reserved
 }
 
-// GiveBack ends a reservation.
+// GiveBack gives back the space of a reservation.
 func (q *QueueCount) GiveBack(n int, bytes int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -126,8 +127,8 @@ func (q *QueueCount) Move() {
 	q.changes++
 }
 
-// Moved ends what Move has announced: the queue has n attempts more, or fewer, and as many
-// bytes.
+// Moved ends the change that Move has announced: the queue has n attempts more (or fewer, if
+// negative), and the given number of bytes more.
 func (q *QueueCount) Moved(n int, bytes int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -141,27 +142,30 @@ func (q *QueueCount) Moved(n int, bytes int64) {
 	q.bytes = max(0, q.bytes+bytes)
 }
 
-// queueVersion is the state of a count at the moment when the store is asked for a new one; see correct.
+// queueVersion identifies the state of a QueueCount at the moment when the store is asked for a new
+// count; see correct.
 type queueVersion struct {
 	changes uint64
 	n       int
 	bytes   int64
 }
 
-// version returns the state of the count now.
+// version returns the current state of the count.
 func (q *QueueCount) version() queueVersion {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return queueVersion{q.changes, q.added.n, q.added.bytes}
 }
 
-// maxUnsettled is how many counts of the store in a row are not used because the queue changed meanwhile.
+// maxUnsettled is the number of consecutive counts of the store that are discarded because the queue
+// changed in the meantime.
 const maxUnsettled = 3
 
-// correct replaces the counts by those of the store, which was asked after version was read. It returns false if
-// the queue has changed since then: the store has to be asked again. A queue that changes during each reading is
-// counted nevertheless after maxUnsettled of them: what was added meanwhile is added to the count of the store, which
-// may have it already. Without that, where several nodes fill one queue, each would allow the whole limit.
+// correct replaces the counts by those of the store, which was asked after version was read. If the queue has changed
+// since then, it returns false, and the store has to be asked again. A queue that changes during each reading is
+// corrected all the same after maxUnsettled readings: the attempts that were added in the meantime are added to the
+// count of the store, which may contain them already. Otherwise, if several nodes filled one queue, each of them
+// would allow the whole limit.
 func (q *QueueCount) correct(version queueVersion, n int, bytes int64) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -1,6 +1,6 @@
-// Package registry knows which alias has which tunnel: it keeps all aliases in memory with
-// their settings, their tunnel and the length of their queue, bounds the requests on each
-// tunnel, and connects this with the store's records of the tunnels of all nodes.
+// Package registry knows the tunnel of each alias: it keeps all aliases in memory with their settings,
+// their tunnel and the length of their queue, bounds the requests on each tunnel, and connects this
+// with the store's records of the tunnels of all nodes.
 package registry
 
 import (
@@ -51,9 +51,9 @@ type Dispatcher interface {
 	Rescan()
 }
 
-// Registry keeps all aliases in memory, so that a request for a name that does not exist
-// costs no query. Nothing outside this package may assume that a tunnel is in this process.
-// Its methods are safe for concurrent use.
+// Registry keeps all aliases in memory, so that a request for a name that does not exist costs no
+// query. Code outside this package must not assume that a tunnel is in this process. Its methods are
+// safe for concurrent use.
 type Registry struct {
 	Options
 
@@ -159,12 +159,12 @@ type owner struct {
 	upgraded *semaphore.Weighted // connections that are upgraded, or may be
 }
 
-// maxUpgraded is the maximum number of upgraded connections to the aliases of one account: these use no
-// slot, and have no time limit.
+// maxUpgraded is the maximum number of upgraded connections to the aliases of one account. These
+// connections use no slot and have no time limit.
 const maxUpgraded = 1000
 
-// AcquireUpgrade takes a place for a connection that may be upgraded, and returns what gives it back;
-// nil if the account that owns the alias has too many of them.
+// AcquireUpgrade takes a place for a connection that may be upgraded, and returns the function that
+// gives it back; nil if the account that owns the alias has too many of them.
 func (st *Alias) AcquireUpgrade() (release func()) {
 	s := st.owner.Load().upgraded
 	if !s.TryAcquire(1) {
@@ -173,21 +173,21 @@ func (st *Alias) AcquireUpgrade() (release func()) {
 	return func() { s.Release(1) }
 }
 
-// ByLabel returns the alias of a lower-case label; nil when there is none.
+// ByLabel returns the alias of a lower-case label; nil if there is none.
 func (r *Registry) ByLabel(label string) *Alias {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	return r.labels[label]
 }
 
-// ByID returns the alias with an id; nil when there is none.
+// ByID returns the alias with an id; nil if there is none.
 func (r *Registry) ByID(id int64) *Alias {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	return r.ids[id]
 }
 
-// Alias returns the present value of the alias with an id; nil when there is none.
+// Alias returns the current value of the alias with an id; nil if there is none.
 func (r *Registry) Alias(id int64) *relay.Alias {
 	if st := r.ByID(id); st != nil {
 		return st.alias.Load()
@@ -205,14 +205,14 @@ func (r *Registry) Each(f func(*Alias)) {
 	}
 }
 
-// put stores a as the current value of its alias and returns the state of the alias.
+// put stores a as the current value of its alias and returns the alias' entry.
 func (r *Registry) put(a *relay.Alias) *Alias {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.set(a)
 }
 
-// set does what put does. The caller holds mu.
+// set is put for callers that hold mu.
 func (r *Registry) set(a *relay.Alias) *Alias {
 	o := r.owners[a.Owner]
 	if o == nil {
@@ -240,8 +240,8 @@ func (r *Registry) set(a *relay.Alias) *Alias {
 	return st
 }
 
-// Find returns an alias that the registry may not contain yet. a may be older than what the
-// registry contains.
+// Find returns the entry of an alias, which it adds if the registry does not have it yet. a may be
+// older than the value in the registry.
 func (r *Registry) Find(a *relay.Alias) *Alias {
 	r.mu.Lock()
 	if st := r.ids[a.ID]; st != nil {
@@ -268,7 +268,7 @@ func (r *Registry) remove(id int64) *Alias {
 	return st
 }
 
-// forget removes the name and the owner that an alias has now. The caller holds mu.
+// forget removes the current name and owner of an alias from the indexes. The caller holds mu.
 func (r *Registry) forget(st *Alias) {
 	a := st.alias.Load()
 	if r.labels[a.Name] == st {
@@ -288,9 +288,9 @@ func (r *Registry) ReadAgain(id int64) <-chan struct{} {
 	return request(&r.reloads, id)
 }
 
-// ReadAccountAgain asks KeepAliases to read the limits of an account: those stand in each of its aliases,
-// of which some may just be removed or given to another account. Each returned channel is closed once one
-// of them is read.
+// ReadAccountAgain asks KeepAliases to read the limits of an account. They are stored with each of its
+// aliases, some of which may just be removed or transferred; each returned channel is closed once one of
+// the aliases is read.
 func (r *Registry) ReadAccountAgain(account int64) (done []<-chan struct{}) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -308,10 +308,12 @@ func (r *Registry) ReadAccountAgain(account int64) (done []<-chan struct{}) {
 	return done
 }
 
-// readAtOnce is how many aliases of an account are read one by one at most; beyond it one query reads all.
+// readAtOnce is the largest number of aliases of an account that are read one by one; for more, one query
+// reads all aliases.
 const readAtOnce = 16
 
-// FullestQueue returns the largest part of its limit that an account has queued; 0 = none has a limit.
+// FullestQueue returns the highest used fraction of the queue limit among all accounts; 0 = none has a
+// limit.
 func (r *Registry) FullestQueue(limits QueueLimits) (most float64) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -415,8 +417,7 @@ func (r *Registry) reload(id int64) {
 	}
 }
 
-// recountAll counts the queues that Recount was called for. It reports whether it has asked
-// the store.
+// recountAll counts the queues that Recount was called for. It reports whether it has asked the store.
 func (r *Registry) recountAll() bool {
 	versions := map[int64]queueVersion{}
 	for id := range r.counts.take() {

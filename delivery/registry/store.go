@@ -7,8 +7,8 @@ import (
 	"relay"
 )
 
-// Store reads aliases, counts queues, and tells all nodes which node has the tunnel of an alias. Its
-// methods are safe for concurrent use.
+// Store reads aliases, counts queues, and shares the tunnel of each alias with all nodes. Its methods
+// are safe for concurrent use.
 type Store interface {
 	// AllAliases reads every alias; used at the start.
 	AllAliases(ctx context.Context) ([]relay.Alias, error)

@@ -9,9 +9,9 @@ import (
 	"relay"
 )
 
-// tunnels connects the registry with the store's records of all tunnels: what this node has
-// attached and lost is written, and what other nodes have is read. Requests never wait for
-// either. While the store is away, both wait and the last known tunnels stay in force.
+// tunnels connects the registry with the store's records of all tunnels: it writes the tunnels that
+// this node has attached and lost, and reads those of other nodes. Requests never wait for either.
+// While the store is down, both wait, and the last known tunnels stay in force.
 type tunnels struct {
 	wake   chan struct{}
 	writes workList[relay.TunnelWrite] // not stored yet
@@ -25,7 +25,7 @@ const (
 	unheard     = time.Minute     // a node that was not heard of for so long is not connected: one that is speaks each second
 )
 
-// write stores w later, together with an earlier write of the alias.
+// write schedules the write w, merged with an earlier write of the alias.
 func (t *tunnels) write(w relay.TunnelWrite) {
 	l := &t.writes
 	l.mu.Lock()
@@ -45,7 +45,7 @@ func mergeWrite(earlier map[int64]relay.TunnelWrite, w relay.TunnelWrite) {
 	earlier[w.Alias] = w
 }
 
-// unwritten reports whether a write of the alias waits.
+// unwritten reports whether a write of the alias is still pending.
 func (t *tunnels) unwritten(alias int64) bool {
 	t.writes.mu.Lock()
 	defer t.writes.mu.Unlock()
@@ -53,7 +53,7 @@ func (t *tunnels) unwritten(alias int64) bool {
 	return waits
 }
 
-// announceQueue tells the node of the alias' tunnel through the store that the queue has
+// announceQueue tells the node that has the alias' tunnel, through the store, that the queue has
 // changed.
 func (t *tunnels) announceQueue(alias int64) {
 	t.queues.add(true, alias)
@@ -67,8 +67,8 @@ func (t *tunnels) readLater(alias int64) <-chan struct{} {
 	return request(&t.reads, alias)
 }
 
-// KeepTunnels writes and reads records of tunnels until Base ends, many at a time: a thousand
-// tunnels that come at once cost few transactions.
+// KeepTunnels writes and reads records of tunnels until Base ends. It handles many at a time, so that
+// a thousand tunnels that attach at once cost few transactions.
 func (r *Registry) KeepTunnels() {
 	retry := time.NewTicker(tunnelRetry)
 	defer retry.Stop()
@@ -217,8 +217,9 @@ func (r *Registry) readTunnels() {
 	}
 }
 
-// storedTunnels reads the tunnels of aliases, or of all, and since when these aliases are in
-// their states. A change between the two reads is announced, so that both are read again.
+// storedTunnels reads the tunnels of the given aliases, or of all, and the times since which these
+// aliases have been in their states. A change between the two reads is announced, so both are then
+// read again.
 func (r *Registry) storedTunnels(ctx context.Context, all bool, ids []int64) (map[int64]relay.TunnelRecord, map[int64]time.Time, error) {
 	var records map[int64]relay.TunnelRecord
 	var err error
@@ -239,11 +240,11 @@ func (r *Registry) storedTunnels(ctx context.Context, all bool, ids []int64) (ma
 	return records, since, err
 }
 
-// reasonClosed is the reason of Tunnel.Close when a person closed the tunnel.
+// reasonClosed is the reason that Tunnel.Close gets when a user closed the tunnel.
 const reasonClosed = "this tunnel was closed by an operator or in the dashboard"
 
-// applyTunnel makes what the store says of the tunnel of an alias true here: nil = it has no
-// tunnel. since is the time of its last change, version that of the state before the store was
+// applyTunnel applies the store's record of the tunnel of an alias to this node; nil = it has no
+// tunnel. since is the time of its last change; version is that of the state before the store was
 // asked.
 func (r *Registry) applyTunnel(st *Alias, version uint64, rec *relay.TunnelRecord, since time.Time) {
 	st.mu.Lock()
@@ -257,8 +258,8 @@ func (r *Registry) applyTunnel(st *Alias, version uint64, rec *relay.TunnelRecor
 	}
 }
 
-// setTunnel is applyTunnel as far as the caller holds st.mu. moved reports whether people see a change, rest is to
-// be called without the lock; nil = nothing is left to do.
+// setTunnel is the part of applyTunnel for which the caller holds st.mu. moved reports whether the change is
+// visible to users. rest has to be called without the lock; nil = nothing is left to do.
 func (r *Registry) setTunnel(st *Alias, version uint64, rec *relay.TunnelRecord, since time.Time) (moved bool, rest func()) {
 	if st.tunnelVersion != version || r.tunnels.unwritten(st.ID) {
 		return false, nil // the newer state here is stored and read again
@@ -328,8 +329,8 @@ func (r *Registry) remoteAttachment(st *Alias, rec relay.TunnelRecord) *Attachme
 	return h
 }
 
-// NodeReachable reports whether the tunnels of another node can be used. Requests for them are
-// queued meanwhile.
+// NodeReachable notes whether the tunnels of another node can be used. While they cannot, requests for
+// them are queued.
 func (r *Registry) NodeReachable(node string, reachable bool) {
 	r.Each(func(st *Alias) {
 		h := st.tunnel()
@@ -347,16 +348,16 @@ func (r *Registry) NodeReachable(node string, reachable bool) {
 	})
 }
 
-// ReadTunnels reads the tunnels of all aliases again, and stores those of this node that are
-// missing: it was taken for dead meanwhile and has another id.
+// ReadTunnels reads the tunnels of all aliases again, and stores the missing ones of this node. It is
+// needed after other nodes have declared this node dead, because the node then has a new id.
 func (r *Registry) ReadTunnels() { r.tunnels.readLater(0) }
 
 // ReadTunnel reads the tunnel of one alias again. The returned channel is closed once that is
 // done.
 func (r *Registry) ReadTunnel(alias int64) <-chan struct{} { return r.tunnels.readLater(alias) }
 
-// WakeQueue looks at the queue of an alias whose tunnel is here, on behalf of another node
-// that has changed it.
+// WakeQueue checks the queue of an alias whose tunnel is on this node. Another node asks for it after
+// it has changed the queue.
 func (r *Registry) WakeQueue(alias int64) {
 	if st := r.ByID(alias); st != nil {
 		r.Recount(alias)
@@ -383,7 +384,7 @@ func (r *Registry) Count() (byState map[relay.TunnelState]int, queued int) {
 	return byState, queued
 }
 
-// Channels returns how many channels are open, idle ones included.
+// Channels returns the number of open channels, idle ones included.
 func (r *Registry) Channels() int { return int(r.open.Load()) }
 
 // CloseIdle closes the idle channels of all tunnels for good.

@@ -1,5 +1,5 @@
-// Package spares opens channels ahead for the tunnels of relay up, whose client connects to its local
-// server at the first byte of a channel. Each channel carries one request.
+// Package spares opens channels ahead of requests for the tunnels of relay up, whose client connects
+// to its local server at the first byte of a channel. Each channel carries one request.
 package spares
 
 import (
@@ -13,7 +13,7 @@ import (
 	"relay"
 )
 
-// Way is the Way of a channel that was opened ahead.
+// Way is the value of Channel.Way for a channel that was opened ahead.
 const Way = "spare"
 
 // Options describe the tunnel of a pool.
@@ -55,7 +55,7 @@ const (
 	trimInterval   = 5 * time.Second
 )
 
-// New makes an empty pool.
+// New returns an empty pool.
 func New(o Options) *Pool {
 	p := &Pool{Options: o, window: time.Now()}
 	p.trim = time.AfterFunc(time.Hour, p.trimIdle)
@@ -63,13 +63,13 @@ func New(o Options) *Pool {
 	return p
 }
 
-// New makes a channel of a connection that was just opened.
+// New returns a channel for a connection that was just opened.
 func (p *Pool) New(c relay.Conn) *Channel {
 	p.Count.Add(1)
 	return &Channel{Conn: c, pool: p}
 }
 
-// Begin counts a request that uses the tunnel, until End.
+// Begin counts a request that uses the tunnel. Each Begin needs one End.
 func (p *Pool) Begin() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -78,7 +78,7 @@ func (p *Pool) Begin() {
 	p.peak[0] = max(p.peak[0], p.inUse)
 }
 
-// End ends what Begin has begun.
+// End ends the use that Begin counted.
 func (p *Pool) End() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -117,7 +117,7 @@ func (p *Pool) Take() *Channel {
 	}
 }
 
-// Reduce implements registry.Channels: there are few spares.
+// Reduce implements registry.Channels. It does nothing, because there are few spares.
 func (p *Pool) Reduce() bool { return false }
 
 // CloseIdle closes all spares.
@@ -132,7 +132,7 @@ func (p *Pool) CloseIdle() {
 	}
 }
 
-// Close empties the pool for good.
+// Close closes all spares; no further ones are opened.
 func (p *Pool) Close() {
 	p.mu.Lock()
 	p.closed = true
@@ -140,7 +140,7 @@ func (p *Pool) Close() {
 	p.CloseIdle()
 }
 
-// trimIdle closes the spares that are not wanted.
+// trimIdle closes the spares that are no longer wanted.
 func (p *Pool) trimIdle() {
 	p.mu.Lock()
 	p.rollPeaks(time.Now())
@@ -155,7 +155,7 @@ func (p *Pool) trimIdle() {
 	}
 }
 
-// wanted returns how many spares the pool should hold. The caller holds mu.
+// wanted returns the number of spares that the pool should hold. The caller holds mu.
 func (p *Pool) wanted() int {
 	least := 1
 	if p.Remote {
@@ -247,10 +247,11 @@ func (l *Channel) Reused() bool { return false }
 // Begin implements registry.Channel.
 func (l *Channel) Begin() {}
 
-// Slow implements registry.Channel: the client connects for each request, so no other one is in its way.
+// Slow implements registry.Channel. It does nothing, because the client connects to the local server for
+// each request, so idle channels do not block it.
 func (l *Channel) Slow() {}
 
-// Keep implements registry.Channel: a channel carries one request.
+// Keep implements registry.Channel. It closes the channel, because each carries one request only.
 func (l *Channel) Keep(time.Duration, relay.Caller) { _ = l.Close() }
 
 // Close implements relay.Conn.

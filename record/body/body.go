@@ -1,7 +1,7 @@
 // Package body reads bodies for views, search, filters, event types, comparisons, masks, copies and
 // exports: it undoes content coding, byte order mark and charset, and then finds the form. Bodies come
-// from strangers: the output and the time of a reading are proportional to the bounds that its caller
-// gives. Stored bytes are never changed.
+// from untrusted senders, so the output and the time of a reading are proportional to the bounds that
+// its caller gives. Stored bytes are never changed.
 package body
 
 import (
@@ -16,8 +16,8 @@ import (
 // Form is the form of a body.
 type Form int
 
-// The forms. JSONLines are JSON values that follow each other, URLEncoded is a form as browsers
-// send it. Text is everything else that people can read.
+// The forms. JSONLines are JSON values one after the other, URLEncoded is a form as browsers send it.
+// Text is all other human-readable text.
 const (
 	Empty Form = iota
 	JSON
@@ -52,8 +52,8 @@ type Reading struct {
 
 func (r *Reading) fault(at int, text string) { r.Faults = append(r.Faults, Fault{at, text}) }
 
-// Read reads a body, or its beginning where cut is set. Text has at most most bytes; all that a
-// reading holds is in proportion to that.
+// Read reads a body, or, with cut, its beginning. Text has at most most bytes; the memory of the whole
+// reading is proportional to that.
 func Read(l Label, p []byte, cut bool, most int) *Reading {
 	r := &reader{cut: cut}
 	if len(l.Codings) == 0 {
@@ -83,7 +83,7 @@ type reader struct {
 	parts int // read so far, of all multipart bodies within each other
 }
 
-// read reads p, which has no content coding any more.
+// read reads p, whose content coding was undone.
 func (r *reader) read(l Label, p []byte, cut bool, depth int) *Reading {
 	out := &Reading{Label: l, Text: p, Cut: cut}
 	if len(p) == 0 {
@@ -168,7 +168,7 @@ func (r *Reading) isJSON() bool {
 	return f == nil || r.Cut && f.At >= len(r.Text)
 }
 
-// json reads a text that is said to be JSON.
+// json reads a text that its label calls JSON.
 func (r *Reading) json() {
 	r.Form = JSON
 	if f := jsonFault(r.Text); f != nil && !(r.Cut && f.At >= len(r.Text)) {
@@ -176,7 +176,7 @@ func (r *Reading) json() {
 	}
 }
 
-// lines reads a text that is said to be JSON lines.
+// lines reads a text that its label calls JSON lines.
 func (r *Reading) lines() {
 	r.Form = JSONLines
 	var faults int
@@ -195,8 +195,8 @@ func (r *Reading) lines() {
 	}
 }
 
-// tryLines reads a text as JSON lines if it is nothing but these: at least two, each an object or
-// an array.
+// tryLines reads a text as JSON lines if it consists of nothing else: at least two lines, each an
+// object or an array. It returns false for other texts.
 func (r *Reading) tryLines() bool {
 	list, faults := jsonLines(r.Text, r.Cut)
 	if faults > 0 || len(list) < 2 {
@@ -227,7 +227,8 @@ func (r *Reading) FaultText() string {
 	return strings.Join(list, "; ")
 }
 
-// How says how Text was made of the stored bytes, as a sentence without its full stop; "" = they are equal.
+// How returns a sentence, without its full stop, on how Text was made from the stored bytes; "" = they are
+// equal.
 func (r *Reading) How() string {
 	var steps []string
 	if len(r.Codings) > 0 {
@@ -242,7 +243,7 @@ func (r *Reading) How() string {
 	return strings.Join(steps, ", ")
 }
 
-// quote returns a stranger's text as a word of a sentence.
+// quote returns untrusted text in quotes, safe to use in a sentence.
 func quote(s string) string {
 	if len(s) > 60 {
 		s = string(WholeRunes([]byte(s[:60]))) + "…"

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/text/encoding/unicode/utf32"
 )
 
-// marks are the byte order marks; those that begin as others do come first.
+// marks are the byte order marks. A mark that starts with the bytes of another one comes before it.
 var marks = []struct{ bytes, charset string }{
 	{"\xef\xbb\xbf", "utf-8"},
 	{"\xff\xfe\x00\x00", "utf-32le"},
@@ -20,12 +20,12 @@ var marks = []struct{ bytes, charset string }{
 	{"\xfe\xff", "utf-16be"},
 }
 
-// charsetStart is how many bytes of a body are looked at to find its charset.
+// charsetStart is the number of bytes of a body that are searched for its charset.
 const charsetStart = 1 << 10
 
-// charsetOf tells the charset of a body: its byte order mark, which no text begins with by chance,
-// the label, what XML and HTML say of themselves, else UTF-8. mark is how many bytes the mark
-// has. name is "" for UTF-8, and fault says that the one that is named cannot be read.
+// charsetOf finds the charset of a body: by its byte order mark, which no text begins with by chance,
+// then by the label, then by the declaration in XML and HTML, else UTF-8. mark is the length of the
+// byte order mark. name is "" for UTF-8; fault is set if the named charset cannot be read.
 func charsetOf(l Label, start []byte) (name string, mark int, fault string) {
 	isMedia := strings.HasPrefix(l.Kind, "image/") || strings.HasPrefix(l.Kind, "audio/") || strings.HasPrefix(l.Kind, "video/")
 	for _, m := range marks {
@@ -70,7 +70,7 @@ func utf8Is(name string) string {
 
 var xmlEncoding = regexp.MustCompile(`^\s*<\?xml[^>]{0,200}?\sencoding\s*=\s*["']([A-Za-z0-9._:-]{1,40})["']`)
 
-// encodingOf gives the encoding of a name of charsetOf; nil = UTF-8, or not known.
+// encodingOf returns the encoding for a name from charsetOf; nil = UTF-8 or unknown.
 func encodingOf(name string) encoding.Encoding {
 	switch name {
 	case "utf-32", "utf-32be":
@@ -87,8 +87,8 @@ func encodingOf(name string) encoding.Encoding {
 	return e
 }
 
-// inUTF8 returns bytes of a charset in UTF-8, at most most of them. broken reports that some of
-// them mean nothing in it; they are U+FFFD.
+// inUTF8 returns bytes of a charset in UTF-8, at most most of them. broken reports that some bytes are
+// invalid in the charset; they become U+FFFD.
 func inUTF8(name string, p []byte, most int) (text []byte, broken, cut bool) {
 	e := encodingOf(name)
 	if e == nil {
@@ -101,7 +101,7 @@ func inUTF8(name string, p []byte, most int) (text []byte, broken, cut bool) {
 	return out, err != nil || bytes.Contains(out, []byte("\ufffd")), cut
 }
 
-// WholeRunes cuts an unfinished rune off the end of p.
+// WholeRunes removes an incomplete rune from the end of p.
 func WholeRunes(p []byte) []byte {
 	for i := 1; i < utf8.UTFMax && i <= len(p); i++ {
 		tail := p[len(p)-i:]
@@ -115,8 +115,8 @@ func WholeRunes(p []byte) []byte {
 	return p
 }
 
-// IsText reports whether bytes are text: UTF-8 without NUL. Of a body that was cut, the last
-// character may be incomplete.
+// IsText reports whether bytes are text: UTF-8 without NUL. If the body was cut, its last character
+// may be incomplete.
 func IsText(p []byte, cut bool) bool {
 	if cut {
 		p = WholeRunes(p)
@@ -124,8 +124,8 @@ func IsText(p []byte, cut bool) bool {
 	return utf8.Valid(p) && bytes.IndexByte(p, 0) < 0
 }
 
-// isNearlyText reports whether bytes that are said to be text are that but for a few bytes, none of
-// which is NUL.
+// isNearlyText reports whether bytes that are labelled as text are text except for a few bytes, none
+// of which is NUL.
 func isNearlyText(p []byte) bool {
 	strange := 0
 	for i := 0; i < len(p); {

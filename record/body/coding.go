@@ -21,7 +21,7 @@ const (
 	betweenAll = 64 << 10 // bytes that one coding may add to what it codes
 )
 
-// codingError is a fault of the data that one coding was undone of.
+// codingError is an error in the data of one content coding.
 type codingError struct {
 	coding string
 	err    error
@@ -36,7 +36,7 @@ func (e *codingError) Error() string {
 
 func (e *codingError) Unwrap() error { return e.err }
 
-// codedReader names the coding in the errors of a decoder.
+// codedReader adds the name of the coding to the errors of a decoder.
 type codedReader struct {
 	coding string
 	r      io.Reader
@@ -51,8 +51,8 @@ func (c *codedReader) Read(p []byte) (int, error) {
 }
 
 // uncode undoes the content codings of a label, the last one first. The output of the last decoder is at
-// most most bytes and that of the others little more, so that the time is proportional to most. A coding
-// that cannot be undone stays, and fault says why.
+// most most bytes and that of the others little more, so that the time is proportional to most. If a
+// coding cannot be undone, it is kept, and fault has the reason.
 func uncode(codings []string, src io.Reader, most int64) (r io.Reader, undone []string, fault string) {
 	if len(codings) > maxCodings {
 		return src, nil, fmt.Sprintf("it has %d content codings, and no more than %d are undone here", len(codings), maxCodings)
@@ -73,8 +73,8 @@ func uncode(codings []string, src io.Reader, most int64) (r io.Reader, undone []
 	return r, undone, ""
 }
 
-// Uncoded undoes all content codings of a body, which becomes at most most bytes: a body that becomes more,
-// and one whose codings cannot all be undone, is an error. Charset and byte order mark stay.
+// Uncoded undoes all content codings of a body, and returns at most most bytes. It returns an error if the
+// result is larger, or if not all codings can be undone. Charset and byte order mark are kept.
 func Uncoded(l Label, p []byte, most int) ([]byte, error) {
 	src, undone, fault := uncode(l.Codings, bytes.NewReader(p), int64(most)+1)
 	if fault != "" || len(undone) < len(l.Codings) {
@@ -90,8 +90,8 @@ func Uncoded(l Label, p []byte, most int) ([]byte, error) {
 	return plain, nil
 }
 
-// open opens one coding. decoder is nil if the data does not begin as the coding does; in that case nothing
-// was read from in.
+// open opens the decoder of one coding. decoder is nil if the data does not begin as data of the coding
+// does; then nothing was read from in.
 func open(coding string, in *bufio.Reader) (decoder io.Reader, known bool) {
 	probe, _ := in.Peek(probeBytes)
 	marked := func(mark string) bool { return bytes.HasPrefix(probe, []byte(mark)) }
@@ -133,12 +133,12 @@ func open(coding string, in *bufio.Reader) (decoder io.Reader, known bool) {
 	return decoder, true
 }
 
-// failed is a decoder of data whose header does not end.
+// failed is the decoder for data whose header is incomplete: every read returns err.
 type failed struct{ err error }
 
 func (f failed) Read([]byte) (int, error) { return 0, f.err }
 
-// decodes reports whether the beginning of some data, which has no mark, is what a decoder reads.
+// decodes reports whether a decoder can read the beginning of some data that has no magic number.
 func decodes(decoder io.Reader) bool {
 	n, err := io.ReadFull(decoder, make([]byte, 512))
 	return err == nil || err == io.EOF || n > 0 && endsEarly(err)

@@ -15,7 +15,7 @@ type Field struct {
 	JSON        bool   // Value is a JSON object or array
 }
 
-// LooksLikeForm reports whether a text is a URL-encoded form by its bytes, whatever its label says:
+// LooksLikeForm reports whether the bytes of a text look like a URL-encoded form, whatever its label:
 // a name, =, and no space, quote or bracket of XML.
 func LooksLikeForm(p []byte) bool {
 	p = bytes.TrimRight(p, " \t\r\n")
@@ -35,7 +35,7 @@ func isFormName(c byte) bool {
 	return c >= '0' && c <= '9' || c|0x20 >= 'a' && c|0x20 <= 'z' || bytes.IndexByte([]byte("_.%+[]-"), c) >= 0
 }
 
-// Query reads the fields of the query of a request-target; nil where there is none.
+// Query reads the fields of the query of a request-target; nil if it has none.
 func Query(target []byte) []Field {
 	_, query, ok := bytes.Cut(target, []byte("?"))
 	if !ok {
@@ -46,8 +46,8 @@ func Query(target []byte) []Field {
 	return fields
 }
 
-// FormValue gives the value of the first field of a form with this name; nil = there is none. It
-// decodes nothing else.
+// FormValue returns the value of the first field of a form with this name; nil = there is none. It
+// decodes no other field.
 func FormValue(p []byte, name string) []byte {
 	for len(p) > 0 {
 		var part []byte
@@ -60,8 +60,7 @@ func FormValue(p []byte, name string) []byte {
 	return nil
 }
 
-// Start returns the index at which the text of a body begins, after its byte order mark and white
-// space.
+// Start returns the text of a body after its byte order mark and white space.
 func Start(p []byte) []byte {
 	return bytes.TrimLeft(bytes.TrimPrefix(p, []byte(marks[0].bytes)), " \t\r\n")
 }
@@ -115,8 +114,8 @@ func Unescape(p []byte) []byte {
 	return plain
 }
 
-// unescapeForm resolves + and the escapes of a form. An escape that is malformed stays as it is,
-// and whole is false then.
+// unescapeForm resolves + and the escapes of a form. A malformed escape is kept, and whole is then
+// false.
 func unescapeForm(p []byte) (plain []byte, whole bool) {
 	if bytes.IndexByte(p, '%') < 0 && bytes.IndexByte(p, '+') < 0 {
 		return p, true

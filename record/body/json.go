@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 )
 
-// Fault is the place and the reason of something that could not be read in a body.
+// Fault is the place of an error in a body, and the reason.
 type Fault struct {
 	At   int    // byte of the text at which it is, -1 = there is no such place
 	Text string // one sentence without its full stop, for people; it may hold what a stranger sent
@@ -25,8 +25,8 @@ type Document struct {
 // maxDocuments bounds the values of JSON lines that are read one by one.
 const maxDocuments = 10_000
 
-// jsonFault returns the first fault of a text as JSON (RFC 8259); nil = it is JSON. Its place is
-// the length of the text if the text is only too short.
+// jsonFault returns the first error in a text as JSON (RFC 8259); nil = it is valid. If the text is
+// only incomplete, the place is its length.
 func jsonFault(p []byte) *Fault {
 	var value json.RawMessage
 	err := json.NewDecoder(bytes.NewReader(p)).Decode(&value)
@@ -47,7 +47,7 @@ func notJSON(p []byte, at int, why string) *Fault {
 	return &Fault{at, fmt.Sprintf("Not JSON: line %d, column %d (byte %d): %s", line, column, at, why)}
 }
 
-// placeOf tells line and column of a byte, from 1.
+// placeOf returns the line and column of a byte, counted from 1.
 func placeOf(p []byte, at int) (line, column int) {
 	before := p[:min(at, len(p))]
 	return 1 + bytes.Count(before, []byte("\n")), len(before) - bytes.LastIndexByte(before, '\n')
@@ -80,9 +80,9 @@ func isDocument(p []byte) bool {
 // recordSeparator begins each value of a JSON text sequence (RFC 7464).
 const recordSeparator = 0x1e
 
-// jsonLines divides a text into JSON values that follow each other, however many lines each has. Where one
-// is not JSON, it divides the rest into lines. faults is how many of these lines are not JSON; the last line
-// of a text that was cut does not count.
+// jsonLines splits a text into consecutive JSON values, however many lines each has. After the first error
+// it splits the rest into lines. faults is the number of these lines that are not JSON, without the last
+// line of a text that was cut.
 func jsonLines(p []byte, cut bool) (list []Document, faults int) {
 	separated := bytes.IndexByte(p, recordSeparator) >= 0
 	at := 0
@@ -119,13 +119,12 @@ func jsonLines(p []byte, cut bool) (list []Document, faults int) {
 	return list, faults
 }
 
-// jsonDepth is how many levels of JSON get lines of their own; deeper ones stay on one line.
+// jsonDepth is the number of levels of JSON that are indented; deeper levels stay on one line.
 const jsonDepth = 64
 
-// Indent indents JSON, or its beginning, without changing one byte of its names, strings and numbers:
-// 1.0 stays 1.0, escapes stay escapes, doubled keys stay doubled. json.Indent is not used
-// because it needs a whole text and has no bounds: it writes 10,000 levels of brackets with
-// 10,000 levels of spaces.
+// Indent indents JSON, or its beginning, without changing a byte of its names, strings and numbers:
+// 1.0 stays 1.0, escapes and repeated keys are kept. json.Indent is not used because it needs a
+// complete text and has no bounds: it writes 10,000 levels of brackets with 10,000 levels of spaces.
 func Indent(p []byte) (out []byte) {
 	depth, most := 0, max(1<<20, 3*len(p)) // bytes after which indenting ends
 	newline := func() {

@@ -53,9 +53,9 @@ func NewLabel(contentType string, contentEncoding ...string) Label {
 	return l
 }
 
-// parameters reads the parameters of a header value as senders write them: also with =, : and
-// spaces in a value without quotes, and with a name that occurs twice. mime.ParseMediaType
-// gives none of them then.
+// parameters calls each for the parameters of a header value as senders write them: also with =, : and
+// spaces in an unquoted value, and with repeated names, for which mime.ParseMediaType returns no
+// parameters.
 func parameters(list string, each func(name, value string)) {
 	for list != "" {
 		list = strings.TrimLeft(list, "; \t\r\n")
@@ -79,8 +79,8 @@ func parameters(list string, each func(name, value string)) {
 	}
 }
 
-// quoted reads a text to its closing quote. A backslash counts before a quote or a backslash
-// only, because some senders write the path of a file as it is.
+// quoted reads a text up to its closing quote. A backslash escapes only a quote or a backslash,
+// because some senders write the path of a file unescaped.
 func quoted(s string) (text, rest string) {
 	var b strings.Builder
 	for i := 0; i < len(s); i++ {
@@ -122,18 +122,18 @@ func (l Label) isXML() bool {
 	return l.Kind == "application/xml" || l.Kind == "text/xml" || strings.HasSuffix(l.Kind, "+xml")
 }
 
-// isText reports whether the label says that the body is text, whatever its form.
+// isText reports whether the label names a kind of text.
 func (l Label) isText() bool {
 	return strings.HasPrefix(l.Kind, "text/") || l.IsJSON() || l.isJSONLines() || l.IsForm() || l.isXML() || l.Charset != ""
 }
 
-// IsVague reports whether the label says nothing about the form of the body.
+// IsVague reports whether the label leaves the form of the body open.
 func (l Label) IsVague() bool {
 	return l.Kind == "" || l.Kind == "text/plain" || l.Kind == "application/octet-stream" || l.Kind == "binary/octet-stream" || l.Kind == "*/*"
 }
 
-// IsPlain reports whether a body is what its bytes are: it has no content coding, no charset but
-// UTF-8, and neither fields nor parts.
+// IsPlain reports whether a body can be read without decoding: it has no content coding, no charset
+// except UTF-8, and neither fields nor parts.
 func (l Label) IsPlain(p []byte) bool {
 	if len(l.Codings) > 0 || l.IsMultipart() || l.IsForm() {
 		return false

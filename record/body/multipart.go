@@ -29,8 +29,8 @@ type delimiter struct {
 	closes        bool
 }
 
-// nextDelimiter finds the next line that is a boundary: at the start of p or behind a line end,
-// with nothing but spaces to its own line end.
+// nextDelimiter finds the next boundary line: at the start of p or after a line end, followed only by
+// spaces up to its own line end.
 func nextDelimiter(p []byte, from int, dash []byte) (d delimiter, ok bool) {
 	for at := from; ; {
 		n := bytes.Index(p[at:], dash)
@@ -67,8 +67,8 @@ func nextDelimiter(p []byte, from int, dash []byte) (d delimiter, ok bool) {
 	}
 }
 
-// multipart reads the parts of a body. One that is malformed hides no other. It returns false
-// where there is no part.
+// multipart reads the parts of a body. A malformed part does not hide the others. It returns false if
+// there is no part.
 func (r *reader) multipart(out *Reading, p []byte, depth int) bool {
 	dash := []byte("--" + out.Label.Boundary)
 	d, ok := nextDelimiter(p, 0, dash)
@@ -156,11 +156,11 @@ func (r *reader) part(p []byte, cut bool, depth int) Part {
 	return part
 }
 
-// maxPartLine bounds a header line of a part with the lines that continue it.
+// maxPartLine bounds a header line of a part, including its continuation lines, in bytes.
 const maxPartLine = 8 << 10
 
-// partHead splits a part at its first blank line. A part without one is all content, unless it begins
-// like a header.
+// partHead splits a part at its first blank line. A part without a blank line is all content, unless
+// it begins like a header.
 func partHead(p []byte, faults *Reading) (head, content []byte) {
 	if bytes.HasPrefix(p, []byte("\n")) || bytes.HasPrefix(p, []byte("\r\n")) {
 		return nil, p[1+bytes.IndexByte(p, '\n'):]

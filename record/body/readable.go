@@ -8,9 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// Readable undoes the escapes of JSON that stand for characters which need none: \u00d7 becomes ×, and \/
-// becomes /. Values stay the same. What a reader could not see, such as a control character, and a
-// surrogate without its partner, stays escaped.
+// Readable removes JSON escapes of characters that need none: \u00d7 becomes ×, and \/ becomes /. Values
+// stay the same. Invisible characters, such as control characters, and unpaired surrogates stay escaped.
 func Readable(p []byte) []byte {
 	at := bytes.IndexByte(p, '\\')
 	if at < 0 {
@@ -32,7 +31,7 @@ func Readable(p []byte) []byte {
 	return append(out, p...)
 }
 
-// plainEscape reads the escape that p begins with, if its character can stand without one.
+// plainEscape reads the escape at the start of p, if its character can be written without one.
 func plainEscape(p []byte) (r rune, size int) {
 	if p[1] == '/' {
 		return '/', 2

@@ -8,14 +8,14 @@ import (
 	"golang.org/x/text/transform"
 )
 
-// Large is the size from which the reading of a body takes a turn: two are read at a time, others wait.
+// Large is the size in bytes from which readings of bodies take turns: two run at a time, others wait.
 const Large = 256 << 10
 
-// turns holds an entry for each large reading in progress: one may use some hundred MiB.
+// turns holds an entry for each large reading in progress, because one may use some hundred MiB.
 var turns = make(chan struct{}, 2)
 
 // Turn waits until a reading of n bytes may begin. A reading of at most Large bytes never waits. done
-// ends the turn. The error is the error of ctx.
+// ends the turn. The error is that of ctx.
 func Turn(ctx context.Context, n int) (done func(), err error) {
 	if n <= Large {
 		return func() {}, nil
@@ -28,9 +28,9 @@ func Turn(ctx context.Context, n int) (done func(), err error) {
 	}
 }
 
-// Open returns the text of a body, without content coding and in UTF-8, as a stream that ends after
-// most bytes. start is its beginning, which tells its form. A coding that
-// cannot be undone stays. An error that does not come from src says that coded data is damaged or ends early.
+// Open returns the text of a body, decoded and in UTF-8, as a stream of at most most bytes. start is its
+// beginning, from which its form can be found. A coding that cannot be undone is kept. An error that does not
+// come from src means that coded data is damaged or incomplete.
 func Open(l Label, src io.Reader, most int64) (text io.Reader, start []byte) {
 	r := src
 	if len(l.Codings) > 0 {

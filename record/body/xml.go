@@ -11,8 +11,8 @@ import (
 // maxXML bounds the XML whose form is checked, in bytes.
 const maxXML = 256 << 10
 
-// xmlFault returns the first fault of a text as XML; nil = it is well-formed, or not checked: one that
-// declares entities of its own, which nothing here resolves, or one that is long.
+// xmlFault returns the first error in a text as XML; nil = it is well-formed, or was not checked
+// because it is long or declares entities of its own, which are not resolved here.
 func xmlFault(p []byte, cut bool) *Fault {
 	if len(p) > maxXML || bytes.Contains(p, []byte("<!ENTITY")) {
 		return nil

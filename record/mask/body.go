@@ -12,8 +12,8 @@ import (
 	"relay/record/body"
 )
 
-// Body returns the text of a body without its secrets. whole is false if some of it is left out because it
-// could not be read, so that its secrets are not known. The text of a binary body is its bytes, or empty if
+// Body returns the text of a body without its secrets. whole is false if a part is left out because it
+// could not be read, so that its secrets are unknown. The text of a binary body is its bytes, or empty if
 // these may contain a secret.
 func (m *Masker) Body(r *body.Reading) (text string, changed, whole bool) {
 	switch {
@@ -69,12 +69,12 @@ func (m *Masker) reading(out *edits, r *body.Reading, base int) (whole bool) {
 	return true
 }
 
-// archives are the beginnings of compressed files: their text cannot be seen in their bytes. Those of gzip,
-// zip, rar, zstd, xz, bzip2, lz4 and 7z, and of zlib as it is written by default.
+// archives are the first bytes of compressed files, whose text is not visible in their bytes: gzip, zip,
+// rar, zstd, xz, bzip2, lz4, 7z, and zlib with default settings.
 var archives = []string{"\x1f\x8b", "PK\x03\x04", "Rar!", "\x28\xb5\x2f\xfd", "\xfd7zXZ", "BZh", "\x04\x22\x4d\x18", "7z\xbc\xaf", "\x78\x9c", "\x78\x01", "\x78\xda"}
 
-// isHarmless reports whether bytes contain no known secret, are no archive, and are an image, audio or video
-// or contain no text.
+// isHarmless reports whether bytes can be shown: they contain no known secret, are no archive, and are an
+// image, audio or video or contain no text.
 func (m *Masker) isHarmless(p []byte) bool {
 	var out edits
 	if m.known(&out, p, 0); len(out.list) > 0 || slices.ContainsFunc(archives, func(start string) bool { return bytes.HasPrefix(p, []byte(start)) }) {
@@ -114,7 +114,7 @@ func (m *Masker) lines(out *edits, r *body.Reading, base int) (whole bool) {
 	return true
 }
 
-// multipart hides the content of parts with the name of a secret, and the secrets of the others.
+// multipart hides the content of parts whose name is that of a secret, and the secrets in the others.
 func (m *Masker) multipart(out *edits, r *body.Reading, base int) (whole bool) {
 	whole = true
 	done := 0
@@ -149,11 +149,11 @@ func (m *Masker) multipart(out *edits, r *body.Reading, base int) (whole bool) {
 	return whole
 }
 
-// maxRest is how many bytes may follow the last part that was read of a multipart body. If there are more,
-// they hold parts that were not read.
+// maxRest is the number of bytes that may follow the last part that was read of a multipart body. More
+// bytes must contain parts that were not read.
 const maxRest = 1 << 10
 
-// oauthFields are names of fields. In a form with one of them, code is a secret.
+// oauthFields are field names of OAuth. In a form with one of them, the field code is a secret.
 var oauthFields = []string{"grant_type", "client_id", "redirect_uri", "code_verifier", "state"}
 
 // form hides the secret values of a query or of a URL-encoded form, also in a field whose value is JSON.
@@ -187,7 +187,7 @@ func (m *Masker) form(out *edits, s []byte, base int) {
 	}
 }
 
-// formValue reads the value of a field: JSON, or any text.
+// formValue hides the secrets in the value of a field: JSON, or any text.
 func (m *Masker) formValue(out *edits, value []byte, base int) {
 	if body.StartsJSON(body.Unescape(value[:min(len(value), 3*maxName)])) {
 		j := m.scan() // for its space

@@ -16,8 +16,8 @@ type edits struct{ list []edit }
 
 func (e *edits) add(from, to int, with string) { e.list = append(e.list, edit{from, to, with}) }
 
-// apply makes the edits. Of two that overlap it makes the one that begins first, and replaces the text of
-// both with it.
+// apply makes the edits. Of two overlapping edits it uses the replacement of the first one for the text
+// of both.
 func (e *edits) apply(s []byte) (edited []byte, changed bool) {
 	if len(e.list) == 0 {
 		return s, false

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Bounds of the secrets that are searched for.
+// Bounds of the secrets to search for.
 const (
 	minSecret  = 4         // bytes of a secret that is masked as a whole word
 	minWithin  = 8         // bytes of a secret that is masked also within a longer word
@@ -52,7 +52,8 @@ func newFinder() *finder {
 	return &finder{edges: map[uint32]int32{}, nodes: []node{{}}}
 }
 
-// fold makes the two alphabets of base64 equal, and a plus equal to the space that it means in forms.
+// fold makes the two alphabets of base64 equal, and a plus equal to the space that it encodes in
+// forms.
 func fold(c byte) byte {
 	switch c {
 	case '+', '-':
@@ -84,7 +85,7 @@ func (f *finder) add(pattern []byte, kind matchKind) {
 }
 
 // build completes the automaton after the last pattern. It visits the nodes by depth, because the failure
-// link of a node leads to a node of less depth.
+// link of a node leads to a node with a lower depth.
 func (f *finder) build() {
 	queue := make([]int32, 1, len(f.nodes))
 	for i := 0; i < len(queue); i++ {
@@ -104,7 +105,7 @@ func (f *finder) build() {
 	}
 }
 
-// next returns the state after a byte.
+// next returns the state that follows state at after a byte.
 func (f *finder) next(at int32, c byte) int32 {
 	for at != 0 {
 		if next, ok := f.edges[uint32(at)<<8|uint32(c)]; ok {
@@ -115,7 +116,8 @@ func (f *finder) next(at int32, c byte) int32 {
 	return f.root[c]
 }
 
-// find calls take with each secret in a text, as a range of bytes of the normal form.
+// find calls take for each secret in a text, with the range of its bytes in the normal form. The text
+// is given in that form.
 func (f *finder) find(n *normal, take func(from, to int)) {
 	at := int32(0)
 	for i := 0; i < len(n.p); i++ {
@@ -157,8 +159,9 @@ func isBase64(c byte) bool {
 	return c < 0x80 && isWord(c) || c == '+' || c == '/' || c == '-' || c == '_' || c == '='
 }
 
-// codedForms returns the forms of a secret in the base64 of a longer text, one for each of the three
-// alignments: the digits that no neighbouring byte changes; and those in hexadecimal digits.
+// codedForms returns the coded forms in which a secret may occur in a longer text: in base64, for each
+// of the three alignments, the digits that do not depend on neighbouring bytes; and in hexadecimal
+// digits.
 func codedForms(secret string) (forms []string) {
 	for before := range 3 {
 		coded := base64.RawStdEncoding.EncodeToString([]byte("\x00\x00"[:min(before, 2)] + secret))

@@ -8,7 +8,7 @@ import (
 	"relay/record/body"
 )
 
-// maxDepth is how deep JSON may be, as for encoding/json.
+// maxDepth is the largest nesting of JSON that is read, as in encoding/json.
 const maxDepth = 10_000
 
 const (
@@ -16,9 +16,9 @@ const (
 	maskedMember = ": " + maskedJSON // behind the name of a member
 )
 
-// json hides secrets in one or more JSON values that begin at base: the values of secret fields, objects and
-// arrays included, and in other strings the secrets that text finds. The values may be cut: of a secret value
-// that has no end nothing is shown.
+// json hides secrets in one or more JSON values that begin at base: the values of secret fields, including
+// objects and arrays, and the secrets that text finds in other strings. If the JSON was cut, the whole rest
+// of an incomplete secret value is hidden.
 func (m *Masker) json(out *edits, s []byte, base int) {
 	j := m.scan()
 	defer m.done(j)
@@ -34,8 +34,8 @@ func (m *Masker) json(out *edits, s []byte, base int) {
 	}
 }
 
-// scan returns a jsonScan whose space was used before, if there is one: a body may have a hundred thousand
-// strings that hold JSON.
+// scan returns a jsonScan that reuses the memory of an earlier one, because a body may have a hundred
+// thousand strings that hold JSON.
 func (m *Masker) scan() *jsonScan {
 	n := len(m.scans)
 	if n == 0 {
@@ -46,13 +46,13 @@ func (m *Masker) scan() *jsonScan {
 	return j
 }
 
-// done keeps the space of a jsonScan for the next one.
+// done keeps the memory of a jsonScan for reuse.
 func (m *Masker) done(j *jsonScan) {
 	*j = jsonScan{m: m, open: j.open[:0], inner: nested{j.inner.plain[:0], j.inner.at[:0], edits{j.inner.edits.list[:0]}}}
 	m.scans = append(m.scans, j)
 }
 
-// jsonScan reads JSON token by token. It passes over text that is no JSON.
+// jsonScan reads JSON token by token. It skips text that is not JSON.
 type jsonScan struct {
 	m      *Masker
 	out    *edits
@@ -63,7 +63,7 @@ type jsonScan struct {
 	inner  nested
 }
 
-// container is an object or array that is open.
+// container is an object or array whose end was not read yet.
 type container struct {
 	object  bool
 	isName  bool   // the next string is a name
@@ -83,7 +83,7 @@ func (j *jsonScan) top() *container {
 	return &j.open[len(j.open)-1]
 }
 
-// token reads the token at i and returns where it ends.
+// token reads the token at i and returns its end.
 func (j *jsonScan) token(i int) int {
 	switch c := j.s[i]; c {
 	case ' ', '\t', '\r', '\n', ':':
@@ -128,7 +128,7 @@ func (j *jsonScan) token(i int) int {
 	return to
 }
 
-// stringEnd returns where the string ends that begins at i; ended is false where the text ends before.
+// stringEnd returns the end of the string that begins at i; ended is false if the text ends first.
 func stringEnd(s []byte, i int) (to int, ended bool) {
 	for to = i + 1; to < len(s); to++ {
 		switch s[to] {
@@ -147,7 +147,7 @@ func (j *jsonScan) secretValue() bool {
 	return t != nil && t.object && j.m.secretField(unquoted(t.name))
 }
 
-// end closes the innermost container before to.
+// end closes the innermost container, whose end is before to.
 func (j *jsonScan) end(to int, ended bool) {
 	t := *j.top()
 	j.open = j.open[:len(j.open)-1]
@@ -206,7 +206,8 @@ func (j *jsonScan) value(from, to int, ended bool) {
 	j.text(from, to, ended)
 }
 
-// member reads the value of a member of an object and reports whether nothing is left to do.
+// member reads the value of a member of an object. It returns true if the value needs no further
+// handling.
 func (j *jsonScan) member(t *container, from, to int, ended bool) bool {
 	raw, isString := j.s[from:to], j.s[from] == '"'
 	name := unquoted(t.name)
@@ -275,7 +276,7 @@ func unquoted(inside []byte) []byte {
 	return n.plain
 }
 
-// learnJSON learns the strings and numbers of a secret value.
+// learnJSON adds the strings and numbers in a secret JSON value to the known secrets.
 func (m *Masker) learnJSON(raw []byte) {
 	if !m.learning {
 		return

@@ -1,6 +1,7 @@
-// Package mask hides the secrets of an event that strangers may see: the values of header lines, query
-// parameters and body fields whose names say that they are secrets, and every other occurrence of these
-// values, in any coding. Its time is proportional to the size of the event, whatever strangers sent.
+// Package mask hides the secrets of an event from readers without full access: the values of header
+// lines, query parameters and body fields whose names are those of secrets, and every other occurrence
+// of these values, in any coding. Its time is proportional to the size of the event, even for hostile
+// input.
 package mask
 
 import (
@@ -13,8 +14,9 @@ import (
 // Masked replaces a secret.
 const Masked = "[masked]"
 
-// Masker hides the secrets of one event. It first learns them: pass all of the event to it, and discard the
-// results. After Learned it hides the secrets wherever they occur: pass all of the event to it again.
+// Masker hides the secrets of one event in two passes. In the first, it learns them: pass every part of the
+// event to it, and discard the results. After Learned it hides the secrets wherever they occur: pass every
+// part of the event to it again.
 type Masker struct {
 	learning bool
 	secrets  map[string]bool // in normal form
@@ -28,11 +30,10 @@ type Masker struct {
 	scans    []*jsonScan     // that are not in use
 }
 
-// maxFields is how many names fields has at most.
+// maxFields bounds the number of names in fields.
 const maxFields = 1024
 
-// secretField returns what the function secretField returns, and keeps it: most names occur many times in
-// a body.
+// secretField is the function secretField with a cache, because most names occur many times in a body.
 func (m *Masker) secretField(name []byte) bool {
 	if len(name) < 3 {
 		return false
@@ -46,8 +47,8 @@ func (m *Masker) secretField(name []byte) bool {
 	return secret
 }
 
-// New returns a Masker that learns. host is the host of the request, which is hidden because it could
-// identify the owner; "" = not known.
+// New returns a Masker in its learning phase. host is the host of the request, which is hidden because
+// it could identify the owner; "" = unknown.
 func New(host string) *Masker {
 	m := &Masker{learning: true, secrets: map[string]bool{}, patterns: newFinder(), fields: map[string]bool{}}
 	if strings.Contains(host, ".") {
@@ -64,17 +65,17 @@ func (m *Masker) Learned() {
 	}
 }
 
-// Secret notes a value that its sender calls a secret, whatever its name is.
+// Secret adds a value that the sender itself declares secret to the known secrets, whatever its name.
 func (m *Masker) Secret(value string) { m.learn([]byte(value)) }
 
-// learn notes a secret value.
+// learn adds a value to the known secrets.
 func (m *Masker) learn(value []byte) {
 	if m.learning && len(value) >= minSecret {
 		m.learnNormal(normalise(value, &m.buffer).p, value)
 	}
 }
 
-// learnNormal notes a secret value and its normal form.
+// learnNormal adds a value, whose normal form is p, to the known secrets.
 func (m *Masker) learnNormal(p, value []byte) {
 	p = bytes.TrimSpace(p)
 	if !m.learning || len(p) < minSecret || m.secrets[string(p)] || isCommon(p) {
@@ -102,7 +103,7 @@ func (m *Masker) learnNormal(p, value []byte) {
 	}
 }
 
-// isCommon reports whether a value is so common that most places where it occurs are not secret.
+// isCommon reports whether a value is so common that most of its occurrences are not secret.
 func isCommon(p []byte) bool {
 	digits, letters := 0, 0
 	for _, c := range p {
@@ -121,10 +122,10 @@ var commonValues = []string{
 	"test", "http", "https", "application/json", "localhost", "example.com", "user", "admin",
 }
 
-// isKnown reports whether a number is a secret.
+// isKnown reports whether a number is one of the known secrets.
 func (m *Masker) isKnown(number []byte) bool { return m.finder != nil && m.secrets[string(number)] }
 
-// known hides the learned secrets in a text, and nothing else.
+// known hides the known secrets in a text, and nothing else.
 func (m *Masker) known(out *edits, s []byte, base int) {
 	if m.finder == nil || len(s) < minSecret {
 		return
@@ -178,7 +179,8 @@ func (m *Masker) Header(name, value, host string) (masked string, changed bool) 
 	return masked, masked != value
 }
 
-// learnHeader notes the credentials of a header line: Bearer S, Basic base64, a=S; b=S, t=1,v1=S.
+// learnHeader adds the credentials in a header line to the known secrets: Bearer S, Basic base64, a=S;
+// b=S, t=1,v1=S.
 func (m *Masker) learnHeader(value string) {
 	if !m.learning {
 		return

@@ -6,56 +6,58 @@ import (
 	"strings"
 )
 
-// secretParts are parts of names, in lower case without separators, whose values are secrets or prove
-// a signature.
+// secretParts are parts of names, in lower case and without separators. The value of a field or line
+// whose name contains one is a secret or proves a signature.
 var secretParts = [][]byte{
 	[]byte("authorization"), []byte("cookie"), []byte("signature"), []byte("secret"), []byte("token"), []byte("hmac"), []byte("apikey"),
 	[]byte("passw"), []byte("passphrase"), []byte("passcode"), []byte("transmissionsig"), []byte("xauth"), []byte("accesskey"),
 	[]byte("privatekey"), []byte("credential"), []byte("jwt"), []byte("kennwort"), []byte("clientstate"),
 }
 
-// secretFields are whole names of fields, too short or too common to be searched for as parts.
+// secretFields are whole names of secret fields that are too short or too common to be searched for
+// within names.
 var secretFields = []string{"auth", "pwd", "pass", "pin", "otp", "key", "sig", "sid", "session", "cvc", "cvv", "ssn"}
 
-// secretEnds are words at the end of the name of a field.
+// secretEnds are last words of the names of secret fields.
 var secretEnds = []string{"key", "sig", "auth", "pwd", "pass", "pin", "otp", "cvc", "cvv", "ssn", "csrf", "xsrf", "code"}
 
-// openKeys are words before key in names of keys that are no secrets.
+// openKeys are words before "key" in the names of keys that are not secret.
 var openKeys = []string{
 	"public", "primary", "foreign", "partition", "sort", "object", "idempotency", "lookup", "cache", "translation", "row", "group", "dedup",
 	"deduplication", "issue", "project",
 }
 
-// codeKinds are words before code in names of codes by which a person logs in or confirms an action.
+// codeKinds are words before "code" in the names of codes with which a user logs in or confirms an
+// action.
 var codeKinds = []string{
 	"auth", "validation", "verification", "device", "user", "security", "confirmation", "otp", "access", "login", "reset", "recovery",
 	"backup", "invite", "invitation", "pass", "mfa", "sms", "activation", "time",
 }
 
-// secretWords are words of names of header lines.
+// secretWords are words in the names of secret header lines.
 var secretWords = []string{"key", "sig", "auth", "hash", "session", "sid", "pwd", "pass", "otp", "pin", "csrf", "xsrf"}
 
-// secretHeaders are names of header lines that name the host of the owner, and of signatures whose
-// names do not say so.
+// secretHeaders are names of header lines that contain the host of the owner, or a signature although
+// their names do not show it.
 var secretHeaders = []string{
 	"host", "xforwardedhost", "xoriginalhost", "forwarded", "origin", "referer", "xtrellowebhook", "plaidverification",
 }
 
-// ownerHeaders are the secretHeaders that name the host of the owner.
+// ownerHeaders are the secretHeaders that contain the host of the owner.
 var ownerHeaders = secretHeaders[:6]
 
-// addressWords are words in names of fields whose value is an address that is itself a secret: anyone
-// who has it may confirm, answer or write.
+// addressWords are words in the names of fields whose value is a secret address: anyone who knows it
+// may confirm, answer or write.
 var addressWords = []string{
 	"subscribe", "unsubscribe", "validation", "validate", "confirm", "confirmation", "verify", "verification", "response", "reset", "invite",
 	"invitation", "magic", "presigned", "signed", "upload", "webhook", "hook", "resume", "activation", "activate", "login", "optout",
 }
 
-// maxName is how many bytes a name of a secret has at most.
+// maxName is the length in bytes to which names are cut before they are compared.
 const maxName = 128
 
-// plainName gives a name in lower case without the separators that people choose freely: api_key,
-// Api-Key and apiKey are one name. It is cut to maxName.
+// plainName returns a name in lower case without separators, cut to maxName bytes: api_key, Api-Key
+// and apiKey give the same name.
 func plainName(name []byte, to *[maxName]byte) []byte {
 	out := to[:0]
 	for _, c := range name[:min(len(name), maxName)] {
@@ -103,8 +105,8 @@ func strongName(name []byte) bool {
 	return slices.ContainsFunc(secretParts, func(part []byte) bool { return bytes.Contains(plain, part) })
 }
 
-// secretField reports whether the value of a query, form or JSON field looks secret. Of a name
-// such as card[cvc] or user.pass the last part counts too.
+// secretField reports whether the value of a query, form or JSON field is taken for a secret, by the
+// name of the field. For a name such as card[cvc] or user.pass it also checks the last part.
 func secretField(name []byte) bool {
 	if len(name) < 3 || len(name) > maxName {
 		return len(name) > maxName && strongName(name)
@@ -147,7 +149,8 @@ func endsAsSecret(name []byte) bool {
 	return slices.Contains(secretEnds, last)
 }
 
-// secretAddress reports whether the value of a field is an address that is itself a secret.
+// secretAddress reports whether the value of a field is an address that must stay secret, because
+// anyone who knows it may use it. It decides by the name of the field.
 func secretAddress(name []byte) bool {
 	name = name[:min(len(name), maxName)]
 	if len(name) < 6 || !endsAsAddress(name) {
@@ -166,21 +169,22 @@ func endsAsAddress(name []byte) bool {
 	return false
 }
 
-// secretHeader reports whether the value of a header line is a secret, or names the host of the owner.
+// secretHeader reports whether the value of a header line is a secret, or contains the host of the
+// owner.
 func secretHeader(name string) bool {
 	var space [maxName]byte
 	return strongName([]byte(name)) || slices.Contains(secretHeaders, string(plainName([]byte(name), &space))) ||
 		slices.ContainsFunc(words([]byte(name)), func(word string) bool { return slices.Contains(secretWords, word) })
 }
 
-// OwnerHeader reports whether a header line names the host of the owner.
+// OwnerHeader reports whether a header line contains the host of the owner.
 func OwnerHeader(name string) bool {
 	var space [maxName]byte
 	return slices.Contains(ownerHeaders, string(plainName([]byte(name), &space)))
 }
 
-// looksLikeCode reports whether the value of a field that is called code is one to log in with, and no
-// number of an error or name of a country.
+// looksLikeCode reports whether the value of a field named code looks like a login code, and not like
+// an error number or a country code.
 func looksLikeCode(value []byte) bool {
 	var letters, digits bool
 	for _, c := range value {

@@ -7,16 +7,16 @@ import (
 	"unicode/utf8"
 )
 
-// nested is JSON that a JSON string or a field of a form holds: its text, and for each byte of it where
-// its piece of the outer text begins.
+// nested is the JSON in a JSON string or form field: its decoded text, and for each of its bytes the
+// position of the bytes that encode it in the outer text.
 type nested struct {
 	plain []byte
 	at    []int32 // one more for the end
 	edits edits
 }
 
-// mask hides the secrets of the JSON in the outer text, whose piece begins at base. Bytes that do not change
-// keep their spelling; quote gives that of a replacement.
+// mask hides the secrets of the JSON in the outer text, in which the string or field begins at base.
+// Unchanged bytes keep their spelling; quote encodes a replacement.
 func (n *nested) mask(m *Masker, out *edits, base int, quote func(string) string) {
 	n.edits.list = n.edits.list[:0]
 	m.json(&n.edits, n.plain, 0)
@@ -25,7 +25,7 @@ func (n *nested) mask(m *Masker, out *edits, base int, quote func(string) string
 	}
 }
 
-// inJSON returns a replacement as a JSON string has it: replacements consist of printable characters.
+// inJSON encodes a replacement for a JSON string. Replacements consist of printable characters.
 func inJSON(with string) string {
 	switch with {
 	case Masked, "":
@@ -38,7 +38,7 @@ func inJSON(with string) string {
 
 var quoteInJSON = strings.NewReplacer(`"`, `\"`, `\`, `\\`)
 
-// unquote reads the inside of a JSON string, and reports whether it is one.
+// unquote decodes the inside of a JSON string, and returns false if it is malformed.
 func (n *nested) unquote(inside []byte) bool {
 	n.plain, n.at = n.plain[:0], n.at[:0]
 	for i := 0; i < len(inside); {
@@ -83,14 +83,14 @@ func (n *nested) unquote(inside []byte) bool {
 	return true
 }
 
-// piece notes that the bytes appended last have their piece at i.
+// piece notes that the bytes appended last are encoded at position i.
 func (n *nested) piece(i int) {
 	for len(n.at) < len(n.plain) {
 		n.at = append(n.at, int32(i))
 	}
 }
 
-// unescape reads the value of a field of a form.
+// unescape decodes the value of a form field.
 func (n *nested) unescape(value []byte) {
 	n.plain, n.at = n.plain[:0], n.at[:0]
 	for i := 0; i < len(value); {

@@ -8,18 +8,18 @@ import (
 	"unicode/utf8"
 )
 
-// normal is a text whose percent codes, JSON escapes and XML entities are resolved, so that a secret is
-// found in each of these codings. It is never longer than the text.
+// normal is a text in which percent codes, JSON escapes and XML entities are decoded, so that a secret
+// is found in each of these codings. It is never longer than the text.
 type normal struct {
 	s  []byte // the text
 	p  []byte
 	at []int32 // where the piece of each byte begins; one more for the end
 }
 
-// maxNested is how many codings within each other are resolved, such as JSON in a form in JSON.
+// maxNested is the number of nested codings that are decoded, such as JSON in a form in JSON.
 const maxNested = 4
 
-// normalise reads a text of less than 2 GiB into n, whose space it uses again.
+// normalise decodes a text of less than 2 GiB into n, and reuses the memory of n.
 func normalise(s []byte, n *normal) *normal {
 	p, at := append(n.p[:0], s...), slices.Grow(n.at[:0], len(s)+1)[:len(s)+1]
 	for i := range at {
@@ -34,7 +34,7 @@ func normalise(s []byte, n *normal) *normal {
 	return n
 }
 
-// resolve replaces each coded character by what it stands for, and reports whether there was one.
+// resolve decodes one level of coded characters, and reports whether there was one.
 func (n *normal) resolve() (changed bool) {
 	p, at, k := n.p, n.at, 0 // k <= i: nothing is written before it is read
 	for i := 0; i < len(p); {
@@ -73,7 +73,7 @@ func (n *normal) resolve() (changed bool) {
 // escaped reports whether a byte was written as a percent code.
 func (n *normal) escaped(i int) bool { return n.s[n.at[i]] == '%' && n.at[i+1] > n.at[i]+1 }
 
-// percent reads %41 and, as an address within an address has it, %2541.
+// percent reads a percent code such as %41, or %2541 in an address within an address.
 func percent(s []byte, i int) (v byte, end int, ok bool) {
 	i++
 	for bytes.HasPrefix(s[i:], []byte("25")) {
@@ -99,8 +99,8 @@ func hexDigit(c byte) int {
 	return -1
 }
 
-// escape reads an escape of JSON, also in JSON inside a JSON string, where each backslash is doubled. r
-// is -1 where only backslashes were read.
+// escape reads a JSON escape, also one in JSON within a JSON string, where each backslash is doubled. r
+// is -1 if it read only backslashes.
 func escape(s []byte, i int) (r rune, end int) {
 	for i < len(s) && s[i] == '\\' {
 		i++
@@ -139,12 +139,12 @@ func hex4(s []byte, i int) (r rune, ok bool) {
 	return r, true
 }
 
-// entities are those that XML and HTML have a name for, of the characters of one byte.
+// entities are the named entities of XML and HTML for one-byte characters.
 var entities = map[string]rune{"amp": '&', "lt": '<', "gt": '>', "quot": '"', "apos": '\''}
 
 const maxEntity = len("&#x10ffff;")
 
-// entity reads an entity of XML or HTML. r is -1 where there is none; end is i then.
+// entity reads an entity of XML or HTML. If there is none, r is -1 and end is i.
 func entity(s []byte, i int) (r rune, end int) {
 	name, _, ok := bytes.Cut(s[i+1:min(len(s), i+maxEntity)], []byte(";"))
 	if !ok {
@@ -166,5 +166,5 @@ func entity(s []byte, i int) (r rune, end int) {
 	return rune(code), end
 }
 
-// piece returns the range of the text for a range of its normal form.
+// piece returns the range in the text that corresponds to a range of its normal form.
 func (n *normal) piece(from, to int) (start, end int) { return int(n.at[from]), int(n.at[to]) }

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// text hides secrets in a text that begins at base: in addresses user information and secret values of the
-// query, values that follow a name such as password, and the learned secrets.
+// text hides secrets in a text that begins at base: user information and secret query values of addresses,
+// values that follow a name such as password, and the known secrets.
 func (m *Masker) text(out *edits, s []byte, base int) {
 	if len(s) < minSecret || m.finder == nil && bytes.IndexByte(s, '=') < 0 && bytes.IndexByte(s, ':') < 0 && bytes.IndexByte(s, '%') < 0 && bytes.IndexByte(s, '>') < 0 {
 		return
@@ -48,14 +48,14 @@ type textScan struct {
 	looked bool // for these
 }
 
-// secret learns a value and hides it.
+// secret adds a value to the known secrets and hides it.
 func (t *textScan) secret(from, to int) int {
 	t.m.learnNormal(t.n.p[from:to], t.n.p[from:to])
 	t.hide(from, to)
 	return max(from, to)
 }
 
-// separator looks at a colon or an equals sign, and returns where to continue.
+// separator handles a colon or an equals sign, and returns the position at which to continue.
 func (t *textScan) separator(i int) int {
 	p := t.n.p
 	if p[i] == ':' && bytes.HasPrefix(p[i:], []byte("://")) {
@@ -131,7 +131,7 @@ func (t *textScan) valueEnd(i, from int, quotedName bool) int {
 	return to
 }
 
-// closing returns where the object or array ends that begins at from, or the end of the text.
+// closing returns the end of the object or array that begins at from, or the end of the text.
 func closing(p []byte, from int) int {
 	depth := 0
 	for i := from; i < len(p); i++ {
@@ -147,8 +147,8 @@ func closing(p []byte, from int) int {
 	return len(p)
 }
 
-// isCode reports whether the value of a field called code is a login code: it looks like one, or is
-// among fields of OAuth, or in the address of a function.
+// isCode reports whether the value of a field named code is a login code: it looks like one, or it is
+// next to fields of OAuth, or in the query of an address of a function.
 func (t *textScan) isCode(name []byte, from int) bool {
 	if !strings.EqualFold(string(name), "code") {
 		return false
@@ -171,7 +171,7 @@ func (t *textScan) isCode(name []byte, from int) bool {
 }
 
 // keptHosts are services whose addresses are secrets, by the end of the host and the start of the path:
-// anyone who has one may write there.
+// anyone who knows such an address may write there.
 var keptHosts = []struct{ host, path string }{
 	{"hooks.slack.com", "/"},
 	{"discord.com", "/api/webhooks/"},
@@ -184,8 +184,8 @@ var keptHosts = []struct{ host, path string }{
 	{"logic.azure.com", "/"},
 }
 
-// address hides the user information of an address whose authority begins at from, and the path where
-// it is a secret. It returns where to continue: the query is read as any other text.
+// address hides the user information of an address whose authority begins at from, and the path if it
+// is a secret. It returns the position at which to continue; the query is read like any other text.
 func (t *textScan) address(from int) int {
 	p := t.n.p
 	to := from + indexOf(p[from:], addressEnd+"/?#")

@@ -86,8 +86,7 @@ type ACME struct {
 	issuances map[string]*issuance // names without a certificate in memory
 }
 
-// NewACME makes an ACME. The error is about Dir. Call Stop also if Start was never
-// called.
+// NewACME returns an ACME. An error concerns Dir. Call Stop even if Start was never called.
 func NewACME(o ACMEOptions) (*ACME, error) {
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	var storage certmagic.Storage
@@ -122,8 +121,8 @@ func NewACME(o ACMEOptions) (*ACME, error) {
 	return a, nil
 }
 
-// configure sets certmagic up without its on-demand mode, which would end an order
-// together with the handshake that asked for it.
+// configure sets up certmagic without its on-demand mode, which would end an order together with the
+// handshake that asked for it.
 func (a *ACME) configure() {
 	o, log := a.opt, zap.New(slogCore{a.opt.Log.With("component", "certmagic").Handler()})
 	a.cache = certmagic.NewCache(certmagic.CacheOptions{
@@ -181,7 +180,8 @@ func hostPort(addr string) (host string, port int) {
 	return host, port
 }
 
-// nonInteractiveIssuer never asks for the terms of the CA on standard input.
+// nonInteractiveIssuer is an issuer that never asks a user on standard input to accept the terms of
+// the CA.
 type nonInteractiveIssuer struct{ *certmagic.ACMEIssuer }
 
 // PreCheck calls the PreCheck of certmagic, without questions to a user.
@@ -201,10 +201,9 @@ func (a *ACME) Start() {
 // wildcard returns the name of the certificate for all aliases.
 func (a *ACME) wildcard() string { return "*." + a.domain }
 
-// Online notes that a tunnel was attached to an alias and orders its certificate in the
-// background, so that the first handshake need not wait. Such orders may use half of
-// the quota of new names; the rest is kept for names that a handshake asks for. It
-// never blocks.
+// Online notes that a tunnel was attached to an alias and orders its certificate in the background, so
+// that the first handshake need not wait. Such orders may use half of the quota of new names; the rest
+// is reserved for names that a handshake asks for. It never blocks.
 func (a *ACME) Online(label string) {
 	name := label + "." + a.domain
 	owner, ok := a.allowed(name)
@@ -235,8 +234,8 @@ func (a *ACME) Stop() {
 	}
 }
 
-// allowed reports whether a name may have a certificate, and which account's quota it
-// counts for; 0 = none.
+// allowed reports whether a name may have a certificate, and returns the account whose quota it counts
+// against; 0 = none.
 func (a *ACME) allowed(name string) (owner int64, ok bool) {
 	if name == a.base {
 		return 0, true
@@ -262,9 +261,9 @@ func (a *ACME) Config() *tls.Config {
 	}
 }
 
-// Certificate implements tls.Config.GetCertificate. A name that may not have a
-// certificate gets none, and crypto/tls answers unrecognized_name. A handshake without
-// a server name gets the certificate of the base host.
+// Certificate implements tls.Config.GetCertificate. It returns no certificate for a name that may not
+// have one, and crypto/tls answers unrecognized_name. A handshake without a server name gets the
+// certificate of the base host.
 func (a *ACME) Certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	name := plainName(hello.ServerName)
 	if len(hello.SupportedProtos) == 1 && hello.SupportedProtos[0] == acmez.ACMETLS1Protocol {
@@ -300,12 +299,12 @@ func (a *ACME) Certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error)
 	return nil, fmt.Errorf("the certificate of %s is not there yet", name)
 }
 
-// maxLookups bounds the concurrent database look-ups for challenges: any client can cause them, and all
-// other work needs the connections.
+// maxLookups bounds the concurrent database look-ups for challenges, because any client can cause them
+// and all other work needs the database connections.
 const maxLookups = 2
 
-// pendingChallenge returns the challenge that is pending for a host, at this node or at
-// another one: a balancer sends the request of the CA to any of them.
+// pendingChallenge returns the pending challenge for a host, from this node or another one, because a
+// balancer may send the request of the CA to any node.
 func (a *ACME) pendingChallenge(ctx context.Context, host, kind string) (acme.Challenge, bool) {
 	var found acme.Challenge
 	if c, ok := certmagic.GetACMEChallenge(host); ok {
@@ -328,8 +327,8 @@ func (a *ACME) pendingChallenge(ctx context.Context, host, kind string) (acme.Ch
 	return found, found.Type == kind && strings.EqualFold(found.Identifier.Value, host)
 }
 
-// Challenge implements server.Options.Challenge. ok is true only for the path of the challenge
-// that is pending for this host, a name in lower case.
+// Challenge implements server.Options.Challenge. ok is true only for the path of the challenge that is
+// pending for this host, a name in lower case.
 func (a *ACME) Challenge(host, path string) (answer string, ok bool) {
 	c, ok := a.pendingChallenge(context.Background(), host, acme.ChallengeTypeHTTP01)
 	if !ok || path != c.HTTP01ResourcePath() {
@@ -338,7 +337,7 @@ func (a *ACME) Challenge(host, path string) (answer string, ok bool) {
 	return c.KeyAuthorization, true
 }
 
-// Results of looking for a certificate that is not in memory, as the metrics name them.
+// Results of the search for a certificate that is not in memory, as the metrics name them.
 const (
 	certIssued  = "issued"
 	certLoaded  = "loaded" // from Dir

@@ -15,9 +15,9 @@ import (
 	"github.com/miekg/dns"
 )
 
-// RFC2136 sets the records of DNS-01 challenges by dynamic updates (RFC 2136) that are
-// signed with a TSIG key (RFC 8945), as BIND, Knot and PowerDNS take them. It is the
-// interface of libdns, which certmagic works with.
+// RFC2136 sets the records of DNS-01 challenges by dynamic updates (RFC 2136) that are signed with a
+// TSIG key (RFC 8945), as BIND, Knot and PowerDNS accept them. It implements the interfaces of libdns
+// that certmagic uses.
 type RFC2136 struct {
 	Server string // host:port of the primary server of the zone
 	Key    TSIGKey
@@ -29,8 +29,8 @@ type TSIGKey struct {
 	Secret          string // base64
 }
 
-// ParseTSIGKey reads NAME:ALGORITHM:SECRET, as nsupdate -y takes NAME and SECRET. The error
-// never repeats the text.
+// ParseTSIGKey reads NAME:ALGORITHM:SECRET; NAME and SECRET are as in nsupdate -y. The error never
+// repeats the text.
 func ParseTSIGKey(text string) (TSIGKey, error) {
 	name, rest, _ := strings.Cut(strings.TrimSpace(text), ":")
 	algorithm, secret, ok := strings.Cut(rest, ":")
@@ -89,8 +89,8 @@ func (p *RFC2136) update(ctx context.Context, zone string, records []libdns.Reco
 	return nil
 }
 
-// DNSCommand sets the records of DNS-01 challenges by a program: COMMAND add NAME VALUE, and
-// COMMAND remove NAME VALUE, for a TXT record. An exit status other than 0 fails the order.
+// DNSCommand sets the records of DNS-01 challenges with an external program: COMMAND add NAME VALUE,
+// and COMMAND remove NAME VALUE, for a TXT record. An exit status other than 0 fails the order.
 type DNSCommand string
 
 // AppendRecords adds records to a zone.

@@ -9,9 +9,8 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// slogCore writes what certmagic logs to a handler of log/slog, in the form of all other lines:
-// a message, and its fields beside it. Level info becomes debug, because certmagic tells each step
-// of an order.
+// slogCore writes the log of certmagic to a handler of log/slog, in the form of all other lines: a
+// message and its fields. Level info becomes debug, because certmagic logs each step of an order.
 type slogCore struct{ to slog.Handler }
 
 // Enabled implements zapcore.Core.

@@ -35,9 +35,9 @@ type issuance struct {
 	err         error         // of the last order
 }
 
-// request starts an order for a name unless one runs, and returns a channel that is
-// closed when the order has ended. The error says why there is no order now. prefetch
-// says that no handshake has asked for the name; orders that one waits for go first.
+// request starts an order for a name unless one is running, and returns a channel that is closed when
+// the order has ended. An error is the reason why no order is possible now. prefetch means that no
+// handshake has asked for the name; orders for which a handshake waits take precedence.
 func (a *ACME) request(name string, owner int64, prefetch bool) (<-chan struct{}, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -69,8 +69,8 @@ func (a *ACME) request(name string, owner int64, prefetch bool) (<-chan struct{}
 	return o.running, nil
 }
 
-// dropFailures forgets failures that may be tried again now, or all failures if that
-// does not make space. The caller holds a.mu.
+// dropFailures removes failures whose pause is over, or all failures if that does not free space. The
+// caller holds a.mu.
 func (a *ACME) dropFailures() {
 	for _, all := range []bool{false, true} {
 		maps.DeleteFunc(a.issuances, func(_ string, o *issuance) bool {
@@ -82,7 +82,7 @@ func (a *ACME) dropFailures() {
 	}
 }
 
-// run gets the certificate of a name, from the CA or from Dir.
+// run gets the certificate of a name, from Dir or by an order.
 func (a *ACME) run(name string, owner int64, o *issuance) {
 	defer a.wg.Done()
 	began := time.Now()
@@ -111,8 +111,8 @@ func (a *ACME) run(name string, owner int64, o *issuance) {
 	}
 }
 
-// retry orders a certificate again after a failure, without waiting for a handshake,
-// which would have to wait for it or fail.
+// retry orders a certificate again after a failure, before a handshake asks for it, because that
+// handshake would have to wait or fail.
 func (a *ACME) retry(name string, o *issuance) {
 	a.mu.Lock()
 	current := a.issuances[name] == o
@@ -122,7 +122,7 @@ func (a *ACME) retry(name string, o *issuance) {
 	}
 }
 
-// obtain gets a certificate when there is a slot for the order.
+// obtain waits for a slot for the order, and then gets the certificate.
 func (a *ACME) obtain(name string, owner int64, o *issuance) error {
 	if a.isPrefetch(o) {
 		select {
@@ -155,7 +155,8 @@ func (a *ACME) isPrefetch(o *issuance) bool {
 	return o.prefetch
 }
 
-// loadOrOrder returns a result as the metrics name it, "" for none.
+// loadOrOrder loads or orders a certificate, and returns the result as the metrics name it, "" for
+// none.
 func (a *ACME) loadOrOrder(ctx context.Context, name string, owner int64, o *issuance) (result string, err error) {
 	cert, err := a.conf.CacheManagedCertificate(ctx, name)
 	switch {
@@ -180,15 +181,15 @@ func (a *ACME) loadOrOrder(ctx context.Context, name string, owner int64, o *iss
 	return certIssued, nil
 }
 
-// Pauses between orders. A CA that cannot be reached does not count failures. A CA that
-// has rejected a name does: Let's Encrypt allows five failures an hour and name.
+// Pauses between orders. Failures to reach a CA are not counted there, but rejections of a name are:
+// Let's Encrypt allows five failures an hour for a name.
 var (
 	unreachableBackoff = []time.Duration{time.Second, 2 * time.Second, 5 * time.Second, 15 * time.Second, time.Minute}
 	rejectedBackoff    = []time.Duration{time.Minute, 5 * time.Minute, 15 * time.Minute, 30 * time.Minute, time.Hour}
 )
 
-// backOff returns how long to wait after err, and whether to try again then by itself. It does so if a
-// failure costs nothing, or the name may become valid.
+// backOff returns the time to wait after err, and whether to try again without a new request. It
+// retries if a failure costs nothing, or the name may become valid.
 func (o *issuance) backOff(err error) (wait time.Duration, retry bool) {
 	var problem acme.Problem
 	var exceeded *quotaError

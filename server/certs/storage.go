@@ -16,8 +16,8 @@ import (
 	"github.com/caddyserver/certmagic"
 )
 
-// The quota of new names. CAs bound them by week and registered domain (Let's Encrypt:
-// 50). Renewals do not count.
+// The quota of new names. CAs limit them by week and registered domain (Let's Encrypt: 50). Renewals
+// do not count.
 const (
 	quotaPeriod     = 7 * 24 * time.Hour
 	quotaPerAccount = 20
@@ -45,13 +45,12 @@ type quotaError struct {
 
 func (e *quotaError) Error() string { return e.detail }
 
-// shareOf returns how many names one account may have of what the others have left: half of it, so
-// that no two accounts can use up the whole quota, but at least two.
+// shareOf returns the number of names that one account may have, of those that the others have left:
+// half of it, so that no two accounts can use up the whole quota, but at least two.
 func shareOf(others int) int { return min(quotaPerAccount, max(2, (quotaTotal-others)/2)) }
 
-// use counts a name, or returns a *quotaError if the quota of the account or of all
-// accounts is used up. A prefetch may use half of it. A name that is in the file
-// already does not count again.
+// use counts a name, or returns a *quotaError if the quota of the account or of all accounts is used
+// up. A prefetch may use half of it. A name that is already in the file does not count again.
 func (b *quota) use(ctx context.Context, name string, account int64, now time.Time, prefetch bool) error {
 	if err := b.storage.Lock(ctx, quotaFile); err != nil {
 		return err
@@ -105,7 +104,7 @@ func (b *quota) read(ctx context.Context, now time.Time) ([]quotaEntry, error) {
 	return slices.DeleteFunc(list, func(o quotaEntry) bool { return now.Sub(o.At).Abs() >= quotaPeriod }), nil
 }
 
-// SharedFiles keeps the files of all nodes of one store. store.Store satisfies it.
+// SharedFiles stores the files that all nodes of a store share. store.Store satisfies it.
 type SharedFiles interface {
 	// SharedFile returns a file and the time of its last change; an error that is
 	// fs.ErrNotExist if there is none.

@@ -17,10 +17,11 @@ import (
 	"relay/record"
 )
 
-// RSA keys below are weak, above they cost the server too much.
+// minRSA and maxRSA bound the bits of RSA keys: shorter keys are weak, and longer ones cost the server
+// too much.
 const minRSA, maxRSA = 2048, 8192
 
-// lookupTime bounds the questions to the store within a login.
+// lookupTime bounds the queries to the store within a login.
 const lookupTime = 3 * time.Second
 
 // attempt is one login on one connection, as x/crypto sees it. x/crypto calls its methods one after
@@ -50,16 +51,16 @@ var (
 	errLeft    = errors.New("the client has gone")
 )
 
-// relayVersion begins the version of relay, which shows no greeting.
+// relayVersion is the start of the version line of relay, which shows no greeting.
 const relayVersion = "SSH-2.0-relay_"
 
-// enrolling reports whether the login is for registering a key only.
+// enrolling reports whether the login only serves to register a key.
 func (l *attempt) enrolling(meta ssh.ConnMetadata) bool {
 	return strings.ToLower(meta.User()) == EnrolUser
 }
 
-// offered reports whether a signature by the key would be of use. Nothing is proven
-// at this point, so it changes nothing and remembers only what to tell people.
+// offered reports whether a signature with the key would be useful. Nothing is proven at this point,
+// so it changes no state, and only remembers messages for the user.
 func (l *attempt) offered(meta ssh.ConnMetadata, key ssh.PublicKey) (p *ssh.Permissions, err error) {
 	defer l.recovered(&err)
 	l.keys++
@@ -79,7 +80,7 @@ func (l *attempt) offered(meta ssh.ConnMetadata, key ssh.PublicKey) (p *ssh.Perm
 	return &ssh.Permissions{}, nil
 }
 
-// verified decides, after the peer has proven that it holds the key.
+// verified accepts or refuses a key after the peer has proven that it holds it.
 func (l *attempt) verified(meta ssh.ConnMetadata, key ssh.PublicKey) (p *ssh.Permissions, err error) {
 	defer l.recovered(&err)
 	if err = checkKey(key); err != nil {
@@ -108,8 +109,8 @@ func (l *attempt) verified(meta ssh.ConnMetadata, key ssh.PublicKey) (p *ssh.Per
 	return l.accept(meta, who, before)
 }
 
-// accept makes the identity of a connection, and says what its holder wants to know. before says
-// that the key was registered already.
+// accept returns the identity of a connection, and stores the messages for its user. before means that
+// the key was registered already.
 func (l *attempt) accept(meta ssh.ConnMetadata, who relay.Actor, before bool) (*ssh.Permissions, error) {
 	if !l.slot.ReserveAccount(who.Account) {
 		l.conn.Log().Warn("too many ssh connections of one account", "account", who.AccountName)
@@ -166,8 +167,9 @@ func (l *attempt) attemptEnded(meta ssh.ConnMetadata, method string, err error) 
 	}
 }
 
-// owner returns the owner of a key. It asks the store once for the offer and the proof of a key, unless
-// rights have changed in between; recheckIfChanged checks the connection again if they change later.
+// owner returns the owner of a key. It asks the store once for both the offer and the proof of a key,
+// unless rights have changed in between. recheckIfChanged checks the connection again if they change
+// later.
 func (l *attempt) owner(key ssh.PublicKey) (relay.Actor, error) {
 	fingerprint, version := ssh.FingerprintSHA256(key), l.o.RightsVersion
 	if l.known != nil && l.knownKey == fingerprint && l.rightsVersion == version() {
@@ -187,8 +189,8 @@ func (l *attempt) owner(key ssh.PublicKey) (relay.Actor, error) {
 	return who, err
 }
 
-// refuse notes the reason why a key is refused. The client is told only when no further try is allowed
-// or likely: the next key of the same agent may be the right one.
+// refuse stores the reason why a key is refused. The client is told only if no further try is allowed
+// or likely, because the next key of the same agent may be the right one.
 func (l *attempt) refuse(key ssh.PublicKey, what string) error {
 	fingerprint := ssh.FingerprintSHA256(key)
 	l.noteKey(fingerprint)
@@ -214,19 +216,18 @@ func (l *attempt) lookupFailed(cause error) error {
 	return l.refuseForNow("keys cannot be looked up right now; try again in a moment")
 }
 
-// refuseForNow refuses for a reason that has nothing to do with the key. A refused login is
-// final for its client, so that this one is cut off at last: see hangUp.
+// refuseForNow refuses a login for a reason that does not concern the key. A client does not retry
+// after a refused login, so the connection is closed in the end: see hangUp.
 func (l *attempt) refuseForNow(text string) error {
 	l.unavailable, l.explained = true, true
 	_ = l.banner.SendAuthBanner("relay: " + text + "\r\n") // before ended, which may hang up
 	return errRefused
 }
 
-// hangUp closes the connection of a login that could not be decided, in place of a last
-// refusal: clients that reconnect on their own do so after a broken connection, and never
-// after a refusal. It is called after the client has tried its other keys. By then the
-// client has shown the banner of refuseForNow: PuTTY shows banners only with the answer to
-// the method in progress.
+// hangUp closes the connection of a login that could not be decided, in place of a last refusal:
+// clients that reconnect automatically do so after a broken connection, but never after a refusal. It
+// is called after the client has tried its other keys. By then the client has shown the banner of
+// refuseForNow: PuTTY shows banners only with the answer to the current method.
 func (l *attempt) hangUp() error {
 	_ = l.conn.Close()
 	return errRefused
@@ -262,7 +263,7 @@ func (l *attempt) recovered(err *error) {
 	}
 }
 
-// checkKey refuses kinds of keys that are not safe, or not supported, for every owner.
+// checkKey refuses types of keys that are unsafe or unsupported, for every owner.
 func checkKey(key ssh.PublicKey) error {
 	if _, ok := key.(*ssh.Certificate); ok {
 		return errors.New("certificates are not supported, offer the plain key")
@@ -279,11 +280,13 @@ func checkKey(key ssh.PublicKey) error {
 	return nil
 }
 
-// maxAuthTries lets an agent with many keys reach the right one.
+// maxAuthTries is the number of tries of a login. It is large enough for an agent with many keys to
+// reach the right one.
 const maxAuthTries = 20
 
-// Config makes the configuration of the connection. It is never shared: gliderlabs adds to it, and the
-// callbacks belong to this connection. It must not block: gliderlabs holds a lock during the call.
+// Config returns the configuration of the connection. It is never shared: gliderlabs adds to it, and
+// the callbacks belong to this connection. It must not block, because gliderlabs holds a lock during
+// the call.
 func (g *Login) Config() *ssh.ServerConfig {
 	l := &attempt{Login: g}
 	return &ssh.ServerConfig{
@@ -318,10 +321,9 @@ func (g *Login) Config() *ssh.ServerConfig {
 	}
 }
 
-// onOtherStack runs f in a goroutine of its own and waits for it. Questions to the store make
-// a stack grow, and the goroutine of the handshake lives as long as its connection. Without
-// this, 100 new tunnels had stacks of 54 KiB each, instead of 38 KiB, until the garbage
-// collector had shrunk them.
+// onOtherStack runs f in another goroutine and waits for it. Queries to the store make a stack grow,
+// and the goroutine of the handshake lives as long as its connection. Without this, 100 new tunnels
+// had stacks of 54 KiB each, instead of 38 KiB, until the garbage collector had shrunk them.
 func onOtherStack(f func()) {
 	done := make(chan struct{})
 	go func() {
@@ -331,16 +333,16 @@ func onOtherStack(f func()) {
 	<-done
 }
 
-// Bounds of the questions that logins and forwards ask the store.
+// Bounds of the queries of logins and forwards to the store.
 const (
 	maxLookups      = 16 // at the same time
 	shortGreetingAt = 64 // so many logins wait that greetings are kept short
 )
 
-// BeginLookup waits until the connection may ask the store. ctx is for the question and ends
-// after limit; the caller calls done when it has the answer. ctx is nil when the peer has gone
-// meanwhile. When a relay was restarted, all its clients come at once: if all of them asked at
-// once, each answer would come after its login had timed out, and the client would come again.
+// BeginLookup waits until the connection may query the store. The returned ctx is for the query and
+// ends after limit; the caller calls done when it has the result. ctx is nil if the peer has left in
+// the meantime. After a restart of a relay, all its clients connect at once: if all of them queried at
+// once, each result would come after its login had timed out, and the client would connect again.
 func (g *Login) BeginLookup(limit time.Duration) (ctx context.Context, done func()) {
 	g.lookups.Add(1)
 	g.all.waiting.Add(1)
@@ -358,8 +360,8 @@ func (g *Login) BeginLookup(limit time.Duration) (ctx context.Context, done func
 	}
 }
 
-// OnlyAlias returns the one alias that an account owns, or, owning none, the one that
-// it may use.
+// OnlyAlias returns the only alias that an account owns, or, if it owns none, the only one that it may
+// use.
 func OnlyAlias(who relay.Actor, aliases []relay.Alias) (only relay.Alias, ok bool) {
 	own := slices.DeleteFunc(slices.Clone(aliases), func(a relay.Alias) bool { return a.Owner != who.Account })
 	if len(own) == 0 {

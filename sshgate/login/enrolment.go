@@ -16,11 +16,11 @@ import (
 // EnrolUser is the user name that asks for enrolment; no alias can have it.
 const EnrolUser = "link"
 
-// enrolFull is the end of an enrolment that did not begin, for the figures: too many keys
-// waited.
+// enrolFull is the end, in the metrics, of an enrolment that did not begin because too many keys were
+// waiting.
 const enrolFull = "full"
 
-// EnrolEnds are how enrolments end, for the figures.
+// EnrolEnds are the ends of enrolments in the metrics.
 var EnrolEnds = []string{relay.EnrolmentApproved, relay.EnrolmentExpired, relay.EnrolmentMistyped, relay.EnrolmentReplaced, relay.EnrolmentLeft, enrolFull}
 
 // enrolment is one proven key that waits at this node.
@@ -31,7 +31,7 @@ type enrolment struct {
 	changed chan struct{} // gets a value when it may have ended
 }
 
-// nudge has await look whether the enrolment has ended.
+// nudge makes await check whether the enrolment has ended.
 func (w *enrolment) nudge() {
 	select {
 	case w.changed <- struct{}{}:
@@ -45,7 +45,7 @@ func authorizedKey(key ssh.PublicKey) string {
 }
 
 // enrol waits until a logged-in user approves a proven but unknown key, and returns its owner. It runs
-// within the handshake, so that its messages reach clients without a session too.
+// within the handshake, so that its messages also reach clients without a session.
 func (l *attempt) enrol(meta ssh.ConnMetadata, key ssh.PublicKey, show func(string) error) (relay.Actor, error) {
 	if l.explained { // one key of a connection waits, not each of an agent's
 		return relay.Actor{}, errRefused
@@ -80,8 +80,8 @@ func (l *attempt) enrol(meta ssh.ConnMetadata, key ssh.PublicKey, show func(stri
 	return l.await(w)
 }
 
-// enrolByText is enrol for clients that show banners late: a second step of the login, whose text is shown at
-// once, without a question.
+// enrolByText is enrol for clients that show banners late. It uses a second step of the login, whose text is
+// shown at once, without a question.
 func (l *attempt) enrolByText(meta ssh.ConnMetadata, ask ssh.KeyboardInteractiveChallenge) (p *ssh.Permissions, err error) {
 	defer l.recovered(&err)
 	who, err := l.enrol(meta, l.proven, func(text string) error {
@@ -137,8 +137,9 @@ func (l *attempt) await(w *enrolment) (relay.Actor, error) {
 	return relay.Actor{}, errRefused
 }
 
-// endEnrolment ends an enrolment, unless how is "" or it has ended, and returns how it ended. If the
-// store does not respond, it ends with that result, or asks again after a second.
+// endEnrolment ends an enrolment with the result how, unless how is "" or it has ended already, and
+// returns its result. If the store does not respond, it ends with how all the same, or, without one,
+// asks again after a second.
 func (l *attempt) endEnrolment(w *enrolment, how string) string {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(l.conn.Context()), lookupTime)
 	defer cancel()
@@ -153,7 +154,7 @@ func (l *attempt) endEnrolment(w *enrolment, how string) string {
 	return how
 }
 
-// invitation returns what the holder of a waiting key reads.
+// invitation returns the text for the holder of a waiting key.
 func invitation(w *enrolment, url string) string {
 	return strings.Join([]string{
 		"relay: key " + w.Fingerprint,
@@ -165,8 +166,8 @@ func invitation(w *enrolment, url string) string {
 	}, "\r\n") + "\r\n"
 }
 
-// enrolledKey is where the lines about its key are in the permissions of a connection that came
-// to have that registered. It has sessions, which say these lines, and nothing else.
+// enrolledKey is the key, in the permissions of a connection, of the messages about an SSH key that
+// was just registered. Such a connection has only sessions, which print these messages.
 type enrolledKey struct{}
 
 const (
@@ -176,13 +177,12 @@ const (
 	maxToken = 256
 )
 
-// interactive returns the method that clients try last, when no key was accepted: the
-// one place where it is known that nothing fits, and where to say so.
+// interactive returns the method that clients try last, when no key was accepted. Only then is it
+// certain that no key fits, and the user can be told.
 //
-// A client that tries it first, as link@, is asked for an API token. A good one
-// proves no key, so it lets nobody in: the client has to prove a key next, and that
-// is registered. It must not have tried its keys before, for most clients try none
-// twice.
+// A client that tries it first, as link@, is asked for an API token. A valid token does not log in by
+// itself, because it proves no key: the client then has to prove a key, which is registered. It must
+// not have tried its keys before, because most clients try none twice.
 func (l *attempt) interactive(meta ssh.ConnMetadata, ask ssh.KeyboardInteractiveChallenge) (p *ssh.Permissions, err error) {
 	defer l.recovered(&err)
 	if !l.enrolling(meta) || l.keys > 0 || l.prompts >= tokenTries {
@@ -216,8 +216,7 @@ func (l *attempt) interactive(meta ssh.ConnMetadata, ask ssh.KeyboardInteractive
 	return nil, l.token(secret)
 }
 
-// token checks a token. The error is a partial success when it is good: a key has
-// to be proven next.
+// token checks a token. For a valid one the error is a partial success: a key has to be proven next.
 func (l *attempt) token(secret string) error {
 	ctx, cancel := context.WithTimeout(l.conn.Context(), lookupTime)
 	defer cancel()
@@ -240,7 +239,7 @@ func (l *attempt) token(secret string) error {
 	return &ssh.PartialSuccessError{Next: ssh.ServerAuthCallbacks{PublicKeyCallback: l.offered}}
 }
 
-// register puts a key that was just proven among those of the token's account.
+// register registers a key that was just proven with the token's account.
 func (l *attempt) register(key ssh.PublicKey) (relay.Actor, error) {
 	ctx, cancel := context.WithTimeout(l.conn.Context(), lookupTime)
 	defer cancel()

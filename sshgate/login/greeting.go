@@ -38,8 +38,8 @@ func (g *Login) greeting(who relay.Actor, user string) string {
 	return b.String()
 }
 
-// greetAliases names aliases, those about which there is something to say before the
-// others, in so many rows at most.
+// greetAliases returns lines with the names of aliases, in at most rows rows. Aliases with something
+// to report come first.
 func (g *Login) greetAliases(ctx context.Context, aliases []relay.Alias, rows int) string {
 	site := &g.o.Site
 	all := len(aliases)
@@ -80,19 +80,20 @@ func (g *Login) greetAliases(ctx context.Context, aliases []relay.Alias, rows in
 	return b.String()
 }
 
-// Dropbear shows 19 line feeds and 2050 bytes. It takes the carriage returns out and counts on to where
-// the text ended before, which is the last line feed again: that leaves 18 rows for all. greetBytes
-// bounds the lines about aliases, and leaves space for the text before and after them.
+// greetRows and greetBytes bound the greeting. Dropbear shows 19 line feeds and 2050 bytes. It removes
+// carriage returns and counts again up to the former end of the text, so the last line feed counts
+// twice: this leaves 18 rows in total. greetBytes bounds the lines about aliases, and leaves space for
+// the text before and after them.
 const greetRows, greetBytes = 18, 1500
 
-// greetMost is how many aliases are looked at.
+// greetMost is the largest number of aliases whose state is read for the greeting.
 const greetMost = 50
 
-// greetColumns is how long a line of the greeting may be: PuTTY breaks lines of 76,
-// its own mark in front of them included.
+// greetColumns is the largest length of a line of the greeting: PuTTY wraps lines at 76 characters,
+// including the mark that it puts before them.
 const greetColumns = 74
 
-// greetLines joins words as long as they stand in a line.
+// greetLines joins words into lines of at most greetColumns characters.
 func greetLines(words []string) string {
 	var b strings.Builder
 	line := " "
@@ -110,7 +111,7 @@ func greetLines(words []string) string {
 	return b.String() + line + "\r\n"
 }
 
-// greetState is state and queue of an alias in a few words each.
+// greetState returns the state and the queue of an alias in a few words each.
 func greetState(a *relay.Alias, st *relay.AliasStatus) []string {
 	words := []string{"offline"}
 	switch st.State {
@@ -137,9 +138,9 @@ func greetState(a *relay.Alias, st *relay.AliasStatus) []string {
 	return words
 }
 
-// warnings returns warnings about refusals that key and user name already show, with what to do. The
-// forward that follows is not known yet. A name of another account gets the same words as a name that
-// does not exist.
+// warnings returns warnings, with advice, about refusals that follow from key and user name alone. The
+// forward is not known yet. A name of another account gets the same text as a name that does not
+// exist.
 func (g *Login) warnings(who relay.Actor, user string, aliases []relay.Alias) string {
 	if len(aliases) == 0 && g.o.NoClaim {
 		return "  -R would be refused: no alias yet; make one in the dashboard, or have an\r\n    admin run: relayd alias add\r\n"

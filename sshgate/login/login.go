@@ -1,5 +1,5 @@
-// Package login lets people in by their SSH key: the callbacks of the handshake, the enrolment of a key
-// that waits for a person, the greeting, and what became of the login of each connection.
+// Package login authenticates users by their SSH key: the callbacks of the handshake, the enrolment of
+// a key that waits for approval, the greeting, and the result of each login.
 //
 // The identity of a connection comes only from the permissions that are filled after a signature was
 // verified.
@@ -47,7 +47,7 @@ type Accounts interface {
 	TokenOwner(ctx context.Context, secret string) (relay.Actor, error)
 }
 
-// Options say what Logins work with. All are required.
+// Options configure Logins. All are required.
 type Options struct {
 	Accounts Accounts
 	// Status tells states and queues of aliases.
@@ -77,10 +77,10 @@ func New(o Options) *Logins {
 	return &Logins{o: o, lookups: semaphore.NewWeighted(maxLookups), failures: newFailures()}
 }
 
-// Waiting returns how many logins wait until they may ask the store.
+// Waiting returns the number of logins that wait for their turn to query the store.
 func (l *Logins) Waiting() int64 { return l.waiting.Load() }
 
-// Slot is the place of a connection among all.
+// Slot is the slot of a connection in the limits of connections.
 type Slot interface {
 	// ReserveAccount counts the connection for an account; false when that has too many.
 	ReserveAccount(account int64) bool
@@ -117,12 +117,12 @@ type Login struct {
 	tried    refusal // the attempts so far, for the log
 }
 
-// Login makes the login of a connection. peer ends when a read of it has failed.
+// Login returns the login of a connection. peer ends when a read of the connection has failed.
 func (l *Logins) Login(conn *link.Conn, slot Slot, remote netip.AddrPort, peer context.Context) *Login {
 	return &Login{all: l, o: &l.o, conn: conn, slot: slot, remote: remote, peer: peer, evicted: make(chan struct{})}
 }
 
-// Begin gives the login its time.
+// Begin starts the time limit of the login.
 func (g *Login) Begin(limit time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -130,7 +130,7 @@ func (g *Login) Begin(limit time.Duration) {
 	g.timer = time.AfterFunc(limit, g.timedOut)
 }
 
-// Extend gives the rest of the login this much time. The whole login takes at most EnrolTime and
+// Extend sets the time limit for the rest of the login. The whole login takes at most EnrolTime and
 // HandshakeTimeout together.
 func (g *Login) Extend(d time.Duration) {
 	d = min(d, g.o.EnrolTime+g.o.HandshakeTimeout-g.conn.Sock.Age())
@@ -145,17 +145,18 @@ func (g *Login) Extend(d time.Duration) {
 // SetVersion notes the version line of the peer.
 func (g *Login) SetVersion(version string) { g.version = version }
 
-// SetCiphers notes which ciphers the peer offers; nil = not known.
+// SetCiphers notes the ciphers that the peer offers; nil = unknown.
 func (g *Login) SetCiphers(list []string) { g.ciphers = list }
 
 // RightsVersion returns the value of Options.RightsVersion at the time when the owner of the key was
 // looked up.
 func (g *Login) RightsVersion() int64 { return g.rightsVersion }
 
-// loginProgress is how long ago a client may have been heard whose login still makes progress.
+// loginProgress is the largest time since a client's last byte at which its login still counts as
+// making progress.
 const loginProgress = 2 * time.Second
 
-// Silent returns the time since the last byte of the peer, 0 while it waits for the store.
+// Silent returns the time since the last byte of the peer; 0 while the login waits for the store.
 func (g *Login) Silent() time.Duration {
 	if g.lookups.Load() > 0 {
 		return 0
@@ -163,9 +164,9 @@ func (g *Login) Silent() time.Duration {
 	return g.conn.Sock.SilentFor()
 }
 
-// timedOut closes the socket itself: gliderlabs removes deadlines at every read. A
-// client that went on until the end, or whose question the store has not answered, was slow
-// because this node or its line is busy: that costs its source nothing.
+// timedOut closes the socket when the login takes too long. It does so itself because gliderlabs
+// removes deadlines at every read. If the client was still sending, or the store has not answered,
+// this node or its line was slow: then the source gets no penalty.
 func (g *Login) timedOut() {
 	g.mu.Lock()
 	late := !g.over && !time.Now().Before(g.deadline)
@@ -191,8 +192,8 @@ func (g *Login) Flooded() {
 	g.SetResult(ResultRefused)
 }
 
-// SetResult notes why there is no login so far. The last call counts, unless the reason was on our
-// side.
+// SetResult notes the current reason why there is no login. The last call counts, unless the reason
+// was on our side.
 func (g *Login) SetResult(r Result) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -230,8 +231,8 @@ func (g *Login) succeeded() {
 	g.slot.LoggedIn()
 }
 
-// Outcome returns what became of the login of a connection that has ended, and tells the operator of
-// one that was refused.
+// Outcome returns the result of the login of a connection that has ended, and reports a refused one to
+// the operator.
 func (g *Login) Outcome() (loggedIn bool, result Result) {
 	g.mu.Lock()
 	loggedIn, result, tried := g.loggedIn, g.result, g.tried
@@ -242,7 +243,7 @@ func (g *Login) Outcome() (loggedIn bool, result Result) {
 	return loggedIn, result
 }
 
-// EvictPrompt ends the wait for a person.
+// EvictPrompt ends the wait for a user.
 func (g *Login) EvictPrompt() {
 	close(g.evicted)
 	if g.enrolment.Load() == nil { // it is asked for a token, which nobody can interrupt
@@ -250,10 +251,10 @@ func (g *Login) EvictPrompt() {
 	}
 }
 
-// Enrolling reports whether a proven key waits for its approval.
+// Enrolling reports whether a proven key waits for approval.
 func (g *Login) Enrolling() bool { return g.enrolment.Load() != nil }
 
-// Nudge makes a login that waits for the approval of a key look for it again; "" means any key.
+// Nudge makes a login that waits for the approval of a key check for it again; "" = any key.
 func (g *Login) Nudge(fingerprint string) {
 	if w := g.enrolment.Load(); w != nil && (fingerprint == "" || w.Fingerprint == fingerprint) {
 		w.nudge()
@@ -271,7 +272,7 @@ func Identity(p *ssh.Permissions) (who relay.Actor, enrolled []string, ok bool) 
 	return who, enrolled, ok
 }
 
-// Result is why a connection has led to no login.
+// Result is the reason why a connection has led to no login.
 type Result int
 
 // The results.
@@ -284,8 +285,7 @@ const (
 	ResultTimeout                   // the time for it ran out
 )
 
-// results are the name of each result in the figures, and the penalty that it adds to
-// the source.
+// results holds the name of each result in the metrics, and the penalty that it adds to the source.
 var results = [...]struct {
 	name    string
 	penalty time.Duration
@@ -298,8 +298,7 @@ var results = [...]struct {
 	ResultTimeout:     {"timeout", admission.PenaltySlow},
 }
 
-// Name returns the label of the result in metrics; Penalty returns the penalty that it adds to the
-// source.
+// Name returns the label of the result in the metrics.
 func (r Result) Name() string { return results[r].name }
 
 // Penalty returns the time that the result adds to the penalty of the source.

@@ -16,12 +16,12 @@ import (
 	"relay/sockets"
 )
 
-// LogInterval is the shortest time between two lines about the same trouble of
-// connections that have not logged in.
+// LogInterval is the shortest time between two log lines about the same problem of connections that
+// have not logged in.
 const LogInterval = 10 * time.Second
 
-// Bounds of what the log and the audit log tell about logins that fail: strangers cause them, as
-// many as they like.
+// Bounds of the entries about failed logins in the log and the audit log, because anyone can cause any
+// number of them.
 const (
 	refusedLines   = 10 // at once, then one more in each LogInterval
 	refusedEntries = 20 // at once, then one more a minute
@@ -41,7 +41,7 @@ func newFailures() *failures {
 	}
 }
 
-// log writes a line for the operator, or counts it.
+// log writes a line for the operator, or counts it if there are too many.
 func (f *failures) log(log *slog.Logger, text string, args ...any) {
 	if !f.lines.Allow() {
 		f.suppressed.Add(1)
@@ -60,7 +60,7 @@ type refusal struct {
 	err  string   // why its last try was refused
 }
 
-// noteKey keeps the fingerprint of a key that was refused, for the operator.
+// noteKey keeps the fingerprint of a refused key, for the operator.
 func (g *Login) noteKey(fingerprint string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -91,8 +91,8 @@ func (g *Login) tell(tried refusal) {
 	}
 }
 
-// HandshakeFailed logs clients that have no algorithm in common with this server: the client itself
-// does not learn why.
+// HandshakeFailed logs clients that have no algorithm in common with this server, because such a
+// client does not report the reason to its user.
 func (l *Logins) HandshakeFailed(tcp net.Conn, err error) {
 	text := record.SafeTextMax(err.Error(), 600)
 	if none, ok := errors.AsType[*ssh.AlgorithmNegotiationError](err); ok {

@@ -12,8 +12,8 @@ import (
 	"relay/link"
 )
 
-// bridge connects a channel of another node with one of a tunnel's client. While the client does
-// not take what the other node sends, that waits in the other node's channel, which counts it.
+// bridge connects a channel of another node with a channel to a tunnel's client. Bytes from the other
+// node that the client does not take yet wait in the other node's channel, which counts them.
 type bridge struct {
 	o      *Options
 	tunnel Tunnel
@@ -35,7 +35,7 @@ type bridge struct {
 	closed  bool
 }
 
-// request serves what the other node says of the channel.
+// request handles a request of the other node on the channel.
 func (b *bridge) request(_ *link.Channel, req *link.Request) {
 	switch req.Type {
 	case halfCloseRequest:
@@ -56,10 +56,10 @@ func (b *bridge) request(_ *link.Channel, req *link.Request) {
 	}
 }
 
-// passRest is called when the other node has closed its channel. The client gets all bytes from before
-// that, as it does with one node, where a write has reached it once it returns: a caller may have ended
-// a connection right behind its last bytes, and a local server may answer before it reads. The request
-// no longer has a slot; a client that does not read is dropped.
+// passRest is called when the other node has closed its channel. It passes all earlier bytes on to the
+// client, so that a bridge behaves as a single node does, where a write has reached the client once it
+// returns: a caller may end a connection right after its last bytes, and a local server may answer
+// before it reads. The request no longer has a slot; a client that does not read is dropped.
 func (b *bridge) passRest() {
 	b.mu.Lock()
 	b.ended = math.MaxUint64
@@ -68,8 +68,8 @@ func (b *bridge) passRest() {
 	b.await(b.upEnded, &b.came, b.o.StallTimeout)
 }
 
-// awaitOtherNode is called when the client has closed its channel, or has gone. What it sent before goes to the other
-// node, which has a caller that may be slow, and which then closes its channel; a node that takes nothing is given up.
+// awaitOtherNode is called when the client has closed its channel or has gone. It passes the client's last bytes to
+// the other node, whose caller may be slow and which then closes its channel. It gives up if that node takes nothing.
 func (b *bridge) awaitOtherNode() {
 	patience := slowNode * b.o.StallTimeout
 	if !b.await(b.downEnded, &b.went, patience) {
@@ -81,12 +81,12 @@ func (b *bridge) awaitOtherNode() {
 	}
 }
 
-// slowNode multiplies the time for which another node may accept no byte, compared with a client. x/crypto reopens a
+// slowNode is the factor by which another node may take longer than a client to accept a byte. x/crypto reopens a
 // window only after half of it was read, so a slow caller of that node may have read bytes all the time.
 const slowNode = 20
 
-// await waits until a direction of the bridge has ended. It returns false if the bridge ends, or if the number of bytes,
-// which mu guards, stays the same for as long as patience.
+// await waits until a direction of the bridge has ended. It returns false if the bridge ends, or if the number in bytes,
+// which mu guards, does not change for patience.
 func (b *bridge) await(ended <-chan struct{}, bytes *uint64, patience time.Duration) bool {
 	for before := uint64(0); ; {
 		select {
@@ -131,11 +131,11 @@ func (b *bridge) closeIdle() {
 	}
 }
 
-// lose ends the channel as one of a lost tunnel: a request on it fails with tunnel-lost, as
-// those of this node do.
+// lose ends the channel as one of a lost tunnel: a request on it fails with tunnel-lost, as requests
+// of this node do.
 func (b *bridge) lose() { b.finish(ending{Kind: endLost}) }
 
-// finish tells the other node how the channel ends, and ends it. An orderly end leaves it to the other node to close the channel.
+// finish reports the end of the channel to the other node, and ends the channel. After an orderly end the other node closes it.
 func (b *bridge) finish(e ending) {
 	b.end.Do(func() {
 		_, _ = b.remote.SendRequest(endRequest, false, link.Marshal(e))
@@ -148,7 +148,8 @@ func (b *bridge) finish(e ending) {
 	}
 }
 
-// use takes a slot of the tunnel for a request when n bytes of it have arrived, unless it has one.
+// use takes a slot of the tunnel for a request when n bytes of it have arrived, unless the request has
+// one.
 func (b *bridge) use(n int) bool {
 	b.mu.Lock()
 	b.came += uint64(n)
@@ -178,7 +179,7 @@ func (b *bridge) use(n int) bool {
 	return true
 }
 
-// unuse gives the slot back. The caller holds mu.
+// unuse gives the slot of the request back. The caller holds mu.
 func (b *bridge) unuse() {
 	b.busy = false
 	if b.release != nil {
@@ -187,16 +188,17 @@ func (b *bridge) unuse() {
 	}
 }
 
-// cut is called when there is no space for what the client does not take.
+// cut ends the channel if there is no space for bytes that the client does not take.
 func (b *bridge) cut() {
 	b.o.Cut(b.o.Log, b.tunnel.Owner())
 	b.lose()
 }
 
-// pieces are buffers for what passes a bridge. None is held by a bridge where nothing passes.
+// pieces is a pool of buffers for the bytes that pass through bridges. A bridge without traffic holds
+// none.
 var pieces = sync.Pool{New: func() any { return new([32 << 10]byte) }}
 
-// pass reads one piece of from, and gives it to take.
+// pass reads one piece from from, and calls take with it.
 func (b *bridge) pass(from relay.Conn, take func(p []byte) error) error {
 	select {
 	case <-from.Ready():
@@ -214,10 +216,10 @@ func (b *bridge) pass(from relay.Conn, take func(p []byte) error) error {
 	return err
 }
 
-// errNotTaken ends what the other node sends: the client takes no more of it.
+// errNotTaken is the error of writes from the other node when the client takes no more bytes.
 var errNotTaken = errors.New("the client takes no more")
 
-// up carries what the other node sends to the client.
+// up copies bytes from the other node to the client.
 func (b *bridge) up() {
 	defer close(b.upEnded)
 	err := error(nil)
@@ -252,7 +254,7 @@ func (b *bridge) up() {
 	}
 }
 
-// down carries what the client sends to the other node.
+// down copies bytes from the client to the other node.
 func (b *bridge) down() {
 	defer close(b.downEnded)
 	got, taken, err := false, true, error(nil)

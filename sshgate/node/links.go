@@ -22,8 +22,8 @@ import (
 	"relay/sockets"
 )
 
-// nodeLink is this node's side of the connections that it has made to another node: one
-// for control, which carries no body, and up to maxData for data.
+// nodeLink is this node's side of the connections that it has made to another node: one for control,
+// which carries no body, and up to maxData for data.
 type nodeLink struct {
 	o    *Options
 	node relay.Node
@@ -40,13 +40,13 @@ type nodeLink struct {
 	data  []*link.Conn
 }
 
-// note is a global request to another node.
+// note is a queued message to another node: the type of a global request and its payload.
 type note struct {
 	kind    string
 	payload []byte
 }
 
-// run keeps the control connection.
+// run keeps the control connection open: it dials again after each loss.
 func (l *nodeLink) run() {
 	log, reachable := l.o.Log.With("node", l.node.Name, "addr", l.node.PeerAddr), l.o.Reachable
 	defer reachable(l.node.ID, false)
@@ -101,7 +101,7 @@ func (l *nodeLink) hold(pc *link.Conn) error {
 	return l.ctx.Err()
 }
 
-// tell queues something for the other node; false = it cannot be reached.
+// tell queues a message for the other node. It returns false if that node cannot be reached.
 func (l *nodeLink) tell(kind string, payload any) bool {
 	if l.control.Load() == nil {
 		return false
@@ -114,9 +114,9 @@ func (l *nodeLink) tell(kind string, payload any) bool {
 	}
 }
 
-// conn returns the data connection with the fewest channels, while the node can be reached. If
-// all are busy, it opens another one for later calls. If there is none, it opens one, and all
-// calls that come meanwhile wait for that one.
+// conn returns the data connection with the fewest channels, while the node can be reached. If all are
+// busy, it opens another one for later calls. If there is none, it opens one, and all concurrent calls
+// wait for that one.
 func (l *nodeLink) conn(ctx context.Context) (*link.Conn, error) {
 	if l.control.Load() == nil {
 		return nil, relay.ErrNotSent
@@ -146,7 +146,7 @@ func (l *nodeLink) conn(ctx context.Context) (*link.Conn, error) {
 	return best, nil
 }
 
-// addData opens one more data connection. One call of it runs at a time.
+// addData opens one more data connection. Only one call of it runs at a time.
 func (l *nodeLink) addData() (any, error) {
 	pc, err := l.dial()
 	if err != nil {
@@ -162,8 +162,7 @@ func (l *nodeLink) addData() (any, error) {
 	return pc, nil
 }
 
-// dial makes one connection and logs in. It accepts no other key than that of the node
-// which is meant.
+// dial makes one connection and logs in. It accepts only the key of the node that it wants to reach.
 func (l *nodeLink) dial() (*link.Conn, error) {
 	key, _, _, _, err := ssh.ParseAuthorizedKey([]byte(l.node.PeerKey))
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package node links this node with the other nodes of the store: it opens channels to their tunnels,
-// and lets them open channels to those of this node. Another relayd is a node here, and never a peer: that
+// Package node links this node with the other nodes of the store: it opens channels to their tunnels, and
+// lets them open channels to those of this node. In this package, another relayd is called a node; a peer
 // is the other end of any connection.
 package node
 
@@ -45,7 +45,7 @@ type Tunnel interface {
 	TakenOver(reason string)
 }
 
-// Options say what Links work with. All fields but Budget are required.
+// Options configure Links. All fields but Budget are required.
 type Options struct {
 	Nodes         Nodes
 	Key           ssh.Signer // of this node, for logging in at other nodes and for being known by them
@@ -62,8 +62,8 @@ type Options struct {
 	Log          *slog.Logger
 }
 
-// ClientVersion is the version line of a node that connects to another node. It gets the
-// node's own host key instead of that for users.
+// ClientVersion is the version line of a node that connects to another node. The other node then shows
+// the host key for nodes instead of that for users.
 const ClientVersion = "SSH-2.0-relayd-peer"
 
 const (
@@ -88,7 +88,7 @@ const (
 	parkedRequest    = "parked@relay"       // channel, ingress to owner: no request uses the channel
 )
 
-// openPayload is the payload of tunnelChannel, wakeQueue that of wakeRequest, takenOver that of
+// Payloads: openPayload is that of tunnelChannel, wakeQueue that of wakeRequest, takenOver that of
 // takenOverRequest, parked that of parkedRequest.
 type (
 	openPayload struct {
@@ -102,8 +102,8 @@ type (
 	parked    struct{ Sent uint64 } // bytes on the channel so far
 )
 
-// Reasons of refused tunnelChannel channels beside those of openCodes. The range is for private
-// use (RFC 4254, section 5.1).
+// Reasons for refusing tunnelChannel channels, in addition to those of openCodes. The range is for
+// private use (RFC 4254, section 5.1).
 const (
 	reasonNotMe  link.Reason = 0xfe000001 + iota // another node was meant
 	reasonNone                                   // the tunnel is not here (any more)
@@ -111,8 +111,8 @@ const (
 	reasonSlow                                   // the client lives, but did not answer in time
 )
 
-// openCodes are the codes for which the client of a tunnel refuses a channel, by the reason
-// that a node gives to another one.
+// openCodes are the error codes of channels that the client of a tunnel refused, by the reason that
+// one node reports to another.
 var openCodes = map[link.Reason]string{
 	link.ConnectFailed:    relay.CodeLocalRefused,
 	link.Prohibited:       relay.CodeLocalUnresolvable,
@@ -134,7 +134,7 @@ const (
 	endRefused         // no byte reached a local server, for the reason given
 )
 
-// Links are the links to the other nodes, and what other nodes use of this one.
+// Links holds the links to the other nodes, and the tunnels of this node that they use.
 type Links struct {
 	o       Options
 	started sync.Once
@@ -157,7 +157,7 @@ type servedNode struct {
 	addr netip.Addr
 }
 
-// New returns Links without a connection yet.
+// New returns Links without a connection.
 func New(o Options) *Links {
 	n := &Links{o: o, links: map[string]*nodeLink{}, bridges: map[*bridge]struct{}{}, served: map[*link.Conn]servedNode{}}
 	n.ctx, n.end = context.WithCancel(context.Background())
@@ -170,8 +170,9 @@ func (n *Links) Start() { n.started.Do(func() { n.wg.Go(n.run) }) }
 // Add lets other nodes use a tunnel of this node, by its id, and Remove ends that.
 func (n *Links) Add(id string, t Tunnel) { n.tunnels.Store(id, t) }
 
-// Remove lets no more channels be opened. What is closed here at once may have a request on its
-// way, so that an orderly end closes unused channels only once the other nodes know of it.
+// Remove ends the use of a tunnel: no more channels are opened to it. With orderly, unused channels
+// are closed only once the other nodes know of the end, because a request may be on its way on a
+// channel.
 func (n *Links) Remove(id string, t Tunnel, orderly bool) {
 	n.tunnels.Delete(id)
 	closeIdle := func() { n.endBridges((*bridge).closeIdle, func(other Tunnel) bool { return other == t }) }
@@ -182,11 +183,12 @@ func (n *Links) Remove(id string, t Tunnel, orderly bool) {
 	}
 }
 
-// Lose ends all channels of other nodes to the tunnels that are meant: their client is silent.
+// Lose ends all channels of other nodes to the tunnels that meant selects, because their client is
+// silent.
 func (n *Links) Lose(meant func(Tunnel) bool) { n.endBridges((*bridge).lose, meant) }
 
-// Bridged returns how many channels of other nodes lead to tunnels of this one, and how many of them
-// a request uses.
+// Bridged returns the number of channels of other nodes to tunnels of this one, and the number of
+// those that a request uses.
 func (n *Links) Bridged() (all, busy int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -198,15 +200,15 @@ func (n *Links) Bridged() (all, busy int) {
 	return len(n.bridges), busy
 }
 
-// Served returns how many connections other nodes have here.
+// Served returns the number of connections that other nodes have to this one.
 func (n *Links) Served() int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return len(n.served)
 }
 
-// Stop closes all links. The channels of other nodes, whose clients have gone, get a moment
-// for their last bytes.
+// Stop closes all links. The channels of other nodes, whose clients have gone, get a moment for their
+// last bytes.
 func (n *Links) Stop(ctx context.Context) {
 	n.end()
 	ctx, cancel := context.WithTimeout(ctx, pingEvery)
@@ -232,9 +234,9 @@ func (n *Links) Stop(ctx context.Context) {
 	}
 }
 
-// run keeps a link to each living node until stop. It closes unused channels of tunnels
-// whose client is silent: the next request then opens a new one, which shows whether the
-// client is still there.
+// run keeps a link to each living node until Stop. It also closes unused channels to tunnels whose
+// client is silent: the next request then opens a new one, which shows whether the client is still
+// there.
 func (n *Links) run() {
 	tick := time.NewTicker(redialEvery / 2)
 	defer tick.Stop()
@@ -249,7 +251,8 @@ func (n *Links) run() {
 	}
 }
 
-// follow makes links to new nodes and ends what belongs to nodes that have gone.
+// follow makes links to new nodes, and ends the links, connections and channels of nodes that have
+// ended.
 func (n *Links) follow(nodes []relay.Node) {
 	living := make(map[string]bool, len(nodes))
 	n.mu.Lock()
@@ -281,8 +284,8 @@ func (n *Links) follow(nodes []relay.Node) {
 	}
 }
 
-// Knows reports whether an address is one of another node: the address that the node is dialed
-// at, also where that is a host name, or the one that its connections come from.
+// Knows reports whether an address belongs to another node: it is the address at which the node is
+// dialed, even if that is given as a host name, or the one from which its connections come.
 func (n *Links) Knows(a netip.Addr) bool {
 	a = a.Unmap()
 	n.mu.Lock()
@@ -300,14 +303,15 @@ func (n *Links) Knows(a netip.Addr) bool {
 	return false
 }
 
-// link returns the link to a node; nil when the node does not live.
+// link returns the link to a node; nil if the node is not alive.
 func (n *Links) link(node string) *nodeLink {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.links[node]
 }
 
-// Reached returns the number of nodes whose tunnels can be used, of all other living ones.
+// Reached returns the number of other living nodes whose tunnels can be used, and the number of all
+// other living nodes.
 func (n *Links) Reached() (reached, all int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -319,8 +323,8 @@ func (n *Links) Reached() (reached, all int) {
 	return reached, len(n.links)
 }
 
-// ReachesAll reports whether the tunnels of all other living nodes can be used. It knows of
-// nodes that this one has not tried to reach yet.
+// ReachesAll reports whether the tunnels of all other living nodes can be used. It includes nodes that
+// this one has not tried to reach yet.
 func (n *Links) ReachesAll() bool {
 	return !slices.ContainsFunc(n.o.Nodes.Peers(), func(node relay.Node) bool {
 		l := n.link(node.ID)
@@ -328,11 +332,11 @@ func (n *Links) ReachesAll() bool {
 	})
 }
 
-// Forwarded returns how many channels this node has opened at other nodes, and they at
-// this one, since the start.
+// Forwarded returns the number of channels that this node has opened at other nodes, and that they
+// have opened at this one, since the start.
 func (n *Links) Forwarded() (out, in int64) { return n.out.Load(), n.in.Load() }
 
-// Origin returns the address of a caller as channel opens name it.
+// Origin returns the address of a caller in the form that requests to open a channel use.
 func Origin(origin netip.AddrPort) string {
 	if addr := origin.Addr().Unmap(); addr.IsValid() {
 		return addr.String()

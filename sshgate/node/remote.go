@@ -12,10 +12,11 @@ import (
 	"relay/record"
 )
 
-// Remote returns a tunnel that another node has.
+// Remote returns the Remote for a tunnel of another node.
 func (n *Links) Remote(rec relay.TunnelRecord) *Remote { return &Remote{links: n, rec: rec} }
 
-// Remote is a tunnel of another node as relay.RemoteTunnel, whose channels are of type *Channel.
+// Remote is a tunnel of another node. It implements relay.RemoteTunnel; its channels are of type
+// *Channel.
 type Remote struct {
 	links *Links
 	rec   relay.TunnelRecord
@@ -32,8 +33,8 @@ func (t *Remote) Info() relay.TunnelInfo { return t.rec.TunnelInfo }
 // LazyDial reports whether the client of the tunnel dials at the first byte.
 func (t *Remote) LazyDial() bool { return t.rec.LazyDial }
 
-// Heard returns the time since the last byte of the other node. That node itself closes unused
-// channels of a tunnel whose client is silent: see Links.run.
+// Heard returns the time since the last byte of the other node. That node closes unused channels of a
+// tunnel whose client is silent: see Links.run.
 func (t *Remote) Heard() time.Duration {
 	if l := t.link(); l != nil {
 		if pc := l.control.Load(); pc != nil {
@@ -43,21 +44,21 @@ func (t *Remote) Heard() time.Duration {
 	return time.Hour
 }
 
-// Wake asks the node to look at the queue of the alias.
+// Wake asks the node to check the queue of the alias.
 func (t *Remote) Wake() bool {
 	l := t.link()
 	return l != nil && l.tell(wakeRequest, wakeQueue{uint64(t.rec.Alias)})
 }
 
-// Close asks the node to close the tunnel. Every node learns by itself that an alias was
-// removed.
+// Close asks the node to close the tunnel. If reason is AliasRemoved it does nothing, because every
+// node notices the removal of an alias without being asked.
 func (t *Remote) Close(reason string) {
 	if l := t.link(); l != nil && reason != relay.AliasRemoved {
 		l.tell(takenOverRequest, takenOver{t.rec.ID, reason})
 	}
 }
 
-// Open opens a channel through the other node.
+// Open opens a channel to the tunnel through the other node.
 func (t *Remote) Open(ctx context.Context, origin netip.AddrPort) (relay.Conn, error) {
 	l := t.link()
 	if l == nil {
@@ -94,8 +95,8 @@ func (t *Remote) Open(ctx context.Context, origin netip.AddrPort) (relay.Conn, e
 	return nil, relay.ErrTunnelMoved
 }
 
-// channelEnded takes how the other node says that a channel ends. It says so before it sends EOF: an
-// EOF without that is the end of the connection between the nodes.
+// channelEnded stores the end of a channel that the other node reports. The report comes before EOF:
+// an EOF without it means that the connection between the nodes has ended.
 func channelEnded(ch *link.Channel, req *link.Request) {
 	var e ending
 	if req.Type != endRequest || link.Unmarshal(req.Payload, &e) != nil {
@@ -116,7 +117,7 @@ func channelEnded(ch *link.Channel, req *link.Request) {
 	ch.Say(end)
 }
 
-// Channel is a channel through another node as relay.Conn.
+// Channel is a channel through another node. It implements relay.Conn.
 type Channel struct {
 	*link.Channel
 	sent atomic.Uint64 // number of bytes sent, which Parked reports
@@ -137,7 +138,7 @@ func (h *Channel) CloseWrite() error {
 	return h.Channel.CloseWrite()
 }
 
-// Parked tells the other node that no request uses the channel for now, so that it does not
-// count as one of the tunnel's. It does not wait for the socket: the number of bytes tells to
+// Parked tells the other node that no request uses the channel for now, so that the channel does not
+// count as used. It does not wait for the socket; the number of sent bytes in the message shows to
 // which requests it refers.
 func (h *Channel) Parked() { h.Tell(parkedRequest, link.Marshal(parked{h.sent.Load()})) }

@@ -15,7 +15,7 @@ import (
 	"relay/record"
 )
 
-// Times of the owner of a tunnel.
+// Times of the node that has a tunnel.
 const (
 	openWait  = 1800 * time.Millisecond // for the client's answer to a channel open: less than the other node waits
 	idleFor   = 2500 * time.Millisecond // a client that is silent for longer gets no request on an unused channel
@@ -25,8 +25,8 @@ const (
 	learnTime = 2 * time.Second
 )
 
-// config returns the configuration of a connection that another node has made: that node logs in by its
-// id and its key.
+// config returns the configuration of a connection from another node: that node logs in with its id and
+// its key.
 func (n *Links) config(c *link.Conn, refused func()) *ssh.ServerConfig {
 	nodes, refreshed := n.o.Nodes, false
 	config := &ssh.ServerConfig{
@@ -59,8 +59,8 @@ var errRefused = errors.New("no node has this key")
 // Configure sets the handlers for requests and channels on a connection from another node.
 func (n *Links) Configure(o *link.Options) { o.Request, o.Channel = n.request, n.offered }
 
-// Serve runs a connection that another node has made, and returns at its end. It calls refused for a
-// key that is not that of a node, or loggedIn.
+// Serve runs a connection from another node, and returns at its end. It calls refused if the key is
+// not that of a node, else loggedIn.
 func (n *Links) Serve(c *link.Conn, from netip.Addr, refused, loggedIn func()) {
 	defer c.Recovered("node")
 	defer c.Close()
@@ -81,7 +81,7 @@ func (n *Links) Serve(c *link.Conn, from netip.Addr, refused, loggedIn func()) {
 	}
 }
 
-// addServed notes a connection of another node; false when that node has too many.
+// addServed adds a connection of another node. It returns false if that node has too many.
 func (n *Links) addServed(c *link.Conn, from servedNode) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -98,14 +98,14 @@ func (n *Links) addServed(c *link.Conn, from servedNode) bool {
 	return true
 }
 
-// offered takes a channel that another node opens.
+// offered handles a channel that another node opens.
 func (n *Links) offered(open *link.Offer) {
 	if open.Type() != tunnelChannel || !open.Conn().Go("channel of a node", func() { n.serveOpen(open) }) {
 		_ = open.Reject(link.Prohibited, "")
 	}
 }
 
-// request serves what the other node tells.
+// request handles a global request of another node.
 func (n *Links) request(req *link.Request) {
 	var wake wakeQueue
 	var taken takenOver
@@ -120,14 +120,14 @@ func (n *Links) request(req *link.Request) {
 	_ = req.Reply(false, nil) // also an answer to a ping
 }
 
-// tunnel returns a tunnel of this node; nil = there is none of this id.
+// tunnel returns the tunnel of this node with an id; nil = there is none.
 func (n *Links) tunnel(id string) Tunnel {
 	t, _ := n.tunnels.Load(id)
 	tunnel, _ := t.(Tunnel)
 	return tunnel
 }
 
-// endBridges calls end for the channels of other nodes to the tunnels that are meant.
+// endBridges calls end for the channels of other nodes to the tunnels that meant selects.
 func (n *Links) endBridges(end func(*bridge), meant func(Tunnel) bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -197,8 +197,9 @@ func (n *Links) serveOpen(open *link.Offer) {
 	}
 }
 
-// rejection returns what another node is told of a channel that could not be opened: late tells
-// that the client did not answer in time, heard that other bytes came from it meanwhile.
+// rejection returns the reason and text with which another node is told that a channel could not be
+// opened. late means that the client did not answer in time, heard that other bytes came from it in
+// the meantime.
 func rejection(err error, late, heard bool) (link.Reason, string) {
 	var e *relay.Error
 	for reason, code := range openCodes {

@@ -14,17 +14,17 @@ import (
 	"relay/link"
 )
 
-// apiSubsystem is the subsystem whose channel carries HTTP/1.1 of /api/v1.
+// apiSubsystem is the subsystem whose channel carries HTTP/1.1 with the API /api/v1.
 const apiSubsystem = "relay-api"
 
-// Sizes of the buffers of an API channel. Each relay up keeps a channel for its live stream
-// for as long as its tunnel lasts, so they are small.
+// Sizes of the buffers of an API channel, in bytes. They are small because each relay up keeps such a
+// channel for its live stream as long as its tunnel is up.
 const apiInput, apiOutput = 4 << 10, 8 << 10
 
-// serveAPI serves the API on the channel of the session until the peer closes the channel
-// or the session is to end. net/http gets one end of a pipe, and two goroutines copy between the
-// other end and the channel: readInput has read the first bytes of the channel already, and
-// copyToAPI does not hand its EOF on.
+// serveAPI serves the API on the channel of the session until the peer closes the channel or the
+// session has to end. net/http gets one end of a pipe, and two goroutines copy between the other end
+// and the channel. Direct use of the channel is impossible, because readInput has already read its
+// first bytes, and copyToAPI must not pass on its EOF.
 func (s *session) serveAPI() int {
 	theirs, srv, served := s.startAPI()
 	written := make(chan struct{})
@@ -42,7 +42,7 @@ func (s *session) serveAPI() int {
 	}
 }
 
-// startAPI serves the API on one end of a pipe and returns the other end, until either end closes it or
+// startAPI serves the API on one end of a pipe and returns the other end, until either end is closed or
 // the session ends. served is closed when no handler is running.
 func (s *session) startAPI() (theirs net.Conn, srv *http.Server, served <-chan struct{}) {
 	ours, theirs := net.Pipe()
@@ -74,8 +74,8 @@ func (s *session) startAPI() (theirs net.Conn, srv *http.Server, served <-chan s
 	return theirs, srv, ended
 }
 
-// OpenAPI implements shell.Session. The HTTP transport of a command dials in a goroutine of its
-// own, which may come when the session has ended and its goroutines are awaited.
+// OpenAPI implements shell.Session. The HTTP transport of a command dials in its own goroutine,
+// possibly after the session has ended while its goroutines are awaited; then it returns an error.
 func (s *session) OpenAPI() (net.Conn, error) {
 	s.of.mu.Lock()
 	defer s.of.mu.Unlock()
@@ -86,9 +86,9 @@ func (s *session) OpenAPI() (net.Conn, error) {
 	return theirs, nil
 }
 
-// copyToAPI copies what the peer sends to the HTTP server. EOF is not handed on, because
-// net/http would take it as the end of the client and cancel the request: the request
-// in progress is answered, and the connection ends after that.
+// copyToAPI copies bytes from the peer to the HTTP server. It does not pass on EOF, because net/http
+// would treat it as the departure of the client and cancel the request. Instead, the current request
+// is answered, and the connection ends after that.
 func (s *session) copyToAPI(to net.Conn, srv *http.Server, in *bufio.Reader) {
 	buf := make([]byte, apiInput)
 	for {
@@ -104,10 +104,10 @@ func (s *session) copyToAPI(to net.Conn, srv *http.Server, in *bufio.Reader) {
 	}
 }
 
-// writeToAPI writes p to the HTTP server. While the server does not read, as during a call
-// that waits, x/crypto takes up to a window of what the peer sends; as on paused channels of
-// tunnels these bytes are reserved in the budget. It returns false when the connection has
-// ended, or is ended because the budget has no space.
+// writeToAPI writes p to the HTTP server. While the server does not read, for example during a call
+// that waits, x/crypto accepts up to a window of bytes from the peer; as on paused channels of
+// tunnels, these are reserved in the budget. It returns false if the connection has ended, or is ended
+// because the budget has no space.
 func (s *session) writeToAPI(to net.Conn, p []byte) bool {
 	_ = to.SetWriteDeadline(time.Now().Add(link.PauseAfter))
 	n, err := to.Write(p)
@@ -126,15 +126,15 @@ func (s *session) writeToAPI(to net.Conn, p []byte) bool {
 	return err == nil
 }
 
-// copyFromAPI copies answers to the peer. A peer that takes nothing for StallTimeout loses
-// the channel.
+// copyFromAPI copies answers to the peer. If the peer takes nothing for StallTimeout, it ends the
+// channel.
 func (s *session) copyFromAPI(from net.Conn) {
 	defer from.Close()
 	_, _ = io.CopyBuffer(commandOutput{s, s.ch}, from, make([]byte, apiOutput))
 }
 
-// timedBody is a request body that removes the read deadline of the connection at its end.
-// net/http's own deadline would continue after the body and end calls that wait.
+// timedBody is a request body that removes the read deadline of the connection at its end. net/http's
+// own deadline would stay after the body and end calls that wait.
 type timedBody struct {
 	io.ReadCloser
 	control *http.ResponseController
@@ -149,7 +149,7 @@ func (b *timedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// oneConnListener accepts one connection and then has ended.
+// oneConnListener is a listener that accepts one connection and then ends.
 type oneConnListener struct{ conn net.Conn }
 
 // Accept returns the connection once.

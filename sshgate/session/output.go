@@ -9,12 +9,12 @@ import (
 	"relay/cli"
 )
 
-// outputPiece is how many bytes of a command's output are written at once.
+// outputPiece is the number of bytes of a command's output that are written at a time.
 const outputPiece = 32 << 10
 
-// commandOutput writes the output of a command, or of the API. A peer that takes nothing for
-// StallTimeout loses the session; then the write returns, and the command ends. What still waits
-// for the peer, until the connection ends, is one piece.
+// commandOutput writes the output of a command, or of the API. If the peer takes nothing for
+// StallTimeout, the session ends, the write returns, and so the command ends. At most one piece then
+// still waits for the peer, until the connection ends.
 type commandOutput struct {
 	s  *session
 	to io.Writer // the session's channel, or its error output
@@ -41,6 +41,6 @@ func (o commandOutput) Write(p []byte) (sent int, err error) {
 	return sent, err
 }
 
-// limitOutput is called when the session is to end: what fits into the window of the peer is still
-// told.
+// limitOutput sets the deadline of the last output when the session has to end. Output that fits into
+// the window of the peer is still sent.
 func (s *session) limitOutput() { _ = s.ch.SetWriteDeadline(time.Now().Add(endTimeout)) }

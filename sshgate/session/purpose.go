@@ -11,7 +11,7 @@ import (
 // command only when that is open. So the first forwards of a connection wait for their answer
 // until it is known what the connection is for.
 
-// Times of the wait for what a connection is for.
+// Times of the wait for the purpose of a connection.
 const (
 	// purposeWait is the time after which a client that does not answer counts as a tunnel.
 	purposeWait = 2 * time.Second
@@ -21,7 +21,7 @@ const (
 )
 
 // purpose tells connections for tunnels from those for commands, as far as their sessions show. Sessions.mu
-// protects it.
+// guards it.
 type purpose struct {
 	opened  int           // sessions that were opened
 	began   int           // sessions that have begun something
@@ -30,7 +30,7 @@ type purpose struct {
 	tunnel  bool          // it serves the forwards that were asked for before any session began
 }
 
-// begins notes whether the session runs a command.
+// begins notes that a session has begun, and whether it runs a command.
 func (l *Sessions) begins(s *session, command bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -41,7 +41,7 @@ func (l *Sessions) begins(s *session, command bool) {
 	}
 }
 
-// Began returns how many sessions have begun something.
+// Began returns the number of sessions that have begun a shell, a command or a subsystem.
 func (l *Sessions) Began() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -60,11 +60,11 @@ func (l *Sessions) RunCommand() bool {
 	return false
 }
 
-// IsTunnel reports whether the connection serves the forwards that were asked for before any
-// session began. It asks the client for an answer: what the client sent before that answer has
-// come then, and a client that opens a session, or names a command in an open one, does it
-// before it reads what we ask. bundled reports whether it has turned out to be relay up, which forwards
-// nothing beside a command.
+// IsTunnel reports whether the connection serves the forwards that were requested before any session
+// began. It sends a ping and waits for the answer: by then, everything that the client sent before has
+// arrived, and a client that opens a session, or starts a command in an open one, does so before it
+// reads the ping. bundled reports whether the client is known to be relay up, which requests no
+// forwards beside a command.
 func (l *Sessions) IsTunnel(ctx context.Context, bundled func() bool) bool {
 	ctx, cancel := context.WithTimeout(ctx, purposeWait)
 	defer cancel()
@@ -88,8 +88,8 @@ func (l *Sessions) IsTunnel(ctx context.Context, bundled func() bool) bool {
 	}
 }
 
-// roundTrip returns when the client has answered, has had a moment and has answered again, or
-// when a session has begun something.
+// roundTrip returns when the client has answered a ping, has had a moment and has answered again, or
+// when a session has begun.
 func (l *Sessions) roundTrip(ctx context.Context) {
 	answered := make(chan struct{})
 	l.Conn.Go("round trip", func() {

@@ -46,13 +46,13 @@ type session struct {
 	begun    bool                     // a shell, command or subsystem; of request alone
 }
 
-// exitCode is the cause of the end of a session's context where Stop has ended it.
+// exitCode is the cause of the end of a session's context if Stop has ended it.
 type exitCode int
 
 // Error implements error.
 func (e exitCode) Error() string { return "exit code " + strconv.Itoa(int(e)) }
 
-// serve serves the channel from its start to its end.
+// serve runs the channel from its start to its end.
 func (s *session) serve() {
 	s.Go("session input", s.readInput)
 	select {
@@ -65,7 +65,7 @@ func (s *session) serve() {
 	}
 }
 
-// asked answers what the client wants of the session.
+// asked answers a request of the client on the session's channel.
 func (s *session) asked(_ *link.Channel, req *link.Request) {
 	start, ok := s.request(req)
 	if !s.begun && (start != nil || req.Type == "subsystem") {
@@ -86,8 +86,8 @@ func (s *session) closed() {
 	s.left()
 }
 
-// request reports whether a request is granted. start is what a shell, command or subsystem
-// that is granted runs.
+// request grants or refuses a request. start is the function that runs the granted shell, command or
+// subsystem.
 func (s *session) request(req *link.Request) (start func() int, ok bool) {
 	var text struct{ Value string }
 	hasText := link.Unmarshal(req.Payload, &text) == nil
@@ -105,13 +105,13 @@ func (s *session) request(req *link.Request) (start func() int, ok bool) {
 	return nil, s.screen.Request(req.Type, req.Payload) // false for x11-req, auth-agent-req@openssh.com, break, …
 }
 
-// inputWait is how long the first bytes of the peer wait for a shell, command or subsystem.
-// Clients ask for it before they send anything, but another goroutine reads what they ask.
+// inputWait is the time for which the first bytes of the peer wait for the request of a shell, command
+// or subsystem. Clients send that request before any input, but another goroutine reads it.
 const inputWait = 250 * time.Millisecond
 
 // readInput waits for the first byte of the peer and passes all input to the consumer that the start of
-// the session names. Input of a peer that starts nothing is read too, because x/crypto would keep 2 MiB
-// of it; a later start gets no input then.
+// the session chooses. It also reads the input of a peer that starts nothing, because x/crypto would
+// keep 2 MiB of it; a later start then gets no input.
 func (s *session) readInput() {
 	in := bufio.NewReader(s.ch)
 	_, _ = in.Peek(1)
@@ -124,10 +124,10 @@ func (s *session) readInput() {
 	consume(in)
 }
 
-// Stop asks the session to end with an exit code. The first call counts.
+// Stop asks the session to end with an exit code. Only the first call has an effect.
 func (s *session) Stop(code int) { s.cancel(exitCode(code)) }
 
-// Exit returns the code that the session was asked to end with, or otherwise.
+// Exit returns the exit code of Stop, or otherwise if Stop was not called.
 func (s *session) Exit(otherwise int) int {
 	if code, ok := context.Cause(s.ctx).(exitCode); ok {
 		return int(code)
@@ -135,8 +135,7 @@ func (s *session) Exit(otherwise int) int {
 	return otherwise
 }
 
-// finish says the exit code and closes the channel, without waiting for a peer
-// that does not read.
+// finish sends the exit code and closes the channel, without waiting for a peer that does not read.
 func (s *session) finish(code int) {
 	s.of.finished(s) // a client that learns of the end may ask for the next session
 	done := make(chan struct{})
@@ -156,7 +155,8 @@ func (s *session) finish(code int) {
 	}
 }
 
-// run runs a command, or what a session without one is for.
+// run runs a command, or a session without a command, and returns its exit code. Without a command the
+// live view runs.
 func (s *session) run(command string) int {
 	var stdin io.Reader
 	if s.enrolled == nil && shell.ReadsInput(command) && !s.screen.HasPTY() {
@@ -187,14 +187,14 @@ func (s *session) run(command string) int {
 	return sh.Run(command)
 }
 
-// pass gives what the peer sends to a command, and reads on when that takes no more.
+// pass copies the input of the peer to a command. It reads on when the command takes no more.
 func pass(to *io.PipeWriter, in *bufio.Reader) {
 	_, err := io.Copy(to, in)
 	_ = to.CloseWithError(err) // nil = io.EOF
 	_, _ = io.Copy(io.Discard, in)
 }
 
-// ordered waits until the requests that came before the session are done.
+// ordered waits until the requests that arrived before the session have been handled.
 func (s *session) ordered() {
 	turn := make(chan struct{})
 	s.of.Post(func() { close(turn) })
@@ -204,11 +204,11 @@ func (s *session) ordered() {
 	}
 }
 
-// input passes what the peer sends to the shell.
+// input passes the keys of the peer to the shell.
 func (s *session) input(in *bufio.Reader) { s.screen.ReadKeys(in, s.keys) }
 
-// Go implements shell.Session: the connection remembers the goroutines of the session until
-// all of them have ended, however long the peer leaves a write hanging.
+// Go implements shell.Session: it counts the goroutines of the session, until all of them have ended,
+// however long the peer keeps a write waiting.
 func (s *session) Go(where string, f func()) {
 	s.running.Add(1)
 	run := func() {
@@ -229,7 +229,8 @@ func (s *session) left() {
 	s.of.forget(s)
 }
 
-// sayEnrolled runs a session of such a connection. A shell ends well, a command is refused.
+// sayEnrolled runs a session of a connection that only registers a key: it prints the messages about
+// the key. A shell ends with success, a command is refused.
 func (s *session) sayEnrolled(command string) int {
 	to, lines, exit := s.screen.Writer(s.ch), s.enrolled, cli.ExitOK
 	if command != "" {

@@ -1,5 +1,5 @@
-// Package session serves the sessions of an SSH connection: the shell of package shell, and the subsystem
-// that carries the API. It also finds out by them whether a connection is there for a tunnel or for a
+// Package session runs the sessions of an SSH connection: the shell of package shell, and the subsystem
+// that carries the API. It also finds out from them whether a connection is for a tunnel or for a
 // command.
 package session
 
@@ -17,8 +17,8 @@ import (
 	"relay/sshgate/shell"
 )
 
-// maxSessions is how many sessions a connection may have, maxLingering how many with those
-// whose last words the peer does not take, or which it does not close.
+// maxSessions is the largest number of sessions of a connection. maxLingering also includes sessions
+// that have ended but whose last output the peer does not take, or whose channel it does not close.
 const maxSessions, maxLingering = 4, 16
 
 // Config is shared by the sessions of a server.
@@ -50,7 +50,7 @@ type Sessions struct {
 	purpose  purpose
 }
 
-// New returns the sessions of a connection, of which there are none yet.
+// New returns the sessions of a connection; there are none yet.
 func New(o Options) *Sessions {
 	return &Sessions{Options: o, all: map[*session]struct{}{}, purpose: purpose{first: make(chan struct{})}}
 }
@@ -82,14 +82,15 @@ func (l *Sessions) Serve(open *link.Offer, who relay.Actor, enrolled []string) {
 	s.serve()
 }
 
-// Refuse lets no further session in.
+// Refuse refuses all further sessions.
 func (l *Sessions) Refuse() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.refusing = true
 }
 
-// Stop asks all sessions to end with an exit code. Each of ended is closed when one has.
+// Stop asks all sessions to end with an exit code. Each channel in ended is closed when one of them
+// has ended.
 func (l *Sessions) Stop(exit int) (ended []<-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -118,14 +119,14 @@ func (l *Sessions) add(s *session) bool {
 	return true
 }
 
-// finished notes that only the end of a session is left.
+// finished notes that a session has finished its work and is only closing.
 func (l *Sessions) finished(s *session) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.leave(s)
 }
 
-// leave is finished with mu held.
+// leave is finished for callers that hold mu.
 func (l *Sessions) leave(s *session) {
 	if !s.done {
 		s.done = true
@@ -133,7 +134,7 @@ func (l *Sessions) leave(s *session) {
 	}
 }
 
-// remove forgets a session once nothing of it runs any more and the peer has closed it too.
+// remove forgets a session once none of its goroutines runs and the peer has closed its channel too.
 func (l *Sessions) remove(s *session) {
 	close(s.over)
 	l.mu.Lock()
@@ -143,7 +144,7 @@ func (l *Sessions) remove(s *session) {
 	l.forget(s)
 }
 
-// forget forgets a session of which nothing runs any more; mu is held.
+// forget removes a session without running goroutines from the list; mu is held.
 func (l *Sessions) forget(s *session) {
 	if s.ended && s.running.Load() == 0 {
 		delete(l.all, s)

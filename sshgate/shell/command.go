@@ -104,7 +104,7 @@ func (s *Shell) root(f *cli.Front) *cobra.Command {
 	return root
 }
 
-// nameExamples lets the examples of all commands below c reach this relay.
+// nameExamples puts the ssh command for this relay into the examples of all commands below c.
 func (s *Config) nameExamples(c *cobra.Command) {
 	for _, sub := range c.Commands() {
 		sub.Example = strings.ReplaceAll(sub.Example, "  relay ", "  "+s.dial()+" ")
@@ -115,7 +115,7 @@ func (s *Config) nameExamples(c *cobra.Command) {
 // dial returns the ssh command that reaches this relay.
 func (s *Config) dial() string { return "ssh " + s.Site.SSHDestination("") }
 
-// answer returns the question of a command that this session answers itself.
+// answer returns the Question of a command that this session answers without the API.
 func answer(object func(ctx context.Context, api *cli.API) (any, error)) cli.Question {
 	return func(ctx context.Context, api *cli.API, _ []string, _ func(json.RawMessage) error) (json.RawMessage, error) {
 		o, err := object(ctx, api)
@@ -136,7 +136,7 @@ func (s *Shell) whoami(f *cli.Front) *cobra.Command {
 	})
 }
 
-// linkTime is how long a dashboard link of the command login works.
+// linkTime is the time for which a dashboard link of the command login works.
 const linkTime = 15 * time.Minute
 
 // loginLink is the output of the command login.
@@ -145,7 +145,7 @@ type loginLink struct {
 	ExpiresAt record.Time `json:"expiresAt"`
 }
 
-// login prints a dashboard link for the account of this connection.
+// login returns the command that prints a dashboard link for the account of this connection.
 func (s *Shell) login(f *cli.Front) *cobra.Command {
 	c := &cobra.Command{Use: "login", Short: "make a one-time link to the dashboard", Example: "  relay login", Args: cli.Takes("", 0, 0)}
 	return cli.Ask(f, c, answer(func(ctx context.Context, _ *cli.API) (any, error) {
@@ -162,7 +162,7 @@ func (s *Shell) login(f *cli.Front) *cobra.Command {
 	})
 }
 
-// problem returns an error of the store as the API tells it.
+// problem returns an error of the store in the form in which the API reports it.
 func problem(err error) error {
 	if err == nil {
 		return nil
@@ -172,8 +172,8 @@ func problem(err error) error {
 	return e
 }
 
-// token makes an API token with all scopes of the account. The answer is the token and nothing
-// else, so that a script can keep it.
+// token returns the command that makes an API token with all scopes of the account. It prints only the
+// token, so that a script can store it.
 func (s *Shell) token(f *cli.Front) *cobra.Command {
 	c := &cobra.Command{
 		Use: "token", Short: "make an API token for the account; it expires after 90 days without use",
@@ -208,7 +208,7 @@ func (s *Shell) version(f *cli.Front) *cobra.Command {
 		func(w *cli.Printer, v *version) error { return w.Line("relayd " + v.Version) })
 }
 
-// helpFlag is a flag as a program reads it, helpEntry a command.
+// helpFlag describes a flag, and helpEntry a command, in JSON for programs.
 type (
 	helpFlag struct {
 		Name        string `json:"name"`
@@ -233,8 +233,8 @@ func entryOf(c *cobra.Command) helpEntry {
 	return e
 }
 
-// help explains the commands, with --json for programs. cobra adds it when root runs, too
-// late for root to name the relay in its example.
+// help returns the command that explains the commands, with --json for programs. cobra adds its own
+// when root runs, too late for root to name the relay in its example.
 func (s *Shell) help(f *cli.Front) *cobra.Command {
 	c := &cobra.Command{Use: "help [COMMAND]", Short: "list the commands, or explain one", Example: "  " + s.dial() + " help replay", Args: cobra.ArbitraryArgs}
 	asJSON := c.Flags().Bool("json", false, cli.FlagJSON)
@@ -267,7 +267,7 @@ type word struct {
 	raw  string // as it was typed, with quotes
 }
 
-// forSearch returns a word as it is typed in a search: quoted text stays exact text.
+// forSearch returns a word in the spelling of a search: a quoted word stays an exact text.
 func (w word) forSearch() string {
 	if !strings.Contains(w.raw, "'") {
 		return w.raw
@@ -275,9 +275,8 @@ func (w word) forSearch() string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(w.text) + `"`
 }
 
-// splitWords splits a command line at white space. Quotes (single or double) and
-// backslashes work as in a shell; nothing else does: no variables, no patterns, no
-// commands within commands.
+// splitWords splits a command line at white space. Quotes (single or double) and backslashes work as
+// in a shell. Variables, patterns and commands within commands do not.
 func splitWords(line string) (words []word, err error) {
 	if len(line) > maxCommand {
 		return nil, errors.New("the command is too long")

@@ -39,8 +39,8 @@ type live struct {
 	missed     bool // it was said that requests are missing, and none was shown since
 }
 
-// run returns when the peer leaves, ends the session, or the connection is closed. The end of stdin is
-// not the end of the session.
+// run runs the session and returns its exit code when the peer leaves, the session ends, or the
+// connection is closed. The end of stdin does not end the session.
 func (v *live) run() int {
 	defer v.print()()
 	var online, refused, rest []Notice
@@ -79,7 +79,7 @@ func (v *live) run() int {
 	return v.follow(feed)
 }
 
-// line adds a line to the output and never blocks.
+// line adds a line to the output. It never blocks.
 func (v *live) line(text string) { v.out.Put(text, len(text)) }
 
 // print writes the lines to stdout until end is called, which waits a moment for a peer that does not
@@ -114,8 +114,8 @@ func (v *live) print() (end func()) {
 	}
 }
 
-// gather waits for the forwards that were asked for together with the session. rest is
-// what else happened meanwhile.
+// gather waits for the results of the forwards that were requested together with the session. rest
+// holds all other notices of that time.
 func (v *live) gather(online, refused []Notice) (on, off, rest []Notice) {
 	begun, quiet := time.Now(), time.NewTimer(noMore)
 	defer quiet.Stop()
@@ -146,8 +146,8 @@ func (v *live) gather(online, refused []Notice) (on, off, rest []Notice) {
 	}
 }
 
-// follow prints what happens. A feed that ends, because the store could not answer, does not
-// end it.
+// follow prints requests and notices until the session ends. If the feed ends because the store could
+// not answer, follow continues without it.
 func (v *live) follow(feed <-chan []relay.FeedItem) int {
 	var retry <-chan time.Time
 	for {
@@ -183,9 +183,9 @@ func (v *live) follow(feed <-chan []relay.FeedItem) int {
 	}
 }
 
-// show prints the attempts that have ended, of the aliases of this connection. That some are
-// missing is said before them, once until another one has ended: without Postgres every change
-// of another node says so.
+// show prints the attempts of the connection's aliases that have ended. If some were missed, it first
+// prints a line that says so, but only once until another attempt has ended: without Postgres every
+// change of another node would cause such a line.
 func (v *live) show(items []relay.FeedItem) {
 	for _, item := range items {
 		if item.Name == "resync" && !v.missed {
@@ -223,7 +223,7 @@ func (v *live) release() {
 	}
 }
 
-// online prints the lines of an alias, once for each alias. It returns false if they were printed
+// online prints the lines about an alias, once for each alias. It returns false if it has printed them
 // before.
 func (v *live) online(n Notice) bool {
 	if v.shown[n.Alias] {

@@ -6,7 +6,7 @@ import (
 	"relay"
 )
 
-// Notice is one thing that happened to a connection. Texts are safe to print.
+// Notice is an event of a connection for its user. Its texts are safe to print.
 type Notice struct {
 	Kind    string // a kind of relay.Notice
 	Alias   string
@@ -16,14 +16,14 @@ type Notice struct {
 	Message string
 }
 
-// StoppingText tells people that the relay stops.
+// StoppingText tells users that the relay is stopping.
 const StoppingText = "the relay is stopping; connect again in a moment"
 
-// KeyRemovedText tells people that their key was removed.
+// KeyRemovedText tells users that their key was removed.
 const KeyRemovedText = "this key was removed; register it again to come back"
 
-// maxWaiting is how much waits in a queue at most, maxBytes how many bytes of lines. A write
-// to a full window waits without end, so what is more is dropped and counted.
+// maxWaiting is the largest number of items in a queue, and maxBytes of the bytes of their lines. A
+// write to a full window waits without end, so further items are dropped and counted.
 const maxWaiting, maxBytes = 256, 1 << 20
 
 // Queue is a bounded queue for one reader.
@@ -62,7 +62,8 @@ func (q *Queue[T]) wake() {
 	}
 }
 
-// Take returns all that waits, how much was dropped behind it, and whether nothing follows.
+// Take returns all waiting items, the number of items dropped after them, and whether the queue has
+// ended.
 func (q *Queue[T]) Take() (all []T, dropped int, ended bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -71,7 +72,7 @@ func (q *Queue[T]) Take() (all []T, dropped int, ended bool) {
 	return all, dropped, q.ended
 }
 
-// End says that nothing follows.
+// End ends the queue: no items will follow.
 func (q *Queue[T]) End() {
 	q.mu.Lock()
 	q.ended = true

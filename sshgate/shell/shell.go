@@ -1,6 +1,5 @@
-// Package shell is the text interface of an SSH session: the commands of ssh HOST COMMAND,
-// and the live view of a session that comes with a forward. It knows nothing of SSH but the
-// requests about terminals.
+// Package shell is the text interface of an SSH session: the commands of ssh HOST COMMAND, and the
+// live view of a session with a forward. Of SSH it handles only the requests about terminals.
 package shell
 
 import (
@@ -34,7 +33,7 @@ type Tunnels interface {
 	Subscribe(ctx context.Context, who relay.Actor, alias int64, lastID string) (relay.Subscription, error)
 }
 
-// Limits count what people do, together with the other fronts. api's satisfies it.
+// Limits count the actions of users, together with the other interfaces. api's satisfies it.
 type Limits interface {
 	// Create counts a login, share, token or key that the actor's account makes. It gives
 	// rate-limited when there were too many of them lately.

@@ -11,8 +11,8 @@ import (
 	"relay/cli"
 )
 
-// Screen holds the known facts about the terminal of a session. It is safe for concurrent use; the zero value is
-// no terminal.
+// Screen holds the known properties of the terminal of a session. It is safe for concurrent use; the zero value
+// is no terminal.
 type Screen struct {
 	mu      sync.Mutex
 	pty     bool
@@ -21,11 +21,11 @@ type Screen struct {
 	columns int // 0 = not known
 }
 
-// maxColumns is the widest window that is taken from a client.
+// maxColumns is the largest width of a window that is accepted from a client.
 const maxColumns = 1000
 
-// Request takes a request about the terminal: pty-req, window-change or env (RFC 4254, sections
-// 6.2, 6.7 and 6.4). Of the environment only what switches colours off means anything here.
+// Request handles a request about the terminal: pty-req, window-change or env (RFC 4254, sections 6.2,
+// 6.7 and 6.4). Of the environment it uses only variables that switch colors off.
 func (s *Screen) Request(kind string, payload []byte) bool {
 	var pty struct {
 		Term                         string
@@ -58,7 +58,7 @@ func (s *Screen) HasPTY() bool {
 	return s.pty
 }
 
-// terminal returns what a line is printed for.
+// terminal returns the properties of the terminal for which lines are printed.
 func (s *Screen) terminal() cli.Terminal {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -68,7 +68,7 @@ func (s *Screen) terminal() cli.Terminal {
 	return cli.Terminal{Color: !s.dumb && !s.noColor, Columns: s.columns}
 }
 
-// Writer gives what writes lines as the terminal needs them.
+// Writer returns a writer that ends lines as the terminal needs.
 func (s *Screen) Writer(w io.Writer) io.Writer {
 	if s.HasPTY() {
 		return crlf{w}
@@ -76,7 +76,7 @@ func (s *Screen) Writer(w io.Writer) io.Writer {
 	return w
 }
 
-// crlf ends lines as a raw terminal needs it.
+// crlf writes line ends as CRLF, which a raw terminal needs.
 type crlf struct{ w io.Writer }
 
 func (t crlf) Write(p []byte) (int, error) {
@@ -86,16 +86,17 @@ func (t crlf) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// maxLine is the longest line of input that is looked at, MaxKeys how many keys and
-// lines may wait for a command.
+// maxLine is the largest length of an input line that is read, and MaxKeys the largest number of keys
+// and lines that wait for a command.
 const maxLine, MaxKeys = 256, 64
 
 // The bytes that a terminal sends for Ctrl+C and Ctrl+D.
 const ctrlC, ctrlD = 3, 4
 
-// ReadKeys reads input until its end and sends it to keys: single keys with a terminal, else
-// lines. What does not fit there is dropped: x/crypto would keep 2 MiB for a command that does
-// not read. The end of the input means nothing: ssh without a terminal has none from the start.
+// ReadKeys reads input until its end and sends it to keys: single keys if there is a terminal, else
+// lines. It drops input for which keys has no space, because x/crypto would keep 2 MiB for a command
+// that does not read. The end of the input does not end the session: ssh without a terminal has no
+// input from the start.
 func (s *Screen) ReadKeys(in io.ByteReader, keys chan<- string) {
 	var line []byte
 	for b, err := in.ReadByte(); err == nil; b, err = in.ReadByte() {

@@ -9,8 +9,8 @@ import (
 	"relay/store/db"
 )
 
-// outbox passes changes to the feed in the order in which they were put, in a goroutine of
-// its own, so that a slow feed never blocks a transaction.
+// outbox passes changes to the feed in the order in which they were put, in its own goroutine, so that
+// a slow feed never blocks a transaction.
 type outbox struct {
 	mu      sync.Mutex
 	waiting []outboxItem
@@ -30,7 +30,7 @@ func (o *outbox) start() {
 	go o.run()
 }
 
-// put queues changes. The returned channel is closed when the feed has got them.
+// put queues changes. The returned channel is closed when the feed has received them.
 func (o *outbox) put(changes []relay.Change) <-chan struct{} {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -72,7 +72,7 @@ func (o *outbox) run() {
 	}
 }
 
-// close passes on what still waits and ends the goroutine.
+// close passes on the remaining changes and ends the goroutine.
 func (o *outbox) close() {
 	o.mu.Lock()
 	o.closing = true
@@ -81,8 +81,8 @@ func (o *outbox) close() {
 	<-o.ended
 }
 
-// FinishUpdate ends an update: it stores what other processes have to learn of, in the same transaction.
-// After the commit committed publishes the changes.
+// FinishUpdate ends an update: in the same transaction it stores the changes that other processes must
+// learn. After the commit, committed publishes them.
 func (s *Store) FinishUpdate(c *db.Tx) (committed func() <-chan struct{}, err error) {
 	written, err := s.writeRevisions(c)
 	return func() <-chan struct{} {
@@ -97,9 +97,9 @@ func (s *Store) FinishUpdate(c *db.Tx) (committed func() <-chan struct{}, err er
 	}, err
 }
 
-// writeRevisions stores the changes that other processes have to learn of, in the same
-// transaction, and returns the newest revision. On Postgres a lock makes revisions commit in the order of their numbers:
-// otherwise a poll could miss a revision that commits late.
+// writeRevisions stores the changes that other processes must learn, in the same transaction, and returns the newest
+// revision. On Postgres a lock makes revisions commit in the order of their numbers; otherwise a poll could miss a
+// revision that commits late.
 func (s *Store) writeRevisions(c *db.Tx) (written RevisionMark, err error) {
 	if len(c.Announced) == 0 {
 		return written, nil
@@ -136,8 +136,9 @@ const (
 	RevisionLife = 24 * time.Hour
 )
 
-// RevisionMark names the newest revision that this process has seen. After a failover to a
-// replica that lagged behind, none has its id, or another one that was written later.
+// RevisionMark names the newest revision that this process has seen. It shows a failover to a replica
+// that lagged behind: then the revision with its id is missing, or was written by another process
+// later.
 type RevisionMark struct {
 	ID, at int64
 	origin string
@@ -145,8 +146,8 @@ type RevisionMark struct {
 
 func (r *RevisionMark) fields() []any { return []any{&r.ID, &r.at, &r.origin} }
 
-// PollRevisions publishes what other processes changed after revision last, and returns the
-// newest revision seen. A failure is logged, and the next call reads the same again.
+// PollRevisions publishes the changes that other processes made after revision last, and returns the
+// newest revision seen. It logs a failure; the next call reads the same revisions again.
 func (s *Store) PollRevisions(ctx context.Context, last RevisionMark) RevisionMark {
 	type revision struct {
 		relay.Change
@@ -212,9 +213,8 @@ func (s *Store) isOldest(ctx context.Context, id int64) bool {
 	return err == nil && len(before) == 0
 }
 
-// startOver publishes that anything may have changed. The database does not have a revision any
-// more that this node has read or written: a failover has lost it, and later ones may have lower
-// ids.
+// startOver publishes that anything may have changed. It is called when the database lacks a revision
+// that this node has read or written: a failover has lost it, and later revisions may have lower ids.
 func (s *Store) startOver(newest int64) {
 	s.log.Warn("the database has lost changes that this node has seen, as after a failover to a replica that lagged behind; this node reads everything again")
 	s.written.Store(nil)

@@ -1,6 +1,6 @@
-// Package cluster makes a process one of the nodes that serve a store: its beat, the tunnels that each
-// node has, what nodes tell each other, the work that one does for all, and the end of dead ones. On
-// SQLite there is one node.
+// Package cluster makes a process one of the nodes that serve a store. It has the node's heartbeat,
+// the tunnels of each node, the messages between nodes, the work that one node does for all, and the
+// end of dead nodes. On SQLite there is one node.
 package cluster
 
 import (
@@ -33,7 +33,7 @@ type Options struct {
 	Go func(func())
 }
 
-// Store is this process among the nodes of a store. All methods are safe for concurrent use.
+// Store is this process as one of the nodes of a store. All methods are safe for concurrent use.
 type Store struct {
 	db            *db.DB
 	log           *slog.Logger
@@ -49,7 +49,7 @@ type Store struct {
 	roundsDone    atomic.Int64 // see Rounds
 }
 
-// New makes the process known to itself; it joins the nodes by Join.
+// New returns the Store of this process, which becomes a node with Join.
 func New(db *db.DB, o Options) *Store {
 	s := &Store{db: db, log: o.Log, opt: o, origin: people.NewSecret("")}
 	s.outbox.start()
@@ -57,8 +57,8 @@ func New(db *db.DB, o Options) *Store {
 	return s
 }
 
-// Publish gives changes that were committed to the feed of this process, and tells the other nodes of them.
-// The channel is closed when the feed has got them.
+// Publish passes committed changes to the feed of this process, and notifies the other nodes. The channel
+// is closed when the feed has received them.
 func (s *Store) Publish(changes []relay.Change) <-chan struct{} {
 	if len(changes) == 0 {
 		return db.Published
@@ -67,16 +67,17 @@ func (s *Store) Publish(changes []relay.Change) <-chan struct{} {
 	return s.outbox.put(changes)
 }
 
-// SetFeed sets the function that gets the changes from now on, in the order of their commits, from one goroutine.
+// SetFeed sets the function that gets all further changes, in the order of their commits, from one goroutine.
 func (s *Store) SetFeed(publish func([]relay.Change)) { s.outbox.serve(publish) }
 
-// RevisionsWritten gets a signal when another node has written revisions.
+// RevisionsWritten returns a channel that gets a signal when another node has written revisions.
 func (s *Store) RevisionsWritten() <-chan struct{} { return s.notices.poll }
 
-// ProcessName names this process in revisions.
+// ProcessName returns the name of this process in revisions.
 func (s *Store) ProcessName() string { return s.origin }
 
-// CloseNode passes on what still waits to be published, and closes the connection of the beat.
+// CloseNode passes on the changes that still wait to be published, and closes the connection of the
+// heartbeat.
 func (s *Store) CloseNode() error {
 	s.outbox.close()
 	if s.membership.db == nil {
@@ -85,7 +86,7 @@ func (s *Store) CloseNode() error {
 	return db.UnlessAway(s.membership.db.Close())
 }
 
-// NodeStats are figures about the nodes.
+// NodeStats holds figures about the nodes.
 type NodeStats struct {
 	Nodes   int           // that serve and live, this one included; 0 before Serve
 	BeatAge time.Duration // since the last renewal; 0 on SQLite

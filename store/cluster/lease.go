@@ -23,8 +23,9 @@ const (
 	leaseRetry = 10 * time.Second // before a node asks again for a lease that another one holds
 )
 
-// leases are the leases that this node asked for. Two nodes that do the same work at once, as
-// after a freeze, do no harm: each step of it is a transaction that finds what is left to do.
+// leases are the leases that this node has asked for. If two nodes do the same work at once, for
+// example after one was frozen, they do no harm: each step of it is a transaction that finds the
+// remaining work itself.
 type leases struct {
 	mu    sync.Mutex
 	known map[string]leaseState
@@ -35,8 +36,8 @@ type leaseState struct {
 	until time.Time // then the database is asked again
 }
 
-// HoldsLease reports whether this node has to do the work of that name. It takes the lease
-// if no living node holds it. On SQLite there is only one node.
+// HoldsLease reports whether this node has to do the work with a name. It takes the lease if no living
+// node holds it. On SQLite it is always true, because there is only one node.
 func (s *Store) HoldsLease(ctx context.Context, name string) bool {
 	if !s.db.Dialect.SeveralNodes() {
 		return true
@@ -64,8 +65,8 @@ func (s *Store) HoldsLease(ctx context.Context, name string) bool {
 	return held
 }
 
-// takeLease takes or renews a lease, also where more holds of the one that another has. It reports
-// whether holder has it now.
+// takeLease takes or renews a lease. more is a further condition under which it takes the lease of
+// another holder. It reports whether holder has the lease now.
 func (s *Store) takeLease(ctx context.Context, name, holder, more string) (held bool, err error) {
 	err = s.db.Update(ctx, "take a lease", func(c *db.Tx) error {
 		n, err := c.Exec(`INSERT INTO leases (name, holder, until) VALUES (?, ?, `+c.Dialect.DatabaseTime()+` + CAST(? AS BIGINT))

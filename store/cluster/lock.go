@@ -45,9 +45,9 @@ func (s *Store) UnlockDataDir() error {
 // bootID is a file with an id that is new at each start of the machine (Linux).
 const bootID = "/proc/sys/kernel/random/boot_id"
 
-// lockOwner returns what the lock file says of a process: the id of its node, the start of the
-// machine, and the file itself. A copy of the data dir on another disk or machine, or a
-// data dir that two machines share, has another one of these.
+// lockOwner returns the entry of a process in the lock file: the id of its node, the start of the
+// machine, and the identity of the file. A copy of the data dir on another disk or machine, or a data
+// dir that two machines share, differs in one of these.
 func lockOwner(node string, f *os.File) string {
 	machine, err := os.ReadFile(bootID)
 	file := file.ID(f)
@@ -57,9 +57,9 @@ func lockOwner(node string, f *os.File) string {
 	return node + "\n" + strings.TrimSpace(string(machine)) + "\n" + file + "\n"
 }
 
-// Predecessor returns the id of the node that the last process of this data dir was, if that
-// has certainly ended: it ran on this machine since its last start, and had the lock that
-// this process has now. It returns "" otherwise.
+// Predecessor returns the id of the node that the previous process of this data dir was, if that
+// process has certainly ended: it ran on this machine since the machine's last start, and had the lock
+// that this process has now. Otherwise it returns "".
 func (s *Store) Predecessor() string {
 	if s.lock == nil || !s.db.Dialect.SeveralNodes() {
 		return ""
@@ -76,7 +76,7 @@ func (s *Store) Predecessor() string {
 	return node
 }
 
-// noteOwner writes to the lock file which node this process is; best effort.
+// noteOwner writes the node of this process to the lock file. It ignores errors.
 func (s *Store) noteOwner(node string) {
 	if s.lock == nil || !s.db.Dialect.SeveralNodes() {
 		return

@@ -19,9 +19,9 @@ import (
 	"relay/store/db"
 )
 
-// Times of the membership. A node that sees the beat of another one stand still for
-// deadAfter calls it dead. The other one claims nothing from claimTrust on after the start
-// of its last renewal, so that it has stopped before it is called dead.
+// Times of the membership. A node that sees no new beat of another one for deadAfter calls it dead.
+// The other node stops claiming claimTrust after the start of its last renewal, that is, before it is
+// called dead.
 const (
 	beatInterval = time.Second
 	beatTimeout  = time.Second            // for one renewal
@@ -33,8 +33,8 @@ const (
 	mostFormer   = 100                    // ids of a node that rejoins again and again; each one lasts for some seconds at least
 )
 
-// membership is this relayd as one of the nodes of its store. On SQLite it is the only one,
-// and its beat does not run.
+// membership is the state of this relayd as one of the nodes of its store. On SQLite it is the only
+// one, and has no heartbeat.
 type membership struct {
 	db       *sqlx.DB      // the connection of the beat; nil on SQLite
 	observed chan struct{} // a renewal may have shown that a node is dead
@@ -84,8 +84,8 @@ func (s *Store) NodeID() string {
 	return m.id
 }
 
-// Claimant is in whose name this process writes now. former are its earlier ids, separated by
-// spaces.
+// Claimant returns the id under which this process currently writes. former are its earlier ids,
+// separated by spaces.
 func (s *Store) Claimant() (id, former string) {
 	m := &s.membership
 	m.mu.Lock()
@@ -93,8 +93,8 @@ func (s *Store) Claimant() (id, former string) {
 	return m.id, strings.Join(m.former, " ")
 }
 
-// Join makes this process a node. predecessor is the id of an earlier process of this data
-// dir, which has ended; "" if it is not known.
+// Join makes this process a node. predecessor is the id of an earlier process of this data dir, which
+// has ended; "" = unknown.
 func (s *Store) Join(ctx context.Context, predecessor string) error {
 	m := &s.membership
 	gone := map[string]bool{predecessor: true}
@@ -120,8 +120,8 @@ func (s *Store) Join(ctx context.Context, predecessor string) error {
 	return err
 }
 
-// enter adds the row of this node, with a new id. gone are ids of nodes that have ended:
-// their names are free.
+// enter adds the row of this node, with a new id. gone holds the ids of nodes that have ended, whose
+// names are free.
 func (s *Store) enter(ctx context.Context, gone map[string]bool) error {
 	m := &s.membership
 	start, id, name, schema := time.Now(), "", "", int64(0)
@@ -179,7 +179,7 @@ func (s *Store) enter(ctx context.Context, gone map[string]bool) error {
 	return nil
 }
 
-// joinLock is the key of the lock that lets one node after the other choose its name.
+// joinLock is the key of the lock under which nodes choose their names, one after another.
 const joinLock = 0x6e6f6465
 
 func (s *Store) wantedName() string {
@@ -190,9 +190,9 @@ func (s *Store) wantedName() string {
 	return cmp.Or(name, "relayd")
 }
 
-// watchNames adds to gone the nodes with the wanted name whose beat does not move. A
-// relayd that was killed a moment ago left such a row, and must not cost the next one its
-// name.
+// watchNames adds to gone the nodes that have the wanted name and whose beat does not change. A relayd
+// that was killed a moment ago has left such a row, and the next one must not lose its name because of
+// it.
 func (s *Store) watchNames(ctx context.Context, gone map[string]bool) error {
 	first := map[string]int64{}
 	for again := false; ; again = true {
@@ -219,8 +219,8 @@ func (s *Store) watchNames(ctx context.Context, gone map[string]bool) error {
 	}
 }
 
-// NodeLoop raises the beat each second, and once more when RefreshPeers asks for it, the
-// connections of accounts changed here, or another node tells of such a change.
+// NodeLoop renews the beat each second, and additionally when RefreshPeers asks for it, the
+// connections of accounts changed here, or another node reports such a change.
 func (s *Store) NodeLoop(ctx context.Context) {
 	tick := time.NewTicker(beatInterval)
 	defer tick.Stop()
@@ -259,8 +259,8 @@ const beatSQL = `WITH mine AS (UPDATE nodes SET beat = beat + 1, seen_at = ` + d
 	SELECT ` + nodeColumns + `, ` + db.PostgresMicros + `, accounts, (SELECT COUNT(*) FROM mine),
 		(` + db.SchemaVersion + `) FROM nodes`
 
-// beat raises the beat of this node and observes those of the others. renewed is false
-// when the others have called this node dead.
+// beat renews the beat of this node and observes those of the others. renewed is false if the others
+// have called this node dead.
 func (s *Store) beat(ctx context.Context) (renewed bool, err error) {
 	m := &s.membership
 	accounts := m.countConnections()
@@ -364,12 +364,12 @@ func (s *Store) NodeReachable(id string, reachable bool) {
 }
 
 // NewerSchema returns the schema of the database if a newer program has changed it since this one
-// started; else 0. Schemas are changed so that the version before can continue with them.
+// started, else 0. Schemas change in such a way that the previous version can continue with them.
 func (s *Store) NewerSchema() int64 { return s.membership.newer.Load() }
 
-// dead lists the nodes that this node may call dead: their beat stood still for deadAfter
-// while this node renewed its own without a gap. Both are measured with the monotonic clock
-// of this process: that of the database may jump at a failover.
+// dead lists the nodes that this node may call dead: their beat has not changed for deadAfter, while
+// this node renewed its own without a gap. Both are measured with the monotonic clock of this process,
+// because that of the database may jump at a failover.
 func (m *membership) dead() (list []nodeRow) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -381,7 +381,7 @@ func (m *membership) dead() (list []nodeRow) {
 	return list
 }
 
-// stillFor returns for how long this node has seen no new beat of a node.
+// stillFor returns the time for which this node has seen no new beat of a node.
 func (m *membership) stillFor(seen *nodeSeen) time.Duration {
 	from := seen.still
 	if m.steady.After(from) {
@@ -390,8 +390,8 @@ func (m *membership) stillFor(seen *nodeSeen) time.Duration {
 	return m.renewed.Sub(from)
 }
 
-// rejoin makes this process a node again after the others have called it dead: it was
-// frozen, or had no connection to the database.
+// rejoin makes this process a node again after the others have called it dead, because it was frozen
+// or had no connection to the database.
 func (s *Store) rejoin(ctx context.Context) {
 	m := &s.membership
 	if err := s.enter(ctx, nil); err != nil {
@@ -406,18 +406,18 @@ func (s *Store) rejoin(ctx context.Context) {
 	}
 }
 
-// SetPeer sets the address at which the other nodes reach this one, and the public key that
-// it has towards them, as in authorized_keys. Call it before Serve.
+// SetPeer sets the address at which the other nodes reach this one, and its public key for them, as in
+// authorized_keys. Call it before Serve.
 func (s *Store) SetPeer(addr, key string) {
 	s.membership.peerAddr, s.membership.peerKey = addr, key
 }
 
-// OnRejoin sets what is called after this node has rejoined with a new id: its tunnels
-// were detached in the name of the former one. Call it before Serve.
+// OnRejoin sets the function that is called after this node has rejoined with a new id: the tunnels of
+// its former id were detached. Call it before Serve.
 func (s *Store) OnRejoin(f func()) { s.membership.rejoined = f }
 
-// OnDrain sets what is called when an operator drains this node, and when it is to serve
-// again. It must return at once.
+// OnDrain sets the function that is called when an operator drains this node, and when the node is to
+// serve again. It must return at once.
 func (s *Store) OnDrain(f func(on bool)) {
 	m := &s.membership
 	m.mu.Lock()
@@ -442,14 +442,14 @@ func (s *Store) LeaveNodes() error {
 	}))
 }
 
-// errNotRenewed refuses a claim of a node that may have been called dead.
+// errNotRenewed is the error of a claim by a node that may have been called dead.
 var errNotRenewed = &relay.Error{
 	Code: relay.CodeStoreUnavailable, RetryAfter: time.Second, Detail: "this relay has not reached its database for a moment; try again",
 }
 
-// MayClaim returns nil while this node may claim attempts: the others cannot have called it
-// dead yet. It answers from memory. The statement of a claim checks the tunnel too, because
-// this process may stop between the two for any time.
+// MayClaim returns nil while this node may claim attempts, that is, while the others cannot have
+// called it dead yet. It answers from memory. The SQL statement of a claim checks the tunnel too,
+// because this process may be stopped for any time between the two.
 func (s *Store) MayClaim() error {
 	m := &s.membership
 	m.mu.Lock()
@@ -460,17 +460,16 @@ func (s *Store) MayClaim() error {
 	return nil
 }
 
-// trusted reports whether the last renewal is less than claimTrust ago. The monotonic clock
-// may stand still while a machine sleeps, and the wall clock may be set: the longer time of
-// the two counts.
+// trusted reports whether the last renewal was less than claimTrust ago. The monotonic clock may stop
+// while a machine sleeps, and the wall clock may be set, so the longer of the two times counts.
 func (m *membership) trusted(mono, wall time.Time) bool {
 	return mono.Sub(m.renewed) < claimTrust && wall.Round(0).Sub(m.wall.Round(0)) < claimTrust
 }
 
-// AwaitRenewal returns at once while this node may claim. Otherwise the process was frozen
-// or has lost its database, and AwaitRenewal returns after the next renewal, or its failure:
-// a node that was frozen first learns which of its tunnels were taken over, and one without
-// a database continues by itself.
+// AwaitRenewal returns at once while this node may claim. Otherwise the process was frozen or has lost
+// its database, and AwaitRenewal returns after the next renewal or its failure. So a node that was
+// frozen first learns which of its tunnels were taken over, and one without a database continues
+// without waiting for it.
 func (s *Store) AwaitRenewal() {
 	m := &s.membership
 	for range 2 {
@@ -488,8 +487,8 @@ func (s *Store) AwaitRenewal() {
 	}
 }
 
-// Peers lists the other nodes as they were at the last beat, from memory: those that are
-// not dead. While Postgres is away it stays as it was.
+// Peers lists the other living nodes as of the last beat, from memory. While Postgres is down the list
+// stays unchanged.
 func (s *Store) Peers() []relay.Node {
 	m := &s.membership
 	m.mu.Lock()
@@ -520,7 +519,7 @@ func (s *Store) RefreshPeers(ctx context.Context) {
 	}
 }
 
-// Leaving shows this node as draining from the next beat on, because its process stops.
+// Leaving shows this node as draining from the next beat on, because its process is stopping.
 func (s *Store) Leaving() {
 	m := &s.membership
 	m.mu.Lock()
@@ -559,7 +558,8 @@ func (m *membership) figures() (nodes int, age time.Duration) {
 	return m.living() + 1, age
 }
 
-// SteadyFor reports whether this node has renewed its beat without a gap for a time. On SQLite there is no other node.
+// SteadyFor reports whether this node has renewed its beat without a gap for the given time. On SQLite there is no
+// other node, and it is true.
 func (s *Store) SteadyFor(d time.Duration) bool {
 	m := &s.membership
 	m.mu.Lock()
@@ -570,16 +570,16 @@ func (s *Store) SteadyFor(d time.Duration) bool {
 // RoundDone counts a round of the loop that reads changes by other processes.
 func (s *Store) RoundDone() { s.roundsDone.Add(1) }
 
-// Rounds counts the rounds of the loop that renews the beat of this node; on SQLite, which
-// has no beat, those of the loop that reads changes by other processes. A round that failed
-// counts too: the number stands still only while the process hangs. Both loops begin a
-// round each second, and without an answer of Postgres one takes a few seconds.
+// Rounds returns the number of rounds of the loop that renews the beat of this node; on SQLite, which
+// has no beat, of the loop that reads changes by other processes. Failed rounds count too, so the
+// number stands still only if the process hangs. Both loops begin a round each second; while Postgres
+// does not answer, a round takes a few seconds.
 func (s *Store) Rounds() int64 { return s.roundsDone.Load() }
 
 // MaxClockOffset is the largest accepted difference between the clock of a node and that of Postgres.
 const MaxClockOffset = 250 * time.Millisecond
 
-// NoteSeen notes the time, so that the next start can tell a clock that is ahead.
+// NoteSeen stores the current time, so that the next start can recognise a clock that is ahead.
 func NoteSeen(c *db.Tx) {
 	c.Do(`INSERT INTO meta (name, value) VALUES ('last_seen_us', ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value`,
 		strconv.FormatInt(db.Micros(c.Now()), 10))

@@ -14,7 +14,7 @@ import (
 	"relay/store/people"
 )
 
-// nodeRow is a row of nodes, with values that were read together with it.
+// nodeRow is a row of the table nodes, with values that were read together with it.
 type nodeRow struct {
 	relay.Node
 	cut      string    // see membership.cut
@@ -26,7 +26,7 @@ type nodeRow struct {
 
 const nodeColumns = `id, name, peer_addr, peer_key, version, schema_version, started_at, seen_at, beat, state, spool_steps, clock_offset_us, feed, unreachable`
 
-// fields returns where nodeColumns and the time of the database go.
+// fields returns the destinations of nodeColumns and of the database time.
 func (r *nodeRow) fields() []any {
 	return []any{
 		&r.ID, &r.Name, &r.PeerAddr, &r.PeerKey, &r.Version, &r.Schema, (*db.Time)(&r.Since), (*db.Time)(&r.LastSeenAt), &r.Beat, &r.State,
@@ -40,10 +40,9 @@ func (s *Store) nodeRows(ctx context.Context) ([]nodeRow, error) {
 		`SELECT `+nodeColumns+`, `+s.db.Dialect.DatabaseTime()+`, (SELECT COUNT(*) FROM tunnels t WHERE t.node_id = nodes.id) FROM nodes ORDER BY name, id`)
 }
 
-// DrainNode asks the node of that name to send its clients to the other nodes and to take no
-// new ones; with on false, to serve again. The node learns it with its next beat. Its next
-// start serves. ErrNotFound means that no living node has the name; with the code conflict no other node
-// serves.
+// DrainNode asks the node with a name to send its clients to the other nodes and to accept no new ones,
+// or, with on = false, to serve again. The node learns this with its next beat. After a restart it
+// serves. Errors: ErrNotFound if no living node has the name; code conflict if no other node serves.
 func (s *Store) DrainNode(ctx context.Context, who relay.Actor, name string, on bool) error {
 	nobodyElse := relay.Errorf(relay.CodeConflict, "no other node is serving, so the clients of %s would have nowhere to go; start another node first", name)
 	from, to, action := relay.NodeDraining, relay.NodeServing, "node.resume"
@@ -96,9 +95,8 @@ func (s *Store) NodeName() string {
 	return m.name
 }
 
-// Nodes lists the nodes of the store. A process that serves calls those dead whose beat it
-// saw standing still. An operator command, which has seen no beats, goes by the time of the
-// last one.
+// Nodes lists the nodes of the store. A serving process calls a node dead if it has seen no new beat
+// of it. An operator command, which observes no beats, uses the time of the last one.
 func (s *Store) Nodes(ctx context.Context) ([]relay.Node, error) {
 	rows, err := s.nodeRows(ctx)
 	if err != nil {
@@ -132,8 +130,8 @@ func (s *Store) Nodes(ctx context.Context) ([]relay.Node, error) {
 	return list, nil
 }
 
-// markUnreachable sets the state of nodes that serve and that other living nodes have no
-// connection to. rows and list are the same nodes.
+// markUnreachable sets the state of serving nodes to which other living nodes have no connection. rows
+// and list are the same nodes.
 func markUnreachable(rows []nodeRow, list []relay.Node) {
 	for i := range list {
 		if list[i].State != relay.NodeServing {
@@ -152,14 +150,14 @@ func markUnreachable(rows []nodeRow, list []relay.Node) {
 	}
 }
 
-// SetConnections sets what returns the number of SSH connections that accounts have at this
-// node, for the limit of an account over all nodes. Accounts that are not in it count as 0.
-// Call it before Serve.
+// SetConnections sets the function that returns the number of SSH connections of each account at this
+// node, for the limit of an account over all nodes. Accounts that it leaves out count as 0. Call it
+// before Serve.
 func (s *Store) SetConnections(f func() map[int64]int) { s.membership.connections = f }
 
-// ConnectionsElsewhere returns from memory how many SSH connections an account has at the other
-// living nodes. It is at most a second old, as long as notices arrive: a node that writes a
-// change tells the others to read it.
+// ConnectionsElsewhere returns, from memory, the number of SSH connections of an account at the other
+// living nodes. The number is at most a second old as long as notices arrive, because a node that
+// writes a change notifies the others.
 func (s *Store) ConnectionsElsewhere(account int64) (n int) {
 	m := &s.membership
 	m.mu.Lock()
@@ -172,8 +170,8 @@ func (s *Store) ConnectionsElsewhere(account int64) (n int) {
 	return n
 }
 
-// connectionsChanged reports whether the last renewal wrote other connections than there are
-// now. After one that failed it waits for the next.
+// connectionsChanged reports whether the connections have changed since the last renewal wrote them.
+// After a failed renewal it returns false, and the next regular one writes them.
 func (m *membership) connectionsChanged() bool {
 	now := m.countConnections()
 	m.mu.Lock()
@@ -181,7 +179,8 @@ func (m *membership) connectionsChanged() bool {
 	return !m.steady.IsZero() && now != m.toldAccounts
 }
 
-// countConnections returns what the next renewal writes: "ACCOUNT:CONNECTIONS", by account.
+// countConnections returns the text that the next renewal writes: "ACCOUNT:CONNECTIONS", ordered by
+// account.
 func (m *membership) countConnections() string {
 	if m.connections == nil {
 		return ""

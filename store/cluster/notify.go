@@ -17,7 +17,7 @@ import (
 	"relay/store/db"
 )
 
-// Bounds of what nodes tell each other by NOTIFY.
+// Bounds of the messages between nodes by NOTIFY.
 const (
 	noticePause   = 20 * time.Millisecond // between two notices of a node
 	noticeChanges = 150                   // changes in one notice: Postgres takes 8,000 bytes
@@ -25,10 +25,10 @@ const (
 	pollMissed    = 400 * time.Millisecond
 )
 
-// notices tell the other nodes which events, attempts and queues changed here, and hear it
-// of them. NOTIFY runs outside of the transactions: within them it would make their commits
-// wait for each other. A node that hears nothing, as behind a pooler that shares sessions,
-// lets its viewers read again now and then instead.
+// notices exchange with the other nodes which events, attempts and queues have changed. NOTIFY runs
+// outside of the transactions, because within them it would make their commits wait for each other. A
+// node that receives no notices, for example behind a pooler that shares sessions, makes its viewers
+// read again at intervals instead.
 type notices struct {
 	mu      sync.Mutex
 	words   []string // of the next notice, one for each change
@@ -50,8 +50,8 @@ func (n *notices) init() {
 	n.wake, n.echo, n.poll = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)
 }
 
-// tell queues changes for the other nodes. All nodes read changes of aliases, accounts and
-// tunnels from revisions, which tellRevised announces.
+// tell queues changes for the other nodes. Changes of aliases, accounts and tunnels are not sent:
+// nodes read them from revisions, which tellRevised announces.
 func (n *notices) tell(changes []relay.Change) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -78,7 +78,7 @@ func (n *notices) tell(changes []relay.Change) {
 	}
 }
 
-// tellRevised makes the other nodes read revisions at once, and not with their next poll.
+// tellRevised makes the other nodes read revisions at once, instead of with their next poll.
 func (n *notices) tellRevised() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -86,7 +86,7 @@ func (n *notices) tellRevised() {
 	db.Signal(n.wake)
 }
 
-// take gives the text of the notice that is due; "" = none.
+// take returns the text of the next notice; "" = none.
 func (n *notices) take() string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -123,7 +123,7 @@ func parseChange(word string) (c relay.Change, ok bool) {
 	return c, err == nil
 }
 
-// tellNodes tells the other nodes of changes that were committed here.
+// tellNodes notifies the other nodes of changes that were committed here.
 func (s *Store) tellNodes(changes []relay.Change) {
 	if s.HasOtherNodes() {
 		s.notices.tell(changes)
@@ -158,8 +158,8 @@ func (s *Store) sendNotice(ctx context.Context, text string) error {
 	return err
 }
 
-// listenLoop hears the notices of all nodes. Every noticeProbe it sends one that only this
-// node takes: without it a connection that died in silence would not be noticed.
+// listenLoop receives the notices of all nodes. Every noticeProbe it sends a notice to this node
+// alone, because otherwise it would not notice a connection that died silently.
 func (s *Store) listenLoop(ctx context.Context, address string) {
 	l := pq.NewDialListener(listenDialer{ctx}, address, 100*time.Millisecond, 5*time.Second, func(event pq.ListenerEventType, err error) {
 		if event == pq.ListenerEventDisconnected {
@@ -208,8 +208,8 @@ func (s *Store) listenLoop(ctx context.Context, address string) {
 	}
 }
 
-// listenDialer opens connections that end with ctx. A listener cannot be closed while it connects
-// or waits for an answer, as of a host that is frozen.
+// listenDialer opens connections that end with ctx. It is needed because a listener cannot be closed
+// while it connects or waits for an answer, for example of a frozen host.
 type listenDialer struct{ ctx context.Context }
 
 // Dial is part of the interface of the driver.
@@ -237,7 +237,7 @@ func (c *listenConn) Close() error {
 	return c.Conn.Close()
 }
 
-// hearNotice publishes what another node tells; nil = the connection was made again, and
+// hearNotice publishes the changes in another node's notice; nil = the connection was reopened, and
 // notices were missed.
 func (s *Store) hearNotice(ctx context.Context, n *pq.Notification) {
 	if n == nil {

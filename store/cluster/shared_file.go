@@ -13,8 +13,8 @@ import (
 	"relay/store/people"
 )
 
-// SharedFile returns a file that all nodes of the store share, such as the SSH host key, and
-// the time of its last change; an error that is fs.ErrNotExist if there is none.
+// SharedFile returns a file that all nodes of the store share, such as the SSH host key, and the time
+// of its last change. If there is none, the error is fs.ErrNotExist.
 func (s *Store) SharedFile(ctx context.Context, name string) (data []byte, modified time.Time, err error) {
 	err = s.db.View(ctx, "read shared file", func(q db.Query) error {
 		return q.Row(`SELECT value, modified_at FROM shared_files WHERE name = ?`, db.StorableText(name)).Scan(&data, (*db.Time)(&modified))
@@ -25,8 +25,8 @@ func (s *Store) SharedFile(ctx context.Context, name string) (data []byte, modif
 	return data, modified, err
 }
 
-// AddSharedFile stores a file unless there is one of that name, and returns the one that is
-// stored now: of several nodes that add one at the same time, all get the same.
+// AddSharedFile stores a file unless there is one with that name, and returns the file that is stored
+// now: if several nodes add one at the same time, all get the same.
 func (s *Store) AddSharedFile(ctx context.Context, name string, data []byte) (stored []byte, err error) {
 	err = s.db.Update(ctx, "add shared file", func(c *db.Tx) error {
 		putSharedFile(c, name, data, `NOTHING`)
@@ -35,7 +35,7 @@ func (s *Store) AddSharedFile(ctx context.Context, name string, data []byte) (st
 	return stored, err
 }
 
-// WriteSharedFile stores a file, in place of the one of that name.
+// WriteSharedFile stores a file, and replaces one with the same name.
 func (s *Store) WriteSharedFile(ctx context.Context, name string, data []byte) error {
 	return s.db.Update(ctx, "write shared file", func(c *db.Tx) error {
 		putSharedFile(c, name, data, `UPDATE SET value = excluded.value, modified_at = excluded.modified_at`)
@@ -47,7 +47,7 @@ func putSharedFile(c *db.Tx, name string, data []byte, conflict string) {
 	c.Do(`INSERT INTO shared_files (name, value, modified_at) VALUES (?, ?, `+c.Dialect.DatabaseTime()+`) ON CONFLICT (name) DO `+conflict, name, db.NonNil(data))
 }
 
-// RemoveSharedFiles removes the file of that name and all files in the folder of that name.
+// RemoveSharedFiles removes the file with a name and all files in the folder with that name.
 func (s *Store) RemoveSharedFiles(ctx context.Context, name string) error {
 	folder, length := folderPrefix(name)
 	return s.db.Execute(ctx, "remove shared files", `DELETE FROM shared_files WHERE name = ? OR substr(name, 1, ?) = ?`, db.StorableText(name), length, folder)
@@ -62,16 +62,16 @@ func (s *Store) SharedFiles(ctx context.Context, folder string) (names []string,
 	return names, err
 }
 
-// folderPrefix returns what the names in a folder begin with, and its length in characters. A
-// range of names would depend on the collation of the database.
+// folderPrefix returns the start of the names in a folder, and its length in characters. Comparing a
+// prefix avoids a range of names, which would depend on the collation of the database.
 func folderPrefix(folder string) (prefix string, length int) {
 	prefix = db.StorableText(folder) + "/"
 	return prefix, utf8.RuneCountInString(prefix)
 }
 
-// LockShared takes a lock that one process of all nodes holds at a time, waiting for it until
-// ctx ends. A lock that was taken is renewed until unlock is called; after a process has
-// ended without unlocking, it is free after 30 s.
+// LockShared takes a lock that only one process of all nodes holds at a time. It waits for the lock
+// until ctx ends. The lock is renewed until unlock is called; if the process ends without unlocking,
+// it is free after 30 s.
 func (s *Store) LockShared(ctx context.Context, name string) (unlock func(), err error) {
 	holder := people.NewSecret("")
 	for wait := time.Duration(0); ; wait = leaseLife / 60 {

@@ -11,8 +11,8 @@ import (
 	"relay/store/events"
 )
 
-// SweepLoop sweeps dead nodes after each renewal. It has a goroutine of its own, because it
-// must not delay the next renewal.
+// SweepLoop sweeps dead nodes after each renewal, in its own goroutine, so that it does not delay the
+// next renewal.
 func (s *Store) SweepLoop(ctx context.Context) {
 	for {
 		select {
@@ -31,8 +31,8 @@ func (s *Store) SweepLoop(ctx context.Context) {
 	}
 }
 
-// EndDeadNodes ends, at the start of this node, what nodes that are gone have left: attempts under
-// way and tunnels. predecessor is the id of the node that this data dir was before, or "".
+// EndDeadNodes ends, at the start of this node, the attempts in progress and tunnels that ended nodes
+// have left. predecessor is the id of the node that this data dir was before, or "".
 func (s *Store) EndDeadNodes(ctx context.Context, predecessor string) error {
 	swept := 0
 	for _, step := range []func() error{
@@ -54,8 +54,8 @@ func (s *Store) EndDeadNodes(ctx context.Context, predecessor string) error {
 	return nil
 }
 
-// sweepPredecessor sweeps the node that an earlier process of this data dir was, without
-// waiting until its beat has stood still.
+// sweepPredecessor sweeps the node that an earlier process of this data dir was, without waiting for
+// deadAfter.
 func (s *Store) sweepPredecessor(ctx context.Context, id string) error {
 	if id == "" {
 		return nil
@@ -70,8 +70,8 @@ func (s *Store) sweepPredecessor(ctx context.Context, id string) error {
 	return s.sweepNode(ctx, nodeRow{Node: relay.Node{ID: id, Name: name}})
 }
 
-// sweepNode ends what a dead node has left: its tunnels, and the attempts that it had under
-// way. Its row goes last, so that another node continues where this one fails.
+// sweepNode ends the tunnels and the attempts in progress that a dead node has left. It removes the
+// row of the node last, so that another node continues if this one fails.
 func (s *Store) sweepNode(ctx context.Context, node nodeRow) error {
 	m := &s.membership
 	ours := false
@@ -106,9 +106,9 @@ func (s *Store) sweepNode(ctx context.Context, node nodeRow) error {
 	}
 }
 
-// lockDead locks the row of a node that is dead, or whose beat is still the one that was
-// observed, marks it as dead and detaches its tunnels. It returns false when the node lives,
-// is gone, or another node sweeps it. A node that finds its row marked rejoins.
+// lockDead locks the row of a node that is dead, or whose beat is still the observed one, marks it as
+// dead and detaches its tunnels. It returns false if the node lives, is gone, or is being swept by
+// another node. A node that finds its row marked rejoins.
 func lockDead(c *db.Tx, id string, beat int64) (bool, error) {
 	rows, err := db.RowsOf(c.Query, func(n *relay.Node) []any { return []any{&n.State, (*db.Time)(&n.LastSeenAt)} },
 		`SELECT state, seen_at FROM nodes WHERE id = ? AND (beat = ? OR state = 'dead')`+c.Dialect.SkipLocked(), id, beat)
@@ -129,8 +129,8 @@ func lockDead(c *db.Tx, id string, beat int64) (bool, error) {
 	return true, withholdSince(c, seen)
 }
 
-// Sweep ends every attempt whose node is no row of nodes: it was left by an earlier version,
-// or written by a node in the moment in which it was swept. It returns how many there were.
+// Sweep ends every attempt whose node has no row in nodes: an earlier version left it, or a node wrote
+// it in the moment in which it was swept. It returns their number.
 func (s *Store) Sweep(ctx context.Context) (int, error) {
 	total := 0
 	for {

@@ -13,13 +13,13 @@ import (
 	"relay/store/people"
 )
 
-// tunnelSlice is how many aliases one transaction of StoreTunnels changes: SQLite has one
-// writer, and it must not be held for long.
+// tunnelSlice is the number of aliases that one transaction of StoreTunnels changes. SQLite has one
+// writer, which must not be held for long.
 const tunnelSlice = 200
 
 const tunnelColumns = `alias_id, tunnel_id, node_id, account_id, user_name, since, client, remote_addr, target, host_header, lazy_dial, state, requests`
 
-// tunnelFields returns where tunnelColumns go.
+// tunnelFields returns the destinations of tunnelColumns.
 func tunnelFields(r *relay.TunnelRecord) []any {
 	return []any{
 		&r.Alias, &r.ID, &r.Node, &r.Account, &r.User, (*db.Time)(&r.Since), &r.Client, (*db.AddrPort)(&r.Remote), &r.Target, &r.HostHeader,
@@ -27,10 +27,10 @@ func tunnelFields(r *relay.TunnelRecord) []any {
 	}
 }
 
-// StoreTunnels writes which tunnels this node has, many in one transaction, and returns the
-// tunnels of other nodes that it replaced. There is at most one write for an alias. The
-// order of takeovers is the order in which the rows are written. An alias that was removed
-// is no error. When a slice fails, the slices before it stay stored.
+// StoreTunnels stores changes of this node's tunnels, many in one transaction, and returns the tunnels
+// of other nodes that they replaced. There is at most one write for each alias. The order of takeovers
+// is the order in which the rows are written. A removed alias is no error. If a slice fails, the
+// slices before it stay stored.
 func (s *Store) StoreTunnels(ctx context.Context, writes []relay.TunnelWrite) (replaced []relay.TunnelRecord, err error) {
 	writes = slices.Clone(writes)
 	slices.SortFunc(writes, func(a, b relay.TunnelWrite) int { return int(a.Alias - b.Alias) }) // the order in which all nodes lock rows
@@ -102,7 +102,7 @@ func (s *Store) storeTunnels(c *db.Tx, writes []relay.TunnelWrite) (replaced []r
 	return replaced, sweepReplaced(c, replaced)
 }
 
-// maxAnnounced is the number of aliases from which one change announces all of them.
+// maxAnnounced is the number of aliases from which one change announces all aliases.
 const maxAnnounced = 100
 
 // readTunnels reads the tunnels of aliases, by alias.
@@ -116,7 +116,7 @@ func readTunnels(q db.Query, aliases []int64, lock string) (map[int64]relay.Tunn
 	return out, err
 }
 
-// upsertTunnels writes records; where restricts the rows that are replaced.
+// upsertTunnels writes records; where restricts the rows that may be replaced.
 func upsertTunnels(c *db.Tx, node string, list []relay.TunnelWrite, where string) {
 	if len(list) == 0 {
 		return
@@ -143,8 +143,8 @@ func upsertTunnels(c *db.Tx, node string, list []relay.TunnelWrite, where string
 			host_header = excluded.host_header, lazy_dial = excluded.lazy_dial`+where, args...)
 }
 
-// sweepReplaced ends the attempts that the former nodes of tunnels have claimed from the
-// queues of their aliases: the queue continues at this node.
+// sweepReplaced ends the attempts that the former nodes of tunnels have claimed from the queues of
+// their aliases, because this node continues these queues.
 func sweepReplaced(c *db.Tx, replaced []relay.TunnelRecord) error {
 	if len(replaced) == 0 {
 		return nil
@@ -170,7 +170,7 @@ var takenOverFault = relay.Fault{
 	Code: relay.StateInterrupted, Message: "the tunnel was taken over by a newer connection at another node while this attempt was under way",
 }
 
-// AddRequests adds requests that were sent through tunnels to their records, by tunnel id.
+// AddRequests adds numbers of requests to the records of the tunnels that carried them, by tunnel id.
 func (s *Store) AddRequests(ctx context.Context, counts map[string]int64) error {
 	if len(counts) == 0 {
 		return nil
@@ -207,8 +207,8 @@ func (s *Store) TunnelsOf(ctx context.Context, aliases []int64) (map[int64]relay
 	return out, nil
 }
 
-// LastOnline returns when the tunnels of aliases last changed their state. Aliases that never had
-// one are left out.
+// LastOnline returns the times at which the tunnels of aliases last changed their state. Aliases that
+// never had a tunnel are left out.
 func (s *Store) LastOnline(ctx context.Context, aliases []int64) (map[int64]time.Time, error) {
 	type row struct {
 		alias int64
@@ -229,8 +229,8 @@ func (s *Store) LastOnline(ctx context.Context, aliases []int64) (map[int64]time
 	return out, nil
 }
 
-// dropTunnels deletes the tunnels that the nodes of a condition have left attached: their aliases are
-// offline from now on. It returns these aliases.
+// dropTunnels deletes the tunnels of the nodes that a condition selects. Their aliases are offline
+// from then on. It returns these aliases.
 func dropTunnels(c *db.Tx, where string, args ...any) ([]int64, error) {
 	var ids []int64
 	if err := c.All(&ids, `DELETE FROM tunnels WHERE `+where+` RETURNING alias_id`, args...); err != nil || len(ids) == 0 {
@@ -245,9 +245,9 @@ func dropTunnels(c *db.Tx, where string, args ...any) ([]int64, error) {
 	return ids, nil
 }
 
-// withholdSince takes back the release of events that other nodes have put into the queues of
-// aliases for the node of their tunnel: it does not live any more, and gave its last sign of life
-// at the time given by alias. They wait like others that came while the alias was offline.
+// withholdSince takes back the release of events that other nodes have queued for the node of an
+// alias' tunnel after that node had died. seen holds the time of the node's last sign of life, by
+// alias. The events then wait like others that arrived while the alias was offline.
 func withholdSince(c *db.Tx, seen map[int64]time.Time) error {
 	for aliases := range slices.Chunk(slices.Sorted(maps.Keys(seen)), 1000) {
 		args := make([]any, 0, 2*len(aliases))
@@ -334,13 +334,13 @@ func (s *Store) Tunnels(ctx context.Context, who relay.Actor) (list []relay.Tunn
 	return db.ReadRows(ctx, s.db, "list tunnels", namedTunnelFields, tunnelQuery+may+` ORDER BY al.name`, args...)
 }
 
-// namedTunnelFields returns where the columns of tunnelQuery go.
+// namedTunnelFields returns the destinations of the columns of tunnelQuery.
 func namedTunnelFields(r *relay.TunnelRecord) []any {
 	return append(tunnelFields(r), &r.AliasName, &r.NodeName)
 }
 
-// CloseTunnel asks the node of a tunnel to close it. The node does so within a second;
-// ErrNotFound when there is no such tunnel, or it was closed already.
+// CloseTunnel asks the node of a tunnel to close it, which the node does within a second. The error is
+// ErrNotFound if there is no such tunnel, or it was closed already.
 func (s *Store) CloseTunnel(ctx context.Context, who relay.Actor, id string) error {
 	if err := people.Allow(who, relay.ScopeAliasesWrite); err != nil {
 		return err
@@ -357,8 +357,8 @@ func (s *Store) CloseTunnel(ctx context.Context, who relay.Actor, id string) err
 	})
 }
 
-// clearTunnels deletes the tunnels of nodes that have ended, such as the former start of
-// this one.
+// clearTunnels deletes the tunnels of nodes that have ended, such as those of the previous process on
+// this data dir.
 func (s *Store) clearTunnels(ctx context.Context) error {
 	return s.db.Update(ctx, "delete tunnels of ended nodes", func(c *db.Tx) error {
 		_, err := dropTunnels(c, `node_id NOT IN (SELECT id FROM nodes)`)

@@ -19,7 +19,7 @@ import (
 	"relay/store/file"
 )
 
-// Options say what to copy, and where.
+// Options name the source and the target of the copy.
 type Options struct {
 	// Source is the file of SQLite. It is only read.
 	Source string
@@ -33,16 +33,16 @@ type Options struct {
 	BatchBytes, BatchRows int
 }
 
-// What one transaction copies at most. Memory holds one batch.
+// Bounds of one transaction of the copy. Memory holds one batch.
 const (
 	batchBytes = 4 << 20
 	batchRows  = 5000
 )
 
-// notCopied are tables of processes and of the migrations. A server makes its rows in them itself.
+// notCopied are tables about processes and migrations. A server fills them itself.
 var notCopied = []string{"goose_db_version", "migration_lock", "nodes", "tunnels", "leases", "spool_marks", "storage_counters", progressTable}
 
-// progressTable records how far each table has been copied. It is there until the copy has ended.
+// progressTable records the progress of each table. It exists until the copy has ended.
 const progressTable = "store_copy"
 
 const hasProgress = `SELECT to_regclass('` + progressTable + `') IS NOT NULL`
@@ -53,8 +53,8 @@ type copier struct {
 	tables         []*Table
 }
 
-// Run copies all tables, unless they were copied before, and compares them. After an error or a
-// kill, at whatever point, another call continues where the last one stopped, also after the end.
+// Run copies all tables that were not copied before, and compares them. After an error or a kill at
+// any point, another call continues where the last one stopped, even after the end.
 func Run(ctx context.Context, o Options) (tables []*Table, err error) {
 	source, err := file.OpenReadOnly(ctx, o.Source)
 	if err != nil {
@@ -86,8 +86,8 @@ func Run(ctx context.Context, o Options) (tables []*Table, err error) {
 	return c.tables, c.end()
 }
 
-// again reports a copy that had ended when its process was killed. The error tells of a database that has other data,
-// in the table filled.
+// again handles a copy that had ended when its process was killed: it compares the tables. It returns an error if the
+// database has other data; filled names a table with such data.
 func (c *copier) again(filled string) error {
 	for _, t := range c.tables {
 		if c.compare(t) != nil {
@@ -110,7 +110,7 @@ func Unfinished(ctx context.Context, s *db.DB) (unfinished bool, err error) {
 }
 
 // begin checks that both sides have the same schema, and prepares the target unless an earlier call did. filled is a
-// table of a target that has rows and no copy in progress.
+// table that has rows although no copy is in progress.
 func (c *copier) begin() (filled string, err error) {
 	var have, want int64
 	if err := errors.Join(c.source.Get(&have, db.SchemaVersion), c.target.Get(&want, db.SchemaVersion)); err != nil {
@@ -164,7 +164,7 @@ func (c *copier) makeDays() error {
 	}
 }
 
-// end gives the ids that Postgres makes from now on their beginning, and ends the copy.
+// end sets the sequences of ids in Postgres to continue after the copied rows, and ends the copy.
 func (c *copier) end() error {
 	tx, err := c.Target.Slow.BeginTxx(c.target.Ctx, nil)
 	if err != nil {
@@ -207,7 +207,7 @@ func (c *copier) endIn(q db.Query) error {
 	return err
 }
 
-// copyTable copies the rows of a table that are not there yet, in the order of its key.
+// copyTable copies the rows of a table that are missing in the target, in the order of the key.
 func (c *copier) copyTable(t *Table) error {
 	if err := c.source.Get(&t.Total, `SELECT COUNT(*) FROM `+quote(t.Name)); err != nil {
 		return err
@@ -300,7 +300,7 @@ func (c *copier) storeIn(tx *sqlx.Tx, t *Table, rows [][]any) error {
 	return err
 }
 
-// keyPart is one value of a key, as it is kept between two calls.
+// keyPart is one value of a key, in the form in which it is stored between two calls.
 type keyPart struct {
 	Number int64  `json:"n,omitempty"`
 	Bytes  []byte `json:"b,omitempty"`

@@ -12,7 +12,7 @@ import (
 	"relay/store/db"
 )
 
-// Table is a table that is copied, and how far that has come.
+// Table is a table to copy, with its progress.
 type Table struct {
 	Name        string
 	Rows, Total int64
@@ -28,11 +28,11 @@ type column struct {
 	uuid bool   // in Postgres
 }
 
-// postgresTypes are the types of Postgres that take the values of a type of SQLite.
+// postgresTypes are the Postgres types that accept the values of an SQLite type.
 var postgresTypes = map[string][]string{"INTEGER": {"int2", "int4", "int8"}, "TEXT": {"text"}, "BLOB": {"bytea", "uuid"}}
 
-// plan lists the tables to copy, each behind those that it refers to. A table or a column that only
-// one side has is an error.
+// plan lists the tables to copy, each after those that it refers to. A table or a column that exists
+// on one side only is an error.
 func plan(source, target db.Query) ([]*Table, error) {
 	var names []string
 	if err := source.All(&names, `SELECT name FROM sqlite_master WHERE type = 'table' AND substr(name, 1, 7) <> 'sqlite_' ORDER BY name`); err != nil {
@@ -122,10 +122,12 @@ func tableOf(source, target db.Query, name string) (*Table, error) {
 	return t, nil
 }
 
-// quote returns a name as SQL. Both engines take it so; the schema has made the name.
+// quote returns a name as a quoted SQL identifier, which both engines accept. Names come from the
+// schema only.
 func quote(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }
 
-// list returns the list of columns. asBytes is the function that makes bytes of a UUID, "" = none.
+// list returns the list of columns for SQL. asBytes is the function that turns a UUID into bytes, "" =
+// none.
 func (t *Table) list(asBytes string) string {
 	var list []string
 	for _, c := range t.columns {
@@ -146,7 +148,7 @@ func (t *Table) keyList() string {
 	return strings.Join(list, ", ")
 }
 
-// scan reads a row, and returns about how many bytes it has.
+// scan reads a row, and returns its approximate size in bytes.
 func (t *Table) scan(scan func(...any) error) (row []any, size int, err error) {
 	row = make([]any, len(t.columns))
 	to := make([]any, len(row))
@@ -171,7 +173,7 @@ func (t *Table) scan(scan func(...any) error) (row []any, size int, err error) {
 	return row, size, nil
 }
 
-// values returns a row as the driver of Postgres takes it.
+// values returns a row in the form that the driver of Postgres needs.
 func (t *Table) values(row []any) []any {
 	out := slices.Clone(row)
 	for i, c := range t.columns {
@@ -182,7 +184,7 @@ func (t *Table) values(row []any) []any {
 	return out
 }
 
-// compare counts the rows of both sides and hashes them, and fails unless they are the same.
+// compare counts and hashes the rows of both sides, and returns an error if they differ.
 func (c *copier) compare(t *Table) error {
 	from, err := t.digest(c.source, "")
 	if err != nil {
@@ -200,7 +202,8 @@ func (c *copier) compare(t *Table) error {
 	return nil
 }
 
-// digest is the number of rows and the sum of their SHA-256: the engines sort text differently.
+// digest is the number of rows and the sum of their SHA-256. A sum does not depend on the order, in
+// which the engines differ for text.
 type digest struct {
 	rows int64
 	sum  [4]uint64

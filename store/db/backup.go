@@ -13,12 +13,12 @@ import (
 	"relay/store/file"
 )
 
-// ErrUsePgDump is returned by Backup for a Postgres store, which has its own tools.
+// ErrUsePgDump is the error of Backup for a Postgres store, which has its own tools.
 var ErrUsePgDump = errors.New("the store is in postgres; back it up with pg_dump, such as: pg_dump --format=custom --file=relay.dump \"$RELAY_DATABASE_URL\"")
 
-// Backup writes a consistent copy of a SQLite store to a new file with mode 0600. A server
-// may write to the store meanwhile. The file appears complete and synced, or not at all. An
-// existing file is not touched.
+// Backup writes a consistent copy of a SQLite store to a new file with mode 0600. A server may write
+// to the store during the copy. The file appears complete and synced, or not at all. An existing file
+// is not changed.
 func (s *DB) Backup(ctx context.Context, path string) (err error) {
 	if s.Dialect.SeveralNodes() {
 		return ErrUsePgDump
@@ -57,10 +57,10 @@ func (s *DB) Backup(ctx context.Context, path string) (err error) {
 	return file.SyncDir(filepath.Dir(path))
 }
 
-// strayLog refuses a database file beside the log of another one, such as a backup that was
-// copied over the file of a killed server. SQLite would replay that log into the backup and
-// damage it, or discard the log of a missing file. The header of a file that has a log says
-// so before the log is written; the header of a backup does not.
+// strayLog refuses a database file next to the log of another one, for example a backup that was
+// copied over the file of a killed server. SQLite would replay that log into the backup and damage it,
+// or discard the log of a missing file. It recognises a file that belongs to a log by its header,
+// which shows that before the log is written; the header of a backup does not.
 func strayLog(path string) error {
 	log, err := os.Stat(path + "-wal") // checked first: a file that has a log now has the header too
 	if errors.Is(err, os.ErrNotExist) || err == nil && log.Size() == 0 {

@@ -11,7 +11,7 @@ import (
 	"relay"
 )
 
-// Batch runs statements for many rows within one transaction.
+// Batch runs statements for many rows in one transaction.
 type Batch struct {
 	*Tx
 	tx   *sqlx.Tx
@@ -27,7 +27,7 @@ func (b *Batch) Run(st *Statement, rows [][]any) error {
 	return b.Dialect.run(b, st, rows)
 }
 
-// Prepare makes statements ready whose rows are returned. Call it before the first batch.
+// Prepare prepares statements that return rows. Call it before the first batch.
 func (s *DB) Prepare(ctx context.Context, statements ...*Statement) error {
 	if s.Dialect.Remote() { // prepared statements do not survive a pooler
 		return nil
@@ -43,8 +43,8 @@ func (s *DB) Prepare(ctx context.Context, statements ...*Statement) error {
 	return nil
 }
 
-// Single gives a transaction of one statement, which is begun and committed by that statement: one
-// round trip and not three. It is nil where a transaction has to be begun.
+// Single returns a Batch for one statement, which begins and commits its own transaction: one round
+// trip instead of three. It returns nil if the engine needs an explicit transaction.
 func (s *DB) Single(ctx context.Context) *Batch {
 	if !s.Dialect.Remote() || s.viaPooler { // a transaction through a pooler begins with settings
 		return nil
@@ -52,7 +52,7 @@ func (s *DB) Single(ctx context.Context) *Batch {
 	return &Batch{Tx: &Tx{Query: s.Session(ctx, s.Journal)}, db: s}
 }
 
-// Batch runs one transaction over a handle, and returns what to publish after it.
+// Batch runs fn in one transaction over a handle, and returns the changes to publish after it.
 func (s *DB) Batch(ctx context.Context, handle *sqlx.DB, fn func(*Batch) error) ([]relay.Change, error) {
 	b := &Batch{db: s}
 	begin := handle.BeginTxx

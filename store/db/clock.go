@@ -8,8 +8,8 @@ import (
 	"relay"
 )
 
-// Clock is the wall clock, which people and time servers can set, and arrival times that
-// keep their order when it is set back.
+// Clock is the wall clock, which users and time servers can set, with arrival times that keep their
+// order when it is set back.
 type Clock struct {
 	Wall func() time.Time
 	base time.Time // start of the process, with the monotonic clock
@@ -30,17 +30,17 @@ func (c *Clock) start(wall func() time.Time) {
 	c.Wall, c.base = wall, time.Now()
 }
 
-// Now returns the wall-clock time, corrected by that of Postgres.
+// Now returns the wall-clock time, corrected to the clock of Postgres.
 func (c *Clock) Now() time.Time { return c.corrected(c.Wall()) }
 
-// corrected returns the time t of this process by the clock of Postgres.
+// corrected returns the time t of this process, corrected to the clock of Postgres.
 func (c *Clock) corrected(t time.Time) time.Time { return t.Add(time.Duration(c.Offset.Load())) }
 
-// Now returns the wall-clock time, corrected by that of Postgres.
+// Now returns the wall-clock time, corrected to the clock of Postgres.
 func (s *DB) Now() time.Time { return s.Clock.Now() }
 
-// Measure corrects the offset when the measured one differs from it by more than the uncertainty: the
-// database read its clock at some time during the statement, which lasted took.
+// Measure corrects the offset if the measured one differs from it by more than the uncertainty: the
+// database read its clock at some time during the statement, whose duration was took.
 func (c *Clock) Measure(database, wall time.Time, took time.Duration) {
 	measured := database.Sub(wall.Round(0)) - took/2
 	if off := measured - time.Duration(c.Offset.Load()); off.Abs() > took/2+time.Millisecond {
@@ -48,9 +48,9 @@ func (c *Clock) Measure(database, wall time.Time, took time.Duration) {
 	}
 }
 
-// Arrival returns the time t of this process by the clock of Postgres, adjusted so that later
-// events never get earlier times: queues are ordered by it. After the clock is set back, times
-// advance at half speed from the latest one until the wall clock has caught up.
+// Arrival returns the time t of this process, corrected to the clock of Postgres and adjusted so that
+// later events never get earlier times, because queues are ordered by it. After the clock is set back,
+// times advance at half speed from the latest one until the wall clock has caught up.
 func (c *Clock) Arrival(t time.Time) time.Time {
 	mono := time.Since(c.base)
 	if t != t.Round(0) { // Round(0) drops the monotonic reading
@@ -79,8 +79,8 @@ func (c *Clock) Arrival(t time.Time) time.Time {
 	return t
 }
 
-// Latest returns the time of an event that arrives now. No event that has arrived has a later one, also
-// after the clock was set back.
+// Latest returns the time for an event that arrives now. No event that has already arrived has a later
+// time, even after the clock was set back.
 func (c *Clock) Latest() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -91,7 +91,7 @@ func (c *Clock) Latest() time.Time {
 	return now
 }
 
-// setBackTolerance is how far the wall clock may be behind the monotonic clock before it
+// setBackTolerance is the time by which the wall clock may be behind the monotonic clock before it
 // counts as set back.
 const setBackTolerance = time.Second
 
@@ -104,8 +104,8 @@ func (c *Clock) StartAfter(t time.Time) {
 	}
 }
 
-// Adjust corrects the times of an event that a caller sent. An event whose time has no
-// monotonic reading did not arrive here just now, and keeps its times.
+// Adjust corrects the times of an event that a caller sent. If the time of an event has no monotonic
+// reading, the event did not arrive here just now, and its times stay unchanged.
 func (c *Clock) Adjust(e *relay.Event) {
 	t := e.ReceivedAt
 	if t == t.Round(0) {
@@ -121,8 +121,8 @@ func (c *Clock) Adjust(e *relay.Event) {
 	}
 }
 
-// Correct corrects the times at which an attempt of this process started and ended by the clock
-// of Postgres, as Adjust does when its event arrives. A time without a monotonic reading was read
+// Correct corrects the start and end times of an attempt of this process to the clock of Postgres, as
+// Adjust does for its event. It leaves a time without a monotonic reading alone, because that was read
 // from the store.
 func (c *Clock) Correct(a *relay.Attempt) {
 	for _, t := range []*time.Time{&a.StartedAt, &a.EndedAt} {

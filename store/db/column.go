@@ -8,7 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// StorableText replaces what a text column of either engine refuses: invalid UTF-8 and NUL.
+// StorableText replaces the parts of a text that a text column of either engine refuses: invalid UTF-8
+// and NUL.
 func StorableText(s string) string {
 	if utf8.ValidString(s) && !strings.Contains(s, "\x00") {
 		return s
@@ -16,7 +17,7 @@ func StorableText(s string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(s, "\ufffd"), "\x00", "\ufffd")
 }
 
-// Micros returns the stored form of a time; 0 is none.
+// Micros returns the stored form of a time; 0 = none.
 func Micros(t time.Time) int64 {
 	if t.IsZero() {
 		return 0
@@ -32,10 +33,10 @@ func FromMicros(us int64) time.Time {
 	return time.UnixMicro(us).UTC()
 }
 
-// StoredTime returns a time as it is read back.
+// StoredTime returns a time with the precision that it has after it was stored.
 func StoredTime(t time.Time) time.Time { return FromMicros(Micros(t)) }
 
-// Time is a time that a row holds as Micros gives it.
+// Time is a time that a row stores as Micros returns it.
 type Time time.Time
 
 // Scan implements sql.Scanner.
@@ -48,7 +49,7 @@ func (t *Time) Scan(stored any) error {
 	return nil
 }
 
-// AddrPort is an address that a row holds as text. A text that is no address is none.
+// AddrPort is an address that a row stores as text. Invalid text becomes the zero value.
 type AddrPort netip.AddrPort
 
 // Scan implements sql.Scanner.
@@ -68,7 +69,8 @@ func (c Column) Scan(stored any) error {
 	return nil
 }
 
-// Code returns a name that a row holds as its place in a list, whose length is a power of 2.
+// Code returns the destination of a column with a code: it stores the name at that place in a list,
+// whose length is a power of 2.
 func Code(to *string, names []string) Column {
 	return func(stored any) {
 		n, _ := stored.(int64)
@@ -78,7 +80,7 @@ func Code(to *string, names []string) Column {
 	}
 }
 
-// Period returns a duration in microseconds; NULL is 0.
+// Period returns the destination of a column with a duration in microseconds; NULL becomes 0.
 func Period(to *time.Duration) Column {
 	return func(stored any) {
 		us, _ := stored.(int64)
@@ -86,7 +88,7 @@ func Period(to *time.Duration) Column {
 	}
 }
 
-// Digest returns a SHA-256 sum.
+// Digest returns the destination of a column with a SHA-256 sum.
 func Digest(to *[32]byte) Column {
 	return func(stored any) {
 		sum, _ := stored.([]byte)

@@ -1,6 +1,6 @@
-// Package db opens the database of a store, SQLite or Postgres, and runs short reads and
-// transactions on it. It is the only package that knows which of the two it is: what differs
-// is a method of the dialect. It knows nothing of what is in the tables.
+// Package db opens the database of a store, SQLite or Postgres, and runs short reads and transactions
+// on it. Only this package knows the engine: each difference is a method of the dialect. It knows
+// nothing of the tables' content.
 package db
 
 import (
@@ -21,11 +21,11 @@ import (
 	"relay/store/file"
 )
 
-// OpTimeout is how long a single operation may take. Nobody waits longer for a database that
+// OpTimeout is the time limit of a single operation, so that nobody waits longer for a database that
 // does not answer.
 const OpTimeout = 4500 * time.Millisecond
 
-// Options say which database to open; store.Options has the same fields and explains them.
+// Options choose the database to open; store.Options has the same fields and explains them.
 type Options struct {
 	URL, DirectURL, DataDir string
 	MinFree                 int64
@@ -65,8 +65,8 @@ type DB struct {
 	Clock        Clock
 }
 
-// Open opens the database. On SQLite it creates an empty file; Migrate makes the schema. What
-// it returns has to be closed also when it fails.
+// Open opens the database. On SQLite it creates an empty file; Migrate makes the schema. The caller
+// closes the returned DB even after an error.
 func Open(ctx context.Context, o Options) (s *DB, err error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -106,17 +106,17 @@ func UnlessAway(err error) error {
 	return err
 }
 
-// Session runs statements over a handle of the database.
+// Session returns a Query that runs statements over a handle of the database.
 func (s *DB) Session(ctx context.Context, handle querier) Query {
 	return Query{ctx, handle, s.Dialect, &s.Clock}
 }
 
-// View runs short reads.
+// View runs fn with short reads.
 func (s *DB) View(ctx context.Context, what string, fn func(Query) error) error {
 	return s.viewOf(ctx, s.Read, what, fn)
 }
 
-// ViewLogin is View for credentials.
+// ViewLogin is View for reads of credentials.
 func (s *DB) ViewLogin(ctx context.Context, what string, fn func(Query) error) error {
 	return s.viewOf(ctx, s.readLogin, what, fn)
 }
@@ -139,8 +139,8 @@ func Read[T any](ctx context.Context, s *DB, what string, fn func(Query) (T, err
 	return value, err
 }
 
-// Snapshot is View for a few quick queries that have to see one state of the database: each
-// statement sees one of its own otherwise.
+// Snapshot is View for a few quick queries that have to see the same state of the database. In View
+// each statement sees a state of its own.
 func (s *DB) Snapshot(ctx context.Context, what string, fn func(Query) error) error {
 	return s.View(ctx, what, func(q Query) error {
 		tx, err := s.Read.BeginTxx(q.Ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
@@ -164,7 +164,7 @@ func (s *DB) Ping(ctx context.Context) error {
 	return s.Read.GetContext(ctx, &one, `SELECT 1`)
 }
 
-// Readers returns how many connections there are for reads; 0 of a database that could not be opened.
+// Readers returns the number of connections for reads; 0 if the database could not be opened.
 func (s *DB) Readers() int {
 	if s.Read == nil {
 		return 0
@@ -172,8 +172,8 @@ func (s *DB) Readers() int {
 	return s.Read.Stats().MaxOpenConnections
 }
 
-// Reconnect opens the connection of the committer again if it broke, so that the next steps
-// do not go to the spool for that.
+// Reconnect reopens the connection of the committer if it has broken, so that the next steps do not go
+// to the spool for that reason.
 func (s *DB) Reconnect(ctx context.Context) error {
 	if !s.Dialect.Remote() {
 		return nil
@@ -186,7 +186,7 @@ func (s *DB) Reconnect(ctx context.Context) error {
 // Describe names the engine and the location of the data, without secrets.
 func (s *DB) Describe() string { return s.Dialect.name() + " " + s.place() }
 
-// place returns where the data is, for people.
+// place returns the place of the data as text for users.
 func (s *DB) place() string { return PlaceOf(s.opt.URL, s.opt.DataDir) }
 
 // PlaceOf returns the place of the data of a store with this address or data dir, as text for users.

@@ -8,7 +8,7 @@ import (
 	"relay"
 )
 
-// Dialect holds the differences between the two engines. Everything else is shared, and written with ? as
+// Dialect holds the differences between the two engines. All other code is shared, and uses ? as
 // placeholders.
 type Dialect interface {
 	// name is the name of the engine.

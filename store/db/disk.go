@@ -28,11 +28,11 @@ type disk struct {
 	full atomic.Pointer[relay.Error] // why nothing new may be stored; nil = there is space
 }
 
-// FullDisk is the space that a batch needs. With less, a store that failed for lack of
-// space is not tried again.
+// FullDisk is the free space that a batch needs. With less, a store that failed for lack of space does
+// not try again.
 const FullDisk = 16 << 20
 
-// minFreeSlack is the least free space for new events, also where min-free is off.
+// minFreeSlack is the least free space for new events, even if min-free is off.
 const minFreeSlack = 1 << 20
 
 const diskInterval = 900 * time.Millisecond // Refresh is called each second
@@ -70,7 +70,7 @@ func (d *disk) Refresh() {
 	}
 }
 
-// Low returns why nothing new may be stored; nil while there is enough space.
+// Low returns the reason why nothing new may be stored; nil while there is enough space.
 func (d *disk) Low() *relay.Error { return d.full.Load() }
 
 // Exhausted reports whether less than FullDisk is free.

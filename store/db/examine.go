@@ -29,7 +29,8 @@ func (s *DB) ExamineDisk(Query) relay.Finding { return s.Dialect.examineDisk(s) 
 // ExaminePages checks that the file of the database is not damaged.
 func (s *DB) ExaminePages(q Query) relay.Finding { return s.Dialect.examinePages(q) }
 
-// durabilitySetting is a setting that makes a commit survive a power loss: what a query returns.
+// durabilitySetting is a setting that makes a commit survive a power loss: a query and the result that
+// it must return.
 type durabilitySetting struct{ query, want, fix string }
 
 func examineSettings(q Query, settings ...durabilitySetting) relay.Finding {

@@ -14,9 +14,9 @@ import (
 	"relay"
 )
 
-// Fault converts an error of the database for callers of the store: no row becomes
-// ErrNotFound, an unusable database store-unavailable or storage-full. Errors that the store
-// itself made are returned unchanged.
+// Fault converts an error of the database for callers of the store: a missing row becomes ErrNotFound,
+// an unusable database store-unavailable or storage-full. Errors that the store itself made stay
+// unchanged.
 func (s *DB) Fault(what string, err error) error {
 	if err == nil {
 		return nil
@@ -41,7 +41,8 @@ func (s *DB) Fault(what string, err error) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// operationFault is Fault for an operation: a file of this machine that took too long is overloaded.
+// operationFault is Fault for an operation. If a file of this machine took too long, the error is
+// overloaded.
 func (s *DB) operationFault(what string, err error) error {
 	if errors.Is(err, context.DeadlineExceeded) && !s.Dialect.Remote() { // the file is here: this machine is busy
 		e := relay.Overloaded("this took too long, because the relay is busy; try again in a moment")
@@ -51,7 +52,7 @@ func (s *DB) operationFault(what string, err error) error {
 	return s.Fault(what, err)
 }
 
-// Unavailable returns the relay code of an error that the statement did not cause, or "".
+// Unavailable returns the relay code of an error that was not caused by the statement, or "".
 func Unavailable(err error) string {
 	var network net.Error
 	switch {

@@ -33,7 +33,8 @@ const (
 // Postgres is the dialect of Postgres.
 type Postgres struct{}
 
-// PostgresMicros is the DatabaseTime of Postgres.
+// PostgresMicros is the SQL expression for the current time of Postgres in microseconds; see
+// DatabaseTime.
 const PostgresMicros = `(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000)::bigint`
 
 func (Postgres) name() string         { return "postgres" }
@@ -52,7 +53,8 @@ func (Postgres) migrations() (goose.Dialect, fs.FS) {
 	return goose.DialectPostgres, migrations.Postgres()
 }
 
-// wrapCommit wraps an error of connecting, or of beginning or ending a transaction; nil stays nil.
+// wrapCommit marks an error of connecting, or of beginning or ending a transaction, as one that no row
+// caused; nil stays nil.
 func (Postgres) wrapCommit(err error) error {
 	if err == nil {
 		return nil
@@ -120,7 +122,7 @@ func (Postgres) examinePages(Query) relay.Finding {
 	return OKFinding("postgres looks after its pages itself")
 }
 
-// openPostgres opens the pool, the connection of the committer, and by the direct URL a handle for
+// openPostgres opens the pool, the connection of the committer, and a handle at the direct URL for
 // statements that may take long.
 func (s *DB) openPostgres(ctx context.Context) error {
 	s.Dialect = Postgres{}
@@ -144,8 +146,8 @@ func (s *DB) openPostgres(ctx context.Context) error {
 	return err
 }
 
-// openDirect opens a handle by the direct URL for statements that may take long. They wait for a
-// lock for lockTimeout, 0 = for as long as they may take.
+// openDirect opens a handle at the direct URL for statements that may take long. They wait at most
+// lockTimeout for a lock; 0 = without limit.
 func (s *DB) openDirect(ctx context.Context, lockTimeout time.Duration) (*sqlx.DB, error) {
 	dsn, err := postgresDSN(cmp.Or(s.opt.DirectURL, s.opt.URL), slowConnectTimeout)
 	if err != nil {
@@ -159,9 +161,9 @@ func (s *DB) openDirect(ctx context.Context, lockTimeout time.Duration) (*sqlx.D
 	return db, nil
 }
 
-// openJournal opens the connection of the committer. It has shorter timeouts than others,
-// because callers wait. It stays open however long it is idle, because a new connection
-// means that the database may have been unreachable.
+// openJournal opens the connection of the committer. It has shorter timeouts than others, because
+// callers wait. It stays open however long it is idle, because a new connection would mean that the
+// database may have been unreachable.
 func (s *DB) openJournal(ctx context.Context, dsn string) error {
 	u, err := url.Parse(dsn)
 	if err != nil {
@@ -177,7 +179,7 @@ func (s *DB) openJournal(ctx context.Context, dsn string) error {
 	return nil
 }
 
-// OpenSingle opens a handle of one connection, whose statements fail without an answer for a time.
+// OpenSingle opens a handle of one connection. Its statements fail if there is no answer for timeout.
 func (s *DB) OpenSingle(ctx context.Context, timeout time.Duration) (*sqlx.DB, error) {
 	dsn, err := postgresDSN(s.opt.URL, "1")
 	if err != nil {
@@ -186,18 +188,19 @@ func (s *DB) OpenSingle(ctx context.Context, timeout time.Duration) (*sqlx.DB, e
 	return openPool(ctx, dsn, 1, &dialer{readTimeout: timeout, shared: s.viaPooler})
 }
 
-// ListenAddress returns the address of Postgres for a connection that hears notifications: without a pooler.
+// ListenAddress returns the address of Postgres for a connection that receives notifications: the one
+// without a pooler.
 func (s *DB) ListenAddress() (string, error) {
 	return postgresDSN(cmp.Or(s.opt.DirectURL, s.opt.URL), slowConnectTimeout)
 }
 
-// poolSize returns the number of connections for all work but the committer's.
+// poolSize returns the number of connections for all work except the committer's.
 func (s *DB) poolSize() int { return max(cmp.Or(s.opt.MaxConns, DefaultConns)-otherConns, 2) }
 
-// postgresDSN adds the parameters on which the store relies. binary_parameters sends bytes
-// unchanged, in one round trip and without named statements, which poolers do not support. The
-// connect timeout, in seconds, is a parameter because no context covers dials of the pool; a
-// timeout in the address takes precedence.
+// postgresDSN adds the parameters that the store needs. binary_parameters sends bytes unchanged, in
+// one round trip and without named statements, which poolers do not support. The connect timeout, in
+// seconds, is a parameter because no context covers the pool's dials; a timeout in the address takes
+// precedence.
 func postgresDSN(address, connect string) (string, error) {
 	u, err := url.Parse(address)
 	if err != nil {
@@ -214,8 +217,8 @@ func postgresDSN(address, connect string) (string, error) {
 	return u.String(), nil
 }
 
-// prepareTx gives a transaction the settings that relayd relies on where they cannot be
-// given to a session once: behind a pooler each transaction may have another one.
+// prepareTx gives a transaction the settings that relayd needs, if they cannot be set once for a
+// session: behind a pooler each transaction may use another session.
 func (s *DB) prepareTx(q Query, timeout time.Duration) error {
 	if !s.viaPooler {
 		return nil

@@ -16,9 +16,9 @@ import (
 	"relay"
 )
 
-// dialer opens connections that fail when the server does not answer for a while. The driver
-// cannot do that: when a context ends, it asks the server over another connection to cancel
-// the statement, and a frozen server answers neither.
+// dialer opens connections that fail when the server does not answer for a while. The driver cannot do
+// that: when a context ends, it asks the server over another connection to cancel the statement, and a
+// frozen server answers neither.
 type dialer struct {
 	net.Dialer
 	readTimeout time.Duration
@@ -80,7 +80,7 @@ type sessionConnector struct {
 	shared   bool   // through a pooler
 }
 
-// Connect is called by the pool.
+// Connect implements driver.Connector.
 func (c sessionConnector) Connect(ctx context.Context) (driver.Conn, error) {
 	conn, err := c.Connector.Connect(ctx)
 	if err != nil {
@@ -100,8 +100,8 @@ func (c sessionConnector) Connect(ctx context.Context) (driver.Conn, error) {
 	return &postgresSession{driverConn: session, shared: c.shared}, nil
 }
 
-// openPool opens a handle by a dialer, whose connections fail when the server does not answer for
-// its read timeout.
+// openPool opens a handle whose connections are dialed by by, and fail when the server does not answer
+// for the read timeout of by.
 func openPool(ctx context.Context, dsn string, size int, by *dialer) (*sqlx.DB, error) {
 	connector, err := pq.NewConnector(dsn)
 	if err != nil {
@@ -130,12 +130,12 @@ func openPool(ctx context.Context, dsn string, size int, by *dialer) (*sqlx.DB, 
 }
 
 // postgresSession is a connection that is dropped after the server refused a statement for a reason
-// other than its rows. A session keeps the settings of role and database from its start: a timeout or a
-// read-only mode that was reverted since would stay.
+// other than its rows. A session keeps the settings of role and database from its start, so it would
+// keep a timeout or a read-only mode that was reverted since.
 //
-// shared is set behind a pooler. There no statement is canceled when its context ends: the driver
+// shared is set behind a pooler. There, the end of a context does not cancel a statement: the driver
 // cancels over a separate connection, and pgbouncer 1.18 can crash when that is closed early.
-// Statements have time limits of their own.
+// Statements have their own time limits.
 type postgresSession struct {
 	driverConn
 	shared bool
@@ -155,7 +155,7 @@ type driverConn interface {
 	driver.Validator
 }
 
-// markIfStale marks the session as stale if err calls for a new one. It returns err.
+// markIfStale marks the session as stale if err requires a new one. It returns err.
 func (c *postgresSession) markIfStale(err error) error {
 	code := SQLState(err)
 	if code != "" && !isRowError(code) && !Retriable(err) && code[:2] != "53" { // insufficient resources
@@ -164,19 +164,19 @@ func (c *postgresSession) markIfStale(err error) error {
 	return err
 }
 
-// BeginTx is what the pool calls.
+// BeginTx implements driver.ConnBeginTx.
 func (c *postgresSession) BeginTx(ctx context.Context, o driver.TxOptions) (driver.Tx, error) {
 	tx, err := c.driverConn.BeginTx(c.uncanceled(ctx), o)
 	return tx, c.markIfStale(err)
 }
 
-// ExecContext is what the pool calls.
+// ExecContext implements driver.ExecerContext.
 func (c *postgresSession) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
 	res, err := c.driverConn.ExecContext(c.uncanceled(ctx), query, args)
 	return res, c.markIfStale(err)
 }
 
-// QueryContext is what the pool calls.
+// QueryContext implements driver.QueryerContext.
 func (c *postgresSession) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
 	rows, err := c.driverConn.QueryContext(c.uncanceled(ctx), query, args)
 	return rows, c.markIfStale(err)
@@ -189,15 +189,15 @@ func (c *postgresSession) uncanceled(ctx context.Context) context.Context {
 	return ctx
 }
 
-// IsValid is what the pool asks before it keeps a connection.
+// IsValid implements driver.Validator: it reports whether the pool may keep the connection.
 func (c *postgresSession) IsValid() bool { return !c.stale && c.driverConn.IsValid() }
 
-// sessionSettings returns the statement for the settings of a session (local: of a transaction). It turns
-// synchronous_commit on where it is off; other values are stronger, or were chosen for replicas. With a
-// wait it also sets lock_timeout to wait, and with a time for a statement statement_timeout to that,
-// unless lower values are set: the result is not read after that, and abandoned sessions would pile up
-// behind a lock. Then it sets idle_in_transaction_session_timeout, because after a network failure the
-// server would keep an open transaction for hours, and the same rows, written again, would wait for it.
+// sessionSettings returns the statement for the settings of a session, or with local of a transaction. It
+// turns synchronous_commit on if it is off; other values are stronger, or were chosen for replicas. It
+// sets lock_timeout to wait, and statement_timeout to statement, if they are given and no lower values
+// are set: the result is not read after that time, and abandoned sessions would pile up behind a lock. It
+// also sets idle_in_transaction_session_timeout: after a network failure the server would otherwise keep
+// an open transaction for hours, and a repeated write of the same rows would wait for it.
 func sessionSettings(local bool, wait, statement time.Duration) string {
 	query := fmt.Sprintf(`SELECT CASE WHEN current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', %t) END`, local)
 	for _, limit := range []struct {
@@ -220,7 +220,7 @@ func lockWait(timeout time.Duration) time.Duration { return timeout * 9 / 10 }
 // and "" for an error that the values of a row caused. Few errors are caused by a row. All others are
 // temporary, or end when an administrator acts: a lock, a timeout, a revoked privilege, a table that is
 // being renamed, a replica that is being promoted. An event that was answered must not be dropped
-// because of one of those.
+// because of such an error.
 func postgresUnavailable(err error) string {
 	switch code := SQLState(err); {
 	case code == "", isRowError(code):
@@ -231,7 +231,7 @@ func postgresUnavailable(err error) string {
 	return relay.CodeStoreUnavailable
 }
 
-// SQLState returns the code of an error of Postgres, or "" for another error.
+// SQLState returns the code of an error of Postgres, or "" for other errors.
 func SQLState(err error) string {
 	var e *pq.Error
 	if errors.As(err, &e) {
@@ -267,8 +267,8 @@ func IsLocked(err error) bool {
 	return false
 }
 
-// connectionError wraps an error of connecting, or of beginning or ending a transaction. No
-// row caused it, whatever its code.
+// connectionError marks an error of connecting, or of beginning or ending a transaction. No row caused
+// it, whatever its code.
 type connectionError struct{ cause error }
 
 func (e *connectionError) Error() string { return e.cause.Error() }

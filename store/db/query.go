@@ -15,8 +15,8 @@ type querier interface {
 	sqlx.ExecerContext
 }
 
-// Query runs statements over a handle or in a transaction, until Ctx ends. Their placeholders are ?,
-// whatever the engine.
+// Query runs statements over a handle or in a transaction, until Ctx ends. Placeholders are ? for both
+// engines.
 type Query struct {
 	Ctx     context.Context
 	Handle  querier
@@ -24,7 +24,7 @@ type Query struct {
 	*Clock
 }
 
-// Get reads the first row into dest; sql.ErrNoRows where there is none.
+// Get reads the first row into dest; the error is sql.ErrNoRows if there is none.
 func (s Query) Get(dest any, query string, args ...any) error {
 	return sqlx.GetContext(s.Ctx, s.Handle, dest, sqlx.Rebind(s.Dialect.placeholders(), query), args...)
 }
@@ -43,18 +43,18 @@ func (s Query) AllIn(dest any, query string, args ...any) error {
 	return s.All(dest, query, args...)
 }
 
-// Row returns the first row of a query; its Scan fails with sql.ErrNoRows where there is none.
+// Row returns the first row of a query; its Scan fails with sql.ErrNoRows if there is none.
 func (s Query) Row(query string, args ...any) *sqlx.Row {
 	return s.Handle.QueryRowxContext(s.Ctx, sqlx.Rebind(s.Dialect.placeholders(), query), args...)
 }
 
-// RowOf reads one row. fields are where its columns go.
+// RowOf reads one row into the destinations that fields returns.
 func RowOf[T any](q Query, fields func(*T) []any, query string, args ...any) (value T, err error) {
 	err = q.Row(query, args...).Scan(fields(&value)...)
 	return value, err
 }
 
-// RowsOf reads rows. fields are where the columns of one go.
+// RowsOf reads rows, each into the destinations that fields returns.
 func RowsOf[T any](q Query, fields func(*T) []any, query string, args ...any) ([]T, error) {
 	rows, err := q.Handle.QueryContext(q.Ctx, sqlx.Rebind(q.Dialect.placeholders(), query), args...)
 	if err != nil {
@@ -79,7 +79,7 @@ func (s Query) Exists(query string, args ...any) (bool, error) {
 	return len(rows) > 0, err
 }
 
-// Exec returns the number of rows that changed.
+// Exec executes a statement and returns the number of changed rows.
 func (s Query) Exec(query string, args ...any) (int64, error) {
 	res, err := s.Handle.ExecContext(s.Ctx, sqlx.Rebind(s.Dialect.placeholders(), query), args...)
 	if err != nil {
@@ -88,7 +88,7 @@ func (s Query) Exec(query string, args ...any) (int64, error) {
 	return res.RowsAffected()
 }
 
-// RequireRow executes a statement that has to change a row; missed is the error if it changes none.
+// RequireRow executes a statement that must change a row; missed is the error if it changes none.
 func (s Query) RequireRow(missed error, query string, args ...any) error {
 	n, err := s.Exec(query, args...)
 	if err == nil && n == 0 {
@@ -106,7 +106,7 @@ func (s Query) ExecIn(query string, args ...any) (int64, error) {
 	return s.Exec(query, args...)
 }
 
-// ColumnIn returns a condition on a column that holds one of the values.
+// ColumnIn returns a condition that the column has one of the values.
 func ColumnIn[T any](column string, values []T) (string, []any) {
 	if len(values) == 0 {
 		return `1 = 0`, nil
@@ -118,8 +118,8 @@ func ColumnIn[T any](column string, values []T) (string, []any) {
 	return column + ` IN (` + strings.Repeat(`, ?`, len(values))[2:] + `)`, args
 }
 
-// UpdateEach updates one row for each entry of a map: set is the statement after UPDATE, for rows v
-// of the key k, which has the type key, and the value as stored gives it.
+// UpdateEach updates one row for each entry of a map. set is the statement after UPDATE, in which v(k,
+// …) holds the key, of SQL type key, and the value as stored converts it.
 func UpdateEach[K comparable, V any](c *Tx, values map[K]V, stored func(V) int64, set, key string) {
 	for keys := range slices.Chunk(slices.Collect(maps.Keys(values)), 1000) { // SQLite takes 32,766 arguments
 		args := make([]any, 0, 2*len(keys))

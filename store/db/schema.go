@@ -13,8 +13,8 @@ import (
 	"relay/store/file"
 )
 
-// Schema gives the version that the database has and the one that this program
-// wants; have is 0 in an empty database. It changes nothing.
+// Schema returns the version of the schema in the database and the one that this program needs; have
+// is 0 in an empty database. It changes nothing.
 func (s *DB) Schema(ctx context.Context) (have, want int64, err error) {
 	p, err := s.provider(s.Slow)
 	if err != nil {
@@ -37,9 +37,9 @@ func (s *DB) Schema(ctx context.Context) (have, want int64, err error) {
 // SchemaVersion is a query for the version of the schema.
 const SchemaVersion = `SELECT COALESCE(MAX(version_id), 0) FROM goose_db_version WHERE is_applied`
 
-// Migrate brings the schema up and says from where to where: the same when there was
-// nothing to do. Several processes may call it at once: each migration is applied, and
-// told, by one of them.
+// Migrate brings the schema to the version of this program and returns the versions before and after,
+// which are equal if there was nothing to do. Several processes may call it at once: each migration is
+// applied, and reported, by one of them.
 func (s *DB) Migrate(ctx context.Context) (from, to int64, err error) {
 	if !s.Dialect.SeveralNodes() { // goose has no lock of its own for SQLite
 		f, err := s.OpenLock("migrate.lock")
@@ -79,9 +79,9 @@ func (s *DB) Migrate(ctx context.Context) (from, to int64, err error) {
 	return from, to, nil
 }
 
-// up applies the migrations, and reports whether it applied one. While another session uses a
-// table, such as a backup, a migration of that table could wait for hours, and all statements of
-// nodes that serve would wait behind it: it gives up after TableWait, and is tried again.
+// up applies the migrations, and reports whether it applied one. While another session, such as a
+// backup, uses a table, a migration of that table could wait for hours, and all statements of serving
+// nodes would wait behind it. Therefore it gives up after TableWait, and its caller tries again.
 func (s *DB) up(ctx context.Context, p *goose.Provider) (applied bool, err error) {
 	for began := time.Now(); ; {
 		done, err := p.Up(ctx)
@@ -103,8 +103,8 @@ const (
 	migrationWait  = 10 * time.Minute       // for a table that another session uses
 )
 
-// provider makes goose's view of the database. On Postgres a row with a lease of 30 s keeps two
-// processes from migrating at once; this works through a pooler too.
+// provider returns goose's view of the database. On Postgres a row with a lease of 30 s prevents two
+// processes from migrating at once; this also works through a pooler.
 func (s *DB) provider(db *sqlx.DB) (*goose.Provider, error) {
 	options := []goose.ProviderOption{goose.WithDisableGlobalRegistry(true)}
 	if s.Dialect.SeveralNodes() {
@@ -123,7 +123,7 @@ func (s *DB) provider(db *sqlx.DB) (*goose.Provider, error) {
 	return p, err
 }
 
-// checkSchema refuses a schema that this program does not know.
+// checkSchema returns an error for a schema that this program does not know.
 func (s *DB) checkSchema(ctx context.Context) error {
 	have, want, err := s.Schema(ctx)
 	if err != nil {

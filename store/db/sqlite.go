@@ -55,9 +55,9 @@ func (SQLite) insert(b *Batch, g *Group, rows [][][]any) (map[relay.ID]bool, err
 	return nil, nil
 }
 
-// openSQLite opens one writer and some readers on the file in the data dir. The
-// pragmas stand in the DSN because they belong to a connection: auto_vacuum works
-// only before the first table, and FULL makes a commit survive a power loss.
+// openSQLite opens one writer and several readers on the file in the data dir. The pragmas are in the
+// DSN because they belong to a connection: auto_vacuum works only before the first table, and FULL
+// makes a commit survive a power loss.
 func (s *DB) openSQLite(ctx context.Context) error {
 	s.Dialect = SQLite{}
 	s.Disk = disk{Dir: s.opt.DataDir, Min: s.opt.MinFree, Free: s.opt.FreeSpace, log: s.log}
@@ -102,7 +102,7 @@ func (s *DB) openSQLite(ctx context.Context) error {
 	return nil
 }
 
-// openAdvice returns the advice for a file that cannot be opened; "" where the error is enough.
+// openAdvice returns the advice for a file that cannot be opened; "" if the error says enough.
 func (s *DB) openAdvice(err error) string {
 	forUser := "; let the user that runs relayd read and write " + s.opt.DataDir + " and every file in it"
 	if errors.Is(err, os.ErrPermission) {
@@ -121,8 +121,8 @@ func (s *DB) openAdvice(err error) string {
 	return ""
 }
 
-// touchDatabase makes the file readable for its owner only, before sqlite would
-// make it by the umask. It refuses one that is beside the log of another.
+// touchDatabase creates the file readable for its owner only, because sqlite would create it according
+// to the umask. It refuses a file next to the log of another one.
 func (s *DB) touchDatabase(path string) error {
 	if err := strayLog(path); err != nil {
 		return fmt.Errorf("%w%s", err, s.openAdvice(err))
@@ -145,8 +145,8 @@ func (s *DB) touchDatabase(path string) error {
 	return f.Close()
 }
 
-// sqliteUnavailable returns the relay code of an error that means that the file
-// cannot be written now, "" for errors of the statement itself.
+// sqliteUnavailable returns the relay code of an error that means that the file cannot be written now,
+// and "" for errors of the statement itself.
 func sqliteUnavailable(err error) string {
 	switch file.SQLiteCode(err) {
 	case sqlite3.SQLITE_FULL:

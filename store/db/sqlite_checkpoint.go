@@ -7,8 +7,8 @@ import (
 	"github.com/jmoiron/sqlx"
 )
 
-// The write-ahead log of SQLite is checkpointed over a separate connection, so that
-// commits of the journal do not have to do it. Sizes are pages of 4 KiB in the log.
+// The write-ahead log of SQLite is checkpointed over a separate connection, so that commits of the
+// journal need not do it. Sizes are pages of 4 KiB in the log.
 const (
 	checkpointPages    = 1000                  // a checkpoint is worthwhile from here on
 	walMaxPages        = 8000                  // from here on the writer checkpoints after a commit and restarts the log, which needs a moment without commits
@@ -21,8 +21,8 @@ type checkpointer struct {
 	wake chan struct{} // the log may have grown
 }
 
-// CheckpointLoop checkpoints the log as it grows, until ctx ends. Commits are durable
-// without that: the log itself is synced.
+// CheckpointLoop checkpoints the log as it grows, until ctx ends. Commits are durable without it,
+// because the log itself is synced.
 func (s *DB) CheckpointLoop(ctx context.Context) {
 	pause := time.NewTicker(checkpointInterval)
 	defer pause.Stop()
@@ -41,8 +41,8 @@ func (s *DB) CheckpointLoop(ctx context.Context) {
 	}
 }
 
-// walState is the result of a checkpoint: the pages in the log, and how many of them are
-// in the database file.
+// walState is the result of a checkpoint: the number of pages in the log, and of those that are
+// already in the database file.
 type walState struct {
 	Busy int `db:"busy"`
 	Log  int `db:"log"`
@@ -55,21 +55,21 @@ func (l walState) worthCheckpoint() bool { return l.Log-l.Done >= checkpointPage
 // pending reports whether any page waits.
 func (l walState) pending() bool { return l.Log > l.Done }
 
-// needsRestart reports whether the log is so long that it should be restarted, which is
-// possible once all of it is checkpointed.
+// needsRestart reports whether the log is so long that it should be restarted, which is possible once
+// all of it is checkpointed.
 func (l walState) needsRestart() bool { return l.Log >= walMaxPages && l.pending() }
 
-// HasLog reports whether this process moves the log of SQLite.
+// HasLog reports whether this process checkpoints the log of SQLite.
 func (s *DB) HasLog() bool { return s.checkpointer.db != nil }
 
-// CheckpointAll checkpoints the log if any page waits, so that the file can shrink. It is best effort.
+// CheckpointAll checkpoints the log if any page waits, so that the file can shrink. It ignores errors.
 func (s *DB) CheckpointAll(ctx context.Context) { s.checkpoint(ctx, walState.pending) }
 
-// CheckpointLong checkpoints a log that is so long that it should be restarted. It is best effort.
+// CheckpointLong checkpoints a log that is so long that it should be restarted. It ignores errors.
 func (s *DB) CheckpointLong(ctx context.Context) { s.checkpoint(ctx, walState.needsRestart) }
 
-// checkpoint runs a passive checkpoint if due says so. Neither readers nor the writer wait
-// for it. It is best effort: the rest is checkpointed after a later commit.
+// checkpoint runs a passive checkpoint if due returns true. Readers and the writer do not wait for it.
+// It ignores errors: the rest is checkpointed after a later commit.
 func (s *DB) checkpoint(ctx context.Context, due func(walState) bool) {
 	if s.checkpointer.db == nil {
 		return

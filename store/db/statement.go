@@ -17,24 +17,24 @@ import (
 	"relay"
 )
 
-// Statement is an SQL text with a list of rows at %s. Postgres gets all rows
-// in one statement, as one array for each column, so that its text does not depend on their
-// number. SQLite gets one row at a time through a prepared statement.
+// Statement is an SQL text with a list of rows at %s. Postgres gets all rows in one statement, as one
+// array for each column, so that its text does not depend on their number. SQLite gets one row at a
+// time through a prepared statement.
 //
-// {id} and {event_id} stand for a condition on that column: it is between the lowest and the
-// highest id of the rows, which are the first values of the rows. Postgres needs that to
-// plan for the days of these events only: to plan for all days takes longer than the rest.
+// {id} and {event_id} stand for a condition on that column: it is between the lowest and the highest
+// id of the rows, which are the first values of the rows. With this condition Postgres plans only for
+// the days of these events: planning for all days takes longer than the execution.
 //
-// {claimant} is the condition that this node has claimed the attempt: its parameter are the ids
-// of the node, separated by spaces. On SQLite a node has only one.
+// {claimant} is the condition that this node has claimed the attempt. Its parameter holds the ids of
+// the node, separated by spaces. On SQLite a node has only one.
 type Statement struct {
 	types            []string // of the columns of a row
 	SQLite, Postgres string
 	bounded          bool // the text holds {id} or {event_id}
 }
 
-// NewStatement makes a statement. types are the types of the columns of a row, as
-// arrayTypes has them. The text may have parameters (?) behind the rows.
+// NewStatement returns a statement. types are the types of the columns of a row, with the names in
+// arrayTypes. The text may have parameters (?) after the rows.
 func NewStatement(types, text string) *Statement {
 	st := &Statement{types: strings.Fields(types), bounded: strings.Contains(text, "id}")}
 	row := strings.Repeat(",?", len(st.types))[1:]
@@ -55,22 +55,22 @@ func NewStatement(types, text string) *Statement {
 	return st
 }
 
-// InsertInto returns a statement that inserts rows which are not there yet.
+// InsertInto returns a statement that inserts rows, except those that exist already.
 func InsertInto(table, columns, types string) *Statement {
 	return NewStatement(types, `INSERT INTO `+table+` (`+columns+`) %s ON CONFLICT DO NOTHING`)
 }
 
-// Group is a list of inserts of rows that belong together. The first column of each row is the id of
-// what it belongs to, and the rows of the first statement have one id each. Postgres inserts all in one
-// statement, by a function of the schema.
+// Group is a list of inserts of rows that belong together, such as an event and its attempts. The first
+// column of each row is the id of the owner of the row, and each row of the first statement has a
+// different id. Postgres inserts all rows in one statement, by a function of the schema.
 type Group struct {
 	Function string
 	Inserts  []*Statement
 }
 
-// Insert inserts rows, those of each statement of the group, unless a row of the first statement is
-// there: then nothing of its id is inserted. It returns the ids that were there already, because a
-// commit whose result was lost has stored them. A commit of SQLite that fails has stored nothing.
+// Insert inserts the rows of each statement of the group. If a row of the first statement exists
+// already, nothing is inserted for its id. It returns these ids: a commit whose result was lost has
+// stored them. On SQLite a failed commit has stored nothing.
 func (b *Batch) Insert(g *Group, rows ...[][]any) (there map[relay.ID]bool, err error) {
 	if len(rows[0]) == 0 {
 		return nil, nil
@@ -100,11 +100,11 @@ func (st *Statement) arrays(rows [][]any) []any {
 	return out
 }
 
-// arrayTypes are the object ids of the types of elements of arrays (pg_type.dat).
+// arrayTypes are the object ids of the element types of arrays (pg_type.dat).
 var arrayTypes = map[string]uint32{"bytea": 17, "bigint": 20, "text": 25, "uuid": 2950}
 
-// binaryArray encodes one column of rows as array_recv of Postgres reads it. The driver sends
-// []byte in the binary format, and encodes arrays of its own as text.
+// binaryArray encodes one column of rows in the format of array_recv of Postgres. The driver sends
+// []byte in the binary format, but encodes its own arrays as text.
 func binaryArray(element uint32, rows [][]any, column int) []byte {
 	order := binary.BigEndian
 	size := 20 + 12*len(rows)
@@ -159,7 +159,7 @@ func (s Query) RunOne(st *Statement, row []any) error {
 }
 
 // driverStatements executes statements on the connection of the SQLite writer, without the conversions, locks and
-// results of database/sql: they took a fifth of the memory that a request allocates (docs/adr/measurements.md).
+// results of database/sql: these took a fifth of the memory that a request allocates (docs/adr/measurements.md).
 type driverStatements struct {
 	conn       any // whose statements they are
 	statements map[*Statement]driverStatement
@@ -171,7 +171,8 @@ type driverStatement interface {
 	driver.StmtExecContext
 }
 
-// close ends the statements: SQLite closes a file only after them. The pool does not know of them.
+// close closes the statements. It is needed because SQLite closes a file only after its statements,
+// and the pool does not know these.
 func (d *driverStatements) close(db *sqlx.DB) error {
 	if d.conn == nil {
 		return nil

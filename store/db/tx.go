@@ -12,7 +12,7 @@ import (
 	"relay"
 )
 
-// Tx is a transaction of one operation, and what to publish after its commit.
+// Tx is a transaction of one operation, with the changes to publish after its commit.
 type Tx struct {
 	Query
 	Changes   []relay.Change  // published in this process after the commit
@@ -21,7 +21,7 @@ type Tx struct {
 	Err       error           // of the first Do that failed
 }
 
-// Do executes a statement of which only the success matters. After one that failed it does
+// Do executes a statement whose only result is its success. After a failed one, all further calls do
 // nothing, and the transaction is rolled back with that error.
 func (c *Tx) Do(query string, args ...any) {
 	if c.Err == nil {
@@ -32,20 +32,20 @@ func (c *Tx) Do(query string, args ...any) {
 // Publish adds changes for this process.
 func (c *Tx) Publish(changes ...relay.Change) { c.Changes = append(c.Changes, changes...) }
 
-// Announce adds changes for every process.
+// Announce adds changes for all processes.
 func (c *Tx) Announce(changes ...relay.Change) {
 	c.Publish(changes...)
 	c.Announced = append(c.Announced, changes...)
 }
 
-// Update runs one operation in a transaction and publishes after its commit. The end of ctx
-// does not cancel it: a canceled statement would cost the connection. fn may run more than
-// once, when the engine asks for a retry.
+// Update runs one operation in a transaction and publishes its changes after the commit. The end of
+// ctx does not cancel it, because a canceled statement would cost the connection. fn may run more than
+// once, if the engine asks for a retry.
 func (s *DB) Update(ctx context.Context, what string, fn func(*Tx) error) error {
 	return s.UpdateBy(ctx, what, s.Begin, fn)
 }
 
-// UpdateIf is Update for an operation that the actor may do only if may is nil.
+// UpdateIf is Update if may is nil; otherwise it returns may.
 func (s *DB) UpdateIf(ctx context.Context, may error, what string, fn func(*Tx) error) error {
 	if may != nil {
 		return may
@@ -61,16 +61,16 @@ func (s *DB) Execute(ctx context.Context, what, query string, args ...any) error
 	})
 }
 
-// beginner begins a transaction; end has to be called after its end.
+// beginner begins a transaction. The caller calls end after the end of the transaction.
 type beginner func(context.Context) (tx *sqlx.Tx, end func(), err error)
 
-// Begin begins a usual transaction.
+// Begin begins a transaction with the usual settings.
 func (s *DB) Begin(ctx context.Context) (*sqlx.Tx, func(), error) {
 	tx, err := s.Write.BeginTxx(ctx, nil)
 	return tx, func() {}, err
 }
 
-// UpdateBy is Update in a transaction that begin begins.
+// UpdateBy is Update with a transaction that begin begins.
 func (s *DB) UpdateBy(ctx context.Context, what string, begin beginner, fn func(*Tx) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -129,10 +129,11 @@ func (s *DB) UpdateOnce(ctx context.Context, begin beginner, fn func(*Tx) error)
 	return committed(), nil
 }
 
-// Published is closed: nothing has to be waited for.
+// Published is a closed channel, for updates without changes to wait for.
 var Published = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
 
-// Rollback ends a transaction without its changes. One that has ended already is no error.
+// Rollback ends a transaction without its changes. It returns no error if the transaction has already
+// ended.
 func Rollback(tx *sqlx.Tx) error {
 	if err := tx.Rollback(); err != nil && !errors.Is(err, sql.ErrTxDone) && !errors.Is(err, driver.ErrBadConn) {
 		return err
@@ -140,20 +141,21 @@ func Rollback(tx *sqlx.Tx) error {
 	return nil
 }
 
-// Lock locks the row that a query selects, until the transaction ends, against others that lock
-// or change it. Statements that only refer to the row do not wait. No row is sql.ErrNoRows.
+// Lock locks the row that a query selects, until the transaction ends, against others that lock or
+// change it. Statements that only refer to the row do not wait. The error is sql.ErrNoRows if there is
+// no row.
 func (c *Tx) Lock(query string, args ...any) error {
 	return c.lockFor(` FOR NO KEY UPDATE`, query, args...)
 }
 
 // Hold keeps the row that a query selects from being changed or deleted until the transaction ends.
-// No row is sql.ErrNoRows.
+// The error is sql.ErrNoRows if there is no row.
 func (c *Tx) Hold(query string, args ...any) error {
 	return c.lockFor(c.Dialect.ForShare(), query, args...)
 }
 
-// Refer keeps the row that a query selects from being deleted until the transaction ends. No row
-// is sql.ErrNoRows.
+// Refer keeps the row that a query selects from being deleted until the transaction ends. The error is
+// sql.ErrNoRows if there is no row.
 func (c *Tx) Refer(query string, args ...any) error {
 	return c.lockFor(` FOR KEY SHARE`, query, args...)
 }
@@ -166,7 +168,7 @@ func (c *Tx) lockFor(how, query string, args ...any) error {
 	return c.Get(&one, query+how, args...)
 }
 
-// LockText makes the operations of one kind on one text wait for each other, where the text has no row
+// LockText makes operations of the same kind on the same text wait for each other, if no row exists
 // that could be locked.
 func (c *Tx) LockText(kind, text string) {
 	if c.Dialect.SeveralNodes() {
@@ -216,7 +218,7 @@ func (s *DB) BeginRelaxedSync(ctx context.Context) (*sqlx.Tx, func(), error) {
 	return tx, end, nil
 }
 
-// NoteFreed notes that the transaction removes bytes of an alias from its storage.
+// NoteFreed notes that the transaction frees bytes of an alias' storage.
 func (c *Tx) NoteFreed(alias, bytes int64) {
 	if c.Freed == nil {
 		c.Freed = map[int64]int64{}

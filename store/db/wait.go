@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// WhileLocked does a step of the start again while another session keeps a lock that the step
-// needs. A node that lost its connection leaves its transaction and the locks of that behind,
-// until Postgres ends the session: see sessionSettings.
+// WhileLocked repeats a step of the start while another session keeps a lock that the step needs. A
+// node that lost its connection leaves its transaction and its locks behind until Postgres ends the
+// session: see sessionSettings.
 func WhileLocked(ctx context.Context, step func() error) error {
 	return tryAgain(ctx, 3*OpTimeout, IsLocked, step)
 }
@@ -32,7 +32,7 @@ func Pause(ctx context.Context, d time.Duration) error {
 	return ctx.Err()
 }
 
-// Signal fills a channel that holds one signal, unless it is full.
+// Signal puts a signal into a channel with one place, unless the place is taken.
 func Signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:

@@ -32,7 +32,7 @@ const (
 	Answered
 )
 
-// StateName returns the state of a code; "" for one that a later version wrote.
+// StateName returns the state with a code; "" for a code that a later version wrote.
 func StateName(code int) string {
 	if code < 0 || code >= len(States) {
 		return ""
@@ -66,8 +66,8 @@ const AttemptColumns = `event_id, n, alias_id, kind, state, received_at, started
 const AttemptTypes = `uuid bigint bigint bigint bigint bigint bigint bigint text text text
 	bigint bigint text bigint bytea bigint bigint text text bigint bigint`
 
-// attemptQuery reads attempts as they are shown: with the name of the node that ran them, and
-// whether they were released while they wait.
+// attemptQuery reads attempts for display: with the name of the node that ran them, and whether
+// waiting ones were released.
 const attemptQuery = `SELECT event_id, n, kind, state, received_at, started_at, ended_at, actor, error_code, error_message,
 	` + ReleasedWhileQueued + `, connection, identical, timing, has_response, status, response_state, caller_gone, via,
 	COALESCE((SELECT name FROM node_names WHERE id = attempts.claim_node), ''), claim_node FROM attempts WHERE `
@@ -113,7 +113,7 @@ type AttemptRow struct {
 const AttemptRowColumns = `event_id, n, alias_id, kind, state, received_at, started_at, ended_at, from_queue, claim_node, bytes`
 
 // AttemptValues returns the values of AttemptColumns for a new attempt; bytes is the size of its
-// request in the queue. Unless it is queued, the node has claimed it.
+// request in the queue. node has claimed the attempt, unless it is queued.
 func AttemptValues(e *relay.Event, a *relay.Attempt, state int, node string, bytes int64) []any {
 	if state == Queued {
 		node = ""
@@ -126,7 +126,7 @@ func AttemptValues(e *relay.Event, a *relay.Attempt, state int, node string, byt
 	}
 }
 
-// Identical returns the stored form of Identical of an attempt.
+// Identical returns the stored form of an attempt's Identical.
 func Identical(a *relay.Attempt) any {
 	if a.Identical == nil {
 		return nil
@@ -160,7 +160,8 @@ func fillAttempts(attempts []relay.Attempt, list []*payload) {
 	}
 }
 
-// readAttempts reads attempts of an event by their numbers, without their messages, in order.
+// readAttempts reads the attempts of an event with the given numbers, in order, without their
+// messages.
 func readAttempts(q db.Query, e *relay.Event, numbers []int) ([]relay.Attempt, error) {
 	if len(numbers) == 0 {
 		return nil, nil
@@ -187,9 +188,9 @@ func readAttempts(q db.Query, e *relay.Event, numbers []int) ([]relay.Attempt, e
 	return attempts, err
 }
 
-// Attempts reads attempts of an event that the actor may see, the newest first. One attempt
-// without its body does not wait for a turn: the answer to a replay is read this way, and an error
-// would say that the replay was not made.
+// Attempts reads attempts of an event that the actor may see, the newest first. One attempt without
+// its body is read without waiting for a turn: the answer to a replay is read this way, and an error
+// would suggest that the replay was not made.
 func (s *Store) Attempts(ctx context.Context, who relay.Actor, id relay.ID, page relay.AttemptPage) (attempts []relay.Attempt, err error) {
 	if page.Limit > 1 || page.MaxBody > 0 {
 		release, err := s.heavyReads.acquire(ctx, who)
@@ -232,8 +233,8 @@ func (s *Store) Attempts(ctx context.Context, who relay.Actor, id relay.ID, page
 	return attempts, err
 }
 
-// AttemptHeads reads attempts without their response bodies and without their positions in
-// the queue, for the feed. Those that are gone are left out.
+// AttemptHeads reads attempts without their response bodies and without their positions in the queue,
+// for the feed. Deleted attempts are left out.
 func (s *Store) AttemptHeads(ctx context.Context, refs []relay.AttemptRef) (map[relay.AttemptRef]*relay.Attempt, error) {
 	heads := make(map[relay.AttemptRef]*relay.Attempt, len(refs))
 	if len(refs) == 0 {
@@ -284,7 +285,7 @@ func (s *Store) AttemptHeads(ctx context.Context, refs []relay.AttemptRef) (map[
 	return heads, err
 }
 
-// Ref names the attempt.
+// Ref returns the reference of the attempt.
 func (r *AttemptRow) Ref() relay.AttemptRef { return relay.AttemptRef{Event: r.EventID, N: r.N} }
 
 // interrupt ends an attempt whose delivering process has ended. The caller has locked the
@@ -310,9 +311,9 @@ func interrupt(c *db.Tx, row *AttemptRow, fault relay.Fault) error {
 
 const maxRequeues = 3
 
-// Requeue appends a new queued attempt for one that was interrupted after it had
-// been taken from the queue, at most three times for an event. It takes the place
-// in the queue that the interrupted one had.
+// Requeue adds a new queued attempt for one that was interrupted after it had been taken from the
+// queue, at most three times for an event. The new attempt has the place of the interrupted one in the
+// queue.
 func Requeue(c *db.Tx, row *AttemptRow) error {
 	var before int
 	if err := c.Get(&before, `SELECT COUNT(*) FROM attempts WHERE event_id = ? AND actor = ?`, row.EventID, string(relay.ActorQueue)); err != nil {
@@ -338,8 +339,7 @@ var interruptedFault = relay.Fault{
 	Code: relay.StateInterrupted, Message: "the relay stopped while this attempt was under way; replay it if the local server did not get it",
 }
 
-// InterruptSome ends up to 200 attempts in progress that match where, and returns how many
-// there were.
+// InterruptSome ends up to 200 attempts in progress that match where, and returns their number.
 func InterruptSome(c *db.Tx, where string, args ...any) (int, error) {
 	var rows []AttemptRow
 	if err := c.All(&rows, `SELECT `+AttemptRowColumns+` FROM attempts WHERE state = 1 AND `+where+` LIMIT 200`, args...); err != nil {

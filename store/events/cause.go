@@ -12,14 +12,14 @@ import (
 	"relay/store/db"
 )
 
-// Bounds of what one list reads of answers, to say what went wrong: their number, and how many bytes
-// their bodies have altogether, because SQLite reads all of a body for its start.
+// Bounds of the responses that one list reads to show error texts: their number, and the total size of
+// their bodies, because SQLite reads all of a body for its start.
 const (
 	maxCauses     = listMost
 	maxCauseBytes = 8 << 20
 )
 
-// answer is the start of an answer.
+// answer is the start of a response.
 type answer struct {
 	event relay.ID
 	n     int
@@ -37,7 +37,8 @@ const (
 		ELSE (SELECT data FROM body_chunks c WHERE c.event_id = p.event_id AND c.n = p.n AND c.i = 0) END, 1, ?) FROM payloads p `
 )
 
-// readCauses sets what the error answers of list rows say. What would be too much to read says nothing.
+// readCauses sets the error texts of list rows, from their responses. Responses beyond the bounds have
+// none.
 func readCauses(q db.Query, list []relay.Event) error {
 	asked := map[relay.ID]*relay.Event{}
 	var ids []relay.ID
@@ -57,7 +58,7 @@ func readCauses(q db.Query, list []relay.Event) error {
 	})
 }
 
-// readAttemptCauses sets what the error answers of attempts say.
+// readAttemptCauses sets the error texts of attempts, from their responses.
 func readAttemptCauses(q db.Query, heads map[relay.AttemptRef]*relay.Attempt) error {
 	ids, numbers := map[relay.ID]bool{}, map[int]bool{}
 	for ref, a := range heads {
@@ -79,8 +80,7 @@ func readAttemptCauses(q db.Query, heads map[relay.AttemptRef]*relay.Attempt) er
 	})
 }
 
-// readAnswers passes the start of each answer that a condition selects to each, as far as they are
-// not too much together.
+// readAnswers calls each with the start of each response that a condition selects, within the bounds.
 func readAnswers(q db.Query, where string, args []any, each func(*answer)) error {
 	found, err := db.RowsOf(q, (*answer).sizes, answerSizes+where, args...)
 	if err != nil {

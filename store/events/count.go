@@ -7,11 +7,11 @@ import (
 	"relay/store/db"
 )
 
-// countRows bounds how many of the newest events of an alias CountEvents looks at.
+// countRows bounds the number of the newest events of an alias that CountEvents reads.
 const countRows = 5000
 
-// CountEvents counts the events of an alias that a filter selects, at most most of them, among the newest ones. more
-// says that there may be others. Bodies are not read: of a filter that asks for text or JSON nothing is counted.
+// CountEvents counts the events of an alias that a filter selects, among the newest ones, up to most. more means
+// that there may be others. It does not read bodies: for a filter that searches text or JSON it counts nothing.
 func (s *Store) CountEvents(ctx context.Context, who relay.Actor, f relay.Filter, most int) (n int, more bool, err error) {
 	if len(f.Texts)+len(f.JSON) > 0 {
 		return 0, true, nil

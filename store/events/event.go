@@ -30,7 +30,7 @@ const listColumns = `e.id, e.alias_id, e.received_at, e.asked_at, e.remote, e.tl
 	e.state, e.error_code, e.error_message, e.status, e.latency_us, e.latency_us IS NOT NULL,
 	e.attempts, e.blocker, e.host_refused_by, e.handshake, e.missed_handshake, e.req_size, e.sent, e.signature, al.name AS alias`
 
-// markedColumns are listColumns with what a person noted about the event. They need marksJoin.
+// markedColumns are listColumns and the marks that users set on the event. They need marksJoin.
 const (
 	markedColumns = listColumns + `, COALESCE(em.pinned, 0) AS pinned, COALESCE(em.label, '') AS label, COALESCE(em.note, '') AS note`
 	marksJoin     = ` LEFT JOIN event_marks em ON em.event_id = e.id`
@@ -52,14 +52,14 @@ func markedFields(e *relay.Event) []any {
 	return append(eventFields(e), &e.Mark.Pinned, &e.Mark.Label, &e.Mark.Note)
 }
 
-// SetOutcome copies to an event what its row repeats of its last attempt, which has ended, but for
-// state, error and blocker, which the event may have for itself.
+// SetOutcome copies the fields that the row of an event repeats from its last attempt, which has
+// ended; except state, error and blocker, which the event may have of its own.
 func SetOutcome(e *relay.Event, a *relay.Attempt) {
 	e.Status, e.HasLatency, e.HostRefusedBy = a.Status, a.HasTiming, Refusal(e, a)
 	e.Latency = max(a.Timing.Latency(), 0).Truncate(time.Microsecond)
 }
 
-// LatencyMicros returns the latency of an attempt as it is stored; nil where it has none.
+// LatencyMicros returns the stored form of the latency of an attempt; nil if it has none.
 func LatencyMicros(a *relay.Attempt) any {
 	if !a.HasTiming {
 		return nil
@@ -67,7 +67,8 @@ func LatencyMicros(a *relay.Attempt) any {
 	return max(a.Timing.Latency().Microseconds(), 0)
 }
 
-// BodyBlocker says why an event whose body has this state may not be replayed, "" when it may.
+// BodyBlocker returns the reason why an event with a body in this state cannot be replayed, "" if it
+// can.
 func BodyBlocker(state string) string {
 	if state == relay.BodyComplete || state == "" {
 		return ""
@@ -75,12 +76,13 @@ func BodyBlocker(state string) string {
 	return relay.BlockedBody
 }
 
-// lockSlice is how many events one statement of LockEvents locks.
+// lockSlice is the number of events that one statement of LockEvents locks.
 const lockSlice = 500
 
-// LockEvents locks events of Postgres in the order of their ids. Every transaction locks the rows it
-// changes in one order, so that no two of them wait for each other: events by id, then the attempts and
-// the bytes of events that it has locked. SQLite has one writer.
+// LockEvents locks events of Postgres in the order of their ids. Every transaction locks the rows that
+// it changes in the same order, so that no two of them wait for each other: events by id, then the
+// attempts and the bytes of events that it has locked. SQLite needs no locks, because it has one
+// writer.
 func LockEvents(c *db.Tx, ids []relay.ID) error {
 	if c.Dialect.ForUpdate() == "" {
 		return nil
@@ -96,10 +98,10 @@ func LockEvents(c *db.Tx, ids []relay.ID) error {
 	return nil
 }
 
-// EndEvent copies the outcome of one attempt each to events. A row is the id, the number of the
-// attempt, its state (or rejected or incomplete), error code and message, status, latency and the
-// blocker. An event that was rejected or incomplete stays so; its state is that of its last attempt,
-// its status that of the last one that ended.
+// EndEvent copies the outcome of one attempt for each of several events. A row has the id, the number
+// of the attempt, its state (or rejected or incomplete), error code and message, status, latency and
+// the blocker. An event that was rejected or incomplete keeps that state. For all others, the state is
+// that of the last attempt, and the status that of the last one that ended.
 var EndEvent = db.NewStatement(`uuid bigint bigint text text bigint bigint text`,
 	`WITH v (vid, vn, vstate, vcode, vmessage, vstatus, vlatency, vblocker) AS (%s)
 		UPDATE events SET
@@ -113,32 +115,32 @@ var EndEvent = db.NewStatement(`uuid bigint bigint text text bigint bigint text`
 			blocker = CASE WHEN blocker <> '' THEN blocker WHEN v.vstate = 6 THEN 'rejected' WHEN v.vstate = 7 THEN 'incomplete' ELSE v.vblocker END
 		FROM v WHERE id = v.vid {id}`)
 
-// SetHostRefusedBy says of events which framework refused the Host header in the attempt of a
-// number, unless a later attempt has ended. It runs after EndEvent, which clears the name, and
-// after the insert of an event with its end: few answers are refusals, so neither of those has
-// a parameter for it.
+// SetHostRefusedBy stores for events the framework that refused the Host header in the attempt with a
+// number, unless a later attempt has ended. It runs after EndEvent, which clears the name, and after
+// the insert of an event with its end. Few responses are refusals, so those statements have no
+// parameter for the name.
 var SetHostRefusedBy = db.NewStatement(`uuid bigint text`,
 	`WITH v (vid, vn, vname) AS (%s) UPDATE events SET host_refused_by = v.vname FROM v WHERE id = v.vid AND ended_n = v.vn {id}`)
 
-// SetRedirected does the same for attempts whose answer redirects to an https address, where that is
-// the address of the event: a row has the host and the target.
+// SetRedirected stores for events that the response of an attempt redirects to the event's own address
+// by https. A row has the host and the target of the redirect; other redirects change nothing.
 var SetRedirected = db.NewStatement(`uuid bigint text bytea`,
 	`WITH v (vid, vn, vhost, vtarget) AS (%s) UPDATE events SET host_refused_by = '`+record.RedirectedToSelf+`' FROM v
 		WHERE id = v.vid AND ended_n = v.vn AND target = v.vtarget AND (LOWER(host) = v.vhost OR LOWER(host) LIKE v.vhost || ':%') {id}`)
 
-// SetHandshakes names of events the challenge that the relay has answered, and the one that it has not.
-// Few events have either, so the insert of events has no parameter for them.
+// SetHandshakes stores for events the challenge that the relay has answered, and the one that it has
+// not. Few events have either, so the insert of events has no parameters for them.
 var SetHandshakes = db.NewStatement(`uuid text text`,
 	`WITH v (vid, vname, vmissed) AS (%s) UPDATE events SET handshake = v.vname, missed_handshake = v.vmissed FROM v WHERE id = v.vid {id}`)
 
-// RefusedBy names the framework that refused the address of an event in an attempt, "" if none did. An
-// answer that is stored in parts is too large to be such a refusal.
+// RefusedBy returns the framework that refused the address of an event in an attempt, "" = none. A
+// response that is stored in parts is too large to be such a refusal.
 func RefusedBy(a *relay.Attempt) string {
 	return record.RefusedBy(a.Status, a.Response.Head, a.Response.Body.Data)
 }
 
-// Refusal returns what HostRefusedBy of an event says after an attempt: RefusedBy, or that the answer
-// redirects to the address of the event, as SetRedirected finds it.
+// Refusal returns the HostRefusedBy of an event after an attempt: the result of RefusedBy, or the word
+// for a redirect to the event's own address, which SetRedirected finds.
 func Refusal(e *relay.Event, a *relay.Attempt) string {
 	if by := RefusedBy(a); by != "" {
 		return by
@@ -151,8 +153,8 @@ func Refusal(e *relay.Event, a *relay.Attempt) string {
 	return ""
 }
 
-// SetSent stores how a new event was made. It runs after the insert: few events are sent, so the insert
-// has no parameter for it.
+// SetSent stores the way in which a new event was made. It runs after the insert: few events are sent
+// by Relay, so the insert has no parameter for it.
 var SetSent = db.NewStatement(`uuid text`, `WITH v (vid, vsent) AS (%s) UPDATE events SET sent = v.vsent FROM v WHERE id = v.vid {id}`)
 
 // SentText returns the stored form of a Sent.
@@ -161,7 +163,7 @@ func SentText(s *relay.Sent) string {
 	return string(text)
 }
 
-// sentColumn reads a Sent; an empty text is none.
+// sentColumn returns the destination of a column with a Sent; an empty text is nil.
 func sentColumn(to **relay.Sent) db.Column {
 	return func(stored any) {
 		var text []byte
@@ -178,10 +180,10 @@ func sentColumn(to **relay.Sent) db.Column {
 	}
 }
 
-// Event reads one event that the actor may see, with its request, its first attempt and the
-// newest relay.ShownAttempts; of each body at most maxBody bytes, and of heads and bodies
-// together at most messageBudget: what does not fit comes without its bytes, those of the
-// request, the first attempt and the newest ones before others.
+// Event reads one event that the actor may see, with its request, its first attempt and the newest
+// relay.ShownAttempts. It reads at most maxBody bytes of each body, and at most messageBudget bytes of
+// heads and bodies in total. Messages beyond that come without their bytes; the request, the first
+// attempt and the newest ones have priority.
 func (s *Store) Event(ctx context.Context, who relay.Actor, id relay.ID, maxBody int) (*relay.Event, error) {
 	release, err := s.heavyReads.acquire(ctx, who)
 	if err != nil {
@@ -203,7 +205,7 @@ func (s *Store) Request(ctx context.Context, who relay.Actor, id relay.ID, maxBo
 	return s.readEvent(ctx, who, id, maxBody, false)
 }
 
-// readEvent reads an event with its request, and if wanted with its page of attempts.
+// readEvent reads an event with its request and, with attempts, with its page of attempts.
 func (s *Store) readEvent(ctx context.Context, who relay.Actor, id relay.ID, maxBody int, page bool) (*relay.Event, error) {
 	var e relay.Event
 	var list []*payload
@@ -237,8 +239,8 @@ func (s *Store) readEvent(ctx context.Context, who relay.Actor, id relay.ID, max
 	return &e, nil
 }
 
-// pageOf returns the numbers of the attempts that are read with an event, the most important
-// ones first: the first, the newest, and the last one that ended.
+// pageOf returns the numbers of the attempts that are read with an event, the most important ones
+// first: the first, the newest, and the last one that ended.
 func pageOf(count, ended int) (numbers []int) {
 	if count > 0 {
 		numbers = append(numbers, 1)
@@ -263,8 +265,8 @@ func FindEvent(q db.Query, who relay.Actor, id relay.ID) (relay.Event, error) {
 		WHERE e.id = ? AND `+may, append([]any{id}, args...)...)
 }
 
-// ownEvent reads the row of an event of an alias that the actor owns: members may
-// see and replay, no more.
+// ownEvent reads the row of an event of an alias that the actor owns; members are not allowed to do
+// more than see and replay.
 func ownEvent(q db.Query, who relay.Actor, id relay.ID) (relay.Event, error) {
 	e, err := FindEvent(q, who, id)
 	if err != nil || who.Kind == relay.ActorSystem {
@@ -277,8 +279,8 @@ func ownEvent(q db.Query, who relay.Actor, id relay.ID) (relay.Event, error) {
 	return e, err
 }
 
-// OwnEventForUpdate is ownEvent of an event that the transaction changes. It locks the alias too,
-// so that the actor owns it until the transaction ends.
+// OwnEventForUpdate is ownEvent for an event that the transaction changes. It also locks the alias, so
+// that the actor stays its owner until the transaction ends.
 func OwnEventForUpdate(c *db.Tx, who relay.Actor, id relay.ID) (relay.Event, error) {
 	e, err := ownEvent(c.Query, who, id)
 	if err != nil {
@@ -293,11 +295,12 @@ func OwnEventForUpdate(c *db.Tx, who relay.Actor, id relay.ID) (relay.Event, err
 	return ownEvent(c.Query, who, id)
 }
 
-// receivingTime is how long after its answer a request is said to be still received.
+// receivingTime is the longest time after its response for which a request is shown as still being
+// received.
 const receivingTime = time.Minute
 
-// fillEvent adds the messages in list to an event. ended is the number of the last attempt that ended,
-// firstEnd when the first one did.
+// fillEvent adds the messages in list to an event. ended is the number of the last attempt that ended;
+// firstEnd is the end of the first one.
 func (s *Store) fillEvent(e *relay.Event, list []*payload, ended int, firstEnd time.Time) {
 	fillAttempts(e.Attempts, list)
 	if len(list) > 0 && list[0].n == 0 {
@@ -314,8 +317,7 @@ func (s *Store) fillEvent(e *relay.Event, list []*payload, ended int, firstEnd t
 	}
 }
 
-// Summaries reads list rows for the feed, in the order of ids; those that are gone
-// are left out.
+// Summaries reads list rows for the feed, in the order of ids. Deleted events are left out.
 func (s *Store) Summaries(ctx context.Context, ids []relay.ID) ([]relay.Event, error) {
 	var out []relay.Event
 	for some := range slices.Chunk(ids, 200) {
@@ -343,12 +345,12 @@ func (s *Store) Summaries(ctx context.Context, ids []relay.ID) ([]relay.Event, e
 	return out, nil
 }
 
-// snapshotHead is how large the heads of an attempt may be for a snapshot, in bytes. The
-// live feed keeps snapshots of hundreds of changes; it reads larger heads from the database.
+// snapshotHead is the largest size in bytes of an attempt's heads in a snapshot. The live feed keeps
+// snapshots of hundreds of changes; it reads larger heads from the database.
 const snapshotHead = 8 << 10
 
-// AttemptSnapshot gives an attempt as it is read, without its body; nil where its heads are
-// large, or it has to be read for what its error answer says.
+// AttemptSnapshot returns an attempt in the form in which it is read, without its body. It returns nil
+// if its heads are large, or if its error text has to be read from its response.
 func AttemptSnapshot(a *relay.Attempt, node string) *relay.Attempt {
 	heads := len(a.Response.Head) + len(a.Response.Lines) + len(a.SentHead)
 	for _, head := range a.Interim {

@@ -23,10 +23,10 @@ const (
 	inlineSlice = 100 // bodies of one query
 )
 
-// readMessages reads messages of an event by their numbers, the most important ones first: 0 is the
-// request. It reads heads, and notes how much readBodies is to read of each body: at most most
-// bytes. What does not fit into messageBudget comes without its bytes, but for the head of the
-// first message.
+// readMessages reads messages of an event with the given numbers, the most important ones first; 0 is
+// the request. It reads heads, and notes the number of bytes that readBodies reads of each body: at
+// most most. Messages beyond messageBudget come without their bytes, except for the head of the first
+// one.
 func readMessages(q db.Query, id relay.ID, numbers []int, most int) ([]*payload, error) {
 	in, args := db.ColumnIn(`n`, numbers)
 	rows, err := db.RowsOf(q, (*payload).fields, payloadQuery+`event_id = ? AND `+in, append([]any{id}, args...)...)
@@ -68,7 +68,7 @@ func readHeads(q db.Query, id relay.ID, to map[int]*payload) error {
 	return err
 }
 
-// readBodies reads as much of the bodies as readMessages has noted.
+// readBodies reads the number of bytes of each body that readMessages has noted.
 func readBodies(q db.Query, id relay.ID, list []*payload) error {
 	inline := map[int]*payload{}
 	most := int64(0)
@@ -89,7 +89,7 @@ func readBodies(q db.Query, id relay.ID, list []*payload) error {
 	return readInline(q, id, inline, most)
 }
 
-// unfilled is a slice whose free capacity is filled from a column, without a copy in between.
+// unfilled is a slice whose free capacity is filled from a column, without an intermediate copy.
 type unfilled []byte
 
 // Scan implements sql.Scanner.
@@ -102,7 +102,7 @@ func (u *unfilled) Scan(column any) error {
 	return nil
 }
 
-// readInline reads the bodies that are in the rows, by n: of each at most most bytes.
+// readInline reads the bodies that are stored in rows, by message number: at most most bytes of each.
 func readInline(q db.Query, id relay.ID, rows map[int]*payload, most int64) error {
 	for some := range slices.Chunk(slices.Sorted(maps.Keys(rows)), inlineSlice) {
 		var got []struct {
@@ -119,10 +119,10 @@ func readInline(q db.Query, id relay.ID, rows map[int]*payload, most int64) erro
 	return nil
 }
 
-// BodyPart reads part i of the request body (n = 0) or of the response body of
-// attempt n; a body that is not stored as parts is part 0. Only after Event let the
-// actor in. Parts that wait in the spool are read from there, so that a request that was
-// stored first can be forwarded while Postgres is unreachable.
+// BodyPart reads part i of the request body (n = 0) or of the response body of attempt n; a body that
+// is not stored as parts is part 0. Call it only after Event has checked the actor. It reads parts
+// that wait in the spool from there, so that a request that was stored first can be forwarded while
+// Postgres is unreachable.
 func (s *Store) BodyPart(ctx context.Context, id relay.ID, n, i int) (part []byte, err error) {
 	if part := s.parts.Part(id, n, i); part != nil {
 		return part, nil
@@ -137,11 +137,11 @@ func (s *Store) BodyPart(ctx context.Context, id relay.ID, n, i int) (part []byt
 	return part, err
 }
 
-// CheckParts is nil when all parts of a stored body can be read now: from the spool, or
-// from the database, which has to answer for that. It is asked before the head of a
-// stored request is forwarded, so that no local server gets a request whose body cannot
-// follow. A part may still become unreadable afterwards, if the spool is drained and Postgres
-// becomes unreachable again before the part is read: then the request ends incomplete.
+// CheckParts returns nil if all parts of a stored body can be read now: from the spool, or from the
+// database, which has to answer for that. Call it before the head of a stored request is forwarded, so
+// that no local server gets a request whose body cannot follow. A part may still become unreadable
+// afterwards, if the spool is drained and Postgres becomes unreachable again before the part is read:
+// then the request ends as incomplete.
 func (s *Store) CheckParts(ctx context.Context, id relay.ID, n, parts int) error {
 	missing := s.parts.MissingParts(id, n, parts)
 	if len(missing) == 0 {
@@ -159,7 +159,7 @@ func (s *Store) CheckParts(ctx context.Context, id relay.ID, n, parts int) error
 	})
 }
 
-// ErrPartsLost refuses a message of which a part is not stored.
+// ErrPartsLost is the error for a message with a part that is not stored.
 var ErrPartsLost = &relay.Error{
 	Code: relay.CodeStoreUnavailable, RetryAfter: 2 * time.Second, Detail: "a part of the body could not be stored",
 }

@@ -24,10 +24,10 @@ const (
 	arrivalSlack = 2 * time.Hour
 )
 
-// Events lists the events that the actor may see, newest first. It reads the rows in slices
-// and stops when the page is full, when there is no older event, or when the time budget is
-// used up. Then the page may have fewer events than asked for, and Next continues after the
-// oldest event that was read.
+// Events lists the events that the actor may see, newest first. It reads the rows in slices and stops
+// when the page is full, when there is no older event, or when the time budget is used up. In the last
+// case the page may have fewer events than requested, and Next continues after the oldest event that
+// was read.
 func (s *Store) Events(ctx context.Context, who relay.Actor, f relay.Filter) (relay.Page, error) {
 	release, err := s.heavyReads.acquire(ctx, who)
 	if err != nil {
@@ -47,8 +47,8 @@ func (s *Store) Events(ctx context.Context, who relay.Actor, f relay.Filter) (re
 	})
 }
 
-// Matches reports whether the filter selects one event that the actor may see, for viewers
-// of live events. It looks at the event exactly as a list does.
+// Matches reports whether the filter selects one event that the actor may see, for viewers of live
+// events. It applies the filter exactly as a list does.
 func (s *Store) Matches(ctx context.Context, who relay.Actor, id relay.ID, f relay.Filter) (bool, error) {
 	release, err := s.heavyReads.acquire(ctx, who)
 	if err != nil {
@@ -72,15 +72,15 @@ func (s *Store) Matches(ctx context.Context, who relay.Actor, id relay.ID, f rel
 	})
 }
 
-// choicesOf is how many of the newest events of an alias Choices looks at, and choicesMost
-// how many values of a kind it gives.
+// choicesOf is the number of the newest events of an alias that Choices reads, and choicesMost the
+// largest number of values of a kind.
 const (
 	choicesOf   = 2000
 	choicesMost = 60
 )
 
-// Choices lists the event types and senders that the newest events of an alias have, and the
-// labels that people gave its events.
+// Choices lists the event types and senders of the newest events of an alias, and the labels of its
+// events.
 func (s *Store) Choices(ctx context.Context, who relay.Actor, alias string) (c relay.Choices, err error) {
 	err = s.db.View(ctx, "read choices", func(q db.Query) error {
 		a, err := people.FindAlias(q, who, alias)
@@ -98,10 +98,10 @@ func (s *Store) Choices(ctx context.Context, who relay.Actor, alias string) (c r
 	return c, err
 }
 
-// listing is one list in progress. It looks at the events of its aliases by the index of
-// each. With more than manyAliases aliases, and for the operator, that would be as many queries
-// a slice: then it looks at the events of all aliases by their ids, and a condition on the
-// alias picks those that the actor may see.
+// listing is one list in progress. It reads the events of its aliases by the index of each. With more
+// than manyAliases aliases, and for the operator, that would need as many queries for each slice: then
+// it reads the events of all aliases by their ids, and a condition on the alias selects those that the
+// actor may see.
 type listing struct {
 	db.Query
 	who     relay.Actor
@@ -170,7 +170,7 @@ func (l *listing) and(condition string, args ...any) {
 	l.args = append(l.args, args...)
 }
 
-// filter makes conditions of SQL from a Filter.
+// filter turns a Filter into SQL conditions.
 func (l *listing) filter(f relay.Filter) error {
 	if f.Method != "" {
 		l.and(`UPPER(e.method) = ?`, strings.ToUpper(db.StorableText(f.Method)))
@@ -219,7 +219,8 @@ func (l *listing) filter(f relay.Filter) error {
 	return l.filterTime(f)
 }
 
-// textLike returns the condition that a column has a text, or one that begins with it where a * ends it.
+// textLike returns the condition that a column has a text, or, for a text that ends with *, that it
+// begins with the text before that.
 func textLike(column, text string) (condition string, args []any) {
 	prefix, wild := strings.CutSuffix(text, "*")
 	prefix = db.StorableText(prefix)
@@ -230,7 +231,7 @@ func textLike(column, text string) (condition string, args []any) {
 	return column + ` <> '' AND SUBSTR(` + column + `, 1, ?) = ?`, []any{utf8.RuneCountInString(prefix), prefix}
 }
 
-// filterTime adds when the events of the filter arrived.
+// filterTime adds the conditions on the time of arrival.
 func (l *listing) filterTime(f relay.Filter) error {
 	// Ids carry their time, which is at or after the arrival: after a clock was set back, as long
 	// as idLead after it. The columns decide.
@@ -251,8 +252,8 @@ func (l *listing) filterTime(f relay.Filter) error {
 	return nil
 }
 
-// filterMarks adds what the filter wants of marks. Only pinned:false selects events that
-// have none. For the others the marks are read first: an alias has at most maxMarks.
+// filterMarks adds the conditions on marks. Only pinned:false selects events without marks. For the
+// others it reads the marks first: an alias has at most maxMarks.
 func (l *listing) filterMarks(f relay.Filter) {
 	if f.Pinned != nil && !*f.Pinned {
 		l.and(`COALESCE(em.pinned, 0) = 0`)
@@ -305,7 +306,7 @@ func prefixEnd(p []byte) []byte {
 
 func less(a, b relay.ID) bool { return string(a[:]) < string(b[:]) }
 
-// run reads slice by slice, from the newest to the oldest.
+// run reads the events slice by slice, from the newest to the oldest.
 func (l *listing) run() (relay.Page, error) {
 	page := relay.Page{Events: []relay.Event{}}
 	l.start = l.before
@@ -344,8 +345,8 @@ func (l *listing) run() (relay.Page, error) {
 	}
 }
 
-// bound finds the inclusive lower end of the next slice: no alias has more than
-// slice rows in it. more reports whether there are rows below.
+// bound returns the inclusive lower end of the next slice, in which no alias has more than slice rows.
+// more reports whether there are rows below it.
 func (l *listing) bound() (bound relay.ID, more bool, err error) {
 	bound = l.floor
 	if l.marked {
@@ -368,7 +369,7 @@ func (l *listing) bound() (bound relay.ID, more bool, err error) {
 	return bound, more, nil
 }
 
-// boundOf raises bound to the row that is slice rows back, if there is one.
+// boundOf raises bound to the row that is slice rows further back, if there is one.
 func (l *listing) boundOf(bound relay.ID, where string, args ...any) (relay.ID, bool, error) {
 	var ids []relay.ID
 	err := l.All(&ids, `SELECT id FROM events WHERE `+where+` ORDER BY id DESC LIMIT 1 OFFSET ?`, append(args, l.slice-1)...)
@@ -378,9 +379,9 @@ func (l *listing) boundOf(bound relay.ID, where string, args ...any) (relay.ID, 
 	return ids[0], true, nil
 }
 
-// oldest returns the first arrival of the oldest event that the list was about. With more than
-// manyAliases aliases that would take too long: then it is when the first of them was
-// made, or the lower end of the filter.
+// oldest returns the arrival of the oldest event that this list could contain. With more than
+// manyAliases aliases that would take too long to find: then it returns the time when the first of the
+// aliases was made, or the lower end of the filter.
 func (l *listing) oldest() (time.Time, error) {
 	first := int64(0)
 	if l.byID && l.who.Kind != relay.ActorSystem {
@@ -412,7 +413,7 @@ func (l *listing) oldest() (time.Time, error) {
 }
 
 // page adds the matching rows between bound and before. It reports whether the page is full, and
-// how far it came: to bound, unless there were too many to search in at once.
+// returns the id that it reached: bound, unless there were too many rows to search at once.
 func (l *listing) page(page *relay.Page, bound relay.ID) (full bool, reached relay.ID, err error) {
 	// The plus keeps the engine from looking up the events of each alias by its index.
 	alias := `+e.alias_id`

@@ -23,15 +23,15 @@ const (
 	searchOver = 100 * time.Millisecond
 )
 
-// contentFilter is the part of a filter that looks into heads and bodies. It works on the
-// bytes here and not in SQL, because bodies may be compressed and JSON may be escaped.
+// contentFilter is the part of a filter that searches heads and bodies. It works on the bytes here and
+// not in SQL, because bodies may be compressed and JSON may be escaped.
 type contentFilter struct {
 	texts       *record.TextSearch
 	fields      []relay.FieldFilter
 	requestOnly bool // there is no text to look for, and fields are looked for in requests
 }
 
-// contentRow is a stored message with as much of it as a search needs.
+// contentRow is a stored message with the parts that a search needs.
 type contentRow struct {
 	EventID relay.ID `db:"event_id"`
 	N       int      `db:"n"`
@@ -42,7 +42,7 @@ type contentRow struct {
 }
 
 // contents reads the messages of the first rows, as many as searchBytes and searchRows allow, by
-// event, and returns how many rows these are. It is 0 where the first event alone has more.
+// event, and returns the number of these rows. It is 0 if the first event alone exceeds the bounds.
 func (l *listing) contents(rows []relay.Event) (byEvent map[relay.ID][]contentRow, n int, err error) {
 	var sizes []contentRow
 	if err := l.contentRows(&sizes, contentSizes, rows, l.content.which()+` ORDER BY event_id DESC, n LIMIT ?`, searchRows+1); err != nil {
@@ -78,7 +78,7 @@ const (
 	contentBytes = `event_id, n, parts, head, body`
 )
 
-// which returns the condition on the messages that are looked at.
+// which returns the condition that selects the messages to search.
 func (c *contentFilter) which() string {
 	if c.requestOnly {
 		return ` AND n = 0`
@@ -86,8 +86,8 @@ func (c *contentFilter) which() string {
 	return ``
 }
 
-// contentRows reads columns of the messages of events. The range beside the list of ids
-// lets Postgres pass over the partitions of other days.
+// contentRows reads columns of the messages of events. The range of ids, in addition to their list,
+// lets Postgres skip the partitions of other days.
 func (l *listing) contentRows(to *[]contentRow, columns string, rows []relay.Event, rest string, args ...any) error {
 	ids := make([]relay.ID, len(rows))
 	for i := range rows {
@@ -97,8 +97,8 @@ func (l *listing) contentRows(to *[]contentRow, columns string, rows []relay.Eve
 		append([]any{ids, ids[len(ids)-1], ids[0]}, args...)...)
 }
 
-// matchesMany is matches for an event whose messages are too many, or too large, to be read
-// together: it reads them in slices, until the filter is decided or the time is used up.
+// matchesMany is matches for an event whose messages are too many, or too large, to be read together:
+// it reads them in slices, until the result is certain or the time is used up.
 func (l *listing) matchesMany(e *relay.Event, until time.Time) (bool, error) {
 	m := l.begin(e, until)
 	for after := -1; ; {
@@ -124,15 +124,15 @@ func (l *listing) matchesMany(e *relay.Event, until time.Time) (bool, error) {
 // errSearchTime ends the search of a body when the time for it is used up.
 var errSearchTime = errors.New("the time of a search is used up")
 
-// matches reports whether the content of an event fits the filter. The search ends at
-// until with errSearchTime.
+// matches reports whether the content of an event matches the filter. The search ends at until with
+// errSearchTime.
 func (l *listing) matches(e *relay.Event, messages []contentRow, until time.Time) (bool, error) {
 	m := l.begin(e, until)
 	_, err := m.look(messages)
 	return err == nil && m.fits(), err
 }
 
-// matching is the look at the content of one event.
+// matching is the search in the content of one event.
 type matching struct {
 	*listing
 	until     time.Time
@@ -147,8 +147,7 @@ func (l *listing) begin(e *relay.Event, until time.Time) *matching {
 
 func (m *matching) fits() bool { return m.content.texts.Found() && m.fieldsFit }
 
-// look looks into messages. decided says that no other message of the event can change whether
-// it fits.
+// look searches messages. decided means that no other message of the event can change the result.
 func (m *matching) look(messages []contentRow) (decided bool, err error) {
 	texts := m.content.texts
 	for i := range messages {
@@ -181,8 +180,8 @@ func (m *matching) look(messages []contentRow) (decided bool, err error) {
 	return m.fits(), nil
 }
 
-// broken returns the error that ended the search of a body, unless the body itself did: its compressed
-// data is damaged, or ends early. The bytes before that were searched.
+// broken returns the error that ended the search of a body, or nil if the body itself was the cause:
+// its compressed data is damaged or incomplete. The bytes before that were searched.
 func (l *listing) broken(err error) error {
 	if errors.Is(err, errSearchTime) {
 		return err
@@ -190,7 +189,7 @@ func (l *listing) broken(err error) error {
 	return l.partError
 }
 
-// stored reads the body of a message as it is stored, until the time given.
+// stored returns a reader of the stored body of a message, which fails after until.
 func (l *listing) stored(m *contentRow, until time.Time) io.Reader {
 	var r io.Reader = bytes.NewReader(m.Body)
 	if m.Parts > 0 {
@@ -199,8 +198,8 @@ func (l *listing) stored(m *contentRow, until time.Time) io.Reader {
 	return &searchReader{r: r, until: until}
 }
 
-// partReader reads a body that is stored as parts. A part that was deleted meanwhile ends it.
-// The listing keeps an error of the database, which a decoder may hide.
+// partReader reads a body that is stored as parts. A part that was deleted in the meantime ends the
+// body. The listing keeps an error of the database, because a decoder may hide it.
 type partReader struct {
 	l     *listing
 	id    relay.ID
@@ -226,7 +225,7 @@ func (r *partReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// searchReader ends a body when its time is used up.
+// searchReader ends a body when the time of its search is used up.
 type searchReader struct {
 	r     io.Reader
 	until time.Time
@@ -239,9 +238,9 @@ func (s *searchReader) Read(p []byte) (int, error) {
 	return s.r.Read(p)
 }
 
-// siftContent adds the rows whose content fits the filter, and reports whether the page is full then.
-// An event whose bodies take longer than the budget becomes the first of the next page; the first of a
-// page is searched a little longer, and the rest of its bodies is not searched.
+// siftContent adds the rows whose content matches the filter, and reports whether the page is full
+// then. An event whose bodies take longer than the budget becomes the first of the next page. The
+// first event of a page gets a little more time, and the rest of its bodies is not searched.
 func (l *listing) siftContent(page *relay.Page, rows []relay.Event) (full bool, err error) {
 	last := l.before
 	for len(rows) > 0 {

@@ -21,9 +21,9 @@ const (
 	figuresTypes  = 200     // most event types; the events of others count in no type
 )
 
-// Figures counts the events of an alias that the actor may see, from since to until, in
-// equal buckets. It reads the ids newest first and stops when its time budget is used up:
-// then Partial is set, and From is the time up to which it counted.
+// Figures counts the events of an alias that the actor may see, from since to until, in equal buckets.
+// It reads the ids newest first and stops when its time budget is used up: then Partial is set, and
+// From is the time back to which it counted.
 func (s *Store) Figures(ctx context.Context, who relay.Actor, alias string, since, until time.Time, buckets int) (relay.Figures, error) {
 	if buckets < 1 || buckets > figuresMost || !since.Before(time.Now()) || !since.Before(until) {
 		return relay.Figures{}, listError("since", nil, "must lie in the past, with 1 to 200 buckets")
@@ -86,7 +86,7 @@ type typeCount struct {
 	latencies []time.Duration
 }
 
-// walk counts in slices. A slice is a range of the index on alias and id.
+// walk counts the events in slices. A slice is a range of the index on alias and id.
 func (c *counting) walk(q db.Query, alias int64) error {
 	before, floor, began := LastID, LowestID(c.out.From), time.Now()
 	for {
@@ -109,8 +109,8 @@ func (c *counting) walk(q db.Query, alias int64) error {
 	}
 }
 
-// count adds a row to its bucket, and to the total. An id is made a little after the arrival, so
-// an event may seem to be later than the end.
+// count adds a row to its bucket, and to the total. An id is made a little after the arrival, so an
+// event may seem to be later than the end of the span.
 func (c *counting) count(r *figureRow) {
 	i := min(max(int(r.ID.Time().Sub(c.out.Buckets[0].From)/c.width), 0), len(c.latencies)-1)
 	r.addTo(&c.out.Buckets[i], &c.latencies[i])
@@ -153,7 +153,7 @@ func (c *counting) figures() relay.Figures {
 	return c.out
 }
 
-// LatencyOf gives quantiles of measured times, each of which is one of them.
+// LatencyOf returns quantiles of measured times, each of which is one of these times.
 func LatencyOf(measured []time.Duration) relay.Latency {
 	n := len(measured)
 	if n == 0 {

@@ -18,8 +18,8 @@ const (
 )
 
 // AliasHealth counts the newest events of aliases that the actor may see, from since to now, in equal
-// parts. It is one query for all of them, of a bounded number of events. Aliases that the actor may
-// not see and those beyond the first 200 are left out.
+// parts. One query reads a bounded number of events of all of them. Aliases that the actor may not
+// see, and those beyond the first 200, are left out.
 func (s *Store) AliasHealth(ctx context.Context, who relay.Actor, aliases []int64, since time.Time, parts int) (map[int64]relay.AliasHealth, error) {
 	release, err := s.heavyReads.acquire(ctx, who)
 	if err != nil {
@@ -54,8 +54,7 @@ type healthRow struct {
 	Status int      `db:"status"`
 }
 
-// healthOf counts rows, of which those of an alias are its newest each events and one more where there
-// are more.
+// healthOf counts rows. The rows of an alias are its newest each events, plus one if it has more.
 func healthOf(rows []healthRow, each int, since time.Time, span time.Duration, parts int) map[int64]relay.AliasHealth {
 	out, newest := map[int64]relay.AliasHealth{}, map[int64]relay.ID{}
 	for i := range rows {

@@ -10,14 +10,14 @@ import (
 	"relay"
 )
 
-// heavyWait is how long a heavy read waits for its turn.
+// heavyWait is the time for which a heavy read waits for its turn.
 const heavyWait = 4 * time.Second
 
-// heavyReads bounds how many reads of events, lists and figures run at a time, in all and for an
-// account. There are few connections for reads, four on SQLite: a login needs one of them, and
-// an account that reads much must not keep others from reading. The holders of shares are
-// one account together. Reads that wait begin in the order of their turns: each further one
-// of an account has a later turn, so that an account with many does not delay the first of another.
+// heavyReads bounds the reads of events, lists and figures that run at a time, in total and for an
+// account. There are few connections for reads, four on SQLite: a login needs one of them, and an
+// account that reads much must not keep others from reading. All holders of shares count as one
+// account. Waiting reads begin in the order of their turns. Each further read of an account has a
+// later turn, so that an account with many reads does not delay the first read of another.
 type heavyReads struct {
 	most, perAccount int
 
@@ -28,7 +28,7 @@ type heavyReads struct {
 	waiting []*heavyRead
 }
 
-// heavyAccount is an account that reads or waits.
+// heavyAccount is an account with running or waiting reads.
 type heavyAccount struct {
 	running, waiting int
 	turn             int // of its newest read
@@ -45,7 +45,7 @@ func newHeavyReads(connections int) *heavyReads {
 	return &heavyReads{most: most, perAccount: max(1, most-1), of: map[int64]*heavyAccount{}}
 }
 
-// acquire waits for a turn of the actor's account. The error is overloaded when none came in time.
+// acquire waits for a turn of the actor's account. The error is overloaded if there was none in time.
 func (h *heavyReads) acquire(ctx context.Context, who relay.Actor) (release func(), err error) {
 	r := h.enter(readerOf(who))
 	release = sync.OnceFunc(func() { h.leave(r) })
@@ -70,7 +70,7 @@ func (h *heavyReads) acquire(ctx context.Context, who relay.Actor) (release func
 	return nil, err
 }
 
-// readerOf returns the account that an actor's reads count for.
+// readerOf returns the account that an actor's reads count against.
 func readerOf(who relay.Actor) int64 {
 	if who.Kind == relay.ActorSystem {
 		return -1
@@ -95,7 +95,7 @@ func (h *heavyReads) enter(account int64) *heavyRead {
 	return r
 }
 
-// leave ends a read, or its waiting.
+// leave ends a read, or its wait.
 func (h *heavyReads) leave(r *heavyRead) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -113,7 +113,7 @@ func (h *heavyReads) leave(r *heavyRead) {
 	h.admit()
 }
 
-// admit begins the reads that wait and may begin. The caller holds mu.
+// admit starts the waiting reads that may begin. The caller holds mu.
 func (h *heavyReads) admit() {
 	for i := 0; i < len(h.waiting) && h.running < h.most; {
 		r := h.waiting[i]

@@ -12,15 +12,15 @@ import (
 	"relay/store/db"
 )
 
-// idSource makes event ids: UUIDv7 with a counter in rand_a, so that ids of one
-// millisecond keep the order in which they were made (RFC 9562, section 6.2).
+// idSource makes event ids: UUIDv7 with a counter in rand_a, so that ids of one millisecond keep the
+// order in which they were made (RFC 9562, section 6.2).
 type idSource struct {
 	mu      sync.Mutex
 	ms      int64
 	counter uint16
 }
 
-// next makes an id later than every one before it, also when the clock goes back.
+// next returns an id that is greater than all before it, even if the clock was set back.
 func (s *idSource) next(now time.Time) relay.ID {
 	var id relay.ID
 	_, _ = rand.Read(id[:]) // never fails
@@ -41,7 +41,7 @@ func (s *idSource) next(now time.Time) relay.ID {
 	return id
 }
 
-// raise makes every later id follow id.
+// raise makes all later ids greater than id.
 func (s *idSource) raise(id relay.ID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -51,12 +51,12 @@ func (s *idSource) raise(id relay.ID) {
 	}
 }
 
-// NewID makes the next event id; see delivery.Journal. Its time is not before that at which its event
-// arrived: lists look for events by the times of their ids.
+// NewID returns the next event id; see delivery.Journal. The time in it is not earlier than the
+// arrival of its event, because lists find events by the times of their ids.
 func (s *Store) NewID() relay.ID { return s.ids.next(s.db.Clock.Latest()) }
 
-// RaiseIDs makes new ids follow the highest stored one, and new times the newest queued one. If ids
-// are far ahead of the clock, because it was set back, RaiseIDs stores by how much.
+// RaiseIDs makes new ids follow the highest stored id, and new times the newest queued one. If ids are
+// far ahead of the clock, because it was set back, RaiseIDs stores the difference.
 func (s *Store) RaiseIDs(ctx context.Context) error {
 	var lead time.Duration
 	err := s.db.View(ctx, "read highest event id", func(q db.Query) error {
@@ -82,15 +82,16 @@ func (s *Store) RaiseIDs(ctx context.Context) error {
 		SET value = excluded.value WHERE CAST(meta.value AS BIGINT) < CAST(excluded.value AS BIGINT)`, strconv.FormatInt(lead.Microseconds(), 10))
 }
 
-// idLead returns the longest time by which ids were ever ahead of the arrival of their events; at most
-// arrivalSlack is not counted.
+// idLead returns the longest time by which ids were ever ahead of the arrival of their events. Up to
+// arrivalSlack is ignored.
 func idLead(q db.Query) (time.Duration, error) {
 	var us int64
 	err := q.Get(&us, `SELECT COALESCE(MAX(CAST(value AS BIGINT)), 0) FROM meta WHERE name = 'id_lead_us'`)
 	return time.Duration(us) * time.Microsecond, err
 }
 
-// LowestID and its successor bound the ids of a time.
+// LowestID returns the lowest id with the time t. With the lowest id of the next time it bounds the
+// ids of t.
 func LowestID(t time.Time) (id relay.ID) {
 	ms := max(t.UnixMilli(), 0)
 	binary.BigEndian.PutUint32(id[0:], uint32(ms>>16))

@@ -12,7 +12,7 @@ import (
 	"relay/store/people"
 )
 
-// Bounds of what people note.
+// Bounds of the marks of users.
 const (
 	maxMarks    = 1000 // events of an alias that are pinned, or have a label or a note
 	maxLabel    = 60   // characters
@@ -20,8 +20,8 @@ const (
 	maxSearches = 50 // that an account keeps for an alias
 )
 
-// MarkEvent changes what the owner of its alias noted about an event: retention keeps it while
-// it is pinned. change gets the present mark. conflict when the alias has maxMarks already.
+// MarkEvent changes the mark of an event, for the owner of its alias. Retention keeps a pinned event.
+// change gets the current mark. The error is conflict if the alias already has maxMarks.
 func (s *Store) MarkEvent(ctx context.Context, who relay.Actor, id relay.ID, change func(*relay.Mark)) error {
 	if err := people.Allow(who, relay.ScopeEventsWrite); err != nil {
 		return err
@@ -82,7 +82,7 @@ func setMark(c *db.Tx, e *relay.Event, m relay.Mark) error {
 	return nil
 }
 
-// SavedSearches lists the searches that the actor's account keeps for an alias, by name.
+// SavedSearches lists the searches that the actor's account has saved for an alias, by name.
 func (s *Store) SavedSearches(ctx context.Context, who relay.Actor, alias string) ([]relay.SavedSearch, error) {
 	if err := people.Allow(who, relay.ScopeEventsRead); err != nil {
 		return nil, err
@@ -97,8 +97,8 @@ func (s *Store) SavedSearches(ctx context.Context, who relay.Actor, alias string
 	})
 }
 
-// SaveSearch keeps a search of an alias for the actor's account; one of the same name is
-// replaced. Without words the name is forgotten.
+// SaveSearch saves a search of an alias for the actor's account, and replaces one with the same name.
+// Without words it deletes the search of that name.
 func (s *Store) SaveSearch(ctx context.Context, who relay.Actor, alias string, search relay.SavedSearch) error {
 	if err := people.Allow(who, relay.ScopeEventsRead); err != nil {
 		return err

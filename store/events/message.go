@@ -8,8 +8,8 @@ import (
 	"relay/store/db"
 )
 
-// PayloadColumns are the columns of one request (n = 0) or of what attempt n sent
-// and received.
+// PayloadColumns are the columns of a request (n = 0) or of the messages that attempt n sent and
+// received.
 const PayloadColumns = `event_id, n, head, lines, framing, codec, body, parts, stored, size, sha256, state, extra, interim`
 
 // PayloadTypes are the types of PayloadColumns in Postgres.
@@ -22,7 +22,7 @@ func messageFields(m *relay.Message) []any {
 	return []any{&m.Head, &m.Lines, &m.Framing, &b.Data, &b.Parts, &b.Stored, &b.Size, db.Digest(&b.SHA256), &b.State}
 }
 
-// payload is a request (n = 0), or what attempt n sent and received.
+// payload is a request (n = 0), or the messages that attempt n sent and received.
 type payload struct {
 	event relay.ID
 	n     int
@@ -34,7 +34,7 @@ type payload struct {
 	read  int64 // bytes of the body that are to be read
 }
 
-// payloadQuery reads all of payloads but their bytes.
+// payloadQuery reads payloads without their bytes.
 const payloadQuery = `SELECT event_id, n, framing, parts, stored, size, sha256, state,
 	COALESCE(LENGTH(head), 0) + COALESCE(LENGTH(lines), 0) + COALESCE(LENGTH(extra), 0) + COALESCE(LENGTH(interim), 0) FROM payloads WHERE `
 
@@ -67,7 +67,7 @@ func ResponseValues(event relay.ID, a *relay.Attempt) []any {
 	return PayloadValues(event, a.N, &a.Response, a.SentHead, packInterim(a.Interim))
 }
 
-// RequestBytes returns how many bytes a request counts in the queue.
+// RequestBytes returns the number of bytes that a request counts in the queue.
 func RequestBytes(m *relay.Message) int64 { return int64(len(m.Head)+len(m.Lines)) + m.Body.Size }
 
 // packInterim joins 1xx heads, each preceded by its length.
@@ -92,7 +92,7 @@ func unpackInterim(b []byte) [][]byte {
 	return heads
 }
 
-// PackTiming encodes the five phases in microseconds; nil when there are none.
+// PackTiming encodes the five phases in microseconds; nil if there are none.
 func PackTiming(a *relay.Attempt) []byte {
 	if !a.HasTiming {
 		return nil
@@ -116,7 +116,8 @@ func unpackTiming(b []byte) (t relay.Timing, ok bool) {
 	return t, true
 }
 
-// faultCode and faultMessage are a fault in two columns, the code first; "" is none.
+// faultCode and faultMessage return the destinations of the two columns of a fault, read in this
+// order; "" = no fault.
 func faultCode(to **relay.Fault) db.Column {
 	return func(stored any) {
 		if code, _ := stored.(string); code != "" {
@@ -141,7 +142,7 @@ func FaultText(f *relay.Fault) (code, message string) {
 	return db.StorableText(f.Code), db.StorableText(f.Message)
 }
 
-// StoredFault returns a fault as it is read back.
+// StoredFault returns a fault in the form in which it is read back.
 func StoredFault(f *relay.Fault) *relay.Fault {
 	code, message := FaultText(f)
 	if code == "" {

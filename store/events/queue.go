@@ -10,10 +10,10 @@ import (
 	"relay/store/db"
 )
 
-// queueColumns are the columns of queue that have the same name and value in attempts. An
-// attempt has a row in queue exactly while it is queued, or is delivered from the queue:
-// then claim_node is set. The transaction that changes the state of the attempt changes the
-// queue too, after it has locked the event; see LockEvents.
+// queueColumns are the columns of queue that have the same name and value in attempts. An attempt has
+// a row in queue exactly while it is queued, or is delivered from the queue; in the latter case
+// claim_node is set. The transaction that changes the state of the attempt also changes the queue,
+// after it has locked the event; see LockEvents.
 const queueColumns = `event_id, n, alias_id, received_at, kind, released, bytes`
 
 // InsertQueue adds queued attempts of new events.
@@ -30,12 +30,13 @@ func DequeueAttempt(c *db.Tx, id relay.ID, n int) {
 	c.Do(`DELETE FROM queue WHERE event_id = ? AND n = ?`, id, n)
 }
 
-// ReleasedWhileQueued is attempts.released of an attempt that leaves the queue.
+// ReleasedWhileQueued is the SQL expression for the value of attempts.released when an attempt leaves
+// the queue.
 const ReleasedWhileQueued = `COALESCE((SELECT w.released FROM queue w WHERE w.event_id = attempts.event_id AND w.n = attempts.n), released)`
 
-// QueuePositions returns the positions of attempts in the queue of their alias, from 1 on.
-// Attempts that do not wait are left out; other attempts of the same events that wait are there, too.
-// It numbers the whole queue, once.
+// QueuePositions returns the positions of attempts in the queue of their alias, counted from 1.
+// Attempts that do not wait are left out; other waiting attempts of the same events are included. It
+// numbers the whole queue once.
 func (s *Store) QueuePositions(ctx context.Context, alias int64, refs []relay.AttemptRef) (map[relay.AttemptRef]int, error) {
 	return db.Read(ctx, s.db, "number the queue", func(q db.Query) (map[relay.AttemptRef]int, error) { return queuePositions(q, alias, refs) })
 }
@@ -61,12 +62,11 @@ func queuePositions(q db.Query, alias int64, refs []relay.AttemptRef) (map[relay
 	return positions, nil
 }
 
-// manyAliases is the number of aliases from which on a statement no longer names each
-// of them: SQLite and Postgres bound the parameters of a statement, and planning takes
-// longer with each one.
+// manyAliases is the number of aliases from which a statement no longer names each alias: SQLite and
+// Postgres bound the parameters of a statement, and each one lengthens planning.
 const manyAliases = 64
 
-// QueueStats counts the queued attempts of the aliases given. The result has each alias.
+// QueueStats counts the queued attempts of the given aliases. The result contains each alias.
 func (s *Store) QueueStats(ctx context.Context, aliases []int64) (map[int64]relay.QueueStats, error) {
 	out := make(map[int64]relay.QueueStats, len(aliases))
 	if len(aliases) == 0 {
@@ -110,12 +110,12 @@ func (s *Store) queueStats(ctx context.Context, where string, args ...any) (map[
 	return out, err
 }
 
-// lastEventsSlice is how many aliases one statement of LastEvents looks at. On Postgres
-// each alias costs one look into an index of every day.
+// lastEventsSlice is the number of aliases in one statement of LastEvents. On Postgres each alias
+// needs a look-up in the index of every day.
 const lastEventsSlice = 1000
 
-// LastEvents returns when the newest event of each alias first arrived. Aliases without
-// events are left out.
+// LastEvents returns the arrival of the newest event of each alias. Aliases without events are left
+// out.
 func (s *Store) LastEvents(ctx context.Context, aliases []int64) (map[int64]time.Time, error) {
 	out := make(map[int64]time.Time, len(aliases))
 	for some := range slices.Chunk(aliases, lastEventsSlice) {

@@ -9,7 +9,7 @@ import (
 	"relay/store/people"
 )
 
-// shareRow is a share with the ids of the alias of its event, and of the owner of that.
+// shareRow is a share with the alias of its event and the owner of that alias.
 type shareRow struct {
 	relay.Share
 	AliasID, OwnerID int64
@@ -25,10 +25,10 @@ func shareFields(r *shareRow) []any {
 	}
 }
 
-// CreateShare creates a secret whose holder may replay one event, and see it when
-// want.View is set. Of want only View, OneUse and ExpiresAt count (zero = never); a share
-// ends after the bound of New at the latest, as the result says. Only the owner of the alias can create shares. The secret is returned once.
-// event-not-replayable when the event could neither be replayed nor be seen.
+// CreateShare creates a secret whose holder may replay one event, and see it if want.View is set. Of want it uses only View,
+// OneUse and ExpiresAt (zero = never); a share ends after the bound given to New at the latest, and the result has its end.
+// Only the owner of the alias can create shares. The secret is returned once. The error is event-not-replayable if the event
+// could neither be replayed nor seen.
 func (s *Store) CreateShare(ctx context.Context, who relay.Actor, id relay.ID, want relay.Share) (relay.Share, string, error) {
 	may := people.Allow(who, relay.ScopeEventsShare)
 	if may == nil && !want.ExpiresAt.IsZero() && !want.ExpiresAt.After(s.db.Now()) {
@@ -134,13 +134,13 @@ func (s *Store) RemoveShare(ctx context.Context, who relay.Actor, id relay.ID, s
 	})
 }
 
-// usedShareGrace is how long a share for one use keeps its rights after the use: the
-// replay that used it needs them until it ends, and waits for at most a minute.
+// usedShareGrace is the time for which a one-use share keeps its rights after its use: the replay
+// needs them until it ends, and waits for at most a minute.
 const usedShareGrace = 2 * time.Minute
 
-// ShareActor gives the actor and the share of a share token. ErrNotFound for unknown,
-// expired, revoked and used-up ones alike. use counts a replay, and uses a share for
-// one use up: its token is unknown from then on.
+// ShareActor returns the actor and the share for a share token. The error is ErrNotFound for unknown,
+// expired, revoked and used-up tokens alike. With use it counts a replay, and uses up a one-use share:
+// its token is unknown from then on.
 func (s *Store) ShareActor(ctx context.Context, secret string, use bool) (relay.Actor, relay.Share, error) {
 	const valid = `(sh.expires_at = 0 OR sh.expires_at > ?) AND (sh.one_use = 0 OR sh.uses = 0)`
 	now := s.db.Now()
@@ -171,8 +171,8 @@ func (s *Store) ShareActor(ctx context.Context, secret string, use bool) (relay.
 	}, row.Share, nil
 }
 
-// UsedShare gives the actor of a share for one use that was used a moment ago, for the answer to that
-// use. It has no rights. ErrNotFound for every other token.
+// UsedShare returns the actor of a one-use share that was used a moment ago, for the answer to that
+// use. The actor has no rights. The error is ErrNotFound for every other token.
 func (s *Store) UsedShare(ctx context.Context, secret string) (relay.Actor, error) {
 	row, err := db.Read(ctx, s.db, "read share", func(q db.Query) (shareRow, error) {
 		return db.RowOf(q, shareFields, shareQuery+`sh.hash = ? AND sh.one_use = 1 AND sh.uses > 0 AND sh.expires_at > ?`, people.Hash(secret), db.Micros(s.db.Now()))
@@ -180,8 +180,8 @@ func (s *Store) UsedShare(ctx context.Context, secret string) (relay.Actor, erro
 	return relay.Actor{Kind: relay.ActorShare, Name: row.ID, Credential: row.ID}, err
 }
 
-// ReturnShareUse takes back a use whose replay failed for why, where that means that no
-// replay was begun: a share for one use is good again. share is as it was before the use.
+// ReturnShareUse takes back the use of a share if why, the error of its replay, means that no replay
+// was begun: a one-use share is then valid again. share is the share before the use.
 func (s *Store) ReturnShareUse(ctx context.Context, share relay.Share, why error) error {
 	switch relay.AsError(why).Code {
 	case relay.CodeQueueFull, relay.CodeStopping: // after others, the replay may have been stored

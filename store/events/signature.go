@@ -11,8 +11,8 @@ import (
 	"relay/store/people"
 )
 
-// SetSignature says of events what their signatures are worth. It runs after the insert of a new
-// event: few aliases have secrets of senders, so the insert has no parameter for it.
+// SetSignature stores the signature verdicts of events. It runs after the insert of a new event: few
+// aliases have secrets of senders, so the insert has no parameter for it.
 var SetSignature = db.NewStatement(`uuid text`, `WITH v (vid, vsignature) AS (%s) UPDATE events SET signature = v.vsignature FROM v WHERE id = v.vid {id}`)
 
 // SignatureText returns the stored form of a Signature: the verdict, by which lists select, a space,
@@ -24,7 +24,7 @@ func SignatureText(s *relay.Signature) string {
 	return s.Verdict + " " + string(text)
 }
 
-// signatureColumn reads a Signature; an empty text is none.
+// signatureColumn returns the destination of a column with a Signature; an empty text becomes nil.
 func signatureColumn(to **relay.Signature) db.Column {
 	return func(stored any) {
 		var text string
@@ -48,7 +48,7 @@ func (s *Store) StoreSignature(ctx context.Context, who relay.Actor, id relay.ID
 	return s.StoreSignatures(ctx, who, map[relay.ID]*relay.Signature{id: judged})
 }
 
-// StoreSignatures is StoreSignature of several events. Those that the actor may not see stay as they are.
+// StoreSignatures is StoreSignature for several events. It skips events that the actor may not see.
 func (s *Store) StoreSignatures(ctx context.Context, who relay.Actor, judged map[relay.ID]*relay.Signature) error {
 	return s.db.UpdateIf(ctx, people.Allow(who, relay.ScopeEventsRead), "keep verdicts", func(c *db.Tx) error {
 		ids := make([]relay.ID, 0, len(judged))
@@ -74,8 +74,8 @@ func (s *Store) StoreSignatures(ctx context.Context, who relay.Actor, judged map
 	})
 }
 
-// filterSignature selects by the verdict. Events that were not judged are unchecked where their sender
-// signs.
+// filterSignature adds the condition on the verdict. Events without a verdict count as unchecked if
+// their sender signs.
 func (l *listing) filterSignature(f relay.Filter) {
 	if f.Signature == "" {
 		return

@@ -7,14 +7,14 @@ import (
 	"relay/store/db"
 )
 
-// payloadRowOverhead is what a row of payloads counts in the storage of an alias in
-// addition to its bytes. PayloadBytes is the SQL expression for both together.
+// payloadRowOverhead is the size that a row of payloads counts in the storage of an alias in addition
+// to its bytes. PayloadBytes is the SQL expression for both together.
 const (
 	payloadRowOverhead = 512
 	PayloadBytes       = `(512 + stored + COALESCE(LENGTH(head), 0) + COALESCE(LENGTH(lines), 0) + COALESCE(LENGTH(extra), 0) + COALESCE(LENGTH(interim), 0))`
 )
 
-// StoredSize returns how many bytes a message counts in the storage of its alias.
+// StoredSize returns the number of bytes that a message counts in the storage of its alias.
 func StoredSize(m *relay.Message, extra ...[]byte) int64 {
 	n := payloadRowOverhead + int64(len(m.Head)+len(m.Lines))
 	if m.Body.Parts > 0 {
@@ -28,7 +28,7 @@ func StoredSize(m *relay.Message, extra ...[]byte) int64 {
 	return n
 }
 
-// AttemptStoredSize returns how many bytes an attempt counts.
+// AttemptStoredSize returns the number of bytes that an attempt counts in the storage of its alias.
 func AttemptStoredSize(a *relay.Attempt) int64 {
 	if !HasPayload(a) {
 		return 0
@@ -36,8 +36,8 @@ func AttemptStoredSize(a *relay.Attempt) int64 {
 	return StoredSize(&a.Response, a.SentHead, packInterim(a.Interim))
 }
 
-// Usage counts the events of each alias that has some, and their bytes, for the operator. It reads
-// a row of every message, however long that takes.
+// Usage counts, for the operator, the events and bytes of each alias that has events. It reads a row
+// of every message, however long that takes.
 func (s *Store) Usage(ctx context.Context, who relay.Actor) (map[int64]relay.Usage, error) {
 	if who.Kind != relay.ActorSystem {
 		return nil, relay.Errorf(relay.CodeForbidden, "only the operator can see what all accounts store; run relayd user list --usage")

@@ -16,17 +16,17 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// How long SQLite waits for the lock of another process, as a pragma.
+// Times, as pragmas, for which SQLite waits for the lock of another process.
 const (
 	BusyTimeout = "busy_timeout(2000)"  // for another process, such as an operator command: nobody waits 5 s, also behind another one
 	BusyBeside  = "busy_timeout(10000)" // for the server, by a command that runs beside it
 )
 
-// lockedTime is how long an open waits for a file that another process keeps locked.
+// lockedTime is the time for which an open waits for a file that another process keeps locked.
 const lockedTime = 9 * time.Second
 
-// OpenSQLite opens a handle on a file with up to conns connections. vfs is the name of the file
-// system of SQLite, "" for that of the operating system.
+// OpenSQLite opens a handle on a file with up to conns connections. vfs is the name of an SQLite file
+// system, "" for that of the operating system.
 func OpenSQLite(ctx context.Context, path string, conns int, pragmas []string, vfs string) (*sqlx.DB, error) {
 	q := url.Values{"_txlock": {"immediate"}, "_pragma": pragmas}
 	if vfs != "" {
@@ -35,7 +35,8 @@ func OpenSQLite(ctx context.Context, path string, conns int, pragmas []string, v
 	return open(ctx, path, conns, q)
 }
 
-// OpenReadOnly opens a handle on a file that stays as it is: what its log holds is read from there.
+// OpenReadOnly opens a handle that does not change the file. It reads the content of the write-ahead
+// log from there.
 func OpenReadOnly(ctx context.Context, path string) (*sqlx.DB, error) {
 	return open(ctx, path, 2, url.Values{"mode": {"ro"}, "_pragma": {BusyTimeout, "query_only(1)"}})
 }
@@ -64,7 +65,7 @@ func open(ctx context.Context, path string, conns int, q url.Values) (*sqlx.DB, 
 	}
 }
 
-// SQLiteCode returns the code of an error of SQLite; 0 for another error.
+// SQLiteCode returns the code of an error of SQLite; 0 for other errors.
 func SQLiteCode(err error) int {
 	var e *sqlite.Error
 	if errors.As(err, &e) {
@@ -79,8 +80,8 @@ func Damaged(err error) bool {
 	return code == sqlite3.SQLITE_CORRUPT || code == sqlite3.SQLITE_NOTADB
 }
 
-// Open opens or makes a file, for its owner only. A file that root makes belongs to the owner of
-// its folder, as SQLite does it with its log: the service that runs as that user opens it too.
+// Open opens or makes a file that only its owner can access. A file that root makes gets the owner of
+// its folder, as SQLite does with its log, because the service that runs as that user opens it too.
 func Open(path string, flag int) (*os.File, error) {
 	f, err := os.OpenFile(path, flag|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, os.ErrExist) {
@@ -92,8 +93,8 @@ func Open(path string, flag int) (*os.File, error) {
 	return f, err
 }
 
-// Write durably makes or replaces a file, for its owner only. After a loss of power the
-// file has its old content or the new one.
+// Write durably makes or replaces a file that only its owner can access. After a power loss the file
+// has either its old or its new content.
 func Write(path string, content []byte) error {
 	part := path + ".part"
 	f, err := Open(part, os.O_TRUNC|os.O_RDWR)
@@ -113,8 +114,8 @@ func Write(path string, content []byte) error {
 	return SyncDir(filepath.Dir(path))
 }
 
-// Create durably makes a file, for its owner only. If it is there already, also made by another
-// process at the same time, it stays as it is and the error is fs.ErrExist.
+// Create durably makes a file that only its owner can access. If the file exists, even because another
+// process makes it at the same time, it is not changed and the error is fs.ErrExist.
 func Create(path string, content []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*.part") // mode 0600
 	if err != nil {
@@ -134,7 +135,7 @@ func Create(path string, content []byte) error {
 	return SyncDir(filepath.Dir(path))
 }
 
-// SyncDir makes the directory entries of a folder durable, where the system can do that.
+// SyncDir makes the directory entries of a folder durable, on systems that support it.
 func SyncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {

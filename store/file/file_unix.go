@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Lock takes the lock that dies with the process. Unless it may wait it fails at
-// once when another process has it.
+// Lock takes a lock on the file that ends with the process. If another process has it, Lock waits, or
+// fails at once if wait is false.
 func Lock(f *os.File, wait bool) error {
 	how := unix.LOCK_EX
 	if !wait {
@@ -25,14 +25,14 @@ func Lock(f *os.File, wait bool) error {
 	}
 }
 
-// Unlock releases the lock and closes the file. A child process that was started meanwhile has
-// the file too until it runs its program, and would keep the lock if the file were only closed.
+// Unlock releases the lock and closes the file. It does not only close the file, because a child
+// process that was just started also has the file until it runs its program, and would keep the lock.
 func Unlock(f *os.File) error {
 	return errors.Join(unix.Flock(int(f.Fd()), unix.LOCK_UN), f.Close())
 }
 
-// giveToOwner gives a new file of root to the owner of a folder; best effort, because root may
-// lack the right to do that.
+// giveToOwner gives a new file of root to the owner of a folder. It ignores errors, because root may
+// lack the right.
 func giveToOwner(f *os.File, dir string) {
 	info, err := os.Stat(dir)
 	if err != nil || os.Geteuid() != 0 {
@@ -43,7 +43,7 @@ func giveToOwner(f *os.File, dir string) {
 	}
 }
 
-// ID names a file on this machine.
+// ID returns a text that identifies a file on this machine.
 func ID(f *os.File) string {
 	info, err := f.Stat()
 	if err != nil {
@@ -56,7 +56,8 @@ func ID(f *os.File) string {
 	return fmt.Sprintf("%d/%d", st.Dev, st.Ino)
 }
 
-// FreeSpace returns what an unprivileged process may still write to the disk of dir.
+// FreeSpace returns the number of bytes that an unprivileged process may still write to the disk of
+// dir.
 func FreeSpace(dir string) (int64, error) {
 	var st unix.Statfs_t
 	for {

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// Lock takes the lock that dies with the process. Unless it may wait it fails at
-// once when another process has it.
+// Lock takes a lock on the file that ends with the process. If another process has it, Lock waits, or
+// fails at once if wait is false.
 func Lock(f *os.File, wait bool) error {
 	how := uint32(windows.LOCKFILE_EXCLUSIVE_LOCK)
 	if !wait {
@@ -22,10 +22,10 @@ func Unlock(f *os.File) error { return f.Close() }
 // giveToOwner does nothing: files inherit the rights of their folder.
 func giveToOwner(*os.File, string) {}
 
-// ID is not known here.
+// ID returns "": this system has no such identity.
 func ID(*os.File) string { return "" }
 
-// FreeSpace returns what this process may still write to the disk of dir.
+// FreeSpace returns the number of bytes that this process may still write to the disk of dir.
 func FreeSpace(dir string) (int64, error) {
 	name, err := windows.UTF16PtrFromString(dir)
 	if err != nil {

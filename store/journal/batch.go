@@ -14,7 +14,7 @@ import (
 	"relay/store/spool"
 )
 
-// writeTarget says over which handle, and in whose name, steps are written.
+// writeTarget holds the handle and the node by which steps are written.
 type writeTarget struct {
 	db           *sqlx.DB
 	node, former string // ids of the node: now, and those before its last rejoins, separated by spaces
@@ -24,10 +24,10 @@ type writeTarget struct {
 	replaying bool
 }
 
-// claimants returns the ids under which the node has claimed what it ends.
+// claimants returns the ids under which the node may have claimed the attempts that it ends.
 func (t *writeTarget) claimants() []string { return append(strings.Fields(t.former), t.node) }
 
-// writeSteps makes steps durable in one transaction, and returns what to publish after it.
+// writeSteps makes steps durable in one transaction, and returns the changes to publish after it.
 func (j *Journal) writeSteps(ctx context.Context, steps []*step) ([]relay.Change, error) {
 	node, former := j.nodes.Claimant()
 	return j.writeStepsAs(ctx, &writeTarget{db: j.db.Journal, node: node, former: former, name: j.nodes.NodeName()}, steps)
@@ -51,8 +51,7 @@ func (j *Journal) writeStepsAs(ctx context.Context, by *writeTarget, steps []*st
 	return j.inBatch(ctx, by, func(w *writer) error { return j.putSteps(w, steps) })
 }
 
-// onlyNewEvents reports whether the statement that inserts new events does all that the
-// steps of a batch ask for.
+// onlyNewEvents reports whether the statement that inserts new events covers all steps of a batch.
 func onlyNewEvents(list []*eventSteps) bool {
 	for _, u := range list {
 		if err := u.merge(); err != nil || u.insert == nil || u.insert.merged < len(u.steps) || u.insert.request.Body.Parts > 0 {
@@ -75,9 +74,9 @@ func onlyNewEvents(list []*eventSteps) bool {
 	return true
 }
 
-// putSteps writes steps: first the parts of large bodies, because the rows of messages refer to
-// them, then the new events, merged with their ends as far as known, then the rest in rounds of
-// one step of each event.
+// putSteps writes steps: first the parts of large bodies, because the rows of messages refer to them,
+// then the new events, merged with their ends as far as these are in the batch, then the rest in
+// rounds of one step for each event.
 func (j *Journal) putSteps(w *writer, all []*step) error {
 	var steps []*step
 	var chunks [][]any
@@ -136,7 +135,7 @@ type writer struct {
 	usageDelta map[int64]int64 // bytes that the transaction adds to each alias
 }
 
-// inBatch runs one transaction of the journal and returns what to publish after it.
+// inBatch runs one transaction of the journal and returns the changes to publish after it.
 func (j *Journal) inBatch(ctx context.Context, by *writeTarget, fn func(*writer) error) ([]relay.Change, error) {
 	w := &writer{target: by}
 	changes, err := j.db.Batch(ctx, by.db, func(b *db.Batch) error {
@@ -156,7 +155,7 @@ func (j *Journal) countStored(w *writer) {
 	}
 }
 
-// addUsage notes what the transaction stores for an alias.
+// addUsage adds bytes to those that the transaction stores for an alias.
 func (w *writer) addUsage(alias, bytes int64) {
 	if w.usageDelta == nil {
 		w.usageDelta = map[int64]int64{}
@@ -252,9 +251,10 @@ func (j *Journal) insertNewEvents(w *writer, list []*eventSteps) error {
 	return w.Run(events.InsertQueue, queue)
 }
 
-// tunnelsElsewhere tells which of the aliases of new events that are queued for the node of their
-// tunnel have one at another node. The others lost it meanwhile, and their events wait. The lock
-// lets whoever ends a tunnel see these events: see withholdSince.
+// tunnelsElsewhere returns, for new events that are queued for the node of their alias' tunnel, which
+// of their aliases have a tunnel at another node. The other aliases have lost it in the meantime, and
+// their events wait. The lock ensures that a process that ends a tunnel sees these events: see
+// withholdSince.
 func (w *writer) tunnelsElsewhere(list []*newEvent) (map[int64]bool, error) {
 	var aliases []int64
 	for _, f := range list {
@@ -274,7 +274,7 @@ func (w *writer) tunnelsElsewhere(list []*newEvent) (map[int64]bool, error) {
 	return elsewhere, err
 }
 
-// partsStored reports whether as many parts of a body are stored as it has.
+// partsStored reports whether all parts of a body are stored.
 func (w *writer) partsStored(id relay.ID, n, parts int) (bool, error) {
 	if parts == 0 {
 		return true, nil
@@ -305,8 +305,8 @@ func (r *newRows) add(by *writeTarget, f *newEvent) error {
 	return nil
 }
 
-// changes returns what to publish about a new event. snapshot gives it as it is after the
-// batch; nil = viewers have to read it.
+// changes returns the changes to publish about a new event. snapshot returns the event as of the end
+// of the batch; nil = viewers have to read it.
 func (f *newEvent) changes(snapshot func() (*relay.Event, *relay.Attempt)) []relay.Change {
 	out := []relay.Change{{Kind: relay.ChangeEvent, Alias: f.event.AliasID, Event: f.event.ID, Snapshot: snapshot}}
 	switch a := f.attempt; {
@@ -344,8 +344,8 @@ func (j *Journal) writeRound(w *writer, round []*step) error {
 	return w.finish(finishes)
 }
 
-// amend replaces the request of an event. A request whose parts are not all stored stays as it
-// was accepted.
+// amend replaces the request of an event. If not all parts of the new request are stored, the request
+// stays as it was accepted.
 func (w *writer) amend(st *step) error {
 	m := st.Message
 	if ok, err := w.partsStored(st.ID, 0, m.Body.Parts); err != nil || !ok {
@@ -378,13 +378,13 @@ func (w *writer) amend(st *step) error {
 	return nil
 }
 
-// requeueAttemptSQL also takes back an attempt that was swept, because its caller was told that
-// the event is queued.
+// requeueAttemptSQL also takes back an attempt that was swept, because its caller was told that the
+// event is queued.
 const requeueAttemptSQL = `UPDATE attempts SET state = 0, started_at = 0, ended_at = 0, error_code = '', error_message = '', claim_node = ''
 	WHERE event_id = ? AND n = ? AND (state = 1 OR ` + sweptLive + `) AND claim_node IN (?)
 	RETURNING event_id, n, alias_id`
 
-// requeueAttempt puts an attempt that the claimant delivers back into the queue.
+// requeueAttempt puts an attempt that the claimant is delivering back into the queue.
 func (w *writer) requeueAttempt(st *step) error {
 	var rows []events.AttemptRow
 	if err := w.AllIn(&rows, requeueAttemptSQL, st.ID, st.N, w.target.claimants()); err != nil {

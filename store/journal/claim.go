@@ -14,9 +14,9 @@ import (
 	"relay/store/spool"
 )
 
-// queueClaim is a claim of the oldest attempt in the queue of an alias. It is a step of the
-// journal of its own, or part of the step that ends the attempt before, so that the claims
-// of many aliases share a transaction.
+// queueClaim is a claim of the oldest attempt in the queue of an alias. It is either a separate step
+// of the journal, or part of the step that ends the previous attempt, so that the claims of many
+// aliases share a transaction.
 type queueClaim struct {
 	relay.NextClaim
 	started int64 // when a transaction claimed; tells the claim from others of the attempt
@@ -31,15 +31,15 @@ type queueClaim struct {
 // claimBytes bounds the requests that one transaction claims, and reads, in bytes.
 const claimBytes = 8 << 20
 
-// errNotSettled keeps the queue of an alias in order. One attempt is delivered at a time, and
-// the result of the last one is not stored yet: it may return to the head of the queue.
+// errNotSettled is the error of a claim while the result of the previous delivery of the alias is not
+// stored yet. It keeps the queue in order, because that attempt may return to the head of the queue.
 var errNotSettled = &relay.Error{
 	Code: relay.CodeStoreUnavailable, RetryAfter: 2 * time.Second,
 	Detail: "it is not stored yet what became of the last delivery from this queue",
 }
 
-// Next claims the oldest attempt of an alias that may be delivered automatically; see
-// delivery.Queue. It returns nil when no attempt waits.
+// Next claims the oldest attempt of an alias that may be delivered automatically; see delivery.Queue.
+// It returns nil if no attempt waits.
 func (j *Journal) Next(next relay.NextClaim) (*relay.Claim, error) {
 	for {
 		if err := j.spool.CaughtUp(); err != nil {
@@ -66,9 +66,9 @@ func (j *Journal) FinishAndClaim(id relay.ID, a *relay.Attempt, event string, ne
 	return ticket, func() *relay.Claim { return claim.got }
 }
 
-// dropClaim ends the claim of a step that was not committed, as far as is known. If it was
-// committed, the attempt goes back to the queue. That step waits for a transaction of an earlier
-// connection that may still claim, and it comes before later claims of the attempt.
+// dropClaim ends the claim of a step that was probably not committed. If it was committed, the attempt
+// goes back to the queue. The step that does so waits for any transaction of an earlier connection
+// that may still claim, and comes before later claims of the attempt.
 func (j *Journal) dropClaim(st *step) {
 	c := st.claim
 	if c == nil {
@@ -83,7 +83,8 @@ func (j *Journal) dropClaim(st *step) {
 // readClaimed is ClaimedSQL, prepared on SQLite.
 var readClaimed = &db.Statement{SQLite: events.ClaimedSQL}
 
-// claimsOf returns the steps with claims, at most one for an alias: another one fails.
+// claimsOf returns the steps with claims, at most one for each alias. It fails further claims of the
+// same alias.
 func claimsOf(steps []*step) (claims []*step) {
 	seen := map[int64]bool{}
 	for _, st := range steps {
@@ -101,7 +102,7 @@ func claimsOf(steps []*step) (claims []*step) {
 	return claims
 }
 
-// setClaimError fails a claim. The end of an attempt that a claim belongs to does not fail
+// setClaimError fails a claim. If the claim is part of the end of an attempt, that end does not fail
 // with it.
 func (st *step) setClaimError(err error) {
 	st.claim.err = err
@@ -110,9 +111,9 @@ func (st *step) setClaimError(err error) {
 	}
 }
 
-// chooseCandidates finds the oldest attempts for claims, before the transaction locks
-// events. Before that it locks the rows of the tunnels, so that a claim either is made
-// before a takeover of its tunnel and is seen by it, or fails.
+// chooseCandidates finds the oldest attempts for claims, before the transaction locks events. First it
+// locks the rows of the tunnels. So a claim either is made before a takeover of its tunnel, and the
+// takeover sees it, or it fails.
 func (w *writer) chooseCandidates(j *Journal, claims []*step) ([]relay.ID, error) {
 	may := j.nodes.MayClaim()
 	var left []*step
@@ -166,8 +167,8 @@ func (w *writer) chooseCandidates(j *Journal, claims []*step) ([]relay.ID, error
 	return ids, err
 }
 
-// lockTunnels locks the rows of tunnels of this node, in the order in which all nodes do,
-// and removes the ids of others from the set.
+// lockTunnels locks the rows of this node's tunnels, in the order that all nodes use, and removes the
+// ids of tunnels that are not this node's from the set.
 func (w *writer) lockTunnels(tunnels map[string]bool) error {
 	if len(tunnels) == 0 {
 		return nil
@@ -197,15 +198,15 @@ func (w *writer) claimedBefore(c *queueClaim) (bool, error) {
 	return true, err
 }
 
-// claimed gives a claim its result.
+// claimed sets the result of a claim.
 func (w *writer) claimed(c *queueClaim, got *relay.Claim) {
 	c.tried, c.got, c.err = true, got, nil
 	w.Publish(relay.Change{Kind: relay.ChangeAttempt, Alias: c.Alias, Event: got.Event.ID, N: got.N},
 		relay.Change{Kind: relay.ChangeQueue, Alias: c.Alias})
 }
 
-// claimCandidates claims the candidates, whose events are locked. An attempt that was
-// canceled or removed since it was chosen is not claimed: its caller tries again.
+// claimCandidates claims the candidates, whose events are locked. It does not claim an attempt that
+// was canceled or removed since it was chosen: its caller tries again.
 func (w *writer) claimCandidates(claims []*step) error {
 	var rows [][]any
 	byID := map[relay.AttemptRef]*queueClaim{}
@@ -262,11 +263,10 @@ func (w *writer) claimRows(rows [][]any) ([]relay.Claim, error) {
 // keyFields returns the destinations of event_id, n, alias_id and bytes.
 func keyFields(r *events.AttemptRow) []any { return []any{&r.EventID, &r.N, &r.AliasID, &r.Bytes} }
 
-// oldestOnPostgres and oldestOnSQLite find the oldest attempt of each alias that may be
-// claimed. A row is the alias, and whether events that were not released may be claimed too.
-// Postgres expects of a CASE that half of the rows match. Of the plain condition it expects
-// few, while the table has no statistics, and then it reads and sorts the whole queue of the
-// alias instead of the beginning of its index.
+// oldestOnPostgres and oldestOnSQLite find the oldest attempt of each alias that may be claimed. A row
+// has the alias, and whether events that were not released may be claimed too. The CASE makes Postgres
+// expect that half of the rows match. For the plain condition, without statistics, it would expect
+// few, and would read and sort the whole queue of the alias instead of the beginning of its index.
 var (
 	oldestOnPostgres = db.NewStatement(`bigint bigint`,
 		`SELECT oldest.event_id, oldest.n, oldest.alias_id, oldest.bytes FROM (%s) v (valias, vauto) CROSS JOIN LATERAL
@@ -283,10 +283,10 @@ const claimSQL = `UPDATE attempts SET state = 1, claim_node = ?, from_queue = 1,
 	FROM v WHERE event_id = v.vid AND n = v.vn AND state = 0 {event_id} AND NOT EXISTS (SELECT 1 FROM queue w WHERE w.alias_id = v.valias AND w.claim_node <> '')
 		AND EXISTS (SELECT 1 FROM aliases al WHERE al.id = v.valias) RETURNING event_id, n, alias_id, bytes`
 
-// claimOnPostgres and claimOnSQLite claim attempts, at most one of an alias, unless another
-// one of the alias is being delivered from the queue. claimOnPostgres returns them with their
-// events. OFFSET 0 makes the planner look up each row by its key: without statistics it would
-// read the whole table.
+// claimOnPostgres and claimOnSQLite claim attempts, at most one of each alias, and none of an alias
+// with another attempt that is being delivered from the queue. claimOnPostgres returns them with their
+// events. OFFSET 0 makes the planner look up each row by its key: without statistics it would read the
+// whole table.
 var (
 	claimOnPostgres = db.NewStatement(`uuid bigint bigint bigint`,
 		`WITH v (vid, vn, valias, vstarted) AS (%s), a AS (`+claimSQL+`, claim_node, kind, state, received_at, started_at, actor, released),

@@ -19,11 +19,11 @@ const (
 	logInterval = 10 * time.Second // between two log lines about a database that takes nothing
 )
 
-// commit makes steps durable with write, which runs one transaction and resolves no ticket.
-// A batch that fails because of one of its rows is split until only that row fails. A batch
-// that fails because the database is unreachable is tried again for a while, so that every
-// step may run twice; then it fails as a whole, together with everything that waits. Steps
-// that were dequeued together with failed ones fail at once, so that no caller waits twice.
+// commit makes steps durable with write, which runs one transaction and resolves no ticket. If a batch
+// fails because of one of its rows, it is split until only that row fails. If it fails because the
+// database is unreachable, it is tried again for a while, so every step may run twice; then it fails
+// as a whole, together with all waiting steps. Steps that were dequeued together with failed ones fail
+// at once, so that no caller waits twice.
 func (c *committer) commit(ctx context.Context, steps []*step, write func(context.Context, []*step) ([]relay.Change, error)) {
 	if len(steps) == 0 {
 		return
@@ -75,9 +75,9 @@ func (c *committer) commit(ctx context.Context, steps []*step, write func(contex
 	}
 }
 
-// tryContext returns the context of one transaction; it does not end with ctx. SQLite needs no
-// time limit: it waits 2 s for the lock of an operator command and then fails, and a context
-// with a deadline would cost a goroutine for every statement.
+// tryContext returns the context of one transaction, which does not end with ctx. SQLite needs no time
+// limit: it waits 2 s for the lock of an operator command and then fails, and a context with a
+// deadline would need a goroutine for every statement.
 func (j *Journal) tryContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx = context.WithoutCancel(ctx)
 	if !j.db.Dialect.Remote() {
@@ -89,13 +89,13 @@ func (j *Journal) tryContext(ctx context.Context) (context.Context, context.Canc
 	return context.WithTimeout(ctx, tryLimit)
 }
 
-// ShouldSpool reports whether steps that failed with err go to the spool: the connection or
-// the server caused it, and not a full disk of the server.
+// ShouldSpool reports whether steps that failed with err go to the spool: they do if the connection or
+// the server caused the error, except for a full disk of the server.
 func (j *Journal) ShouldSpool(err error) bool {
 	return j.spool.Enabled() && db.Unavailable(err) == relay.CodeStoreUnavailable
 }
 
-// divert makes steps durable in the spool, or fails those that do not fit.
+// divert makes steps durable in the spool. Steps that do not fit fail.
 func (c *committer) divert(steps []*step, why error) {
 	steps = slices.DeleteFunc(slices.Clone(steps), func(st *step) bool {
 		c.j.dropClaim(st)
@@ -121,8 +121,8 @@ func (c *committer) divert(steps []*step, why error) {
 	c.j.spool.Throttle(size)
 }
 
-// split halves a batch until the row that makes it fail is found. Steps of one event stay
-// together until no other event is left in the batch.
+// split halves a batch until it has found the row that makes it fail. Steps of one event stay together
+// until no other event is left in the batch.
 func (c *committer) split(ctx context.Context, steps []*step, cause error, write func(context.Context, []*step) ([]relay.Change, error)) {
 	list := groupByEvent(steps)
 	switch {
@@ -150,8 +150,8 @@ func flatten(list []*eventSteps) (steps []*step) {
 	return steps
 }
 
-// failAll fails the batch and everything that waits. It asks the disk once for the refusal
-// of all steps, and without the lock: a disk that hangs must not block the metrics.
+// failAll fails the batch and all waiting steps. It asks the disk once for the error of all steps, and
+// does so without the lock, because a disk that hangs must not block the metrics.
 func (c *committer) failAll(steps []*step, cause error) {
 	refusal := c.j.db.Fault("write event", cause)
 	c.mu.Lock()
@@ -175,7 +175,7 @@ func (c *committer) failAll(steps []*step, cause error) {
 	c.logThrottled(cause)
 }
 
-// logThrottled logs why nothing can be stored, at most once in logInterval.
+// logThrottled logs the reason why nothing can be stored, at most once in logInterval.
 func (c *committer) logThrottled(cause error) {
 	c.often.Do(func() {
 		c.logged = true
@@ -190,9 +190,9 @@ func (c *committer) logThrottled(cause error) {
 	})
 }
 
-// probe waits a moment and then looks whether the database commits a row, with the durability
-// of events. After a full disk the disk has to have space again too: a small row may fit where
-// no event does.
+// probe waits a moment and then checks whether the database commits a row with the durability of
+// events. After a full disk, the disk must also have free space again, because a small row may fit
+// where no event does.
 func (c *committer) probe(ctx context.Context) {
 	select {
 	case <-c.wake: // closing

@@ -12,8 +12,7 @@ import (
 	"relay/store/spool"
 )
 
-// Bounds of the journal. A batch takes the steps that wait, up to these bounds. No timer
-// delays it.
+// Bounds of the journal. A batch takes the waiting steps, up to these bounds. No timer delays it.
 const (
 	batchSteps = 256 // 128 events with their ends
 	batchBytes = 4 << 20
@@ -21,17 +20,17 @@ const (
 	spaceWait  = 2 * time.Second // for space in the queue
 )
 
-// Bounds of the steps that wait for the database, in bytes. Parts of bodies have a quota of their own,
-// so that large bodies of one alias do not cause requests of others to be refused. They may wait
-// longer: the sender of a large body is only slowed down, because nothing more is read from its socket.
+// Bounds of the steps that wait for the database, in bytes. Parts of bodies have a separate quota, so
+// that large bodies of one alias do not cause requests of others to be refused. Parts may wait longer:
+// this only slows down the sender of a large body, because nothing more is read from its socket.
 const (
 	queueBytes = 64 << 20
 	partBytes  = queueBytes / 4
 	partWait   = 10 * time.Second // for space in the quota of parts
 )
 
-// lane is a queue of steps. A step that has more than the limit before it waits for space, and
-// fails when it has none in time.
+// lane is a queue of steps. A step that would exceed the limit waits for space, and fails if it gets
+// none in time.
 type lane struct {
 	steps   []*step
 	cost    func(*step) int64
@@ -40,7 +39,7 @@ type lane struct {
 	in, out int64         // cost of the steps that came so far, and of those that left
 }
 
-// hasSpace reports whether a step fits into the lane beside the waiting steps before it.
+// hasSpace reports whether a step fits into the lane in addition to the steps before it.
 func (l *lane) hasSpace(st *step) bool {
 	before := st.ahead - l.out
 	return before <= 0 || before+l.cost(st) <= l.limit
@@ -79,7 +78,7 @@ func (c *committer) enqueue(st *step) {
 	}
 }
 
-// add appends a step to its lane, and returns an error where it is refused at once.
+// add appends a step to its lane. It returns an error if the step is refused at once.
 func (c *committer) add(st *step) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -105,8 +104,8 @@ func (c *committer) add(st *step) error {
 	return nil
 }
 
-// refuse fails a step that was not tried, with the error for its caller. A result that is lost this way leaves a claim
-// that reconcile ends.
+// refuse fails a step that was not tried, with the error for its caller. If the step was the end of an attempt, its
+// claim remains, and reconcile ends it.
 func (c *committer) refuse(st *step, refusal error) {
 	c.j.dropClaim(st)
 	c.j.meter.Failed.Add(1)
@@ -155,9 +154,9 @@ func (c *committer) dequeue() (chunks, rows []*step) {
 	return chunks, rows
 }
 
-// take removes up to limit steps that need not wait for a chunk. behind is the number of the first
-// chunk that still waits, by event. A claim is not taken together with a step that puts an attempt
-// back into a queue, which may be the one that it has to claim.
+// take removes up to limit steps that need not wait for a chunk. behind holds, by event, the number of
+// the first chunk that still waits. A claim is not taken together with a step that puts an attempt
+// back into a queue, because that may be the attempt to claim.
 func (l *lane) take(limit int, behind map[relay.ID]uint64) (taken []*step) {
 	rest := l.steps[:0] // it never has more of them than were looked at
 	var bytes int64
@@ -217,7 +216,7 @@ func (c *committer) run(ctx context.Context) {
 	}
 }
 
-// whyAway returns why events cannot be stored now; nil when they can.
+// whyAway returns the reason why events cannot be stored now; nil if they can.
 func (c *committer) whyAway() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -230,7 +229,7 @@ func (c *committer) length() int {
 	return len(c.rows.steps) + len(c.chunks.steps) + c.busy
 }
 
-// close makes the goroutine end after the steps that wait are durable.
+// close makes the goroutine end after the waiting steps are durable.
 func (c *committer) close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -22,9 +22,8 @@ const (
 	closeStuck = time.Second            // of that, without progress
 )
 
-// RecoverSpool writes the spool that an earlier process left to the database. It runs before
-// the sweep, because the spool may hold the ends of attempts, and also when the spool is turned
-// off now.
+// RecoverSpool writes the spool of an earlier process to the database. It runs before the sweep,
+// because the spool may hold the ends of attempts, and also if the spool is now turned off.
 func (j *Journal) RecoverSpool(ctx context.Context) error {
 	p, dir := j.spool, j.opt.DataDir
 	if !p.Enabled() {
@@ -51,7 +50,7 @@ func (j *Journal) RecoverSpool(ctx context.Context) error {
 	return j.db.Reconnect(ctx)
 }
 
-// DrainLoop writes the spool to the database whenever something is in it.
+// DrainLoop writes the spool to the database whenever it is not empty.
 func (j *Journal) DrainLoop(ctx context.Context) {
 	for {
 		select {
@@ -106,8 +105,8 @@ func (j *Journal) drain(ctx context.Context, p *spool.Spool) error {
 	return ctx.Err()
 }
 
-// removeMarks removes the marks that this run has moved, best effort: DropExpired of retention removes those that stay. Others
-// may be those of a copy of this data dir that is served elsewhere.
+// removeMarks removes the marks that this run has moved. It ignores errors: DropExpired of retention removes the remaining
+// ones. Other marks may belong to a copy of this data dir that is served elsewhere.
 func (d *drainer) removeMarks(ctx context.Context) {
 	if len(d.marks) == 0 {
 		return
@@ -139,9 +138,9 @@ func newDrainer(j *Journal, p *spool.Spool) *drainer {
 	}
 }
 
-// round writes one batch. A batch that fails is tried again with fewer steps, because it may
-// be too large for a slow database. That also isolates a step that the database refuses,
-// which is quarantined.
+// round writes one batch. If it fails, it tries again with fewer steps, because the batch may be too
+// large for a slow database. That also isolates a step that the database refuses, which is then
+// quarantined.
 func (d *drainer) round(ctx context.Context) (done bool, err error) {
 	rows, err := d.p.Next(d.limit, drainBytes)
 	if err != nil {
@@ -199,11 +198,11 @@ func refuse(st *step, reason string) refusedStep {
 	return refusedStep{st.spooled, spool.Refuse(&st.Step, reason)}
 }
 
-// asideError says why steps could not be put aside.
+// asideError is the error if steps could not be put aside.
 type asideError struct{ error }
 
-// setAside durably keeps steps that are not stored in a file for the operator, each of them once.
-// Only then they may leave the spool.
+// setAside durably writes steps that cannot be stored to a file for the operator, each of them once.
+// Only then may they leave the spool.
 func (d *drainer) setAside(steps []refusedStep) error {
 	var news []spool.Refused
 	for _, st := range steps {
@@ -228,8 +227,8 @@ func (d *drainer) setAside(steps []refusedStep) error {
 }
 
 // withoutEffect returns the steps of a batch that changed nothing: those of aliases that are not in this
-// database, and those that ended with an error. The end of an attempt that another node has taken over
-// is none of them.
+// database, and those that ended with an error. It leaves out the end of an attempt that another node
+// has taken over.
 func withoutEffect(known, foreign []*step) (list []refusedStep) {
 	for _, st := range foreign {
 		list = append(list, refuse(st, "its alias is not in this database"))
@@ -242,11 +241,11 @@ func withoutEffect(known, foreign []*step) (list []refusedStep) {
 	return list
 }
 
-// isDataError reports whether the database refuses a step because of its data. Other errors,
-// such as a refused login or a missing table, can be repaired by somebody: the steps wait.
+// isDataError reports whether the database refuses a step because of its data. Other errors, such as a
+// refused login or a missing table, can be repaired by an administrator, so the steps wait.
 func isDataError(err error) bool { return db.Unavailable(err) == "" }
 
-// logServerError logs err if the server returned it, for the operator. It returns err.
+// logServerError logs err for the operator if the server returned it. It returns err.
 func (d *drainer) logServerError(err error) error {
 	if db.SQLState(err) != "" {
 		d.logThrottled("postgres does not take what waits in the spool; it is tried again until it does", err)
@@ -254,14 +253,14 @@ func (d *drainer) logServerError(err error) error {
 	return err
 }
 
-// logThrottled logs why the spool is not drained, at most once in logInterval.
+// logThrottled logs the reason why the spool is not drained, at most once in logInterval.
 func (d *drainer) logThrottled(what string, err error) {
 	d.often.Do(func() { d.p.Log.Error(what, "dir", d.p.Dir, "err", err) })
 }
 
-// write makes a batch durable: the parts of bodies before the rows that refer to them, and the
-// mark, all in one transaction. What had no effect, and what could not be read, is put aside before
-// the mark says that it is done.
+// write makes a batch durable in one transaction: the parts of bodies before the rows that refer to
+// them, and the mark of the spool. Steps without effect, and unreadable rows, are put aside before the
+// mark says that they are done.
 func (d *drainer) write(ctx context.Context, rows []spool.Row, steps []*step, unread []refusedStep) error {
 	began := time.Now()
 	try, cancel := context.WithTimeout(context.WithoutCancel(ctx), tryLimit)
@@ -317,9 +316,9 @@ func (d *drainer) write(ctx context.Context, rows []spool.Row, steps []*step, un
 	return nil
 }
 
-// splitForeign leaves out the new events whose alias is not in the database: it was removed
-// meanwhile, or this is another database, where its number may be that of somebody else's
-// alias. The later steps of such events are left out too.
+// splitForeign separates the new events whose alias is not in the database, and their later steps: the
+// alias was removed, or this is another database, in which its number may belong to another account's
+// alias.
 func (d *drainer) splitForeign(w *writer, steps []*step) (known, foreign []*step, err error) {
 	names := map[int64]string{}
 	for _, st := range steps {

@@ -10,7 +10,7 @@ import (
 	"relay/store/events"
 )
 
-// finish ends attempts; steps holds at most one of each event.
+// finish ends attempts; steps holds at most one for each event.
 func (w *writer) finish(steps []*step) error {
 	var ready []*step
 	var rows [][]any
@@ -70,7 +70,7 @@ func (w *writer) finish(steps []*step) error {
 	return nil
 }
 
-// callerGone notes that the caller of an attempt did not get the whole answer.
+// callerGone stores that the caller of an attempt did not get the whole response.
 func (w *writer) callerGone(st *step) error {
 	var alias []int64
 	if err := w.All(&alias, `SELECT alias_id FROM attempts WHERE event_id = ? AND n = ?`, st.ID, st.Attempt.N); err != nil {
@@ -84,7 +84,7 @@ func (w *writer) callerGone(st *step) error {
 	return w.Run(setCallerGone, [][]any{{st.ID, st.Attempt.N}})
 }
 
-// finishArgs returns the values of a row of finishAttempts; nil when the step is invalid.
+// finishArgs returns the values of a row of finishAttempts; nil if the step is invalid.
 func (w *writer) finishArgs(st *step) ([]any, error) {
 	a := st.Attempt
 	state, err := events.StateCode(a.State)
@@ -107,9 +107,9 @@ func (w *writer) finishArgs(st *step) ([]any, error) {
 	}, nil
 }
 
-// explainMissedFinish finds out why a Finish changed no row. If it was committed before and
-// only the result was lost, its changes are published now. Otherwise the step fails: another
-// process took the attempt, or the event was never stored.
+// explainMissedFinish finds the reason why a Finish changed no row. If it was committed before and
+// only the result was lost, its changes are published now. Otherwise the step fails: another process
+// has taken the attempt, or the event was never stored.
 func (w *writer) explainMissedFinish(st *step) error {
 	var rows []events.AttemptRow
 	if err := w.All(&rows, `SELECT alias_id, state, ended_at, claim_node FROM attempts WHERE event_id = ? AND n = ?`, st.ID, st.Attempt.N); err != nil {
@@ -180,9 +180,8 @@ func (w *writer) storeEnds(steps []*step, rows map[relay.ID]*events.AttemptRow) 
 	return w.Run(events.SetRedirected, redirected)
 }
 
-// afterFinish applies the consequences of an ended attempt: an interrupted delivery from the
-// queue is queued again, and a delivered replay supersedes a first attempt that is still
-// queued.
+// afterFinish applies the consequences of an ended attempt: an interrupted delivery from the queue is
+// queued again, and a delivered replay supersedes a first attempt that is still queued.
 func (w *writer) afterFinish(st *step, row *events.AttemptRow) error {
 	a := st.Attempt
 	w.addUsage(row.AliasID, events.AttemptStoredSize(a))

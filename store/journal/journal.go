@@ -1,11 +1,11 @@
-// Package journal makes durable what happens to events: new requests, the ends of attempts, and claims
-// of what waits in queues. Callers enqueue steps without waiting; the committer writes all steps that
-// wait in one transaction, and a ticket resolves when its step is durable. While Postgres is away, steps
-// go to the spool of the data dir, and are drained from there in order.
+// Package journal makes changes of events durable: new requests, the ends of attempts, and claims of
+// queued attempts. Callers enqueue steps without waiting; the committer writes all waiting steps in one
+// transaction, and a ticket resolves when its step is durable. While Postgres is down, steps go to the
+// spool of the data dir, and are drained from there in order.
 //
-// The way of a step: step.go (what callers enqueue) → committer.go (lanes, order, space) → commit.go
-// (one transaction: again, split, spooled or refused) → batch.go (what the transaction writes), which
-// uses new_event.go, finish.go and claim.go → or, from the spool, drain.go.
+// The way of a step: step.go (the methods of callers) → committer.go (lanes, order, space) → commit.go
+// (one transaction: retried, split, spooled or refused) → batch.go (the statements of the transaction),
+// which uses new_event.go, finish.go and claim.go → or, from the spool, drain.go.
 package journal
 
 import (
@@ -22,7 +22,7 @@ import (
 	"relay/store/spool"
 )
 
-// Options has the links of a journal to the rest of the store.
+// Options holds the links of a journal to the rest of the store.
 type Options struct {
 	Log *slog.Logger
 	// DataDir is where an earlier process may have left a spool. SpoolID names it in the marks that
@@ -49,7 +49,7 @@ type Journal struct {
 	committer atomic.Pointer[committer]        // nil before StartJournal
 }
 
-// New makes a journal that writes nothing before StartJournal.
+// New returns a journal that writes nothing before StartJournal.
 func New(d *db.DB, p *spool.Spool, nodes *cluster.Store, o Options) *Journal {
 	j := &Journal{db: d, spool: p, nodes: nodes, log: o.Log, opt: o}
 	j.meter.init()
@@ -67,8 +67,8 @@ func (j *Journal) StartJournal(ctx context.Context) error {
 	return nil
 }
 
-// StopJournal refuses steps from now on, has those that wait made durable, and waits a moment for the
-// spool to be drained.
+// StopJournal refuses new steps, makes the waiting ones durable, and waits a moment for the spool to
+// be drained.
 func (j *Journal) StopJournal() {
 	if c := j.committer.Load(); c != nil {
 		c.close()
@@ -76,11 +76,11 @@ func (j *Journal) StopJournal() {
 	}
 }
 
-// Serving reports whether the journal takes steps, or has taken some before it was stopped.
+// Serving reports whether the journal accepts steps, or has accepted some before it was stopped.
 func (j *Journal) Serving() bool { return j.committer.Load() != nil }
 
-// WhyAway returns why steps can be stored neither in the database nor in the spool; nil when they can,
-// and before StartJournal.
+// WhyAway returns the reason why steps can be stored neither in the database nor in the spool; nil if
+// they can, and before StartJournal.
 func (j *Journal) WhyAway() error {
 	if c := j.committer.Load(); c != nil {
 		return c.whyAway()
@@ -88,7 +88,7 @@ func (j *Journal) WhyAway() error {
 	return nil
 }
 
-// QueuedSteps returns how many steps wait to be written or are being written.
+// QueuedSteps returns the number of steps that wait to be written or are being written.
 func (j *Journal) QueuedSteps() int {
 	if c := j.committer.Load(); c != nil {
 		return c.length()
@@ -128,5 +128,5 @@ func (m *Meter) recordBatch(steps int, took time.Duration) {
 	m.Commit.Observe(took.Seconds())
 }
 
-// Meter gives the counters.
+// Meter returns the counters.
 func (j *Journal) Meter() *Meter { return &j.meter }

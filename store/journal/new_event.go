@@ -10,8 +10,8 @@ import (
 	"relay/store/events"
 )
 
-// stored returns the event as its row is read back: with the outcome of its attempt, times in
-// microseconds, and texts that both engines take.
+// stored returns the event in the form in which its row is read back: with the outcome of its attempt,
+// times in microseconds, and texts that both engines accept.
 func (f *newEvent) stored() relay.Event {
 	e, a := *f.event, f.attempt
 	e.ReceivedAt, e.State, e.Blocker = db.StoredTime(e.ReceivedAt), events.States[f.state], blockerOf(f)
@@ -44,7 +44,7 @@ func (f *newEvent) ended() bool {
 	return f.attempt != nil && f.attempt.State != relay.StateQueued && f.attempt.State != relay.StateDelivering
 }
 
-// values returns those of EventColumns.
+// values returns the values of EventColumns.
 func (f *newEvent) values() []any {
 	e, endedN, latency := f.stored(), 0, any(nil)
 	if f.ended() {
@@ -59,8 +59,8 @@ func (f *newEvent) values() []any {
 	}
 }
 
-// rareColumns are columns that few new events have a value for: a statement sets them after the insert, which has no
-// parameter for them. values gives its row; nil = the event has no value.
+// rareColumns are columns for which few new events have a value. A separate statement sets each after the insert,
+// which therefore has no parameters for them. values returns its row; nil = the event has no value.
 var rareColumns = []struct {
 	set    *db.Statement
 	values func(*newEvent) []any
@@ -99,7 +99,7 @@ var rareColumns = []struct {
 	}},
 }
 
-// blockerOf says why a new event may not be replayed, "" when it may.
+// blockerOf returns the reason why a new event cannot be replayed, "" if it can.
 func blockerOf(f *newEvent) string {
 	switch {
 	case f.state == events.Rejected:
@@ -112,11 +112,11 @@ func blockerOf(f *newEvent) string {
 	return events.BodyBlocker(f.request.Body.State)
 }
 
-// snapshot gives a new event and its attempt as Summaries and AttemptHeads read them after
-// the batch, without reading: the live feed shows each new event, and reading it back cost a
-// third of what relayd spent on a request. Both are nil for an event without the name of
-// its alias; the attempt is nil where there is none to show, or its heads are large; with it the event, if
-// its error answer has to be read.
+// snapshot returns a new event and its attempt in the form in which Summaries and AttemptHeads read them
+// after the batch, but without reading: the live feed shows each new event, and reading it back took a
+// third of relayd's time for a request. Both are nil for an event without the name of its alias. The
+// attempt is nil if there is none to show, or its heads are large; then the event is nil too if its error
+// text has to be read from the response.
 func (f *newEvent) snapshot(node string) (*relay.Event, *relay.Attempt) {
 	if f.event.Alias == "" {
 		return nil, nil

@@ -13,14 +13,15 @@ var lostEndFault = relay.Fault{
 	Code: relay.CodeResponseNotStored, Message: "the outcome could not be stored because the database was away",
 }
 
-// SetRunning sets the function that returns the attempts which this process has in progress:
-// from their claim, or before their event is stored, until their end is stored or has
-// failed. Call it before Serve.
+// SetRunning sets the function that returns the attempts which this process has in progress: from
+// their claim, or before their event is stored, until their end is stored or has failed. Call it
+// before Serve.
 func (j *Journal) SetRunning(running func() map[relay.AttemptRef]bool) { j.underWay = running }
 
-// Reconcile compares the claims of this node with the attempts that it runs, and ends those that it
-// claimed before a time and does not run: a step whose outcome could not be stored has left them, or a
-// lost answer of the database. It does nothing while steps wait in the spool, which may end them.
+// Reconcile compares the claims of this node with the attempts that it runs. It ends attempts that the
+// node claimed before the given time and does not run: a step whose outcome could not be stored has
+// left them, or a lost answer of the database. It does nothing while steps wait in the spool, because
+// these may end the attempts.
 func (j *Journal) Reconcile(ctx context.Context, before time.Time) error {
 	if j.underWay == nil || j.spool.Active.Load() || j.WhyAway() != nil {
 		return nil

@@ -11,7 +11,7 @@ import (
 	"relay/store/people"
 )
 
-// BeginReplay appends a replay attempt; see delivery.Queue.
+// BeginReplay adds a replay attempt to an event; see delivery.Queue.
 func (j *Journal) BeginReplay(ctx context.Context, who relay.Actor, id relay.ID, deliver bool) (*relay.Claim, error) {
 	if err := people.Allow(who, relay.ScopeEventsReplay); err != nil {
 		return nil, err
@@ -63,13 +63,13 @@ func (j *Journal) BeginReplay(ctx context.Context, who relay.Actor, id relay.ID,
 	return &claim, nil
 }
 
-// releaseSlice is how many attempts one transaction of Release changes, so that SQLite's only
-// writer is held for a few ms.
+// releaseSlice is the number of attempts that one transaction of Release changes, so that SQLite's
+// only writer is held for a few ms.
 const releaseSlice = 1000
 
-// Release permits the automatic delivery of the inbound events that were queued while the
-// alias was offline; see delivery.Queue. It releases the oldest first, in several
-// transactions: when it fails, some events may have been released.
+// Release permits the automatic delivery of the inbound events that were queued while the alias was
+// offline; see delivery.Queue. It releases the oldest first, in several transactions: if it fails,
+// some events may have been released.
 func (j *Journal) Release(ctx context.Context, who relay.Actor, alias string) (released int, err error) {
 	if err := people.Allow(who, relay.ScopeEventsReplay); err != nil {
 		return 0, err
@@ -103,9 +103,9 @@ func (j *Journal) Release(ctx context.Context, who relay.Actor, alias string) (r
 	return released, nil
 }
 
-// releaseSome releases the oldest inbound events of an alias that arrived until a time, and
-// returns how many. It changes only the queue: released of a queued attempt is read from
-// there, and copied to the attempt when that leaves the queue.
+// releaseSome releases the oldest inbound events of an alias that arrived up to a time, and returns
+// their number. It changes only the queue: the value of released is read from there while an attempt
+// is queued, and copied to the attempt when it leaves the queue.
 func releaseSome(c *db.Tx, alias, until int64) (int, error) {
 	var rows []events.AttemptRow
 	if err := c.All(&rows, `UPDATE queue SET released = 1 WHERE (event_id, n) IN (SELECT event_id, n FROM queue
@@ -121,11 +121,11 @@ func releaseSome(c *db.Tx, alias, until int64) (int, error) {
 	return len(rows), nil
 }
 
-// cancelSlice is how many attempts one transaction of Cancel changes; see releaseSlice.
+// cancelSlice is the number of attempts that one transaction of Cancel changes; see releaseSlice.
 const cancelSlice = 1000
 
-// Cancel cancels the queued attempts of an event, the oldest first, in several transactions: when
-// it fails, some may be canceled. It returns conflict when none is queued.
+// Cancel cancels the queued attempts of an event, the oldest first, in several transactions: if it
+// fails, some may be canceled. It returns conflict if none is queued.
 func (j *Journal) Cancel(ctx context.Context, who relay.Actor, id relay.ID) error {
 	if err := people.Allow(who, relay.ScopeEventsReplay); err != nil {
 		return err
@@ -162,8 +162,8 @@ func (j *Journal) Cancel(ctx context.Context, who relay.Actor, id relay.ID) erro
 	return nil
 }
 
-// cancelSome cancels the oldest queued attempts of a locked event up to a number, and returns how
-// many.
+// cancelSome cancels the oldest queued attempts of a locked event, with numbers up to until, and
+// returns their number.
 func cancelSome(c *db.Tx, who relay.Actor, e *relay.Event, until int) (int, error) {
 	fault := relay.Fault{Code: relay.CodeCanceled, Message: "canceled by " + db.StorableText(who.String()) + " while it waited"}
 	var rows []events.AttemptRow

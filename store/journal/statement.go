@@ -13,21 +13,22 @@ var (
 	insertChunks   = db.InsertInto("body_chunks", "event_id, n, i, data", "uuid bigint bigint bytea")
 )
 
-// insertWhole inserts events with their attempts and payloads. On Postgres a function of a migration does, which has a
-// parameter for each of their columns (migrations/postgres/00011_insert_events.sql): with another column it needs another
-// name, because older nodes call this one.
+// insertWhole inserts events with their attempts and payloads. On Postgres it calls a function of a migration that has a
+// parameter for each of their columns (migrations/postgres/00011_insert_events.sql). A function with another column needs
+// another name, because older nodes call this one.
 var insertWhole = &db.Group{Function: "insert_events_1", Inserts: []*db.Statement{insertEvents, insertAttempts, insertPayloads}}
 
-// sweptLive matches the attempt of a live request that another node ended because it took the
-// claimant for dead, unless there is a later attempt. The caller of such a request may have
-// got its answer, so the result of the claimant replaces the state. An attempt from the queue
-// stays interrupted, because it was queued again.
+// sweptLive matches the attempt of a live request that another node ended because it took the claimant
+// for dead, unless there is a later attempt. The caller of such a request may have got its response,
+// so the result of the claimant replaces the state. An attempt from the queue stays interrupted,
+// because it was queued again.
 const sweptLive = `state = 4 AND error_code = '` + relay.StateInterrupted + `' AND from_queue = 0
 	AND NOT EXISTS (SELECT 1 FROM events e WHERE e.id = attempts.event_id AND e.attempts > attempts.n)`
 
-// finishAttempts ends attempts that the claimant delivers. An upgraded attempt is delivered
-// from the 101 on, and is finished once more when the connection ends. An end that was stored so
-// late that its caller was told meanwhile that it is not is replaced by one that says so.
+// finishAttempts ends attempts that the claimant is delivering. An upgraded attempt counts as
+// delivered from the 101 on, and is finished once more when the connection ends. If an end was stored
+// so late that the caller was told that it is not stored, a second finish replaces it by an end that
+// says so.
 var finishAttempts = db.NewStatement(
 	`uuid bigint bigint bigint bigint text text text bigint bytea bigint bigint text`,
 	`WITH v (vid, vn, vstate, vstarted, vended, vcode, vmessage, vconnection, videntical, vtiming, vresponse, vstatus, vrstate)
@@ -40,8 +41,8 @@ var finishAttempts = db.NewStatement(
 			AND {claimant} {event_id}
 		RETURNING event_id, n, alias_id, kind, from_queue, received_at, bytes`)
 
-// setCallerGone notes that the callers of attempts did not get the whole answer. That is seldom
-// so, and often seen only after the end of the attempt was stored.
+// setCallerGone stores that the callers of attempts did not get the whole response. This is rare, and
+// often noticed only after the end of the attempt was stored.
 var setCallerGone = db.NewStatement(`uuid bigint`,
 	`WITH v (vid, vn) AS (%s) UPDATE attempts SET caller_gone = 1 FROM v WHERE event_id = v.vid AND n = v.vn {event_id}`)
 

@@ -8,8 +8,8 @@ import (
 	"relay/store/spool"
 )
 
-// claimStep is the kind of the claim of the oldest attempt of a queue. It is not kept in the
-// spool.
+// claimStep is the kind of a step that claims the oldest attempt of a queue. Such steps are never
+// written to the spool.
 const claimStep = spool.Requeue + 1
 
 // step is one change to make durable, on its way to the database.
@@ -27,11 +27,11 @@ type step struct {
 	spooled int64 // its number in the spool; 0 = it was not read from there
 }
 
-// stepOverhead is the memory that a step counts in addition to its bytes.
+// stepOverhead is the memory in bytes that a step counts in addition to its content.
 const stepOverhead = 512
 
-// Accept stores a new event; see delivery.Journal. Its times are corrected by the clock of
-// Postgres. After the clock was set back, they are adjusted to follow those of earlier events.
+// Accept stores a new event; see delivery.Journal. Its times are corrected to the clock of Postgres.
+// After the clock was set back, they are adjusted to follow those of earlier events.
 func (j *Journal) Accept(e *relay.Event) *relay.Ticket {
 	j.db.Clock.Adjust(e)
 	size := messageSize(&e.Request)
@@ -42,8 +42,9 @@ func (j *Journal) Accept(e *relay.Event) *relay.Ticket {
 	return j.enqueueStep(&step{Step: spool.Step{Kind: spool.Accept, ID: e.ID, Event: e, Size: size}})
 }
 
-// Chunk stores part i of a large body; see delivery.Journal. Below Options.MinFree parts of
-// new requests are refused: the remaining space is reserved for the answers of earlier ones.
+// Chunk stores part i of a large body; see delivery.Journal. With less free space than
+// Options.MinFree, parts of new requests are refused: the remaining space is reserved for the
+// responses to earlier ones.
 func (j *Journal) Chunk(id relay.ID, n, i int, data []byte) *relay.Ticket {
 	if full := j.db.Disk.Low(); full != nil && n == 0 {
 		t := relay.NewTicket()
@@ -53,13 +54,13 @@ func (j *Journal) Chunk(id relay.ID, n, i int, data []byte) *relay.Ticket {
 	return j.enqueueStep(&step{Step: spool.Step{Kind: spool.Chunk, ID: id, N: n, I: i, Data: data, Size: int64(len(data))}})
 }
 
-// Finish ends an attempt that this process is delivering, and corrects its times by the clock of
+// Finish ends an attempt that this process is delivering, and corrects its times to the clock of
 // Postgres; see delivery.Journal.
 func (j *Journal) Finish(id relay.ID, a *relay.Attempt, event string) *relay.Ticket {
 	return j.enqueueStep(&step{Step: spool.Step{Kind: spool.Finish, ID: id, N: a.N, Attempt: a, State: event, Size: attemptSize(a)}})
 }
 
-// CallerGone notes after the end of an attempt that its caller did not get the whole answer; see
+// CallerGone stores, after the end of an attempt, that its caller did not get the whole response; see
 // delivery.Journal. It is a Finish without a state.
 func (j *Journal) CallerGone(id relay.ID, n int) *relay.Ticket {
 	return j.enqueueStep(&step{Step: spool.Step{Kind: spool.Finish, ID: id, N: n, Attempt: &relay.Attempt{N: n, CallerGone: true}}})
@@ -148,8 +149,8 @@ type newEvent struct {
 	blocker string
 }
 
-// merge sets insert if the first step is an Accept, and merges the steps after it as far as
-// possible. It does not change what was enqueued.
+// merge sets insert if the first step is an Accept, and merges the steps after it as far as possible.
+// It does not change the enqueued steps.
 func (u *eventSteps) merge() error {
 	u.insert = nil
 	if len(u.steps) == 0 || u.steps[0].Kind != spool.Accept {
@@ -182,7 +183,7 @@ func (u *eventSteps) merge() error {
 	return nil
 }
 
-// mergeStep merges one more step; false if that is not possible.
+// mergeStep merges one more step. It returns false if that is not possible.
 func (f *newEvent) mergeStep(st *step) bool {
 	switch st.Kind {
 	case spool.Amend:

@@ -31,7 +31,7 @@ var partitioned = []struct{ table, options string }{
 	{"body_chunks", ""},
 }
 
-// Tables lists the partitioned tables, each name between a prefix and a suffix.
+// Tables lists the partitioned tables, each name between before and behind.
 func Tables(before, behind string) string {
 	var list []string
 	for _, p := range partitioned {
@@ -40,16 +40,16 @@ func Tables(before, behind string) string {
 	return strings.Join(list, ", ")
 }
 
-// Day is a day that has partitions of its own.
+// Day is a day that has its own partitions.
 type Day time.Time
 
-// Of returns the name of the partition of a table.
+// Of returns the name of the day's partition of a table.
 func (d Day) Of(table string) string { return table + time.Time(d).Format("_20060102") }
 
-// End returns the time at which the next day begins.
+// End returns the begin of the next day.
 func (d Day) End() time.Time { return time.Time(d).AddDate(0, 0, 1) }
 
-// IDs returns the first id of the day, and that of the next one.
+// IDs returns the first id of the day, and the first id of the next day.
 func (d Day) IDs() (first, next relay.ID) {
 	return events.LowestID(time.Time(d)), events.LowestID(d.End())
 }
@@ -57,9 +57,9 @@ func (d Day) IDs() (first, next relay.ID) {
 // String returns the date.
 func (d Day) String() string { return time.Time(d).Format(time.DateOnly) }
 
-// Make makes the partitions of the days from yesterday to Ahead days
-// ahead. The range of a day is a range of UUIDv7. The default partitions take rows of other
-// days, and of days whose partitions cannot be made, so an error does not prevent the service.
+// Make makes the partitions of the days from yesterday to Ahead days ahead. The range of a day is a
+// range of UUIDv7. The default partitions accept rows of other days, and of days whose partitions
+// cannot be made, so an error does not stop the service.
 func Make(ctx context.Context, d *db.DB, log *slog.Logger, now time.Time) error {
 	if !d.Dialect.SeveralNodes() {
 		return nil
@@ -84,8 +84,8 @@ func Make(ctx context.Context, d *db.DB, log *slog.Logger, now time.Time) error 
 	return nil
 }
 
-// Days lists the days that have partitions. The partitions of a day are made in one transaction,
-// so it is enough to look at one table.
+// Days lists the days that have partitions. It reads the partitions of one table only, because those
+// of a day are made in one transaction.
 func Days(q db.Query) (days []Day, err error) {
 	var names []string
 	err = q.All(&names, `SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
@@ -114,12 +114,11 @@ func Missing(q db.Query, now time.Time) (missing []Day, err error) {
 	return missing, nil
 }
 
-// MakeDay makes the partitions of one day. CREATE TABLE … PARTITION OF would lock the
-// whole table against everybody, behind every reader of it and before every writer. A
-// table that is made by itself and then attached takes a lock that stops neither readers
-// nor writers, but for that on the default partition: relayd waits for it for TableWait
-// and tries again later. Names in DDL cannot be parameters; these consist of constants
-// and digits.
+// MakeDay makes the partitions of one day. CREATE TABLE … PARTITION OF would lock the whole table
+// exclusively: it would wait for every reader, and every later statement would wait for it. A table
+// that is made separately and then attached blocks neither readers nor writers, except on the default
+// partition. relayd waits for that lock for TableWait and tries again later. Names in DDL cannot be
+// parameters; these consist of constants and digits.
 func MakeDay(ctx context.Context, d *db.DB, day Day) error {
 	tx, err := d.Slow.BeginTxx(ctx, nil)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"relay/store/db"
 )
 
-// Allow fails unless the actor's scopes, where it has any limit, hold want.
+// Allow returns an error unless the actor's scopes, if it has any limit, contain want.
 func Allow(who relay.Actor, want relay.Scope) error {
 	switch {
 	case who.Kind == relay.ActorSystem, who.Kind == relay.ActorUser, who.Kind == relay.ActorSSH,
@@ -22,7 +22,7 @@ func Allow(who relay.Actor, want relay.Scope) error {
 	return relay.Errorf(relay.CodeForbidden, "this needs the scope %s", want.Names()[0])
 }
 
-// allowAccount is allow for what belongs to an account and not to one alias.
+// allowAccount is Allow for actions on an account and not on one alias.
 func allowAccount(who relay.Actor, want relay.Scope) error {
 	if err := Allow(who, want); err != nil {
 		return err
@@ -33,13 +33,13 @@ func allowAccount(who relay.Actor, want relay.Scope) error {
 	return nil
 }
 
-// freshLogin is the longest age of a login by which a session may do what outlives the
-// session or cannot be undone.
+// freshLogin is the longest age of a login with which a session may do what outlives the session or
+// cannot be undone.
 const freshLogin = 15 * time.Minute
 
-// requireFreshLogin returns login-too-old for a dashboard session that logged in more
-// than freshLogin ago: a stolen session cannot make itself permanent by a key or a
-// token, or give an alias away. Other credentials have no login and pass.
+// requireFreshLogin returns login-too-old for a dashboard session that logged in more than freshLogin
+// ago, so that a stolen session cannot make itself permanent by a key or a token, or give an alias
+// away. Other credentials have no login and pass.
 func (s *Store) requireFreshLogin(who relay.Actor) error {
 	if who.LoggedInAt.IsZero() || s.db.Now().Sub(who.LoggedInAt) <= freshLogin {
 		return nil
@@ -47,7 +47,7 @@ func (s *Store) requireFreshLogin(who relay.Actor) error {
 	return relay.Errorf(relay.CodeLoginTooOld, "this needs a login within the last 15 minutes; log in again and repeat it")
 }
 
-// AllowAdmin is allowAccount for what only admins do.
+// AllowAdmin is allowAccount for actions that only admins may do.
 func AllowAdmin(who relay.Actor) error {
 	if err := allowAccount(who, relay.ScopeAccount); err != nil {
 		return err
@@ -76,8 +76,8 @@ func AliasAccess(who relay.Actor) (string, []any) {
 	return may, args
 }
 
-// AliasesAccess is AliasAccess for statements that list aliases: the engine finds them by the
-// indexes on owners and members instead of looking at every alias.
+// AliasesAccess is AliasAccess for statements that list aliases: the engine finds them by the indexes
+// on owners and members instead of reading every alias.
 func AliasesAccess(who relay.Actor) (string, []any) {
 	may, args := AliasAccess(who)
 	if who.Kind == relay.ActorSystem {
@@ -91,8 +91,8 @@ func AliasesAccess(who relay.Actor) (string, []any) {
 
 const credentialUseInterval = time.Minute
 
-// allOfAccount are the columns name, scopes, alias_id and alias of credentialOwner for a credential
-// that may do all that its account may.
+// allOfAccount holds the columns name, scopes, alias_id and alias of credentialOwner for a credential
+// with all rights of its account.
 var allOfAccount = fmt.Sprintf(`o.name, %d, 0, ''`, relay.AllScopes)
 
 // credentialOwner reads the actor of the credential that where selects in a table, and notes
@@ -120,7 +120,7 @@ func (s *Store) credentialOwner(ctx context.Context, kind relay.ActorKind, table
 	return who, nil
 }
 
-// credentials lists what the query selects, of the account user; "" is the actor's own
+// credentials lists the credentials that the query selects, of the account user; "" is the actor's own
 // account, and every account for the operator.
 func credentials[T any](ctx context.Context, s *Store, who relay.Actor, user string, fields func(*T) []any, query string, args ...any) ([]T, error) {
 	if err := Allow(who, relay.ScopeAccount); err != nil {
@@ -141,9 +141,9 @@ func credentials[T any](ctx context.Context, s *Store, who relay.Actor, user str
 	})
 }
 
-// removeCredential deletes the row of the table of a kind that where selects: of the actor, or
-// of anybody if all is set. It announces that, so that the connections of the credential end.
-// detail is the column that goes into the audit log. may is as in UpdateIf.
+// removeCredential deletes the row that where selects in the table of a kind: of the actor, or of any
+// account if all is set. It announces the deletion, so that the connections of the credential end.
+// detail is the column for the audit log. may is as in UpdateIf.
 func (s *Store) removeCredential(ctx context.Context, who relay.Actor, may error, all bool, kind, detail, where, id string) error {
 	return s.db.UpdateIf(ctx, may, "remove "+kind, func(c *db.Tx) error {
 		var gone, about string
@@ -157,8 +157,8 @@ func (s *Store) removeCredential(ctx context.Context, who relay.Actor, may error
 	})
 }
 
-// StillValid is nil while the credential that proved the actor stands, else
-// ErrNotFound. The system always stands.
+// StillValid returns nil while the credential of the actor is valid, else ErrNotFound. The system is
+// always valid.
 func (s *Store) StillValid(ctx context.Context, who relay.Actor) error {
 	if who.Kind == relay.ActorSystem {
 		return nil
@@ -177,8 +177,8 @@ func (s *Store) StillValid(ctx context.Context, who relay.Actor) error {
 	})
 }
 
-// AccountsOf returns the accounts that may see each of some aliases, as owner or member. Aliases
-// that are gone are left out.
+// AccountsOf returns the accounts that may see each of some aliases, as owner or member. Removed
+// aliases are left out.
 func (s *Store) AccountsOf(ctx context.Context, aliases []int64) (map[int64][]int64, error) {
 	type right struct{ alias, account int64 }
 	fields := func(r *right) []any { return []any{&r.alias, &r.account} }
@@ -200,11 +200,11 @@ func (s *Store) AccountsOf(ctx context.Context, aliases []int64) (map[int64][]in
 	return out, nil
 }
 
-// revokedMost is how many rights one statement asks for: SQLite takes 32 766 parameters.
+// revokedMost is the number of rights that one statement checks: SQLite accepts 32 766 parameters.
 const revokedMost = 10_000
 
-// Revoked gives those of the rights of SSH connections that do not stand any more: the key
-// or the account is removed, or the account neither owns the alias nor is a member of it.
+// Revoked returns those of the rights of SSH connections that have ended: the key or the account was
+// removed, or the account is no longer owner or member of the alias.
 func (s *Store) Revoked(ctx context.Context, rights []relay.Right) (revoked []relay.Right, err error) {
 	fields := func(r *relay.Right) []any { return []any{&r.Account, &r.Key, &r.Alias} }
 	for some := range slices.Chunk(rights, revokedMost) {

@@ -36,8 +36,8 @@ func subjectOf(q db.Query, who relay.Actor, user string) (relay.Account, error) 
 }
 
 // HoldAccount keeps an account from being removed until the transaction ends, so that its removal
-// finds what the transaction adds. It fails when the account was removed since it was read. It
-// comes before locks of rows that RemoveAccount deletes.
+// finds the rows that the transaction adds. It fails if the account was removed since it was read.
+// Call it before locks of rows that RemoveAccount deletes.
 func HoldAccount(c *db.Tx, id int64) error {
 	return c.Hold(`SELECT 1 FROM accounts WHERE id = ? AND removed_at = 0`, id)
 }
@@ -48,8 +48,7 @@ func (s *Store) AccountByName(ctx context.Context, name string) (relay.Account, 
 	return db.Read(ctx, s.db, "read account", func(q db.Query) (relay.Account, error) { return findAccount(q, name) })
 }
 
-// accountName matches valid names of accounts: the login names that are common on Unix systems, first.last
-// included.
+// accountName matches valid account names: the common login names of Unix systems, including first.last.
 var accountName = regexp.MustCompile(`^[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?$`)
 
 // CreateAccount creates an account. Only an admin may do this.
@@ -77,7 +76,7 @@ func (s *Store) Accounts(ctx context.Context, who relay.Actor) ([]relay.Account,
 	return db.ReadRows(ctx, s.db, "read accounts", accountFields, accountQuery+`(id = ? OR 1 = ?) ORDER BY name`, who.Account, db.BoolToInt(who.Admin))
 }
 
-// accountLimits are the limits that an account may have of its own.
+// accountLimits are the limits that an account may have instead of the server's.
 var accountLimits = []struct {
 	key, setting, column string
 	text                 func(int64) string
@@ -86,8 +85,8 @@ var accountLimits = []struct {
 	{"maxAccountQueue", "max-account-queue", `max_queue`, func(n int64) string { return strconv.FormatInt(n, 10) }},
 }
 
-// SetAccount changes those limits of an account that it is given, by their keys in the API, all of them or none. Only
-// an admin may do this.
+// SetAccount changes the given limits of an account, by their keys in the API: all of them or none. Only an admin may
+// do this.
 func (s *Store) SetAccount(ctx context.Context, who relay.Actor, name string, limits map[string]*int64) (a relay.Account, err error) {
 	may := AllowAdmin(who)
 	for _, of := range accountLimits {
@@ -165,7 +164,7 @@ func (s *Store) Members(ctx context.Context, who relay.Actor, alias string) (nam
 	return names, err
 }
 
-// AddMember lets another account attach to an alias, see its events and replay them. Only the
+// AddMember lets another account open the tunnel of an alias, see its events and replay them. Only the
 // owner may do this. Adding a member twice is no error.
 func (s *Store) AddMember(ctx context.Context, who relay.Actor, alias, user string) error {
 	return s.db.UpdateIf(ctx, Allow(who, relay.ScopeAliasesWrite), "add member", func(c *db.Tx) error {
@@ -195,9 +194,9 @@ func (s *Store) AddMember(ctx context.Context, who relay.Actor, alias, user stri
 	})
 }
 
-// RemoveMember ends the access of a member to an alias, with its tunnel, streams and shares of
-// that alias. The owner or the member itself may do this. It returns ErrNotFound if the account
-// is no member.
+// RemoveMember ends the access of a member to an alias, and its tunnel, streams and shares of that
+// alias. The owner or the member itself may do this. It returns ErrNotFound if the account is no
+// member.
 func (s *Store) RemoveMember(ctx context.Context, who relay.Actor, alias, user string) error {
 	return s.db.UpdateIf(ctx, Allow(who, relay.ScopeAliasesWrite), "remove member", func(c *db.Tx) error {
 		a, err := AliasForUpdate(c, func() (*relay.Alias, error) {

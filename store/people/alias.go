@@ -14,10 +14,10 @@ import (
 	"relay/store/db"
 )
 
-// nameKept is how long no other account can get the name of a removed alias.
+// nameKept is the time for which no other account can get the name of a removed alias.
 const nameKept = 30 * 24 * time.Hour
 
-// churn limits how many aliases an account may remove within nameKept, as a multiple of its
+// churn limits the number of aliases that an account may remove within nameKept, as a multiple of its
 // quota of aliases.
 const churn = 10
 
@@ -67,7 +67,7 @@ func ownAlias(q db.Query, who relay.Actor, name string) (*relay.Alias, error) {
 	return a, err
 }
 
-// AliasSlice is how many aliases AllAliases reads in one statement.
+// AliasSlice is the number of aliases that AllAliases reads in one statement.
 const AliasSlice = 5000
 
 // AllAliases reads every alias, for the registry, in the order of their ids and with their verify tokens.
@@ -83,7 +83,7 @@ func (s *Store) AllAliases(ctx context.Context) (list []relay.Alias, err error) 
 	}
 }
 
-// AliasByID reads one alias with its verify token, for the registry; ErrNotFound when it is gone.
+// AliasByID reads one alias with its verify token, for the registry; ErrNotFound if it was removed.
 func (s *Store) AliasByID(ctx context.Context, id int64) (*relay.Alias, error) {
 	a, err := db.Read(ctx, s.db, "read alias", func(q db.Query) (*relay.Alias, error) { return oneAlias(q, `al.id = ?`, id) })
 	if err != nil || a.Settings.VerifyToken == nil {
@@ -105,9 +105,9 @@ func (s *Store) Alias(ctx context.Context, who relay.Actor, name string) (*relay
 	return db.Read(ctx, s.db, "read alias", func(q db.Query) (*relay.Alias, error) { return FindAlias(q, who, name) })
 }
 
-// CreateAlias creates an alias of the account owner; "" is the account of the actor. Only
-// admins may name another account. Errors: validation-failed for invalid and reserved names,
-// conflict for a taken or kept name and for a full quota.
+// CreateAlias creates an alias of the account owner; "" is the account of the actor. Only admins may
+// name another account. Errors: validation-failed for invalid and reserved names, conflict for a taken
+// or reserved name and for a full quota.
 func (s *Store) CreateAlias(ctx context.Context, who relay.Actor, name, owner string) (a *relay.Alias, err error) {
 	may := cmp.Or(allowAccount(who, relay.ScopeAliasesWrite), checkAliasName(name))
 	err = s.db.UpdateIf(ctx, may, "create alias", func(c *db.Tx) error {
@@ -171,9 +171,9 @@ func Invalid(field string, value any, message string) *relay.Error {
 
 var errNameTaken = errors.New("alias name taken")
 
-// checkChurn refuses a new name when the account has removed too many aliases lately. The
-// name of each removed alias is reserved for nameKept, so an account that creates and removes
-// aliases could reserve names without bound.
+// checkChurn refuses a new name if the account has removed too many aliases lately. The name of each
+// removed alias is reserved for nameKept, so an account that creates and removes aliases could
+// otherwise reserve any number of names.
 func (s *Store) checkChurn(c *db.Tx, owner relay.Account, now time.Time) error {
 	var released int
 	if err := c.Get(&released, `SELECT COUNT(*) FROM kept_names WHERE account_id = ? AND until > ?`, owner.ID, db.Micros(now)); err != nil {
@@ -257,7 +257,7 @@ func answersText(list []relay.OfflineAnswer) string {
 	return string(text)
 }
 
-// textOf returns a text as either engine gives it.
+// textOf returns a text column, which the engines return in different types.
 func textOf(stored any) (string, error) {
 	switch v := stored.(type) {
 	case string:

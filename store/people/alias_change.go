@@ -14,8 +14,8 @@ import (
 	"relay/store/seal"
 )
 
-// SetAlias replaces the settings of an alias by what edit made of them; for its
-// owner. It returns the error of edit unchanged.
+// SetAlias changes the settings of an alias with edit, for its owner. It returns the error of edit
+// unchanged.
 func (s *Store) SetAlias(ctx context.Context, who relay.Actor, name string, edit func(*relay.Settings) error) (a *relay.Alias, err error) {
 	set := func() error { return s.setAlias(ctx, who, name, edit, &a) }
 	if err = set(); errors.Is(err, seal.ErrNoKey) { // of the first secret of the node
@@ -60,8 +60,8 @@ func (s *Store) setAlias(ctx context.Context, who relay.Actor, name string, edit
 	})
 }
 
-// checkSettings refuses settings that could break an answer. It is the last check before
-// they are stored.
+// checkSettings refuses settings that could break a response. It is the last check before they are
+// stored.
 func checkSettings(set *relay.Settings) error {
 	switch {
 	case set.OfflineStatus < 200 || set.OfflineStatus > 599:
@@ -82,9 +82,9 @@ func checkSettings(set *relay.Settings) error {
 	return nil
 }
 
-// TransferAlias gives an alias to another account: by its owner, by the operator,
-// and by an admin when its owner was removed. Members keep access; the old owner loses it.
-// The secrets of senders are deleted.
+// TransferAlias gives an alias to another account. Its owner and the operator may do this, and an
+// admin if its owner was removed. Members keep access; the old owner loses it. The secrets of senders
+// are deleted.
 func (s *Store) TransferAlias(ctx context.Context, who relay.Actor, name, user string) (a *relay.Alias, err error) {
 	may := cmp.Or(allowAccount(who, relay.ScopeAliasesWrite), s.requireFreshLogin(who))
 	err = s.db.UpdateIf(ctx, may, "transfer alias", func(c *db.Tx) error {
@@ -144,18 +144,17 @@ func (s *Store) checkQuota(c *db.Tx, owner relay.Account) error {
 	return nil
 }
 
-// dropAccess ends what an account that lost an alias made for it: tokens limited to
-// it, shares of its events and its saved searches.
+// dropAccess ends the access that an account has kept to an alias it lost: tokens limited to it,
+// shares of its events and saved searches.
 func dropAccess(c *db.Tx, a *relay.Alias, account int64) {
 	for _, table := range []string{`tokens`, `shares`, `saved_searches`} {
 		c.Do(`DELETE FROM `+table+` WHERE alias_id = ? AND account_id = ?`, a.ID, account)
 	}
 }
 
-// RemoveAlias removes an alias with its events, shares, members and tunnel. The
-// name is kept from other accounts for 30 days. The events vanish from every
-// answer at once and are deleted in small batches, behind it where this process
-// serves.
+// RemoveAlias removes an alias with its events, shares, members and tunnel. Its name is reserved for
+// 30 days. The events disappear from all answers at once; they are deleted later in small batches, if
+// this process serves.
 func (s *Store) RemoveAlias(ctx context.Context, who relay.Actor, name string) error {
 	may := cmp.Or(Allow(who, relay.ScopeAliasesWrite), s.requireFreshLogin(who))
 	err := s.db.UpdateIf(ctx, may, "remove alias", func(c *db.Tx) error {
@@ -197,9 +196,9 @@ func (s *Store) UnownedAliases(ctx context.Context, who relay.Actor) ([]relay.Al
 	return db.ReadRows(ctx, s.db, "read unowned aliases", aliasFields, aliasQuery+`own.removed_at > 0 ORDER BY al.name`)
 }
 
-// KeptName says for which account the name of a removed alias is kept, and until when;
-// for the operator and admins. user is empty when that account was removed meanwhile.
-// ErrNotFound: the name is not kept.
+// KeptName returns the account for which the name of a removed alias is reserved, and the end of that
+// time; for the operator and admins. user is empty if that account was removed. The error is
+// ErrNotFound if the name is not reserved.
 func (s *Store) KeptName(ctx context.Context, who relay.Actor, name string) (user string, until time.Time, err error) {
 	if err := AllowAdmin(who); err != nil {
 		return "", time.Time{}, err

@@ -10,8 +10,8 @@ import (
 	"relay/store/db"
 )
 
-// Audit stores an audit row in the transaction of the operation. subject is the account
-// that it is about, which may read the entry too.
+// Audit stores an audit entry in the transaction of the operation. subject is the account that the
+// entry is about, which may read it too.
 func Audit(c *db.Tx, who relay.Actor, subject int64, action, target, detail string) error {
 	return auditAt(c, c.Now(), who, subject, action, target, detail)
 }
@@ -22,7 +22,7 @@ func auditAt(c *db.Tx, at time.Time, who relay.Actor, subject int64, action, tar
 	return c.Err
 }
 
-// AuditOfAlias is audit for what concerns the owner of an alias.
+// AuditOfAlias is Audit for an operation that concerns the owner of an alias.
 func AuditOfAlias(c *db.Tx, who relay.Actor, alias int64, action, target, detail string) error {
 	c.Do(`INSERT INTO audit (at, actor, via, account_id, subject_id, action, target, detail)
 		SELECT CAST(? AS BIGINT), ?, ?, CAST(? AS BIGINT), owner_id, ?, ?, ? FROM aliases WHERE id = ?`,
@@ -64,11 +64,11 @@ func (s *Store) NoteTakeover(alias *relay.Alias, from, by relay.TunnelInfo) {
 	})
 }
 
-// auditPage is how many entries one statement reads.
+// auditPage is the number of entries that one statement reads.
 const auditPage = 1000
 
-// Audit lists the newest entries first: those by or about the actor's account, all
-// for admins. limit 0 = 100.
+// Audit lists the newest entries first: those by or about the actor's account, and for admins all.
+// limit 0 = 100.
 func (s *Store) Audit(ctx context.Context, who relay.Actor, limit int) ([]relay.AuditEntry, error) {
 	if err := allowAccount(who, relay.ScopeAccount); err != nil {
 		return nil, err

@@ -11,17 +11,17 @@ import (
 	"relay/store/db"
 )
 
-// enrolTries is how many wrong codes end an enrolment.
+// enrolTries is the number of wrong codes that end an enrolment.
 const enrolTries = 5
 
-// enrolmentRow is an enrolment with what proves its code.
+// enrolmentRow is an enrolment with the hash that proves its code.
 type enrolmentRow struct {
 	relay.Enrolment
 	Proof []byte
 	Tries int
 }
 
-// waitingEnrolment finds the enrolment behind a link, if it still waits.
+// waitingEnrolment returns the enrolment of a link, if it still waits.
 func waitingEnrolment(q db.Query, link, lock string) (enrolmentRow, error) {
 	fields := func(e *enrolmentRow) []any {
 		return []any{&e.Proof, &e.Tries, &e.Fingerprint, &e.AuthorizedKey, &e.Remote, &e.Client, (*db.Time)(&e.RequestedAt), (*db.Time)(&e.ExpiresAt)}
@@ -34,8 +34,8 @@ func waitingEnrolment(q db.Query, link, lock string) (enrolmentRow, error) {
 }
 
 // AddEnrolment makes a proven key wait for approval until e.ExpiresAt, and returns the link and the
-// code with which a user approves it at any node. It reads the authorized_keys line and the data of the
-// client from e. An earlier enrolment of the same key ends.
+// code with which a user approves it at any node. e holds the authorized_keys line and the data of the
+// client. An earlier enrolment of the same key ends.
 func (s *Store) AddEnrolment(ctx context.Context, e relay.Enrolment) (link, code string, err error) {
 	key, err := newKey("", e.AuthorizedKey)
 	if err != nil {
@@ -59,8 +59,7 @@ func (s *Store) AddEnrolment(ctx context.Context, e relay.Enrolment) (link, code
 	return link, code, err
 }
 
-// Enrolment returns the key that waits behind a link; ErrNotFound when nothing waits there any
-// more.
+// Enrolment returns the waiting enrolment of a link; ErrNotFound if none is waiting.
 func (s *Store) Enrolment(ctx context.Context, link string) (relay.Enrolment, error) {
 	return db.Read(ctx, s.db, "read enrolment", func(q db.Query) (relay.Enrolment, error) {
 		e, err := waitingEnrolment(q, link, "")
@@ -68,10 +67,10 @@ func (s *Store) Enrolment(ctx context.Context, link string) (relay.Enrolment, er
 	})
 }
 
-// ApproveEnrolment registers the key that waits behind a link for the actor's account, if the code is
-// the one shown to the holder of the key. A wrong code is validation-failed, and the fifth one ends the
-// enrolment; ErrNotFound when no key waits there. On any other error, from AddKey, the key continues to
-// wait.
+// ApproveEnrolment registers the waiting key of a link for the actor's account, if the code is the one
+// shown to the holder of the key. A wrong code is validation-failed, and the fifth one ends the
+// enrolment. The error is ErrNotFound if no key waits. On any other error, from AddKey, the key
+// continues to wait.
 func (s *Store) ApproveEnrolment(ctx context.Context, who relay.Actor, link, code string) error {
 	var wrong string
 	may := cmp.Or(allowAccount(who, relay.ScopeAccount), s.requireFreshLogin(who))
@@ -112,8 +111,8 @@ func (s *Store) ApproveEnrolment(ctx context.Context, who relay.Actor, link, cod
 	return &relay.Error{Code: relay.CodeValidationFailed, Detail: wrong, Fields: []relay.FieldError{{Location: "body.code", Message: wrong}}}
 }
 
-// EndEnrolment ends an enrolment, unless it has ended, and returns how it ended. With how ""
-// it only returns that, "" while the key waits.
+// EndEnrolment ends an enrolment with the result how, unless it has ended, and returns its result.
+// With how "" it changes nothing and returns the result, "" while the key waits.
 func (s *Store) EndEnrolment(ctx context.Context, link, how string) (ended string, err error) {
 	const query = `SELECT ended FROM enrolments WHERE hash = ?`
 	if how == "" {
@@ -127,14 +126,14 @@ func (s *Store) EndEnrolment(ctx context.Context, link, how string) (ended strin
 	return ended, err
 }
 
-// proof returns the hash by which a code is recognized. It cannot be guessed from the database,
-// because the link is not in there.
+// proof returns the hash by which a code is checked. The code cannot be guessed from the database,
+// because the link is not in it.
 func proof(link, code string) []byte { return Hash(link + " " + code) }
 
-// codeLetters are 32 characters that are not mistaken for each other: no 0 1 I O.
+// codeLetters are 32 characters that are hard to confuse: no 0 1 I O.
 const codeLetters = "23456789ABCDEFGHJKLMNPQRSTUVWXYZ"
 
-// newCode makes a code of 8 letters, 40 bits, independent of the link.
+// newCode returns a random code of 8 letters, 40 bits, independent of the link.
 func newCode() string {
 	var b [8]byte
 	_, _ = rand.Read(b[:])
@@ -144,7 +143,7 @@ func newCode() string {
 	return string(b[:])
 }
 
-// plainCode returns a code as it was made, from what a person has typed.
+// plainCode returns a code in its original form from a user's input.
 func plainCode(typed string) string {
 	if len(typed) > 64 {
 		return ""

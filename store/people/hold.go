@@ -11,7 +11,7 @@ import (
 // then reads. Rows are locked in one order everywhere: nodes, accounts, tunnels, aliases, events,
 // attempts, queue.
 
-// LockAlias locks an alias: its settings, owner and members stay as they are.
+// LockAlias locks an alias, so that its settings, owner and members do not change.
 func LockAlias(c *db.Tx, id int64) error {
 	return c.Lock(`SELECT 1 FROM aliases WHERE id = ?`, id)
 }
@@ -22,7 +22,7 @@ func LockAccount(c *db.Tx, id int64) error {
 	return c.Lock(`SELECT 1 FROM accounts WHERE id = ? AND removed_at = 0`, id)
 }
 
-// AliasForUpdate locks the alias that find returns, and returns what find makes of it then.
+// AliasForUpdate locks the alias that find returns, and returns the result of a second call of find.
 func AliasForUpdate(c *db.Tx, find func() (*relay.Alias, error)) (*relay.Alias, error) {
 	before, err := find()
 	if err != nil {
@@ -38,7 +38,7 @@ func AliasForUpdate(c *db.Tx, find func() (*relay.Alias, error)) (*relay.Alias, 
 	return a, err
 }
 
-// ownAliasForUpdate is ownAlias of an alias that the transaction changes.
+// ownAliasForUpdate is ownAlias for an alias that the transaction changes.
 func ownAliasForUpdate(c *db.Tx, who relay.Actor, name string) (*relay.Alias, error) {
 	return AliasForUpdate(c, func() (*relay.Alias, error) { return ownAlias(c.Query, who, name) })
 }

@@ -8,7 +8,7 @@ import (
 	"relay/store/db"
 )
 
-// IdempotencyLife is how long the answer of a call is kept.
+// IdempotencyLife is the time for which the answer of a call is kept.
 const IdempotencyLife = 24 * time.Hour
 
 // callEnd is the answer of a call; status 0 = none, the call may be made again.
@@ -20,8 +20,8 @@ type callEnd struct {
 	begun           int64 // not 0: only of the call that was begun then, whose commit was not answered
 }
 
-// endLater remembers an end that failed for err, unless it would fail again: without it the key would
-// say until the next start that its call still runs.
+// endLater keeps the end of a call that could not be stored because of err, to store it later, unless
+// that would fail again. Otherwise the key would appear to be in use until the next start.
 func (s *Store) endLater(e callEnd, err error) {
 	if temporary(err) {
 		s.late.put(e.late(), func(lateWrite) lateWrite { return e })
@@ -30,8 +30,8 @@ func (s *Store) endLater(e callEnd, err error) {
 
 func (e callEnd) late() lateKey { return lateKey{&lateEnds, e.credential + " " + e.key} }
 
-// BeginIdempotent remembers an Idempotency-Key; see api.Accounts. A call that a dead node
-// began and never ended counts as never made.
+// BeginIdempotent stores an Idempotency-Key; see api.Accounts. A call that a dead node began and never
+// ended counts as never made.
 func (s *Store) BeginIdempotent(ctx context.Context, who relay.Actor, key, target string) (status int, body []byte, err error) {
 	call := callEnd{credential: who.Credential, key: db.StorableText(key)}
 	// An end must not meet the next call of its key, so no call may begin before it is written.
@@ -80,8 +80,8 @@ func earlierAnswer(c *db.Tx, credential, key, target string) (status int, body [
 	return status, body, nil
 }
 
-// EndIdempotent keeps the answer of a call; status 0 forgets the key, so that the
-// call may be made again. While the database is away the answer waits for it.
+// EndIdempotent stores the answer of a call; status 0 deletes the key, so that the call may be made
+// again. While the database is down the answer is kept in memory.
 func (s *Store) EndIdempotent(ctx context.Context, who relay.Actor, key string, status int, body []byte) error {
 	e := callEnd{node: s.opt.NodeID(), credential: who.Credential, key: db.StorableText(key), status: status, body: body}
 	err := s.db.Update(ctx, "end idempotent call", e.write)

@@ -23,13 +23,13 @@ func keyFields(k *relay.Key) []any {
 	}
 }
 
-// KeyOwner gives the actor of a registered key; ErrNotFound.
+// KeyOwner returns the actor of a registered key; ErrNotFound if it is unknown.
 func (s *Store) KeyOwner(ctx context.Context, fingerprint string) (relay.Actor, error) {
 	return s.credentialOwner(ctx, relay.ActorSSH, "keys", allOfAccount+`, 0, 0`, `x.fingerprint = ?`, db.StorableText(fingerprint))
 }
 
-// AddKey registers a public key, one authorized_keys line, for the account user
-// ("" = the actor's own). name "" takes the comment of the line.
+// AddKey registers a public key, one authorized_keys line, for the account user ("" = the actor's
+// own). If name is "", it uses the comment of the line.
 func (s *Store) AddKey(ctx context.Context, who relay.Actor, user, name, authorizedKey string) (relay.Key, error) {
 	key, err := newKey(name, authorizedKey)
 	may := cmp.Or(allowAccount(who, relay.ScopeAccount), s.requireFreshLogin(who), err)
@@ -43,9 +43,9 @@ func (s *Store) AddKey(ctx context.Context, who relay.Actor, user, name, authori
 	return key, err
 }
 
-// newKey makes a key of an authorized_keys line, still without its account. name "" takes the comment
-// of the line. A given name with unprintable characters is refused. In a comment, which a program
-// wrote, they are escaped.
+// newKey returns the key in an authorized_keys line, without its account. If name is "", it uses the
+// comment of the line. It refuses a given name with unprintable characters, and escapes these in a
+// comment, because a program wrote it.
 func newKey(name, authorizedKey string) (relay.Key, error) {
 	public, comment, err := parseKey(authorizedKey)
 	if err != nil {
@@ -62,7 +62,7 @@ func newKey(name, authorizedKey string) (relay.Key, error) {
 	}, nil
 }
 
-// insertKey registers a key for an account; conflict when any account has it.
+// insertKey registers a key for an account; the error is conflict if any account has it.
 func insertKey(c *db.Tx, who relay.Actor, account relay.Account, k *relay.Key) error {
 	if err := HoldAccount(c, account.ID); err != nil {
 		return err
@@ -77,8 +77,8 @@ func insertKey(c *db.Tx, who relay.Actor, account relay.Account, k *relay.Key) e
 	return Audit(c, who, k.Account, "key.add", k.Fingerprint, k.Name)
 }
 
-// parseKey reads one authorized_keys line and accepts the kinds of key that are
-// good enough to be the whole identity of an account.
+// parseKey reads one authorized_keys line. It accepts only types of keys that are strong enough to be
+// the whole identity of an account.
 func parseKey(line string) (ssh.PublicKey, string, error) {
 	public, comment, options, rest, err := ssh.ParseAuthorizedKey(record.DecodeText([]byte(line)))
 	switch {
@@ -101,7 +101,7 @@ func parseKey(line string) (ssh.PublicKey, string, error) {
 	return nil, "", Invalid("key", public.Type(), "this kind of key is not accepted; make one by ssh-keygen -t ed25519")
 }
 
-// truncateName makes a name that people gave fit for lists.
+// truncateName shortens a user's text to a name for lists.
 func truncateName(name string) string {
 	const most = 200
 	name = db.StorableText(strings.TrimSpace(name))
@@ -111,8 +111,7 @@ func truncateName(name string) string {
 	return name
 }
 
-// Keys lists the keys of the account user, "" = the actor's own; the operator sees
-// all with "".
+// Keys lists the keys of the account user; "" = the actor's own account, or for the operator all keys.
 func (s *Store) Keys(ctx context.Context, who relay.Actor, user string) ([]relay.Key, error) {
 	return credentials(ctx, s, who, user, keyFields, keyQuery)
 }

@@ -13,7 +13,7 @@ import (
 	"relay/store/db"
 )
 
-// lateKind is a kind of late writes, with how many of it may wait.
+// lateKind is a kind of late writes, with the number of them that may wait.
 type lateKind struct {
 	name string
 	most int
@@ -25,7 +25,8 @@ var (
 	lateEnds    = lateKind{"end", 1000}       // answers of calls with an Idempotency-Key that could not be written at once
 )
 
-// lateKey identifies a late write: of two pending writes with the same key, the later one is written.
+// lateKey identifies a late write: of two waiting writes with the same key, only the later one is
+// written.
 type lateKey struct {
 	kind *lateKind
 	text string
@@ -46,7 +47,7 @@ const (
 )
 
 // lateWrites holds late writes until they are written, which happens each second. A bounded number
-// waits, and what does not fit is lost. Safe for concurrent use.
+// waits; further ones are dropped. Safe for concurrent use.
 type lateWrites struct {
 	writing sync.Mutex // held while some of them are written
 
@@ -57,7 +58,8 @@ type lateWrites struct {
 	lost    int
 }
 
-// put makes a write wait. merge gets the one of this key that waits already, or nil.
+// put adds a write. merge gets the waiting write with the same key, or nil, and returns the one to
+// keep.
 func (l *lateWrites) put(key lateKey, merge func(before lateWrite) lateWrite) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -79,8 +81,8 @@ func (l *lateWrites) putLocked(key lateKey, merge func(before lateWrite) lateWri
 	l.waiting[key] = merge(before)
 }
 
-// putOnce makes a write wait, unless one of the same key was put within interval: a client that
-// reconnects each minute would fill the audit log.
+// putOnce adds a write, unless one with the same key was added within interval: a client that
+// reconnects each minute would otherwise fill the audit log.
 func (l *lateWrites) putOnce(key string, interval time.Duration, write lateFunc) {
 	now, of := time.Now(), lateKey{&lateNotes, key}
 	l.mu.Lock()
@@ -96,7 +98,8 @@ func (l *lateWrites) putOnce(key string, interval time.Duration, write lateFunc)
 	l.putLocked(of, func(lateWrite) lateWrite { return write })
 }
 
-// keys lists the keys of the waiting writes, in the order in which all nodes write, and so lock rows.
+// keys lists the keys of the waiting writes in the order in which all nodes write, and therefore lock
+// rows.
 func (l *lateWrites) keys() []lateKey {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -105,7 +108,7 @@ func (l *lateWrites) keys() []lateKey {
 	})
 }
 
-// take removes those of some writes that wait, and returns them in the order of the keys.
+// take removes the waiting writes with the given keys, and returns them in the order of the keys.
 func (l *lateWrites) take(keys []lateKey) (taken []lateKey, writes []lateWrite) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -119,7 +122,7 @@ func (l *lateWrites) take(keys []lateKey) (taken []lateKey, writes []lateWrite) 
 	return taken, writes
 }
 
-// temporary reports whether what failed may succeed later.
+// temporary reports whether an operation that failed with err may succeed later.
 func temporary(err error) bool {
 	if err == nil {
 		return false
@@ -128,8 +131,8 @@ func temporary(err error) bool {
 	return code == relay.CodeStoreUnavailable || code == relay.CodeStorageFull || code == relay.CodeOverloaded
 }
 
-// WriteLate makes the waiting small writes, such as the last use of a credential, and the writes that
-// failed while their caller waited. Writes that fail while the database is away wait for the next call.
+// WriteLate writes the waiting small writes, such as the last use of a credential, and writes that
+// failed while their caller waited. Writes that fail while the database is down wait for the next call.
 func (s *Store) WriteLate(ctx context.Context) {
 	l := &s.late
 	l.mu.Lock()
@@ -154,8 +157,8 @@ func (s *Store) WriteLate(ctx context.Context) {
 	}
 }
 
-// writeLate writes those of some writes that wait, in one transaction. When that fails they wait still,
-// but for a single one that the database refuses for good.
+// writeLate writes the waiting writes with the given keys, in one transaction. If it fails they wait
+// again, except for a single write that the database refuses for good.
 func (s *Store) writeLate(ctx context.Context, keys []lateKey) error {
 	l := &s.late
 	l.writing.Lock()

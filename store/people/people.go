@@ -1,7 +1,6 @@
-// Package people keeps accounts and what belongs to them: aliases, members, keys, tokens, logins,
-// invitations, waiting keys, and the audit log of their actions. Each operation is one transaction of
-// rule, change, audit row and revision, with the asking actor in every WHERE, so that a forgotten check
-// finds no rows.
+// Package people stores accounts and their data: aliases, members, keys, tokens, logins, invitations,
+// waiting keys, and the audit log of their actions. Each operation is one transaction of rule, change,
+// audit row and revision. The asking actor is in every WHERE, so that a forgotten check finds no rows.
 package people
 
 import (
@@ -12,7 +11,7 @@ import (
 	"relay/store/seal"
 )
 
-// Options say which rules apply, and what the rest of the store does.
+// Options hold the rules that apply, and functions of the rest of the store.
 type Options struct {
 	Log *slog.Logger
 	// AliasClaim makes an account that forwards a free name its owner. MaxAliases bounds the aliases
@@ -29,7 +28,7 @@ type Options struct {
 	Alone func(context.Context) (bool, error)
 }
 
-// Store keeps accounts and what belongs to them. All methods are safe for concurrent use.
+// Store stores accounts and their data. All methods are safe for concurrent use.
 type Store struct {
 	db   *db.DB
 	log  *slog.Logger
@@ -37,7 +36,7 @@ type Store struct {
 	late lateWrites
 }
 
-// New keeps people in a database.
+// New returns a Store for a database.
 func New(db *db.DB, o Options) *Store {
 	return &Store{db: db, log: o.Log, opt: o}
 }

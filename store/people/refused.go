@@ -16,7 +16,8 @@ const (
 	RefusedLife          = time.Hour // since the last refusal
 )
 
-// refusedChange is the outcome, since the last write, of an account's forwards to one bind address.
+// refusedChange is the latest result, not written yet, of an account's requests for forwards to one
+// bind address.
 type refusedChange struct {
 	account int64
 	bind    string
@@ -24,8 +25,8 @@ type refusedChange struct {
 	refused map[string]relay.RefusedForward
 }
 
-// changeRefused calls edit with the change that waits for a bind address. What does not fit is
-// lost: it is only shown on the dashboard.
+// changeRefused calls edit with the waiting change for a bind address. Beyond the bound of waiting
+// changes it does nothing, because they are only shown on the dashboard.
 func (s *Store) changeRefused(account int64, bind string, edit func(*refusedChange)) {
 	s.late.put(lateKey{&lateRefused, fmt.Sprintf("%020d %s", account, bind)}, func(before lateWrite) lateWrite {
 		change, waits := before.(*refusedChange)
@@ -37,9 +38,8 @@ func (s *Store) changeRefused(account int64, bind string, edit func(*refusedChan
 	})
 }
 
-// NoteRefusedForward keeps that a remote forward was refused to an account, for the
-// dashboard of every node. x.At and x.Times are set here. It does not block; the forward is
-// written within seconds.
+// NoteRefusedForward stores that a remote forward was refused to an account, for the dashboard of
+// every node. It sets x.At and x.Times. It does not block; the entry is written within seconds.
 func (s *Store) NoteRefusedForward(account int64, x relay.RefusedForward) {
 	x.At = s.db.Now()
 	x.Bind, x.Message = db.StorableText(x.Bind), db.StorableText(x.Message)
@@ -49,8 +49,8 @@ func (s *Store) NoteRefusedForward(account int64, x relay.RefusedForward) {
 	})
 }
 
-// NoteAllowedForward forgets the refused forwards of an account to a bind address, because
-// one was allowed. It does not block.
+// NoteAllowedForward deletes the refused forwards of an account to a bind address, because one was
+// allowed. It does not block.
 func (s *Store) NoteAllowedForward(account int64, bind string) {
 	s.changeRefused(account, db.StorableText(bind), func(c *refusedChange) {
 		c.allowed = true
@@ -58,8 +58,8 @@ func (s *Store) NoteAllowedForward(account int64, bind string) {
 	})
 }
 
-// RefusedForwards lists the forwards that were refused to an account at any node within the
-// last hour, and not allowed since: the newest first, five at most.
+// RefusedForwards lists the forwards that were refused to an account at any node within the last hour,
+// and not allowed since: the newest first, at most five.
 func (s *Store) RefusedForwards(ctx context.Context, account int64) ([]relay.RefusedForward, error) {
 	fields := func(x *relay.RefusedForward) []any {
 		return []any{&x.Bind, &x.Code, &x.Message, (*db.AddrPort)(&x.Remote), &x.Times, (*db.Time)(&x.At)}

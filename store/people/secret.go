@@ -6,14 +6,14 @@ import (
 	"encoding/base64"
 )
 
-// NewSecret makes prefix and 43 characters of 32 random bytes.
+// NewSecret returns prefix and 43 characters that encode 32 random bytes.
 func NewSecret(prefix string) string {
 	var b [32]byte
 	_, _ = rand.Read(b[:]) // never fails
 	return prefix + base64.RawURLEncoding.EncodeToString(b[:])
 }
 
-// NewName makes a short id of a row, such as tok_….
+// NewName returns a short random id for a row, such as tok_….
 func NewName(prefix string) string {
 	var b [12]byte
 	_, _ = rand.Read(b[:]) // never fails; a clash would violate the primary key

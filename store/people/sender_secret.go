@@ -68,8 +68,8 @@ func (s *Store) Secrets(ctx context.Context, who relay.Actor, alias string) ([]r
 	})
 }
 
-// AddSecret seals a secret of a sender and keeps it. Only the owner of the alias may do this,
-// and with a dashboard session only soon after the login.
+// AddSecret encrypts and stores a secret of a sender. Only the owner of the alias may do this, and
+// with a dashboard session only soon after the login.
 func (s *Store) AddSecret(ctx context.Context, who relay.Actor, alias string, want relay.SenderSecret, value relay.SecretText) (made relay.SenderSecret, err error) {
 	if err := cmp.Or(Allow(who, relay.ScopeAliasesWrite), s.requireFreshLogin(who), s.ownsAlias(ctx, who, alias), checkSecret(&want, value.Reveal())); err != nil {
 		return made, err
@@ -108,8 +108,8 @@ func (s *Store) AddSecret(ctx context.Context, who relay.Actor, alias string, wa
 	return made, err
 }
 
-// ownsAlias reports the error of an alias that the actor does not own, before anything is said of
-// the secret.
+// ownsAlias returns an error for an alias that the actor does not own, before any error about the
+// secret.
 func (s *Store) ownsAlias(ctx context.Context, who relay.Actor, alias string) error {
 	return s.db.View(ctx, "read alias", func(q db.Query) error {
 		_, err := ownAlias(q, who, alias)
@@ -129,7 +129,8 @@ func secretDetail(alias string, s *relay.SenderSecret) string {
 	return detail
 }
 
-// checkSecret refuses what cannot be a secret of its sender. No error holds a part of it.
+// checkSecret returns an error if a value cannot be a secret of its sender. The error never contains a
+// part of it.
 func checkSecret(s *relay.SenderSecret, value string) error {
 	if s.Provider == signature.CustomName {
 		return checkCustom(s, value)
@@ -150,7 +151,8 @@ func checkSecret(s *relay.SenderSecret, value string) error {
 	return nil
 }
 
-// checkCustom refuses a definition that is no scheme, and what cannot be its secret.
+// checkCustom returns an error for an invalid definition of a scheme, and for a value that cannot be
+// its secret.
 func checkCustom(s *relay.SenderSecret, value string) error {
 	if s.Custom == "" {
 		return Invalid("custom", nil, "the provider custom needs a definition: at least header and template")
@@ -187,8 +189,8 @@ func nearestSender(typed string) string {
 	return "the list of providers names all"
 }
 
-// haveKey makes the key of a single node with its first secret. It makes none while there are
-// secrets that another key seals: that one has to come back, and not be replaced.
+// haveKey makes the key of a single node before its first secret is stored. It refuses to make one
+// while there are secrets that another key seals, because that key must be restored and not replaced.
 func (s *Store) haveKey(ctx context.Context) error {
 	keys, err := s.opt.Keys.Keys()
 	if err != nil || len(keys) > 0 {
@@ -211,7 +213,7 @@ func (s *Store) haveKey(ctx context.Context) error {
 	return secretUnavailable(s.opt.Keys.Make())
 }
 
-// secretUnavailable returns the error for why a secret is neither sealed nor opened.
+// secretUnavailable returns the error if a secret can be neither sealed nor opened; why is the reason.
 func secretUnavailable(why error) error {
 	if why == nil {
 		return nil
@@ -244,7 +246,7 @@ func (s *Store) RemoveSecret(ctx context.Context, who relay.Actor, alias, id str
 	})
 }
 
-// SecretAlias gives the name of the alias of a secret, for the operator.
+// SecretAlias returns the name of the alias of a secret, for the operator.
 func (s *Store) SecretAlias(ctx context.Context, who relay.Actor, id string) (name string, err error) {
 	if err := AllowAdmin(who); err != nil {
 		return "", err
@@ -255,14 +257,14 @@ func (s *Store) SecretAlias(ctx context.Context, who relay.Actor, id string) (na
 	return name, err
 }
 
-// OpenSecrets opens all secrets of an alias, the oldest first. It checks no right: the server
-// judges requests with them.
+// OpenSecrets returns all secrets of an alias with their values, the oldest first. It checks no right,
+// because the server itself judges requests with them.
 func (s *Store) OpenSecrets(ctx context.Context, alias int64) (relay.OpenSecrets, error) {
 	rows, err := db.ReadRows(ctx, s.db, "read secrets of senders", secretFields, secretQuery+`x.alias_id = ? ORDER BY x.created_at, x.id`, alias)
 	return s.open(rows), err
 }
 
-// AllOpenSecrets opens the secrets of all aliases, by the id of the alias.
+// AllOpenSecrets returns the secrets of all aliases with their values, by the id of the alias.
 func (s *Store) AllOpenSecrets(ctx context.Context) (map[int64]relay.OpenSecrets, error) {
 	rows, err := db.ReadRows(ctx, s.db, "read secrets of senders", secretFields, secretQuery+`1 = 1 ORDER BY x.created_at, x.id`)
 	out := map[int64]relay.OpenSecrets{}
@@ -282,7 +284,7 @@ func (s *Store) open(rows []sealedSecret) relay.OpenSecrets {
 	return list
 }
 
-// SigningSecret opens the secret by which a request is signed anew; see relay.SecretOpener.
+// SigningSecret returns the secret, with its value, that signs a new request; see relay.SecretOpener.
 func (s *Store) SigningSecret(ctx context.Context, alias int64, provider, target, id string, fits func(secret string) bool) (found relay.OpenSecret, err error) {
 	list, err := s.OpenSecrets(ctx, alias)
 	if err != nil {
@@ -320,8 +322,8 @@ func (s *Store) NoteSigned(ctx context.Context, who relay.Actor, alias int64, x 
 // secretUsed is the shortest time between two updates of the last use of a secret.
 const secretUsed = time.Minute
 
-// NoteValid notes when a secret has fitted a request, if that is what the verdict says; it may be nil. It
-// does not block; it is written within seconds.
+// NoteValid stores the time at which a secret has verified a request, if the verdict, which may be nil,
+// says so. It does not block; the time is written within seconds.
 func (s *Store) NoteValid(judged *relay.Signature, at time.Time) {
 	if judged == nil || judged.SecretID == "" || judged.Reason != "ok" {
 		return
@@ -333,8 +335,8 @@ func (s *Store) NoteValid(judged *relay.Signature, at time.Time) {
 	})
 }
 
-// SecretKeyUse counts how many secrets each key seals, by the id of the key. It counts those that
-// sealedQuery reads.
+// SecretKeyUse returns the number of secrets that each key seals, by the id of the key. It counts
+// those that sealedQuery reads.
 func (s *Store) SecretKeyUse(ctx context.Context) (map[string]int, error) {
 	type use struct {
 		key string
@@ -353,8 +355,8 @@ func (s *Store) SecretKeyUse(ctx context.Context) (map[string]int, error) {
 // SecretKeys returns the keys of this node, which seal and open secrets of senders.
 func (s *Store) SecretKeys() *seal.Ring { return s.opt.Keys }
 
-// ResealSecrets seals every secret again with the first key, and returns how many it sealed and
-// how many no key of this node opens: those stay as they are. For the operator.
+// ResealSecrets seals every secret again with the first key, for the operator. It returns the number
+// of sealed secrets, and of those that no key of this node opens, which stay unchanged.
 func (s *Store) ResealSecrets(ctx context.Context, who relay.Actor) (sealed, left int, err error) {
 	err = s.db.UpdateIf(ctx, AllowAdmin(who), "seal secrets again", func(c *db.Tx) error {
 		sealed, left = 0, 0

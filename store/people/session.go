@@ -9,11 +9,10 @@ import (
 	"relay/store/db"
 )
 
-// sessionLife is how long a dashboard login lasts.
+// sessionLife is the lifetime of a dashboard login.
 const sessionLife = 30 * 24 * time.Hour
 
-// SessionOwner gives the actor of a dashboard session; ErrNotFound for unknown and
-// expired ones.
+// SessionOwner returns the actor of a dashboard session; ErrNotFound for unknown and expired ones.
 func (s *Store) SessionOwner(ctx context.Context, secret string) (relay.Actor, error) {
 	return s.credentialOwner(ctx, relay.ActorUser, "sessions", allOfAccount+`, x.expires_at, x.created_at`,
 		`x.hash = ? AND x.expires_at > ?`, Hash(secret), db.Micros(s.db.Now()))
@@ -45,7 +44,7 @@ func (s *Store) EndSession(ctx context.Context, secret string) error {
 	return err
 }
 
-// One-time links.
+// Kinds and lifetimes of one-time links.
 const (
 	linkLogin     = "login"
 	linkInvite    = "invite"
@@ -53,9 +52,8 @@ const (
 	inviteLife    = 3 * 24 * time.Hour
 )
 
-// CreateLoginLink makes the secret of a one-time login to the account user ("" =
-// the actor's own; another one only for the operator). ttl 0 = 15 minutes, the most
-// it can be.
+// CreateLoginLink returns the secret of a one-time login to the account user ("" = the actor's own;
+// only the operator may name another). ttl 0 = 15 minutes, which is also the maximum.
 func (s *Store) CreateLoginLink(ctx context.Context, who relay.Actor, user string, ttl time.Duration) (string, error) {
 	may := allowAccount(who, relay.ScopeAccount)
 	if may == nil && user != "" && user != who.AccountName && who.Kind != relay.ActorSystem {
@@ -64,8 +62,8 @@ func (s *Store) CreateLoginLink(ctx context.Context, who relay.Actor, user strin
 	return s.createLink(ctx, who, may, user, linkLogin, ttl, loginLinkLife)
 }
 
-// CreateInvite makes the secret by which a new user gets an account; for
-// admins. ttl 0 = 3 days, the most it can be.
+// CreateInvite returns the secret with which a new user joins an account; for admins. ttl 0 = 3 days,
+// which is also the maximum.
 func (s *Store) CreateInvite(ctx context.Context, who relay.Actor, user string, ttl time.Duration) (string, error) {
 	return s.createLink(ctx, who, AllowAdmin(who), user, linkInvite, ttl, inviteLife)
 }
@@ -95,14 +93,13 @@ func (s *Store) createLink(ctx context.Context, who relay.Actor, may error, user
 const linkQuery = `SELECT o.id, o.name, o.admin, o.created_at, o.max_storage, o.max_queue FROM links x JOIN accounts o ON o.id = x.account_id AND o.removed_at = 0
 	WHERE x.hash = ? AND x.expires_at > ? AND x.kind IN (?, ?)`
 
-// LoginLink looks a login link or an invite up without using it; ErrNotFound for
-// unknown, used and expired ones.
+// LoginLink looks up a login link or an invitation without using it; ErrNotFound for unknown, used and
+// expired ones.
 func (s *Store) LoginLink(ctx context.Context, secret string) (relay.Account, error) {
 	return s.linkAccount(ctx, secret, linkLogin)
 }
 
-// Invite looks an invitation up without using it; ErrNotFound for unknown, used and
-// expired ones.
+// Invite looks up an invitation without using it; ErrNotFound for unknown, used and expired ones.
 func (s *Store) Invite(ctx context.Context, secret string) (relay.Account, error) {
 	return s.linkAccount(ctx, secret, linkInvite)
 }
@@ -114,14 +111,14 @@ func (s *Store) linkAccount(ctx context.Context, secret, kind string) (relay.Acc
 	})
 }
 
-// UseLoginLink uses a login link or an invite up and opens a dashboard session for
-// its account. Of several who use one at once, one succeeds.
+// UseLoginLink uses up a login link or an invitation and opens a dashboard session for its account. If
+// several clients use one at once, one succeeds.
 func (s *Store) UseLoginLink(ctx context.Context, secret, remote, userAgent string) (sessionSecret string, acc relay.Account, err error) {
 	return s.useLink(ctx, linkLogin, secret, remote, userAgent, nil)
 }
 
-// useLink uses a link of the kind, or an invite, up and opens a dashboard session for its
-// account. It first registers the key, unless that is nil.
+// useLink uses up a link of a kind, or an invitation, and opens a dashboard session for its account.
+// It first registers the key, unless that is nil.
 func (s *Store) useLink(ctx context.Context, kind, secret, remote, userAgent string, key *relay.Key) (sessionSecret string, acc relay.Account, err error) {
 	sessionSecret = NewSecret("")
 	err = s.db.Update(ctx, "use link", func(c *db.Tx) (err error) {
@@ -151,10 +148,10 @@ func (s *Store) useLink(ctx context.Context, kind, secret, remote, userAgent str
 	return sessionSecret, acc, err
 }
 
-// UseInvite uses an invitation up: it registers a public key, one authorized_keys line,
-// for the invited account and opens a dashboard session. A key that is the account's
-// already is fine. When the key is refused (validation-failed, or conflict for one of
-// another account) the invitation can still be used.
+// UseInvite uses up an invitation: it registers a public key, one authorized_keys line, for the
+// invited account and opens a dashboard session. A key that the account already has is no error. If
+// the key is refused (validation-failed, or conflict for a key of another account), the invitation
+// stays valid.
 func (s *Store) UseInvite(ctx context.Context, secret, keyLine, remote, userAgent string) (sessionSecret string, acc relay.Account, err error) {
 	key, err := newKey("", keyLine)
 	if err != nil {

@@ -20,18 +20,17 @@ func tokenFields(t *relay.Token) []any {
 	}
 }
 
-// TokenOwner gives the actor of an API token; ErrNotFound for unknown and expired
-// ones.
+// TokenOwner returns the actor of an API token; ErrNotFound for unknown and expired ones.
 func (s *Store) TokenOwner(ctx context.Context, secret string) (relay.Actor, error) {
 	return s.credentialOwner(ctx, relay.ActorToken, "tokens", `CASE x.name WHEN '' THEN x.id ELSE x.name END, x.scopes, COALESCE(x.alias_id, 0),
 		COALESCE((SELECT al.name FROM aliases al WHERE al.id = x.alias_id), ''), x.expires_at, 0`,
 		`x.hash = ? AND (x.expires_at = 0 OR x.expires_at > ?)`, Hash(secret), db.Micros(s.db.Now()))
 }
 
-// CreateToken makes an API token from t's AccountName ("" = the actor's own), Name,
-// Scopes (0 = all that the actor has), Alias, ExpiresAt and Renewal. No token can make one
-// wider than itself; one limited to an alias can make none. A name that cannot be shown
-// is refused (validation-failed). The secret is given once.
+// CreateToken makes an API token from t's AccountName ("" = the actor's own), Name, Scopes (0 = all
+// that the actor has), Alias, ExpiresAt and Renewal. A token cannot make one with more rights than its
+// own; a token limited to an alias can make none. A name that cannot be shown is refused
+// (validation-failed). The secret is returned once.
 func (s *Store) CreateToken(ctx context.Context, who relay.Actor, t relay.Token) (made relay.Token, secret string, err error) {
 	if err := cmp.Or(allowAccount(who, relay.ScopeAccount), narrow(who, &t)); err != nil {
 		return made, "", err
@@ -70,7 +69,7 @@ func (s *Store) CreateToken(ctx context.Context, who relay.Actor, t relay.Token)
 	return made, secret, err
 }
 
-// narrow checks a new token, and holds it within the one that makes it.
+// narrow checks a new token, and limits its rights to those of the actor.
 func narrow(who relay.Actor, t *relay.Token) error {
 	if fault := record.NameFault(t.Name); fault != "" {
 		return Invalid("name", nil, fault)
@@ -97,15 +96,15 @@ func narrow(who relay.Actor, t *relay.Token) error {
 	return nil
 }
 
-// Tokens lists the tokens of the account user, "" = the actor's own; the operator
-// sees all with "".
+// Tokens lists the tokens of the account user; "" = the actor's own account, or for the operator all
+// tokens.
 func (s *Store) Tokens(ctx context.Context, who relay.Actor, user string) ([]relay.Token, error) {
 	return credentials(ctx, s, who, user, tokenFields, tokenQuery)
 }
 
-// RenewToken moves the expiry of the token that acts to as far from now as it was when
-// the token was made; one without an expiry stays as it is. The column renewal keeps that
-// time as a negative number, so that further calls find it and no use moves the expiry.
+// RenewToken extends the acting token by the lifetime with which it was made; a token without an
+// expiry stays unchanged. The column renewal holds that lifetime as a negative number, so that further
+// calls find it and no use extends the token.
 func (s *Store) RenewToken(ctx context.Context, who relay.Actor) (renewed relay.Token, err error) {
 	if err := allowAccount(who, relay.ScopeAccount); err != nil {
 		return renewed, err

@@ -12,10 +12,10 @@ import (
 // and deleted as those are. It is no secret of a sender: it is neither listed nor counted, and judges
 // nothing.
 
-// verifyToken is the provider of the row; no sender has this name.
+// verifyToken is the provider in the row of a verify token; no sender has this name.
 const verifyToken = "verify-token"
 
-// keptToken is a column that tells whether an alias has a verify token.
+// keptToken is a column that says whether an alias has a verify token.
 type keptToken struct{ to **relay.SecretText }
 
 // Scan implements sql.Scanner.
@@ -38,7 +38,7 @@ func (t keptToken) set(kept bool) {
 	}
 }
 
-// keepToken seals a verify token in place of the one before; nil removes that.
+// keepToken encrypts and stores a verify token in place of the previous one; nil removes that.
 func (s *Store) keepToken(c *db.Tx, who relay.Actor, a *relay.Alias, token *relay.SecretText) error {
 	id := fmt.Sprint("token_", a.ID) // one for each alias
 	c.Do(`DELETE FROM sender_secrets WHERE id = ?`, id)
@@ -54,7 +54,8 @@ func (s *Store) keepToken(c *db.Tx, who relay.Actor, a *relay.Alias, token *rela
 	return nil
 }
 
-// openTokens opens the verify tokens of aliases. One that no key of this node opens stays empty.
+// openTokens fills in the verify tokens of aliases. A token that no key of this node opens stays
+// empty.
 func (s *Store) openTokens(ctx context.Context, list []relay.Alias) error {
 	at := map[int64]*relay.Alias{}
 	for i := range list {

@@ -14,8 +14,8 @@ import (
 )
 
 // Kill ends the server and every process of its connections at once, with SIGKILL. The kernel keeps
-// their writes, synced or not: this is a crash of Postgres, not a loss of power. Restart starts the
-// server again on its data.
+// their writes, synced or not: this simulates a crash of Postgres, not a power loss. Restart starts
+// the server again on its data.
 func (s *Server) Kill() error {
 	pids, err := s.signal(syscall.SIGKILL)
 	if err != nil {
@@ -26,7 +26,7 @@ func (s *Server) Kill() error {
 }
 
 // Freeze stops the server and every process of its connections without ending them: sockets stay open
-// without an answer.
+// but nothing answers.
 func (s *Server) Freeze() error {
 	_, err := s.signal(syscall.SIGSTOP)
 	return err
@@ -38,10 +38,9 @@ func (s *Server) Thaw() error {
 	return err
 }
 
-// signal sends sig to the server and to its children. The server is stopped before they
-// are listed, so that it makes no further one meanwhile: one that outlives a killed
-// server keeps the next one from starting. It works on a frozen server too, which
-// answers no query.
+// signal sends sig to the server and to its children. It stops the server before it lists them, so
+// that no further one is made in the meantime: a child that outlives a killed server prevents the next
+// start. It also works on a frozen server, which answers no query.
 func (s *Server) signal(sig syscall.Signal) ([]int, error) {
 	server, err := s.PID()
 	if err != nil {
@@ -81,8 +80,9 @@ func childrenOf(pid int) ([]int, error) {
 	return pids, nil
 }
 
-// gone waits until killed processes have ended: a server that starts beside a last writer would read a
-// partial write. A process in a write to a busy disk ends only with the write, so the wait is long.
+// gone waits until killed processes have ended, because a server that starts next to a last writer
+// would read a partial write. A process in a write to a busy disk ends only with the write, so the
+// wait is long.
 func gone(pids []int) error {
 	deadline := time.Now().Add(time.Minute)
 	for _, pid := range pids {
@@ -96,7 +96,7 @@ func gone(pids []int) error {
 	return nil
 }
 
-// zombie reports whether a process has ended and only waits to be collected.
+// zombie reports whether a process has ended but is still in the process table.
 func zombie(pid int) bool {
 	out, err := exec.Command("ps", "-o", "stat=", "-p", strconv.Itoa(pid)).Output()
 	return err != nil || strings.HasPrefix(strings.TrimSpace(string(out)), "Z")

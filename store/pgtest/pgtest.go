@@ -1,10 +1,9 @@
-// Package pgtest starts a real Postgres for tests from the binaries that are
-// installed: once for a test process, in a temporary directory, on a unix socket, as
-// an unprivileged user when the tests run as root. It ends with the process,
-// however that ends.
+// Package pgtest starts a real Postgres for tests from the installed binaries: once for a test
+// process, in a temporary directory, on a unix socket, as an unprivileged user if the tests run as
+// root. The server ends with the process, however that ends.
 //
-// A machine without Postgres fails the test and names the package to install:
-// tests that skip by themselves say nothing.
+// Without Postgres a test fails and names the package to install: a test that skips itself would be
+// overlooked.
 package pgtest
 
 import (
@@ -32,8 +31,8 @@ import (
 // Dir returns the folder of the server and its data.
 func (s *Server) Dir() string { return s.dir }
 
-// URL gives the address of an empty schema of its own, on a server that does not
-// wait for the disk. The schema is dropped when the test ends.
+// URL returns the address of an empty schema for the test, on a server that does not wait for the
+// disk. The schema is dropped when the test ends.
 func URL(t testing.TB) string {
 	t.Helper()
 	return patient(schema(t, shared(t, false)))
@@ -46,8 +45,9 @@ func DurableURL(t testing.TB) string {
 	return patient(schema(t, shared(t, true)))
 }
 
-// patient has a connection wait for a machine that is busy with other tests. A server
-// of its own may be stopped or frozen, which has to be noticed as early as usual.
+// patient returns an address whose connections tolerate a machine that is busy with other tests.
+// Servers that a test starts do not use it, because a test may stop or freeze them and has to notice
+// that as early as usual.
 func patient(address string) string { return address + "&connect_timeout=30" }
 
 type slot struct {
@@ -56,7 +56,7 @@ type slot struct {
 	err  error
 }
 
-// servers of this process, by fsync.
+// servers are the shared servers of this process, by fsync.
 var servers [2]slot
 
 func shared(t testing.TB, fsync bool) *Server {
@@ -72,7 +72,7 @@ func shared(t testing.TB, fsync bool) *Server {
 	return servers[i].s
 }
 
-// Options of a server of its own.
+// Options configure a server that a test starts.
 type Options struct {
 	Fsync bool // each commit waits for the disk
 }
@@ -87,7 +87,7 @@ type Server struct {
 	hold io.Closer // the watcher ends the server when this is closed
 }
 
-// Start starts a server of its own; it is stopped when the test ends.
+// Start starts a server for one test; it is stopped when the test ends.
 func Start(t testing.TB, o Options) *Server {
 	t.Helper()
 	s, err := Launch(o)
@@ -104,7 +104,7 @@ func (s *Server) Close() {
 	_ = os.RemoveAll(s.dir) // the rest is in the temporary folder
 }
 
-// URL gives the address of an empty schema of its own on this server.
+// URL returns the address of an empty schema on this server for the test.
 func (s *Server) URL(t testing.TB) string {
 	t.Helper()
 	return schema(t, s)
@@ -126,7 +126,7 @@ func schema(t testing.TB, s *Server) string {
 	return s.address("search_path", name)
 }
 
-// NewSchema gives the address of an empty schema, which stays as long as the server.
+// NewSchema returns the address of an empty schema, which exists as long as the server.
 func (s *Server) NewSchema() (string, error) {
 	name, err := s.newSchema()
 	return s.address("search_path", name), err
@@ -158,7 +158,7 @@ func (s *Server) exec(statement string) error {
 	return nil
 }
 
-// Launch makes a cluster in a temporary directory and starts a server on it; Close ends it.
+// Launch makes a cluster in a temporary directory and starts a server on it; Close stops it.
 func Launch(o Options) (*Server, error) {
 	bin, err := find()
 	if err != nil {
@@ -182,7 +182,7 @@ func Launch(o Options) (*Server, error) {
 	return s, nil
 }
 
-// find looks for the binaries: the newest of Debian's places, then PATH.
+// find returns the folder of the Postgres binaries: the newest in Debian's places, then PATH.
 func find() (string, error) {
 	places, _ := filepath.Glob("/usr/lib/postgresql/*/bin/postgres") // the pattern is well formed
 	slices.SortFunc(places, func(a, b string) int { return version(b) - version(a) })
@@ -206,7 +206,7 @@ func version(path string) int {
 	return n
 }
 
-// dropRoot chooses the user that runs the server: Postgres refuses root.
+// dropRoot chooses the user that runs the server, because Postgres refuses root.
 func (s *Server) dropRoot() error {
 	if os.Getuid() != 0 {
 		return nil
@@ -226,10 +226,10 @@ func (s *Server) dropRoot() error {
 
 func (s *Server) data() string { return filepath.Join(s.dir, "data") }
 
-// watch is the shell script that owns the server: it ends it, and removes its
-// directory, when its standard input is closed, which happens however the test
-// process ends. A test that dies while it froze the server leaves stopped processes:
-// the kernel then sends HUP to the group, and the others have to be woken to end.
+// watch is the shell script that runs the server. When its standard input is closed, which happens
+// however the test process ends, it ends the server and removes its directory. A test that dies while
+// the server is frozen leaves stopped processes: the kernel then sends HUP to the group, and the
+// script has to wake the others so that they end.
 const watch = `trap '' INT HUP
 dir=$1; shift
 "$@" & server=$!
@@ -240,8 +240,8 @@ pkill -CONT -P $server 2>/dev/null
 wait $server
 [ -e "$dir/keep" ] || rm -rf "$dir"`
 
-// Restart starts the server after Launch, Stop or Kill, on the data that is there,
-// and waits until it answers.
+// Restart starts the server after Launch, Stop or Kill, on the existing data, and waits until it
+// answers.
 func (s *Server) Restart() error {
 	fsync := "off"
 	if s.opt.Fsync {
@@ -301,7 +301,7 @@ func (s *Server) await() error {
 	}
 }
 
-// Stop ends the server in order; its data stay for Restart.
+// Stop shuts the server down properly; its data stay for Restart.
 func (s *Server) Stop() {
 	if s.cmd == nil {
 		return
@@ -312,7 +312,7 @@ func (s *Server) Stop() {
 	s.cmd = nil
 }
 
-// PID returns the server's process, to be frozen or killed.
+// PID returns the id of the server's process, which tests freeze or kill.
 func (s *Server) PID() (int, error) {
 	b, err := os.ReadFile(filepath.Join(s.data(), "postmaster.pid"))
 	if err != nil {

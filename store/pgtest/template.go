@@ -16,11 +16,10 @@ import (
 // initdbOptions are the options of every cluster.
 var initdbOptions = []string{"-U", "relay", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"}
 
-// makeCluster makes the data folder of the server. initdb takes seconds, so it runs once
-// a machine: its result is kept as a template in the user's cache folder, and each
-// cluster is a copy of the template. The clusters of one machine therefore have the same
-// system identifier, which only replication looks at. Where there is no template, or it
-// cannot be copied, initdb makes the cluster.
+// makeCluster makes the data folder of the server. initdb takes seconds, so it runs once for each
+// machine: its result is kept as a template in the user's cache folder, and each cluster is a copy of
+// the template. The clusters of one machine therefore have the same system identifier, which only
+// replication uses. If there is no template, or it cannot be copied, initdb makes the cluster.
 func (s *Server) makeCluster() error {
 	template := s.template()
 	if template != "" {
@@ -42,8 +41,8 @@ func (s *Server) makeCluster() error {
 	return nil
 }
 
-// template returns the path of the template of this Postgres version and these options, empty
-// where there is no cache folder.
+// template returns the path of the template for this Postgres version and these options; empty if
+// there is no cache folder.
 func (s *Server) template() string {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -57,8 +56,8 @@ func (s *Server) template() string {
 	return filepath.Join(cache, "relay-tests", fmt.Sprintf("postgres-%x", key[:8]))
 }
 
-// keepTemplate copies a new cluster into the cache. Test processes that do so at once are
-// safe: each writes a folder of its own, and the rename of the first one wins.
+// keepTemplate copies a new cluster into the cache. Several test processes may do so at once: each
+// writes its own folder, and the rename of the first one wins.
 func keepTemplate(cluster, template string) {
 	if err := os.MkdirAll(filepath.Dir(template), 0o700); err != nil {
 		return
@@ -76,8 +75,8 @@ func keepTemplate(cluster, template string) {
 	_ = os.Rename(whole, template) // fails where another process was first
 }
 
-// copyTree copies a folder; own is called with each path that was made. With sync each
-// file is on the disk before copyTree returns: a template outlives a crash of the machine.
+// copyTree copies a folder; own is called with each path that was made. With sync each file is on the
+// disk before copyTree returns, so that a template survives a crash of the machine.
 func copyTree(to, from string, own func(path string) error, sync bool) error {
 	return filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {

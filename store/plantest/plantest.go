@@ -1,5 +1,5 @@
-// Package plantest asks Postgres how it would run each statement of a store, and fills a store with so many
-// events that a bad plan shows.
+// Package plantest asks Postgres for the query plan of each statement of a store, and fills a store with so
+// many events that a bad plan shows.
 package plantest
 
 import (
@@ -22,7 +22,7 @@ import (
 	"relay/store/events"
 )
 
-// Planner asks Postgres how it would run each statement, before it is run.
+// Planner asks Postgres for the plan of each statement before it runs.
 type Planner struct {
 	driver.Connector
 
@@ -79,8 +79,8 @@ func (p *Planner) explain(ctx context.Context, c driver.Conn, query string, args
 	return found.Close()
 }
 
-// Planned runs an operation, and complains of statements that read a whole table or sort
-// much of it.
+// Planned runs an operation, and fails the test for statements that read a whole table or sort much of
+// it.
 func (p *Planner) Planned(t testing.TB, what string, do func() error) {
 	t.Helper()
 	p.mu.Lock()
@@ -106,8 +106,8 @@ var (
 	sorted    = regexp.MustCompile(`Sort  \(cost=[0-9.]+ rows=([0-9]+)`)
 )
 
-// faultOfPlan says what is wrong with a plan, "" for nothing. Days may be read from end to
-// end where much of them is asked for, as many as a slice of a list spans, but not all.
+// faultOfPlan returns the fault of a plan, "" = none. A plan may read the partitions of whole days if
+// much of them is needed, as many as a slice of a list spans, but not all.
 func faultOfPlan(plan string) string {
 	read := map[string]int{}
 	for _, m := range wholeScan.FindAllStringSubmatch(plan, -1) {
@@ -129,7 +129,7 @@ const (
 	planSlice = planSliceMost/(rows/2/days) + 2 // days that a slice of the alias with half of them is in
 )
 
-// Attach has a database that nobody serves use a Planner for its statements.
+// Attach makes an unserved database use a Planner for its statements.
 func Attach(t testing.TB, d *db.DB) *Planner {
 	t.Helper()
 	dsn, err := d.ListenAddress()
@@ -149,7 +149,7 @@ func Attach(t testing.TB, d *db.DB) *Planner {
 	return p
 }
 
-// Seen gives the plans of the statements that the last operation ran, by statement.
+// Seen returns the plans of the statements that the last operation ran, by statement.
 func (p *Planner) Seen() map[string]string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -183,13 +183,13 @@ func Fill(t testing.TB, d *db.DB) {
 	}
 }
 
-// FillQueue makes the queue of the queued attempts.
+// FillQueue is the statement that fills the queue from the queued attempts.
 const FillQueue = `INSERT INTO queue (event_id, n, alias_id, received_at, kind, released, bytes)
 	SELECT event_id, n, alias_id, received_at, kind, released, bytes FROM attempts WHERE state = 0`
 
-// planSliceMost is how many rows of an alias one query of a list looks at, at most.
+// planSliceMost is the largest number of rows of an alias that one query of a list may read.
 const planSliceMost = 4096
 
-// AnalyzeTables makes statistics of what tests fill. ANALYZE of all tables, those of Postgres
-// included, can meet that of another test in a deadlock.
+// AnalyzeTables are the statements that collect statistics of the tables that tests fill. ANALYZE
+// without a table also covers the tables of Postgres itself, and two of them can deadlock.
 var AnalyzeTables = []string{`ANALYZE aliases`, `ANALYZE events`, `ANALYZE attempts`, `ANALYZE queue`, `ANALYZE payloads`}

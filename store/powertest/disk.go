@@ -1,6 +1,6 @@
 //go:build linux || darwin
 
-// Package powertest has a disk for SQLite that can lose its power, for tests.
+// Package powertest provides a disk for SQLite that can lose its power, for tests.
 package powertest
 
 import (
@@ -19,9 +19,9 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// Disk is a file system of SQLite on top of the usual one that can lose its power: then
-// it has of each file what was synced last, and perhaps some sectors that were written later.
-// One of its syncs fails, or its writes fail because it is full.
+// Disk is an SQLite file system on top of the usual one. It can lose its power: then each file has the
+// content of its last sync, and perhaps some sectors that were written later. It can also fail one of
+// its syncs, or its writes as if it were full.
 type Disk struct {
 	Name string  // for SQLite
 	base uintptr // sqlite3_vfs of the operating system
@@ -34,7 +34,7 @@ type Disk struct {
 	sync  func() // if not nil, called before each sync
 }
 
-// Fail makes the sync of this number fail; 0 = none, -1 = all.
+// Fail makes the sync with number n fail; 0 = none, -1 = all.
 func (d *Disk) Fail(n int) { d.mu.Lock(); d.fail = n; d.mu.Unlock() }
 
 // FailNext makes the next sync fail.
@@ -43,16 +43,16 @@ func (d *Disk) FailNext() { d.mu.Lock(); d.fail = d.syncs + 1; d.mu.Unlock() }
 // Fill makes each write fail as on a full disk.
 func (d *Disk) Fill(full bool) { d.mu.Lock(); d.full = full; d.mu.Unlock() }
 
-// OnSync sets what is called before each sync.
+// OnSync sets a function that is called before each sync.
 func (d *Disk) OnSync(f func()) { d.mu.Lock(); d.sync = f; d.mu.Unlock() }
 
-// Syncs returns how many there were.
+// Syncs returns the number of syncs so far.
 func (d *Disk) Syncs() int { d.mu.Lock(); defer d.mu.Unlock(); return d.syncs }
 
 type lossyFile struct{ synced []byte }
 
-// lossyDisks has the disks by the address of their sqlite3_vfs, and the files by the address of
-// their sqlite3_file. SQLite calls functions without a context.
+// lossyDisks holds the disks by the address of their sqlite3_vfs, and lossyOpen the files by the
+// address of their sqlite3_file, because SQLite calls functions without a context.
 var lossyDisks, lossyOpen sync.Map
 
 type lossyHandle struct {
@@ -65,11 +65,11 @@ type lossyHandle struct {
 
 var lossyCount atomic.Int64
 
-// lossyMu guards the list of file systems of SQLite: registering one writes to another one,
-// which New copies.
+// lossyMu guards the list of file systems of SQLite: registering one writes to another one, which New
+// copies.
 var lossyMu sync.Mutex
 
-// New registers a file system. The sync of the number fail fails; 0 = none, -1 = all.
+// New registers a file system. The sync with the number fail fails; 0 = none, -1 = all.
 func New(t testing.TB, fail int) *Disk {
 	t.Helper()
 	tls := libc.NewTLS()
@@ -104,7 +104,7 @@ func New(t testing.TB, fail int) *Disk {
 // at returns the value at an address of SQLite's memory.
 func at[T any](p uintptr) *T { return *(**T)(unsafe.Pointer(&p)) }
 
-// address returns how SQLite keeps a function of the top level.
+// address returns the address of a top-level function in the form that SQLite stores.
 func address[F any](f F) uintptr { return *(*uintptr)(unsafe.Pointer(&f)) }
 
 // function is the reverse of address.
@@ -157,7 +157,7 @@ func lossyXWrite(tls *libc.TLS, file, data uintptr, n int32, offset int64) int32
 	return function[func(*libc.TLS, uintptr, uintptr, int32, int64) int32](h.base.FxWrite)(tls, file, data, n, offset)
 }
 
-// lossyXSync does not ask the real disk, which would only be slow.
+// lossyXSync implements xSync. It does not sync the real disk, which would only be slow.
 func lossyXSync(_ *libc.TLS, file uintptr, _ int32) int32 {
 	h := lossyHandleOf(file)
 	d := h.disk
@@ -185,9 +185,9 @@ func lossyXSync(_ *libc.TLS, file uintptr, _ int32) int32 {
 	return sqlite3.SQLITE_OK
 }
 
-// LosePower gives a folder with what is on the disk after a loss of power. If torn, some sectors
-// that were written after the last sync are there too. If undeleted, files are there whose
-// deletion was not durable.
+// LosePower returns a folder with the content of the disk after a power loss. With torn, it has some
+// of the sectors that were written after the last sync. With undeleted, it has files whose deletion
+// was not durable.
 func (d *Disk) LosePower(t testing.TB, rng *rand.Rand, torn, undeleted bool) string {
 	t.Helper()
 	d.mu.Lock()

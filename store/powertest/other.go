@@ -1,4 +1,4 @@
 //go:build !linux && !darwin
 
-// Package powertest has a disk for SQLite that can lose its power, for tests.
+// Package powertest provides a disk for SQLite that can lose its power, for tests.
 package powertest

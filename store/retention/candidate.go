@@ -23,22 +23,21 @@ type removalCandidate struct {
 	Parts    int      `db:"parts"`
 }
 
-// cost returns the number of rows that deleting the event counts as, without the parts of its
+// cost returns the number of rows as which the deletion of the event counts, without the parts of its
 // bodies.
 func (d *removalCandidate) cost() int {
 	return 1 + d.Attempts + d.Payloads + int(d.Inline/rowPerBytes)
 }
 
-// heldEvents is a condition that is true for events that retention must keep: an attempt is
-// queued or being delivered, a person pinned it, or a share can still be used. Its parameter is the current
-// time.
+// heldEvents is a condition for events that retention must keep: an attempt is queued or being delivered, a
+// user has pinned the event, or a share can still be used. Its parameter is the current time.
 const heldEvents = `(e.state IN (0, 1) OR EXISTS (SELECT 1 FROM queue w WHERE w.event_id = e.id)
 	OR EXISTS (SELECT 1 FROM attempts a WHERE a.event_id = e.id AND a.state = 1)
 	OR EXISTS (SELECT 1 FROM event_marks em WHERE em.event_id = e.id AND em.pinned = 1)
 	OR EXISTS (SELECT 1 FROM shares sh WHERE sh.event_id = e.id AND (sh.expires_at = 0 OR sh.expires_at > ?)))`
 
-// removable returns a condition that is true for events that need not be kept at the time now: for
-// all events if that is zero.
+// removable returns a condition for events that need not be kept at the time now; a zero now means all
+// events.
 func removable(now time.Time) (string, []any) {
 	if now.IsZero() {
 		return `1 = 1`, nil
@@ -46,8 +45,8 @@ func removable(now time.Time) (string, []any) {
 	return `NOT ` + heldEvents, []any{db.Micros(now)}
 }
 
-// removalRange says which events may be removed: those with ids between after and before, both
-// exclusive, that are removable at the time now.
+// removalRange selects events to remove: those with ids between after and before, both exclusive, that
+// are removable at the time now.
 type removalRange struct {
 	after, before relay.ID
 	now           time.Time

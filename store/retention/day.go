@@ -15,9 +15,9 @@ const (
 	dayLook   = 5 * time.Minute // at all of a day, while nobody waits
 )
 
-// dropDays drops the partitions of days whose events have all expired. A drop is much cheaper
-// than deleting the rows and frees the space at once. A day that cannot be dropped does not
-// prevent the drop of other days. Postgres only.
+// dropDays drops the partitions of days whose events have all expired. A drop is much cheaper than
+// deleting the rows and frees the space at once. If one day cannot be dropped, the others still are.
+// Postgres only.
 func (r *Retention) dropDays(ctx context.Context, now time.Time) (total int, err error) {
 	if !r.db.Dialect.SeveralNodes() || now.Sub(r.daysTried) < dropAgain && now.Sub(r.daysTried) >= 0 {
 		return 0, nil
@@ -46,7 +46,7 @@ func (r *Retention) dropDays(ctx context.Context, now time.Time) (total int, err
 	return total, first
 }
 
-// dropDay drops the partitions of one day unless an event in them has not expired.
+// dropDay drops the partitions of one day, unless they contain an event that has not expired.
 func (r *Retention) dropDay(ctx context.Context, day partition.Day, now time.Time) (dropped int, err error) {
 	// It reads all rows of the day, over a connection without the short timeouts of others.
 	if err := r.db.Away(); err != nil {
@@ -95,8 +95,8 @@ type dayWeight struct {
 	Bytes  int64 `db:"bytes"`
 }
 
-// dayStays reports whether an event of a day has not expired; see heldEvents. It reads only a few
-// rows by indexes, because it is called again while the tables are locked. Events of a removed
+// dayStays reports whether a day has an event that has not expired; see heldEvents. It reads only a
+// few rows by indexes, because it is called again while the tables are locked. Events of a removed
 // alias have expired; those of an alias without retention never expire.
 func dayStays(q db.Query, day partition.Day, now time.Time, retention time.Duration) (stays bool, err error) {
 	span := `COALESCE(al.retention_us, ?)`
@@ -112,8 +112,8 @@ func dayStays(q db.Query, day partition.Day, now time.Time, retention time.Durat
 	return stays, err
 }
 
-// dropTables drops the partitions of a day, unless an event in them, now that the tables are
-// locked, has not expired.
+// dropTables drops the partitions of a day. It first checks again, now that the tables are locked,
+// that all their events have expired.
 func dropTables(c *db.Tx, day partition.Day, now time.Time, retention time.Duration) (keep bool, err error) {
 	for _, statement := range []string{
 		fmt.Sprintf(`SET LOCAL statement_timeout = %d`, db.TableWait.Milliseconds()),

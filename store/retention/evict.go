@@ -10,14 +10,15 @@ import (
 	"relay/store/usage"
 )
 
-// evictionSlice is how long a round of the loop evicts from one alias or account; then the next one is served.
+// evictionSlice is the time for which a round of the loop evicts from one alias or account before it continues
+// with the next one.
 const evictionSlice = 2 * time.Second
 
-// Capacity returns nil when a request of about need bytes can be stored for the alias. It
-// returns storage-full when the disk is nearly full, or when the alias or its account has reached
-// its limit and nothing can be evicted, and store-unavailable when Postgres is unreachable and the
-// spool is full. If older events have to be evicted, it does that: those of the alias and those of the
-// account each for at most wait. It otherwise answers from memory, and reserves nothing.
+// Capacity returns nil if a request of about need bytes can be stored for the alias. It returns
+// storage-full if the disk is nearly full, or if the alias or its account has reached its limit and
+// nothing can be evicted. It returns store-unavailable if Postgres is unreachable and the spool is
+// full. If older events have to be evicted, it evicts those of the alias and those of the account,
+// each for at most wait; otherwise it answers from memory. It reserves nothing.
 func (r *Retention) Capacity(alias, need int64, wait time.Duration) *relay.Error {
 	if err := r.db.Disk.Low(); err != nil {
 		return err
@@ -40,10 +41,9 @@ func (r *Retention) Capacity(alias, need int64, wait time.Duration) *relay.Error
 	return nil
 }
 
-// fits reports whether need more bytes fit into what a holder may store. Older events are evicted
-// for them, for at most wait: no more than the request needs, even if the holder has far more than its
-// limit. Requests of one holder evict one after the other; they wait for no other holder and not for
-// the loop.
+// fits reports whether need more bytes fit into the limit of a holder. It evicts older events for at
+// most wait, but no more than the request needs, even if the holder is far above its limit. Requests
+// of one holder evict one after another; they wait neither for other holders nor for the loop.
 func (r *Retention) fits(h usage.Holder, need int64, wait time.Duration) bool {
 	fits, evictable := r.usage.Admits(h, need)
 	if fits || !evictable || wait <= 0 {
@@ -76,7 +76,8 @@ func (r *Retention) fits(h usage.Holder, need int64, wait time.Duration) bool {
 	return fits
 }
 
-// EvictOverLimit evicts from the aliases, or the accounts, that have more than they may, and then gives space back.
+// EvictOverLimit evicts events from the aliases, or the accounts, that exceed their limits, and then returns free
+// pages to the file system.
 func (r *Retention) EvictOverLimit(ctx context.Context, accounts bool) error {
 	for _, h := range r.usage.OverLimit(accounts) {
 		if r.usage.IsOver(h) { // the ones before took their time
@@ -89,9 +90,9 @@ func (r *Retention) EvictOverLimit(ctx context.Context, accounts bool) error {
 	return r.vacuum(ctx)
 }
 
-// evict removes the oldest events of an alias or an account until need more bytes fit or, with all, it
-// has no more than its limit. It begins no transaction after a time. Evictions of one holder may run at once:
-// each transaction counts what the others have removed.
+// evict removes the oldest events of an alias or an account until need more bytes fit or, with all, until it
+// is within its limit. It begins no transaction after until. Several evictions of one holder may run at once:
+// each transaction counts the removals of the others.
 func (r *Retention) evict(ctx context.Context, h usage.Holder, need int64, all bool, until time.Time) {
 	ended := false
 	most := func(c *db.Tx) (surplus int64, err error) {

@@ -48,8 +48,9 @@ func (r *Retention) DropExpired(ctx context.Context, now time.Time) error {
 	return r.trimAudit(ctx, auditRows)
 }
 
-// trimAudit deletes the oldest entries of the audit log beyond keep of one action of one account: nobody
-// can push out what others did, nor, by doing one thing again and again, what else the account did.
+// trimAudit deletes the oldest entries of the audit log: it keeps keep entries of each action of each
+// account. So no account can push out the entries of others, nor, by repeating one action, those of its
+// own other actions.
 func (r *Retention) trimAudit(ctx context.Context, keep int) error {
 	type share struct {
 		account int64
@@ -79,7 +80,7 @@ func (r *Retention) trimAudit(ctx context.Context, keep int) error {
 	return nil
 }
 
-// deleteInBatches executes a statement until it deletes fewer rows than limit.
+// deleteInBatches repeats a statement until it deletes fewer rows than limit.
 func (r *Retention) deleteInBatches(ctx context.Context, table string, limit int, query string, args ...any) error {
 	for n := int64(limit); n == int64(limit); {
 		err := r.pacedUpdate(ctx, "drop expired "+table, func(c *db.Tx, _ int) (err error) {

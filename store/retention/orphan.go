@@ -22,9 +22,9 @@ const (
 	orphanAgeSpool = 30 * 24 * time.Hour
 )
 
-// SweepOrphans deletes bodies that have no event although their id is a day old at the time
-// now: the request broke off, the relay was killed, or a removal failed. It returns how many
-// bodies it deleted. It deletes none while steps wait in a spool: the events of old bodies may be
+// SweepOrphans deletes bodies that have no event although their id is a day old at the time now,
+// because the request broke off, the relay was killed, or a removal failed. It returns the number of
+// deleted bodies. It deletes none while steps wait in a spool, because the events of old bodies may be
 // among them.
 func (r *Retention) SweepOrphans(ctx context.Context, now time.Time) (total int, err error) {
 	for _, table := range []orphanTable{orphanParts, orphanPayloads} {
@@ -56,7 +56,8 @@ func (r *Retention) SweepOrphans(ctx context.Context, now time.Time) (total int,
 	return total, r.vacuum(ctx)
 }
 
-// orphanAge returns the age of an id from which on a body without an event is an orphan; 0 = none is now.
+// orphanAge returns the age of an id from which a body without an event is an orphan; 0 = no body is an
+// orphan now.
 func (r *Retention) orphanAge(ctx context.Context) (time.Duration, error) {
 	waits, err := r.SpoolWaits(ctx)
 	if err != nil || waits {
@@ -73,8 +74,7 @@ func (r *Retention) orphanAge(ctx context.Context) (time.Duration, error) {
 	return age, err
 }
 
-// orphansInPage reads the next event ids of a table, and which of these events do not
-// exist.
+// orphansInPage reads the next event ids of a table, and returns those whose events do not exist.
 func (r *Retention) orphansInPage(ctx context.Context, table string, after, before relay.ID) (page, orphans []relay.ID, err error) {
 	err = r.db.View(ctx, "look for orphaned bodies", func(q db.Query) error {
 		if err := q.All(&page, `SELECT event_id FROM `+table+` WHERE event_id > ? AND event_id < ?
@@ -92,7 +92,8 @@ func (r *Retention) orphansInPage(ctx context.Context, table string, after, befo
 	return page, orphans, err
 }
 
-// SpoolWaits reports whether steps wait in the spool of this node or, as far as they have told, of another one.
+// SpoolWaits reports whether steps wait in the spool of this node or, according to the other nodes, in one of
+// theirs.
 func (r *Retention) SpoolWaits(ctx context.Context) (waits bool, err error) {
 	if r.spool.Active.Load() || !r.db.Dialect.SeveralNodes() {
 		return r.spool.Active.Load(), nil

@@ -16,9 +16,9 @@ import (
 	"relay/store/usage"
 )
 
-// Bounds of one transaction that deletes rows. On SQLite such a transaction holds the
-// only writer, and the callers of every alias wait for it. The number of rows is therefore
-// adapted to how long the previous transactions took.
+// Bounds of one transaction that deletes rows. On SQLite such a transaction holds the only writer, and
+// the callers of every alias wait for it. The number of rows is therefore adapted to the duration of
+// the previous transactions.
 const (
 	removalMaxRows      = 200                  // most rows in one transaction; rowPerBytes of a body count as a row
 	removalMinRows      = 32                   // fewer do not make a transaction shorter on a busy machine
@@ -29,8 +29,8 @@ const (
 	rowsPerPart         = relay.BodyPart / rowPerBytes
 )
 
-// pace keeps deletes short: it runs one transaction at a time, with as many rows as the last ones had time
-// for, and a pause of the same length follows each.
+// pace keeps deletes short: it runs one transaction at a time, with a number of rows that follows from the
+// duration of the previous ones, and a pause of the same length after each.
 type pace struct {
 	turn   chan struct{} // holds a token while a transaction runs
 	budget int           // rows of the next transaction; 0 = no transaction has run
@@ -91,12 +91,13 @@ func (r *Retention) removalTx(ctx context.Context, what string, fn func(c *db.Tx
 	return took, err
 }
 
-// bytesLeft says in each transaction of a removal how many bytes it is to free still; nil = all.
+// bytesLeft returns, in each transaction of a removal, the number of bytes that it still has to free;
+// nil = all.
 type bytesLeft func(*db.Tx) (int64, error)
 
-// removeOldest removes the oldest removable events of an alias or an account with ids before the one given, until
-// nothing is left to free, or no event. It returns how many it removed, also if it fails. Unless
-// count is nil, retention removes them: their number is added to count.
+// removeOldest removes the oldest removable events of an alias or an account with ids below before, until nothing
+// is left to free, or no event. It returns the number of removed events, even with an error. If count is not nil,
+// retention removes them, and their number is added to count.
 func (r *Retention) removeOldest(ctx context.Context, of usage.Holder, before relay.ID, now time.Time, left bytesLeft, count *atomic.Int64) (events int, err error) {
 	in := removalRange{before: before, now: now}
 	for more := true; more; {
@@ -119,8 +120,8 @@ func (r *Retention) removeOldest(ctx context.Context, of usage.Holder, before re
 	return events, nil
 }
 
-// fitting returns how many of the oldest events one transaction deletes: those that its budget of
-// rows allows, one at least, and no more than free the bytes.
+// fitting returns the number of the oldest events that one transaction deletes: as many as its budget
+// of rows allows, at least one, and not more than needed to free the bytes.
 func fitting(list []removalCandidate, budget int, bytes int64) (n int, heavy bool) {
 	rows := list[0].cost()
 	bytes -= list[0].Bytes
@@ -131,9 +132,9 @@ func fitting(list []removalCandidate, budget int, bytes int64) (n int, heavy boo
 	return n, rows > budget
 }
 
-// remove deletes those events of an alias or an account that are removable, in short transactions: some may
-// have become held since they were listed. more is false when nothing was left to free. Bodies that a
-// crash or the end of ctx leaves behind are orphans, which SweepOrphans deletes.
+// remove deletes the events of a list that are still removable, in short transactions: some may have become
+// held since they were listed. more is false if nothing was left to free. Bodies that a crash or the end of
+// ctx leaves behind are orphans, which SweepOrphans deletes.
 func (r *Retention) remove(ctx context.Context, of usage.Holder, list []removalCandidate, now time.Time, left bytesLeft) (events int, freed int64, more bool, err error) {
 	for len(list) > 0 {
 		var gone []removalCandidate
@@ -178,8 +179,8 @@ func (r *Retention) remove(ctx context.Context, of usage.Holder, list []removalC
 	return events, freed, true, nil
 }
 
-// removeEvents deletes the rows of those events that are removable and, unless heavy is set,
-// their payloads. It returns the deleted events with their sizes of now: a replay may have added to
+// removeEvents deletes the rows of the events that are still removable and, unless heavy is set, their
+// payloads. It returns the deleted events with their current sizes, because a replay may have added to
 // them since they were listed.
 func removeEvents(c *db.Tx, of usage.Holder, list []removalCandidate, now time.Time, heavy bool) (gone []removalCandidate, err error) {
 	ids := make([]relay.ID, len(list))

@@ -9,11 +9,12 @@ import (
 	"relay/store/usage"
 )
 
-// clearAgain is how long after the removal of an alias a request that was in progress may still
-// bring an event.
+// clearAgain is the time after the removal of an alias during which a request that was in progress may
+// still bring an event.
 const clearAgain = time.Hour
 
-// DeleteRemovedAliases deletes what removed aliases left, and forgets those that leave nothing more.
+// DeleteRemovedAliases deletes the events and rows that removed aliases left, and forgets aliases with
+// nothing left.
 func (r *Retention) DeleteRemovedAliases(ctx context.Context) error {
 	var aliases []struct {
 		ID int64 `db:"alias_id"`
@@ -40,7 +41,8 @@ func (r *Retention) DeleteRemovedAliases(ctx context.Context) error {
 	return nil
 }
 
-// AliasRemoved has the events of a removed alias deleted: behind the caller where this process serves.
+// AliasRemoved has the events of a removed alias deleted: in the background if this process serves the
+// store, else before it returns.
 func (r *Retention) AliasRemoved(ctx context.Context) error {
 	if !r.usage.Serving() {
 		return r.DeleteRemovedAliases(ctx)

@@ -39,8 +39,8 @@ func (p schedule) forget(now time.Time) {
 	maps.DeleteFunc(p, func(_ int64, last retentionRun) bool { return now.Sub(last.next) > maxRetentionInterval })
 }
 
-// Retain removes the events that are older than the retention of their alias at the time now, of all
-// aliases or of those that are due, and returns how many.
+// Retain removes the events that are older at the time now than the retention of their alias: for all
+// aliases, or for those whose check is due. It returns their number.
 func (r *Retention) Retain(ctx context.Context, now time.Time, all bool) (int, error) {
 	r.retaining.Lock()
 	defer r.retaining.Unlock()

@@ -1,9 +1,9 @@
-// Package retention removes what need not be kept: events that are too old, those beyond what an alias or an
-// account may store, those of removed aliases, bodies without an event, and rows that have expired. It deletes in
-// short transactions, so that the journal gets most of the time of the only writer of SQLite.
+// Package retention removes data that need not be kept: events that are too old or exceed the limit of an alias or an
+// account, events of removed aliases, bodies without an event, and expired rows. It deletes in short transactions, so
+// that the journal gets most of the time of SQLite's only writer.
 //
-// The list of loops of the store says what runs when. All that removes events ends in remove (removal.go), which gets
-// the oldest events that may go from candidate.go.
+// The list of loops of the store has the times. Every removal of events ends in remove (removal.go), which gets the
+// oldest removable events from candidate.go.
 package retention
 
 import (
@@ -17,14 +17,14 @@ import (
 	"relay/store/usage"
 )
 
-// Options say what is kept.
+// Options hold the rules of retention.
 type Options struct {
 	Log *slog.Logger
 	// Age is the age at which events are deleted, unless their alias has its own retention; 0 = never.
 	Age time.Duration
 }
 
-// Retention removes what need not be kept. All methods are safe for concurrent use.
+// Retention removes data that need not be kept. All methods are safe for concurrent use.
 type Retention struct {
 	db     *db.DB
 	spool  *spool.Spool
@@ -42,12 +42,12 @@ type Retention struct {
 	givenBack atomic.Int64 // events that were evicted when space was given back the last time
 }
 
-// New removes nothing by itself.
+// New returns a Retention. It removes nothing until a method is called.
 func New(d *db.DB, p *spool.Spool, u *usage.Usage, o Options) *Retention {
 	return &Retention{db: d, spool: p, usage: u, log: o.Log, opt: o, wake: make(chan struct{}, 1), schedule: schedule{}, pace: pace{turn: make(chan struct{}, 1)}}
 }
 
-// Counts counts what was deleted since the start, and how.
+// Counts holds the numbers of deleted events since the start, by the reason of their removal.
 type Counts struct {
 	Expired atomic.Int64 // events removed by age
 	Evicted atomic.Int64 // events removed because their alias or its owner exceeded its storage limit
@@ -57,8 +57,9 @@ type Counts struct {
 	Longest atomic.Int64 // longest transaction, in ns
 }
 
-// RetentionCounts gives the counts.
+// RetentionCounts returns the counts.
 func (r *Retention) RetentionCounts() *Counts { return &r.counts }
 
-// RemovedAliases gets a signal when an alias was removed: DeleteRemovedAliases has work.
+// RemovedAliases returns a channel that gets a signal when an alias was removed and
+// DeleteRemovedAliases has work.
 func (r *Retention) RemovedAliases() <-chan struct{} { return r.wake }

@@ -1,6 +1,5 @@
-// Package seal encrypts small secrets that the database keeps: XChaCha20-Poly1305 with a
-// random nonce each. A sealed value opens only for the purpose, the alias and the row that it
-// was sealed for.
+// Package seal encrypts small secrets that the database stores: XChaCha20-Poly1305, each with a random
+// nonce. A sealed value opens only for the purpose, the alias and the row for which it was sealed.
 package seal
 
 import (
@@ -24,22 +23,22 @@ import (
 	"relay/store/file"
 )
 
-// prefix begins the text of a key.
+// prefix begins the text form of a key.
 const prefix = "rsk1_"
 
-// Key seals and opens. Formatting one gives its id.
+// Key encrypts and decrypts values. Formatting a key gives its id.
 type Key struct {
 	bytes [chacha20poly1305.KeySize]byte
 }
 
-// NewKey makes a random key.
+// NewKey returns a random key.
 func NewKey() Key {
 	var k Key
 	_, _ = rand.Read(k.bytes[:]) // never fails
 	return k
 }
 
-// ParseKeys reads keys, each in a line of its own. No error holds a part of one.
+// ParseKeys reads keys, one on each line. The error never contains a part of a key.
 func ParseKeys(text string) ([]Key, error) {
 	var keys []Key
 	for i, word := range strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' || r == '\t' || r == '\n' || r == '\r' }) {
@@ -60,16 +59,16 @@ func ParseKeys(text string) ([]Key, error) {
 	return keys, nil
 }
 
-// Text returns the key as ParseKeys reads it.
+// Text returns the key in the form that ParseKeys reads.
 func (k Key) Text() string { return prefix + base64.StdEncoding.EncodeToString(k.bytes[:]) }
 
-// ID names a key, and tells nothing about it.
+// ID returns a name for the key, which reveals nothing about it.
 func (k Key) ID() string {
 	sum := sha256.Sum256(append([]byte("relay secret key\x00"), k.bytes[:]...))
 	return hex.EncodeToString(sum[:4])
 }
 
-// Format writes the id, whatever the verb: a key never gets into a log.
+// Format writes the id, whatever the verb, so that a key never gets into a log.
 func (k Key) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte("key " + k.ID())) }
 
 func (k Key) aead() cipher.AEAD {
@@ -91,8 +90,8 @@ func (p Place) bytes() []byte {
 	return []byte("relay sealed v1\x00" + p.Purpose + "\x00" + strconv.FormatInt(p.Alias, 10) + "\x00" + p.Row)
 }
 
-// Ring has the keys of this node: those of a setting, or else those of a file. The first one
-// seals, all open. Safe for concurrent use.
+// Ring holds the keys of this node, from a setting, or else from a file. The first key seals, all
+// open. Safe for concurrent use.
 type Ring struct {
 	file string // "" = there is none
 
@@ -100,8 +99,8 @@ type Ring struct {
 	keys []Key
 }
 
-// NewRing returns a ring of given keys. Without any it has those of the file, which may be made
-// later by this process or another one; file "" = there is no such file.
+// NewRing returns a ring of the given keys. If there are none, it has those of the file, which this
+// process or another one may make later; file "" = there is no such file.
 func NewRing(given []Key, file string) *Ring {
 	if len(given) > 0 {
 		file = ""
@@ -117,8 +116,8 @@ var (
 	ErrDamaged = errors.New("the key is here, but it does not open this row: it was changed or copied")
 )
 
-// read reads the file again. Without it, keys that were read before stay in memory: they open what
-// they have sealed.
+// read reads the file again. If the file is missing, keys that were read before stay in memory,
+// because they open what they have sealed.
 func (r *Ring) read() error {
 	if r.file == "" {
 		return nil
@@ -142,8 +141,8 @@ func (r *Ring) read() error {
 	return nil
 }
 
-// Keys lists the keys, the one that seals first. It fails with ErrGone once the file is gone, although its
-// keys still open.
+// Keys lists the keys, beginning with the one that seals. It fails with ErrGone if the file was removed,
+// although its keys can still open values.
 func (r *Ring) Keys() ([]Key, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -151,10 +150,10 @@ func (r *Ring) Keys() ([]Key, error) {
 	return slices.Clone(r.keys), err
 }
 
-// File returns the file of the keys; "" where they are those of a setting, or there can be none.
+// File returns the file of the keys; "" if the keys come from a setting, or there can be none.
 func (r *Ring) File() string { return r.file }
 
-// Make makes the file with its first key, unless it is there.
+// Make makes the file with its first key, unless it exists.
 func (r *Ring) Make() error {
 	if r.file == "" {
 		return ErrNoKey
@@ -166,9 +165,9 @@ func (r *Ring) Make() error {
 	return nil
 }
 
-// Rotate puts a new key first into the file. The keys of a setting stay as they are. Without a key it
-// fails: a first one is made by Make only, where no secret is sealed yet. Of processes that rotate at once
-// the second waits, so that no key that seals something is lost.
+// Rotate makes a new key and puts it first in the file. It does not change the keys of a setting. It fails
+// if there is no key: only Make makes the first one, when no secret is sealed yet. If two processes rotate
+// at once, the second waits, so that no key that seals something is lost.
 func (r *Ring) Rotate() (err error) {
 	if r.file == "" {
 		return nil
@@ -199,7 +198,7 @@ func (r *Ring) Rotate() (err error) {
 	return file.Write(r.file, []byte(text))
 }
 
-// Seal seals a value for a place with the first key, and gives the id of that.
+// Seal seals a value for a place with the first key, and returns the id of that key.
 func (r *Ring) Seal(value string, p Place) (sealed []byte, key string, err error) {
 	keys, err := r.Keys()
 	if err != nil || len(keys) == 0 {
@@ -210,7 +209,7 @@ func (r *Ring) Seal(value string, p Place) (sealed []byte, key string, err error
 	return keys[0].aead().Seal(nonce, nonce, []byte(value), p.bytes()), keys[0].ID(), nil
 }
 
-// Open opens what the key of that id has sealed for a place.
+// Open opens a value that the key with an id has sealed for a place.
 func (r *Ring) Open(sealed []byte, key string, p Place) (string, error) {
 	k, err := r.find(key)
 	if err != nil {

@@ -1,6 +1,6 @@
-// Package spool keeps the steps of the store's journal in a file while Postgres is away:
-// bounded, synced, in order, and readable by part. It knows no statement of the store, which
-// drains it.
+// Package spool keeps the steps of the store's journal in a file while Postgres is down: bounded,
+// synced, in order, and with parts of bodies that can be read. It contains no statement of the store;
+// the store drains it.
 package spool
 
 import (
@@ -52,7 +52,7 @@ type Options struct {
 	Log      *slog.Logger
 }
 
-// State holds the values of a spool that can be read at any time, without a wait for its disk.
+// State holds the values of a spool that can be read at any time without waiting for its disk.
 type State struct {
 	Active       atomic.Bool  // something is in it: steps have to be appended to it
 	Away         atomic.Bool  // the database did not answer the last time; set by the loop that drains the spool
@@ -63,10 +63,10 @@ type State struct {
 	Refused      atomic.Int64 // steps
 }
 
-// Spool keeps the steps of the journal in a SQLite file of the data dir while Postgres does
-// not take them. While it is not empty, every step is appended to it until all of them are in
-// the database, so that the order is kept. A spool without a limit is never used. Methods are safe
-// for concurrent use.
+// Spool keeps the steps of the journal in a SQLite file of the data dir while Postgres does not accept
+// them. While it is not empty, every further step is appended to it until all of them are in the
+// database, so that the order is kept. A spool without a limit is never used. Methods are safe for
+// concurrent use.
 type Spool struct {
 	Options
 	State
@@ -90,12 +90,12 @@ type Spool struct {
 	writeError error     // the error of that test
 }
 
-// New returns the spool of a data dir. It opens no file.
+// New returns the spool of a data dir. It does not open the file.
 func New(o Options) *Spool {
 	return &Spool{Options: o, Wake: make(chan struct{}, 1), often: rate.Sometimes{Interval: logInterval}}
 }
 
-// Enabled reports whether there is a spool at all.
+// Enabled reports whether the spool is used at all.
 func (p *Spool) Enabled() bool { return p.Limit > 0 }
 
 // logThrottled logs an error at most once in logInterval.
@@ -108,7 +108,7 @@ var errFull = &relay.Error{
 	Detail: "the relay's storage is away and what it keeps meanwhile is full; try again in a moment",
 }
 
-// ErrCatchingUp refuses what has to come after the steps in the spool.
+// ErrCatchingUp is the error of operations that must come after the steps in the spool.
 var ErrCatchingUp = &relay.Error{
 	Code: relay.CodeStoreUnavailable, RetryAfter: 2 * time.Second,
 	Detail: "the relay's storage is away or catching up with what came meanwhile; try again in a moment",
@@ -123,20 +123,20 @@ func (p *Spool) CaughtUp() error {
 	return nil
 }
 
-// ErrUnready is errFull with advice for the operator.
+// ErrUnready is the error of a full spool, with advice for the operator.
 var ErrUnready = errors.New("store: postgres is away and the spool is full; bring postgres back, or raise --spool-limit")
 
-// intakeLimit returns how many bytes of the file new events may fill.
+// intakeLimit returns the number of bytes of the file that new events may fill.
 func (p *Spool) intakeLimit() int64 { return Intake(p.Limit) }
 
-// Intake returns how many bytes new events may fill of a spool with a limit.
+// Intake returns the number of bytes that new events may fill in a spool with a limit.
 func Intake(limit int64) int64 {
 	space := limit - walLimit(limit)
 	return space - space/reservedForEnds
 }
 
-// Admits returns nil when a new event of about need bytes fits into the spool, or does not
-// go there. It answers from memory and never waits for the disk.
+// Admits returns nil if a new event of about need bytes fits into the spool, or does not go there. It
+// answers from memory and never waits for the disk.
 func (p *Spool) Admits(need int64) *relay.Error {
 	if p.Active.Load() && (p.IntakeClosed.Load() || p.used.Load()+need+pageSize > p.intakeLimit()) {
 		return errFull
@@ -144,18 +144,18 @@ func (p *Spool) Admits(need int64) *relay.Error {
 	return nil
 }
 
-// AdmitsTypical returns nil while an event of usual size would be taken. Callers are refused
-// before the spool itself refuses anything, and readiness has to report that.
+// AdmitsTypical returns nil while an event of usual size would be accepted. Readiness uses it, because
+// callers are refused before the spool itself refuses a step.
 func (p *Spool) AdmitsTypical() *relay.Error { return p.Admits(min(typicalRequest, p.intakeLimit()/8)) }
 
-// NearlyFull reports whether the space for new events is so little that concurrent requests
-// could fill it.
+// NearlyFull reports whether the space for new events is so small that concurrent requests could fill
+// it.
 func (p *Spool) NearlyFull() bool {
 	return p.Active.Load() && (p.Limit < smallSpool || p.used.Load() > p.intakeLimit()/2)
 }
 
-// CheckWritable returns nil when the disk of the spool takes data. It writes a small test
-// file, at most once in probeEvery, because there may be no event that would show it.
+// CheckWritable returns nil if the disk of the spool accepts data. It writes a small test file, at
+// most once in probeEvery, because there may be no event that would show the fault.
 func (p *Spool) CheckWritable() error {
 	p.probeMu.Lock()
 	defer p.probeMu.Unlock()
@@ -195,8 +195,8 @@ func (p *Spool) open() (*table, error) {
 	return t, nil
 }
 
-// setAside renames a file that SQLite cannot read. A loss of power does not damage a file,
-// but a disk may. Call it with the lock held.
+// setAside renames a file that SQLite cannot read. A power loss does not damage a file, but a faulty
+// disk may. Call it with the lock held.
 func (p *Spool) setAside(t *table, cause error) error {
 	p.table.Store(nil)
 	err := t.close()
@@ -214,8 +214,8 @@ func (p *Spool) setAside(t *table, cause error) error {
 	return errors.Join(err, file.SyncDir(p.Dir))
 }
 
-// updateUsed reads how much of the file is used: pages that became free are used again. Call it
-// with the lock held.
+// updateUsed reads the number of used bytes of the file; free pages are reused, so they do not count.
+// Call it with the lock held.
 func (p *Spool) updateUsed(t *table) {
 	var pages int64
 	if err := t.pages.QueryRow().Scan(&pages); err == nil {
@@ -257,11 +257,10 @@ func (p *Spool) markActive(why error) {
 	}
 }
 
-// Put makes steps durable in the spool because the database did not take them; why is the
-// reason, nil when the spool is active already. It returns the steps that did not fit, and
-// err says why. New events and further steps of refused events are refused before the ends of
-// other events. After a refusal no new event is taken until an eighth of the space for new
-// events is free.
+// Put makes steps durable in the spool because the database did not accept them; why is the reason,
+// nil if the spool is already active. It returns the steps that did not fit; err is the reason. New
+// events and further steps of refused events are refused before the ends of other events. After a
+// refusal no new event is accepted until an eighth of the space for new events is free.
 func (p *Spool) Put(steps []*Step, why error) (refused []*Step, bytes int64, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -323,7 +322,7 @@ func (p *Spool) append(rows []Row) error {
 	return nil
 }
 
-// closeIntake refuses new events until there is space. Call it with the lock held.
+// closeIntake refuses new events until there is space again. Call it with the lock held.
 func (p *Spool) closeIntake() {
 	if p.Waiting.Load() > 0 { // otherwise nothing would ever free space
 		p.IntakeClosed.Store(true)
@@ -332,8 +331,8 @@ func (p *Spool) closeIntake() {
 		"database", p.Database, "limit", p.Limit)
 }
 
-// reject divides steps into those that are stored and those that are refused: new events, if
-// there is no space, and all steps of refused events. rows are the steps, encoded.
+// reject splits steps into those to store and those to refuse: new events, if there is no space, and
+// all steps of refused events. rows are the encoded steps.
 func (p *Spool) reject(steps []*Step, rows []Row) (on, away []*Step) {
 	size := p.used.Load() + pageSize
 	for i, st := range steps {
@@ -366,8 +365,8 @@ func (p *Spool) reject(steps []*Step, rows []Row) (on, away []*Step) {
 	return on, away
 }
 
-// Next reads the oldest steps that are not in the database, in order: up to limit of one node,
-// and, unless the first one is larger, up to bytes. It returns no rows when there are none.
+// Next reads the oldest steps that are not in the database, in order: up to limit steps of one node,
+// and up to bytes, but at least one. It returns no rows if there are none.
 func (p *Spool) Next(limit int, bytes int64) ([]Row, error) {
 	p.mu.Lock()
 	t, stored := p.table.Load(), p.stored
@@ -384,8 +383,8 @@ func (p *Spool) Next(limit int, bytes int64) ([]Row, error) {
 	return rows, err
 }
 
-// Advance records that rows are in the database, and deletes them. If they cannot be deleted,
-// they stay until the file is removed, and the mark in the database says that they are stored.
+// Advance notes that rows are in the database, and deletes them. If they cannot be deleted, they stay
+// until the file is removed; the mark in the database says that they are stored.
 func (p *Spool) Advance(rows []Row) {
 	var bytes int64
 	for i := range rows {
@@ -412,9 +411,9 @@ func (p *Spool) Advance(rows []Row) {
 	}
 }
 
-// MarkEmpty makes the spool inactive and removes its file when all steps are in the database;
-// empty is false when some are not. An error means that the file may still be there, also after a loss
-// of power: the marks in the database have to stay, which say that its steps are stored.
+// MarkEmpty makes the spool inactive and removes its file if all steps are in the database; otherwise
+// empty is false. An error means that the file may still exist, possibly only after a power loss: then
+// the marks in the database, which say that its steps are stored, have to stay.
 func (p *Spool) MarkEmpty() (empty bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -435,9 +434,9 @@ func (p *Spool) MarkEmpty() (empty bool, err error) {
 	return true, err
 }
 
-// Throttle delays a committer that has put bytes into the spool while the spool is being
-// drained, until a multiple of them is drained, for throttleLimit at most. Otherwise callers
-// that are faster than the database would keep the spool from ever becoming empty.
+// Throttle delays a committer that has put bytes into the spool while it is being drained, until a
+// multiple of them is drained, at most for throttleLimit. Otherwise callers that are faster than the
+// database would keep the spool from ever becoming empty.
 func (p *Spool) Throttle(bytes int64) {
 	goal, late := p.Drained.Load()+throttleRatio*bytes, time.Now().Add(throttleLimit)
 	for p.Active.Load() && !p.Away.Load() && !p.IntakeClosed.Load() && p.Drained.Load() < goal && time.Now().Before(late) {
@@ -445,8 +444,9 @@ func (p *Spool) Throttle(bytes int64) {
 	}
 }
 
-// Part reads part i of a stored body from the spool; nil when the spool does not have it, or
-// cannot read it: then the database may. n = 0 is the request, n = k the response of attempt k.
+// Part reads part i of a stored body from the spool. It returns nil if the spool does not have the
+// part, or cannot read it; the database may have it. n = 0 is the request, n = k the response of
+// attempt k.
 func (p *Spool) Part(id relay.ID, n, i int) []byte {
 	var rows []Row
 	p.readParts(&rows, `SELECT seq, sum, data FROM steps WHERE part = ? LIMIT 1`, partKey{id, n, i}.bytes())
@@ -460,7 +460,7 @@ func (p *Spool) Part(id relay.ID, n, i int) []byte {
 	return st.Data
 }
 
-// MissingParts returns the numbers of those parts of a body that are not in the spool.
+// MissingParts returns the numbers of the parts of a body that are not in the spool.
 func (p *Spool) MissingParts(id relay.ID, n, parts int) (missing []int) {
 	var there [][]byte
 	if parts > 0 {
@@ -474,15 +474,15 @@ func (p *Spool) MissingParts(id relay.ID, n, parts int) (missing []int) {
 	return missing
 }
 
-// readParts reads rows about parts of bodies. It reads none from a file that was closed, because
-// all of it is in the database, or is damaged.
+// readParts reads rows about parts of bodies. It reads nothing if the file was closed, because all of
+// it is in the database, or because it is damaged.
 func (p *Spool) readParts(rows any, query string, args ...any) {
 	if t := p.table.Load(); t != nil && p.Active.Load() {
 		_ = t.read.Select(rows, query, args...)
 	}
 }
 
-// Close closes the file. What is in it is stored after the next start.
+// Close closes the file. Its steps are stored after the next start.
 func (p *Spool) Close() (err error) {
 	if n := p.Undrained.Load(); n > 0 {
 		p.Log.Warn("events wait in the spool; they are stored at the next start with this data dir", "dir", p.Dir, "bytes", n)

@@ -14,7 +14,7 @@ import (
 // Kind is the kind of change that a step makes.
 type Kind uint8
 
-// The kinds of steps. Their numbers are in files.
+// The kinds of steps. Their numbers are stored in files and never change.
 const (
 	Accept Kind = iota
 	Chunk
@@ -23,7 +23,7 @@ const (
 	Requeue
 )
 
-// Step is one change to make durable. What it points to must not be changed any more.
+// Step is one change to make durable. The data that it points to must not be changed afterwards.
 type Step struct {
 	Kind    Kind
 	ID      relay.ID
@@ -38,12 +38,13 @@ type Step struct {
 	Size      int64  // bytes of memory that it holds while it waits; not in the file
 }
 
-// stepOverhead is the approximate size of an encoded step without its bytes.
+// stepOverhead is the approximate size of an encoded step without its content.
 const stepOverhead = 512
 
-// The first byte of a step is its format: the first one that has all its fields, so that an earlier relayd can
-// read the steps that use none of a later one. Each format has the fields of those before it. A new field is a new
-// format here, and coder.since where the field is; formats are never changed, see testdata/steps.txt.
+// Formats of steps. The first byte of a step is its format: the lowest one that has all fields that the step uses,
+// so that an earlier relayd can read steps without newer fields. Each format has the fields of those before it.
+// For a new field, add a format here and a call of coder.since at the place of the field. Formats are never
+// changed, see testdata/steps.txt.
 const (
 	stepFormat        = 1
 	stepWithGone      = 2 // CallerGone of attempts
@@ -56,9 +57,9 @@ const (
 
 var errStepDamaged = errors.New("a step of the spool cannot be read")
 
-// coder encodes and decodes steps: one list of fields does both, so that the two cannot
-// differ. Decoded slices point into the input. Lengths are checked against the remaining
-// input before anything is allocated.
+// coder encodes and decodes steps: one list of fields does both, so that the two cannot differ.
+// Decoded slices point into the input. Lengths are checked against the remaining input before memory
+// is allocated.
 type coder struct {
 	b       []byte // written, or still to be read
 	reading bool
@@ -77,7 +78,7 @@ func appendStep(out []byte, st *Step) []byte {
 	return c.b
 }
 
-// since reports whether a step has the fields of a format. used says that one of them has a value.
+// since reports whether a step has the fields of a format. used means that one of them has a value.
 func (c *coder) since(format byte, used bool) bool {
 	if used {
 		c.needed = max(c.needed, format)
@@ -85,7 +86,7 @@ func (c *coder) since(format byte, used bool) bool {
 	return c.format >= format
 }
 
-// parseStep decodes the output of appendStep; nothing may follow it.
+// parseStep decodes the output of appendStep. Further bytes are an error.
 func parseStep(b []byte) (*Step, error) {
 	if len(b) == 0 || b[0] < stepFormat || b[0] > newestFormat {
 		return nil, errStepDamaged
@@ -169,7 +170,7 @@ func optional[T any](c *coder, p **T, value func(*T)) {
 	value(*p)
 }
 
-// asNumber encodes or decodes a value as a number. The value is not changed while it is encoded: it may be in use
+// asNumber encodes or decodes a value as a number. Encoding does not change the value, because it may be in use
 // elsewhere.
 func asNumber[T any](c *coder, p *T, n int64, valueOf func(int64) T) {
 	if number(c, &n); c.reading {

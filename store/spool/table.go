@@ -69,7 +69,7 @@ type Row struct {
 	Data   []byte `db:"data"`
 }
 
-// size returns how many bytes a row counts: about what it needs in the file.
+// size returns the number of bytes that a row counts: roughly its size in the file.
 func (r *Row) size() int64 { n := int64(len(r.Data)); return n + n/64 + 64 }
 
 const rowSize = `LENGTH(data) + LENGTH(data) / 64 + 64` // the same in SQL
@@ -102,8 +102,8 @@ func (r *Row) Step() (*Step, error) {
 	return parseStep(r.Data)
 }
 
-// table is the file of the spool. It is made when the first step comes, and removed when
-// all steps are in Postgres. Commits wait for the disk. Readers wait for no writer.
+// table is the file of the spool. It is made when the first step arrives, and removed when all steps
+// are in Postgres. Commits wait for the disk. Readers do not wait for the writer.
 type table struct {
 	path   string
 	write  *sqlx.DB // one connection
@@ -112,10 +112,10 @@ type table struct {
 	pages  *sql.Stmt
 }
 
-// openTable opens the file in dir, and makes it when it is absent. limit bounds the file
-// with its log, except that the log may grow by one batch. Steps up to the number stored are in the
-// database, and do not count where the file still has them. vfs is the name of the
-// file system of SQLite, "" for the usual one.
+// openTable opens the file in dir, and makes it if it does not exist. limit bounds the file with its
+// write-ahead log, except that the log may grow by one batch. Steps up to the number stored are in the
+// database, and do not count even if the file still has them. vfs is the name of the SQLite file
+// system, "" for the usual one.
 func openTable(dir string, limit, stored int64, vfs string) (t *table, c counts, err error) {
 	ctx := context.Background()
 	t = &table{path: filepath.Join(dir, fileName)}
@@ -165,7 +165,7 @@ func openTable(dir string, limit, stored int64, vfs string) (t *table, c counts,
 	return t, c, err
 }
 
-// walLimit returns the share of the limit of the spool that is for the write-ahead log.
+// walLimit returns the share of the spool's limit that is for the write-ahead log.
 func walLimit(limit int64) int64 { return min(limit/8, walMax) }
 
 func (t *table) transact(fn func(*sqlx.Tx) error) error {
@@ -199,7 +199,7 @@ func (t *table) next(seq int64, limit int, bytes int64) (rows []Row, err error) 
 	return rows, nil
 }
 
-// counts are the steps that a file holds.
+// counts are the numbers of steps in a file.
 type counts struct {
 	Last  int64 `db:"last"` // number of the last step
 	Steps int64 `db:"steps"`
@@ -221,7 +221,7 @@ func (t *table) close() (err error) {
 }
 
 // remove closes and removes the file. Its steps are in Postgres, and spool_marks says so until the
-// removal is durable: after a loss of power, leftovers of the file are ignored.
+// removal is durable. So remains of the file after a power loss are ignored.
 func (t *table) remove() error {
 	err := t.close()
 	for _, suffix := range []string{"", "-wal", "-shm"} {
@@ -232,7 +232,7 @@ func (t *table) remove() error {
 	return errors.Join(err, file.SyncDir(filepath.Dir(t.path)))
 }
 
-// Refused is a line of the file RefusedFile. Bytes are in base64, as JSON has them.
+// Refused is a line of the file RefusedFile. Bytes are in base64, as in JSON.
 type Refused struct {
 	At      time.Time
 	Reason  string
@@ -251,8 +251,8 @@ func Refuse(st *Step, reason string) Refused {
 	return Refused{Reason: reason, Kind: kind, Event: st.ID.String(), N: st.N, I: st.I, Request: st.Event, End: st.Attempt, Message: st.Message, Data: st.Data}
 }
 
-// Quarantine durably appends steps that the database will never take to the file RefusedFile
-// in dir, for the operator.
+// Quarantine durably appends steps that the database will never accept to the file RefusedFile in dir,
+// for the operator.
 func Quarantine(dir string, steps []Refused) error {
 	var lines []byte
 	for _, st := range steps {
@@ -280,7 +280,7 @@ type Content struct {
 	Aside []string // names of files with steps that could not be read or stored
 }
 
-// ReadLeft reads what the spool in a data dir holds, also beside a server that uses it.
+// ReadLeft reads the content of the spool in a data dir, even while a server uses it.
 func ReadLeft(dir string) (c Content, err error) {
 	for _, pattern := range []string{"spool-*" + damagedSuffix, RefusedFile} {
 		names, _ := filepath.Glob(filepath.Join(dir, pattern))

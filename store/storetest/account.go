@@ -51,8 +51,8 @@ func testAccounts(t *testing.T, fresh func(testing.TB) store.Options) {
 	}
 }
 
-// A removed account can do nothing more; its aliases wait for an admin to hand them
-// on, and a new account of the same name does not get them.
+// removeAccount checks that a removed account can do nothing more. Its aliases wait for an admin to
+// transfer them, and a new account with the same name does not get them.
 func (b *fixture) removeAccount() {
 	ctx := b.Context()
 	_, err := b.CreateAccount(ctx, system, "dave", false)
@@ -167,7 +167,8 @@ func testAliases(t *testing.T, fresh func(testing.TB) store.Options) {
 	b.want(relay.CodeNotFound, err)
 }
 
-// When several accounts claim a name at once, one of them gets it, with every claim of that account.
+// race checks that, if several accounts claim a name at once, one of them gets it, and all its claims
+// succeed.
 func (b *fixture) race() {
 	var wg sync.WaitGroup
 	got := make(chan int64, 8)
@@ -230,7 +231,7 @@ func (b *fixture) settings() {
 	b.heard("settings changed", func(c relay.Change) bool { return c.Kind == relay.ChangeAlias && c.Alias == b.hooks.ID })
 }
 
-// Nothing of a removed alias ever shows, and its name is kept from others.
+// removeAlias checks that nothing of a removed alias ever shows, and that its name is reserved.
 func (b *fixture) removeAlias() {
 	ctx := b.Context()
 	a, err := b.Alias(ctx, b.alice, "claimed")
@@ -284,7 +285,7 @@ func (b *fixture) removeAlias() {
 	})
 }
 
-// eventually polls until ok holds.
+// eventually polls until ok returns true.
 func (b *fixture) eventually(what string, ok func() bool) {
 	b.Helper()
 	deadline := time.Now().Add(time.Minute)

@@ -11,8 +11,8 @@ import (
 	"relay/store"
 )
 
-// testChanges checks which changes are published to the feed, those of this process and
-// those of operator commands beside it.
+// testChanges checks the changes that are published to the feed: those of this process, and those of
+// operator commands that run at the same time.
 func testChanges(t *testing.T, fresh func(testing.TB) store.Options) {
 	b := setup(t, fresh)
 	ctx := t.Context()
@@ -60,7 +60,7 @@ func testChanges(t *testing.T, fresh func(testing.TB) store.Options) {
 	t.Error("a change of an alias of this process was not published")
 }
 
-// heardAfter waits for a change that fits and that was published after do began.
+// heardAfter waits for a change that fits selects and that was published after do began.
 func (b *fixture) heardAfter(do func(), what string, fits func(relay.Change) bool) {
 	b.Helper()
 	b.mu.Lock()
@@ -74,8 +74,8 @@ func (b *fixture) heardAfter(do func(), what string, fits func(relay.Change) boo
 	b.changes = append(before, b.changes...)
 }
 
-// revokedBeside revokes each kind of access in another process. This process has to publish
-// each revocation within 2 s, so that connections which used that access are closed.
+// revokedBeside revokes each kind of access in another process. This process has to publish each
+// revocation within 2 s, so that connections which used that access are closed.
 func (b *fixture) revokedBeside(beside *store.Store) {
 	b.Helper()
 	ctx := b.Context()
@@ -115,8 +115,8 @@ func (b *fixture) revokedBeside(beside *store.Store) {
 	revoked("account", erin.ID, func() error { return beside.RemoveAccount(ctx, system, "erin") })
 }
 
-// testLoad: 64 senders hand over events at once; each keeps its own order, each
-// event is stored as handed over, replays of one event are numbered without gaps.
+// testLoad checks 64 concurrent senders of events: each keeps its own order, each event is stored
+// unchanged, and replays of one event are numbered without gaps.
 func testLoad(t *testing.T, fresh func(testing.TB) store.Options) {
 	b := setup(t, fresh)
 	const senders, each = 64, 4

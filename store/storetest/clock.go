@@ -10,7 +10,7 @@ import (
 	"relay/store"
 )
 
-// testClock sets the clock on the wall forward and back under a store that serves.
+// testClock sets the wall clock forward and back under a serving store.
 func testClock(t *testing.T, fresh func(testing.TB) store.Options) {
 	var offset atomic.Int64
 	wall := func() time.Time { return time.Now().Round(0).Add(time.Duration(offset.Load())) }
@@ -74,8 +74,8 @@ func (b *fixture) states(n int) (out []string) {
 	return out
 }
 
-// keptName: the name of a removed alias is kept for thirty days, but not from who had
-// it, and nothing of the old one shows then.
+// keptName checks that the name of a removed alias is reserved for thirty days, except for its former
+// owner, and that a new alias of the name shows nothing of the old one.
 func (b *fixture) keptName(offset *atomic.Int64) {
 	b.Helper()
 	ctx := b.Context()

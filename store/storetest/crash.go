@@ -9,8 +9,8 @@ import (
 	"relay/store"
 )
 
-// testCrash restarts a store with attempts in progress: closing it leaves them as a
-// crash does.
+// testCrash restarts a store with attempts in progress. Closing the store leaves them in the same
+// state as a crash.
 func testCrash(t *testing.T, fresh func(testing.TB) store.Options) {
 	b := setup(t, fresh)
 	ctx := t.Context()

@@ -29,7 +29,7 @@ func testCredentials(t *testing.T, fresh func(testing.TB) store.Options) {
 	t.Run("idempotency", func(t *testing.T) { b.with(t).idempotency() })
 }
 
-// authorized makes an authorized_keys line of a new key.
+// authorized returns an authorized_keys line of a new key.
 func (b *fixture) authorized(key any) string {
 	b.Helper()
 	p, err := ssh.NewPublicKey(key)
@@ -132,8 +132,8 @@ func (b *fixture) tokens() {
 	b.want(relay.CodeNotFound, b.StillValid(ctx, who))
 }
 
-// renewedTokens: each use of a token with a renewal extends its expiry; the expiry of
-// another one stays as it was set.
+// renewedTokens checks that each use of a token with a renewal extends it, and that the expiry of any
+// other token does not change.
 func (b *fixture) renewedTokens() {
 	ctx := b.Context()
 	made := map[string]relay.Token{}
@@ -163,8 +163,8 @@ func (b *fixture) renewedTokens() {
 	}
 }
 
-// tokenRenewedByCall: a token moves its own expiry, each time to its first lifetime from
-// now, and no use of it does.
+// tokenRenewedByCall checks that a token can extend itself by a call, each time by its first lifetime
+// from now, and that no use of it does.
 func (b *fixture) tokenRenewedByCall() {
 	ctx := b.Context()
 	made, secret, err := b.CreateToken(ctx, b.alice, relay.Token{Name: "short", ExpiresAt: time.Now().Add(time.Hour)})
@@ -199,7 +199,7 @@ func (b *fixture) tokenRenewedByCall() {
 	b.want(relay.CodeConflict, err)
 }
 
-// No token makes one wider than itself.
+// narrowTokens checks that no token can make one with more rights than its own.
 func (b *fixture) narrowTokens() {
 	ctx := b.Context()
 	_, secret, err := b.CreateToken(ctx, b.alice, relay.Token{

@@ -7,7 +7,8 @@ import (
 	"relay"
 )
 
-// invites: one use, a key that must be good and free, and no other kind of link.
+// invites checks invitations: they work once, only with a key that is good and free, and not as
+// another kind of link.
 func (b *fixture) invites() {
 	ctx := b.Context()
 	line := b.ed25519()

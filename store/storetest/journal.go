@@ -30,7 +30,7 @@ func testJournal(t *testing.T, fresh func(testing.TB) store.Options) {
 	t.Run("ids", func(t *testing.T) { b.with(t).ids() })
 }
 
-// with returns the same bench for a sub-test.
+// with returns the same fixture for a sub-test.
 func (b *fixture) with(t testing.TB) *fixture {
 	return &fixture{
 		TB: t, Store: b.Store, opt: b.opt, alice: b.alice, bob: b.bob, root: b.root, hooks: b.hooks, other: b.other, changed: b.changed,
@@ -42,7 +42,7 @@ var sameBytes = cmp.Options{
 	cmpopts.IgnoreFields(relay.Event{}, "Remote"),
 }
 
-// Every field that goes in comes out.
+// roundTrip checks that every field of an event is read back as it was stored.
 func (b *fixture) roundTrip() {
 	e := b.newEvent(b.hooks, relay.StateDelivering, "/a?b=\xff", "\x00\xff body")
 	e.Provider = relay.Provider{Name: "stripe", EventType: "invoice.paid", DeliveryID: "evt_1", SignedAt: e.ReceivedAt, Tolerance: 5 * time.Minute}
@@ -80,8 +80,8 @@ func (b *fixture) roundTrip() {
 	}
 }
 
-// The same, Accept and Finish in batches of their own; a second end is fenced, the
-// same end again is not.
+// twoBatches is roundTrip with Accept and Finish in separate batches. A second, different end is
+// refused; the same end again is not.
 func (b *fixture) twoBatches() {
 	e := b.newEvent(b.hooks, relay.StateDelivering, "/two", "x")
 	b.ok(b.Accept(e))
@@ -98,8 +98,8 @@ func (b *fixture) twoBatches() {
 	b.wantEvent(e.ID, relay.StateFailed, relay.StateFailed)
 }
 
-// What a caller can send never sinks a batch, and a row that cannot be stored fails
-// alone.
+// poison checks that no input of a caller makes a batch fail, and that a row that cannot be stored
+// fails alone.
 func (b *fixture) poison() {
 	var good []*relay.Ticket
 	nasty := b.newEvent(b.hooks, relay.StateDelivering, "/\x00\xff", "\x00")
@@ -130,7 +130,7 @@ func (b *fixture) poison() {
 	}
 }
 
-// A Finish whose Accept failed fails too.
+// lostAccept checks that a Finish fails if its Accept failed.
 func (b *fixture) lostAccept() {
 	e := b.newEvent(b.hooks, "no such state", "/", "")
 	a, f := b.Accept(e), b.Finish(e.ID, ended(1, relay.StateDelivered, 200, ""), "")
@@ -144,7 +144,8 @@ func (b *fixture) lostAccept() {
 	b.want(relay.CodeNotFound, b.done(b.Amend(unknown, &m, nil)))
 }
 
-// An event that the relay has answered can be replayed, and is found by the name of the challenge.
+// answered checks that an event that the relay has answered can be replayed, and is found by the name
+// of the challenge.
 func (b *fixture) answered() {
 	ctx := b.Context()
 	e := b.newEvent(b.hooks, relay.StateDelivering, "/answered", "")
@@ -184,7 +185,7 @@ func (b *fixture) answered() {
 	}
 }
 
-// Rejected and incomplete events keep their state and cannot be replayed.
+// rejected checks that rejected and incomplete events keep their state and cannot be replayed.
 func (b *fixture) rejected() {
 	e := b.newEvent(b.hooks, "", "/r", "")
 	e.State, e.Error = relay.StateRejected, &relay.Fault{Code: relay.CodeRequestMalformed, Message: "two lengths"}
@@ -206,7 +207,8 @@ func (b *fixture) rejected() {
 	}
 }
 
-// A request that was answered early is completed later; until then it is blocked.
+// amend checks that a request that was answered early is completed later, and cannot be replayed until
+// then.
 func (b *fixture) amend() {
 	for _, wait := range []bool{true, false} {
 		e := b.newEvent(b.hooks, relay.StateDelivering, "/am", "first")
@@ -233,8 +235,8 @@ func (b *fixture) amend() {
 	}
 }
 
-// A request whose rest was never stored, because the relay was killed or a part of it is
-// missing, was shown forever as one that is still being received.
+// receiving checks a request whose rest was never stored, because the relay was killed or a part is
+// missing: it must not be shown forever as still being received, as it was once.
 func (b *fixture) receiving() {
 	for ago, want := range map[time.Duration]string{0: relay.BodyReceiving, 2 * time.Minute: relay.BodyAborted} {
 		e := b.newEvent(b.hooks, relay.StateDelivering, "/lost-part", "first")
@@ -256,8 +258,8 @@ func (b *fixture) receiving() {
 	}
 }
 
-// The row of an event and its attempts are of one moment, whatever changes meanwhile: the record
-// said replayable:false beside a request that was whole by then.
+// oneState checks that the row of an event and its attempts are read in the same state, whatever
+// changes meanwhile: once a record said replayable:false beside a complete request.
 func (b *fixture) oneState() {
 	id := b.capture(b.hooks, "/one", "body", 500)
 	done := make(chan error, 1)
@@ -289,7 +291,7 @@ func (b *fixture) oneState() {
 	}
 }
 
-// An upgraded attempt ends twice, and its event cannot be replayed.
+// upgraded checks that an upgraded attempt ends twice, and that its event cannot be replayed.
 func (b *fixture) upgraded() {
 	e := b.newEvent(b.hooks, relay.StateDelivering, "/ws", "")
 	b.ok(b.Accept(e))
@@ -306,7 +308,7 @@ func (b *fixture) upgraded() {
 	}
 }
 
-// Ids only go up, also over a restart with a clock that went back.
+// ids checks that ids only grow, even over a restart after which the clock was set back.
 func (b *fixture) ids() {
 	last := b.NewID()
 	for range 10_000 {
@@ -318,8 +320,8 @@ func (b *fixture) ids() {
 	}
 }
 
-// That a caller has left is told by the end of an attempt, or after it, of originals only where it
-// was so; it costs nothing of the usage, and viewers hear of it.
+// callersGone checks that the departure of a caller is stored with or after the end of an attempt, for
+// originals only, that it does not count in the usage, and that viewers get it.
 func (b *fixture) callersGone() {
 	for _, late := range []bool{false, true} {
 		e := b.newEvent(b.hooks, relay.StateDelivering, "/gone", "body")

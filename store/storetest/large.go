@@ -9,7 +9,8 @@ import (
 	"relay/store"
 )
 
-// Bodies of parts: stored before the row that refers to them, read part by part.
+// testLarge checks bodies in parts: the parts are stored before the row that refers to them, and read
+// one by one.
 func testLarge(t *testing.T, fresh func(testing.TB) store.Options) {
 	b := setup(t, fresh)
 	body := bytes.Repeat([]byte("0123456789abcdef"), (3*relay.BodyPart+1000)/16)

@@ -10,8 +10,8 @@ import (
 	"relay/store"
 )
 
-// testLives checks how long secrets and promises stand, by a clock that is set: to the
-// last second they do, a second later they don't.
+// testLives checks the lifetimes of secrets and promises with a clock that the test sets: they hold up
+// to the last second, and not a second longer.
 func testLives(t *testing.T, fresh func(testing.TB) store.Options) {
 	var offset atomic.Int64
 	start := time.Now().Round(0)

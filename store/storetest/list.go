@@ -62,7 +62,7 @@ func (b *fixture) same(what string, got, want []relay.ID) {
 	}
 }
 
-// newest gives the ids that fit, newest first.
+// newest returns the ids that fits selects, newest first.
 func newest(ids []relay.ID, fits func(i int) bool) (out []relay.ID) {
 	for i := len(ids) - 1; i >= 0; i-- {
 		if fits(i) {
@@ -72,7 +72,8 @@ func newest(ids []relay.ID, fits func(i int) bool) (out []relay.ID) {
 	return out
 }
 
-// Pages follow one another without gap or double, also when events arrive meanwhile.
+// pages checks that pages follow one another without a gap or a repeated event, even if events arrive
+// meanwhile.
 func (b *fixture) pages(ids []relay.ID) {
 	all := newest(ids, func(int) bool { return true })
 	for _, limit := range []int{1, 7, 30, 200} {
@@ -144,7 +145,8 @@ func (b *fixture) badFilters() {
 	b.want(relay.CodeNotFound, err)
 }
 
-// A budget that is used up gives a cursor that leads on, never an endless list.
+// budget checks that a list whose time budget is used up returns a cursor that makes progress, so that
+// no list is endless.
 func (b *fixture) budget(ids []relay.ID) {
 	f := relay.Filter{Texts: []relay.TextFilter{{Text: "body-02"}}, Limit: 1, Budget: time.Nanosecond}
 	first := b.list(b.alice, f)
@@ -167,8 +169,8 @@ func (b *fixture) summaries(ids []relay.ID) {
 	}
 }
 
-// The last attempt that ended says whether the local server refused the Host header, in
-// lists, summaries and the whole event alike.
+// hostRefused checks that the last attempt that ended decides whether the local server has refused the
+// Host header, in lists, summaries and the whole event alike.
 func (b *fixture) hostRefused() {
 	const page = "Blocked request. This host (\"hooks.example.com\") is not allowed."
 	check := func(id relay.ID, want string) {
@@ -231,8 +233,8 @@ func (b *fixture) hostRefused() {
 	}
 }
 
-// What the last error answer says is the same in lists, summaries and attempts of the feed, also of an
-// answer that is stored in parts.
+// causes checks that the error text of the last response is the same in lists, summaries and attempts
+// of the feed, even for a response that is stored in parts.
 func (b *fixture) causes() {
 	e := b.newEvent(b.hooks, relay.StateDelivering, "/cause", "")
 	b.ok(b.Accept(e))

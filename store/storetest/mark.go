@@ -26,7 +26,7 @@ func (b *fixture) mark(who relay.Actor, id relay.ID, m relay.Mark) error {
 	return b.MarkEvent(b.Context(), who, id, func(to *relay.Mark) { *to = m })
 }
 
-// Marks are read back, and select events of a list.
+// markFilters checks that marks are read back, and select events of a list.
 func (b *fixture) markFilters() {
 	var ids []relay.ID
 	marks := []relay.Mark{{}, {Pinned: true}, {Label: "bug-17", Note: "two\nlines"}, {Pinned: true, Label: "bug-18"}, {Label: "other"}}
@@ -66,7 +66,7 @@ func (b *fixture) markFilters() {
 	}
 }
 
-// Only the owner of the alias marks; members see it.
+// markRights checks that only the owner of the alias can set marks, and that members see them.
 func (b *fixture) markRights() {
 	id := b.capture(b.other, "/of-bob", "", 200)
 	b.want(relay.CodeForbidden, b.mark(b.alice, id, relay.Mark{Pinned: true}))
@@ -101,7 +101,7 @@ func (b *fixture) markBounds() {
 	b.must(b.mark(b.alice, id, relay.Mark{Label: strings.Repeat("ü", 60), Note: strings.Repeat("ü", 2000)}))
 }
 
-// Each account has searches of its own for an alias.
+// savedSearches checks that each account has its own searches for an alias.
 func (b *fixture) savedSearches() {
 	save := func(who relay.Actor, name, words string) error {
 		return b.SaveSearch(b.Context(), who, "other", relay.SavedSearch{Name: name, Words: words})

@@ -25,7 +25,7 @@ func (b *fixture) next(auto bool) *relay.Claim {
 	return c
 }
 
-// Inbound events wait until they are released, once.
+// release checks that inbound events wait until they are released, which works once.
 func (b *fixture) release() {
 	ids := []relay.ID{b.capture(b.hooks, "/1", "one", 0), b.capture(b.hooks, "/2", "two", 0)}
 	if c := b.next(false); c != nil {
@@ -57,7 +57,8 @@ func (b *fixture) release() {
 	}
 }
 
-// The queue goes by when an attempt was asked for, whatever its event's age.
+// queueOrder checks that the queue is ordered by the time at which an attempt was requested, whatever
+// the age of its event.
 func (b *fixture) queueOrder() {
 	old := b.capture(b.hooks, "/old", "", 200)
 	first := b.capture(b.hooks, "/first", "", 0)
@@ -81,7 +82,7 @@ func (b *fixture) queueOrder() {
 	}
 }
 
-// With autoDeliver the inbound events need no release; replays never do.
+// auto checks that inbound events need no release with autoDeliver, and that replays never need one.
 func (b *fixture) auto() {
 	id := b.capture(b.hooks, "/auto", "", 0)
 	if b.next(false) != nil {
@@ -92,7 +93,7 @@ func (b *fixture) auto() {
 	}
 }
 
-// A delivered replay cancels a first attempt that still waits.
+// supersede checks that a delivered replay cancels a first attempt that still waits.
 func (b *fixture) supersede() {
 	id := b.capture(b.hooks, "/s", "", 0)
 	_, err := b.BeginReplay(b.Context(), b.alice, id, false)
@@ -117,8 +118,8 @@ func (b *fixture) supersede() {
 	}
 }
 
-// A first attempt that is in progress when a replay is delivered, and comes back to the
-// queue after that, is not delivered once more.
+// supersedeLate checks that a first attempt that is in progress when a replay is delivered, and
+// returns to the queue after that, is not delivered again.
 func (b *fixture) supersedeLate() {
 	id := b.capture(b.hooks, "/s", "", 0)
 	if c := b.next(true); c == nil || c.Event.ID != id {
@@ -137,8 +138,8 @@ func (b *fixture) supersedeLate() {
 	}
 }
 
-// Nothing passes a delivery from the queue of which it is not known yet whether it comes
-// back; live replays have nothing to do with it.
+// oneAtATime checks that no queued attempt overtakes a delivery from the queue that may still return
+// to it. Live replays are not affected.
 func (b *fixture) oneAtATime() {
 	first, second := b.capture(b.hooks, "/1", "", 0), b.capture(b.hooks, "/2", "", 0)
 	b.next(true)
@@ -185,7 +186,7 @@ func (b *fixture) cancel() {
 	}
 }
 
-// An attempt of which not one byte went out goes back to its place.
+// giveBack checks that an attempt of which no byte was sent returns to its place in the queue.
 func (b *fixture) giveBack() {
 	id, later := b.capture(b.hooks, "/1", "", 0), b.capture(b.hooks, "/2", "", 0)
 	before := b.read(id).Attempts[0].ReceivedAt
@@ -202,7 +203,7 @@ func (b *fixture) giveBack() {
 	}
 }
 
-// An interrupted delivery from the queue is queued again three times.
+// requeueLimit checks that an interrupted delivery from the queue is queued again three times.
 func (b *fixture) requeueLimit() {
 	id := b.capture(b.hooks, "/q", "", 0)
 	_, err := b.Release(b.Context(), b.alice, "hooks")
@@ -234,7 +235,8 @@ func (b *fixture) requeueLimit() {
 	b.wantEvent(live.ID, relay.StateInterrupted, relay.StateInterrupted)
 }
 
-// Replays number their attempts without gaps and renew when the event was asked for.
+// replay checks that replays are numbered without gaps and update the time at which the event was
+// requested.
 func (b *fixture) replay() {
 	id := b.capture(b.hooks, "/r", "body", 500)
 	before := b.read(id)

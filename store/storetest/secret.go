@@ -91,7 +91,8 @@ func (b *fixture) secretsAreKept() {
 	}
 }
 
-// What cannot be a secret of its sender is refused, and the error does not repeat it.
+// secretForms checks that values that cannot be a secret of the sender are refused, and that the error
+// does not repeat them.
 func (b *fixture) secretForms() {
 	for name, c := range map[string]struct {
 		value string
@@ -171,7 +172,7 @@ func (b *fixture) secretRights() {
 
 func anySecret(string) bool { return true }
 
-// The longest path prefix wins; only a secret with Sign signs.
+// chosenSecrets checks that the longest path prefix wins, and that only a secret with Sign signs.
 func (b *fixture) chosenSecrets() {
 	ids := map[string]string{}
 	for name, s := range map[string]relay.SenderSecret{
@@ -222,8 +223,8 @@ func (b *fixture) chosenSecrets() {
 	}
 }
 
-// Secrets go with a transfer and with the alias. One that a node of the version before left
-// behind counts no more.
+// secretsOfLostAlias checks that secrets are deleted with a transfer and with the alias, and that one
+// that a node of the previous version left behind is ignored.
 func (b *fixture) secretsOfLostAlias() {
 	a, err := b.CreateAlias(b.Context(), b.alice, "given", "")
 	b.must(err)
@@ -247,7 +248,7 @@ func (b *fixture) secretsOfLostAlias() {
 	b.raw(`DELETE FROM sender_secrets WHERE alias_id = `+fmt.Sprint(a.ID), 0)
 }
 
-// raw runs a statement beside the store, which has to change a number of rows.
+// raw runs a statement on the database directly. It must change the given number of rows.
 func (b *fixture) raw(statement string, rows int64) {
 	b.Helper()
 	driver, source := "postgres", b.opt.URL
@@ -282,7 +283,8 @@ func setTokenTo(token string) func(*relay.Settings) error {
 	}
 }
 
-// readToken gives the verify token of an alias as delivery reads it, in both ways: none, sealed or its value.
+// readToken returns the verify token of an alias as delivery reads it, by both methods: none, sealed or its
+// value.
 func (b *fixture) readToken(id int64) (one, all string) {
 	b.Helper()
 	text := func(a *relay.Alias) string {
@@ -302,7 +304,8 @@ func (b *fixture) readToken(id int64) (one, all string) {
 	return text(a), text(&list[slices.IndexFunc(list, func(a relay.Alias) bool { return a.ID == id })])
 }
 
-// A verify token is sealed, is read by delivery only, is no secret of a sender, and goes with a transfer.
+// verifyTokens checks that a verify token is sealed, is read only by delivery, is not listed as a secret
+// of a sender, and is deleted with a transfer.
 func (b *fixture) verifyTokens() {
 	const token = "meatyhamhock"
 	a, err := b.CreateAlias(b.Context(), b.alice, "tokens", "")
@@ -344,7 +347,7 @@ func (b *fixture) verifyTokens() {
 	b.must(b.RemoveAlias(b.Context(), b.alice, "tokens"))
 }
 
-// rotatedKeys has the keys of the fixture.
+// rotatedKeys returns the fixture with other keys.
 func (b *fixture) rotatedKeys(keys []seal.Key) {
 	before, err := b.SecretKeyUse(b.Context())
 	if err != nil || before[keys[0].ID()] == 0 || len(before) != 1 {
@@ -385,8 +388,8 @@ func (b *fixture) rotatedKeys(keys []seal.Key) {
 	b.want(relay.CodeForbidden, err)
 }
 
-// Without a setting a node that serves its store alone makes a key with the first secret, and
-// never one that replaces a key that is lost.
+// secretsWithoutKey checks that, without a setting, a node that serves its store alone makes a key
+// with the first secret, but never one that replaces a lost key.
 func secretsWithoutKey(t *testing.T, fresh func(testing.TB) store.Options) {
 	b := setup(t, fresh)
 	github := relay.SenderSecret{Provider: "github"}
@@ -418,8 +421,8 @@ func secretsWithoutKey(t *testing.T, fresh func(testing.TB) store.Options) {
 	b.must(err)
 }
 
-// A verdict is kept with its event, selects it in lists and is replaced by a later one; a new secret
-// judges the events of its sender again.
+// verdicts checks that a verdict is stored with its event, selects it in lists and is replaced by a
+// later one, and that a new secret judges the events of its sender again.
 func (b *fixture) verdicts() {
 	const value = "the secret"
 	mac := hmac.New(sha256.New, []byte(value))

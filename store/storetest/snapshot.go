@@ -26,8 +26,8 @@ func (b *fixture) snapshots() {
 	}
 }
 
-// snapshotsOf compares the snapshots of events that end in a later batch, or in their first one,
-// and notes the fields of events that had values.
+// snapshotsOf compares the snapshots of events that end in their first batch or, with later, in a
+// later one, and notes the fields that had values.
 func (b *fixture) snapshotsOf(later bool, seen map[string]bool) {
 	const strange = "a\x00b\xffc"
 	plain := func(state, path string) *relay.Event { return b.newEvent(b.hooks, state, path, "body") }
@@ -104,8 +104,8 @@ func (b *fixture) snapshotsOf(later bool, seen map[string]bool) {
 	}
 }
 
-// inOneBatch stores an event together with the end of its attempt, and returns its id. The committer may
-// take the event before the end has come: then another event of the same content is stored.
+// inOneBatch stores an event together with the end of its attempt, and returns its id. If the committer
+// took the event before the end arrived, it stores another event with the same content.
 func (b *fixture) inOneBatch(name string, e *relay.Event, end *relay.Attempt, state string) relay.ID {
 	for range 50 {
 		b.forget()
@@ -136,8 +136,8 @@ func (b *fixture) forget() {
 	b.mu.Unlock()
 }
 
-// compareSnapshots compares the snapshots of an event with the event as read now. Where Accept and
-// Finish came into two batches, the snapshot is of a state that has passed.
+// compareSnapshots compares the snapshots of an event with the event as read now. If Accept and Finish
+// were in two batches, the first snapshot shows an earlier state.
 func (b *fixture) compareSnapshots(name string, id relay.ID, head bool, seen map[string]bool) {
 	b.mu.Lock()
 	taken := b.taken

@@ -18,8 +18,8 @@ import (
 	"relay/store"
 )
 
-// Run runs the whole suite. fresh gives the options of a new, empty store; opening
-// the same options again opens the same store.
+// Run runs the whole suite. fresh returns the options of a new, empty store; opening the same options
+// again opens the same store.
 func Run(t *testing.T, fresh func(t testing.TB) store.Options) {
 	groups := []struct {
 		name string
@@ -55,8 +55,8 @@ func Run(t *testing.T, fresh func(t testing.TB) store.Options) {
 	}
 }
 
-// fixture is one store under test with some people in it: alice owns the alias
-// "hooks", bob owns "other", root is an admin without aliases.
+// fixture is one store under test with some accounts: alice owns the alias "hooks", bob owns "other",
+// root is an admin without aliases.
 type fixture struct {
 	testing.TB
 	*store.Store
@@ -105,7 +105,7 @@ func setup(t testing.TB, fresh func(testing.TB) store.Options, edit ...func(*sto
 	return b
 }
 
-// reopen closes the store, if open, and opens it again: a restart.
+// reopen simulates a restart: it closes the store, if open, and opens it again.
 func (b *fixture) reopen() {
 	b.Helper()
 	if b.Store != nil {
@@ -136,7 +136,7 @@ func (b *fixture) hear(changes []relay.Change) {
 	}
 }
 
-// heard waits for a change that fits.
+// heard waits for a change that fits selects.
 func (b *fixture) heard(what string, fits func(relay.Change) bool) {
 	b.Helper()
 	late := time.NewTimer(30 * time.Second)
@@ -205,7 +205,7 @@ func message(head, body string) relay.Message {
 	}
 }
 
-// newEvent makes an event of the alias with attempt 1 in the state given; "" = none.
+// newEvent returns an event of the alias with attempt 1 in a state; "" = without an attempt.
 func (b *fixture) newEvent(a *relay.Alias, state, path, body string) *relay.Event {
 	now := time.Now().UTC().Truncate(time.Microsecond)
 	e := &relay.Event{
@@ -219,7 +219,7 @@ func (b *fixture) newEvent(a *relay.Alias, state, path, body string) *relay.Even
 	return e
 }
 
-// ended makes the end of attempt n.
+// ended returns the end of attempt n.
 func ended(n int, state string, status int, body string) *relay.Attempt {
 	now := time.Now().UTC().Truncate(time.Microsecond)
 	same := true

@@ -85,7 +85,7 @@ func (b *fixture) tunnels() {
 	has("third")
 }
 
-// closeTunnel checks that who can see and close a tunnel, and can close it only once.
+// closeTunnel checks that an actor can see and close a tunnel, and can close it only once.
 func (b *fixture) closeTunnel(id string, who relay.Actor) {
 	ctx, t := b.Context(), b
 	for _, c := range []struct {

@@ -10,8 +10,8 @@ import (
 	"relay/store/people"
 )
 
-// accountStorage holds the stored bytes of each account in all its aliases, and its limit. All of it is in
-// Usage, and under its lock.
+// accountStorage holds the stored bytes of all aliases of each account, and the limits. It is a part of
+// Usage, and guarded by its lock.
 type accountStorage struct {
 	limit   int64                  // of an account without a limit of its own; 0 = none
 	own     map[int64]int64        // limits of single accounts; 0 = none
@@ -20,7 +20,7 @@ type accountStorage struct {
 	changed atomic.Bool            // owners or limits were changed since they were read
 }
 
-// note notes a change by which an alias may have another owner, or an account another limit.
+// note notes a change after which an alias may have another owner, or an account another limit.
 func (a *accountStorage) note(kind relay.ChangeKind) {
 	if kind == relay.ChangeAlias || kind == relay.ChangeAccount {
 		a.changed.Store(true)
@@ -34,7 +34,7 @@ func (a *accountStorage) limitOf(account int64) int64 {
 	return a.limit
 }
 
-// add changes what the owner of an alias has stored.
+// add adds bytes to the count of the owner of an alias.
 func (a *accountStorage) add(alias, bytes int64) {
 	owner := a.owners[alias]
 	if owner == 0 {
@@ -48,14 +48,15 @@ func (a *accountStorage) add(alias, bytes int64) {
 	of.add(bytes)
 }
 
-// OwnerOf returns the owner of an alias; 0 = it is not known, or no account has a limit.
+// OwnerOf returns the owner of an alias; 0 = unknown, or no account has a limit.
 func (u *Usage) OwnerOf(alias int64) int64 {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.accounts.owners[alias]
 }
 
-// FullestAccount returns the largest part of its limit that an account has stored; 0 = none has a limit.
+// FullestAccount returns the highest used fraction of the storage limit among all accounts; 0 = none has
+// a limit.
 func (u *Usage) FullestAccount() (most float64) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -67,8 +68,8 @@ func (u *Usage) FullestAccount() (most float64) {
 	return most
 }
 
-// ReadLimits reads who owns which alias and how much each account may store, if that has
-// changed since the last call. A new owner counts what the alias has stored from then on.
+// ReadLimits reads the owner of each alias and the limit of each account, if they may have changed
+// since the last call. The stored bytes of an alias then count for its new owner.
 func (u *Usage) ReadLimits(ctx context.Context) error {
 	if !u.counts() || !u.accounts.changed.Swap(false) {
 		return nil
@@ -108,8 +109,8 @@ func (u *Usage) ReadLimits(ctx context.Context) error {
 	return nil
 }
 
-// AccountUsage says what each account has stored and queued in all its aliases, by the id of the account; for
-// admins. Bytes are counted from memory where this process serves.
+// AccountUsage returns the stored and queued amounts of all aliases of each account, by the id of the
+// account; for admins. A serving process returns the bytes from memory.
 func (u *Usage) AccountUsage(ctx context.Context, who relay.Actor) (map[int64]relay.AccountUsage, error) {
 	if err := people.AllowAdmin(who); err != nil {
 		return nil, err

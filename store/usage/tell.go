@@ -13,17 +13,17 @@ import (
 	"relay/store/db"
 )
 
-// changeStorage is the kind of a revision that tells the other nodes of a Postgres what this
-// node added to the storage of aliases, and what it removed: "ALIAS:BYTES,…" as Credential. On
-// both engines it tells those that serve what a command beside them has removed. A removal is told
-// in its own transaction, so that no node removes something for bytes that another one has
-// removed already. What a node stored in the second before it was killed is not told; the next start of
-// each node counts anew.
+// changeStorage is the kind of a revision with which a node reports to the other nodes of a Postgres
+// the bytes that it has added to, and removed from, the storage of aliases: "ALIAS:BYTES,…" as
+// Credential. On both engines an operator command reports its removals with it. A removal is reported
+// in its own transaction, so that no node removes events for bytes that another node has already
+// removed. Bytes that a node stored in the second before it was killed are not reported; the next start
+// of each node counts anew.
 const changeStorage relay.ChangeKind = "storage"
 
 const toldAtOnce = 1000 // aliases in one changeStorage
 
-// Tell tells the other nodes what this one has stored since the last call.
+// Tell reports the bytes stored by this node since the last call to the other nodes.
 func (u *Usage) Tell(ctx context.Context) {
 	untold := map[int64]int64{}
 	u.mu.Lock()
@@ -51,7 +51,8 @@ func (u *Usage) Tell(ctx context.Context) {
 	}
 }
 
-// Heard counts what a revision of another process tells of storage, and reports whether it does.
+// Heard counts the bytes in a revision of another process, and reports whether the revision is about
+// storage.
 func (u *Usage) Heard(kind relay.ChangeKind, revision int64, text string) bool {
 	if kind == changeStorage {
 		u.hear(revision, text)
@@ -60,7 +61,8 @@ func (u *Usage) Heard(kind relay.ChangeKind, revision int64, text string) bool {
 	return kind == changeStorage
 }
 
-// Committed counts what a transaction has removed, and notes that it may have changed owners or limits.
+// Committed counts the bytes that a transaction has removed, and notes that it may have changed owners
+// or limits.
 func (u *Usage) Committed(c *db.Tx) {
 	for alias, bytes := range c.Freed {
 		u.change(alias, -bytes, 0)
@@ -70,7 +72,8 @@ func (u *Usage) Committed(c *db.Tx) {
 	}
 }
 
-// TellFreed has a transaction tell what it removes, where others count that too.
+// TellFreed adds a revision with the removed bytes to a transaction, if other processes count them
+// too.
 func (u *Usage) TellFreed(c *db.Tx) {
 	beside := !u.serving.Load() // a command; the server knows the limit
 	if len(c.Freed) == 0 || !beside && (!u.db.Dialect.SeveralNodes() || !u.counts()) {
@@ -85,8 +88,8 @@ func (u *Usage) TellFreed(c *db.Tx) {
 	}
 }
 
-// hear counts what a revision of another process tells, unless it was counted before. The
-// revisions come in the order of their numbers.
+// hear counts the bytes in a revision of another process, unless it was counted before. Revisions
+// arrive in the order of their numbers.
 func (u *Usage) hear(revision int64, text string) {
 	u.mu.Lock()
 	news := revision > u.heard
@@ -100,7 +103,8 @@ func (u *Usage) hear(revision int64, text string) {
 	}
 }
 
-// Lost counts what is told after a revision, after a failover that has lost later ones.
+// Lost makes later revisions count again from the given number, after a failover has lost the ones
+// above it.
 func (u *Usage) Lost(revision int64) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -108,8 +112,8 @@ func (u *Usage) Lost(revision int64) {
 	u.accounts.changed.Store(true)
 }
 
-// HearEvictions makes the count of a transaction that evicts right. Other nodes may evict too: the transaction
-// waits until theirs have ended, those of the account for those of its aliases, and counts what they have removed.
+// HearEvictions corrects the count before a transaction evicts. Other nodes may evict too: the transaction waits
+// until theirs have ended, for an account also those of its aliases, and counts the bytes that they have removed.
 func (u *Usage) HearEvictions(c *db.Tx, h Holder) error {
 	if c.Dialect.SeveralNodes() {
 		owner := h.ID

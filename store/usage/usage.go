@@ -1,5 +1,5 @@
-// Package usage counts how many bytes each alias and each account has stored, and says whether more fit into
-// their limits. The nodes of a database tell each other what they add and remove.
+// Package usage counts the stored bytes of each alias and each account, and decides whether more fit into
+// their limits. The nodes of a database report to each other the bytes that they add and remove.
 package usage
 
 import (
@@ -16,7 +16,7 @@ import (
 	"relay/store/events"
 )
 
-// Options has the limits, 0 = none, and the links of a Usage to the rest of the store.
+// Options holds the limits, 0 = none, and the links of a Usage to the rest of the store.
 type Options struct {
 	Log *slog.Logger
 	// AliasLimit bounds the stored bytes of an alias. AccountLimits lets accounts have a limit on those of all their
@@ -38,9 +38,9 @@ const (
 	countWait      = time.Second // for the first count of a start
 )
 
-// Usage is how many bytes each alias has stored, as known by the serving process. It is
-// counted once at start and updated after every commit of this node, and within seconds after
-// those of others. Where there can be no limit, nothing is counted.
+// Usage holds the stored bytes of each alias, as known by the serving process. They are counted once
+// at the start and updated after every commit of this node, and within seconds after those of others.
+// If there can be no limit, nothing is counted.
 type Usage struct {
 	db      *db.DB
 	log     *slog.Logger
@@ -66,7 +66,7 @@ type bytesStored struct {
 	evicting chan struct{} // holds a token while a request evicts; nil = none did so far
 }
 
-// bound returns how many bytes it may have now.
+// bound returns the number of bytes that it may currently have.
 func (b *bytesStored) bound(limit int64) int64 {
 	if b.bytes <= limit {
 		b.above = 0
@@ -78,23 +78,23 @@ func (b *bytesStored) bound(limit int64) int64 {
 	return max(limit, b.above)
 }
 
-// Holder is whose storage is meant: an alias, or an account with all its aliases.
+// Holder names the owner of stored bytes: an alias, or an account with all its aliases.
 type Holder struct {
 	Account bool
 	ID      int64
 }
 
-// New counts nothing before Start.
+// New returns a Usage. It counts nothing before Start.
 func New(d *db.DB, o Options) *Usage {
 	u := &Usage{db: d, log: o.Log, opt: o, aliases: map[int64]*bytesStored{}}
 	u.accounts.limit, u.accounts.stored = o.AccountLimit, map[int64]*bytesStored{}
 	return u
 }
 
-// Serving reports whether this process serves the store; a command beside a server does not.
+// Serving reports whether this process serves the store, unlike an operator command.
 func (u *Usage) Serving() bool { return u.serving.Load() }
 
-// counts reports whether there may be limits, and this process has to know what is stored.
+// counts reports whether there may be limits, so that this process has to count.
 func (u *Usage) counts() bool {
 	return u.serving.Load() && (u.opt.AliasLimit > 0 || u.opt.AccountLimits)
 }
@@ -102,7 +102,7 @@ func (u *Usage) counts() bool {
 // Add changes the stored bytes of an alias after a commit of this node.
 func (u *Usage) Add(alias, bytes int64) { u.change(alias, bytes, bytes) }
 
-// change changes the stored bytes of an alias, and what the other nodes, if there may be any, have to be told of them.
+// change adds bytes to the count of an alias, and untold to those that have to be reported to the other nodes.
 func (u *Usage) change(alias, bytes, untold int64) {
 	if !u.counts() || bytes == 0 && untold == 0 {
 		return
@@ -133,7 +133,7 @@ func (b *bytesStored) add(bytes int64) {
 	}
 }
 
-// of returns what a holder has stored, and its limit; 0 = no limit. The lock is held.
+// of returns the stored bytes of a holder, and its limit; 0 = no limit. The lock is held.
 func (u *Usage) of(h Holder) (stored *bytesStored, limit int64) {
 	stored, limit = u.aliases[h.ID], u.opt.AliasLimit
 	if h.Account {
@@ -145,8 +145,8 @@ func (u *Usage) of(h Holder) (stored *bytesStored, limit int64) {
 	return stored, limit
 }
 
-// Admits reports whether need more bytes fit, and if not, whether an eviction may make them fit:
-// they are no more than the limit, and a moment ago something could be evicted.
+// Admits reports whether need more bytes fit, and if not, whether an eviction may make them fit: they
+// do not exceed the limit, and some events could be evicted a moment ago.
 func (u *Usage) Admits(h Holder, need int64) (fits, evictable bool) {
 	if !u.counts() {
 		return true, false
@@ -160,8 +160,8 @@ func (u *Usage) Admits(h Holder, need int64) (fits, evictable bool) {
 	return false, need <= limit && time.Since(stored.full) >= unevictableFor
 }
 
-// Surplus returns how many bytes an eviction still has to free so that need more bytes fit, or, with all,
-// so that the holder has no more than its limit. It includes a margin, so that not every request has
+// Surplus returns the number of bytes that an eviction still has to free so that need more bytes fit, or,
+// with all, so that the holder is within its limit. It includes a margin, so that not every request has
 // to wait for an eviction.
 func (u *Usage) Surplus(h Holder, need int64, all bool) int64 {
 	u.mu.Lock()
@@ -177,8 +177,8 @@ func (u *Usage) Surplus(h Holder, need int64, all bool) int64 {
 	return bytes + min(limit/64, 16<<20)
 }
 
-// OverLimit lists the aliases, or the accounts, that have more than they may, but for those that a
-// moment ago had nothing that could be evicted.
+// OverLimit lists the aliases, or the accounts, that exceed their limits, except those that had
+// nothing to evict a moment ago.
 func (u *Usage) OverLimit(accounts bool) (list []Holder) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -210,7 +210,7 @@ func (u *Usage) isOver(h Holder) bool {
 	return time.Since(stored.full) >= unevictableFor
 }
 
-// Total returns the sum over all aliases.
+// Total returns the stored bytes of all aliases.
 func (u *Usage) Total() (sum int64) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -220,7 +220,7 @@ func (u *Usage) Total() (sum int64) {
 	return sum
 }
 
-// Turn returns the token of the requests of a holder that evict.
+// Turn returns a channel with one token: a request of a holder evicts only while it has the token.
 func (u *Usage) Turn(h Holder) chan struct{} {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -291,7 +291,7 @@ func (u *Usage) count(q db.Query, tx *sqlx.Tx) error {
 	return nil
 }
 
-// NoteFull notes that a holder has no event that can be evicted.
+// NoteFull notes that a holder has no event to evict.
 func (u *Usage) NoteFull(h Holder) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

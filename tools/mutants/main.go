@@ -1,6 +1,7 @@
-// Command mutants shows whether the tests can fail. It changes one line of the program at a time,
-// as the list says, runs the tests that must notice, and names each change that they let pass. No
-// file of the work tree is changed: the compiler reads the changed line through -overlay.
+// Command mutants checks that the tests can fail. It changes one line of the program at a time,
+// according to a list, runs the tests that must notice the change, and prints each change that they
+// did not notice. It changes no file of the work tree: the compiler reads the changed line through
+// -overlay.
 package main
 
 import (
@@ -16,7 +17,7 @@ import (
 	"time"
 )
 
-// patience is how long the tests of one mutant may take. Tests that hang have noticed it.
+// patience is the time limit for the tests of one mutant. Tests that hang count as having noticed it.
 const patience = 5 * time.Minute
 
 func main() {
@@ -34,7 +35,8 @@ func main() {
 	}
 }
 
-// try runs the mutants of a list that match, prints a line for each, and returns how many were not killed.
+// try runs the mutants of a list that match, prints a line for each, and returns the number of those that
+// survived.
 func try(root, list, run string) (survivors int, err error) {
 	text, err := os.ReadFile(list)
 	if err != nil {
@@ -75,7 +77,7 @@ func try(root, list, run string) (survivors int, err error) {
 	return counts[survived] + counts[stale] + counts[broken], nil
 }
 
-// verdict is what became of a mutant.
+// verdict is the result of a mutant.
 type verdict string
 
 const (
@@ -133,7 +135,7 @@ func parse(text string) (list []mutant, err error) {
 	return list, nil
 }
 
-// lines ends lines where a value says so.
+// lines replaces each \n in a value by a line end.
 func lines(value string) string { return strings.ReplaceAll(value, `\n`, "\n") }
 
 // try runs the tests with the mutant.
@@ -183,7 +185,7 @@ func (m *mutant) test(root, overlay string) (verdict, error) {
 	return judge(string(out), failed, err)
 }
 
-// judge reads the output of go test.
+// judge reads the result from the output of go test.
 func judge(out string, failed bool, err error) (verdict, error) {
 	switch {
 	case err != nil && !failed:

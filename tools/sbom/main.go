@@ -1,6 +1,6 @@
 // Command sbom writes the SBOM of a Go program, in the format CycloneDX 1.6, from the build
-// information in the program itself: the modules that are linked, and no others. The same
-// program gives the same bytes.
+// information in the program itself. It lists only the linked modules. The same program gives the same
+// bytes.
 package main
 
 import (

@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// addArrows finds which file uses what of which other file.
+// addArrows adds an arrow for each file that uses an identifier of another one.
 func (p *pkg) addArrows() {
 	for id, object := range p.info.Uses {
 		if object.Pkg() != p.own || !p.isShared(object) {
@@ -23,7 +23,7 @@ func (p *pkg) addArrows() {
 	}
 }
 
-// isShared tells whether an object of the package can be used in other files: it is declared outside of
+// isShared reports whether other files can use an object of the package: it is declared outside of
 // functions, or is a field or a method.
 func (p *pkg) isShared(object types.Object) bool {
 	if object.Parent() == p.own.Scope() {
@@ -38,7 +38,7 @@ func (p *pkg) isShared(object types.Object) bool {
 	return false
 }
 
-// structure is a struct of the package, with the fields of those of the package that it embeds.
+// structure is a struct of the package, with the fields of the package's structs that it embeds.
 type structure struct {
 	name   string
 	fields []*types.Var
@@ -71,8 +71,8 @@ func (p *pkg) fieldsOf(s *types.Struct) (fields []*types.Var) {
 	return fields
 }
 
-// writes tells whether a file assigns to a field of a struct, to a part or an element of one, or takes
-// the address of one. Making a struct is no write.
+// writes reports whether a file assigns to a field of a struct, or to a part or an element of a field,
+// or takes its address. Making a struct does not count.
 func (p *pkg) writes(file *ast.File, s structure) (found bool) {
 	ast.Inspect(file, func(n ast.Node) bool {
 		var targets []ast.Expr
@@ -92,7 +92,7 @@ func (p *pkg) writes(file *ast.File, s structure) (found bool) {
 	return found
 }
 
-// reaches tells whether an expression is a field of a struct, or is inside of one.
+// reaches reports whether an expression is a field of a struct, or inside one.
 func (p *pkg) reaches(e ast.Expr, s structure) bool {
 	switch e := e.(type) {
 	case *ast.SelectorExpr:

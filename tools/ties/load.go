@@ -19,7 +19,7 @@ import (
 	"strings"
 )
 
-// pkg is what was counted of a package.
+// pkg holds the counts of a package.
 type pkg struct {
 	path      string
 	files     []string // names, sorted
@@ -35,20 +35,20 @@ type pkg struct {
 	own  *types.Package
 }
 
-// function is a function that people wrote.
+// function is a function that is not generated.
 type function struct {
 	name, file string
 	lines      int
 }
 
-// listed is what the go command says of a package.
+// listed is the go command's description of a package.
 type listed struct {
 	ImportPath, Dir, Export string
 	GoFiles, CgoFiles       []string
 	DepOnly                 bool
 }
 
-// load reads the packages that patterns name, and counts.
+// load reads the packages that patterns name, and counts their parts.
 func load(patterns []string) (packages []*pkg, err error) {
 	if len(patterns) == 0 {
 		return nil, errors.New("name packages, such as ../store or ../delivery/...")
@@ -88,7 +88,7 @@ func load(patterns []string) (packages []*pkg, err error) {
 	return packages, nil
 }
 
-// read parses and checks one package; exports names the compiled form of what it imports.
+// read parses and checks one package; exports maps each imported package to its compiled form.
 func read(l listed, exports map[string]string) (*pkg, error) {
 	p := &pkg{
 		path: l.ImportPath, fset: token.NewFileSet(), arrows: map[arrow][]string{},

@@ -1,13 +1,14 @@
-// Command ties prints how much the files of a package depend on each other, as figures to compare
-// before and after a change of shape. Test files are left out, and generated ones count for ties only.
+// Command ties prints how strongly the files of a package depend on each other, as figures to compare
+// before and after a change of structure. Test files are left out; generated files count for ties
+// only.
 //
 //	cd tools && go run ./ties [-list] ../store ../delivery/...
 //
-// A file has an arrow to another one when it uses an identifier that is declared there: a function, a
+// A file has an arrow to another one if it uses an identifier that is declared there: a function, a
 // type, a method, a field, a variable or a constant of the package. Two files with an arrow between
-// them, in whatever direction, are a tie. In an order of the files, where each should use only those
-// after it, an arrow to an earlier file is against the layers. The program looks for an order with few
-// such arrows, so that the figure is about what no order can mend.
+// them, in either direction, are a tie. In an order in which each file should use only those after it,
+// an arrow to an earlier file is an upward arrow. The program searches for an order with few upward
+// arrows, so that the figure shows dependencies that no order can remove.
 package main
 
 import (
@@ -52,7 +53,7 @@ func run(patterns []string, list bool) error {
 	return nil
 }
 
-// detail returns what was counted for a package, one by one.
+// detail returns the counts of a package one by one.
 func (p *pkg) detail(files []string, against []arrow) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "\n%s\n  order: %s\n", p.path, strings.Join(files, " "))

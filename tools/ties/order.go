@@ -5,10 +5,10 @@ import (
 	"slices"
 )
 
-// arrow says that one file uses identifiers of another one.
+// arrow is the use of one file's identifiers by another one.
 type arrow struct{ from, to string }
 
-// ties counts the pairs of files with an arrow between them.
+// ties returns the number of pairs of files with an arrow between them.
 func ties(arrows map[arrow][]string) (n int) {
 	for a := range arrows {
 		if _, both := arrows[arrow{a.to, a.from}]; !both || a.from < a.to {
@@ -18,7 +18,7 @@ func ties(arrows map[arrow][]string) (n int) {
 	return n
 }
 
-// upward returns the arrows from a file to an earlier one of an order.
+// upward returns the arrows from a file to an earlier one in an order.
 func upward(files []string, arrows map[arrow][]string) (against []arrow) {
 	for a := range arrows {
 		if slices.Index(files, a.to) < slices.Index(files, a.from) {
@@ -29,9 +29,9 @@ func upward(files []string, arrows map[arrow][]string) (against []arrow) {
 	return against
 }
 
-// layered looks for an order with few upward arrows: it takes the file first that uses more files than
-// use it, of those that are left (Eades, Lin and Smyth 1993), and then moves single files while that
-// helps. The smallest number is not promised: to find it is NP-hard.
+// layered returns an order with few upward arrows. It repeatedly takes, of the remaining files, the
+// one that uses more files than use it (Eades, Lin and Smyth 1993), and then moves single files while
+// that helps. It need not find the smallest number: that is NP-hard.
 func layered(files []string, arrows map[arrow][]string) []string {
 	left, order := slices.Clone(files), []string(nil)
 	for len(left) > 0 {
@@ -60,8 +60,8 @@ func count(arrows map[arrow][]string, from, to string) int {
 	return 0
 }
 
-// improve moves each file to the place where it has the fewest upward arrows, and tells whether that
-// made them fewer.
+// improve moves each file to the place with the fewest upward arrows, and reports whether their number
+// has fallen.
 func improve(order []string, arrows map[arrow][]string) (better bool) {
 	for i := range order {
 		file, place, least, change := order[i], i, 0, 0
