@@ -20,12 +20,11 @@ import (
 	"testing"
 )
 
-// testPackages are imported by tests only, and may be by those of every package.
+// testPackages may be imported by the tests of every package, and by nothing else.
 var testPackages = []string{"relay/relaytest", "relay/store/pgtest", "relay/store/plantest", "relay/store/powertest", "relay/store/storetest"}
 
-// allowedImports maps each package to the packages of the module that its program files
-// may import. A package that is not listed fails the test, so that the author of one
-// decides on its place.
+// allowedImports maps each package to the packages of the module that its program files may import. A
+// package that is not listed fails the test, so that its author has to choose its place.
 var allowedImports = map[string][]string{
 	"relay":                   {},
 	"relay/budget":            {"relay"},
@@ -212,8 +211,8 @@ func TestForbiddenDependencies(t *testing.T) {
 	}
 }
 
-// Each test and each mutant that docs/promises.md names exists, and one of the tests of a row is among those
-// that its mutants have to fail.
+// TestPromises: each test and each mutant that docs/promises.md names exists, and one of the tests of a row
+// is among those that its mutants must fail.
 func TestPromises(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("docs/promises.md")

@@ -16,7 +16,7 @@ import (
 	"relay/relaytest"
 )
 
-// notRun are the command lines of the pages that TestCommandsOfDocs does not run, and why.
+// notRun lists the command lines of the pages that TestCommandsOfDocs does not run, with the reason.
 var notRun = [...]struct {
 	line   *regexp.Regexp
 	reason string
@@ -34,12 +34,11 @@ var notRun = [...]struct {
 // endless are the command lines that run until they are stopped.
 var endless = regexp.MustCompile(`^(ssh -N |relayd serve|relay up|relay events .* -f|curl -sN)`)
 
-// verdict are the command lines that may fail because of the machine that they look at.
+// verdict matches the command lines that may fail because of the state of the machine.
 var verdict = regexp.MustCompile(`^relayd? doctor`)
 
-// The shell commands of the pages in docs work as they stand there, but for names of hosts
-// and folders, ids and what stands for the sender of webhooks. A block of text that follows one of
-// commands has what these print.
+// TestCommandsOfDocs runs the shell commands of the pages in docs, with replaced names of hosts and
+// folders, ids and webhook senders. If a block of text follows a command, it must equal the output.
 func TestCommandsOfDocs(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"curl", "jq", "ssh", "timeout"} {
@@ -66,7 +65,7 @@ func TestCommandsOfDocs(t *testing.T) {
 	}
 }
 
-// docs is a relay as the pages talk of it, with the alias stripe-dev and an event of it.
+// docs is a relay as the pages describe it, with the alias stripe-dev and an event of it.
 type docs struct {
 	dir, data  string
 	env        []string
@@ -141,7 +140,7 @@ func (f *docs) sh(t *testing.T, script string) {
 	}
 }
 
-// shownAfter matches a block of commands and, if there is one, the block of text behind it.
+// shownAfter matches a block of commands and the block of text after it, if there is one.
 var shownAfter = regexp.MustCompile("(?ms)^```sh\n(.*?)^```$(?:\n+```text\n(.*?)^```$)?")
 
 // runPage runs the lines of a page as one script, because later ones use what earlier ones set.
@@ -166,7 +165,7 @@ func (f *docs) runPage(t *testing.T, text string, used []atomic.Bool) {
 	}
 }
 
-// script returns the lines of a block that are run, as they are run.
+// script returns the lines of a block to run, in the form in which they run.
 func (f *docs) script(block string, used []atomic.Bool) (script string) {
 	for line := range strings.Lines(strings.ReplaceAll(block, "\\\n", " ")) {
 		line = strings.TrimRight(line, "\n")
@@ -193,7 +192,7 @@ func (f *docs) script(block string, used []atomic.Bool) (script string) {
 	return script
 }
 
-// apart gives a documented relayd a data folder and addresses of its own, and a tunnel an alias.
+// apart gives a documented relayd its own data folder and addresses, and a tunnel its own alias.
 func (f *docs) apart(line string) string {
 	if strings.HasPrefix(line, "ssh") || strings.HasPrefix(line, "relay up") {
 		return strings.Replace(line, "stripe-dev", fmt.Sprintf("apart-%d", f.apartCount.Add(1)), 1)

@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(relaytest.Main(m)) }
 
-// pages are the Markdown files of the repository by their path, in the form of their text.
+// pages holds the text of the Markdown files of the repository by their path.
 var pages = sync.OnceValues(func() (map[string]string, error) {
 	out := map[string]string{}
 	err := filepath.WalkDir(".", func(path string, entry fs.DirEntry, err error) error {
@@ -57,7 +57,7 @@ var (
 	notInSlugs = regexp.MustCompile(`[^\p{L}\p{N}\- _]`)
 )
 
-// anchors are the names of the headings of a page, as GitHub makes them.
+// anchors returns the names of the headings of a page, in GitHub's form.
 func anchors(text string) map[string]bool {
 	out := map[string]bool{}
 	for _, m := range heading.FindAllStringSubmatch(codeBlock.ReplaceAllString(text, ""), -1) {
@@ -66,7 +66,7 @@ func anchors(text string) map[string]bool {
 	return out
 }
 
-// Every link between pages leads to a file that exists, and to a heading of it.
+// TestLinksOfPages: every link between pages leads to an existing file and heading.
 func TestLinksOfPages(t *testing.T) {
 	t.Parallel()
 	all, links := readPages(t), 0
@@ -96,8 +96,8 @@ func TestLinksOfPages(t *testing.T) {
 	}
 }
 
-// documented finds the command lines of a program in the code of a page: in blocks of
-// shell commands and in inline code. It gives their words.
+// documented returns the words of the command lines of a program in the code of a page: in blocks of
+// shell commands and in inline code.
 func documented(text, program string) (lines [][]string) {
 	var code []string
 	for _, m := range codeBlock.FindAllStringSubmatch(text, -1) {

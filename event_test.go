@@ -7,7 +7,8 @@ import (
 	"relay"
 )
 
-// The list of events showed a latency one microsecond above that of the record.
+// TestLatencyIsTheSumOfWhatIsShown: the latency in a list equals that of the record to the
+// microsecond.
 func TestLatencyIsTheSumOfWhatIsShown(t *testing.T) {
 	t.Parallel()
 	timing := relay.Timing{

@@ -8,7 +8,7 @@ import (
 	"relay/sockets"
 )
 
-// peer is a connection whose peer has been silent for a while.
+// peer is a fake connection whose peer has been silent for a while.
 type peer struct {
 	silent  time.Duration
 	evicted []string // the reasons
@@ -16,7 +16,7 @@ type peer struct {
 
 func (p *peer) Evicted(reason string) { p.evicted = append(p.evicted, reason) }
 
-// slot makes a slot, without a place, of a connection from addr.
+// slot returns a slot, without a place, for a connection from addr.
 func (p *peer) slot(addr netip.Addr) *Slot {
 	s := &Slot{Conn: p, Silent: func() time.Duration { return p.silent }, Shared: addr.IsLoopback()}
 	if addr.IsValid() {
@@ -25,7 +25,7 @@ func (p *peer) slot(addr netip.Addr) *Slot {
 	return s
 }
 
-// ssh makes a front, the only one, for logins.
+// ssh returns the only front of a limiter, for logins.
 func ssh(limits Limits) *Front { return NewLimiter(0).Front(limits) }
 
 // silentSlots acquires slots for n connections whose peers have been silent, the first
@@ -62,8 +62,8 @@ func TestBusiestSourceIsEvicted(t *testing.T) {
 	}
 }
 
-// TestWorkingLoginsAreNotEvicted: when all logins wait for an answer of ours, the new
-// connection is rejected.
+// TestWorkingLoginsAreNotEvicted: when all logins wait for an answer of relayd, a new connection is
+// rejected.
 func TestWorkingLoginsAreNotEvicted(t *testing.T) {
 	t.Parallel()
 	l := ssh(Limits{Unknown: 5})
@@ -100,8 +100,8 @@ func TestTotalLimit(t *testing.T) {
 	}
 }
 
-// TestPromptsOfOneSource: eight logins of one source may wait for a person, and as many as
-// there are of a source that stands for many people, up to the limit of all.
+// TestPromptsOfOneSource: eight logins of one source may wait for a user. A source that many users
+// share has no limit of its own, only the total.
 func TestPromptsOfOneSource(t *testing.T) {
 	t.Parallel()
 	for addr, want := range map[string]int{"203.0.113.1": maxPromptsPerSource, "127.0.0.1": 20} {
@@ -117,8 +117,8 @@ func TestPromptsOfOneSource(t *testing.T) {
 	}
 }
 
-// TestPromptsOfManySources: strangers who fill all places for logins that wait for a person,
-// and come again at once, keep nobody else out and throw nobody else out.
+// TestPromptsOfManySources: attackers who fill all places for logins that wait for a user, and come
+// back at once, neither block nor evict other users.
 func TestPromptsOfManySources(t *testing.T) {
 	t.Parallel()
 	v4 := func(i int) netip.Addr { return netip.AddrFrom4([4]byte{198, 51, 100, byte(i)}) }
@@ -161,8 +161,8 @@ func TestPromptsOfManySources(t *testing.T) {
 	}
 }
 
-// TestPlacesOfNodes: connections that are, or say that they are, of nodes count among no
-// clients; those that have not proven it are few, and strangers give way to nodes.
+// TestPlacesOfNodes: connections of nodes, and those that claim to be of nodes, do not count as
+// clients. Few unproven ones are allowed, and they give way to proven nodes.
 func TestPlacesOfNodes(t *testing.T) {
 	t.Parallel()
 	l := ssh(Limits{Total: 2, Unknown: 2})
@@ -205,7 +205,7 @@ func TestPlacesOfNodes(t *testing.T) {
 	}
 }
 
-// TestLimiterForgets: nothing is left of connections that have ended, however they did.
+// TestLimiterForgets: connections that have ended leave nothing behind, however they ended.
 func TestLimiterForgets(t *testing.T) {
 	t.Parallel()
 	l := ssh(Limits{Total: 40, PerSource: 4, Unknown: 6})
@@ -236,8 +236,8 @@ func TestLimiterForgets(t *testing.T) {
 	}
 }
 
-// TestAccountLimitOfAllNodes: connections at other nodes count too, and the other nodes are
-// told of the accounts that come near the limit.
+// TestAccountLimitOfAllNodes: connections at other nodes count too, and the other nodes are told the
+// counts of accounts near the limit.
 func TestAccountLimitOfAllNodes(t *testing.T) {
 	t.Parallel()
 	elsewhere := 126

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// TestWhoGivesWay is a table over both fronts and every class: a process with 40 descriptors, of
-// which clients may have 20 and one front 18.
+// TestWhoGivesWay is a table over both fronts and every class: a process with 40 descriptors, of which
+// clients may use 20 and one front 18.
 func TestWhoGivesWay(t *testing.T) {
 	t.Parallel()
 	type conns map[string]int // "http idle": how many there are already
@@ -95,8 +95,8 @@ func TestWhoGivesWay(t *testing.T) {
 	}
 }
 
-// TestShed: an accept that fails for want of descriptors ends connections that wait, those of its
-// own front first, and no others.
+// TestShed: a failed accept for lack of descriptors ends connections that wait, those of its own front
+// first, and no others.
 func TestShed(t *testing.T) {
 	t.Parallel()
 	l := NewLimiter(0)

@@ -63,7 +63,8 @@ func TestPenaltiesAreBounded(t *testing.T) {
 	}
 }
 
-// How often each event has to happen until its source is rejected: docs/limits.md has their penalties.
+// TestEventsUntilASourceIsRejected counts how often each event must happen until its source is
+// rejected; docs/limits.md has the penalties.
 func TestEventsUntilASourceIsRejected(t *testing.T) {
 	t.Parallel()
 	a := sockets.SourceOf(netip.MustParseAddr("203.0.113.9"))

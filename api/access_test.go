@@ -10,8 +10,8 @@ import (
 	"relay/api"
 )
 
-// everyRoute lists a request to each route that names something, with the names of
-// the caller's own things; {} stands for what differs.
+// everyRoute lists a request to each route that names something, filled with the names of the caller's
+// own objects; {} stands for values that differ.
 func everyRoute(alias string, event relay.ID, key, token, share string) []string {
 	e := "/api/v1/events/" + event.String()
 	a := "/api/v1/aliases/" + alias
@@ -35,7 +35,7 @@ func (d *client) line(token, line string) *answer {
 	return d.call(method, token, target, body)
 }
 
-// sameBody drops what differs between any two answers.
+// sameBody returns the body without the parts that differ between any two answers.
 func (a *answer) sameBody() string {
 	return strings.ReplaceAll(a.body, a.header.Get("X-Request-Id"), "")
 }
@@ -216,8 +216,8 @@ func TestSessionsAndOrigins(t *testing.T) {
 	}
 }
 
-// TestSessionsOfTwoAccountsAreNone: a page one label away can add cookies where there
-// is no https, but not choose as whom somebody acts.
+// TestSessionsOfTwoAccountsAreNone: without https, a page at a neighbouring host can add cookies, but
+// cannot choose the account that a request acts for.
 func TestSessionsOfTwoAccountsAreNone(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
@@ -227,7 +227,7 @@ func TestSessionsOfTwoAccountsAreNone(t *testing.T) {
 	h.do(r).code(401, "unauthorized")
 }
 
-// TestTossedCookiesLogNobodyOut: what is no session is passed over.
+// TestTossedCookiesLogNobodyOut: cookies that are no session are ignored.
 func TestTossedCookiesLogNobodyOut(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)

@@ -86,7 +86,8 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-// The verify token of an alias is written and never read, by its owner alone, and goes with a transfer.
+// TestVerifyToken: only the owner of an alias can set its verify token, nobody can read it, and a
+// transfer deletes it.
 func TestVerifyToken(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
@@ -184,8 +185,8 @@ func TestTokens(t *testing.T) {
 	h.get(made.Token, "/api/v1/events").code(401, "unauthorized")
 }
 
-// TestNamesThatCannotBeShown: names with control characters were kept, and stood
-// escaped wherever they were shown. Those that are there can still be removed.
+// TestNamesThatCannotBeShown: names with control characters are refused. Names that were stored before
+// can still be removed.
 func TestNamesThatCannotBeShown(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
@@ -329,8 +330,8 @@ func TestMediaTypesHaveNoCase(t *testing.T) {
 	h.do(r).want(201)
 }
 
-// TestMakingIsLimitedPerAccount: the bucket fills again while the test runs, however
-// slowly, so it is emptied until a call finds it empty.
+// TestMakingIsLimitedPerAccount empties a bucket until a call finds it empty, because the bucket
+// refills slowly while the test runs.
 func TestMakingIsLimitedPerAccount(t *testing.T) {
 	t.Parallel()
 	limits := api.NewLimits(api.Rate{}, api.Rate{})
@@ -360,8 +361,8 @@ func TestMakingIsLimitedPerAccount(t *testing.T) {
 	h.get(h.asAlice, "/api/v1/tokens").want(http.StatusOK)
 }
 
-// TestTokensKnowTheirID: a client that was given no more than a token's secret can
-// revoke it; a session has none.
+// TestTokensKnowTheirID: a client that has only the secret of a token can revoke it; a session has no
+// such id.
 func TestTokensKnowTheirID(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
@@ -378,8 +379,8 @@ func TestTokensKnowTheirID(t *testing.T) {
 	h.get(h.asAlice, "/api/v1/me").code(401, "unauthorized")
 }
 
-// TestAnEndingTokenIsToldWhatItMayMake: one that makes another without an end was told
-// no more than that it may not.
+// TestAnEndingTokenIsToldWhatItMayMake: the error for a token that makes another without an end says
+// which expiry is allowed.
 func TestAnEndingTokenIsToldWhatItMayMake(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
@@ -395,8 +396,8 @@ func TestAnEndingTokenIsToldWhatItMayMake(t *testing.T) {
 	}
 }
 
-// TestOldSessionsMayNotMakeThemselvesPermanent: after 15 minutes a session is told to
-// log in again for keys, full tokens, transfer and deletion; API tokens are not.
+// TestOldSessionsMayNotMakeThemselvesPermanent: a session older than 15 minutes must log in again for
+// keys, full tokens, transfer and deletion; API tokens need not.
 func TestOldSessionsMayNotMakeThemselvesPermanent(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, func(o *api.Options) { o.Accounts = agedSessions{o.Accounts} })

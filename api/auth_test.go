@@ -7,7 +7,8 @@ import (
 	"relay/record"
 )
 
-// A request with more than one line of credentials is refused, whichever of them is right.
+// TestOneLineOfCredentials: a request with more than one credential line is refused, whichever of them
+// is valid.
 func TestOneLineOfCredentials(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
@@ -24,7 +25,8 @@ func TestOneLineOfCredentials(t *testing.T) {
 	}
 }
 
-// The audit log says by what an agent acted, and takes that word of nobody else.
+// TestOnlyAgentsSayByWhatTheyAct: the audit log records the program through which an agent acted, and
+// ignores such a name from other clients.
 func TestOnlyAgentsSayByWhatTheyAct(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)

@@ -17,8 +17,8 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// hostilePage is what a tunnel may serve one label away from the API: it tries to read
-// and to act there with the cookie of its visitor, and notes what it got.
+// hostilePage is a page that a tunnel may serve at a neighbouring host of the API: it tries to read
+// and act there with its visitor's cookie, and records the results.
 const hostilePage = `<!DOCTYPE html><title>evil</title><body><script>
 const base = "BASE/api/v1", got = [];
 const note = (what, text) => { if (text) got.push(what + ": " + text); };
@@ -61,8 +61,8 @@ async function run() {
 run().catch(e => { window.got = ["broke: " + e]; });
 </script>`
 
-// TestBrowserHostileNeighbour looks, logged in, at a page of an alias that attacks the
-// API: nothing is read and nothing changes.
+// TestBrowserHostileNeighbour opens, with a logged-in browser, a page of an alias that attacks the
+// API: it reads nothing and changes nothing.
 func TestBrowserHostileNeighbour(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
@@ -104,9 +104,8 @@ func TestBrowserHostileNeighbour(t *testing.T) {
 	}
 }
 
-// loadPages opens pages in a Chromium of its own and gives what the last one got. A
-// browser that does not start, dies, or loses its network is no finding about the
-// API: it gets three tries.
+// loadPages opens pages in a new Chromium and returns the result of the last one. A browser that does
+// not start, dies, or loses its network says nothing about the API, so it gets three tries.
 func loadPages(t *testing.T, pages ...string) []string {
 	t.Helper()
 	for try := 1; ; try++ {
@@ -157,7 +156,7 @@ func tryLoadPages(t *testing.T, pages []string) (got []string, err error) {
 	return chromedp.Run(ctx, chromedp.Evaluate[[]string]("window.got"))
 }
 
-// resources is what an attack might change, in words.
+// resources describes the objects that an attack might change.
 func (h *fixture) resources(id string) string {
 	h.t.Helper()
 	var b strings.Builder

@@ -15,9 +15,9 @@ import (
 	"relay/store"
 )
 
-// Every route, with answers as large as they get: while the account holds all that it may, an
-// answer of over 64 KiB is refused by 503 overloaded, and never as a fault of the store; else it
-// comes, and nothing stays reserved. Routes that are added are tried too.
+// TestEveryAnswerIsInTheBudget tries every route with its largest answers. While the account has used
+// its share of memory, an answer of over 64 KiB is refused with 503 overloaded, and never as a fault
+// of the store; otherwise it is sent. Nothing stays reserved. It finds new routes by itself.
 func TestEveryAnswerIsInTheBudget(t *testing.T) {
 	t.Parallel()
 	shared := budget.New(256 << 20)
@@ -111,15 +111,15 @@ func TestEveryAnswerIsInTheBudget(t *testing.T) {
 	t.Logf("%d answers were tried, of %d routes large ones", tried, len(refused))
 }
 
-// busyReads is a store where an account gets no turn for reads of whole events.
+// busyReads is a store in which an account gets no turn for reads of whole events.
 type busyReads struct{ *store.Store }
 
 func (busyReads) Event(context.Context, relay.Actor, relay.ID, int) (*relay.Event, error) {
 	return nil, relay.Overloaded("too many reads run or wait")
 }
 
-// TestChangesAreToldWhileReadsWait: what was changed was answered by an error when the event could not be
-// read at once, as if nothing had been changed.
+// TestChangesAreToldWhileReadsWait: a change is confirmed even if the event cannot be read at once. Once
+// it was answered with an error, as if nothing had changed.
 func TestChangesAreToldWhileReadsWait(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)

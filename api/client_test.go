@@ -18,7 +18,7 @@ import (
 	"relay/record"
 )
 
-// client is an API before a real store and a deliverer that only pretends.
+// client is an API with a real store and a fake deliverer.
 type client struct {
 	t       *testing.T
 	handler http.Handler
@@ -27,7 +27,7 @@ type client struct {
 	log     *lockedBuffer
 }
 
-// answer is what came back.
+// answer is the answer to a request of the test.
 type answer struct {
 	t      *testing.T
 	what   string
@@ -53,7 +53,8 @@ func (l *lockedBuffer) String() string {
 	return l.b.String()
 }
 
-// newClient is a desk without a store: for what is answered before one is asked.
+// newClient returns a client without a store, for requests that are answered before the store is
+// needed.
 func newClient(t *testing.T) *client { return newClientWith(t, nil, func(*api.Options) {}) }
 
 func newClientWith(t *testing.T, known api.Accounts, change func(*api.Options)) *client {
@@ -83,7 +84,7 @@ func newClientWith(t *testing.T, known api.Accounts, change func(*api.Options)) 
 
 type accounts = api.Accounts
 
-// noAccounts knows no credential.
+// noAccounts is a store without credentials.
 type noAccounts struct{ accounts }
 
 func (noAccounts) TokenOwner(context.Context, string) (relay.Actor, error) {
@@ -142,7 +143,7 @@ func (d *client) post(token, target, body string) *answer {
 	return d.call(http.MethodPost, token, target, body)
 }
 
-// want checks the status, and that an error is a whole problem.
+// want checks the status, and that an error is a complete problem.
 func (a *answer) want(status int) *answer {
 	a.t.Helper()
 	if a.status != status {
@@ -180,7 +181,7 @@ func (a *answer) decode(v any) {
 	}
 }
 
-// decoded gives an answer as a T.
+// decoded returns the body of an answer as a T.
 func decoded[T any](a *answer) (v T) {
 	a.t.Helper()
 	a.decode(&v)

@@ -10,7 +10,7 @@ import (
 	"relay/store"
 )
 
-// fakeDeliverer pretends to deliver: what it answers is set by each test.
+// fakeDeliverer is a Deliverer whose results each test sets.
 type fakeDeliverer struct {
 	mu      sync.Mutex
 	replays int
@@ -68,7 +68,7 @@ func (f *fakeDeliverer) Subscribe(_ context.Context, who relay.Actor, alias int6
 	return f.feed, nil
 }
 
-// fakeFeed gives what is put into items.
+// fakeFeed is a feed of the items that a test puts into it.
 type fakeFeed struct {
 	who    relay.Actor
 	alias  int64
@@ -102,7 +102,7 @@ func (f *fakeFeed) Close() { f.once.Do(func() { close(f.closed) }) }
 
 type optionsOf = api.Options
 
-// expiring is a store that knows one token, good until a moment.
+// expiring is a store with one token, which is valid until a given time.
 type expiring struct {
 	*store.Store
 	until time.Time

@@ -64,7 +64,8 @@ func TestListFilters(t *testing.T) {
 	}
 }
 
-// Every filter of a list has hits and misses, whatever values come.
+// TestListFiltersByContent: every filter of a list selects some events and not others, whatever the
+// values.
 func TestListFiltersByContent(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
@@ -236,7 +237,7 @@ func TestDeleteEvent(t *testing.T) {
 	h.call("DELETE", h.asAlice, "/api/v1/events/"+id.String(), "").code(404, "not-found")
 }
 
-// TestMarkEvent pins, labels and annotates an event, and finds it by that.
+// TestMarkEvent pins, labels and annotates an event, and finds it by these marks.
 func TestMarkEvent(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
@@ -434,7 +435,8 @@ func TestReplayQueued(t *testing.T) {
 	}
 }
 
-// A release that fails is not the answer of its key: the same call again releases.
+// TestReplayQueuedFailsAndIsCalledAgain: a failed release is not stored as the answer of its
+// Idempotency-Key, so the same call releases again.
 func TestReplayQueuedFailsAndIsCalledAgain(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)

@@ -43,7 +43,8 @@ func TestExport(t *testing.T) {
 	}
 }
 
-// TestExportOfALargeBody: a form that would carry a part of it is refused and names the one that sends it whole.
+// TestExportOfALargeBody: a format that could contain only a part of the body is refused, and the error names
+// the format that has all of it.
 func TestExportOfALargeBody(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)

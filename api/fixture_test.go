@@ -13,8 +13,7 @@ import (
 	"relay/store"
 )
 
-// fixture is a desk before a real store, with two accounts that have nothing to do
-// with each other: alice, who is an admin, and bob.
+// fixture is an API with a real store and two unrelated accounts: alice, who is an admin, and bob.
 type fixture struct {
 	*client
 	store      *store.Store
@@ -29,7 +28,8 @@ func newFixture(t *testing.T, changes ...func(*api.Options)) *fixture {
 	return newFixtureWithAliases(t, 50, changes...)
 }
 
-// newFixtureWithAliases is newHouse where an account may have only so many aliases.
+// newFixtureWithAliases returns a fixture in which an account may have only the given number of
+// aliases.
 func newFixtureWithAliases(t *testing.T, aliases int, changes ...func(*api.Options)) *fixture {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -89,7 +89,7 @@ func (h *fixture) alias(who relay.Actor, name string) {
 	must(h.t, err)
 }
 
-// session logs a user in and gives the cookie's value.
+// session logs a user in and returns the value of the cookie.
 func (h *fixture) session(user string) string {
 	h.t.Helper()
 	link, err := h.store.CreateLoginLink(h.t.Context(), relay.System(), user, time.Minute)
@@ -99,8 +99,7 @@ func (h *fixture) session(user string) string {
 	return secret
 }
 
-// event keeps an event of an alias; change may alter it before. It is delivered
-// with 200 unless change says otherwise.
+// event stores an event of an alias, delivered with 200; change may alter it before.
 func (h *fixture) event(alias string, change func(*relay.Event)) relay.ID {
 	h.t.Helper()
 	a, err := h.store.Alias(h.t.Context(), relay.System(), alias)

@@ -52,7 +52,7 @@ func TestIdempotency(t *testing.T) {
 	(<-done).want(200)
 }
 
-// TestIdempotencyOfACallerWhoLeaves: the replay runs on, and the same key gives its answer later.
+// TestIdempotencyOfACallerWhoLeaves: the replay continues, and the same key returns its answer later.
 func TestIdempotencyOfACallerWhoLeaves(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
@@ -85,8 +85,8 @@ func TestIdempotencyOfACallerWhoLeaves(t *testing.T) {
 	}
 }
 
-// TestIdempotencyOfLargeAnswers: a day of them must not fill the disk, so the record is
-// read again; the replay is not made again.
+// TestIdempotencyOfLargeAnswers: a large answer is not stored, because a day of them would fill the
+// disk. A repeated call reads the record again and makes no second replay.
 func TestIdempotencyOfLargeAnswers(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
@@ -111,7 +111,8 @@ func TestIdempotencyOfLargeAnswers(t *testing.T) {
 	}
 }
 
-// A fault after a send has begun does not free its key: the same call again sends nothing, and says so.
+// TestIdempotencyOfAFault: a fault after a send has begun does not free its key. The same call then
+// sends nothing, and says so.
 func TestIdempotencyOfAFault(t *testing.T) {
 	t.Parallel()
 	h := newSender(t)

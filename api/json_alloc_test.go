@@ -4,7 +4,8 @@ import (
 	"testing"
 )
 
-// TestKeysOfABodyAreFoundOnce: they were found by reflection again for each body.
+// TestKeysOfABodyAreFoundOnce: the keys of a body type are found by reflection once, and not for each
+// body.
 func TestKeysOfABodyAreFoundOnce(t *testing.T) {
 	read := strictJSON().Unmarshal
 	data := []byte(`{"view":true}`)

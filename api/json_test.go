@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// TestKeysOfBodiesHaveOneSpelling: encoding/json alone takes NAME for name.
+// TestKeysOfBodiesHaveOneSpelling: NAME is not accepted for name, although encoding/json would accept
+// it.
 func TestKeysOfBodiesHaveOneSpelling(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
@@ -42,8 +43,8 @@ func TestKeysOfBodiesHaveOneSpelling(t *testing.T) {
 	}
 }
 
-// TestBodiesThatAreNoUTF8 are no JSON: each wrong byte became another character, so that
-// a name was kept that nobody had sent.
+// TestBodiesThatAreNoUTF8: a body that is not UTF-8 is refused. Once each invalid byte was replaced,
+// so a name was stored that the client had not sent.
 func TestBodiesThatAreNoUTF8(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
@@ -53,7 +54,8 @@ func TestBodiesThatAreNoUTF8(t *testing.T) {
 	h.line(h.asAlice, `POST /api/v1/tokens {"name":"café"}`).want(201)
 }
 
-// TestNumbersBeyondAllBounds are JSON of a wrong shape: they were answered as no JSON.
+// TestNumbersBeyondAllBounds: a number too large for a float64 is valid JSON of a wrong shape, and is
+// answered as such.
 func TestNumbersBeyondAllBounds(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
@@ -69,7 +71,7 @@ func TestNumbersBeyondAllBounds(t *testing.T) {
 	h.line(h.asAlice, `POST /api/v1/aliases {"name":1e400`).code(400, "bad-request")
 }
 
-// TestMediaTypesInAnySpelling: a space before the parameters was refused.
+// TestMediaTypesInAnySpelling: a space before the parameters of a media type is accepted.
 func TestMediaTypesInAnySpelling(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
@@ -85,7 +87,7 @@ func TestMediaTypesInAnySpelling(t *testing.T) {
 	}
 }
 
-// TestKeysWithoutAValueInTheQuery are empty, as everywhere else.
+// TestKeysWithoutAValueInTheQuery: a query key without a value counts as empty.
 func TestKeysWithoutAValueInTheQuery(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
@@ -98,7 +100,8 @@ func TestKeysWithoutAValueInTheQuery(t *testing.T) {
 	h.post(h.asAlice, "/api/v1/events/"+id+"/replay?wait=", "").code(422, "validation-failed")
 }
 
-// TestManyWrongKeysMakeNoLargeAnswer: a body of 1 MiB has room for a hundred thousand.
+// TestManyWrongKeysMakeNoLargeAnswer: a body of 1 MiB can have a hundred thousand wrong keys; the
+// answer stays small.
 func TestManyWrongKeysMakeNoLargeAnswer(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
@@ -114,7 +117,7 @@ func TestManyWrongKeysMakeNoLargeAnswer(t *testing.T) {
 	}
 }
 
-// TestBodiesThatBreakOff are faults of the caller: they were answered by 500.
+// TestBodiesThatBreakOff: an incomplete body is answered as an error of the caller, not with 500.
 func TestBodiesThatBreakOff(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)

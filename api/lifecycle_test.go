@@ -59,8 +59,8 @@ func TestLifeOfAnAccount(t *testing.T) {
 	h.post(h.asAlice, "/api/v1/aliases/eves/transfer", `{"user":"alice"}`).code(404, "not-found") // it is somebody's again
 }
 
-// fingerprintOf asks the store what it makes of a key, by way of an account that is
-// made for that.
+// fingerprintOf returns the fingerprint that the store computes for a key. It makes an account with
+// the key for that.
 func fingerprintOf(t *testing.T, h *fixture, key string) string {
 	t.Helper()
 	h.account("keyholder", false)
@@ -70,7 +70,8 @@ func fingerprintOf(t *testing.T, h *fixture, key string) string {
 	return k.Fingerprint
 }
 
-// TestOnlyAFullAdminTransfers: an admin's narrower token cannot take what is nobody's.
+// TestOnlyAFullAdminTransfers: an admin's token with fewer scopes cannot transfer an alias without an
+// owner.
 func TestOnlyAFullAdminTransfers(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
@@ -81,8 +82,8 @@ func TestOnlyAFullAdminTransfers(t *testing.T) {
 	h.post(h.asAlice, transfer, body).want(200)
 }
 
-// TestANameIsKeptAfterItsAliasIsGone from everybody but who had it, and nothing of
-// the old alias shows.
+// TestANameIsKeptAfterItsAliasIsGone: the name of a removed alias is reserved for its former owner,
+// and nothing of the old alias shows.
 func TestANameIsKeptAfterItsAliasIsGone(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
@@ -103,7 +104,8 @@ func TestANameIsKeptAfterItsAliasIsGone(t *testing.T) {
 	h.get(limited, "/api/v1/me").code(401, "unauthorized")
 }
 
-// TestEveryChangeIsInTheAuditLog does what the API can do and looks for the rows.
+// TestEveryChangeIsInTheAuditLog makes every change that the API can make and looks for its audit
+// entries.
 func TestEveryChangeIsInTheAuditLog(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
@@ -168,8 +170,8 @@ func TestEveryChangeIsInTheAuditLog(t *testing.T) {
 	}
 }
 
-// TestNamesAreNotHoardedByRemovingAliases: each name that is let go is kept from others,
-// so an account could take every name there is, a few at a time.
+// TestNamesAreNotHoardedByRemovingAliases: each removed name is reserved, so without a limit an
+// account could reserve all names, a few at a time.
 func TestNamesAreNotHoardedByRemovingAliases(t *testing.T) {
 	t.Parallel()
 	h := newFixtureWithAliases(t, 2)

@@ -52,8 +52,8 @@ func TestLimiterForgetsTheLongestUnused(t *testing.T) {
 	}
 }
 
-// TestGuessesAreSlowedAndNeighboursAreNot: who shows wrong secrets is refused before
-// anything is looked up, but for secrets that were right.
+// TestGuessesAreSlowedAndNeighboursAreNot: a source that shows wrong secrets is refused before a
+// look-up, except for secrets that were right before.
 func TestGuessesAreSlowedAndNeighboursAreNot(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

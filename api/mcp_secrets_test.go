@@ -10,8 +10,8 @@ import (
 	"relay"
 )
 
-// TestAgentSeesNoSecretOfWhatItDid: the answers of tools that act hold secrets as those of tools that read do:
-// masked, unless the agent asks for them.
+// TestAgentSeesNoSecretOfWhatItDid: the results of acting tools mask secrets as those of reading tools do,
+// unless the agent asks for them.
 func TestAgentSeesNoSecretOfWhatItDid(t *testing.T) {
 	t.Parallel()
 	h := newSender(t, func(o *optionsOf) { o.MCP = true })

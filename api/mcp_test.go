@@ -91,7 +91,8 @@ type args = map[string]any
 
 var readingTools = []string{"check_signature", "compare", "export_event", "figures", "get_body", "list_aliases", "list_events", "show_event", "wait_for_event"}
 
-// TestAgentIsWho: only a bearer token counts, and what it allows is what is listed.
+// TestAgentIsWho: only a bearer token identifies an agent, and its scopes decide which tools are
+// listed.
 func TestAgentIsWho(t *testing.T) {
 	t.Parallel()
 	h, base := newAgents(t)
@@ -171,8 +172,8 @@ func refusedInvoice(e *relay.Event) {
 	e.Attempts[0].Response = message("HTTP/1.1 500 No\r\nContent-Type: application/json\r\nContent-Length: 41\r\n\r\n", `{"error":"hunter2hunter2 is not so good"}`)
 }
 
-// TestAgentReads: what an agent sees of an event is masked unless it asks, escaped, and cut with its
-// true size beside.
+// TestAgentReads: an agent sees an event masked unless it asks otherwise, escaped, and cut, with the
+// true size next to it.
 func TestAgentReads(t *testing.T) {
 	t.Parallel()
 	h, base := newAgents(t)
@@ -243,7 +244,8 @@ func TestAgentReads(t *testing.T) {
 	limited.refused("show_event", args{"id": foreign}, "not-found")
 }
 
-// TestAgentReplays: a replay returns the new attempt and its difference, and says who did it by what.
+// TestAgentReplays: a replay returns the new attempt and its difference, and records the actor and the
+// agent.
 func TestAgentReplays(t *testing.T) {
 	t.Parallel()
 	h, base := newAgents(t)
@@ -277,8 +279,8 @@ func TestAgentReplays(t *testing.T) {
 	a.refused("replay_event", args{"id": id.String()}, "queue-full")
 }
 
-// TestAgentWaits: a wait ends with the event, with its time, and with the credential; a credential has
-// eight at once.
+// TestAgentWaits: a wait ends with the event, at its timeout, and with the credential; a credential
+// may have eight at once.
 func TestAgentWaits(t *testing.T) {
 	t.Parallel()
 	feeds := make(chan *fakeFeed, 20)
@@ -328,7 +330,8 @@ func TestAgentWaits(t *testing.T) {
 	}
 }
 
-// TestAgentWaitsHoldTheirSlot: a wait whose event has come holds its slot until the delivery has ended.
+// TestAgentWaitsHoldTheirSlot: a wait that has found its event holds its slot until the delivery has
+// ended.
 func TestAgentWaitsHoldTheirSlot(t *testing.T) {
 	t.Parallel()
 	feeds := make(chan *fakeFeed, 20)
@@ -373,12 +376,12 @@ func TestAgentWaitsHoldTheirSlot(t *testing.T) {
 	}
 }
 
-// maxWaitMemory bounds heap and stacks of a wait, in bytes, with its connection. Two thirds of what was measured
-// (90 KiB) are stacks: 32 KiB of the call of the tool, 16 KiB of the connection, and those of the library.
+// maxWaitMemory bounds heap and stacks of a wait with its connection, in bytes. Two thirds of the measured 90
+// KiB are stacks: 32 KiB of the tool call, 16 KiB of the connection, and those of the library.
 const maxWaitMemory = 128 << 10
 
-// TestMemoryOfWaits: 100 waits of agents cost little each, with their connections. It is not parallel: it reads
-// the memory of the whole process.
+// TestMemoryOfWaits: 100 waits of agents need little memory each, including their connections. It is not
+// parallel, because it reads the memory of the whole process.
 func TestMemoryOfWaits(t *testing.T) {
 	feeds := make(chan *fakeFeed, 100)
 	h, base := newAgents(t, func(o *optionsOf) { o.Deliver = silentFeed{&fakeDeliverer{}, feeds} })

@@ -10,8 +10,8 @@ import (
 	"relay/api"
 )
 
-// TestMetrics: every value that a label can have is there from the start, and calls
-// are counted by route and never by what stands in their paths.
+// TestMetrics: every value of a label exists from the start, and calls are counted by route, never by
+// the names in their paths.
 func TestMetrics(t *testing.T) {
 	t.Parallel()
 	reg := prometheus.NewPedanticRegistry()

@@ -13,7 +13,7 @@ import (
 	"relay/store"
 )
 
-// failing is a store that gives the first part of every body and then no more.
+// failing is a store that returns the first part of every body and fails after it.
 type failing struct{ *store.Store }
 
 func (f failing) Attempts(ctx context.Context, who relay.Actor, id relay.ID, _ relay.AttemptPage) ([]relay.Attempt, error) {
@@ -58,7 +58,7 @@ func TestBrokenBodiesAreNotTakenForWhole(t *testing.T) {
 	d.get(h.asAlice, e+"/attempts/1/response.body").code(503, "store-unavailable")
 }
 
-// panicking is a store that panics where it is asked who somebody is.
+// panicking is a store that panics when it looks up a credential.
 type panicking struct{ *store.Store }
 
 func (panicking) Aliases(context.Context, relay.Actor) ([]relay.Alias, error) { panic("bug") }
@@ -71,7 +71,7 @@ func TestPanicsAreAnswered(t *testing.T) {
 	d.get(h.asAlice, "/api/v1/me").want(200)
 }
 
-// bodyLimitRecorder is a store that notes how much of each body is asked for with an event.
+// bodyLimitRecorder is a store that notes the number of bytes of each body that is read with an event.
 type bodyLimitRecorder struct {
 	*store.Store
 	most *[]int
@@ -87,8 +87,8 @@ func (s bodyLimitRecorder) Attempts(ctx context.Context, who relay.Actor, id rel
 	return s.Store.Attempts(ctx, who, id, page)
 }
 
-// TestDownloadsReadOneBody: with each download all bodies of the event were read, and
-// an event may have hundreds.
+// TestDownloadsReadOneBody: a download reads only its own body, not the possibly hundreds of others of
+// the event.
 func TestDownloadsReadOneBody(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)

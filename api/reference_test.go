@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// The reference has every operation of the document with a command to call it, and its
-// policy allows no script and nothing from elsewhere.
+// TestReference: the reference has every operation of the document with a command to call it, and its
+// content security policy allows no script and no foreign resource.
 func TestReference(t *testing.T) {
 	t.Parallel()
 	a := newClient(t).get("", "/api/v1/docs").want(200)

@@ -12,7 +12,7 @@ import (
 	"relay/compose"
 )
 
-// blockingDeliverer is a Deliverer whose replays end with those who wait for them only.
+// blockingDeliverer is a Deliverer whose replays end only when their callers stop waiting.
 type blockingDeliverer struct {
 	*fakeDeliverer
 	begun chan struct{}
@@ -30,8 +30,8 @@ func (p blockingDeliverer) Send(ctx context.Context, who relay.Actor, out relay.
 	return &relay.Event{ID: relay.ID{1}}, nil
 }
 
-// TestWaitingReplayEndsWithItsCredential: a call that waits for the end of a replay
-// ends when its token or share does, and not with a record.
+// TestWaitingReplayEndsWithItsCredential: a call that waits for a replay ends with an error, and not a
+// record, when its token or share ends.
 func TestWaitingReplayEndsWithItsCredential(t *testing.T) {
 	t.Parallel()
 	p := blockingDeliverer{begun: make(chan struct{})}
@@ -82,7 +82,7 @@ func TestWaitingReplayEndsWithItsCredential(t *testing.T) {
 
 type readable = api.Events
 
-// unreadable is a store that answers no read of an event once away is set.
+// unreadable is a store in which every read of an event fails once away is set.
 type unreadable struct {
 	readable
 	away *atomic.Bool
@@ -95,7 +95,8 @@ func (u unreadable) Event(ctx context.Context, who relay.Actor, id relay.ID, mos
 	return u.readable.Event(ctx, who, id, most)
 }
 
-// TestOnceWhileTheStoreCannotBeRead: what was begun is told, and the same key does not begin it again.
+// TestOnceWhileTheStoreCannotBeRead: the caller is told what was begun, and the same key does not
+// begin it again.
 func TestOnceWhileTheStoreCannotBeRead(t *testing.T) {
 	t.Parallel()
 	var away atomic.Bool

@@ -15,7 +15,7 @@ import (
 // have it. A new route is walked by itself; one with a new kind of name in its path
 // fails the walk until it is said what stands there.
 
-// step is one route.
+// step is a request to one route.
 type step struct {
 	method, path, scope string
 	public              bool
@@ -41,10 +41,10 @@ func steps(t *testing.T) (list []step) {
 	return list
 }
 
-// resourceIDs are names that stand in paths.
+// resourceIDs are the names that replace the placeholders of paths.
 type resourceIDs struct{ alias, event, token, key, session, share, secret, user string }
 
-// at fills the names of a path in.
+// at replaces the placeholders of a path by names.
 func (n resourceIDs) at(t *testing.T, path string) string {
 	t.Helper()
 	id := n.event
@@ -63,7 +63,7 @@ func (n resourceIDs) at(t *testing.T, path string) string {
 	return path
 }
 
-// secrets are what shows that an answer is about somebody's things.
+// secrets returns texts that appear only in answers about these resources.
 func (n resourceIDs) secrets() []string {
 	return []string{`"` + n.alias + `"`, n.event, n.token, n.key, n.session, n.share}
 }
@@ -105,7 +105,7 @@ func (w *routeWalk) oneOfEach(who relay.Actor, user, alias, key, other string) r
 	return resourceIDs{alias, id.String(), token.ID, k.ID, sessions[0].ID, share.ID, secret, other}
 }
 
-// ask sends a request of a step; unsafe ones carry an empty object.
+// ask sends the request of a step; unsafe methods carry an empty object.
 func (w *routeWalk) ask(s step, token string, n resourceIDs) *answer {
 	w.t.Helper()
 	body := ""
@@ -115,7 +115,7 @@ func (w *routeWalk) ask(s step, token string, n resourceIDs) *answer {
 	return w.call(s.method, token, n.at(w.t, s.path), body)
 }
 
-// assertUnchanged checks that nothing came of the walk.
+// assertUnchanged checks that the walk changed nothing.
 func (w *routeWalk) assertUnchanged() {
 	w.t.Helper()
 	for token, n := range map[string]resourceIDs{w.asAlice: w.alices, w.asBob: w.bobs} {
@@ -181,8 +181,8 @@ func TestWalkWithDeadTokens(t *testing.T) {
 	w.assertUnchanged()
 }
 
-// shortLived makes a token that ends soon. One that would have ended before it is made
-// is refused, so each try of a machine that stands still gives it more time.
+// shortLived returns a token that ends soon. A token that would end before it is made is refused, so
+// each further try on a slow machine gives it more time.
 func (w *routeWalk) shortLived(user string) string {
 	w.t.Helper()
 	for life := 300 * time.Millisecond; ; life *= 2 {
@@ -219,7 +219,7 @@ func TestWalkWithAStrangersToken(t *testing.T) {
 	w.assertUnchanged()
 }
 
-// shows fails when an answer is about somebody else's things.
+// shows fails if an answer is about another account's resources.
 func (w *routeWalk) shows(a *answer, n resourceIDs) {
 	w.t.Helper()
 	for _, mark := range n.secrets() {
@@ -256,7 +256,7 @@ func TestWalkWithOneScope(t *testing.T) {
 	w.assertUnchanged()
 }
 
-// TestWalkWithATokenOfAnotherAlias: it sees its own alias and has no account.
+// TestWalkWithATokenOfAnotherAlias: a token limited to one alias sees that alias only, and no account.
 func TestWalkWithATokenOfAnotherAlias(t *testing.T) {
 	t.Parallel()
 	w := newRouteWalk(t)
@@ -283,7 +283,7 @@ func TestWalkWithATokenOfAnotherAlias(t *testing.T) {
 	w.assertUnchanged()
 }
 
-// TestWalkAsAnAdminWhoIsNoMember: alice rules the accounts and sees nobody's events.
+// TestWalkAsAnAdminWhoIsNoMember: an admin manages the accounts, but sees no events of others.
 func TestWalkAsAnAdminWhoIsNoMember(t *testing.T) {
 	t.Parallel()
 	w := newRouteWalk(t)
@@ -303,7 +303,7 @@ func TestWalkAsAnAdminWhoIsNoMember(t *testing.T) {
 	w.assertUnchanged()
 }
 
-// TestNoTokenMakesAWiderOne tries every scope from every other.
+// TestNoTokenMakesAWiderOne tries to make a token of every scope with a token of every other.
 func TestNoTokenMakesAWiderOne(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
@@ -333,8 +333,8 @@ func TestNoTokenMakesAWiderOne(t *testing.T) {
 	h.post(h.asBob, "/api/v1/tokens", `{"alias":"shop"}`).code(404, "not-found")
 }
 
-// TestWalkWithHostileNames: whatever stands in paths and queries, it is an answer and
-// never a fault of ours.
+// TestWalkWithHostileNames: any text in paths and queries gets a proper answer, never a fault of the
+// relay.
 func TestWalkWithHostileNames(t *testing.T) {
 	t.Parallel()
 	w := newRouteWalk(t)
@@ -373,8 +373,8 @@ func TestWalkWithHostileNames(t *testing.T) {
 	w.assertUnchanged()
 }
 
-// TestWalkWithOtherMethods: every path says which methods it takes, and they are those
-// of the document.
+// TestWalkWithOtherMethods: every path lists the methods that it accepts, and they are those of the
+// document.
 func TestWalkWithOtherMethods(t *testing.T) {
 	t.Parallel()
 	w := newRouteWalk(t)

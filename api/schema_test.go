@@ -16,8 +16,7 @@ import (
 	"time"
 )
 
-// apiDocument is what the OpenAPI document says. Each answer that a test gets from a desk
-// is held against it.
+// apiDocument is the OpenAPI document. Each answer that a test gets is checked against it.
 type apiDocument struct {
 	mux     *http.ServeMux
 	answers map[string]map[string]struct {
@@ -87,8 +86,8 @@ func (a *answer) matchesDocument(r *http.Request) {
 	}
 }
 
-// check tells what of v is not as schema says. Keys that are not described are wrong
-// here, though clients ignore them.
+// check returns the differences between v and a schema. Keys that the schema does not describe are
+// errors here, although clients ignore them.
 func (p *apiDocument) check(schema map[string]any, v any, at string) (wrong []string) {
 	if ref, ok := schema["$ref"].(string); ok {
 		return p.check(p.schemas[strings.TrimPrefix(ref, "#/components/schemas/")], v, at)
@@ -141,7 +140,7 @@ func (p *apiDocument) checkObject(schema, v map[string]any, at string) (wrong []
 	return wrong
 }
 
-// hasJSONType tells whether v is of a kind, or of one of a list of kinds.
+// hasJSONType reports whether v has a type, or one of a list of types.
 func hasJSONType(kind, v any) bool {
 	if kinds, ok := kind.([]any); ok {
 		return slices.ContainsFunc(kinds, func(one any) bool { return hasJSONType(one, v) })
@@ -165,7 +164,7 @@ func hasJSONType(kind, v any) bool {
 	return kind == is
 }
 
-// TestAnswersAreHeldAgainstTheDocument: the check finds what it is there for.
+// TestAnswersAreHeldAgainstTheDocument: the check of answers finds the errors that it is made for.
 func TestAnswersAreHeldAgainstTheDocument(t *testing.T) {
 	t.Parallel()
 	doc, err := loadDocument()

@@ -11,7 +11,8 @@ import (
 	"relay/record"
 )
 
-// A secret with the provider custom has a definition, which is checked and shown; null is none.
+// TestCustomSecrets: a secret with the provider custom has a definition, which is checked and shown;
+// other secrets have null.
 func TestCustomSecrets(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
@@ -60,8 +61,8 @@ func TestSendSignedByACustomScheme(t *testing.T) {
 	}
 }
 
-// A signature goes by the sender and the scheme of the event that a request is made from, whatever a change takes
-// from it or adds to it; one that no sender is known for by the definition that judges the event.
+// TestSendSignedAsWhatItIsMadeFrom: a new signature uses the sender and the scheme of the base event, whatever a
+// change removes or adds. If its sender is unknown, it uses the definition that judges the base event.
 func TestSendSignedAsWhatItIsMadeFrom(t *testing.T) {
 	t.Parallel()
 	h := newSender(t, func(o *api.Options) { o.Secrets = keptSecrets{} })
@@ -106,7 +107,7 @@ func TestSendSignedAsWhatItIsMadeFrom(t *testing.T) {
 	h.post(h.asAlice, sendTarget, `{"method":"POST","sign":"auto","secretId":"sec_none","dryRun":true}`).code(409, "no-signing-secret")
 }
 
-// keptSecrets has a secret of two senders, and two definitions.
+// keptSecrets has secrets of two senders, and two definitions.
 type keptSecrets struct{}
 
 func (keptSecrets) OpenSecrets(context.Context, int64) (relay.OpenSecrets, error) {

@@ -66,9 +66,8 @@ func TestSecrets(t *testing.T) {
 	}
 }
 
-// A session needs a login within 15 minutes for both.
-// A challenge of Asana or Notion contains the secret of later signatures: it is kept by the event, and no
-// answer shows it.
+// TestSecretOfAnEvent: the secret in a challenge of Asana or Notion is stored by naming its event, and no
+// answer shows it. A session needs a login within 15 minutes for that.
 func TestSecretOfAnEvent(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)

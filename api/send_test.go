@@ -16,7 +16,7 @@ import (
 	"relay/signature"
 )
 
-// oneSecret has a secret of Stripe that may sign.
+// oneSecret holds one secret of Stripe that may sign.
 type oneSecret struct {
 	sealed          bool
 	used            *int
@@ -44,7 +44,7 @@ func (o oneSecret) SigningSecret(_ context.Context, _ int64, provider, _, id str
 	return relay.OpenSecret{SenderSecret: relay.SenderSecret{ID: "sec_1"}, Value: relay.NewSecretText("whsec_test")}, nil
 }
 
-// sender is a fixture whose sends are stored as delivered; sent are their bytes.
+// sender is a fixture whose sends are stored as delivered; sent holds their bytes.
 type sender struct {
 	*fixture
 	sent []string
@@ -71,7 +71,7 @@ func newSender(t *testing.T, changes ...func(*api.Options)) *sender {
 	return h
 }
 
-// stripe is a signed event of an hour ago.
+// stripe stores a signed event from an hour ago.
 func (h *sender) stripe() (id relay.ID, raw string) {
 	body := `{"id":"evt_1","type":"invoice.paid", "data":{"object":{"status":"open","n":1.0}}}`
 	head := fmt.Sprintf("POST /hook HTTP/1.1\r\nHost: shop.localhost\r\nStripe-Signature: t=1700000000,v1=00\r\nX-Odd:\tkept \r\nContent-Length: %d\r\nContent-Type: application/json\r\n\r\n", len(body))
@@ -221,7 +221,8 @@ func TestSendRefuses(t *testing.T) {
 	sealed.post(sealed.asAlice, sendTarget, `{"from":"`+id.String()+`","sign":"auto"}`).code(503, "secret-unavailable")
 }
 
-// The same key sends once, whatever the tunnel does meanwhile, and another request is not taken for it.
+// TestSendOnce: the same key sends once, whatever happens to the tunnel, and does not match another
+// request.
 func TestSendOnce(t *testing.T) {
 	t.Parallel()
 	h := newSender(t)
@@ -253,7 +254,8 @@ func TestSendIsLimitedAsReplays(t *testing.T) {
 	h.post(h.asAlice, sendTarget, call).code(409, "alias-offline")
 }
 
-// A call that is refused counts, and one beyond the limit neither makes a request nor uses a secret.
+// TestSendCountsFirst: a refused call counts against the limit, and a call beyond the limit neither
+// makes a request nor uses a secret.
 func TestSendCountsFirst(t *testing.T) {
 	t.Parallel()
 	used := 0
@@ -277,7 +279,7 @@ func TestSendCountsFirst(t *testing.T) {
 	}
 }
 
-// The secret of a sender that sends the secret itself stands in no answer.
+// TestSentSecretIsMasked: no answer contains the secret of a sender that sends the secret itself.
 func TestSentSecretIsMasked(t *testing.T) {
 	t.Parallel()
 	for provider, line := range map[string]string{"gitlab": "X-Gitlab-Token", "okta": "Authorization", "deepgram": "dg-token", "postmark": "Authorization"} {
@@ -302,7 +304,8 @@ func TestSentSecretIsMasked(t *testing.T) {
 	}
 }
 
-// A line that may hold a secret is shown where it is the caller's own and signing has not set it.
+// TestOwnAuthorizationIsShown: a header line that may hold a secret is shown if the caller set it and
+// signing did not.
 func TestOwnAuthorizationIsShown(t *testing.T) {
 	t.Parallel()
 	h := newSender(t)

@@ -85,7 +85,7 @@ func TestSharedReplay(t *testing.T) {
 	}
 }
 
-// TestShareForOneUseOutlivesARefusal: only a replay that was begun uses it up.
+// TestShareForOneUseOutlivesARefusal: only a replay that was begun uses up the share.
 func TestShareForOneUseOutlivesARefusal(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
@@ -162,8 +162,7 @@ func TestSharedEvent(t *testing.T) {
 	}
 }
 
-// TestSharesThatAreGoodForNothing: what cannot be replayed and is not shown either is
-// no share.
+// TestSharesThatAreGoodForNothing: a share that allows neither a replay nor a view is refused.
 func TestSharesThatAreGoodForNothing(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)

@@ -16,7 +16,7 @@ import (
 	"relay/signature"
 )
 
-// signed makes an event of Stripe that was signed some time before it arrived.
+// signed returns a change that makes an event one of Stripe, signed some time before it arrived.
 func signed(secret, body string, age time.Duration) func(*relay.Event) {
 	return func(e *relay.Event) {
 		c, err := signature.Sign(&signature.Find("stripe", nil).Schemes[0], secret, &signature.Request{Body: []byte(body)}, e.ReceivedAt.Add(-age))
@@ -112,7 +112,8 @@ func TestProviders(t *testing.T) {
 	}
 }
 
-// Without a secret in the call those of the alias judge, and the record says the same afterwards.
+// TestVerifyByKeptSecrets: without a secret in the call those of the alias judge, and the record then
+// has the same verdict.
 func TestVerifyByKeptSecrets(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)

@@ -72,8 +72,9 @@ func TestStream(t *testing.T) {
 	<-h.deliver.feed.closed
 }
 
-// TestStreamWithFilters: what a filter does not select is left out. An event whose summary
-// does not decide is read; where that cannot be done, the viewer reads the list again.
+// TestStreamWithFilters: items that a filter does not select are left out. If the summary of an event
+// does not decide, the event is read; if that is impossible, the viewer is told to read the list
+// again.
 func TestStreamWithFilters(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
@@ -116,8 +117,8 @@ func TestStreamWithFilters(t *testing.T) {
 	h.get(h.asAlice, "/api/v1/stream?limit=1").code(422, relay.CodeValidationFailed)
 }
 
-// TestStreamBeginsWithAnID: a viewer whose stream is cut before the first item can go on
-// after what it has seen.
+// TestStreamBeginsWithAnID: a viewer whose stream is cut before the first item can continue from its
+// position.
 func TestStreamBeginsWithAnID(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
@@ -143,7 +144,7 @@ func TestStreamEndsWithTheAccess(t *testing.T) {
 	<-h.deliver.feed.closed
 }
 
-// flushRecorder is a writer that tells of every flush.
+// flushRecorder is a writer that reports every flush.
 type flushRecorder struct {
 	http.ResponseWriter
 	out chan string
@@ -158,8 +159,8 @@ func (f *flushRecorder) FlushError() error {
 	return nil
 }
 
-// TestStreamIsNeverSilentForLong runs in the time of a bubble, without sockets and
-// with a credential that expires.
+// TestStreamIsNeverSilentForLong runs with the time of a bubble, without sockets and with a credential
+// that expires.
 func TestStreamIsNeverSilentForLong(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
@@ -188,8 +189,8 @@ func TestStreamIsNeverSilentForLong(t *testing.T) {
 	})
 }
 
-// TestStreamCommentsAmongChangesLeftOut: a filter leaves out all that comes, which is
-// silence to a proxy between.
+// TestStreamCommentsAmongChangesLeftOut: a stream whose filter leaves out all items sends comments, so
+// that proxies do not see silence.
 func TestStreamCommentsAmongChangesLeftOut(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
@@ -216,7 +217,7 @@ func TestStreamCommentsAmongChangesLeftOut(t *testing.T) {
 	})
 }
 
-// singleConnListener is a listener that has one connection to give.
+// singleConnListener is a listener that returns one connection.
 type singleConnListener struct {
 	net.Listener
 	conns chan net.Conn
@@ -237,8 +238,8 @@ func (l singleConnListener) Close() error {
 
 func (l singleConnListener) Addr() net.Addr { return &net.TCPAddr{} }
 
-// TestViewersWhoTakeNothingAreDropped: a connection nobody reads from holds its place
-// in the feed for half a minute and no longer. A pipe has no buffers.
+// TestViewersWhoTakeNothingAreDropped: a connection whose peer does not read keeps its place in the
+// feed for at most half a minute. It uses a pipe, which has no buffers.
 func TestViewersWhoTakeNothingAreDropped(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	"relay/record"
 )
 
-// silentFeed is a feed that never has anything; each waiter gets one.
+// silentFeed is a feed without items; each waiter gets its own.
 type silentFeed struct {
 	*fakeDeliverer
 	open chan *fakeFeed
@@ -33,7 +33,8 @@ func (d *client) waits(ctx context.Context, token, query string) <-chan *answer 
 	return done
 }
 
-// waitUntilAfter returns when a wait that begins now is not about id: it goes by milliseconds.
+// waitUntilAfter returns when a new wait would no longer select id, because waits compare the
+// milliseconds of ids.
 func waitUntilAfter(id relay.ID) {
 	for !time.Now().Truncate(time.Millisecond).After(id.Time()) {
 		<-time.After(time.Millisecond)
@@ -46,7 +47,7 @@ func newSilentFeedFixture(t *testing.T) (*fixture, silentFeed) {
 	return newFixture(t, func(o *optionsOf) { o.Deliver = q }), q
 }
 
-// tokenIsName knows tokens by the name of their account: alice's and bob's.
+// tokenIsName is a store in which a token is the name of its account: alice or bob.
 type tokenIsName struct{ accounts }
 
 func (tokenIsName) TokenOwner(_ context.Context, secret string) (relay.Actor, error) {
@@ -57,8 +58,8 @@ func (tokenIsName) TokenOwner(_ context.Context, secret string) (relay.Actor, er
 	return relay.Actor{Kind: relay.ActorToken, Account: account, AccountName: secret, Scopes: relay.AllScopes, Credential: secret}, nil
 }
 
-// TestWaitsAreBoundedPerAccount: an account with too many waits gets an error, and no other
-// account does. In a bubble no wait is over before all of them have begun.
+// TestWaitsAreBoundedPerAccount: an account with too many waits gets an error, and no other account
+// does. In a bubble no wait ends before all of them have begun.
 func TestWaitsAreBoundedPerAccount(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -87,7 +88,7 @@ func TestWaitsAreBoundedPerAccount(t *testing.T) {
 	})
 }
 
-// TestWaitEndsWithTheAccess: a feed that ends says why the call ends.
+// TestWaitEndsWithTheAccess: when the feed of a wait ends, the call returns the reason.
 func TestWaitEndsWithTheAccess(t *testing.T) {
 	t.Parallel()
 	h, q := newSilentFeedFixture(t)
@@ -103,7 +104,8 @@ func TestWaitEndsWithTheAccess(t *testing.T) {
 	(<-call).code(404, "not-found")
 }
 
-// TestWaitFindsWhatTheFeedLeftOut: after a resync it looks from where it began.
+// TestWaitFindsWhatTheFeedLeftOut: after a resync, a wait searches again from the time at which it
+// began.
 func TestWaitFindsWhatTheFeedLeftOut(t *testing.T) {
 	t.Parallel()
 	h, q := newSilentFeedFixture(t)
@@ -125,7 +127,7 @@ func TestWaitFindsWhatTheFeedLeftOut(t *testing.T) {
 	}
 }
 
-// TestWaitOfNothing lasts as long as it was asked to.
+// TestWaitOfNothing: without an event a wait lasts as long as requested.
 func TestWaitOfNothing(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)

@@ -6,8 +6,8 @@ import (
 	"relay"
 )
 
-// An agent that waits too often is refused by the bound of its credential, and what it was refused takes no place
-// of its account.
+// TestRefusedWaitsOfAnAgentTakeNoPlace: an agent with too many waits is refused by the limit of its credential,
+// and a refused wait takes no place of its account.
 func TestRefusedWaitsOfAnAgentTakeNoPlace(t *testing.T) {
 	t.Parallel()
 	l := NewLimits(Rate{}, Rate{})
@@ -43,7 +43,8 @@ func TestRefusedWaitsOfAnAgentTakeNoPlace(t *testing.T) {
 	}
 }
 
-// A look-up that the store could not answer is no wrong credential: it limits nobody.
+// TestLookUpsWithoutAStoreAreNoGuesses: a look-up that the store could not answer does not count as a
+// wrong credential.
 func TestLookUpsWithoutAStoreAreNoGuesses(t *testing.T) {
 	t.Parallel()
 	l := NewLimits(Rate{}, Rate{})

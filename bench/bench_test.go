@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// starter starts a system by its name; nil = its programs are not here. The first one of a list
+// starter starts a system by its name; nil = its programs are not installed. The first one of a list
 // is the baseline.
 type starter struct {
 	name  string
@@ -71,8 +71,8 @@ func BenchmarkCompare(t *testing.B) {
 	b.report()
 }
 
-// BenchmarkGrowth compares relayd with itself beside idle tunnels, in a store with many
-// aliases, and with live views of the alias that gets the requests.
+// BenchmarkGrowth compares relayd with itself with idle tunnels, in a store with many aliases, and
+// with live views of the alias that gets the requests.
 func BenchmarkGrowth(t *testing.B) {
 	b := newBench(t)
 	grown := func(grow func(*bench, *system)) func(*bench, string) *system {
@@ -91,7 +91,7 @@ func BenchmarkGrowth(t *testing.B) {
 	b.report()
 }
 
-// results are all figures of a run.
+// results holds all figures of a run.
 type results struct {
 	Rounds  int                                 `json:"rounds"`
 	Each    string                              `json:"each"`
@@ -113,8 +113,7 @@ type ratio struct {
 	Most   float64 `json:"most"`
 }
 
-// compare starts the systems that were asked for and sends the loads whose names match to
-// all of them, round by round.
+// compare starts the wanted systems and sends the matching loads to all of them, round by round.
 func (b *bench) compare(list []starter, wanted string) (all []*system) {
 	for _, s := range list {
 		if regexp.MustCompile(*systems).MatchString(s.name) {
@@ -145,7 +144,7 @@ func (b *bench) compare(list []starter, wanted string) (all []*system) {
 	return all
 }
 
-// figure keeps a figure of a system that is measured once.
+// figure adds a figure of a system that is measured once.
 func (b *bench) figure(s *system, name string, value float64) {
 	if b.Figures[name] == nil {
 		b.Figures[name] = map[string]float64{}
@@ -166,7 +165,7 @@ var compared = []struct {
 	{"p50", func(m measurement) float64 { return m.P50 }},
 }
 
-// report prints the ratios and figures, and writes the file that was asked for.
+// report prints the ratios and figures, and writes the output file, if one was named.
 func (b *bench) report() {
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	base := b.Systems[0]

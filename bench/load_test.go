@@ -70,7 +70,7 @@ func (l *load) request(host string) []byte {
 	return append([]byte(head+"\r\n"), body...)
 }
 
-// once sends one request over a connection of its own and returns how long it took.
+// once sends one request over a new connection and returns its duration.
 func (l *load) once(addr, host string) (time.Duration, error) {
 	conn, err := net.Dial("tcp", addr)
 	if err != nil {
@@ -80,8 +80,8 @@ func (l *load) once(addr, host string) (time.Duration, error) {
 	return exchange(conn, bufio.NewReader(conn), l.request(host))
 }
 
-// exchange sends a request and reads the answer. An error of which the answer is not the
-// reason makes the connection useless.
+// exchange sends a request and reads the answer. After an error that the answer did not cause, the
+// connection is unusable.
 func exchange(conn net.Conn, in *bufio.Reader, req []byte) (time.Duration, error) {
 	began := time.Now()
 	_ = conn.SetDeadline(began.Add(30 * time.Second)) // TCP has deadlines
@@ -98,8 +98,8 @@ func exchange(conn net.Conn, in *bufio.Reader, req []byte) (time.Duration, error
 	return time.Since(began), err
 }
 
-// send sends requests with all senders for a time, and returns how long each one took that
-// was answered by 200, in milliseconds.
+// send sends requests with all senders for a time, and returns the duration of each that was answered
+// with 200, in milliseconds.
 func (l *load) send(addr string, req []byte, most time.Duration) (times []float64, failed int) {
 	end := time.Now().Add(most)
 	var mu sync.Mutex
@@ -141,7 +141,7 @@ func (l *load) sender(addr string, req []byte, end time.Time) (times []float64, 
 	return times, failed
 }
 
-// measurement is what one load on one system gave. CPU times are microseconds a request.
+// measurement is the result of one load on one system. CPU times are microseconds for each request.
 type measurement struct {
 	Requests    int     `json:"requests"`
 	Errors      int     `json:"errors"`

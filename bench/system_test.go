@@ -24,7 +24,7 @@ import (
 	"relay/store/pgtest"
 )
 
-// bench is what all systems share, and the results.
+// bench holds the parts that all systems share, and the results.
 type bench struct {
 	*testing.B
 	results
@@ -98,8 +98,8 @@ type system struct {
 	connect func(ssh string) (client *relaytest.Process, addr, host string)
 }
 
-// startBaseline starts sshd with a forwarded port and nginx with kept connections to it:
-// what one would build by hand.
+// startBaseline starts sshd with a forwarded port and nginx with kept connections to it: the solution
+// that one would build by hand.
 func (b *bench) startBaseline(name string) *system {
 	me, err := user.Current()
 	if err != nil {
@@ -229,9 +229,9 @@ func (b *bench) startFRP(name string) *system {
 // oneWay is the delay of the line in each direction: a round trip takes 50 ms.
 const oneWay = 25 * time.Millisecond
 
-// measureStart measures the time from the start of a client to the first answer, on
-// loopback and over a delayed line, and over the line how long the next requests take. The
-// figures of the line are round trips.
+// measureStart measures the time from the start of a client to the first answer, on loopback and over
+// a delayed line, and over that line the duration of the next requests. The figures of the line are in
+// round trips.
 func (b *bench) measureStart(s *system) {
 	first := func(ssh string) (time.Duration, net.Conn, []byte) {
 		began := time.Now()
@@ -266,9 +266,8 @@ func (b *bench) measureStart(s *system) {
 	}
 }
 
-// measureIdle opens tunnels on a relayd, and measures how much its live heap and its stacks
-// grow, and how much its resident memory. The second holds what the logins left behind too,
-// which goes with time.
+// measureIdle opens tunnels on a relayd, and measures the growth of its live heap and stacks, and of
+// its resident memory. The latter includes memory that logins left behind and that is returned later.
 func (b *bench) measureIdle(s *system, n int) {
 	live, resident := b.memory(s)
 	stop := b.openTunnels(s, n)
@@ -279,8 +278,8 @@ func (b *bench) measureIdle(s *system, n int) {
 	b.figure(s, fmt.Sprintf("resident memory of an idle tunnel, %d of them (KiB)", n), (residentThen-resident)/1024/float64(n))
 }
 
-// memory reads the resident memory of a relayd, and then runs the garbage collector and
-// reads what lives in heap and stacks, in bytes.
+// memory returns the resident memory of a relayd, and, after a garbage collection, the memory in use
+// by heap and stacks, in bytes.
 func (b *bench) memory(s *system) (live, resident float64) {
 	read := func(path string) string {
 		text, err := get("http://" + s.admin + path)
@@ -320,8 +319,8 @@ func get(url string) (string, error) {
 	return string(body), err
 }
 
-// atOnce is how many logins or requests of each run at a time: a commit of Postgres takes
-// as long for sixteen of them as for one.
+// atOnce is the number of logins or requests that run at a time: a commit of Postgres takes as long
+// for sixteen of them as for one.
 const atOnce = 16
 
 // each calls do n times.
@@ -371,7 +370,7 @@ func (b *bench) openTunnels(s *system, n int) (stop func()) {
 	}
 }
 
-// call returns what calls the API of a relayd with a token and demands a status.
+// call returns a function that calls the API of a relayd with a token and checks the status.
 func (b *bench) call(s *system) func(method, path, body string, status int) (*http.Response, error) {
 	client, err := b.dial(s)
 	if err != nil {

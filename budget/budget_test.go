@@ -35,7 +35,8 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// A limit of less than four paused answers refused every request, the first one too.
+// TestSmallBudgetRefusesOnlyWhereSomethingIsHeld: a limit of less than four paused answers must not
+// refuse every request.
 func TestSmallBudgetRefusesOnlyWhereSomethingIsHeld(t *testing.T) {
 	t.Parallel()
 	b := budget.New(100)

@@ -8,8 +8,8 @@ import (
 	"relay"
 )
 
-// An answer counts while it is written, whatever it is, and one for which there is no space is
-// refused with all of its head; small ones are free.
+// TestAnswersWithinABudget: an answer counts while it is written. One without space is refused before
+// its head; small ones are free.
 func TestAnswersWithinABudget(t *testing.T) {
 	t.Parallel()
 	const size = 256 << 10
@@ -55,7 +55,8 @@ func TestAnswersWithinABudget(t *testing.T) {
 	}
 }
 
-// An answer that has begun and finds no space breaks off: nobody may take the part for the whole.
+// TestAnswersBreakOff: an answer that has begun and finds no space breaks off, so that no client takes
+// the part for the whole.
 func TestAnswersBreakOff(t *testing.T) {
 	t.Parallel()
 	budget := New(4 << 20)
@@ -76,8 +77,8 @@ func TestAnswersBreakOff(t *testing.T) {
 	_, _ = a.Write(make([]byte, 100<<10))
 }
 
-// What a write has reserved is free again once the peer has taken it: an answer in many pieces holds one of
-// them, and what was reserved for it before stays.
+// TestPiecesAreGivenBack: space that a write has reserved is free again once the peer has taken it. An
+// answer in many pieces holds one of them, and earlier reservations stay.
 func TestPiecesAreGivenBack(t *testing.T) {
 	t.Parallel()
 	const piece = 128 << 10

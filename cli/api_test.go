@@ -42,8 +42,8 @@ func TestBackoff(t *testing.T) {
 	}
 }
 
-// TestLineWithoutEnd: what is kept of one line has a bound, and asking again would not
-// help.
+// TestLineWithoutEnd: the memory for one line is bounded, and the error is final, because a retry
+// would not help.
 func TestLineWithoutEnd(t *testing.T) {
 	endless := io.MultiReader(strings.NewReader("data: "), bytes.NewReader(make([]byte, maxLine+1)))
 	err := readStream(endless, nil)
@@ -56,7 +56,7 @@ func TestLineWithoutEnd(t *testing.T) {
 	}
 }
 
-// TestIDBeforeTheFirstItem: the relay says at the beginning of a stream where it begins.
+// TestIDBeforeTheFirstItem: at the beginning of a stream the relay sends the id from which it starts.
 func TestIDBeforeTheFirstItem(t *testing.T) {
 	var got []string
 	err := readStream(strings.NewReader(": connected\nid: 40\n\n:\n\nid: 41\nevent: event\ndata: {}\n\n"), func(id, name string, data []byte) error {
@@ -81,8 +81,8 @@ func TestFollowerRemembersABoundedNumber(t *testing.T) {
 	}
 }
 
-// TestFollowingHoldsNoOldAnswers: each list that a follower asked for stayed reserved until it ended,
-// so that one that follows for days took all that its account may hold.
+// TestFollowingHoldsNoOldAnswers: a follower releases each list that it has read, so that one that
+// follows for days does not use up its account's memory.
 func TestFollowingHoldsNoOldAnswers(t *testing.T) {
 	event := `{"id":"evt_1","alias":"` + strings.Repeat("a", 8<<10) + `"}`
 	const resyncs = 20
@@ -117,7 +117,7 @@ func TestFollowingHoldsNoOldAnswers(t *testing.T) {
 	api.Close()
 }
 
-// TestAnswersThatDoNotEnd: what is kept of an answer has a bound.
+// TestAnswersThatDoNotEnd: the memory for an answer is bounded.
 func TestAnswersThatDoNotEnd(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, map[string]string{"/api/v1/me": "abcdef", "/api/v1/ssh": "abcde"}[r.URL.Path])
@@ -134,7 +134,7 @@ func TestAnswersThatDoNotEnd(t *testing.T) {
 	}
 }
 
-// TestAnswerLostAfterItWasDone: an error that invites to ask again would have it done twice.
+// TestAnswerLostAfterItWasDone: the error must not invite a retry, which would repeat the action.
 func TestAnswerLostAfterItWasDone(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = w.Write(make([]byte, 100<<10))
@@ -158,7 +158,7 @@ func TestAnswerLostAfterItWasDone(t *testing.T) {
 	}
 }
 
-// exitOfError is the exit code of an error, 0 of none.
+// exitOfError returns the exit code of an error, 0 for nil.
 func exitOfError(err error) int {
 	var e *Error
 	if errors.As(err, &e) {

@@ -11,7 +11,8 @@ import (
 	"relay/record"
 )
 
-// What cURL commands become: method, path, lines, body; or the reason why they are refused.
+// TestReadCURL compares cURL commands with method, path, lines and body of their requests, or with the
+// reason of their refusal.
 func TestReadCURL(t *testing.T) {
 	t.Parallel()
 	const form = "Content-Type: application/x-www-form-urlencoded"
@@ -101,7 +102,8 @@ func (p *pasted) text() string {
 	return out + string(p.body)
 }
 
-// The command that the relay exports is read as the request that it was made of.
+// TestReadExportedCURL: a command that the relay exports is read as the request from which it was
+// made.
 func TestReadExportedCURL(t *testing.T) {
 	t.Parallel()
 	body := "{\"a\":\"it's\"}\x00\xff"

@@ -16,7 +16,7 @@ import (
 	"relay/record"
 )
 
-// eventsOf serves lists of events of two aliases, newest first, and notes each other request.
+// eventsOf serves lists of events of two aliases, newest first, and records all other requests.
 func eventsOf(t *testing.T, asked *[]string) *httptest.Server {
 	type event struct{ id, alias string }
 	var all []event
@@ -57,8 +57,8 @@ func eventsOf(t *testing.T, asked *[]string) *httptest.Server {
 	return server
 }
 
-// TestEventsByOtherNames: each command that takes the id of an event takes an alias, @last and the end
-// of an id, too, and says which event it means.
+// TestEventsByOtherNames: each command that takes the id of an event also takes an alias, @last and
+// the end of an id, and prints the event that it means.
 func TestEventsByOtherNames(t *testing.T) {
 	var asked []string
 	server := eventsOf(t, &asked)

@@ -45,8 +45,8 @@ func TestListsArePrintedNewestLast(t *testing.T) {
 	}
 }
 
-// TestPathFitsTheWindow: a line is as wide as the window at most, by a shorter path, until the
-// path would say nothing.
+// TestPathFitsTheWindow: a line is at most as wide as the window, with a shortened path, unless the
+// path would become too short to be useful.
 func TestPathFitsTheWindow(t *testing.T) {
 	t.Parallel()
 	latency := 23.4
@@ -67,8 +67,8 @@ func TestPathFitsTheWindow(t *testing.T) {
 	}
 }
 
-// TestRowOfFailure: without a response the row shows what the caller was answered,
-// and why.
+// TestRowOfFailure: for an attempt without a response the row shows the answer to the caller, and the
+// reason.
 func TestRowOfFailure(t *testing.T) {
 	t.Parallel()
 	w := &Printer{}
@@ -91,7 +91,7 @@ func TestRowOfFailure(t *testing.T) {
 	}
 }
 
-// TestRequestLogIsBounded: what it remembers does not grow with the attempts that pass.
+// TestRequestLogIsBounded: the memory of a RequestLog does not grow with the number of attempts.
 func TestRequestLogIsBounded(t *testing.T) {
 	t.Parallel()
 	var l RequestLog

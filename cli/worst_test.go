@@ -7,7 +7,7 @@ import (
 	"relay/relaytest"
 )
 
-// TestWorstBytes: a live stream is read in time in proportion to its size.
+// TestWorstBytes: the time to read a live stream is proportional to its size.
 func TestWorstBytes(t *testing.T) {
 	t.Parallel()
 	relaytest.WorstBytes(t, 1<<20, func(p []byte) {

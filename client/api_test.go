@@ -18,7 +18,7 @@ import (
 	"relay/cli"
 )
 
-// apiServer serves a handler as the API, over HTTP and over SSH, and counts what is asked.
+// apiServer serves a handler as the API, over HTTP and over SSH, and counts the requests.
 type apiServer struct {
 	mu    sync.Mutex
 	asked []string
@@ -84,8 +84,8 @@ func answers(list map[string]string) http.Handler {
 	})
 }
 
-// TestAnswersAndErrors: an answer is passed on as it is; an error has the exit code of its
-// code, and the words of the relay.
+// TestAnswersAndErrors: an answer is passed on unchanged; an error has the exit code of its code, and
+// the text of the relay.
 func TestAnswersAndErrors(t *testing.T) {
 	handler := answers(map[string]string{
 		"GET /me":                 `{"user":"alice","new":1}` + "\n",
@@ -134,8 +134,8 @@ func TestAnswersAndErrors(t *testing.T) {
 	})
 }
 
-// TestOneConnectionForAllRequests: requests one after the other share a channel, and those
-// at the same time an SSH connection.
+// TestOneConnectionForAllRequests: consecutive requests share a channel, and concurrent ones an SSH
+// connection.
 func TestOneConnectionForAllRequests(t *testing.T) {
 	d := newFakeRelay(t)
 	dialer, _ := newDialer(t, d.listen())
@@ -157,8 +157,8 @@ func TestOneConnectionForAllRequests(t *testing.T) {
 	}
 }
 
-// TestServerGoneInTheMiddle: a relay that ends while it answers is unreachable, whatever was
-// asked, and the next request makes a new connection.
+// TestServerGoneInTheMiddle: a relay that ends during an answer is reported as unreachable, and the
+// next request makes a new connection.
 func TestServerGoneInTheMiddle(t *testing.T) {
 	for name, ask := range map[string]func(*cli.API, context.Context) error{
 		"answer": func(a *cli.API, ctx context.Context) error {
@@ -237,7 +237,7 @@ func TestServerGoneInTheMiddle(t *testing.T) {
 	}
 }
 
-// TestRequestEndsWithItsContext: also while the relay answers nothing.
+// TestRequestEndsWithItsContext: a request ends with its context even if the relay does not answer.
 func TestRequestEndsWithItsContext(t *testing.T) {
 	asked := make(chan struct{}, 1)
 	handler := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -295,8 +295,8 @@ func TestTokenIsNotSentInTheClear(t *testing.T) {
 	}
 }
 
-// TestNamesOfThisMachineGoThroughNoProxy: the standard library knows localhost only,
-// not the names below it.
+// TestNamesOfThisMachineGoThroughNoProxy: names below localhost use no proxy either, although the
+// standard library only exempts localhost.
 func TestNamesOfThisMachineGoThroughNoProxy(t *testing.T) {
 	for _, base := range []string{"http://relay.localhost:8080", "http://127.0.0.1", "http://[::1]:1"} {
 		r, err := http.NewRequest(http.MethodGet, base, nil)
@@ -322,8 +322,8 @@ func TestRedirectSaysWhereTo(t *testing.T) {
 	}
 }
 
-// TestAccount: the requests about tokens and keys. A token that may not see the keys was
-// once taken for an account that has none.
+// TestAccount checks the requests about tokens and keys. A token that may not see the keys must not
+// look like an account without keys.
 func TestAccount(t *testing.T) {
 	list := map[string]string{
 		"POST /tokens": `201 {"id":"tok_1","token":"rly_x"}`, "GET /keys": `{"data":[]}`, "POST /keys": `201 {"id":"key_1"}`,
@@ -355,7 +355,7 @@ func TestAccount(t *testing.T) {
 	})
 }
 
-// TestRefusedTokenFromElsewhere: whoever named the token says what to do.
+// TestRefusedTokenFromElsewhere: the advice depends on the source of the token.
 func TestRefusedTokenFromElsewhere(t *testing.T) {
 	eachTransport(t, answers(map[string]string{"GET /me": `401 {"code":"unauthorized","detail":"no"}`}), func(t *testing.T, api *cli.API, _ *apiServer) {
 		for _, want := range []string{"relay login URL", "unset it"} {

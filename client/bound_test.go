@@ -15,8 +15,8 @@ import (
 	"relay/cli"
 )
 
-// TestBannerIsBounded: a relay can say what it likes before the login, as much as it
-// likes; what is kept has a bound.
+// TestBannerIsBounded: a relay may send any amount of text before the login; the stored part is
+// bounded.
 func TestBannerIsBounded(t *testing.T) {
 	l := &loginAttempt{Dialer: &Dialer{}}
 	for range 1000 {
@@ -27,7 +27,8 @@ func TestBannerIsBounded(t *testing.T) {
 	}
 }
 
-// TestAgentThatDoesNotAnswer: an ssh-agent that hangs costs a moment, not the login.
+// TestAgentThatDoesNotAnswer: an ssh-agent that hangs delays the login briefly, but does not prevent
+// it.
 func TestAgentThatDoesNotAnswer(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "agent")
 	ln, err := net.Listen("unix", socket)
@@ -44,7 +45,8 @@ func TestAgentThatDoesNotAnswer(t *testing.T) {
 	}
 }
 
-// TestWarningsOfKeysAreSaidOnce: a client that reconnects for days would repeat them each time.
+// TestWarningsOfKeysAreSaidOnce: a client that reconnects for days does not repeat its warnings each
+// time.
 func TestWarningsOfKeysAreSaidOnce(t *testing.T) {
 	dir := t.TempDir()
 	broken := filepath.Join(dir, "broken")
@@ -65,7 +67,7 @@ func TestWarningsOfKeysAreSaidOnce(t *testing.T) {
 	}
 }
 
-// TestKeyThatCannotBeReadIsNotReplaced: only where there is no key one is made.
+// TestKeyThatCannotBeReadIsNotReplaced: a key is made only if none exists.
 func TestKeyThatCannotBeReadIsNotReplaced(t *testing.T) {
 	dir := t.TempDir()
 	unreadable := filepath.Join(dir, "folder")
@@ -87,7 +89,8 @@ func TestKeyThatCannotBeReadIsNotReplaced(t *testing.T) {
 	}
 }
 
-// TestBaseURLWithALogin: a password in it would stand in every message.
+// TestBaseURLWithALogin: a base URL with a password is refused, because every message would contain
+// it.
 func TestBaseURLWithALogin(t *testing.T) {
 	_, err := NewAPI("https://me:secret@relay.test", "rly_x", "test")
 	if exitOfError(err) != cli.ExitUsage || strings.Contains(err.Error(), "secret") {
@@ -95,8 +98,8 @@ func TestBaseURLWithALogin(t *testing.T) {
 	}
 }
 
-// TestSilentPeerIsNamed: a person who waits for a peer that accepts the connection and
-// never speaks is told so once. Where nobody can be asked nothing is said.
+// TestSilentPeerIsNamed: a user who waits for a peer that accepts the connection but sends nothing is
+// told so once. Without a terminal nothing is printed.
 func TestSilentPeerIsNamed(t *testing.T) {
 	for _, c := range []struct {
 		person bool
@@ -123,8 +126,8 @@ func TestSilentPeerIsNamed(t *testing.T) {
 	}
 }
 
-// TestTimeToDialAName: a name server that is down costs 5 s before the next one is asked, and the
-// relay has to be reached after that.
+// TestTimeToDialAName: a name server that is down takes 5 s before the next one is asked, and the
+// relay must still be reached after that.
 func TestTimeToDialAName(t *testing.T) {
 	const nameServer = 5 * time.Second
 	byAddress := serverDialer("[2001:db8::1]:2222").Timeout

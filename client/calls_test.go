@@ -11,7 +11,7 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// unanswered is x/crypto when it never answers a request.
+// unanswered is a fake of x/crypto that never answers a request.
 type unanswered struct {
 	ssh.Conn
 	once    sync.Once
@@ -25,7 +25,7 @@ func (u *unanswered) SendRequest(string, bool, []byte) (bool, []byte, error) {
 	return false, nil, io.EOF
 }
 
-// TestKeepaliveEndsWithoutAnswer: a ping that is never answered holds nobody up.
+// TestKeepaliveEndsWithoutAnswer: a ping that is never answered blocks nothing.
 func TestKeepaliveEndsWithoutAnswer(t *testing.T) {
 	u := &unanswered{entered: make(chan struct{}), over: make(chan struct{})}
 	defer close(u.over)

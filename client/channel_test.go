@@ -14,8 +14,7 @@ import (
 	"relay"
 )
 
-// alive fails when the other side has closed the channel: then no request on it is
-// answered.
+// alive fails if the other side has closed the channel, because then no request on it is answered.
 func alive(t *testing.T, ch ssh.Channel) {
 	t.Helper()
 	if _, err := ch.SendRequest("alive?", true, nil); err != nil {
@@ -162,8 +161,8 @@ func TestOrderlyEndIsEOFAtOnceAndChannelStays(t *testing.T) {
 	c.Close()
 }
 
-// TestEndWithoutAnAnswerIsClosedAtOnce: the relay waited a second for the reason of a failed
-// dial, before it answered that the local server had closed the connection.
+// TestEndWithoutAnAnswerIsClosedAtOnce: when the local server closes the connection without an answer,
+// the relay must not first wait a second for the reason of a failed dial.
 func TestEndWithoutAnAnswerIsClosedAtOnce(t *testing.T) {
 	ln, target := newListener(t)
 	conn, _ := online(t, target)
@@ -188,8 +187,8 @@ func TestEndWithoutAnAnswerIsClosedAtOnce(t *testing.T) {
 	}
 }
 
-// TestResetIsNoCleanEnd: a reset is told before CLOSE, and CLOSE waits until that was
-// taken, or the relay could see the end first and take it for an orderly one.
+// TestResetIsNoCleanEnd: a reset is reported before CLOSE, and CLOSE waits until the report was taken.
+// Otherwise the relay could see the end first and take it for an orderly one.
 func TestResetIsNoCleanEnd(t *testing.T) {
 	ln, target := newListener(t)
 	conn, _ := online(t, target)

@@ -15,8 +15,8 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files of this test anew")
 
-// TestConfigFiles compares what each file of testdata/config means, or the error
-// that a person sees, with golden.txt.
+// TestConfigFiles compares the meaning of each file of testdata/config, or the error that a user sees,
+// with golden.txt.
 func TestConfigFiles(t *testing.T) {
 	files, err := filepath.Glob("testdata/config/*.yaml")
 	if err != nil || len(files) == 0 {

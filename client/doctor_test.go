@@ -28,7 +28,7 @@ func TestSkewIsTheLeastThatExplains(t *testing.T) {
 	}
 }
 
-// verdicts gives what a doctor found, by check.
+// verdicts returns the findings of a doctor by check.
 func verdicts(t *testing.T, d *Doctor) map[string]relay.Finding {
 	d.timeout = testTimeout
 	found := map[string]relay.Finding{}
@@ -69,8 +69,8 @@ func TestDoctorLooksAtEverything(t *testing.T) {
 	}
 }
 
-// TestDoctorTellsTheHTTPPort: what answers is no SSH server, and the rest is not
-// looked at.
+// TestDoctorTellsTheHTTPPort: if the port is not one of SSH, doctor says so and skips the other
+// checks.
 func TestDoctorTellsTheHTTPPort(t *testing.T) {
 	for greeting, want := range map[string]string{"HTTP/1.1 400 Bad Request\r\n\r\n": "does not speak SSH", "": "says nothing"} {
 		ln, err := net.Listen("tcp", "127.0.0.1:0")

@@ -14,7 +14,7 @@ import (
 	"relay/cli"
 )
 
-// TestEventsOfSeveralPages: as many as wanted, with the filters on every page.
+// TestEventsOfSeveralPages: the requested number of events is read, with the filters on every page.
 func TestEventsOfSeveralPages(t *testing.T) {
 	eachTransport(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.FormValue("cursor") == "" {
@@ -33,7 +33,7 @@ func TestEventsOfSeveralPages(t *testing.T) {
 	})
 }
 
-// TestExportIsNotTouched: the text and its name are those of the relay.
+// TestExportIsNotTouched: text and name of an export are those of the relay.
 func TestExportIsNotTouched(t *testing.T) {
 	const text = "package x\n\n\tend without a line end"
 	eachTransport(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -47,7 +47,7 @@ func TestExportIsNotTouched(t *testing.T) {
 	})
 }
 
-// TestWait: only what arrives after the call counts, and it is shown when it has ended.
+// TestWait: only an event that arrives after the call counts, and it is printed when it has ended.
 func TestWait(t *testing.T) {
 	for name, x := range map[string]struct {
 		filter  string   // path, or none
@@ -156,7 +156,7 @@ func TestWaitForARareEvent(t *testing.T) {
 	})
 }
 
-// TestWaitOverALostConnection: the relay is restarted while the event is under way.
+// TestWaitOverALostConnection restarts the relay while the event is on its way.
 func TestWaitOverALostConnection(t *testing.T) {
 	var asked atomic.Int32
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

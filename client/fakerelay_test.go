@@ -15,7 +15,7 @@ import (
 	"relay"
 )
 
-// fakeRelay is a relay as far as the client sees one.
+// fakeRelay is a fake relay, as seen by a client.
 type fakeRelay struct {
 	t      testing.TB
 	config *ssh.ServerConfig
@@ -34,7 +34,7 @@ type fakeRelay struct {
 	open  []io.Closer
 }
 
-// fakeConn is one connection to it.
+// fakeConn is one connection to a fakeRelay.
 type fakeConn struct {
 	*ssh.ServerConn
 	mu       sync.Mutex // hello, targets, forwards
@@ -168,7 +168,7 @@ func (c *fakeConn) notify(notices ...relay.Notice) {
 	}
 }
 
-// online is the notice that stripe-dev is online.
+// onlineNotice is the notice that stripe-dev is online.
 var onlineNotice = relay.Notice{Kind: relay.NoticeOnline, Alias: "stripe-dev"}
 
 // granted lists the forwards that were granted so far.
@@ -196,7 +196,7 @@ func (d *fakeRelay) session(offer ssh.NewChannel) {
 	})
 }
 
-// serveAPI serves the API on one channel. net/http needs deadlines, which a pipe has.
+// serveAPI serves the API on one channel, through a pipe, because net/http needs deadlines.
 func (d *fakeRelay) serveAPI(ch ssh.Channel) {
 	near, far := net.Pipe()
 	var copies sync.WaitGroup
@@ -219,7 +219,7 @@ func (d *fakeRelay) serveAPI(ch ssh.Channel) {
 	copies.Wait()
 }
 
-// answer answers from d.api, and with a stream of nothing where that has none.
+// answer answers with d.api, or with an empty stream if d.api has no answer.
 func (d *fakeRelay) answer(w http.ResponseWriter, r *http.Request) {
 	if _, pattern := d.api.Handler(r); pattern == "" && r.URL.Path == "/api/v1/stream" {
 		_, _ = io.WriteString(w, ": connected\n\n")
@@ -243,7 +243,7 @@ func (l *oneConn) Accept() (net.Conn, error) {
 func (*oneConn) Close() error   { return nil }
 func (*oneConn) Addr() net.Addr { return &net.TCPAddr{} }
 
-// channel opens a channel as for one request.
+// channel opens a channel as the relay does for a request.
 func (c *fakeConn) channel(bind string) (ssh.Channel, <-chan *ssh.Request, error) {
 	return c.OpenChannel("forwarded-tcpip", ssh.Marshal(channelOpen{Bind: bind, Port: 80, Origin: "203.0.113.9", OriginPort: 5000}))
 }

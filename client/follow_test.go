@@ -19,7 +19,7 @@ import (
 	"relay/cli"
 )
 
-// lines collects whole lines; it ends a follower once enough have come.
+// lines collects whole lines and ends a follower once there are enough.
 type lines struct {
 	mu     sync.Mutex
 	text   strings.Builder
@@ -41,7 +41,7 @@ func (l *lines) emit(event json.RawMessage) error {
 	return nil
 }
 
-// ignore is an emit that takes everything.
+// ignore is an emit that accepts everything.
 func ignore(json.RawMessage) error { return nil }
 
 func following(t *testing.T, api *cli.API, want int) (out string, talk *sayRecorder, err error) {
@@ -57,8 +57,8 @@ func streamed(id, event string) string {
 	return "id: " + id + "\nevent: event\ndata: " + event + "\n\n"
 }
 
-// TestFollowOverTheAPIGoesOnAfterALoss: the stream goes on behind its last item; where
-// the relay cannot, what changed meanwhile is read and written, and nothing twice.
+// TestFollowOverTheAPIGoesOnAfterALoss: the stream continues after its last item. If the relay cannot
+// do that, the changes in between are read and written, and nothing is written twice.
 func TestFollowOverTheAPIGoesOnAfterALoss(t *testing.T) {
 	var mu sync.Mutex
 	var after []string
@@ -105,8 +105,8 @@ func TestFollowOverTheAPIGoesOnAfterALoss(t *testing.T) {
 	}
 }
 
-// TestFollowWritesNothingTwice: two changes close together are told with what the second
-// one made of the event, and its line came twice.
+// TestFollowWritesNothingTwice: two changes in quick succession both come with the latest state of the
+// event; its line must be written once.
 func TestFollowWritesNothingTwice(t *testing.T) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /api/v1/events", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"data":[]}`) })
@@ -128,8 +128,8 @@ func TestFollowWritesNothingTwice(t *testing.T) {
 	}
 }
 
-// TestFollowEnds: with an unknown alias, a token that is revoked meanwhile, and an output
-// that takes nothing.
+// TestFollowEnds: following ends with an unknown alias, a revoked token, and an output that takes
+// nothing.
 func TestFollowEnds(t *testing.T) {
 	var problem atomic.Pointer[string] // of the stream; nil = it ends at once, and then has this one
 	unauthorized := `401 {"code":"unauthorized","detail":"y"}`
@@ -163,8 +163,8 @@ func TestFollowEnds(t *testing.T) {
 	})
 }
 
-// TestFollowWithFilters: list and stream are asked with the filters, and what both bring is
-// written once.
+// TestFollowWithFilters: list and stream are requested with the filters, and an event that both
+// contain is written once.
 func TestFollowWithFilters(t *testing.T) {
 	query := url.Values{"alias": {"a"}, "status": {"5xx"}, "json": {"a=1", "b=2"}}
 	mux := http.NewServeMux()
@@ -197,7 +197,7 @@ func TestFollowWithFilters(t *testing.T) {
 	}
 }
 
-// A follower that missed more events than it lists said nothing about the others.
+// TestFollowTellsThatItLeavesEventsOut: a follower that missed more events than it lists says so.
 func TestFollowTellsThatItLeavesEventsOut(t *testing.T) {
 	var newest atomic.Int64
 	newest.Store(1003)

@@ -22,8 +22,8 @@ import (
 	"relay/relaytest"
 )
 
-// TestMain demands that nothing is left running. What has been told to end gets as
-// long as anything here does: on a busy machine that is more than goleak's own timeout.
+// TestMain checks that no goroutine is left. Goroutines that were told to end get as long as
+// everything else here, because on a busy machine goleak's own timeout is too short.
 func TestMain(m *testing.M) {
 	code := m.Run()
 	for end := time.Now().Add(testTimeout); code == 0; {
@@ -52,9 +52,8 @@ func newSigner(t testing.TB) ssh.Signer {
 	return signer
 }
 
-// newKeyFile writes a private key and gives its path. With a passphrase it is made by
-// ssh-keygen with one round of bcrypt: the usual number takes seconds under the race
-// detector.
+// newKeyFile writes a private key and returns its path. With a passphrase, ssh-keygen makes it with
+// one round of bcrypt, because the usual number takes seconds under the race detector.
 func newKeyFile(t testing.TB, passphrase string) string {
 	path := filepath.Join(t.TempDir(), "key")
 	if passphrase != "" {
@@ -68,7 +67,7 @@ func newKeyFile(t testing.TB, passphrase string) string {
 	return path
 }
 
-// sayRecorder collects talk.
+// sayRecorder collects the messages to the user.
 type sayRecorder struct {
 	mu    sync.Mutex
 	lines []string
@@ -143,10 +142,10 @@ func (r *upRun) end(t testing.TB) error {
 	return r.err
 }
 
-// testTimeout is far more than anything here takes.
+// testTimeout is far more than any step here takes.
 const testTimeout = 2 * time.Minute
 
-// got receives with a deadline.
+// got receives a value, and fails the test after testTimeout.
 func got[T any](t testing.TB, what string, from <-chan T) T {
 	t.Helper()
 	select {
@@ -161,7 +160,7 @@ func got[T any](t testing.TB, what string, from <-chan T) T {
 	panic("unreachable")
 }
 
-// newListener is a listener that stands for a local server.
+// newListener returns a listener in the place of a local server.
 func newListener(t testing.TB) (net.Listener, Target) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -175,8 +174,8 @@ func newListener(t testing.TB) (net.Listener, Target) {
 	return ln, target
 }
 
-// refusingAddr is an address that nobody listens on. Its port is that of a connection, so
-// that nobody else gets it while the test runs.
+// refusingAddr returns an address at which nothing listens. Its port belongs to an open connection, so
+// that no other program gets it while the test runs.
 func refusingAddr(t testing.TB) (addr string, target Target) {
 	ln, _ := newListener(t)
 	conn, err := net.Dial("tcp", ln.Addr().String())

@@ -142,7 +142,7 @@ func TestKnownTypeThatTheServerLacksIsAChange(t *testing.T) {
 	}
 }
 
-// fakePrompter is a person who gives fixed answers.
+// fakePrompter gives fixed answers in place of a user.
 type fakePrompter struct {
 	yes   bool
 	pass  []string
@@ -200,7 +200,7 @@ func TestRevokedHostKey(t *testing.T) {
 	}
 }
 
-// TestKnownHostsWithoutALastLineEnd: a key that was added stood on the line of another.
+// TestKnownHostsWithoutALastLineEnd: a key is added on a new line even if the last line has no end.
 func TestKnownHostsWithoutALastLineEnd(t *testing.T) {
 	h := &hostKeys{own: filepath.Join(t.TempDir(), "known_hosts")}
 	one, two := newSigner(t).PublicKey(), newSigner(t).PublicKey()
@@ -218,8 +218,8 @@ func TestKnownHostsWithoutALastLineEnd(t *testing.T) {
 	}
 }
 
-// TestLinesOfKnownHostsThatAreNoneAreLeftOut: one line that the library does not understand
-// made every login impossible.
+// TestLinesOfKnownHostsThatAreNoneAreLeftOut: a line that the library does not understand is skipped,
+// and does not prevent every login.
 func TestLinesOfKnownHostsThatAreNoneAreLeftOut(t *testing.T) {
 	key := newSigner(t)
 	d := newFakeRelay(t, key)
@@ -245,8 +245,8 @@ func TestLinesOfKnownHostsThatAreNoneAreLeftOut(t *testing.T) {
 	}
 }
 
-// TestHostKeysOfAFullDisk: a client that reconnects for days must not need room in the folder for
-// temporary files each time.
+// TestHostKeysOfAFullDisk: a client that reconnects for days must not need disk space for temporary
+// files each time.
 func TestHostKeysOfAFullDisk(t *testing.T) {
 	key := newSigner(t)
 	addr := newFakeRelay(t, key).listen()
@@ -265,9 +265,8 @@ func TestHostKeysOfAFullDisk(t *testing.T) {
 	}
 }
 
-// TestCertificateAuthoritiesAreNoHostKeys: a line of a certificate authority made an unknown relay
-// look like one whose key had changed, and its key counted as that of a host. ssh takes such a
-// relay for unknown.
+// TestCertificateAuthoritiesAreNoHostKeys: the key of a certificate authority is not taken for that of
+// a host. Otherwise an unknown relay would look like one with a changed key; ssh treats it as unknown.
 func TestCertificateAuthoritiesAreNoHostKeys(t *testing.T) {
 	const addr = "relay.example.com:2222"
 	far := &net.TCPAddr{IP: net.IPv4(203, 0, 113, 9), Port: 2222}

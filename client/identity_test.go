@@ -12,7 +12,7 @@ import (
 	"golang.org/x/crypto/ssh/agent"
 )
 
-// agentWith serves an ssh-agent with keys, and returns its socket.
+// agentWith serves an ssh-agent with keys, and returns it with its socket.
 func agentWith(t *testing.T, dir string, files ...string) (keys agent.Agent, socket string) {
 	t.Helper()
 	keys = agent.NewKeyring()
@@ -50,8 +50,8 @@ func agentWith(t *testing.T, dir string, files ...string) (keys agent.Agent, soc
 	return keys, socket
 }
 
-// TestKeysAsSSHReadsThem: what ~/.ssh/config says about keys and agents, of which only IdentityFile
-// was read: with a line IdentityAgent alone there was no key.
+// TestKeysAsSSHReadsThem: all settings of ~/.ssh/config about keys and agents are used, not only
+// IdentityFile.
 func TestKeysAsSSHReadsThem(t *testing.T) {
 	home := t.TempDir()
 	names := []string{"agent1", "agent2", "file", "id_ed25519"}
@@ -120,7 +120,7 @@ func TestKeysAsSSHReadsThem(t *testing.T) {
 	}
 }
 
-// TestOpenedKeysAreAddedToTheAgent: where ~/.ssh/config asks for it.
+// TestOpenedKeysAreAddedToTheAgent: keys are added if ~/.ssh/config asks for it.
 func TestOpenedKeysAreAddedToTheAgent(t *testing.T) {
 	for config, want := range map[string]int{"": 0, "AddKeysToAgent no": 0, "AddKeysToAgent yes": 1, "AddKeysToAgent ask": 1, "AddKeysToAgent 1h30m": 1, "AddKeysToAgent 2d": 1, "AddKeysToAgent soon": 0} {
 		d := newFakeRelay(t)

@@ -68,8 +68,8 @@ func TestEncryptedKeyAsksOnceAndOnlyWhenWanted(t *testing.T) {
 	}
 }
 
-// TestWrongPassphraseIsTheReason: the relay said that no key was offered, and that was
-// believed.
+// TestWrongPassphraseIsTheReason: the wrong passphrase is reported as the reason, and not that no key
+// was offered, as the relay says.
 func TestWrongPassphraseIsTheReason(t *testing.T) {
 	d := newFakeRelay(t)
 	d.config.KeyboardInteractiveCallback = func(ssh.ConnMetadata, ssh.KeyboardInteractiveChallenge) (*ssh.Permissions, error) {

@@ -14,8 +14,7 @@ import (
 	"relay/cli"
 )
 
-// TestLockOfAStoppedProgram: who holds the lock and does not go on, as after Ctrl+Z, is
-// not waited for without end.
+// TestLockOfAStoppedProgram: the wait for a lock is bounded if its holder is stopped, as after Ctrl+Z.
 func TestLockOfAStoppedProgram(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -14,8 +14,8 @@ import (
 	"relay/cli"
 )
 
-// enrolling makes a fake relay that asks for approval in its banner, and then lets in or
-// not.
+// enrolling returns a fake relay that asks for approval in its banner, and then accepts or refuses the
+// login.
 func enrolling(t *testing.T, verdict error) (*fakeRelay, chan string) {
 	d := newFakeRelay(t)
 	users := make(chan string, 4)
@@ -49,7 +49,7 @@ func TestEnrolShowsLinkAndCode(t *testing.T) {
 	}
 }
 
-// closedAlready is a connection whose peer has ended it before it is closed here.
+// closedAlready is a connection that its peer has closed before this side does.
 type closedAlready struct{ net.Conn }
 
 func (c closedAlready) Close() error {
@@ -57,7 +57,8 @@ func (c closedAlready) Close() error {
 	return net.ErrClosed
 }
 
-// An approved key was reported as a failure when the relay ended the connection first.
+// TestEnrolOfAConnectionThatEnds: an approved key is a success even if the relay ends the connection
+// first.
 func TestEnrolOfAConnectionThatEnds(t *testing.T) {
 	d, _ := enrolling(t, nil)
 	dialer, _ := newDialer(t, d.listen())

@@ -23,8 +23,8 @@ var asWindows = map[string]func(string) string{
 	},
 }
 
-// TestFilesWithAByteOrderMark: the mark that editors on Windows write counted as part of the first
-// key or name of a file.
+// TestFilesWithAByteOrderMark: the mark that editors on Windows write is not part of the first key or
+// name of a file.
 func TestFilesWithAByteOrderMark(t *testing.T) {
 	for name, saved := range asWindows {
 		t.Run(name, func(t *testing.T) {

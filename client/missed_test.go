@@ -12,8 +12,9 @@ import (
 	"relay"
 )
 
-// TestRequestsOfALossAreLogged: what was queued while the tunnel was away may be delivered before the
-// stream is back. The relay answers the id of an item with resync then, and the log had a gap.
+// TestRequestsOfALossAreLogged: events that were queued while the tunnel was down may be delivered
+// before the stream is back. The relay then answers the last id with resync, and the log must have no
+// gap.
 func TestRequestsOfALossAreLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, dialer, _, _ := inMemory(t)
@@ -70,9 +71,9 @@ func TestRequestsOfALossAreLogged(t *testing.T) {
 	})
 }
 
-// The relay lists events by its own clock. Where that of this machine was ahead by more than a minute, as in
-// a virtual machine, nothing was listed, and nothing said that the log had a gap. Nor was it said of an
-// event that could not be read; one that was removed meanwhile is none.
+// TestLossIsListedByTheClockOfTheRelay: the relay lists events by its own clock, so a clock of this machine
+// that is ahead must not hide any. A log with a gap says so, also for an event that could not be read; an
+// event that was removed is no gap.
 func TestLossIsListedByTheClockOfTheRelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, dialer, _, _ := inMemory(t)
@@ -112,7 +113,8 @@ func TestLossIsListedByTheClockOfTheRelay(t *testing.T) {
 	})
 }
 
-// More requests than are looked at after a loss: the log has those, and says that some are missing.
+// TestMoreRequestsOfALossThanAreRead: if more requests ended during a loss than are read, the log has
+// those that were read, and says that some are missing.
 func TestMoreRequestsOfALossThanAreRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, dialer, _, _ := inMemory(t)
@@ -151,8 +153,8 @@ func TestMoreRequestsOfALossThanAreRead(t *testing.T) {
 	})
 }
 
-// The stream of several aliases has the requests of all that the account may see. Those of aliases that this
-// program does not forward are not in its log.
+// TestRequestsOfOtherAliasesAreNotLogged: the stream of several aliases has the requests of all aliases of
+// the account; the log leaves out those that this program does not forward.
 func TestRequestsOfOtherAliasesAreNotLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, dialer, _, _ := inMemory(t)

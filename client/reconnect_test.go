@@ -21,8 +21,8 @@ import (
 	"relay/cli"
 )
 
-// memoryConn is one end of a connection in memory. Unlike net.Pipe it has a buffer, as
-// both sides of SSH begin by writing.
+// memoryConn is one end of a connection in memory. Unlike net.Pipe it has a buffer, because both sides
+// of SSH begin by writing.
 type memoryConn struct {
 	in, out *memoryHalf
 
@@ -83,7 +83,7 @@ func (m *memoryConn) Close() error {
 	return nil
 }
 
-// freeze makes the far side vanish.
+// freeze makes the far side unreachable.
 func (m *memoryConn) freeze() {
 	for _, h := range []*memoryHalf{m.in, m.out} {
 		h.mu.Lock()
@@ -94,7 +94,7 @@ func (m *memoryConn) freeze() {
 
 func (*memoryConn) LocalAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)} }
 
-// SetDeadline closes the connection at a time: for a client of SSH, a read that fails is its end.
+// SetDeadline closes the connection at a time, because a failed read ends an SSH client.
 func (m *memoryConn) SetDeadline(at time.Time) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -111,8 +111,8 @@ func (*memoryConn) RemoteAddr() net.Addr             { return &net.TCPAddr{IP: n
 func (*memoryConn) SetReadDeadline(time.Time) error  { return nil }
 func (*memoryConn) SetWriteDeadline(time.Time) error { return nil }
 
-// inMemory makes a dialer and a fake relay that meet in memory; up tells whether the
-// fake relay can be reached.
+// inMemory returns a dialer and a fake relay that are connected in memory; up decides whether the fake
+// relay can be reached.
 func inMemory(t *testing.T) (d *fakeRelay, dialer *Dialer, lines chan *memoryConn, up *atomic.Bool) {
 	d = newFakeRelay(t)
 	dialer, _ = newDialer(t, "127.0.0.1:2222")
@@ -183,8 +183,9 @@ func TestStoppingRelayIsLeftAloneAsLongAsItAsks(t *testing.T) {
 	}
 }
 
-// A relay whose node drains gets a second connection, on which the alias comes online while
-// the first one still serves; the first one ends when the relay closes it, and that is no loss.
+// TestMovingRelayGetsTheNextConnectionFirst: when its node drains, the client opens a second
+// connection, on which the alias comes online while the first one still serves. The first one ends
+// when the relay closes it, and that does not count as a loss.
 func TestMovingRelayGetsTheNextConnectionFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, dialer, lines, _ := inMemory(t)
@@ -222,8 +223,8 @@ func TestMovingRelayGetsTheNextConnectionFirst(t *testing.T) {
 	})
 }
 
-// TestMoveLosesNoRequestOfTheLog: a request that came behind the notice of a move, before that was handled, was
-// not logged: the next connection asks for what follows it.
+// TestMoveLosesNoRequestOfTheLog: a request that arrives after the notice of a move, before that was handled,
+// is still logged.
 func TestMoveLosesNoRequestOfTheLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, dialer, lines, _ := inMemory(t)
@@ -261,8 +262,8 @@ data: {"eventId":"evt_1","alias":"stripe-dev","event":{"id":"evt_1","alias":"str
 	})
 }
 
-// After the loss of one of several nodes its clients come back over the time that the relay
-// has asked for.
+// TestLossOfANodeIsFollowedByARandomWait: after the loss of one of several nodes its clients come back
+// spread over the time that the relay has asked for.
 func TestLossOfANodeIsFollowedByARandomWait(t *testing.T) {
 	waits := map[time.Duration]bool{}
 	for range 5 {
@@ -292,8 +293,8 @@ func TestLossOfANodeIsFollowedByARandomWait(t *testing.T) {
 	}
 }
 
-// TestTimeOfAStopCounts: a relay that asked for a second and then took ten to stop is
-// dialed at once.
+// TestTimeOfAStopCounts: if a relay asks for a wait of one second and then takes ten to stop, it is
+// dialed at once afterwards.
 func TestTimeOfAStopCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, dialer, lines, _ := inMemory(t)
@@ -313,8 +314,8 @@ func TestTimeOfAStopCounts(t *testing.T) {
 	})
 }
 
-// TestLossWithAnAliasThatWaits: one alias was online and another one refused for now; a
-// relay that then goes away is not given up as one that was never reached.
+// TestLossWithAnAliasThatWaits: one alias was online and another one refused for now. When the relay
+// then goes away, it is not given up as one that was never reached.
 func TestLossWithAnAliasThatWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, dialer, lines, up := inMemory(t)
@@ -373,8 +374,8 @@ func TestSilentServerAtLoginIsUnreachable(t *testing.T) {
 	})
 }
 
-// TestSilentRelayIsGivenUp: a quiet tunnel lives on pings, past every time limit of its login; a relay that has vanished is
-// given up within 11 s, and the reconnect follows at once.
+// TestSilentRelayIsGivenUp: pings keep a quiet tunnel alive beyond every time limit of its login. A relay that has vanished
+// is given up within 11 s, and the client reconnects at once.
 func TestSilentRelayIsGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, dialer, lines, _ := inMemory(t)
@@ -444,9 +445,8 @@ func TestChangedHostKeyEndsForGood(t *testing.T) {
 	})
 }
 
-// TestLogBeginsWithTheAlias: the stream of the log is asked for when the alias is online. A
-// relay makes a new alias meanwhile, and a stream that it refused misses what comes until
-// the next try.
+// TestLogBeginsWithTheAlias: the stream of the log is requested when the alias is online. A new alias
+// does not exist before, and a refused stream would miss requests until the next try.
 func TestLogBeginsWithTheAlias(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, dialer, _, _ := inMemory(t)

@@ -67,8 +67,8 @@ func TestTargetThatWasMeant(t *testing.T) {
 	}
 }
 
-// TestPortMeansBothLoopbacks: --port dials 127.0.0.1, then ::1, and so does localhost, whatever the
-// machine knows by that name.
+// TestPortMeansBothLoopbacks: --port and localhost mean 127.0.0.1, then ::1, however the machine
+// resolves localhost.
 func TestPortMeansBothLoopbacks(t *testing.T) {
 	target, err := PortTarget(3000)
 	if want := []string{"127.0.0.1:3000", "[::1]:3000"}; err != nil || !slices.Equal(target.addrs, want) {
@@ -89,8 +89,8 @@ func TestPortMeansBothLoopbacks(t *testing.T) {
 	}
 }
 
-// TestSecondAddressIsDialed: the next address is dialed where the first one refuses, and
-// only there. It needs no IPv6.
+// TestSecondAddressIsDialed: the next address is dialed if, and only if, the first one refuses. It
+// needs no IPv6.
 func TestSecondAddressIsDialed(t *testing.T) {
 	refused, _ := refusingAddr(t)
 	first, _ := newListener(t)
@@ -116,9 +116,8 @@ func TestSecondAddressIsDialed(t *testing.T) {
 	}
 }
 
-// TestPortOnIPv6Loopback: a local server that listens on ::1 only is reached. Where this
-// machine has no IPv6 loopback address there is nothing to reach; where it has one, being
-// unable to listen on it is a failure.
+// TestPortOnIPv6Loopback: a local server that listens on ::1 only is reached. Without an IPv6 loopback
+// address the test is skipped; with one, being unable to listen on it is a failure.
 func TestPortOnIPv6Loopback(t *testing.T) {
 	ln, err := net.Listen("tcp", "[::1]:0")
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// through sends a request down a channel and gives all that comes back.
+// through sends a request through a channel and returns all bytes that come back.
 func through(t *testing.T, conn *fakeConn) string {
 	t.Helper()
 	ch, requests, err := conn.channel("stripe-dev")

@@ -12,8 +12,8 @@ import (
 	"relay/cli"
 )
 
-// keysUnavailable makes the fake relay one that cannot judge keys while the result is set: it says
-// so, refuses them, and hangs up when it is asked in another way.
+// keysUnavailable makes the fake relay unable to check keys while the result is set: it says so,
+// refuses them, and closes the connection when another method is tried.
 func (d *fakeRelay) keysUnavailable() *atomic.Bool {
 	away := new(atomic.Bool)
 	d.config.PublicKeyCallback = func(ssh.ConnMetadata, ssh.PublicKey) (*ssh.Permissions, error) {
@@ -33,8 +33,8 @@ func (d *fakeRelay) keysUnavailable() *atomic.Bool {
 	return away
 }
 
-// TestRelayThatHangsUpAtLoginIsUnreachable: what it said is shown, and trying again is
-// what helps.
+// TestRelayThatHangsUpAtLoginIsUnreachable: the message of the relay is shown, and the error invites a
+// retry.
 func TestRelayThatHangsUpAtLoginIsUnreachable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, dialer, _, _ := inMemory(t)
@@ -50,8 +50,8 @@ func TestRelayThatHangsUpAtLoginIsUnreachable(t *testing.T) {
 	})
 }
 
-// TestLossWhileTheStoreIsAway: relay up comes back however long that takes; it gave up
-// after three refusals.
+// TestLossWhileTheStoreIsAway: relay up reconnects however long the store is down, also after three
+// refusals.
 func TestLossWhileTheStoreIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, dialer, lines, _ := inMemory(t)

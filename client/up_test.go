@@ -67,8 +67,9 @@ func TestUpAnnouncesForwardsAndHears(t *testing.T) {
 	}
 }
 
-// With several aliases there is one log, which begins when the first of them is online: requests of another one may come
-// before its notice, and are shown after it. Those of an alias that is not for this connection are not shown.
+// TestRequestsBeforeTheNoticeOfTheirAlias: the log of several aliases begins when the first one is online. Requests of
+// another one may arrive before its notice, and are shown after it. Those of an alias that this connection does not
+// forward are never shown.
 func TestRequestsBeforeTheNoticeOfTheirAlias(t *testing.T) {
 	t.Parallel()
 	shown := []string{}
@@ -135,7 +136,7 @@ func TestUpGoesOnWithTheOthers(t *testing.T) {
 	}
 }
 
-// TestUpStopsWhenTakenOver: a tunnel that a person closed is not said to be taken over.
+// TestUpStopsWhenTakenOver: a tunnel that a user closed is not reported as taken over.
 func TestUpStopsWhenTakenOver(t *testing.T) {
 	for reason, want := range map[string]string{
 		relay.TakenOver:                  "alias stripe-dev was taken over by a newer connection",
@@ -185,7 +186,7 @@ func TestUnreachableAtFirstGivesUp(t *testing.T) {
 	}
 }
 
-// TestNotARelay: another SSH server is named as what it is, and not asked again.
+// TestNotARelay: another SSH server is reported as such, and not tried again.
 func TestNotARelay(t *testing.T) {
 	d := newFakeRelay(t)
 	d.config.ServerVersion = "SSH-2.0-other"
@@ -198,7 +199,8 @@ func TestNotARelay(t *testing.T) {
 	}
 }
 
-// A relay that says nothing for some time is tried again: relay up ended, and said that it is none.
+// TestSilentRelayIsTriedAgain: a relay that is silent for some time is tried again, and not reported
+// as another server.
 func TestSilentRelayIsTriedAgain(t *testing.T) {
 	t.Parallel() // it waits for replyTimeout twice, because the first loss is not announced
 	d := newFakeRelay(t)

@@ -7,8 +7,8 @@ import (
 	"relay/relaytest"
 )
 
-// TestWorstBytes: a webhooks.yaml that comes with a cloned repository is read in time in proportion to
-// its size, up to what it may have.
+// TestWorstBytes: the time to read a webhooks.yaml, which may come from an untrusted repository, is
+// proportional to its size, up to the limit.
 func TestWorstBytes(t *testing.T) {
 	t.Parallel()
 	for name, f := range map[string]func(p []byte){

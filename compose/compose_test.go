@@ -179,7 +179,7 @@ func TestApplyRefuses(t *testing.T) {
 	}
 }
 
-// Both sides of each bound of an edit.
+// TestBoundsOfAnEdit checks values on both sides of each bound of an edit.
 func TestBoundsOfAnEdit(t *testing.T) {
 	t.Parallel()
 	lines := func(n int) compose.Edit {
@@ -216,7 +216,8 @@ func TestBoundsOfAnEdit(t *testing.T) {
 	}
 }
 
-// A member of a packed body is set in its text, which goes out plain.
+// TestMemberOfAPackedBody: a member of a compressed body is set in its text, and the body is sent
+// uncompressed.
 func TestMemberOfAPackedBody(t *testing.T) {
 	t.Parallel()
 	var packed bytes.Buffer
@@ -286,7 +287,7 @@ func TestNew(t *testing.T) {
 	}
 }
 
-// TestSignedAnew: a signature takes the place of the old one, in its line, and verifies now.
+// TestSignedAnew: a new signature replaces the old one in its line, and verifies now.
 func TestSignedAnew(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1_800_000_000, 0)
@@ -361,7 +362,8 @@ func TestRenew(t *testing.T) {
 	}
 }
 
-// FuzzApply: the request is read back as one request, and what no change names is the same byte for byte.
+// FuzzApply: an edited request is read back as one request, and all bytes that no change names are
+// unchanged.
 func FuzzApply(f *testing.F) {
 	f.Add([]byte(plain), "X-One", "v", "a.b", `"x"`)
 	f.Add([]byte(chunked), "New", "", "a", `2`)

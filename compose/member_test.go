@@ -16,7 +16,7 @@ func jsonRequest(lines, doc string) *Request {
 	return &Request{Head: []byte("POST / HTTP/1.1\r\nHost: a\r\n" + lines + "\r\n"), Framing: relay.FramingLength, Body: []byte(doc)}
 }
 
-// What members become, and that all other bytes stay.
+// TestSetMembers compares documents with set members, and checks that all other bytes stay.
 func TestSetMembers(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ doc, set, want string }{
@@ -66,7 +66,8 @@ func TestSetMembers(t *testing.T) {
 	}
 }
 
-// A byte order mark stays, also below a content coding; a charset that cannot be kept is refused.
+// TestSetKeepsMarkAndCharset: a byte order mark stays, also within a content coding; a charset that
+// cannot be kept is refused.
 func TestSetKeepsMarkAndCharset(t *testing.T) {
 	t.Parallel()
 	packed := func(doc string) string {
@@ -106,7 +107,7 @@ func TestSetKeepsMarkAndCharset(t *testing.T) {
 	}
 }
 
-// TestWorstBytes: fifty members of the longest paths are set in time in proportion to the body.
+// TestWorstBytes: the time to set fifty members with the longest paths is proportional to the body.
 func TestWorstBytes(t *testing.T) {
 	t.Parallel()
 	for name, step := range map[string]string{"names": "a", "indexes": "0", "types": "type", "last": "k9"} {

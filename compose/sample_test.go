@@ -11,7 +11,7 @@ import (
 	"relay/signature"
 )
 
-// TestSamples: each sample is a request that its sender signs, and that is recognised then with its type.
+// TestSamples: each sample is a request that its sender could sign, and is then recognised with its type.
 func TestSamples(t *testing.T) {
 	t.Parallel()
 	senders := map[string]bool{}

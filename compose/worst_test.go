@@ -9,7 +9,7 @@ import (
 	"relay/relaytest"
 )
 
-// TestWorstHeads: requests are read, compared, and their lines changed in proportion to their bytes.
+// TestWorstHeads: the time to read, compare and edit requests is proportional to their size.
 func TestWorstHeads(t *testing.T) {
 	t.Parallel()
 	const head = "POST / HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n\r\n"
@@ -41,7 +41,7 @@ func TestWorstHeads(t *testing.T) {
 	}
 }
 
-// set sets a member of a JSON body that has the bytes in its middle.
+// set returns a function that sets a member of a JSON body with the bytes in its middle.
 func set(path, before, behind string) func(p []byte) {
 	return func(p []byte) {
 		r := From(&relay.Message{Head: []byte("POST / HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n\r\n")}, slices.Concat([]byte(before), p, []byte(behind)))

@@ -20,7 +20,7 @@ import (
 	"relay/relaytest"
 )
 
-// person is an account with a key, a token and the things that these keep open.
+// person is an account with a key, a token and the connections opened with these.
 type person struct {
 	r           *relayServer
 	name, key   string
@@ -28,7 +28,7 @@ type person struct {
 	token, id   string // of the token
 }
 
-// person makes an account; who is an admin beside the first one does not matter here.
+// person makes an account. It is no admin.
 func (r *relayServer) person(name string) *person {
 	r.t.Helper()
 	p := &person{r: r, name: name, key: filepath.Join(r.dir, name)}
@@ -67,7 +67,7 @@ func (r *relayServer) bearer(ctx context.Context, token, method, path, body stri
 	return req
 }
 
-// do calls the API as the person; want 0 takes every status.
+// do calls the API as the person; want 0 accepts every status.
 func (p *person) do(method, path, body string, want int) []byte {
 	p.r.t.Helper()
 	res, err := http.DefaultClient.Do(p.r.bearer(p.r.t.Context(), p.token, method, path, body))
@@ -82,7 +82,7 @@ func (p *person) do(method, path, body string, want int) []byte {
 	return b
 }
 
-// tunnel opens a tunnel by OpenSSH with the person's key; the channel tells its end.
+// tunnel opens a tunnel by OpenSSH with the person's key; the channel reports its end.
 func (p *person) tunnel(alias, target string) <-chan error {
 	p.r.t.Helper()
 	args := append([]string{"-N", "-R", alias + ":80:" + target}, p.r.sshArgs()...)
@@ -106,7 +106,7 @@ func (p *person) tunnel(alias, target string) <-chan error {
 	return ended
 }
 
-// follow opens a stream by a prepared request; the channel tells its end.
+// follow opens a stream with a prepared request; the channel reports its end.
 func (r *relayServer) follow(req *http.Request) <-chan error {
 	r.t.Helper()
 	res, err := http.DefaultClient.Do(req)
@@ -134,7 +134,7 @@ func (p *person) stream(query string) <-chan error {
 	return p.r.follow(p.r.bearer(p.r.t.Context(), p.token, "GET", "/stream"+query, ""))
 }
 
-// wait asks for an event that never comes; what it got is the error.
+// wait waits for an event that never comes, and reports the error that ends the wait.
 func (p *person) wait(query string) <-chan error {
 	p.r.t.Helper()
 	open := p.r.metric("relay_api_waits")
@@ -152,7 +152,7 @@ func (p *person) wait(query string) <-chan error {
 	return ended
 }
 
-// metric reads one figure without labels.
+// metric returns the value of a metric without labels.
 func (r *relayServer) metric(name string) (v float64) {
 	r.t.Helper()
 	for line := range strings.Lines(r.fetch("http://" + r.admin + "/metrics")) {
@@ -178,7 +178,7 @@ func (r *relayServer) fetch(address string) string {
 	return string(b)
 }
 
-// browser is somebody with a cookie jar; login is by a one-time link.
+// browser returns a client with a cookie jar that has logged in with a one-time link.
 func (r *relayServer) browser(user string) (*http.Client, string) {
 	r.t.Helper()
 	link := strings.TrimSpace(r.relayd("login-link", "--user", user))
@@ -199,8 +199,8 @@ func (r *relayServer) browser(user string) (*http.Client, string) {
 	return c, link
 }
 
-// local is an address of the base site by the listener's own, which is the base site
-// too on loopback.
+// local returns an address of the base site with the address of the listener, which also is the base
+// site on loopback.
 func (r *relayServer) local(address string) string {
 	r.t.Helper()
 	u, err := url.Parse(address)

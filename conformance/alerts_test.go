@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestAlertRules: Prometheus takes the alert rules, and each one fires for what it is about and is
-// silent beside it.
+// TestAlertRules: Prometheus accepts the alert rules, and each one fires in its situation and is
+// silent near it.
 func TestAlertRules(t *testing.T) {
 	t.Parallel()
 	folder, err := filepath.Abs("../deploy/prometheus")

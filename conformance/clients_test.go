@@ -14,8 +14,7 @@ import (
 	"relay/relaytest"
 )
 
-// TestClientsCarryTenMiB forwards 10 MiB each way through every client that people
-// have and compares hashes.
+// TestClientsCarryTenMiB forwards 10 MiB each way through every common client and compares hashes.
 func TestClientsCarryTenMiB(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "")
@@ -66,8 +65,8 @@ func TestClientsCarryTenMiB(t *testing.T) {
 	}
 }
 
-// holds tells whether a body, plain or chunked, is want; net/http chunks a large
-// answer without a length.
+// holds reports whether a body, plain or chunked, equals want; net/http chunks a large answer without
+// a length.
 func holds(body, want string) bool {
 	if body == want {
 		return true

@@ -18,7 +18,7 @@ import (
 	"relay/relaytest"
 )
 
-// TestQueuedUpgrade: a queued request that is answered by 101 is recorded as delivered, its
+// TestQueuedUpgrade: a queued request that is answered with 101 is recorded as delivered, its
 // connection is closed, and it cannot be replayed.
 func TestQueuedUpgrade(t *testing.T) {
 	t.Parallel()
@@ -53,7 +53,7 @@ func TestQueuedUpgrade(t *testing.T) {
 	})
 }
 
-// TestDripEnds: a body that comes more slowly than --min-rate is given up after the grace.
+// TestDripEnds: a body that arrives more slowly than --min-rate is given up after the grace.
 func TestDripEnds(t *testing.T) {
 	t.Parallel()
 	const grace = time.Second
@@ -91,8 +91,8 @@ func TestDripEnds(t *testing.T) {
 	}
 }
 
-// TestRejectedWithoutStore: keeping a rejected event never delays its answer, also while the
-// store does not answer.
+// TestRejectedWithoutStore: storing a rejected event never delays its answer, even while the store
+// does not answer.
 func TestRejectedWithoutStore(t *testing.T) {
 	t.Parallel()
 	pg, databaseURL := ownPostgres(t)
@@ -117,8 +117,8 @@ func TestRejectedWithoutStore(t *testing.T) {
 	}
 }
 
-// TestOverloadedAlias: up to 2,000 requests of an alias wait for a local server that hangs;
-// one more gets 503 overloaded after 5 s, and its event is failed and can be replayed.
+// TestOverloadedAlias: up to 2,000 requests of an alias wait for a local server that hangs. One more
+// gets 503 overloaded after 5 s; its event is failed and can be replayed.
 func TestOverloadedAlias(t *testing.T) {
 	t.Parallel()
 	const most = 2000

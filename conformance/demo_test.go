@@ -9,8 +9,7 @@ import (
 	"relay/relaytest"
 )
 
-// TestDemo runs scripts/demo, which fails where any step of the loop does, and looks for its
-// outcome.
+// TestDemo runs scripts/demo, which fails if any step of the loop fails, and checks its output.
 func TestDemo(t *testing.T) {
 	t.Parallel()
 	cmd := exec.CommandContext(t.Context(), "../scripts/demo", "once")

@@ -19,8 +19,8 @@ import (
 	"relay/relaytest"
 )
 
-// nameServer is the primary DNS server of the zone example.test, which takes dynamic updates
-// that are signed with one TSIG key. Every name in it has the address 127.0.0.1.
+// nameServer is the primary DNS server of the zone example.test, which accepts dynamic updates signed
+// with one TSIG key. Every name in it has the address 127.0.0.1.
 type nameServer struct {
 	addr    string
 	updates int
@@ -120,8 +120,8 @@ func (s *nameServer) set(name, text string, there bool) {
 	}
 }
 
-// cloudflare imitates what deploy/package/acme-dns-cloudflare uses of the API of Cloudflare,
-// for the zone of the name server, and gives its address.
+// cloudflare imitates the parts of Cloudflare's API that deploy/package/acme-dns-cloudflare uses, for
+// the zone of the name server, and returns its address.
 func (s *nameServer) cloudflare(t *testing.T) string {
 	type record struct{ ID, Type, Name, Content string }
 	reply := func(w http.ResponseWriter, result any) {
@@ -169,7 +169,7 @@ func (s *nameServer) cloudflare(t *testing.T) string {
 	return server.URL
 }
 
-// left are the records that are still there.
+// left returns the number of remaining records.
 func (s *nameServer) left() (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -179,9 +179,9 @@ func (s *nameServer) left() (n int) {
 	return n
 }
 
-// TestWildcardCertificate gets the certificates of the base host and of all aliases by
-// DNS-01, from a CA that reaches the relay at no port: by dynamic updates, and by a command.
-// Aliases share one certificate, also one that had no tunnel, and no record stays behind.
+// TestWildcardCertificate gets the certificates of the base host and of all aliases by DNS-01, from a
+// CA that reaches no port of the relay: by dynamic updates, and by a command. Aliases share one
+// certificate, even one that had no tunnel, and no record remains.
 func TestWildcardCertificate(t *testing.T) {
 	t.Parallel()
 	for way, setUp := range map[string]func(t *testing.T, names *nameServer) []string{

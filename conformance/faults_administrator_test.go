@@ -12,8 +12,8 @@ import (
 	"relay/relaytest"
 )
 
-// misdeed is what an administrator of the database does to it while relayd runs. undo takes
-// it back, and no more: relayd keeps the sessions that it has.
+// misdeed is something that an administrator of the database does to it while relayd runs. undo
+// reverts exactly that; relayd keeps its sessions.
 type misdeed struct {
 	name string
 	full bool // only in the full form
@@ -34,9 +34,8 @@ var misdeeds = []misdeed{
 	{"the password changed", true, password},
 }
 
-// TestFaultMisbehavingAdministrator does to Postgres, under load, what administrators do to it. Whatever it is,
-// callers are answered within 5 s, nothing that was answered is missing, and relayd goes
-// on by itself when it is over.
+// TestFaultMisbehavingAdministrator does to Postgres, under load, what administrators may do to it. Callers are
+// always answered within 5 s, nothing that was answered is missing, and relayd recovers without help.
 func TestFaultMisbehavingAdministrator(t *testing.T) {
 	t.Parallel()
 	d := newDBA(t)
@@ -73,8 +72,8 @@ func TestFaultMisbehavingAdministrator(t *testing.T) {
 	}
 }
 
-// endure asks the API while something lasts, and gives the most sessions that there were,
-// its slowest answer, and whether /readyz said that the store is away.
+// endure asks the API during an outage, and returns the largest number of sessions, the slowest
+// answer, and whether /readyz reported the store as down.
 func (r *relayServer) endure(d *dba, lasts time.Duration) (most int, slowest time.Duration, degraded bool) {
 	r.t.Helper()
 	for begun := time.Now(); time.Since(begun) < lasts; <-time.After(50 * time.Millisecond) {
@@ -107,13 +106,13 @@ func terminating(d *dba) (undo func()) {
 	return func() { close(stop); work.Wait() }
 }
 
-// terminatingOnce ends every session; what callers send then goes to the spool.
+// terminatingOnce ends every session; requests after that go to the spool.
 func terminatingOnce(d *dba) func() {
 	d.terminate()
 	return func() {}
 }
 
-// inTurn does one thing behind the other, and undoes them in the opposite order.
+// inTurn does several things one after another, and undoes them in reverse order.
 func inTurn(list ...func(*dba) func()) func(*dba) func() {
 	return func(d *dba) func() {
 		var undo []func()
@@ -128,7 +127,7 @@ func inTurn(list ...func(*dba) func()) func(*dba) func() {
 	}
 }
 
-// roleSets has settings that new sessions of relayd get.
+// roleSets sets settings that new sessions of relayd get.
 func roleSets(settings ...string) func(*dba) func() {
 	return func(d *dba) func() {
 		for _, s := range settings {
@@ -219,7 +218,7 @@ func renaming(d *dba) func() {
 	}
 }
 
-// password has the server ask for one, and then for another one than relayd knows.
+// password makes the server ask for a password, and then for another one than relayd knows.
 func password(d *dba) func() {
 	var hba string
 	if err := d.db.QueryRow(`SHOW hba_file`).Scan(&hba); err != nil {

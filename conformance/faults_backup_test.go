@@ -15,9 +15,9 @@ import (
 	"relay/store/pgtest"
 )
 
-// TestFaultRestore makes a backup under load, loses the machine, and restores into an
-// empty folder, as docs/backup.md says. What was answered before the backup began
-// is there, what waited still waits, and the clients know the host key again.
+// TestFaultRestore makes a backup under load, loses the machine, and restores into an empty folder, as
+// docs/backup.md says. All events answered before the backup began exist, queued ones are still
+// queued, and clients accept the host key.
 func TestFaultRestore(t *testing.T) {
 	t.Parallel()
 	stores(t, func(t *testing.T, databaseURL string) {
@@ -59,11 +59,11 @@ func TestFaultRestore(t *testing.T) {
 	})
 }
 
-// TestFaultReadersOfPostgres measures what callers wait for while others read the same database:
-// pg_dump again and again, and a transaction that has read events and stays open, as a report
-// may. Turns with and without them alternate, so that whatever else the machine does meets both.
-// Callers are never refused. Their median may triple beside such readers; in the short form, which
-// may run beside other tests, it may be five times as long.
+// TestFaultReadersOfPostgres measures the delays of callers while others read the same database:
+// pg_dump repeatedly, and a transaction that has read events and stays open, as a report may. Turns
+// with and without them alternate, so that other load of the machine affects both. Callers are never
+// refused. Their median delay may triple with such readers; in the short form, which may run next to
+// other tests, it may be five times as long.
 func TestFaultReadersOfPostgres(t *testing.T) {
 	if size(true, false) {
 		t.Parallel()
@@ -129,7 +129,7 @@ func TestFaultReadersOfPostgres(t *testing.T) {
 	}
 }
 
-// backup copies store and host key; the result puts them where nothing is.
+// backup copies store and host key; the returned function puts the copies into an empty place.
 func (r *relayServer) backup(t *testing.T) (restore func()) {
 	t.Helper()
 	dir, data := t.TempDir(), filepath.Join(r.dir, "data")
@@ -174,8 +174,8 @@ func (r *relayServer) backupPostgres(t *testing.T, dir string) func() {
 	}
 }
 
-// plainURL is a database's address without the schema, which only our driver takes
-// from there.
+// plainURL returns a database's address without the schema, which only our driver reads from the
+// address.
 func plainURL(t *testing.T, databaseURL string) (plain, schema string) {
 	t.Helper()
 	u, err := url.Parse(databaseURL)

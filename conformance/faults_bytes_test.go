@@ -15,14 +15,14 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// TestFaultUnreadBytes sends relayd bytes that nobody takes, in every way that was found,
-// all at once and by several accounts: answers of quick local servers to callers who do not
-// read, SSH extended data, sessions whose input and output nobody reads, API streams of
-// events with large heads. The memory stays below --buffer-limit and 200 MiB, and every
-// request of another account is answered within a second.
+// TestFaultUnreadBytes sends relayd bytes that nobody takes, in every known way, all at once and from
+// several accounts: responses of fast local servers to callers who do not read, SSH extended data,
+// sessions whose input and output nobody reads, API streams of events with large heads. The memory
+// stays below --buffer-limit and 200 MiB, and every request of another account is answered within a
+// second.
 //
-// Then the same for answers that were built for peers who take none of them: records, pages,
-// downloads, exports, shares and commands of sessions, each as large as it gets.
+// Then it does the same with answers that were built for peers who take none of them: records, pages,
+// downloads, exports, shares and commands of sessions, each at its largest size.
 func TestFaultUnreadBytes(t *testing.T) {
 	t.Run("traffic", testUnreadTraffic)
 	t.Run("answers", testUnreadAnswers)
@@ -77,7 +77,7 @@ func testUnreadTraffic(t *testing.T) {
 	}
 }
 
-// attack is what several accounts do to relayd until a time.
+// attack is the load of several accounts on relayd until a given time.
 type attack struct {
 	r     *relayServer
 	until time.Time
@@ -90,7 +90,7 @@ type attack struct {
 
 func (a *attack) left() time.Duration { return time.Until(a.until) }
 
-// slowCaller asks for large answers and reads nothing of them.
+// slowCaller requests large answers and reads nothing of them.
 func (a *attack) slowCaller(alias string) {
 	for a.left() > 0 {
 		c, err := net.Dial("tcp", a.r.http)
@@ -121,8 +121,8 @@ func (a *attack) login(p *person) (*ssh.Client, error) {
 	})
 }
 
-// extendedData answers each request on a tunnel by extended data, again and again, and
-// until it was cut off once.
+// extendedData answers each request on a tunnel with extended data, repeatedly, until it was cut off
+// once.
 func (a *attack) extendedData(p *person) {
 	for last := a.until.Add(30 * time.Second); a.left() > 0 || a.cut.Load() == 0 && time.Now().Before(last); {
 		c, err := a.login(p)
@@ -158,8 +158,8 @@ func (a *attack) extendedData(p *person) {
 	}
 }
 
-// sessions opens the sessions that one connection may have: each is sent input that no
-// command takes, and follows events without reading what it is told of them.
+// sessions opens the largest number of sessions on one connection: each gets input that no command
+// reads, and follows events without reading them.
 func (a *attack) sessions(p *person, alias string) {
 	c, err := a.login(p)
 	if err != nil {
@@ -202,7 +202,7 @@ func (a *attack) unreadStream(p *person, alias string) {
 	<-time.After(a.left())
 }
 
-// largeHeads sends events whose heads are as large as they may be.
+// largeHeads sends events with the largest allowed heads.
 func (a *attack) largeHeads(alias string) {
 	for line := bytes.Repeat([]byte("h"), 100<<10); a.left() > 0; {
 		c, err := net.Dial("tcp", a.r.http)

@@ -40,8 +40,8 @@ func TestFaultManyCallers(t *testing.T) {
 	})
 }
 
-// manySenders sends each requests on each of n connections, all opened before the
-// first request, and counts what was not answered by 200.
+// manySenders sends each requests on each of n connections, all opened before the first request, and
+// counts those that were not answered with 200.
 func manySenders(r *relayServer, n, each int) int {
 	r.t.Helper()
 	conns := make([]net.Conn, n)
@@ -71,8 +71,7 @@ func manySenders(r *relayServer, n, each int) int {
 	return int(errors.Load())
 }
 
-// exchange sends one request on a kept connection; anything but a whole 200 is an
-// error.
+// exchange sends one request on a kept connection; anything but a complete 200 is an error.
 func exchange(c net.Conn, br *bufio.Reader, alias, path, body string) error {
 	if _, err := fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: %s.localhost\r\nContent-Length: %d\r\n\r\n%s", path, alias, len(body), body); err != nil {
 		return err
@@ -111,9 +110,8 @@ func (r *relayServer) watchMemory() (stop func(), most *atomic.Int64) {
 	return func() { close(end); <-done }, most
 }
 
-// TestFaultSlowHeads opens many sockets that send their request's head a byte a
-// second and never come to its end. All are closed, and a real request each second
-// is answered meanwhile.
+// TestFaultSlowHeads opens many sockets that send the head of a request one byte a second and never
+// complete it. All are closed, and a real request each second is answered in the meantime.
 func TestFaultSlowHeads(t *testing.T) {
 	sockets, patience := size(200, 1000), size(3*time.Second, 10*time.Second)
 	r := startRelay(t, "", "RELAY_HEAD_TIMEOUT="+patience.String())
@@ -155,7 +153,7 @@ func TestFaultSlowHeads(t *testing.T) {
 	}
 }
 
-// trickle sends a head byte by byte and tells whether the server ended it.
+// trickle sends a head byte by byte and reports whether the server ended it.
 func trickle(c net.Conn, limit time.Duration) bool {
 	defer c.Close()
 	ended := make(chan struct{})

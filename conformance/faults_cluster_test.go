@@ -20,16 +20,15 @@ import (
 	"relay/store/pgtest"
 )
 
-// proxySource is the address from which HAProxy connects to the nodes, which believe the
-// PROXY headers that come from it.
+// proxySource is the address from which HAProxy connects to the nodes, which trust its PROXY headers.
 const proxySource = "127.0.0.2"
 
-// balanced is what nodes behind a balancer are told.
+// balanced are the settings of nodes behind a balancer.
 var balanced = []string{"RELAY_TRUSTED_PROXIES=" + proxySource + "/32", "RELAY_MAX_CONNECTIONS_PER_ACCOUNT=off", "RELAY_MAX_ALIASES=off"}
 
-// behindHAProxy runs HAProxy with deploy/haproxy/haproxy.cfg in front of nodes, and gives the
-// nodes as they are seen through it. Only the addresses differ, and maxconn, which has to fit
-// the number of files that the machine allows.
+// behindHAProxy runs HAProxy with deploy/haproxy/haproxy.cfg in front of nodes, and returns a server
+// that reaches the nodes through it. It changes only the addresses and maxconn, which has to fit the
+// machine's limit of open files.
 func behindHAProxy(t *testing.T, nodes [3]*relayServer) *relayServer {
 	t.Helper()
 	text, err := os.ReadFile("../deploy/haproxy/haproxy.cfg")
@@ -69,8 +68,8 @@ func behindHAProxy(t *testing.T, nodes [3]*relayServer) *relayServer {
 	return &front
 }
 
-// ownerOf gives the node that has the tunnel of an alias, as soon as r knows it: a node learns
-// of the tunnels of the others a moment after they were opened.
+// ownerOf returns the node that has the tunnel of an alias, once r knows it: a node learns of the
+// tunnels of others a moment after they were opened.
 func (r *relayServer) ownerOf(nodes [3]*relayServer, alias string) (owner *relayServer) {
 	r.t.Helper()
 	r.waitFor(30*time.Second, "the node of "+alias+" to be known", func() bool {
@@ -93,9 +92,9 @@ func (r *relayServer) ownerOf(nodes [3]*relayServer, alias string) (owner *relay
 	return owner
 }
 
-// TestFaultKillsBehindBalancer kills the node with the tunnel, under senders and a client
-// that all come through HAProxy. The client comes back by another node while the killed
-// one is away; nothing answered is missing.
+// TestFaultKillsBehindBalancer kills the node with the tunnel, under senders and a client that all
+// come through HAProxy. The client reconnects to another node while the killed one is down; nothing
+// answered is missing.
 func TestFaultKillsBehindBalancer(t *testing.T) {
 	t.Parallel()
 	nodes := threeNodes(t, pgtest.URL(t), balanced...)
@@ -131,10 +130,10 @@ func TestFaultKillsBehindBalancer(t *testing.T) {
 	}
 }
 
-// TestFaultNodeWithoutPostgres drops every packet between one node and Postgres. Requests at
-// that node go on through its tunnels, into its spool; at the others they are queued, and a
-// client gets its alias there at once. When Postgres is back, the node joins again by itself,
-// and no request goes to a tunnel that was taken over meanwhile.
+// TestFaultNodeWithoutPostgres drops every packet between one node and Postgres. Requests at that node
+// continue through its tunnels, into its spool; at the others they are queued, and a client gets its
+// alias there at once. When Postgres is back, the node rejoins without help, and no request goes to a
+// tunnel that was taken over in the meantime.
 func TestFaultNodeWithoutPostgres(t *testing.T) {
 	t.Parallel()
 	databaseURL := pgtest.URL(t)
@@ -185,9 +184,9 @@ func TestFaultNodeWithoutPostgres(t *testing.T) {
 	}
 }
 
-// TestFaultNodesApart drops every packet from two nodes to the one that has the tunnel, while
-// all reach Postgres. What arrives at them is queued, and the node of the tunnel delivers it
-// at once, in order.
+// TestFaultNodesApart drops every packet from two nodes to the one with the tunnel, while all reach
+// Postgres. Requests to the two are queued, and the node of the tunnel delivers them at once, in
+// order.
 func TestFaultNodesApart(t *testing.T) {
 	t.Parallel()
 	nodes := newNodes(t, pgtest.URL(t))
@@ -235,9 +234,8 @@ func TestFaultNodesApart(t *testing.T) {
 	}
 }
 
-// TestFaultQueueOverNodes releases a queue at one node and kills another one that delivers
-// it. The client comes back at a third node, and the rest goes out there: all of it, in
-// order.
+// TestFaultQueueOverNodes releases a queue at one node and kills another one that delivers it. The
+// client reconnects to a third node, which delivers the rest: all of it, in order.
 func TestFaultQueueOverNodes(t *testing.T) {
 	t.Parallel()
 	nodes := threeNodes(t, pgtest.URL(t), balanced...)
@@ -282,8 +280,8 @@ func TestFaultQueueOverNodes(t *testing.T) {
 	checkQueue(t, other, seen, events, 1)
 }
 
-// TestFaultTunnelsOverNodes kills one of three nodes under many tunnels: those that it had
-// come back at the two others, and the first request to each alias is served at any node.
+// TestFaultTunnelsOverNodes kills one of three nodes under many tunnels: its tunnels reconnect to the
+// two others, and the first request to each alias is served at any node.
 func TestFaultTunnelsOverNodes(t *testing.T) {
 	nodes := threeNodes(t, pgtest.URL(t), balanced...)
 	front := behindHAProxy(t, nodes)
@@ -310,8 +308,8 @@ func TestFaultTunnelsOverNodes(t *testing.T) {
 	c.stop()
 }
 
-// TestFaultLiveViewOfNode measures how much later a live view at one node shows a request
-// that another node has answered.
+// TestFaultLiveViewOfNode measures the delay with which a live view at one node shows a request that
+// another node has answered.
 func TestFaultLiveViewOfNode(t *testing.T) {
 	t.Parallel()
 	nodes := threeNodes(t, pgtest.URL(t))
@@ -360,8 +358,8 @@ func TestFaultLiveViewOfNode(t *testing.T) {
 	}
 }
 
-// TestFaultHop compares what a request costs at the two nodes that it passes with what it
-// costs at the node of the tunnel.
+// TestFaultHop compares the CPU time of a request that passes two nodes with that of a request at the
+// node of the tunnel.
 func TestFaultHop(t *testing.T) {
 	onlyInFull(t, "TestWireFidelity")
 	nodes := threeNodes(t, pgtest.URL(t))
@@ -408,7 +406,7 @@ func TestFaultHop(t *testing.T) {
 	}
 }
 
-// cpu is the processor time that relayd has used.
+// cpu returns the processor time that relayd has used.
 func (r *relayServer) cpu() time.Duration {
 	r.t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", r.process.get().Cmd.Process.Pid))

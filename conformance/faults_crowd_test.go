@@ -20,8 +20,8 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// crowd are clients with a tunnel each that connect again whenever they lose it, as
-// relay up does: at once, then after a random part of a bound that doubles.
+// crowd holds clients with a tunnel each, which reconnect after every loss, as relay up does: at once,
+// then after a random part of a bound that doubles.
 type crowd struct {
 	r      *relayServer
 	n      int
@@ -73,7 +73,7 @@ func (c *crowd) keep(alias string) {
 	}
 }
 
-// once makes one connection and gives how long its tunnel was there.
+// once makes one connection and returns the time for which its tunnel was up.
 func (c *crowd) once(alias string) time.Duration {
 	c.tries.Add(1)
 	tcp, err := net.DialTimeout("tcp", c.r.ssh, 10*time.Second)
@@ -122,7 +122,7 @@ func serveChannel(open ssh.NewChannel) {
 	answerChannel(open, "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ndone")
 }
 
-// answerChannel is serveChannel with an answer of its own.
+// answerChannel is serveChannel with a given answer.
 func answerChannel(open ssh.NewChannel, answer string) {
 	ch, requests, err := open.Accept()
 	if err != nil {
@@ -142,13 +142,13 @@ func answerChannel(open ssh.NewChannel, answer string) {
 	}
 }
 
-// back waits until all tunnels stand.
+// back waits until all tunnels are up.
 func (c *crowd) back() {
 	c.r.t.Helper()
 	c.r.waitFor(time.Minute, "all tunnels", func() bool { return int(c.online.Load()) == c.n })
 }
 
-// ask sends one request to each alias and counts those that were not answered by 200.
+// ask sends one request to each alias and counts those that were not answered with 200.
 func (c *crowd) ask() (failed int) {
 	var bad atomic.Int32
 	var work sync.WaitGroup
@@ -166,9 +166,9 @@ func (c *crowd) ask() (failed int) {
 	return int(bad.Load())
 }
 
-// TestFaultTunnelsComeBack restarts relayd under many tunnels, by a crash and in order.
-// All of them are there again soon, though they come all at once, and the first request
-// to each alias is served.
+// TestFaultTunnelsComeBack restarts relayd under many tunnels, by a crash and gracefully. All of them
+// are soon up again, although they reconnect at the same time, and the first request to each alias is
+// served.
 func TestFaultTunnelsComeBack(t *testing.T) {
 	n, promised := size(60, 1000), 30*time.Second
 	r := startRelay(t, "", "RELAY_MAX_ALIASES=off", "RELAY_MAX_CONNECTIONS_PER_ACCOUNT=off")
@@ -268,7 +268,7 @@ func (r *relayServer) probe(alias string, end chan struct{}) (q quiet) {
 	}
 }
 
-// largeBody is a body that its path alone decides.
+// largeBody returns a body that depends only on its path.
 func largeBody(path string, n int64) io.Reader {
 	return io.LimitReader(rand.NewChaCha8(sha256.Sum256([]byte(path))), n)
 }
@@ -279,7 +279,7 @@ func sumOf(path string, n int64) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// sendLarge sends bodies all at once and counts those that were not answered by 200.
+// sendLarge sends bodies all at once and counts those that were not answered with 200.
 func (r *relayServer) sendLarge(alias string, senders int, n int64) int {
 	client := callerTo(r.http, 3*time.Minute)
 	defer client.CloseIdleConnections()

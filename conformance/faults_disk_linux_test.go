@@ -11,9 +11,8 @@ import (
 	"time"
 )
 
-// TestFaultDiskFull lets the disk of the data dir run full under load. Callers are
-// told 503, nothing that was answered is missing, and when there is room again all
-// is well without a restart.
+// TestFaultDiskFull fills the disk of the data dir under load. Callers get 503, nothing that was
+// answered is missing, and when there is space again relayd recovers without a restart.
 func TestFaultDiskFull(t *testing.T) {
 	t.Parallel()
 	disk := smallDisk(t, 128<<20) // what is stored meanwhile must leave the 16 MiB that relayd waits for
@@ -44,14 +43,14 @@ func TestFaultDiskFull(t *testing.T) {
 	}
 }
 
-// waitFor503 waits until a caller is told that nothing can be kept.
+// waitFor503 waits until a caller is told that its request cannot be stored.
 func (l *load) waitFor503(limit time.Duration) {
 	l.r.t.Helper()
 	before := l.code(503)
 	l.r.waitFor(limit, "a 503", func() bool { return l.code(503) > before })
 }
 
-// smallDisk mounts an empty file system of that many bytes.
+// smallDisk mounts an empty file system of the given size.
 func smallDisk(t *testing.T, bytes int) string {
 	t.Helper()
 	needRoot(t, "a small tmpfs")
@@ -67,7 +66,7 @@ func smallDisk(t *testing.T, bytes int) string {
 	return dir
 }
 
-// fill takes all room of a disk but leave bytes; the result gives it back.
+// fill fills a disk except for leave bytes; the returned function frees the space.
 func fill(t *testing.T, disk string, leave int64) (free func()) {
 	t.Helper()
 	var st syscall.Statfs_t

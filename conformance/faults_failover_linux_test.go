@@ -13,9 +13,9 @@ import (
 	"relay/store/pgtest"
 )
 
-// TestFaultFailover cuts three nodes off from their Postgres and leads them to a replica, which
-// takes no writes until it is promoted. Requests go on at the node of the tunnel and at another
-// one. What was answered is in the new primary, and no node was called dead.
+// TestFaultFailover cuts three nodes off from their Postgres and redirects them to a replica, which
+// accepts no writes until it is promoted. Requests continue at the node of the tunnel and at another
+// one. Everything that was answered is in the new primary, and no node was called dead.
 func TestFaultFailover(t *testing.T) {
 	t.Parallel()
 	d := newDBA(t)
@@ -90,7 +90,7 @@ type replica struct {
 	socket string
 }
 
-// replicate makes one, which the server waits for at each commit.
+// replicate makes a hot standby, which the server waits for at each commit.
 func (d *dba) replicate() *replica {
 	d.t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "relay-replica")
@@ -131,7 +131,7 @@ func (d *dba) replicate() *replica {
 	return &replica{d.t, dir}
 }
 
-// promote makes it a server of its own.
+// promote makes the standby a primary.
 func (r *replica) promote() {
 	r.t.Helper()
 	of := &dba{t: r.t, socket: r.socket}

@@ -11,11 +11,11 @@ import (
 	"time"
 )
 
-// kinds are the ways in which requests and answers of a mixed load are framed and end.
+// kinds are the ways in which requests and responses of a mixed load are framed and end.
 var kinds = []string{"plain", "chunked", "large", "until-close", "upgrade", "broken"}
 
-// mixedServer is a local server for them: it answers by a length, in chunks with the body
-// of the request, by the end of the connection, by 101, or not at all.
+// mixedServer is a local server for a mixed load: it responds with a length, in chunks with the body
+// of the request, until the end of the connection, with 101, or not at all.
 func mixedServer(t *testing.T) string {
 	t.Helper()
 	return serveLocal(t, func(w http.ResponseWriter, req *http.Request) {
@@ -49,8 +49,8 @@ func mixedServer(t *testing.T) string {
 	})
 }
 
-// TestFaultKillRelay kills relayd again and again under load of every kind. Whatever was
-// answered is stored with equal bytes, and nothing stays delivering.
+// TestFaultKillRelay kills relayd repeatedly under load of every kind. Everything that was answered is
+// stored with equal bytes, and nothing stays in the state delivering.
 func TestFaultKillRelay(t *testing.T) {
 	t.Parallel()
 	stores(t, func(t *testing.T, databaseURL string) {
@@ -92,7 +92,7 @@ func (l *load) byKind() map[string]int {
 	return n
 }
 
-// autossh keeps a tunnel up for as long as the test runs.
+// autossh keeps a tunnel up while the test runs.
 func (r *relayServer) autossh(alias, target string) {
 	r.t.Helper()
 	ctx, stop := context.WithCancel(context.Background())

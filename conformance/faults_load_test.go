@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// keepTunnel runs plain ssh again whenever it ends, as people do with autossh.
+// keepTunnel restarts plain ssh whenever it ends, as users do with autossh.
 func keepTunnel(ctx context.Context, r *relayServer, alias, target string) {
 	for ctx.Err() == nil {
 		args := append([]string{"-N", "-R", alias + ":80:" + target}, r.sshArgs()...)
@@ -27,8 +27,8 @@ func keepTunnel(ctx context.Context, r *relayServer, alias, target string) {
 	}
 }
 
-// load is a number of senders that send to one alias until they are stopped, and
-// what they were answered.
+// load is a number of senders that send to one alias until they are stopped, with the answers they
+// got.
 type load struct {
 	r       *relayServer
 	alias   string
@@ -60,7 +60,7 @@ type answered struct {
 	whole  bool // the answer came to its end
 }
 
-// startLoad starts senders that stop with the test at the latest.
+// startLoad starts senders; they stop with the test at the latest.
 func startLoad(r *relayServer, alias string, senders int, tune func(*load)) *load {
 	ctx, stop := context.WithCancel(context.Background())
 	l := &load{r: r, alias: alias, compare: 5000, stop: stop, answered: map[string]answered{}, vain: map[string]int{}, codes: map[int]int{}, refused: map[string]int{}}
@@ -74,10 +74,10 @@ func startLoad(r *relayServer, alias string, senders int, tune func(*load)) *loa
 	return l
 }
 
-// gently keeps what has to be read back in the short form small.
+// gently keeps the number of events small that the short form has to read back.
 func gently(l *load) { l.pause = size(20*time.Millisecond, 0) }
 
-// end stops the senders after the request under way.
+// end stops the senders after their current requests.
 func (l *load) end() {
 	l.stop()
 	l.work.Wait()
@@ -127,7 +127,7 @@ func (l *load) send(ctx context.Context, sender int) {
 	}
 }
 
-// wait passes time unless the load is stopped.
+// wait waits for d, or until the load is stopped.
 func wait(ctx context.Context, d time.Duration) {
 	if d <= 0 {
 		return
@@ -138,8 +138,7 @@ func wait(ctx context.Context, d time.Duration) {
 	}
 }
 
-// once sends one request and notes its outcome; true when it was answered by
-// something other than 503.
+// once sends one request and stores its outcome; it returns true if the answer was not 503.
 func (l *load) once(client *http.Client, path, body string) bool {
 	begun := time.Now()
 	req, err := http.NewRequest("POST", "http://"+l.alias+".localhost"+path, strings.NewReader(body))
@@ -197,7 +196,7 @@ func (l *load) note(begun time.Time, path string, res *http.Response, a answered
 	l.answered[path] = a
 }
 
-// verdict is what became of the requests that were answered.
+// verdict counts what became of the answered requests.
 type verdict struct {
 	answered  int
 	missing   int // no event
@@ -213,9 +212,9 @@ func (v verdict) String() string {
 		v.answered, v.missing, v.different, v.unproven, v.stuck)
 }
 
-// check looks for the event of every request that was answered, and reads them
-// back, if they are many not all of them: any byte of an answer promises the event
-// with its body, a whole answer of the local server its attempt.
+// check looks for the event of every answered request and reads it back; if they are many, a part of
+// them. Any byte of an answer promises the event with its body, a complete response of the local
+// server its attempt.
 func (l *load) check(t *testing.T) verdict {
 	t.Helper()
 	// What waits in the spool is in no list. A slow database may fill it again after it was empty.
@@ -258,7 +257,7 @@ func (l *load) check(t *testing.T) verdict {
 	return v
 }
 
-// lookAll looks for the event of an answer among those of its path.
+// lookAll looks for the event of an answer among the events of its path.
 func (l *load) lookAll(a answered, ids []string) verdict {
 	v := verdict{missing: 1}
 	for _, id := range ids {

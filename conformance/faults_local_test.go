@@ -13,7 +13,7 @@ import (
 	"relay/relaytest"
 )
 
-// localFault is one way in which a local server fails, and what has to come of it.
+// localFault is one way in which a local server fails, with the required results.
 type localFault struct {
 	name   string
 	script func(c net.Conn, br *bufio.Reader) // the local server; nil = its port is closed
@@ -119,9 +119,8 @@ func localFaults() []localFault {
 	}
 }
 
-// TestFaultLocalServer makes the local server fail in every way known, behind both kinds
-// of tunnel, and looks at what the caller and the record say, and that the next request
-// is answered.
+// TestFaultLocalServer makes the local server fail in every known way, behind both kinds of tunnel. It
+// checks the answer to the caller and the record, and that the next request is answered.
 func TestFaultLocalServer(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "")
@@ -154,7 +153,7 @@ func TestFaultLocalServer(t *testing.T) {
 	figure(t, "%d of %d faults of local servers and callers answered and recorded as promised", passed, all)
 }
 
-// happens is one fault behind one kind of tunnel, and a request after it.
+// happens runs one fault behind one kind of tunnel, and a request after it.
 func (f localFault) happens(t *testing.T, r *relayServer, tg *target, way string) {
 	t.Helper()
 	alias := way + "-faulty"
@@ -215,8 +214,7 @@ func (f localFault) check(t *testing.T, r *relayServer, alias string) {
 	}
 }
 
-// wholeAnswer reads the final answer on a connection to its framed end; the error
-// says that it has none.
+// wholeAnswer reads the final answer on a connection to its framed end, or returns an error.
 func wholeAnswer(br *bufio.Reader) ([]byte, error) {
 	var all []byte
 	for {
@@ -243,7 +241,7 @@ func wholeAnswer(br *bufio.Reader) ([]byte, error) {
 	}
 }
 
-// callerLeaves: what a caller did not send whole is never delivered as whole.
+// callerLeaves: an incomplete request is never delivered as complete.
 func callerLeaves(t *testing.T, r *relayServer, tg *target, passed *int) {
 	began, ended := make(chan struct{}), make(chan error, 1)
 	tg.run(func(_ net.Conn, br *bufio.Reader) {
@@ -279,7 +277,7 @@ func callerLeaves(t *testing.T, r *relayServer, tg *target, passed *int) {
 	}
 }
 
-// callerGone: the answer to a caller that has gone is still recorded.
+// callerGone: the response to a caller that has left is still recorded.
 func callerGone(t *testing.T, r *relayServer, tg *target, passed *int) {
 	got, left := make(chan struct{}), make(chan struct{})
 	tg.run(func(c net.Conn, br *bufio.Reader) {

@@ -10,9 +10,9 @@ import (
 	"relay/relaytest"
 )
 
-// TestFaultLineCutWhilePostgresIsAway: a relay that cannot ask whose key it is lets
-// nobody in, and that is no refusal: relay up comes back by itself when Postgres does,
-// and a command says that the relay cannot be used.
+// TestFaultLineCutWhilePostgresIsAway: while relayd cannot look up keys it lets nobody in, but does
+// not refuse them either: relay up reconnects when Postgres is back, and a command reports that the
+// relay is unavailable.
 func TestFaultLineCutWhilePostgresIsAway(t *testing.T) {
 	t.Parallel()
 	pg, databaseURL := ownPostgres(t)

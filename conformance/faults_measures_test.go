@@ -35,16 +35,16 @@ func size[T any](short, full T) T {
 	return short
 }
 
-// bound is the limit for a time that a test has just measured: what is promised in the
-// full form, twice that in the short form, which other tests run beside. Both grow with
-// how busy the machine was in the minute before (relaytest.Limit).
+// bound returns the limit for a time that a test has just measured: the promise in the full form,
+// twice that in the short form, which may run next to other tests. Both grow with the load of the
+// machine in the minute before (relaytest.Limit).
 func bound(promised time.Duration) time.Duration {
 	begun := time.Now().Add(-promised - time.Minute)
 	return size(relaytest.Limit(promised, begun), relaytest.Limit(promised/2, begun))
 }
 
-// memory is the limit for the memory of relayd: one that looks for data races takes ten
-// times as much.
+// memory returns the limit for the memory of relayd: with the race detector it needs ten times as
+// much.
 func memory(t *testing.T, most int64) int64 {
 	t.Helper()
 	info, err := buildinfo.ReadFile(relaytest.Program(t, "relayd"))
@@ -57,7 +57,7 @@ func memory(t *testing.T, most int64) int64 {
 	return most
 }
 
-// onlyInFull skips a test in the short form, where another test holds the same promises.
+// onlyInFull skips a test in the short form, in which another test covers the same promises.
 func onlyInFull(t *testing.T, instead string) {
 	t.Helper()
 	if size(true, false) {
@@ -65,8 +65,8 @@ func onlyInFull(t *testing.T, instead string) {
 	}
 }
 
-// storesInFull runs a test on both stores, in the short form on SQLite only: for
-// faults that the store has little part in.
+// storesInFull runs a test on both stores, in the short form on SQLite only: for faults that hardly
+// involve the store.
 func storesInFull(t *testing.T, f func(t *testing.T, databaseURL string)) {
 	if size(false, true) {
 		stores(t, f)
@@ -75,14 +75,14 @@ func storesInFull(t *testing.T, f func(t *testing.T, databaseURL string)) {
 	t.Run("sqlite", func(t *testing.T) { f(t, "") })
 }
 
-// figure prints what a fault test measured.
+// figure prints a measured figure of a fault test.
 func figure(t *testing.T, format string, args ...any) {
 	t.Helper()
 	form := size("short", "full")
 	t.Logf("figure: %s (%s): "+format, append([]any{strings.TrimPrefix(t.Name(), "TestFault"), form}, args...)...)
 }
 
-// needRoot fails a test that has to mount or to make a network namespace.
+// needRoot fails a test that has to mount, or to make a network namespace, without the rights.
 func needRoot(t *testing.T, what string) {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -90,7 +90,7 @@ func needRoot(t *testing.T, what string) {
 	}
 }
 
-// needs says what a machine lacks on which the root user may not do that.
+// needs returns the message for a machine on which the root user lacks a right.
 func needs(t *testing.T, what string) string {
 	return fmt.Sprintf("needs root with CAP_SYS_ADMIN and CAP_NET_ADMIN: it makes %s. Run the tests as root (in a container: --privileged), or leave it out with -skip '%s'", what, t.Name())
 }
@@ -117,7 +117,7 @@ func (r *relayServer) stats() stats {
 	return s
 }
 
-// rssOf reads the memory out of an answer of /debug/stats.
+// rssOf returns the resident memory in an answer of /debug/stats.
 func rssOf(res *http.Response) int64 {
 	defer res.Body.Close()
 	var s stats
@@ -125,8 +125,8 @@ func rssOf(res *http.Response) int64 {
 	return s.RSSBytes
 }
 
-// settled waits until goroutines and descriptors are within the given distance of
-// base, and gives the last figures seen.
+// settled waits until the numbers of goroutines and descriptors are within the given distance of base,
+// and returns the last figures.
 func (r *relayServer) settled(base stats, goroutines, fds int) (now stats, ok bool) {
 	r.t.Helper()
 	for range 300 {
@@ -141,8 +141,7 @@ func (r *relayServer) settled(base stats, goroutines, fds int) (now stats, ok bo
 	return now, false
 }
 
-// descriptors counts what relayd has open by what it is, for a test that finds too
-// many.
+// descriptors counts the open descriptors of relayd by their kind, for a test that finds too many.
 func (r *relayServer) descriptors() map[string]int {
 	kinds := map[string]int{}
 	dir := fmt.Sprintf("/proc/%d/fd", r.process.get().Cmd.Process.Pid)
@@ -155,9 +154,8 @@ func (r *relayServer) descriptors() map[string]int {
 	return kinds
 }
 
-// atRest gives the figures of a server that has just nothing to do, and has opened as
-// many connections to its store as it ever will: those are made when many ask at once,
-// and kept.
+// atRest returns the figures of an idle server that has opened as many connections to its store as it
+// ever will: it makes them under concurrent load, and keeps them.
 func (r *relayServer) atRest() stats {
 	r.t.Helper()
 	for range 5 {
@@ -172,7 +170,7 @@ func (r *relayServer) atRest() stats {
 	return r.stats()
 }
 
-// ready gives the status of /readyz, 0 when nobody answers.
+// ready returns the status of /readyz, 0 without an answer.
 func (r *relayServer) ready() int {
 	client := &http.Client{Timeout: 20 * time.Second}
 	defer client.CloseIdleConnections()
@@ -184,7 +182,7 @@ func (r *relayServer) ready() int {
 	return res.StatusCode
 }
 
-// degraded tells whether /readyz says that events go to the spool.
+// degraded reports whether /readyz says that events go to the spool.
 func (r *relayServer) degraded() bool {
 	res, err := http.Get("http://" + r.http + "/readyz")
 	if err != nil {
@@ -195,7 +193,7 @@ func (r *relayServer) degraded() bool {
 	return res.StatusCode == 200 && strings.Contains(string(body), `"store"`)
 }
 
-// exit is how the process that stop ended came to its end.
+// exit returns the exit code of the process that stop ended.
 func (r *relayServer) exit() int {
 	return r.process.get().Cmd.ProcessState.ExitCode()
 }
@@ -231,7 +229,7 @@ func serveLocal(t *testing.T, h http.HandlerFunc) string {
 	return s.Listener.Addr().String()
 }
 
-// callerTo is an HTTP client of its own that reaches every alias at addr.
+// callerTo returns a new HTTP client that reaches every alias at addr.
 func callerTo(addr string, timeout time.Duration) *http.Client {
 	d := &net.Dialer{Timeout: timeout}
 	return &http.Client{Timeout: timeout, Transport: &http.Transport{
@@ -242,8 +240,8 @@ func callerTo(addr string, timeout time.Duration) *http.Client {
 	}}
 }
 
-// through calls an alias whose tunnel is up, or wakes, until the answer is not that the
-// request was queued. Requests that are still queued after 2 s fail the test.
+// through calls an alias whose tunnel is up, or about to be, until the request is no longer queued.
+// Requests that are still queued after 2 s fail the test.
 func (r *relayServer) through(alias, path, body string) (status int, answer string, header http.Header) {
 	r.t.Helper()
 	begun := time.Now()
@@ -257,8 +255,8 @@ func (r *relayServer) through(alias, path, body string) (status int, answer stri
 	return status, answer, header
 }
 
-// call sends one request on a connection of its own and gives status, body and
-// header of the answer; an error ends as status 0.
+// call sends one request on a new connection and returns status, body and header of the answer; after
+// an error the status is 0.
 func (r *relayServer) call(alias, path, body string) (int, string, http.Header) {
 	client := callerTo(r.http, 60*time.Second)
 	defer client.CloseIdleConnections()
@@ -281,7 +279,7 @@ func drain(res *http.Response) error {
 	return err
 }
 
-// quantile of durations; it sorts them.
+// quantile returns a quantile of durations; it sorts them.
 func quantile(d []time.Duration, q float64) time.Duration {
 	if len(d) == 0 {
 		return 0
@@ -290,8 +288,8 @@ func quantile(d []time.Duration, q float64) time.Duration {
 	return d[min(len(d)-1, int(q*float64(len(d))))]
 }
 
-// ownPostgres is a server that a test may stop, kill and freeze, and the address of
-// a schema on it. It is back when the test ends.
+// ownPostgres returns a server that a test may stop, kill and freeze, and the address of a schema on
+// it. It is up again when the test ends.
 func ownPostgres(t *testing.T) (*pgtest.Server, string) {
 	t.Helper()
 	s := pgtest.Start(t, pgtest.Options{Fsync: true}) // what it said is committed has to be
@@ -300,7 +298,7 @@ func ownPostgres(t *testing.T) (*pgtest.Server, string) {
 	return s, databaseURL
 }
 
-// freeze stops a process until the result is called or the test ends.
+// freeze stops a process until thaw is called or the test ends.
 func freeze(t *testing.T, pid int) (thaw func()) {
 	t.Helper()
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// TestFaultMinFree leaves less room on the data disk than the operator wants. Callers
-// are told so before anything is forwarded, the room that is left is not touched,
-// and when there is more again all is well without a restart.
+// TestFaultMinFree leaves less free space on the data disk than --min-free. Callers are told so before
+// a byte is forwarded, the remaining space is not used, and when there is more again relayd recovers
+// without a restart.
 func TestFaultMinFree(t *testing.T) {
 	t.Parallel()
 	disk := smallDisk(t, 64<<20)

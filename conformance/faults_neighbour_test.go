@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// TestFaultNoisyNeighbour floods one alias whose local server never answers and
-// compares what another alias' callers wait with and without it: turns of both in one
-// run, their waits pooled, so that whatever else the machine does meets both alike.
-// They may wait three times as long in the median, in the full form twice as long at p99.
+// TestFaultNoisyNeighbour floods one alias whose local server never responds, and compares the waits
+// of another alias' callers with and without the flood. Turns of both alternate in one run, so that
+// other load affects both alike. The waits may triple in the median, and in the full form double at
+// p99.
 func TestFaultNoisyNeighbour(t *testing.T) {
 	storesInFull(t, func(t *testing.T, databaseURL string) {
 		r := startRelay(t, databaseURL)
@@ -56,10 +56,10 @@ func TestFaultNoisyNeighbour(t *testing.T) {
 	})
 }
 
-// hang is when relayd gives the hung local server up.
+// hang is the time after which relayd gives up the hung local server.
 const hang = 3 * time.Second
 
-// quiet is what callers of the quiet alias saw.
+// quiet holds the results of the callers of the quiet alias.
 type quiet struct {
 	waits  []time.Duration
 	errors int
@@ -69,8 +69,7 @@ func (q *quiet) add(o quiet) {
 	q.waits, q.errors = append(q.waits, o.waits...), q.errors+o.errors
 }
 
-// measure sends to the quiet alias from four connections, 100 requests a second
-// each at most.
+// measure sends to the quiet alias from four connections, at most 100 requests a second each.
 func (r *relayServer) measure(d time.Duration) quiet {
 	var mu sync.Mutex
 	var q quiet
@@ -108,11 +107,10 @@ func (r *relayServer) measure(d time.Duration) quiet {
 	return q
 }
 
-// flood keeps n requests to the noisy alias under way, and waits until they are. What
-// they are answered is counted in codes, which is to be read after stop. The
-// first come one after another, so that those that get through to the local server
-// do not all time out in the same moment: such a burst would show how fast the
-// machine is, not what the aliases have to do with each other.
+// flood keeps n requests to the noisy alias in progress, and waits until they are. It counts their
+// answers in codes, to be read after stop. The first requests start one after another, so that those
+// that reach the local server do not all time out at the same moment: such a burst would measure the
+// speed of the machine, not the effect of one alias on the other.
 func (r *relayServer) flood(n int, codes map[string]int) (stop func()) {
 	r.t.Helper()
 	end := make(chan struct{})

@@ -21,7 +21,7 @@ import (
 // netNamespaces counts the namespaces that this run has made.
 var netNamespaces atomic.Int32
 
-// netNamespace is a network namespace, tied to this one by a pair of virtual interfaces.
+// netNamespace is a network namespace, connected to this one by a pair of virtual interfaces.
 type netNamespace struct {
 	t           *testing.T
 	space       string
@@ -63,8 +63,8 @@ func (c *netNamespace) inside(args ...string) {
 	c.ip(append([]string{"-n", c.space}, args...)...)
 }
 
-// serve runs a local server inside and gives its address: a socket belongs to the namespace
-// of the thread that made it. The thread is not used again.
+// serve runs a local server in the namespace and returns its address. A socket belongs to the
+// namespace of the thread that made it, so it uses a thread that is not used again.
 func (c *netNamespace) serve(handler http.HandlerFunc) string {
 	c.t.Helper()
 	made := make(chan error, 1)
@@ -89,13 +89,13 @@ func (c *netNamespace) serve(handler http.HandlerFunc) string {
 	return ln.Addr().String()
 }
 
-// at gives an address with another host.
+// at returns an address with another host.
 func at(host, address string) string {
 	_, port, _ := net.SplitHostPort(address)
 	return net.JoinHostPort(host, port)
 }
 
-// relay is a server that takes tunnels from the namespace.
+// relay starts a server that accepts tunnels from the namespace.
 func (c *netNamespace) relay() *relayServer {
 	c.t.Helper()
 	r := newRelay(c.t, "", quickPulse...)
@@ -114,10 +114,10 @@ func (c *netNamespace) tunnel(r *relayServer, alias, local string) {
 	r.client(alias, "ip", append(args, r.sshArgs()...)...)
 }
 
-// TestFaultCutNetwork cuts the line between an ssh client and the server, in both
-// directions and in one. Nobody is told: the relay has to find out. What is under
-// way is answered and marked, what comes is queued, a client from another address
-// has the alias at once, and nothing is left of the old connection.
+// TestFaultCutNetwork cuts the line between an ssh client and the server, in both directions and in
+// one. Neither side is told, so the relay has to find out. Requests in progress are answered and
+// marked, new ones are queued, a client from another address gets the alias at once, and nothing is
+// left of the old connection.
 func TestFaultCutNetwork(t *testing.T) {
 	t.Parallel()
 	for name, cut := range map[string]func(c *netNamespace){
@@ -161,9 +161,9 @@ func TestFaultCutNetwork(t *testing.T) {
 	}
 }
 
-// TestFaultNodesParted pulls the cable between two nodes that both reach Postgres. What
-// arrives at the one without the tunnel is queued, and the node of the tunnel delivers it in
-// order. When the cable is in again, requests are forwarded again, and nobody did anything.
+// TestFaultNodesParted cuts the line between two nodes that both reach Postgres. Requests to the node
+// without the tunnel are queued, and the node of the tunnel delivers them in order. When the line is
+// back, requests are forwarded again without any action.
 func TestFaultNodesParted(t *testing.T) {
 	t.Parallel()
 	c := newNetNamespace(t)

@@ -19,7 +19,7 @@ func threeNodes(t *testing.T, databaseURL string, extra ...string) (nodes [3]*re
 	return nodes
 }
 
-// newNodes is threeNodes without servers that run.
+// newNodes is threeNodes without starting the servers.
 func newNodes(t *testing.T, databaseURL string, extra ...string) (nodes [3]*relayServer) {
 	t.Helper()
 	for i, name := range []string{"a", "b", "c"} {
@@ -29,7 +29,7 @@ func newNodes(t *testing.T, databaseURL string, extra ...string) (nodes [3]*rela
 	return nodes
 }
 
-// startNodes starts nodes. They have one account and one token.
+// startNodes starts nodes with one account and one token.
 func startNodes(t *testing.T, nodes [3]*relayServer) {
 	t.Helper()
 	for i, r := range nodes {
@@ -44,8 +44,8 @@ func startNodes(t *testing.T, nodes [3]*relayServer) {
 	}
 }
 
-// knows waits until a node forwards requests to an alias that was made at another one. It
-// empties the queue of requests that came between the alias and its tunnel.
+// knows waits until a node forwards requests to an alias that was made at another one. It empties the
+// queue of requests that came before the tunnel.
 func (r *relayServer) knows(alias string) *relayServer {
 	r.t.Helper()
 	queued := false
@@ -66,7 +66,7 @@ func (r *relayServer) knows(alias string) *relayServer {
 // slowly keeps senders from filling the queue while requests are queued.
 func slowly(l *load) { l.pause = 100 * time.Millisecond }
 
-// swept is how many nodes were called dead since the start, and their attempts.
+// swept returns the number of nodes that were called dead since the start, and of their attempts.
 func swept(nodes ...*relayServer) (dead, attempts float64) {
 	for _, r := range nodes {
 		dead += r.metric("relay_store_node_sweeps_total")
@@ -75,16 +75,16 @@ func swept(nodes ...*relayServer) (dead, attempts float64) {
 	return dead, attempts
 }
 
-// since polls until ok holds and returns how long that took.
+// since polls until ok returns true and returns the elapsed time.
 func (r *relayServer) since(begun time.Time, what string, ok func() bool) time.Duration {
 	r.t.Helper()
 	r.waitFor(60*time.Second, what, ok)
 	return time.Since(begun).Round(10 * time.Millisecond)
 }
 
-// TestFaultNodeKilled kills the node that has the tunnel, under senders at the two others.
-// Requests are queued within 5 s, what it had under way is interrupted, what was answered is
-// stored, and when it is back it serves the tunnel again; nobody restarts anything else.
+// TestFaultNodeKilled kills the node with the tunnel, under senders at the two others. Requests are
+// queued within 5 s, attempts in progress are interrupted, everything answered is stored, and when the
+// node is back it serves the tunnel again; nothing else is restarted.
 func TestFaultNodeKilled(t *testing.T) {
 	t.Parallel()
 	_, databaseURL := ownPostgres(t)
@@ -132,8 +132,8 @@ func TestFaultNodeKilled(t *testing.T) {
 	}
 }
 
-// TestFaultNodesWithoutPostgres takes Postgres away under three nodes. Both forms only need
-// a machine that does nothing else, for they ask that no node is called dead.
+// TestFaultNodesWithoutPostgres stops Postgres under three nodes. Both forms need an otherwise idle
+// machine, because they require that no node is called dead.
 func TestFaultNodesWithoutPostgres(t *testing.T) {
 	for name, form := range map[string]func(*testing.T){"away": postgresAway, "comes and goes": postgresComesAndGoes} {
 		t.Run(name, func(t *testing.T) {
@@ -143,9 +143,8 @@ func TestFaultNodesWithoutPostgres(t *testing.T) {
 	}
 }
 
-// postgresAway stops Postgres under three nodes: requests go on, also
-// through a node that has not the tunnel, and when Postgres is back nobody is called dead and
-// nothing was interrupted.
+// postgresAway stops Postgres under three nodes: requests continue, also at a node without the tunnel.
+// When Postgres is back, no node is called dead and nothing was interrupted.
 func postgresAway(t *testing.T) {
 	db, databaseURL := ownPostgres(t)
 	nodes := threeNodes(t, databaseURL)
@@ -174,8 +173,8 @@ func postgresAway(t *testing.T) {
 	}
 }
 
-// postgresComesAndGoes takes Postgres away every two seconds: nothing answered is
-// missing, and no node is called dead.
+// postgresComesAndGoes stops and starts Postgres every two seconds: nothing answered is missing, and
+// no node is called dead.
 func postgresComesAndGoes(t *testing.T) {
 	db, databaseURL := ownPostgres(t)
 	nodes := threeNodes(t, databaseURL)
@@ -203,9 +202,8 @@ func postgresComesAndGoes(t *testing.T) {
 	}
 }
 
-// TestFaultNodeFrozen stops the process of the node that has the tunnel for longer than it
-// takes to call it dead. When it goes on, it is a node again by itself and serves the tunnel
-// that its client kept.
+// TestFaultNodeFrozen stops the process of the node with the tunnel until it is called dead. When it
+// continues, it rejoins without help and serves the tunnel that its client kept.
 func TestFaultNodeFrozen(t *testing.T) {
 	t.Parallel()
 	_, databaseURL := ownPostgres(t)
@@ -233,8 +231,8 @@ func TestFaultNodeFrozen(t *testing.T) {
 	}
 }
 
-// TestFaultNewerSchema: a relayd refuses a database that a newer one has changed, while
-// the nodes that run go on.
+// TestFaultNewerSchema: a relayd refuses a database that a newer one has changed, while running nodes
+// continue.
 func TestFaultNewerSchema(t *testing.T) {
 	t.Parallel()
 	_, databaseURL := ownPostgres(t)
@@ -257,7 +255,7 @@ func TestFaultNewerSchema(t *testing.T) {
 	})
 }
 
-// TestFaultIdleNodes counts the statements that a node sends which has nothing to do.
+// TestFaultIdleNodes counts the SQL statements of an idle node.
 func TestFaultIdleNodes(t *testing.T) {
 	t.Parallel()
 	_, databaseURL := ownPostgres(t)
@@ -285,7 +283,7 @@ func TestFaultIdleNodes(t *testing.T) {
 	}
 }
 
-// TestFaultTwoNamesAlike: two nodes that were given one name say so, and are told apart.
+// TestFaultTwoNamesAlike: two nodes with the same configured name say so, and get different names.
 func TestFaultTwoNamesAlike(t *testing.T) {
 	t.Parallel()
 	_, databaseURL := ownPostgres(t)

@@ -7,12 +7,11 @@ import (
 	"time"
 )
 
-// An answer to a caller takes no longer than this while the store is away.
+// outageAnswer is the longest time for an answer to a caller while the store is down.
 const outageAnswer = 5 * time.Second
 
-// TestFaultPostgresKilled kills every process of Postgres under load. Callers are
-// answered within 5 s all the time, relayd goes on by itself when Postgres is back,
-// and nothing that was answered is missing.
+// TestFaultPostgresKilled kills every process of Postgres under load. Callers are answered within 5 s
+// all the time, relayd recovers when Postgres is back, and nothing that was answered is missing.
 func TestFaultPostgresKilled(t *testing.T) {
 	t.Parallel()
 	onlyInFull(t, "TestFaultSpool")
@@ -40,8 +39,8 @@ func TestFaultPostgresKilled(t *testing.T) {
 	}
 }
 
-// TestFaultPostgresFrozen stops every process of Postgres for a while: sockets stay
-// open and nobody answers.
+// TestFaultPostgresFrozen stops every process of Postgres for a while: sockets stay open and nothing
+// answers.
 func TestFaultPostgresFrozen(t *testing.T) {
 	t.Parallel()
 	onlyInFull(t, "TestFaultSpool")
@@ -84,8 +83,8 @@ func TestFaultPostgresFrozen(t *testing.T) {
 	}
 }
 
-// recovery waits until the load ran without a failure for a second and gives the
-// time from since to the last failure.
+// recovery waits until the load ran without a failure for a second and returns the time from since to
+// the last failure.
 func (l *load) recovery(since time.Time) time.Duration {
 	l.r.t.Helper()
 	var last time.Time
@@ -98,8 +97,7 @@ func (l *load) recovery(since time.Time) time.Duration {
 	return max(0, last.Sub(since))
 }
 
-// finish stops the load, prints the figure and fails the test where the promises
-// of an outage were broken.
+// finish stops the load, prints the figure and fails the test if a promise for outages was broken.
 func (l *load) finish(t *testing.T, what string) {
 	t.Helper()
 	l.end()

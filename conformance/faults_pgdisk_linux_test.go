@@ -11,9 +11,9 @@ import (
 	"relay/relaytest"
 )
 
-// TestFaultPostgresDiskFull lets the disk of Postgres run full under load. Callers are told
-// 503, nothing that was answered is missing, the log says what to do, and not again and
-// again, and when there is room relayd goes on by itself.
+// TestFaultPostgresDiskFull fills the disk of Postgres under load. Callers get 503, nothing that was
+// answered is missing, the log says what to do, at most once in a while, and relayd recovers when
+// there is space.
 func TestFaultPostgresDiskFull(t *testing.T) {
 	t.Parallel()
 	d := newDBA(t)

@@ -12,8 +12,8 @@ import (
 	"relay/relaytest"
 )
 
-// TestFaultPooler runs relayd behind pgbouncer, in both modes that it can work with, with
-// a direct URL beside it, and takes pgbouncer and Postgres away under load.
+// TestFaultPooler runs relayd behind pgbouncer, in both modes that it supports, with a direct URL in
+// addition, and stops pgbouncer and Postgres under load.
 func TestFaultPooler(t *testing.T) {
 	t.Parallel()
 	for mode, settings := range map[string]map[string]string{
@@ -41,7 +41,7 @@ func TestFaultPooler(t *testing.T) {
 	}
 }
 
-// outages takes pgbouncer and Postgres away under load.
+// outages stops pgbouncer and Postgres under load.
 func outages(t *testing.T, d *dba, b *bouncer, r *relayServer) {
 	t.Helper()
 	for _, c := range []struct {
@@ -88,8 +88,8 @@ func echoServer(t *testing.T) string {
 	return serveLocal(t, func(w http.ResponseWriter, req *http.Request) { _, _ = io.Copy(w, req.Body) })
 }
 
-// usual does what people do all day: a body of several parts, a replay, the live view, a
-// key and a token made and removed beside the server, which acts on it.
+// usual makes typical requests: a body of several parts, a replay, the live view, and a key and a
+// token that are made and removed in another process, which the server has to notice.
 func usual(t *testing.T, r *relayServer) {
 	t.Helper()
 	live := r.live()
@@ -123,7 +123,7 @@ func usual(t *testing.T, r *relayServer) {
 	r.token = mine
 }
 
-// overKill queues events, kills relayd and has them delivered.
+// overKill queues events, kills relayd and has them delivered after the restart.
 func overKill(t *testing.T, r *relayServer) {
 	t.Helper()
 	r.alias("asleep")
@@ -143,7 +143,7 @@ func overKill(t *testing.T, r *relayServer) {
 	checkQueue(t, r, got.seen(), n, 0)
 }
 
-// takeover starts a second relayd beside the first one, which is then killed.
+// takeover starts a second relayd next to the first one, which is then killed.
 func takeover(t *testing.T, r *relayServer) {
 	t.Helper()
 	second := newRelay(t, r.database, r.extra...)
@@ -156,7 +156,7 @@ func takeover(t *testing.T, r *relayServer) {
 	}
 }
 
-// live is the stream of changes, as it comes in.
+// live is the stream of changes, as it arrives.
 type live struct {
 	relaytest.Buffer
 	close func()
@@ -180,8 +180,8 @@ func (r *relayServer) live() *live {
 	return l
 }
 
-// TestFaultPoolerWithoutDirectURL: no session of Postgres holds any right, so that relayd
-// serves behind a pooler of either mode, with and without another way to Postgres.
+// TestFaultPoolerWithoutDirectURL: relayd depends on no state of a Postgres session, so it serves
+// behind a pooler in either mode, with and without a direct URL.
 func TestFaultPoolerWithoutDirectURL(t *testing.T) {
 	t.Parallel()
 	d := newDBA(t)

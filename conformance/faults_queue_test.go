@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// arrivals are the paths that a local server was asked for, in their order.
+// arrivals are the paths that a local server was requested, in their order.
 type arrivals struct {
 	mu    sync.Mutex
 	paths []string
@@ -32,9 +32,9 @@ func (a *arrivals) seen() []string {
 	return slices.Clone(a.paths)
 }
 
-// TestFaultQueueOverKill queues events while the tunnel is offline, kills relayd
-// before they go out and again while they do. Every one arrives, in order, and one
-// that arrives twice has an interrupted attempt to show for it.
+// TestFaultQueueOverKill queues events while the tunnel is offline, and kills relayd before and during
+// their delivery. Each one arrives, in order, and one that arrives twice has an interrupted attempt
+// that explains it.
 func TestFaultQueueOverKill(t *testing.T) {
 	t.Parallel()
 	stores(t, func(t *testing.T, databaseURL string) {

@@ -18,14 +18,14 @@ import (
 	"relay/store/pgtest"
 )
 
-// randomNode is one of three nodes, with the lines by which a test parts it from Postgres and
-// from the other nodes.
+// randomNode is one of three nodes, with lines that can cut it off from Postgres and from the other
+// nodes.
 type randomNode struct {
 	*relayServer
 	database, peers *relaytest.Line
 }
 
-// nodeFaults are what may happen to a node. Each returns how to mend it.
+// nodeFaults are faults of a node. Each returns a function that ends it.
 var nodeFaults = []struct {
 	name string
 	do   func(t *testing.T, n *randomNode) (mend func())
@@ -49,12 +49,11 @@ var nodeFaults = []struct {
 	}},
 }
 
-// TestFaultRandomNodes lets random faults happen to one or two of three nodes at a time, while
-// each node has senders of an alias whose tunnel moves from node to node. Nothing answered is
-// missing, the nodes find each other again by themselves, every queue is delivered, and no
-// request arrives more often than the attempts of its events and the vain tries of its sender
-// say: a killed node may not have stored what it forwarded, and then its sender has no answer.
-// RELAY_RANDOM_NODES repeats a seed.
+// TestFaultRandomNodes causes random faults in one or two of three nodes at a time, while each node
+// has senders of an alias whose tunnel moves from node to node. Nothing answered is missing, the nodes
+// find each other again without help, and every queue is delivered. No request arrives more often than
+// the attempts of its events and the failed tries of its sender explain: a killed node may not have
+// stored what it forwarded, and then its sender has no answer. RELAY_RANDOM_NODES repeats a seed.
 func TestFaultRandomNodes(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()
@@ -134,7 +133,7 @@ func startRandomNodes(t *testing.T) (nodes [3]*randomNode, servers [3]*relayServ
 	return nodes, servers
 }
 
-// moveTunnel keeps the tunnel of an alias at one node after the other, for some seconds each.
+// moveTunnel keeps the tunnel of an alias at one node after another, for some seconds each.
 func moveTunnel(ctx context.Context, nodes [3]*relayServer, alias, target string, rnd *rand.Rand) {
 	for ctx.Err() == nil {
 		r := nodes[rnd.IntN(len(nodes))]

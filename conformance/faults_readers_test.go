@@ -92,8 +92,8 @@ func (p *person) reads(end chan struct{}) (q quiet) {
 	}
 }
 
-// largest makes the largest record that an event can have: JSON writes each control character as
-// six. It returns its id and the secret of a share that may view it.
+// largest makes the largest record that an event can have: JSON writes each control character as six.
+// It returns the id and the secret of a share that allows viewing.
 func (p *person) largest(alias string) (id, share string) {
 	control := bytes.Repeat([]byte{1}, 1<<20)
 	p.r.through(alias, "/control", string(control))
@@ -115,8 +115,8 @@ func (p *person) newest(alias string) string {
 	return list.Data[0].ID
 }
 
-// unreadAnswers asks for the largest answers in every way that there is, and takes none of them:
-// records, pages, downloads and exports over HTTP, shares without a login, and commands of sessions.
+// unreadAnswers requests the largest answers in every way, and reads none of them: records, pages,
+// downloads and exports over HTTP, shares without a login, and commands of sessions.
 func (a *attack) unreadAnswers(p *person, id, share string) {
 	for range 12 {
 		for _, path := range []string{
@@ -131,7 +131,7 @@ func (a *attack) unreadAnswers(p *person, id, share string) {
 	}
 }
 
-// unreadAnswer asks again and again, and notes how it is answered.
+// unreadAnswer requests an answer repeatedly, and counts the results.
 func (a *attack) unreadAnswer(p *person, path string) {
 	for a.left() > 0 {
 		c, err := net.Dial("tcp", a.r.http)

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestFaultRetentionByAge lets events grow old. They go, at most 5 s late; those
-// that are queued or shared stay, with their bodies.
+// TestFaultRetentionByAge lets events expire. They are removed at most 5 s late; queued or shared ones
+// stay, with their bodies.
 func TestFaultRetentionByAge(t *testing.T) {
 	t.Parallel()
 	storesInFull(t, func(t *testing.T, databaseURL string) {
@@ -60,7 +60,7 @@ func TestFaultRetentionByAge(t *testing.T) {
 	})
 }
 
-// tooEarly counts the events that are gone although they are younger than age.
+// tooEarly counts the events that were removed although they are younger than age.
 func tooEarly(t *testing.T, sent map[string]time.Time, r *relayServer, age time.Duration) (early int) {
 	t.Helper()
 	there := map[string]bool{}
@@ -82,7 +82,7 @@ func tooEarly(t *testing.T, sent map[string]time.Time, r *relayServer, age time.
 	return early
 }
 
-// share shares the n oldest events of an alias and gives their ids.
+// share shares the n oldest events of an alias and returns their ids.
 func (r *relayServer) share(t *testing.T, alias string, n int) (ids []string) {
 	t.Helper()
 	all := r.events(alias, "")
@@ -94,8 +94,8 @@ func (r *relayServer) share(t *testing.T, alias string, n int) (ids []string) {
 	return ids
 }
 
-// TestFaultRetentionBySize sends more than an alias may store. The oldest events go,
-// never those that are queued or shared; when only such are left, callers are told.
+// TestFaultRetentionBySize sends more than an alias may store. The oldest events are removed, but
+// never queued or shared ones; if only those are left, callers are refused.
 func TestFaultRetentionBySize(t *testing.T) {
 	t.Parallel()
 	storesInFull(t, func(t *testing.T, databaseURL string) {

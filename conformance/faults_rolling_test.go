@@ -11,9 +11,9 @@ import (
 	"relay/store/pgtest"
 )
 
-// TestFaultNodesRestartedInTurn stops and starts three nodes one after the other, under senders that try
-// again and two kinds of clients. Nothing answered is missing, nobody has to try three times, and
-// the alias of relay up is never offline: nothing of it waits for somebody.
+// TestFaultNodesRestartedInTurn stops and starts three nodes one after another, under senders that retry
+// and two kinds of clients. Nothing answered is missing, no sender needs three tries, and the alias of
+// relay up is never offline, so none of its events waits for a release.
 func TestFaultNodesRestartedInTurn(t *testing.T) {
 	t.Parallel()
 	hostKey := filepath.Join(t.TempDir(), "host_key")

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// TestFaultSlowStore puts 100 ms on every packet from and to Postgres. Throughput
-// falls, but nobody waits longer than 5 s, nothing is lost, no connections pile up,
-// and all is well again without the delay.
+// TestFaultSlowStore delays every packet from and to Postgres by 100 ms. Throughput falls, but nobody
+// waits longer than 5 s, nothing is lost, connections do not pile up, and all is normal again without
+// the delay.
 func TestFaultSlowStore(t *testing.T) {
 	t.Parallel()
 	_, databaseURL := ownPostgres(t)
@@ -32,14 +32,14 @@ func TestFaultSlowStore(t *testing.T) {
 	}
 }
 
-// during counts the answers of some time.
+// during counts the answers within some time.
 func (l *load) during(d time.Duration) int {
 	before := l.count()
 	<-time.After(d)
 	return l.count() - before
 }
 
-// sessions counts connections to Postgres, this one left out.
+// sessions counts connections to Postgres, without its own.
 func sessions(t *testing.T, databaseURL string) (n int) {
 	t.Helper()
 	db, err := sql.Open("postgres", databaseURL)

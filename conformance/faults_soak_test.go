@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestFaultSoak sends an even stream of requests while tunnels come and go, and
-// looks whether goroutines and descriptors are what they were before.
+// TestFaultSoak sends an even stream of requests while tunnels come and go, and checks that the
+// numbers of goroutines and descriptors return to their former values.
 func TestFaultSoak(t *testing.T) {
 	t.Parallel()
 	storesInFull(t, func(t *testing.T, databaseURL string) {
@@ -52,8 +52,8 @@ func (r *relayServer) cycle(alias, local string) {
 	r.waitFor(10*time.Second, alias+" to be offline", func() bool { return !r.online(alias) })
 }
 
-// stream sends n requests evenly over some time, on eight connections, and counts
-// those that were not answered by 200.
+// stream sends n requests evenly over some time, on eight connections, and counts those that were not
+// answered with 200.
 func (r *relayServer) stream(alias string, n int, long time.Duration) (failed int) {
 	const lanes = 8
 	var bad atomic.Int32

@@ -15,9 +15,9 @@ import (
 	"relay/store/pgtest"
 )
 
-// TestFaultSpool takes Postgres away and goes on sending, to an alias that is online
-// and to one that is not. Callers see no failure; what they sent is in the store
-// afterwards, in order, also when relayd is killed meanwhile.
+// TestFaultSpool stops Postgres and continues to send, to an online alias and an offline one. Callers
+// see no failure; their requests are in the store afterwards, in order, even if relayd is killed in
+// the meantime.
 func TestFaultSpool(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -84,7 +84,7 @@ func TestFaultSpool(t *testing.T) {
 	}
 }
 
-// queueAll sends n events to the sleeping alias and counts those that were queued.
+// queueAll sends n events to the offline alias and counts those that were queued.
 func queueAll(r *relayServer, n int) (accepted int) {
 	r.t.Helper()
 	for i := range n {
@@ -101,9 +101,9 @@ func (l *load) codes503() int {
 	return l.codes[503] + l.broken
 }
 
-// TestFaultSpoolFull lets the spool run full: then nothing is forwarded and callers
-// are told to come back. Only the request that finds it full may have gone out: it
-// is not answered as if it were kept.
+// TestFaultSpoolFull lets the spool become full: then nothing is forwarded and callers are told to
+// retry. Only the request that finds it full may already have been forwarded; it is not answered as if
+// it were stored.
 func TestFaultSpoolFull(t *testing.T) {
 	t.Parallel()
 	pg, databaseURL := ownPostgres(t)
@@ -151,11 +151,10 @@ func TestFaultSpoolFull(t *testing.T) {
 	}
 }
 
-// TestFaultSpoolLargeBodies sends bodies that are stored in parts while Postgres is
-// away. With a spool of this size each request is stored before it is forwarded, so the
-// parts have to be read back from the spool. Every request that is answered reached the
-// local server whole, none reached it cut short, and callers are refused only once the
-// spool is full.
+// TestFaultSpoolLargeBodies sends bodies that are stored in parts while Postgres is down. With a spool
+// of this size each request is stored before it is forwarded, so the parts have to be read back from
+// the spool. Every answered request reached the local server completely, none reached it cut short,
+// and callers are refused only once the spool is full.
 func TestFaultSpoolLargeBodies(t *testing.T) {
 	t.Parallel()
 	const limit = 16 << 20

@@ -10,9 +10,8 @@ import (
 	"time"
 )
 
-// TestFaultGracefulStop stops relayd with 50 requests under way. All of them are
-// answered and stored, what comes meanwhile is refused or told to come back, and the
-// exit code is 0.
+// TestFaultGracefulStop stops relayd with 50 requests in progress. All of them are answered and
+// stored, new ones are refused or told to retry, and the exit code is 0.
 func TestFaultGracefulStop(t *testing.T) {
 	t.Parallel()
 	storesInFull(t, func(t *testing.T, databaseURL string) {
@@ -69,8 +68,8 @@ func TestFaultGracefulStop(t *testing.T) {
 	})
 }
 
-// TestFaultRollingRestart restarts relayd under a sender that tries again on 503
-// and on a connection that was refused or closed. It meets no other error.
+// TestFaultRollingRestart restarts relayd under a sender that retries after 503 and after a refused or
+// closed connection. It meets no other error.
 func TestFaultRollingRestart(t *testing.T) {
 	t.Parallel()
 	storesInFull(t, func(t *testing.T, databaseURL string) {

@@ -24,8 +24,8 @@ import (
 	"relay/relaytest"
 )
 
-// startTraced runs relayd under strace, as its own child: relayd can be killed by its
-// process id, and strace ends with it.
+// startTraced runs relayd under strace as its child: relayd can be killed by its process id, and
+// strace ends with it.
 func (r *relayServer) startTraced(args ...string) *relaytest.Process {
 	r.t.Helper()
 	args = append([]string{"-D", "-f", "-qq"}, args...)
@@ -37,7 +37,7 @@ func (r *relayServer) startTraced(args ...string) *relaytest.Process {
 	return p
 }
 
-// A shape is a request of a kind that is stored in a way of its own.
+// shape is a kind of request that is stored in its own way.
 type shape struct {
 	name, alias string
 	size        int // of the request body
@@ -45,8 +45,8 @@ type shape struct {
 	status      int // of the answer
 }
 
-// The upgraded one is the last: its attempt ends after its answer, and what is written then may share
-// a page with the next request.
+// shapes end with the upgraded one: its attempt ends after its answer, and later writes may share a
+// page with the next request.
 var shapes = []shape{
 	{name: "queued", alias: "asleep", size: 100, status: 202},
 	{name: "small", alias: "awake", size: 100, status: 200},
@@ -57,14 +57,14 @@ var shapes = []shape{
 	{name: "upgrade", alias: "awake", size: 0, status: 101},     // the connection is handed on
 }
 
-// body repeats the path, so that a part of it is found in whatever is written to a disk.
+// body returns a body that repeats the path, so that a part of it is recognised in any write to a
+// disk.
 func (s *shape) body(path string) string {
 	return strings.Repeat(path+" ", s.size/(len(path)+1))
 }
 
-// send sends one request of this shape over a connection of its own. It gives the port of
-// the caller and the answer's status; 0 when there was none. whole is true when the answer
-// came to its end.
+// send sends one request of this shape over a new connection. It returns the port of the caller and
+// the status of the answer, 0 = none. whole means that the answer was complete.
 func (s *shape) send(r *relayServer, path string) (port, status int, whole bool) {
 	c, err := net.DialTimeout("tcp", r.http, 5*time.Second)
 	if err != nil {
@@ -121,7 +121,7 @@ func localOfShapes(t *testing.T) string {
 	})
 }
 
-// traced is what strace saw, in its order.
+// traced is the trace of strace, in order.
 type traced struct {
 	writes []tracedCall // to files
 	syncs  []tracedCall
@@ -197,9 +197,9 @@ func readTrace(t *testing.T, file string) *traced {
 	return out
 }
 
-// durableAt tells how many writes with the text were begun before a line of the trace,
-// and how many of them were not synced by then. Only the files of the log count: what is
-// in it is copied to the database file later.
+// durableAt returns the number of writes with the text that began before a line of the trace, and of
+// those that were not synced by then. It counts only the log files, because their content is copied to
+// the database file later.
 func (tr *traced) durableAt(line int, text string) (written, unsynced int) {
 	for _, w := range tr.writes {
 		if w.begin > line || !strings.Contains(w.data, text) || !strings.HasSuffix(w.file, "-wal") && !strings.HasPrefix(w.file, "spool-") {
@@ -217,8 +217,8 @@ func (tr *traced) durableAt(line int, text string) (written, unsynced int) {
 	return written, unsynced
 }
 
-// TestFaultSync looks at the system calls of relayd: before the first byte of an answer is
-// written, everything of its request that goes to the disk was written and synced.
+// TestFaultSync checks the system calls of relayd: before the first byte of an answer is written, all
+// writes of its request to the disk were made and synced.
 func TestFaultSync(t *testing.T) {
 	t.Parallel()
 	for _, engine := range []string{"sqlite", "spool"} {
@@ -275,7 +275,7 @@ func TestFaultSync(t *testing.T) {
 	}
 }
 
-// told is what callers were answered.
+// told holds the answers that callers got.
 type told struct {
 	mu      sync.Mutex
 	answers map[string]int // status of those with an event, by path
@@ -298,15 +298,15 @@ func (o *told) keepSending(ctx context.Context, r *relayServer, s *shape, round 
 	}
 }
 
-// holds tells whether an event has the body that was sent.
+// holds reports whether an event has the body that was sent.
 func (r *relayServer) holds(id, sum string) bool {
 	var e record
 	status, b := r.api("GET", "/events/"+id, nil)
 	return status == 200 && json.Unmarshal(b, &e) == nil && e.Request.Body.SHA256 == sum
 }
 
-// TestFaultKillInCommit kills relayd at system calls in the middle of its commits, with
-// requests of every kind under way: whatever was answered is there afterwards.
+// TestFaultKillInCommit kills relayd at system calls in the middle of its commits, with requests of
+// every kind in progress: everything answered exists afterwards.
 func TestFaultKillInCommit(t *testing.T) {
 	t.Parallel()
 	storesInFull(t, func(t *testing.T, databaseURL string) {

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// TestFaultSlowHandshakes: callers who send half of a TLS greeting and no more are closed
-// in time, and keep nobody out.
+// TestFaultSlowHandshakes: callers who send only half of a TLS greeting are closed in time, and block
+// nobody.
 func TestFaultSlowHandshakes(t *testing.T) {
 	limit, sockets := size(2*time.Second, 10*time.Second), size(200, 1000)
 	r, tg := newFilesRig(t, "RELAY_HEAD_TIMEOUT="+limit.String())
@@ -74,7 +74,7 @@ func TestFaultSlowHandshakes(t *testing.T) {
 	}
 }
 
-// clientHello is what a client begins with.
+// clientHello returns the first message of a TLS client.
 func (r *tlsRelay) clientHello() []byte {
 	r.t.Helper()
 	near, far := net.Pipe()
@@ -88,8 +88,8 @@ func (r *tlsRelay) clientHello() []byte {
 	return hello[:n]
 }
 
-// TestFaultStopOverTLS: what is under way over TLS when the relay stops is answered
-// whole, with an end in order.
+// TestFaultStopOverTLS: requests in progress over TLS when the relay stops are answered completely,
+// and their connections end properly.
 func TestFaultStopOverTLS(t *testing.T) {
 	t.Parallel()
 	const requests = 50

@@ -15,7 +15,7 @@ import (
 // quickPulse makes a silent tunnel stale within 2 s and closes it after 3 s more.
 var quickPulse = []string{"RELAY_PING_INTERVAL=1s", "RELAY_PING_TIMEOUT=1s", "RELAY_STALE_CLOSE=3s"}
 
-// holding is a local server that holds the requests to /hold until it is let go.
+// holding is a local server that delays the requests to /hold until it is released.
 type holding struct {
 	inside atomic.Int32
 	let    chan struct{}
@@ -40,7 +40,7 @@ func (h *holding) serve(w http.ResponseWriter, req *http.Request) {
 	fmt.Fprint(w, "done")
 }
 
-// outcome is what a caller got, and when.
+// outcome is the answer to a caller, with its time.
 type outcome struct {
 	status int
 	body   string
@@ -48,7 +48,7 @@ type outcome struct {
 	event  string
 }
 
-// later sends a request and gives its outcome when there is one.
+// later sends a request and delivers its outcome on the channel.
 func (r *relayServer) later(alias, path string) <-chan outcome {
 	ch := make(chan outcome, 1)
 	go func() {
@@ -59,9 +59,9 @@ func (r *relayServer) later(alias, path string) <-chan outcome {
 	return ch
 }
 
-// TestFaultSilentClient freezes the ssh client in the middle of an exchange. What is
-// under way is answered and marked, what comes is queued within 2 s, and when the
-// client goes on, the same connection serves again.
+// TestFaultSilentClient freezes the ssh client in the middle of an exchange. Requests in progress are
+// answered and marked, new ones are queued within 2 s, and when the client continues, the same
+// connection serves again.
 func TestFaultSilentClient(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "", "RELAY_PING_INTERVAL=1s", "RELAY_PING_TIMEOUT=1s")
@@ -88,9 +88,8 @@ func TestFaultSilentClient(t *testing.T) {
 	}
 }
 
-// TestFaultTakeover brings a second tunnel for the alias up while a request is under
-// way on the first: it serves at once, the request is not left hanging, and the
-// first client is told and let go.
+// TestFaultTakeover opens a second tunnel for the alias while a request is in progress on the first:
+// it serves at once, the request does not hang, and the first client is notified and disconnected.
 func TestFaultTakeover(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "")
@@ -120,9 +119,8 @@ func TestFaultTakeover(t *testing.T) {
 	}
 }
 
-// TestFaultFlapping kills the ssh client again and again under load. Every request
-// is answered: by the local server, queued, or as a lost tunnel that the record
-// shows as interrupted.
+// TestFaultFlapping kills the ssh client repeatedly under load. Every request is answered: by the
+// local server, as queued, or as a lost tunnel that the record shows as interrupted.
 func TestFaultFlapping(t *testing.T) {
 	t.Parallel()
 	storesInFull(t, func(t *testing.T, databaseURL string) {

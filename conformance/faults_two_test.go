@@ -12,8 +12,8 @@ import (
 	"relay/relaytest"
 )
 
-// TestFaultTwoOnOneDataDir: the second server on a data dir says so and exits 1, and
-// the first goes on.
+// TestFaultTwoOnOneDataDir: a second server on a data dir says so and exits with 1, and the first one
+// continues.
 func TestFaultTwoOnOneDataDir(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "")
@@ -26,8 +26,8 @@ func TestFaultTwoOnOneDataDir(t *testing.T) {
 	}
 }
 
-// TestFaultTwoOnOnePostgres starts two servers at once on one empty database: one of them
-// migrates, both serve, and one goes on when the other is killed.
+// TestFaultTwoOnOnePostgres starts two servers at once on an empty database: one of them migrates,
+// both serve, and one continues when the other is killed.
 func TestFaultTwoOnOnePostgres(t *testing.T) {
 	t.Parallel()
 	_, databaseURL := ownPostgres(t)
@@ -60,7 +60,7 @@ func TestFaultTwoOnOnePostgres(t *testing.T) {
 	}
 }
 
-// migrations gives how often the most repeated migration was applied.
+// migrations returns how often a migration was applied, of the one applied most often.
 func migrations(t *testing.T, databaseURL string) (n int) {
 	t.Helper()
 	db, err := sql.Open("postgres", databaseURL)
@@ -74,8 +74,8 @@ func migrations(t *testing.T, databaseURL string) (n int) {
 	return n
 }
 
-// TestFaultQueueFull: a queue that is full by count or by bytes is said so, and what
-// was queued before stays.
+// TestFaultQueueFull: a queue that is full by number or by bytes gives a clear error, and earlier
+// events stay queued.
 func TestFaultQueueFull(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

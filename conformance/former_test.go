@@ -14,10 +14,10 @@ import (
 	"relay/store/pgtest"
 )
 
-// TestVersionsSideBySide replaces three nodes of the version before, whose program RELAY_FORMER
-// names, by nodes of this version, under senders. While both versions serve, each forwards to
-// the tunnels of the other, an alias moves from one to the other and back, and a queue of the
-// one is delivered by the other. scripts/versions runs it.
+// TestVersionsSideBySide replaces three nodes of the previous version, whose program RELAY_FORMER
+// names, by nodes of this version, under senders. While both versions serve, each forwards to the
+// tunnels of the other, an alias moves from one to the other and back, and one delivers a queue of the
+// other. scripts/versions runs it.
 func TestVersionsSideBySide(t *testing.T) {
 	former := os.Getenv("RELAY_FORMER")
 	if former == "" {
@@ -56,7 +56,7 @@ func TestVersionsSideBySide(t *testing.T) {
 	}
 }
 
-// eachOther has two nodes of different versions do what they do for each other.
+// eachOther checks everything that two nodes of different versions do for each other.
 func eachOther(t *testing.T, newer, older *relayServer) {
 	t.Helper()
 	older.waitFor(10*time.Second, "the older one to see the newer schema", func() bool {

@@ -19,7 +19,7 @@ import (
 	"relay/relaytest"
 )
 
-// challengeCase is a registration challenge that the library of its sender answers too.
+// challengeCase is a registration challenge that the library of its sender also answers.
 type challengeCase struct {
 	Challenge string            `json:"challenge"` // its name
 	Method    string            `json:"method"`
@@ -32,15 +32,15 @@ type challengeCase struct {
 	refused bool // what is wrong with it makes both refuse it
 }
 
-// libraryAnswer is what a library answers. It has no status where the library only computes the content.
+// libraryAnswer is the answer of a library. It has no status if the library only computes the content.
 type libraryAnswer struct {
 	Status int    `json:"status"`
 	Type   string `json:"type"`
 	Body   string `json:"body"`
 }
 
-// TestHandshakeOracles asks the senders' own libraries for receivers: the answer here is theirs, and a request with
-// a byte wrong, or with another secret, is answered by neither.
+// TestHandshakeOracles compares the answers with those of the senders' own libraries for receivers: they are equal,
+// and neither answers a request with a wrong byte, or with another secret.
 func TestHandshakeOracles(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
@@ -66,7 +66,7 @@ func TestHandshakeOracles(t *testing.T) {
 	}
 }
 
-// compare says how the answer here differs from that of the library, "" = not at all.
+// compare returns the difference between our answer and that of the library, "" = none.
 func (c *challengeCase) compare(theirs libraryAnswer, now time.Time) string {
 	var head strings.Builder
 	fmt.Fprintf(&head, "%s %s HTTP/1.1\r\nHost: shop.example.com\r\n", c.Method, c.Path)

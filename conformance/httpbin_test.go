@@ -13,8 +13,8 @@ import (
 	"github.com/mccutchen/go-httpbin/v2/httpbin"
 )
 
-// httpbinRequests is every endpoint of go-httpbin with a fixed input; those that
-// answer at random take a seed where they have one.
+// httpbinRequests returns a request to every endpoint of go-httpbin with a fixed input; random
+// endpoints get a seed if they accept one.
 func httpbinRequests() []string {
 	var all []string
 	for _, path := range strings.Fields(`
@@ -46,8 +46,8 @@ func httpbinRequests() []string {
 		"POST /post HTTP/1.1\r\nHost: bin.localhost\r\nContent-Type: application/x-www-form-urlencoded\r\nConnection: close\r\nContent-Length: 15\r\n\r\na=1&b=2&b=%20+3")
 }
 
-// clock is what differs between two answers to the same request because time went
-// on or dice were thrown: dates, durations, random ids and nonces.
+// clock matches the parts that differ between two answers to the same request because of time or
+// randomness: dates, durations, random ids and nonces.
 var clock = []struct {
 	find *regexp.Regexp
 	put  string
@@ -70,8 +70,8 @@ func steady(answer []byte) string {
 	return s
 }
 
-// TestHTTPBinThroughTheTunnel asks every endpoint of a real local server directly,
-// through the tunnel, and by replay.
+// TestHTTPBinThroughTheTunnel calls every endpoint of a real local server directly, through the
+// tunnel, and by replay.
 func TestHTTPBinThroughTheTunnel(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "")

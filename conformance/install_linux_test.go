@@ -16,8 +16,8 @@ import (
 	"relay/relaytest"
 )
 
-// packages makes packages of relay and relayd: deb, rpm and apk of version 1.0.0, and deb of
-// version 1.1.0.
+// packages builds packages of relay and relayd: deb, rpm and apk of version 1.0.0, and deb of version
+// 1.1.0.
 func packages(t *testing.T) (folder string) {
 	t.Helper()
 	root, err := filepath.Abs("..")
@@ -44,8 +44,8 @@ done`, root, made)
 	return filepath.Join(made, "packages")
 }
 
-// TestPackages makes the packages once: the rpm and the apk hold what the deb holds, lintian
-// has nothing against the deb, and the deb is installed.
+// TestPackages builds the packages once: the rpm and the apk have the content of the deb, lintian
+// accepts the deb, and the deb is installed.
 func TestPackages(t *testing.T) {
 	t.Parallel()
 	folder := packages(t)
@@ -54,9 +54,9 @@ func TestPackages(t *testing.T) {
 	t.Run("install", func(t *testing.T) { t.Parallel(); installPackages(t, folder) })
 }
 
-// installPackages installs, upgrades, removes and purges the packages on a Debian with
-// systemd: the service runs as soon as it is installed, an upgrade under load fails no
-// caller, and what was stored outlives even a purge.
+// installPackages installs, upgrades, removes and purges the packages on a Debian with systemd: the
+// service runs after the installation, an upgrade under load fails no caller, and stored data survives
+// even a purge.
 func installPackages(t *testing.T, folder string) {
 	m := bootedMachine(t, folder)
 	hostKey := m.firstReplays()
@@ -110,9 +110,8 @@ func installPackages(t *testing.T, folder string) {
 	}
 }
 
-// firstReplays does what docs/install.md says, from the packages to a webhook that was
-// replayed by ssh alone, and to one replayed by relay. It gives the fingerprint of the host
-// key that relayd doctor prints.
+// firstReplays follows docs/install.md, from the packages to a webhook that is replayed by ssh alone,
+// and to one replayed by relay. It returns the fingerprint of the host key that relayd doctor prints.
 func (m *machine) firstReplays() (hostKey string) {
 	m.t.Helper()
 	m.run("ssh-keygen -q -t ed25519 -N '' -f /tmp/id") // whoever comes has a key
@@ -185,8 +184,8 @@ func (m *machine) up(hostKey string) {
 	})
 }
 
-// upgradeUnderLoad upgrades both packages while 200 requests a second come in, each on a
-// connection of its own. Each has to be answered by the local server, or to be queued.
+// upgradeUnderLoad upgrades both packages while 200 requests a second arrive, each on a new
+// connection. Each has to be answered by the local server, or to be queued.
 func (m *machine) upgradeUnderLoad(t *testing.T, exposure string) {
 	const perSecond, seconds = 200, 6
 	client := &http.Client{Timeout: relaytest.Patience(20 * time.Second), Transport: &http.Transport{DialContext: m.dialer(), DisableKeepAlives: true}}

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// dropbearKey is the relay's key in dropbear's own format.
+// dropbearKey returns the path of the relay's key in dropbear's format.
 func (r *relayServer) dropbearKey() string {
 	file := filepath.Join(r.dir, "id_dropbear")
 	if _, err := os.Stat(file); err == nil {
@@ -19,7 +19,7 @@ func (r *relayServer) dropbearKey() string {
 	return file
 }
 
-// puttyKey is the relay's key in PuTTY's own format, the only one that plink reads.
+// puttyKey returns the path of the relay's key in PuTTY's format, the only one that plink reads.
 func (r *relayServer) puttyKey() string {
 	file := filepath.Join(r.dir, "id.ppk")
 	if _, err := os.Stat(file); err == nil {
@@ -36,7 +36,7 @@ func (r *relayServer) tool(name string, args ...string) {
 	}
 }
 
-// hostKey is the fingerprint of the server's host key.
+// hostKey returns the fingerprint of the server's host key.
 func (r *relayServer) hostKey() string {
 	r.t.Helper()
 	pem, err := os.ReadFile(filepath.Join(r.dir, "data", "ssh_host_ed25519_key"))

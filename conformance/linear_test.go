@@ -16,9 +16,9 @@ import (
 	"relay/store/pgtest"
 )
 
-// tunnelOp is what somebody did to the tunnel of an alias, or a request and the tunnel that
-// answered it. A node is a register of its own: what one of them has learned of a takeover,
-// another one may not know yet.
+// tunnelOp is a change of the tunnel of an alias, or a request and the tunnel that answered it. Each
+// node is a separate register, because one node may not know yet what another one has learned of a
+// takeover.
 type tunnelOp struct {
 	kind   string // attach, detach or request
 	alias  string
@@ -26,8 +26,8 @@ type tunnelOp struct {
 	tunnel int // its number; 0 = the request was queued
 }
 
-// tunnelRegister is one node's view of the tunnel of one alias. A request may be queued at any
-// time, but when it is answered, the answer comes from the tunnel that has the alias.
+// tunnelRegister is one node's view of the tunnel of one alias. A request may be queued at any time,
+// but if it is answered, the answer comes from the tunnel that has the alias.
 var tunnelRegister = porcupine.Model{
 	Init: func() any { return 0 },
 	Step: func(state, input, _ any) (bool, any) {
@@ -52,15 +52,16 @@ type history struct {
 	ops   []porcupine.Operation
 }
 
-// add notes an operation that began at call and was answered at end.
+// add adds an operation that began at call and was answered at end.
 func (h *history) add(op tunnelOp, call, end time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.ops = append(h.ops, porcupine.Operation{Input: op, Call: call.Sub(h.begun).Nanoseconds(), Return: end.Sub(h.begun).Nanoseconds()})
 }
 
-// of returns what one node could see of one alias. An attach or detach is in force at every node
-// some time after its answer: within is that of a machine as busy as this one was in all that time.
+// of returns the operations that one node could see of one alias. An attach or detach is in force at
+// every node within some time after its answer; within is that time for the load of the machine during
+// the test.
 func (h *history) of(alias string, node int, within time.Duration) (ops []porcupine.Operation) {
 	for _, o := range h.ops {
 		op := o.Input.(tunnelOp)

@@ -17,17 +17,17 @@ import (
 	"relay/relaytest"
 )
 
-// machine is a Debian with a systemd of its own, in namespaces: its files are those of this
-// machine, seen through an overlay that ends with the test.
+// machine is a Debian with its own systemd, in namespaces: its files are those of this machine, with
+// an overlay that is removed after the test.
 type machine struct {
 	t   *testing.T
 	pid string // of its systemd
 	log *relaytest.Buffer
 }
 
-// bootMachine is what runs as the first process of the namespaces and becomes systemd. Only
-// what is in front of basic.target starts, and nothing of it may change the kernel's
-// settings: systemd leaves those alone that are mounted read-only.
+// bootMachine is the script of the first process of the namespaces, which becomes systemd. Only units
+// before basic.target start, and none may change the kernel's settings, which are mounted read-only so
+// that systemd leaves them alone.
 const bootMachine = `set -e
 mount --make-rprivate /
 mount -t tmpfs tmpfs "$1"
@@ -88,14 +88,14 @@ func bootedMachine(t *testing.T, packages string) *machine {
 	return m
 }
 
-// command is a command in the machine.
+// command returns a command in the machine.
 func (m *machine) command(args ...string) *exec.Cmd {
 	cmd := exec.Command("nsenter", append([]string{"--target", m.pid, "--mount", "--uts", "--ipc", "--net", "--pid", "--cgroup", "--root", "--wd"}, args...)...)
 	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/tmp", "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C.UTF-8"}
 	return cmd
 }
 
-// run runs a shell command in the machine and returns what it printed. It has to succeed.
+// run runs a shell command in the machine and returns its output. The command must succeed.
 func (m *machine) run(format string, args ...any) string {
 	m.t.Helper()
 	command := fmt.Sprintf(format, args...)
@@ -107,8 +107,8 @@ func (m *machine) run(format string, args ...any) string {
 	return strings.TrimSpace(string(out))
 }
 
-// dialer returns what dials inside the machine, from one thread: a socket belongs to the
-// network of the thread that makes it. The thread is not used again.
+// dialer returns a function that dials inside the machine. It uses one thread, which is not used
+// again, because a socket belongs to the network of the thread that makes it.
 func (m *machine) dialer() func(ctx context.Context, network, addr string) (net.Conn, error) {
 	m.t.Helper()
 	type dial struct {

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// agentTool calls a tool of agents at a node, and returns the structured content of its result.
+// agentTool calls a tool for agents at a node, and returns the structured content of its result.
 func (r *relayServer) agentTool(name, arguments string) (string, error) {
 	body := fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":%q,"arguments":%s}}`, name, arguments)
 	req, err := http.NewRequest(http.MethodPost, "http://"+r.http+"/mcp", strings.NewReader(body))
@@ -41,8 +41,8 @@ func (r *relayServer) agentTool(name, arguments string) (string, error) {
 	return string(answer.Result.StructuredContent), nil
 }
 
-// TestAgentAtAnotherNode: an agent waits at one node for an event whose caller comes to the other one, where
-// the tunnel is, and is told of its end; it then shows and replays it from its own node.
+// TestAgentAtAnotherNode: an agent waits at one node for an event whose caller connects to the other one,
+// where the tunnel is, and learns of its end. It then shows and replays the event from its own node.
 func TestAgentAtAnotherNode(t *testing.T) {
 	t.Parallel()
 	a, b := twoNodes(t)

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// aliasRecord is the record of an alias at this node, without the URL: the nodes of a test have
-// ports of their own.
+// aliasRecord returns the record of an alias at this node, without the URL, because the nodes of a
+// test have different ports.
 func (r *relayServer) aliasRecord(name string) string {
 	r.t.Helper()
 	_, body := r.api("GET", "/aliases/"+name, nil)
@@ -24,8 +24,8 @@ func (r *relayServer) aliasRecord(name string) string {
 	return string(text)
 }
 
-// TestAliasRecordIsTheSameAtEachNode: whoever asks learns the same of an alias, whichever node
-// answers: each node had times of its own in it, and a node that started again had others.
+// TestAliasRecordIsTheSameAtEachNode: every node returns the same record of an alias, with the same
+// times, also after a restart of a node.
 func TestAliasRecordIsTheSameAtEachNode(t *testing.T) {
 	t.Parallel()
 	_, databaseURL := ownPostgres(t)
@@ -92,7 +92,8 @@ func TestAliasRecordIsTheSameAtEachNode(t *testing.T) {
 	}
 }
 
-// sinceOf is the time since when the alias of a record is in its state; "" = it never was.
+// sinceOf returns the time since which the alias of a record is in its state; "" = it never was
+// online.
 func sinceOf(t *testing.T, record string) string {
 	t.Helper()
 	var a struct{ Since string }

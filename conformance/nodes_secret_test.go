@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// TestNodeWithoutTheSecretKey: three nodes, of which one has no key of the secrets. It serves, lists, replays and
-// sends as the others do. What takes the value of a secret it refuses with a code of its own, or leaves unchecked,
-// and it changes nothing that the others have judged.
+// TestNodeWithoutTheSecretKey: one of three nodes lacks the key of the secrets. It serves, lists, replays and
+// sends as the others do. If it needs the value of a secret it returns an error with its own code, or leaves the
+// verdict unchecked, and it does not change verdicts of the others.
 func TestNodeWithoutTheSecretKey(t *testing.T) {
 	t.Parallel()
 	_, databaseURL := ownPostgres(t)
@@ -127,7 +127,7 @@ func (r *relayServer) sendStripe(t *testing.T, line, body string) {
 	}
 }
 
-// verdictOf is what the record of an event says of its signature.
+// verdictOf returns the signature verdict in the record of an event.
 func (r *relayServer) verdictOf(id string) string {
 	r.t.Helper()
 	var e struct {

@@ -20,8 +20,8 @@ func twoNodes(t *testing.T, extra ...string) (a, b *relayServer) {
 	return a, b
 }
 
-// TestNodesReachEachOtherAtTheLimit: clients have all connections of a node, and strangers say
-// that they are nodes. A node that starts then reaches the tunnels there all the same.
+// TestNodesReachEachOtherAtTheLimit: clients use all connections of a node, and attackers claim to be
+// nodes. A new node still reaches the tunnels there.
 func TestNodesReachEachOtherAtTheLimit(t *testing.T) {
 	t.Parallel()
 	a, b := twoNodes(t, "RELAY_MAX_CONNECTIONS=3", "RELAY_MAX_CONNECTIONS_PER_SOURCE=3")
@@ -52,8 +52,8 @@ func TestNodesReachEachOtherAtTheLimit(t *testing.T) {
 	}
 }
 
-// TestDrainedNodeSaysSo: who drains a node or lets it serve again may go by it when the command
-// returns. That of a node without tunnels returned up to a second before the node knew.
+// TestDrainedNodeSaysSo: when the command that drains a node, or ends that, returns, the node has
+// obeyed, also a node without tunnels.
 func TestDrainedNodeSaysSo(t *testing.T) {
 	t.Parallel()
 	a, b := twoNodes(t)
@@ -71,9 +71,9 @@ func TestDrainedNodeSaysSo(t *testing.T) {
 	}
 }
 
-// TestEventsAfterTheDeathOfANode: a request that comes while nobody knows yet that the node of the
-// tunnel is dead is queued like one that comes later. It went out by itself once the client was
-// back, although the alias does not deliver by itself.
+// TestEventsAfterTheDeathOfANode: a request that arrives before the death of the tunnel's node is
+// known is queued like later ones, and is not delivered without a release if the alias does not
+// deliver automatically.
 func TestEventsAfterTheDeathOfANode(t *testing.T) {
 	t.Parallel()
 	for name, early := range map[string]bool{"back before the node is called dead": true, "back afterwards": false} {

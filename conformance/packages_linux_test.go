@@ -20,19 +20,19 @@ import (
 	"testing"
 )
 
-// packageContent is what a package installs: the mode and hash of each file by its path, and
-// the text of each script by the name that dpkg has for it.
+// packageContent is the content of a package: the mode and hash of each file by its path, and the text
+// of each script by its name in dpkg.
 type packageContent struct{ files, scripts map[string]string }
 
-// onlyIn are the files that one kind of system has and others do not, or has elsewhere.
+// onlyIn are the files that only one kind of system has, or has at another path.
 var onlyIn = map[string][]string{
 	"deb": {"/lib/systemd/system/relayd.service", "/usr/share/zsh/vendor-completions/_*", "/usr/share/doc/*/changelog.gz", "/usr/share/lintian/overrides/*"},
 	"rpm": {"/usr/lib/systemd/system/relayd.service", "/usr/share/zsh/site-functions/_*"},
 	"apk": {"/etc/init.d/relayd", "/usr/share/zsh/site-functions/_*"},
 }
 
-// comparePackages compares the rpm and the apk of each program with its deb: the files, their
-// modes and content, and the scripts. What differs is in onlyIn, and all of that is there.
+// comparePackages compares the rpm and the apk of each program with its deb: the files, their modes
+// and content, and the scripts. The differences are exactly those in onlyIn.
 func comparePackages(t *testing.T, folder string) {
 	for _, program := range []string{"relay", "relayd"} {
 		found := map[string]packageContent{}
@@ -137,7 +137,8 @@ func readDeb(data []byte) (c packageContent, err error) {
 	return c, err
 }
 
-// readAPK reads the tar archives of an apk: compressed one by one, they are one archive.
+// readAPK reads the tar archives of an apk, which are compressed one by one and form one archive
+// together.
 func readAPK(data []byte) (c packageContent, err error) {
 	c = packageContent{files: map[string]string{}, scripts: map[string]string{}}
 	text, err := gzip.NewReader(bytes.NewReader(data))
@@ -147,8 +148,8 @@ func readAPK(data []byte) (c packageContent, err error) {
 	return c, c.add(text)
 }
 
-// readRPM reads the header of an rpm, which holds the scripts, and the cpio archive behind
-// it, of which each entry has its sizes in hexadecimal digits.
+// readRPM reads the header of an rpm, which holds the scripts, and the cpio archive after it, whose
+// entries have their sizes in hexadecimal digits.
 func readRPM(data []byte) (c packageContent, err error) {
 	c = packageContent{files: map[string]string{}, scripts: map[string]string{}}
 	rest := data[96:] // the lead
@@ -193,7 +194,7 @@ func readRPM(data []byte) (c packageContent, err error) {
 	return c, err
 }
 
-// checkLintian runs lintian on the debs: it says nothing, but for what an override explains.
+// checkLintian runs lintian on the debs: it reports nothing except what an override explains.
 func checkLintian(t *testing.T, folder string) {
 	names, err := filepath.Glob(filepath.Join(folder, "*_1.0.0_*.deb"))
 	if err != nil || len(names) != 2 {

@@ -30,8 +30,7 @@ type pebble struct {
 	end       func()
 }
 
-// newPebble starts one that validates at these ports, and whose certificates are
-// good for so long.
+// newPebble starts a CA that validates at these ports and issues certificates with the given validity.
 func newPebble(t *testing.T, httpPort, tlsPort string, validity time.Duration) *pebble {
 	t.Helper()
 	dns, api := relaytest.FreeAddr(t), relaytest.FreeAddr(t)
@@ -80,7 +79,7 @@ func newPebbleWithDNS(t *testing.T, httpPort, tlsPort string, validity time.Dura
 	return p
 }
 
-// issued are the roots of what the CA issues.
+// issued returns the roots of the certificates that the CA issues.
 func (p *pebble) issued() *x509.CertPool {
 	p.t.Helper()
 	res, err := p.client.Get(p.manage + "/roots/0")
@@ -99,7 +98,7 @@ func (p *pebble) issued() *x509.CertPool {
 	return pool
 }
 
-// caProxy is an address that leads to a CA, or to nothing, or accepts and stays silent.
+// caProxy is an address that leads to a CA, or to nothing, or accepts connections without answering.
 type caProxy struct {
 	t       *testing.T
 	addr    string
@@ -110,8 +109,7 @@ func newCAProxy(t *testing.T) *caProxy {
 	return &caProxy{t: t, addr: relaytest.FreeAddr(t), knocked: make(chan struct{}, 1000)}
 }
 
-// serve listens until the result is called; serving does what is to be done with each
-// connection.
+// serve listens until end is called; serving handles each connection.
 func (g *caProxy) serve(serving func(c net.Conn)) (end func()) {
 	g.t.Helper()
 	ln, err := net.Listen("tcp", g.addr)
@@ -131,12 +129,12 @@ func (g *caProxy) serve(serving func(c net.Conn)) (end func()) {
 	return func() { ln.Close() }
 }
 
-// freeze accepts connections and says nothing.
+// freeze accepts connections and does not answer.
 func (g *caProxy) freeze() (end func()) {
 	return g.serve(func(net.Conn) { g.knocked <- struct{}{} })
 }
 
-// open leads to an address.
+// open forwards connections to an address.
 func (g *caProxy) open(to string) (end func()) {
 	return g.serve(func(c net.Conn) {
 		there, err := net.Dial("tcp", to)
@@ -153,8 +151,8 @@ func (g *caProxy) open(to string) (end func()) {
 	})
 }
 
-// TestCertificateAuthorityAway: a CA that says nothing does not hold up a stop, and one
-// that was not there when the relay started is asked again without a visitor.
+// TestCertificateAuthorityAway: a CA that does not answer does not delay a stop, and one that was down
+// when the relay started is asked again without a request of a caller.
 func TestCertificateAuthorityAway(t *testing.T) {
 	t.Parallel()
 	r := newTLSRig(t, "RELAY_TLS=acme")

@@ -23,8 +23,8 @@ import (
 	"relay/store/pgtest"
 )
 
-// dba is somebody with all rights on a Postgres, and a database there that belongs to
-// an ordinary role: what relayd gets in production.
+// dba has all rights on a Postgres, and a database there that belongs to an ordinary role, as relayd
+// has in production.
 type dba struct {
 	t      *testing.T
 	pg     *pgtest.Server
@@ -32,7 +32,7 @@ type dba struct {
 	socket string  // folder
 }
 
-// appRole is the role of relayd, appPassword its password where one is asked for.
+// appRole is the role of relayd, and appPassword its password if one is required.
 const appRole, appPassword = "app", "first"
 
 func newDBA(t *testing.T) *dba {
@@ -49,7 +49,7 @@ func newDBA(t *testing.T) *dba {
 	return d
 }
 
-// open works in a database from now on.
+// open makes later calls use a database.
 func (d *dba) open(database string) {
 	d.t.Helper()
 	db, err := sql.Open("postgres", d.address("relay", "", database))
@@ -60,14 +60,14 @@ func (d *dba) open(database string) {
 	d.db = db
 }
 
-// address of a database on the server itself.
+// address returns the address of a database on the server itself.
 func (d *dba) address(role, password, database string) string {
 	u := url.URL{Scheme: "postgres", User: url.UserPassword(role, password), Path: "/" + database}
 	u.RawQuery = url.Values{"host": {d.socket}, "sslmode": {"disable"}}.Encode()
 	return u.String()
 }
 
-// url is what relayd gets.
+// url returns the address for relayd.
 func (d *dba) url() string { return d.address(appRole, appPassword, "app") }
 
 // do runs statements as superuser.
@@ -82,7 +82,7 @@ func (d *dba) do(statements ...string) {
 	}
 }
 
-// count asks for one number.
+// count returns the number that a query selects.
 func (d *dba) count(query string) (n int) {
 	d.t.Helper()
 	if err := d.db.QueryRow(query).Scan(&n); err != nil {
@@ -97,13 +97,13 @@ func (d *dba) terminate() {
 	d.do(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '` + appRole + `'`)
 }
 
-// sessions counts those of the role of relayd.
+// sessions counts the sessions of relayd's role.
 func (d *dba) sessions() int {
 	d.t.Helper()
 	return d.count(`SELECT count(*) FROM pg_stat_activity WHERE usename = '` + appRole + `'`)
 }
 
-// bouncer is a pgbouncer before a server.
+// bouncer is a pgbouncer in front of a server.
 type bouncer struct {
 	t    *testing.T
 	dir  string
@@ -114,7 +114,7 @@ type bouncer struct {
 	hold io.Closer // the watcher ends it when this is closed, as when the test ends
 }
 
-// newBouncer starts one; settings are those of pgbouncer.ini.
+// newBouncer starts a pgbouncer; settings are those of pgbouncer.ini.
 func (d *dba) newBouncer(settings map[string]string) *bouncer {
 	d.t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "relay-bouncer")
@@ -134,8 +134,8 @@ func (d *dba) newBouncer(settings map[string]string) *bouncer {
 	return b
 }
 
-// restartIfEnded starts pgbouncer again where it has ended by itself: version 1.18 does when the sender of a
-// request to cancel is gone before it is passed on ("bad client state").
+// restartIfEnded starts pgbouncer again if it has crashed: version 1.18 does if the sender of a cancel
+// request has gone before the request is passed on ("bad client state").
 func (b *bouncer) restartIfEnded() {
 	b.t.Helper()
 	c, err := net.Dial("tcp", b.addr)
@@ -177,7 +177,7 @@ read -r line
 kill -KILL $p 2>/dev/null
 wait $p`
 
-// start runs it as somebody else than root, and waits until it answers.
+// start runs pgbouncer as a user other than root, and waits until it answers.
 func (b *bouncer) start() {
 	b.t.Helper()
 	program := "pgbouncer"
@@ -213,7 +213,7 @@ func (b *bouncer) kill() {
 	_ = b.cmd.Wait() // says how it ended, which is what we asked for
 }
 
-// say gives a command to its console.
+// say sends a command to pgbouncer's console.
 func (b *bouncer) say(command string) {
 	b.t.Helper()
 	db, err := sql.Open("postgres", "postgres://relay@"+b.addr+"/pgbouncer?sslmode=disable")
@@ -226,12 +226,12 @@ func (b *bouncer) say(command string) {
 	}
 }
 
-// url is that of relayd through it.
+// url returns the address for relayd through pgbouncer.
 func (b *bouncer) url() string {
 	return "postgres://" + appRole + ":" + appPassword + "@" + b.addr + "/app?sslmode=disable"
 }
 
-// unprivileged is somebody who may run what root may not.
+// unprivileged returns a user for programs that refuse to run as root.
 func unprivileged(t *testing.T) *syscall.Credential {
 	t.Helper()
 	for _, name := range []string{"postgres", "nobody"} {
@@ -245,8 +245,8 @@ func unprivileged(t *testing.T) *syscall.Credential {
 	return nil
 }
 
-// postgresLine starts a line to a Postgres that listens on a unix socket, and gives the
-// address of the database through the line.
+// postgresLine starts a line to a Postgres that listens on a unix socket, and returns the address of
+// the database through the line.
 func postgresLine(t testing.TB, databaseURL string) (l *relaytest.Line, through string) {
 	t.Helper()
 	u, err := url.Parse(databaseURL)

@@ -29,8 +29,8 @@ const (
 	base64Secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 )
 
-// provider signs a request as its sender does and verifies it with the provider's
-// own library, as the code behind a tunnel would.
+// provider signs a request as its sender does, and verifies it with the provider's own library, like
+// the code behind a tunnel.
 type provider struct {
 	name   string
 	sign   func(t *testing.T, body string) http.Header
@@ -127,7 +127,7 @@ func signStandard(t *testing.T, body string) http.Header {
 	return http.Header{"webhook-id": {"msg_std"}, "webhook-timestamp": {strconv.FormatInt(now.Unix(), 10)}, "webhook-signature": {sig}}
 }
 
-// publicURL is what a Twilio application knows itself by.
+// publicURL is the public URL that a Twilio application is configured with.
 const publicURL = "https://signed.localhost/hook?a=1&b=%2F"
 
 func signTwilio(_ *testing.T, body string) http.Header {

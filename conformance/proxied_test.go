@@ -19,7 +19,7 @@ func proxyHeaders() map[string][]byte {
 	return map[string][]byte{"v1": []byte("PROXY TCP4 203.0.113.9 127.0.0.1 52011 80\r\n"), "v2": v2}
 }
 
-// TestProxiedHTTP: the source that a trusted proxy names is the one in the record.
+// TestProxiedHTTP: the record has the source that a trusted proxy names.
 func TestProxiedHTTP(t *testing.T) {
 	t.Parallel()
 	r := newRelay(t, "", "RELAY_TRUSTED_PROXIES=127.0.0.2/32")
@@ -52,7 +52,7 @@ func TestProxiedHTTP(t *testing.T) {
 	}
 }
 
-// lastSource is the path of an alias' newest event, and whom it came from.
+// lastSource returns the path and the source of an alias' newest event.
 func (r *relayServer) lastSource(alias string) (path, from string) {
 	r.t.Helper()
 	var page struct {
@@ -67,8 +67,8 @@ func (r *relayServer) lastSource(alias string) (path, from string) {
 	return page.Data[0].Path, page.Data[0].RemoteAddr
 }
 
-// TestProxiedTLS: the header stands before the TLS greeting; what is no header, or comes
-// from somebody else, gets no TLS.
+// TestProxiedTLS: the header comes before the TLS greeting; connections without a valid header, or
+// from untrusted sources with one, get no TLS.
 func TestProxiedTLS(t *testing.T) {
 	t.Parallel()
 	r, tg := newFilesRig(t, "RELAY_TRUSTED_PROXIES=127.0.0.2/32")
@@ -145,7 +145,7 @@ func TestProxiedSSH(t *testing.T) {
 	}
 }
 
-// whoami runs that command over c; nil when there was no login.
+// whoami runs the command whoami over c; nil if there was no login.
 func (r *relayServer) whoami(c net.Conn) []byte {
 	r.t.Helper()
 	text, err := os.ReadFile(r.key)

@@ -27,7 +27,7 @@ func stores(t *testing.T, f func(t *testing.T, databaseURL string)) {
 	t.Run("postgres", func(t *testing.T) { f(t, pgtest.URL(t)) })
 }
 
-// relay is one relayd with an admin, a key and a token.
+// relayServer is one relayd with an admin, a key and a token.
 type relayServer struct {
 	t         *testing.T // the test that uses it
 	owner     *testing.T // the test that the process ends with
@@ -72,7 +72,7 @@ func startRelay(t *testing.T, databaseURL string, extra ...string) *relayServer 
 	return r
 }
 
-// newRelay is startRelay without a server that runs.
+// newRelay is startRelay without starting the server.
 func newRelay(t *testing.T, databaseURL string, extra ...string) *relayServer {
 	t.Helper()
 	r := &relayServer{
@@ -90,7 +90,7 @@ func newRelay(t *testing.T, databaseURL string, extra ...string) *relayServer {
 	return r
 }
 
-// withoutRequests leaves the lines out that tell of each request: the tests know them.
+// withoutRequests returns a log without the lines about single requests, which the tests know.
 func withoutRequests(log string) string {
 	var rest strings.Builder
 	for line := range strings.Lines(log) {
@@ -121,8 +121,8 @@ func (r *relayServer) start() {
 	})
 }
 
-// spawn starts relayd serve without waiting for anything. The relay's stop ends it, at the
-// latest when the test of the relay ends.
+// spawn starts relayd serve without waiting. stop ends it, at the latest at the end of the relay's
+// test.
 func (r *relayServer) spawn() *relaytest.Process {
 	r.t.Helper()
 	program := r.program
@@ -153,7 +153,7 @@ func (r *relayServer) stop(sig syscall.Signal) {
 	http.DefaultClient.CloseIdleConnections() // a POST would not be sent again on another one
 }
 
-// relayd runs an operator command and gives its stdout.
+// relayd runs an operator command and returns its stdout.
 func (r *relayServer) relayd(args ...string) string {
 	r.t.Helper()
 	cmd := r.operator(args...)
@@ -166,7 +166,7 @@ func (r *relayServer) relayd(args ...string) string {
 	return string(out)
 }
 
-// operator is an operator command with the settings of the server.
+// operator returns an operator command with the settings of the server.
 func (r *relayServer) operator(args ...string) *exec.Cmd {
 	r.t.Helper()
 	cmd := exec.Command(relaytest.Program(r.t, "relayd"), args...)
@@ -174,7 +174,8 @@ func (r *relayServer) operator(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// waitFor polls until ok holds. A time that is promised is measured, not waited for.
+// waitFor polls until ok returns true. Use it only for times that are not promised; promised times are
+// measured.
 func (r *relayServer) waitFor(quiet time.Duration, what string, ok func() bool) {
 	r.t.Helper()
 	relaytest.Until(r.t, quiet, what, ok)

@@ -22,23 +22,24 @@ import (
 	"relay/store/pgtest"
 )
 
-// secretSearch stores and uses secrets of senders through every way in, and looks for their values.
+// secretSearch stores and uses secrets of senders through every interface, and searches for their
+// values.
 type secretSearch struct {
 	*relayServer
 	values map[string]string // by where each was given
 	where  map[string][]byte // what was looked at
 }
 
-// value makes the value of a secret that is given in some place.
+// value makes the value of a secret, marked with the place where it is used.
 func (s *secretSearch) value(place string) string {
 	s.values[place] = fmt.Sprintf("secretvalue%02dof%s", len(s.values), strings.ReplaceAll(place, " ", ""))
 	return s.values[place]
 }
 
-// TestSecretsOfSendersAreFoundNowhere stores secrets through every way in and uses them in every way. Then their
-// values are in no file of the store, the spool and the backup, in no log, metric, profile, support file or audit
-// row, in no answer and on no page, and not in the stacks of a crash. A heap profile has the names of functions and
-// no values, so that the memory itself is not looked at: it has to hold what it compares.
+// TestSecretsOfSendersAreFoundNowhere stores secrets through every interface and uses them in every way. Afterwards
+// their values are in no file of the store, the spool and the backup, in no log, metric, profile, support file or
+// audit entry, in no answer and on no page, and not in the stacks of a crash. It does not search the memory itself,
+// which must hold the values; a heap profile has only names of functions.
 func TestSecretsOfSendersAreFoundNowhere(t *testing.T) {
 	t.Parallel()
 	for _, engine := range []string{"sqlite", "postgres"} {
@@ -95,7 +96,7 @@ func (s *secretSearch) relay(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// says runs a command with a text on its standard input; what it prints is looked at.
+// says runs a command with a text on its standard input, and keeps its output for the search.
 func (s *secretSearch) says(cmd *exec.Cmd, input string) {
 	cmd.Stdin = strings.NewReader(input + "\n")
 	out, err := cmd.CombinedOutput()
@@ -105,7 +106,7 @@ func (s *secretSearch) says(cmd *exec.Cmd, input string) {
 	}
 }
 
-// use judges and signs by what is kept, and by secrets that are given for one call.
+// use judges and signs with the stored secrets, and with secrets that are given for one call.
 func (s *secretSearch) use(t *testing.T) {
 	t.Helper()
 	stripe := map[string]string{"Stripe-Signature": "t=1700000000,v1=" + strings.Repeat("0", 64)}
@@ -167,7 +168,7 @@ func (s *secretSearch) post(header map[string]string, body string) {
 	res.Body.Close()
 }
 
-// useWithoutStore uses the secrets while the store is away, and looks at the spool.
+// useWithoutStore uses the secrets while the store is down, and searches the spool.
 func (s *secretSearch) useWithoutStore(pg *pgtest.Server) {
 	s.t.Helper()
 	if err := pg.Kill(); err != nil {
@@ -188,7 +189,7 @@ func (s *secretSearch) useWithoutStore(pg *pgtest.Server) {
 	s.waitFor(30*time.Second, "the spool to be empty", func() bool { return s.ready() == 200 && s.stats().SpoolBytes == 0 })
 }
 
-// look asks for everything that a running server tells.
+// look requests everything that a running server shows.
 func (s *secretSearch) look() {
 	s.t.Helper()
 	for _, path := range []string{
@@ -223,7 +224,7 @@ func (s *secretSearch) look() {
 	}
 }
 
-// crash lets the program end as a panic that nobody recovers ends it: with the stacks of all goroutines.
+// crash ends the program like an unrecovered panic: with the stacks of all goroutines.
 func (s *secretSearch) crash() {
 	s.t.Helper()
 	p := s.process.get()
@@ -260,7 +261,8 @@ func (s *secretSearch) files(dir string) {
 	}
 }
 
-// report fails for every value that is found, as it is or coded. What was signed with a value has to be there.
+// report fails for every value that is found, plain or coded. It also checks that the signatures made with the
+// values exist.
 func (s *secretSearch) report() {
 	s.t.Helper()
 	size, found := 0, false

@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// TestSecurityLimits runs into every limit of the base site, and finds reads without
-// one.
+// TestSecurityLimits reaches every limit of the base site, and finds routes without one.
 func TestSecurityLimits(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "", "RELAY_REPLAY_LIMIT=3/min")

@@ -22,10 +22,10 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// secrets are what must be nowhere but where it was shown once, by what they are.
+// secrets are values that may only be where they were shown once, by their names.
 type secrets map[string]string
 
-// found tells which of them occur in text, plain or coded.
+// found returns the names of the secrets in a text, plain or coded.
 func (s secrets) found(text []byte) (names []string) {
 	for name, secret := range s {
 		for _, form := range []string{secret, base64.StdEncoding.EncodeToString([]byte(secret)), hex.EncodeToString([]byte(secret)), url.QueryEscape(secret)} {
@@ -38,7 +38,7 @@ func (s secrets) found(text []byte) (names []string) {
 	return names
 }
 
-// keep adds one, which has to be long enough to be told from chance.
+// keep adds a secret, which must be long enough not to occur by chance.
 func (s secrets) keep(t *testing.T, name, secret string) string {
 	t.Helper()
 	if len(secret) < 20 {
@@ -48,8 +48,8 @@ func (s secrets) keep(t *testing.T, name, secret string) string {
 	return secret
 }
 
-// TestSecurityNoSecretIsKept makes every kind of secret, uses it rightly and wrongly,
-// and then looks for it in everything that the server keeps and shows.
+// TestSecurityNoSecretIsKept makes every kind of secret, uses it correctly and incorrectly, and then
+// searches for it in everything that the server stores and shows.
 func TestSecurityNoSecretIsKept(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "", "RELAY_LOG_LEVEL=debug")
@@ -95,7 +95,7 @@ func TestSecurityNoSecretIsKept(t *testing.T) {
 	t.Logf("figure: %d secrets looked for in %d files, %d bytes of log and %d bytes of answers", len(known), files, len(r.log.String()), len(pages))
 }
 
-// files looks through all files of a folder.
+// files searches all files of a folder.
 func (s secrets) files(t *testing.T, dir string) (n int) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -118,7 +118,7 @@ func (s secrets) files(t *testing.T, dir string) (n int) {
 	return n
 }
 
-// see sends a request and gives status, header and body of the answer as one text.
+// see sends a request and returns status, header and body of the answer as one text.
 func (r *relayServer) see(client *http.Client, method, path, body string, header ...string) []byte {
 	r.t.Helper()
 	req, err := http.NewRequest(method, "http://"+r.http+path, strings.NewReader(body))
@@ -144,7 +144,7 @@ func (r *relayServer) see(client *http.Client, method, path, body string, header
 	return append(out.Bytes(), b...)
 }
 
-// useTokens makes tokens by the API and by the command line and uses one.
+// useTokens makes tokens with the API and with the command line and uses one.
 func useTokens(t *testing.T, r *relayServer, known secrets) {
 	t.Helper()
 	var made struct{ ID, Token string }
@@ -163,7 +163,7 @@ func useTokens(t *testing.T, r *relayServer, known secrets) {
 
 type seer func(client *http.Client, method, address, body string, header ...string) []byte
 
-// useShare makes a share and uses it in every way there is.
+// useShare makes a share and uses it in every way.
 func useShare(t *testing.T, r *relayServer, known secrets, id string, see seer) {
 	t.Helper()
 	var share struct{ ID, Token string }
@@ -184,7 +184,7 @@ func useShare(t *testing.T, r *relayServer, known secrets, id string, see seer) 
 	}
 }
 
-// useLogin makes and uses links and gives a browser that is logged in.
+// useLogin makes and uses links and returns a browser that is logged in.
 func useLogin(t *testing.T, r *relayServer, known secrets, see seer) *http.Client {
 	t.Helper()
 	last := func(link string) string { return link[strings.LastIndexByte(link, '/')+1:] }
@@ -202,8 +202,8 @@ func useLogin(t *testing.T, r *relayServer, known secrets, see seer) *http.Clien
 	return c
 }
 
-// useWrongSecrets shows what looks like secrets everywhere one may be shown. They may
-// be somebody's for another server.
+// useWrongSecrets shows invalid secrets wherever one may be shown. They could be valid at another
+// server.
 func useWrongSecrets(t *testing.T, r *relayServer, known secrets, see seer) {
 	t.Helper()
 	quiet := &http.Client{}
@@ -239,7 +239,7 @@ func useWrongSecrets(t *testing.T, r *relayServer, known secrets, see seer) {
 	}
 }
 
-// TestSecurityOfAnswers: what a browser may do with the base site from elsewhere.
+// TestSecurityOfAnswers checks what a browser may do with the base site from other sites.
 func TestSecurityOfAnswers(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "")
@@ -285,8 +285,7 @@ func TestSecurityOfAnswers(t *testing.T) {
 	}
 }
 
-// TestSecurityHostKeys: a client that trusts the base site learns the key that the SSH
-// side shows.
+// TestSecurityHostKeys: a client that trusts the base site learns the host key of the SSH server.
 func TestSecurityHostKeys(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "")

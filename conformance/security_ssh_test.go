@@ -20,7 +20,7 @@ import (
 	"relay/relaytest"
 )
 
-// try runs a client to its end, without a terminal, and gives all it said.
+// try runs a client to its end, without a terminal, and returns its output.
 func (r *relayServer) try(env []string, name string, args ...string) (exit int, said string) {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
@@ -38,7 +38,7 @@ func (r *relayServer) try(env []string, name string, args ...string) (exit int, 
 	return cmd.ProcessState.ExitCode(), string(out)
 }
 
-// ssh is OpenSSH's client with options before the host, and what follows it.
+// sshLine returns an OpenSSH command with options before the host, and arguments after it.
 func (r *relayServer) sshLine(key, user string, options []string, rest ...string) []string {
 	host, port, _ := net.SplitHostPort(r.ssh)
 	args := append([]string{
@@ -70,8 +70,8 @@ func TestSecuritySSHAudit(t *testing.T) {
 	t.Logf("figure: ssh-audit: %d failures, %d warnings but those of algorithms it does not know", fails, warns)
 }
 
-// TestSecuritySSHSilentSockets: a thousand sockets say nothing, or only their version. A
-// real login beside them is quick, and each of them is closed after 10 s.
+// TestSecuritySSHSilentSockets: a thousand sockets send nothing, or only their version. A real login
+// at the same time is quick, and each of the sockets is closed after 10 s.
 func TestSecuritySSHSilentSockets(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "")
@@ -115,7 +115,7 @@ func TestSecuritySSHSilentSockets(t *testing.T) {
 	}
 }
 
-// listening are the sockets on which a process takes connections.
+// listening returns the sockets on which a process accepts connections.
 func listening(t *testing.T, pid int) (list []string) {
 	t.Helper()
 	mine := map[string]bool{}
@@ -150,8 +150,8 @@ func listening(t *testing.T, pid int) (list []string) {
 	return list
 }
 
-// TestSecuritySSHOpensNothing: whatever a client asks for, the server listens where
-// it did before, and connects to nobody.
+// TestSecuritySSHOpensNothing: whatever a client requests, the server listens on no further address
+// and connects nowhere.
 func TestSecuritySSHOpensNothing(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "")
@@ -252,8 +252,8 @@ func TestSecuritySSHOpensNothing(t *testing.T) {
 	}
 }
 
-// TestSecuritySSHEnrolment: a stranger's key gets in by the page, after one wrong
-// code, and is good for a tunnel then.
+// TestSecuritySSHEnrolment: an unknown key is approved on the page, after one wrong code, and can then
+// open a tunnel.
 func TestSecuritySSHEnrolment(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "")

@@ -15,8 +15,7 @@ import (
 	"relay/relaytest"
 )
 
-// TestSecuritySSHWithoutProof: no method but a signature by a registered key lets
-// anybody in, whatever the client.
+// TestSecuritySSHWithoutProof: only a signature by a registered key logs in, with any client.
 func TestSecuritySSHWithoutProof(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "")
@@ -60,8 +59,8 @@ func TestSecuritySSHWithoutProof(t *testing.T) {
 	}
 }
 
-// paramiko is a Python program with a transport t that has done its key exchange;
-// exit 3 and "refused" when the code is refused, 0 when it got in.
+// paramiko runs a Python program with a transport t that has done its key exchange. It exits with 3
+// and "refused" if the code is refused, and with 0 if it logged in.
 func (r *relayServer) paramiko(code string, args ...string) []string {
 	host, port, _ := net.SplitHostPort(r.ssh)
 	program := `
@@ -89,8 +88,8 @@ class Swapped(paramiko.Ed25519Key):
 t.auth_publickey("admin", Swapped(filename=sys.argv[2]))
 `
 
-// staleUser names one account's alias in a request that is refused and comes in as
-// another account afterwards, on one connection; then it forwards without a name.
+// staleUser names one account's alias in a request that is refused, and then logs in as another
+// account on the same connection; then it forwards without a name.
 const staleUser = `
 try:
     t.auth_publickey(sys.argv[1], paramiko.Ed25519Key(filename=sys.argv[2]))
@@ -105,8 +104,7 @@ except paramiko.SSHException:
     print("not forwarded")
 `
 
-// TestSecuritySSHStaleUser: what a user name said before the proof counts for
-// nothing.
+// TestSecuritySSHStaleUser: a user name from before the proof has no effect.
 func TestSecuritySSHStaleUser(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "", "RELAY_ALIAS_CLAIM=off")
@@ -125,7 +123,7 @@ func TestSecuritySSHStaleUser(t *testing.T) {
 	}
 }
 
-// asyncLogin runs a command by asyncssh, which takes the announced host keys up.
+// asyncLogin runs a command with asyncssh, which learns the announced host keys.
 const asyncLogin = `
 import asyncio, asyncssh, sys
 async def main():
@@ -134,8 +132,8 @@ async def main():
 asyncio.run(main())
 `
 
-// TestSecuritySSHLibrariesLogIn: the algorithms and the announced host keys suit the
-// libraries that people use.
+// TestSecuritySSHLibrariesLogIn: the algorithms and the announced host keys work with common
+// libraries.
 func TestSecuritySSHLibrariesLogIn(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "")

@@ -12,11 +12,11 @@ import (
 	"relay/relaytest"
 )
 
-// revoked is the time after which a revoked credential must not be good for anything any
-// more, and after which the server must have acted on an operator's command (CONTRACT 1.1).
+// revoked is the time within which a revoked credential must stop working, and within which the server
+// must act on an operator's command (CONTRACT 1.1).
 const revoked = 2 * time.Second
 
-// inTime fails the test where something that began at began took longer than revoked.
+// inTime fails the test if something that began at began took longer than revoked.
 func inTime(t *testing.T, began time.Time, what string) {
 	t.Helper()
 	took := time.Since(began)
@@ -26,8 +26,8 @@ func inTime(t *testing.T, began time.Time, what string) {
 	}
 }
 
-// cutSoon waits for the end of each of what, which began must be followed by within the
-// time that is promised.
+// cutSoon waits until each connection in what has ended, which must happen within the promised time
+// after began.
 func cutSoon(t *testing.T, began time.Time, how string, what map[string]<-chan error) {
 	t.Helper()
 	late := time.NewTimer(relaytest.Patience(10 * time.Second))
@@ -42,8 +42,8 @@ func cutSoon(t *testing.T, began time.Time, how string, what map[string]<-chan e
 	}
 }
 
-// TestSecurityRevocation: what is taken away by the API is taken away at once, and
-// what the command line takes away in another process soon after.
+// TestSecurityRevocation: a revocation by the API takes effect at once, and one by a command in
+// another process soon after.
 func TestSecurityRevocation(t *testing.T) {
 	stores(t, func(t *testing.T, databaseURL string) {
 		r := startRelay(t, databaseURL)
@@ -57,7 +57,7 @@ func TestSecurityRevocation(t *testing.T) {
 	})
 }
 
-// on gives the relay to a subtest.
+// on returns the relay for a subtest.
 func (r *relayServer) on(t *testing.T) *relayServer {
 	return &relayServer{
 		t: t, owner: r.owner, dir: r.dir, http: r.http, ssh: r.ssh, admin: r.admin, key: r.key, token: r.token,

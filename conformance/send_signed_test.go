@@ -20,7 +20,8 @@ import (
 	"relay/relaytest"
 )
 
-// stripeHandler is a server that takes the events that Stripe's own library accepts, as its documentation has it.
+// stripeHandler is a server that accepts the events that Stripe's own library accepts, written as its
+// documentation says.
 type stripeHandler struct {
 	mu   sync.Mutex
 	seen []error // of each request, nil = accepted
@@ -40,16 +41,16 @@ func (h *stripeHandler) serve(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// last is how many requests came, the signature and body of the newest one, and why it was refused.
+// last returns the number of requests, the signature and body of the newest one, and the reason of its
+// refusal.
 func (h *stripeHandler) last() (n int, raw string, refused error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.seen), h.raw[len(h.raw)-1], h.seen[len(h.seen)-1]
 }
 
-// TestSendAgainFreshlySigned: an event of Stripe that was signed an hour ago. Stripe's library refuses its replay,
-// which is exact, and accepts a new event that is made from it and signed now. Both are recorded, and the
-// original stays as it came.
+// TestSendAgainFreshlySigned: Stripe's library refuses the exact replay of an event that was signed an hour ago,
+// and accepts a new event that is made from it and signed now. Both are recorded, and the original is not changed.
 func TestSendAgainFreshlySigned(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "")
@@ -116,7 +117,7 @@ func TestSendAgainFreshlySigned(t *testing.T) {
 	}
 }
 
-// checkSigned compares what the record of an event says of its signature, and of what signed it.
+// checkSigned checks the signature verdict in the record of an event, and the secret that signed it.
 func checkSigned(t *testing.T, r *relayServer, id, verdict, by string) {
 	t.Helper()
 	var e struct {

@@ -16,8 +16,8 @@ import (
 	"relay/relaytest"
 )
 
-// serialServer is Python's http.server as HTTP/1.1 without threads: it takes the next
-// connection only once the one it has is closed.
+// serialServer is Python's http.server as HTTP/1.1 without threads: it accepts the next connection
+// only after the current one is closed.
 const serialServer = `
 import http.server, sys
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -52,8 +52,8 @@ func startLocal(t *testing.T, addr, name string, args ...string) {
 	})
 }
 
-// visit asks for paths on connections that the clients keep, as many at once as there
-// are clients, and gives the longest time that one request took.
+// visit requests paths on connections that the clients keep, with as many concurrent requests as
+// clients, and returns the longest duration of a request.
 func visit(t *testing.T, addr, host string, keep bool, clients int, method string, paths []string) (longest time.Duration) {
 	t.Helper()
 	next := make(chan string)
@@ -120,7 +120,7 @@ func numberedPaths(n int) []string {
 	return paths
 }
 
-// startSerial runs the server and gives its address.
+// startSerial runs the server and returns its address.
 func startSerial(t *testing.T) string {
 	t.Helper()
 	script := filepath.Join(t.TempDir(), "serial.py")
@@ -133,8 +133,8 @@ func startSerial(t *testing.T) string {
 	return addr
 }
 
-// TestUnreadBodyReachesNobodyElse: a local server that answers without reading a body
-// reads it as the next request of the connection. The next caller gets its own answer.
+// TestUnreadBodyReachesNobodyElse: a local server that answers without reading a body reads the body
+// as the next request of the connection. The next caller still gets its own answer.
 func TestUnreadBodyReachesNobodyElse(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "")
@@ -150,15 +150,15 @@ func TestUnreadBodyReachesNobodyElse(t *testing.T) {
 	t.Logf("the next caller waited %v", took)
 }
 
-// TestLocalServerOfOneConnection: a local server that takes one connection at a time is
-// not held up by channels that wait for reuse. Each request ends within 1.2 times what it
-// takes directly, plus 200 ms.
+// TestLocalServerOfOneConnection: a local server that accepts one connection at a time is not blocked
+// by channels that wait for reuse. Each request ends within 1.2 times its direct duration, plus 200
+// ms.
 func TestLocalServerOfOneConnection(t *testing.T) {
 	serveInTime(t, startRelay(t, ""), "serial", startSerial(t))
 }
 
-// serveInTime compares requests by plain ssh with direct ones. Each pattern gets a tunnel
-// of its own, which knows nothing of its local server.
+// serveInTime compares requests by plain ssh with direct ones. Each pattern gets a new tunnel, which
+// has no history of its local server.
 func serveInTime(t *testing.T, r *relayServer, alias, addr string) {
 	t.Helper()
 	for i, c := range []struct {

@@ -23,7 +23,7 @@ import (
 	"relay/signature"
 )
 
-// oracleCase is a request of which the library of its sender is asked.
+// oracleCase is a request that the library of its sender judges.
 type oracleCase struct {
 	Oracle  string            `json:"oracle"`
 	Method  string            `json:"method"`
@@ -79,8 +79,8 @@ func oracles() []oracle {
 	}
 }
 
-// TestSignatureOracles asks the senders' own libraries: they accept what is signed here, and
-// refuse another secret, a changed byte and a time that is too old by the table.
+// TestSignatureOracles uses the senders' own libraries: they accept the signatures made here, and
+// refuse another secret, a changed byte and a time that the table calls too old.
 func TestSignatureOracles(t *testing.T) {
 	t.Parallel()
 	dir := relaytest.NodeModules(t, "testdata/oracles", "verify.cjs")
@@ -117,8 +117,8 @@ type goRow struct {
 	scheme *signature.Scheme
 }
 
-// goRows are the rows that say that a library holds them, and whose line a library for Go reads: relatives of a
-// sender have rows of their own.
+// goRows are the rows with a library for Go that reads their header line; relatives of a sender have their own
+// rows.
 func goRows() []goRow {
 	lines := map[string]string{
 		"Stripe-Signature": "stripe", "X-Hub-Signature-256": "github", "X-Hub-Signature": "github", "X-Slack-Signature": "slack",
@@ -137,7 +137,8 @@ func goRows() []goRow {
 	return rows
 }
 
-// TestEachLibraryRowHasItsLibrary: a row says that a library holds it if, and only if, a test asks one.
+// TestEachLibraryRowHasItsLibrary: a row claims to be checked by a library if, and only if, a test uses
+// one.
 func TestEachLibraryRowHasItsLibrary(t *testing.T) {
 	t.Parallel()
 	asked := map[*signature.Scheme]bool{&signature.Find("discord", nil).Schemes[0]: true, &signature.Find("sendgrid", nil).Schemes[0]: true}
@@ -208,7 +209,7 @@ func TestSignatureGoOracles(t *testing.T) {
 	}
 }
 
-// otherOf gives another secret of the same form.
+// otherOf returns another secret of the same form.
 func otherOf(secret string) string {
 	if encoded, ok := strings.CutPrefix(secret, "whsec_"); ok {
 		return "whsec_B" + encoded[1:]
@@ -279,8 +280,8 @@ func schemeOf(t *testing.T, o oracle) *signature.Scheme {
 	return nil
 }
 
-// keyPairCases are senders that sign with a private key: the library and the table judge
-// alike what a key pair of the test has signed.
+// keyPairCases are senders that sign with a private key: the library and the table judge signatures by
+// a test key alike.
 func keyPairCases(t *testing.T) []oracleCase {
 	t.Helper()
 	now := time.Now().Truncate(time.Second)

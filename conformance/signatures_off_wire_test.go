@@ -9,8 +9,8 @@ import (
 )
 
 // TestSecretsChangeNothingOnTheWire: requests, their answers and their replays have the same bytes on both sides
-// before an alias has secrets, definitions, answers and handshakes, and afterwards. Signed ones, wrongly signed ones
-// and challenges are among them: while the tunnel is online the server behind it gets each as it came.
+// before and after an alias has secrets, definitions, answers and handshakes. They include signed requests, wrongly
+// signed ones and challenges: while the tunnel is online, the local server gets each unchanged.
 func TestSecretsChangeNothingOnTheWire(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "")

@@ -13,14 +13,13 @@ import (
 	"relay/relaytest"
 )
 
-// everyClient are the clients of the rows, in the order in which a takeover passes
-// from one to the next.
+// everyClient are the clients of the rows, in the order in which they take over the alias.
 var everyClient = []string{"openssh", "dbclient", "plink", "paramiko", "asyncssh"}
 
-// programs are those of them that start at once: the libraries need a Python each.
+// programs are the clients that start at once; the libraries need a Python each.
 var programs = everyClient[:3]
 
-// forwarding is what a client is asked to forward.
+// forwarding is a forward that a client is asked to make.
 type forwarding struct {
 	user, bind, port string
 	to               string // host:port
@@ -36,7 +35,7 @@ func (r *relayServer) runs(t *testing.T, name string, args ...string) *relaytest
 	return relaytest.Start(t, cmd)
 }
 
-// openSSH are options and place of OpenSSH's client, the destination last.
+// openSSH returns the options of OpenSSH's client, with the destination last.
 func (r *relayServer) openSSH(user string) []string {
 	host, port, _ := net.SplitHostPort(r.ssh)
 	return []string{
@@ -45,7 +44,7 @@ func (r *relayServer) openSSH(user string) []string {
 	}
 }
 
-// library are the arguments of the client that is made of a Python library.
+// library returns the arguments of the client that uses a Python library.
 func (r *relayServer) library(name, user string, more ...string) []string {
 	host, port, _ := net.SplitHostPort(r.ssh)
 	return append([]string{"testdata/ssh_client.py", name, host, port, user, r.key}, more...)
@@ -53,7 +52,7 @@ func (r *relayServer) library(name, user string, more ...string) []string {
 
 const python = "/usr/bin/python3"
 
-// forward starts a client that forwards.
+// forward starts a client with a forward.
 func (r *relayServer) forward(t *testing.T, client string, f forwarding) *relaytest.Process {
 	t.Helper()
 	if f.user == "" {
@@ -102,9 +101,9 @@ func (r *relayServer) command(t *testing.T, client, line string) *relaytest.Proc
 	return r.runs(t, python, r.library(client, "relay", "exec", line)...)
 }
 
-// serves waits until an alias answers with a body. A client that takes the alias over may
-// take seconds to start, and the tunnel before it answers meanwhile: but no request that
-// comes when the new tunnel is attached may be answered by another one.
+// serves waits until an alias answers with a body. A client that takes the alias over may need seconds
+// to start, and the previous tunnel answers until then. A request that arrives when the new tunnel is
+// attached must be answered by the new one.
 func (r *relayServer) serves(t *testing.T, alias, want string) {
 	t.Helper()
 	got, wrong := "", map[string]string{} // by the tunnel that was attached when the request was sent
@@ -129,7 +128,7 @@ func (r *relayServer) serves(t *testing.T, alias, want string) {
 	t.Fatalf("%s answered %.200q, want %q", alias, got, want)
 }
 
-// tunnelSince is when the tunnel of an alias was attached, empty when it is offline.
+// tunnelSince returns the time at which the tunnel of an alias was attached; empty if it is offline.
 func (r *relayServer) tunnelSince(alias string) string {
 	status, body := r.api("GET", "/aliases/"+alias, nil)
 	var a struct {
@@ -142,7 +141,7 @@ func (r *relayServer) tunnelSince(alias string) string {
 	return a.Tunnel.Since + a.Tunnel.RemoteAddr
 }
 
-// state is the state of an alias, as the API tells it.
+// state returns the state of an alias from the API.
 func (r *relayServer) state(alias string) string {
 	status, body := r.api("GET", "/aliases/"+alias, nil)
 	var a struct{ State string }

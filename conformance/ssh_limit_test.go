@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestSSHLimits: what an account makes counts together, over SSH and by the API, and
-// replays have the limit of the settings.
+// TestSSHLimits: what an account creates counts together, over SSH and by the API, and replays have
+// the configured limit.
 func TestSSHLimits(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "", "RELAY_REPLAY_LIMIT=2/min")

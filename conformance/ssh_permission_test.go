@@ -57,9 +57,9 @@ func asks(t *testing.T, c *ssh.Client, line string) (stdout, stderr string, code
 	return out.String(), bad.String(), code
 }
 
-// TestSSHPermissionWalk runs every command that the relay lists, with every flag, as
-// one account on what is another's: none succeeds, and each answers
-// word for word as for what does not exist.
+// TestSSHPermissionWalk runs every command that the relay lists, with every flag, as one account on
+// the resources of another: none succeeds, and each answer is the same as for something that does not
+// exist.
 func TestSSHPermissionWalk(t *testing.T) {
 	t.Parallel()
 	storesInFull(t, func(t *testing.T, databaseURL string) {
@@ -100,7 +100,7 @@ func TestSSHPermissionWalk(t *testing.T) {
 	})
 }
 
-// walk is one walk of an account through what belongs to another one.
+// walk is one walk of an account through the resources of another.
 type walk struct {
 	t            *testing.T
 	other, owner *ssh.Client
@@ -124,7 +124,7 @@ func (w *walk) token(r *relayServer) {
 	}
 }
 
-// listed is a command as help tells of it.
+// listed is a command in the output of help.
 type listed struct {
 	Name, Usage string
 	Flags       []listedFlag
@@ -141,7 +141,7 @@ func (w *walk) commands() []listed {
 	return list.Data
 }
 
-// needs are the flags without which a command does nothing.
+// needs returns the flags without which a command does nothing.
 func (c listed) needs() string {
 	switch c.Name {
 	case "mark":
@@ -152,7 +152,7 @@ func (c listed) needs() string {
 	return ""
 }
 
-// lines are the ways to type a command behind its argument.
+// lines returns the ways to type a command with its argument.
 func (c listed) lines() []string {
 	values := map[string]string{"N": "5", "PATH": "/", "METHOD": "POST", "DURATION": "1s", "FORMAT": "json", "NAME": "stripe", "URL": "https://a.example/"}
 	filters := map[string]string{

@@ -10,8 +10,8 @@ import (
 	"relay/relaytest"
 )
 
-// TestSSHRemovedAliases: relay up with three aliases loses the one that is removed, and
-// the one that it may not use any more, and goes on with the last; without any it ends.
+// TestSSHRemovedAliases: relay up with three aliases loses one that is removed, and one that it may no
+// longer use, and continues with the last; without any it ends.
 func TestSSHRemovedAliases(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "")

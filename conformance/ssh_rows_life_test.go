@@ -14,8 +14,8 @@ import (
 	"relay/relaytest"
 )
 
-// rowSilence: all clients sleep at once; what comes is queued, and the same
-// connections serve again when they wake.
+// rowSilence: all clients are frozen at once; requests are queued, and the same connections serve
+// again when the clients continue.
 func rowSilence(t *testing.T, r *relayServer) {
 	awake := map[string]func(){}
 	running := map[string]*relaytest.Process{}
@@ -106,7 +106,7 @@ func rowDirect(t *testing.T, r *relayServer) {
 	})
 }
 
-// rowNotOffered: what is not offered is refused plainly and stops nothing.
+// rowNotOffered: a feature that is not offered is refused clearly and ends nothing.
 func rowNotOffered(t *testing.T, r *relayServer) {
 	c := r.runs(t, "ssh", append(append([]string{"-s"}, r.openSSH("relay")...), "sftp")...)
 	if code := c.Code(t, 15*time.Second); code != 255 || !strings.Contains(c.Out.String(), "subsystem request failed") {
@@ -122,7 +122,7 @@ func rowNotOffered(t *testing.T, r *relayServer) {
 	})
 }
 
-// rowAlive: clients that ask whether the relay lives get an answer.
+// rowAlive: keepalive requests of clients are answered.
 func rowAlive(t *testing.T, r *relayServer) {
 	asking := map[string]*relaytest.Process{
 		"openssh": r.forward(t, "openssh", forwarding{
@@ -155,7 +155,7 @@ func rowFlood(t *testing.T, r *relayServer) {
 	}
 }
 
-// rowRemoved: an alias that is removed takes the connection with it.
+// rowRemoved: removing an alias ends its connection.
 func rowRemoved(t *testing.T, r *relayServer) {
 	each(t, programs, func(t *testing.T, client string) {
 		alias := "c32-" + client
@@ -168,7 +168,7 @@ func rowRemoved(t *testing.T, r *relayServer) {
 	})
 }
 
-// rekeyed is how many bytes go each way. More of them take a while under -race.
+// rekeyed returns the number of bytes to send each way. More of them take long under -race.
 func rekeyed(t *testing.T) int {
 	mib := 8
 	if text := os.Getenv("RELAY_TEST_REKEY_MIB"); text != "" {
@@ -180,8 +180,7 @@ func rekeyed(t *testing.T) int {
 	return mib << 20
 }
 
-// rowKeyRemoved: a key that an operator removes takes tunnel, log and a command that
-// waits with it.
+// rowKeyRemoved: removing a key ends its tunnel, log and a waiting command.
 func rowKeyRemoved(t *testing.T, r *relayServer) {
 	carol := r.person("carol32")
 	own := r.on(t)
@@ -222,8 +221,8 @@ func rowDeath(t *testing.T, r *relayServer) {
 	})
 }
 
-// rowRekey: new keys every MiB in both directions change no byte. The other clients
-// do so after a GiB, and their programs have no option for it.
+// rowRekey: new keys every MiB in both directions change no byte. The other clients rekey after a GiB,
+// and have no option for it.
 func rowRekey(t *testing.T, r *relayServer) {
 	down := random(rekeyed(t), 5)
 	to := serveLocal(t, func(w http.ResponseWriter, req *http.Request) {
@@ -242,8 +241,8 @@ func rowRekey(t *testing.T, r *relayServer) {
 	t.Logf("%d MiB each way in %v", len(down)>>20, time.Since(begun).Round(time.Millisecond))
 }
 
-// rowRestart: sessions are told of a stop, clients leave, and the host key is the same
-// after a restart.
+// rowRestart: sessions are notified of a stop, clients leave, and the host key is the same after a
+// restart.
 func rowRestart(t *testing.T, r *relayServer) {
 	session := r.forward(t, "openssh", forwarding{bind: "c30", to: says(t, "x"), session: true})
 	r.serves(t, "c30", "x")

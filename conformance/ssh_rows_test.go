@@ -11,9 +11,9 @@ import (
 	"relay/relaytest"
 )
 
-// TestSSHRows drives one relay with the SSH clients that people have, a row of what
-// each must see after the other: TestSSHRows/C05/plink is a spelling as plink sends it.
-// The rows about keys, logins and floods stand with the tests of enrolment.
+// TestSSHRows runs one relay with the common SSH clients, one row of required behaviour after another:
+// TestSSHRows/C05/plink is a spelling as plink sends it. The rows about keys, logins and floods are in
+// the tests of enrolment.
 func TestSSHRows(t *testing.T) {
 	t.Parallel()
 	// A client may be late by 3 s without being stale, and sleep for long.
@@ -113,7 +113,7 @@ func rowCapitals(t *testing.T, r *relayServer) {
 	})
 }
 
-// rowRefused: foreign, invalid and reserved names, and what each client says.
+// rowRefused: foreign, invalid and reserved names, and the messages of each client.
 func rowRefused(t *testing.T, r *relayServer) {
 	words := map[string]string{
 		"openssh":  "remote port forwarding failed for listen port 80",
@@ -153,11 +153,11 @@ func rowRefused(t *testing.T, r *relayServer) {
 	})
 }
 
-// logged is a line of the live log; plink asks for a terminal, and gets colours.
+// logged matches a line of the live log; plink asks for a terminal, and gets colors.
 var logged = regexp.MustCompile(`\d\d:\d\d:\d\d (\x1b\[32m)?\[200\](\x1b\[0m)? POST / \(\d+ms\) evt_`)
 
-// rowUnused: without an accepted forward and a session a connection ends after 5 s;
-// with a forward and a session whose stdin is at its end it stays.
+// rowUnused: a connection without an accepted forward and a session ends after 5 s; with a forward and
+// a session whose stdin has ended it stays.
 func rowUnused(t *testing.T, r *relayServer) {
 	stay := map[string]*relaytest.Process{}
 	for _, client := range []string{"openssh", "dbclient", "plink"} {
@@ -191,8 +191,8 @@ func rowUnused(t *testing.T, r *relayServer) {
 	}
 }
 
-// rowTakeover: an alias goes from client to client, each old one is let go; the death
-// of the last takes the alias offline.
+// rowTakeover: an alias moves from client to client, and each old one is disconnected; the death of
+// the last takes the alias offline.
 func rowTakeover(t *testing.T, r *relayServer) {
 	var old *relaytest.Process
 	for _, client := range everyClient {

@@ -15,7 +15,7 @@ import (
 	"relay/relaytest"
 )
 
-// sshArgs are the options that make OpenSSH's client fit for a test.
+// sshArgs are the options that OpenSSH's client needs in a test.
 func (r *relayServer) sshArgs() []string {
 	host, port, _ := net.SplitHostPort(r.ssh)
 	return []string{
@@ -47,8 +47,7 @@ func (r *relayServer) client(alias, name string, args ...string) *relaytest.Proc
 	return p
 }
 
-// newToken makes a token of the account that a key belongs to, by SSH: that needs no
-// other process.
+// newToken makes a token of the account of a key, by SSH, because that needs no other process.
 func (r *relayServer) newToken(keyFile string) (token, id string) {
 	r.t.Helper()
 	text, err := os.ReadFile(keyFile)
@@ -91,9 +90,9 @@ func (r *relayServer) dial() net.Conn {
 	return c
 }
 
-// readAnswer reads exactly want bytes and looks what follows: the end of the connection
-// where the answer closes it, and nothing else where it is kept. A byte too much that
-// comes later than 40 ms after the answer is missed on a connection that is kept.
+// readAnswer reads exactly want bytes and checks what follows: the end of the connection if the answer
+// closes it, and no byte if it is kept. On a kept connection it misses an extra byte that arrives more
+// than 40 ms after the answer.
 func readAnswer(c net.Conn, want int, closes bool) ([]byte, error) {
 	b := make([]byte, want)
 	n, err := io.ReadFull(c, b)

@@ -9,8 +9,8 @@ import (
 	"relay/relaytest"
 )
 
-// TestStopOnFrozenPostgres: while Postgres does not answer, a relayd that starts ends soon after
-// SIGTERM, at once after a second one, and a command of the operator ends by itself.
+// TestStopOnFrozenPostgres: while Postgres does not answer, a starting relayd ends soon after SIGTERM,
+// at once after a second one, and an operator command ends by its own timeout.
 func TestStopOnFrozenPostgres(t *testing.T) {
 	t.Parallel()
 	pg, databaseURL := ownPostgres(t)
@@ -60,8 +60,8 @@ func TestStopOnFrozenPostgres(t *testing.T) {
 	}
 }
 
-// TestStopBehindALock: SIGTERM ends a relayd that starts, and a migration, soon, although somebody
-// keeps what they need locked.
+// TestStopBehindALock: SIGTERM soon ends a starting relayd, and a migration, although another session
+// holds a lock that they need.
 func TestStopBehindALock(t *testing.T) {
 	t.Parallel()
 	d := newDBA(t)

@@ -22,11 +22,12 @@ import (
 	"relay/store/pgtest"
 )
 
-// stopDrain is the drain time of TestLongestStop, and stopLonger what a stop may take beside it.
+// stopDrain is the drain time of TestLongestStop, and stopLonger the time that a stop may take beyond
+// it.
 const stopDrain, stopLonger = 2 * time.Second, 5 * time.Second
 
-// TestLongestStop stops relayd by SIGTERM under every kind of peer, pipe and database that does not
-// go on. It ends within the drain time and five seconds in every case.
+// TestLongestStop stops relayd by SIGTERM under every kind of peer, pipe and database that hangs. It
+// ends within the drain time and five seconds in every case.
 func TestLongestStop(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
@@ -125,7 +126,7 @@ func TestLongestStop(t *testing.T) {
 	})
 }
 
-// stopsInTime stops relayd and looks at the time.
+// stopsInTime stops relayd and checks the duration.
 func stopsInTime(t *testing.T, r *relayServer) {
 	t.Helper()
 	begun := time.Now()
@@ -155,12 +156,12 @@ func rawConn(t *testing.T, addr string) net.Conn {
 	return c
 }
 
-// halfConn is a connection whose end nothing is read from.
+// halfConn is a connection with an end that nobody reads from.
 type halfConn struct{ net.Conn }
 
 func (c halfConn) Read([]byte) (int, error) { select {} }
 
-// fullPipe is a pipe that takes not one byte more.
+// fullPipe returns a pipe that accepts no more bytes.
 func fullPipe(t *testing.T) *os.File {
 	t.Helper()
 	read, write, err := os.Pipe()
@@ -181,7 +182,7 @@ func fullPipe(t *testing.T) *os.File {
 	return write
 }
 
-// deafConn is a connection that can be made to read nothing more.
+// deafConn is a connection that can be made to stop reading.
 type deafConn struct {
 	net.Conn
 	mu   sync.Mutex
@@ -199,7 +200,7 @@ func (c *deafConn) Read(p []byte) (int, error) {
 	return c.Conn.Read(p)
 }
 
-// stopReading makes reads wait, from the second one on.
+// stopReading makes reads block, from the second one on.
 func (c *deafConn) stopReading(t *testing.T) {
 	deaf := make(chan struct{})
 	t.Cleanup(func() { close(deaf) })
@@ -208,7 +209,7 @@ func (c *deafConn) stopReading(t *testing.T) {
 	c.deaf = deaf
 }
 
-// deafClient logs in over a connection that can be made to read nothing more.
+// deafClient logs in over a connection that can be made to stop reading.
 func deafClient(t *testing.T, r *relayServer) (*ssh.Client, *deafConn) {
 	t.Helper()
 	key, err := os.ReadFile(r.key)

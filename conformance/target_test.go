@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// target is a local server on a raw socket: it records the exact bytes of each
-// request and answers with the bytes it was told to.
+// target is a local server on a raw socket: it records the exact bytes of each request and answers
+// with the configured bytes.
 type target struct {
 	t    *testing.T
 	addr string
@@ -45,7 +45,7 @@ func newTarget(t *testing.T) *target {
 	return tg
 }
 
-// say sets the answer; a response that ends by close closes the connection.
+// say sets the answer; with shut the connection is closed after it.
 func (tg *target) say(answer string, shut bool) {
 	tg.mu.Lock()
 	defer tg.mu.Unlock()
@@ -86,7 +86,7 @@ func (tg *target) serve(c net.Conn) {
 	}
 }
 
-// next is the raw form of the next request that arrived.
+// next returns the raw form of the next request that arrived.
 func (tg *target) next() []byte {
 	tg.t.Helper()
 	select {
@@ -98,8 +98,8 @@ func (tg *target) next() []byte {
 	}
 }
 
-// readRaw reads one request and gives its exact bytes. It is written apart from the
-// program's own parser, so that the two can disagree.
+// readRaw reads one request and returns its exact bytes. It does not use the program's own parser, so
+// that the two can disagree.
 func readRaw(br *bufio.Reader) ([]byte, error) {
 	head, err := readHead(br)
 	if err != nil {

@@ -10,9 +10,8 @@ import (
 	"relay/relaytest"
 )
 
-// TestCertificatesOfTwoNodes has one of two nodes order a certificate, while the CA reaches
-// only the other one, as behind a balancer. Both show the same certificate, and each name is
-// ordered once.
+// TestCertificatesOfTwoNodes has one of two nodes order a certificate, while the CA reaches only the
+// other one, as behind a balancer. Both serve the same certificate, and each name is ordered once.
 func TestCertificatesOfTwoNodes(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{"http-01", "tls-alpn-01"} {

@@ -53,7 +53,7 @@ func (r *tlsRelay) hand(name string, protocols ...string) (*tls.Conn, error) {
 	return t, nil
 }
 
-// awaitCert makes connections until one is trusted, and tells how long that took.
+// awaitCert makes connections until one is trusted, and returns the time that took.
 func (r *tlsRelay) awaitCert(name string) time.Duration {
 	r.t.Helper()
 	began, last := time.Now(), error(nil)
@@ -70,7 +70,7 @@ func (r *tlsRelay) awaitCert(name string) time.Duration {
 	return 0
 }
 
-// forward opens a tunnel by ssh and waits until a request gets through it.
+// forward opens a tunnel by ssh and waits until a request passes through it.
 func (r *tlsRelay) forward(alias, target string) {
 	r.t.Helper()
 	cmd := exec.Command("ssh", append([]string{"-N", "-R", alias + ":80:" + target}, r.sshArgs()...)...)
@@ -81,7 +81,7 @@ func (r *tlsRelay) forward(alias, target string) {
 	})
 }
 
-// plain sends a request over plain HTTP and gives the whole answer.
+// plain sends a request over plain HTTP and returns the whole answer.
 func (r *tlsRelay) plain(method, host, target string) string {
 	r.t.Helper()
 	return ask(r.t, r.dial(), method, host, target)
@@ -98,7 +98,7 @@ func ask(t *testing.T, c net.Conn, method, host, target string) string {
 	return string(b)
 }
 
-// okServer is a local server that says which path it was asked for.
+// okServer is a local server that answers with the requested path.
 func okServer(t *testing.T) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -113,8 +113,8 @@ func okServer(t *testing.T) string {
 	return ln.Addr().String()
 }
 
-// TestCertificatesFromCA has a real ACME server, which rejects a fifth of all nonces,
-// validate the relay's own ports, once by each kind of challenge.
+// TestCertificatesFromCA has a real ACME server, which rejects a fifth of all nonces, validate the
+// relay's own ports, once by each kind of challenge.
 func TestCertificatesFromCA(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{"http-01", "tls-alpn-01"} {
@@ -147,7 +147,7 @@ func TestCertificatesFromCA(t *testing.T) {
 	}
 }
 
-// checkUnknownNames: strangers' names cost no order, and no waiting.
+// checkUnknownNames: unknown names cause no order, and no waiting.
 func (r *tlsRelay) checkUnknownNames() {
 	for _, name := range []string{"shop.relay.test", "nobody.relay.test", "a.b.relay.test", "elsewhere.test"} {
 		began := time.Now()
@@ -190,7 +190,7 @@ func (r *tlsRelay) checkAliasOverTLS() {
 	}
 }
 
-// checkFolder: keys are for the relay's own eyes.
+// checkFolder: only the relay can read the keys.
 func (r *tlsRelay) checkFolder() {
 	err := filepath.WalkDir(filepath.Join(r.dir, "data", "certificates"), func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -207,7 +207,7 @@ func (r *tlsRelay) checkFolder() {
 	}
 }
 
-// checkRestart: what was issued is kept, and the CA is not needed for it.
+// checkRestart: issued certificates are kept, and the CA is not needed for them.
 func (r *tlsRelay) checkRestart(ca *pebble) {
 	r.stop(syscall.SIGTERM)
 	ca.end()
@@ -217,8 +217,7 @@ func (r *tlsRelay) checkRestart(ca *pebble) {
 	}
 }
 
-// TestEndedCertificate: a relay that comes back after its certificate has ended gets
-// a new one at once.
+// TestEndedCertificate: a relay that starts after its certificate has expired gets a new one at once.
 func TestEndedCertificate(t *testing.T) {
 	t.Parallel()
 	r := newTLSRig(t, "RELAY_TLS=acme")
@@ -250,7 +249,7 @@ func TestEndedCertificate(t *testing.T) {
 	})
 }
 
-// TestCertificateFiles: files are read again without a restart, bad ones are not used.
+// TestCertificateFiles: files are read again without a restart, and invalid ones are ignored.
 func TestCertificateFiles(t *testing.T) {
 	t.Parallel()
 	r := newTLSRig(t, "RELAY_TLS=files")
@@ -282,8 +281,7 @@ func TestCertificateFiles(t *testing.T) {
 	}
 }
 
-// serial is that of the certificate served for a name; without roots it is not
-// verified.
+// serial returns the serial number of the certificate for a name; without roots it is not verified.
 func (r *tlsRelay) serial(name string) string {
 	r.t.Helper()
 	conf := &tls.Config{ServerName: name, RootCAs: r.roots, InsecureSkipVerify: r.roots == nil}

@@ -16,8 +16,8 @@ import (
 
 const overTLS = "shop.relay.test"
 
-// newFilesRig is a relay with aliases below relay.test on its TLS port, whose base site
-// is on the plain one, and a target at the alias shop.
+// newFilesRig returns a relay with aliases below relay.test on its TLS port and its base site on the
+// plain port, and a target at the alias shop.
 func newFilesRig(t *testing.T, extra ...string) (*tlsRelay, *target) {
 	t.Helper()
 	r := newTLSRig(t, "RELAY_TLS=files")
@@ -32,8 +32,8 @@ func newFilesRig(t *testing.T, extra ...string) (*tlsRelay, *target) {
 	return r, tg
 }
 
-// shop connects to the alias; what comes is kept as it stands on the wire of TLS 1.2,
-// where an alert shows.
+// shop connects to the alias and records the received bytes as they are on the wire of TLS 1.2, in
+// which an alert can be recognised.
 func (r *tlsRelay) shop() (*tls.Conn, *tapped) {
 	r.t.Helper()
 	c, err := net.Dial("tcp", r.https)
@@ -46,7 +46,7 @@ func (r *tlsRelay) shop() (*tls.Conn, *tapped) {
 	return tls.Client(tap, &tls.Config{ServerName: overTLS, RootCAs: r.roots, MaxVersion: tls.VersionTLS12}), tap
 }
 
-// tapped remembers the bytes that were read.
+// tapped records the bytes that were read.
 type tapped struct {
 	net.Conn
 	mu  sync.Mutex
@@ -61,7 +61,7 @@ func (c *tapped) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// notified tells whether the last record is an alert, as close_notify is.
+// notified reports whether the last record is an alert, such as close_notify.
 func (c *tapped) notified() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -76,7 +76,7 @@ func (c *tapped) notified() bool {
 	return last == 21
 }
 
-// TestWireOverTLS: every byte both ways, and an end that can be told from a break.
+// TestWireOverTLS: every byte is the same both ways, and an orderly end differs from a break.
 func TestWireOverTLS(t *testing.T) {
 	t.Parallel()
 	r, tg := newFilesRig(t)
@@ -118,7 +118,7 @@ func (r *tlsRelay) checkBytes(t *testing.T, tg *target) {
 	}
 }
 
-// checkEnds: who reads to the end of TLS knows whether that was the end of the answer.
+// checkEnds: a client that reads to the end of TLS knows whether that was the end of the answer.
 func (r *tlsRelay) checkEnds(t *testing.T, tg *target) {
 	const head = "HTTP/1.1 200 OK\r\n"
 	for say, whole := range map[string]bool{
@@ -148,8 +148,8 @@ func (r *tlsRelay) checkEnds(t *testing.T, tg *target) {
 	}
 }
 
-// checkCallers: one who ends the connection inside a body, in order or not, has not sent
-// it whole; one who ends his side behind it gets the answer.
+// checkCallers: a caller that ends the connection inside a body, properly or not, has sent an
+// incomplete request; one that ends its side after the body gets the answer.
 func (r *tlsRelay) checkCallers(t *testing.T, tg *target) {
 	for name, leave := range map[string]func(c *tls.Conn, tap *tapped){
 		"notify": func(c *tls.Conn, _ *tapped) { _ = c.CloseWrite() },
@@ -191,7 +191,8 @@ func (r *tlsRelay) checkCallers(t *testing.T, tg *target) {
 	}
 }
 
-// checkHello: what may be agreed on, and which names go together.
+// checkHello checks the TLS versions and protocols that may be negotiated, and the names that may
+// share a connection.
 func (r *tlsRelay) checkHello(t *testing.T) {
 	for version, fine := range map[uint16]bool{tls.VersionTLS10: false, tls.VersionTLS11: false, tls.VersionTLS12: true, tls.VersionTLS13: true} {
 		c, err := tls.Dial("tcp", r.https, &tls.Config{ServerName: overTLS, RootCAs: r.roots, MinVersion: version, MaxVersion: version})

@@ -18,7 +18,7 @@ import (
 	"relay/relaytest"
 )
 
-// TestUpDialsForEveryRequest: the local server sees each request on a connection of its own.
+// TestUpDialsForEveryRequest: the local server gets each request on a new connection.
 func TestUpDialsForEveryRequest(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "")
@@ -34,8 +34,8 @@ func TestUpDialsForEveryRequest(t *testing.T) {
 	}
 }
 
-// TestAPIByPlainSSH: OpenSSH reaches the API by the subsystem relay-api, as the account of its
-// key and with every scope, also for a request that only the owner of an alias may make.
+// TestAPIByPlainSSH: OpenSSH reaches the API by the subsystem relay-api, as the account of its key and
+// with every scope, also for a request that only the owner of an alias may make.
 func TestAPIByPlainSSH(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "")
@@ -67,8 +67,8 @@ func TestAPIByPlainSSH(t *testing.T) {
 	}
 }
 
-// TestUpReachesIPv6Loopback: a port means 127.0.0.1 first and ::1 then, where many
-// development servers listen alone.
+// TestUpReachesIPv6Loopback: a port means 127.0.0.1 first and then ::1, the only address of many
+// development servers.
 func TestUpReachesIPv6Loopback(t *testing.T) {
 	t.Parallel()
 	ln, err := net.Listen("tcp6", "[::1]:0")
@@ -88,8 +88,8 @@ func TestUpReachesIPv6Loopback(t *testing.T) {
 	}
 }
 
-// TestLocalServerWithoutAddress: ssh says that it cannot resolve the name of the local
-// server, and the caller and the record hear so.
+// TestLocalServerWithoutAddress: if ssh cannot resolve the name of the local server, the caller and
+// the record say so.
 func TestLocalServerWithoutAddress(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "")
@@ -101,8 +101,8 @@ func TestLocalServerWithoutAddress(t *testing.T) {
 	}
 }
 
-// TestResponseOfAGoneCaller: what the local server answers is read for the response timeout
-// after its caller has gone, and no longer.
+// TestResponseOfAGoneCaller: the response of the local server is read for the response timeout after
+// its caller has left, and no longer.
 func TestResponseOfAGoneCaller(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "")
@@ -139,8 +139,8 @@ func TestResponseOfAGoneCaller(t *testing.T) {
 	})
 }
 
-// loginFrom logs in as a client whom a trusted proxy names, and gives the greeting. Penalties
-// are never for loopback, where the tests are.
+// loginFrom logs in as a client that a trusted proxy names, and returns the greeting. It is needed
+// because loopback, where the tests run, never gets penalties.
 func (r *relayServer) loginFrom(source, key, user string) (greeting string, err error) {
 	r.t.Helper()
 	c := dialFrom(r.t, "127.0.0.2", r.ssh)
@@ -166,8 +166,8 @@ func (r *relayServer) loginFrom(source, key, user string) (greeting string, err 
 	return greeting, err
 }
 
-// TestSSHPenalties: a source whose logins fail is rejected with a good key too, and told;
-// no other source is, and none where the settings say so.
+// TestSSHPenalties: a source of failed logins is rejected even with a good key, with a message. No
+// other source is, and none if the settings exempt it.
 func TestSSHPenalties(t *testing.T) {
 	t.Parallel()
 	const bad, other = "203.0.113.9", "198.51.100.4"
@@ -200,8 +200,8 @@ func TestSSHPenalties(t *testing.T) {
 	}
 }
 
-// TestBannerForetells: what a user name foretells about -R stands in the banner, which ssh -N
-// shows too, and holds.
+// TestBannerForetells: the banner, which ssh -N shows too, predicts from the user name whether -R will
+// be refused, and the prediction is right.
 func TestBannerForetells(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "")
@@ -224,7 +224,7 @@ func TestBannerForetells(t *testing.T) {
 }
 
 // TestRecordOfACallerWhoLeft: the record of a request whose caller left before the answer says so,
-// however it left, and differs from that of one who stayed.
+// however the caller left.
 func TestRecordOfACallerWhoLeft(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "")

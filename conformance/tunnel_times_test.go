@@ -10,7 +10,7 @@ import (
 	"relay/relaytest"
 )
 
-// dialSSH makes an SSH connection of the relay's key from this process.
+// dialSSH makes an SSH connection with the relay's key from this process.
 func (r *relayServer) dialSSH(t *testing.T) *ssh.Client {
 	t.Helper()
 	text, err := os.ReadFile(r.key)
@@ -31,8 +31,7 @@ func (r *relayServer) dialSSH(t *testing.T) *ssh.Client {
 	return c
 }
 
-// TestTunnelTimes holds the times of CONTRACT 5 with the settings that a server has when
-// none are given.
+// TestTunnelTimes checks the times of CONTRACT 5 with the default settings of a server.
 func TestTunnelTimes(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "")
@@ -41,8 +40,8 @@ func TestTunnelTimes(t *testing.T) {
 	t.Run("stale within 8 s of silence", func(t *testing.T) { t.Parallel(); silentIsStale(t, r.on(t)) })
 }
 
-// onlineAtOnce calls the alias when the confirmation is there: the caller must be served
-// within 100 ms, never queued.
+// onlineAtOnce calls the alias when the forward is confirmed: the caller must be served within 100 ms,
+// never queued.
 func onlineAtOnce(t *testing.T, r *relayServer) {
 	c := r.dialSSH(t)
 	for open := range 5 {
@@ -70,7 +69,7 @@ func onlineAtOnce(t *testing.T, r *relayServer) {
 	}
 }
 
-// unusedIsClosed logs in and asks for nothing.
+// unusedIsClosed logs in and requests nothing.
 func unusedIsClosed(t *testing.T, r *relayServer) {
 	c := r.dialSSH(t)
 	begun := time.Now()
@@ -88,7 +87,7 @@ func unusedIsClosed(t *testing.T, r *relayServer) {
 	}
 }
 
-// silentIsStale holds a client back on its line: no byte passes, and nothing is closed.
+// silentIsStale holds the line of a client: no byte passes, and nothing is closed.
 func silentIsStale(t *testing.T, r *relayServer) {
 	client := r.tunnel("silent", says(t, "x"))
 	r.serves(t, "silent", "x")
@@ -110,8 +109,8 @@ func silentIsStale(t *testing.T, r *relayServer) {
 	}
 }
 
-// TestSpoolAfterOneSecond: with Postgres silent for a second, callers are answered from the
-// spool (CONTRACT 7). Half a second is the answer's own.
+// TestSpoolAfterOneSecond: if Postgres has been silent for a second, callers are answered from the
+// spool (CONTRACT 7). Half a second is allowed for the answer itself.
 func TestSpoolAfterOneSecond(t *testing.T) {
 	t.Parallel()
 	pg, databaseURL := ownPostgres(t)

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// defaultServer is a server for clients in the namespace that keeps a silent tunnel as long as it does by
-// default.
+// defaultServer returns a server for clients in the namespace that keeps a silent tunnel for the default
+// time.
 func (c *netNamespace) defaultServer() *relayServer {
 	c.t.Helper()
 	r := newRelay(c.t, "")
@@ -27,7 +27,7 @@ func (c *netNamespace) up(r *relayServer, alias string) *upClient {
 	return r.upBy([]string{"ip", "netns", "exec", c.space}, "--echo", "--alias", alias)
 }
 
-// drop makes everything between both ends vanish, and gives what ends that.
+// drop drops all packets between both ends, until restore is called.
 func (c *netNamespace) drop() (restore func()) {
 	c.t.Helper()
 	run := func(args ...string) {
@@ -44,9 +44,9 @@ func (c *netNamespace) drop() (restore func()) {
 	}
 }
 
-// TestUpAfterSilence drops every packet for a while, which nothing on the client's
-// machine shows, and measures how long after that the alias serves again. Nothing
-// here is a limit but that it comes back: the machine may be busy.
+// TestUpAfterSilence drops every packet for a while, which the client's machine does not show, and
+// measures the time until the alias serves again. It checks only that the alias does, because the
+// machine may be busy.
 func TestUpAfterSilence(t *testing.T) {
 	t.Parallel()
 	c := newNetNamespace(t)
@@ -65,8 +65,8 @@ func TestUpAfterSilence(t *testing.T) {
 	}
 }
 
-// TestUpAfterAnotherNetwork takes the network away and brings it back, once under
-// the same address and once under another one, as when a laptop moves.
+// TestUpAfterAnotherNetwork removes the network and restores it, once with the same address and once
+// with another one, as when a laptop moves.
 func TestUpAfterAnotherNetwork(t *testing.T) {
 	t.Parallel()
 	c := newNetNamespace(t)

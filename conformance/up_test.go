@@ -29,7 +29,7 @@ func (r *relayServer) up(args ...string) *upClient {
 	return r.upBy(nil, args...)
 }
 
-// upBy is up behind another command, such as one that enters a network namespace.
+// upBy is up through another command, such as one that enters a network namespace.
 func (r *relayServer) upBy(before []string, args ...string) *upClient {
 	r.t.Helper()
 	words := append(before, relaytest.Program(r.t, "relay"), "up", "--server", r.ssh, "--identity", r.key, "--host-key", r.hostKey())
@@ -46,7 +46,7 @@ func (r *relayServer) upBy(before []string, args ...string) *upClient {
 	return u
 }
 
-// exit waits for the end and gives the exit code.
+// exit waits for the end and returns the exit code.
 func (u *upClient) exit() int {
 	u.r.t.Helper()
 	return u.Code(u.r.t, 25*time.Second)
@@ -62,8 +62,8 @@ func (u *upClient) shows(what string) {
 	u.r.waitFor(30*time.Second, "relay up to show "+what, func() bool { return strings.Contains(u.Out.String(), what) })
 }
 
-// back waits until a request comes through the alias, and gives how long that took.
-// Requests are sent side by side: one that meets a silent tunnel takes 2 s.
+// back waits until a request passes through the alias, and returns the time that took. Requests are
+// sent concurrently, because one that meets a silent tunnel takes 2 s.
 func (r *relayServer) back(alias string, limit time.Duration) time.Duration {
 	r.t.Helper()
 	begun := time.Now()
@@ -114,8 +114,8 @@ func TestUpComesBackAfterAKill(t *testing.T) {
 	}
 }
 
-// TestUpTakenOver brings a second relay up for the same alias up: it serves at once,
-// and the first one stops and does not take the alias back.
+// TestUpTakenOver starts a second relay up for the same alias: it serves at once, and the first one
+// stops and does not take the alias back.
 func TestUpTakenOver(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "")
@@ -145,7 +145,7 @@ func TestUpTakenOver(t *testing.T) {
 	}
 }
 
-// TestUpStopsForGood ends relay up where trying again cannot help.
+// TestUpStopsForGood ends relay up in cases in which a retry cannot help.
 func TestUpStopsForGood(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "")
@@ -161,7 +161,7 @@ func TestUpStopsForGood(t *testing.T) {
 	}
 }
 
-// TestUpOfOthers leaves the aliases alone that are not ours, and goes on with ours.
+// TestUpOfOthers: relay up leaves out the aliases of others, and continues with its own.
 func TestUpOfOthers(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "")
@@ -179,8 +179,8 @@ func TestUpOfOthers(t *testing.T) {
 	}
 }
 
-// TestUpPrintsNothingRaw sends hostile paths, headers and reasons through, and looks
-// for control bytes in all that relay prints, in every form of output.
+// TestUpPrintsNothingRaw sends hostile paths, headers and reasons, and searches all output of relay
+// for control bytes, in every format.
 func TestUpPrintsNothingRaw(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "")
@@ -235,8 +235,7 @@ func TestUpPrintsNothingRaw(t *testing.T) {
 		2*n, answered["compact"]+answered["json"], raw)
 }
 
-// hostile sends a request that would play with a terminal, and tells whether the
-// relay let it through.
+// hostile sends a request that would control a terminal, and reports whether the relay let it through.
 func (r *relayServer) hostile(alias string, i int) bool {
 	r.t.Helper()
 	path := fmt.Sprintf("/x%c\u009b31m\u202e%c\xff%d", rune(0x80+i%0x20), rune(0x200b+i%5), i)
@@ -256,8 +255,8 @@ func hostileAnswer(i int) string {
 		200+i%300, rune(0x80+i%0x20), rune(0x80+i%0x20))
 }
 
-// checkPrintable counts the texts with bytes or characters that move a cursor or turn
-// the writing: there may be none.
+// checkPrintable counts the texts with bytes or characters that move a cursor or change the writing
+// direction: there may be none.
 func checkPrintable(t *testing.T, what string, texts ...string) (raw int) {
 	t.Helper()
 	for _, text := range texts {

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// await asks for an event and gives the answer when it is there.
+// await waits for an event in the background and delivers the answer.
 func (r *relayServer) await(query string) <-chan []byte {
 	r.t.Helper()
 	open := r.metric("relay_api_waits")
@@ -26,8 +26,8 @@ func (r *relayServer) await(query string) <-chan []byte {
 	return got
 }
 
-// TestWaitForAnEvent: a call answers as soon as an event that fits has come, and by
-// nothing that was there before.
+// TestWaitForAnEvent: a call answers as soon as a matching event has arrived, and never with an
+// earlier one.
 func TestWaitForAnEvent(t *testing.T) {
 	stores(t, func(t *testing.T, databaseURL string) {
 		r := startRelay(t, databaseURL)
@@ -66,7 +66,8 @@ func TestWaitForAnEvent(t *testing.T) {
 	})
 }
 
-// TestExportedTestSendsWhatWasReceived: capture, export, run, compare.
+// TestExportedTestSendsWhatWasReceived captures a request, exports it as a test, runs that, and
+// compares the bytes.
 func TestExportedTestSendsWhatWasReceived(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "")

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// wireCase is one exchange compared byte by byte: what the local server saw, what
-// the caller got, what is stored, and what a replay sent.
+// wireCase is one exchange that is compared byte by byte: the bytes at the local server, at the
+// caller, in the store, and of a replay.
 type wireCase struct {
 	name     string
 	request  string
@@ -43,8 +43,8 @@ func allBytes() string {
 	return string(b)
 }
 
-// plainCases are those that one write and one answer describe. Their numbers are
-// those of the list of conformance cases.
+// plainCases are the cases of one write and one answer. Their numbers are those of the list of
+// conformance cases.
 func plainCases() []wireCase {
 	json := `{"id":"evt_1","type":"invoice.paid","amount":1.10,"name":"caf\u00e9 ` + "\xc3\xa9" + `"}`
 	var cases []wireCase

@@ -90,8 +90,8 @@ func byteByByte(t *testing.T, r *relayServer, tg *target) {
 	same(t, "replay", tg.next(), []byte(request))
 }
 
-// mutated sends requests with random damage. Whatever reaches the local server
-// must be what was sent, and net/http must read it alike.
+// mutated sends requests with random damage. If one reaches the local server, it must be unchanged,
+// and net/http must read it in the same way.
 func mutated(t *testing.T, r *relayServer, tg *target) {
 	tg.say("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok", true)
 	seeds := []string{

@@ -15,11 +15,11 @@ import (
 	"relay/store/pgtest"
 )
 
-// score counts what was identical.
+// score counts the identical results.
 type score struct{ cases, original, replay, response, stored int }
 
-// records are those of the cases, without what differs between any two events: ids, times,
-// and the node.
+// records are the records of the cases, without the values that differ between any two events: ids,
+// times, and the node.
 type records map[string][]string
 
 // TestWireFidelity runs the cases on SQLite, and on Postgres through a node that does not
@@ -47,7 +47,7 @@ func TestWireFidelity(t *testing.T) {
 	t.Cleanup(func() { compareRecords(t, local, foreign) }) // after both
 }
 
-// compareRecords compares the records of a node that has the tunnel with those of one that has
+// compareRecords compares the records of a node that has the tunnel with those of a node that does
 // not.
 func compareRecords(t *testing.T, local, foreign records) {
 	for name, want := range local {
@@ -57,7 +57,7 @@ func compareRecords(t *testing.T, local, foreign records) {
 	}
 }
 
-// keep keeps all records that were made since the last call.
+// keep stores all records that were made since the last call.
 func (k records) keep(t *testing.T, r *relayServer, name string, seen map[string]bool) {
 	t.Helper()
 	for _, e := range slices.Backward(r.events("wire", "")) {
@@ -80,8 +80,8 @@ func (k records) keep(t *testing.T, r *relayServer, name string, seen map[string
 	}
 }
 
-// withoutTimes replaces what differs between any two events in a value of JSON. Whether a
-// connection was reused depends on the time that the case before took.
+// withoutTimes replaces the values that differ between any two events in a JSON value. They include
+// the reuse of a connection, which depends on the duration of the previous case.
 func withoutTimes(v any) any {
 	differ := []string{"id", "requestId", "eventId", "latencyMs", "timing", "node", "url", "replayUrl", "remoteAddr", "connection", "from"}
 	switch v := v.(type) {
@@ -141,7 +141,7 @@ func wireCases(t *testing.T, r, owner *relayServer, kept records) {
 	t.Logf("identical in %d numbered cases", len(numbers))
 }
 
-// same compares bytes and says where they part.
+// same compares bytes and reports the first difference.
 func same(t *testing.T, what string, got, want []byte) bool {
 	t.Helper()
 	if bytes.Equal(got, want) {

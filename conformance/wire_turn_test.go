@@ -69,8 +69,8 @@ func expectRefused(t *testing.T, r *relayServer, tg *target) {
 	r.must(409, "POST", "/events/"+rec.ID+"/replay", nil)
 }
 
-// eventStream sends each event only when the caller has had the one before: a
-// buffer anywhere would stop it.
+// eventStream sends each event only after the caller has received the previous one: a buffer anywhere
+// would block it.
 func eventStream(t *testing.T, r *relayServer, tg *target) {
 	const events = 20
 	seen := make(chan struct{}, 1)
@@ -140,8 +140,8 @@ func upgrade(t *testing.T, r *relayServer, tg *target) {
 	}
 }
 
-// upgradeEnds has either side of an upgraded connection end its half first. The other one goes
-// on sending, and all of it arrives, and then its end.
+// upgradeEnds has either side of an upgraded connection close its sending side first. The other side
+// continues to send, and all of it arrives, followed by its end.
 func upgradeEnds(t *testing.T, r *relayServer, tg *target) {
 	const answer = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n"
 	const request = "GET /ws HTTP/1.1\r\n" + host + "Connection: Upgrade\r\nUpgrade: x\r\n\r\n"

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// tabTo presses Tab until an element has the focus, and gives how often; each stop on
-// the way is visible.
+// tabTo presses Tab until an element has the focus, and returns the number of presses; each stop must
+// be visible.
 func (b *browser) tabTo(sel string, most int) int {
 	b.t.Helper()
 	for n := 1; n <= most; n++ {
@@ -22,8 +22,8 @@ func (b *browser) tabTo(sel string, most int) int {
 	return 0
 }
 
-// TestBrowserByKeyboardAlone goes from the stream to an event and replays it with
-// Tab and Enter, past nothing hidden; what is said is said once, and never for rows.
+// TestBrowserByKeyboardAlone goes from the stream to an event and replays it with Tab and Enter; no
+// stop is hidden, and announcements are made once, never for rows.
 func TestBrowserByKeyboardAlone(t *testing.T) {
 	r := newFixture(t)
 	r.online()

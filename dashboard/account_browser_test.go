@@ -10,8 +10,8 @@ import (
 	"relay"
 )
 
-// TestBrowserAccountPages walks the pages of settings and accounts on a narrow screen: no
-// errors in the console, nothing wider than the screen, forms that work.
+// TestBrowserAccountPages opens the pages of settings and accounts on a narrow screen: no errors in
+// the console, nothing wider than the screen, forms that work.
 func TestBrowserAccountPages(t *testing.T) {
 	r := newFixture(t)
 	sys := relay.System()

@@ -31,8 +31,8 @@ func (offlineDeliverer) Status(_ context.Context, aliases []relay.Alias) ([]rela
 
 func (offlineDeliverer) FeedID() string { return "" }
 
-// accountFixture is the pages on a real store: alice and bob are developers, root is an
-// admin, each with a browser that is logged in.
+// accountFixture is the dashboard on a real store: alice and bob are developers, root is an admin,
+// each with a logged-in browser.
 type accountFixture struct {
 	*testing.T
 	*store.Store
@@ -98,7 +98,7 @@ type answer struct {
 
 var inline = regexp.MustCompile(`(?i)<style|<script>|\sstyle=|\son[a-z]+=|javascript:`)
 
-// send asks in the name of user; a form makes it a post.
+// send sends a request as a user; with a form it is a POST.
 func (o *accountFixture) send(user, path string, form url.Values) answer {
 	o.Helper()
 	r := httptest.NewRequest(http.MethodGet, path, nil)
@@ -124,7 +124,7 @@ func (o *accountFixture) get(user, path string) answer {
 	return o.send(user, path, nil)
 }
 
-// post sends fields as name, value, name, value.
+// post posts fields given as name, value, name, value.
 func (o *accountFixture) post(user, path string, fields ...string) answer {
 	o.Helper()
 	form := url.Values{}
@@ -134,7 +134,7 @@ func (o *accountFixture) post(user, path string, fields ...string) answer {
 	return o.send(user, path, form)
 }
 
-// want checks the status and that the page says all of texts.
+// want checks the status and that the page contains all texts.
 func (a answer) want(status int, texts ...string) answer {
 	a.t.Helper()
 	if a.status != status {
@@ -148,7 +148,7 @@ func (a answer) want(status int, texts ...string) answer {
 	return a
 }
 
-// lacks checks that the page says none of texts.
+// lacks checks that the page contains none of the texts.
 func (a answer) lacks(texts ...string) answer {
 	a.t.Helper()
 	for _, text := range texts {
@@ -167,7 +167,7 @@ func (a answer) redirectsTo(to string) {
 	}
 }
 
-// actor is who a browser is logged in as.
+// actor returns the actor that a browser is logged in as.
 func (o *accountFixture) actor(user string) relay.Actor {
 	o.Helper()
 	who, err := o.SessionOwner(o.Context(), o.cookies[user].Value)
@@ -175,7 +175,7 @@ func (o *accountFixture) actor(user string) relay.Actor {
 	return who
 }
 
-// alias makes one.
+// alias makes an alias.
 func (o *accountFixture) alias(user, name string) *relay.Alias {
 	o.Helper()
 	a, err := o.CreateAlias(o.Context(), o.actor(user), name, "")
@@ -183,7 +183,7 @@ func (o *accountFixture) alias(user, name string) *relay.Alias {
 	return a
 }
 
-// publicKey makes the line of a new key.
+// publicKey returns the authorized_keys line of a new key.
 func (o *accountFixture) publicKey() string {
 	o.Helper()
 	public, _, err := ed25519.GenerateKey(rand.Reader)
@@ -193,8 +193,7 @@ func (o *accountFixture) publicKey() string {
 	return strings.TrimSpace(string(ssh.MarshalAuthorizedKey(key)))
 }
 
-// event stores one that was answered after a while; status 0 = the local server
-// could not be reached.
+// event stores an event with a response after some time; status 0 = the local server was unreachable.
 func (o *accountFixture) event(a *relay.Alias, status int, took time.Duration) {
 	o.Helper()
 	now := time.Now().UTC()

@@ -150,7 +150,7 @@ func TestInvitation(t *testing.T) {
 	}
 }
 
-// refuseCreations is out of everything.
+// refuseCreations refuses every creation as beyond the limit.
 type refuseCreations struct{ dashboard.Limits }
 
 func (refuseCreations) Create(relay.Actor) error {

@@ -9,8 +9,8 @@ import (
 	"relay"
 )
 
-// TestReplaySeveral: events ticked one by one are replayed after a question that names
-// their number; there is no way to tick all, and more than fifty are refused.
+// TestReplaySeveral: ticked events are replayed after a question that names their number. All cannot
+// be ticked at once, and more than fifty are refused.
 func TestReplaySeveral(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
@@ -44,7 +44,7 @@ func TestReplaySeveral(t *testing.T) {
 	r.submit("/aliases/spare/replay", url.Values{"id": {one}}, 404) // of another alias
 }
 
-// TestSendSample: an empty alias offers a test event, which takes the way of every other.
+// TestSendSample: an empty alias offers a test event, which is delivered like any other.
 func TestSendSample(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)

@@ -83,7 +83,7 @@ func TestAuditLogIsFiltered(t *testing.T) {
 	o.get("", "/account/audit").want(401)
 }
 
-// nodesOf are accounts with a list of nodes.
+// nodesOf is a store with a list of nodes.
 type nodesOf struct {
 	accountsPort
 	nodes []relay.Node

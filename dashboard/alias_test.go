@@ -8,7 +8,7 @@ import (
 	"relay"
 )
 
-// A queue on its way out is told by a page without a script, and live.
+// TestDrainIsShown: the progress of a draining queue is shown, both without a script and live.
 func TestDrainIsShown(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)

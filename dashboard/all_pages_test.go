@@ -16,8 +16,8 @@ import (
 	"relay/dashboard"
 )
 
-// allPages is a relay in use: alice has an alias with traffic, one that is offline
-// with a queue and one that was never connected; root is an admin.
+// allPages is a relay in use: alice has an alias with traffic, one that is offline with a queue and
+// one that was never connected; root is an admin.
 type allPages struct {
 	*fixture
 	paid      relay.ID // answered by 500, then replayed twice
@@ -28,10 +28,10 @@ type allPages struct {
 	loginLink string
 }
 
-// waitingCode is what the holder of the waiting key sees.
+// waitingCode is the code that the holder of the waiting key sees.
 const waitingCode = "WXYZ-2345"
 
-// fakeEnrolments is one key that waits to be let in.
+// fakeEnrolments holds one key that waits for approval.
 type fakeEnrolments struct {
 	accounts
 	wrong int
@@ -85,7 +85,7 @@ func newAllPages(t *testing.T) *allPages {
 	return g
 }
 
-// traffic fills the aliases by what a payment provider and a forge would send.
+// traffic fills the aliases with typical requests of a payment provider and a code host.
 func (g *allPages) traffic() {
 	g.alias, _ = g.d.Alias("stripe-dev")
 	g.online()
@@ -129,8 +129,7 @@ func (g *allPages) shares() {
 	must(g.t, err)
 }
 
-// pages are the addresses of everything that can be looked at, as alice, and those
-// of admins.
+// pages returns the addresses of all pages of alice, and of those for admins.
 func (g *allPages) pages() (own, admin []string) {
 	paid := "/events/" + g.paid.String()
 	own = []string{
@@ -145,7 +144,7 @@ func (g *allPages) pages() (own, admin []string) {
 	return own, []string{"/admin", "/admin/audit", "/admin/audit?who=user:alice&what=share"}
 }
 
-// shop answers as a shop would.
+// shop answers like a web shop.
 func (g *allPages) shop(head, body []byte) string {
 	if strings.HasPrefix(string(head), "GET") {
 		return httpAnswer("200 OK", `{"status":"ok"}`)

@@ -22,8 +22,8 @@ import (
 	"relay"
 )
 
-// browser is one window of a real Chromium, signed in at a fixture. What its console says
-// that is an error fails the test.
+// browser is one window of a real Chromium, logged in to a fixture. Errors in its console fail the
+// test.
 type browser struct {
 	t   *testing.T
 	r   *fixture
@@ -61,18 +61,17 @@ func newBrowser(t *testing.T, r *fixture) *browser {
 	return b
 }
 
-// listener notes in every page what a screen reader is told: it does not stay.
+// listener records in every page the announcements to screen readers, which do not stay on the page.
 const listener = `window.told = []; addEventListener("DOMContentLoaded", () => { const say = document.querySelector("#say"); if (say) new MutationObserver(() => { if (say.textContent) told.push(say.textContent); }).observe(say, {childList: true, characterData: true, subtree: true}); })`
 
-// waitForAnnouncement waits until a text was told, at any time since the page was opened or told
-// was emptied.
+// waitForAnnouncement waits until a text was announced, at any time since the page was opened or the
+// record was emptied.
 func (b *browser) waitForAnnouncement(text string) {
 	b.t.Helper()
 	b.until(fmt.Sprintf(`told.some(text => text.includes(%q))`, text))
 }
 
-// listen collects what the console says that is an error; violations of the content
-// security policy are.
+// listen collects the errors in the console, including violations of the content security policy.
 func (b *browser) listen(ev any) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -101,15 +100,15 @@ func (b *browser) signIn() {
 	call(b, network.SetCookie, network.SetCookieParams{Name: "relay_session", Value: b.r.session, URL: b.r.base})
 }
 
-// forget empties the console.
+// forget empties the record of the console.
 func (b *browser) forget() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.errors = nil
 }
 
-// expect lets the console say, now or later, that pages of ours had these statuses,
-// and nothing else.
+// expect allows errors in the console, now or later, about our pages with these statuses, and no
+// others.
 func (b *browser) expect(statuses ...int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -122,7 +121,7 @@ func (b *browser) isExpected(e string) bool {
 	})
 }
 
-// checkAlive ends the test when there is no use in waiting any more.
+// checkAlive ends the test if the browser has died and waiting is useless.
 func (b *browser) checkAlive() {
 	b.t.Helper()
 	b.mu.Lock()
@@ -138,8 +137,7 @@ func (b *browser) checkAlive() {
 	}
 }
 
-// try runs an action that may fail while the page changes, for as long as a busy
-// machine may need.
+// try runs an action that may fail while the page changes, for as long as a busy machine may need.
 func try[T any](b *browser, action chromedp.Action[T]) (T, error) {
 	b.t.Helper()
 	b.checkAlive()
@@ -169,7 +167,7 @@ func do[T any](b *browser, action chromedp.Action[T]) T {
 	return v
 }
 
-// open loads a page; its script has run then.
+// open loads a page and waits until its script has run.
 func (b *browser) open(path string) { b.t.Helper(); do(b, chromedp.Navigate(b.r.base+path)) }
 
 // value evaluates an expression.
@@ -192,7 +190,7 @@ func (b *browser) until(expression string) {
 	}
 }
 
-// click tries again when a live update took the element away in between.
+// click clicks an element, and tries again if a live update has replaced the element.
 func (b *browser) click(sel string) {
 	b.t.Helper()
 	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
@@ -206,7 +204,7 @@ func (b *browser) click(sel string) {
 	}
 }
 
-// key presses keys once the scripts of the page are there: a press before would be lost.
+// key presses a key once the scripts of the page are ready: an earlier press would be lost.
 func (b *browser) key(k string) {
 	b.t.Helper()
 	b.until(`document.readyState === "complete"`)
@@ -220,8 +218,8 @@ func (b *browser) write(sel, text string) {
 	b.key(text)
 }
 
-// follow opens the focused link by Enter, and tries again when a live update took it
-// away between the press and what it does.
+// follow opens the focused link by Enter, and tries again if a live update removed it between the
+// press and its effect.
 func (b *browser) follow() {
 	b.t.Helper()
 	from := value[string](b, `location.href`)
@@ -236,8 +234,8 @@ func (b *browser) follow() {
 	b.t.Fatalf("Enter leads nowhere from %s", from)
 }
 
-// see waits for an element to be seen, on the page after the next one if need be. The style sheet is there then:
-// what is measured before it came is not what anybody sees.
+// see waits until an element is visible, possibly on the next page. By then the style sheet is loaded, so that
+// measurements are those of the visible page.
 func (b *browser) see(sel string) {
 	b.t.Helper()
 	b.until(fmt.Sprintf(`document.readyState === "complete" && document.querySelector(%q)?.checkVisibility()`, sel))
@@ -327,8 +325,8 @@ func TestBrowserWithoutScript(t *testing.T) {
 	}
 }
 
-// ended waits, without a script, until a replay was delivered. The page that comes
-// after the button has that, unless the machine took longer than its patience.
+// ended waits, without a script, until a replay was delivered. The page after the button shows that,
+// unless the machine took longer than that page waits.
 func (b *browser) ended(sel string) {
 	b.t.Helper()
 	for end := time.Now().Add(patience); value[string](b, fmt.Sprintf(`document.querySelector(%q).dataset.state`, sel)) == "delivering"; {

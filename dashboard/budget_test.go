@@ -18,9 +18,9 @@ import (
 	"relay/dashboard"
 )
 
-// Every page, with an event as large as it gets: while its account holds all that it may, a page of over
-// 64 KiB is refused by 503, and never as a fault of the store; else it comes. Nothing stays reserved.
-// Pages that are added are tried too.
+// TestEveryPageIsInTheBudget tries every page with the largest event. While its account has used its
+// share of memory, a page of over 64 KiB is refused with 503, and never as a fault of the store;
+// otherwise it is sent. Nothing stays reserved. It finds new pages by itself.
 func TestEveryPageIsInTheBudget(t *testing.T) {
 	t.Parallel()
 	shared := budget.New(256 << 20)
@@ -99,7 +99,7 @@ func TestEveryPageIsInTheBudget(t *testing.T) {
 	}
 }
 
-// pageRoutes are the addresses that the dashboard registers for reads.
+// pageRoutes are the GET routes that the dashboard registers.
 func pageRoutes(t *testing.T) (routes []string) {
 	files, err := filepath.Glob("*/routes.go")
 	must(t, err)

@@ -19,13 +19,12 @@ import (
 	"relay/relaytest"
 )
 
-// longestGap is how long the stream may keep the browser from drawing, in ms.
+// longestGap is the longest time for which the stream may keep the browser from drawing, in ms.
 const longestGap = 500
 
-// TestBrowserBurst sends 1,001 events at once to the relayd program, built without
-// the race detector, whose tunnel is ssh's: what is measured is the page in Chromium.
-// A busy machine steals frames from every page: what a window with nothing to do lost
-// meanwhile is not the stream's, and the best of some bursts counts: see judgeStall.
+// TestBrowserBurst sends 1,001 events at once to the relayd program, built without the race detector,
+// through a tunnel of ssh, and measures the page in Chromium. A busy machine delays every page, so the
+// delays of an idle window are subtracted, and the best of several bursts counts: see judgeStall.
 func TestBrowserBurst(t *testing.T) {
 	relayd := relaytest.Program(t, "relayd")
 	s := newDemoServer(t, relayd, false)
@@ -58,13 +57,13 @@ func TestBrowserBurst(t *testing.T) {
 	b.until(`document.querySelector("#rows > li").textContent.includes("/pill") && document.querySelector("#new").hidden`)
 }
 
-// longestStall is how long an open event may keep the browser from drawing, in ms, while
-// other events arrive, and how much processor time a task of a page may take.
+// longestStall is the longest time for which an open event may keep the browser from drawing while
+// other events arrive, in ms, and the largest processor time of a task of a page.
 const longestStall = 100
 
-// TestBrowserOpenEventStaysStill reads one event while 100 others arrive in a second: its
-// folds, its scroll position and the focus stay, and the browser goes on drawing.
-// RELAY_STILL_SECONDS makes it longer than the few seconds of CI.
+// TestBrowserOpenEventStaysStill opens one event while 100 others arrive in a second: its folds, its
+// scroll position and the focus stay, and the browser continues to draw. RELAY_STILL_SECONDS makes it
+// longer than the few seconds of CI.
 func TestBrowserOpenEventStaysStill(t *testing.T) {
 	relayd := relaytest.Program(t, "relayd")
 	s := newDemoServer(t, relayd, false)
@@ -114,9 +113,8 @@ func TestBrowserOpenEventStaysStill(t *testing.T) {
 	b.until(`document.querySelector("#rows > li .path").textContent.includes("/still/")`)
 }
 
-// traceTasks starts a trace of Chromium. stop ends it and gives the processor time of the
-// longest task of a page, in ms: unlike what passed on the clock, a busy machine does not
-// stretch it.
+// traceTasks starts a trace of Chromium. stop ends it and returns the processor time of the longest
+// task of a page, in ms. Unlike wall time, a busy machine does not lengthen it.
 func (b *browser) traceTasks() (stop func() float64) {
 	type event struct {
 		Name     string
@@ -171,10 +169,10 @@ func (b *browser) traceTasks() (stop func() float64) {
 	}
 }
 
-// judgeStall fails the test when a task of the page took too much processor time, or the page
-// kept the browser from drawing for longer than most. gap is what passed on the clock, and all
-// are in ms. A machine with more to run than it has processors stretches the gap many times, so
-// that there the processor time alone is judged.
+// judgeStall fails the test if a task of the page took too much processor time, or the page kept the
+// browser from drawing for longer than most. gap is in wall time; all times are in ms. With more
+// runnable threads than processors the gap grows many times, so then only the processor time is
+// judged.
 func judgeStall(t *testing.T, gap, task, most float64) {
 	t.Helper()
 	t.Logf("longest task of a page: %.0f ms of processor time", task)
@@ -188,7 +186,7 @@ func judgeStall(t *testing.T, gap, task, most float64) {
 	}
 }
 
-// isBusy tells whether more threads wanted to run in the last minute than there are processors.
+// isBusy reports whether more threads were runnable in the last minute than there are processors.
 func isBusy(t *testing.T) bool {
 	t.Helper()
 	text, err := os.ReadFile("/proc/loadavg")
@@ -198,7 +196,7 @@ func isBusy(t *testing.T) bool {
 	return load > float64(runtime.NumCPU())
 }
 
-// TestBrowserLargeJSON opens a JSON body of 4 MiB whole, folds it, and copies a path.
+// TestBrowserLargeJSON opens a JSON body of 4 MiB completely, folds it, and copies a path.
 func TestBrowserLargeJSON(t *testing.T) {
 	r := newFixture(t)
 	r.online()
@@ -243,7 +241,7 @@ func TestBrowserLargeJSON(t *testing.T) {
 	}
 }
 
-// enter logs in by a link, as a person does.
+// enter logs in by a link, as a user does.
 func (b *browser) enter(s *demoServer) {
 	b.t.Helper()
 	do(b, chromedp.Navigate(strings.TrimSpace(s.run(s.relayd, "login-link", "--user", s.account, "--data-dir", s.data))))
@@ -254,8 +252,8 @@ func (b *browser) enter(s *demoServer) {
 // ticking measures the longest gap between two frames, in ms.
 const ticking = `window.gap = 0; { let last = performance.now(); const tick = now => { gap = Math.max(gap, now - last); last = now; requestAnimationFrame(tick); }; requestAnimationFrame(tick); }`
 
-// burst sends the events and gives the longest gap between two frames, in ms, less the
-// longest of an idle window.
+// burst sends the events and returns the longest gap between two frames, in ms, minus the longest one
+// of an idle window.
 func (b *browser) burst(idle *browser, s *demoServer, n int) float64 {
 	b.t.Helper()
 	b.open("/aliases/stripe-dev")

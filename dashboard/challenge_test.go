@@ -11,8 +11,8 @@ import (
 	"relay"
 )
 
-// The page of a challenge that was queued without an answer, and that of its alias, offer the setting to
-// the owner; once it is set, they do not.
+// TestMissedChallenge: the page of a challenge that was queued without an answer, and that of its alias,
+// offer the setting to the owner until it is set.
 func TestMissedChallenge(t *testing.T) {
 	t.Parallel()
 	o := newAccountFixture(t)
@@ -31,7 +31,8 @@ func TestMissedChallenge(t *testing.T) {
 	o.get("alice", page).want(200, "Let the sender try again").lacks(form)
 }
 
-// A challenge that needs a secret or the verify token is answered after one form with it.
+// TestMissedChallengeWithASecret: a challenge that needs a secret or the verify token is answered
+// after the owner has entered it in one form.
 func TestMissedChallengeWithASecret(t *testing.T) {
 	t.Parallel()
 	o := newAccountFixture(t)
@@ -52,8 +53,8 @@ func TestMissedChallengeWithASecret(t *testing.T) {
 	}
 }
 
-// The challenges of Asana and Notion send a secret: one button keeps it, for the owner alone, until it
-// is kept.
+// TestKeepAsSecret: the challenges of Asana and Notion contain a secret. A button stores it, for the
+// owner only, until it is stored.
 func TestKeepAsSecret(t *testing.T) {
 	t.Parallel()
 	o := newAccountFixture(t)
@@ -79,7 +80,8 @@ func TestKeepAsSecret(t *testing.T) {
 	}
 }
 
-// The link by which Amazon SNS is confirmed is shown, where it leads to Amazon.
+// TestConfirmationLinkIsShown: the link that confirms a URL to Amazon SNS is shown if it leads to
+// Amazon.
 func TestConfirmationLinkIsShown(t *testing.T) {
 	t.Parallel()
 	o := newAccountFixture(t)
@@ -92,7 +94,7 @@ func TestConfirmationLinkIsShown(t *testing.T) {
 	page("https://evil.example/?Action=ConfirmSubscription").lacks(`id="confirm"`, `href="https://evil`)
 }
 
-// queuedRequest stores a request that waits.
+// queuedRequest stores a queued request.
 func (o *accountFixture) queuedRequest(a *relay.Alias, missed, head, body string) relay.ID {
 	o.Helper()
 	now := time.Now().UTC()
@@ -111,7 +113,7 @@ func (o *accountFixture) queuedRequest(a *relay.Alias, missed, head, body string
 	return e.ID
 }
 
-// The page of an alias offers the same, for a challenge that waits in its queue.
+// TestMissedChallengeOfAnAlias: the page of an alias offers the same for a challenge in its queue.
 func TestMissedChallengeOfAnAlias(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)

@@ -14,12 +14,11 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// patience is how long a browser on a busy machine may take for one step.
+// patience is the longest time that a browser on a busy machine may need for one step.
 const patience = time.Minute
 
-// chromium is the browser that the tests of this package share: one process, in which
-// every test has a window and cookies of its own. It starts when the first test asks
-// for it, and anew when it has died.
+// chromium is the browser that the tests of this package share: one process, in which every test has
+// its own window and cookies. It starts with the first test that needs it, and again if it has died.
 type chromium struct {
 	mu   sync.Mutex
 	dir  string          // its profile and temporary files
@@ -88,7 +87,7 @@ func (c *chromium) start(t *testing.T) {
 	late.Stop()
 }
 
-// gone tells whether the browser of a context has died.
+// gone reports whether the browser of a context has died.
 func gone(ctx context.Context) bool {
 	b := chromedp.FromContext(ctx).Browser
 	if b == nil {
@@ -110,8 +109,8 @@ func (c *chromium) close() {
 	}
 }
 
-// end stops the browser and removes what it left. Its children may outlive it by a
-// moment and still write.
+// end stops the browser and removes its files. Its child processes may outlive it for a moment and
+// still write.
 func (c *chromium) end() {
 	c.stop()
 	for end := time.Now().Add(10 * time.Second); os.RemoveAll(c.dir) != nil && time.Now().Before(end); {

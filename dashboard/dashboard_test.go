@@ -16,7 +16,7 @@ import (
 	"relay/dashboard"
 )
 
-// accounts is embedded under a name that is not one of its methods.
+// accounts is embedded under a name that none of its methods has.
 type accounts interface{ dashboard.Accounts }
 
 // fakeStore is a store of one account with one login link.

@@ -26,8 +26,8 @@ import (
 	"time"
 )
 
-// demoServer is the whole thing as a person has it: the relayd program, a local shop,
-// a tunnel by ssh -R between them, and senders. Nothing in it is staged but the bug.
+// demoServer is a complete installation: the relayd program, a local shop, a tunnel by ssh -R between
+// them, and senders. Only the bug in the shop is artificial.
 type demoServer struct {
 	t       *testing.T
 	relayd  string
@@ -44,15 +44,15 @@ type demoServer struct {
 	stops   []func()  // end what was started
 }
 
-// secrets that the senders sign with, as one sets them up at a provider.
+// Secrets with which the senders sign, as a user sets them at a provider.
 const (
 	stripeSecret  = "whsec_5f2b8c1e"
 	githubSecret  = "it's a secret to everybody"
 	shopifySecret = "shpss_5f2b8c1e"
 )
 
-// newDemoServer starts it, on the ports that people know if known is set and they are
-// free: tests run beside others that may want those.
+// newDemoServer starts a demoServer. With known it uses the default ports, if they are free; tests use
+// others, because further tests run at the same time.
 func newDemoServer(t *testing.T, relayd string, known bool) *demoServer {
 	t.Helper()
 	s := &demoServer{t: t, relayd: relayd, home: t.TempDir(), data: t.TempDir(), account: "ana", port: "0", sshPort: "0", aliases: []string{"stripe-dev", "github-dev"}}
@@ -85,8 +85,7 @@ func (s *demoServer) connect() {
 	})
 }
 
-// serve starts relayd. Between the choice of a port and its use another program may take
-// it: then there is another one.
+// serve starts relayd. If another program takes the chosen port first, it tries another one.
 func (s *demoServer) serve() {
 	s.t.Helper()
 	for range 3 {
@@ -116,7 +115,7 @@ func (s *demoServer) serve() {
 	s.t.Fatal("relayd ends at once, three times")
 }
 
-// address is a loopback address with the port that people know, if it is free.
+// address returns a loopback address with the given port, if it is free.
 func address(t *testing.T, port string) string {
 	t.Helper()
 	for _, at := range []string{"127.0.0.1:" + port, "127.0.0.1:0"} {
@@ -131,7 +130,7 @@ func address(t *testing.T, port string) string {
 
 func (s *demoServer) env() []string { return append(os.Environ(), "HOME="+s.home, "SSH_AUTH_SOCK=") }
 
-// run runs a program to its end and gives what it says.
+// run runs a program to its end and returns its output.
 func (s *demoServer) run(name string, args ...string) string {
 	s.t.Helper()
 	c := exec.Command(name, args...)
@@ -147,8 +146,7 @@ func (s *demoServer) run(name string, args ...string) string {
 	return string(out)
 }
 
-// start starts a program that is stopped by stop, or at the end of the test; ended is closed
-// when it has ended.
+// start starts a program that stop ends, or the end of the test; ended is closed when it has ended.
 func (s *demoServer) start(name string, args ...string) (ended <-chan struct{}) {
 	s.t.Helper()
 	c := exec.Command(name, args...)
@@ -181,7 +179,7 @@ func (s *demoServer) start(name string, args ...string) (ended <-chan struct{}) 
 	return done
 }
 
-// stop ends the programs, those that were started last first.
+// stop ends the programs, in reverse order of their start.
 func (s *demoServer) stop() {
 	s.t.Helper()
 	for _, stop := range slices.Backward(s.stops) {
@@ -199,7 +197,7 @@ func (s *demoServer) await(what string, is func() bool) {
 	}
 }
 
-// open starts the shop and gives its address.
+// open starts the shop and returns its address.
 func (s *demoServer) open(port string) string {
 	s.t.Helper()
 	l, err := net.Listen("tcp", address(s.t, port))
@@ -214,8 +212,8 @@ func (s *demoServer) open(port string) string {
 	return l.Addr().String()
 }
 
-// demoApp is a small web shop that takes webhooks: it checks signatures and writes
-// orders to its disk. Repaired, it knows customers without a name.
+// demoApp is a small web shop that accepts webhooks: it checks signatures and writes orders to its
+// disk. Once repaired, it accepts customers without a name.
 type demoApp struct {
 	file     string
 	repaired atomic.Bool
@@ -264,7 +262,7 @@ func (s *demoApp) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// take books one event.
+// take processes one event.
 func (s *demoApp) take(body []byte) map[string]any {
 	var e invoice
 	if err := json.Unmarshal(body, &e); err != nil || e.Type != "invoice.paid" {
@@ -309,7 +307,7 @@ func signedByShopify(r *http.Request, body []byte) bool {
 	return r.Header.Get("X-Shopify-Hmac-Sha256") == base64.StdEncoding.EncodeToString(sum(shopifySecret, body))
 }
 
-// post sends a request to an alias as a provider does, and gives the status.
+// post sends a request to an alias as a provider does, and returns the status.
 func (s *demoServer) post(alias, path string, body []byte, header ...string) int {
 	s.t.Helper()
 	method := http.MethodPost
@@ -328,7 +326,7 @@ func (s *demoServer) post(alias, path string, body []byte, header ...string) int
 	return res.StatusCode
 }
 
-// stripe sends an event as Stripe signs them; customer "" has no name.
+// stripe sends an event with a signature of Stripe; customer "" has no name.
 func (s *demoServer) stripe(kind string, n int, customer string) int {
 	s.t.Helper()
 	name := "null"
@@ -343,7 +341,7 @@ func (s *demoServer) stripe(kind string, n int, customer string) int {
 		"Content-Type", "application/json; charset=utf-8", "Stripe-Signature", fmt.Sprintf("t=%d,v1=%s", now, mac(stripeSecret, fmt.Appendf(nil, "%d.%s", now, body))))
 }
 
-// github sends an event as GitHub signs them.
+// github sends an event with a signature of GitHub.
 func (s *demoServer) github(kind, action string, n int) int {
 	s.t.Helper()
 	body := fmt.Appendf(nil, `{"action":%q,"number":%d,"repository":{"full_name":"ana/shop"},"sender":{"login":"ana"}}`, action, n)
@@ -351,7 +349,7 @@ func (s *demoServer) github(kind, action string, n int) int {
 		"X-GitHub-Delivery", fmt.Sprintf("72d3162e-cc78-11e3-81ab-4c9367dc%04d", n), "X-Hub-Signature-256", "sha256="+mac(githubSecret, body))
 }
 
-// shopify sends an event as Shopify signs them.
+// shopify sends an event with a signature of Shopify.
 func (s *demoServer) shopify(topic string, n int) int {
 	s.t.Helper()
 	body := fmt.Appendf(nil, `{"id":%d,"total_price":"%d.00","currency":"EUR","customer":{"email":"ada@example.com"}}`, 450_789_469+n, 20+n)

@@ -2,8 +2,8 @@ package dashboard_test
 
 import "testing"
 
-// TestBrowserDifferenceInOneBody: the difference of two answers stands once, in one body; its changes only,
-// and side by side, are a choice that needs no script.
+// TestBrowserDifferenceInOneBody: the difference of two responses is shown once, within one body. A view of
+// the changes only, and one side by side, can be chosen without a script.
 func TestBrowserDifferenceInOneBody(t *testing.T) {
 	r := newFixture(t)
 	r.online()

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestCompareEvents: any two events' requests or responses can be compared, and an event
-// offers earlier ones like it.
+// TestCompareEvents: the requests or responses of any two events can be compared, and an event offers
+// similar earlier ones.
 func TestCompareEvents(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
@@ -38,8 +38,8 @@ func TestCompareEvents(t *testing.T) {
 	}
 }
 
-// TestDiffMarksWithinLines: of two lines that differ a little, the words that differ are
-// marked, and hostile text stays text.
+// TestDiffMarksWithinLines: in two similar lines the words that differ are marked, and hostile text
+// stays text.
 func TestDiffMarksWithinLines(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
@@ -54,7 +54,8 @@ func TestDiffMarksWithinLines(t *testing.T) {
 	contains(t, "diff", page, `id="diff"`, "1 line changed", "<mark>brown</mark>", "<mark>red</mark>", "\tthe quick", "&lt;script&gt;")
 }
 
-// Parts that are left out of the page are told, and how much of one that is no text is shown.
+// TestPartsSayWhatIsLeftOut: the page says which parts are left out, and how much of a binary one is
+// shown.
 func TestPartsSayWhatIsLeftOut(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)

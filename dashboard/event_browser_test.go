@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestBrowserJSONIsReadable: escapes are shown as their characters, the envelope of a known sender and what
-// says the same in every event are folded, and numbers that are times say which. Copy gives what is shown.
+// TestBrowserJSONIsReadable: escapes are shown as characters, the envelope of a known sender and repeated
+// members are folded, and numbers that are times have their date. Copy copies the shown text.
 func TestBrowserJSONIsReadable(t *testing.T) {
 	r := newFixture(t)
 	r.online()
@@ -39,7 +39,8 @@ func TestBrowserJSONIsReadable(t *testing.T) {
 	}
 }
 
-// TestBrowserAttemptsAreATimeline: the newest comes first, each can be opened, and compared with any other.
+// TestBrowserAttemptsAreATimeline: the newest attempt comes first; each can be opened, and compared with
+// any other.
 func TestBrowserAttemptsAreATimeline(t *testing.T) {
 	r := newFixture(t)
 	r.online()
@@ -69,8 +70,8 @@ func TestBrowserAttemptsAreATimeline(t *testing.T) {
 	}
 }
 
-// TestBrowserSharesInTheHead: sharing begins at the head of the event, also without going down the page, and
-// what is copied is in one menu.
+// TestBrowserSharesInTheHead: sharing is possible from the head of the event without scrolling, and one menu
+// has everything to copy.
 func TestBrowserSharesInTheHead(t *testing.T) {
 	r := newFixture(t)
 	r.online()

@@ -59,8 +59,8 @@ func TestInspectorShowsWhatCame(t *testing.T) {
 	contains(t, "stranger", r.get("/events/"+id, 401), "login")
 }
 
-// TestRefusedHostIsShown: the inspector warns when the local server refused the Host
-// header, and names both remedies; the list says it too.
+// TestRefusedHostIsShown: the inspector and the list warn if the local server refused the Host header;
+// the inspector names both remedies.
 func TestRefusedHostIsShown(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
@@ -152,8 +152,8 @@ func TestReplayAndCompare(t *testing.T) {
 	}
 }
 
-// TestNothingSentIsSaidSo: an attempt that met no server was said to have sent
-// something that is not known to be whole.
+// TestNothingSentIsSaidSo: an attempt that reached no server is shown as having sent nothing, and not
+// as incompletely known.
 func TestNothingSentIsSaidSo(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
@@ -204,7 +204,7 @@ func once(n int) error {
 	return nil
 }
 
-// A shared page has no addresses of pictures: it shows the bytes of one.
+// TestSharedPicture: a shared page embeds the bytes of an image, because it has no address for it.
 func TestSharedPicture(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
@@ -276,8 +276,8 @@ func TestShares(t *testing.T) {
 	r.get("/s/"+view, 200)
 }
 
-// TestShareForOneUse: the owner sees what will be shown before the link exists; the
-// first replay shows its result and ends the link.
+// TestShareForOneUse: the owner sees the shared view before the link exists; the first replay shows
+// its result and ends the link.
 func TestShareForOneUse(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
@@ -312,7 +312,7 @@ func TestShareForOneUse(t *testing.T) {
 	contains(t, "list", r.get("/events/"+id, 200), "replay and view, once", "1 use")
 }
 
-// busyEvents refuses to read whole events as a store does of which too many reads run.
+// busyEvents refuses to read whole events, like a store with too many reads.
 type busyEvents struct {
 	events
 	busy atomic.Bool
@@ -325,8 +325,8 @@ func (b *busyEvents) Event(ctx context.Context, who relay.Actor, id relay.ID, mo
 	return b.events.Event(ctx, who, id, most)
 }
 
-// TestShareIsMadeOnceAlsoIfItsPageFails: the share was made, its page could not be, and the form sent
-// again made another one, while nobody ever saw the link of the first.
+// TestShareIsMadeOnceAlsoIfItsPageFails: if a share is made but its page fails, sending the form again
+// shows the link of that share, and makes no second one.
 func TestShareIsMadeOnceAlsoIfItsPageFails(t *testing.T) {
 	t.Parallel()
 	store := &busyEvents{}
@@ -356,7 +356,7 @@ func (q *fullQueue) Replay(ctx context.Context, who relay.Actor, id relay.ID, wa
 	return q.Deliverer.Replay(ctx, who, id, wait)
 }
 
-// TestShareForOneUseOutlivesARefusal: only a replay that was begun uses it up.
+// TestShareForOneUseOutlivesARefusal: only a replay that was begun uses up the share.
 func TestShareForOneUseOutlivesARefusal(t *testing.T) {
 	t.Parallel()
 	queue := &fullQueue{}
@@ -437,7 +437,7 @@ func TestHostileBytesStayText(t *testing.T) {
 	}
 }
 
-// TestEventWithoutAttempts: a request that was refused before it went anywhere has a page too.
+// TestEventWithoutAttempts: a request that was refused before any delivery has a page too.
 func TestEventWithoutAttempts(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)

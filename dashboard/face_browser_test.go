@@ -9,7 +9,7 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// show shows a page in a window of that size; RELAY_LOOK names a folder for pictures.
+// show opens a page in a window of a size. If RELAY_LOOK names a folder, it stores a screenshot there.
 func (b *browser) show(path string, width, height int64, name string) {
 	b.t.Helper()
 	b.look("light", width, height)
@@ -25,9 +25,9 @@ func (b *browser) picture(name string) {
 	}
 }
 
-// What one looks for first is on the screen of a laptop without a scroll: the answer to a request
-// that failed, and twenty events. The shown times of a list never increase downwards: a replay
-// gave its event a new time at its old place.
+// TestBrowserFitsALaptop: the most important things are visible on a laptop without scrolling: the
+// response to a failed request, and twenty events. The times in a list never increase downwards, not
+// even after a replay.
 func TestBrowserFitsALaptop(t *testing.T) {
 	r := newFixture(t)
 	r.online()
@@ -64,8 +64,8 @@ func TestBrowserFitsALaptop(t *testing.T) {
 	}
 }
 
-// A menu of the list was cut off by the edge of the list, and the explanations of the search help
-// could not be read.
+// TestBrowserMenusAreNotCutOff: the edge of the list does not cut off its menus, and the search help
+// is readable.
 func TestBrowserMenusAreNotCutOff(t *testing.T) {
 	r := newFixture(t)
 	r.online()

@@ -25,8 +25,7 @@ import (
 	"relay/wire"
 )
 
-// fixture is the dashboard before a real store and a real delivery; only the tunnel is
-// in memory.
+// fixture is the dashboard with a real store and a real delivery; only the tunnel is in memory.
 type fixture struct {
 	t       *testing.T
 	s       *store.Store
@@ -101,7 +100,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// login signs the fixture's client in.
+// login logs the fixture's client in.
 func (r *fixture) login(name string) {
 	ctx := context.Background()
 	link, err := r.s.CreateLoginLink(ctx, relay.System(), name, time.Minute)
@@ -128,13 +127,13 @@ func (r *fixture) answers(f func(head, body []byte) string) {
 	r.answer = f
 }
 
-// send brings a request to the alias, as a caller would, and gives its event.
+// send delivers a request to the alias, as from a caller, and returns its event.
 func (r *fixture) send(request string) relay.ID {
 	r.t.Helper()
 	return r.sendTo("hook", request)
 }
 
-// sendTo brings a request to an alias.
+// sendTo delivers a request to an alias.
 func (r *fixture) sendTo(alias, request string) relay.ID {
 	r.t.Helper()
 	_, n, err := wire.Request([]byte(request), wire.Limits{})
@@ -156,7 +155,7 @@ func (r *fixture) sendTo(alias, request string) relay.ID {
 	return page.Events[0].ID
 }
 
-// post is a POST request with a JSON body.
+// post returns a POST request with a JSON body.
 func post(path, body string, headers ...string) string {
 	lines := ""
 	for _, h := range headers {
@@ -177,8 +176,8 @@ func (r *fixture) submit(path string, form url.Values, status int) string {
 	return r.do("POST", path, form, nil, status)
 }
 
-// replay sends an event again and gives its page when the new attempt ended: before
-// that, should the machine take longer than the form waits for.
+// replay replays an event and returns its page when the new attempt has ended; on a slow machine the
+// form itself may answer earlier.
 func (r *fixture) replay(id string) (page string) {
 	r.t.Helper()
 	page = r.submit("/events/"+id+"/replay", nil, 200)
@@ -222,8 +221,7 @@ func contains(t *testing.T, what, page string, texts ...string) {
 	}
 }
 
-// caller is a caller's connection in memory: its body is there, its answer goes
-// nowhere.
+// caller is a caller's connection in memory: its body is complete, and its answer is discarded.
 type caller struct {
 	rest []byte
 	gone chan struct{}
@@ -304,7 +302,7 @@ func (u *tunnel) serve(c net.Conn) {
 	}
 }
 
-// channel is a connection to the local server, read by a goroutine of its own.
+// channel is a connection to the local server, read by its own goroutine.
 type channel struct {
 	net.Conn
 	ready chan struct{}
@@ -356,7 +354,7 @@ func (c *channel) Ready() <-chan struct{}              { return c.ready }
 func (c *channel) End(time.Duration) (e relay.ConnEnd) { return e }
 func (c *channel) CloseWrite() error                   { return nil }
 
-// count is how often a text is in a page from a mark on.
+// count returns how often a text occurs in a page after a mark.
 func count(page, from, text string) int {
 	_, rest, _ := strings.Cut(page, from)
 	return strings.Count(rest, text) - strings.Count(rest[max(0, strings.Index(rest, `<dialog id="keys"`)):], text)

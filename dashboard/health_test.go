@@ -13,8 +13,8 @@ import (
 	"relay/store"
 )
 
-// TestHomeShowsHealth: an alias whose newest event failed comes first, then one with a queue; each says
-// how its day was.
+// TestHomeShowsHealth: an alias whose newest event failed comes first, then one with a queue; each
+// shows its results of the last day.
 func TestHomeShowsHealth(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
@@ -44,7 +44,8 @@ func TestHomeShowsHealth(t *testing.T) {
 	contains(t, "home", page, "2 events, 50 % errors", `class="pill s5">500`, `class="pill s2">200`, "1 queued", "none yet")
 }
 
-// TestHomeOfManyAliases: 5,000 aliases are pages of 50, in a bounded time, and a part of a name finds one.
+// TestHomeOfManyAliases: 5,000 aliases are split into pages of 50, in a bounded time, and a part of a name
+// finds one.
 func TestHomeOfManyAliases(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -73,8 +74,8 @@ func TestHomeOfManyAliases(t *testing.T) {
 	contains(t, "no name", r.get("/?name=zzz", 200), "No alias has this in its name")
 }
 
-// TestOverviewTellsWhetherAllIsWell: the newest failures with what the answer said, the event types with
-// their share of errors, and how long the oldest queued event has waited.
+// TestOverviewTellsWhetherAllIsWell: the overview has the newest failures with their error texts, the
+// event types with their share of errors, and the age of the oldest queued event.
 func TestOverviewTellsWhetherAllIsWell(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)

@@ -37,7 +37,7 @@ func TestHomeLeadsToTheFirstEvent(t *testing.T) {
 // accountsPort lets a struct with a method Accounts embed dashboard.Accounts.
 type accountsPort = dashboard.Accounts
 
-// refusedAccounts are accounts of which one was refused some forwards.
+// refusedAccounts is a store with an account to which some forwards were refused.
 type refusedAccounts struct {
 	accountsPort
 	account int64
@@ -55,7 +55,8 @@ func (r *refusedAccounts) RefusedForwards(_ context.Context, account int64) ([]r
 	}, nil
 }
 
-// Somebody whose ssh runs unseen is told on the first page why no tunnel opens.
+// TestRefusedTunnelsAreSaid: the first page tells users why no tunnel opens, because they may not see
+// the output of ssh.
 func TestRefusedTunnelsAreSaid(t *testing.T) {
 	t.Parallel()
 	accounts := &refusedAccounts{}
@@ -119,7 +120,7 @@ func TestCrossSiteFormsAreRefused(t *testing.T) {
 	}
 }
 
-// What a revoked session and a removed account may still do: nothing.
+// TestRevokedSessionsSeeNothing: a revoked session and a removed account can do nothing.
 func TestRevokedSessionsSeeNothing(t *testing.T) {
 	t.Parallel()
 	o := newAccountFixture(t)

@@ -13,8 +13,8 @@ import (
 	"relay/relaytest"
 )
 
-// Bodies and heads made to be expensive give pages that are small and quick, and cost
-// little memory. It does not run beside others: it measures.
+// TestHostileEventsStaySmallPages: bodies and heads that are made to be expensive give pages that are
+// small and fast, and need little memory. It does not run in parallel, because it measures.
 func TestHostileEventsStaySmallPages(t *testing.T) {
 	r := newFixture(t)
 	send := func(kind, body string, more ...string) string {
@@ -53,9 +53,8 @@ func TestHostileEventsStaySmallPages(t *testing.T) {
 	}
 }
 
-// cost fetches a page three times and gives the least time of the processor that it
-// took, which a busy machine does not stretch as it does that of the clock, and the
-// least memory that was allocated meanwhile, in bytes.
+// cost fetches a page three times and returns the lowest processor time, which a busy machine
+// lengthens less than wall time, and the lowest number of allocated bytes.
 func (r *fixture) cost(path string) (page string, best time.Duration, memory uint64) {
 	best, memory = time.Hour, 1<<62
 	for range 3 {
@@ -70,7 +69,7 @@ func (r *fixture) cost(path string) (page string, best time.Duration, memory uin
 	return page, best, memory
 }
 
-// processorTime is what this process has used.
+// processorTime returns the processor time of this process.
 func (r *fixture) processorTime() time.Duration {
 	r.t.Helper()
 	var u syscall.Rusage
@@ -78,7 +77,7 @@ func (r *fixture) processorTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// bomb is size zeros, packed.
+// bomb returns size zeros, compressed.
 func bomb(size int) string {
 	var out bytes.Buffer
 	z, _ := gzip.NewWriterLevel(&out, gzip.BestSpeed)

@@ -30,8 +30,8 @@ func TestBrowserHomeAndSidebarAreLive(t *testing.T) {
 	}
 }
 
-// TestBrowserFoldsRetries: what a sender sent again is folded below the newest delivery, in
-// the page and live, and opens when asked for.
+// TestBrowserFoldsRetries: retries of a sender are folded below the newest delivery, in the page and
+// live, and can be opened.
 func TestBrowserFoldsRetries(t *testing.T) {
 	r := newFixture(t)
 	r.online()
@@ -53,8 +53,8 @@ func TestBrowserFoldsRetries(t *testing.T) {
 	shown(4, "hide 2 earlier deliveries")
 }
 
-// TestBrowserTheme: the switch acts at once and is kept for the next page, which the server
-// sends in the right colours.
+// TestBrowserTheme: the switch takes effect at once and for the next page, which the server sends in
+// the right colors.
 func TestBrowserTheme(t *testing.T) {
 	r := newFixture(t)
 	b := newBrowser(t, r)
@@ -80,8 +80,8 @@ func TestBrowserTheme(t *testing.T) {
 	b.until(`!document.documentElement.dataset.theme`)
 }
 
-// TestBrowserSearch: words are completed, found without a load of the page, kept in the
-// address and the history, and new events that match appear.
+// TestBrowserSearch: words are completed, and found without loading the page; the search is in the
+// address and the history, and new matching events appear.
 func TestBrowserSearch(t *testing.T) {
 	r := newFixture(t)
 	r.online()

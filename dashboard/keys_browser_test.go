@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestBrowserKeys presses every key of the list, and types them all into a field.
+// TestBrowserKeys presses every key of the list, and types all of them into a field.
 func TestBrowserKeys(t *testing.T) {
 	r := newFixture(t)
 	r.online()

@@ -14,8 +14,8 @@ import (
 	"relay/dashboard"
 )
 
-// TestBrowserSaysWhyLiveUpdatesAreRefused: a page whose live updates were refused
-// with 429 said only that it was reconnecting.
+// TestBrowserSaysWhyLiveUpdatesAreRefused: a page whose live updates are refused with 429 shows the
+// reason, and not only that it reconnects.
 func TestBrowserSaysWhyLiveUpdatesAreRefused(t *testing.T) {
 	limits := api.NewLimits(api.Rate{}, api.Rate{})
 	r := newFixture(t, func(o *dashboard.Options) { o.Limits = limits })
@@ -38,8 +38,8 @@ func TestBrowserSaysWhyLiveUpdatesAreRefused(t *testing.T) {
 	b.until(`document.querySelector("#link").textContent === "live"`)
 }
 
-// TestBrowserNotifies: with the permission of the person, a page that nobody looks at shows
-// a notification for a new event, which leads to the event, and counts it in its title.
+// TestBrowserNotifies: with the user's permission, a page in the background shows a notification for a
+// new event, which leads to the event, and counts it in its title.
 func TestBrowserNotifies(t *testing.T) {
 	r := newFixture(t)
 	r.online()
@@ -87,8 +87,8 @@ func TestBrowserNotifies(t *testing.T) {
 	}
 }
 
-// A reread of the event page that began before another attempt was opened ends after it:
-// the page stays at the attempt that was opened.
+// TestBrowserLateRereadKeepsTheChosenAttempt: if the page is read again, and another attempt is opened
+// before that ends, the page stays at the opened attempt.
 func TestBrowserLateRereadKeepsTheChosenAttempt(t *testing.T) {
 	r := newFixture(t)
 	r.online()
@@ -124,7 +124,8 @@ func TestBrowserLateRereadKeepsTheChosenAttempt(t *testing.T) {
 	}
 }
 
-// An event that changes after its page was read, and before that is shown, is shown as it is.
+// TestBrowserChangeWhileAnEventOpens: an event that changes after its page was read, and before it is
+// shown, is shown in its current state.
 func TestBrowserChangeWhileAnEventOpens(t *testing.T) {
 	r := newFixture(t)
 	r.online()
@@ -157,8 +158,8 @@ func TestBrowserChangeWhileAnEventOpens(t *testing.T) {
 	b.until(`document.querySelector("#event")?.dataset.eventId === "` + second + `" && document.querySelector("#attempt-2")`)
 }
 
-// What a page was to show when reading it again failed is shown when that works again: nothing
-// else may ever tell the page to.
+// TestBrowserRepeatsAFailedReread: if reading a page again fails, it is repeated until it succeeds,
+// because no later update may cause it.
 func TestBrowserRepeatsAFailedReread(t *testing.T) {
 	r := newFixture(t)
 	r.online()
@@ -194,8 +195,8 @@ func TestBrowserRepeatsAFailedReread(t *testing.T) {
 	}
 }
 
-// The link to the page of all aliases, on that page, was not the current one any more as soon as
-// live updates began.
+// TestBrowserLiveSidebarKeepsTheCurrentPage: live updates keep the mark on the link to the current
+// page in the sidebar.
 func TestBrowserLiveSidebarKeepsTheCurrentPage(t *testing.T) {
 	r := newFixture(t)
 	b := newBrowser(t, r)

@@ -58,7 +58,7 @@ func TestLastingChangesNeedAFreshLogin(t *testing.T) {
 	o.post("alice", "/aliases/shop/settings/remove", "confirm", "shop").redirectsTo("/?done=alias-removed")
 }
 
-// TestDataIsForOwnPagesOnly: what is no page is not given to pages of other sites.
+// TestDataIsForOwnPagesOnly: data addresses are not served to pages of other sites.
 func TestDataIsForOwnPagesOnly(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
@@ -75,7 +75,7 @@ func TestDataIsForOwnPagesOnly(t *testing.T) {
 	r.do("GET", "/events/"+id, nil, http.Header{"Sec-Fetch-Site": {"cross-site"}}, 200) // a link may lead to a page
 }
 
-// TestLiveStreamsTakeASlot: those of the pages and of the API are bounded together.
+// TestLiveStreamsTakeASlot: the streams of the pages and of the API have a common bound.
 func TestLiveStreamsTakeASlot(t *testing.T) {
 	t.Parallel()
 	limits := api.NewLimits(api.Rate{}, api.Rate{})
@@ -99,7 +99,7 @@ func TestLiveStreamsTakeASlot(t *testing.T) {
 	r.do("HEAD", "/live", nil, nil, 200) // the slot was given back
 }
 
-// TestLoginLinkNamesAnAlias: a link that names an alias leads to it, one of others or of none leads home.
+// TestLoginLinkNamesAnAlias: a link that names an own alias leads to it; others lead home.
 func TestLoginLinkNamesAnAlias(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)

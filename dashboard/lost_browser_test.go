@@ -10,7 +10,8 @@ import (
 	"relay"
 )
 
-// A link that is shown once went with the next change of its event.
+// TestBrowserNewShareStays: the link of a new share, which is shown once, stays when its event
+// changes.
 func TestBrowserNewShareStays(t *testing.T) {
 	r := newFixture(t)
 	r.online()
@@ -28,8 +29,8 @@ func TestBrowserNewShareStays(t *testing.T) {
 	}
 }
 
-// On a page that was the answer to a form, the link to its content read the address of the form
-// again without end.
+// TestBrowserSkipLinkStaysOnThePage: on a page that is the answer to a form, the link to the content
+// must not load the address of the form.
 func TestBrowserSkipLinkStaysOnThePage(t *testing.T) {
 	r := newFixture(t)
 	b := newBrowser(t, r)
@@ -44,7 +45,7 @@ func TestBrowserSkipLinkStaysOnThePage(t *testing.T) {
 	}
 }
 
-// The key r replayed an event again and again while it was held.
+// TestBrowserHeldKeyReplaysOnce: holding the key r replays an event once.
 func TestBrowserHeldKeyReplaysOnce(t *testing.T) {
 	r := newFixture(t)
 	r.online()
@@ -60,7 +61,8 @@ func TestBrowserHeldKeyReplaysOnce(t *testing.T) {
 	}
 }
 
-// Saving a label alone rewrote the note with escapes in the place of joined emoji.
+// TestBrowserNoteIsKept: saving a label alone does not rewrite the note, for example with escapes in
+// place of joined emoji.
 func TestBrowserNoteIsKept(t *testing.T) {
 	r := newFixture(t)
 	id := r.send(post("/one", `{}`))

@@ -9,8 +9,8 @@ import (
 	"relay"
 )
 
-// TestPinLabelAndNote: each is set by a plain form, shown in the event and in the list, and
-// found by its filter.
+// TestPinLabelAndNote: each is set with a plain form, shown in the event and in the list, and found by
+// its filter.
 func TestPinLabelAndNote(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
@@ -35,7 +35,7 @@ func TestPinLabelAndNote(t *testing.T) {
 	contains(t, "not pinned", r.get("/events/"+id, 200), ">Pin</span>", "two\nlines")
 }
 
-// TestDeleteAsksFirst: an event is deleted by a button on a page that says what goes.
+// TestDeleteAsksFirst: the button to delete an event is on a page that says what will be deleted.
 func TestDeleteAsksFirst(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
@@ -51,8 +51,8 @@ func TestDeleteAsksFirst(t *testing.T) {
 	r.submit("/events/"+id+"/delete", nil, 404)
 }
 
-// TestMembersCannotMarkOrDelete: members see pins, labels and notes; what changes them is
-// for the owner.
+// TestMembersCannotMarkOrDelete: members see pins, labels and notes, but only the owner can change
+// them.
 func TestMembersCannotMarkOrDelete(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)

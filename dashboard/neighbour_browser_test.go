@@ -18,9 +18,9 @@ import (
 	"relay/dashboard"
 )
 
-// hostile is what an alias' owner may serve one label away from the dashboard: it
-// tries to act and to read there with the session of its visitor, and notes what
-// it got. BASE and EVENT are filled in.
+// hostile is a page that the owner of a neighbouring alias may serve: it tries to act and to read in
+// the dashboard with the session of its visitor, and records the results. BASE and EVENT are filled
+// in.
 const hostile = `<!DOCTYPE html><title>evil</title><body><script>
 const base = "BASE", got = [];
 const note = (what, text) => { if (text) got.push(what + ": " + text); };
@@ -73,8 +73,8 @@ async function run() {
 run().catch(e => { window.got = ["broke: " + e]; });
 </script>`
 
-// TestBrowserHostileNeighbour looks, logged in, at a page of an alias that attacks
-// the dashboard: nothing is read and nothing changes.
+// TestBrowserHostileNeighbour opens, with a logged-in browser, a page of an alias that attacks the
+// dashboard: it reads nothing and changes nothing.
 func TestBrowserHostileNeighbour(t *testing.T) {
 	r := newFixture(t)
 	r.online()
@@ -144,7 +144,7 @@ func TestBrowserHostileNeighbour(t *testing.T) {
 	}
 }
 
-// state is what an attack might change, in words.
+// state describes everything that an attack might change.
 func (r *fixture) state(id string) string {
 	r.t.Helper()
 	ctx, sys := context.Background(), relay.System()

@@ -9,7 +9,7 @@ import (
 	"relay"
 )
 
-// attempts tells how many attempts an event has when none is under way.
+// attempts returns the number of attempts of an event once none is in progress.
 func (r *fixture) attempts(id relay.ID) (n int) {
 	r.t.Helper()
 	r.await("the end of the attempts", func() bool {
@@ -21,8 +21,8 @@ func (r *fixture) attempts(id relay.ID) (n int) {
 	return n
 }
 
-// TestBrowserDoubleClick: a second click, however it comes, ran the code of the person again. One on
-// the page that shows the new attempt is another replay.
+// TestBrowserDoubleClick: a second click, in any way, does not run the user's code again. A click on
+// the page that already shows the new attempt is another replay.
 func TestBrowserDoubleClick(t *testing.T) {
 	r := newFixture(t)
 	r.online()
@@ -80,7 +80,7 @@ func TestBrowserDoubleClick(t *testing.T) {
 	}
 }
 
-// TestBrowserReplayIsShownAsRunning: until the attempt is there, the button says that it was pressed.
+// TestBrowserReplayIsShownAsRunning: until the attempt exists, the button shows that it was pressed.
 func TestBrowserReplayIsShownAsRunning(t *testing.T) {
 	r := newFixture(t)
 	r.online()
@@ -98,8 +98,8 @@ func TestBrowserReplayIsShownAsRunning(t *testing.T) {
 	b.until(`document.querySelector("#replay").textContent === "Replay" && !document.querySelector("[aria-disabled]")`)
 }
 
-// TestBrowserLoggedOutPage: an open page of an ended session asked for its live updates for ever, and
-// the next login led to their address.
+// TestBrowserLoggedOutPage: an open page of an ended session stops requesting live updates, and the
+// next login does not lead to their address.
 func TestBrowserLoggedOutPage(t *testing.T) {
 	r := newFixture(t)
 	b := newBrowser(t, r)

@@ -20,14 +20,14 @@ import (
 	"relay/store"
 )
 
-// pageForm is a form of a page as a browser sends it.
+// pageForm is a form of a page with the fields that a browser sends.
 type pageForm struct {
 	action, method string
 	fields         url.Values
 	button         string // the text of what sends it
 }
 
-// formsOf reads the forms of a page; a button with an address of its own counts as one.
+// formsOf reads the forms of a page; a button with its own address counts as one.
 func formsOf(t *testing.T, at, page string) (forms []*pageForm) {
 	t.Helper()
 	root, err := html.Parse(strings.NewReader(page))
@@ -90,7 +90,7 @@ func formsOf(t *testing.T, at, page string) (forms []*pageForm) {
 	return forms
 }
 
-// formAt is the form of a page that is sent to an address.
+// formAt returns the form of a page that is sent to an address.
 func (r *fixture) formAt(page, action string) *pageForm {
 	r.t.Helper()
 	for _, f := range formsOf(r.t, page, r.get(page, 200)) {
@@ -102,7 +102,7 @@ func (r *fixture) formAt(page, action string) *pageForm {
 	return nil
 }
 
-// routePattern finds the routes in the source, so that none is forgotten here.
+// routePattern finds the routes in the source, so that the test covers all of them.
 var routePattern = regexp.MustCompile(`(?:Handle|Data)\("((?:GET|POST) /[^"]*)"`)
 
 func routesOf(t *testing.T, method string) (list []string) {
@@ -122,14 +122,14 @@ func routesOf(t *testing.T, method string) (list []string) {
 	return list
 }
 
-// filled puts what there is into the pattern of a route.
+// filled replaces the placeholders in the pattern of a route by existing names.
 func (g *allPages) filled(pattern string) string {
 	return strings.NewReplacer("{alias}", "stripe-dev", "{id}", g.paid.String(), "{n}", "0", "{share}", "x", "{user}", "bob", "{code}", "k3yl1nk",
 		"/diff", "/diff?left="+g.paid.String(), "/s/{token}", g.share, "/invite/{token}", "/invite/"+g.invite, "/login/{token}", "/login/"+g.loginLink).Replace(pattern)
 }
 
-// TestOnlyPagesAreRemembered: the next login led to the live updates of a page that was open when
-// the session ended.
+// TestOnlyPagesAreRemembered: after a login the remembered address is that of a page, never of the
+// live updates of a page that was open.
 func TestOnlyPagesAreRemembered(t *testing.T) {
 	t.Parallel()
 	g := newAllPages(t)
@@ -182,7 +182,7 @@ func TestOnlyPagesAreRemembered(t *testing.T) {
 	}
 }
 
-// TestLoginLeadsToAPage: whatever the cookie of an older version says.
+// TestLoginLeadsToAPage: a login leads to a page, even with a cookie of an older version.
 func TestLoginLeadsToAPage(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
@@ -204,8 +204,8 @@ func TestLoginLeadsToAPage(t *testing.T) {
 	}
 }
 
-// TestAddressesOfFormsAreNoDeadEnds: a reload, a restored tab or a sent address of the answer to a
-// form is a GET, which was answered by 404.
+// TestAddressesOfFormsAreNoDeadEnds: a GET of the address of a form, from a reload, a restored tab or
+// a sent link, leads to a page.
 func TestAddressesOfFormsAreNoDeadEnds(t *testing.T) {
 	t.Parallel()
 	g := newAllPages(t)
@@ -220,8 +220,8 @@ func TestAddressesOfFormsAreNoDeadEnds(t *testing.T) {
 	g.do("DELETE", "/account/tokens", nil, nil, 404)
 }
 
-// TestFormsActOnce: each form that acts, sent twice, by a double click, an impatient second click or
-// a reload, acts once, and both times gives the same answer.
+// TestFormsActOnce: each form that acts, sent twice by a double click, an impatient second click or a
+// reload, acts once, and returns the same answer both times.
 func TestFormsActOnce(t *testing.T) {
 	t.Parallel()
 	type count = func(g *allPages) int
@@ -312,7 +312,7 @@ func TestFormsActOnce(t *testing.T) {
 	}
 }
 
-// send200 sends a form, follows its redirect, and gives the page; safe for concurrent use.
+// send200 sends a form, follows its redirect, and returns the page; safe for concurrent use.
 func (r *fixture) send200(f *pageForm) string {
 	res, err := r.client.PostForm(r.base+f.action, f.fields)
 	if err != nil {
@@ -327,9 +327,9 @@ func (r *fixture) send200(f *pageForm) string {
 	return string(body)
 }
 
-// TestEveryActingFormIsTold: a form that acts tells its renderings apart. Those that set something
-// to a value may be sent twice, a link to log in is used up by itself, and a new event is only shown: the button
-// that sends it comes with what was shown.
+// TestEveryActingFormIsTold: a form that acts has a field that identifies its rendering. Exceptions are forms
+// that set a value, which may be sent twice, a login link, which works once, and the preview of a new event,
+// which does not act.
 func TestEveryActingFormIsTold(t *testing.T) {
 	t.Parallel()
 	g := newAllPages(t)
@@ -362,8 +362,8 @@ func TestEveryActingFormIsTold(t *testing.T) {
 	}
 }
 
-// TestFormSecretsAreNotStored: the answer that a form gets again holds the link or token that it made.
-// The store holds it only in a form that the text of the form opens.
+// TestFormSecretsAreNotStored: a form that is sent again gets the link or token of the first time. The
+// store has it only encrypted with the text of the form.
 func TestFormSecretsAreNotStored(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -56,7 +56,7 @@ func TestOutageSaysWhatStillWorks(t *testing.T) {
 	contains(t, "afterwards", r.get("/events/"+id, 200), `data-event-id="`+id+`"`)
 }
 
-// failingAliases is a store that knows who asks and then fails.
+// failingAliases is a store that knows the actor and then fails.
 type failingAliases struct {
 	accounts
 	down *atomic.Bool
@@ -98,7 +98,7 @@ func (busyAliases) Aliases(context.Context, relay.Actor) ([]relay.Alias, error) 
 	return nil, relay.Overloaded("this took too long, because the relay is busy")
 }
 
-// TestBusyPageIsTriedAgain: a page that came too late says so, and leads to itself.
+// TestBusyPageIsTriedAgain: a page that could not be read in time says so, and links to itself.
 func TestBusyPageIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t, func(o *dashboard.Options) { o.Accounts = busyAliases{o.Accounts} })
@@ -109,7 +109,7 @@ func TestBusyPageIsTriedAgain(t *testing.T) {
 
 var errStoreDown = relay.Errorf(relay.CodeStoreUnavailable, "the database does not answer")
 
-// TestOutageInTheMiddleOfAPage: the session was found, what comes after it was not.
+// TestOutageInTheMiddleOfAPage: the store fails after the session was found.
 func TestOutageInTheMiddleOfAPage(t *testing.T) {
 	t.Parallel()
 	var down atomic.Bool
@@ -124,7 +124,7 @@ func TestOutageInTheMiddleOfAPage(t *testing.T) {
 	}
 }
 
-// lostPart are events of which the second part of a body cannot be read.
+// lostPart is a store in which the second part of a body cannot be read.
 type lostPart struct{ events }
 
 func (l lostPart) BodyPart(ctx context.Context, id relay.ID, n, i int) ([]byte, error) {
@@ -134,7 +134,7 @@ func (l lostPart) BodyPart(ctx context.Context, id relay.ID, n, i int) ([]byte, 
 	return l.events.BodyPart(ctx, id, n, i)
 }
 
-// TestOutageInTheMiddleOfABody: what was not read whole is not called wrong JSON.
+// TestOutageInTheMiddleOfABody: an incompletely read body is not called invalid JSON.
 func TestOutageInTheMiddleOfABody(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t, func(o *dashboard.Options) { o.Events = lostPart{o.Events} })
@@ -142,7 +142,7 @@ func TestOutageInTheMiddleOfABody(t *testing.T) {
 	contains(t, "body", r.get("/events/"+id+"/json/0", 503), "The database does not answer")
 }
 
-// fetch is do for any goroutine and any status.
+// fetch is do for use in any goroutine and with any status.
 func (r *fixture) fetch(method, path string) (status int, page string, err error) {
 	req, err := http.NewRequest(method, r.base+path, nil)
 	if err != nil {
@@ -157,8 +157,8 @@ func (r *fixture) fetch(method, path string) (status int, page string, err error
 	return res.StatusCode, string(body), err
 }
 
-// TestOutageOfPostgres takes the real database away from under the pages, dead and
-// then silent: every page says so, and nobody waits longer than 5 s.
+// TestOutageOfPostgres stops, and then freezes, the real database under the pages: every page says so,
+// and nobody waits longer than 5 s.
 func TestOutageOfPostgres(t *testing.T) {
 	t.Parallel()
 	pg := pgtest.Start(t, pgtest.Options{})

@@ -13,9 +13,9 @@ import (
 	"github.com/klauspost/compress/gzip"
 )
 
-// TestBrowserEveryPage looks at each page on a narrow screen: nothing is wider than
-// it, every field has a name, no id is there twice, focus is seen, nothing moves for
-// who does not want that, and the console is silent.
+// TestBrowserEveryPage checks each page on a narrow screen: nothing is wider than it, every field has
+// a name, ids are unique, focus is visible, nothing moves if the user prefers that, and the console is
+// empty.
 func TestBrowserEveryPage(t *testing.T) {
 	g := newAllPages(t)
 	b := newBrowser(t, g.fixture)
@@ -35,7 +35,7 @@ func TestBrowserEveryPage(t *testing.T) {
 	b.expect(404, 422)
 }
 
-// inspect opens a page and checks what holds for every page.
+// inspect opens a page and checks what every page must satisfy.
 func (b *browser) inspect(path string) {
 	b.t.Helper()
 	b.open(path)
@@ -104,8 +104,8 @@ func TestPagesStayLight(t *testing.T) {
 	}
 }
 
-// TestAxe runs axe-core, whose file RELAY_AXE names, over every page in light and
-// dark; `make axe` fetches it. Serious and critical findings fail.
+// TestAxe runs axe-core, whose file RELAY_AXE names, over every page in light and dark; `make axe`
+// fetches it. Serious and critical findings fail the test.
 func TestAxe(t *testing.T) {
 	file := os.Getenv("RELAY_AXE")
 	if file == "" {

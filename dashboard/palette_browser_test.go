@@ -43,7 +43,7 @@ func TestBrowserPalette(t *testing.T) {
 	b.until(`document.querySelectorAll("#event [data-attempt]").length === 2`)
 }
 
-// TestPaletteFindsOwnAliases: it offers what the viewer may see.
+// TestPaletteFindsOwnAliases: the palette offers only what the viewer may see.
 func TestPaletteFindsOwnAliases(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)

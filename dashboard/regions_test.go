@@ -25,8 +25,8 @@ func (c countingEvents) Events(ctx context.Context, who relay.Actor, f relay.Fil
 	return c.eventReader.Events(ctx, who, f)
 }
 
-// The script gets the regions that it names and nothing else is read for it. An open filtered page
-// searched again for each event that came, and threw the list away.
+// TestRegionsAreReadAlone: the script gets the regions that it names, and nothing is read for others;
+// in particular, an open filtered page is not searched again for each new event.
 func TestRegionsAreReadAlone(t *testing.T) {
 	t.Parallel()
 	var lists atomic.Int32
@@ -68,7 +68,8 @@ func TestRegionsAreReadAlone(t *testing.T) {
 	}
 }
 
-// A form of a page that has one region is answered by it, with what was saved or what was wrong.
+// TestFormsAnswerByRegions: a form in a page with regions is answered with its region, which shows the
+// saved values or the error.
 func TestFormsAnswerByRegions(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)

@@ -26,8 +26,8 @@ import (
 )
 
 // TestScreenshots takes the pictures of README and docs/dashboard.md into the folder that
-// RELAY_SCREENSHOTS names, each at most 150 KB, from the relayd program that
-// RELAY_RELAYD names; `make screenshots` runs it.
+// RELAY_SCREENSHOTS names, each at most 150 KB, with the relayd program that RELAY_RELAYD names; `make
+// screenshots` runs it.
 func TestScreenshots(t *testing.T) {
 	dir := os.Getenv("RELAY_SCREENSHOTS")
 	if dir == "" {
@@ -69,9 +69,9 @@ func TestScreenshots(t *testing.T) {
 	take("phone", "light", 390, 844)
 }
 
-// day is a day of three providers, the last of whose webhooks come now: one meets the bug of
-// the shop, and those of an alias without a tunnel are queued. Earlier ones are sent at once,
-// signed as of their times, and their times in the store are set when relayd has ended.
+// day simulates a day of three providers. The last webhooks are sent now: one hits the bug of the
+// shop, and those of an alias without a tunnel are queued. Earlier ones are sent at once with older
+// signatures, and their times in the store are set after relayd has ended.
 func (s *demoServer) day() {
 	s.t.Helper()
 	end := time.Now()
@@ -123,8 +123,8 @@ func (s *demoServer) day() {
 	}
 }
 
-// setTimes gives the events in the store, in their order, the times. An id begins with the
-// time in milliseconds; the other times are in microseconds.
+// setTimes sets the times of the events in the store, in their order. An id begins with the time in
+// milliseconds; the other times are in microseconds.
 func (s *demoServer) setTimes(times []time.Time) {
 	s.t.Helper()
 	db, err := sql.Open("sqlite", filepath.Join(s.data, "relay.db"))
@@ -148,15 +148,15 @@ func (s *demoServer) setTimes(times []time.Time) {
 	must(s.t, tx.Commit())
 }
 
-// look sets how a page is looked at.
+// look sets the color scheme and the window size of the browser.
 func (b *browser) look(scheme string, width, height int64) {
 	b.t.Helper()
 	call(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}})
 	call(b, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: width, Height: height, DeviceScaleFactor: 1})
 }
 
-// TestGallery takes every page at four widths, light and dark, into the folder that
-// RELAY_GALLERY names, for the people who work on them.
+// TestGallery takes a screenshot of every page at four widths, light and dark, into the folder that
+// RELAY_GALLERY names, for developers of the pages.
 func TestGallery(t *testing.T) {
 	dir := os.Getenv("RELAY_GALLERY")
 	if dir == "" {
@@ -190,8 +190,7 @@ func TestGallery(t *testing.T) {
 	b.expect(401, 404, 422)
 }
 
-// small packs a picture into limit bytes, with as many of its colours as that allows; pages
-// have few.
+// small compresses a screenshot to limit bytes, with as many of its few colors as that allows.
 func small(t *testing.T, shot []byte, limit int) []byte {
 	t.Helper()
 	picture, err := png.Decode(bytes.NewReader(shot))

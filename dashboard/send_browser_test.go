@@ -13,8 +13,8 @@ import (
 	"relay/signature"
 )
 
-// TestBrowserSendsByKeys: from a failed event to a new one with a fresh signature, and to a changed one, without a
-// pointer.
+// TestBrowserSendsByKeys goes from a failed event to a new one with a fresh signature, and to a changed one, with
+// keys only.
 func TestBrowserSendsByKeys(t *testing.T) {
 	r := newResendFixture(t)
 	b := newBrowser(t, r.fixture)
@@ -56,8 +56,8 @@ func TestBrowserSendsByKeys(t *testing.T) {
 	}
 }
 
-// TestBrowserFromFailedToAccepted: a new user, who has kept no secret that may sign, goes from a failed signature to a
-// handler that accepts it with three clicks and one secret; docs/dashboard.md says so.
+// TestBrowserFromFailedToAccepted: a new user without a stored secret goes from a failed signature to a handler that
+// accepts it with three clicks and one secret, as docs/dashboard.md says.
 func TestBrowserFromFailedToAccepted(t *testing.T) {
 	r := &resendFixture{fixture: newFixture(t), raws: make(chan string, 20)}
 	accepted := func(head, body []byte) bool {
@@ -97,7 +97,7 @@ func TestBrowserFromFailedToAccepted(t *testing.T) {
 	}
 }
 
-// TestBrowserSendsWithoutScript: every step is a link, a form or a button.
+// TestBrowserSendsWithoutScript: every step of a send is a link, a form or a button.
 func TestBrowserSendsWithoutScript(t *testing.T) {
 	r := newResendFixture(t)
 	b := newBrowser(t, r.fixture)
@@ -112,8 +112,8 @@ func TestBrowserSendsWithoutScript(t *testing.T) {
 	<-r.raws
 }
 
-// TestBrowserReadsPastedRequests: a cURL command and a HAR file fill the form; what names files or variables is
-// refused, and nothing of it is read.
+// TestBrowserReadsPastedRequests: a cURL command and a HAR file fill the form; one that names files or
+// variables is refused as a whole.
 func TestBrowserReadsPastedRequests(t *testing.T) {
 	r := newResendFixture(t)
 	b := newBrowser(t, r.fixture)

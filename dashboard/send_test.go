@@ -18,8 +18,8 @@ import (
 
 const sendSecret = "whsec_dGhlIHNlY3JldCBvZiBhIHNlbmRlcg=="
 
-// resendFixture has a Stripe event of an hour ago, whose alias has a secret that may sign; raws are the requests that the
-// local server got.
+// resendFixture has a Stripe event from an hour ago, whose alias has a secret that may sign; raws are the requests that
+// the local server got.
 type resendFixture struct {
 	*fixture
 	id   string
@@ -43,7 +43,8 @@ func newResendFixture(t *testing.T) *resendFixture {
 
 var formField = regexp.MustCompile(`(?s)<(?:input [^>]*?name="(\w+)"[^>]*?value="([^"]*)"|textarea [^>]*?name="(\w+)"[^>]*>\n?(.*?)</textarea>|button [^>]*name="once" value="([^"]*)")`)
 
-// formOf are the fields of the form of a new event, as a browser posts them; with once it is sent.
+// formOf returns the fields of the form of a new event, as a browser posts them; with once the form
+// sends.
 func formOf(t *testing.T, page string) (form url.Values, once string) {
 	t.Helper()
 	_, page, found := strings.Cut(page, `id="send"`)
@@ -67,8 +68,8 @@ func formOf(t *testing.T, page string) (form url.Values, once string) {
 	return form, once
 }
 
-// TestSendAgainFreshlySigned: an expired event leads to a preview that names what differs; sending it makes a new
-// event with a signature that fits now, once, and leaves the original as it was.
+// TestSendAgainFreshlySigned: an expired event leads to a preview that names the differences. Sending it makes
+// one new event with a valid signature, and leaves the original unchanged.
 func TestSendAgainFreshlySigned(t *testing.T) {
 	t.Parallel()
 	r := newResendFixture(t)
@@ -109,7 +110,8 @@ func TestSendAgainFreshlySigned(t *testing.T) {
 	}
 }
 
-// TestSendByAGivenSecret: a secret of the form signs the event and its definition may come with it; neither is stored.
+// TestSendByAGivenSecret: a secret typed into the form signs the event, with a definition if needed; neither is
+// stored.
 func TestSendByAGivenSecret(t *testing.T) {
 	t.Parallel()
 	r := newResendFixture(t)
@@ -143,7 +145,7 @@ func TestSendByAGivenSecret(t *testing.T) {
 	contains(t, "no definition", r.submit("/aliases/hook/send", url.Values{"from": {other}, "sign": {"given"}, "secret": {"x"}}, 409), "give a definition")
 }
 
-// TestEditAndSend: what nobody changed keeps its bytes; what was changed is named, and shown before it is sent.
+// TestEditAndSend: unchanged parts keep their bytes; changes are named, and shown before the event is sent.
 func TestEditAndSend(t *testing.T) {
 	t.Parallel()
 	r := newResendFixture(t)
@@ -206,8 +208,8 @@ func TestSendFromSampleAndNothing(t *testing.T) {
 	}
 }
 
-// TestSendRefusals: each mistake stands at its field or above the form, with the status of its kind, and what
-// was typed is kept.
+// TestSendRefusals: each error is at its field or above the form, with the right status, and the typed values
+// stay.
 func TestSendRefusals(t *testing.T) {
 	t.Parallel()
 	r := newResendFixture(t)
@@ -253,7 +255,8 @@ func TestSendRefusals(t *testing.T) {
 	}
 }
 
-// TestSendAsMember: a member may send, but sees who alone can add a secret; a stranger sees nothing.
+// TestSendAsMember: a member may send, and learns that only the owner can add a secret; other accounts
+// see nothing.
 func TestSendAsMember(t *testing.T) {
 	t.Parallel()
 	r := newResendFixture(t)
@@ -275,7 +278,8 @@ func TestSendAsMember(t *testing.T) {
 	r.submit("/aliases/hook/send", url.Values{"from": {r.id}}, 404)
 }
 
-// TestSharedNewEvent: a share of a new event says what it is, but neither who sent it nor from what.
+// TestSharedNewEvent: a share of a new event shows that it was sent with Relay, but not by whom or
+// from which event.
 func TestSharedNewEvent(t *testing.T) {
 	t.Parallel()
 	r := newResendFixture(t)

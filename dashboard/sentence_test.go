@@ -11,8 +11,8 @@ func failing(body string) func([]byte, []byte) string {
 	}
 }
 
-// TestPagesSayWhatHappened: of an event that failed, its page, its row and the live row say in one
-// sentence what the answer said, escaped.
+// TestPagesSayWhatHappened: the page, the row and the live row of a failed event have one sentence
+// with the error text of the response, escaped.
 func TestPagesSayWhatHappened(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)

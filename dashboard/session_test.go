@@ -12,8 +12,8 @@ import (
 	"relay/dashboard"
 )
 
-// TestTossedCookiesLogNobodyOut: on plain http an alias page can add a cookie. What
-// is no session is passed over, and what it added is removed.
+// TestTossedCookiesLogNobodyOut: on plain http an alias page can add a cookie. A cookie that is no
+// session is ignored and removed.
 func TestTossedCookiesLogNobodyOut(t *testing.T) {
 	t.Parallel()
 	fake := newFakeStore()
@@ -49,8 +49,8 @@ func TestTossedCookiesLogNobodyOut(t *testing.T) {
 	}
 }
 
-// TestSessionsOfTwoAccountsAreNone: a neighbour with an account of his own must not
-// choose as whom somebody acts.
+// TestSessionsOfTwoAccountsAreNone: a neighbouring page must not be able to choose the account that a
+// user acts as.
 func TestSessionsOfTwoAccountsAreNone(t *testing.T) {
 	t.Parallel()
 	fake := newFakeStore()
@@ -73,7 +73,7 @@ func TestSessionsOfTwoAccountsAreNone(t *testing.T) {
 	}
 }
 
-// guessCounter lets nothing wrong be looked up any more once on.
+// guessCounter refuses further look-ups of wrong secrets once on is set.
 type guessCounter struct {
 	dashboard.Limits
 	on    bool
@@ -131,7 +131,7 @@ func TestGuessesAreCounted(t *testing.T) {
 	o.get("bob", "/account").want(429)
 }
 
-// TestWhereToIsBoundToTheHost: over https no neighbour chooses where a login leads.
+// TestWhereToIsBoundToTheHost: over https no neighbouring host can choose the page after a login.
 func TestWhereToIsBoundToTheHost(t *testing.T) {
 	t.Parallel()
 	res, _ := sendRequest(serve(t, newFakeStore(), "https://example.com"), "GET", "/account", nil)

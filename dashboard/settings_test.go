@@ -39,7 +39,8 @@ func TestSettingsAreKept(t *testing.T) {
 	}
 }
 
-// The answers while offline are shown as typed before they are saved, and a text of them is no markup.
+// TestAnswersArePreviewed: answers while offline are shown as typed before they are saved, and their
+// text is never markup.
 func TestAnswersArePreviewed(t *testing.T) {
 	t.Parallel()
 	o := newAccountFixture(t)
@@ -60,7 +61,8 @@ func TestAnswersArePreviewed(t *testing.T) {
 	o.post("alice", path+"/handshakes", "name", "no such").want(422)
 }
 
-// The verify token is typed and never shown; a form without one leaves it.
+// TestVerifyTokenIsNotShown: the verify token can be typed but is never shown; a form without one
+// leaves it unchanged.
 func TestVerifyTokenIsNotShown(t *testing.T) {
 	t.Parallel()
 	o := newAccountFixture(t)
@@ -161,8 +163,8 @@ func TestTransferAndRemove(t *testing.T) {
 	o.get("bob", path).want(404)
 }
 
-// An alias of another account and one that does not exist answer alike, admins
-// included.
+// TestForeignAliasesLookUnknown: an alias of another account gets the same answer as one that does not
+// exist, even for admins.
 func TestForeignAliasesLookUnknown(t *testing.T) {
 	t.Parallel()
 	o := newAccountFixture(t)

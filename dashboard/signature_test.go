@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// A secret is added and removed in the settings; the event says what its signature is worth and why, and a
-// secret can be tried without keeping it. No page has the value.
+// TestSignatureOnPages: a secret is added and removed in the settings; the event shows the verdict on its
+// signature with the reason, and a secret can be tried without storing it. No page contains the value.
 func TestSignatureOnPages(t *testing.T) {
 	r := newFixture(t)
 	const value, settings = "the secret of the sender", "/aliases/hook/settings"

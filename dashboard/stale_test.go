@@ -11,8 +11,8 @@ import (
 	"relay"
 )
 
-// TestStaleForms: a page that was opened earlier undid what others had changed meanwhile, and started
-// the deliveries of an alias that a colleague had paused.
+// TestStaleForms: a page that was opened earlier must not undo later changes by others, or start the
+// deliveries of an alias that another user has paused.
 func TestStaleForms(t *testing.T) {
 	t.Parallel()
 	type values = map[string]string
@@ -101,7 +101,7 @@ func TestStaleForms(t *testing.T) {
 	}
 }
 
-// formWith is the form of a page that is sent to an address and has a field.
+// formWith returns the form of a page that is sent to an address and has a field.
 func (r *fixture) formWith(page, action, field string) *pageForm {
 	r.t.Helper()
 	for _, f := range formsOf(r.t, page, r.get(page, 200)) {
@@ -113,7 +113,7 @@ func (r *fixture) formWith(page, action, field string) *pageForm {
 	return nil
 }
 
-// TestStaleSettingsStartNothing: the sequence that was seen.
+// TestStaleSettingsStartNothing repeats a sequence in which a stale form once started deliveries.
 func TestStaleSettingsStartNothing(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
@@ -155,7 +155,7 @@ func TestStaleSettingsStartNothing(t *testing.T) {
 	}
 }
 
-// TestBrowserStaleNote: live updates leave the old value beside a field in which somebody types.
+// TestBrowserStaleNote: live updates leave a field alone in which a user is typing.
 func TestBrowserStaleNote(t *testing.T) {
 	r := newFixture(t)
 	id := r.send(post("/one", `{}`))

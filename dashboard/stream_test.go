@@ -116,7 +116,7 @@ func (r *fixture) await(what string, ok func() bool) {
 	r.t.Fatalf("never happened: %s", what)
 }
 
-// listen opens live updates and gives their messages.
+// listen opens live updates and delivers their messages.
 func (r *fixture) listen(path string) <-chan string {
 	ctx, cancel := context.WithCancel(context.Background())
 	r.t.Cleanup(cancel)
@@ -166,7 +166,7 @@ func (r *fixture) hear(messages <-chan string, want ...string) string {
 	}
 }
 
-// liveOf is the address of a page's live updates.
+// liveOf returns the address of a page's live updates.
 func liveOf(t *testing.T, page string) string {
 	t.Helper()
 	_, link, found := strings.Cut(page, `data-live="`)
@@ -236,8 +236,8 @@ func TestLoginLeadsWhereOneWanted(t *testing.T) {
 	}
 }
 
-// What happened after a page was made, and before its live updates began, is shown when
-// they begin: in the list of aliases and in the sidebar of every page.
+// TestLiveBeginsWithWhatIs: changes between the making of a page and the start of its live updates are
+// shown when these start, in the list of aliases and in the sidebar.
 func TestLiveBeginsWithWhatIs(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
@@ -251,8 +251,8 @@ func TestLiveBeginsWithWhatIs(t *testing.T) {
 	r.hear(r.listen(events), "event: resync")
 }
 
-// Live updates tell their id at once, so that a browser that is cut off before the first
-// of them reads what happened meanwhile.
+// TestLiveGoesOnFromItsStart: live updates send their id at once, so that a browser that is cut off
+// before the first update catches up.
 func TestLiveGoesOnFromItsStart(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
@@ -263,8 +263,9 @@ func TestLiveGoesOnFromItsStart(t *testing.T) {
 	r.hear(r.listen("/aliases/hook/live?after="+url.QueryEscape(strings.TrimSpace(id))), "event: resync")
 }
 
-// The live updates of a page are two feeds, of the sidebar and of the alias. A browser that went
-// on behind an item of the sidebar missed an earlier one of the alias that had not been sent.
+// TestLiveGoesOnFromItsAlias: the live updates of a page are two feeds, of the sidebar and of the
+// alias. A browser that reconnects after an item of the sidebar must not miss an earlier one of the
+// alias.
 func TestLiveGoesOnFromItsAlias(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
@@ -289,8 +290,8 @@ func TestLiveGoesOnFromItsAlias(t *testing.T) {
 	}
 }
 
-// A viewer who leaves while the first updates are made is no failed page: their status
-// has gone out, and a second one cannot be sent.
+// TestLiveSendsOneStatus: if a viewer leaves while the first updates are made, no second status is
+// sent and no failed page is reported.
 func TestLiveSendsOneStatus(t *testing.T) {
 	t.Parallel()
 	for _, path := range []string{"/live", "/aliases/hook/live"} {
@@ -312,7 +313,7 @@ func TestLiveSendsOneStatus(t *testing.T) {
 	}
 }
 
-// leavingViewer is a Deliverer whose viewer leaves as soon as the status has gone out.
+// leavingViewer is a Deliverer whose viewer leaves as soon as the status was sent.
 type leavingViewer struct {
 	dashboard.Deliverer
 	leave chan context.CancelFunc
@@ -348,7 +349,7 @@ func (w *statusCounter) WriteHeader(status int) {
 	w.ResponseRecorder.WriteHeader(status)
 }
 
-// TestFilteredListsAreCounted: a page of a longer list says of how many it is.
+// TestFilteredListsAreCounted: a page of a longer list shows the total number.
 func TestFilteredListsAreCounted(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)

@@ -11,8 +11,8 @@ import (
 	"relay"
 )
 
-// newTasks has what the tasks of docs/dashboard.md, "Common tasks", are about: events of a
-// sender, of which two invoices were answered with 500, and a second alias that is offline.
+// newTasks has the events of the tasks in docs/dashboard.md, "Common tasks": those of a sender, two of
+// whose invoices were answered with 500, and a second alias that is offline.
 func newTasks(t *testing.T) *fixture {
 	r := newFixture(t)
 	_, err := r.s.CreateAlias(t.Context(), relay.System(), "other", "alice")
@@ -90,7 +90,7 @@ func TestBrowserTasksWithoutScript(t *testing.T) {
 	b.until(`location.pathname === "/aliases/hook" && document.querySelectorAll("#rows .replays").length >= 3`)
 }
 
-// TestBrowserTasksByKeys does them without a pointer, by the keys that the docs name.
+// TestBrowserTasksByKeys does each of the common tasks with the keys that the docs name.
 func TestBrowserTasksByKeys(t *testing.T) {
 	r := newTasks(t)
 	b := newBrowser(t, r)

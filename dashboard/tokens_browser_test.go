@@ -8,8 +8,8 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// TestBrowserTokens: what the list is filtered by stands in the box, each word to be removed alone; more
-// words are added to it, also without script; the number of events follows.
+// TestBrowserTokens: the box shows the filter as words that can be removed one by one; more words can be
+// added, also without a script, and the number of events follows.
 func TestBrowserTokens(t *testing.T) {
 	r := newFixture(t)
 	r.online()
@@ -44,8 +44,8 @@ func TestBrowserTokens(t *testing.T) {
 	shows("type:payout.paid", "needle", 1)
 }
 
-// TestBrowserMovesWhatChanged: a row that arrives and a status that changes are marked for a moment, and
-// nothing moves where a person wants that.
+// TestBrowserMovesWhatChanged: a new row and a changed status are highlighted for a moment, unless the
+// user prefers no motion.
 func TestBrowserMovesWhatChanged(t *testing.T) {
 	r := newFixture(t)
 	r.online()

@@ -11,9 +11,9 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// TestBrowserShowsAndCopiesWhatIsThere: Copy gives the text that is shown or says why not, only deliveries
-// of one thing are folded, a day has its line also on a page that is open over midnight, and brackets
-// may be typed by AltGr or Option.
+// TestBrowserShowsAndCopiesWhatIsThere: Copy copies the shown text or says why not; only deliveries of one
+// event are folded; a page that is open over midnight gets the line of the new day; and brackets may be
+// typed with AltGr or Option.
 func TestBrowserShowsAndCopiesWhatIsThere(t *testing.T) {
 	r := newFixture(t)
 	r.online()
@@ -71,8 +71,8 @@ func TestBrowserShowsAndCopiesWhatIsThere(t *testing.T) {
 	b.until(`document.querySelector("#rows > li").dataset.day === "Yesterday"`)
 }
 
-// TestBrowserManyTabsLoad: with notices on, each tab that nobody looks at kept one of the six connections
-// that a browser has to a host over HTTP/1.1, so that the seventh never loaded.
+// TestBrowserManyTabsLoad: with notifications on, background tabs must not keep the six connections that
+// a browser has to a host over HTTP/1.1, or the seventh tab would never load.
 func TestBrowserManyTabsLoad(t *testing.T) {
 	r := newFixture(t)
 	r.online()

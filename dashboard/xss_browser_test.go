@@ -17,9 +17,9 @@ import (
 	"relay"
 )
 
-// payloads are 120 texts that become more than text where a page is careless: 30
-// vectors, each as it is, behind what closes an attribute, behind what closes an
-// element, and written in ways that a decoder would undo.
+// payloads are 120 texts that become markup if a page escapes carelessly: 30 vectors, each plain,
+// after text that closes an attribute, after text that closes an element, and in encodings that a
+// decoder would undo.
 func payloads() []string {
 	vectors := []string{
 		`<script>alert(1)</script>`, `<script src=data:,alert(1)></script>`, `<img src=x onerror=alert(1)>`, `<svg onload=alert(1)>`,
@@ -51,8 +51,8 @@ func payloads() []string {
 	return list
 }
 
-// foreign finds what only a payload can have made: elements and attributes that no
-// page of ours has. The scripts of ours are those in assets.
+// foreign finds elements and attributes that only a payload can have made, because none of our pages
+// has them. Our scripts are those in assets.
 const foreign = `[...document.querySelectorAll("*")].filter(e =>
 	["IFRAME", "OBJECT", "EMBED", "VIDEO", "AUDIO", "BASE", "STYLE", "MATH", "TEMPLATE", "NOSCRIPT", "X", "B"].includes(e.tagName.toUpperCase()) ||
 	e.localName === "script" && !SCRIPTS.includes(e.getAttribute("src")) ||

@@ -7,8 +7,8 @@ import (
 	"github.com/chromedp/cdproto/emulation"
 )
 
-// TestBrowserShowsTimesInItsZone: times that the server sends in UTC are shown in the
-// zone of the browser, in the page and in live rows, and typed times are in that zone.
+// TestBrowserShowsTimesInItsZone: times that the server sends in UTC are shown in the zone of the
+// browser, in the page and in live rows, and typed times are read in that zone.
 func TestBrowserShowsTimesInItsZone(t *testing.T) {
 	r := newFixture(t)
 	r.online()

@@ -10,8 +10,8 @@ import (
 	"relay/delivery"
 )
 
-// Without room nothing is forwarded and nothing kept; it is counted, and over when
-// there is room again.
+// TestNoRoom: without space nothing is forwarded or stored, only counted; with space again requests
+// are accepted.
 func TestNoRoom(t *testing.T) {
 	var k bodyRecorder
 	b := realFixture(t)
@@ -50,8 +50,8 @@ func TestNoRoom(t *testing.T) {
 	b.d = first
 }
 
-// While the store cannot be sure of its room, a request is stored before a byte of
-// it is forwarded; one that cannot be stored reaches nobody.
+// TestStoreFirst: while the store is not sure to have space, a request is stored before a byte of it
+// is forwarded; one that cannot be stored is not forwarded.
 func TestStoreFirst(t *testing.T) {
 	var k bodyRecorder
 	var first bool

@@ -121,7 +121,8 @@ func TestDetachIsShown(t *testing.T) {
 	})
 }
 
-// What has ended is not under way: the store would never sweep it.
+// TestRunningForgetsWhatEnded: ended attempts are not reported as running, because the store would
+// then never sweep them.
 func TestRunningForgetsWhatEnded(t *testing.T) {
 	run(t, always("hello", ok), func(b *fixture) {
 		c, done := b.begin("POST / HTTP/1.1\r\nHost: hook.localhost\r\nContent-Length: 5\r\n\r\n")
@@ -135,7 +136,8 @@ func TestRunningForgetsWhatEnded(t *testing.T) {
 	})
 }
 
-// The type of an event is found at the beginning of a body that goes to the store in parts.
+// TestProviderOfALargeBody: the event type is found at the beginning of a body that is stored in
+// parts.
 func TestProviderOfALargeBody(t *testing.T) {
 	run(t, always(`"end"}`, ok), func(b *fixture) {
 		body := `{"id":"evt_1","type":"charge.refunded","pad":"` + strings.Repeat("x", relay.BodyPart*5/2) + `","last":"end"}`
@@ -145,7 +147,7 @@ func TestProviderOfALargeBody(t *testing.T) {
 	})
 }
 
-// The endless answer to a replay, which nobody reads, is cut once its record is full.
+// TestEndlessAnswerToAReplayIsCut: the endless response to a replay is cut once its record is full.
 func TestEndlessAnswerToAReplayIsCut(t *testing.T) {
 	endless := false
 	run(t, func(l *local) {

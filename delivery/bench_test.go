@@ -10,7 +10,7 @@ import (
 	"relay/delivery"
 )
 
-// nullStore keeps nothing and resolves at once.
+// nullStore stores nothing and resolves tickets at once.
 type nullStore struct {
 	*memStore
 	done *relay.Ticket
@@ -74,7 +74,7 @@ func (c *sinkCaller) Write(p []byte) (int, error) { return len(p), nil }
 func (c *sinkCaller) CloseWrite() error           { return nil }
 func (c *sinkCaller) Abort()                      {}
 
-// benchExchange runs one exchange after another of a body of 2 KiB.
+// benchExchange runs exchanges with a body of 2 KiB one after another.
 func benchExchange(tb testing.TB, fresh bool) func() {
 	done := relay.NewTicket()
 	done.Resolve(nil)

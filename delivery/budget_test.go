@@ -10,8 +10,8 @@ import (
 	"relay/budget"
 )
 
-// TestAnswerOverBudgetIsCut: an answer whose channel was closed because its caller took it
-// too slowly is recorded as cut, and its caller sees a broken transfer.
+// TestAnswerOverBudgetIsCut: a response whose channel was closed because its caller read too slowly is
+// recorded as cut, and its caller sees a broken transfer.
 func TestAnswerOverBudgetIsCut(t *testing.T) {
 	t.Parallel()
 	run(t, func(l *local) {
@@ -28,8 +28,8 @@ func TestAnswerOverBudgetIsCut(t *testing.T) {
 	})
 }
 
-// TestHeldAnswersAreBounded: what is held back until the request is stored counts; where
-// there is no space the caller is told, and the reservations come back.
+// TestHeldAnswersAreBounded: bytes that are held until the request is stored count in the budget;
+// without space the caller gets an error, and the reservations are returned.
 func TestHeldAnswersAreBounded(t *testing.T) {
 	t.Parallel()
 	budget := budget.New(800 << 10) // 200 KiB for an account; an answer counts as held and as recorded
@@ -58,8 +58,9 @@ func TestHeldAnswersAreBounded(t *testing.T) {
 	}, func(b *fixture) { b.opt.Budget, b.s.delay = budget, time.Second })
 }
 
-// TestUnfinishedBodiesAreBounded: strangers who send most of a body and then nothing hold no
-// more memory than the budget has; who finds no space is told, and is not recorded as whole.
+// TestUnfinishedBodiesAreBounded: callers who send most of a body and then nothing hold no more memory
+// than the budget allows. A caller without space gets an error, and its request is not recorded as
+// complete.
 func TestUnfinishedBodiesAreBounded(t *testing.T) {
 	t.Parallel()
 	const head, sent, rest = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 60000\r\n\r\n", 40_000, 20_000
@@ -99,8 +100,8 @@ func TestUnfinishedBodiesAreBounded(t *testing.T) {
 	}
 }
 
-// An answer that has found no space as nothing of it had gone out was reset, though its
-// caller could still be told.
+// TestAnswerOverBudgetBeforeItWentOut: if a response finds no space before a byte of it was sent, its
+// caller gets an error, not a reset.
 func TestAnswerOverBudgetBeforeItWentOut(t *testing.T) {
 	t.Parallel()
 	run(t, func(l *local) {
@@ -116,8 +117,8 @@ func TestAnswerOverBudgetBeforeItWentOut(t *testing.T) {
 	}, func(b *fixture) { b.s.delay = time.Second })
 }
 
-// An answer of which the caller has a part, and whose last bytes find no space, was recorded
-// as if there had been none.
+// TestAnswerThatFindsNoSpaceAtItsEnd: a response that was sent in part, and whose last bytes find no
+// space, is recorded as far as it came.
 func TestAnswerThatFindsNoSpaceAtItsEnd(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -155,7 +156,7 @@ func TestAnswerThatFindsNoSpaceAtItsEnd(t *testing.T) {
 	}
 }
 
-// A response head that came in pieces counted twice, for as long as its answer went on.
+// TestHeadInPiecesIsNotHeldForEver: a response head that arrives in pieces counts once in the budget.
 func TestHeadInPiecesIsNotHeldForEver(t *testing.T) {
 	t.Parallel()
 	budget := budget.New(0)

@@ -10,8 +10,8 @@ import (
 	"relay"
 )
 
-// The record of an attempt says whether its caller got the whole answer, and so does the status
-// for the access log.
+// TestCallerLeft: the record of an attempt, and the status in the access log, say whether its caller
+// got the whole response.
 func TestCallerLeft(t *testing.T) {
 	late := func(l *local) { l.until("hello"); time.Sleep(20 * time.Second); l.Write(ok); l.ended() }
 	never := func(l *local) { l.until("hello"); l.ended() }
@@ -79,8 +79,8 @@ func TestCallerLeft(t *testing.T) {
 	}
 }
 
-// Whether a caller has left is not asked while the rest of its request is read from it, which
-// another goroutine does.
+// TestCallerIsNotLookedAtWhileItIsRead: the exchange does not check whether a caller has left while
+// another goroutine reads the rest of its request.
 func TestCallerIsNotLookedAtWhileItIsRead(t *testing.T) {
 	run(t, func(l *local) {
 		l.until("\r\n\r\n")
@@ -101,8 +101,8 @@ func TestCallerIsNotLookedAtWhileItIsRead(t *testing.T) {
 	}, smallWindow)
 }
 
-// The record says that a caller had left also where that is known only after the end of the attempt
-// was stored, and nothing is answered any more.
+// TestCallerCutAfterTheEndWasStored: the record says that a caller had left even if that becomes known
+// after the end of the attempt was stored.
 func TestCallerCutAfterTheEndWasStored(t *testing.T) {
 	run(t, func(l *local) {
 		l.until("\r\n\r\n")
@@ -124,12 +124,12 @@ func TestCallerCutAfterTheEndWasStored(t *testing.T) {
 	}, func(b *fixture) { b.s.delay = time.Second })
 }
 
-// slowStep lets the store take a moment for each step, so that the end of an answer is stored
-// after its beginning has gone out.
+// slowStep delays each step of the store, so that the end of a response is stored after its beginning
+// was sent.
 func slowStep(b *fixture) { b.s.delay = time.Millisecond }
 
-// A caller that had left before it got the 100 Continue of the relay was held until the relay
-// stopped, with all that its connection has.
+// TestCallerThatLeftBeforeContinueIsLetGo: a caller that left before it got the relay's 100 Continue
+// is released, with the memory of its connection.
 func TestCallerThatLeftBeforeContinueIsLetGo(t *testing.T) {
 	run(t, nil, func(b *fixture) {
 		in, c := b.inbound(waiting)

@@ -8,8 +8,8 @@ import (
 	"relay"
 )
 
-// A caller who leaves while the local server is silent inside its answer is noticed
-// although there is nothing to write.
+// TestCallerGoneInsideSilence: a caller that leaves while the local server pauses inside its response
+// is noticed although there is nothing to write.
 func TestCallerGoneInsideSilence(t *testing.T) {
 	for name, c := range map[string]struct {
 		presence relay.Presence
@@ -40,7 +40,8 @@ func TestCallerGoneInsideSilence(t *testing.T) {
 	}
 }
 
-// One who has only ended their side gets all that comes, however long it takes.
+// TestHalfClosedCallerReadsOn: a caller that has only closed its sending side gets the whole response,
+// however long it takes.
 func TestHalfClosedCallerReadsOn(t *testing.T) {
 	run(t, func(l *local) {
 		l.until("hello")
@@ -59,8 +60,8 @@ func TestHalfClosedCallerReadsOn(t *testing.T) {
 	})
 }
 
-// A caller who left while the rest of the request waited for a local server that had
-// begun its answer and hung was never noticed: who waits to write does not read.
+// TestCallerGoneWhileTheLocalServerTakesNoMore: a caller that leaves while the rest of its request
+// waits for a hung local server is noticed, although the exchange does not read from it then.
 func TestCallerGoneWhileTheLocalServerTakesNoMore(t *testing.T) {
 	run(t, func(l *local) {
 		l.until("\r\n\r\n")

@@ -115,8 +115,9 @@ func TestCallerGoneBeforeAnswer(t *testing.T) {
 	})
 }
 
-// Of an answer that ends with its connection, a close in order says that it is whole:
-// who could not be given all of it must see a break, also behind a rest of the request.
+// TestSlowCallerOfAShortAnswerSeesABreak: an orderly close marks a response as complete if it ends
+// with its connection. A caller that could not be given all of it must see a break instead, even if a
+// rest of its request is unread.
 func TestSlowCallerOfAShortAnswerSeesABreak(t *testing.T) {
 	for name, request := range map[string]string{
 		"whole request": post, "answered early": "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\nhello",
@@ -274,7 +275,8 @@ func TestSettingsChangeTheHead(t *testing.T) {
 	})
 }
 
-// What a proxy in front of us, or the sender, has said of scheme and host stays as it is.
+// TestForwardedLinesAreNotDoubled: lines about scheme and host that a proxy or the sender has set stay
+// unchanged.
 func TestForwardedLinesAreNotDoubled(t *testing.T) {
 	var got string
 	serve := func(l *local) {
@@ -348,8 +350,8 @@ func TestOwnContinueWhenRefused(t *testing.T) {
 	})
 }
 
-// An attempt ends when the local server has refused it, not when the caller has sent the rest of
-// its body: that time was part of connect, and what was sent had taken a negative time.
+// TestTimeAfterARefusalIsOfTheCaller: an attempt ends when the local server has refused it, not when
+// the caller has sent the rest of its body, so no phase includes that time or becomes negative.
 func TestTimeAfterARefusalIsOfTheCaller(t *testing.T) {
 	run(t, func(*local) {}, func(b *fixture) {
 		b.tun.openErr = relay.Errorf(relay.CodeLocalRefused, "refused")

@@ -11,8 +11,8 @@ import (
 	"relay"
 )
 
-// A tunnel that comes while a challenge is still being read gets it, as every request: the relay answers only
-// for a local server that is not there.
+// TestChallengeWhoseTunnelComes: a challenge goes to a tunnel that is attached while the challenge is still
+// being read: the relay answers only if there is no local server.
 func TestChallengeWhoseTunnelComes(t *testing.T) {
 	run(t, nil, func(b *fixture) {
 		c, done := b.begin(slackChallenge[:len(slackChallenge)-10])
@@ -31,8 +31,8 @@ func TestChallengeWhoseTunnelComes(t *testing.T) {
 	}, func(b *fixture) { b.a.Settings.Handshakes, b.a.Settings.AutoDeliver = []string{"all"}, true })
 }
 
-// A secret that this node cannot open may be the one that the challenge is signed with: the relay does not
-// answer unverified what it could verify elsewhere.
+// TestChallengeWithASealedSecret: a challenge may be signed with a secret that this node cannot open. The
+// relay then does not answer it unverified.
 func TestChallengeWithASealedSecret(t *testing.T) {
 	for name, raw := range map[string]string{"slack": slackChallenge, "x": "GET /w?crc_token=abc HTTP/1.1\r\nHost: hook.localhost\r\n\r\n"} {
 		run(t, nil, func(b *fixture) {
@@ -46,7 +46,8 @@ func TestChallengeWithASealedSecret(t *testing.T) {
 	}
 }
 
-// With a full queue only a small body of known length is read, to see whether it is a challenge.
+// TestNoMoreIsReadWithAFullQueue: with a full queue only a small body of known length is read, to see
+// whether it is a challenge.
 func TestNoMoreIsReadWithAFullQueue(t *testing.T) {
 	const chunked = "POST /slack HTTP/1.1\r\nHost: hook.localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n39\r\n" + slackBody + "\r\n0\r\n\r\n"
 	for raw, want := range map[string]string{
@@ -63,7 +64,8 @@ func TestNoMoreIsReadWithAFullQueue(t *testing.T) {
 	}
 }
 
-// The room that the body of a chunked request took in the queue is given back with it, however it ends.
+// TestReservationOfChunkedBodiesEnds: the queue space reserved for a chunked request is returned,
+// however the request ends.
 func TestReservationOfChunkedBodiesEnds(t *testing.T) {
 	const head = "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"
 	for _, how := range []string{"canceled", "not stored", "caller gone"} {

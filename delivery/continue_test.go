@@ -17,11 +17,11 @@ const (
 	goAhead = "HTTP/1.1 100 Continue\r\n\r\n"
 )
 
-// silent is a local server that takes everything and says nothing.
+// silent is a local server that reads everything and sends nothing.
 func silent(l *local) { l.ended() }
 
-// A caller who waited for the 100 Continue of a local server that says nothing was
-// told after the stall timeout that its body does not move, and the event was lost.
+// TestSilentServerIsNotTheFaultOfWhoWaitsForContinue: a caller that waits for 100 Continue of a silent
+// local server must not be refused for a stalled body.
 func TestSilentServerIsNotTheFaultOfWhoWaitsForContinue(t *testing.T) {
 	var got string
 	run(t, func(l *local) { l.ended(); got = string(l.got) }, func(b *fixture) {
@@ -50,8 +50,8 @@ func TestSilentServerIsNotTheFaultOfWhoWaitsForContinue(t *testing.T) {
 	})
 }
 
-// Who has got the 100 and sends nothing has stalled, whoever it came from: also when
-// that was at the end of the time of one read.
+// TestWhoGotItsContinueMayStall: a caller that got 100 Continue, from either side, and then sends
+// nothing has stalled, even if the 100 arrived at the end of a read timeout.
 func TestWhoGotItsContinueMayStall(t *testing.T) {
 	late := func(l *local) {
 		l.until("\r\n\r\n")
@@ -75,8 +75,8 @@ func TestWhoGotItsContinueMayStall(t *testing.T) {
 	}
 }
 
-// A caller who does not wait for its 100, or waits no more, has its body waited for as
-// any other, and the local server has its whole time from the end of that on.
+// TestBodyBeforeContinueIsAsAnyOther: if a caller sends its body without waiting for 100, that body is
+// treated like any other, and the local server has its full response timeout after it.
 func TestBodyBeforeContinueIsAsAnyOther(t *testing.T) {
 	run(t, silent, func(b *fixture) {
 		begin := time.Now()
@@ -100,8 +100,8 @@ func TestBodyBeforeContinueIsAsAnyOther(t *testing.T) {
 	})
 }
 
-// The 100 of the local server, however late, is passed on and recorded, and nothing is
-// added to it; its own no ends the waiting as well.
+// TestLateContinueOfTheLocalServer: the local server's 100, however late, is passed on and recorded
+// without additions; a refusal ends the wait as well.
 func TestLateContinueOfTheLocalServer(t *testing.T) {
 	answer := func(first string, after time.Duration) func(*local) {
 		return func(l *local) {
@@ -133,7 +133,8 @@ func TestLateContinueOfTheLocalServer(t *testing.T) {
 	})
 }
 
-// Without a response timeout nothing but the caller or the tunnel ends the waiting.
+// TestContinueWithoutResponseTimeout: without a response timeout only the caller or the tunnel ends
+// the wait.
 func TestContinueWithoutResponseTimeout(t *testing.T) {
 	off := func(b *fixture) { b.opt.ResponseTimeout = 0 }
 	run(t, silent, func(b *fixture) {

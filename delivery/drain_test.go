@@ -9,8 +9,8 @@ import (
 	"relay"
 )
 
-// Who looks at an alias while its queue drains sees the count fall, a few times a
-// second however quick that is, to the end.
+// TestDrainIsSeen: a viewer of an alias sees the count of a draining queue fall, a few times a second,
+// down to 0.
 func TestDrainIsSeen(t *testing.T) {
 	const waiting = 50
 	run(t, nil, func(b *fixture) {

@@ -7,8 +7,8 @@ import (
 	"relay"
 )
 
-// Bodies that drip use every soft slot of a tunnel; no other request of the alias may wait
-// for one over a second (CONTRACT, min-rate).
+// TestDrippingBodiesKeepNobodyWaiting: slow bodies fill every soft slot of a tunnel; no other request
+// of the alias waits for a slot longer than a second (CONTRACT, min-rate).
 func TestDrippingBodiesKeepNobodyWaiting(t *testing.T) {
 	const drip = "POST /drip HTTP/1.1\r\nHost: h\r\nContent-Length: 1000\r\n\r\n"
 	for name, lazy := range map[string]bool{"ssh": false, "relay up": true} {

@@ -17,11 +17,11 @@ var longHead = "POST / HTTP/1.1\r\nHost: h\r\nX-Long: " + strings.Repeat("x", 60
 
 func smallWindow(b *fixture) { b.tun.window = 32 << 10 }
 
-// slowEvents lets the store take a minute for each step.
+// slowEvents makes each step of the store take a minute.
 func slowEvents(b *fixture) { b.s.delay = time.Minute }
 
-// A request ends, whatever phase it is in and whatever comes: each phase of an exchange with
-// each of the things that end one.
+// TestEveryPhaseEnds combines each phase of an exchange with each thing that can end it: the request
+// always ends.
 func TestEveryPhaseEnds(t *testing.T) {
 	const begun = "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nx"
 	phases := map[string]struct {
@@ -130,8 +130,8 @@ func timed(f func()) time.Duration {
 	return time.Since(began)
 }
 
-// A channel that has taken a part of the first write, or may have, gets the request never
-// again, nor does another one: the attempt is interrupted and says so.
+// TestPartOfTheFirstWriteIsNeverSentAgain: if a channel has taken a part of the first write, or may
+// have, the request is not sent again on any channel: the attempt is interrupted and says so.
 func TestPartOfTheFirstWriteIsNeverSentAgain(t *testing.T) {
 	size := len(longHead)
 	const atOnce, aSecond, late = "ends at once", "ends after a second", "takes nothing for a second"
@@ -187,8 +187,9 @@ func TestPartOfTheFirstWriteIsNeverSentAgain(t *testing.T) {
 	}
 }
 
-// A request of which a channel took nothing before its tunnel ended is queued, however long the
-// write had waited, and whatever is noticed first: the end of the write, of the channel or of the tunnel.
+// TestNothingTakenBeforeTheTunnelEnds: a request of which no byte was taken before its tunnel ended is
+// queued, however long the write had waited, and whichever end is noticed first: of the write, the
+// channel or the tunnel.
 func TestNothingTakenBeforeTheTunnelEnds(t *testing.T) {
 	ends := map[string]func(b *fixture){
 		"channel, then tunnel": func(b *fixture) { b.tun.cutAll(); b.hold.Detach(false) },
@@ -214,8 +215,8 @@ func TestNothingTakenBeforeTheTunnelEnds(t *testing.T) {
 	}
 }
 
-// A local server that answers, or begins to, without taking a byte of the request, and ends the
-// channel then, has not answered.
+// TestAnswerBegunWithNothingTaken: a local server that responds, or begins to, without taking a byte
+// of the request, and then ends the channel, has not responded.
 func TestAnswerBegunWithNothingTaken(t *testing.T) {
 	for _, begun := range []string{"HTTP/1.1 2", "HTTP/1.1 100 Continue\r\n\r\n"} {
 		for _, raw := range []string{post, longHead} {
@@ -233,8 +234,9 @@ func TestAnswerBegunWithNothingTaken(t *testing.T) {
 	}
 }
 
-// The rest of a request was not read if the local server had answered before it took a byte of it,
-// and the channel ended while the answer was stored: the event stayed incomplete.
+// TestWholeAnswerWithNothingTaken: the rest of a request is read, and its event becomes complete, even
+// if the local server responded before it took a byte and the channel ended while the response was
+// stored.
 func TestWholeAnswerWithNothingTaken(t *testing.T) {
 	raw := strings.Replace(post, "Length: 5", "Length: 10", 1)
 	run(t, func(l *local) { l.Write(ok); l.hang() }, func(b *fixture) {

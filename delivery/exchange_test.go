@@ -13,8 +13,8 @@ import (
 	"relay"
 )
 
-// TestMain looks for goroutines that outlive the tests. The half second that goleak
-// waits for the last ones to end can be too short on a busy machine.
+// TestMain checks for goroutines that outlive the tests. The half second that goleak waits for the
+// last ones can be too short on a busy machine.
 func TestMain(m *testing.M) {
 	status := m.Run()
 	if status == 0 {
@@ -56,8 +56,8 @@ func (s *slowAcceptStore) Accept(e *relay.Event) *relay.Ticket {
 	return s.memStore.Accept(e)
 }
 
-// When the response is whole by the time of Accept, nothing is left to do between Accept and
-// Finish: each moment between them lets the committer store the event in two commits.
+// TestFinishIsReadyBeforeAccept: if the response is complete by the time of Accept, Finish follows at
+// once: any delay between them could make the committer store the event in two commits.
 func TestFinishIsReadyBeforeAccept(t *testing.T) {
 	run(t, always("hello", ok), func(b *fixture) {
 		began := time.Now()
@@ -333,9 +333,8 @@ func TestEarlyAnswer(t *testing.T) {
 	})
 }
 
-// TestRequestIsWholeWithItsAnswer: a local server that answers while it reads, as an echo
-// does, ends its answer when it has all of the request. The record said for a moment after
-// the answer that only a part of the request had come, and that it could not be replayed.
+// TestRequestIsWholeWithItsAnswer: a local server that responds while it reads, like an echo, ends its
+// response when it has the whole request. By then the record has the whole request, too.
 func TestRequestIsWholeWithItsAnswer(t *testing.T) {
 	run(t, func(l *local) {
 		l.until("\r\n\r\nab")

@@ -19,8 +19,8 @@ import (
 
 func yes() bool { return true }
 
-// A request that was stored first and then refused at its head by the local server was
-// amended as if its caller had gone, so it could not be replayed.
+// TestStoredFirstAndRefusedStaysWhole: a request that was stored first and then refused by the local
+// server after its head stays complete and can be replayed.
 func TestStoredFirstAndRefusedStaysWhole(t *testing.T) {
 	const no = "HTTP/1.1 417 No\r\nContent-Length: 0\r\n\r\n"
 	run(t, func(l *local) { l.until("\r\n\r\n"); l.Write(no); l.ended() }, func(b *fixture) {
@@ -33,8 +33,8 @@ func TestStoredFirstAndRefusedStaysWhole(t *testing.T) {
 	}, func(b *fixture) { b.opt.StoreFirst = yes })
 }
 
-// An event whose caller was told that it could not be stored stayed delivering for ever
-// when the store took it after all.
+// TestStoredFirstTooLateIsNotLeftDelivering: an event whose caller was told that it could not be
+// stored does not stay delivering if the store accepts it after all.
 func TestStoredFirstTooLateIsNotLeftDelivering(t *testing.T) {
 	var k bodyRecorder
 	run(t, k.serve, func(b *fixture) {
@@ -46,7 +46,7 @@ func TestStoredFirstTooLateIsNotLeftDelivering(t *testing.T) {
 	}, func(b *fixture) { b.opt.StoreFirst, b.s.delay = yes, 15*time.Second })
 }
 
-// Once a spare could not be opened and none was left, none was ever opened again.
+// TestSparesComeBack: spares are opened again after one could not be opened and none was left.
 func TestSparesComeBack(t *testing.T) {
 	run(t, always("hello", ok), func(b *fixture) {
 		time.Sleep(time.Millisecond)
@@ -79,7 +79,8 @@ func TestOverloadedIsFailedAndReplayable(t *testing.T) {
 	})
 }
 
-// What broke off right behind a chunk was stored without the CRLF of that chunk.
+// TestBrokenOffBehindAChunkIsStoredExactly: a body that breaks off right after a chunk is stored with
+// the CRLF of that chunk.
 func TestBrokenOffBehindAChunkIsStoredExactly(t *testing.T) {
 	raw := func(m relay.Message) string {
 		var out strings.Builder
@@ -104,8 +105,8 @@ func TestBrokenOffBehindAChunkIsStoredExactly(t *testing.T) {
 	}
 }
 
-// A stored request that cannot be read whole went back to the head of its queue for
-// ever, and nothing behind it was delivered.
+// TestBrokenEventDoesNotStopTheQueue: a stored request that cannot be read completely does not block
+// the queue behind it.
 func TestBrokenEventDoesNotStopTheQueue(t *testing.T) {
 	var k bodyRecorder
 	run(t, nil, func(b *fixture) {
@@ -124,7 +125,8 @@ func TestBrokenEventDoesNotStopTheQueue(t *testing.T) {
 	}, func(b *fixture) { b.a.Settings.AutoDeliver = true })
 }
 
-// A viewer whose rights could not be read again went on by the old ones for ever.
+// TestRightsOfAViewerAreReadUntilTheyAreKnown: if the rights of a viewer cannot be read, reading is
+// repeated until it succeeds.
 func TestRightsOfAViewerAreReadUntilTheyAreKnown(t *testing.T) {
 	run(t, nil, func(b *fixture) {
 		sub, err := b.d.Subscribe(context.Background(), relay.Actor{Account: 1, Kind: relay.ActorUser}, 7, "")
@@ -148,7 +150,8 @@ func TestRightsOfAViewerAreReadUntilTheyAreKnown(t *testing.T) {
 	})
 }
 
-// A queue that could not be counted again was taken for full until the next change.
+// TestQueueIsCountedAgainWhenTheStoreIsBack: a queue that could not be counted is counted again, and
+// does not count as full until the next change.
 func TestQueueIsCountedAgainWhenTheStoreIsBack(t *testing.T) {
 	run(t, nil, func(b *fixture) {
 		b.send(numbered(1))
@@ -163,7 +166,8 @@ func TestQueueIsCountedAgainWhenTheStoreIsBack(t *testing.T) {
 	})
 }
 
-// A request that was refused for its body is counted as one refused for its head is.
+// TestRefusedBodiesAreCounted: a request that is refused for its body counts like one refused for its
+// head.
 func TestRefusedBodiesAreCounted(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	run(t, nil, func(b *fixture) {
@@ -177,7 +181,7 @@ func TestRefusedBodiesAreCounted(t *testing.T) {
 	}, func(b *fixture) { b.opt.Registry = reg })
 }
 
-// A caller who only says that a body comes takes no room for it.
+// TestPromisedBodyTakesNoMemory: a body that is only announced takes no memory.
 func TestPromisedBodyTakesNoMemory(t *testing.T) {
 	const callers, each = 200, 64 << 10
 	run(t, nil, func(b *fixture) {
@@ -197,8 +201,9 @@ func TestPromisedBodyTakesNoMemory(t *testing.T) {
 	})
 }
 
-// The spool takes an event whose part it could not write a moment before, and the end of an
-// attempt likewise. Such a request is not answered as stored, and such an answer breaks off.
+// TestLostPartBeforeAStoredStep: the spool may accept an event, or the end of an attempt, after it
+// could not write one of its parts. Such a request is not answered as stored, and such a response
+// breaks off.
 func TestLostPartBeforeAStoredStep(t *testing.T) {
 	large := strings.Repeat("x", relay.InlineBody+1000)
 	lossy := func(b *fixture) { b.s.delay, b.s.unchecked = time.Second, true }

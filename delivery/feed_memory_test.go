@@ -14,9 +14,9 @@ import (
 	"relay/store"
 )
 
-// What the live feed says of new requests without reading them is what a read says: of
-// quick answers, of slow ones, whose event is stored before its attempt has ended, of
-// refused connections and of upgrades.
+// TestFeedFromMemory: the feed's items that are made from memory equal a read: for fast responses, for
+// slow ones, whose event is stored before its attempt has ended, for refused connections and for
+// upgrades.
 func TestFeedFromMemory(t *testing.T) {
 	b := realFixture(t)
 	ctx, sys := context.Background(), relay.System()

@@ -25,7 +25,7 @@ func names(items []relay.FeedItem) string {
 	return strings.Join(out, " ")
 }
 
-// A token of one alias sees what happens to that alias, not to the others of its account.
+// TestFeedOfATokenOfOneAlias: a token of one alias sees the changes of that alias only.
 func TestFeedOfATokenOfOneAlias(t *testing.T) {
 	run(t, always("hello", ok), func(b *fixture) {
 		own, _ := b.d.Subscribe(context.Background(), relay.Actor{Account: 1, Kind: relay.ActorToken, Alias: 7}, 0, "")
@@ -111,8 +111,8 @@ func TestSlowViewerReadsAgain(t *testing.T) {
 	})
 }
 
-// TestFeedIsBoundedInBytes: an item holds the heads of a response, so that a thousand of
-// them would be 100 MB and more.
+// TestFeedIsBoundedInBytes: the waiting items of a viewer are bounded in bytes, because an item holds
+// the heads of a response, and a thousand of them could be 100 MB.
 func TestFeedIsBoundedInBytes(t *testing.T) {
 	huge := "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX-Big: " + strings.Repeat("x", 100<<10) + "\r\n\r\nok"
 	reg := prometheus.NewRegistry()
@@ -143,8 +143,8 @@ func TestFeedIsBoundedInBytes(t *testing.T) {
 	}, func(b *fixture) { b.opt.Registry = reg })
 }
 
-// TestFeedGoesOnAfterItsStart: a viewer that was cut before its first item misses nothing of
-// what came between, and reads nothing again when nothing did.
+// TestFeedGoesOnAfterItsStart: a viewer that was cut before its first item misses no change in
+// between, and does not read again if there was none.
 func TestFeedGoesOnAfterItsStart(t *testing.T) {
 	run(t, always("hello", ok), func(b *fixture) {
 		ctx := context.Background()
@@ -214,8 +214,8 @@ func TestViewersOfAnAccountAreBounded(t *testing.T) {
 	})
 }
 
-// The feed read each changed attempt by itself, and for one that waits it numbered the whole
-// queue of the alias.
+// TestFeedReadsAttemptsTogether: the feed reads changed attempts together, and numbers the queue of an
+// alias once for all waiting ones.
 func TestFeedReadsAttemptsTogether(t *testing.T) {
 	run(t, nil, func(b *fixture) {
 		sub, err := b.d.Subscribe(context.Background(), relay.System(), 0, "")
@@ -259,7 +259,8 @@ func TestFeedReadsAttemptsTogether(t *testing.T) {
 	})
 }
 
-// For each resync item a viewer reads all its data. One that could not keep up got 20 a second.
+// TestViewerThatCannotKeepUpReadsAgainTwiceASecond: for each resync item a viewer reads all its data,
+// so one that cannot keep up gets at most two a second.
 func TestViewerThatCannotKeepUpReadsAgainTwiceASecond(t *testing.T) {
 	run(t, nil, func(b *fixture) {
 		sub, err := b.d.Subscribe(context.Background(), relay.System(), 0, "")
@@ -301,8 +302,8 @@ func TestFeedEndsWithTheRelay(t *testing.T) {
 	})
 }
 
-// A resync that came to stand for later items, too, told the browser an earlier id: a viewer
-// that came back with it had to read everything once more.
+// TestResyncHasTheIDOfTheLastItemItStandsFor: a resync item has the id of the last item that it
+// replaces, so that a viewer that reconnects with it need not read everything once more.
 func TestResyncHasTheIDOfTheLastItemItStandsFor(t *testing.T) {
 	run(t, always("hello", ok), func(b *fixture) {
 		ctx := context.Background()
@@ -344,8 +345,8 @@ func (s *rightsStore) Aliases(ctx context.Context, who relay.Actor) ([]relay.Ali
 	return list, err
 }
 
-// Only viewers are looked at when rights change. One that lost its rights while it subscribed
-// kept them for as long as it stayed.
+// TestRightsLostWhileSubscribing: a viewer that loses its rights while it subscribes is ended,
+// although only existing viewers are checked when rights change.
 func TestRightsLostWhileSubscribing(t *testing.T) {
 	s := &rightsStore{}
 	run(t, always("hello", ok), func(b *fixture) {
@@ -373,8 +374,8 @@ func TestRightsLostWhileSubscribing(t *testing.T) {
 	}, func(b *fixture) { s.memStore, b.opt.Store = b.s, s })
 }
 
-// The same was true of a credential that was revoked between the check of its request and
-// the subscription.
+// TestSubscribeWithRevokedCredential: a subscription fails if the credential was revoked after the
+// check of its request.
 func TestSubscribeWithRevokedCredential(t *testing.T) {
 	run(t, always("hello", ok), func(b *fixture) {
 		b.s.invalid = true
@@ -385,8 +386,8 @@ func TestSubscribeWithRevokedCredential(t *testing.T) {
 	})
 }
 
-// The credential may also end after it was checked, and before the viewer is one of those that are
-// looked at when rights change.
+// TestCredentialRevokedWhileSubscribing: a viewer is ended if its credential is revoked after its last
+// check and before the viewer is among those that are checked on changes.
 func TestCredentialRevokedWhileSubscribing(t *testing.T) {
 	for _, when := range []string{"behind its check", "behind its aliases"} {
 		s := &rightsStore{}
@@ -412,8 +413,8 @@ func TestCredentialRevokedWhileSubscribing(t *testing.T) {
 	}
 }
 
-// A token that is limited to one alias sees no other one in the live feed, also after another alias
-// has changed.
+// TestTokenOfOneAliasSeesNoOther: a token that is limited to one alias sees no other one in the live
+// feed, even after another alias has changed.
 func TestTokenOfOneAliasSeesNoOther(t *testing.T) {
 	run(t, nil, func(b *fixture) {
 		sub, err := b.d.Subscribe(context.Background(), relay.Actor{Account: 1, Kind: relay.ActorToken, Alias: 7}, 0, "")
@@ -455,9 +456,8 @@ func (s *heldStore) AttemptHeads(ctx context.Context, refs []relay.AttemptRef) (
 	return s.memStore.AttemptHeads(ctx, refs)
 }
 
-// The items of all aliases were made one after the other: three answers with heads of 126 KiB kept
-// the next event of another account from its live view for a minute. Those of one alias keep their
-// order, and come after all that is read for them.
+// TestSlowItemsOfAnAliasDelayNoOther: items of an alias with large response heads do not delay items
+// of other aliases. The items of one alias keep their order.
 func TestSlowItemsOfAnAliasDelayNoOther(t *testing.T) {
 	huge := "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX-Big: " + strings.Repeat("x", 100<<10) + "\r\n\r\nok"
 	s := &heldStore{}
@@ -517,7 +517,7 @@ func TestSlowItemsOfAnAliasDelayNoOther(t *testing.T) {
 	}, func(b *fixture) { s.memStore, b.opt.Store = b.s, s })
 }
 
-// newAlias makes another alias of the account 1 in the store, and publishes that.
+// newAlias makes another alias in the store, and publishes that.
 func (b *fixture) newAlias(id, owner int64, name string) {
 	b.s.mu.Lock()
 	b.s.aliases[id] = &relay.Alias{ID: id, Name: name, Owner: owner, Settings: relay.DefaultSettings()}
@@ -525,8 +525,8 @@ func (b *fixture) newAlias(id, owner int64, name string) {
 	b.d.Publish([]relay.Change{{Kind: relay.ChangeAlias, Alias: id}})
 }
 
-// A viewer of all its aliases got no event that came to a new alias, or to one that it was given,
-// before the feed had read what it may see: nobody was known to look at that alias.
+// TestEventsOfAnAliasThatWasGained: a viewer of all its aliases also gets events of an alias that is
+// new, or that it was just given, even before the feed has read its rights.
 func TestEventsOfAnAliasThatWasGained(t *testing.T) {
 	eventsOf := func(b *fixture, sub relay.Subscription) (all []string) {
 		for {
@@ -589,8 +589,8 @@ func TestEventsOfAnAliasThatWasGained(t *testing.T) {
 	})
 }
 
-// A change of one alias read the list of all aliases once for each viewer, one after the other:
-// with many viewers no round ended within its time any more.
+// TestRightsOfAllViewersAreReadTogether: a change of one alias does not read the list of all aliases
+// once for each viewer.
 func TestRightsOfAllViewersAreReadTogether(t *testing.T) {
 	run(t, nil, func(b *fixture) {
 		ctx := context.Background()

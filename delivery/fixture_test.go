@@ -31,10 +31,10 @@ type fixture struct {
 	storeFirst bool // of a test that sets Options.StoreFirst
 }
 
-// oneConnection makes all requests of a test come by one caller connection.
+// oneConnection makes all requests of a test come over one caller connection.
 func oneConnection(b *fixture) { b.caller = newCaller("") }
 
-// run starts a fixture within a bubble of fake time, and ends it.
+// run starts a fixture in a bubble of fake time, and ends it.
 func run(t *testing.T, serve func(*local), f func(b *fixture), prepare ...func(b *fixture)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -80,7 +80,7 @@ func (b *fixture) close() {
 	}
 }
 
-// inbound splits raw bytes into a request whose body is buffered as far as given.
+// inbound returns a request from raw bytes, whose body is buffered as far as given.
 func (b *fixture) inbound(raw string) (*relay.Inbound, *memCaller) {
 	head, body, _ := strings.Cut(raw, "\r\n\r\n")
 	c := newCaller(body)
@@ -144,8 +144,7 @@ const (
 	ok   = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 )
 
-// always answers every request of a connection with the same bytes. want is the
-// last of a request.
+// always answers every request of a connection with the same bytes. want is the end of a request.
 func always(want, answer string) func(*local) {
 	return func(l *local) {
 		for l.until(want) {

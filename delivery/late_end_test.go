@@ -7,8 +7,8 @@ import (
 	"relay"
 )
 
-// An end that was stored after its caller had been told that it could not be was shown as
-// delivered without a word of that.
+// TestEndStoredLate: an end that is stored after its caller was told that it could not be stored is
+// not shown as a plain delivery.
 func TestEndStoredLate(t *testing.T) {
 	t.Parallel()
 	for name, begun := range map[string]bool{"before a byte of the answer": false, "before the last byte": true} {

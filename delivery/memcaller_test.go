@@ -24,11 +24,11 @@ type memCaller struct {
 	raced   bool // something read while Left ran
 }
 
-// Presence tells what the test set by become.
+// Presence returns the state that become has set.
 func (c *memCaller) Presence() relay.Presence { c.mu.Lock(); defer c.mu.Unlock(); return c.state }
 
-// Left tells whether the test has made the connection a broken one. As that of package server it
-// waits a moment where the caller has closed its side, and looks at what was read.
+// Left reports whether the test has broken the connection. Like that of package server, it waits a
+// moment if the caller has closed its side, and checks what was read.
 func (c *memCaller) Left() bool {
 	if c.Presence() != relay.CallerHalfClosed {
 		return c.Presence() == relay.CallerReset
@@ -53,10 +53,10 @@ func (c *memCaller) countReads(more int) int {
 // onWrite calls f after each write from now on.
 func (c *memCaller) onWrite(f func()) { c.out.mu.Lock(); c.out.hook = f; c.out.mu.Unlock() }
 
-// failWrites lets each write fail from now on.
+// failWrites makes each further write fail.
 func (c *memCaller) failWrites() { c.mu.Lock(); c.deaf = errors.New("reset"); c.mu.Unlock() }
 
-// become sets what the system knows of the caller.
+// become sets the state of the caller that the system reports.
 func (c *memCaller) become(p relay.Presence) { c.mu.Lock(); c.state = p; c.mu.Unlock() }
 
 func newCaller(buffered string) *memCaller {
@@ -110,7 +110,7 @@ func (c *memCaller) Abort() {
 	c.out.finish(io.ErrClosedPipe)
 }
 
-// answer is all that was written to the caller so far.
+// answer returns everything that was written to the caller so far.
 func (c *memCaller) answer() string {
 	c.out.mu.Lock()
 	defer c.out.mu.Unlock()

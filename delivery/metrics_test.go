@@ -11,7 +11,7 @@ import (
 	"relay"
 )
 
-// shown gives the metrics of a registry, by name and labels: of histograms the number of
+// shown returns the metrics of a registry, by name and labels; of a histogram, the number of
 // observations.
 func shown(t *testing.T, reg *prometheus.Registry) map[string]float64 {
 	t.Helper()

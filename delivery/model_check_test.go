@@ -9,7 +9,7 @@ import (
 	"relay"
 )
 
-// States as the tables have them.
+// State codes in the tables.
 const (
 	rowQueued = iota
 	rowDelivering
@@ -37,7 +37,7 @@ func (t turn) before(o turn) bool {
 	return t.n < o.n
 }
 
-// eventRow and attemptRow are what the tables say.
+// eventRow and attemptRow are rows of the tables.
 type eventRow struct {
 	id       relay.ID
 	number   int
@@ -59,8 +59,8 @@ func (w *model) name(id relay.ID, n int) string {
 	return fmt.Sprintf("%d/%d", w.numbers[id], n)
 }
 
-// waiting gives the turns that may go out by themselves, and those that were taken out
-// of the queue and have no end yet.
+// waiting returns the places of the attempts that may be delivered automatically, and of those that
+// were taken from the queue and have not ended.
 func (w *model) waiting(auto bool) (waits, under []turn) {
 	rows, err := w.db.Query(`SELECT received_at, event_id, n, CASE WHEN claim_node = '' THEN 0 ELSE 1 END FROM queue
 		WHERE kind = 1 OR released = 1 OR ? OR claim_node <> ''`, auto)
@@ -117,7 +117,7 @@ func (w *model) events() (list []*eventRow) {
 	return list
 }
 
-// promised keeps what a caller was told.
+// promised stores what a caller was told.
 func (w *model) promised(number int, out relay.Outcome, c *memCaller) {
 	p := promise{number: number, n: 1, what: "answered " + code(out)}
 	switch {
@@ -147,7 +147,7 @@ func (w *model) promised(number int, out relay.Outcome, c *memCaller) {
 	w.mu.Unlock()
 }
 
-// check looks at everything once the relay has come to rest with a healthy tunnel.
+// check checks everything once the relay is idle with a healthy tunnel.
 func (w *model) check(auto bool) {
 	list := w.events()
 	byNumber := map[int]*eventRow{}
@@ -221,7 +221,7 @@ func (w *model) checkEvent(e *eventRow, auto bool) {
 	}
 }
 
-// checkVisits compares what is stored with what the local server saw.
+// checkVisits compares stored events with the requests that the local server saw.
 func (w *model) checkVisits(e *eventRow) {
 	v := w.site.of(e.number)
 	var atLeast, atMost int
@@ -250,5 +250,5 @@ func (w *model) checkVisits(e *eventRow) {
 	}
 }
 
-// settled waits until nothing has been under way for a while.
+// settled waits until nothing has been in progress for a while.
 func (w *model) settled() { time.Sleep(90 * time.Second) }

@@ -13,7 +13,7 @@ import (
 	"relay"
 )
 
-// What a site does with a request that it has read whole, or with a connection.
+// Reactions of a site to a completely read request, or to a connection.
 const (
 	siteAnswers  = "answers"
 	siteSlow     = "slow"
@@ -26,14 +26,13 @@ const (
 	siteEarly    = "early" // answers at the head
 )
 
-// visits is what a site saw of one event.
+// visits holds what a site saw of one event.
 type visits struct {
 	times int            // heads of it that came in
 	did   map[string]int // what was done with them
 }
 
-// site is the local server of a model: it outlives tunnels and relays, and notes what
-// it got.
+// site is the local server of a model: it outlives tunnels and relays, and records its requests.
 type site struct {
 	mu   sync.Mutex
 	mode string
@@ -46,7 +45,7 @@ func (s *site) set(mode string) { s.mu.Lock(); s.mode = mode; s.mu.Unlock() }
 
 func (s *site) now() string { s.mu.Lock(); defer s.mu.Unlock(); return s.mode }
 
-// of gives a copy of what was seen of an event.
+// of returns a copy of what was seen of an event.
 func (s *site) of(number int) visits {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -61,7 +60,7 @@ func (s *site) of(number int) visits {
 	return c
 }
 
-// come notes a request and says what is to be done with it.
+// come records a request and returns how to react to it.
 func (s *site) come(number int) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -75,7 +74,7 @@ func (s *site) come(number int) string {
 	return s.mode
 }
 
-// numbers reads the number of the event and the length of the body out of a head.
+// numbers reads the number of the event and the length of the body from a head.
 func numbers(head string) (number, length int) {
 	_, rest, _ := strings.Cut(head, " /e/")
 	text, _, _ := strings.Cut(rest, " ")
@@ -86,7 +85,7 @@ func numbers(head string) (number, length int) {
 	return number, length
 }
 
-// serve is one connection.
+// serve handles one connection.
 func (s *site) serve(l *local) {
 	for l.until("\r\n\r\n") {
 		end := strings.Index(string(l.got), "\r\n\r\n") + 4
@@ -130,7 +129,7 @@ func (s *site) serve(l *local) {
 	}
 }
 
-// link is a tunnel of a model, with what the SSH server does about it.
+// link is a tunnel of a model, with the behaviour of the SSH server.
 type link struct {
 	*memTunnel
 	site *site
@@ -216,8 +215,8 @@ func (l *link) Heard() time.Duration {
 
 func (l *link) Info() relay.TunnelInfo { return relay.TunnelInfo{User: "alice"} }
 
-// Close is what the SSH server does for a tunnel that was taken over: what runs on it
-// has a while, then its connection ends.
+// Close imitates the SSH server for a tunnel that was taken over: its exchanges get some time, then
+// its connection ends.
 func (l *link) Close(string) {
 	l.hold.Detach(true)
 	select {
@@ -227,7 +226,7 @@ func (l *link) Close(string) {
 	l.lose()
 }
 
-// lose ends the connection as a cable that is pulled does.
+// lose ends the connection like a pulled cable.
 func (l *link) lose() {
 	l.state.Lock()
 	l.cut = true
@@ -263,7 +262,7 @@ func (p *pipe) End(time.Duration) (end relay.ConnEnd) {
 	return end
 }
 
-// request is the raw request of an event; each third one may be upgraded.
+// request returns the raw request of an event; each third one may be upgraded.
 func request(number, size int) string {
 	var more string
 	if number%3 == 0 {

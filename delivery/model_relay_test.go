@@ -49,7 +49,7 @@ type model struct {
 	numbers  map[relay.ID]int // of events
 }
 
-// promise is what somebody was told, and must be true from then on.
+// promise is something that a caller or user was told, and that must stay true.
 type promise struct {
 	what   string
 	number int
@@ -70,8 +70,8 @@ func (w *model) fault(format string, args ...any) {
 	w.wrong = append(w.wrong, fmt.Sprintf(format, args...))
 }
 
-// must ends the test with all that was done: in a bubble a plain failure would be hidden
-// by what it leaves running.
+// must ends the test with a list of all steps. In a bubble, a plain failure would be hidden by the
+// goroutines that it leaves running.
 func (w *model) must(err error) {
 	if err != nil {
 		panic(strings.Join(w.log, "\n") + "\n" + err.Error())
@@ -93,7 +93,7 @@ func newTemplate(t *testing.T) string {
 	return dir
 }
 
-// copyDir gives a new data dir with the files of another one as they are now.
+// copyDir returns a new data dir with the current files of another one.
 func (w *model) copyDir(from string) string {
 	w.runs++
 	to := filepath.Join(w.dirs, fmt.Sprint(w.runs))
@@ -138,7 +138,7 @@ func (w *model) start() {
 	w.must(err)
 }
 
-// stop ends the relay within drain; what is left of it after that is cut.
+// stop stops the relay within drain; remaining requests are cut after that.
 func (w *model) stop(drain time.Duration) {
 	ctx, cancel := timeout(drain)
 	defer cancel()
@@ -149,7 +149,7 @@ func (w *model) stop(drain time.Duration) {
 	w.end()
 }
 
-// kill ends the relay as a kill -9 does: what is on the disk now is all that is left.
+// kill ends the relay like kill -9: only what is on the disk remains.
 func (w *model) kill() {
 	synctest.Wait() // nothing is half written
 	w.slowStore.kill()
@@ -176,14 +176,14 @@ func (w *model) end() {
 	w.must(w.db.Close())
 }
 
-// attach makes a new tunnel; one that has the alias is taken over.
+// attach makes a new tunnel, which takes over the alias from an existing one.
 func (w *model) attach(lazy bool) {
 	l := newLink(w, lazy)
 	w.links, w.off = append(w.links, l), false
 	l.hold = w.d.Attach(w.alias, l)
 }
 
-// link is the tunnel that has the alias, nil while there is none.
+// link returns the tunnel that has the alias, nil if there is none.
 func (w *model) link() *link {
 	if w.off {
 		return nil
@@ -191,7 +191,7 @@ func (w *model) link() *link {
 	return w.links[len(w.links)-1]
 }
 
-// send has a caller send one request.
+// send makes a caller send one request.
 func (w *model) send(size int) {
 	w.last++
 	number := w.last
@@ -211,7 +211,7 @@ func (w *model) send(size int) {
 	})
 }
 
-// fail makes steps of the store fail that touch a table, or not any more.
+// fail makes steps of the store that touch a table fail, or ends that.
 func (w *model) fail(table, how string) {
 	synctest.Wait() // who waits for a lock in a bubble sleeps, and holds up those behind it
 	_, err := w.db.Exec(`CREATE TRIGGER IF NOT EXISTS broken_` + table + how + ` BEFORE ` + how + ` ON ` + table + ` BEGIN SELECT RAISE(ABORT, 'broken'); END`)

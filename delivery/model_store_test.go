@@ -11,9 +11,9 @@ import (
 	"relay/store"
 )
 
-// slowStore is the store of a model's Delivery. It delays each step before the real store
-// gets it and before its result comes back, does nothing once the relay was killed, and
-// checks the order in which queued attempts are taken.
+// slowStore is the store of a model's Delivery. It delays each step before the real store gets it and
+// before its result is returned, does nothing once the relay was killed, and checks the order in which
+// queued attempts are taken.
 type slowStore struct {
 	*store.Store
 	w *model
@@ -39,7 +39,7 @@ func (g *slowStore) slow(before, after time.Duration) {
 
 func (g *slowStore) read(can bool) { g.mu.Lock(); g.unread = !can; g.mu.Unlock() }
 
-// BodyPart fails as it does while a database is away.
+// BodyPart fails if the database is set to be down.
 func (g *slowStore) BodyPart(ctx context.Context, id relay.ID, n, i int) ([]byte, error) {
 	g.mu.Lock()
 	unread := g.unread
@@ -56,7 +56,7 @@ func (g *slowStore) times() (before, after time.Duration, dead bool) {
 	return g.before, g.after, g.dead
 }
 
-// step hands a step over, behind those before it.
+// step passes a step on, after those before it.
 func (g *slowStore) step(hand func() *relay.Ticket) *relay.Ticket {
 	g.mu.Lock()
 	before, after, behind := g.before, g.after, g.newest
@@ -87,7 +87,7 @@ func (g *slowStore) step(hand func() *relay.Ticket) *relay.Ticket {
 	return t
 }
 
-// flush waits until every step was handed over.
+// flush waits until every step was passed on.
 func (g *slowStore) flush() {
 	for {
 		g.mu.Lock()
@@ -151,7 +151,7 @@ func (g *slowStore) over(id relay.ID, n int, state string) {
 	}
 }
 
-// Next claims, and looks whether that was the one whose turn it was.
+// Next claims an attempt, and checks that it was the next one in order.
 func (g *slowStore) Next(next relay.NextClaim) (*relay.Claim, error) {
 	before, after, dead := g.times()
 	if dead {
@@ -198,8 +198,8 @@ func (g *slowStore) FinishAndClaim(id relay.ID, a *relay.Attempt, event string, 
 	}
 }
 
-// take notes a claim. Only one may be under way, and none may wait before it: waited and
-// under are what the queue had before the claim.
+// take records a claim. Only one may be in progress, and no earlier attempt may wait; waited and under
+// are the queue before the claim.
 func (g *slowStore) take(ref relay.AttemptRef, auto bool, waited, under []turn) {
 	g.w.say("%s is taken from the queue", g.w.name(ref.Event, ref.N))
 	waits, still := g.w.waiting(auto)

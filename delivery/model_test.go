@@ -14,10 +14,10 @@ import (
 	"relay"
 )
 
-// TestModel asks relays for everything in any order while their tunnels, their stores
-// and they themselves come and go, and looks whether what anybody was told is true in
-// the end, and whether each delivery is explained. RELAY_MODEL="first seed,sequences,
-// steps" makes it longer, and repeats what it found.
+// TestModel uses all features of relays in random order while their tunnels, their stores and they
+// themselves fail and return. It checks that everything that a caller or user was told is true in the
+// end, and that each delivery is explained. RELAY_MODEL="first seed,sequences, steps" makes it longer,
+// and repeats a failure.
 func TestModel(t *testing.T) {
 	seed, sequences, steps, long := rand.Int63n(1e9), int64(25), int64(40), 3*time.Second
 	if text := os.Getenv("RELAY_MODEL"); text != "" {
@@ -156,7 +156,7 @@ func (w *model) stepTunnel() {
 	}
 }
 
-// stepSilence has the peer fall silent and come back.
+// stepSilence makes the peer silent and ends that.
 func (w *model) stepSilence() {
 	l := w.link()
 	if l == nil {
@@ -189,7 +189,7 @@ func (w *model) stepSite() {
 	w.site.set(mode)
 }
 
-// some gives a stored event, and its number.
+// some returns a stored event, and its number.
 func (w *model) some() (id relay.ID, number int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -262,7 +262,7 @@ func (w *model) stepRestart() {
 	w.say("started")
 }
 
-// stepStore makes the store slow or fail, or well again.
+// stepStore makes the store slow or failing, or normal again.
 func (w *model) stepStore() {
 	tables := []string{"attempts UPDATE", "attempts INSERT", "events INSERT", "events UPDATE", "payloads INSERT", "body_chunks INSERT"}
 	switch w.rnd.Intn(6) {

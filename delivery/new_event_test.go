@@ -10,7 +10,7 @@ import (
 	"relay/compose"
 )
 
-// outgoing is a new event of the alias of a fixture.
+// outgoing returns a new event of the alias of a fixture.
 func (b *fixture) outgoing(raw string) relay.Outgoing {
 	b.t.Helper()
 	r, err := compose.Parse([]byte(raw))
@@ -48,7 +48,8 @@ func TestSend(t *testing.T) {
 	}
 }
 
-// A new event is stored before a byte of it is sent, and not sent if it cannot be stored.
+// TestSendIsStoredFirst: a new event is stored before a byte of it is sent, and not sent if it cannot
+// be stored.
 func TestSendIsStoredFirst(t *testing.T) {
 	stored := false
 	var b *fixture
@@ -71,7 +72,8 @@ func TestSendIsStoredFirst(t *testing.T) {
 	})
 }
 
-// A new event is sent now or never: nothing of it is queued, nor sent when a tunnel comes.
+// TestSendIsNeverQueued: a new event is sent at once or never: it is not queued, nor sent when a
+// tunnel is attached.
 func TestSendIsNeverQueued(t *testing.T) {
 	run(t, nil, func(b *fixture) {
 		_, err := b.sendNew(post)
@@ -93,7 +95,8 @@ func TestSendIsNeverQueued(t *testing.T) {
 	})
 }
 
-// The attempt goes on when nobody waits for it any more, and a stop of the relay waits for it.
+// TestSendOutlivesWho: the attempt continues when nobody waits for it any more, and a stop of the
+// relay waits for it.
 func TestSendOutlivesWho(t *testing.T) {
 	run(t, func(l *local) {
 		l.until("hello")

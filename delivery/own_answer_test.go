@@ -26,8 +26,8 @@ func slackAnswer(id relay.ID) string {
 		"Content-Length: 3\r\nRelay-Event: " + id.String() + "\r\n\r\nabc"
 }
 
-// A challenge of the setting is answered while the alias is offline, and its record has the answer as
-// it was sent, before it is sent.
+// TestChallengeWhileOffline: a challenge in the setting is answered while the alias is offline, and
+// its record has the answer before the answer is sent.
 func TestChallengeWhileOffline(t *testing.T) {
 	for name, raw := range map[string]string{
 		"length":  slackChallenge,
@@ -49,7 +49,7 @@ func TestChallengeWhileOffline(t *testing.T) {
 	}
 }
 
-// Every request goes through a tunnel that is online, a challenge too.
+// TestChallengeWithATunnel: if a tunnel is online, it gets every request, including challenges.
 func TestChallengeWithATunnel(t *testing.T) {
 	run(t, always("verification\"}", ok), func(b *fixture) {
 		_, c := b.send(slackChallenge)
@@ -59,7 +59,8 @@ func TestChallengeWithATunnel(t *testing.T) {
 	}, withHandshakes("all"))
 }
 
-// Stale, paused and lost before a byte are offline.
+// TestChallengeWithoutAUsableTunnel: a stale tunnel, a paused alias and a tunnel lost before a byte
+// was sent count as offline.
 func TestChallengeWithoutAUsableTunnel(t *testing.T) {
 	for name, prepare := range map[string]func(b *fixture){
 		"lost before a byte":      func(b *fixture) { b.tun.openErr = relay.ErrNotSent },
@@ -84,7 +85,8 @@ func TestChallengeWithoutAUsableTunnel(t *testing.T) {
 	}
 }
 
-// Without the setting a challenge is queued, and its event says so. Other requests are queued with it.
+// TestChallengeThatIsQueued: without the setting a challenge is queued, and its event says so, like
+// other requests.
 func TestChallengeThatIsQueued(t *testing.T) {
 	for name, c := range map[string]struct {
 		raw, missed string
@@ -121,7 +123,8 @@ func TestChallengeWithASecret(t *testing.T) {
 	})
 }
 
-// A challenge is answered with a full queue, which it does not need; other requests are refused as before.
+// TestChallengeWithAFullQueue: a challenge is answered even with a full queue, because it is not queued;
+// other requests are refused.
 func TestChallengeWithAFullQueue(t *testing.T) {
 	run(t, nil, func(b *fixture) {
 		b.send(post)
@@ -134,7 +137,7 @@ func TestChallengeWithAFullQueue(t *testing.T) {
 	}, withHandshakes("slack"), func(b *fixture) { b.opt.QueueLimit = 1 })
 }
 
-// What cannot be stored is not answered.
+// TestChallengeThatCannotBeStored: a challenge that cannot be stored is not answered.
 func TestChallengeThatCannotBeStored(t *testing.T) {
 	for _, step := range []string{"accept", "finish"} {
 		run(t, nil, func(b *fixture) {
@@ -145,7 +148,8 @@ func TestChallengeThatCannotBeStored(t *testing.T) {
 	}
 }
 
-// An event that the relay has answered can be replayed, and has the state of the replay then.
+// TestReplayOfAChallenge: an event that the relay has answered can be replayed, and then has the state
+// of the replay.
 func TestReplayOfAChallenge(t *testing.T) {
 	run(t, nil, func(b *fixture) {
 		b.send(slackChallenge)
@@ -155,7 +159,7 @@ func TestReplayOfAChallenge(t *testing.T) {
 	}, withHandshakes("slack"))
 }
 
-// The setting answers changes what the caller gets, and nothing of the event.
+// TestOwnOfflineAnswer: the setting answers changes only the answer to the caller, not the event.
 func TestOwnOfflineAnswer(t *testing.T) {
 	text := func(s string) relay.AnswerBody { return relay.AnswerBody{Encoding: "utf8", Data: s} }
 	for raw, want := range map[string]string{
@@ -186,8 +190,8 @@ func TestOwnOfflineAnswer(t *testing.T) {
 	}
 }
 
-// Meta is answered only with the verify token of the alias, never with a secret for signatures, and a node
-// that cannot open the token answers as if there were none.
+// TestChallengeWithAVerifyToken: Meta is answered only with the verify token of the alias, never with a
+// secret for signatures; a node that cannot open the token behaves as if there were none.
 func TestChallengeWithAVerifyToken(t *testing.T) {
 	token := func(s string) *relay.SecretText { kept := relay.NewSecretText(s); return &kept }
 	const right = "hub.mode=subscribe&hub.challenge=abc&hub.verify_token=meaty"
@@ -219,7 +223,8 @@ func TestChallengeWithAVerifyToken(t *testing.T) {
 	}
 }
 
-// A tunnel whose client is slow is up: a challenge is queued for it, and was not missed.
+// TestChallengeForASlowClient: a tunnel whose client is slow is up: a challenge is queued for it, and
+// does not count as missed.
 func TestChallengeForASlowClient(t *testing.T) {
 	for _, storedFirst := range []bool{false, true} {
 		first := false
@@ -239,7 +244,8 @@ func TestChallengeForASlowClient(t *testing.T) {
 	}
 }
 
-// A tunnel is up at a node that does not answer, as far as that has stored: its queue gets the challenge.
+// TestChallengeForASilentNode: if a tunnel is online at a node that does not answer, according to the
+// store, a challenge is queued for it.
 func TestChallengeForASilentNode(t *testing.T) {
 	atOtherNode(t, func(b *fixture, remote *memRemote) {
 		b.s.change(7, func(s *relay.Settings) { s.Handshakes = []string{"slack"} })
@@ -254,7 +260,8 @@ func TestChallengeForASilentNode(t *testing.T) {
 	})
 }
 
-// The record of an answered challenge says whether its caller got the answer.
+// TestCallerOfAChallengeLeft: the record of an answered challenge says whether its caller got the
+// answer.
 func TestCallerOfAChallengeLeft(t *testing.T) {
 	for name, c := range map[string]struct {
 		leave func(*memCaller)
@@ -282,8 +289,9 @@ func TestCallerOfAChallengeLeft(t *testing.T) {
 	}
 }
 
-// Nothing is answered before the event and its answer are durable; where the store says nothing in time, the
-// caller is refused, and what is stored later says that nobody got the answer.
+// TestChallengeBeforeItIsStored: an answer is sent only after the event and the answer are durable. If the
+// store does not confirm in time, the caller is refused, and a record that is stored later says that nobody
+// got the answer.
 func TestChallengeBeforeItIsStored(t *testing.T) {
 	run(t, nil, func(b *fixture) {
 		began := time.Now()

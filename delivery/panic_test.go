@@ -20,8 +20,8 @@ type panickingCaller struct{ *memCaller }
 
 func (panickingCaller) Write([]byte) (int, error) { panic("a bug") }
 
-// A request whose exchange panics leaves no attempt that is being delivered for ever, and
-// no channel or slot in use; the next request is served.
+// TestPanicMarksTheAttempt: a request whose exchange panics leaves no attempt in delivery, and no
+// channel or slot in use; the next request is served.
 func TestPanicMarksTheAttempt(t *testing.T) {
 	requests := 0
 	run(t, func(l *local) {
@@ -45,14 +45,14 @@ func TestPanicMarksTheAttempt(t *testing.T) {
 	}, logged)
 }
 
-// logged gives a fixture a log that wantPanic reads.
+// logged gives a fixture a log, which wantPanic reads.
 func logged(b *fixture) {
 	b.log = &bytes.Buffer{}
 	b.opt.Log = slog.New(slog.NewTextHandler(b.log, nil))
 }
 
-// wantPanic runs a request whose exchange panics. The panic is logged once, with the stack of the
-// goroutine in which it began, and the caller's connection is reset.
+// wantPanic runs a request whose exchange panics. The panic must be logged once, with the stack of the
+// goroutine in which it began, and the caller's connection must be reset.
 func (b *fixture) wantPanic(in *relay.Inbound, c *memCaller) {
 	b.t.Helper()
 	out := b.d.Capture(context.Background(), in)
@@ -71,7 +71,7 @@ func (b *fixture) wantInternal(a relay.Attempt) {
 	}
 }
 
-// unreadableCaller fails once what it had buffered is read.
+// unreadableCaller fails once its buffered bytes are read.
 type unreadableCaller struct{ *memCaller }
 
 func (c unreadableCaller) Read(p []byte) (int, error) {
@@ -107,8 +107,9 @@ func TestPanicOfTheUpload(t *testing.T) {
 	}, logged)
 }
 
-// Nothing is stored of a request that was to be queued: its caller has no answer. The panic reaches
-// package server, which logs it and resets the connection.
+// TestPanicOfARequestThatIsToBeQueued: a request that panics before it is queued is not stored,
+// because its caller has no answer. The panic reaches package server, which logs it and resets the
+// connection.
 func TestPanicOfARequestThatIsToBeQueued(t *testing.T) {
 	run(t, nil, func(b *fixture) {
 		in, c := b.inbound(cutPost)
@@ -138,7 +139,7 @@ func TestPanicOfAnUpgradedConnection(t *testing.T) {
 	}, logged)
 }
 
-// panickingTunnel is a tunnel whose write number at panics; at counts over all channels.
+// panickingTunnel is a tunnel that panics in its write number at, counted over all channels.
 type panickingTunnel struct {
 	*memTunnel
 	at, writes atomic.Int32
@@ -164,7 +165,7 @@ func (c panickingChannel) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// runPanicking is run with a log and a tunnel whose write number at panics.
+// runPanicking is run with a log and a panickingTunnel.
 func runPanicking(t *testing.T, at int32, serve func(*local), f func(b *fixture, attach func()), prepare ...func(b *fixture)) {
 	t.Helper()
 	var log bytes.Buffer
@@ -183,7 +184,8 @@ func runPanicking(t *testing.T, at int32, serve func(*local), f func(b *fixture,
 	}, prepare...)
 }
 
-// A replay that panics, in its own goroutine or in that of its upload, ends alone.
+// TestPanicOfAReplay: a panic of a replay, in its own goroutine or in that of its upload, ends only
+// the replay.
 func TestPanicOfAReplay(t *testing.T) {
 	const size = 100 << 10
 	raw := fmt.Sprintf("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n%s", size, strings.Repeat("x", size))
@@ -210,7 +212,8 @@ func TestPanicOfAReplay(t *testing.T) {
 	}
 }
 
-// A queued delivery that panics ends neither the dispatcher nor what is queued behind it.
+// TestPanicOfAQueuedDelivery: a queued delivery that panics ends neither the dispatcher nor the rest
+// of the queue.
 func TestPanicOfAQueuedDelivery(t *testing.T) {
 	runPanicking(t, 1, always("hello", ok), func(b *fixture, attach func()) {
 		b.send(post)
@@ -229,8 +232,8 @@ func TestPanicOfAQueuedDelivery(t *testing.T) {
 	}, func(b *fixture) { b.a.Settings.FreshConnections = true })
 }
 
-// A request whose rest was still coming when its exchange panicked kept its reserved bytes, and
-// stayed in the state receiving.
+// TestPanicBesideAnUpload: if an exchange panics while the rest of its request arrives, its reserved
+// bytes are returned, and the request does not stay in the state receiving.
 func TestPanicBesideAnUpload(t *testing.T) {
 	budget := budget.New(0)
 	run(t, func(l *local) {
@@ -249,8 +252,8 @@ func TestPanicBesideAnUpload(t *testing.T) {
 	}, logged, func(b *fixture) { b.opt.Budget = budget })
 }
 
-// What was reserved for the answer of an exchange that panicked was missing in the budget
-// from then on.
+// TestPanicLeavesNothingReserved: the bytes reserved for the response of an exchange that panicked are
+// returned.
 func TestPanicLeavesNothingReserved(t *testing.T) {
 	budget := budget.New(0)
 	run(t, func(l *local) {

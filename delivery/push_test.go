@@ -14,8 +14,8 @@ const largeSize = 1 << 20
 // largePost has a body that does not fit into what a channel takes unread.
 var largePost = fmt.Sprintf("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n", largeSize)
 
-// A local server that stops reading in the middle of a large request held its caller
-// and its place for ever: the time to answer began with the last byte only.
+// TestLocalServerTakesNoMore: a local server that stops reading in the middle of a large request ends
+// with a timeout, and does not hold its caller and its slot forever.
 func TestLocalServerTakesNoMore(t *testing.T) {
 	run(t, func(l *local) { l.until("\r\n\r\n"); l.hang() }, func(b *fixture) {
 		start := time.Now()
@@ -35,7 +35,7 @@ func TestLocalServerTakesNoMore(t *testing.T) {
 	}, func(b *fixture) { b.tun.window = 64 << 10 })
 }
 
-// Neither a caller nor a local server that is slow is taken for one that hangs.
+// TestSlowUploadIsNoTimeout: a slow caller or local server is not treated as one that hangs.
 func TestSlowUploadIsNoTimeout(t *testing.T) {
 	const pieces = 16
 	for name, who := range map[string]struct{ caller, local time.Duration }{"caller": {25 * time.Second, 0}, "local server": {0, 25 * time.Second}} {
@@ -65,7 +65,8 @@ func TestSlowUploadIsNoTimeout(t *testing.T) {
 	}
 }
 
-// A queued delivery that hangs in its body lets the next one go.
+// TestQueueGoesOnPastOneThatTakesNoMore: a queued delivery that hangs in its body does not block the
+// next one.
 func TestQueueGoesOnPastOneThatTakesNoMore(t *testing.T) {
 	var k bodyRecorder
 	run(t, nil, func(b *fixture) {

@@ -15,7 +15,7 @@ import (
 	"relay/delivery"
 )
 
-// numbered is a POST whose body is its number.
+// numbered returns a POST whose body is its number.
 func numbered(i int) string {
 	return fmt.Sprintf("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\n%05d", i)
 }
@@ -60,8 +60,8 @@ func (b *fixture) attach(serve func(*local)) (*memTunnel, relay.Attachment) {
 	return t, h
 }
 
-// Each answer that the relay makes of itself while an alias is offline waits until its event is durable,
-// and none says what the store has not done.
+// TestOfflineAnswersAreCommittedFirst: each answer that the relay makes while an alias is offline waits
+// until its event is durable, and none reports something that the store has not done.
 func TestOfflineAnswersAreCommittedFirst(t *testing.T) {
 	own := relay.OfflineAnswer{PathPrefix: "/", Status: 299, Body: relay.AnswerBody{Encoding: "utf8", Data: "own"}}
 	for name, c := range map[string]struct {
@@ -151,8 +151,8 @@ func TestReleaseInOrder(t *testing.T) {
 	})
 }
 
-// The end of a queued delivery claims the next attempt. If the tunnel is gone by then, that
-// attempt is queued again and goes out by the next tunnel.
+// TestClaimedAttemptIsPutBack: the end of a queued delivery claims the next attempt. If the tunnel has
+// ended by then, that attempt is queued again and delivered by the next tunnel.
 func TestClaimedAttemptIsPutBack(t *testing.T) {
 	k := bodyRecorder{slow: time.Second}
 	run(t, nil, func(b *fixture) {
@@ -175,7 +175,7 @@ func TestClaimedAttemptIsPutBack(t *testing.T) {
 	}, func(b *fixture) { b.a.Settings.AutoDeliver, b.s.delay = true, time.Second })
 }
 
-// fencedStore has another tunnel than the one that claims.
+// fencedStore has another tunnel for the alias than the claiming one.
 type fencedStore struct {
 	*memStore
 	claims atomic.Int64
@@ -186,8 +186,9 @@ func (s *fencedStore) Next(relay.NextClaim) (*relay.Claim, error) {
 	return nil, relay.ErrFenced
 }
 
-// A queue whose tunnel the store does not know is left alone, without a word in the log: whoever has
-// the alias delivers it, and a tunnel that is stored later starts the dispatcher again.
+// TestQueueOfAFencedTunnelIsLeftAlone: a queue whose tunnel the store does not know is left alone,
+// without a log line: the node that has the alias delivers it, and a tunnel that is stored later
+// starts the dispatcher again.
 func TestQueueOfAFencedTunnelIsLeftAlone(t *testing.T) {
 	var k bodyRecorder
 	var s *fencedStore
@@ -248,8 +249,8 @@ func TestAutoDeliver(t *testing.T) {
 	}, func(b *fixture) { b.a.Settings.AutoDeliver = true })
 }
 
-// firstTries waits half a second after a tunnel was attached, and returns how often attempts
-// were queued again until then: the attach and its record in the store may both cause a try.
+// firstTries waits half a second after a tunnel was attached, and returns how often attempts were
+// queued again until then; the attach and its record in the store may both cause a try.
 func (b *fixture) firstTries() int {
 	time.Sleep(500 * time.Millisecond)
 	return b.s.num(&b.s.requeues)
@@ -277,8 +278,8 @@ func TestRefusedDeliveryGoesBack(t *testing.T) {
 	}, func(b *fixture) { b.a.Settings.AutoDeliver = true })
 }
 
-// A tunnel that came while the queue paused was tried at once, but after that the pause of the
-// tunnel before went on to grow: the first delivery could come 30 s after the local server.
+// TestBackoffStartsAnewWithATunnel: a new tunnel resets the backoff of the queue, and not only its
+// current pause.
 func TestBackoffStartsAnewWithATunnel(t *testing.T) {
 	run(t, nil, func(b *fixture) {
 		b.send(numbered(0))
@@ -296,7 +297,8 @@ func TestBackoffStartsAnewWithATunnel(t *testing.T) {
 	}, func(b *fixture) { b.a.Settings.AutoDeliver = true })
 }
 
-// A store that was away between two tries reset the backoff.
+// TestBackoffGoesOnAfterAStoreThatWasAway: an outage of the store between two tries does not reset the
+// backoff.
 func TestBackoffGoesOnAfterAStoreThatWasAway(t *testing.T) {
 	run(t, nil, func(b *fixture) {
 		b.send(numbered(0))
@@ -453,8 +455,8 @@ func TestRejectIsLimited(t *testing.T) {
 	})
 }
 
-// A rejected event has the sum of an empty body and the version of its head; it had a sum of
-// zeros and always HTTP/1.1.
+// TestRejectedEventIsDescribedByItsHead: a rejected event has the hash of an empty body and the HTTP
+// version of its head.
 func TestRejectedEventIsDescribedByItsHead(t *testing.T) {
 	run(t, nil, func(b *fixture) {
 		in, _ := b.inbound("G(ET / HTTP/1.0\r\nHost: hook\r\n\r\n")
@@ -465,7 +467,8 @@ func TestRejectedEventIsDescribedByItsHead(t *testing.T) {
 	})
 }
 
-// A rejected event that the store takes 10 s to keep holds nobody up.
+// TestRejectDoesNotWaitForTheStore: nothing waits for a store that takes 10 s to store a rejected
+// event.
 func TestRejectDoesNotWaitForTheStore(t *testing.T) {
 	run(t, nil, func(b *fixture) {
 		in, _ := b.inbound("G(ET / HTTP/1.1\r\nHost: hook\r\n\r\n")
@@ -490,8 +493,8 @@ func TestRemovedAlias(t *testing.T) {
 	})
 }
 
-// A caller is told that its event is stored, or the event is canceled if it is stored all the same:
-// also where the store answers just when the time to wait for it is over.
+// TestStoredJustInTimeOrCanceled: a caller is told that its event is stored, or the event is canceled
+// if it is stored all the same, even if the store answers exactly at the end of the wait.
 func TestStoredJustInTimeOrCanceled(t *testing.T) {
 	for range 50 { // which comes first is random
 		run(t, nil, func(b *fixture) {

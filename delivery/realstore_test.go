@@ -13,7 +13,7 @@ import (
 	"relay/store"
 )
 
-// realWait is long enough for whatever happens in real time on a slow machine.
+// realWait is long enough for every step in real time on a slow machine.
 const realWait = 30 * time.Second
 
 // eventually polls until ok holds.
@@ -64,8 +64,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// nextEvent is the next event but one of which the live view tells. It tells of tunnels
-// too, whenever the poll of what other processes changed comes in between.
+// nextEvent returns the next event, other than but, in the live view. The live view also reports
+// tunnels, whenever changes by other processes are polled.
 func nextEvent(t *testing.T, sub relay.Subscription, but relay.ID) relay.ID {
 	t.Helper()
 	ctx, cancel := timeout(realWait)

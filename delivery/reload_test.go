@@ -9,8 +9,8 @@ import (
 	"relay"
 )
 
-// A change of alias 0 means that any may have changed, been made or been removed: the store
-// publishes it after a failover that lost changes.
+// TestAllAliasesAreReadAgain: a change of alias 0 means that any alias may have changed, been made or
+// been removed. The store publishes it after a failover that lost changes.
 func TestAllAliasesAreReadAgain(t *testing.T) {
 	run(t, nil, func(b *fixture) {
 		b.s.mu.Lock()
@@ -27,7 +27,8 @@ func TestAllAliasesAreReadAgain(t *testing.T) {
 	})
 }
 
-// The same of account 0: a viewer whose credential is not valid any more ends.
+// TestViewersOfAnyAccountAreCheckedAgain: a change of account 0 means that any account may have
+// changed: a viewer whose credential is no longer valid ends.
 func TestViewersOfAnyAccountAreCheckedAgain(t *testing.T) {
 	run(t, nil, func(b *fixture) {
 		sub, err := b.d.Subscribe(context.Background(), relay.Actor{Account: 1, Kind: relay.ActorUser}, 7, "")
@@ -46,8 +47,8 @@ func TestViewersOfAnyAccountAreCheckedAgain(t *testing.T) {
 	})
 }
 
-// A store that does not answer, as right after a failover, says nothing of rights: no viewer
-// ends, and who lost the rights ends once the store answers.
+// TestViewersStayWhileTheStoreIsAway: while the store does not answer, as after a failover, no viewer
+// ends; those that have lost their rights end once it answers.
 func TestViewersStayWhileTheStoreIsAway(t *testing.T) {
 	run(t, nil, func(b *fixture) {
 		sub, err := b.d.Subscribe(context.Background(), relay.Actor{Account: 1, Kind: relay.ActorUser}, 7, "")

@@ -40,7 +40,7 @@ func atOtherNode(t *testing.T, f func(b *fixture, remote *memRemote), options ..
 	}}, options...)...)
 }
 
-// elsewhere stores a tunnel of the other node, and tells of it.
+// elsewhere stores a tunnel of the other node, and publishes it.
 func (b *fixture) elsewhere(id string, state relay.TunnelState) {
 	b.s.mu.Lock()
 	if id == "" {
@@ -61,7 +61,7 @@ func (b *fixture) state() relay.TunnelState {
 	return list[0].State
 }
 
-// released reports whether the newest event waits released.
+// released reports whether the newest event waits and is released.
 func (b *fixture) released() bool {
 	b.s.mu.Lock()
 	defer b.s.mu.Unlock()
@@ -93,8 +93,8 @@ func TestRequestThroughAnotherNode(t *testing.T) {
 	})
 }
 
-// The other node says that it has the tunnel no more before this node was told where it is:
-// the request is served by the next tunnel.
+// TestMovedTunnelIsLookedUp: if the other node reports that it no longer has the tunnel, before this
+// node knows where it is, the request is served by the next tunnel.
 func TestMovedTunnelIsLookedUp(t *testing.T) {
 	next := &memRemote{memTunnel: &memTunnel{serve: always("hello", ok), info: relay.TunnelInfo{ID: "tun_2"}}}
 	atOtherNode(t, func(b *fixture, remote *memRemote) {
@@ -120,8 +120,9 @@ func TestMovedTunnelIsLookedUp(t *testing.T) {
 	})
 }
 
-// A request for a tunnel whose node does not answer is queued and released, also before this
-// node knows that it cannot reach the other one: that one may have Postgres and its client.
+// TestSilentNodeDeliversFromTheQueue: a request for a tunnel whose node does not answer is queued and
+// released, even before this node knows that it cannot reach the other one, because that one may still
+// have Postgres and its client.
 func TestSilentNodeDeliversFromTheQueue(t *testing.T) {
 	atOtherNode(t, func(b *fixture, remote *memRemote) {
 		silent := func(is bool, heard time.Duration) {
@@ -144,8 +145,8 @@ func TestSilentNodeDeliversFromTheQueue(t *testing.T) {
 	})
 }
 
-// A request that was stored first, and then did not reach the node of the tunnel, stayed queued
-// until somebody released it.
+// TestStoredFirstForUnreachableNode: a request that was stored first, and then did not reach the node
+// of the tunnel, is queued as released.
 func TestStoredFirstForUnreachableNode(t *testing.T) {
 	first := false
 	atOtherNode(t, func(b *fixture, remote *memRemote) {
@@ -159,8 +160,8 @@ func TestStoredFirstForUnreachableNode(t *testing.T) {
 	}, func(b *fixture) { b.opt.StoreFirst = func() bool { return first } })
 }
 
-// TestSlowClientAtAnotherNode: a request whose client lives, but does not answer in time, waits
-// as it does at the client's own node, and nobody releases it.
+// TestSlowClientAtAnotherNode: a request whose client is alive, but does not answer in time, waits as
+// it does at the client's own node, without a release.
 func TestSlowClientAtAnotherNode(t *testing.T) {
 	for _, storedFirst := range []bool{false, true} {
 		first := false
@@ -176,8 +177,8 @@ func TestSlowClientAtAnotherNode(t *testing.T) {
 	}
 }
 
-// A request for a tunnel whose node cannot be reached waits in its queue, released, and
-// that node is told of it by the store.
+// TestUnreachableNodeDeliversFromTheQueue: a request for a tunnel whose node cannot be reached is
+// queued as released, and that node learns of it from the store.
 func TestUnreachableNodeDeliversFromTheQueue(t *testing.T) {
 	atOtherNode(t, func(b *fixture, remote *memRemote) {
 		remote.mu.Lock()
@@ -208,7 +209,7 @@ func TestUnreachableNodeDeliversFromTheQueue(t *testing.T) {
 	})
 }
 
-// The newest tunnel wins, at whichever node it came.
+// TestTakeoverBetweenNodes: the newest tunnel has the alias, at whichever node it was attached.
 func TestTakeoverBetweenNodes(t *testing.T) {
 	atOtherNode(t, func(b *fixture, remote *memRemote) {
 		tun, _ := b.attach(always("hello", ok))
@@ -230,8 +231,8 @@ func TestTakeoverBetweenNodes(t *testing.T) {
 	})
 }
 
-// A node that was taken for dead has lost its records, and writes them again; one that is
-// asked to close a tunnel does so.
+// TestRecordsOfTunnelsOfThisNode: a node that was declared dead has lost its records, and writes them
+// again; a node that is asked to close a tunnel closes it.
 func TestRecordsOfTunnelsOfThisNode(t *testing.T) {
 	run(t, always("hello", ok), func(b *fixture) {
 		synctest.Wait()
@@ -264,8 +265,8 @@ func TestRecordsOfTunnelsOfThisNode(t *testing.T) {
 	})
 }
 
-// Where the store is away, what is attached is served from memory, and stored once it is
-// back.
+// TestAttachWhileTheStoreIsAway: while the store is down, attached tunnels are served from memory, and
+// stored once it is back.
 func TestAttachWhileTheStoreIsAway(t *testing.T) {
 	run(t, nil, func(b *fixture) {
 		b.s.fail("tunnels", relay.Errorf(relay.CodeStoreUnavailable, "away"))
@@ -282,9 +283,8 @@ func TestAttachWhileTheStoreIsAway(t *testing.T) {
 	})
 }
 
-// A node was taken for dead and has rejoined under another id, with the same tunnels. Another
-// node that had not read the records in between asked for them under the old id: all its
-// requests were queued until the client connected anew.
+// TestTunnelOfNodeThatRejoined: a node was declared dead and has rejoined under another id, with the
+// same tunnels. Another node that has not read the records in between must find them under the new id.
 func TestTunnelOfNodeThatRejoined(t *testing.T) {
 	again := &memRemote{memTunnel: &memTunnel{serve: always("hello", ok), info: relay.TunnelInfo{ID: "tun_1"}}}
 	atOtherNode(t, func(b *fixture, remote *memRemote) {
@@ -311,8 +311,8 @@ func TestTunnelOfNodeThatRejoined(t *testing.T) {
 	})
 }
 
-// The client of plain ssh at another node is sent away, which lets requests under way end: those
-// of that node ended, while those that came by this one failed as tunnel-lost.
+// TestRequestUnderWayWhenTheTunnelOfAnotherNodeGoes: when a plain ssh client at another node is
+// disconnected, requests in progress may end, those that came through this node too.
 func TestRequestUnderWayWhenTheTunnelOfAnotherNodeGoes(t *testing.T) {
 	atOtherNode(t, func(b *fixture, remote *memRemote) {
 		answer := make(chan struct{})
@@ -334,7 +334,7 @@ func TestRequestUnderWayWhenTheTunnelOfAnotherNodeGoes(t *testing.T) {
 	})
 }
 
-// askedRemote counts how often it is asked when its node was last heard of.
+// askedRemote counts the calls of Heard.
 type askedRemote struct {
 	*memRemote
 	asked int
@@ -345,8 +345,8 @@ func (t *askedRemote) Heard() time.Duration {
 	return t.memRemote.Heard()
 }
 
-// For each tunnel of a node that had not answered before it died, a goroutine waited for a
-// sign of life until this node stopped.
+// TestNobodyWaitsForATunnelThatIsGone: no goroutine keeps waiting for a sign of life of a tunnel whose
+// node has died.
 func TestNobodyWaitsForATunnelThatIsGone(t *testing.T) {
 	var r *askedRemote
 	atOtherNode(t, func(b *fixture, remote *memRemote) {
@@ -382,9 +382,9 @@ func (s *movingStore) Next(next relay.NextClaim) (*relay.Claim, error) {
 	return c, err
 }
 
-// The node that takes a tunnel over takes back what this one has claimed from the queue, and
-// delivers it. This one delivered it too, through the new tunnel, if it had learnt of that one
-// between its claim and the delivery.
+// TestQueueIsNotDeliveredThroughAnotherNode: the node that takes a tunnel over also takes back
+// attempts that this node has claimed from the queue, and delivers them. This node must not deliver
+// them too, even if it learns of the new tunnel between its claim and the delivery.
 func TestQueueIsNotDeliveredThroughAnotherNode(t *testing.T) {
 	s := &movingStore{}
 	remote := &memRemote{memTunnel: &memTunnel{serve: always("hello", ok), info: relay.TunnelInfo{ID: "tun_2"}}}
@@ -407,8 +407,8 @@ func TestQueueIsNotDeliveredThroughAnotherNode(t *testing.T) {
 	})
 }
 
-// A tunnel that came to a node which this one could not reach was shown as online here, while
-// all requests for it were queued.
+// TestTunnelThatComesToUnreachableNodeIsNotOnline: a tunnel at a node that this one cannot reach is
+// not shown as online here, because all requests for it are queued.
 func TestTunnelThatComesToUnreachableNodeIsNotOnline(t *testing.T) {
 	atOtherNode(t, func(b *fixture, remote *memRemote) {
 		remote.set(func() { remote.cut, remote.heard, remote.openErr = true, time.Hour, relay.ErrNotSent })

@@ -41,8 +41,8 @@ func TestReplayOutlivesWho(t *testing.T) {
 	})
 }
 
-// An error after an attempt was begun would make the caller ask for another one: the request would be
-// sent twice.
+// TestBegunIsToldWithoutTheStore: after an attempt was begun no error is returned, because the caller
+// would ask for another one, and the request would be sent twice.
 func TestBegunIsToldWithoutTheStore(t *testing.T) {
 	away := &relay.Error{Code: relay.CodeStoreUnavailable}
 	left, leave := context.WithCancel(context.Background())
@@ -100,8 +100,8 @@ func TestReplayThatCannotBeSentIsQueued(t *testing.T) {
 	})
 }
 
-// Between the claim and the first byte the lease of the node may end; another node may have
-// claimed the attempt then.
+// TestNothingIsSentWithoutALease: if the lease of the node ends between the claim and the first byte,
+// nothing is sent, because another node may have claimed the attempt.
 func TestNothingIsSentWithoutALease(t *testing.T) {
 	var sent atomic.Int64
 	serve := func(l *local) {

@@ -23,10 +23,10 @@ func timeout(d time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), d)
 }
 
-// pause is long enough for a kept channel to be trusted.
+// pause waits long enough for a kept channel to be trusted.
 func (b *fixture) pause() { time.Sleep(30 * time.Millisecond) }
 
-// last gives attempt 1 of the newest event.
+// last returns attempt 1 of the newest event.
 func (b *fixture) last() relay.Attempt {
 	b.s.mu.Lock()
 	defer b.s.mu.Unlock()
@@ -155,9 +155,9 @@ func TestChunkedRequestIsReused(t *testing.T) {
 	}, oneConnection)
 }
 
-// TestBodyBytesStayWithTheirCaller: a local server that answers without reading a body
-// takes the body for the beginning of the next request of the connection. So a channel
-// that has carried a body serves only the caller connection that sent it, for good.
+// TestBodyBytesStayWithTheirCaller: a local server that answers without reading a body takes the body
+// for the next request of the connection. So a channel that has carried a body serves only the caller
+// connection that sent it.
 func TestBodyBytesStayWithTheirCaller(t *testing.T) {
 	run(t, ignoresBodies, func(b *fixture) {
 		oneConnection(b)
@@ -187,8 +187,7 @@ func answerBody(c *memCaller) string {
 	return body
 }
 
-// ignoresBodies answers each request head with its start, and leaves bodies to be read
-// as the next request.
+// ignoresBodies answers each request head with the start of the head, and does not read bodies.
 func ignoresBodies(l *local) {
 	for l.until("\r\n\r\n") {
 		head, rest, _ := bytes.Cut(l.got, []byte("\r\n\r\n"))
@@ -270,8 +269,8 @@ func TestProvenReuseIsImmediate(t *testing.T) {
 	}, oneConnection)
 }
 
-// What proves that a request was misunderstood ends the reuse of the whole tunnel, and is told by a metric and a line
-// of the log.
+// TestEmptyCloseOfReusedChannel: evidence that a request was misunderstood ends reuse for the whole tunnel, and is
+// shown in a metric and a log line.
 func TestEmptyCloseOfReusedChannel(t *testing.T) {
 	reg, log := prometheus.NewRegistry(), &bytes.Buffer{}
 	run(t, func(l *local) {
@@ -297,8 +296,9 @@ func TestEmptyCloseOfReusedChannel(t *testing.T) {
 	}, oneConnection, func(b *fixture) { b.opt.Registry, b.opt.Log = reg, slog.New(slog.NewTextHandler(log, nil)) })
 }
 
-// An answer that may mean that the request was not understood ends the use of its connection,
-// and of no other one: applications answer so too.
+// TestConnectionOfADistrustedStatusIsNotKept: a response that may mean that the request was
+// misunderstood ends the reuse of its connection, and of no other, because applications send such
+// responses too.
 func TestConnectionOfADistrustedStatusIsNotKept(t *testing.T) {
 	for _, status := range []string{"400 Bad Request", "408 Request Timeout", "501 Not Implemented", "505 HTTP Version Not Supported"} {
 		run(t, func(l *local) {
@@ -370,8 +370,8 @@ func TestSilentLocalServerLosesParkedChannels(t *testing.T) {
 	})
 }
 
-// serial makes a function that serves the connections of a tunnel as a local server without threads does: the
-// next one only once the one before is closed.
+// serial returns a function that serves the connections of a tunnel like a local server without threads: the
+// next one only after the previous one is closed.
 func serial() func(*local) {
 	free := make(chan struct{}, 1)
 	return func(l *local) {
@@ -381,14 +381,14 @@ func serial() func(*local) {
 	}
 }
 
-// onSerial is run with a local server of one connection at a time.
+// onSerial is run with a local server that accepts one connection at a time.
 func onSerial(t *testing.T, f func(b *fixture), prepare ...func(b *fixture)) {
 	t.Helper()
 	run(t, nil, f, append([]func(b *fixture){func(b *fixture) { b.tun = &memTunnel{serve: serial()} }}, prepare...)...)
 }
 
-// TestNoChannelIsKeptWhileOneWaits: behind a local server of one connection each channel
-// that is kept while others wait costs all of them a second.
+// TestNoChannelIsKeptWhileOneWaits: with a local server that accepts one connection at a time, each
+// kept channel delays all waiting ones by a second.
 func TestNoChannelIsKeptWhileOneWaits(t *testing.T) {
 	onSerial(t, func(b *fixture) {
 		start := time.Now()
@@ -412,8 +412,8 @@ func TestNoChannelIsKeptWhileOneWaits(t *testing.T) {
 	})
 }
 
-// TestSlowAnswerClosesNoChannelOfAQuickServer: a local server that has answered a request
-// while a kept channel was open is not slow because of that channel.
+// TestSlowAnswerClosesNoChannelOfAQuickServer: if a local server has answered a request while a kept
+// channel was open, a slow response is not blamed on that channel.
 func TestSlowAnswerClosesNoChannelOfAQuickServer(t *testing.T) {
 	run(t, func(l *local) {
 		for l.until("\r\n\r\n") {
@@ -443,8 +443,8 @@ func TestSlowAnswerClosesNoChannelOfAQuickServer(t *testing.T) {
 	})
 }
 
-// TestSlowAnswerOnAReusedChannelClosesNoOther: the local server has accepted that connection
-// already.
+// TestSlowAnswerOnAReusedChannelClosesNoOther: a slow response on a reused channel closes no other
+// one, because the local server has accepted that connection already.
 func TestSlowAnswerOnAReusedChannelClosesNoOther(t *testing.T) {
 	run(t, func(l *local) {
 		for l.until("hello") {
@@ -475,8 +475,8 @@ func callers(n int) []*memCaller {
 	return out
 }
 
-// sendAll sends a request by each caller connection at once, and returns how long the last
-// answer took.
+// sendAll sends a request over each caller connection at once, and returns the duration until the last
+// answer.
 func (b *fixture) sendAll(callers []*memCaller, raw string) time.Duration {
 	b.t.Helper()
 	start := time.Now()
@@ -492,8 +492,8 @@ func (b *fixture) sendAll(callers []*memCaller, raw string) time.Duration {
 	return time.Since(start)
 }
 
-// TestEachOfManyCallersReusesItsChannel: a channel that has carried a body serves only its
-// own caller, so that many senders need as many channels.
+// TestEachOfManyCallersReusesItsChannel: a channel that has carried a body serves only its own caller,
+// so many senders need as many channels.
 func TestEachOfManyCallersReusesItsChannel(t *testing.T) {
 	run(t, always("hello", ok), func(b *fixture) {
 		senders := callers(200)
@@ -513,8 +513,8 @@ func TestEachOfManyCallersReusesItsChannel(t *testing.T) {
 	})
 }
 
-// workers makes a function that serves the connections of a tunnel with a fixed number of
-// workers, each of which keeps its connection until that is closed.
+// workers returns a function that serves the connections of a tunnel with a fixed number of workers,
+// each of which keeps its connection until it is closed.
 func workers(n int) func(*local) {
 	free := make(chan struct{}, n)
 	return func(l *local) {
@@ -530,8 +530,8 @@ func workers(n int) func(*local) {
 	}
 }
 
-// TestKeptChannelsLeaveWorkersFree: a local server with a fixed number of workers answers
-// no other request while all of them have a kept channel.
+// TestKeptChannelsLeaveWorkersFree: a local server with a fixed number of workers answers no other
+// request while each of them has a kept channel.
 func TestKeptChannelsLeaveWorkersFree(t *testing.T) {
 	for _, n := range []int{2, 5, 16} {
 		run(t, nil, func(b *fixture) {
@@ -550,8 +550,8 @@ func TestKeptChannelsLeaveWorkersFree(t *testing.T) {
 	}
 }
 
-// TestAnotherLocalServerMayBeSerial: what was learned of a local server does not hold for
-// the next one on its port.
+// TestAnotherLocalServerMayBeSerial: what the pool learned of a local server must not be applied to
+// the next one on the same port.
 func TestAnotherLocalServerMayBeSerial(t *testing.T) {
 	run(t, always("hello", ok), func(b *fixture) {
 		for range 3 {
@@ -569,8 +569,8 @@ func TestAnotherLocalServerMayBeSerial(t *testing.T) {
 	})
 }
 
-// TestClientWithFewDescriptors: a client that cannot open another connection, because the
-// kept ones have its last descriptors, gets fewer of them.
+// TestClientWithFewDescriptors: a client that cannot open another connection, because kept ones use
+// its last descriptors, gets fewer kept ones.
 func TestClientWithFewDescriptors(t *testing.T) {
 	run(t, always("hello", ok), func(b *fixture) {
 		senders := callers(200)
@@ -586,8 +586,8 @@ func TestClientWithFewDescriptors(t *testing.T) {
 	}, func(b *fixture) { b.tun.most = 150 })
 }
 
-// TestChannelIsBackBeforeTheStore: a local server of one connection serves the next
-// request while the answer to the one before is stored.
+// TestChannelIsBackBeforeTheStore: a local server that accepts one connection at a time serves the
+// next request while the previous response is stored.
 func TestChannelIsBackBeforeTheStore(t *testing.T) {
 	onSerial(t, func(b *fixture) {
 		start := time.Now()

@@ -9,8 +9,8 @@ import (
 	"relay"
 )
 
-// A replay and a queued delivery are recorded as their original is, whatever is wrong with the
-// answer: nobody may tell from a record whether somebody waited.
+// TestBrokenAnswersAreRecordedAlike: a replay and a queued delivery are recorded like their original
+// for every fault of a response, so that a record does not depend on a waiting caller.
 func TestBrokenAnswersAreRecordedAlike(t *testing.T) {
 	const chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 	for name, pieces := range map[string][]string{
@@ -71,7 +71,7 @@ func TestBrokenAnswersAreRecordedAlike(t *testing.T) {
 	}
 }
 
-// The head of an answer that is refused stands in the record, of originals and replays.
+// TestRefusedHeadIsShown: the record of originals and replays has the head of a refused response.
 func TestRefusedHeadIsShown(t *testing.T) {
 	const head = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n"
 	run(t, always("hello", head+"ok"), func(b *fixture) {

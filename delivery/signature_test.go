@@ -12,8 +12,8 @@ import (
 	"relay"
 )
 
-// An event has its verdict when it is handed to the store, delivered or queued. The bytes that the
-// local server gets are the same with a secret and without one.
+// TestVerdictAtArrival: an event has its verdict when it is passed to the store, delivered or queued.
+// The local server gets the same bytes with a secret and without one.
 func TestVerdictAtArrival(t *testing.T) {
 	const value, body = "secret of the sender", `{"id":1}`
 	mac := hmac.New(sha256.New, []byte(value))
@@ -47,7 +47,7 @@ func TestVerdictAtArrival(t *testing.T) {
 
 const signedHead = "POST / HTTP/1.1\r\nHost: hook.localhost\r\nX-GitHub-Event: push\r\nX-Hub-Signature-256: sha256=%s\r\nContent-Length: %d\r\n\r\n"
 
-// A new event that is sent from here is judged as one that arrives.
+// TestVerdictOfNewEvents: a sent event is judged like one that arrives.
 func TestVerdictOfNewEvents(t *testing.T) {
 	const value, body = "secret of the sender", `{"id":1}`
 	mac := hmac.New(sha256.New, []byte(value))
@@ -68,7 +68,8 @@ func TestVerdictOfNewEvents(t *testing.T) {
 	}
 }
 
-// A request that was answered before it was whole is judged again when its rest has come.
+// TestVerdictAfterAnEarlyAnswer: a request that was answered before it was complete is judged again
+// when the rest has arrived.
 func TestVerdictAfterAnEarlyAnswer(t *testing.T) {
 	const value, body = "secret of the sender", `{"id":1}`
 	mac := hmac.New(sha256.New, []byte(value))
@@ -89,7 +90,7 @@ func TestVerdictAfterAnEarlyAnswer(t *testing.T) {
 	})
 }
 
-// keepSecret gives the alias a secret of GitHub.
+// keepSecret adds a secret of GitHub to the alias.
 func (b *fixture) keepSecret(value string) {
 	b.s.mu.Lock()
 	b.s.secrets = map[int64]relay.OpenSecrets{7: {{SenderSecret: relay.SenderSecret{ID: "sec_a", Provider: "github"}, Value: relay.NewSecretText(value)}}}
@@ -97,7 +98,7 @@ func (b *fixture) keepSecret(value string) {
 	b.d.Publish([]relay.Change{{Kind: relay.ChangeAlias, Alias: 7}})
 }
 
-// verdict is what is kept of the newest event.
+// verdict returns the stored verdict of the newest event.
 func (b *fixture) verdict() string {
 	if s := b.event().Signature; s != nil {
 		return s.Verdict + " " + s.Reason + " " + s.SecretID

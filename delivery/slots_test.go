@@ -15,7 +15,7 @@ func slow(l *local) {
 	l.ended()
 }
 
-// Requests that hang keep no other one waiting over 1 s, the way to its slot included.
+// TestSlots: hung requests delay no other request by more than 1 s, including its wait for a slot.
 func TestSlots(t *testing.T) {
 	run(t, slow, func(b *fixture) {
 		var all []<-chan relay.Outcome
@@ -49,7 +49,8 @@ func TestSlotsOfTheBundledClientAreWaitedFor(t *testing.T) {
 	}, func(b *fixture) { b.tun.lazy = true })
 }
 
-// Who sends the rest of a failed request slowly keeps no place at the local server.
+// TestFailedRequestKeepsNoSlot: a caller that slowly sends the rest of a failed request holds no slot
+// of the local server.
 func TestFailedRequestKeepsNoSlot(t *testing.T) {
 	for name, fail := range map[string]func(*local){
 		"no answer": func(l *local) {},

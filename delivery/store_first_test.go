@@ -75,8 +75,8 @@ func TestTakeoverWhileWaiting(t *testing.T) {
 	})
 }
 
-// With autoDeliver an event that was stored first and then reached nobody stayed queued
-// until the tunnel was attached again, though it had not gone away.
+// TestStoredFirstThenQueuedGoesOutByItself: with autoDeliver an event that was stored first and could
+// not be delivered is delivered while the tunnel stays attached.
 func TestStoredFirstThenQueuedGoesOutByItself(t *testing.T) {
 	var k bodyRecorder
 	run(t, k.serve, func(b *fixture) {
@@ -90,8 +90,8 @@ func TestStoredFirstThenQueuedGoesOutByItself(t *testing.T) {
 	}, func(b *fixture) { b.opt.StoreFirst, b.a.Settings.AutoDeliver = yes, true })
 }
 
-// A request that had gone out was answered with storage-full when the disk became full
-// at that moment: that code promises that nothing was forwarded.
+// TestFullDiskBehindTheForwardIsNotStorageFull: if the disk becomes full after a request was
+// forwarded, the answer is not storage-full, because that code promises that nothing was forwarded.
 func TestFullDiskBehindTheForwardIsNotStorageFull(t *testing.T) {
 	full := &relay.Error{Code: relay.CodeStorageFull, Detail: "the disk is full", RetryAfter: 30 * time.Second}
 	large := fmt.Sprintf("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n", 3*relay.BodyPart)
@@ -132,8 +132,8 @@ func TestFullDiskBehindTheForwardIsNotStorageFull(t *testing.T) {
 	}
 }
 
-// Of a request that was stored first nothing is forwarded while the parts of its body
-// cannot be read: the local server would get its head and then only some of the body.
+// TestNothingIsForwardedOfABodyThatCannotBeRead: nothing of a request that was stored first is
+// forwarded while parts of its body cannot be read; the local server would get an incomplete body.
 func TestNothingIsForwardedOfABodyThatCannotBeRead(t *testing.T) {
 	const size = relay.InlineBody + 1
 	large := fmt.Sprintf("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n", size)
@@ -160,8 +160,8 @@ func TestNothingIsForwardedOfABodyThatCannotBeRead(t *testing.T) {
 	}, func(b *fixture) { b.opt.StoreFirst = yes })
 }
 
-// Of a large request that was stored first, the time for its answer counted from when its
-// caller had sent it: over a slow line it ran out while the local server still read.
+// TestStoredFirstUploadHasItsTimeForAnAnswer: the response timeout of a large request that was stored
+// first begins when it was sent to the local server, not when its caller had sent it.
 func TestStoredFirstUploadHasItsTimeForAnAnswer(t *testing.T) {
 	const size = 1 << 20
 	large := fmt.Sprintf("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n", size)
@@ -184,7 +184,8 @@ func TestStoredFirstUploadHasItsTimeForAnAnswer(t *testing.T) {
 	}, func(b *fixture) { b.opt.StoreFirst, b.tun.window = yes, 32<<10 })
 }
 
-// Its answer came before it was sent, and the time for sending was below zero.
+// TestStoredFirstAnsweredEarlyTookTimeToSend: if the response comes before the request was sent
+// completely, the time for sending is not negative.
 func TestStoredFirstAnsweredEarlyTookTimeToSend(t *testing.T) {
 	const size = 1 << 20
 	run(t, func(l *local) {
@@ -200,8 +201,8 @@ func TestStoredFirstAnsweredEarlyTookTimeToSend(t *testing.T) {
 	}, func(b *fixture) { b.opt.StoreFirst, b.tun.window, b.s.delay = yes, 32<<10, time.Second })
 }
 
-// A store that says nothing was waited for without end while the local server's answer went
-// on, and the requests behind it were forwarded too.
+// TestSilentStoreEndsAnAnswerThatGoesOn: a long response ends if the store does not confirm in time,
+// and later requests are not forwarded.
 func TestSilentStoreEndsAnAnswerThatGoesOn(t *testing.T) {
 	run(t, func(l *local) {
 		l.until("\r\n\r\n")
@@ -218,7 +219,8 @@ func TestSilentStoreEndsAnAnswerThatGoesOn(t *testing.T) {
 	}, func(b *fixture) { b.s.delay = 5 * time.Minute })
 }
 
-// After an answer that ended in time, too, the next requests were forwarded to a silent store.
+// TestSilentStoreIsAskedFirst: if the store does not confirm in time, later requests are stored before
+// they are forwarded, even after a response that ended in time.
 func TestSilentStoreIsAskedFirst(t *testing.T) {
 	run(t, always("hello", ok), func(b *fixture) {
 		for range 3 {
@@ -229,7 +231,7 @@ func TestSilentStoreIsAskedFirst(t *testing.T) {
 	}, func(b *fixture) { b.s.delay = 5 * time.Minute })
 }
 
-// The parts of a large body were waited for without end.
+// TestSilentStoreEndsALargeRequest: the wait for the parts of a large body to be stored is bounded.
 func TestSilentStoreEndsALargeRequest(t *testing.T) {
 	const size = 8 * relay.BodyPart
 	for name, paused := range map[string]bool{"online": false, "offline": true} {
@@ -246,8 +248,8 @@ func TestSilentStoreEndsALargeRequest(t *testing.T) {
 	}
 }
 
-// A request that was stored before it was to go out, and could not go out, is queued, or its caller
-// is told that it is not stored: then it is canceled if the store queues it after all.
+// TestStoredFirstAndQueuedTooLate: a request that was stored first and could not be sent is queued, or
+// its caller is told that it is not stored; then it is canceled if the store queues it after all.
 func TestStoredFirstAndQueuedTooLate(t *testing.T) {
 	run(t, nil, func(b *fixture) {
 		b.tun = &memTunnel{hang: true}

@@ -379,8 +379,8 @@ func (s *memStore) StillValid(context.Context, relay.Actor) error {
 	return s.failing["valid"]
 }
 
-// Who was told that a request is not stored sends it again: if it is stored after all, it is
-// canceled and not delivered.
+// TestEventQueuedAfterItsCallerWasRefused: a caller that was told that its request is not stored sends
+// it again, so a request that is stored after all is canceled and not delivered.
 func TestEventQueuedAfterItsCallerWasRefused(t *testing.T) {
 	var k bodyRecorder
 	run(t, nil, func(b *fixture) {

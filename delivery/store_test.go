@@ -14,7 +14,7 @@ import (
 
 func contains(b []byte, s string) bool { return bytes.Contains(b, []byte(s)) }
 
-// memStore is a store that forgets. Its tickets resolve after delay.
+// memStore is a store in memory. Its tickets resolve after delay.
 type memStore struct {
 	mu         sync.Mutex
 	seq        uint64
@@ -259,7 +259,7 @@ func (s *memStore) num(n *int) int {
 	return *n
 }
 
-// only gives the one event of the store.
+// only returns the only event of the store.
 func (s *memStore) only() *relay.Event {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -9,9 +9,9 @@ import (
 	"relay"
 )
 
-// Nobody waits for the end of a stream whose reader has left: its local server sees the end of
-// the connection within 2 s. What has a length is read to its end, within the response timeout, and
-// so is an answer of which the caller has not seen the beginning.
+// TestCallerGoneInsideStream: when the reader of a stream has left, its local server sees the end of
+// the connection within 2 s. A response with a length is read to its end within the response timeout,
+// and so is one whose beginning the caller has not seen.
 func TestCallerGoneInsideStream(t *testing.T) {
 	const minute = time.Minute
 	answers := map[string]struct {
@@ -89,8 +89,9 @@ func TestCallerGoneInsideStream(t *testing.T) {
 	}
 }
 
-// What was on its way when the reader of a stream left may be all of it: the record has it whole,
-// also where the end came while the exchange waited for the store.
+// TestEndOfAStreamAfterItsReader: bytes that were on their way when the reader of a stream left may be
+// its end. The record then has the complete response, even if the end came while the exchange waited
+// for the store.
 func TestEndOfAStreamAfterItsReader(t *testing.T) {
 	const head = "HTTP/1.1 200 OK\r\n\r\n"
 	for name, c := range map[string]struct {
@@ -122,7 +123,8 @@ func TestEndOfAStreamAfterItsReader(t *testing.T) {
 	}
 }
 
-// A reader of a stream that has only ended its own side goes on as long as something comes.
+// TestHalfClosedReaderOfAStream: the reader of a stream that has only closed its sending side
+// continues to get it.
 func TestHalfClosedReaderOfAStream(t *testing.T) {
 	run(t, func(l *local) {
 		l.until("hello")
@@ -141,7 +143,7 @@ func TestHalfClosedReaderOfAStream(t *testing.T) {
 	})
 }
 
-// Replays have no caller: their streams are read for the response timeout, as any answer.
+// TestStreamOfAReplay: the stream of a replay, which has no caller, is read for the response timeout.
 func TestStreamOfAReplay(t *testing.T) {
 	run(t, func(l *local) {
 		l.until("hello")

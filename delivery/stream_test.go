@@ -40,7 +40,7 @@ func (s *stream) changed() {
 
 func (s *stream) write(p []byte) (n int, err error) { return s.writeBy(p, time.Time{}) }
 
-// writeBy writes until a time, zero = for ever.
+// writeBy writes until a time; zero = without limit.
 func (s *stream) writeBy(p []byte, by time.Time) (n int, err error) {
 	if !by.IsZero() {
 		t := time.AfterFunc(time.Until(by), func() {
@@ -199,7 +199,7 @@ func (t *memTunnel) set(f func()) { t.mu.Lock(); f(); t.mu.Unlock() }
 
 func (t *memTunnel) count() int { t.mu.Lock(); defer t.mu.Unlock(); return t.opened }
 
-// cutAll ends every channel as a dying connection does.
+// cutAll ends every channel like a dying connection.
 func (t *memTunnel) cutAll() {
 	t.mu.Lock()
 	list := t.channels
@@ -247,7 +247,7 @@ func (c *memChannel) Ready() <-chan struct{} {
 	return c.ready
 }
 
-// signal makes Ready readable if a Read would not block; under down.mu.
+// signal makes Ready readable if a Read would not block; the caller holds down.mu.
 func (c *memChannel) signal() {
 	if len(c.down.buf) > 0 || c.down.end != nil {
 		select {
@@ -263,7 +263,7 @@ func (c *memChannel) End(time.Duration) relay.ConnEnd {
 	return relay.ConnEnd{Refusal: c.t.refusal}
 }
 
-// noAddr are the methods of a net.Conn that nothing uses.
+// noAddr implements the methods of a net.Conn that nothing uses.
 type noAddr struct{}
 
 func (noAddr) LocalAddr() net.Addr             { return nil }
@@ -279,7 +279,7 @@ func (c *memChannel) Close() error {
 	return nil
 }
 
-// local is a connection as the local server sees it.
+// local is a connection from the view of the local server.
 type local struct {
 	c   *memChannel
 	got []byte // all that was read
@@ -293,10 +293,10 @@ func (l *local) Write(s string) bool {
 // Close ends the local server's side.
 func (l *local) Close() { l.c.down.finish(io.EOF) }
 
-// Break ends it as a broken connection does.
+// Break ends it like a broken connection.
 func (l *local) Break() { l.c.down.finish(io.ErrUnexpectedEOF) }
 
-// until reads until the request holds want; false when it ends before.
+// until reads until the request contains want. It returns false if the request ends first.
 func (l *local) until(want string) bool {
 	b := make([]byte, 32<<10)
 	for !contains(l.got, want) {
@@ -309,7 +309,7 @@ func (l *local) until(want string) bool {
 	return true
 }
 
-// n reads until n bytes came.
+// n reads n bytes.
 func (l *local) n(n int) bool {
 	b := make([]byte, 32<<10)
 	for len(l.got) < n {
@@ -332,7 +332,7 @@ func (l *local) hang() {
 	}
 }
 
-// ended reads to the end of what the tunnel sends.
+// ended reads everything that the tunnel sends.
 func (l *local) ended() {
 	b := make([]byte, 32<<10)
 	for {

@@ -12,7 +12,7 @@ import (
 	"relay"
 )
 
-// die ends every channel as the SSH server does for a connection that has ended.
+// die ends every channel as the SSH server does for a lost connection.
 func (t *memTunnel) die() { t.end(errors.New("lost")) }
 
 // end ends every channel with err.
@@ -26,7 +26,7 @@ func (t *memTunnel) end(err error) {
 	}
 }
 
-// outcome is the state of an attempt with its error.
+// outcome returns the state of an attempt with its error.
 func outcome(a relay.Attempt) string {
 	if a.Error == nil {
 		return a.State
@@ -34,8 +34,8 @@ func outcome(a relay.Attempt) string {
 	return a.State + " " + a.Error.Code
 }
 
-// A request on a tunnel that was taken over, whose connection then ended, was said to be
-// failed by the local server (local-closed): nobody tells the old hold that it is lost.
+// TestTakenOverAndThenLost: if a tunnel is taken over and its connection then ends, a request on it
+// fails as tunnel-lost, and not as closed by the local server.
 func TestTakenOverAndThenLost(t *testing.T) {
 	run(t, func(l *local) { l.ended() }, func(b *fixture) {
 		_, done := b.begin(post)
@@ -51,9 +51,8 @@ func TestTakenOverAndThenLost(t *testing.T) {
 	})
 }
 
-// TestNothingToTheOldTunnelAfterATakeover: from the moment Attach returns, the old tunnel gets
-// no request, neither by a new channel nor by an idle one that the caller used before. A
-// request that the old tunnel got before is answered by it.
+// TestNothingToTheOldTunnelAfterATakeover: once Attach has returned, the old tunnel gets no request,
+// neither on a new channel nor on an idle one of the same caller. It still answers earlier requests.
 func TestNothingToTheOldTunnelAfterATakeover(t *testing.T) {
 	old, next := bodyRecorder{slow: 3 * time.Second}, bodyRecorder{}
 	run(t, old.serve, func(b *fixture) {
@@ -78,7 +77,8 @@ func TestNothingToTheOldTunnelAfterATakeover(t *testing.T) {
 	})
 }
 
-// The same of a queued delivery: it was lost to the queue.
+// TestQueuedDeliveryTakenOverAndThenLost: the same for a queued delivery, which must return to the
+// queue.
 func TestQueuedDeliveryTakenOverAndThenLost(t *testing.T) {
 	run(t, nil, func(b *fixture) {
 		b.send(post)
@@ -97,8 +97,8 @@ func TestQueuedDeliveryTakenOverAndThenLost(t *testing.T) {
 	}, func(b *fixture) { b.a.Settings.AutoDeliver = true })
 }
 
-// A request that was stored before it went out went by the tunnel of before: one that
-// was lost meanwhile (502, although not one byte had left), or taken over.
+// TestTunnelLostWhileStoringFirst: a request that is stored first uses the current tunnel afterwards,
+// and not an earlier one that was lost or taken over in the meantime.
 func TestTunnelLostWhileStoringFirst(t *testing.T) {
 	for _, how := range []string{"stale", "lost", "taken over"} {
 		t.Run(how, func(t *testing.T) {
@@ -131,8 +131,8 @@ func TestTunnelLostWhileStoringFirst(t *testing.T) {
 	}
 }
 
-// What the store puts into the queue by itself, as after an outage, waited for the next
-// tunnel although there was one.
+// TestQueuedByTheStoreGoesOut: attempts that the store itself queues, as after an outage, are
+// delivered by an existing tunnel.
 func TestQueuedByTheStoreGoesOut(t *testing.T) {
 	var k bodyRecorder
 	run(t, k.serve, func(b *fixture) {
@@ -149,8 +149,8 @@ func TestQueuedByTheStoreGoesOut(t *testing.T) {
 	})
 }
 
-// A large event of the queue whose body could not be read, or not read on, because the database was
-// away or this machine was busy, was failed: it was never delivered, and waited no more.
+// TestQueuedBodyThatCannotBeReadGoesOutAgain: if the body of a large queued event cannot be read,
+// because the database is down or this machine is busy, the event stays queued.
 func TestQueuedBodyThatCannotBeReadGoesOutAgain(t *testing.T) {
 	away, busy := relay.Errorf(relay.CodeStoreUnavailable, "away"), relay.Overloaded("busy")
 	for _, c := range []struct {
@@ -180,8 +180,8 @@ func TestQueuedBodyThatCannotBeReadGoesOutAgain(t *testing.T) {
 	}
 }
 
-// An attempt whose answer broke off, and of which a part could not be stored, was
-// delivering for ever.
+// TestUnstoredPartOfABrokenAnswer: an attempt whose response broke off, and of which a part could not
+// be stored, does not stay in delivery.
 func TestUnstoredPartOfABrokenAnswer(t *testing.T) {
 	for _, how := range []string{"broken", "lost"} {
 		for _, queued := range []bool{false, true} {
@@ -227,8 +227,8 @@ func TestUnstoredPartOfABrokenAnswer(t *testing.T) {
 	}
 }
 
-// cancelingTunnel is that of a client that cancels its forward while a channel is being opened,
-// which it then refuses as one that belongs to no forward.
+// cancelingTunnel is the tunnel of a client that cancels its forward while a channel is being opened,
+// and then refuses the channel.
 type cancelingTunnel struct {
 	*memTunnel
 	hold relay.Attachment
@@ -239,9 +239,8 @@ func (t *cancelingTunnel) Open(context.Context, netip.AddrPort) (relay.Conn, err
 	return nil, relay.Errorf(relay.CodeLocalRefused, "open failed")
 }
 
-// A request that met a forward which its client canceled at that moment was answered with 502
-// and recorded as failed, as if the local server had refused it; a replay failed as well. Both
-// have to wait for the next tunnel.
+// TestForwardCanceledDuringAnOpen: a request or replay that meets a forward which its client cancels
+// at that moment waits for the next tunnel; it does not fail as if the local server had refused it.
 func TestForwardCanceledDuringAnOpen(t *testing.T) {
 	run(t, nil, func(b *fixture) {
 		cancel := func() {

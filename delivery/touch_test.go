@@ -11,7 +11,7 @@ import (
 	"relay"
 )
 
-// frozenTunnels is a store that does not take tunnels.
+// frozenTunnels is a store that accepts no tunnels.
 type frozenTunnels struct {
 	*memStore
 	thawed atomic.Bool
@@ -25,9 +25,8 @@ func (s *frozenTunnels) StoreTunnels(ctx context.Context, writes []relay.TunnelW
 	return nil, ctx.Err()
 }
 
-// Where many tunnels come at once, the time of each was a transaction of its own. All that
-// was changed about an alias meanwhile was not in force before the last of them; and a stop
-// with a store that is away took two seconds for each.
+// TestManyTunnelsHoldNothingUp: many tunnels that attach at once delay neither changes of aliases, nor
+// a stop while the store is down.
 func TestManyTunnelsHoldNothingUp(t *testing.T) {
 	const many = 300
 	var s *frozenTunnels
@@ -88,8 +87,8 @@ func (s *slowCount) QueueStats(ctx context.Context, ids []int64) (map[int64]rela
 	return s.memStore.QueueStats(ctx, ids)
 }
 
-// Each delivery has its queue counted again. Where that takes long, because the queue is
-// long, it was done without a pause, and what was changed about aliases had to wait.
+// TestLongQueuesAreNotCountedAllTheTime: counting a long queue after each delivery is limited, so that
+// changes of aliases need not wait for it.
 func TestLongQueuesAreNotCountedAllTheTime(t *testing.T) {
 	var s *slowCount
 	run(t, nil, func(b *fixture) {

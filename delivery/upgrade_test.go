@@ -57,8 +57,8 @@ func TestUpgradeAndTunnelLost(t *testing.T) {
 	})
 }
 
-// A local server that switched protocols before the request was whole had two readers
-// at its caller, and the next exchange was told how that request ended.
+// TestUpgradeBeforeTheRequestIsWhole: if a local server switches protocols before the request is
+// complete, only one goroutine reads from the caller, and the next exchange starts clean.
 func TestUpgradeBeforeTheRequestIsWhole(t *testing.T) {
 	run(t, func(l *local) {
 		l.until("\r\n\r\n")
@@ -109,8 +109,8 @@ func TestUpgradeAndCallerGoneInsideItsRequest(t *testing.T) {
 	})
 }
 
-// An upgraded connection whose caller did not read outlived its tunnel and the drain: the
-// write to the caller has no time limit.
+// TestUpgradeWithCallerThatDoesNotRead: an upgraded connection whose caller does not read ends with
+// its tunnel and with the drain, although its writes have no time limit.
 func TestUpgradeWithCallerThatDoesNotRead(t *testing.T) {
 	for name, end := range map[string]func(*fixture){
 		"tunnel lost": func(b *fixture) { b.hold.Detach(false); b.tun.cutAll() },
@@ -144,8 +144,8 @@ func TestUpgradeWithCallerThatDoesNotRead(t *testing.T) {
 	}
 }
 
-// Upgraded connections use no slot and have no time limit, so that an account has a bound of its own
-// for them. A request beyond it is refused before a byte of it is sent.
+// TestTooManyUpgradedConnections: upgraded connections use no slot and have no time limit, so an
+// account has a separate bound for them. A request beyond it is refused before a byte of it is sent.
 func TestTooManyUpgradedConnections(t *testing.T) {
 	const most = 1000
 	run(t, func(l *local) { l.until("\r\n\r\n"); l.Write(switching); l.ended() }, func(b *fixture) {

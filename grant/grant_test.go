@@ -11,7 +11,7 @@ import (
 	"relay/grant"
 )
 
-// recorder is a store and its limits that note what they are asked, in order, and fail at one call.
+// recorder is a store and its limits that record their calls, in order, and fail at one of them.
 type recorder struct {
 	accounts
 	asked  []string
@@ -52,7 +52,7 @@ func (r *recorder) CreateInvite(context.Context, relay.Actor, string, time.Durat
 	return "", r.note("create")
 }
 
-// TestCreationsAreLimited: whatever is made is counted first, and is not made beyond the limit.
+// TestCreationsAreLimited: each creation is counted first, and refused beyond the limit.
 func TestCreationsAreLimited(t *testing.T) {
 	t.Parallel()
 	for name, create := range map[string]func(g grant.Grants) error{
@@ -83,8 +83,8 @@ func TestCreationsAreLimited(t *testing.T) {
 	}
 }
 
-// TestReplaySharedKeepsItsOrder: a replay by a share is counted, then uses the share, then is made; a use without a replay is given
-// back. What cannot be replayed is neither counted nor used.
+// TestReplaySharedKeepsItsOrder: a replay by a share is counted, then uses the share, then is made; a use without a replay is
+// returned. An event that cannot be replayed is neither counted nor uses the share.
 func TestReplaySharedKeepsItsOrder(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -110,14 +110,15 @@ func TestReplaySharedKeepsItsOrder(t *testing.T) {
 
 type events = relay.Events
 
-// blockedEvents are events that cannot be replayed.
+// blockedEvents is a store of events that cannot be replayed.
 type blockedEvents struct{ events }
 
 func (blockedEvents) Request(context.Context, relay.Actor, relay.ID, int) (*relay.Event, error) {
 	return &relay.Event{Blocker: "upgraded"}, nil
 }
 
-// TestRefusalsAreNotCounted: what the checks refuse is neither created nor counted against the limit.
+// TestRefusalsAreNotCounted: a request that the checks refuse creates nothing and does not count
+// against the limit.
 func TestRefusalsAreNotCounted(t *testing.T) {
 	t.Parallel()
 	r := &recorder{}

@@ -33,7 +33,7 @@ func hmacOf(message string) []byte {
 
 var discordKey = ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))
 
-// signedSlack is a request to Slack's form with its signature, for a body.
+// signedSlack returns a request in Slack's form with its signature, for a body.
 func signedSlack(body string) string {
 	at := fmt.Sprint(now.Unix())
 	return "POST / HTTP/1.1\r\n" + jsonLine + "X-Slack-Request-Timestamp: " + at + "\r\nX-Slack-Signature: v0=" +
@@ -60,8 +60,8 @@ func signedXero(body string) string {
 	return "POST / HTTP/1.1\r\n" + jsonLine + "x-xero-signature: " + base64.StdEncoding.EncodeToString(hmacOf(body)) + "\r\n\r\n" + body
 }
 
-// cases have a published request of each challenge. %s is what is repeated, challenge in the
-// published one. wrong is a change by which it is none any more.
+// cases have a published request of each challenge. %s is the repeated text, challenge the published
+// one. wrong is a change after which the request is no challenge.
 const challenge = "3eZbrw1aBm2rZgRNFdxV2595E9CY3gmdALWMmHkvFXO7tYXAYM8P"
 
 type testCase struct {
@@ -268,7 +268,7 @@ var extras = map[string]map[string][2]string{
 	"worldline": {"a body": {"\r\n\r\n", "\r\n\r\n{}"}},
 }
 
-// Signed forms with a further member, signed as they are.
+// TestSignedFormsWithMore: signed forms with an additional member, correctly signed.
 func TestSignedFormsWithMore(t *testing.T) {
 	t.Parallel()
 	for name, raw := range map[string]string{
@@ -291,7 +291,7 @@ func TestSignedFormsWithMore(t *testing.T) {
 	}
 }
 
-// The published forms of Asana and Smartsheet in the spellings that are theirs too.
+// TestOtherSpellings: the published forms of Asana and Smartsheet in their other spellings.
 func TestOtherSpellings(t *testing.T) {
 	t.Parallel()
 	for name, raw := range map[string]string{
@@ -305,7 +305,8 @@ func TestOtherSpellings(t *testing.T) {
 	}
 }
 
-// Slack does not sign its check of TLS, which is answered with a secret too: nothing of it is repeated.
+// TestCheckOfTLS: Slack does not sign its check of TLS; it is answered even with a secret, and nothing
+// of it is repeated.
 func TestCheckOfTLS(t *testing.T) {
 	t.Parallel()
 	c := testCase{name: "slack"}
@@ -315,7 +316,7 @@ func TestCheckOfTLS(t *testing.T) {
 	}
 }
 
-// Asana and Notion send a secret, and only their challenges do.
+// TestSentSecret: the challenges of Asana and Notion contain a secret, and no others.
 func TestSentSecret(t *testing.T) {
 	t.Parallel()
 	for _, c := range cases {
@@ -331,7 +332,7 @@ func TestSentSecret(t *testing.T) {
 	}
 }
 
-// The link of Amazon SNS leads to Amazon, or is not shown.
+// TestConfirmationLink: the link of Amazon SNS is shown only if it leads to Amazon.
 func TestConfirmationLink(t *testing.T) {
 	t.Parallel()
 	link := func(method, kind, url string) string {
@@ -447,8 +448,8 @@ func TestPublishedChallenges(t *testing.T) {
 	}
 }
 
-// A wrong signature gets 401 from those that test it, and no answer from the others; without a secret
-// there is none.
+// TestTestedSignatures: senders that test wrong signatures get 401 for one, all others no answer;
+// without a secret there is no answer.
 func TestTestedSignatures(t *testing.T) {
 	for _, c := range cases {
 		if c.name != "discord" && c.name != "xero" {
@@ -473,7 +474,8 @@ func TestEveryChallengeHasACase(t *testing.T) {
 	}
 }
 
-// A challenge that was signed long ago is not answered: anybody may have kept it.
+// TestOldChallenges: a challenge with an old signature is not answered, because anyone may have
+// recorded it.
 func TestOldChallenges(t *testing.T) {
 	for _, c := range cases {
 		old := map[string]time.Duration{"slack": 5 * time.Minute, "zoom": 5 * time.Minute, "twitch": 10 * time.Minute}[c.name]
@@ -502,7 +504,8 @@ func TestLargestChallenge(t *testing.T) {
 	}
 }
 
-// A query, a body or a line that occurs twice leaves open what is repeated.
+// TestChallengeTwice: a query, a body or a header line that occurs twice leaves the text to repeat
+// open, so it is not answered.
 func TestChallengeTwice(t *testing.T) {
 	for _, raw := range []string{
 		"GET /?challenge=a&challenge=b HTTP/1.1\r\n\r\n",

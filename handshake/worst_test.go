@@ -7,7 +7,7 @@ import (
 	"relay/relaytest"
 )
 
-// TestWorstBytes: whether a request is a challenge is judged in proportion to its bytes, whatever they are.
+// TestWorstBytes: the time to recognise a challenge is proportional to its size, whatever its bytes.
 func TestWorstBytes(t *testing.T) {
 	t.Parallel()
 	now := time.Now()

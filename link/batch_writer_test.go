@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// slowWriter takes a write when it is told to.
+// slowWriter completes a write only when it is told to.
 type slowWriter struct {
 	began  chan []byte // gets each write
 	result chan error
@@ -48,8 +48,8 @@ func write(t *testing.T, w io.Writer, text string) {
 	}
 }
 
-// TestBatchWriterJoinsWrites: what comes while a write is under way leaves in one write, in
-// its order.
+// TestBatchWriterJoinsWrites: writes that are made during another write are sent together, in their
+// order.
 func TestBatchWriterJoinsWrites(t *testing.T) {
 	t.Parallel()
 	w := newSlowWriter()
@@ -73,8 +73,8 @@ func TestBatchWriterJoinsWrites(t *testing.T) {
 	w.result <- nil
 }
 
-// TestBatchWriterIsBounded: a peer that takes nothing makes Write wait, until it takes
-// something or the connection is closed.
+// TestBatchWriterIsBounded: Write waits while the peer takes nothing, until it does or the connection
+// is closed.
 func TestBatchWriterIsBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -107,8 +107,7 @@ func TestBatchWriterIsBounded(t *testing.T) {
 	})
 }
 
-// TestBatchWriterCloses: what was written before Close leaves, unless the peer takes
-// nothing.
+// TestBatchWriterCloses: bytes written before Close are sent, unless the peer takes nothing.
 func TestBatchWriterCloses(t *testing.T) {
 	t.Parallel()
 	for name, stuck := range map[string]bool{"flows": false, "stuck": true} {
@@ -139,7 +138,7 @@ func TestBatchWriterCloses(t *testing.T) {
 	}
 }
 
-// TestBatchWriterReportsErrors: the error of a write is that of all later ones.
+// TestBatchWriterReportsErrors: after an error all later writes return it.
 func TestBatchWriterReportsErrors(t *testing.T) {
 	t.Parallel()
 	w := newSlowWriter()

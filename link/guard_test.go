@@ -7,9 +7,8 @@ import (
 	"time"
 )
 
-// TestLateEndOfConnection: x/crypto ends the channels of a connection before it closes
-// it. On a busy machine the time between was enough to take the end of the tunnel for
-// that of an answer.
+// TestLateEndOfConnection: x/crypto ends the channels of a connection before it closes it. On a busy
+// machine, the end of a tunnel must not be taken for that of a response in between.
 func TestLateEndOfConnection(t *testing.T) {
 	t.Parallel()
 	for name, x := range map[string]struct {
@@ -36,8 +35,8 @@ func TestLateEndOfConnection(t *testing.T) {
 	}
 }
 
-// TestEndOfAnAnswerOnABusyConnection: where bytes come without a pause nobody is ever seen
-// to wait for them, and each end of an answer took up to a second.
+// TestEndOfAnAnswerOnABusyConnection: on a connection with constant traffic, where no goroutine is
+// seen waiting for bytes, the end of a response is still recognised at once.
 func TestEndOfAnAnswerOnABusyConnection(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

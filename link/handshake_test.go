@@ -16,7 +16,7 @@ import (
 	"relay"
 )
 
-// TestHandshakeEndsWithItsContext: a server that says nothing holds up nobody.
+// TestHandshakeEndsWithItsContext: a silent server does not block the caller.
 func TestHandshakeEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	ours, theirs := net.Pipe()
@@ -43,8 +43,8 @@ func TestHandshakeEndsWithItsContext(t *testing.T) {
 	within(t, "the connection", func() { <-c.Done() })
 }
 
-// TestClient: a client takes what the server begins, the last requests also where they come together
-// with the end, and a direct channel is read and written without deadlines.
+// TestClient: a client handles what the server begins, including the last requests together with the
+// end, and a direct channel works without deadlines.
 func TestClient(t *testing.T) {
 	t.Parallel()
 	ours, theirs := net.Pipe()
@@ -137,9 +137,9 @@ func TestClient(t *testing.T) {
 	}
 }
 
-// TestPacketsBehindTheEnd: packets behind one that ends the mux kept the goroutines of x/crypto for
-// ever, with what they had read. (A peer of this test is x/crypto too, so that its packets are sent
-// below its mux.)
+// TestPacketsBehindTheEnd: packets after one that ends the mux must not keep the goroutines of
+// x/crypto, with what they have read. (The peer of this test uses x/crypto too, so it sends the
+// packets below its mux.)
 func TestPacketsBehindTheEnd(t *testing.T) {
 	t.Parallel()
 	own, peer := pair(t, Options{})

@@ -21,8 +21,8 @@ func (a answers) SendRequest(string, bool, []byte) (bool, []byte, error) {
 	return false, nil, nil
 }
 
-// TestPingIsNeverSwallowed: a ping that is asked for while one is being answered goes out
-// after it. It did not, and a peer that was well was taken for silent.
+// TestPingIsNeverSwallowed: a ping that is requested while another is being answered is sent after it;
+// otherwise a healthy peer could be taken for silent.
 func TestPingIsNeverSwallowed(t *testing.T) {
 	t.Parallel()
 	own, _ := pair(t, Options{})
@@ -39,7 +39,7 @@ func TestPingIsNeverSwallowed(t *testing.T) {
 	}
 }
 
-// TestWatch: a peer of which no byte comes loses its connection, and one that answers keeps it.
+// TestWatch: a peer that sends no byte loses its connection, and one that answers keeps it.
 func TestWatch(t *testing.T) {
 	t.Parallel()
 	own, _ := pair(t, Options{})

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// kexInit makes the packet of a client that offers ciphers for what it sends and what it gets.
+// kexInit returns the packet of a client that offers ciphers for both directions.
 func kexInit(ciphers, back string) []byte {
 	payload := append([]byte{msgKexInit}, make([]byte, 16)...)
 	for _, list := range []string{"curve25519-sha256", "ssh-ed25519", ciphers, back, "hmac-sha2-256", "hmac-sha2-256", "none", "none", "", ""} {
@@ -23,8 +23,7 @@ func kexInit(ciphers, back string) []byte {
 	return append(append(append(p, padding), payload...), make([]byte, padding)...)
 }
 
-// TestPeerCiphers: the offer of a peer is read in whatever pieces it comes, and what was read of it
-// is there for x/crypto.
+// TestPeerCiphers: the offer of a peer is read in any pieces, and x/crypto still gets all bytes.
 func TestPeerCiphers(t *testing.T) {
 	t.Parallel()
 	const version = "SSH-2.0-Test\r\n"
@@ -77,7 +76,7 @@ func TestPeerCiphers(t *testing.T) {
 	}
 }
 
-// FuzzOfferedCiphers: no packet of a stranger is read beyond its end.
+// FuzzOfferedCiphers: no hostile packet is read beyond its end.
 func FuzzOfferedCiphers(f *testing.F) {
 	f.Add(kexInit("aes256-ctr", "aes256-ctr"))
 	f.Add([]byte{0, 0, 0, 1, 0})

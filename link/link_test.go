@@ -20,8 +20,8 @@ import (
 	"relay"
 )
 
-// pair makes a connection over loopback: ours, as a server, and that of a peer which is x/crypto
-// alone.
+// pair returns both ends of a connection over loopback: ours, as a server, and that of a peer that
+// uses only x/crypto.
 func pair(t testing.TB, o Options) (own *Conn, peer *ssh.Client) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -108,7 +108,7 @@ func opener(t *testing.T, own *Conn, peer *ssh.Client) func(ChannelOptions) (*Ch
 	}
 }
 
-// within fails the test where f takes long.
+// within fails the test if f takes long.
 func within(t *testing.T, what string, f func()) {
 	t.Helper()
 	ended := make(chan struct{})
@@ -141,8 +141,8 @@ func read(t *testing.T, c relay.Conn, want string) {
 	}
 }
 
-// TestReadDeadline: a read ends at its deadline, also at one that is set while it waits, and what
-// the abandoned read of x/crypto brings is taken by the next one.
+// TestReadDeadline: a read ends at its deadline, even one that is set while it waits, and the next
+// read gets the bytes of the abandoned read of x/crypto.
 func TestReadDeadline(t *testing.T) {
 	t.Parallel()
 	own, peer := pair(t, Options{})
@@ -186,8 +186,8 @@ func TestReadDeadline(t *testing.T) {
 	}
 }
 
-// TestReady: what Ready returns tells of bytes, of the end and of Close, as often as it is asked,
-// and not of what was taken.
+// TestReady: Ready reports bytes, the end and Close, each time it is called, and no bytes that were
+// already read.
 func TestReady(t *testing.T) {
 	t.Parallel()
 	own, peer := pair(t, Options{})
@@ -224,8 +224,8 @@ func TestReady(t *testing.T) {
 	}
 }
 
-// TestWriteDeadline: a write to a peer that opens no window ends at its deadline. It reports what
-// x/crypto has, which comes once the peer reads, in its order.
+// TestWriteDeadline: a write to a peer that opens no window ends at its deadline. It reports the bytes
+// that x/crypto has, which are sent in order once the peer reads.
 func TestWriteDeadline(t *testing.T) {
 	t.Parallel()
 	own, peer := pair(t, Options{})
@@ -266,7 +266,7 @@ func TestWriteDeadline(t *testing.T) {
 }
 
 // TestCloseDuringCalls: Close ends a read and a write that wait for the peer, and does not wait for
-// it itself.
+// the peer itself.
 func TestCloseDuringCalls(t *testing.T) {
 	t.Parallel()
 	own, peer := pair(t, Options{})
@@ -305,7 +305,7 @@ func TestCloseDuringCalls(t *testing.T) {
 	}
 }
 
-// TestEnds: how each end of a channel is told.
+// TestEnds checks the report of each end of a channel.
 func TestEnds(t *testing.T) {
 	t.Parallel()
 	refusal := relay.Errorf(relay.CodeLocalRefused, "nobody is there")
@@ -365,8 +365,8 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-// TestCloseAsksNothing: nobody wants to know how a channel ends that was closed on this side, so its end does not
-// wait for a possible end of the connection.
+// TestCloseAsksNothing: the end of a channel that was closed on this side does not wait for a possible end of the
+// connection, because nobody needs the difference.
 func TestCloseAsksNothing(t *testing.T) {
 	t.Parallel()
 	own, peer := pair(t, Options{})
@@ -383,7 +383,7 @@ func TestCloseAsksNothing(t *testing.T) {
 	within(t, "the end", func() { <-closed })
 }
 
-// countedEnds counts the reads that have learned the end.
+// countedEnds counts the reads that have seen the end.
 type countedEnds struct {
 	ssh.Channel
 	ends atomic.Int64
@@ -397,8 +397,8 @@ func (c *countedEnds) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// A channel that is closed while a read waits has two readers, of which x/crypto wakes one only: the
-// other one waited for ever.
+// TestCloseOfAWatchedChannelLeavesNoReader: a channel that is closed while a read waits has two
+// readers, of which x/crypto wakes one only; the other one must end too.
 func TestCloseOfAWatchedChannelLeavesNoReader(t *testing.T) {
 	t.Parallel()
 	own, peer := pair(t, Options{})
@@ -420,7 +420,8 @@ func tooEarly(mu *sync.Mutex) bool {
 	return false
 }
 
-// A panic over a request of a channel ends the connection, and the channel tells its end all the same.
+// TestPanicOverRequest: a panic in a request of a channel ends the connection, and the channel still
+// reports its end.
 func TestPanicOverRequest(t *testing.T) {
 	t.Parallel()
 	closed := make(chan struct{})

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// unclosed is a channel of a peer that takes what it is sent and never says CLOSE.
+// unclosed is a channel of a peer that reads everything and never sends CLOSE.
 type unclosed struct {
 	ssh.Channel
 }
@@ -37,8 +37,8 @@ func TestChannelsLeftOpen(t *testing.T) {
 	within(t, "the connection", func() { _ = peer.Wait() })
 }
 
-// TestCrowdThatEndsAtOnce: when many requests end together their client closes the
-// channels as fast as it can. It lost its tunnel, with all that was under way.
+// TestCrowdThatEndsAtOnce: when many requests end together, the client has to close many channels at
+// once; it must not lose its tunnel for that.
 func TestCrowdThatEndsAtOnce(t *testing.T) {
 	t.Parallel()
 	own, peer := pair(t, Options{})
@@ -70,8 +70,8 @@ func TestCrowdThatEndsAtOnce(t *testing.T) {
 	}
 }
 
-// TestChannelsBeyondAll: a client that closes, but later than requests come, gets no
-// more of them for a while.
+// TestChannelsBeyondAll: a client that closes its channels, but more slowly than requests arrive, gets
+// no more of them for a while.
 func TestChannelsBeyondAll(t *testing.T) {
 	t.Parallel()
 	own, _ := pair(t, Options{})
@@ -87,8 +87,8 @@ func TestChannelsBeyondAll(t *testing.T) {
 	})
 }
 
-// TestLeftCallsAreCounted: a call that x/crypto keeps is counted until it returns, and does not
-// hold up the end of the connection.
+// TestLeftCallsAreCounted: a call that does not return from x/crypto is counted until it does, and
+// does not delay the end of the connection.
 func TestLeftCallsAreCounted(t *testing.T) {
 	t.Parallel()
 	workers := NewWorkers()

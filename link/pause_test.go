@@ -19,8 +19,8 @@ func random(n int, seed uint64) []byte {
 	return p
 }
 
-// TestPausedChannelsAreBounded: each answer of a quick local server whose caller did not
-// take it held 2 MiB, without end.
+// TestPausedChannelsAreBounded: responses of fast local servers whose callers do not read must not
+// hold 2 MiB each without bound.
 func TestPausedChannelsAreBounded(t *testing.T) {
 	t.Parallel()
 	shared := budget.New(16 << 20) // an account has a quarter: one channel fits, and a second one does not
@@ -70,9 +70,9 @@ func (r *reads) isCut() bool {
 	return r.err == budget.ErrOver
 }
 
-// TestPauseReservesOnce: on a busy machine the timer of a pause could fire while a read was
-// served, and again after it. The second reservation was never given back, or was refused, and
-// the channel was cut. What a paused channel has reserved comes back with its Close.
+// TestPauseReservesOnce: on a busy machine the timer of a pause can fire during a read and again after
+// it. There must be no second reservation, which would never be returned. Close returns that of a
+// paused channel.
 func TestPauseReservesOnce(t *testing.T) {
 	t.Parallel()
 	shared := budget.New(64 << 20)
@@ -91,8 +91,8 @@ func TestPauseReservesOnce(t *testing.T) {
 	}
 }
 
-// TestPausesKeepTheBytes: whatever was read ahead in a pause comes in its place, an idle
-// pause reserves nothing, and the end comes after the last byte.
+// TestPausesKeepTheBytes: bytes that were read ahead in a pause arrive in order, an idle pause
+// reserves nothing, and the end comes after the last byte.
 func TestPausesKeepTheBytes(t *testing.T) {
 	t.Parallel()
 	shared := budget.New(64 << 20)
@@ -153,7 +153,7 @@ func TestPausesKeepTheBytes(t *testing.T) {
 }
 
 // TestWatchedChannelReservesNothing: a channel that is watched by Ready is not paused until bytes
-// come, and what nobody takes then is reserved.
+// arrive; unread bytes are then reserved.
 func TestWatchedChannelReservesNothing(t *testing.T) {
 	t.Parallel()
 	shared := budget.New(64 << 20)

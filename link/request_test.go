@@ -9,8 +9,8 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// TestDroppedPayloadIsFreed: 256 requests of 256 KiB may wait on one connection until they are refused, and
-// each kept its payload, although its owner had dropped it.
+// TestDroppedPayloadIsFreed: the payload of a waiting request is freed when its owner drops it: 256
+// requests of 256 KiB may wait on one connection.
 func TestDroppedPayloadIsFreed(t *testing.T) {
 	t.Parallel()
 	payload := make([]byte, 256<<10)

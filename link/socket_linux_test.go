@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestLittleWaitsUnsent holds that the kernel takes little more than the peer has space for:
-// what is written next would wait behind it.
+// TestLittleWaitsUnsent: the kernel accepts little more than the peer has space for, because later
+// writes would wait behind it.
 func TestLittleWaitsUnsent(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

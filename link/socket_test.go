@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestLastBytesReachAPeerThatSends holds that a closed connection is not reset while the peer
-// sends what nobody reads: a session would not be told why it ended.
+// TestLastBytesReachAPeerThatSends: a closed connection is not reset while the peer sends bytes that
+// nobody reads, because a session would then not show the reason of its end.
 func TestLastBytesReachAPeerThatSends(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -42,8 +42,8 @@ func TestLastBytesReachAPeerThatSends(t *testing.T) {
 	}
 }
 
-// TestUnreadBytesAreNoSilence: a peer whose bytes have come, and wait for their reader on
-// a busy machine, was taken for silent, and what was under way on it for lost.
+// TestUnreadBytesAreNoSilence: a peer whose bytes have arrived, and wait for their reader on a busy
+// machine, is not taken for silent.
 func TestUnreadBytesAreNoSilence(t *testing.T) {
 	t.Parallel()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

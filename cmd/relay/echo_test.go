@@ -7,7 +7,7 @@ import (
 	"relay/client"
 )
 
-// What --echo prints of a body is short, and holds nothing that a terminal obeys.
+// TestEchoedText: --echo prints only a short part of a body, and no terminal control characters.
 func TestEchoedText(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("é", client.EchoedBody/2-1) + "x"

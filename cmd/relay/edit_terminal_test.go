@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// TestEditAtATerminal: the editor has the terminal, and what it leaves is signed and sent. A text that is refused is
-// kept in a file that the message names; one that was sent or is empty is not. The sender stays that of the sample,
-// whatever lines the editor takes away.
+// TestEditAtATerminal: the editor uses the terminal, and its result is signed and sent. A refused text is kept in a
+// file that the message names; a sent or empty one is not. The sender stays that of the sample, whatever lines the
+// user removes.
 func TestEditAtATerminal(t *testing.T) {
 	t.Parallel()
 	r := useSharedRelay(t)

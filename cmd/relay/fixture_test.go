@@ -23,15 +23,15 @@ import (
 	"relay/relaytest"
 )
 
-// builtIn is the folder with both programs, as they are shipped: many short runs of a
-// program that looks for data races take minutes, and the packages' own tests look for
-// them. It is empty where the build failed, which built tells first.
+// builtIn returns the folder with both programs, as they are shipped: a program with the race detector
+// would take minutes for many short runs, and the tests of the packages use it anyway. It is empty if
+// the build failed, which built reports first.
 func builtIn() string {
 	dir, _ := relaytest.Build()
 	return dir
 }
 
-// built is the folder with both programs.
+// built returns the folder with both programs.
 func built(t *testing.T) string {
 	t.Helper()
 	return relaytest.Programs(t)
@@ -47,11 +47,10 @@ type server struct {
 	done chan struct{}
 }
 
-// testTimeout is far more than anything here takes: it is for machines that do other
-// things as well.
+// testTimeout is far more than any step here takes, even on a busy machine.
 const testTimeout = 2 * time.Minute
 
-// poll asks until something is so, or testTimeout has passed.
+// poll calls so until it returns true, or testTimeout has passed.
 func poll(so func() bool) bool { return relaytest.Poll(testTimeout/4, so) }
 
 type servers struct {
@@ -131,7 +130,7 @@ func (srv *server) kill() {
 	<-srv.done
 }
 
-// stop ends the relayd of the script in order.
+// stop stops the relayd of the script gracefully.
 func (s *servers) stop(ts *testscript.TestScript, _ bool, _ []string) {
 	s.mu.Lock()
 	srv := s.list[ts.MkAbs("data")]
@@ -168,8 +167,8 @@ func await(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// approve LINK CODE signs in to the dashboard as the admin, and types the code into
-// the page behind the link.
+// approve LINK CODE logs in to the dashboard as the admin, and submits the code on the page of the
+// link.
 func approve(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: approve LINK CODE")
@@ -205,7 +204,7 @@ func post(ts *testscript.TestScript, browser *http.Client, to string, form url.V
 // relayAt is a real relayd that tests share, each with aliases of its own.
 type relayAt struct{ http, ssh, key string }
 
-// sharedRelay is started when the first test wants it.
+// sharedRelay starts when the first test needs it.
 type sharedRelay struct {
 	once sync.Once
 	dir  string
@@ -244,7 +243,7 @@ func (s *sharedRelay) stop() {
 	}
 }
 
-// needTool fails where a program that the scripts call is missing.
+// needTool fails if a program that the scripts call is not installed.
 func needTool(t *testing.T, name string) {
 	t.Helper()
 	if _, err := exec.LookPath(name); err != nil {

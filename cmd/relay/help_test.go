@@ -46,7 +46,7 @@ func inProcess(t *testing.T, env map[string]string, args ...string) (exit int, s
 	return exit, read(out), read(talk)
 }
 
-// every gives each command that people see.
+// every lists each visible command.
 func every(c *cobra.Command) []*cobra.Command {
 	list := []*cobra.Command{c}
 	for _, sub := range c.Commands() {
@@ -57,8 +57,8 @@ func every(c *cobra.Command) []*cobra.Command {
 	return list
 }
 
-// TestHelp compares the help of every command with what was agreed on. Run it with
-// -update after a change that is meant.
+// TestHelp compares the help of every command with the agreed text. Run it with -update after an
+// intended change.
 func TestHelp(t *testing.T) {
 	t.Parallel()
 	root := (&program{out: os.Stdout, err: os.Stderr, getenv: func(string) string { return "" }}).root()
@@ -100,7 +100,7 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// TestHelpOfACommand: help says what --help says, and fails for what there is not.
+// TestHelpOfACommand: help prints the same as --help, and fails for unknown commands.
 func TestHelpOfACommand(t *testing.T) {
 	t.Parallel()
 	for _, words := range [][]string{{}, {"wait"}, {"config", "check"}} {
@@ -116,8 +116,8 @@ func TestHelpOfACommand(t *testing.T) {
 	}
 }
 
-// TestManual: a page for each command, which names its flags and holds nothing that
-// a formatter would take for a request.
+// TestManual: each command has a page, which names its flags and contains nothing that a formatter
+// would interpret.
 func TestManual(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

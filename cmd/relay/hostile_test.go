@@ -21,7 +21,7 @@ import (
 	"relay/record"
 )
 
-// hostileStrings is what callers and local servers send to those who look at a terminal.
+// hostileStrings are texts that attack terminals, as callers and local servers may send them.
 func hostileStrings() []string {
 	list := []string{
 		"\x1b[2J\x1b[H", "\x1b]0;title\x07", "\x1b]8;;http://evil\x1b\\link\x1b]8;;\x1b\\", "\x1bP$q\"p\x1b\\", "\x1b[6n", "\x1bc",
@@ -31,8 +31,8 @@ func hostileStrings() []string {
 	return append(list, strings.Repeat("\x1b[31m", 200))
 }
 
-// outputs puts a hostile text where an answer of a relay can have one, and names the
-// command that shows it.
+// outputs puts a hostile text into each part of an answer of a relay, and names the command that shows
+// it.
 var outputs = []struct {
 	name    string
 	command []string
@@ -58,7 +58,7 @@ var outputs = []struct {
 	{"doctor", []string{"doctor"}, func(bad string) (int, string) { return 200, `{"user":` + quoted(bad) + `,"data":[]}` }},
 }
 
-// quoted is a JSON string that holds the bytes as they are, where JSON allows it.
+// quoted returns a JSON string that holds the bytes unescaped, if JSON allows it.
 func quoted(s string) string {
 	var b strings.Builder
 	b.WriteByte('"')
@@ -87,8 +87,8 @@ func event(bad string) string {
 
 const secret = "rly_c2VjcmV0c2VjcmV0c2VjcmV0"
 
-// TestNothingRaw: whatever a relay says, no byte of it plays with the terminal, in
-// text and in JSON, over the API and over SSH. The token is in no output.
+// TestNothingRaw: whatever a relay sends, none of its bytes controls the terminal, in text and in
+// JSON, over the API and over SSH. No output contains the token.
 func TestNothingRaw(t *testing.T) {
 	t.Parallel()
 	api := &hostileAPI{}
@@ -145,7 +145,7 @@ func harmless(t *testing.T, name string, env map[string]string, args ...string) 
 	}
 }
 
-// hostileAPI answers every question alike.
+// hostileAPI gives the same answer to every request.
 type hostileAPI struct {
 	mu     sync.Mutex
 	status int
@@ -164,14 +164,14 @@ func (o *hostileAPI) get() (status int, body string) {
 	return o.status, o.body
 }
 
-// ServeHTTP gives the answer that was set.
+// ServeHTTP sends the answer that was set.
 func (o *hostileAPI) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	status, body := o.get()
 	w.WriteHeader(status)
 	_, _ = w.Write([]byte(body))
 }
 
-// hostileSSH is an SSH server that serves what the api says on every channel.
+// hostileSSH is an SSH server that serves the answer of the api on every channel.
 type hostileSSH struct{ addr, key string }
 
 func newHostileSSH(t *testing.T, api *hostileAPI) hostileSSH {

@@ -17,8 +17,9 @@ import (
 	"relay/relaytest"
 )
 
-// Any site can name the SSH address of another relay as its own: a login there stored a token of
-// that relay for the site, and the next command sent it.
+// TestLoginAtASiteThatNamesAnotherRelay: any site can name the SSH address of another relay as its
+// own. A login there must not store a token of that relay for the site, because the next command would
+// send it there.
 func TestLoginAtASiteThatNamesAnotherRelay(t *testing.T) {
 	built(t)
 	home := t.TempDir()

@@ -13,7 +13,7 @@ import (
 	"relay/relaytest"
 )
 
-// TestMain removes what was built for the tests, and ends the relayd that they share.
+// TestMain removes the programs built for the tests, and ends the relayd that they share.
 func TestMain(m *testing.M) { os.Exit(runTests(m)) }
 
 func runTests(m *testing.M) int {
@@ -21,8 +21,8 @@ func runTests(m *testing.M) int {
 	return relaytest.Main(m)
 }
 
-// TestScripts runs the program as people do. Homes are empty, and no relay is within
-// reach but the one that a script starts with serve.
+// TestScripts runs the program as users do. Homes are empty, and no relay is reachable except the one
+// that a script starts with serve.
 func TestScripts(t *testing.T) {
 	t.Parallel()
 	for _, tool := range []string{"ssh", "ssh-keygen", "curl"} {
@@ -50,7 +50,7 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// runs is the command relay of the scripts.
+// runs implements the command relay of the scripts.
 func runs(ts *testscript.TestScript, neg bool, args []string) {
 	switch err := ts.Exec("relay", args...); {
 	case err != nil && !neg:
@@ -60,8 +60,7 @@ func runs(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// until REGEXP command… runs a command again and again until it succeeds with a stdout
-// that matches.
+// until REGEXP command… repeats a command until it succeeds with a matching stdout.
 func until(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: until REGEXP command args")
@@ -73,7 +72,7 @@ func until(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// exits N command… demands an exit code. Its output is that of the last command.
+// exits N command… checks an exit code. Its output is that of the last command.
 func exits(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: exits N command args")

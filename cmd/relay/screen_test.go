@@ -12,7 +12,7 @@ import (
 	"relay/record"
 )
 
-// recordedScreen is a screen and what it showed.
+// recordedScreen is a screen with its recorded output.
 type recordedScreen struct {
 	*upScreen
 	out, talk strings.Builder
@@ -92,7 +92,8 @@ func TestSeveralAliasesAreNamedInTheLog(t *testing.T) {
 	}
 }
 
-// TestMissingRequestsAreSaidOnce: while Postgres was away, each request at another node was a line.
+// TestMissingRequestsAreSaidOnce: while Postgres is down, requests at another node must not print a
+// line each.
 func TestMissingRequestsAreSaidOnce(t *testing.T) {
 	s := newRecordedScreen(t, outputCompact, "stripe-dev")
 	for _, line := range []string{`{"type":"missed"}`, `{"type":"missed"}`, requestLog, `{"type":"missed"}`} {
@@ -144,8 +145,8 @@ alias github-dev was taken over by a newer connection
 	}
 }
 
-// TestRefusalThatMayPassIsTold: with a single alias nothing was said, and the program
-// seemed to hang.
+// TestRefusalThatMayPassIsTold: a refusal that may pass is printed even for a single alias; otherwise
+// the program would seem to hang.
 func TestRefusalThatMayPassIsTold(t *testing.T) {
 	s := newRecordedScreen(t, outputCompact, "stripe-dev")
 	s.receive(t, `{"type":"revoked","alias":"stripe-dev","message":"it is the error at the end"}`)

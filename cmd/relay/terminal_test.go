@@ -24,7 +24,7 @@ import (
 	"relay/relaytest"
 )
 
-// call sends a request to an alias and gives the status.
+// call sends a request to an alias and returns the status.
 func (r relayAt) call(t *testing.T, alias, path string) int {
 	t.Helper()
 	req, err := http.NewRequest(http.MethodPost, "http://"+r.http+path, strings.NewReader("hello"))
@@ -41,7 +41,7 @@ func (r relayAt) call(t *testing.T, alias, path string) int {
 	return res.StatusCode
 }
 
-// atTerminal is a relay up at a terminal of its own.
+// atTerminal is a relay up at its own pseudo-terminal.
 type atTerminal struct {
 	t    *testing.T
 	tty  *os.File
@@ -62,7 +62,7 @@ func (r relayAt) upAtTerminal(t *testing.T, alias string, env ...string) *atTerm
 	return a
 }
 
-// runAtTerminal starts the program at a terminal of its own.
+// runAtTerminal starts the program at a new pseudo-terminal.
 func runAtTerminal(t *testing.T, env []string, args ...string) *atTerminal {
 	t.Helper()
 	a := &atTerminal{t: t, out: &relaytest.Buffer{}, done: make(chan struct{})}
@@ -94,9 +94,8 @@ func runAtTerminal(t *testing.T, env []string, args ...string) *atTerminal {
 	return a
 }
 
-// startWithSignals starts a command that no signal is ignored by: what runs under
-// nohup ignores SIGHUP, and so does whatever it starts, but for signals that it has a
-// handler for.
+// startWithSignals starts a command that ignores no signal. Programs under nohup ignore SIGHUP, and so
+// do their children, except for signals with a handler.
 func startWithSignals(c *exec.Cmd) error {
 	caught := make(chan os.Signal, 1)
 	signal.Notify(caught, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT)
@@ -104,7 +103,7 @@ func startWithSignals(c *exec.Cmd) error {
 	return c.Start()
 }
 
-// sees waits for text that matches, after what was seen before.
+// sees waits for matching text after the text that was seen before.
 func (a *atTerminal) sees(pattern string) []string {
 	a.t.Helper()
 	re := regexp.MustCompile(pattern)
@@ -142,7 +141,7 @@ func (a *atTerminal) modes() unix.Termios {
 
 func (a *atTerminal) single() bool { return a.modes().Lflag&(unix.ICANON|unix.ECHO) == 0 }
 
-// leaves waits for the end of the program, and checks that the terminal is as it was.
+// leaves waits for the end of the program, and checks that the terminal has its former modes.
 func (a *atTerminal) leaves(how string) {
 	a.t.Helper()
 	if !poll(func() bool {
@@ -163,7 +162,7 @@ func (a *atTerminal) leaves(how string) {
 	}
 }
 
-// stopped tells whether the program is stopped, by proc(5).
+// stopped reports whether the program is stopped, by proc(5).
 func (a *atTerminal) stopped() bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", a.cmd.Process.Pid))
 	if err != nil {
@@ -173,8 +172,8 @@ func (a *atTerminal) stopped() bool {
 	return strings.HasPrefix(after, "T")
 }
 
-// TestKeyRReleasesWhatWasQueued: at a terminal the key R, and nothing that is pasted,
-// sends what came while the alias was offline.
+// TestKeyRReleasesWhatWasQueued: at a terminal the key R delivers the events that were queued while
+// the alias was offline; pasted text never does.
 func TestKeyRReleasesWhatWasQueued(t *testing.T) {
 	t.Parallel()
 	r := useSharedRelay(t)
@@ -201,7 +200,8 @@ func TestKeyRReleasesWhatWasQueued(t *testing.T) {
 	a.sees("disconnected") // what a program wrote may be read from its terminal when it is gone
 }
 
-// TestKeyRGoesOnAfterARefusedAlias: www is reserved, so nothing of it can be released.
+// TestKeyRGoesOnAfterARefusedAlias: R continues with the other aliases if one cannot be released, such
+// as the reserved name www.
 func TestKeyRGoesOnAfterARefusedAlias(t *testing.T) {
 	t.Parallel()
 	r := useSharedRelay(t)
@@ -212,9 +212,8 @@ func TestKeyRGoesOnAfterARefusedAlias(t *testing.T) {
 	a.leaves("exit status 0")
 }
 
-// TestWhenThereAreColors: stdout gets colors at a terminal only, and not there where the
-// person said no by --no-color, NO_COLOR (no-color.org: any value but an empty one) or a
-// dumb terminal.
+// TestWhenThereAreColors: stdout gets colors only at a terminal, and not if the user disables them by
+// --no-color, NO_COLOR (no-color.org: any non-empty value) or a dumb terminal.
 func TestWhenThereAreColors(t *testing.T) {
 	master, tty, err := pty.Open()
 	if err != nil {
@@ -275,8 +274,8 @@ func TestColorsAtATerminal(t *testing.T) {
 	}
 }
 
-// TestHostHeaderEndsWithItsTunnel: --host-header holds while its tunnel is attached; the
-// next tunnel of the alias gets the Host line as the caller sent it.
+// TestHostHeaderEndsWithItsTunnel: --host-header applies while its tunnel is attached; the next tunnel
+// of the alias gets the caller's Host line.
 func TestHostHeaderEndsWithItsTunnel(t *testing.T) {
 	t.Parallel()
 	r := useSharedRelay(t)
@@ -328,8 +327,7 @@ func TestSuspendedAndResumed(t *testing.T) {
 	a.leaves("exit status 0")
 }
 
-// TestCtrlCAtAPassphrase: the first Ctrl+C ends the program, and the terminal shows
-// again what is typed.
+// TestCtrlCAtAPassphrase: the first Ctrl+C ends the program, and the terminal shows typed text again.
 func TestCtrlCAtAPassphrase(t *testing.T) {
 	t.Parallel()
 	r := useSharedRelay(t)
@@ -351,7 +349,8 @@ func TestCtrlCAtAPassphrase(t *testing.T) {
 	a.leaves("exit status 130")
 }
 
-// A second Ctrl+C, while a request was under way, left the terminal without echo.
+// TestTerminalIsPutBackAtTheSecondCtrlC: a second Ctrl+C while a request is in progress must not leave
+// the terminal without echo.
 func TestTerminalIsPutBackAtTheSecondCtrlC(t *testing.T) {
 	t.Parallel()
 	r := useSharedRelay(t)

@@ -15,9 +15,8 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// same EXIT WORD… runs relay with the words over SSH with KEY, then over HTTP with
-// TOKEN, then ssh with the words, and demands one exit code and the same output from all. It
-// leaves the output in the file same.out.
+// same EXIT WORD… runs relay with the words over SSH with KEY, then over HTTP with TOKEN, then ssh
+// with the words. All must give the same exit code and output, which it leaves in the file same.out.
 func same(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: same EXIT WORD…")
@@ -49,7 +48,7 @@ func same(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// runSSH runs the words as a command of plain ssh; what it says names relay.
+// runSSH runs the words as a command of plain ssh; its messages name relay.
 func runSSH(ts *testscript.TestScript, words []string) ranRelay {
 	line := make([]string, len(words))
 	for i, word := range words {
@@ -88,11 +87,11 @@ func runProgram(ts *testscript.TestScript, c *exec.Cmd) ranRelay {
 	return ranRelay{c.ProcessState.ExitCode(), stdout.String(), stderr.String()}
 }
 
-// volatile is what two runs of one command never have in common.
+// volatile matches the parts that differ between two runs of a command.
 var volatile = regexp.MustCompile(`compared with attempt \d+: .*|\d\d\d\d-\d\d-\d\d |\d\d:\d\d:\d\d|\(\d+ms\)|/s/\S+|shared/[^/]+|attempt \d+|req_\w+|in \d+ms|\d+(\.\d+)? ?ms`)
 
-// steady makes output comparable: of JSON the names and types, of text all but times
-// and secrets.
+// steady makes output comparable: for JSON the names and types, for text everything except times and
+// secrets.
 func steady(out string) string {
 	var whole any
 	if json.Unmarshal([]byte(out), &whole) == nil {
@@ -110,7 +109,7 @@ func steady(out string) string {
 	return b.String()
 }
 
-// shape is the form of a JSON value; of lists the forms that occur in them.
+// shape returns the form of a JSON value; for lists the forms that occur in them.
 func shape(v any) string {
 	switch v := v.(type) {
 	case map[string]any:

@@ -19,8 +19,8 @@ import (
 	"relay/client"
 )
 
-// TestLoginKeepsOnlyWhatIsProven: a site that named the SSH address of another relay, with a key of
-// its own, left that key among the known ones although the login failed.
+// TestLoginKeepsOnlyWhatIsProven: a failed login must not store a host key that a site has named for
+// the SSH address of another relay.
 func TestLoginKeepsOnlyWhatIsProven(t *testing.T) {
 	t.Parallel()
 	const another = "https://relay.example.test"
@@ -155,8 +155,8 @@ func withInput(t *testing.T, home, input string, args ...string) (exit int, said
 	return exit, string(text)
 }
 
-// TestWhoGetsTheToken: RELAY_TOKEN went to a relay that only a webhooks.yaml named when there was a
-// login at that relay.
+// TestWhoGetsTheToken: RELAY_TOKEN is not sent to a relay that only a webhooks.yaml names, even if
+// there is a login at that relay.
 func TestWhoGetsTheToken(t *testing.T) {
 	var got []string // "SITE TOKEN" of each request
 	site := func(name string) *httptest.Server {
@@ -237,7 +237,7 @@ func TestWhoGetsTheToken(t *testing.T) {
 	}
 }
 
-// TestLoginWithTokenInAClonedFolder: a token on standard input goes to no relay that only a
+// TestLoginWithTokenInAClonedFolder: a token on standard input is not sent to a relay that only a
 // webhooks.yaml names.
 func TestLoginWithTokenInAClonedFolder(t *testing.T) {
 	t.Chdir(t.TempDir())
@@ -248,8 +248,8 @@ func TestLoginWithTokenInAClonedFolder(t *testing.T) {
 	}
 }
 
-// TestPeerWithoutAHostKeyTellsNoBase: the names of its algorithms stand in the error of a login that
-// never began, and were searched for the address that gets RELAY_TOKEN.
+// TestPeerWithoutAHostKeyTellsNoBase: the names of a peer's algorithms are in the error of a login
+// that never began. They must not be searched for the address that gets RELAY_TOKEN.
 func TestPeerWithoutAHostKeyTellsNoBase(t *testing.T) {
 	t.Parallel()
 	asked := make(chan string, 4)
@@ -312,8 +312,8 @@ func kexInit(name string) []byte {
 	return append(append(packet, payload...), make([]byte, padding)...)
 }
 
-// TestTokenForNobody: nobody at the SSH address said where its base site is, and the token of the
-// environment went to whatever listens at the usual port of this machine.
+// TestTokenForNobody: if the relay at the SSH address names no base site, the token of the environment
+// must not go to whatever listens at the usual port of this machine.
 func TestTokenForNobody(t *testing.T) {
 	t.Parallel()
 	const nobody = "127.0.0.1:1"
@@ -331,8 +331,8 @@ func TestTokenForNobody(t *testing.T) {
 	})
 }
 
-// TestDoctorKeepsNoHostKey: with RELAY_TOKEN it asked the relay for its base site by SSH, and kept
-// the host key of an address of this machine.
+// TestDoctorKeepsNoHostKey: doctor stores no host key, even if it asks the relay for its base site by
+// SSH.
 func TestDoctorKeepsNoHostKey(t *testing.T) {
 	t.Parallel()
 	api := &hostileAPI{}

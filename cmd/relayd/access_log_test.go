@@ -12,7 +12,7 @@ import (
 	"relay/relaytest"
 )
 
-// TestAccessLog: each request to an alias has one line, and no line holds what is usually
+// TestAccessLog: each request to an alias has one line, and no line contains data that is usually
 // secret.
 func TestAccessLog(t *testing.T) {
 	t.Parallel()

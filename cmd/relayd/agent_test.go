@@ -68,8 +68,9 @@ func (a *agentCalls) call(name string, arguments map[string]any, into any) strin
 	return string(text)
 }
 
-// TestAgentSession: an agent waits for a request, sees why the local server failed, replays it after the
-// fix, compares both attempts, and sends a changed one, in a session of its library against a real server.
+// TestAgentSession: an agent waits for a request, sees the reason why the local server failed, replays it
+// after the fix, compares both attempts, and sends a changed one: with the library's client against a real
+// server.
 func TestAgentSession(t *testing.T) {
 	t.Parallel()
 	h := withAlias(t)
@@ -140,8 +141,8 @@ func TestAgentSession(t *testing.T) {
 	}
 }
 
-// TestAgentTaskList: the failed invoice of this morning is found, explained and replayed after the fix in
-// three calls, however many events there are beside it.
+// TestAgentTaskList: an agent finds a failed invoice of this morning, explains it and replays it after
+// the fix in three calls, however many other events there are.
 func TestAgentTaskList(t *testing.T) {
 	t.Parallel()
 	h := withAlias(t)
@@ -176,8 +177,8 @@ func TestAgentTaskList(t *testing.T) {
 	}
 }
 
-// TestRevokedAgent: a token that is revoked ends the wait that it began, and nothing is told of an event
-// that comes later.
+// TestRevokedAgent: revoking a token ends the wait that it began, and its agent learns nothing of later
+// events.
 func TestRevokedAgent(t *testing.T) {
 	t.Parallel()
 	h := withAlias(t)

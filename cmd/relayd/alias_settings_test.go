@@ -15,7 +15,7 @@ const ask = "POST /hook?x=1 HTTP/1.1\r\nhost:  demo.localhost\r\nX-Last: yes\r\n
 
 const okAnswer = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"
 
-// set changes settings of the alias demo by the API, which acts at once.
+// set changes settings of the alias demo by the API, which takes effect at once.
 func (h *testServer) set(body string) {
 	h.t.Helper()
 	var text []byte
@@ -31,7 +31,7 @@ func (h *testServer) event(id string) record.Event {
 	return e
 }
 
-// withAlias is a server that has the alias demo, without a tunnel.
+// withAlias returns a server with the alias demo, without a tunnel.
 func withAlias(t *testing.T) *testServer {
 	t.Helper()
 	h := newTestServer(t, nil)
@@ -41,8 +41,8 @@ func withAlias(t *testing.T) *testServer {
 	return h
 }
 
-// hostHeader changes the value of the Host line and not a byte else, for the original
-// and its replay; what is stored is what came.
+// TestHostHeaderSetting: hostHeader changes only the value of the Host line, for the original and its
+// replay; the received bytes are stored.
 func TestHostHeaderSetting(t *testing.T) {
 	t.Parallel()
 	h := withAlias(t)
@@ -93,8 +93,8 @@ func TestHostHeaderSetting(t *testing.T) {
 	}
 }
 
-// TestRefusedHostWarning: what the API says of a refused Host header is the same in a list
-// and in the record.
+// TestRefusedHostWarning: the API gives the same warning about a refused Host header in a list and in
+// the record.
 func TestRefusedHostWarning(t *testing.T) {
 	t.Parallel()
 	h := withAlias(t)
@@ -111,8 +111,8 @@ func TestRefusedHostWarning(t *testing.T) {
 	}
 }
 
-// forwarded appends three lines, computed at capture: a replay has the same ones, also
-// after the setting was switched off.
+// TestForwardedSetting: forwarded appends three lines, computed at capture: a replay has the same
+// ones, even after the setting was switched off.
 func TestForwardedSetting(t *testing.T) {
 	t.Parallel()
 	h := withAlias(t)
@@ -132,8 +132,8 @@ func TestForwardedSetting(t *testing.T) {
 	}
 }
 
-// offlineStatus is the answer while there is no tunnel; the event is queued whatever it
-// is.
+// TestOfflineStatusSetting: offlineStatus is the status while there is no tunnel; the event is queued
+// whatever it is.
 func TestOfflineStatusSetting(t *testing.T) {
 	t.Parallel()
 	h := withAlias(t)
@@ -155,8 +155,8 @@ func TestOfflineStatusSetting(t *testing.T) {
 	}
 }
 
-// autoDeliver delivers what came while offline as a tunnel comes; without it the events
-// wait.
+// TestAutoDeliverSetting: with autoDeliver the events of the offline time are delivered when a tunnel
+// is attached; without it they stay queued.
 func TestAutoDeliverSetting(t *testing.T) {
 	t.Parallel()
 	h := withAlias(t)
@@ -178,8 +178,8 @@ func TestAutoDeliverSetting(t *testing.T) {
 	}
 }
 
-// freshConnections gives every request a connection to the local server of its own;
-// without it plain ssh reuses one.
+// TestFreshConnectionsSetting: with freshConnections every request gets a new connection to the local
+// server; without it plain ssh reuses one.
 func TestFreshConnectionsSetting(t *testing.T) {
 	t.Parallel()
 	h := withAlias(t)
@@ -232,7 +232,8 @@ func (h *testServer) getStatus(host string) int {
 	return res.StatusCode
 }
 
-// responseTimeout bounds the wait for the first byte of the local response.
+// TestResponseTimeoutSetting: responseTimeout bounds the wait for the first byte of the local
+// response.
 func TestResponseTimeoutSetting(t *testing.T) {
 	t.Parallel()
 	h := withAlias(t)
@@ -249,7 +250,7 @@ func TestResponseTimeoutSetting(t *testing.T) {
 	}
 }
 
-// retention removes events by their age; null is the server's own.
+// TestRetentionSetting: retention removes events by their age; null means that of the server.
 func TestRetentionSetting(t *testing.T) {
 	t.Parallel()
 	h := withAlias(t)
@@ -272,7 +273,8 @@ func TestRetentionSetting(t *testing.T) {
 	}
 }
 
-// paused is as offline, for replays too, and ends like a reconnect.
+// TestPausedSetting: a paused alias acts as offline, also for replays, and the end of the pause acts
+// as a reconnect.
 func TestPausedSetting(t *testing.T) {
 	t.Parallel()
 	h := withAlias(t)
@@ -296,7 +298,8 @@ func TestPausedSetting(t *testing.T) {
 	}
 }
 
-// verifyToken lets the relay answer Meta, with the right token only, and is told to nobody.
+// TestVerifyTokenSetting: verifyToken lets the relay answer Meta, only with the right token, and is
+// never shown.
 func TestVerifyTokenSetting(t *testing.T) {
 	t.Parallel()
 	h := withAlias(t)

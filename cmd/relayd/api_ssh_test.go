@@ -19,7 +19,7 @@ import (
 	"relay/relaytest"
 )
 
-// channelConn is a session channel as net.Conn, without deadlines.
+// channelConn is a session channel as a net.Conn, without deadlines.
 type channelConn struct {
 	ssh.Channel
 	net.Conn
@@ -61,8 +61,8 @@ func (h *testServer) overSSH() *http.Client {
 	}}}
 }
 
-// TestAPIOverSSH: the subsystem relay-api serves the API as the account of the key,
-// whatever credential a request carries.
+// TestAPIOverSSH: the subsystem relay-api serves the API as the account of the key, whatever
+// credential a request carries.
 func TestAPIOverSSH(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, nil)

@@ -2,7 +2,8 @@ package main
 
 import "testing"
 
-// The mux of the dashboard redirects an unclean path, which the contract forbids below /api/.
+// TestUncleanPathsOfTheAPI: an unclean path below /api/ gets 404, although the mux of the dashboard
+// redirects such paths.
 func TestUncleanPathsOfTheAPI(t *testing.T) {
 	for path, want := range map[string]bool{
 		"/api": true, "/api/v1/me": true, "//api/v1/me": true, "/x/../api/v1/me": true, "/./api/v1/me": true, "/api/../x": true,

@@ -15,7 +15,7 @@ import (
 	"relay/relaytest"
 )
 
-// relay makes a command of the thin client that speaks to h.
+// relay returns a command of the client for the server h.
 func (h *testServer) relay(args ...string) *exec.Cmd {
 	h.t.Helper()
 	cmd := exec.Command(relaytest.Program(h.t, "relay"), append(args,
@@ -25,8 +25,8 @@ func (h *testServer) relay(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// TestRelayUp: the bundled client attaches, prints its five lines, carries requests
-// unchanged, logs them, and ends well on Ctrl+C.
+// TestRelayUp: relay up attaches, prints its five lines, carries requests unchanged, logs them, and
+// ends with 0 on Ctrl+C.
 func TestRelayUp(t *testing.T) {
 	t.Parallel()
 	onStores(t, func(t *testing.T, flags map[string]string) {
@@ -103,7 +103,7 @@ func (h *testServer) asks(id string) {
 	}
 }
 
-// TestUpOutlivesItsReader: a tunnel of relay up goes on, and ends at Ctrl+C, when the reader of its
+// TestUpOutlivesItsReader: a tunnel of relay up continues, and ends at Ctrl+C, when the reader of its
 // output has gone or has stopped reading.
 func TestUpOutlivesItsReader(t *testing.T) {
 	t.Parallel()
@@ -146,7 +146,7 @@ func TestUpOutlivesItsReader(t *testing.T) {
 	}
 }
 
-// fillPipe writes to a pipe until it takes only left bytes more.
+// fillPipe writes to a pipe until it has space for only left more bytes.
 func fillPipe(t *testing.T, r, w *os.File, left int) {
 	t.Helper()
 	if err := w.SetWriteDeadline(time.Now().Add(200 * time.Millisecond)); err != nil {

@@ -82,8 +82,8 @@ func TestPrecedence(t *testing.T) {
 	}
 }
 
-// Of a list of keys in the file only the first one was read: the rest was its comment. And
-// one that is there twice kept the server from its first start.
+// TestListOfAdminKeys: all keys of a list in the file are used, and a repeated key does not prevent
+// the first start.
 func TestListOfAdminKeys(t *testing.T) {
 	t.Parallel()
 	list := "initial-admin-keys:\n"
@@ -108,8 +108,8 @@ func TestListOfAdminKeys(t *testing.T) {
 	}
 }
 
-// Every default is written here once more: docs/config.md is generated from the program, and
-// would follow one that changes by mistake.
+// TestDefaults has every default once more, because docs/config.md is generated from the program and
+// would follow an accidental change.
 func TestDefaults(t *testing.T) {
 	t.Parallel()
 	c, list, err := load(sources{getenv: env()})
@@ -371,7 +371,7 @@ func TestReference(t *testing.T) {
 	}
 }
 
-// TestFieldComments: every setting says what it is for and has its three names.
+// TestFieldComments: every setting has a description and its three names.
 func TestFieldComments(t *testing.T) {
 	t.Parallel()
 	fset := token.NewFileSet()
@@ -408,8 +408,8 @@ func TestFieldComments(t *testing.T) {
 	}
 }
 
-// A secret comes from the systemd credential of its name, unless a variable has it; other
-// settings do not.
+// TestCredentials: a secret comes from the systemd credential with its name, unless a variable has it;
+// other settings do not.
 func TestCredentials(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -443,7 +443,8 @@ func TestUnitTakesEverySecret(t *testing.T) {
 	}
 }
 
-// The file of the packaged service is read where nothing else says where the store is.
+// TestSystemConfiguration: the file of the packaged service is read if nothing else names the place of
+// the store.
 func TestSystemConfiguration(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -2,10 +2,9 @@ package main
 
 import "testing"
 
-// contractDefaults are the documented defaults of all settings, as `relayd config` writes
-// values. A default is a promise: whoever changes one changes it here, in the
-// documentation, and on purpose. The rows of announced settings may be there before the
-// setting is.
+// contractDefaults are the documented defaults of all settings, in the form of `relayd config`. A
+// default is a promise: change it here and in the documentation, on purpose. The row of an announced
+// setting may exist before the setting.
 var contractDefaults = map[string]struct {
 	value     string
 	announced bool

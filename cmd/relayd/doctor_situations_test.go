@@ -29,7 +29,7 @@ import (
 	"relay/store"
 )
 
-// situation is something that an operator may have broken, and what doctor has to say about it.
+// situation is a mistake that an operator may make, and the finding of doctor about it.
 type situation struct {
 	name           string
 	flags          map[string]string // in place of those of the running server
@@ -38,7 +38,7 @@ type situation struct {
 	says, fix      string // regular expressions
 }
 
-// examine runs doctor with the settings that flags name.
+// examine runs doctor with the settings in flags.
 func examine(t *testing.T, flags map[string]string) []relay.Finding {
 	t.Helper()
 	cfg, list, err := load(sources{getenv: env(), flags: flags})
@@ -48,7 +48,7 @@ func examine(t *testing.T, flags map[string]string) []relay.Finding {
 	return (&program{getenv: env(), stderr: t.Output()}).runChecks(t.Context(), cfg, list)
 }
 
-// expect fails unless one finding of a list is the one that s names.
+// expect fails unless the finding that s names is in the list.
 func (s situation) expect(t *testing.T, list []relay.Finding) {
 	t.Helper()
 	for _, f := range list {
@@ -61,7 +61,7 @@ func (s situation) expect(t *testing.T, list []relay.Finding) {
 	t.Errorf("no finding %q with verdict %s, reason %q and fix %q in\n%s", s.check, s.verdict, s.says, s.fix, all.String())
 }
 
-// settingsOf returns the flags by which doctor finds a running server.
+// settingsOf returns the flags with which doctor finds a running server.
 func settingsOf(h *testServer, flags map[string]string) map[string]string {
 	all := map[string]string{
 		"data-dir": h.flags["data-dir"], "min-free": "off",
@@ -82,8 +82,8 @@ func freeAddr(t *testing.T) string {
 	return ln.Addr().String()
 }
 
-// TestDoctorBesideAServer: what a caller or a person would meet is told although the server itself
-// is well.
+// TestDoctorBesideAServer: doctor reports problems that callers or users would meet, although the
+// server itself is well.
 func TestDoctorBesideAServer(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, nil)
@@ -239,7 +239,7 @@ func TestDoctorBesideAServer(t *testing.T) {
 	})
 }
 
-// passTCP returns the address of a proxy that passes bytes on.
+// passTCP returns the address of a proxy that passes bytes on unchanged.
 func passTCP(t *testing.T, to string) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -274,7 +274,7 @@ func failures(list []relay.Finding) (failed []relay.Finding) {
 	return failed
 }
 
-// TestDoctorOfChangedSettings: a file that was changed while the server runs is told.
+// TestDoctorOfChangedSettings: doctor reports a file that was changed while the server runs.
 func TestDoctorOfChangedSettings(t *testing.T) {
 	t.Parallel()
 	file := write(t, "relayd.yaml", "retention: 7d\nqueue-limit: 10\n")
@@ -317,8 +317,8 @@ func TestDoctorOfChangedSettings(t *testing.T) {
 	}
 }
 
-// TestDoctorWithoutAServer: what keeps a server from running, or from running well, is told before
-// anybody misses it.
+// TestDoctorWithoutAServer: doctor reports what would keep a server from starting or from running
+// well, before it is noticed otherwise.
 func TestDoctorWithoutAServer(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, nil)
@@ -385,7 +385,7 @@ func TestDoctorWithoutAServer(t *testing.T) {
 }
 
 // TestDoctorOfFilesOfRoot: a key or certificate in a folder that only root may enter, as certbot makes
-// it, keeps the service from starting, and root cannot see that by reading.
+// it, keeps the service from starting. Reading it as root does not show that.
 func TestDoctorOfFilesOfRoot(t *testing.T) {
 	t.Parallel()
 	const other = 12345
@@ -453,8 +453,8 @@ func TestPostgresIsJudged(t *testing.T) {
 	}
 }
 
-// foreignFile makes a file of another user than the owner of the data dir. Who is not root gives the
-// folder away instead, as far as the check is concerned: one of root, in which own files lie.
+// foreignFile makes a file that belongs to another user than the data dir. Without root rights it
+// changes the expected owner of the folder instead.
 func foreignFile(t *testing.T, dir string) {
 	t.Helper()
 	if err := os.Chown(filepath.Join(dir, "ssh_host_ed25519_key"), 12345, 12345); err != nil {
@@ -476,7 +476,7 @@ func withDatabase(t *testing.T, address, name string) string {
 	return u.String()
 }
 
-// weakRole makes a role that may log in and nothing else, and returns an address with it.
+// weakRole makes a role that may only log in, and returns an address with it.
 func weakRole(t *testing.T, address string) string {
 	t.Helper()
 	u, err := url.Parse(address)
@@ -496,7 +496,7 @@ func weakRole(t *testing.T, address string) string {
 	return u.String()
 }
 
-// certificate writes a certificate of its own root for names, and its key.
+// certificate writes a self-signed certificate for names, and its key.
 func certificate(t *testing.T, names []string, until time.Time) (certFile, keyFile string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -519,8 +519,8 @@ func certificate(t *testing.T, names []string, until time.Time) (certFile, keyFi
 		write(t, "key.pem", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})))
 }
 
-// issuedCertificate writes a certificate that another one issued, and its key, with that one or
-// without it.
+// issuedCertificate writes a certificate that another one issued, and its key; with whole also the
+// issuer.
 func issuedCertificate(t *testing.T, names []string, whole bool) (certFile, keyFile string) {
 	t.Helper()
 	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -12,8 +12,8 @@ import (
 	"relay"
 )
 
-// TestDoctorSpool: events that wait on the disk for a Postgres are told, with what to
-// do, also where the store was changed meanwhile.
+// TestDoctorSpool: doctor reports events that wait on the disk for a Postgres, with advice, even if
+// the store was changed in the meantime.
 func TestDoctorSpool(t *testing.T) {
 	t.Parallel()
 	const url = "postgres://localhost/relay"
@@ -60,7 +60,7 @@ func TestDoctorSpool(t *testing.T) {
 	}
 }
 
-// spoolOf makes a spool with one step of a size.
+// spoolOf makes a spool with one step of the given size.
 func spoolOf(t *testing.T, path string, size int) {
 	t.Helper()
 	db, err := sql.Open("sqlite", path)
@@ -72,7 +72,7 @@ func spoolOf(t *testing.T, path string, size int) {
 	}
 }
 
-// waiting is a store of one alias for checkQueues.
+// waiting is a store of one alias, for checkQueues.
 type waiting struct {
 	stats relay.QueueStats
 	own   *int64
@@ -87,8 +87,8 @@ func (w waiting) AllQueueStats(context.Context) (map[int64]relay.QueueStats, err
 	return map[int64]relay.QueueStats{7: w.stats}, nil
 }
 
-// TestDoctorQueues: a queue that is full, or will be soon, is told before and while
-// callers are turned away for it.
+// TestDoctorQueues: doctor reports a queue that is full or nearly full, before and while callers are
+// refused because of it.
 func TestDoctorQueues(t *testing.T) {
 	t.Parallel()
 	cfg, own := Config{QueueLimit: 10, QueueBytes: 1000}, int64(5)

@@ -12,16 +12,16 @@ import (
 	"relay/relaytest"
 )
 
-// odd is a request that an HTTP library would tidy up: letter case, order, spacing,
-// duplicates, bytes that are no UTF-8.
+// odd is a request that an HTTP library would normalise: letter case, order, spacing, duplicates,
+// bytes that are not UTF-8.
 const odd = "POST /a//b/../c?x=1&&y=%zz HTTP/1.1\r\n" +
 	"hOST:   demo.localhost\r\nX-Dup: 1\r\nx-dup:2\r\nX-Bin: caf\xe9\r\nStripe-Signature: t=1,v1=ab\r\n" +
 	"Connection: close\r\nContent-Length: 9\r\n\r\n{\"hi\":1}\n"
 
 const oddAnswer = "HTTP/1.1 201 Well  Done\r\nx-lower: Yes\r\nContent-Length: 5\r\nX-Lower: no\r\nSet-Cookie: a=b\r\n\r\nhello"
 
-// TestLoop is the main job on both stores: a request through ssh -R comes back
-// unchanged, is kept, survives a restart, and is sent again byte for byte.
+// TestLoop is the main task on both stores: a request through ssh -R is answered unchanged, is stored,
+// survives a restart, and is replayed byte for byte.
 func TestLoop(t *testing.T) {
 	t.Parallel()
 	onStores(t, func(t *testing.T, flags map[string]string) {
@@ -79,8 +79,8 @@ func (h *testServer) replays(before record.Summary, n int) {
 	}
 }
 
-// TestOffline: a request while offline is kept and answered 202; it goes out when
-// asked for, a replay by itself.
+// TestOffline: a request while offline is stored and answered 202. It is delivered on request; a
+// replay needs none.
 func TestOffline(t *testing.T) {
 	t.Parallel()
 	onStores(t, func(t *testing.T, flags map[string]string) {
@@ -126,8 +126,8 @@ func TestOffline(t *testing.T) {
 	})
 }
 
-// TestDrain: a request under way finishes within the drain time, or is cut and kept
-// as interrupted, and Stop says so.
+// TestDrain: a request in progress finishes within the drain time, or is cut and stored as
+// interrupted, and Stop says so.
 func TestDrain(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -167,8 +167,8 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// A body that drips ends with 408 once it is slower than --min-rate after its grace. The
-// local server never sees it as complete, and the event cannot be replayed.
+// TestDripEndsWithTimeout: a body that arrives more slowly than --min-rate after its grace ends with
+// 408. The local server never sees it as complete, and the event cannot be replayed.
 func TestDripEndsWithTimeout(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, map[string]string{"min-rate-grace": "1s"})

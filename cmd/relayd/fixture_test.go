@@ -36,7 +36,7 @@ type testServer struct {
 	token string
 }
 
-// newTestServer starts a relay; flags come on top of free ports and a folder of its own.
+// newTestServer starts a relay with flags, on free ports and in a new folder.
 func newTestServer(t *testing.T, flags map[string]string) *testServer {
 	t.Helper()
 	needTool(t, "ssh")
@@ -67,7 +67,7 @@ func newTestServer(t *testing.T, flags map[string]string) *testServer {
 	return h
 }
 
-// open starts the app; with the same folder again after close.
+// open starts the app; after close it uses the same folder again.
 func (h *testServer) open() {
 	h.t.Helper()
 	nothing := func(string) string { return "" }
@@ -89,7 +89,7 @@ func (h *testServer) open() {
 
 var stops sync.Map
 
-// stopOnce lets a test stop an app that its cleanup would stop too.
+// stopOnce lets a test stop an app that its cleanup would stop again.
 func (a *app) stopOnce() error {
 	if _, done := stops.LoadOrStore(a, true); done {
 		return nil
@@ -133,7 +133,7 @@ func (tn *tunnelled) close() {
 	<-tn.ended
 }
 
-// client reaches every host name on the HTTP listener.
+// client returns an HTTP client that reaches every host name on the HTTP listener.
 func (h *testServer) client() *http.Client {
 	return &http.Client{Timeout: 4 * time.Minute, Transport: &http.Transport{
 		DisableKeepAlives: true,
@@ -143,7 +143,7 @@ func (h *testServer) client() *http.Client {
 	}}
 }
 
-// api calls the API and decodes its answer; the status is given back.
+// api calls the API and decodes its answer into into; it returns the status.
 func (h *testServer) api(method, path, body string, into any) int {
 	h.t.Helper()
 	req, err := http.NewRequest(method, h.app.site.URL("/api/v1"+path), strings.NewReader(body))
@@ -182,7 +182,7 @@ func (h *testServer) alias(name string) record.Alias {
 	return a
 }
 
-// newest is the newest event of an alias.
+// newest returns the newest event of an alias.
 func (h *testServer) newest(alias string) record.Summary {
 	h.t.Helper()
 	var page struct{ Data []record.Summary }
@@ -193,8 +193,8 @@ func (h *testServer) newest(alias string) record.Summary {
 	return page.Data[0]
 }
 
-// send writes raw bytes to the HTTP listener and reads one answer, raw, to the end
-// of the connection.
+// send writes raw bytes to the HTTP listener and returns the raw answer, up to the end of the
+// connection.
 func (h *testServer) send(raw string) string {
 	h.t.Helper()
 	conn, err := net.Dial("tcp", h.app.cfg.HTTPAddr)
@@ -213,8 +213,8 @@ func (h *testServer) send(raw string) string {
 	return string(answer)
 }
 
-// local is a local server on a raw socket: it keeps the bytes of each request and
-// answers with fixed bytes.
+// local is a local server on a raw socket: it records the bytes of each request and answers with fixed
+// bytes.
 type local struct {
 	addr   string
 	answer string
@@ -296,7 +296,7 @@ func readRequest(r *bufio.Reader) (string, error) {
 	return raw.String(), err
 }
 
-// seen gives what came, after waiting for n requests.
+// seen returns the recorded requests, after waiting for n of them.
 func (l *local) seen(t *testing.T, n int) []string {
 	t.Helper()
 	var got []string

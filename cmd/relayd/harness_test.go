@@ -7,7 +7,7 @@ import (
 	"relay/store/pgtest"
 )
 
-// needTool fails, not skips: a test that did not run proves nothing.
+// needTool fails the test instead of skipping it: a test that did not run proves nothing.
 func needTool(t *testing.T, name string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)

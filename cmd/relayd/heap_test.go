@@ -2,7 +2,8 @@ package main
 
 import "testing"
 
-// The heap may grow to 96 MiB before garbage is collected, and to twice what is in use.
+// TestGarbagePercent: the heap may grow to 96 MiB before garbage is collected, and to twice the memory
+// in use.
 func TestGarbagePercent(t *testing.T) {
 	t.Parallel()
 	for inUse, want := range map[uint64]int{0: 2300, 4 << 20: 2300, 24 << 20: 300, 48 << 20: 100, 1 << 30: 100} {

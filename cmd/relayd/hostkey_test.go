@@ -15,8 +15,8 @@ import (
 	"relay/store/pgtest"
 )
 
-// The key that the first node on a Postgres has had before is the one of all nodes. A node
-// with another one says so, and uses that of all.
+// TestHostKeyOfAllNodes: the key that the first node on a Postgres had before becomes that of all
+// nodes. A node with another key says so, and uses the shared one.
 func TestHostKeyOfAllNodes(t *testing.T) {
 	t.Parallel()
 	first, second, third := t.TempDir(), t.TempDir(), t.TempDir()
@@ -48,8 +48,8 @@ func TestHostKeyOfAllNodes(t *testing.T) {
 	}
 }
 
-// Keys of --ssh-host-key are used instead of the one in the data dir, also where a name holds
-// a space, and a file without a key is an error that names it.
+// TestHostKeyFiles: keys of --ssh-host-key are used instead of the one in the data dir, even if a name
+// contains a space. A file without a key is an error that names it.
 func TestHostKeyFiles(t *testing.T) {
 	t.Parallel()
 	old, next := t.TempDir(), filepath.Join(t.TempDir(), "next key")

@@ -17,7 +17,7 @@ import (
 	"relay/record"
 )
 
-// mirror answers with the body it got and keeps the hash of each.
+// mirror answers with the received body and records the hash of each.
 type mirror struct {
 	mu     sync.Mutex
 	hashes []string
@@ -39,7 +39,7 @@ func hexSum(b []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// TestBulk: 2 MiB by length and 1 MiB in chunks go both ways whole, are stored in parts,
+// TestBulk: 2 MiB with a length and 1 MiB in chunks pass both ways completely, are stored in parts,
 // and are the same on a replay.
 func TestBulk(t *testing.T) {
 	t.Parallel()

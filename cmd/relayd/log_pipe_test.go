@@ -20,7 +20,7 @@ import (
 	"relay/relaytest"
 )
 
-// place is where a relayd writes its log, with the other end of it.
+// place is an output for the log of a relayd, with its other end.
 type place struct {
 	args []string
 	out  *os.File // stdout; nil = collected
@@ -48,8 +48,8 @@ func open(t *testing.T, path string) *os.File {
 	return f
 }
 
-// TestServerOutlivesItsLog: whatever takes the log, the access log or the greeting of a relayd, and
-// however it stops to take them, requests, logins and the stop go on, and the operator is told.
+// TestServerOutlivesItsLog: whatever reads the log, the access log or the greeting of a relayd, and
+// however it stops reading, requests, logins and the stop continue, and the operator is told.
 func TestServerOutlivesItsLog(t *testing.T) {
 	t.Parallel()
 	access := []string{"--access-log", "stdout"}

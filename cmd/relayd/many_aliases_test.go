@@ -20,8 +20,8 @@ import (
 	"relay/relaytest"
 )
 
-// TestManyAliases: relayd did not start with 40 000 aliases, and the lists of an account
-// with 5 000 of them took seconds.
+// TestManyAliases: relayd starts with 40 000 aliases, and the lists of an account with 5 000 of them
+// are fast.
 func TestManyAliases(t *testing.T) {
 	t.Parallel()
 	const (
@@ -77,7 +77,7 @@ func TestManyAliases(t *testing.T) {
 	})
 }
 
-// fillAliases inserts aliases by SQL, some of them of the admin's, with an event each.
+// fillAliases inserts all aliases by SQL, own of them for the admin, with an event each.
 func fillAliases(t *testing.T, h *testServer, all, own int) {
 	t.Helper()
 	driver, dsn := "sqlite", "file:"+filepath.Join(h.flags["data-dir"], "relay.db")+"?_pragma=busy_timeout(30000)"
@@ -114,7 +114,7 @@ func fillAliases(t *testing.T, h *testServer, all, own int) {
 	}
 }
 
-// home logs in to the dashboard by a link and reads its first page.
+// home logs in to the dashboard with a link and returns its first page.
 func (h *testServer) home() string {
 	h.t.Helper()
 	link, err := h.app.store.CreateLoginLink(h.t.Context(), relay.System(), h.start.Admin, time.Minute)

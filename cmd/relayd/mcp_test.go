@@ -13,8 +13,8 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// TestAgentMendsAHandler: an agent waits for the event at relay mcp, sees why it failed, and after the
-// fix sees by a replay what has changed.
+// TestAgentMendsAHandler: an agent waits for the event with relay mcp, sees the reason of the failure,
+// and after the fix sees the changes with a replay.
 func TestAgentMendsAHandler(t *testing.T) {
 	t.Parallel()
 	onStores(t, func(t *testing.T, flags map[string]string) {

@@ -12,7 +12,7 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-// The page about metrics names exactly those that a running relay shows.
+// TestMetricsAreDocumented: the page about metrics names exactly the metrics of a running relay.
 func TestMetricsAreDocumented(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, map[string]string{
@@ -69,7 +69,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 	}
 }
 
-// Both files that other programs read are well-formed, and each alert says what to do.
+// TestDeployedRules: both files for other programs are well-formed, and each alert says what to do.
 func TestDeployedRules(t *testing.T) {
 	t.Parallel()
 	dashboard, err := os.ReadFile("../../deploy/grafana/relay.json")

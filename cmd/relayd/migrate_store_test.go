@@ -18,8 +18,8 @@ import (
 	"relay/store/pgtest"
 )
 
-// TestMigrateStore moves a server from SQLite to Postgres, by a command that is killed again and
-// again: tokens and links go on, and every event has the bytes that it had.
+// TestMigrateStore moves a server from SQLite to Postgres with a command that is killed repeatedly:
+// tokens and links keep working, and every event keeps its bytes.
 func TestMigrateStore(t *testing.T) {
 	t.Parallel()
 	dir, url := t.TempDir(), pgtest.URL(t)

@@ -18,7 +18,7 @@ import (
 	"relay/relaytest"
 )
 
-// operate runs an operator command on the store of h, beside the running server.
+// operate runs an operator command on the store of h, while the server runs.
 func (h *testServer) operate(args ...string) (stdout string, code int) {
 	h.t.Helper()
 	var out, errs relaytest.Buffer
@@ -33,8 +33,7 @@ func (h *testServer) operate(args ...string) (stdout string, code int) {
 	return out.String(), code
 }
 
-// TestBeside: what operator commands change takes effect in the running server
-// within 2 s.
+// TestBeside: changes by operator commands take effect in the running server within 2 s.
 func TestBeside(t *testing.T) {
 	t.Parallel()
 	onStores(t, func(t *testing.T, flags map[string]string) {
@@ -151,8 +150,8 @@ func TestAdmin(t *testing.T) {
 	}
 }
 
-// TestNoFirstAccount: where a listener is not on loopback nothing is made, and the
-// log says how to go on.
+// TestNoFirstAccount: if a listener is not on loopback no account is made, and the log says what to
+// do.
 func TestNoFirstAccount(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -185,8 +184,8 @@ func TestNoFirstAccount(t *testing.T) {
 	}
 }
 
-// TestPrintedCommandsNameTheDatabase: a database that a flag names was not named to the
-// commands, which found no data in the data dir. A password is not printed.
+// TestPrintedCommandsNameTheDatabase: the printed commands include the database of a flag, because
+// they would otherwise find no data in the data dir. A password is not printed.
 func TestPrintedCommandsNameTheDatabase(t *testing.T) {
 	t.Parallel()
 	nothing := func(string) string { return "" }
@@ -203,8 +202,8 @@ func TestPrintedCommandsNameTheDatabase(t *testing.T) {
 	}
 }
 
-// An account that `user add` made while the server started does not keep it from making the
-// admin of --initial-admin-keys; another admin does.
+// TestInitialAdminBesideAnotherAccount: an account that `user add` made while the server started does
+// not prevent the admin of --initial-admin-keys; another admin does.
 func TestInitialAdminBesideAnotherAccount(t *testing.T) {
 	t.Parallel()
 	nothing := func(string) string { return "" }
@@ -236,8 +235,8 @@ func TestInitialAdminBesideAnotherAccount(t *testing.T) {
 	}
 }
 
-// TestReadyWhenTheFirstAccountIsThere: whoever waits for /readyz may use the account
-// that the first start makes.
+// TestReadyWhenTheFirstAccountIsThere: a client that waits for /readyz may use the account that the
+// first start makes.
 func TestReadyWhenTheFirstAccountIsThere(t *testing.T) {
 	t.Parallel()
 	nothing := func(string) string { return "" }
@@ -294,8 +293,8 @@ func TestTLSFiles(t *testing.T) {
 	}
 }
 
-// Of several nodes that start at once on an empty database one makes the first account, and
-// all of them serve.
+// TestFirstAccountOfNodesThatStartAtOnce: if several nodes start at once on an empty database, one of
+// them makes the first account, and all of them serve.
 func TestFirstAccountOfNodesThatStartAtOnce(t *testing.T) {
 	t.Parallel()
 	const nodes = 3
@@ -336,8 +335,8 @@ func TestFirstAccountOfNodesThatStartAtOnce(t *testing.T) {
 	}
 }
 
-// On Postgres a second relayd serves beside the first one, and both list two nodes. It goes
-// on when the first one is gone.
+// TestTwoNodes: on Postgres a second relayd serves together with the first one, and both list two
+// nodes. It continues after the first one has ended.
 func TestTwoNodes(t *testing.T) {
 	t.Parallel()
 	flags := postgresFlags(t)

@@ -11,15 +11,15 @@ import (
 	"time"
 )
 
-// lossy is an output whose note is a line of its own, as that of the log is.
+// lossy returns an output whose note is a separate line, as in the log.
 func lossy(to io.Writer) *output {
 	o := newOutput(to)
 	o.note = func(lines int64) []byte { return []byte(notWritten(lines) + "\n") }
 	return o.start()
 }
 
-// TestOutputThatTakesNothing: neither who writes nor the end of the program waits for a reader
-// that does not read, and the reader learns later how much is missing, and where.
+// TestOutputThatTakesNothing: neither writers nor the end of the program wait for a reader that does
+// not read. The reader later learns how many lines are missing, and where.
 func TestOutputThatTakesNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -60,7 +60,7 @@ func TestOutputThatTakesNothing(t *testing.T) {
 	})
 }
 
-// TestOutputEndsUnread: the end waits a bounded time for a reader that never comes.
+// TestOutputEndsUnread: the end waits only a bounded time for a reader that never reads.
 func TestOutputEndsUnread(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -81,7 +81,7 @@ func TestOutputEndsUnread(t *testing.T) {
 	})
 }
 
-// faulty fails as often as it is told, after a part of the text.
+// faulty fails a set number of writes, each after a part of the text.
 type faulty struct {
 	bytes.Buffer
 	fails, part int
@@ -96,8 +96,8 @@ func (f *faulty) Write(p []byte) (int, error) {
 	return f.Buffer.Write(p)
 }
 
-// TestOutputAfterErrors: a place that refuses, for a while, is tried again without a line, is told
-// of what is missing, and a torn line does not swallow the next one.
+// TestOutputAfterErrors: a destination that fails for a while is tried again without a new line, gets
+// a note about missing lines, and a torn line does not merge with the next one.
 func TestOutputAfterErrors(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {

@@ -19,8 +19,8 @@ import (
 	"relay/store"
 )
 
-// process is relayd as a process of its own, for what only a process can show:
-// signals and sudden death. Its fixture talks to it like to any other.
+// process is relayd as a separate process, for tests of signals and sudden death. The methods of its
+// fixture work as with any other server.
 type process struct {
 	*testServer
 	*relaytest.Process
@@ -80,8 +80,8 @@ func (p *process) signal(s os.Signal) {
 	}
 }
 
-// TestSignals: one signal stops in order, with 1 when requests were cut; a second
-// ends it at once.
+// TestSignals: one signal stops gracefully, with exit code 1 if requests were cut; a second one ends
+// the process at once.
 func TestSignals(t *testing.T) {
 	t.Parallel()
 	// Where the tests run under nohup, programs would inherit that SIGHUP is ignored, but for a
@@ -129,8 +129,8 @@ func TestSignals(t *testing.T) {
 	}
 }
 
-// TestKilled: whatever was under way when the process died is interrupted, what
-// waited still waits, and both can be sent again.
+// TestKilled: after a kill, attempts that were in progress are interrupted, queued ones are still
+// queued, and both can be sent again.
 func TestKilled(t *testing.T) {
 	t.Parallel()
 	onStores(t, func(t *testing.T, flags map[string]string) {
@@ -167,7 +167,7 @@ func TestKilled(t *testing.T) {
 	})
 }
 
-// count is the number of events of an alias.
+// count returns the number of events of an alias.
 func (h *testServer) count(alias string) int {
 	h.t.Helper()
 	var page struct{ Data []struct{} }

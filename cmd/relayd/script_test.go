@@ -15,8 +15,8 @@ import (
 	"relay/relaytest"
 )
 
-// TestMain makes this test binary answer to the name relayd, and looks for
-// goroutines that outlived the servers of the tests.
+// TestMain lets this test binary act as relayd, and checks for goroutines that outlived the servers of
+// the tests.
 func TestMain(m *testing.M) {
 	testscript.Main(leaks{m}, map[string]func(){"relayd": main})
 }
@@ -40,8 +40,7 @@ func (l leaks) Run() int {
 	return 1
 }
 
-// TestScripts runs testdata/script: relayd as its own process, as an operator
-// calls it.
+// TestScripts runs testdata/script with relayd as a separate process, as an operator calls it.
 func TestScripts(t *testing.T) {
 	t.Parallel()
 	for _, tool := range []string{"ssh", "curl", "ssh-keygen"} {
@@ -64,8 +63,7 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// hurry keeps the race detector from waiting a second at the end of each process, in
-// case another goroutine finds a race just then.
+// hurry keeps the race detector from waiting one second at the end of each process for late reports.
 const hurry = "atexit_sleep_ms=0"
 
 // await FILE REGEXP [NAME…] waits until the file matches, and puts the groups into
@@ -92,7 +90,7 @@ func await(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// ports NAME… puts TCP ports into the environment that are free, and stay so until the script ends.
+// ports NAME… puts free TCP ports into the environment; they stay free until the script ends.
 func ports(ts *testscript.TestScript, _ bool, args []string) {
 	for _, name := range args {
 		addr, release, err := relaytest.ReserveAddr()

@@ -10,8 +10,8 @@ import (
 	"relay/store"
 )
 
-// TestSecondServerTouchesNothing: a server that finds another one on its data dir ends
-// before it migrates the schema that the other one works with, and before it listens.
+// TestSecondServerTouchesNothing: a server that finds another one on its data dir ends before it
+// listens, and before it migrates the schema that the other one uses.
 func TestSecondServerTouchesNothing(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

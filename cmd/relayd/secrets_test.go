@@ -23,9 +23,9 @@ const (
 	sslPassword = "tief-93ab"
 )
 
-// No output of a relayd holds the password of its database: not the settings, not a
-// check, not an error about a database that cannot be reached, refuses, or is written
-// wrongly.
+// TestNoCommandTellsTheDatabasePassword: no output of a relayd contains the password of its database:
+// not the settings, not a check, and no error about a database that is unreachable, refuses, or has an
+// invalid address.
 func TestNoCommandTellsTheDatabasePassword(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -62,8 +62,8 @@ func TestNoCommandTellsTheDatabasePassword(t *testing.T) {
 	checkSecret(t, []string{"RELAY_DATABASE_URL_FILE", secret}, "config", "--data-dir", dir)
 }
 
-// spellings returns settings of a database, right and wrong ones, with a password whose pieces stand
-// before and behind a separator.
+// spellings returns settings of a database, valid and invalid ones, with a password whose pieces are
+// before and after a separator.
 func spellings(separator string) map[string]string {
 	password := pieceOne + separator + pieceTwo
 	return map[string]string{
@@ -84,7 +84,7 @@ func spellings(separator string) map[string]string {
 
 const pieceOne, pieceTwo = "geh7c1eim", "sch93abwanz"
 
-// tellsPiece runs a command and looks for the pieces of the password in its output.
+// tellsPiece runs a command and searches its output for the pieces of the password.
 func tellsPiece(t *testing.T, name string, environment []string, args ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -98,8 +98,8 @@ func tellsPiece(t *testing.T, name string, environment []string, args ...string)
 	}
 }
 
-// TestNoPieceOfASecretIsTold: whatever a password holds, however its setting is misspelled, and
-// wherever it was put by mistake: no output has a piece of it.
+// TestNoPieceOfASecretIsTold: no output contains a piece of a password, whatever it contains, however
+// its setting is misspelled, and wherever it was put by mistake.
 func TestNoPieceOfASecretIsTold(t *testing.T) {
 	t.Parallel()
 	for _, separator := range []string{
@@ -155,8 +155,8 @@ func TestNoPieceOfASecretIsTold(t *testing.T) {
 	}
 }
 
-// TestNoOtherSecretIsTold: neither do user information of other addresses and keys that were put
-// where their file belongs.
+// TestNoOtherSecretIsTold: the same holds for user information in other addresses, and for keys that
+// were given in place of their files.
 func TestNoOtherSecretIsTold(t *testing.T) {
 	t.Parallel()
 	for name, setting := range map[string][]string{
@@ -175,8 +175,8 @@ func TestNoOtherSecretIsTold(t *testing.T) {
 	}
 }
 
-// TestDatabaseParameters: what providers put into the addresses of their databases is understood,
-// left out, or refused by name.
+// TestDatabaseParameters: the parameters that providers put into the addresses of databases are
+// understood, left out, or refused by name.
 func TestDatabaseParameters(t *testing.T) {
 	t.Parallel()
 	for query, want := range map[string]struct{ as, left, refused string }{
@@ -239,7 +239,7 @@ func TestDatabaseParameters(t *testing.T) {
 	}
 }
 
-// checkSecret runs a command and looks for the passwords in its output.
+// checkSecret runs a command and searches its output for the passwords.
 func checkSecret(t *testing.T, environment []string, args ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -253,7 +253,8 @@ func checkSecret(t *testing.T, environment []string, args ...string) {
 	}
 }
 
-// Neither does anything that a running server answers or logs, with profiles on.
+// TestNoAnswerTellsTheDatabasePassword: no answer and no log line of a running server contains the
+// password, with profiles on.
 func TestNoAnswerTellsTheDatabasePassword(t *testing.T) {
 	t.Parallel()
 	flags := postgresFlags(t)
@@ -300,7 +301,7 @@ func TestNoAnswerTellsTheDatabasePassword(t *testing.T) {
 	}
 }
 
-// The profiles are not there unless they were switched on.
+// TestProfilesAreOffByDefault: profiles are served only if they are switched on.
 func TestProfilesAreOffByDefault(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, nil)
@@ -314,9 +315,9 @@ func TestProfilesAreOffByDefault(t *testing.T) {
 	}
 }
 
-// A live server with profiles on answers nothing that holds the password of its database,
-// not even if the password is one of its arguments; if it is not, the list of processes
-// does not show it either.
+// TestLiveServerTellsNoPassword: no answer of a live server with profiles on contains the password of
+// its database, even if the password is one of its arguments. If it is not, the process list does not
+// show it either.
 func TestLiveServerTellsNoPassword(t *testing.T) {
 	t.Parallel()
 	u, err := url.Parse(postgresFlags(t)["database-url"])

@@ -17,7 +17,7 @@ import (
 )
 
 // beside are the commands that may run with the settings of another store: they start a server, ask
-// one by its address, only print settings, or copy the file that they name.
+// one by its address, only print settings, or copy the named file.
 var beside = []string{"serve", "healthcheck", "config", "migrate-store"}
 
 // storeCommands returns a call of each command that works on a store.
@@ -45,8 +45,8 @@ func storeCommands(cmd *cobra.Command) (calls [][]string) {
 	return append(calls, call)
 }
 
-// TestNoCommandWorksOnAnotherStore: every command that works on a store refuses one that the server
-// of the data dir does not use, whichever of the two it was given.
+// TestNoCommandWorksOnAnotherStore: every command that works on a store refuses one that the server of
+// the data dir does not use, SQLite or Postgres.
 func TestNoCommandWorksOnAnotherStore(t *testing.T) {
 	t.Parallel()
 	old := t.TempDir()
@@ -106,8 +106,8 @@ func TestNoCommandWorksOnAnotherStore(t *testing.T) {
 	}
 }
 
-// TestCredentialsOfTheService: with the settings of the packaged service, root reads its secrets
-// where systemd does; other settings get nothing from there.
+// TestCredentialsOfTheService: with the settings of the packaged service, root reads its secrets from
+// the same place as systemd; other settings get nothing from there.
 func TestCredentialsOfTheService(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -136,8 +136,8 @@ func TestCredentialsOfTheService(t *testing.T) {
 	}
 }
 
-// TestDoctorOfAnotherServer: a relay that answers and a store that nobody serves do not belong
-// together.
+// TestDoctorOfAnotherServer: a relay that answers does not belong to a store that no server uses;
+// doctor says so.
 func TestDoctorOfAnotherServer(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, nil)

@@ -13,8 +13,8 @@ import (
 	"relay/record"
 )
 
-// TestOperatorEndsWhatLeaked: with nothing but what was found, the link of a share, a token or the
-// id of a login, the operator ends it, whoever owns it; and the audit log says so without it.
+// TestOperatorEndsWhatLeaked: given only the leaked text, the link of a share, a token or the id of a
+// login, the operator can end it, whoever owns it; the audit log records that without the secret.
 func TestOperatorEndsWhatLeaked(t *testing.T) {
 	t.Parallel()
 	onStores(t, func(t *testing.T, flags map[string]string) {

@@ -8,8 +8,8 @@ import (
 	"relay"
 )
 
-// The doctor looks at the listener of the last server, and not for one on the port that people
-// dial, which may be forwarded to it.
+// TestDoctorOfForwardedSSHPort: doctor checks the listener of the last server, and not the port that
+// users dial, which may be forwarded to it.
 func TestDoctorOfForwardedSSHPort(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, map[string]string{"ssh-public-addr": "relay.example.com:1"})

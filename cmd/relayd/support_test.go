@@ -13,8 +13,8 @@ import (
 	"relay/relaytest"
 )
 
-// The report has version, settings, checks, counts, metrics and log of the running server,
-// and none of its secrets.
+// TestSupportReport: the report has version, settings, checks, counts, metrics and log of the running
+// server, and none of its secrets.
 func TestSupportReport(t *testing.T) {
 	t.Parallel()
 	flags := postgresFlags(t)
@@ -64,7 +64,8 @@ func TestSupportReport(t *testing.T) {
 	}
 }
 
-// The log is for people of this machine, also where the admin listener is for others.
+// TestLogIsForThisMachine: only clients on this machine can read the log, even if the admin listener
+// serves others.
 func TestLogIsForThisMachine(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, nil)
@@ -82,7 +83,7 @@ func TestLogIsForThisMachine(t *testing.T) {
 	}
 }
 
-// The memory of the log is bounded, and has whole lines, the newest.
+// TestRecentLines: the stored log is bounded and holds whole lines, the newest ones.
 func TestRecentLines(t *testing.T) {
 	t.Parallel()
 	var r recentLines

@@ -21,7 +21,7 @@ import (
 	"relay/store"
 )
 
-// manager stands in for systemd: it reads what relayd tells it, and keeps its sockets.
+// manager acts as systemd: it reads the messages of relayd, and keeps its sockets.
 type manager struct {
 	t      *testing.T
 	conn   *net.UnixConn
@@ -62,7 +62,7 @@ func (m *manager) read() {
 	}
 }
 
-// next waits for a state with a line that matches, and returns it with those before it.
+// next waits for a state with a matching line, and returns that line with those before it.
 func (m *manager) next(line string) []string {
 	m.t.Helper()
 	var seen []string
@@ -79,8 +79,8 @@ func (m *manager) next(line string) []string {
 	}
 }
 
-// start runs relayd as systemd does, with the stored sockets. The shell is there for
-// LISTEN_PID, which has to be the process that it becomes.
+// start runs relayd as systemd does, with the stored sockets. It uses a shell to set LISTEN_PID to the
+// process id of relayd.
 func (m *manager) start(dir string, flags ...string) *relaytest.Process {
 	m.t.Helper()
 	command := fmt.Sprintf("export LISTEN_PID=$$ WATCHDOG_PID=$$; exec relayd serve --data-dir %s --admin-addr off %s", dir, strings.Join(flags, " "))
@@ -98,9 +98,9 @@ func (m *manager) start(dir string, flags ...string) *relaytest.Process {
 	return relaytest.Start(m.t, cmd)
 }
 
-// relayd tells systemd when it serves, how it is, that it lives and that it stops, and it
-// leaves its listeners there: a caller who comes while no relayd runs is answered by the
-// next one, on the same port.
+// TestServiceManager: relayd tells systemd when it serves, its status, that it is alive and that it
+// stops, and it leaves its listeners there. A caller that connects while no relayd runs is answered by
+// the next one, on the same port.
 func TestServiceManager(t *testing.T) {
 	t.Parallel()
 	m, dir := newManager(t), t.TempDir()
@@ -151,7 +151,7 @@ func TestServiceManager(t *testing.T) {
 	}
 }
 
-// listens waits for the line with the addresses, which may be read after systemd was told.
+// listens waits for the log line with the addresses, which may come after the message to systemd.
 func listens(t *testing.T, p *relaytest.Process) (line []string) {
 	t.Helper()
 	relaytest.Until(t, 10*time.Second, "the addresses in the log", func() bool {
@@ -161,8 +161,8 @@ func listens(t *testing.T, p *relaytest.Process) (line []string) {
 	return line
 }
 
-// The watchdog is fed only after a new round of the store's loop: one that hangs ends the
-// process, although the loop that feeds the watchdog goes on.
+// TestWatchdogNotFedByAHangingStore: the watchdog is fed only after a new round of the store's loop,
+// so a hanging store ends the process, although the loop that feeds the watchdog continues.
 func TestWatchdogNotFedByAHangingStore(t *testing.T) {
 	t.Parallel()
 	m := newManager(t)

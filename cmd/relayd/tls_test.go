@@ -11,8 +11,8 @@ import (
 	"relay"
 )
 
-// TestEndOfCertificateIsTold: the metric follows what callers are shown, and not the certificates that
-// prove to a CA that this is the host.
+// TestEndOfCertificateIsTold: the metric shows the expiry of the certificates that callers get, not of
+// those that prove the host to a CA.
 func TestEndOfCertificateIsTold(t *testing.T) {
 	t.Parallel()
 	until := time.Now().Add(time.Hour)

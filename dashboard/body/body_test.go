@@ -13,7 +13,8 @@ import (
 	"relay"
 )
 
-// shown is the view of a body with these header lines, as text: its table, its parts or its lines.
+// shown returns the view of a body with these header lines, as text: its table, its parts or its
+// lines.
 func shown(lines, body, view string) (v View, text string) {
 	v = Show(Source{
 		ID: "b", Body: &relay.Body{Data: []byte(body[:min(len(body), Shown)]), Size: int64(len(body)), State: relay.BodyComplete},
@@ -29,7 +30,7 @@ func shown(lines, body, view string) (v View, text string) {
 	return v, text
 }
 
-// TestViews: a body is shown as a person reads it, with what is wrong with it.
+// TestViews: a body is shown in a readable form, with its errors.
 func TestViews(t *testing.T) {
 	t.Parallel()
 	var br, gz bytes.Buffer

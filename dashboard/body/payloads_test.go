@@ -73,7 +73,7 @@ func shopifyPayloads(t *testing.T, modules string) (list []payload) {
 	return list
 }
 
-// leaf is a text or number of a payload and where it stands.
+// leaf is a text or number in a payload, with its path.
 type leaf struct {
 	path  []string
 	value string
@@ -100,8 +100,8 @@ func leavesOf(value any, path []string) (list []leaf) {
 	return list
 }
 
-// TestRealPayloads: real payloads of GitHub and Shopify, as JSON, as payload= of a form and packed, have
-// their type, are shown without a fault, and are found by three of their values each.
+// TestRealPayloads: the types of real payloads of GitHub and Shopify are recognised in JSON, in payload=
+// of a form and compressed. Each is shown without a fault, and found by three of its values.
 func TestRealPayloads(t *testing.T) {
 	t.Parallel()
 	modules := filepath.Join(relaytest.NodeModules(t, "testdata/payloads", ""), "node_modules")

@@ -11,7 +11,7 @@ import (
 	"relay/relaytest"
 )
 
-// TestWorstBytes: no view of a body takes longer than in proportion to what it shows.
+// TestWorstBytes: the time for each view of a body is proportional to what it shows.
 func TestWorstBytes(t *testing.T) {
 	t.Parallel()
 	view := func(kind, name string) func(p []byte) {
@@ -51,7 +51,7 @@ func TestWorstBytes(t *testing.T) {
 	}
 }
 
-// A body that unpacks to very many bytes is unpacked as far as it is shown.
+// TestWorstCompression: a body that unpacks to very many bytes is unpacked only as far as it is shown.
 func TestWorstCompression(t *testing.T) {
 	t.Parallel()
 	var bomb bytes.Buffer

@@ -17,7 +17,7 @@ import (
 
 type accounts = Accounts
 
-// stillRunning is a store where the first form with each key has not ended.
+// stillRunning is a store in which the first form with each key is still being handled.
 type stillRunning struct {
 	accounts
 	asked int
@@ -28,7 +28,7 @@ func (s *stillRunning) BeginIdempotent(context.Context, relay.Actor, string, str
 	return 0, nil, relay.Errorf(relay.CodeConflict, "still running")
 }
 
-// ended notes with which status the call of a form ended.
+// ended records the status with which the call of a form ended.
 type ended struct {
 	accounts
 	status int
@@ -43,7 +43,8 @@ func (e *ended) EndIdempotent(_ context.Context, _ relay.Actor, _ string, status
 	return nil
 }
 
-// A form that has acted, whose page cannot be made, does not act again when it is sent again.
+// TestFormWhosePageFailsActsOnce: a form that has acted, but whose page failed, does not act again
+// when it is sent again.
 func TestFormWhosePageFailsActsOnce(t *testing.T) {
 	store := &ended{}
 	p := &Pages{Options: Options{Accounts: store}}
@@ -61,8 +62,9 @@ func TestFormWhosePageFailsActsOnce(t *testing.T) {
 	}
 }
 
-// A form that waits for its first time asked the store twenty times a second, each time in a
-// transaction that writes: some hundred forms of one share kept everybody else from storing.
+// TestSecondFormsAskSeldom: a form that waits for its first submission queries the store rarely,
+// because each query is a transaction that writes: some hundred such forms would block all other
+// writes.
 func TestSecondFormsAskSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &stillRunning{}

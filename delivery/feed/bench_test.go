@@ -62,8 +62,8 @@ func (*rows) Aliases(context.Context, relay.Actor) ([]relay.Alias, error) {
 func (*rows) AccountsOf(context.Context, []int64) (map[int64][]int64, error) { return nil, nil }
 func (*rows) StillValid(context.Context, relay.Actor) error                  { return nil }
 
-// BenchmarkFeed is what the feed costs for a request that is answered at once, at a thousand of them a
-// second, with one viewer: the time of the processor, not that of the clock.
+// BenchmarkFeed measures the processor time of the feed for a request that is answered at once, at a
+// thousand of them a second, with one viewer.
 func BenchmarkFeed(b *testing.B) {
 	for _, viewers := range []int{1, 20} {
 		b.Run(fmt.Sprint(viewers), func(b *testing.B) {

@@ -13,7 +13,8 @@ import (
 	"relay/record"
 )
 
-// However many aliases come and go, the feed remembers of a bounded number that nobody saw a change.
+// TestFeedForgetsWhatItLeftOut: the memory for aliases with changes that no viewer saw is bounded,
+// however many aliases there are.
 func TestFeedForgetsWhatItLeftOut(t *testing.T) {
 	f := New(Options{})
 	for alias := range int64(3*unseenAliases + 5) {
@@ -28,8 +29,8 @@ func TestFeedForgetsWhatItLeftOut(t *testing.T) {
 	}
 }
 
-// One alias with many requests filled the round of all others, whose viewers then read
-// everything again, and each change beyond it was told to each viewer.
+// TestManyChangesOfOneAliasLeaveRoomForOthers: many changes of one alias must not make the viewers of
+// other aliases read everything again.
 func TestManyChangesOfOneAliasLeaveRoomForOthers(t *testing.T) {
 	f := New(Options{})
 	busy, quiet := newViewer(f, 1), newViewer(f, 2)
@@ -53,8 +54,8 @@ func TestManyChangesOfOneAliasLeaveRoomForOthers(t *testing.T) {
 	}
 }
 
-// However many aliases change while the goroutines that tell wait, a bounded number of changes does, and
-// a change of who may see an alias is told of each.
+// TestChangesOfRightsAreBounded: a bounded number of changes waits, however many aliases change, and a
+// change of the accounts that may see an alias is reported for each.
 func TestChangesOfRightsAreBounded(t *testing.T) {
 	f := New(Options{})
 	v := newViewer(f, 0)
@@ -69,7 +70,7 @@ func TestChangesOfRightsAreBounded(t *testing.T) {
 	}
 }
 
-// waitingStore has events of which several attempts wait.
+// waitingStore has events with several waiting attempts.
 type waitingStore struct{ Store }
 
 func (waitingStore) Summaries(_ context.Context, ids []relay.ID) ([]relay.Event, error) {
@@ -84,8 +85,9 @@ func (waitingStore) QueuePositions(_ context.Context, _ int64, refs []relay.Atte
 	return map[relay.AttemptRef]int{refs[0]: 5, {Event: refs[0].Event, N: refs[0].N + 1}: 6}, nil
 }
 
-// The positions of one event's attempts come together, and the feed ended the whole process where it
-// told one attempt while another one of the same event waited: two replays for a tunnel that is away.
+// TestChangeOfOneOfManyWaitingAttempts: the positions of one event's attempts are read together. A
+// report of one attempt while another one of the same event waits, such as with two replays for an
+// offline alias, must not end the process.
 func TestChangeOfOneOfManyWaitingAttempts(t *testing.T) {
 	f := New(Options{Store: waitingStore{}})
 	changes := []change{{Change: relay.Change{Kind: relay.ChangeAttempt, Alias: 1, Event: relay.ID{1}, N: 2}}}
@@ -115,8 +117,8 @@ func (s *stored) Summaries(ctx context.Context, _ []relay.ID) ([]relay.Event, er
 	return []relay.Event{s.event}, ctx.Err()
 }
 
-// An event and its end are shown from memory when one commit had both. What comes of it right after
-// that, such as a mark or a replay, is told in the same round, and was shown as the event was before.
+// TestEventIsShownAsItsLastChangeLeftIt: an event and its end in one commit are shown from memory. If
+// a mark or a replay follows in the same round, the event must be shown with that change.
 func TestEventIsShownAsItsLastChangeLeftIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		event := relay.Event{AliasID: 1, AttemptCount: 1, State: relay.StateFailed}
@@ -139,8 +141,8 @@ func TestEventIsShownAsItsLastChangeLeftIt(t *testing.T) {
 	})
 }
 
-// However many aliases change at the same time, few read the database at once: pages and logins wait for
-// the same connections, and what is read is held in memory.
+// TestFewAliasesReadAtOnce: however many aliases change at the same time, few read the database at once,
+// because pages and logins need the same connections, and read data uses memory.
 func TestFewAliasesReadAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const aliases = 100
@@ -164,7 +166,7 @@ func TestFewAliasesReadAtOnce(t *testing.T) {
 	})
 }
 
-// newViewer adds a viewer of an alias that nothing has to be read for.
+// newViewer adds a viewer of an alias without reading the store.
 func newViewer(f *Feed, alias int64) *viewer {
 	v := &viewer{f: f, who: relay.System(), alias: alias, ready: make(chan struct{}, 1)}
 	f.viewers[v] = true

@@ -13,8 +13,8 @@ import (
 
 func newLimiter(soft, hard int) *Limiter { return &Limiter{soft: soft, hard: hard} }
 
-// take waits for a slot without a limit of its own, where the owner and the process have
-// plenty. The result is nil when there is none.
+// take waits for a slot without a time limit, with enough slots of owner and process. It returns nil
+// if there is none.
 func (s *Limiter) take() *Slot {
 	p := &Slot{tunnel: s, owner: semaphore.NewWeighted(1), all: semaphore.NewWeighted(1)}
 	if p.Acquire(0, nil, nil) != nil {
@@ -64,8 +64,7 @@ func TestOverloadedOnlyWithManyRequests(t *testing.T) {
 	})
 }
 
-// Requests that waited all tried to take a free slot at the same instant, and the last one
-// to arrive could take it before the first.
+// TestSlotsAreGivenInOrderOfArrival: a free slot goes to the request that arrived first.
 func TestSlotsAreGivenInOrderOfArrival(t *testing.T) {
 	for range 100 {
 		synctest.Test(t, func(t *testing.T) {
@@ -92,8 +91,8 @@ func TestSlotsAreGivenInOrderOfArrival(t *testing.T) {
 	}
 }
 
-// Many requests to a quick local server start as others end. Once the first one had waited
-// a second, all of them started at once, which made the tunnel slow.
+// TestOverflowIsAdmittedGradually: when many requests wait for a fast local server, overflow starts
+// step by step, and not all of it once the first one has waited a second.
 func TestOverflowIsAdmittedGradually(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLimiter(64, 2000)
@@ -124,7 +123,8 @@ func TestOverflowIsAdmittedGradually(t *testing.T) {
 	})
 }
 
-// Hung requests keep no other request waiting: further slots are given for each of them.
+// TestHungSlotsAreReplaced: hung requests do not keep others waiting: further slots are given for each
+// of them.
 func TestHungSlotsAreReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLimiter(64, 2000)
@@ -144,8 +144,8 @@ func TestHungSlotsAreReplaced(t *testing.T) {
 	})
 }
 
-// Hung requests of other aliases took the last slots of the relay, and a request of an alias
-// with few in flight was refused as overloaded.
+// TestHungRequestsOfOthersLeaveTheSoftSlots: hung requests of other aliases use up the slots of the
+// process, but not the soft slots of an alias.
 func TestHungRequestsOfOthersLeaveTheSoftSlots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		owner, all := semaphore.NewWeighted(10), semaphore.NewWeighted(10)
@@ -189,8 +189,8 @@ func TestHungRequestsOfOthersLeaveTheSoftSlots(t *testing.T) {
 	})
 }
 
-// A request behind hung ones waited until each of them had ended: ten minutes with relay up,
-// which takes 200 at a time.
+// TestWaitForASlotEndsWithTheResponseTimeout: a request that waits behind hung ones is given up after
+// its response timeout, and does not wait for each of them to end.
 func TestWaitForASlotEndsWithTheResponseTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := Slot{tunnel: newLimiter(1, 1), owner: semaphore.NewWeighted(1), all: semaphore.NewWeighted(1)}
@@ -203,8 +203,8 @@ func TestWaitForASlotEndsWithTheResponseTimeout(t *testing.T) {
 	})
 }
 
-// Hung requests beyond soft kept all others waiting, although slots below soft were free,
-// when no further slot beyond soft was left.
+// TestHungOverflowLeavesTheSoftSlots: hung requests beyond soft do not keep others waiting while slots
+// below soft are free.
 func TestHungOverflowLeavesTheSoftSlots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		owner, all, tunnel := semaphore.NewWeighted(5), semaphore.NewWeighted(5), newLimiter(2, 100)

@@ -6,7 +6,8 @@ import (
 	"relay"
 )
 
-// What is queued at all aliases of an account is counted through every change of a queue and of an owner.
+// TestQueuesOfAnAccount: the attempts queued at all aliases of an account are counted correctly through
+// every change of a queue and of an owner.
 func TestQueuesOfAnAccount(t *testing.T) {
 	t.Parallel()
 	r := New(Options{NewDispatcher: func(*Alias) Dispatcher { return nil }})
@@ -69,7 +70,8 @@ func TestQueuesOfAnAccount(t *testing.T) {
 	counted("removed", 0, 1)
 }
 
-// A queue into which this node and others queue all the time is counted within a few readings, and never too low.
+// TestCountsOfABusyQueue: a queue that this node and others fill all the time is counted within a few readings,
+// and never too low.
 func TestCountsOfABusyQueue(t *testing.T) {
 	t.Parallel()
 	const own, others = 2, 3 // attempts that come during each reading

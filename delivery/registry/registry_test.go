@@ -8,7 +8,7 @@ import (
 	"relay"
 )
 
-// What is known about aliases and owners ends with them.
+// TestRegistryForgets: the memory for aliases and owners is freed when they are removed.
 func TestRegistryForgets(t *testing.T) {
 	r := New(Options{NewDispatcher: func(*Alias) Dispatcher { return nil }})
 	for id := int64(1); id <= 4; id++ {
@@ -27,9 +27,9 @@ func TestRegistryForgets(t *testing.T) {
 	}
 }
 
-// The channel slots of an owner go with the last alias of that owner, which an alias that
-// is handed on is not any more. Each removal looked through all aliases for that: with an
-// account of many it took minutes, while nobody could look an alias up.
+// TestRegistryRemovesManyAliases: the slots of an owner are freed with the last alias of that owner,
+// and a transferred alias no longer counts. Each removal is quick even for an account with many
+// aliases.
 func TestRegistryRemovesManyAliases(t *testing.T) {
 	const many = 40_000
 	r := New(Options{NewDispatcher: func(*Alias) Dispatcher { return nil }})
@@ -52,9 +52,8 @@ func TestRegistryRemovesManyAliases(t *testing.T) {
 	}
 }
 
-// A node asked for the tunnel of a new alias before it knew the alias. An answer that came before
-// that was lost, about one in five thousand, and the node queued requests of an alias that was
-// online elsewhere.
+// TestNewAliasIsKnownBeforeItsTunnelIsRead: a node knows a new alias before it reads its tunnel.
+// Otherwise it could lose the answer, and queue requests of an alias that is online elsewhere.
 func TestNewAliasIsKnownBeforeItsTunnelIsRead(t *testing.T) {
 	var r *Registry
 	early := false
@@ -68,8 +67,8 @@ func TestNewAliasIsKnownBeforeItsTunnelIsRead(t *testing.T) {
 	}
 }
 
-// A request that was read for an alias which was removed meanwhile took the label from the alias
-// that has it now: that one was unknown for as long as it did not change.
+// TestOutdatedAliasDoesNotTakeTheLabel: an outdated read of a removed alias does not take the label
+// from the alias that has it now.
 func TestOutdatedAliasDoesNotTakeTheLabel(t *testing.T) {
 	r := New(Options{NewDispatcher: func(*Alias) Dispatcher { return nil }})
 	old := &relay.Alias{ID: 1, Name: "hook", Owner: 1}
@@ -97,7 +96,8 @@ func TestOutdatedAliasDoesNotTakeTheLabel(t *testing.T) {
 	}
 }
 
-// What the store said of a tunnel before this node changed it, or before the change was stored, undoes nothing.
+// TestOutdatedRecordOfATunnel: a record of a tunnel that was read before this node changed the tunnel, or
+// before the change was stored, undoes nothing.
 func TestOutdatedRecordOfATunnel(t *testing.T) {
 	r := New(Options{
 		NewDispatcher: func(*Alias) Dispatcher { return nil }, Store: thisNode{},
@@ -118,7 +118,8 @@ type thisNode struct{ Store }
 
 func (thisNode) NodeID() string { return "here" }
 
-// A change of an account is read in each of its aliases: one of them may be gone, or of another account.
+// TestAccountIsReadInAllItsAliases: a change of an account is read with each of its aliases, because one
+// of them may be removed, or belong to another account by now.
 func TestAccountIsReadInAllItsAliases(t *testing.T) {
 	for _, own := range []int64{0, 1, 3, readAtOnce, readAtOnce + 1} {
 		r := New(Options{NewDispatcher: func(*Alias) Dispatcher { return nil }})

@@ -24,8 +24,8 @@ func (s *secretStore) OpenSecrets(context.Context, int64) (relay.OpenSecrets, er
 	return s.secrets, s.err
 }
 
-// A change of an alias brings its secrets into memory, and takes them out again. While the store
-// does not answer, those that are known stay.
+// TestSecretsFollowTheAlias: a change of an alias updates its secrets in memory. While the store does
+// not answer, the known ones stay.
 func TestSecretsFollowTheAlias(t *testing.T) {
 	store := &secretStore{secrets: relay.OpenSecrets{{SenderSecret: relay.SenderSecret{ID: "sec_a", Provider: "github"}}}}
 	ended, end := context.WithCancel(t.Context())
