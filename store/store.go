@@ -150,7 +150,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		Log: o.Log, DataDir: o.DataDir, NodeName: o.NodeName, Version: o.Version, CorrectClock: o.Now == nil || o.CorrectNow,
 		SpoolSteps: s.spool.Waiting.Load, Go: s.wait.Go,
 		Heard: func(kind relay.ChangeKind, revision int64, text string) bool {
-			return s.usage.Heard(kind, revision, text)
+			return s.heardAct(kind, text) || s.usage.Heard(kind, revision, text)
 		},
 		Lost: func(newest int64) { s.usage.Lost(newest) },
 	})
@@ -360,9 +360,11 @@ func (s *Store) away() error {
 // finish ends an update; see db.DB.
 func (s *Store) finish(c *db.Tx) (committed func() <-chan struct{}, err error) {
 	s.usage.TellFreed(c)
+	s.tellActs(c)
 	published, err := s.FinishUpdate(c)
 	return func() <-chan struct{} {
 		s.usage.Committed(c)
+		s.logActs(c)
 		return published()
 	}, err
 }

@@ -43,8 +43,16 @@ func (c *program) shareCommand() *cobra.Command {
 		return []string{s.ID, s.Event, s.Alias, s.User, when(s.CreatedAt.Time), whenOr(s.ExpiresAt), view, strconv.Itoa(s.Uses)}
 	})
 	remove := c.operate(&cobra.Command{
-		Use: "rm ID|URL", Short: "revoke a share by its id, or by its link", Args: cli.Takes("ID or URL", 1, 1),
+		Use: "rm ID|URL", Short: "revoke a share by its id or its link, or a login link or invite by itself", Args: cli.Takes("ID or URL", 1, 1),
 	}, func(ctx context.Context, o *operator, args []string) error {
+		if secret := oneTimeLink(args[0]); secret != "" {
+			kind, user, err := o.store.RemoveLink(ctx, o.who, secret)
+			if err != nil {
+				return explainNotFound(err, "this link was used, has ended, or is of another relay: it opens nothing; a login by it is in `relayd session list`")
+			}
+			o.report("%s link of %s revoked", kind, user)
+			return nil
+		}
 		share, err := findShare(ctx, o, args[0])
 		if err == nil {
 			err = o.store.RemoveShare(ctx, o.who, share.Event, share.ID)
@@ -70,6 +78,20 @@ func findShare(ctx context.Context, o *operator, text string) (relay.Share, erro
 	}
 	_, share, err := o.store.ShareActor(ctx, shareToken(text), false)
 	return share, err
+}
+
+// oneTimeLink returns the secret in the address of a login link or an invite, "" if it is of neither.
+func oneTimeLink(text string) string {
+	u, err := url.Parse(text)
+	if err != nil {
+		return ""
+	}
+	for _, before := range []string{"/login/", "/invite/"} {
+		if secret, ok := strings.CutPrefix(u.Path, before); ok {
+			return secret
+		}
+	}
+	return ""
 }
 
 // shareToken returns the token in the address of a share. It returns other text unchanged.

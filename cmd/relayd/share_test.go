@@ -11,6 +11,7 @@ import (
 	"relay"
 	"relay/cli"
 	"relay/record"
+	"relay/relaytest"
 )
 
 // TestOperatorEndsWhatLeaked: given only the leaked text, the link of a share, a token or the id of a
@@ -107,14 +108,34 @@ func endWhatLeaked(t *testing.T, h *testServer) {
 		t.Errorf("token rm of a revoked one: exit %d", code)
 	}
 
+	invite, code := h.operate("invite", h.start.Admin)
+	invite = strings.TrimSpace(invite)
+	if code != cli.ExitOK {
+		t.Errorf("invite: exit %d", code)
+	}
+	if _, code := h.operate("share", "rm", invite); code != cli.ExitOK {
+		t.Errorf("share rm of an invite: exit %d", code)
+	}
+	if _, err := h.app.store.Invite(ctx, invite[strings.LastIndex(invite, "/")+1:]); err == nil {
+		t.Error("the invite still opens")
+	}
+	if _, code := h.operate("share", "rm", invite); code != cli.ExitFailure {
+		t.Errorf("share rm of an ended invite: exit %d", code)
+	}
+
 	out, _ = h.operate("audit", "--since", "1h", "--json")
-	for _, action := range []string{"share.remove", "session.remove", "token.remove"} {
+	for _, action := range []string{"share.remove", "session.remove", "token.remove", "invite.remove"} {
 		if !strings.Contains(out, `"`+action+`"`) {
 			t.Errorf("the audit log has no %s: %s", action, out)
 		}
+		if !relaytest.Poll(30*time.Second, func() bool { return strings.Contains(h.log.String(), "msg=audit action="+action+" actor=system") }) {
+			t.Errorf("the log of the server has no line of %s, which a command did", action)
+		}
 	}
-	if strings.Contains(out, found) || strings.Contains(out, secret) {
-		t.Error("the audit log has a secret")
+	for _, text := range []string{found, secret, link, invite[strings.LastIndex(invite, "/")+1:]} {
+		if strings.Contains(out, text) || strings.Contains(h.log.String(), text) {
+			t.Error("the audit log or the log of the server has a secret")
+		}
 	}
 	if out, _ := h.operate("audit", "--since", time.Now().Add(time.Hour).Format(time.RFC3339), "--json"); strings.TrimSpace(out) != "[]" {
 		t.Errorf("entries of the future: %s", out)

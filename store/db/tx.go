@@ -15,10 +15,11 @@ import (
 // Tx is a transaction of one operation, with the changes to publish after its commit.
 type Tx struct {
 	Query
-	Changes   []relay.Change  // published in this process after the commit
-	Announced []relay.Change  // those of Changes that other processes have to learn of too
-	Freed     map[int64]int64 // bytes that it removes from the storage of aliases
-	Err       error           // of the first Do that failed
+	Changes   []relay.Change     // published in this process after the commit
+	Announced []relay.Change     // those of Changes that other processes have to learn of too
+	Freed     map[int64]int64    // bytes that it removes from the storage of aliases
+	Audited   []relay.AuditEntry // what it has added to the audit log
+	Err       error              // of the first Do that failed
 }
 
 // Do executes a statement whose only result is its success. After a failed one, all further calls do

@@ -17,16 +17,28 @@ func Audit(c *db.Tx, who relay.Actor, subject int64, action, target, detail stri
 }
 
 func auditAt(c *db.Tx, at time.Time, who relay.Actor, subject int64, action, target, detail string) error {
+	e := entryOf(at, who, action, target, detail)
 	c.Do(`INSERT INTO audit (at, actor, via, account_id, subject_id, action, target, detail) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
-		db.Micros(at), db.StorableText(who.String()), db.StorableText(who.Via), who.Account, subject, action, db.StorableText(target), db.StorableText(detail))
+		db.Micros(at), e.Actor, e.Via, who.Account, subject, action, e.Target, e.Detail)
+	c.Audited = append(c.Audited, e)
 	return c.Err
+}
+
+// entryOf returns an entry of the audit log, with texts that both engines store.
+func entryOf(at time.Time, who relay.Actor, action, target, detail string) relay.AuditEntry {
+	return relay.AuditEntry{
+		At: at, Actor: db.StorableText(who.String()), Via: db.StorableText(who.Via), Action: action,
+		Target: db.StorableText(target), Detail: db.StorableText(detail),
+	}
 }
 
 // AuditOfAlias is Audit for an operation that concerns the owner of an alias.
 func AuditOfAlias(c *db.Tx, who relay.Actor, alias int64, action, target, detail string) error {
+	e := entryOf(c.Now(), who, action, target, detail)
 	c.Do(`INSERT INTO audit (at, actor, via, account_id, subject_id, action, target, detail)
 		SELECT CAST(? AS BIGINT), ?, ?, CAST(? AS BIGINT), owner_id, ?, ?, ? FROM aliases WHERE id = ?`,
-		db.Micros(c.Now()), db.StorableText(who.String()), db.StorableText(who.Via), who.Account, action, db.StorableText(target), db.StorableText(detail), alias)
+		db.Micros(e.At), e.Actor, e.Via, who.Account, action, e.Target, e.Detail, alias)
+	c.Audited = append(c.Audited, e)
 	return c.Err
 }
 

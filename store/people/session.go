@@ -89,6 +89,20 @@ func (s *Store) createLink(ctx context.Context, who relay.Actor, may error, user
 	return secret, err
 }
 
+// RemoveLink ends a login link or an invitation that was not used yet, by its secret, and returns which
+// kind of link it was and of which account. Only an admin may do this.
+func (s *Store) RemoveLink(ctx context.Context, who relay.Actor, secret string) (kind, user string, err error) {
+	err = s.db.UpdateIf(ctx, AllowAdmin(who), "remove link", func(c *db.Tx) error {
+		var account int64
+		if err := c.Row(`DELETE FROM links WHERE hash = ? AND expires_at > ? RETURNING kind, account_id, (SELECT name FROM accounts WHERE accounts.id = links.account_id)`,
+			Hash(secret), db.Micros(c.Now())).Scan(&kind, &account, &user); err != nil {
+			return err
+		}
+		return Audit(c, who, account, kind+".remove", user, "")
+	})
+	return kind, user, err
+}
+
 // linkQuery selects the account of a link of one of two kinds.
 const linkQuery = `SELECT o.id, o.name, o.admin, o.created_at, o.max_storage, o.max_queue FROM links x JOIN accounts o ON o.id = x.account_id AND o.removed_at = 0
 	WHERE x.hash = ? AND x.expires_at > ? AND x.kind IN (?, ?)`

@@ -116,8 +116,8 @@ func (s *Store) RenewToken(ctx context.Context, who relay.Actor) (renewed relay.
 		now := db.Micros(s.db.Now())
 		c.Do(`UPDATE tokens SET renewal = created_at - expires_at WHERE id = ? AND expires_at > ? AND renewal = 0`, who.Credential, now)
 		c.Do(`UPDATE tokens SET expires_at = ? + ABS(renewal) WHERE id = ? AND expires_at > ?`, now, who.Credential, now)
-		if renewed, err = db.RowOf(c.Query, tokenFields, tokenQuery+`x.id = ?`, who.Credential); err != nil {
-			return err
+		if renewed, err = db.RowOf(c.Query, tokenFields, tokenQuery+`x.id = ? AND (x.expires_at = 0 OR x.expires_at > ?)`, who.Credential, now); err != nil {
+			return err // one that has ended a moment ago stays so
 		}
 		return Audit(c, who, who.Account, "token.renew", renewed.ID, renewed.Name)
 	})

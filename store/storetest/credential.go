@@ -185,6 +185,13 @@ func (b *fixture) tokenRenewedByCall() {
 	b.must(b.RemoveToken(ctx, b.alice, made.ID))
 	_, err = b.RenewToken(ctx, who)
 	b.want(relay.CodeNotFound, err)
+	_, secret, err = b.CreateToken(ctx, b.alice, relay.Token{Name: "ended", ExpiresAt: time.Now().Add(30 * time.Second)})
+	b.must(err)
+	who, err = b.TokenOwner(ctx, secret)
+	b.must(err)
+	b.raw(`UPDATE tokens SET expires_at = 1 WHERE id = '`+who.Credential+`'`, 1) // meanwhile
+	_, err = b.RenewToken(ctx, who)
+	b.want(relay.CodeNotFound, err)
 	_, secret, err = b.CreateToken(ctx, b.alice, relay.Token{Name: "forever"})
 	b.must(err)
 	who, err = b.TokenOwner(ctx, secret)

@@ -43,6 +43,7 @@ func Run(t *testing.T, fresh func(t testing.TB) store.Options) {
 		{"Figures", testFigures},
 		{"Health", testHealth},
 		{"Audit", testAudit},
+		{"Acts", testActs},
 		{"Clock", testClock},
 		{"Lives", testLives},
 		{"Load", testLoad},

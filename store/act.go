@@ -1,0 +1,51 @@
+package store
+
+import (
+	"encoding/json"
+
+	"relay"
+	"relay/store/db"
+)
+
+// changeAct tells the processes that serve of an entry that a command has added to the audit log.
+const changeAct relay.ChangeKind = "audit"
+
+// tellActs has a transaction of a command tell what it adds to the audit log, so that the servers log
+// it. A server logs its own entries.
+func (s *Store) tellActs(c *db.Tx) {
+	if s.Serving() {
+		return
+	}
+	for _, e := range c.Audited {
+		if text, err := json.Marshal(e); err == nil {
+			c.Announced = append(c.Announced, relay.Change{Kind: changeAct, Credential: string(text)})
+		}
+	}
+}
+
+// logActs logs what a transaction of this process has added to the audit log, if the process serves: a
+// command tells its result itself.
+func (s *Store) logActs(c *db.Tx) {
+	if s.Serving() {
+		for _, e := range c.Audited {
+			s.logAct(e)
+		}
+	}
+}
+
+// heardAct logs what a command has added to the audit log, if that is what a revision tells.
+func (s *Store) heardAct(kind relay.ChangeKind, text string) bool {
+	if kind != changeAct {
+		return false
+	}
+	var e relay.AuditEntry
+	if err := json.Unmarshal([]byte(text), &e); err == nil {
+		s.logAct(e)
+	}
+	return true
+}
+
+// logAct logs an entry of the audit log. Like the audit log it has no secret.
+func (s *Store) logAct(e relay.AuditEntry) {
+	s.log.Info("audit", "action", e.Action, "actor", e.Actor, "via", e.Via, "target", e.Target, "detail", e.Detail)
+}

@@ -1,0 +1,309 @@
+package storetest
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"log/slog"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"relay"
+	"relay/store"
+)
+
+// Operations with an actor that add nothing to the audit log: those that only read, and those that change
+// nothing that others could use.
+var (
+	reading = []string{
+		"AccountUsage", "Accounts", "Alias", "AliasHealth", "Aliases", "AllShares", "Attempts", "Audit", "Choices", "CountEvents", "Event", "Events",
+		"Figures", "KeptName", "Keys", "Matches", "Members", "OpenSecret", "Request", "SavedSearches", "SecretAlias", "Secrets", "Sessions", "Shares", "SigningSecret", "StillValid",
+		"Tokens", "Tunnels", "UnownedAliases", "Usage",
+	}
+	unaudited = []string{
+		"BeginIdempotent", "EndIdempotent", // the stored answer of a call
+		"SaveSearch",                        // words that only their account sees
+		"StoreSignature", "StoreSignatures", // a verdict, made again at any time
+	}
+)
+
+// act is an operation that adds to the audit log.
+type act struct {
+	method string
+	do     func(*store.Store) error
+}
+
+// testActs holds that every operation that changes what others may do is in the audit log, and that the log of
+// the server has each entry once: also of an operation of a command beside the server.
+func testActs(t *testing.T, fresh func(testing.TB) store.Options) {
+	t.Run("every operation is known", func(t *testing.T) {
+		b := &actFixture{fixture: setup(t, fresh)}
+		known := append(slices.Clone(reading), unaudited...)
+		for _, a := range b.acts() {
+			known = append(known, a.method)
+		}
+		actor := reflect.TypeFor[relay.Actor]()
+		all := reflect.TypeFor[*store.Store]()
+		for i := range all.NumMethod() {
+			m := all.Method(i)
+			takes := false
+			for k := range m.Type.NumIn() {
+				takes = takes || m.Type.In(k) == actor
+			}
+			if takes && !slices.Contains(known, m.Name) {
+				t.Errorf("%s takes an actor, and no list of this test has it", m.Name)
+			}
+		}
+	})
+	t.Run("by the server", func(t *testing.T) { actsAreLogged(t, fresh, false) })
+	t.Run("by a command", func(t *testing.T) { actsAreLogged(t, fresh, true) })
+}
+
+func actsAreLogged(t *testing.T, fresh func(testing.TB) store.Options, beside bool) {
+	t.Helper()
+	log := &actLog{}
+	b := &actFixture{fixture: setup(t, fresh, func(o *store.Options) { o.Log = slog.New(slog.NewJSONHandler(log, nil)) })}
+	by := b.Store
+	if beside {
+		o := b.opt
+		o.NoCreate, o.Log = true, nil
+		command, err := store.Open(t.Context(), o)
+		b.must(err)
+		t.Cleanup(func() { _ = command.Close() })
+		by = command
+	}
+	for _, a := range b.acts() {
+		before := len(b.entries())
+		if err := a.do(by); err != nil {
+			t.Errorf("%s: %v", a.method, err)
+			continue
+		}
+		b.eventually("an entry of "+a.method, func() bool { return len(b.entries()) > before })
+	}
+	last := b.entries()[0]
+	b.eventually("a line of the last entry", func() bool { return slices.Contains(log.lines(), last) }) // revisions are read in order
+	lines, entries := log.lines(), b.entries()
+	slices.Sort(lines)
+	slices.Sort(entries)
+	if !slices.Equal(lines, entries) {
+		t.Errorf("the log has\n%s\nand the audit log\n%s", strings.Join(lines, "\n"), strings.Join(entries, "\n"))
+	}
+	for _, secret := range b.secrets {
+		if strings.Contains(log.text(), secret) {
+			t.Errorf("the log has a secret: %s", log.text())
+		}
+	}
+}
+
+// actFixture remembers what the acts make.
+type actFixture struct {
+	*fixture
+	secrets []string
+}
+
+// secret notes a secret that no log may have.
+func (b *actFixture) secret(text string, err error) string {
+	b.Helper()
+	b.must(err)
+	b.secrets = append(b.secrets, text)
+	return text
+}
+
+// entries lists what the audit log has, in the form of actLog.
+func (b *actFixture) entries() (list []string) {
+	b.Helper()
+	rows, err := b.Audit(b.Context(), system, 10_000)
+	b.must(err)
+	for _, e := range rows {
+		list = append(list, strings.Join([]string{e.Actor, e.Via, e.Action, e.Target, e.Detail}, "|"))
+	}
+	return list
+}
+
+// acts returns each operation with what it needs. They run in this order.
+func (b *actFixture) acts() []act {
+	list := slices.Concat(b.eventActs(), b.credentialActs(), b.secretActs(), b.aliasActs())
+	if b.opt.URL != "" {
+		list = append(list, act{"DrainNode", b.drain})
+	} else {
+		list = append(list, act{"DrainNode", func(*store.Store) error { // SQLite has one node, which nobody can drain
+			b.NoteLogin(relay.Actor{Kind: relay.ActorSSH, Name: "alice", Account: b.alice.Account, Credential: "key_2"}, "192.0.2.8:1")
+			return nil
+		}})
+	}
+	return list
+}
+
+func (b *actFixture) eventActs() []act {
+	ctx := b.Context()
+	var share relay.Share
+	event := func() relay.ID { return b.capture(b.hooks, "/act", "x", 200) }
+	return []act{
+		{"BeginReplay", func(s *store.Store) error { _, err := s.BeginReplay(ctx, b.alice, event(), false); return err }},
+		{"Release", func(s *store.Store) error {
+			b.capture(b.hooks, "/queued", "x", 0)
+			_, err := s.Release(ctx, b.alice, "hooks")
+			return err
+		}},
+		{"Cancel", func(s *store.Store) error { return s.Cancel(ctx, b.alice, b.capture(b.hooks, "/queued", "x", 0)) }},
+		{"DeleteEvent", func(s *store.Store) error { return s.DeleteEvent(ctx, b.alice, event()) }},
+		{"MarkEvent", func(s *store.Store) error {
+			return s.MarkEvent(ctx, b.alice, event(), func(m *relay.Mark) { m.Pinned = true })
+		}},
+		{"CreateShare", func(s *store.Store) (err error) {
+			made, secret, err := s.CreateShare(ctx, b.alice, event(), relay.Share{View: true})
+			share = made
+			b.secret(secret, err)
+			return err
+		}},
+		{"RemoveShare", func(s *store.Store) error { return s.RemoveShare(ctx, system, share.Event, share.ID) }},
+		{"CloseTunnel", func(s *store.Store) error {
+			at := time.Now().UTC()
+			_, err := b.StoreTunnels(ctx, []relay.TunnelWrite{{Op: relay.TunnelAttach, At: at, TunnelRecord: relay.TunnelRecord{
+				TunnelInfo: relay.TunnelInfo{ID: "tun", Account: b.alice.Account, User: "alice", Since: at}, Alias: b.hooks.ID, State: relay.TunnelOnline,
+			}}})
+			b.must(err)
+			return s.CloseTunnel(ctx, system, "tun")
+		}},
+	}
+}
+
+func (b *actFixture) credentialActs() []act {
+	ctx := b.Context()
+	var key relay.Key
+	var token relay.Token
+	var secret, session string
+	login := func(s *store.Store) {
+		link, err := s.CreateLoginLink(ctx, system, "alice", 0)
+		session, _, err = s.UseLoginLink(ctx, b.secret(link, err), "192.0.2.7", "browser")
+		b.secret(session, err)
+	}
+	return []act{
+		{"AddKey", func(s *store.Store) (err error) {
+			key, err = s.AddKey(ctx, system, "alice", "", b.ed25519())
+			return err
+		}},
+		{"RemoveKey", func(s *store.Store) error { return s.RemoveKey(ctx, system, key.ID) }},
+		{"CreateToken", func(s *store.Store) (err error) {
+			token, secret, err = s.CreateToken(ctx, b.alice, relay.Token{Name: "act", ExpiresAt: time.Now().Add(time.Hour)})
+			b.secret(secret, err)
+			return err
+		}},
+		{"RenewToken", func(s *store.Store) error {
+			who, err := s.TokenOwner(ctx, secret)
+			b.must(err)
+			_, err = s.RenewToken(ctx, who)
+			return err
+		}},
+		{"RemoveToken", func(s *store.Store) error { return s.RemoveToken(ctx, system, token.ID) }},
+		{"CreateLoginLink", func(s *store.Store) error { login(s); return nil }},
+		{"RemoveSession", func(s *store.Store) error {
+			who, err := s.SessionOwner(ctx, session)
+			b.must(err)
+			return s.RemoveSession(ctx, system, who.Credential)
+		}},
+		{"EndSession", func(s *store.Store) error { login(s); return s.EndSession(ctx, session) }},
+		{"RemoveLink", func(s *store.Store) error {
+			link, err := s.CreateInvite(ctx, system, "bob", 0)
+			_, _, err = s.RemoveLink(ctx, system, b.secret(link, err))
+			return err
+		}},
+		{"CreateInvite", func(s *store.Store) error {
+			link, err := s.CreateInvite(ctx, b.root, "bob", 0)
+			_, _, err = s.UseInvite(ctx, b.secret(link, err), b.ed25519(), "192.0.2.7", "browser")
+			return err
+		}},
+		{"ApproveEnrolment", func(s *store.Store) error {
+			link, code, err := b.AddEnrolment(ctx, relay.Enrolment{AuthorizedKey: b.ed25519(), RequestedAt: time.Now(), ExpiresAt: time.Now().Add(time.Hour)})
+			b.secret(code, err)
+			return s.ApproveEnrolment(ctx, b.alice, b.secret(link, err), code)
+		}},
+		{"NoteLogin", func(*store.Store) error { // only a server has logins and tunnels
+			b.NoteLogin(relay.Actor{Kind: relay.ActorSSH, Name: "alice", Account: b.alice.Account, Credential: "key_1"}, "192.0.2.8:1")
+			return nil
+		}},
+	}
+}
+
+func (b *actFixture) secretActs() []act {
+	ctx := b.Context()
+	var made relay.SenderSecret
+	return []act{
+		{"AddSecret", func(*store.Store) (err error) { // the first one makes the key, which only a server does
+			made, err = b.AddSecret(ctx, b.alice, "hooks", relay.SenderSecret{Provider: "github", Sign: true}, relay.NewSecretText(b.secret("a-value-of-a-sender", nil)))
+			return err
+		}},
+		{"NoteSigned", func(s *store.Store) error { return s.NoteSigned(ctx, b.alice, b.hooks.ID, made) }},
+		{"ResealSecrets", func(s *store.Store) error { _, _, err := s.ResealSecrets(ctx, system); return err }},
+		{"RemoveSecret", func(s *store.Store) error { return s.RemoveSecret(ctx, b.alice, "hooks", made.ID) }},
+	}
+}
+
+func (b *actFixture) aliasActs() []act {
+	ctx := b.Context()
+	limit := int64(5)
+	return []act{
+		{"CreateAccount", func(s *store.Store) error { _, err := s.CreateAccount(ctx, system, "carol", false); return err }},
+		{"SetAccount", func(s *store.Store) error {
+			_, err := s.SetAccount(ctx, system, "carol", map[string]*int64{"maxAccountQueue": &limit})
+			return err
+		}},
+		{"CreateAlias", func(s *store.Store) error { _, err := s.CreateAlias(ctx, system, "acts", "alice"); return err }},
+		{"ClaimAlias", func(s *store.Store) error { _, err := s.ClaimAlias(ctx, b.alice, "claimed"); return err }},
+		{"SetAlias", func(s *store.Store) error {
+			_, err := s.SetAlias(ctx, system, "acts", func(x *relay.Settings) error { x.Paused = true; return nil })
+			return err
+		}},
+		{"AddMember", func(s *store.Store) error { return s.AddMember(ctx, b.alice, "acts", "carol") }},
+		{"RemoveMember", func(s *store.Store) error { return s.RemoveMember(ctx, b.alice, "acts", "carol") }},
+		{"TransferAlias", func(s *store.Store) error { _, err := s.TransferAlias(ctx, system, "acts", "carol"); return err }},
+		{"RemoveAlias", func(s *store.Store) error { return s.RemoveAlias(ctx, system, "acts") }},
+		{"RemoveAccount", func(s *store.Store) error { return s.RemoveAccount(ctx, system, "carol") }},
+	}
+}
+
+// drain drains a second node.
+func (b *actFixture) drain(s *store.Store) error {
+	o := b.opt
+	o.DataDir, o.NodeName, o.Log = b.TempDir(), "second", nil
+	second, err := store.Open(b.Context(), o)
+	b.must(err)
+	b.Cleanup(func() { _ = second.Close() })
+	b.must(second.Serve(b.Context(), func([]relay.Change) {}))
+	return s.DrainNode(b.Context(), system, "second", true)
+}
+
+// actLog keeps what a server logs.
+type actLog struct {
+	mu   sync.Mutex
+	kept bytes.Buffer
+}
+
+// Write is part of io.Writer.
+func (l *actLog) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.kept.Write(p)
+}
+
+func (l *actLog) text() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.kept.String()
+}
+
+// lines returns the entries of the audit log that were logged.
+func (l *actLog) lines() (list []string) {
+	scanner := bufio.NewScanner(strings.NewReader(l.text()))
+	for scanner.Scan() {
+		var line struct{ Msg, Actor, Via, Action, Target, Detail string }
+		if json.Unmarshal(scanner.Bytes(), &line) == nil && line.Msg == "audit" {
+			list = append(list, strings.Join([]string{line.Actor, line.Via, line.Action, line.Target, line.Detail}, "|"))
+		}
+	}
+	return list
+}
