@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
 
 	"relay"
 	"relay/budget"
@@ -100,6 +101,7 @@ type Delivery struct {
 	workers sync.WaitGroup // background goroutines
 
 	underWay attempts // those of this process
+	finds    *rate.Limiter
 
 	mu       sync.Mutex
 	stopping bool
@@ -119,6 +121,7 @@ func New(opt Options) *Delivery {
 		log:   opt.Log,
 		idle:  make(chan struct{}),
 		stop:  make(chan struct{}),
+		finds: rate.NewLimiter(findsPerSecond, findsPerSecond),
 	}
 	d.base, d.endBase = context.WithCancel(context.Background())
 	d.cut, d.endCut = context.WithCancel(context.Background())
@@ -197,6 +200,32 @@ func (d *Delivery) Alias(label string) (*relay.Alias, bool) {
 		return nil, false
 	}
 	return st.Current(), true
+}
+
+// Reads of aliases that are not in memory: how many a second, so that callers of names that nobody has
+// cannot load the store, and how long one may take.
+const (
+	findsPerSecond = 20
+	findWait       = 2 * time.Second
+)
+
+// FindAlias is Alias for a request. It also reads an alias that is not in memory yet, because a command or
+// another node has just made it. Beyond findsPerSecond it answers from memory.
+func (d *Delivery) FindAlias(label string) (*relay.Alias, bool) {
+	if a, ok := d.Alias(label); ok || !d.finds.Allow() {
+		return a, ok
+	}
+	ctx, cancel := context.WithTimeout(d.base, findWait)
+	defer cancel()
+	a, err := d.store.Alias(ctx, relay.System(), label)
+	if err != nil {
+		return nil, false
+	}
+	select {
+	case <-d.registry.ReadAgain(a.ID): // with its secrets, and in order with other reads of it
+	case <-ctx.Done():
+	}
+	return d.Alias(label)
 }
 
 // WasOnline reports whether the alias of a lower-case label ever had a tunnel, and returns

@@ -84,4 +84,6 @@ type Store interface {
 	Queue
 	registry.Store
 	feed.Store
+	// Alias reads an alias by its name; ErrNotFound when there is none that the actor may see.
+	Alias(ctx context.Context, who relay.Actor, name string) (*relay.Alias, error)
 }

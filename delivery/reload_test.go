@@ -75,3 +75,39 @@ func TestViewersStayWhileTheStoreIsAway(t *testing.T) {
 		b.want("error after that", next(), relay.ErrNotFound)
 	})
 }
+
+// A command or another node has made an alias: a request finds it although nobody has told this node yet. Callers
+// of names that nobody has read the store a bounded number of times, and are answered from memory then.
+func TestUnknownNamesAreReadRarely(t *testing.T) {
+	run(t, nil, func(b *fixture) {
+		const most = 20 // a second; the clock stands still here
+		add := func(id int64, name string) {
+			b.s.mu.Lock()
+			defer b.s.mu.Unlock()
+			b.s.aliases[id] = &relay.Alias{ID: id, Name: name, Owner: 1, Settings: relay.DefaultSettings()}
+		}
+		add(8, "new")
+		if a, ok := b.d.FindAlias("new"); !ok || a.ID != 8 {
+			t.Error("a new alias is not found")
+		}
+		for range most - 2 {
+			if _, ok := b.d.FindAlias("nobody"); ok {
+				t.Error("found an alias that is not there")
+			}
+		}
+		add(9, "last")
+		add(10, "later")
+		for name, want := range map[string]bool{"last": true, "new": true, "hook": true} {
+			if _, ok := b.d.FindAlias(name); ok != want {
+				t.Errorf("%s is found: %v", name, ok)
+			}
+		}
+		if _, ok := b.d.FindAlias("later"); ok {
+			t.Errorf("more than %d names were read", most)
+		}
+		time.Sleep(time.Second)
+		if _, ok := b.d.FindAlias("later"); !ok {
+			t.Error("no name is read a second later")
+		}
+	})
+}

@@ -247,6 +247,18 @@ func (s *memStore) AliasByID(_ context.Context, id int64) (*relay.Alias, error) 
 	return &c, nil
 }
 
+func (s *memStore) Alias(_ context.Context, _ relay.Actor, name string) (*relay.Alias, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, a := range s.aliases {
+		if a.Name == name {
+			c := *a
+			return &c, nil
+		}
+	}
+	return nil, relay.ErrNotFound
+}
+
 func (s *memStore) AllOpenSecrets(context.Context) (map[int64]relay.OpenSecrets, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

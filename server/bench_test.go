@@ -18,6 +18,8 @@ type quick struct {
 
 func (q *quick) Alias(string) (*relay.Alias, bool) { return q.alias, true }
 
+func (q *quick) FindAlias(label string) (*relay.Alias, bool) { return q.Alias(label) }
+
 func (q *quick) Reject(*relay.Inbound, *relay.Error) {}
 
 func (q *quick) Capture(_ context.Context, in *relay.Inbound) relay.Outcome {

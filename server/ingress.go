@@ -92,7 +92,7 @@ func (c *conn) alias(to route) (*relay.Alias, *relay.Error) {
 	case c.srv.starting.Load():
 		return nil, errStarting
 	}
-	a, ok := c.srv.opt.Capture.Alias(to.label)
+	a, ok := c.srv.opt.Capture.FindAlias(to.label)
 	if !ok {
 		return nil, relay.Errorf(relay.CodeAliasNotFound, "there is no alias of this name; check the spelling, or forward it once to claim it")
 	}

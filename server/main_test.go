@@ -65,6 +65,8 @@ func (u *upstream) Alias(label string) (*relay.Alias, bool) {
 	return &relay.Alias{ID: 1, Name: label, Settings: relay.DefaultSettings()}, true
 }
 
+func (u *upstream) FindAlias(label string) (*relay.Alias, bool) { return u.Alias(label) }
+
 func (u *upstream) Reject(in *relay.Inbound, why *relay.Error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -341,6 +341,9 @@ type Capturer interface {
 	// Alias looks up a lower-case label. It reads memory only, so that unknown labels
 	// cost no query.
 	Alias(label string) (*relay.Alias, bool)
+	// FindAlias is Alias for a request that has come whole: it may also read the alias from the store, a
+	// bounded number of times a second.
+	FindAlias(label string) (*relay.Alias, bool)
 	// Capture runs one request to its end: event, delivery or queue, and response. ctx
 	// ends when the drain time is over.
 	Capture(ctx context.Context, in *relay.Inbound) relay.Outcome

@@ -76,6 +76,12 @@ func TestBeside(t *testing.T) {
 		if _, code := h.operate("alias", "set", "nothing", "paused=on"); code != cli.ExitFailure {
 			t.Errorf("a setting of no alias: exit %d", code)
 		}
+		for _, name := range []string{"at-once", "and-again"} { // a caller may come right after the command
+			h.operate("alias", "add", name, "--user", "guest")
+			if answer := h.send(strings.Replace(odd, "demo.", name+".", 1)); !strings.HasPrefix(answer, "HTTP/1.1 202") {
+				t.Errorf("a request right after alias add: %q", answer)
+			}
+		}
 		h.operate("alias", "set", "guests-own", "paused=on")
 		within("pausing an alias", func() bool {
 			return strings.HasPrefix(h.send(strings.Replace(odd, "demo.", "guests-own.", 1)), "HTTP/1.1 202")
