@@ -1,6 +1,10 @@
 package store
 
 import (
+	"bytes"
+	"log/slog"
+	"regexp"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -89,6 +93,57 @@ func TestAttemptOfANodeWithAnotherClock(t *testing.T) {
 			if a.StartedAt.Before(got.ReceivedAt) || a.EndedAt.Before(a.StartedAt) || a.EndedAt.Sub(now.Add(offset)).Abs() > time.Minute {
 				t.Errorf("%v, %s: received at %v, started at %v, ended at %v", offset, how, got.ReceivedAt, a.StartedAt, a.EndedAt)
 			}
+		}
+	}
+}
+
+// A machine without a battery may start with a clock of years ago, or of next week. The log of a server and doctor
+// tell it where the store can show it.
+func TestStartWithAWrongClock(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	var offset time.Duration
+	var log bytes.Buffer
+	start := func() (said string, clock relay.Finding) {
+		t.Helper()
+		log.Reset()
+		s := openMigrated(t, Options{
+			DataDir: dir, Now: func() time.Time { return time.Now().Round(0).Add(offset) }, Retention: 24 * time.Hour,
+			Log: slog.New(slog.NewTextHandler(&log, nil)),
+		})
+		if err := s.Serve(t.Context(), func([]relay.Change) {}); err != nil {
+			t.Fatal(err)
+		}
+		if offset == 0 {
+			if _, err := s.CreateAccount(t.Context(), relay.System(), "alice", false); err != nil && relay.AsError(err).Code != relay.CodeConflict {
+				t.Fatal(err)
+			}
+		}
+		for _, f := range s.Examine(t.Context()) {
+			if f.Check == "clock" {
+				clock = f
+			}
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return log.String(), clock
+	}
+	for _, c := range []struct {
+		offset                 time.Duration
+		said, verdict, finding string
+	}{
+		{0, "", relay.VerdictOK, "newest entry"},
+		{-48 * time.Hour, "the clock is behind", relay.VerdictWarn, "48h0m.* ahead of the clock"},
+		{7 * 24 * time.Hour, "or its clock is ahead: nothing that is too old is deleted", relay.VerdictOK, "newest entry of the store is 168h0m"},
+	} {
+		offset = c.offset
+		said, clock := start()
+		if c.said == "" && strings.Contains(said, "clock") || !strings.Contains(said, c.said) {
+			t.Errorf("by %v: the log says %s", c.offset, said)
+		}
+		if clock.Verdict != c.verdict || !regexp.MustCompile(c.finding).MatchString(clock.Reason) {
+			t.Errorf("by %v: doctor says %+v", c.offset, clock)
 		}
 	}
 }

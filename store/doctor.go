@@ -42,9 +42,12 @@ func (s *Store) Examine(ctx context.Context) []relay.Finding {
 		examine(c.name, c.examine)
 	}
 	examine("under way", s.examineUnderWay)
-	examine("clock", examineClock)
+	examine("clock", s.examineClock)
 	return list
 }
+
+// hearsWithin is how long after its start a node may have no notices yet.
+const hearsWithin = 30 * time.Second
 
 // examineNodes checks the nodes of Postgres: whether there are enough connections for all of them,
 // whether they reach each other, and whether their clocks agree.
@@ -57,7 +60,7 @@ func (s *Store) examineNodes(q db.Query) relay.Finding {
 		return db.UnknownFinding(err)
 	}
 	var living, farthest relay.Node
-	var apart []string
+	var apart, deaf []string
 	count := 0
 	for _, n := range nodes {
 		if n.State == relay.NodeDead {
@@ -66,6 +69,9 @@ func (s *Store) examineNodes(q db.Query) relay.Finding {
 		count, living = count+1, n
 		if len(n.UnreachableFrom) > 0 {
 			apart = append(apart, n.Name+" cannot be reached from "+strings.Join(n.UnreachableFrom, " and "))
+		}
+		if n.Feed == "polling" && n.LastSeenAt.Sub(n.Since) > hearsWithin {
+			deaf = append(deaf, n.Name)
 		}
 		if n.ClockOffset.Abs() > farthest.ClockOffset.Abs() {
 			farthest = n
@@ -85,6 +91,9 @@ func (s *Store) examineNodes(q db.Query) relay.Finding {
 	case len(apart) > 0:
 		return relay.Findingf(relay.VerdictFail, "see whether the --peer-addr of each node can be reached from the others, which connect to its SSH listener",
 			"%s: requests there for its tunnels are queued, and delivered late", strings.Join(apart, "; "))
+	case len(deaf) > 0:
+		return relay.Findingf(relay.VerdictWarn, "if --database-url leads through a pooler in transaction mode, set --database-direct-url (RELAY_DATABASE_DIRECT_URL) to Postgres itself",
+			"%s gets no notices of Postgres: what other nodes change shows up later there", strings.Join(deaf, ", "))
 	case farthest.ClockOffset.Abs() > cluster.MaxClockOffset:
 		return relay.Findingf(relay.VerdictWarn, "have the time synchronised (chrony, systemd-timesyncd); the order of queues stays right meanwhile",
 			"the clock of node %s differs from that of postgres by %s", farthest.Name, farthest.ClockOffset.Round(time.Millisecond))
@@ -188,19 +197,20 @@ func (s *Store) examineUnderWay(q db.Query) relay.Finding {
 	return relay.Findingf(verdict, "start a server: it marks them interrupted, or queues them again", "%d attempts are under way and no server has them", lost)
 }
 
-// examineClock compares the newest event with the clock.
-func examineClock(q db.Query) relay.Finding {
-	var last []relay.ID
-	if err := q.All(&last, `SELECT id FROM events ORDER BY id DESC LIMIT 1`); err != nil {
+// examineClock compares the clock with the latest time that the store has noted. A clock that is ahead looks like one
+// of a relay that was stopped: the text says for how long.
+func (s *Store) examineClock(q db.Query) relay.Finding {
+	seen, err := lastSeen(q)
+	if err != nil {
 		return db.UnknownFinding(err)
 	}
-	if len(last) == 0 {
-		return db.OKFinding("there are no events yet")
+	if seen == 0 {
+		return db.OKFinding("the store has no entry yet")
 	}
-	ahead := time.Until(last[0].Time())
-	if ahead < time.Minute {
-		return db.OKFinding("the newest event is of %s", last[0].Time().Format(time.RFC3339))
+	last, now := db.FromMicros(seen), s.db.Now()
+	if ahead := last.Sub(now); ahead > maxClockDrift {
+		return relay.Findingf(relay.VerdictWarn, "have the time synchronised (chrony, systemd-timesyncd); order stays right meanwhile, ages are off by as much",
+			"the newest entry of the store is %s ahead of the clock: the clock was wrong then, or is now", ahead.Round(time.Second))
 	}
-	return relay.Findingf(relay.VerdictWarn, "have the time synchronised (chrony, systemd-timesyncd); order stays right meanwhile, ages are off by as much",
-		"the newest event is %s ahead of the clock: the clock was wrong then, or is now", ahead.Round(time.Second))
+	return db.OKFinding("it is %s, and the newest entry of the store is %s old", now.UTC().Format(time.RFC3339), max(0, now.Sub(last)).Round(time.Second))
 }

@@ -16,18 +16,9 @@ const mostStopped = time.Hour
 // wrong clock, and the clock of a Postgres that took over may differ from the one before.
 func (s *Store) judgeClock(ctx context.Context) error {
 	var seen, shortest int64
-	if err := s.db.View(ctx, "read when the store was used last", func(q db.Query) error {
-		for _, query := range []string{
-			`SELECT COALESCE(MAX(received_at), 0) FROM (SELECT received_at FROM events ORDER BY id DESC LIMIT 1) x`,
-			`SELECT COALESCE(MAX(at), 0) FROM (SELECT at FROM revisions ORDER BY id DESC LIMIT 1) x`,
-			`SELECT COALESCE(MAX(at), 0) FROM (SELECT at FROM audit ORDER BY id DESC LIMIT 1) x`,
-			`SELECT COALESCE(MAX(CAST(value AS BIGINT)), 0) FROM meta WHERE name = 'last_seen_us'`,
-		} {
-			var at int64
-			if err := q.Get(&at, query); err != nil {
-				return err
-			}
-			seen = max(seen, at)
+	if err := s.db.View(ctx, "read when the store was used last", func(q db.Query) (err error) {
+		if seen, err = lastSeen(q); err != nil {
+			return err
 		}
 		return q.Get(&shortest, `SELECT COALESCE(MIN(retention_us), 0) FROM aliases WHERE retention_us > 0`)
 	}); err != nil {
@@ -43,5 +34,25 @@ func (s *Store) judgeClock(ctx context.Context) error {
 	if ahead > 0 {
 		s.log.Info("the relay was stopped for long, or its clock is ahead: nothing that is too old is deleted for ten minutes", "ahead", ahead.Round(time.Second))
 	}
+	if behind := db.FromMicros(seen).Sub(s.db.Now()); seen > 0 && behind > maxClockDrift {
+		s.log.Warn("the clock is behind: the store has entries that are newer; have the time synchronised (chrony, systemd-timesyncd)", "behind", behind.Round(time.Second))
+	}
 	return nil
+}
+
+// lastSeen returns the latest time that the store has noted, in microseconds; 0 where it has none.
+func lastSeen(q db.Query) (seen int64, err error) {
+	for _, query := range []string{
+		`SELECT COALESCE(MAX(received_at), 0) FROM (SELECT received_at FROM events ORDER BY id DESC LIMIT 1) x`,
+		`SELECT COALESCE(MAX(at), 0) FROM (SELECT at FROM revisions ORDER BY id DESC LIMIT 1) x`,
+		`SELECT COALESCE(MAX(at), 0) FROM (SELECT at FROM audit ORDER BY id DESC LIMIT 1) x`,
+		`SELECT COALESCE(MAX(CAST(value AS BIGINT)), 0) FROM meta WHERE name = 'last_seen_us'`,
+	} {
+		var at int64
+		if err := q.Get(&at, query); err != nil {
+			return 0, err
+		}
+		seen = max(seen, at)
+	}
+	return seen, nil
 }

@@ -312,6 +312,28 @@ func TestNodeIsUnreachable(t *testing.T) {
 	eventually(t, "a is reached by all that are left", func() bool { return nodesByName(t, a)["a"].State == relay.NodeServing })
 }
 
+// A node that hears no notices of Postgres, as behind a pooler in transaction mode, is told by doctor, unless it has
+// just started.
+func TestNodeHearsNothing(t *testing.T) {
+	t.Parallel()
+	o := store.Options{URL: pgtest.URL(t), DataDir: t.TempDir(), Log: testLog(t)}
+	if err := mustServe(t, o).Close(); err != nil {
+		t.Fatal(err)
+	}
+	o.NoCreate = true
+	operator := mustOpen(t, o)
+	ahead := time.Now().Add(time.Hour) // it stays alive without a process
+	addNode(t, o, "a/1", "a", ahead)
+	for age, verdict := range map[time.Duration]string{time.Second: relay.VerdictOK, time.Hour: relay.VerdictWarn} {
+		if _, err := database(t, o).Exec(`UPDATE nodes SET feed = 'polling', started_at = $1`, ahead.Add(-age).UnixMicro()); err != nil {
+			t.Fatal(err)
+		}
+		if f := findings(t, operator)["nodes"]; f.Verdict != verdict || strings.Contains(f.Reason, "a gets no notices") != (verdict == relay.VerdictWarn) || strings.Contains(f.Fix, "--database-direct-url") != (verdict == relay.VerdictWarn) {
+			t.Errorf("%v after its start: %+v", age, f)
+		}
+	}
+}
+
 // A node notices that a newer program has changed the schema, says so once, and goes on.
 func TestNodeNoticesANewerSchema(t *testing.T) {
 	t.Parallel()

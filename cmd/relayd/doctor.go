@@ -58,6 +58,7 @@ type examination struct {
 	served   bool     // a server has the store, or that is not known
 	answers  bool     // a relay answers at a port of this machine
 	hostKeys []string // fingerprints of the keys that the relay shows
+	versions int      // of the nodes that live; 0 where that is not known
 }
 
 func (x *examination) add(list ...relay.Finding) { x.list = append(x.list, list...) }

@@ -11,48 +11,71 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"relay"
 )
 
 // checkUnchanged asks for a name that is no alias, at its public address and at the listener, and
-// compares the heads of the two answers: a proxy that parses HTTP adds, renames or reorders lines. It
-// reports nothing if it cannot ask both.
+// compares the heads of the two answers: a proxy that parses HTTP adds, renames or reorders lines. It also
+// sends a request without its body: relayd answers the head, a proxy that buffers requests waits for the
+// body. It reports nothing if it cannot ask both, or if a node of another version may answer.
 func (x *examination) checkUnchanged(ctx context.Context, name string) {
 	const check = "proxy"
+	if x.versions > 1 {
+		return
+	}
 	base := x.site.Base
 	public := url.URL{Scheme: base.Scheme, Host: name}
 	if p := base.Port(); p != "" {
 		public.Host = net.JoinHostPort(name, p)
 	}
-	var here []string
-	for _, l := range x.listeners() {
-		if l.flag != "http-addr" && l.flag != "https-addr" || len(here) > 0 {
-			continue
+	ask := func(request string) (here, there []string, err error) {
+		for _, l := range x.listeners() {
+			if l.flag != "http-addr" && l.flag != "https-addr" || len(here) > 0 {
+				continue
+			}
+			here, _ = headOf(ctx, url.URL{Scheme: strings.TrimSuffix(l.flag, "-addr"), Host: dialable(l.addr)}, public.Host, request, x.cfg.TrustedProxies)
 		}
-		here, _ = headOf(ctx, url.URL{Scheme: strings.TrimSuffix(l.flag, "-addr"), Host: dialable(l.addr)}, public.Host, x.cfg.TrustedProxies)
+		err = x.asCaller(func(trusted []netip.Prefix) (err error) {
+			there, err = headOf(ctx, public, public.Host, request, trusted)
+			return err
+		})
+		return here, there, err
 	}
-	var there []string
-	err := x.asCaller(func(trusted []netip.Prefix) (err error) {
-		there, err = headOf(ctx, public, public.Host, trusted)
-		return err
-	})
-	if err != nil || len(here) == 0 || slices.Equal(here, there) {
+	here, there, err := ask(plainRequest)
+	if err != nil || len(here) == 0 {
+		return
+	}
+	var late net.Error
+	if here, _, err := ask(requestWithoutBody); len(here) > 0 && errors.As(err, &late) && late.Timeout() {
+		x.add(finding(check, relay.VerdictWarn, proxyFix, "a proxy in front buffers requests: one to %s whose body had not come was not passed on within %s. Callers who send slowly, and answers before the end of a body, come late", name, bodyWait))
+	}
+	if slices.Equal(here, there) {
 		return
 	}
 	changed := slices.DeleteFunc(slices.Clone(there), func(line string) bool { return slices.Contains(here, line) })
 	if len(changed) == 0 { // left out, or in another order
 		changed = there
 	}
-	x.add(finding(check, relay.VerdictWarn,
-		"let it pass TCP on, with the PROXY protocol and --trusted-proxies; docs/proxies.md has it for HAProxy, nginx and Caddy",
+	x.add(finding(check, relay.VerdictWarn, proxyFix,
 		"a proxy in front parses HTTP: an answer of %s arrives with other lines than relayd sends (%s). What it changes in a request is what relayd records and replays, and signatures over headers may fail",
 		name, joinMax(changed)))
 }
 
-// headOf returns the status line of a server's answer for a host name, and the names of its header
+const proxyFix = "let it pass TCP on, with the PROXY protocol and --trusted-proxies; docs/proxies.md has it for HAProxy, nginx and Caddy"
+
+// The requests that a caller sends to a name that is no alias. bodyWait is how long the answer to one without its
+// body may take.
+const (
+	plainRequest       = "GET /relay-doctor HTTP/1.1\r\nConnection: close\r\n"
+	requestWithoutBody = "POST /relay-doctor HTTP/1.1\r\nConnection: close\r\nContent-Length: 1\r\n"
+	bodyWait           = probeTimeout
+)
+
+// headOf returns the status line of a server's answer to a request for a host name, and the names of its header
 // lines as they were sent.
-func headOf(ctx context.Context, server url.URL, host string, trusted []netip.Prefix) (lines []string, err error) {
+func headOf(ctx context.Context, server url.URL, host, request string, trusted []netip.Prefix) (lines []string, err error) {
 	addr := server.Host
 	if server.Port() == "" {
 		addr = net.JoinHostPort(server.Hostname(), server.Scheme)
@@ -68,10 +91,13 @@ func headOf(ctx context.Context, server url.URL, host string, trusted []netip.Pr
 	if deadline, ok := ctx.Deadline(); ok {
 		_ = conn.SetDeadline(deadline)
 	}
+	if request == requestWithoutBody {
+		_ = conn.SetDeadline(time.Now().Add(bodyWait))
+	}
 	if server.Scheme == "https" { // askAlias says why the certificate is not checked
 		conn = tls.Client(conn, &tls.Config{InsecureSkipVerify: true, ServerName: (&url.URL{Host: host}).Hostname()})
 	}
-	if _, err := io.WriteString(conn, "GET /relay-doctor HTTP/1.1\r\nHost: "+host+"\r\nConnection: close\r\n\r\n"); err != nil {
+	if _, err := io.WriteString(conn, request+"Host: "+host+"\r\n\r\n"); err != nil {
 		return nil, err
 	}
 	scanner := bufio.NewScanner(io.LimitReader(conn, 64<<10))

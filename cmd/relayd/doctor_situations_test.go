@@ -1,19 +1,11 @@
 package main
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"database/sql"
-	"encoding/pem"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
-	"math/big"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -45,7 +37,13 @@ func examine(t *testing.T, flags map[string]string) []relay.Finding {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return (&program{getenv: env(), stderr: t.Output()}).runChecks(t.Context(), cfg, list)
+	findings := (&program{getenv: env(), stderr: t.Output()}).runChecks(t.Context(), cfg, list)
+	for _, f := range findings { // whatever is wrong: what it is, and what to do
+		if f.Reason == "" || (f.Fix == "") != (f.Verdict == relay.VerdictOK) {
+			t.Errorf("without a reason, or a fix where one is needed: %+v", f)
+		}
+	}
+	return findings
 }
 
 // expect fails unless the finding that s names is in the list.
@@ -53,6 +51,7 @@ func (s situation) expect(t *testing.T, list []relay.Finding) {
 	t.Helper()
 	for _, f := range list {
 		if f.Check == s.check && f.Verdict == s.verdict && regexp.MustCompile(s.says).MatchString(f.Reason) && regexp.MustCompile(s.fix).MatchString(f.Fix) {
+			t.Logf("situation: %s | %s | %s | %s | %s", cmp.Or(s.name, t.Name()), f.Check, f.Verdict, f.Reason, f.Fix) // go test -v prints the table
 			return
 		}
 	}
@@ -71,17 +70,6 @@ func settingsOf(h *testServer, flags map[string]string) map[string]string {
 	return all
 }
 
-// freeAddr returns an address of this machine where nothing listens.
-func freeAddr(t *testing.T) string {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	return ln.Addr().String()
-}
-
 // TestDoctorBesideAServer: doctor reports problems that callers or users would meet, although the
 // server itself is well.
 func TestDoctorBesideAServer(t *testing.T) {
@@ -92,6 +80,7 @@ func TestDoctorBesideAServer(t *testing.T) {
 	page := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(page.Close)
 	closed := freeAddr(t)
+	silent := silentAddr(t)
 	if list := examine(t, settingsOf(h, nil)); len(failures(list)) > 0 {
 		t.Fatalf("a good server is not: %+v", failures(list))
 	}
@@ -110,6 +99,8 @@ func TestDoctorBesideAServer(t *testing.T) {
 		{"base URL leads to another program", map[string]string{"base-url": page.URL}, nil, "base URL", relay.VerdictFail, "is not this relay", "lead to this machine"},
 		{"base URL leads to another relay", map[string]string{"base-url": "http://" + other.app.cfg.HTTPAddr}, nil, "base URL", relay.VerdictFail, "another relay answers", "lead to this machine"},
 		{"base URL leads to a closed port", map[string]string{"base-url": "http://" + closed}, nil, "base URL", relay.VerdictWarn, "cannot connect", "open the port"},
+		{"base URL leads to an address that is silent", map[string]string{"base-url": "http://" + silent}, nil, "base URL", relay.VerdictWarn, "cannot connect", "from another one"},
+		{"the public SSH address is silent", map[string]string{"ssh-public-addr": silent}, nil, "ssh address", relay.VerdictWarn, "no SSH server answers", "ssh-public-addr"},
 		{"aliases without an address", map[string]string{"base-url": "http://" + h.app.cfg.HTTPAddr, "alias-domain": "nosuch.invalid"}, nil, "alias domain", relay.VerdictWarn, "no name below", "wildcard DNS"},
 		{"alias domain is an address", map[string]string{"alias-domain": "192.0.2.1"}, nil, "alias domain", relay.VerdictFail, "no names below", "to a name"},
 		{"another SSH server at the public address", map[string]string{"ssh-public-addr": other.app.cfg.SSHAddr}, nil, "ssh address", relay.VerdictFail, "another SSH server", "ssh-public-addr"},
@@ -162,6 +153,63 @@ func TestDoctorBesideAServer(t *testing.T) {
 		t.Cleanup(front.Close)
 		situation{check: "proxy", verdict: relay.VerdictWarn, says: "parses HTTP.*Via", fix: "pass TCP on"}.expect(t,
 			examine(t, settingsOf(h, map[string]string{"base-url": front.URL})))
+	})
+	t.Run("a proxy that parses HTTP, or another version", func(t *testing.T) {
+		t.Parallel()
+		front := httptest.NewServer(&httputil.ReverseProxy{
+			Rewrite:        func(r *httputil.ProxyRequest) { r.Out.URL.Scheme, r.Out.URL.Host = "http", h.app.cfg.HTTPAddr },
+			ModifyResponse: func(res *http.Response) error { res.Header.Set("New", "of a later version"); return nil },
+		})
+		t.Cleanup(front.Close)
+		base, err := url.Parse(front.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg, _, err := load(sources{getenv: env(), flags: settingsOf(h, nil)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for versions, findings := range []int{1, 1, 0} {
+			x := &examination{cfg: cfg, site: relay.Site{Base: *base, AliasDomain: "localhost"}, versions: versions}
+			x.checkUnchanged(t.Context(), "relay-doctor.localhost")
+			if len(x.list) != findings {
+				t.Errorf("nodes of %d versions: %+v", versions, x.list)
+			}
+		}
+	})
+	t.Run("a proxy that buffers requests", func(t *testing.T) {
+		t.Parallel()
+		pass := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.Out.URL.Scheme, r.Out.URL.Host = "http", h.app.cfg.HTTPAddr }}
+		front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if _, err := io.ReadAll(r.Body); err == nil {
+				pass.ServeHTTP(w, r)
+			}
+		}))
+		t.Cleanup(front.Close)
+		situation{check: "proxy", verdict: relay.VerdictWarn, says: "buffers requests.*body had not come", fix: "pass TCP on"}.expect(t,
+			examine(t, settingsOf(h, map[string]string{"base-url": front.URL})))
+	})
+	t.Run("one node without the key of secrets", func(t *testing.T) {
+		t.Parallel()
+		const key = "rsk1_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
+		flags := postgresFlags(t)
+		flags["secret-key"] = key
+		h := newTestServer(t, flags)
+		ctx, system := t.Context(), relay.System()
+		_, err := h.app.store.CreateAlias(ctx, system, "hooks", h.start.Admin)
+		if err == nil {
+			_, err = h.app.store.AddSecret(ctx, system, "hooks", relay.SenderSecret{Provider: "github"}, relay.NewSecretText("value"))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		node := func(name, key string) map[string]string { // what doctor is given at this node
+			return settingsOf(h, map[string]string{"database-url": flags["database-url"], "node-name": name, "secret-key": key})
+		}
+		for _, name := range []string{"one", "two"} {
+			situation{check: "secret keys", verdict: relay.VerdictOK, says: "^node " + name + " opens 1 secret"}.expect(t, examine(t, node(name, key)))
+		}
+		situation{check: "secret keys", verdict: relay.VerdictFail, says: "^node three has no key [0-9a-f]{8}: it cannot open 1 secret", fix: "add the key to --secret-key .* of this node"}.expect(t, examine(t, node("three", "")))
 	})
 	t.Run("a proxy that passes TCP on", func(t *testing.T) {
 		t.Parallel()
@@ -237,32 +285,6 @@ func TestDoctorBesideAServer(t *testing.T) {
 		situation{check: "owners", verdict: relay.VerdictWarn, says: "without an owner.*left", fix: "alias transfer"}.expect(t,
 			examine(t, settingsOf(proxied, map[string]string{"trusted-proxies": "127.0.0.0/8"})))
 	})
-}
-
-// passTCP returns the address of a proxy that passes bytes on unchanged.
-func passTCP(t *testing.T, to string) string {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = ln.Close() })
-	go func() {
-		for {
-			in, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			out, err := net.Dial("tcp", to)
-			if err != nil {
-				_ = in.Close()
-				return
-			}
-			go func() { _, _ = io.Copy(out, in); _ = out.Close() }()
-			go func() { _, _ = io.Copy(in, out); _ = in.Close() }()
-		}
-	}()
-	return ln.Addr().String()
 }
 
 func failures(list []relay.Finding) (failed []relay.Finding) {
@@ -365,9 +387,11 @@ func TestDoctorWithoutAServer(t *testing.T) {
 		{"no database but another file", nil, change(databaseFile, text("this is not a database, and long enough to be one")), "store", relay.VerdictFail, "not a database", "as the reason says"},
 		{"the database may not be written", nil, change(databaseFile, mode(0o400)), "files", relay.VerdictFail, "may not write", "chmod 600"},
 		{"files of another user", nil, foreignFile, "files", relay.VerdictFail, "another user", "chown"},
+		{"the clock is behind", nil, change(databaseFile, entryAhead), "clock", relay.VerdictWarn, "newest entry of the store is (59m|1h).* ahead of the clock", "synchronised"},
 		{"another store than the server's", nil, change(siteFileName, text(`{"store":{"engine":"postgres","places":["db:5432/relay"]}}`)), "served store", relay.VerdictFail, "db:5432/relay", "database-url"},
 		{"an unused file of SQLite", map[string]string{"database-url": base}, change(siteFileName, os.Remove), "unused store", relay.VerdictWarn, "relay.db of SQLite", "move it"},
 		{"no Postgres there", map[string]string{"database-url": "postgres://relay@" + at + "/relay?sslmode=disable"}, change(siteFileName, os.Remove), "store", relay.VerdictFail, "refused", "answers and lets relayd in"},
+		{"Postgres without TLS", map[string]string{"database-url": "postgres://relay@" + postgresWithoutTLS(t) + "/relay?sslmode=require"}, change(siteFileName, os.Remove), "store", relay.VerdictFail, "SSL is not enabled", "sslmode=disable"},
 		{"no such database", map[string]string{"database-url": withDatabase(t, base, "nosuch")}, change(siteFileName, os.Remove), "store", relay.VerdictFail, "nosuch", "lets relayd in"},
 		{"a role without rights", map[string]string{"database-url": weakRole(t, base)}, change(siteFileName, os.Remove), "postgres", relay.VerdictFail, "may not make tables", "ALTER SCHEMA"},
 	} {
@@ -451,109 +475,4 @@ func TestPostgresIsJudged(t *testing.T) {
 			t.Errorf("%+v: got %+v", c.server, f)
 		}
 	}
-}
-
-// foreignFile makes a file that belongs to another user than the data dir. Without root rights it
-// changes the expected owner of the folder instead.
-func foreignFile(t *testing.T, dir string) {
-	t.Helper()
-	if err := os.Chown(filepath.Join(dir, "ssh_host_ed25519_key"), 12345, 12345); err != nil {
-		if list := checkOwners(Config{DataDir: os.TempDir()}); len(list) == 0 {
-			t.Fatalf("files of another user than that of %s were not seen", os.TempDir())
-		}
-		t.Skip("only root can give a file away; the shared folder for temporary files was seen")
-	}
-}
-
-// withDatabase replaces the database of a URL.
-func withDatabase(t *testing.T, address, name string) string {
-	t.Helper()
-	u, err := url.Parse(address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	u.Path = "/" + name
-	return u.String()
-}
-
-// weakRole makes a role that may only log in, and returns an address with it.
-func weakRole(t *testing.T, address string) string {
-	t.Helper()
-	u, err := url.Parse(address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	db, err := sql.Open("postgres", address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
-	role := fmt.Sprintf("weak_%d", time.Now().UnixNano())
-	if _, err := db.ExecContext(t.Context(), "CREATE ROLE "+role+" LOGIN; GRANT USAGE ON SCHEMA "+u.Query().Get("search_path")+" TO "+role); err != nil {
-		t.Fatal(err)
-	}
-	u.User = url.User(role)
-	return u.String()
-}
-
-// certificate writes a self-signed certificate for names, and its key.
-func certificate(t *testing.T, names []string, until time.Time) (certFile, keyFile string) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: names[0]}, DNSNames: names,
-		NotBefore: until.Add(-90 * 24 * time.Hour), NotAfter: until,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	secret, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return write(t, "cert.pem", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))),
-		write(t, "key.pem", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})))
-}
-
-// issuedCertificate writes a certificate that another one issued, and its key; with whole also the
-// issuer.
-func issuedCertificate(t *testing.T, names []string, whole bool) (certFile, keyFile string) {
-	t.Helper()
-	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	until := time.Now().Add(80 * 24 * time.Hour)
-	ca := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "issuer"}, IsCA: true, BasicConstraintsValid: true,
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: until, KeyUsage: x509.KeyUsageCertSign,
-	}
-	caDER, err := x509.CreateCertificate(rand.Reader, ca, ca, &caKey.PublicKey, caKey)
-	if err != nil {
-		t.Fatal(err)
-	}
-	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
-		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: names[0]}, DNSNames: names,
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: until, IssuingCertificateURL: []string{"http://issuer.test/ca.der"},
-	}, ca, &key.PublicKey, caKey)
-	if err != nil {
-		t.Fatal(err)
-	}
-	secret, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	chain := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	if whole {
-		chain = append(chain, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: caDER})...)
-	}
-	return write(t, "cert.pem", string(chain)), write(t, "key.pem", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})))
 }

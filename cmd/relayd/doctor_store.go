@@ -39,7 +39,13 @@ func (x *examination) checkStore(ctx context.Context) {
 		return // there are no tables to look at
 	}
 	nodes, err := s.Nodes(ctx)
-	x.served = err != nil || slices.ContainsFunc(nodes, func(n relay.Node) bool { return n.State != relay.NodeDead })
+	versions := map[string]bool{}
+	for _, n := range nodes {
+		if n.State != relay.NodeDead {
+			versions[n.Version] = true
+		}
+	}
+	x.versions, x.served = len(versions), err != nil || len(versions) > 0
 	if x.cfg.DatabaseURL != "" && len(hostKeyFiles(x.cfg)) == 0 {
 		x.checkSharedKey(ctx, s)
 	}
@@ -123,6 +129,8 @@ func (p postgresServer) judge() relay.Finding {
 func storeFix(cfg Config, err error) string {
 	_, inside := os.Stat(filepath.Join(cfg.DataDir, databaseFile))
 	switch {
+	case cfg.DatabaseURL != "" && strings.Contains(err.Error(), "SSL is not enabled on the server"):
+		return "turn on TLS in that Postgres, or, where nobody can listen on the way to it, add sslmode=disable to --database-url"
 	case cfg.DatabaseURL != "":
 		return "make sure that the database of --database-url answers and lets relayd in"
 	case errors.Is(err, fs.ErrPermission), errors.Is(inside, fs.ErrPermission):

@@ -50,6 +50,9 @@ func (c *program) onStore(cmd *cobra.Command, filled bool, do action) *cobra.Com
 			if err != nil {
 				return err
 			}
+			if note := noteUnknownStore(cfg); note != "" {
+				c.report("%s", note)
+			}
 			err = do(ctx, &operator{program: c, cfg: cfg, store: s, site: knownSite(cfg), who: relay.System()}, args)
 			if cerr := s.Close(); err == nil {
 				err = cerr

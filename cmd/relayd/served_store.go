@@ -83,6 +83,16 @@ func checkServedStore(cfg Config) error {
 		cfg.DataDir, served, mine).WithHint("%s; if the server is to serve the other one from now on, start it so once", missing)
 }
 
+// noteUnknownStore returns what a command says before it works on the file of SQLite in a data dir where no
+// server has noted which store it uses, because site.json was deleted or is of an earlier version; "" = it is known.
+func noteUnknownStore(cfg Config) string {
+	if _, known := servedPlace(cfg.DataDir); known || cfg.DatabaseURL != "" {
+		return ""
+	}
+	return fmt.Sprintf("%s does not say which store the server of this data dir uses; this command works on %s. If the server uses Postgres, pass --database-url (RELAY_DATABASE_URL)",
+		filepath.Join(cfg.DataDir, siteFileName), placeOf(cfg))
+}
+
 // errNotServed is the reason of the finding of checkWhichStore.
 const errNotServed = "a relay answers on this machine, and no server has this store: what operator commands change here, it does not see"
 

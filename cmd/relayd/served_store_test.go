@@ -46,64 +46,100 @@ func storeCommands(cmd *cobra.Command) (calls [][]string) {
 }
 
 // TestNoCommandWorksOnAnotherStore: every command that works on a store refuses one that the server of
-// the data dir does not use, SQLite or Postgres.
+// the data dir does not use, SQLite or Postgres, whether that server runs or is stopped, and whichever way it
+// got its settings.
 func TestNoCommandWorksOnAnotherStore(t *testing.T) {
 	t.Parallel()
-	old := t.TempDir()
-	h := newTestServer(t, map[string]string{"data-dir": old}) // the days of SQLite
+	x := twoStores{t: t, dir: t.TempDir(), url: postgresFlags(t)["database-url"], calls: storeCommands((&program{}).rootCommand())}
+	h := newTestServer(t, map[string]string{"data-dir": x.dir}) // the days of SQLite
 	if err := h.app.stopOnce(); err != nil {
 		t.Fatal(err)
 	}
-	url := postgresFlags(t)["database-url"]
-	calls := storeCommands((&program{}).rootCommand())
-	if len(calls) < 20 {
-		t.Fatalf("only %d commands work on a store: %v", len(calls), calls)
+	if len(x.calls) < 20 {
+		t.Fatalf("only %d commands work on a store: %v", len(x.calls), x.calls)
 	}
-	try := func(missing, named string, flags ...string) {
-		t.Helper()
-		for _, call := range calls {
-			var out, errs relaytest.Buffer
-			code := run(t.Context(), append(append(slices.Clone(call), "--data-dir", old), flags...), env(), &out, &errs)
-			all := out.String() + errs.String()
-			if code != cli.ExitFailure || !strings.Contains(all, "sqlite "+filepath.Join(old, databaseFile)) || !strings.Contains(all, named) || !strings.Contains(all, missing) {
-				t.Errorf("relayd %s: exit %d: %s", strings.Join(call, " "), code, all)
-			}
-		}
-	}
-	place := databasePlace(url)
-	try("leave out --database-url", "postgres "+place, "--database-url", url)
+	x.refuse("leave out --database-url", "--database-url", x.url)
 
-	// Now the server uses Postgres, by a setting that only its unit has.
+	// Now the server uses Postgres, by settings that the command does not have.
 	credentials := t.TempDir()
-	if err := os.WriteFile(filepath.Join(credentials, "database-url"), []byte(url+"\n"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(credentials, "database-url"), []byte(x.url+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	ctx, stop := context.WithCancel(t.Context())
-	var out, errs relaytest.Buffer
-	ended := make(chan int)
-	go func() {
-		ended <- run(ctx, []string{
-			"serve", "--data-dir", old, "--http-addr", "127.0.0.1:0", "--ssh-addr", "127.0.0.1:0", "--admin-addr", "off",
-		}, env("CREDENTIALS_DIRECTORY", credentials), &out, &errs)
-	}()
-	relaytest.Until(t, 20*time.Second, "the server", func() bool { place, _ := servedPlace(old); return place.Engine == "postgres" })
-	try("RELAY_DATABASE_URL_FILE", "postgres "+place)
-	text, err := os.ReadFile(filepath.Join(old, siteFileName))
-	var file siteFile
-	if err != nil || json.Unmarshal(text, &file) != nil || strings.Contains(string(text), "password") {
-		t.Errorf("%v: %s", err, text)
+	for _, way := range []settingsWay{
+		{"a flag", []string{"--database-url", x.url}, env()},
+		{"the environment", nil, env("RELAY_DATABASE_URL", x.url)},
+		{"a file that the environment names", nil, env("RELAY_DATABASE_URL_FILE", write(t, "url", x.url))},
+		{"a file of settings", []string{"--config", write(t, "relayd.yaml", "database-url: "+x.url+"\n")}, env()},
+		{"a credential of the unit", nil, env("CREDENTIALS_DIRECTORY", credentials)},
+	} {
+		x.serveBy(way)
 	}
 	var lines, faults relaytest.Buffer
-	if code := run(t.Context(), []string{"user", "list", "--data-dir", old, "--database-url", url}, env(), &lines, &faults); code != cli.ExitOK {
-		t.Errorf("with the server's own address: exit %d: %s", code, faults.String())
-	}
-	if code := run(t.Context(), []string{"doctor", "--data-dir", old, "--database-url", url}, env(), &lines, &faults); !strings.Contains(lines.String(), "unused store") {
+	if code := run(t.Context(), []string{"doctor", "--data-dir", x.dir, "--database-url", x.url}, env(), &lines, &faults); !strings.Contains(lines.String(), "unused store") {
 		t.Errorf("doctor does not tell of the unused file: exit %d: %s", code, lines.String())
+	}
+}
+
+// settingsWay is a way in which relayd gets the address of its database.
+type settingsWay struct {
+	name string
+	args []string
+	env  func(string) string
+}
+
+// twoStores are a data dir with a file of SQLite and a Postgres, and the commands that may mistake one for the other.
+type twoStores struct {
+	t        *testing.T
+	dir, url string
+	calls    [][]string
+}
+
+// refuse checks that every command refuses to work, and names both stores and the setting that it lacks.
+func (x twoStores) refuse(missing string, flags ...string) {
+	x.t.Helper()
+	for _, call := range x.calls {
+		var out, errs relaytest.Buffer
+		code := run(x.t.Context(), append(append(slices.Clone(call), "--data-dir", x.dir), flags...), env(), &out, &errs)
+		all := out.String() + errs.String()
+		if code != cli.ExitFailure || !strings.Contains(all, "sqlite "+filepath.Join(x.dir, databaseFile)) || !strings.Contains(all, "postgres "+databasePlace(x.url)) || !strings.Contains(all, missing) {
+			x.t.Errorf("relayd %s: exit %d: %s", strings.Join(call, " "), code, all)
+		}
+	}
+}
+
+// serveBy runs a server on Postgres that gets its settings one way, and tries the commands beside it and after it.
+func (x twoStores) serveBy(way settingsWay) {
+	t := x.t
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var out, errs relaytest.Buffer
+	ended := make(chan int)
+	path := filepath.Join(x.dir, siteFileName)
+	_ = os.Remove(path) // that of the server before
+	go func() {
+		ended <- run(ctx, append([]string{
+			"serve", "--data-dir", x.dir, "--http-addr", "127.0.0.1:0", "--ssh-addr", "127.0.0.1:0", "--admin-addr", "off", "--drain-delay", "0s",
+		}, way.args...), way.env, &out, &errs)
+	}()
+	relaytest.Until(t, 20*time.Second, "the server by "+way.name, func() bool { place, _ := servedPlace(x.dir); return place.Engine == "postgres" })
+	x.refuse("RELAY_DATABASE_URL_FILE")
+	text, err := os.ReadFile(path)
+	var file siteFile
+	if err != nil || json.Unmarshal(text, &file) != nil || strings.Contains(string(text), "password") {
+		t.Errorf("%s: %v: %s", way.name, err, text)
+	}
+	for _, with := range []settingsWay{way, {"its address", []string{"--database-url", x.url}, env()}} {
+		var lines, faults relaytest.Buffer
+		if code := run(t.Context(), append([]string{"user", "list", "--data-dir", x.dir}, with.args...), with.env, &lines, &faults); code != cli.ExitOK {
+			t.Errorf("%s, with %s: exit %d: %s", way.name, with.name, code, faults.String())
+		}
 	}
 	stop()
 	if code := <-ended; code != cli.ExitOK || !strings.Contains(errs.String(), "a file of sqlite lies in the data dir and is not used") {
-		t.Errorf("exit %d: %s", code, errs.String())
+		t.Errorf("%s: exit %d: %s", way.name, code, errs.String())
 	}
+	x.refuse("RELAY_DATABASE_URL_FILE") // also while no server runs
 }
 
 // TestCredentialsOfTheService: with the settings of the packaged service, root reads its secrets from
@@ -159,4 +195,55 @@ func TestDoctorOfAnotherServer(t *testing.T) {
 	if strings.Contains(out.String(), errNotServed) {
 		t.Errorf("exit %d:\n%s", code, out.String())
 	}
+}
+
+// TestStoreThatNobodyNoted: where site.json was deleted while no server ran, nothing says which store the server
+// uses. A command that would open the file of SQLite names it, and how to give another one, before its result.
+func TestStoreThatNobodyNoted(t *testing.T) {
+	t.Parallel()
+	h := newTestServer(t, nil)
+	dir := h.flags["data-dir"]
+	try := func(when string, named bool, args ...string) {
+		t.Helper()
+		var out, errs relaytest.Buffer
+		code := run(t.Context(), append(args, "--data-dir", dir), env(), &out, &errs)
+		says := strings.Contains(errs.String(), "this command works on sqlite "+filepath.Join(dir, databaseFile)) && strings.Contains(errs.String(), "RELAY_DATABASE_URL")
+		if code != cli.ExitOK || says != named {
+			t.Errorf("%s, %s: exit %d: %s", when, strings.Join(args, " "), code, errs.String())
+		}
+	}
+	try("beside the server", false, "user", "add", "alice")
+	if err := h.app.stopOnce(); err != nil {
+		t.Fatal(err)
+	}
+	try("after it", false, "user", "add", "bob")
+	for when, text := range map[string]string{"without the file": "", "with one of an earlier version": `{"baseUrl":"http://localhost"}`, "with a damaged one": "{"} {
+		path := filepath.Join(dir, siteFileName)
+		_ = os.Remove(path)
+		if text != "" {
+			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		try(when, true, "user", "list")
+		try(when, true, "audit", "--json")
+	}
+	for _, call := range storeCommands((&program{}).rootCommand()) {
+		switch call[0] {
+		case "doctor", "support": // these name it in their check of the store
+			continue
+		case "backup":
+			call[1] = filepath.Join(t.TempDir(), "new")
+		}
+		var errs relaytest.Buffer
+		run(t.Context(), append(call, "--data-dir", dir), env(), &relaytest.Buffer{}, &errs)
+		if !strings.Contains(errs.String(), "this command works on sqlite ") {
+			t.Errorf("relayd %s does not name the store: %s", strings.Join(call, " "), errs.String())
+		}
+	}
+	url := postgresFlags(t)["database-url"]
+	if code := run(t.Context(), []string{"migrate", "--data-dir", dir, "--database-url", url}, env(), &relaytest.Buffer{}, &relaytest.Buffer{}); code != cli.ExitOK {
+		t.Fatalf("migrate: exit %d", code)
+	}
+	try("with a given address", false, "user", "list", "--database-url", url)
 }
