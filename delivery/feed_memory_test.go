@@ -76,7 +76,7 @@ func TestFeedFromMemory(t *testing.T) {
 	}
 	events, err := b.real.Summaries(ctx, list)
 	must(t, err)
-	heads, err := b.real.AttemptHeads(ctx, refs)
+	heads, err := b.real.AttemptHeads(ctx, events[0].AliasID, refs)
 	must(t, err)
 	for i := range events {
 		id := events[i].ID

@@ -445,7 +445,7 @@ type heldStore struct {
 	held atomic.Int64
 }
 
-func (s *heldStore) AttemptHeads(ctx context.Context, refs []relay.AttemptRef) (map[relay.AttemptRef]*relay.Attempt, error) {
+func (s *heldStore) AttemptHeads(ctx context.Context, alias int64, refs []relay.AttemptRef) (map[relay.AttemptRef]*relay.Attempt, error) {
 	s.held.Add(1)
 	defer s.held.Add(-1)
 	select {
@@ -453,7 +453,7 @@ func (s *heldStore) AttemptHeads(ctx context.Context, refs []relay.AttemptRef) (
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	return s.memStore.AttemptHeads(ctx, refs)
+	return s.memStore.AttemptHeads(ctx, alias, refs)
 }
 
 // TestSlowItemsOfAnAliasDelayNoOther: items of an alias with large response heads do not delay items

@@ -148,7 +148,7 @@ func (s *memStore) Summaries(_ context.Context, ids []relay.ID) (list []relay.Ev
 	return list, nil
 }
 
-func (s *memStore) AttemptHeads(_ context.Context, refs []relay.AttemptRef) (map[relay.AttemptRef]*relay.Attempt, error) {
+func (s *memStore) AttemptHeads(_ context.Context, _ int64, refs []relay.AttemptRef) (map[relay.AttemptRef]*relay.Attempt, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.heads += len(refs)
@@ -161,10 +161,6 @@ func (s *memStore) AttemptHeads(_ context.Context, refs []relay.AttemptRef) (map
 		}
 	}
 	return heads, nil
-}
-
-func (s *memStore) QueuePositions(context.Context, int64, []relay.AttemptRef) (map[relay.AttemptRef]int, error) {
-	return map[relay.AttemptRef]int{}, nil
 }
 
 func (s *memStore) BodyPart(_ context.Context, id relay.ID, n, i int) ([]byte, error) {

@@ -33,7 +33,7 @@ func TestPostgresPlans(t *testing.T) {
 	}
 	p.Planned(t, "event", func() error { _, err := s.Event(ctx, who, middle, 100); return err })
 	p.Planned(t, "attempt", func() error {
-		_, err := s.AttemptHeads(ctx, []relay.AttemptRef{{Event: middle, N: 1}, {Event: all[0], N: 1}})
+		_, err := s.AttemptHeads(ctx, 4, []relay.AttemptRef{{Event: middle, N: 1}, {Event: all[0], N: 1}})
 		return err
 	})
 	p.Planned(t, "summaries", func() error { _, err := s.Summaries(ctx, all[:200]); return err })
@@ -43,8 +43,12 @@ func TestPostgresPlans(t *testing.T) {
 		return err
 	})
 	p.Planned(t, "queues", func() error { _, err := s.QueueStats(ctx, []int64{1, 2, 3, 4}); return err })
+	waiting, err := s.Events(ctx, who, relay.Filter{Alias: "a3", State: relay.StateQueued, Limit: 1})
+	if err != nil || len(waiting.Events) == 0 {
+		t.Fatal(waiting, err)
+	}
 	p.Planned(t, "positions", func() error {
-		_, err := s.QueuePositions(ctx, 4, []relay.AttemptRef{{Event: middle, N: 1}})
+		_, err := s.AttemptHeads(ctx, 4, []relay.AttemptRef{{Event: waiting.Events[0].ID, N: 1}})
 		return err
 	})
 	p.Planned(t, "replay", func() error { _, err := s.BeginReplay(ctx, who, middle, false); return err })

@@ -43,17 +43,13 @@ func (s *rows) Summaries(_ context.Context, ids []relay.ID) ([]relay.Event, erro
 	return out, nil
 }
 
-func (s *rows) AttemptHeads(_ context.Context, refs []relay.AttemptRef) (map[relay.AttemptRef]*relay.Attempt, error) {
+func (s *rows) AttemptHeads(_ context.Context, _ int64, refs []relay.AttemptRef) (map[relay.AttemptRef]*relay.Attempt, error) {
 	s.attempts++
 	out := map[relay.AttemptRef]*relay.Attempt{}
 	for _, ref := range refs {
 		out[ref] = s.attempt(ref.N)
 	}
 	return out, nil
-}
-
-func (*rows) QueuePositions(context.Context, int64, []relay.AttemptRef) (map[relay.AttemptRef]int, error) {
-	return nil, nil
 }
 
 func (*rows) Aliases(context.Context, relay.Actor) ([]relay.Alias, error) {

@@ -13,6 +13,7 @@ import (
 
 	"relay"
 	"relay/record"
+	"relay/turns"
 )
 
 // Bounds of the feed.
@@ -34,12 +35,9 @@ const (
 type Store interface {
 	// Summaries reads rows of lists; events that are gone are left out.
 	Summaries(ctx context.Context, ids []relay.ID) ([]relay.Event, error)
-	// AttemptHeads reads attempts without their response bodies and positions; those that
-	// are gone are left out.
-	AttemptHeads(ctx context.Context, refs []relay.AttemptRef) (map[relay.AttemptRef]*relay.Attempt, error)
-	// QueuePositions returns the positions, from 1 on, of attempts in the queue of their
-	// alias. Those that do not wait are left out; others of the same events may be there, too.
-	QueuePositions(ctx context.Context, alias int64, refs []relay.AttemptRef) (map[relay.AttemptRef]int, error)
+	// AttemptHeads reads attempts of an alias without their response bodies; those that are gone are
+	// left out.
+	AttemptHeads(ctx context.Context, alias int64, refs []relay.AttemptRef) (map[relay.AttemptRef]*relay.Attempt, error)
 	// Aliases lists the aliases that an actor may see.
 	Aliases(ctx context.Context, who relay.Actor) ([]relay.Alias, error)
 	// AccountsOf returns the accounts that may see each of some aliases; those that are gone
@@ -74,16 +72,9 @@ type Feed struct {
 	count   int              // of the changes in waiting
 	unseen  map[int64]bool   // aliases with changes that nobody saw
 	tellers sync.WaitGroup
-	places  chan struct{}    // one for each alias that is read and encoded
-	shares  map[int64]*share // owner -> share, while a goroutine uses it
-	ctx     context.Context  // of Run; nil = it does not run
-	closed  error            // the error for viewers after Close; nil = open
-}
-
-// share holds the places in which the aliases of one owner may read changes at the same time.
-type share struct {
-	places  chan struct{}
-	tellers int // goroutines that use it
+	turns   *turns.Turns    // of owners, to read and encode an alias
+	ctx     context.Context // of Run; nil = it does not run
+	closed  error           // the error for viewers after Close; nil = open
 }
 
 // queue holds the waiting changes of one alias.
@@ -105,7 +96,7 @@ func New(o Options) *Feed {
 	boot := strconv.FormatInt(time.Now().UnixNano(), 36)
 	return &Feed{
 		Options: o, boot: boot, viewers: map[*viewer]bool{}, waiting: map[int64]*queue{}, unseen: map[int64]bool{},
-		places: make(chan struct{}, roundsAtOnce), shares: map[int64]*share{},
+		turns: turns.New(roundsAtOnce, accountRounds),
 	}
 }
 
@@ -201,9 +192,7 @@ func (f *Feed) start(alias int64) {
 		if a := f.Alias(alias); a != nil {
 			owner = a.Owner
 		}
-		own := f.joinShare(owner)
-		defer f.leaveShare(owner)
-		for f.tell(ctx, alias, own) {
+		for f.tell(ctx, alias, owner) {
 			select {
 			case <-time.After(roundPause):
 			case <-ctx.Done():
@@ -212,38 +201,14 @@ func (f *Feed) start(alias int64) {
 	})
 }
 
-// joinShare returns the places of an owner; the caller calls leaveShare when it no longer uses them.
-func (f *Feed) joinShare(owner int64) chan struct{} {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	s := f.shares[owner]
-	if s == nil {
-		s = &share{places: make(chan struct{}, accountRounds)}
-		f.shares[owner] = s
+// tell sends the waiting changes of an alias, once its owner has a turn. It returns false if there were no
+// changes, or ctx has ended.
+func (f *Feed) tell(ctx context.Context, alias, owner int64) bool {
+	done, err := f.turns.Wait(ctx, owner)
+	if err != nil {
+		return false
 	}
-	s.tellers++
-	return s.places
-}
-
-func (f *Feed) leaveShare(owner int64) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.shares[owner].tellers--; f.shares[owner].tellers == 0 {
-		delete(f.shares, owner)
-	}
-}
-
-// tell sends the waiting changes of an alias, once it has one of the places of its owner, own, and one of
-// the places of all. It returns false if there were no changes, or ctx has ended.
-func (f *Feed) tell(ctx context.Context, alias int64, own chan struct{}) bool {
-	for _, places := range []chan struct{}{own, f.places} {
-		select {
-		case places <- struct{}{}:
-			defer func() { <-places }()
-		case <-ctx.Done():
-			return false
-		}
-	}
+	defer done()
 	if ctx.Err() != nil {
 		return false
 	}

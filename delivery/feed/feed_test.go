@@ -70,32 +70,6 @@ func TestChangesOfRightsAreBounded(t *testing.T) {
 	}
 }
 
-// waitingStore has events with several waiting attempts.
-type waitingStore struct{ Store }
-
-func (waitingStore) Summaries(_ context.Context, ids []relay.ID) ([]relay.Event, error) {
-	return []relay.Event{{ID: ids[0]}}, nil
-}
-
-func (waitingStore) AttemptHeads(_ context.Context, refs []relay.AttemptRef) (map[relay.AttemptRef]*relay.Attempt, error) {
-	return map[relay.AttemptRef]*relay.Attempt{refs[0]: {N: refs[0].N, State: relay.StateQueued}}, nil
-}
-
-func (waitingStore) QueuePositions(_ context.Context, _ int64, refs []relay.AttemptRef) (map[relay.AttemptRef]int, error) {
-	return map[relay.AttemptRef]int{refs[0]: 5, {Event: refs[0].Event, N: refs[0].N + 1}: 6}, nil
-}
-
-// TestChangeOfOneOfManyWaitingAttempts: the positions of one event's attempts are read together. A
-// report of one attempt while another one of the same event waits, such as with two replays for an
-// offline alias, must not end the process.
-func TestChangeOfOneOfManyWaitingAttempts(t *testing.T) {
-	f := New(Options{Store: waitingStore{}})
-	changes := []change{{Change: relay.Change{Kind: relay.ChangeAttempt, Alias: 1, Event: relay.ID{1}, N: 2}}}
-	if err := f.read(t.Context(), 1, changes); err != nil || changes[0].attempt.Position != 5 {
-		t.Errorf("position %d, %v", changes[0].attempt.Position, err)
-	}
-}
-
 // stored is a store with one event; what it counts is guarded by mu.
 type stored struct {
 	Store

@@ -112,29 +112,18 @@ func (f *Feed) read(ctx context.Context, alias int64, changes []change) error {
 	}
 	if len(attempts) > 0 {
 		var err error
-		if attempts, err = f.Store.AttemptHeads(ctx, slices.Collect(maps.Keys(attempts))); err != nil {
+		if attempts, err = f.Store.AttemptHeads(ctx, alias, slices.Collect(maps.Keys(attempts))); err != nil {
 			return err
 		}
 	}
-	var queued []relay.AttemptRef
 	for i := range changes {
 		c := &changes[i]
 		if c.event == nil {
 			c.event = events[c.Event]
 		}
-		if c.attempt != nil || c.Kind != relay.ChangeAttempt {
-			continue
-		}
-		if c.attempt = attempts[c.ref()]; c.attempt != nil && c.attempt.State == relay.StateQueued {
-			queued = append(queued, c.ref())
+		if c.attempt == nil && c.Kind == relay.ChangeAttempt {
+			c.attempt = attempts[c.ref()]
 		}
 	}
-	if len(queued) == 0 {
-		return nil
-	}
-	positions, err := f.Store.QueuePositions(ctx, alias, queued)
-	for _, ref := range queued { // other attempts of the same events may have a position, too
-		attempts[ref].Position = positions[ref]
-	}
-	return err
+	return nil
 }

@@ -233,9 +233,9 @@ func (s *Store) Attempts(ctx context.Context, who relay.Actor, id relay.ID, page
 	return attempts, err
 }
 
-// AttemptHeads reads attempts without their response bodies and without their positions in the queue,
-// for the feed. Deleted attempts are left out.
-func (s *Store) AttemptHeads(ctx context.Context, refs []relay.AttemptRef) (map[relay.AttemptRef]*relay.Attempt, error) {
+// AttemptHeads reads attempts of one alias without their response bodies, for the feed. Deleted
+// attempts are left out.
+func (s *Store) AttemptHeads(ctx context.Context, alias int64, refs []relay.AttemptRef) (map[relay.AttemptRef]*relay.Attempt, error) {
 	heads := make(map[relay.AttemptRef]*relay.Attempt, len(refs))
 	if len(refs) == 0 {
 		return heads, nil
@@ -280,9 +280,30 @@ func (s *Store) AttemptHeads(ctx context.Context, refs []relay.AttemptRef) (map[
 		if err != nil {
 			return err
 		}
+		if err := readPositions(q, alias, heads); err != nil {
+			return err
+		}
 		return readAttemptCauses(q, heads)
 	})
 	return heads, err
+}
+
+// readPositions reads the positions of waiting attempts in the queue.
+func readPositions(q db.Query, alias int64, heads map[relay.AttemptRef]*relay.Attempt) error {
+	var waiting []relay.AttemptRef
+	for ref, a := range heads {
+		if a.State == relay.StateQueued {
+			waiting = append(waiting, ref)
+		}
+	}
+	if len(waiting) == 0 {
+		return nil
+	}
+	positions, err := queuePositions(q, alias, waiting)
+	for _, ref := range waiting { // other attempts of the same events may have a position, too
+		heads[ref].Position = positions[ref]
+	}
+	return err
 }
 
 // Ref returns the reference of the attempt.

@@ -24,7 +24,7 @@ type Parts interface {
 type Store struct {
 	db         *db.DB
 	log        *slog.Logger
-	heavyReads *heavyReads
+	heavyReads heavyReads
 	ids        idSource
 	parts      Parts
 

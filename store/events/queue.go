@@ -34,13 +34,9 @@ func DequeueAttempt(c *db.Tx, id relay.ID, n int) {
 // the queue.
 const ReleasedWhileQueued = `COALESCE((SELECT w.released FROM queue w WHERE w.event_id = attempts.event_id AND w.n = attempts.n), released)`
 
-// QueuePositions returns the positions of attempts in the queue of their alias, counted from 1.
+// queuePositions returns the positions of attempts in the queue of their alias, counted from 1.
 // Attempts that do not wait are left out; other waiting attempts of the same events are included. It
 // numbers the whole queue once.
-func (s *Store) QueuePositions(ctx context.Context, alias int64, refs []relay.AttemptRef) (map[relay.AttemptRef]int, error) {
-	return db.Read(ctx, s.db, "number the queue", func(q db.Query) (map[relay.AttemptRef]int, error) { return queuePositions(q, alias, refs) })
-}
-
 func queuePositions(q db.Query, alias int64, refs []relay.AttemptRef) (map[relay.AttemptRef]int, error) {
 	ids := make([]any, len(refs))
 	for i := range refs {

@@ -69,7 +69,7 @@ func (b *fixture) roundTrip() {
 		b.Errorf("remote %v, want %v", got.Remote, e.Remote)
 	}
 	refs := []relay.AttemptRef{{Event: e.ID, N: 1}, {Event: e.ID, N: 2}}
-	heads, err := b.AttemptHeads(b.Context(), refs)
+	heads, err := b.AttemptHeads(b.Context(), e.AliasID, refs)
 	b.must(err)
 	head := heads[refs[0]]
 	if head == nil || len(heads) != 1 {

@@ -243,7 +243,7 @@ func (b *fixture) causes() {
 		rows, err := b.Summaries(b.Context(), []relay.ID{e.ID})
 		b.must(err)
 		ref := relay.AttemptRef{Event: e.ID, N: n}
-		heads, err := b.AttemptHeads(b.Context(), []relay.AttemptRef{ref})
+		heads, err := b.AttemptHeads(b.Context(), e.AliasID, []relay.AttemptRef{ref})
 		b.must(err)
 		list := b.list(b.alice, relay.Filter{Alias: "hooks", Limit: 1})
 		for where, got := range map[string]string{"summary": rows[0].Cause, "list": list.Events[0].Cause, "attempt": heads[ref].Cause} {

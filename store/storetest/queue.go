@@ -67,8 +67,12 @@ func (b *fixture) queueOrder() {
 	last := b.capture(b.hooks, "/last", "", 0)
 	for i, id := range []relay.ID{first, old, last} {
 		e := b.read(id)
-		if a := e.Attempts[len(e.Attempts)-1]; a.Position != i+1 {
-			b.Errorf("%s has position %d, want %d", e.Target, a.Position, i+1)
+		a := e.Attempts[len(e.Attempts)-1]
+		ref := relay.AttemptRef{Event: id, N: a.N}
+		heads, err := b.AttemptHeads(b.Context(), e.AliasID, []relay.AttemptRef{ref, {Event: id, N: a.N + 1}})
+		b.must(err)
+		if len(heads) != 1 || a.Position != i+1 || heads[ref].Position != i+1 {
+			b.Errorf("%s has position %d, in the feed %v, want %d", e.Target, a.Position, heads, i+1)
 		}
 	}
 	_, err = b.Release(b.Context(), b.alice, "hooks")

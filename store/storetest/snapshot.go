@@ -144,7 +144,7 @@ func (b *fixture) compareSnapshots(name string, id relay.ID, head bool, seen map
 	b.mu.Unlock()
 	events, err := b.Summaries(b.Context(), []relay.ID{id})
 	b.must(err)
-	heads, err := b.AttemptHeads(b.Context(), []relay.AttemptRef{{Event: id, N: 1}})
+	heads, err := b.AttemptHeads(b.Context(), events[0].AliasID, []relay.AttemptRef{{Event: id, N: 1}})
 	b.must(err)
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[relay.Event]()) {
 		seen[f.Name] = seen[f.Name] || !reflect.ValueOf(events[0]).FieldByIndex(f.Index).IsZero()
