@@ -25,9 +25,7 @@ var sshConnections = []string{
 
 // namesConnections are the files beside those of link that have to name some of them.
 var namesConnections = map[string][]string{
-	"sshgate/server.go":           {"ServerConn", "NewChannel", "Request"}, // the types of gliderlabs' handlers, which pass them on to link
-	"sshgate/conn.go":             {"ServerConn"},                          // which says who has logged in
-	"client/doctor.go":            {"NewClientConn"},                       // handshakes that their callback ends, under a deadline
+	"client/doctor.go":            {"NewClientConn"}, // handshakes that their callback ends, under a deadline
 	"cmd/relayd/doctor_public.go": {"NewClientConn"},
 }
 

@@ -79,7 +79,14 @@ func newConn(raw net.Conn, addr string) *Conn {
 	work := link.NewWorkers()
 	c.Conn = link.New(raw, link.Options{
 		Workers: work, Gone: work.Close,
-		Request: c.take, RequestsEnded: func() { close(c.notices) },
+	})
+	return c
+}
+
+// handlers take what the relay begins.
+func (c *Conn) handlers() link.Handlers {
+	return link.Handlers{
+		Request: c.take, Ended: func() { close(c.notices) },
 		Channel: func(o *link.Offer) {
 			if serve := c.offers.Load(); serve != nil {
 				(*serve)(o)
@@ -87,8 +94,7 @@ func newConn(raw net.Conn, addr string) *Conn {
 				_ = o.Reject(link.UnknownType, "nothing is forwarded here")
 			}
 		},
-	})
-	return c
+	}
 }
 
 // take handles a global request of the relay.
@@ -207,7 +213,7 @@ func (d *Dialer) dial(ctx context.Context, person *pausableDeadline) (*Conn, err
 	person.resume()
 	d.keys.locked = nil
 	try := loginAttempt{Dialer: d, hosts: hosts, signers: signers, waiting: waiting}
-	if err := conn.Connect(ctx, addr, try.config()); err != nil {
+	if err := conn.Connect(ctx, addr, try.config(), conn.handlers()); err != nil {
 		conn.Close()
 		if ctx.Err() != nil {
 			return nil, ctx.Err() // the login may still run, and write what explain reads

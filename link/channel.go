@@ -107,7 +107,7 @@ func (c *Conn) newChannel(ch ssh.Channel, reqs <-chan *ssh.Request, o ChannelOpt
 // requests handles the requests of the peer on the channel, and notices the end of the channel.
 func (h *Channel) requests(reqs <-chan *ssh.Request) {
 	for req := range reqs {
-		h.request(&Request{Type: req.Type, Payload: req.Payload, WantReply: req.WantReply, req: req})
+		h.request(newRequest(req))
 	}
 	close(h.ended)
 	h.telling.Do(func() { close(h.told) })

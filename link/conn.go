@@ -32,14 +32,6 @@ type Options struct {
 	// Ended is called, which may, and at last Gone: when nothing runs any more for the connection
 	// but calls that x/crypto does not answer.
 	Closed, Ended, Gone func()
-
-	// Channel gets each channel that the peer opens, and Request each global request, one after
-	// another, on connections whose handshake this package makes. They must not block: x/crypto
-	// reads nothing more of the connection while 16 wait. nil refuses all.
-	Channel func(*Offer)
-	Request func(*Request)
-	// RequestsEnded is called after the last call of Request, which may come after Closed.
-	RequestsEnded func()
 }
 
 // Conn is one SSH connection, from before its handshake until its last goroutine has ended. Its
@@ -55,9 +47,10 @@ type Conn struct {
 	calls  calls
 
 	ssh      ssh.Conn     // set by Use
-	shaking  atomic.Value // what x/crypto's handshake is for, as Handshaking got it
+	shaking  atomic.Value // what x/crypto's handshake is for; its memory is freed at its end, see drain
 	channels channels
-	pings    atomic.Int64 // asked for since the last one was answered
+	pings    atomic.Int64       // asked for since the last one was answered
+	barriers chan chan struct{} // closed by serve once it has taken what had come before
 	pulse    pulse
 }
 
@@ -69,23 +62,19 @@ func New(tcp net.Conn, o Options) *Conn {
 			*f = nothing
 		}
 	}
-	c := &Conn{Sock: newSocket(tcp, o.Stall, o.UserTimeout), o: o, work: o.Workers, done: make(chan struct{}), calls: calls{left: &o.Workers.left}}
+	c := &Conn{Sock: newSocket(tcp, o.Stall, o.UserTimeout), o: o, work: o.Workers, done: make(chan struct{}), barriers: make(chan chan struct{}), calls: calls{left: &o.Workers.left}}
 	c.logger.Store(cmp.Or(o.Log, slog.New(slog.DiscardHandler)))
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.Sock.onHeard, c.Sock.onLost, c.Sock.onClose, c.Sock.onFlood = c.noteByte, o.Lost, c.end, o.Flood
 	return c
 }
 
-// Use gives c the connection of a handshake that has succeeded over its socket. It is called at most
-// once, before any method that needs the handshake.
+// Use gives c the connection of a handshake that has succeeded over its socket. It is called before any
+// method that needs the handshake.
 func (c *Conn) Use(conn ssh.Conn) {
 	c.ssh = conn
 	c.startKeepalive()
 }
-
-// Handshaking stores the connection of a handshake in progress, as x/crypto passes it to
-// ServerConfig.PreAuthConnCallback, so that its memory can be freed at the end; see drain.
-func (c *Conn) Handshaking(conn ssh.ServerPreAuthConn) { c.shaking.Store(conn) }
 
 // Context returns a context that ends at once when the connection ends.
 func (c *Conn) Context() context.Context { return c.ctx }
@@ -218,13 +207,9 @@ type Request struct {
 	req *ssh.Request
 }
 
-// NewRequest wraps a global request that other code has received from x/crypto. That code must no
-// longer reply to it.
-func NewRequest(req *ssh.Request) *Request {
-	own := *req
-	req.WantReply = false
-	r := &Request{Type: own.Type, Payload: own.Payload, WantReply: own.WantReply, req: &own}
-	own.Payload = nil // so that a caller who drops r.Payload frees it
+func newRequest(req *ssh.Request) *Request {
+	r := &Request{Type: req.Type, Payload: req.Payload, WantReply: req.WantReply, req: req}
+	req.Payload = nil // so that a caller who drops r.Payload frees it
 	return r
 }
 

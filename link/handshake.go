@@ -6,48 +6,71 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
+// Handlers get the channels and requests of a peer. All may be nil.
+type Handlers struct {
+	// LoggedIn is called once on the side of the server, after the login has succeeded and before the others.
+	// A message that it sends leaves right behind the success of the login.
+	LoggedIn func(meta ssh.ConnMetadata, p *ssh.Permissions)
+	// Channel gets each channel that the peer opens, and Request each global request, one after
+	// another, in one goroutine. They must not block: x/crypto reads nothing more of the connection
+	// while 16 wait. nil refuses all.
+	Channel func(*Offer)
+	Request func(*Request)
+	// Ended is called after the last call of the others, which may come after Options.Closed.
+	Ended func()
+}
+
+// begun is a connection of x/crypto whose handshake has succeeded.
+type begun struct {
+	conn     ssh.Conn
+	perms    *ssh.Permissions // of a server
+	channels <-chan ssh.NewChannel
+	requests <-chan *ssh.Request
+}
+
 // Connect makes the handshake of a client and logs in. At the end of ctx it closes the connection and
-// returns at once. After the login, Options.Channel and Options.Request get the channels and requests
-// of the peer.
-func (c *Conn) Connect(ctx context.Context, addr string, config *ssh.ClientConfig) error {
-	return c.handshake(ctx, func() (ssh.Conn, <-chan ssh.NewChannel, <-chan *ssh.Request, error) {
-		return ssh.NewClientConn(c.Sock, addr, config)
+// returns at once. After the login, the handlers get the channels and requests of the peer.
+func (c *Conn) Connect(ctx context.Context, addr string, config *ssh.ClientConfig, h Handlers) error {
+	return c.handshake(ctx, h, func() (b begun, err error) {
+		b.conn, b.channels, b.requests, err = ssh.NewClientConn(c.Sock, addr, config)
+		return b, err
 	})
 }
 
-// Accept makes the handshake of a server, and is otherwise like Connect. It returns the connection of
-// x/crypto, which names the user.
-func (c *Conn) Accept(ctx context.Context, config *ssh.ServerConfig) (*ssh.ServerConn, error) {
-	var server *ssh.ServerConn
-	config.PreAuthConnCallback = c.Handshaking
-	err := c.handshake(ctx, func() (ssh.Conn, <-chan ssh.NewChannel, <-chan *ssh.Request, error) {
-		conn, channels, requests, err := ssh.NewServerConn(c.Sock, config)
-		if err != nil {
-			return nil, nil, nil, err
+// Accept makes the handshake of a server, and is otherwise like Connect.
+func (c *Conn) Accept(ctx context.Context, config *ssh.ServerConfig, h Handlers) error {
+	before := config.PreAuthConnCallback
+	config.PreAuthConnCallback = func(conn ssh.ServerPreAuthConn) {
+		c.shaking.Store(conn)
+		if before != nil {
+			before(conn)
 		}
-		server = conn
-		return conn.Conn, channels, requests, nil
-	})
-	if err != nil {
-		return nil, err
 	}
-	return server, nil
+	return c.handshake(ctx, h, func() (begun, error) {
+		server, channels, requests, err := ssh.NewServerConn(c.Sock, config)
+		if err != nil {
+			return begun{}, err
+		}
+		return begun{server.Conn, server.Permissions, channels, requests}, nil
+	})
 }
 
 // handshake runs shake in a goroutine, because x/crypto does not know ctx.
-func (c *Conn) handshake(ctx context.Context, shake func() (ssh.Conn, <-chan ssh.NewChannel, <-chan *ssh.Request, error)) error {
+func (c *Conn) handshake(ctx context.Context, h Handlers, shake func() (begun, error)) error {
 	result := make(chan error, 1)
 	if !c.Go("handshake", func() {
-		conn, channels, requests, err := shake()
-		if err != nil {
+		err := ErrLost
+		defer func() { result <- err }()
+		var b begun
+		if b, err = shake(); err != nil {
 			_ = c.Close()
-			result <- err
 			return
 		}
-		c.Use(conn)
-		c.take("requests", func() { c.takeRequests(requests) })
-		c.take("channels", func() { c.takeChannels(channels) })
-		result <- nil
+		c.Use(b.conn)
+		if h.LoggedIn != nil {
+			h.LoggedIn(b.conn, b.perms)
+		}
+		c.take("peer", func() { c.serve(h, b.channels, b.requests) })
 	}) {
 		return ErrLost
 	}
@@ -68,32 +91,51 @@ func (c *Conn) take(what string, loop func()) {
 	}
 }
 
-// takeRequests passes on the global requests of the peer. The last ones may arrive together with the
-// end of the connection.
-func (c *Conn) takeRequests(requests <-chan *ssh.Request) {
-	if c.o.RequestsEnded != nil {
-		defer c.o.RequestsEnded()
+// serve passes the channels and global requests of the peer on. They end with x/crypto's mux, and so does
+// the connection. The last requests may arrive together with that end.
+func (c *Conn) serve(h Handlers, channels <-chan ssh.NewChannel, requests <-chan *ssh.Request) {
+	if h.Ended != nil {
+		defer h.Ended()
 	}
-	for req := range requests {
-		r := NewRequest(req)
-		if c.o.Request == nil {
-			_ = r.Reply(false, nil)
-			continue
+	defer c.Close()
+	for channels != nil || requests != nil {
+		select {
+		case open, ok := <-channels:
+			if !ok {
+				channels = nil
+				continue
+			}
+			c.offer(h, open)
+		case req, ok := <-requests:
+			if !ok {
+				requests = nil
+				continue
+			}
+			c.request(h, req)
+		case taken := <-c.barriers:
+			for range len(channels) { // nobody else receives
+				c.offer(h, <-channels)
+			}
+			for range len(requests) {
+				c.request(h, <-requests)
+			}
+			close(taken)
 		}
-		func() {
-			defer c.Recovered("request")
-			c.o.Request(r)
-		}()
 	}
 }
 
-// takeChannels passes on the channels that the peer opens. They end with x/crypto's mux, and so does
-// the connection.
-func (c *Conn) takeChannels(channels <-chan ssh.NewChannel) {
-	defer c.Close()
-	for open := range channels {
-		if c.o.Channel == nil || !c.Run("channel", func() { c.o.Channel(c.Offer(open)) }) {
-			_ = open.Reject(UnknownType, "")
-		}
+func (c *Conn) request(h Handlers, req *ssh.Request) {
+	defer c.Recovered("request")
+	r := newRequest(req)
+	if h.Request == nil {
+		_ = r.Reply(false, nil)
+		return
+	}
+	h.Request(r)
+}
+
+func (c *Conn) offer(h Handlers, open ssh.NewChannel) {
+	if h.Channel == nil || !c.Run("channel", func() { h.Channel(c.Offer(open)) }) {
+		_ = open.Reject(UnknownType, "")
 	}
 }

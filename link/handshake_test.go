@@ -36,7 +36,7 @@ func TestHandshakeEndsWithItsContext(t *testing.T) {
 		cancel()
 	}()
 	within(t, "the handshake", func() {
-		if err := c.Connect(ctx, "", &ssh.ClientConfig{HostKeyCallback: ssh.InsecureIgnoreHostKey()}); !errors.Is(err, context.Canceled) { // nobody is there
+		if err := c.Connect(ctx, "", &ssh.ClientConfig{HostKeyCallback: ssh.InsecureIgnoreHostKey()}, Handlers{}); !errors.Is(err, context.Canceled) { // nobody is there
 			t.Error(err)
 		}
 	})
@@ -74,13 +74,13 @@ func TestClient(t *testing.T) {
 	defer workers.Close()
 	told, last, ends := make(chan string, 100), make(chan struct{}), make(chan relay.ConnEnd, 1)
 	var c *Conn
-	c = New(ours, Options{
-		Workers: workers,
+	c = New(ours, Options{Workers: workers})
+	handlers := Handlers{
 		Request: func(r *Request) {
 			told <- r.Type
 			_ = r.Reply(r.Type == "a", nil)
 		},
-		RequestsEnded: func() { close(last) },
+		Ended: func() { close(last) },
 		Channel: func(o *Offer) {
 			c.Go("echo", func() {
 				ch, err := o.Accept(ChannelOptions{Direct: true})
@@ -94,8 +94,8 @@ func TestClient(t *testing.T) {
 				<-ch.Ended()
 			})
 		},
-	})
-	if err := c.Connect(t.Context(), "", &ssh.ClientConfig{HostKeyCallback: ssh.FixedHostKey(signer.PublicKey())}); err != nil {
+	}
+	if err := c.Connect(t.Context(), "", &ssh.ClientConfig{HostKeyCallback: ssh.FixedHostKey(signer.PublicKey())}, handlers); err != nil {
 		t.Fatal(err)
 	}
 	server := <-served
@@ -147,15 +147,23 @@ func TestPacketsBehindTheEnd(t *testing.T) {
 	if incoming == nil {
 		t.Fatal("x/crypto has changed: nothing is drained")
 	}
-	field := reflect.ValueOf(peer.Conn).Elem().FieldByName("mux").Elem().FieldByName("conn")
-	raw := *(*interface { // the methods of x/crypto's own interface
-		Close() error
-		readPacket() ([]byte, error)
-		writePacket(p []byte) error
-	})(unsafe.Pointer(field.UnsafeAddr()))
+	raw := packetsTo(peer)
 	for range 100 {
 		_ = raw.writePacket([]byte{200}) // there is no such message
 	}
 	within(t, "the connection", func() { <-own.Done() })
 	within(t, "x/crypto", func() { _ = own.ssh.Wait() }) // returns after its last goroutine
+}
+
+// packets is how x/crypto writes messages.
+type packets interface { // the methods of x/crypto's own interface
+	Close() error
+	readPacket() ([]byte, error)
+	writePacket(p []byte) error
+}
+
+// packetsTo returns what writes messages to the other end.
+func packetsTo(peer *ssh.Client) packets {
+	field := reflect.ValueOf(peer.Conn).Elem().FieldByName("mux").Elem().FieldByName("conn")
+	return *(*packets)(unsafe.Pointer(field.UnsafeAddr()))
 }

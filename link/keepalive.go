@@ -169,11 +169,28 @@ func (c *Conn) Ping() {
 	})
 }
 
-// RoundTrip returns once the peer has answered a ping. Everything that the peer sent before has then
-// arrived.
+// RoundTrip returns once the peer has answered a ping, and the handlers have got the channels and global
+// requests that the peer sent before the answer. A handler must not call it.
 func (c *Conn) RoundTrip(ctx context.Context) error {
-	_, _, err := c.SendRequest(ctx, pingRequest, true, nil)
-	return err
+	if _, _, err := c.SendRequest(ctx, pingRequest, true, nil); err != nil {
+		return err
+	}
+	taken := make(chan struct{})
+	select {
+	case c.barriers <- taken:
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-c.ctx.Done():
+		return ErrLost
+	}
+	select {
+	case <-taken:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-c.ctx.Done():
+		return ErrLost
+	}
 }
 
 // Watch pings the peer at the interval ping, and checks at the interval look whether bytes have

@@ -2,6 +2,7 @@ package link
 
 import (
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -62,5 +63,49 @@ func TestWatch(t *testing.T) {
 	}
 	if silent.Context().Err() == nil {
 		t.Error("the connection is open")
+	}
+}
+
+// TestRoundTripSeesWhatCameBefore: once the peer has answered a ping, the handlers have got what it sent before, also
+// where one of them is late.
+func TestRoundTripSeesWhatCameBefore(t *testing.T) {
+	t.Parallel()
+	late, entered := make(chan struct{}), make(chan struct{})
+	var offered, asked atomic.Int32
+	own, peer := pairWith(t, Options{}, Handlers{
+		Channel: func(*Offer) { offered.Add(1) },
+		Request: func(*Request) {
+			if asked.Add(1) == 1 {
+				close(entered)
+				<-late
+			}
+		},
+	})
+	raw := packetsTo(peer)
+	const each = 5
+	for range each {
+		_ = raw.writePacket(ssh.Marshal(struct {
+			Type      string `sshtype:"80"`
+			WantReply bool
+		}{"x", false}))
+	}
+	<-entered
+	for n := range uint32(each) {
+		_ = raw.writePacket(ssh.Marshal(struct {
+			Type                string `sshtype:"90"`
+			Sender, Window, Max uint32
+		}{"x", n, 1 << 20, 1 << 15}))
+	}
+	trip := make(chan error, 1)
+	go func() { trip <- own.RoundTrip(t.Context()) }()
+	select {
+	case err := <-trip:
+		t.Errorf("returned while a handler was late: %v", err)
+		close(late)
+	case <-time.After(50 * time.Millisecond): // it would have returned by then
+		close(late)
+		if err := <-trip; err != nil || offered.Load() != each || asked.Load() != each {
+			t.Errorf("%v, %d channels, %d requests", err, offered.Load(), asked.Load())
+		}
 	}
 }

@@ -24,6 +24,12 @@ import (
 // uses only x/crypto.
 func pair(t testing.TB, o Options) (own *Conn, peer *ssh.Client) {
 	t.Helper()
+	return pairWith(t, o, Handlers{})
+}
+
+// pairWith is pair with handlers of what the peer begins.
+func pairWith(t testing.TB, o Options, h Handlers) (own *Conn, peer *ssh.Client) {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -55,10 +61,7 @@ func pair(t testing.TB, o Options) (own *Conn, peer *ssh.Client) {
 		<-own.Done()
 	})
 	met := make(chan error, 1)
-	go func() {
-		_, err := own.Accept(t.Context(), config)
-		met <- err
-	}()
+	go func() { met <- own.Accept(t.Context(), config, h) }()
 	conn, channels, requests, err := ssh.NewClientConn(theirs, "", &ssh.ClientConfig{HostKeyCallback: ssh.InsecureIgnoreHostKey()}) // loopback, own key
 	if err == nil {
 		err = <-met
@@ -425,7 +428,7 @@ func tooEarly(mu *sync.Mutex) bool {
 func TestPanicOverRequest(t *testing.T) {
 	t.Parallel()
 	closed := make(chan struct{})
-	own, peer := pair(t, Options{Channel: func(o *Offer) {
+	own, peer := pairWith(t, Options{}, Handlers{Channel: func(o *Offer) {
 		_, _ = o.Accept(ChannelOptions{Request: func(*Channel, *Request) { panic("request") }, Closed: func() { close(closed) }})
 	}})
 	ch, reqs, err := peer.OpenChannel("x", nil)

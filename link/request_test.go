@@ -15,7 +15,7 @@ func TestDroppedPayloadIsFreed(t *testing.T) {
 	t.Parallel()
 	payload := make([]byte, 256<<10)
 	first := weak.Make(&payload[0])
-	r := NewRequest(&ssh.Request{Type: "x", Payload: payload, WantReply: true})
+	r := newRequest(&ssh.Request{Type: "x", Payload: payload, WantReply: true})
 	if len(r.Payload) != len(payload) || !r.WantReply {
 		t.Fatalf("the request has %d bytes", len(r.Payload))
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -34,6 +35,8 @@ type Socket struct {
 	stall   time.Duration // for a write that makes no progress; 0 = no limit
 	linger  atomic.Bool   // there is a session, which is told why it ends
 	out     *batchWriter  // to send
+	shut    chan struct{} // closed once the connection below is
+	shutOne sync.Once
 
 	said  []byte // of our version: already sent, so x/crypto's is dropped
 	ahead []byte // of the peer: read by ExchangeVersions, not yet by x/crypto
@@ -47,7 +50,7 @@ const (
 )
 
 func newSocket(tcp net.Conn, stall, userTimeout time.Duration) *Socket {
-	s := &Socket{Conn: tcp, start: time.Now(), stall: stall, onHeard: func() {}, onLost: func() {}, onClose: func() {}}
+	s := &Socket{Conn: tcp, start: time.Now(), stall: stall, onHeard: func() {}, onLost: func() {}, onClose: func() {}, shut: make(chan struct{})}
 	s.ack, s.unread = tune(sockets.KernelConn(tcp), userTimeout)
 	s.out = newBatchWriter(sender{s})
 	return s
@@ -182,16 +185,21 @@ const (
 // is reset after lingerTime.
 func (s sender) Close() error {
 	if !s.linger.Load() || sockets.HalfClose(s.Conn) != nil {
-		return s.Conn.Close()
+		return s.closeBelow()
 	}
 	end := time.Now().Add(lingerTime)
 	go func() {
 		if sockets.Discard(s.Conn, LingerBytes, func(int64) time.Time { return end }) != nil {
 			sockets.SetLinger(s.Conn, 0)
 		}
-		_ = s.Conn.Close()
+		_ = s.closeBelow()
 	}()
 	return nil
+}
+
+func (s sender) closeBelow() error {
+	defer s.shutOne.Do(func() { close(s.shut) })
+	return s.Conn.Close()
 }
 
 // Write sends all of p. If the peer takes nothing for the stall time, it ends the connection.
@@ -212,8 +220,8 @@ func (s sender) Write(p []byte) (written int, err error) {
 	}
 }
 
-// SetDeadline does nothing: gliderlabs calls it before every read and write, to remove deadlines.
-func (s *Socket) SetDeadline(time.Time) error { return nil }
+// Shut is closed once the TCP connection is closed, which is a moment after Close.
+func (s *Socket) Shut() <-chan struct{} { return s.shut }
 
 // Close closes the connection; pending reads end at once. Only the first call has an effect.
 func (s *Socket) Close() error {

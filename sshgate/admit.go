@@ -18,23 +18,30 @@ import (
 	"relay/sshgate/node"
 )
 
-// admit accepts or refuses a new TCP connection before the first byte is exchanged. If it returns nil,
-// gliderlabs closes the connection.
-func (srv *Server) admit(ctx gliderlabs.Context, tcp net.Conn) net.Conn {
-	c := newConn(srv, tcp)
+// serve serves a TCP connection until it is closed. It returns nil, and gliderlabs, which makes no
+// handshake then, closes the connection once more.
+func (srv *Server) serve(_ gliderlabs.Context, tcp net.Conn) net.Conn {
+	if c := newConn(srv, tcp); srv.admit(c) {
+		c.serve()
+		<-c.Sock.Shut()
+	}
+	return nil
+}
+
+// admit accepts or refuses a new connection before the first byte is exchanged. It serves the connections
+// of other nodes itself, and returns false for them too.
+func (srv *Server) admit(c *conn) (ok bool) {
 	srv.metrics.accepted.Add(1)
 	if !c.penaltyExempt {
 		if left := srv.penalties.Left(c.slot.Source); left > 0 {
 			srv.reject(c, admission.ReasonPenalty, fmt.Sprintf("too many failed logins from your address; try again in %d s", seconds(left)))
-			return nil
+			return false
 		}
 	}
 	full, ok := srv.takeSlot(c)
 	if !ok {
-		return nil
+		return false
 	}
-	ctx.SetValue(connKey{}, c)
-	// Here and not in config: gliderlabs holds a lock there that every login needs.
 	version := c.Sock.ExchangeVersions(serverVersion)
 	c.login.SetVersion(version)
 	switch ofNode := srv.o.Peers.Nodes != nil && strings.HasPrefix(version, node.ClientVersion); {
@@ -42,22 +49,22 @@ func (srv *Server) admit(ctx gliderlabs.Context, tcp net.Conn) net.Conn {
 		c.login.SetResult(login.ResultUnavailable)
 		srv.refuseFull(c, full)
 		_ = c.Close()
-		return nil
+		return false
 	case version != "":
 		c.login.SetResult(login.ResultNoAttempt)
 		if ofNode {
 			srv.admitNode(c, full != "")
-			return nil
+			return false
 		}
 	}
 	if srv.moving.Load() && srv.hasOtherNodes() { // they are taken if none serves
 		c.login.SetResult(login.ResultUnavailable)
 		_, _ = c.Sock.Conn.Write(disconnectPacket("relay: this node takes no clients just now; connect again"))
 		_ = c.Close()
-		return nil
+		return false
 	}
 	c.login.SetCiphers(c.Sock.PeerCiphers(kexInitWait))
-	return c.Sock
+	return true
 }
 
 // kexInitWait is the time to wait for a client that does not announce its ciphers.

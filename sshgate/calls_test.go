@@ -13,7 +13,6 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"relay"
-	"relay/link"
 	"relay/sshgate/node"
 	"relay/sshgate/shell"
 )
@@ -141,21 +140,21 @@ func TestCallsWithoutAnswer(t *testing.T) {
 		},
 		"refused channel": func(b *fixture, c *conn, u *unanswered) {
 			u.kind = "x11"
-			go b.srv.channel(nil, nil, u, oneConn{c: c})
+			go c.offered(c.Offer(u))
 		},
 		"session": func(b *fixture, c *conn, u *unanswered) {
 			u.kind = "session"
-			go b.srv.channel(nil, nil, u, oneConn{c: c})
+			go c.offered(c.Offer(u))
 		},
 		"command": func(b *fixture, c *conn, u *unanswered) {
 			u.kind, u.accepts = "session", true
 			u.reqs <- &ssh.Request{Type: "exec", Payload: ssh.Marshal(struct{ Value string }{"help"})}
-			go b.srv.channel(nil, nil, u, oneConn{c: c})
+			go c.offered(c.Offer(u))
 		},
 		"api": func(b *fixture, c *conn, u *unanswered) {
 			u.kind, u.accepts = "session", true
 			u.reqs <- &ssh.Request{Type: "subsystem", Payload: ssh.Marshal(struct{ Value string }{"relay-api"})}
-			go b.srv.channel(nil, nil, u, oneConn{c: c})
+			go c.offered(c.Offer(u))
 		},
 		"read, write, half-close and close": func(_ *fixture, c *conn, u *unanswered) {
 			ch := c.confirmed(unansweredChannel{u}, u.reqs)
@@ -167,10 +166,8 @@ func TestCallsWithoutAnswer(t *testing.T) {
 			_ = ch.Close()
 		},
 		"channel of another node": func(b *fixture, c *conn, u *unanswered) {
-			var o link.Options
-			b.srv.nodes.Configure(&o)
 			u.kind = "relay-tunnel@relay"
-			c.Go("test", func() { o.Channel(c.Offer(u)) })
+			c.Go("test", func() { b.srv.nodes.Handlers().Channel(c.Offer(u)) })
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -4,7 +4,7 @@ import (
 	"context"
 	"net"
 	"net/netip"
-	"sync"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -36,10 +36,9 @@ type conn struct {
 	penaltyExempt bool
 	login         *login.Login
 	ofNode        atomic.Bool // another node has made it
-	once          sync.Once
 
 	// set by start, before anything else of the second half of the struct is used
-	sc       ssh.ConnMetadata
+	meta     ssh.ConnMetadata
 	who      relay.Actor
 	enrolled []string // not nil: the connection is only there to have its key registered, and says this
 	user     string
@@ -86,7 +85,6 @@ func newConn(srv *Server, tcp net.Conn) *conn {
 		},
 		Ended: c.detachAll, Gone: func() { srv.forget(c) },
 	}
-	srv.nodes.Configure(&options)
 	c.Conn = link.New(tcp, options)
 	c.sessions = session.New(session.Options{Config: &srv.sessions, Conn: c.Conn, Remote: c.remote, Gate: c, Post: c.post, Used: c.usage.add})
 	c.login = srv.logins.Login(c.Conn, c, c.remote, peerCtx)
@@ -128,27 +126,37 @@ func (c *conn) nodeLoggedIn() {
 	c.slot.SetClass(admission.Node)
 }
 
-// start is called before the first use of a logged-in connection. It returns false if the connection
-// cannot be used.
-func (c *conn) start(sc *ssh.ServerConn) bool {
-	c.once.Do(func() {
-		who, enrolled, ok := login.Identity(sc.Permissions)
-		if !ok {
-			_ = c.Close()
-			return
-		}
-		c.who, c.enrolled, c.user = who, enrolled, sc.User()
-		c.announced.setClient(login.ClientName(sc.ClientVersion()))
-		c.sc = sc.Conn
-		c.SetLog(c.Log().With("account", who.AccountName))
-		c.started.Store(true)
-		c.Use(sc.Conn)
-		c.srv.revalidator.recheckIfChanged(c, c.login.RightsVersion())
-		if c.enrolled == nil {
-			c.Go("host keys", c.announceHostKeys)
-		}
-	})
-	return c.sc != nil
+// serve makes the handshake with a client and serves the connection to its end.
+func (c *conn) serve() {
+	config := c.login.Config()
+	config.ServerVersion = serverVersion
+	for _, key := range slices.Backward(c.srv.o.HostKeys) { // of one type the last one that is added is used
+		config.AddHostKey(key)
+	}
+	// The end of the connection ends the handshake, with an error that tells more than that of its context.
+	if err := c.Accept(context.Background(), config, link.Handlers{LoggedIn: c.start, Channel: c.offered, Request: c.request}); err != nil {
+		_ = c.Close()
+		c.srv.logins.HandshakeFailed(c.remote, err)
+	}
+}
+
+// start is called when the client has logged in, before its first channel or request.
+func (c *conn) start(meta ssh.ConnMetadata, p *ssh.Permissions) {
+	who, enrolled, ok := login.Identity(p)
+	if !ok {
+		_ = c.Close()
+		return
+	}
+	client := login.ClientName(meta.ClientVersion())
+	c.who, c.enrolled, c.user, c.meta = who, enrolled, meta.User(), meta
+	c.announced.setClient(client)
+	c.SetLog(c.Log().With("account", who.AccountName))
+	c.started.Store(true)
+	c.sessions.LoggedIn(client)
+	c.srv.revalidator.recheckIfChanged(c, c.login.RightsVersion())
+	if c.enrolled == nil {
+		c.Go("host keys", c.announceHostKeys)
+	}
 }
 
 // wentStale marks every tunnel of a connection as silent.

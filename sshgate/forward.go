@@ -121,7 +121,7 @@ var errCommand = relay.Errorf(relay.CodeConflict,
 // forward after a command, such as one of ssh -O forward, is allowed, because its user has asked for
 // both.
 func (c *conn) allowForward(ctx context.Context, f *forward) *relay.Error {
-	if f.begun == 0 && !c.sessions.IsTunnel(ctx, func() bool { return c.notices.toClient() != nil }) {
+	if f.begun == 0 && !c.sessions.IsTunnel(ctx, c.notices.toClient() != nil) {
 		return errCommand
 	}
 	if f.named {

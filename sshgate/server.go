@@ -1,9 +1,9 @@
 // Package sshgate is the SSH server: it authenticates users by their SSH key, accepts their remote
 // forwards as tunnels, and serves sessions as a text interface.
 //
-// gliderlabs/ssh is only the accept loop and the dispatcher of channels and global requests. Login
-// uses callbacks of x/crypto in a new configuration for every connection. The identity of a connection
-// comes only from ServerConn.Permissions, which is filled after the signature was verified.
+// gliderlabs/ssh is only the accept loop; package link makes the handshakes. Login uses callbacks of x/crypto
+// in a new configuration for every connection. The identity of a connection comes only from the permissions
+// that are filled after the signature was verified.
 package sshgate
 
 import (
@@ -16,7 +16,6 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -175,17 +174,7 @@ func New(o Options) *Server {
 	srv.metrics = newMetrics(srv, o.Registry)
 	srv.revalidator = &revalidator{srv: srv, due: scope{}}
 	srv.revalidator.ctx, srv.revalidator.cancel = context.WithCancel(context.Background())
-	srv.acceptor = &gliderlabs.Server{
-		Version:                  strings.TrimPrefix(serverVersion, "SSH-2.0-"),
-		ConnCallback:             srv.admit,
-		ServerConfigCallback:     func(ctx gliderlabs.Context) *ssh.ServerConfig { return connOf(ctx).login.Config() },
-		ConnectionFailedCallback: srv.logins.HandshakeFailed,
-		ChannelHandlers:          map[string]gliderlabs.ChannelHandler{"default": srv.channel},
-		RequestHandlers:          map[string]gliderlabs.RequestHandler{"default": srv.request},
-	}
-	for _, key := range slices.Backward(o.HostKeys) { // of one type the last one that is added is used
-		srv.acceptor.HostSigners = append(srv.acceptor.HostSigners, key)
-	}
+	srv.acceptor = &gliderlabs.Server{ConnCallback: srv.serve}
 	return srv
 }
 
@@ -309,53 +298,38 @@ func (srv *Server) users() []*conn {
 	return slices.DeleteFunc(srv.all(), func(c *conn) bool { return c.ofNode.Load() })
 }
 
-type connKey struct{}
-
-// connOf returns the conn that admit has stored in the context of a connection.
-func connOf(ctx gliderlabs.Context) *conn { return ctx.Value(connKey{}).(*conn) }
-
 // request gets every global request, one at a time and in order, and queues it after those before it.
-// Replies carry no id, so even a refusal keeps its place. It must not block: x/crypto stops reading
-// while 16 requests wait.
-func (srv *Server) request(ctx gliderlabs.Context, _ *gliderlabs.Server, req *ssh.Request) (bool, []byte) {
-	c := connOf(ctx)
-	defer c.Recovered("request")
-	if !c.start(ctx.Value(gliderlabs.ContextKeyConn).(*ssh.ServerConn)) || c.enrolled != nil {
-		return false, nil
+// Replies carry no id, so even a refusal keeps its place.
+func (c *conn) request(req *link.Request) {
+	n := len(req.Type) + len(req.Payload)
+	if c.enrolled != nil || n > maxRequest && n > len(hostKeysProve)+len(c.srv.hostKeyList()) {
+		req.Type, req.Payload = "", nil // a request that waits to be refused takes no memory
 	}
 	served := []string{"tcpip-forward", "cancel-tcpip-forward", relay.HelloRequest, relay.TargetRequest}
 	if !req.WantReply && !slices.Contains(served, req.Type) {
-		return false, nil
-	}
-	own := link.NewRequest(req) // the reply is ours to give, in order but not now
-	if n := len(own.Type) + len(own.Payload); n > maxRequest && n > len(hostKeysProve)+len(srv.hostKeyList()) {
-		if !own.WantReply {
-			return false, nil
-		}
-		own.Type, own.Payload = "", nil // a request that waits to be refused takes no memory
+		return
 	}
 	var asked *forward
-	if own.Type == "tcpip-forward" {
-		asked = c.askForward(own.Payload)
+	if req.Type == "tcpip-forward" {
+		asked = c.askForward(req.Payload)
 	}
 	c.post(func() {
 		ok, payload, then := false, []byte(nil), func() {}
-		switch own.Type {
+		switch req.Type {
 		case "tcpip-forward":
 			ok, payload, then = c.forward(asked)
 		case "cancel-tcpip-forward":
-			ok = c.cancelForward(own.Payload)
+			ok = c.cancelForward(req.Payload)
 		case relay.HelloRequest:
-			ok = c.hello(own.Payload)
+			ok = c.hello(req.Payload)
 		case relay.TargetRequest:
-			ok = c.target(own.Payload)
+			ok = c.target(req.Payload)
 		case hostKeysProve:
-			ok, payload = srv.proveHostKeys(c.sc, own.Payload)
+			ok, payload = c.srv.proveHostKeys(c.meta, req.Payload)
 		}
-		_ = own.Reply(ok, payload)
+		_ = req.Reply(ok, payload)
 		then()
 	})
-	return false, nil
 }
 
 // maxRequest is the largest total length of type and payload of a global request, except for a request
@@ -366,36 +340,33 @@ const maxRequest = 1 << 10
 // running sessions, because a peer that does not read keeps each of them waiting.
 const maxAnswering = 256
 
-// channel gets every channel open, each in its own goroutine.
-func (srv *Server) channel(_ *gliderlabs.Server, sc *ssh.ServerConn, open ssh.NewChannel, ctx gliderlabs.Context) {
-	c := connOf(ctx)
-	offer := c.Offer(open)
-	if !c.Run("channel", func() { c.offered(sc, offer) }) {
-		_ = offer.Reject(link.ConnectFailed, "the connection is closing")
-	}
-}
-
-// offered handles a channel open.
-func (c *conn) offered(sc *ssh.ServerConn, open *link.Offer) {
-	if !c.start(sc) {
-		_ = open.Reject(link.ConnectFailed, "the connection is closing")
-		return
-	}
+// offered gets every channel open, and handles it in a goroutine.
+func (c *conn) offered(open *link.Offer) {
 	if c.answering.Add(1) > maxAnswering {
 		c.closeFlooded("channels")
 		return
 	}
-	defer c.answering.Add(-1)
-	if c.enrolled != nil && open.Type() != "session" {
-		_ = open.Reject(link.Prohibited, "a connection of "+login.EnrolUser+"@ registers a key and does nothing else; connect without "+login.EnrolUser+"@")
-		return
+	answer := func() { c.refuseChannel(open) }
+	if open.Type() == "session" {
+		answer = c.sessions.Offered(open, c.who, c.enrolled)
 	}
-	switch open.Type() {
-	case "session":
-		c.sessions.Serve(open, c.who, c.enrolled)
-	case "direct-tcpip":
+	run := func() {
+		defer c.answering.Add(-1)
+		answer()
+	}
+	if !c.Go("channel", run) {
+		go run() // the connection has ended, and the library says so
+	}
+}
+
+// refuseChannel rejects a channel, and tells the client what it may open instead.
+func (c *conn) refuseChannel(open *link.Offer) {
+	switch kind := open.Type(); {
+	case c.enrolled != nil:
+		_ = open.Reject(link.Prohibited, "a connection of "+login.EnrolUser+"@ registers a key and does nothing else; connect without "+login.EnrolUser+"@")
+	case kind == "direct-tcpip":
 		_ = open.Reject(link.Prohibited, "this relay does not connect to other hosts; it takes -R forwards only")
-	case "tun@openssh.com", "direct-streamlocal@openssh.com":
+	case kind == "tun@openssh.com" || kind == "direct-streamlocal@openssh.com":
 		_ = open.Reject(link.Prohibited, "this relay takes -R forwards and sessions only")
 	default:
 		_ = open.Reject(link.UnknownType, "this relay takes -R forwards and sessions only")

@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	gliderlabs "github.com/gliderlabs/ssh"
 	"golang.org/x/crypto/ssh"
 
 	"relay"
@@ -21,19 +20,6 @@ import (
 
 // The peers of these tests break the protocol in ways that no library does, so they are
 // played at the border to x/crypto.
-
-// oneConn is the context of one connection.
-type oneConn struct {
-	gliderlabs.Context
-	c *conn
-}
-
-func (o oneConn) Value(key any) any {
-	if key == (connKey{}) {
-		return o.c
-	}
-	return nil
-}
 
 // badPeer is a channel, and the open of one, of a peer that takes what it is sent and
 // never says CLOSE.
@@ -143,7 +129,7 @@ func TestOpensWithoutEnd(t *testing.T) {
 	defer close(stuck)
 	c.sessions.Refuse()
 	for range maxAnswering + 1 {
-		wg.Go(func() { b.srv.channel(nil, nil, open, oneConn{c: c}) })
+		wg.Go(func() { c.offered(c.Offer(open)) })
 	}
 	closed(t, client)
 }
@@ -169,7 +155,7 @@ func TestSessionsLeftOpen(t *testing.T) {
 		reqs := make(chan *ssh.Request, 1)
 		defer close(reqs)
 		reqs <- &ssh.Request{Type: "exec", Payload: ssh.Marshal(struct{ Line string }{"version"})}
-		c.sessions.Serve(c.Offer(&badPeer{reqs: reqs, reject: func() error { refused = c.Context().Err() == nil; return nil }}), c.who, nil)
+		c.sessions.Offered(c.Offer(&badPeer{reqs: reqs, reject: func() error { refused = c.Context().Err() == nil; return nil }}), c.who, nil)()
 	}
 	if !refused {
 		t.Error("no session was refused")

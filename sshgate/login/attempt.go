@@ -46,7 +46,6 @@ type attempt struct {
 type actorKey struct{}
 
 var (
-	errNone    = errors.New("login without a key")
 	errRefused = errors.New("key refused")
 	errLeft    = errors.New("the client has gone")
 )
@@ -284,9 +283,8 @@ func checkKey(key ssh.PublicKey) error {
 // reach the right one.
 const maxAuthTries = 20
 
-// Config returns the configuration of the connection. It is never shared: gliderlabs adds to it, and
-// the callbacks belong to this connection. It must not block, because gliderlabs holds a lock during
-// the call.
+// Config returns the configuration of the connection. It is never shared: the callbacks belong to this
+// connection.
 func (g *Login) Config() *ssh.ServerConfig {
 	l := &attempt{Login: g}
 	return &ssh.ServerConfig{
@@ -300,37 +298,15 @@ func (g *Login) Config() *ssh.ServerConfig {
 			ssh.KeyAlgoECDSA256, ssh.KeyAlgoECDSA384, ssh.KeyAlgoECDSA521,
 			ssh.KeyAlgoRSASHA256, ssh.KeyAlgoRSASHA512,
 		},
-		MaxAuthTries: maxAuthTries,
-		// gliderlabs switches NoClientAuth on when it has no handlers of its own,
-		// so the method none must be refused here.
-		NoClientAuthCallback: func(ssh.ConnMetadata) (*ssh.Permissions, error) { return nil, errNone },
-		PublicKeyCallback: func(meta ssh.ConnMetadata, key ssh.PublicKey) (p *ssh.Permissions, err error) {
-			onOtherStack(func() { p, err = l.offered(meta, key) })
-			return p, err
-		},
-		VerifiedPublicKeyCallback: func(meta ssh.ConnMetadata, key ssh.PublicKey, _ *ssh.Permissions, _ string) (p *ssh.Permissions, err error) {
-			onOtherStack(func() { p, err = l.verified(meta, key) })
-			return p, err
+		MaxAuthTries:      maxAuthTries,
+		PublicKeyCallback: l.offered,
+		VerifiedPublicKeyCallback: func(meta ssh.ConnMetadata, key ssh.PublicKey, _ *ssh.Permissions, _ string) (*ssh.Permissions, error) {
+			return l.verified(meta, key)
 		},
 		KeyboardInteractiveCallback: l.interactive,
-		PreAuthConnCallback: func(banner ssh.ServerPreAuthConn) {
-			l.banner = banner
-			g.conn.Handshaking(banner)
-		},
-		AuthLogCallback: l.attemptEnded,
+		PreAuthConnCallback:         func(banner ssh.ServerPreAuthConn) { l.banner = banner },
+		AuthLogCallback:             l.attemptEnded,
 	}
-}
-
-// onOtherStack runs f in another goroutine and waits for it. Queries to the store make a stack grow,
-// and the goroutine of the handshake lives as long as its connection. Without this, 100 new tunnels
-// had stacks of 54 KiB each, instead of 38 KiB, until the garbage collector had shrunk them.
-func onOtherStack(f func()) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		f()
-	}()
-	<-done
 }
 
 // Bounds of the queries of logins and forwards to the store.

@@ -164,9 +164,8 @@ func (g *Login) Silent() time.Duration {
 	return g.conn.Sock.SilentFor()
 }
 
-// timedOut closes the socket when the login takes too long. It does so itself because gliderlabs
-// removes deadlines at every read. If the client was still sending, or the store has not answered,
-// this node or its line was slow: then the source gets no penalty.
+// timedOut closes the connection when the login takes too long. If the client was still sending, or the
+// store has not answered, this node or its line was slow: then the source gets no penalty.
 func (g *Login) timedOut() {
 	g.mu.Lock()
 	late := !g.over && !time.Now().Before(g.deadline)

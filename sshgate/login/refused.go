@@ -3,7 +3,7 @@ package login
 import (
 	"errors"
 	"log/slog"
-	"net"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -13,7 +13,6 @@ import (
 	"golang.org/x/time/rate"
 
 	"relay/record"
-	"relay/sockets"
 )
 
 // LogInterval is the shortest time between two log lines about the same problem of connections that
@@ -93,11 +92,11 @@ func (g *Login) tell(tried refusal) {
 
 // HandshakeFailed logs clients that have no algorithm in common with this server, because such a
 // client does not report the reason to its user.
-func (l *Logins) HandshakeFailed(tcp net.Conn, err error) {
+func (l *Logins) HandshakeFailed(remote netip.AddrPort, err error) {
 	text := record.SafeTextMax(err.Error(), 600)
 	if none, ok := errors.AsType[*ssh.AlgorithmNegotiationError](err); ok {
 		l.failures.log(l.o.Log, "ssh client without a common algorithm; docs/ssh-clients.md lists those of relayd",
-			"remote", sockets.AddrOf(tcp.RemoteAddr()).String(), "err", record.SafeTextMax(none.Error(), 600))
+			"remote", remote.String(), "err", record.SafeTextMax(none.Error(), 600))
 		return
 	}
 	l.o.Log.Debug("ssh connection ended before login", "err", text)

@@ -190,7 +190,7 @@ func (l *nodeLink) dial() (*link.Conn, error) {
 		Auth:            []ssh.AuthMethod{ssh.PublicKeys(l.o.Key)},
 		HostKeyCallback: ssh.FixedHostKey(key), HostKeyAlgorithms: []string{key.Type()},
 		Config: ssh.Config{Ciphers: link.Ciphers(nil)},
-	})
+	}, link.Handlers{})
 	if err == nil {
 		return pc, nil
 	}

@@ -56,23 +56,28 @@ func (n *Links) config(c *link.Conn, refused func()) *ssh.ServerConfig {
 
 var errRefused = errors.New("no node has this key")
 
-// Configure sets the handlers for requests and channels on a connection from another node.
-func (n *Links) Configure(o *link.Options) { o.Request, o.Channel = n.request, n.offered }
+// Handlers take what another node begins on its connection.
+func (n *Links) Handlers() link.Handlers {
+	return link.Handlers{Request: n.request, Channel: n.offered}
+}
 
 // Serve runs a connection from another node, and returns at its end. It calls refused if the key is
 // not that of a node, else loggedIn.
 func (n *Links) Serve(c *link.Conn, from netip.Addr, refused, loggedIn func()) {
 	defer c.Recovered("node")
 	defer c.Close()
-	sc, err := c.Accept(c.Context(), n.config(c, refused))
-	if err != nil {
+	var id string
+	handlers := n.Handlers()
+	handlers.LoggedIn = func(meta ssh.ConnMetadata, _ *ssh.Permissions) {
+		id = meta.User() // x/crypto has verified its key for this name
+		c.SetLog(c.Log().With("node", id))
+		c.Sock.LoggedIn()
+		loggedIn()
+	}
+	if err := c.Accept(c.Context(), n.config(c, refused), handlers); err != nil {
 		c.Log().Info("a connection between nodes was refused", "err", record.SafeTextMax(err.Error(), 300))
 		return
 	}
-	id := sc.User() // x/crypto has verified its key for this name
-	c.SetLog(c.Log().With("node", id))
-	c.Sock.LoggedIn()
-	loggedIn()
 	if n.addServed(c, servedNode{id, from}) {
 		<-c.Context().Done()
 		n.mu.Lock()

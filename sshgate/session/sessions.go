@@ -52,23 +52,31 @@ type Sessions struct {
 
 // New returns the sessions of a connection; there are none yet.
 func New(o Options) *Sessions {
-	return &Sessions{Options: o, all: map[*session]struct{}{}, purpose: purpose{first: make(chan struct{})}}
+	return &Sessions{Options: o, all: map[*session]struct{}{}, purpose: purpose{first: make(chan struct{}), answered: make(chan struct{})}}
 }
 
-// Serve runs one session channel to its end, for the logged-in actor. enrolled is nil, or the text of a
-// session on a connection that only registers a key.
-func (l *Sessions) Serve(open *link.Offer, who relay.Actor, enrolled []string) {
+// Offered notes that the client opens a session, and does not block. It returns what runs the session to its
+// end, for the logged-in actor. enrolled is nil, or the text of a session on a connection that only
+// registers a key.
+func (l *Sessions) Offered(open *link.Offer, who relay.Actor, enrolled []string) (run func()) {
 	s := &session{
 		of: l, who: who, enrolled: enrolled,
 		over: make(chan struct{}), starts: make(chan func() int, 1), consumer: make(chan func(*bufio.Reader), 1),
 		keys: make(chan string, shell.MaxKeys),
 	}
 	s.ctx, s.cancel = context.WithCancelCause(l.Conn.Context())
-	defer s.cancel(nil)
 	if !l.add(s) {
-		_ = open.Reject(link.ResourceShortage, "too many sessions on this connection")
-		return
+		return func() {
+			s.cancel(nil)
+			_ = open.Reject(link.ResourceShortage, "too many sessions on this connection")
+		}
 	}
+	return func() { l.run(s, open) }
+}
+
+// run runs one session channel to its end.
+func (l *Sessions) run(s *session, open *link.Offer) {
+	defer s.cancel(nil)
 	defer l.remove(s)
 	s.running.Add(1) // until the peer has closed the channel
 	var err error
