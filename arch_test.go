@@ -79,7 +79,7 @@ var allowedImports = map[string][]string{
 	"relay/bench":             {},
 	"relay/migrations":        {},
 	"relay/api":               {"relay", "relay/compose", "relay/outgoing", "relay/wire", "relay/signature", "relay/record", "relay/record/body", "relay/budget", "relay/cookie", "relay/sockets", "relay/grant", "relay/cli", "relay/mcp"},
-	"relay/dashboard":         {"relay/dashboard/page", "relay/dashboard/alias", "relay/dashboard/event", "relay/dashboard/people"},
+	"relay/dashboard":         {"relay/wire", "relay/dashboard/page", "relay/dashboard/alias", "relay/dashboard/event", "relay/dashboard/people"},
 	"relay/dashboard/page":    {"relay", "relay/compose", "relay/record", "relay/budget", "relay/cookie", "relay/sockets", "relay/grant"},
 	"relay/dashboard/alias":   {"relay", "relay/handshake", "relay/record", "relay/signature", "relay/record/body", "relay/dashboard/page", "relay/dashboard/body"},
 	"relay/dashboard/event":   {"relay", "relay/budget", "relay/compose", "relay/outgoing", "relay/wire", "relay/record", "relay/signature", "relay/record/body", "relay/dashboard/page", "relay/dashboard/alias", "relay/dashboard/body", "relay/grant"},

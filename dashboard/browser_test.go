@@ -256,8 +256,7 @@ func TestBrowserJourney(t *testing.T) {
 	if value[bool](b, `!!document.querySelector("#empty")`) {
 		t.Error("the empty state is still there")
 	}
-	b.key("j")
-	b.follow()
+	b.key("j") // opens it too
 	b.until(`document.querySelector("#event")`)
 	b.until(`document.readyState === "complete" && document.querySelectorAll("[data-attempt]").length === 1`)
 	r.answers(func([]byte, []byte) string {

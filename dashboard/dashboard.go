@@ -12,17 +12,63 @@ import (
 	"embed"
 	"encoding/hex"
 	"net/http"
-	"strings"
+	"slices"
+	"sync"
 	"time"
+
+	"github.com/klauspost/compress/gzip"
 
 	"relay/dashboard/alias"
 	"relay/dashboard/event"
 	"relay/dashboard/page"
 	"relay/dashboard/people"
+	"relay/wire"
 )
 
 //go:embed assets
-var assets embed.FS
+var files embed.FS
+
+// asset is a file that pages load, as it is and compressed.
+type asset struct {
+	content, packed []byte
+	tag             string // of the content
+}
+
+// assets has them by path. The scripts that every page loads after its first one are one asset: one answer
+// for seven, which compresses better.
+var assets = sync.OnceValue(func() map[string]asset {
+	all := map[string]asset{page.Scripts: packAsset(scripts...)}
+	list, _ := files.ReadDir("assets")
+	for _, f := range list {
+		if !slices.Contains(scripts, f.Name()) {
+			all["/assets/"+f.Name()] = packAsset(f.Name())
+		}
+	}
+	return all
+})
+
+// scripts are in the order in which they need each other: the last one begins.
+var scripts = []string{"json.js", "regions.js", "list.js", "keyboard.js", "dialogs.js", "palette.js", "stream.js"}
+
+// packAsset joins files. Assets are few and small, so that each is compressed once, as well as can be.
+func packAsset(names ...string) asset {
+	var a asset
+	for _, name := range names {
+		text, err := files.ReadFile("assets/" + name)
+		if err != nil {
+			panic(err) // a name in this file
+		}
+		a.content = append(a.content, text...)
+	}
+	sum := sha256.Sum256(a.content)
+	a.tag = hex.EncodeToString(sum[:8])
+	var packed bytes.Buffer
+	z, _ := gzip.NewWriterLevel(&packed, gzip.BestCompression)
+	_, _ = z.Write(a.content)
+	_ = z.Close()
+	a.packed = packed.Bytes()
+	return a
+}
 
 // Options configure the pages, see page.Options.
 type Options = page.Options
@@ -51,13 +97,18 @@ func New(o Options) http.Handler {
 // serveAsset serves an asset with headers that let browsers keep it and check that it is unchanged, so
 // that a new version of a page never runs an old script.
 func serveAsset(w http.ResponseWriter, r *http.Request) {
-	content, err := assets.ReadFile(strings.TrimPrefix(r.URL.Path, "/"))
-	if err != nil {
+	a, ok := assets()[r.URL.Path]
+	if !ok {
 		http.NotFound(w, r)
 		return
 	}
-	sum := sha256.Sum256(content)
-	w.Header().Set("Cache-Control", "no-cache")
-	w.Header().Set("ETag", `"`+hex.EncodeToString(sum[:8])+`"`)
+	h, content, tag := w.Header(), a.content, a.tag
+	if wire.AcceptsCoding(r.Header.Values("Accept-Encoding"), "gzip") && len(a.packed) < len(a.content) {
+		h.Set("Content-Encoding", "gzip")
+		content, tag = a.packed, a.tag+"-gzip"
+	}
+	h.Set("Vary", "Accept-Encoding")
+	h.Set("Cache-Control", "no-cache")
+	h.Set("ETag", `"`+tag+`"`)
 	http.ServeContent(w, r, r.URL.Path, time.Time{}, bytes.NewReader(content))
 }

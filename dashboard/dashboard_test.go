@@ -187,6 +187,10 @@ func TestUnknownVisitorsAndAddresses(t *testing.T) {
 			t.Errorf("%s = %d, want 404", path, res.StatusCode)
 		}
 	}
+	gzip := func(r *http.Request) { r.Header.Set("Accept-Encoding", "br, gzip;q=0.5") }
+	if res, _ := sendRequest(h, "GET", "/assets/style.css", gzip); res.Header.Get("Content-Encoding") != "gzip" || res.Header.Get("Vary") != "Accept-Encoding" {
+		t.Errorf("packed style sheet = %v", res.Header)
+	}
 	if res, _ := sendRequest(h, "GET", "/assets/style.css", nil); res.StatusCode != 200 || !strings.HasPrefix(res.Header.Get("Content-Type"), "text/css") {
 		t.Errorf("style sheet = %d %s", res.StatusCode, res.Header.Get("Content-Type"))
 	}

@@ -284,7 +284,7 @@ func TestShareForOneUse(t *testing.T) {
 	r.online()
 	id := r.send(post("/hook?token=topsecret&a=1", `{"card":"4242","password":"topsecret"}`, "Content-Type: application/json")).String()
 	preview := r.get("/events/"+id+"/share?view=on&oneUse=on&expires=1h", 200)
-	contains(t, "preview", preview, "replay this event once", "4242", "token=[masked]", "The link works until", "It ends with its first replay.", "Create link</button>", `name="oneUse" value="on"`)
+	contains(t, "preview", preview, "replay this event once", "4242", "token=[masked]", "the link works, unless you revoke it", "It ends with its first replay.", "Create link</button>", `name="oneUse" value="on"`)
 	if strings.Contains(preview, "topsecret") {
 		t.Error("the preview shows a secret")
 	}

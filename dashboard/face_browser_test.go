@@ -2,8 +2,13 @@ package dashboard_test
 
 import (
 	"fmt"
+	"math"
+	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/chromedp/chromedp"
@@ -22,6 +27,35 @@ func (b *browser) picture(name string) {
 	b.t.Helper()
 	if dir := os.Getenv("RELAY_LOOK"); dir != "" {
 		must(b.t, os.WriteFile(filepath.Join(dir, name+".png"), do(b, chromedp.CaptureScreenshot()), 0o600))
+	}
+}
+
+// TestStyleSheetKeepsItsGrid: all distances in the style sheet are multiples of 2 px, and all text has one of
+// four sizes and one of two weights.
+func TestStyleSheetKeepsItsGrid(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("assets/style.css")
+	must(t, err)
+	for n, line := range strings.Split(string(text), "\n") {
+		if strings.HasPrefix(strings.TrimSpace(line), "--t") {
+			continue // the sizes themselves
+		}
+		rules := regexp.MustCompile(`@(media|container)[^{]*`).ReplaceAllString(line, "")
+		for _, length := range regexp.MustCompile(`(\d*\.?\d+)rem\b`).FindAllStringSubmatch(rules, -1) {
+			if rem, err := strconv.ParseFloat(length[1], 64); err != nil || rem*8 != math.Trunc(rem*8) {
+				t.Errorf("style.css:%d: %s is not a multiple of 2 px", n+1, length[0])
+			}
+		}
+		for _, size := range regexp.MustCompile(`font-size: ([^;]*)`).FindAllStringSubmatch(rules, -1) {
+			if size[1] != "inherit" && !regexp.MustCompile(`^var\(--t(12|13|15|20)\)$`).MatchString(size[1]) {
+				t.Errorf("style.css:%d: %s", n+1, size[0])
+			}
+		}
+		for _, weight := range regexp.MustCompile(`font-weight: ([^;]*)`).FindAllStringSubmatch(rules, -1) {
+			if weight[1] != "400" && weight[1] != "600" && weight[1] != "inherit" {
+				t.Errorf("style.css:%d: %s", n+1, weight[0])
+			}
+		}
 	}
 }
 
@@ -50,6 +84,9 @@ func TestBrowserFitsALaptop(t *testing.T) {
 		if y := top("#attempt-2 .content"); y > 500 {
 			t.Errorf("at %d x %d the newest answer begins at %.0f", size[0], size[1], y)
 		}
+		if value[bool](b, `document.documentElement.scrollHeight > innerHeight`) { // the list and the event scroll, each alone
+			t.Errorf("at %d x %d the page scrolls as a whole", size[0], size[1])
+		}
 	}
 	b.show("/events/"+ids[20], 390, 844, "event")
 	if top("#attempt-2") > top("#request-part") {
@@ -73,6 +110,7 @@ func TestBrowserMenusAreNotCutOff(t *testing.T) {
 		r.send(post("/webhooks/stripe", `{"id":"evt_`+kind+`","type":"`+kind+`"}`, "Stripe-Signature: t=1,v1=x"))
 	}
 	id := r.send(post("/a", "{}")).String()
+	r.submit("/events/"+id+"/shares", url.Values{"expires": {"7d"}, "view": {"on"}}, 200) // the box of shares has a list
 	b := newBrowser(t, r)
 	for _, width := range []int64{390, 1024, 1280, 1440, 1920} {
 		for _, path := range []string{"/aliases/hook?status=2xx", "/events/" + id} {

@@ -50,7 +50,7 @@ func TestHomeOfManyAliases(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	r := newFixtureOn(t, store.Options{DataDir: dir, MaxAliases: 50})
-	db, err := sql.Open("sqlite", filepath.Join(dir, "relay.db"))
+	db, err := sql.Open("sqlite", "file:"+filepath.Join(dir, "relay.db")+"?_pragma=busy_timeout(60000)")
 	must(t, err)
 	_, err = db.Exec(`WITH RECURSIVE k (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM k WHERE i < 5000) INSERT INTO aliases (owner_id, name, created_at, last_online_at,
 		offline_status, auto_deliver, host_header, forwarded, fresh_connections, paused) SELECT (SELECT owner_id FROM aliases), printf('many-%04d', i), 1, 0, 202, 0, 'preserve', 0, 0, 0 FROM k`)

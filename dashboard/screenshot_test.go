@@ -41,6 +41,9 @@ func TestScreenshots(t *testing.T) {
 		t.Helper()
 		b.look(scheme, width, height)
 		b.until(`document.readyState === "complete"`)
+		if width > 390 {
+			b.point()
+		}
 		must(t, os.WriteFile(filepath.Join(dir, name+".png"), small(t, do(b, chromedp.CaptureScreenshot()), 150_000), 0o644))
 	}
 	b.open("/aliases/shopify-dev")
@@ -146,6 +149,12 @@ func (s *demoServer) setTimes(times []time.Time) {
 	exec(`UPDATE attempts SET event_id = m.new, received_at = received_at + m.later, started_at = started_at + m.later, ended_at = ended_at + m.later FROM moved m WHERE event_id = m.old`)
 	exec(`UPDATE payloads SET event_id = m.new FROM moved m WHERE event_id = m.old`)
 	must(s.t, tx.Commit())
+}
+
+// point makes the page behave as with a mouse, which laptops have and headless browsers have not.
+func (b *browser) point() {
+	b.t.Helper()
+	value[any](b, `for (const rule of document.styleSheets[0].cssRules) if (rule.media?.mediaText === "(hover: none)") rule.media.mediaText = "not all"`)
 }
 
 // look sets the color scheme and the window size of the browser.

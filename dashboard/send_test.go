@@ -75,7 +75,7 @@ func TestSendAgainFreshlySigned(t *testing.T) {
 	r := newResendFixture(t)
 	before := r.get("/api/v1/events/"+r.id+"/request.raw", 200)
 	inspector := r.get("/events/"+r.id, 200)
-	contains(t, "inspector", inspector, "Send again, freshly signed…", "Edit and send…", "a new event, signed now", `form="sign-again"`, "Expired: a replay")
+	contains(t, "inspector", inspector, "Send again, freshly signed…", "Edit and send…", "A new event:", `form="sign-again"`, "Expired: a replay")
 
 	preview := r.submit("/aliases/hook/send", url.Values{"from": {r.id}, "sign": {"auto"}}, 200)
 	contains(t, "preview", preview, "What differs: 1 change", "<code>Stripe-Signature</code>", "as it came", "the new event", "signed by sec_", "Send now", "This makes a new event, signed now.")

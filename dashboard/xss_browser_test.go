@@ -71,7 +71,7 @@ func TestBrowserPayloadsStayText(t *testing.T) {
 	if err != nil || len(scripts) == 0 {
 		t.Fatal(scripts, err)
 	}
-	foreign := strings.Replace(foreign, "SCRIPTS", `["/`+strings.Join(scripts, `", "/`)+`"]`, 1)
+	foreign := strings.Replace(foreign, "SCRIPTS", `["/assets/scripts.js", "/`+strings.Join(scripts, `", "/`)+`"]`, 1)
 	b := newBrowser(t, r)
 	call(b, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{
 		Source: `for (const f of ["alert", "confirm", "prompt", "print"]) window[f] = () => console.error("a payload ran in " + location);`,

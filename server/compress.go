@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/klauspost/compress/gzip"
+
+	"relay/wire"
 )
 
 // compressFrom is the size in bytes from which answers are compressed.
@@ -28,7 +30,7 @@ var compressed = []string{
 // bytes of its answer.
 func Compress(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method != http.MethodGet || r.Header.Get("Range") != "" || !takesGzip(r.Header.Values("Accept-Encoding")) {
+		if r.Method != http.MethodGet || r.Header.Get("Range") != "" || !wire.AcceptsCoding(r.Header.Values("Accept-Encoding"), "gzip") {
 			next.ServeHTTP(w, r)
 			return
 		}
@@ -36,20 +38,6 @@ func Compress(next http.Handler) http.Handler {
 		next.ServeHTTP(c, r)
 		c.close()
 	})
-}
-
-// takesGzip reports whether Accept-Encoding accepts gzip.
-func takesGzip(lines []string) bool {
-	for _, line := range lines {
-		for coding := range strings.SplitSeq(line, ",") {
-			name, weight, _ := strings.Cut(coding, ";")
-			if strings.EqualFold(strings.TrimSpace(name), "gzip") {
-				q := strings.ReplaceAll(weight, " ", "")
-				return !strings.HasPrefix(q, "q=0") || strings.Trim(q, "q=0.") != ""
-			}
-		}
-	}
-	return false
 }
 
 // compressor holds back the first KiB of an answer, and compresses longer answers.

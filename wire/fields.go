@@ -3,6 +3,7 @@ package wire
 import (
 	"bytes"
 	"slices"
+	"strings"
 )
 
 // nextLine cuts the first line off p, its end included; text is without CRLF or LF.
@@ -153,4 +154,18 @@ func AddLines(head, lines []byte) []byte {
 		at--
 	}
 	return slices.Concat(head[:at], lines, head[at:])
+}
+
+// AcceptsCoding reports whether the values of Accept-Encoding name a content coding, with a weight above 0.
+func AcceptsCoding(values []string, coding string) bool {
+	for _, value := range values {
+		for member := range strings.SplitSeq(value, ",") {
+			name, weight, _ := strings.Cut(member, ";")
+			if strings.EqualFold(strings.TrimSpace(name), coding) {
+				q := strings.ReplaceAll(weight, " ", "")
+				return !strings.HasPrefix(q, "q=0") || strings.Trim(q, "q=0.") != ""
+			}
+		}
+	}
+	return false
 }

@@ -825,7 +825,7 @@ func attemptColumn(a attemptView, longest float64) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		var templ_7745c5c3_Var44 = []any{"fidelity", templ.KV("same", a.Same)}
+		var templ_7745c5c3_Var44 = []any{"fidelity", templ.KV("same", a.Same), templ.KV("altered", len(a.Changed) > 0)}
 		templ_7745c5c3_Err = templ.RenderCSSItems(ctx, templ_7745c5c3_Buffer, templ_7745c5c3_Var44...)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err

@@ -216,7 +216,7 @@ func signatureReport(v signatureView) templ.Component {
 			templ_7745c5c3_Var9 = templ.NopComponent
 		}
 		ctx = templ.ClearChildren(ctx)
-		var templ_7745c5c3_Var10 = []any{templ.KV("failure", v.Verdict == signature.Invalid), templ.KV("warning", v.Verdict == signature.Expired || v.Verdict == signature.Missing)}
+		var templ_7745c5c3_Var10 = []any{"sentence", templ.KV("failure", v.Verdict == signature.Invalid), templ.KV("warning", v.Verdict == signature.Expired || v.Verdict == signature.Missing)}
 		templ_7745c5c3_Err = templ.RenderCSSItems(ctx, templ_7745c5c3_Buffer, templ_7745c5c3_Var10...)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
@@ -241,7 +241,7 @@ func signatureReport(v signatureView) templ.Component {
 		var templ_7745c5c3_Var12 string
 		templ_7745c5c3_Var12, templ_7745c5c3_Err = templ.JoinStringErrs(v.Message)
 		if templ_7745c5c3_Err != nil {
-			return templ.Error{Err: templ_7745c5c3_Err, FileName: `dashboard/event/signature.templ`, Line: 45, Col: 164}
+			return templ.Error{Err: templ_7745c5c3_Err, FileName: `dashboard/event/signature.templ`, Line: 45, Col: 176}
 		}
 		_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var12))
 		if templ_7745c5c3_Err != nil {
