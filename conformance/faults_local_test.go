@@ -44,6 +44,8 @@ func localFaults() []localFault {
 		f.name, f.script = name, script
 		return f
 	}
+	begun := garbage // its head came, so that it is recorded as far as it came
+	begun.state = "delivered"
 	isTLS := garbage
 	isTLS.says = "it speaks TLS; use --target https://… of relay up, or forward the port where it speaks plain HTTP"
 	cut := localFault{status: "HTTP/1.1 200 ", state: "delivered", broken: true, within: 2 * time.Second}
@@ -105,8 +107,8 @@ func localFaults() []localFault {
 		as(garbage, "F12 NUL in its head", text("HTTP/1.1 200 OK\r\nX: a\x00b\r\nContent-Length: 2\r\n\r\nok")),
 		as(garbage, "F12 switches protocols unasked", text("HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n")),
 		as(garbage, "F12 one interim answer too many", text(strings.Repeat("HTTP/1.1 102 Processing\r\n\r\n", 17)+ok)),
-		as(garbage, "F12 chunk size of 17 digits", text("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n00000000000000005\r\nhello\r\n0\r\n\r\n")),
-		as(garbage, "F12 bad first chunk", text("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\nhello\r\n0\r\n\r\n")),
+		as(begun, "F12 chunk size of 17 digits", text("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n00000000000000005\r\nhello\r\n0\r\n\r\n")),
+		as(begun, "F12 bad first chunk", text("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\nhello\r\n0\r\n\r\n")),
 		later("F12 chunk extension of 1 MiB", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n", func(c net.Conn) {
 			_, _ = io.WriteString(c, "5;"+strings.Repeat("e", 1<<20)+"\r\nhello\r\n0\r\n\r\n")
 		}),

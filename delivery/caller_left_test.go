@@ -120,7 +120,7 @@ func TestCallerCutAfterTheEndWasStored(t *testing.T) {
 		out := <-done
 		time.Sleep(5 * time.Second) // for the store
 		e := b.event()
-		b.want("answer, state, caller gone", words(out.Answer == nil, e.State, e.Attempts[0].CallerGone), words(true, relay.StateFailed, true))
+		b.want("answer, state, caller gone", words(out.Answer == nil, e.State, e.Attempts[0].CallerGone), words(true, relay.StateDelivered, true))
 	}, func(b *fixture) { b.s.delay = time.Second })
 }
 

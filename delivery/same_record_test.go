@@ -2,6 +2,7 @@ package delivery_test
 
 import (
 	"context"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -88,4 +89,112 @@ func TestRefusedHeadIsShown(t *testing.T) {
 		}
 		_ = e
 	})
+}
+
+// An answer whose head came is recorded as truncated, however it breaks off and whenever, and one
+// whose head did not come as none: the original, within the commit of its event and after it, a replay
+// and a queued delivery. Its caller sees a broken transfer, or is told as long as it has got nothing.
+func TestBrokenOffAnswers(t *testing.T) {
+	const chunked, begun = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", "2\r\nok\r\n"
+	heads := map[string][]string{
+		"nothing": nil, "half a head": {"HTTP/1.1 200 OK\r\nContent-"}, "interim": {"HTTP/1.1 102 Processing\r\n\r\n"},
+		"head": {chunked}, "head and a chunk": {chunked, begun}, "head and a chunk at once": {chunked + begun},
+	}
+	ends := map[string]struct {
+		code string
+		do   func(*local)
+	}{
+		"bad chunk":   {relay.CodeLocalMalformed, func(l *local) { l.Write("zz\r\n\r\n") }},
+		"bad trailer": {relay.CodeLocalMalformed, func(l *local) { l.Write("0\r\nno colon\r\n\r\n") }},
+		"reset":       {relay.CodeLocalClosed, (*local).Break},
+		"early end":   {relay.CodeLocalClosed, (*local).Close},
+	}
+	const apart = 50 * time.Millisecond
+	for headName, pieces := range heads {
+		for endName, end := range ends {
+			seen, bad := strings.HasPrefix(headName, "head"), end.code == relay.CodeLocalMalformed
+			if headName == "half a head" && bad {
+				continue // a line of that head
+			}
+			for when, delay := range map[string]time.Duration{"within the commit": time.Second, "after it": 0} {
+				for _, gap := range []time.Duration{apart, 0} {
+					t.Run(words(headName, endName, when, gap), func(t *testing.T) {
+						serve := func(l *local) {
+							l.until("hello")
+							for _, piece := range pieces {
+								l.Write(piece)
+								time.Sleep(gap)
+							}
+							end.do(l)
+							l.ended()
+						}
+						want := words(relay.StateFailed, end.code, false, 0, "", "")
+						if seen {
+							body := map[bool]string{true: "ok"}[headName != "head"]
+							want = words(relay.StateDelivered, end.code, true, 200, relay.ResponseTruncated, body)
+						}
+						check := func(b *fixture, what string, a *relay.Attempt) {
+							b.t.Helper()
+							b.want(what, words(a.State, a.Error.Code, a.HasResponse, a.Status, a.ResponseState, string(a.Response.Body.Data)), want)
+						}
+						slow := func(b *fixture) { b.s.delay = delay }
+						run(t, serve, func(b *fixture) {
+							out, c := b.send(post)
+							check(b, "original", &b.event().Attempts[0])
+							shown := strings.TrimPrefix(c.answer(), "HTTP/1.1 102 Processing\r\n\r\n")
+							switch {
+							case !seen, bad && shown == "":
+								b.want("answer", words(code(out), shown, c.wasAborted()), words(end.code, "", false))
+							default:
+								b.want("answer", words(code(out), strings.HasPrefix(shown, chunked), c.wasAborted()), words("", true, true))
+							}
+							if bad && seen && delay == 0 && gap > 0 && shown == "" {
+								t.Error("nothing was passed on of an answer whose event was stored")
+							}
+							e, n, err := b.d.Replay(context.Background(), relay.System(), b.event().ID, time.Minute)
+							if err != nil {
+								t.Fatal(err)
+							}
+							check(b, "replay", e.Attempt(n))
+						}, slow)
+						run(t, nil, func(b *fixture) {
+							b.send(post)
+							b.tun = &memTunnel{serve: serve}
+							b.d.Attach(b.a, b.tun)
+							time.Sleep(10 * time.Second)
+							check(b, "queued", &b.event().Attempts[0])
+						}, slow, func(b *fixture) { b.a.Settings.AutoDeliver = true })
+					})
+				}
+			}
+		}
+	}
+}
+
+// What the caller had not sent when a local server broke off behind its head does not make the event
+// one without an answer.
+func TestBrokenOffBeforeTheRequestWasWhole(t *testing.T) {
+	for name, end := range map[string]string{"bad chunk": "zz\r\n", "early end": ""} {
+		for _, gap := range []time.Duration{0, 50 * time.Millisecond} {
+			t.Run(words(name, gap), func(t *testing.T) {
+				run(t, func(l *local) {
+					l.until("hello")
+					l.Write("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+					time.Sleep(gap)
+					l.Write(end)
+				}, func(b *fixture) {
+					c, done := b.begin(strings.Replace(post, "Length: 5", "Length: 50", 1))
+					time.Sleep(time.Second)
+					c.become(relay.CallerReset)
+					c.in.finish(io.ErrUnexpectedEOF)
+					<-done
+					time.Sleep(time.Second)
+					e := b.event()
+					a := e.Attempts[0]
+					b.want("record", words(e.State, a.HasResponse, a.ResponseState, e.Request.Body.State),
+						words(relay.StateDelivered, true, relay.ResponseTruncated, relay.BodyAborted))
+				})
+			})
+		}
+	}
 }

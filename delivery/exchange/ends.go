@@ -78,7 +78,7 @@ func (x *run) failed() Result {
 	x.closeConn() // with its slot: the rest of the request may take its caller hours
 	x.endStoredSender()
 	if !x.q.Accepted() {
-		if x.fault.Code != relay.CodeInternal {
+		if x.fault.Code != relay.CodeInternal && x.answer.state != relay.ResponseTruncated {
 			x.readToEnd()
 			if x.end.how != endWhole {
 				return x.refuse()
@@ -102,8 +102,8 @@ func (x *run) failed() Result {
 	if x.out.sink == nil {
 		return x.made(x.fault, true)
 	}
-	if x.answer.state == relay.ResponseTruncated && x.fault.Code != relay.CodeTunnelLost {
-		x.out.flush()
+	if x.answer.state == relay.ResponseTruncated && (x.out.started || x.fault.Code == relay.CodeLocalClosed) {
+		x.out.flush() // else its caller has got nothing yet, and is told what is wrong
 	}
 	switch {
 	case x.out.started, x.fault.Code == relay.CodeInternal:

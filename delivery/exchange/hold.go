@@ -33,7 +33,6 @@ type output struct {
 	space  reservation // for held, and for a part of a head
 
 	started bool // a byte of a final answer went to the reader
-	begun   bool // it may have gone, or would have to a reader
 
 	// Set by begin.
 	final   bool

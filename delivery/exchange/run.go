@@ -196,7 +196,6 @@ func (x *run) step() error {
 		}
 		if x.isDurable() {
 			x.out.flush()
-			x.out.begun = true
 		}
 	}
 	x.arm()
@@ -303,7 +302,6 @@ func (x *run) takeBody(p []byte) error {
 	if !ended && err == nil && x.isDurable() {
 		x.out.flush()
 		x.out.started = x.out.write(p[:n]) || x.out.started
-		x.out.begun = true
 	} else {
 		x.out.hold(p[:n])
 	}
@@ -313,12 +311,8 @@ func (x *run) takeBody(p []byte) error {
 	switch e := a.rec.partsError(); {
 	case e != nil:
 		return x.fail(StoreError(e))
-	case err != nil && x.out.begun: // a replay too, although nobody has got it
+	case err != nil: // as where the connection breaks off: the head came, whether or not it could be passed on yet
 		a.state = relay.ResponseTruncated
-		return x.fail(relay.AsError(err))
-	case err != nil:
-		a.noteRefused(a.final.Raw)
-		a.final = nil // no usable answer
 		return x.fail(relay.AsError(err))
 	}
 	if _, full := a.rec.progress(); full && !ended && !x.out.cutAt.IsZero() && !x.out.reads() {

@@ -136,7 +136,7 @@ func (x *run) awaitStored() *relay.Error {
 // response that has begun and finds no buffer space, because it cannot be recorded to its end.
 func (x *run) isStoreFault() bool {
 	return x.fault.Code == relay.CodeStoreUnavailable || x.fault.Code == relay.CodeStorageFull ||
-		x.fault.Code == relay.CodeOverloaded && (x.out.started || x.out.begun && x.out.sink == nil)
+		x.fault.Code == relay.CodeOverloaded && (x.out.started || x.answer.final != nil && x.out.sink == nil)
 }
 
 var errResponseNotStored = relay.Errorf(relay.CodeResponseNotStored,
