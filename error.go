@@ -15,6 +15,7 @@ type Error struct {
 	Reason     string        // replay blocker of an event-not-replayable
 	RetryAfter time.Duration // sent as Retry-After in seconds, rounded up; 0 = not sent
 	Fields     []FieldError  // wrong fields of a validation-failed
+	Unknown    bool          // it is not known whether the change was made; see MayBeDone
 	Cause      error
 }
 
@@ -55,6 +56,13 @@ func Errorf(code, format string, args ...any) *Error {
 // are full.
 func Overloaded(detail string) *Error {
 	return &Error{Code: CodeOverloaded, Detail: detail, RetryAfter: time.Second}
+}
+
+// MayBeDone reports whether err leaves open whether a change was made: its commit was lost with the connection. Such a
+// change must not be made again by itself.
+func MayBeDone(err error) bool {
+	var e *Error
+	return errors.As(err, &e) && e.Unknown
 }
 
 // AsError returns the *Error in the chain of err, or a new one with CodeInternal and

@@ -97,7 +97,8 @@ type Events interface {
 // Deliverer has the methods of delivery that both the API and the dashboard need.
 type Deliverer interface {
 	// Replay asks for a new attempt and waits up to wait for its end; n is its number. e is the event
-	// after that, with this attempt alone and without bodies. An error means that no attempt was begun.
+	// after that, with this attempt alone and without bodies. An error means that no attempt was begun, or with
+	// MayBeDone that one may be queued.
 	Replay(ctx context.Context, who Actor, id ID, wait time.Duration) (e *Event, n int, err error)
 	// Send stores a new event, sends it through the tunnel of its alias and waits up to wait for the
 	// end. It is never queued and never sent twice. e is as for Replay, with its only attempt. An error

@@ -130,3 +130,31 @@ func TestIdempotencyOfAFault(t *testing.T) {
 		t.Errorf("sent %d times", sends)
 	}
 }
+
+// The commit of a replay was lost with the connection to the database: it may be queued. The same call again does not
+// replay a second time. One that was refused may be made again.
+func TestIdempotencyOfALostCommit(t *testing.T) {
+	t.Parallel()
+	for name, unknown := range map[string]bool{"lost": true, "refused": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newFixture(t)
+			h.deliver.replay = func(relay.Actor, relay.ID, time.Duration) (*relay.Event, int, error) {
+				return nil, 0, &relay.Error{Code: relay.CodeStoreUnavailable, Detail: "away", Unknown: unknown}
+			}
+			target := "/api/v1/events/" + h.event("shop", nil).String() + "/replay"
+			again, calls := relay.CodeStoreUnavailable, 2
+			if unknown {
+				again, calls = relay.CodeInternal, 1
+			}
+			for _, want := range []string{relay.CodeStoreUnavailable, again} {
+				r := h.request("POST", h.asAlice, target, "")
+				r.Header.Set("Idempotency-Key", "k")
+				h.do(r).code(relay.Status(want), want)
+			}
+			if n := h.deliver.calls(); n != calls {
+				t.Errorf("%d replays", n)
+			}
+		})
+	}
+}

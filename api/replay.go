@@ -64,7 +64,7 @@ func (s *server) replay(w http.ResponseWriter, r *http.Request, c *requestInfo) 
 	return s.runIdempotent(w, r, c, idempotent{run: func(ctx context.Context) (int, any, error) {
 		e, n, err := s.replayAs(ctx, c.who, c.event.ID, wait)
 		if err != nil {
-			return begunStatus(e), nil, err
+			return begunStatus(e, err), nil, err
 		}
 		told, full := withoutBodies(e), s.replayed(ctx, c, e, n)
 		status := replayStatus(full, n)
@@ -111,13 +111,16 @@ func (s *server) replayAs(ctx context.Context, who relay.Actor, id relay.ID, wai
 	return e, n, err
 }
 
-// begunStatus returns the status to store for a call that failed. It is 0 if no attempt was begun; otherwise e is
-// the event of the attempt.
-func begunStatus(e *relay.Event) int {
-	if e == nil {
-		return 0
+// begunStatus returns the status to store for a call that failed with err. It is 0 if no attempt was begun; otherwise e is
+// the event of the attempt, or err leaves open whether there is one.
+func begunStatus(e *relay.Event, err error) int {
+	switch {
+	case e != nil:
+		return http.StatusAccepted
+	case relay.MayBeDone(err):
+		return http.StatusInternalServerError
 	}
-	return http.StatusAccepted
+	return 0
 }
 
 // whileValid calls run with a context that ends when the actor's credential ends.
@@ -257,7 +260,7 @@ func (s *server) runOnce(r *http.Request, c *requestInfo, key string, call idemp
 		return run(ctx)
 	}
 	defer func() {
-		if begun && !ended {
+		if begun && !ended || status == http.StatusInternalServerError {
 			status, answer = http.StatusInternalServerError, []byte(brokenOff)
 		}
 		stored := answer
@@ -273,7 +276,8 @@ func (s *server) runOnce(r *http.Request, c *requestInfo, key string, call idemp
 	return status, answer, err
 }
 
-// brokenOff is the stored answer of a call that had begun to act when a fault of the relay ended it.
+// brokenOff is the stored answer of a call that had begun to act when a fault of the relay ended it, or that may have
+// acted: its commit was lost.
 const brokenOff = "broken off"
 
 // runCounted counts the call against its limit, runs it and returns its answer as JSON. With an error

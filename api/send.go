@@ -303,7 +303,7 @@ func (x *sending) run(ctx context.Context) (int, any, error) {
 		x.c.event = made
 	}
 	if err != nil {
-		return begunStatus(made), nil, err
+		return begunStatus(made, err), nil, err
 	}
 	told, full := withoutBodies(made), x.s.replayed(ctx, x.c, made, 1)
 	status := replayStatus(full, 1)

@@ -16,7 +16,8 @@ import (
 // Replay begins a new attempt of an event and waits for its end, at most for wait. The attempt
 // continues when wait or ctx ends. Replay returns the event in its state at that time, with the new
 // attempt alone and without bodies, and the number of that attempt. An error means that no attempt was
-// begun: ErrNotFound, event-not-replayable, queue-full, stopping, store-unavailable.
+// begun, or with relay.MayBeDone that one may be queued: ErrNotFound, event-not-replayable, queue-full, stopping,
+// store-unavailable.
 func (d *Delivery) Replay(ctx context.Context, who relay.Actor, id relay.ID, wait time.Duration) (*relay.Event, int, error) {
 	if !d.begin() {
 		return nil, 0, errStopping()
@@ -87,7 +88,8 @@ func (d *Delivery) outcome(ctx context.Context, who relay.Actor, begun *relay.Ev
 func (d *Delivery) queueReplay(ctx context.Context, who relay.Actor, st *registry.Alias, e *relay.Event) (*relay.Event, int, error) {
 	cost := costOf(e)
 	if got := st.Queue.Reserve(1, cost, d.queueLimits()); got != registry.Reserved {
-		return nil, 0, exchange.ErrQueueFull(got == registry.AccountQueueFull, "the replay was not taken")
+		ofAccount := got == registry.AccountQueueFull && who.Kind != relay.ActorShare // a share tells nothing of the owner
+		return nil, 0, exchange.ErrQueueFull(ofAccount, "the replay was not taken")
 	}
 	st.Queue.Move()
 	c, err := d.store.BeginReplay(ctx, who, e.ID, false)

@@ -236,3 +236,35 @@ func TestRejoinWithoutTheDirectURL(t *testing.T) {
 	}
 	eventually(t, "it serves as a new node", func() bool { return s.NodeID() != before })
 }
+
+// The line is cut between the commit of a queued replay and its answer: the error says that it is not known whether it
+// was made. One that never reached the database has another error.
+func TestCommitWithoutAnAnswer(t *testing.T) {
+	t.Parallel()
+	address, line := overCable(t, pgtest.URL(t))
+	s := mustServe(t, store.Options{URL: address, DataDir: t.TempDir(), SpoolLimit: 64 << 20, Log: testLog(t)})
+	alias := withAlias(t, s)
+	id, err := capture(s, alias)
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "a commit is lost", func() bool {
+		line.mu.Lock()
+		line.catch, line.pulled = make(chan struct{}), false
+		line.mu.Unlock()
+		_, err := s.BeginReplay(t.Context(), relay.System(), id, false)
+		if err == nil || relay.AsError(err).Code != relay.CodeStoreUnavailable {
+			return false // another transaction was cut
+		}
+		return relay.MayBeDone(err)
+	})
+	line.mu.Lock()
+	line.pull()
+	line.mu.Unlock()
+	eventually(t, "the database is known to be away", func() bool {
+		_, err := s.BeginReplay(t.Context(), relay.System(), id, false)
+		return err != nil && !relay.MayBeDone(err)
+	})
+	line.plug()
+	backInService(t, s)
+}

@@ -93,7 +93,7 @@ func (p *Pages) Once(handle SignedInHandler) SignedInHandler {
 		body, err := handle(to, r.WithContext(ctx), who)
 		refusal, is := body.(WithStatus)
 		failed := err != nil || is && refusal.Status >= http.StatusBadRequest
-		if failed && made == "" {
+		if failed && made == "" && !relay.MayBeDone(err) {
 			return body, err // the form may be sent again
 		}
 		status = http.StatusOK // it has acted, whatever becomes of its answer

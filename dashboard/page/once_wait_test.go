@@ -43,7 +43,7 @@ func (e *ended) EndIdempotent(_ context.Context, _ relay.Actor, _ string, status
 	return nil
 }
 
-// TestFormWhosePageFailsActsOnce: a form that has acted, but whose page failed, does not act again
+// TestFormWhosePageFailsActsOnce: a form that has acted, or may have, but whose page failed, does not act again
 // when it is sent again.
 func TestFormWhosePageFailsActsOnce(t *testing.T) {
 	store := &ended{}
@@ -53,12 +53,23 @@ func TestFormWhosePageFailsActsOnce(t *testing.T) {
 	if err := r.ParseForm(); err != nil {
 		t.Fatal(err)
 	}
-	failed := errors.New("no page")
-	_, err := p.Once(func(http.ResponseWriter, *http.Request, relay.Actor) (templ.Component, error) {
-		return templ.ComponentFunc(func(context.Context, io.Writer) error { return failed }), nil
-	})(httptest.NewRecorder(), r, relay.Actor{})
-	if err != failed || store.status == 0 {
-		t.Errorf("%v, and the form ended with %d", err, store.status)
+	failed, lost := errors.New("no page"), &relay.Error{Code: relay.CodeStoreUnavailable, Unknown: true}
+	broken := templ.ComponentFunc(func(context.Context, io.Writer) error { return failed })
+	for _, c := range []struct {
+		page      templ.Component
+		err, told error
+		acted     bool
+	}{
+		{broken, nil, failed, true},
+		{nil, lost, lost, true}, // its commit was lost with the connection to the database
+		{nil, relay.ErrNotFound, relay.ErrNotFound, false},
+	} {
+		_, err := p.Once(func(http.ResponseWriter, *http.Request, relay.Actor) (templ.Component, error) {
+			return c.page, c.err
+		})(httptest.NewRecorder(), r, relay.Actor{})
+		if err != c.told || (store.status != 0) != c.acted {
+			t.Errorf("%v, and the form ended with %d", err, store.status)
+		}
 	}
 }
 

@@ -33,12 +33,31 @@ func (s *DB) Fault(what string, err error) error {
 			Code: code, RetryAfter: 2 * time.Second, Detail: "the relay cannot reach its storage; try again in a moment",
 			Cause: fmt.Errorf("%s: %w", what, err),
 		}
+		if lost := (*unansweredCommit)(nil); errors.As(err, &lost) {
+			e.Unknown, e.Detail = true, "the relay lost its storage just as this was saved; look whether it was done before you try again"
+		}
 		if code == relay.CodeStorageFull || s.DiskFull(err) {
 			e.Code, e.RetryAfter, e.Detail = relay.CodeStorageFull, 30*time.Second, "the relay's disk is full; try again later"
 		}
 		return e
 	}
 	return fmt.Errorf("%s: %w", what, err)
+}
+
+// unansweredCommit wraps the error of a commit of which it is not known whether the database has made it.
+type unansweredCommit struct{ cause error }
+
+func (e *unansweredCommit) Error() string { return e.cause.Error() }
+
+func (e *unansweredCommit) Unwrap() error { return e.cause }
+
+// unanswered wraps the error of a commit, unless the database has refused it, or it was never sent. A file answers always.
+func (s *DB) unanswered(err error) error {
+	never := errors.Is(err, sql.ErrTxDone) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
+	if !s.Dialect.Remote() || SQLState(err) != "" || never {
+		return err
+	}
+	return &unansweredCommit{err}
 }
 
 // operationFault is Fault for an operation. If a file of this machine took too long, the error is

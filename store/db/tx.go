@@ -124,7 +124,7 @@ func (s *DB) UpdateOnce(ctx context.Context, begin beginner, fn func(*Tx) error)
 		return nil, errors.Join(err, Rollback(tx))
 	}
 	if err := tx.Commit(); err != nil {
-		return nil, s.Dialect.wrapCommit(err)
+		return nil, s.Dialect.wrapCommit(s.unanswered(err))
 	}
 	Signal(s.checkpointer.wake)
 	return committed(), nil
