@@ -148,6 +148,7 @@ func (d *Delivery) Start(ctx context.Context) error {
 		return err
 	}
 	d.workers.Go(d.registry.KeepAliases)
+	d.workers.Go(d.registry.KeepCounts)
 	d.workers.Go(d.registry.KeepTunnels)
 	d.workers.Go(func() { d.feed.Run(d.base) })
 	return nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"relay"
@@ -109,5 +110,35 @@ func TestUnknownNamesAreReadRarely(t *testing.T) {
 		if _, ok := b.d.FindAlias("later"); !ok {
 			t.Error("no name is read a second later")
 		}
+	})
+}
+
+// A change of settings is in force when its author gets the answer, although the database takes long to count a queue.
+func TestSettingsDoNotWaitForACount(t *testing.T) {
+	run(t, nil, func(b *fixture) {
+		b.s.mu.Lock()
+		b.s.slowCounts = true
+		b.s.mu.Unlock()
+		b.d.Publish([]relay.Change{{Kind: relay.ChangeQueue, Alias: 7}})
+		synctest.Wait() // it is being counted
+		b.s.change(7, func(s *relay.Settings) { s.OfflineStatus = 299 })
+		a, _ := b.d.Alias("hook")
+		b.want("status", a.Settings.OfflineStatus, 299)
+	})
+}
+
+// A change of the queue of an alias that this node does not know yet is counted once it does.
+func TestQueueOfAnAliasThatIsNew(t *testing.T) {
+	run(t, nil, func(b *fixture) {
+		b.s.mu.Lock()
+		b.s.aliases[8] = &relay.Alias{ID: 8, Name: "new", Owner: 1, Settings: relay.DefaultSettings()}
+		id := relay.ID{1}
+		b.s.events[id] = &relay.Event{ID: id, AliasID: 8, Attempts: []relay.Attempt{{N: 1, State: relay.StateQueued}}}
+		b.s.mu.Unlock()
+		b.d.Publish([]relay.Change{{Kind: relay.ChangeQueue, Alias: 8}})
+		synctest.Wait()
+		b.d.Publish([]relay.Change{{Kind: relay.ChangeAlias, Alias: 8}})
+		time.Sleep(5 * time.Second)
+		b.want("queued", b.d.Stats().Queued, 1)
 	})
 }

@@ -188,6 +188,13 @@ func (s *memStore) CheckParts(_ context.Context, id relay.ID, n, parts int) erro
 }
 
 func (s *memStore) QueueStats(ctx context.Context, ids []int64) (map[int64]relay.QueueStats, error) {
+	s.mu.Lock()
+	slow := s.slowCounts
+	s.mu.Unlock()
+	if slow {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
 	all, err := s.AllQueueStats(ctx)
 	if err != nil {
 		return nil, err

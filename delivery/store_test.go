@@ -33,17 +33,18 @@ type memStore struct {
 	invalid    bool
 	publish    func([]relay.Change)
 
-	delay     time.Duration
-	unchecked bool             // Accept and Finish do not look at parts, as in the spool
-	newest    *relay.Ticket    // steps keep their order
-	failing   map[string]error // by step name
-	accepts   int
-	requeues  int
-	amends    []relay.Message
-	wg        sync.WaitGroup
-	reads     int // of Summaries
-	heads     int // attempts read by AttemptHeads
-	headReads int // calls of AttemptHeads
+	delay      time.Duration
+	slowCounts bool             // QueueStats does not answer
+	unchecked  bool             // Accept and Finish do not look at parts, as in the spool
+	newest     *relay.Ticket    // steps keep their order
+	failing    map[string]error // by step name
+	accepts    int
+	requeues   int
+	amends     []relay.Message
+	wg         sync.WaitGroup
+	reads      int // of Summaries
+	heads      int // attempts read by AttemptHeads
+	headReads  int // calls of AttemptHeads
 	// rightsReads are calls of Aliases and AccountsOf.
 	rightsReads int
 	unsettled   int // chunks handed over and not resolved

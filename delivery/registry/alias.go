@@ -185,7 +185,8 @@ func (r *Registry) changed(a *relay.Alias) *Alias {
 	}
 	st := r.put(a)
 	if known == nil {
-		r.ReadTunnel(a.ID) // the read leaves out an alias that is not there yet
+		r.ReadTunnel(a.ID) // the read leaves out an alias that is not there yet, and so does the count
+		r.Recount(a.ID)
 	}
 	now := a.Settings
 	if before.Paused && !now.Paused || now.AutoDeliver && !before.AutoDeliver {

@@ -62,10 +62,10 @@ type Registry struct {
 	ids    map[int64]*Alias
 	owners map[int64]*owner // those that have an alias
 
-	// What KeepAliases has to do.
-	wake    chan struct{}
-	reloads workList[chan struct{}] // closed when the alias has been read again
-	counts  workList[bool]
+	wakeReads  chan struct{}
+	reloads    workList[chan struct{}] // of KeepAliases; each is closed when the alias has been read again
+	wakeCounts chan struct{}
+	counts     workList[bool] // of KeepCounts
 
 	tunnels  tunnels
 	overflow *semaphore.Weighted // channels in use beyond those of each tunnel
@@ -78,7 +78,7 @@ func New(opt Options) *Registry {
 	r := &Registry{
 		Options: opt,
 		labels:  map[string]*Alias{}, ids: map[int64]*Alias{}, owners: map[int64]*owner{},
-		wake: make(chan struct{}, 1), tunnels: tunnels{wake: make(chan struct{}, 1)},
+		wakeReads: make(chan struct{}, 1), wakeCounts: make(chan struct{}, 1), tunnels: tunnels{wake: make(chan struct{}, 1)},
 		overflow: semaphore.NewWeighted(limiter.OverflowInAll),
 	}
 	r.tunnels.readLater(0)
@@ -251,6 +251,7 @@ func (r *Registry) Find(a *relay.Alias) *Alias {
 	st := r.set(a)
 	r.mu.Unlock()
 	r.ReadTunnel(a.ID)
+	r.Recount(a.ID)
 	r.ReadAgain(a.ID) // a may be outdated, and its alias removed
 	return st
 }
@@ -284,7 +285,7 @@ func (r *Registry) forget(st *Alias) {
 // ReadAgain asks KeepAliases to read an alias from the store, 0 = all of them. The returned
 // channel is closed once that is done.
 func (r *Registry) ReadAgain(id int64) <-chan struct{} {
-	defer nudge(r.wake)
+	defer nudge(r.wakeReads)
 	return request(&r.reloads, id)
 }
 
@@ -325,10 +326,10 @@ func (r *Registry) FullestQueue(limits QueueLimits) (most float64) {
 	return most
 }
 
-// Recount asks KeepAliases to count the queues of aliases again.
+// Recount asks KeepCounts to count the queues of aliases again.
 func (r *Registry) Recount(ids ...int64) {
 	r.counts.add(true, ids...)
-	nudge(r.wake)
+	nudge(r.wakeCounts)
 }
 
 func nudge(wake chan struct{}) {
@@ -338,20 +339,32 @@ func nudge(wake chan struct{}) {
 	}
 }
 
-// KeepAliases reads aliases and counts queues, one query at a time, until Base ends.
+// KeepAliases reads aliases again, one query at a time, until Base ends.
 func (r *Registry) KeepAliases() {
-	var pause <-chan time.Time // of counting, which takes at most a tenth of the time; nil = none
 	for {
 		select {
-		case <-r.wake:
-		case <-pause:
-			pause = nil
+		case <-r.wakeReads:
 		case <-r.Base.Done():
 			return
 		}
 		for id, done := range r.reloads.take() {
 			r.reload(id)
 			close(done)
+		}
+	}
+}
+
+// KeepCounts counts queues, one query at a time and for at most a tenth of the time, until Base ends. It is not done
+// by KeepAliases: a change of settings does not wait for a slow count.
+func (r *Registry) KeepCounts() {
+	var pause <-chan time.Time // nil = none
+	for {
+		select {
+		case <-r.wakeCounts:
+		case <-pause:
+			pause = nil
+		case <-r.Base.Done():
+			return
 		}
 		if pause != nil {
 			continue
