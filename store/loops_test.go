@@ -403,6 +403,69 @@ func TestLoopsDoubtTheClock(t *testing.T) {
 	}
 }
 
+// A clock that is ahead gives nothing away that cannot be taken back: the name of a removed alias stays that of its
+// account, and a call with a key of a minute ago is not done again.
+func TestDoubtedClockGivesNothingAway(t *testing.T) {
+	t.Parallel()
+	for _, engine := range []string{"sqlite", "postgres"} {
+		for _, when := range []string{"at the start", "while it runs"} {
+			t.Run(engine+" "+when, func(t *testing.T) {
+				t.Parallel()
+				var ahead atomic.Int64
+				o := Options{DataDir: t.TempDir(), AliasClaim: true}
+				if engine == "postgres" {
+					o.URL = pgtest.URL(t)
+				}
+				o.Now = func() time.Time { return time.Now().Round(0).Add(time.Duration(ahead.Load())) }
+				begin := func() *Store {
+					s := openMigrated(t, o)
+					if err := s.Serve(t.Context(), func([]relay.Change) {}); err != nil {
+						t.Fatal(err)
+					}
+					return s
+				}
+				s := begin()
+				people := map[string]relay.Actor{}
+				for _, name := range []string{"former", "other"} {
+					a, err := s.CreateAccount(t.Context(), relay.System(), name, false)
+					if err != nil {
+						t.Fatal(err)
+					}
+					people[name] = relay.Actor{Account: a.ID, AccountName: name, Name: name, Kind: relay.ActorUser, Scopes: relay.AllScopes, Credential: name}
+				}
+				if _, err := s.CreateAlias(t.Context(), people["former"], "gone", ""); err != nil {
+					t.Fatal(err)
+				}
+				if err := s.RemoveAlias(t.Context(), people["former"], "gone"); err != nil {
+					t.Fatal(err)
+				}
+				if _, _, err := s.BeginIdempotent(t.Context(), people["former"], "key", "target"); err != nil {
+					t.Fatal(err)
+				}
+				if err := s.EndIdempotent(t.Context(), people["former"], "key", 200, []byte("{}")); err != nil {
+					t.Fatal(err)
+				}
+				s.jumps.recentJump(s.db.Now) // as a loop does each second
+				if when == "at the start" {
+					if err := s.Close(); err != nil {
+						t.Fatal(err)
+					}
+				}
+				ahead.Store(int64(31 * 24 * time.Hour))
+				if when == "at the start" {
+					s = begin()
+				}
+				if _, err := s.ClaimAlias(t.Context(), people["other"], "gone"); err == nil {
+					t.Error("the name of somebody else is given away")
+				}
+				if status, _, err := s.BeginIdempotent(t.Context(), people["former"], "key", "target"); status != 200 || err != nil {
+					t.Errorf("the call would be done again: %d, %v", status, err)
+				}
+			})
+		}
+	}
+}
+
 // What a start says of its clock, by what the store has seen and by the clock of Postgres.
 func TestClockAtStart(t *testing.T) {
 	t.Parallel()

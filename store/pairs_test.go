@@ -18,6 +18,7 @@ import (
 	"relay"
 	"relay/store"
 	"relay/store/pgtest"
+	"relay/store/seal"
 )
 
 // people is a small world of one case: alice owns hooks, which bob is a member of, bob owns
@@ -33,6 +34,8 @@ type people struct {
 	onceSecret        string
 	key, invite       string
 	enrolls           string
+	secret            relay.SenderSecret
+	token             relay.Token // of bob
 }
 
 func (p *people) name(n string) string { return p.prefix + n }
@@ -79,6 +82,10 @@ func newPeople(t *testing.T, s *store.Store, db *sql.DB, prefix string) *people 
 	p.once, p.onceSecret, err = s.CreateShare(ctx, p.alice, p.event, relay.Share{OneUse: true})
 	p.must(err)
 	p.invite, err = s.CreateInvite(ctx, relay.System(), p.bob.AccountName, 0)
+	p.must(err)
+	p.secret, err = s.AddSecret(ctx, p.alice, p.name("hooks"), relay.SenderSecret{Provider: "stripe"}, relay.NewSecretText("whsec_first"))
+	p.must(err)
+	p.token, _, err = s.CreateToken(ctx, p.bob, relay.Token{Scopes: relay.AllScopes, ExpiresAt: time.Now().Add(time.Hour)})
 	p.must(err)
 	return p
 }
@@ -207,7 +214,22 @@ var (
 		}
 		return "", func() error { _ = c.N; return nil }()
 	}}
-	newAccount = op("new account", func(ctx context.Context, p *people) error {
+	addSecret = op("add secret", func(ctx context.Context, p *people) error {
+		_, err := p.AddSecret(ctx, p.alice, p.name("hooks"), relay.SenderSecret{Provider: "stripe"}, relay.NewSecretText("whsec_second"))
+		return err
+	})
+	removeSecret = op("remove secret", func(ctx context.Context, p *people) error {
+		return p.RemoveSecret(ctx, p.alice, p.name("hooks"), p.secret.ID)
+	})
+	setToken   = set("verifyToken", func(s *relay.Settings) { token := relay.NewSecretText("token"); s.VerifyToken = &token })
+	renewToken = op("renew token", func(ctx context.Context, p *people) error {
+		who := p.bob
+		who.Kind, who.Credential = relay.ActorToken, p.token.ID
+		_, err := p.RenewToken(ctx, who)
+		return err
+	})
+	removeToken = op("remove token", func(ctx context.Context, p *people) error { return p.RemoveToken(ctx, p.bob, p.token.ID) })
+	newAccount  = op("new account", func(ctx context.Context, p *people) error {
 		_, err := p.CreateAccount(ctx, system, p.name("dave"), false)
 		return err
 	})
@@ -216,6 +238,20 @@ var (
 		return fmt.Sprint(status), err
 	}}
 )
+
+func limitAccount(key string) operation {
+	return op("limit "+key, func(ctx context.Context, p *people) error {
+		limit := int64(7)
+		_, err := p.SetAccount(ctx, system, p.name("bob"), map[string]*int64{key: &limit})
+		return err
+	})
+}
+
+// almostSecret leaves room for one secret of hooks.
+func almostSecret(p *people) {
+	p.fill(`INSERT INTO sender_secrets (id, alias_id, owner_id, provider, custom, path, sign, key_id, sealed, created_at, created_by)
+		SELECT $1 || '-' || n, id, owner_id, 'github', '', '', 0, '', '', n, '' FROM aliases, generate_series(1, 18) n WHERE name = $1`)
+}
 
 // almostMarked leaves room for one mark on hooks, almostSearched for one search of bob's there.
 func almostMarked(p *people) {
@@ -300,13 +336,26 @@ var pairs = []struct {
 	{a: newAccount, b: newAccount},
 	{a: removeAccount("bob"), b: removeAccount("bob")},
 	{a: keyed, b: keyed},
+	{a: addSecret, b: addSecret, prepare: almostSecret},
+	{a: addSecret, b: removeSecret, prepare: almostSecret},
+	{a: addSecret, b: transferTo("bob")},
+	{a: addSecret, b: removeAlias},
+	{a: removeSecret, b: removeSecret},
+	{a: removeSecret, b: transferTo("bob")},
+	{a: setToken, b: setToken},
+	{a: setToken, b: setPaused},
+	{a: setToken, b: transferTo("bob")},
+	{a: limitAccount("maxAccountStorage"), b: limitAccount("maxAccountQueue")},
+	{a: limitAccount("maxAccountStorage"), b: removeAccount("bob")},
+	{a: renewToken, b: removeToken},
+	{a: renewToken, b: removeAccount("bob")},
 }
 
 // Two operations whose transactions are open at the same time end as if one had come after the
 // other: what is stored, what the audit log says and what their callers are told is that of one of the two orders.
 func TestOperationsAtOnce(t *testing.T) {
 	t.Parallel()
-	o := store.Options{URL: pgtest.URL(t) + "&application_name=pairs", DataDir: t.TempDir(), AliasClaim: true, MaxAliases: 2}
+	o := store.Options{URL: pgtest.URL(t) + "&application_name=pairs", DataDir: t.TempDir(), AliasClaim: true, MaxAliases: 2, SecretKeys: []seal.Key{seal.NewKey()}}
 	s := mustServe(t, o)
 	db := database(t, o)
 	gate := newGate(t, db)
@@ -353,7 +402,7 @@ func newGate(t *testing.T, db *sql.DB) *gate {
 	statements := []string{fmt.Sprintf(`CREATE FUNCTION hold() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 		PERFORM pg_advisory_xact_lock_shared(%d, hashtext(current_schema())); RETURN NULL; END $$`, gateKey)}
 	for _, table := range []string{
-		"audit", "saved_searches", "enrolments", "idempotency", "shares", "queue", "members", "tokens", "keys", "links", "aliases", "accounts",
+		"audit", "saved_searches", "enrolments", "idempotency", "shares", "queue", "sender_secrets", "members", "tokens", "keys", "links", "aliases", "accounts",
 	} {
 		statements = append(statements, `CREATE CONSTRAINT TRIGGER hold AFTER INSERT OR UPDATE OR DELETE ON `+table+
 			` DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION hold()`)
@@ -437,17 +486,18 @@ func (p *people) serially(first, second operation, swapped bool) string {
 	return p.state(told)
 }
 
-var randomNames = regexp.MustCompile(`(shr|tok|key|ses|evt)_[0-9a-zA-Z_-]+|SHA256:[^ ]+`)
+var randomNames = regexp.MustCompile(`(shr|tok|key|ses|evt|sec)_[0-9a-zA-Z_-]+|SHA256:[^ ]+`)
 
 // state is what the world of a case looks like, without what is random or a time.
 func (p *people) state(told [2]string) string {
 	p.Helper()
 	list := []string{}
 	for _, query := range []string{
-		`SELECT 'account ' || name || ' removed ' || (removed_at > 0) FROM accounts WHERE name LIKE $1`,
+		`SELECT 'account ' || name || ' removed ' || (removed_at > 0) || ' limits ' || COALESCE(max_storage, 0) || ' ' || COALESCE(max_queue, 0) FROM accounts WHERE name LIKE $1`,
 		`SELECT 'alias ' || al.name || ' of ' || o.name || ' auto ' || auto_deliver || ' paused ' || paused || ' host ' || host_header
 			FROM aliases al JOIN accounts o ON o.id = al.owner_id WHERE al.name LIKE $1`,
 		`SELECT 'member ' || o.name || ' of ' || al.name FROM members m JOIN aliases al ON al.id = m.alias_id JOIN accounts o ON o.id = m.account_id WHERE al.name LIKE $1`,
+		`SELECT 'secret ' || x.provider || ' of ' || al.name || ' ' || (x.owner_id = al.owner_id) FROM sender_secrets x JOIN aliases al ON al.id = x.alias_id WHERE al.name LIKE $1`,
 		`SELECT 'token of ' || o.name || ' for ' || COALESCE(al.name, '') FROM tokens t JOIN accounts o ON o.id = t.account_id LEFT JOIN aliases al ON al.id = t.alias_id WHERE o.name LIKE $1`,
 		`SELECT 'share of ' || o.name || ' uses ' || uses FROM shares sh JOIN accounts o ON o.id = sh.account_id WHERE o.name LIKE $1`,
 		`SELECT 'key of ' || o.name FROM keys k JOIN accounts o ON o.id = k.account_id WHERE o.name LIKE $1`,

@@ -193,7 +193,7 @@ func (s *Store) makeAlias(c *db.Tx, who relay.Actor, owner relay.Account, name s
 	}
 	c.LockText("alias name", name) // it may be let go just now
 	var keptFor []int64            // the account that removed an alias of this name
-	if err := c.All(&keptFor, `SELECT account_id FROM kept_names WHERE name = ? AND until > ?`, name, db.Micros(now)); err != nil {
+	if err := c.All(&keptFor, `SELECT account_id FROM kept_names WHERE name = ? AND until > ?`, name, s.over(now)); err != nil {
 		return nil, err
 	}
 	notFree := relay.Errorf(relay.CodeConflict, "the name %s is not free; choose another one", name)

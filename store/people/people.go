@@ -6,6 +6,7 @@ package people
 import (
 	"context"
 	"log/slog"
+	"time"
 
 	"relay/store/db"
 	"relay/store/seal"
@@ -26,6 +27,8 @@ type Options struct {
 	// only then a key is made here.
 	Keys  *seal.Ring
 	Alone func(context.Context) (bool, error)
+	// ClockDoubted reports whether the clock may be ahead by mistake; nil = it never is.
+	ClockDoubted func() bool
 }
 
 // Store stores accounts and their data. All methods are safe for concurrent use.
@@ -34,6 +37,15 @@ type Store struct {
 	log  *slog.Logger
 	opt  Options
 	late lateWrites
+}
+
+// over returns the time before which a row counts as expired, usually at. While the clock is doubted nothing has expired:
+// a name that was given to others, or a call that was made again, cannot be taken back.
+func (s *Store) over(at time.Time) int64 {
+	if s.opt.ClockDoubted != nil && s.opt.ClockDoubted() {
+		return 0
+	}
+	return db.Micros(at)
 }
 
 // New returns a Store for a database.
