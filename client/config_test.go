@@ -57,6 +57,47 @@ func TestConfigFiles(t *testing.T) {
 	}
 }
 
+// A value of the wrong type is an error that names its key, with its place, and no unknown key: also behind a byte order
+// mark, as Windows writes it.
+func TestConfigNamesTheKey(t *testing.T) {
+	const begin, signing = "version: 1\naliases:\n  shop: { port: 3000, ", "signing: { stripe: { secretEnv: "
+	for _, c := range []struct{ text, place, key string }{
+		{"version: '1'\n", "1:10", "version"},
+		{"version: 1.0\n", "1:10", "version"},
+		{"version: [1]\n", "1:10", "version"},
+		{"version: 1\nserver: 2222\n", "2:9", "server"},
+		{"version: 1\nserver: true\n", "2:9", "server"},
+		{"version: 1\nserver: { host: a }\n", "2:9", "server"},
+		{"version: 1\naliases:\n  shop: { port: '3000' }\n", "3:17", "port"},
+		{"version: 1\naliases:\n  shop: { port: 3_000 }\n", "3:17", "port"},
+		{"version: 1\naliases:\n  shop: { port: 0x10 }\n", "3:17", "port"},
+		{"version: 1\naliases:\n  shop: { port: 99999999999999999999 }\n", "3:17", "port"},
+		{"version: 1\naliases:\n  shop: { target: 3000 }\n", "3:19", "target"},
+		{"version: 1\naliases:\n  shop: { target: [http://127.0.0.1] }\n", "3:19", "target"},
+		{begin + "hostHeader: off }\n", "3:35", ""}, // text in YAML 1.2
+		{begin + "hostHeader: false }\n", "3:35", "hostHeader"},
+		{begin + "hostHeader: 1 }\n", "3:35", "hostHeader"},
+		{begin + signing + "7 } } }\n", "3:55", "secretEnv"},
+		{begin + signing + "[A, B] } } }\n", "3:55", "secretEnv"},
+	} {
+		for _, mark := range []string{"", "\ufeff"} {
+			file := filepath.Join(t.TempDir(), ConfigName)
+			if err := os.WriteFile(file, []byte(mark+c.text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			_, err := ReadConfig(file, ConfigName)
+			got := ""
+			if err != nil {
+				got = err.Error()
+			}
+			want := ConfigName + ":" + c.place + ": " + c.key + ": expected "
+			if c.key != "" && !strings.HasPrefix(got, want) || strings.Contains(got, "unknown key") {
+				t.Errorf("%q: %q, want %q…", mark+c.text, got, want)
+			}
+		}
+	}
+}
+
 func TestConfigIsFoundInTheNearestParent(t *testing.T) {
 	top := t.TempDir()
 	deep := filepath.Join(top, "a", "b")

@@ -35,15 +35,15 @@ type tunnel struct {
 	open atomic.Int64 // channels
 	busy atomic.Int64 // channels with a request on them
 
-	messages      chan *Message   // nil = no more notices come
-	ended         error           // why none come; valid then
-	attached      chan struct{}   // closed when the first alias is online
-	logged        chan struct{}   // closed when the request log has begun, or cannot
-	announced     chan struct{}   // closed when the message of that alias was posted: requests come after it
-	online        map[string]bool // by label; used by the goroutine of run alone, as early is
-	early         []*Message      // requests of aliases whose notice that they are online is on its way
-	noRetryBefore time.Time       // a stopping relay asked not to be dialed before; zero if none did
-	readyCalled   bool            // Ready was called
+	messages      chan *Message         // nil = no more notices come
+	ended         error                 // why none come; valid then
+	attached      chan struct{}         // closed when the first alias is online
+	logged        chan struct{}         // closed when the request log has begun, or cannot
+	announced     chan struct{}         // closed when the message of that alias was posted: requests come after it
+	online        map[string]bool       // by label; used by the goroutine of run alone, as early is
+	early         map[string][]*Message // requests of aliases whose notice that they are online is on its way, by label
+	noRetryBefore time.Time             // a stopping relay asked not to be dialed before; zero if none did
+	readyCalled   bool                  // Ready was called
 }
 
 // errMoving ends the use of a connection whose node has asked for another one: see linger.
@@ -361,15 +361,20 @@ func (t *tunnel) handle(ctx context.Context, m *Message) error {
 	return nil
 }
 
-// maxEarly bounds the number of requests that wait for the notice of their alias.
+// maxEarly bounds the number of requests of one alias that wait for its notice.
 const maxEarly = 64
 
 // keepEarly keeps a request for showEarly, if it is for a forward of this connection and fewer than
-// maxEarly are kept.
+// maxEarly of its alias are kept.
 func (t *tunnel) keepEarly(m *Message) {
-	if len(t.early) < maxEarly && slices.ContainsFunc(*t.up.active.Load(), isFor(m.Event.Alias)) {
-		t.early = append(t.early, m)
+	label := m.Event.Alias
+	if len(t.early[label]) >= maxEarly || !slices.ContainsFunc(*t.up.active.Load(), isFor(label)) {
+		return
 	}
+	if t.early == nil {
+		t.early = map[string][]*Message{}
+	}
+	t.early[label] = append(t.early[label], m)
 }
 
 // isFor returns a function that reports whether a forward is for the alias with this label.
@@ -380,13 +385,15 @@ func isFor(label string) func(Forward) bool {
 // showEarly shows the requests that came before the notice that their alias is online. After a notice that the alias
 // has ended here for good, they are dropped.
 func (t *tunnel) showEarly(notice *Message) {
-	t.early = slices.DeleteFunc(t.early, func(m *Message) bool {
-		due := m.Event.Alias == cli.AliasLabel(notice.Alias)
-		if due && notice.Type == relay.NoticeOnline {
-			t.up.Show(m)
-		}
-		return due
-	})
+	label := cli.AliasLabel(notice.Alias)
+	early := t.early[label]
+	delete(t.early, label)
+	if notice.Type != relay.NoticeOnline {
+		return
+	}
+	for _, m := range early {
+		t.up.Show(m)
+	}
 }
 
 // serveOffer serves a channel that the relay opens, in a goroutine of the connection.

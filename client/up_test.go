@@ -102,12 +102,13 @@ func TestRequestsBeforeTheNoticeOfTheirAlias(t *testing.T) {
 	if got := strings.Join(shown, ", "); got != want {
 		t.Errorf("shown: %s\nwant:  %s", got, want)
 	}
+	clear(c.online)
 	for range 2 * maxEarly {
-		c.online["b"] = false
 		_ = c.handle(t.Context(), request("b"))
 	}
-	if len(c.early) != maxEarly {
-		t.Errorf("%d requests are kept", len(c.early))
+	_ = c.handle(t.Context(), request("a")) // b has not taken its place
+	if len(c.early["a"]) != 1 || len(c.early["b"]) != maxEarly {
+		t.Errorf("%d and %d requests are kept", len(c.early["a"]), len(c.early["b"]))
 	}
 }
 
