@@ -40,6 +40,10 @@ func TestLongestStop(t *testing.T) {
 		"opens without an answer":     {nil, opensWithoutAnswer},
 		"streams that nobody reads":   {nil, streamsUnread},
 		"sessions that nobody reads":  {nil, sessionsUnread},
+		"pages that nobody reads":     {nil, pagesUnread},
+		"calls that wait":             {nil, waitsOpen},
+		"calls half sent":             {nil, callsHalfSent},
+		"upgraded, and nobody reads":  {nil, upgradedUnread},
 		"idle callers":                {nil, callersIdle},
 		"callers that drip":           {nil, callersDrip},
 		"callers that read no answer": {nil, callersReadNothing},
@@ -97,6 +101,13 @@ func TestLongestStop(t *testing.T) {
 		r.through("frozen", "/", "x")
 		frozen(t, pg)
 		go r.call("frozen", "/", "x")
+		stopsInTime(t, r)
+	})
+	t.Run("Postgres frozen under sessions that nobody reads", func(t *testing.T) {
+		t.Parallel()
+		pg, databaseURL := ownPostgres(t)
+		r := startRelay(t, databaseURL, "RELAY_DRAIN=2s", "RELAY_RESPONSE_TIMEOUT=off")
+		sessionsOnFrozen(t, r, func() { frozen(t, pg) })
 		stopsInTime(t, r)
 	})
 	t.Run("another node that does not go on", func(t *testing.T) {

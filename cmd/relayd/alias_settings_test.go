@@ -1,11 +1,14 @@
 package main
 
 import (
+	"bufio"
+	"encoding/json"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
 
+	"relay"
 	"relay/record"
 	"relay/relaytest"
 )
@@ -108,6 +111,45 @@ func TestRefusedHostWarning(t *testing.T) {
 	e := h.event(listed.ID)
 	if whole := e.AddressRefused(); whole == nil || *whole != *w {
 		t.Errorf("the record says %+v, the list %+v", whole, *w)
+	}
+}
+
+// TestRefusedHostIsShownLive: live views tell of a refused Host header too where the answer comes after the event was
+// stored, in a commit of its own.
+func TestRefusedHostIsShownLive(t *testing.T) {
+	t.Parallel()
+	h := withAlias(t)
+	l := newLocal(t, "HTTP/1.1 403 Forbidden\r\nContent-Length: 19\r\n\r\nInvalid Host header")
+	l.gate = make(chan struct{})
+	h.tunnel("demo", l.addr)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, h.app.site.URL("/api/v1/stream?alias=demo"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+h.token)
+	stream, err := h.client().Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Body.Close()
+	go h.trySend(ask)
+	name, shown := "", map[string][]record.Warning{}
+	for lines := bufio.NewScanner(stream.Body); len(shown) < 2 && lines.Scan(); {
+		if is, ok := strings.CutPrefix(lines.Text(), "event: "); ok {
+			name = is
+		}
+		data, _ := strings.CutPrefix(lines.Text(), "data: ")
+		var item record.Summary
+		if name != "event" || json.Unmarshal([]byte(data), &item) != nil {
+			continue
+		}
+		_, again := shown[item.State]
+		if shown[item.State] = item.Warnings; !again && item.State == relay.StateDelivering {
+			close(l.gate)
+		}
+	}
+	if w := shown[relay.StateDelivered]; len(w) != 1 || w[0].Code != record.WarningHostRefused {
+		t.Errorf("the stream showed %+v", shown)
 	}
 }
 
