@@ -204,7 +204,7 @@ func (s *server) listEvents(ctx context.Context, c *requestInfo, in *listInput) 
 // waitForEvents waits for an event that matches and arrives after the call began (to the millisecond
 // of its id). It returns an empty page if none arrives in time. It searches again after every change
 // in the live feed, always from the start of the call, so that it also finds events that the feed
-// skipped (resync).
+// skipped (resync). The wait of the call of an agent runs after the call, see later.
 func (s *server) waitForEvents(ctx context.Context, c *requestInfo, f relay.Filter, wait time.Duration) (relay.Page, error) {
 	c.waited = true
 	if began := time.Now().Truncate(time.Millisecond); f.Since.Before(began) {
@@ -215,6 +215,17 @@ func (s *server) waitForEvents(ctx context.Context, c *requestInfo, f relay.Filt
 			return relay.Page{}, err
 		}
 	}
+	l := laterOf(ctx)
+	if l == nil {
+		return s.awaitMatch(ctx, c, f, wait)
+	}
+	page, over, err := l.outcome(ctx, func(ctx context.Context) (relay.Page, error) { return s.awaitMatch(ctx, c, f, wait) })
+	c.again = !over
+	return page, err
+}
+
+// awaitMatch waits until an event matches. f.Since is the start of the call.
+func (s *server) awaitMatch(ctx context.Context, c *requestInfo, f relay.Filter, wait time.Duration) (relay.Page, error) {
 	leave, err := s.Limits.Wait(c.who)
 	if err != nil {
 		return relay.Page{}, err

@@ -3,6 +3,7 @@ package api
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -42,9 +43,23 @@ func (s *server) serveMCP(w http.ResponseWriter, r *http.Request, c *requestInfo
 	defer read.Release()
 	calls := cli.NewLocalAPI(s.Version, &localCalls{api: s, who: c.who, remote: r.RemoteAddr, answers: answers})
 	calls.Hold = read.Set
-	s.agents.Serve(w, r, mcp.Options{
+	s.serveAgent(w, r, c, mcp.Options{
 		API: calls, Me: record.OfActor(c.who), Client: record.SafeTextMax(r.UserAgent(), maxVia),
 	})
+}
+
+// serveAgent answers a message by the tools. A call that waits for an event is made again when that has come.
+func (s *server) serveAgent(w http.ResponseWriter, r *http.Request, c *requestInfo, o mcp.Options) {
+	l := &later{}
+	ctx := context.WithValue(r.Context(), laterKey{}, l)
+	first := r.WithContext(ctx)
+	first.Body = io.NopCloser(io.TeeReader(r.Body, l))
+	s.agents.Serve(firstAnswer{w, l}, first, o)
+	if l.run(c.answer.WithReads(r.Context())) {
+		again := r.WithContext(ctx)
+		again.Body = io.NopCloser(&l.message)
+		s.agents.Serve(w, again, o)
+	}
 }
 
 // maxSpaces bounds the white space before a message, in bytes.

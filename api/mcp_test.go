@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"maps"
 	"net"
 	"net/http"
@@ -15,8 +16,11 @@ import (
 	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"relay"
+	"relay/api"
+	"relay/relaytest"
 )
 
 // agent is an agent that reaches the tools over HTTP.
@@ -376,9 +380,85 @@ func TestAgentWaitsHoldTheirSlot(t *testing.T) {
 	}
 }
 
-// maxWaitMemory bounds heap and stacks of a wait with its connection, in bytes. Two thirds of the measured 90
-// KiB are stacks: 32 KiB of the tool call, 16 KiB of the connection, and those of the library.
-const maxWaitMemory = 128 << 10
+// maxWaitMemory bounds heap and stacks of a wait, in bytes, with its connection.
+const maxWaitMemory = 64 << 10
+
+// TestWaitsAreOneCall: a call that waits is one call in the metrics and subscribes once. It waits where it is if its
+// message is too long to be kept.
+func TestWaitsAreOneCall(t *testing.T) {
+	t.Parallel()
+	feeds := make(chan *fakeFeed, 10)
+	reg := prometheus.NewRegistry()
+	h, base := newAgents(t, func(o *optionsOf) { o.Deliver, o.Registry = silentFeed{&fakeDeliverer{}, feeds}, reg })
+	message := `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"wait_for_event","arguments":{"alias":"shop","timeout":1}}}`
+	for n, body := range []string{message, message + strings.Repeat(" ", 20_000)} {
+		r, err := http.NewRequestWithContext(t.Context(), "POST", base+"/mcp", strings.NewReader(body))
+		must(t, err)
+		r.Header = http.Header{"Authorization": {"Bearer " + h.asAlice}, "Content-Type": {"application/json"}, "Accept": {"application/json, text/event-stream"}}
+		resp, err := http.DefaultClient.Do(r)
+		must(t, err)
+		answer, err := io.ReadAll(resp.Body)
+		must(t, err)
+		resp.Body.Close()
+		if resp.StatusCode != 200 || !strings.Contains(string(answer), `"id":7`) || strings.Count(string(answer), "timedOut") != 2 { // as text, and as JSON
+			t.Errorf("%d: %d %s", n, resp.StatusCode, answer)
+		}
+		if len(feeds) != n+1 {
+			t.Errorf("%d subscriptions after %d waits", len(feeds), n+1)
+		}
+		if got := countOf(t, reg, "relay_api_requests_total", "list-events"); got != n+1 {
+			t.Errorf("%d calls in the metrics after %d waits", got, n+1)
+		}
+	}
+}
+
+// TestWaitOfAnAgentThatLeaves: a wait ends with the connection of its agent, and gives its slot back.
+func TestWaitOfAnAgentThatLeaves(t *testing.T) {
+	t.Parallel()
+	feeds := make(chan *fakeFeed, 1)
+	limits := api.NewLimits(api.Rate{}, api.Rate{})
+	h, base := newAgents(t, func(o *optionsOf) { o.Deliver, o.Limits = silentFeed{&fakeDeliverer{}, feeds}, limits })
+	ctx, leave := context.WithCancel(t.Context())
+	r, err := http.NewRequestWithContext(ctx, "POST", base+"/mcp", strings.NewReader(`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"wait_for_event","arguments":{"timeout":60}}}`))
+	must(t, err)
+	r.Header = http.Header{"Authorization": {"Bearer " + h.asAlice}, "Content-Type": {"application/json"}, "Accept": {"application/json, text/event-stream"}}
+	ended := make(chan error, 1)
+	go func() {
+		resp, err := http.DefaultClient.Do(r)
+		if err == nil {
+			resp.Body.Close()
+		}
+		ended <- err
+	}()
+	<-feeds
+	if open := limits.Stats().Waits; open != 1 {
+		t.Errorf("%d waits are open", open)
+	}
+	leave()
+	if <-ended == nil {
+		t.Error("it was answered")
+	}
+	if !relaytest.Poll(10*time.Second, func() bool { return limits.Stats().Waits == 0 }) {
+		t.Error("the slot is still taken")
+	}
+}
+
+// countOf returns a counter of a route, of all statuses.
+func countOf(t *testing.T, reg *prometheus.Registry, name, route string) (n int) {
+	t.Helper()
+	families, err := reg.Gather()
+	must(t, err)
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			for _, l := range m.GetLabel() {
+				if f.GetName() == name && l.GetValue() == route {
+					n += int(m.GetCounter().GetValue())
+				}
+			}
+		}
+	}
+	return n
+}
 
 // TestMemoryOfWaits: 100 waits of agents need little memory each, including their connections. It is not
 // parallel, because it reads the memory of the whole process.

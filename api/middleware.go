@@ -34,6 +34,7 @@ type requestInfo struct {
 	compared [2]record.Compared // the two sides of a comparison, by ?left= and ?right=
 	err      error              // the error, for the log
 	waited   bool               // the call waited for an event or an attempt: its duration is no latency
+	again    bool               // the call of an agent, which is made again when its wait has ended
 	large    *record.Event      // the answer of a replay, where it is not stored
 }
 
@@ -70,10 +71,11 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 				broken = nil
 			}
 		}
-		took := time.Since(began)
-		s.logRequest(r, c, out, took)
-		if !errors.Is(c.err, context.Canceled) { // nobody was there for the answer
-			s.metrics.record(c, out.status, took)
+		if took := time.Since(began); !c.again {
+			s.logRequest(r, c, out, took)
+			if !errors.Is(c.err, context.Canceled) { // nobody was there for the answer
+				s.metrics.record(c, out.status, took)
+			}
 		}
 		if broken != nil {
 			panic(http.ErrAbortHandler)

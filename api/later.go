@@ -1,0 +1,109 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"sync"
+
+	"relay"
+)
+
+// later lets the call of an agent wait without the library of package mcp, which holds goroutines with deep stacks
+// while a tool runs. The call is made twice: the first one leaves its wait here, and its answer is dropped; when the
+// wait has ended, the second one takes the outcome.
+type later struct {
+	mu   sync.Mutex
+	wait func(context.Context) (relay.Page, error) // nil = the call has nothing to wait for
+	page relay.Page
+	err  error
+	over bool // the wait has ended
+
+	message bytes.Buffer // of the agent, for the second call
+	long    bool         // it is longer than maxWaitMessage: the call waits where it is
+}
+
+// maxWaitMessage bounds the message of a call that waits without the library, in bytes.
+const maxWaitMessage = 16 << 10
+
+type laterKey struct{}
+
+// laterOf returns the later of the call of an agent, nil for every other request.
+func laterOf(ctx context.Context) *later {
+	l, _ := ctx.Value(laterKey{}).(*later)
+	return l
+}
+
+// Write keeps the message as it is read.
+func (l *later) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.long = l.long || l.message.Len()+len(p) > maxWaitMessage; !l.long {
+		l.message.Write(p)
+	}
+	return len(p), nil
+}
+
+// outcome returns the outcome of the wait of a call. Of the first call it keeps the wait, and over is false.
+func (l *later) outcome(ctx context.Context, wait func(context.Context) (relay.Page, error)) (page relay.Page, over bool, err error) {
+	l.mu.Lock()
+	switch {
+	case l.over:
+		defer l.mu.Unlock()
+		return l.page, true, l.err
+	case !l.long:
+		defer l.mu.Unlock()
+		l.wait = wait
+		return relay.Page{}, false, nil
+	}
+	l.mu.Unlock()
+	page, err = wait(ctx)
+	return page, true, err
+}
+
+// waits reports whether the first call has left a wait.
+func (l *later) waits() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.wait != nil
+}
+
+// run waits, if the first call has left a wait. It reports whether the second call is to be made.
+func (l *later) run(ctx context.Context) bool {
+	l.mu.Lock()
+	wait := l.wait
+	l.wait = nil
+	l.mu.Unlock()
+	if wait == nil {
+		return false
+	}
+	page, err := wait(ctx)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.page, l.err, l.over = page, err, true
+	return ctx.Err() == nil
+}
+
+// firstAnswer passes the answer of the first call on, unless that has left a wait.
+type firstAnswer struct {
+	http.ResponseWriter
+	later *later
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (a firstAnswer) WriteHeader(status int) {
+	if !a.later.waits() {
+		a.ResponseWriter.WriteHeader(status)
+	}
+}
+
+// Write implements http.ResponseWriter.
+func (a firstAnswer) Write(p []byte) (int, error) {
+	if a.later.waits() {
+		return len(p), nil
+	}
+	return a.ResponseWriter.Write(p)
+}
+
+// Unwrap gives http.ResponseController the writer below.
+func (a firstAnswer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
