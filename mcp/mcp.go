@@ -8,7 +8,9 @@
 package mcp
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"io"
 	"slices"
 	"strings"
@@ -64,21 +66,31 @@ func newServer(version string, l listing, schemas *sdk.SchemaCache) *sdk.Server 
 	return s
 }
 
-// withCodes gives the errors with which the SDK refuses the arguments of a tool the same form as all
-// other errors.
+// withCodes gives the errors that the SDK makes of a call the form of all others. Before the tool runs it refuses the
+// arguments; afterwards it fails by itself.
 func withCodes(next sdk.MethodHandler) sdk.MethodHandler {
 	return func(ctx context.Context, method string, req sdk.Request) (sdk.Result, error) {
-		result, err := next(ctx, method, req)
-		if r, ok := result.(*sdk.CallToolResult); ok && err == nil && r.IsError && r.StructuredContent == nil {
-			detail := "the arguments do not fit the tool"
-			if cause := r.GetError(); cause != nil {
-				detail = cause.Error()
-			}
-			return failure(relay.Errorf(relay.CodeValidationFailed, "%s", detail)), nil
+		ran := new(bool)
+		result, err := next(context.WithValue(ctx, ranKey{}, ran), method, req)
+		r, ok := result.(*sdk.CallToolResult)
+		switch {
+		case *ran && err != nil:
+			return failure(err), nil
+		case err != nil || !ok || !r.IsError || r.StructuredContent != nil:
+			return result, err
+		case *ran:
+			return failure(cmp.Or(r.GetError(), errors.New("the tool failed"))), nil
 		}
-		return result, err
+		detail := "the arguments do not fit the tool"
+		if cause := r.GetError(); cause != nil {
+			detail = cause.Error()
+		}
+		return failure(relay.Errorf(relay.CodeValidationFailed, "%s", detail)), nil
 	}
 }
+
+// ranKey is the context key of a *bool that is set when the tool of a call runs.
+type ranKey struct{}
 
 // tools are the tools of one agent.
 type tools struct {
@@ -110,6 +122,9 @@ func add[In any](s *sdk.Server, l listing, d tool, call func(*tools, context.Con
 		Name: d.name, Title: d.title, Description: d.text,
 		Annotations: &sdk.ToolAnnotations{ReadOnlyHint: !d.acts, DestructiveHint: new(false), OpenWorldHint: new(d.acts)},
 	}, func(ctx context.Context, req *sdk.CallToolRequest, in In) (*sdk.CallToolResult, any, error) {
+		if ran, ok := ctx.Value(ranKey{}).(*bool); ok {
+			*ran = true
+		}
 		t := ctx.Value(toolsKey{}).(*tools)
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()

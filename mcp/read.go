@@ -15,7 +15,6 @@ import (
 	"relay"
 	"relay/cli"
 	"relay/record"
-	"relay/record/mask"
 	"relay/signature"
 )
 
@@ -448,25 +447,21 @@ type idIn struct {
 }
 
 func (t *tools) checkSignature(ctx context.Context, in idIn) (any, error) {
-	if err := t.check(ctx, in.ID); err != nil {
-		return nil, err
+	var e *record.Event
+	if !in.Reveal || len(t.Aliases) > 0 {
+		var err error
+		if e, err = t.read(ctx, in.ID, true); err != nil {
+			return nil, err
+		}
 	}
 	var r signature.Report
 	if err := t.API.Decode(ctx, http.MethodPost, "/events/"+url.PathEscape(in.ID)+"/verify", struct{}{}, &r); err != nil {
 		return nil, err
 	}
-	if !in.Reveal {
-		r.Message = record.MaskVerdict(r.Reason, r.Message)
-		for i := range r.Checks {
-			r.Checks[i].Detail = record.MaskVerdict(r.Reason, r.Checks[i].Detail)
-		}
-		for i, part := range r.Signature.Parts {
-			if strings.Trim(part.Value, "0123456789-:.TZ+") != "" { // it is no time
-				r.Signature.Parts[i].Value = mask.Masked
-			}
-		}
+	if in.Reveal {
+		return &r, nil
 	}
-	return &r, nil
+	return &r, record.MaskReport(ctx, e, &r)
 }
 
 type exportIn struct {

@@ -23,19 +23,31 @@ import (
 // and loses its SHA-256 if that text differs from its bytes. Mask waits for a turn before it reads
 // large bodies, see body.Turn; its error is that of ctx.
 func Mask(ctx context.Context, e *Event) error {
+	v, answered, done, err := learned(ctx, e)
+	if err != nil {
+		return err
+	}
+	defer done()
+	e.Attempts = v.all(answered)
+	e.Request, e.Response = v.request, v.response
+	v.summary(&e.Summary)
+	return nil
+}
+
+// learned returns a view of an event that knows the secrets in it, with the bodies of its attempts. done ends the
+// turn of its reading.
+func learned(ctx context.Context, e *Event) (v *sharedView, answered []*body.Reading, done func(), err error) {
 	size := textSize(e)
 	for i := range e.Attempts {
 		if r := e.Attempts[i].Response; r != nil && r.Body != nil {
 			size += len(r.Body.Data)
 		}
 	}
-	done, err := body.Turn(ctx, size)
-	if err != nil {
-		return err
+	if done, err = body.Turn(ctx, size); err != nil {
+		return nil, nil, nil, err
 	}
-	defer done()
-	v := &sharedView{full: e, owner: true, m: mask.New(""), sent: readBody(e.Request.Body, e.Request.Headers)}
-	answered := make([]*body.Reading, len(e.Attempts))
+	v = &sharedView{full: e, owner: true, m: mask.New(""), sent: readBody(e.Request.Body, e.Request.Headers)}
+	answered = make([]*body.Reading, len(e.Attempts))
 	for i := range e.Attempts {
 		if r := e.Attempts[i].Response; r != nil && r.Body != nil {
 			answered[i] = readBody(r.Body, r.Headers)
@@ -46,9 +58,39 @@ func Mask(ctx context.Context, e *Event) error {
 	}
 	v.all(answered)
 	v.m.Learned()
-	e.Attempts = v.all(answered)
-	e.Request, e.Response = v.request, v.response
-	v.summary(&e.Summary)
+	return v, answered, done, nil
+}
+
+// maxPartName is the length of the longest name of a part of a signature that the table of senders has, in bytes.
+const maxPartName = len("sign")
+
+// MaskReport hides in a report on the signature of an event what Mask hides in its record: the signature itself, the
+// secrets of the event, and the SHA-256 of a body that may contain them. It waits for a turn as Mask does.
+func MaskReport(ctx context.Context, e *Event, r *signature.Report) error {
+	v, _, done, err := learned(ctx, e)
+	if err != nil {
+		return err
+	}
+	defer done()
+	r.Message = v.m.Text(MaskVerdict(r.Reason, r.Message))
+	for i := range r.Checks {
+		switch c := &r.Checks[i]; c.Name {
+		case signature.CheckTime:
+			c.Detail = maskUnlessTime(c.Detail)
+		case signature.CheckForm:
+			c.Detail, _, _ = strings.Cut(c.Detail, ": ")
+		case signature.CheckDigest:
+			c.Detail = v.m.Text(MaskVerdict(r.Reason, c.Detail))
+		}
+	}
+	for i := range r.Signature.Parts {
+		p := &r.Signature.Parts[i]
+		p.Value = maskUnlessTime(p.Value)
+		if len(p.Name) > maxPartName && !strings.HasSuffix(p.Name, "=") { // a prefix is of the scheme
+			p.Name = mask.Masked
+		}
+	}
+	r.Signed.SHA256 = ""
 	return nil
 }
 
@@ -117,10 +159,27 @@ func (v *sharedView) summary(s *Summary) {
 	}
 }
 
-// MaskVerdict returns the message of a verdict without the addresses in it.
+// maskUnlessTime returns a text of the request if it is a time.
+func maskUnlessTime(text string) string {
+	if len(text) > maxTime || strings.Trim(text, "0123456789-:.TZ+") != "" {
+		return mask.Masked
+	}
+	return text
+}
+
+// maxTime is the length of the longest time that a sender signs, in bytes: RFC 3339 with nanoseconds and a zone.
+const maxTime = len("2006-01-02T15:04:05.999999999+07:00")
+
+// MaskVerdict returns the message of a verdict without what it may repeat of the request: an address, or a part of
+// its lines.
 func MaskVerdict(reason, message string) string {
-	if reason == signature.URLDiffers {
+	switch reason {
+	case signature.URLDiffers:
 		return "it fits for another address than that of the event"
+	case signature.VersionUnknown:
+		return "the line has no signature of the version that is checked"
+	case signature.TimeMalformed:
+		return "the signed time is missing or cannot be read"
 	}
 	return message
 }

@@ -6,8 +6,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"relay/record"
+	"relay/signature"
 )
 
 // shownAsIs are the texts of a record that Mask leaves as they are: words and ids of the relay, texts of the
@@ -98,6 +100,65 @@ func TestEveryTextIsMasked(t *testing.T) {
 	for _, path := range shownAsIs {
 		if !slices.Contains(paths, path) {
 			t.Errorf("there is no %s any more", path)
+		}
+	}
+}
+
+// TestEveryTextOfAReportIsMasked: a text of the request stands in no text of a report on its signature, but for a time.
+// A new text of the report has to be thought of here.
+func TestEveryTextOfAReportIsMasked(t *testing.T) {
+	t.Parallel()
+	const secret = "hunter2hunter2hunter2"
+	shown := []string{".Verdict.Verdict", ".Verdict.Reason", ".Verdict.SecretID", ".Signature.Header", ".Signed.Template", ".Tried[]", ".Checks[].Name"}
+	fill := func() *signature.Report {
+		r := &signature.Report{}
+		texts(reflect.ValueOf(r), "", func(string, reflect.Value) {})
+		r.Verdict.Verdict, r.Reason = signature.Invalid, signature.WrongSecret
+		return r
+	}
+	var paths []string
+	texts(reflect.ValueOf(fill()), "", func(path string, _ reflect.Value) { paths = append(paths, path) })
+	for n, path := range paths {
+		for _, check := range []string{signature.CheckForm, signature.CheckTime, signature.CheckDigest} {
+			r, i := fill(), 0
+			r.Checks[0].Name = check
+			texts(reflect.ValueOf(r), "", func(_ string, text reflect.Value) {
+				if i == n && path != ".Checks[].Name" {
+					text.SetString("it is: " + secret)
+				}
+				i++
+			})
+			e := &record.Event{Request: &record.Message{Headers: []record.Header{{"Authorization", "Bearer " + secret}}, Body: &record.Body{}}}
+			must(t, record.MaskReport(t.Context(), e, r))
+			if masked := !strings.Contains(mustJSON(t, r), secret); masked == slices.Contains(shown, path) && path != ".Verdict.SecretID" && path != ".Checks[].Name" {
+				t.Errorf("%s is masked: %v", path, masked)
+			}
+		}
+	}
+	for _, path := range shown {
+		if !slices.Contains(paths, path) {
+			t.Errorf("there is no %s any more", path)
+		}
+	}
+}
+
+// TestReportsOfOddSignatures: what a stranger wrote in place of a version, a name or a time is not in the report.
+func TestReportsOfOddSignatures(t *testing.T) {
+	t.Parallel()
+	const secret = "hunter2hunter2hunter2"
+	for _, lines := range []string{
+		"Stripe-Signature: t=1," + secret + "=" + strings.Repeat("ab", 32), "Stripe-Signature: t=" + secret + ",v1=" + strings.Repeat("ab", 32),
+		"Stripe-Signature: t=1790000000,v1=" + secret, "Stripe-Signature: " + secret,
+		"X-Slack-Signature: v0=" + strings.Repeat("ab", 32) + "\r\nX-Slack-Request-Timestamp: " + secret, "X-GitHub-Event: a\r\nX-Hub-Signature-256: " + secret,
+		"svix-id: " + secret + "\r\nsvix-timestamp: " + secret + "\r\nsvix-signature: " + secret + ",abc v1," + secret,
+	} {
+		head := []byte("POST / HTTP/1.1\r\nHost: a\r\n" + lines + "\r\n\r\n")
+		r, err := record.ExplainSignature(&record.SignedRequest{Head: head, ReceivedAt: time.Now()}, "", []signature.Secret{{Value: "x"}})
+		must(t, err)
+		e := &record.Event{Request: &record.Message{Body: &record.Body{}}}
+		must(t, record.MaskReport(t.Context(), e, r))
+		if shown := mustJSON(t, r); strings.Contains(shown, "hunter2") {
+			t.Errorf("%q: %s", lines, shown)
 		}
 	}
 }

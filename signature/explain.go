@@ -50,6 +50,13 @@ type Check struct {
 	Detail string `json:"detail"`
 }
 
+// Names of checks whose details may repeat a part of the request.
+const (
+	CheckForm   = "signature well-formed"
+	CheckTime   = "signed time readable"
+	CheckDigest = "digest equal"
+)
+
 // Explain judges a request as Verify does. If no secret fits, it tries common mistakes, at most
 // maxTried digests: the secret read in another way, a secret of another sender, a rewritten body,
 // another URL, another scheme. others are the secrets with which the right ones may have been
@@ -91,10 +98,10 @@ func (s *Scheme) template() string {
 func (s *Scheme) checks(got *reading, v *Verdict, at time.Time) []Check {
 	list := []Check{
 		{"signature present", got.present, s.place()},
-		{"signature well-formed", got.present && got.fault == "", formDetail(got)},
+		{CheckForm, got.present && got.fault == "", formDetail(got)},
 	}
 	if s.timed() {
-		check := Check{"signed time readable", !v.SignedAt.IsZero(), got.time}
+		check := Check{CheckTime, !v.SignedAt.IsZero(), got.time}
 		list = append(list, check)
 		if check.OK {
 			list = append(list, s.timeCheck(v, at))
@@ -105,7 +112,7 @@ func (s *Scheme) checks(got *reading, v *Verdict, at time.Time) []Check {
 	if !fits {
 		detail = v.Message
 	}
-	return append(list, Check{"digest equal", fits, detail})
+	return append(list, Check{CheckDigest, fits, detail})
 }
 
 func formDetail(got *reading) string {

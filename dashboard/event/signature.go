@@ -66,6 +66,14 @@ func signatureOf(e *relay.Event, s *record.Summary, owner bool) *signatureView {
 	return v
 }
 
+// title names the sender by whose scheme was judged, and the verdict.
+func (v *signatureView) title() string {
+	if v.Provider == "" {
+		return "Signature: " + v.Verdict
+	}
+	return "Signature of " + v.Provider + ": " + v.Verdict
+}
+
 // show adds the parts of the signature line and the checks to the card. Without a secret the last check is
 // left out, because the verdict says so.
 func (v *signatureView) show(r *signature.Report, fits bool) {
@@ -74,7 +82,7 @@ func (v *signatureView) show(r *signature.Report, fits bool) {
 		v.Parts = append(v.Parts, signature.Part{Name: record.SafeTextMax(p.Name, 100), Value: record.SafeTextMax(p.Value, 300)})
 	}
 	for _, c := range r.Checks {
-		if c.Name == "digest equal" && !v.Tried {
+		if c.Name == signature.CheckDigest && !v.Tried {
 			if c.OK = fits; v.Verdict == signature.Unchecked {
 				continue
 			}
@@ -123,9 +131,6 @@ func (p pages) verify(_ http.ResponseWriter, r *http.Request, who relay.Actor, i
 	if err != nil {
 		return nil, err
 	}
-	if provider == "" && s.Signature != nil {
-		provider = s.Signature.Provider
-	}
 	v.Provider = page.ProviderName(cmp.Or(provider, e.Provider.Name))
 	v.Verdict, v.Message, v.Cure = report.Verdict.Verdict, record.SafeTextMax(report.Message, 1000), cures[report.Reason]
 	v.show(report, false)
@@ -135,16 +140,15 @@ func (p pages) verify(_ http.ResponseWriter, r *http.Request, who relay.Actor, i
 // maxVerified bounds the body that is read to verify a signature, in bytes.
 const maxVerified = 1 << 20
 
-// judge verifies with the secret of the form, or else with those of the alias. It also returns the sender whose
-// scheme was used, "" = the same as before.
+// judge uses the secret of the form, or else those of the alias. It names the sender by whose
+// scheme it has judged, "" = the one that the event was recognised by.
 func (p pages) judge(r *http.Request, who relay.Actor, e *relay.Event, signed *record.SignedRequest) (report *signature.Report, provider string, err error) {
 	kept, err := p.Accounts.OpenSecrets(r.Context(), e.AliasID)
 	if err != nil {
 		return nil, "", err
 	}
 	if secret := r.PostForm.Get("secret"); secret != "" {
-		report, err = record.ExplainGiven(signed, string(e.Target), &record.GivenSecret{Value: secret}, kept)
-		return report, "", err
+		return record.ExplainGiven(signed, string(e.Target), &record.GivenSecret{Value: secret}, kept)
 	}
 	report, judged, err := record.VerifyStored(signed, "", string(e.Target), kept)
 	if err == nil && judged != nil {
