@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"bufio"
 	"bytes"
 	"crypto/ed25519"
 	"crypto/hmac"
@@ -9,11 +10,15 @@ import (
 	"encoding/json"
 	"fmt"
 	"mime"
+	"net/http"
+	"net/http/httptest"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	cloudevents "github.com/cloudevents/sdk-go/v2/protocol/http"
 
 	"relay/handshake"
 	"relay/relaytest"
@@ -172,4 +177,55 @@ func challengeCases(now time.Time) []challengeCase {
 		cases = append(cases, c)
 	}
 	return cases
+}
+
+// TestHandshakeOfCloudEvents asks the SDK of CloudEvents for Go, whose receivers answer the handshake for the sender
+// that they allow. The rate is a choice of the receiver: the SDK has a number, and any rate is allowed here.
+func TestHandshakeOfCloudEvents(t *testing.T) {
+	t.Parallel()
+	receiver, err := cloudevents.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const origin = "eventemitter.example.com"
+	rate := 120
+	receiver.WebhookConfig = &cloudevents.WebhookConfig{AllowedOrigins: []string{origin}, AllowedRate: &rate}
+	for name, c := range map[string]struct {
+		method, lines string
+		answered      bool
+	}{
+		"as published":     {"OPTIONS", "WebHook-Request-Origin: " + origin + "\r\nWebHook-Request-Rate: 120\r\n", true},
+		"without a rate":   {"OPTIONS", "WebHook-Request-Origin: " + origin + "\r\n", true},
+		"another method":   {"OPTIONZ", "WebHook-Request-Origin: " + origin + "\r\n", false},
+		"without a sender": {"OPTIONS", "WebHook-Request-Origim: " + origin + "\r\n", false},
+	} {
+		head := c.method + " /hook HTTP/1.1\r\nHost: shop.example.com\r\n" + c.lines + "\r\n"
+		r, err := http.ReadRequest(bufio.NewReader(strings.NewReader(head)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		theirs := httptest.NewRecorder()
+		receiver.OptionsHandler(theirs, r)
+		_, ours := handshake.Answer(&handshake.Request{Head: []byte(head), URL: "https://shop.example.com/hook"}, []string{"cloudevents"},
+			func(string) []string { return nil }, time.Now())
+		if accepted := theirs.Code < 400; accepted != c.answered || (ours != nil) != c.answered {
+			t.Errorf("%s: the SDK says %d, answered here %+v", name, theirs.Code, ours)
+			continue
+		}
+		if ours == nil {
+			continue
+		}
+		lines := http.Header{}
+		for _, l := range ours.Lines {
+			lines.Set(l[0], l[1])
+		}
+		for _, line := range []string{"Allow", "WebHook-Allowed-Origin"} {
+			if lines.Get(line) != theirs.Header().Get(line) || lines.Get(line) == "" {
+				t.Errorf("%s: %s %q, the SDK says %q", name, line, lines.Get(line), theirs.Header().Get(line))
+			}
+		}
+		if ours.Status != theirs.Code || lines.Get("WebHook-Allowed-Rate") != "*" || theirs.Header().Get("WebHook-Allowed-Rate") != "120" {
+			t.Errorf("%s: %+v, the SDK says %d %v", name, ours, theirs.Code, theirs.Header())
+		}
+	}
 }

@@ -328,7 +328,7 @@ func TestSentSecret(t *testing.T) {
 		}
 	}
 	if sender, value := handshake.SentSecret(nil); sender+value != "" {
-		t.Error("nothing hands something over")
+		t.Error("no request gives a secret")
 	}
 }
 
