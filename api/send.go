@@ -13,7 +13,6 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
-	"slices"
 	"strings"
 	"time"
 
@@ -23,7 +22,6 @@ import (
 	"relay/compose"
 	"relay/outgoing"
 	"relay/record"
-	"relay/signature"
 )
 
 // messageType is the media type of the exact bytes of one request (RFC 9112, section 10.1).
@@ -143,18 +141,21 @@ func (s *server) send(w http.ResponseWriter, r *http.Request, c *requestInfo) er
 		target: r.Method + " " + r.URL.Path + " " + hex.EncodeToString(sum[:]),
 		check:  x.prepare, counts: true, run: x.run,
 		again: func(ctx context.Context, stored []byte) (any, error) {
-			id, err := relay.ParseID(string(stored))
+			name, hidden, _ := strings.Cut(string(stored), " ")
+			id, err := relay.ParseID(name)
 			if err != nil {
 				return nil, err
 			}
 			e, err := s.Events.Event(ctx, c.who, id, record.MaxBody)
 			rec, err := s.eventRecord(c, e, err)
 			if err == nil {
-				maskSecret(rec)
+				maskLine(rec, hidden)
 			}
 			return rec, err
 		},
-		reference: func() []byte { return []byte(c.event.ID.String()) },
+		reference: func() []byte { // the event, and the line that its answer hides
+			return []byte(strings.TrimSpace(c.event.ID.String() + " " + x.made.Request.Hidden))
+		},
 	})
 }
 
@@ -311,19 +312,15 @@ func (x *sending) run(ctx context.Context) (int, any, error) {
 	if err != nil { // it was sent, and the answer says so, if without bodies
 		rec = record.Of(told, x.s.Site, time.Now())
 	}
-	maskSecret(rec)
+	maskLine(rec, x.made.Request.Hidden)
 	x.c.event = told
 	return status, rec, nil
 }
 
-// maskSecret masks the line in which a secret of the alias itself was sent.
-func maskSecret(rec *record.Event) {
-	if rec.Sent == nil || rec.SignedBy == nil || *rec.SignedBy == relay.SignedByClient {
-		return
-	}
+// maskLine masks the lines of a name, in which a secret of the alias itself was sent; "" = in none.
+func maskLine(rec *record.Event, name string) {
 	for i, h := range rec.Request.Headers {
-		own := rec.MadeFrom != nil && !slices.Contains(rec.Changes, "header:"+strings.ToLower(h.Name())) // of the caller: signing has not set it
-		if signature.IsSecretLine(h.Name()) && !own {
+		if name != "" && strings.EqualFold(h.Name(), name) {
 			rec.Request.Headers[i] = record.Header{h.Name(), compose.Masked}
 		}
 	}

@@ -297,6 +297,10 @@ func TestSentSecretIsMasked(t *testing.T) {
 			t.Errorf("%s: %q", provider, h.sent)
 		}
 		id := decoded[record.Page](h.get(h.asAlice, "/api/v1/events?alias=shop").want(200)).Data[0].ID
+		again := h.post(h.asAlice, sendTarget, `{"from":"`+id+`","sign":"`+provider+`"}`).want(200).body // signing sets the line to what it is
+		if strings.Contains(again, value) || !strings.Contains(again, "[masked]") {
+			t.Errorf("%s, made from a sent event: %s", provider, again)
+		}
 		report := h.post(h.asAlice, "/api/v1/events/"+id+"/verify", `{"provider":"`+provider+`","secret":"`+value+`"}`).want(200).body
 		if strings.Contains(report, value) || !strings.Contains(report, `"valid"`) {
 			t.Errorf("%s: %s", provider, report)

@@ -63,7 +63,8 @@ func (s *server) verifyEvent(ctx context.Context, c *requestInfo, in *verifyInpu
 		return nil, err
 	}
 	if given.Value != "" {
-		return record.ExplainGiven(r, string(e.Target), &given, kept)
+		report, _, err := record.ExplainGiven(r, string(e.Target), &given, kept)
+		return report, err
 	}
 	report, judged, err := record.VerifyStored(r, given.Provider, string(e.Target), kept)
 	if err == nil && judged != nil {

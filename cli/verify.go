@@ -120,7 +120,7 @@ func (f *Front) verdict(ctx context.Context, api *API, id string, q verifyQuesti
 			return nil, err
 		}
 	}
-	report, err := record.ExplainGiven(r, requestTarget(r.Head), given, kept)
+	report, _, err := record.ExplainGiven(r, requestTarget(r.Head), given, kept)
 	if err != nil {
 		return nil, Usage("%s", relay.AsError(err).Detail)
 	}

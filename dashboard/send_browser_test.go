@@ -90,7 +90,7 @@ func TestBrowserFromFailedToAccepted(t *testing.T) {
 	click("#sign-again button", `document.readyState === "complete" && document.querySelector("#send-sign")?.value === "given"`)
 	value[any](b, `(s => { s.value = "`+sendSecret+`"; })(document.querySelector("#send-secret"))`)
 	click("#preview", `document.readyState === "complete" && document.querySelector("#send-now")`)
-	click("#send-now", `location.pathname.startsWith("/events/evt_") && document.querySelector("#sent")?.textContent.includes("signed by client")`)
+	click("#send-now", `location.pathname.startsWith("/events/evt_") && document.querySelector("#sent")?.textContent.includes("signed with a secret that Relay does not keep")`)
 	b.until(`document.querySelector("main").innerText.includes("200")`)
 	if clicks != 3 {
 		t.Errorf("%d clicks", clicks)
@@ -160,4 +160,14 @@ func TestBrowserReadsPastedRequests(t *testing.T) {
 	if filled() != before {
 		t.Error("what was refused has changed the form")
 	}
+}
+
+// TestBrowserOpensTheFieldsOfASecret: choosing the signature by a secret that is entered shows where to enter it.
+func TestBrowserOpensTheFieldsOfASecret(t *testing.T) {
+	r := newFixture(t)
+	b := newBrowser(t, r)
+	b.open("/aliases/hook/send")
+	b.until(`document.readyState === "complete" && document.querySelector("#send-sign") && !document.querySelector("#given").open`)
+	value[any](b, `(s => { s.value = "given"; s.dispatchEvent(new Event("change", { bubbles: true })); })(document.querySelector("#send-sign"))`)
+	b.until(`document.querySelector("#given").open`)
 }

@@ -123,7 +123,7 @@ func TestSendByAGivenSecret(t *testing.T) {
 	} {
 		form := url.Values{"from": {from}, "sign": {"given"}, "secret": {"a given secret"}, "custom": {c.custom}}
 		page := r.submit("/aliases/hook/send", form, 200)
-		contains(t, "preview", page, "signed by client", "Send now")
+		contains(t, "preview", page, "signed with a secret that Relay does not keep", "Send now")
 		shown, once := formOf(t, page)
 		shown.Set("once", once)
 		if shown.Get("secret") != "a given secret" || shown.Get("sign") != "given" {
@@ -132,7 +132,7 @@ func TestSendByAGivenSecret(t *testing.T) {
 		if page = r.submit("/aliases/hook/send", shown, 200); strings.Contains(page, "a given secret") {
 			t.Error("the page of the event has the secret")
 		}
-		contains(t, "new event", page, "sent by alice", "signed by client")
+		contains(t, "new event", page, "sent by alice", "signed with a secret that Relay does not keep")
 		if raw := <-r.raws; !strings.Contains(raw, c.line) || strings.Contains(raw, c.line+"00") {
 			t.Errorf("%q", raw)
 		}
@@ -142,6 +142,15 @@ func TestSendByAGivenSecret(t *testing.T) {
 		t.Errorf("secrets %+v, %v", list, err)
 	}
 	contains(t, "none", r.submit("/aliases/hook/send", url.Values{"from": {r.id}, "sign": {"given"}}, 422), "Enter the secret that signs")
+	for _, sign := range []string{"none", "auto"} {
+		for field, typed := range map[string]string{"secret": "a typed secret", "custom": `{"header":"X-Shop","template":"{body}"}`} {
+			page := r.submit("/aliases/hook/send", url.Values{"from": {r.id}, "sign": {sign}, field: {typed}}, 422)
+			contains(t, "typed, not chosen", page, "It is not used: choose the signature by a secret that you enter", `<details open id="given">`)
+		}
+	}
+	if len(r.raws) > 0 {
+		t.Error("sent although a typed secret was not used")
+	}
 	contains(t, "no definition", r.submit("/aliases/hook/send", url.Values{"from": {other}, "sign": {"given"}, "secret": {"x"}}, 409), "give a definition")
 }
 

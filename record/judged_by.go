@@ -178,24 +178,25 @@ func (g *GivenSecret) among(recognised string, kept relay.OpenSecrets) (relay.Op
 }
 
 // ExplainGiven judges a request, as of its arrival, with a secret that is given for this call. From kept it
-// uses only the custom definitions.
-func ExplainGiven(r *SignedRequest, target string, given *GivenSecret, kept relay.OpenSecrets) (*signature.Report, error) {
+// uses only the custom definitions. sender is the one whose scheme was used, "" = none is known.
+func ExplainGiven(r *SignedRequest, target string, given *GivenSecret, kept relay.OpenSecrets) (report *signature.Report, sender string, err error) {
 	g, recognised := *given, ""
 	if g.Custom != "" && g.Provider == "" {
 		g.Provider = signature.CustomName
 	}
 	switch {
 	case g.Custom != "" && g.Provider != signature.CustomName:
-		return nil, wrongProvider("a definition goes with the provider custom alone", g.Provider)
+		return nil, "", wrongProvider("a definition goes with the provider custom alone", g.Provider)
 	case g.Provider != "" && g.Provider != signature.CustomName:
-		return ExplainSignature(r, g.Provider, []signature.Secret{{Value: g.Value}})
+		report, err = ExplainSignature(r, g.Provider, []signature.Secret{{Value: g.Value}})
+		return report, g.Provider, err
 	}
 	if p := senderOf(wire.Fields(r.Head), r.Body); p != nil {
 		recognised = p.Name
 	}
 	list, err := g.among(recognised, kept)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	request := requestOf(r)
 	candidates := candidatesFor(r, g.Provider, target, list, request)
@@ -204,9 +205,10 @@ func ExplainGiven(r *SignedRequest, target string, given *GivenSecret, kept rela
 	}
 	c := bestOf(candidates, r, request)
 	if c.sender == nil {
-		return ExplainSignature(r, "", nil)
+		report, err = ExplainSignature(r, "", nil)
+		return report, "", err
 	}
-	return explainBy(c.sender, r, request, openedOf(c.set), nil), nil
+	return explainBy(c.sender, r, request, openedOf(c.set), nil), c.sender.Name, nil
 }
 
 // SecretFor returns the secret with which to sign a request without a known sender: the newest of the alias'

@@ -222,9 +222,18 @@ func SentText(s *Sent) string {
 		text += ", changed: " + SafeTextMax(strings.Join(s.Changes, ", "), 1000)
 	}
 	if s.SignedBy != nil {
-		text += ", signed by " + SafeText(*s.SignedBy)
+		text += ", " + SignedText(*s.SignedBy)
 	}
 	return text
+}
+
+// SignedText says by which secret a new event was signed: one of the alias, or one that a client has or a person
+// entered for this event.
+func SignedText(by string) string {
+	if by == relay.SignedByClient {
+		return "signed with a secret that Relay does not keep"
+	}
+	return "signed by " + SafeText(by)
 }
 
 // MarkText returns the marks that users set on an event, "" = none.

@@ -261,7 +261,7 @@ func TestJudgeSeveralDefinitions(t *testing.T) {
 		"no definition":            {unsigned, GivenSecret{Provider: signature.CustomName, Value: "c"}, nil, "body.provider: " + noDefinition},
 		"no scheme":                {unsigned, GivenSecret{Custom: "{}", Value: "c"}, nil, "body.custom: expected the name of a header line, such as X-Signature"},
 	} {
-		report, err := ExplainGiven(x.r, "/pay/1", &x.given, x.kept)
+		report, _, err := ExplainGiven(x.r, "/pay/1", &x.given, x.kept)
 		got := ""
 		if err != nil {
 			got = relay.AsError(err).Detail
@@ -300,7 +300,7 @@ func TestJudgeBesideARecognisedSender(t *testing.T) {
 		t.Errorf("with its line: %+v", got)
 	}
 	for given, want := range map[string]string{value: signature.Valid, "wrong": signature.Invalid} {
-		report, err := ExplainGiven(request("X-GitHub-Event: push\r\n"+line), "/pay", &GivenSecret{Value: given}, secrets)
+		report, _, err := ExplainGiven(request("X-GitHub-Event: push\r\n"+line), "/pay", &GivenSecret{Value: given}, secrets)
 		if err != nil || report.Verdict.Verdict != want || report.Signature.Header != "X-Shop" {
 			t.Errorf("given %s: %+v, %v", given, report, err)
 		}

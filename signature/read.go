@@ -261,15 +261,3 @@ func (p *Sender) Fits(s *Scheme, secret string) bool {
 	}
 	return true
 }
-
-// IsSecretLine reports whether a header line with this name may hold the secret itself.
-func IsSecretLine(name string) bool {
-	for i := range Senders {
-		for n := range Senders[i].Schemes {
-			if s := &Senders[i].Schemes[n]; s.SendsSecret() && strings.EqualFold(s.Header, name) {
-				return true
-			}
-		}
-	}
-	return false
-}

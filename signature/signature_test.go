@@ -9,6 +9,7 @@ import (
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/hex"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -240,6 +241,9 @@ func TestReasons(t *testing.T) {
 		return &message{Body: []byte(testBody), Lines: []Field{{"Stripe-Signature", value}}}
 	}
 	good := sign(stripe, "whsec_abc", stripeRequest(testBody), testNow)
+	goodTime, goodDigest, _ := strings.Cut(good.Lines[0].Value, "v1=")
+	gitlab, capitals := Find("gitlab", (&message{Lines: []Field{{"X-Gitlab-Token", "x"}}}).request()), with(goodTime+"v1="+strings.ToUpper(goodDigest))
+	apart := with(goodTime + "v1=" + goodDigest[:32] + "-" + goodDigest[32:])
 	rewrittenBody := func(from, to string) *message {
 		r := sign(stripe, "whsec_abc", stripeRequest(from), testNow)
 		r.Body = []byte(to)
@@ -263,6 +267,10 @@ func TestReasons(t *testing.T) {
 		"ok":                   {stripe, []Secret{{Value: "whsec_abc"}}, nil, good, testNow, "valid ok"},
 		"second secret":        {stripe, []Secret{{Value: "old"}, {Value: "whsec_abc"}}, nil, good, testNow, "valid ok"},
 		"behind one like none": {standard, []Secret{{Value: "whsec_%%%"}, {Value: whsec}}, nil, sign(standard, whsec, standardRequest, testNow), testNow, "valid ok"},
+		"hex in capitals":      {stripe, []Secret{{Value: "whsec_abc"}}, nil, capitals, testNow, "valid ok"},
+		"digits apart":         {stripe, []Secret{{Value: "whsec_abc"}}, nil, apart, testNow, "invalid header-malformed"},
+		"hex is no secret":     {gitlab, []Secret{{Value: "abcd"}}, nil, &message{Lines: []Field{{"X-Gitlab-Token", "ABCD"}}}, testNow, "invalid wrong-secret"},
+		"ahead":                {standard, []Secret{{Value: whsec}}, nil, sign(standard, whsec, standardRequest, testNow), testNow.Add(-time.Hour), "expired time-in-future"},
 		"no secret":            {stripe, nil, nil, good, testNow, "unchecked no-secret"},
 		"old":                  {stripe, []Secret{{Value: "whsec_abc"}}, nil, good, testNow.Add(time.Hour), "expired time-too-old"},
 		"future is Stripe's":   {stripe, []Secret{{Value: "whsec_abc"}}, nil, good, testNow.Add(-time.Hour), "valid ok"},
@@ -288,7 +296,11 @@ func TestReasons(t *testing.T) {
 		"key from the network": {Find("paypal", nil), nil, nil, &message{Lines: []Field{{"PAYPAL-TRANSMISSION-SIG", "x"}, {"PAYPAL-TRANSMISSION-TIME", "2026-01-01T00:00:00Z"}}}, testNow, "unchecked key-not-local"},
 		"not base64":           {standard, []Secret{{Value: "whsec_%%%"}}, nil, asText, testNow, "invalid secret-encoding"},
 	}
+	deserved := map[string]string{ // TestVerifyStored in package record makes these
+		SecretSealed: "record", BodyIncomplete: "record", TooLarge: "record",
+	}
 	for name, tt := range tests {
+		deserved[strings.Fields(tt.want)[1]] = name
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			got := Explain(tt.sender, tt.secrets, tt.others, tt.r.request(), tt.at)
@@ -305,6 +317,35 @@ func TestReasons(t *testing.T) {
 			}
 		})
 	}
+	for _, reason := range documentedReasons(t) {
+		if deserved[reason] == "" {
+			t.Errorf("no request deserves %s", reason)
+		}
+		delete(deserved, reason)
+	}
+	if len(deserved) > 0 {
+		t.Errorf("docs/signatures.md does not have %v", deserved)
+	}
+}
+
+// documentedReasons lists the reasons of docs/signatures.md.
+func documentedReasons(t *testing.T) (list []string) {
+	t.Helper()
+	page, err := os.ReadFile("../docs/signatures.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(page), "| reason | what to do |")
+	table, _, _ = strings.Cut(table, "\n\n")
+	for row := range strings.Lines(table) {
+		cell, _, _ := strings.Cut(strings.TrimPrefix(row, "| "), " | ")
+		for name := range strings.SplitSeq(cell, ", ") {
+			if name, ok := strings.CutPrefix(name, "`"); ok {
+				list = append(list, strings.TrimSuffix(name, "`"))
+			}
+		}
+	}
+	return list
 }
 
 func TestExplainIsBounded(t *testing.T) {

@@ -88,6 +88,10 @@ function fillFrom({ method, url, headers, body, said }) {
 	announce(`Filled in. ${said || "Look through it, then preview it."}`);
 	field("method").focus();
 }
+// The fields of a secret for this event alone open when it is chosen.
+document.addEventListener("change", e => {
+	if (e.target.id === "send-sign" && e.target.value === "given") $("#given").open = true;
+});
 document.addEventListener("click", e => {
 	if (e.target.id !== "use-pasted") return;
 	const text = $("#pasted").value.trim();

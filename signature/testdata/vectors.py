@@ -63,18 +63,18 @@ def published(*args, **more):
 # The digest of the body in hex.
 for sender, source, name, prefix in [
     ("forgejo", "https://forgejo.org/docs/latest/user/webhooks/", "X-Forgejo-Signature", ""),
-    ("gitea", "https://docs.gitea.com/usage/webhooks", "X-Gitea-Signature", ""),
-    ("gogs", "https://gogs.io/docs/features/webhook", "X-Gogs-Signature", ""),
+    ("gitea", "https://docs.gitea.com/usage/repository/webhooks", "X-Gitea-Signature", ""),
+    ("gogs", "https://gogs.io/advancing/webhooks", "X-Gogs-Signature", ""),
     ("bitbucket", "https://support.atlassian.com/bitbucket-cloud/docs/manage-webhooks/", "X-Hub-Signature", "sha256="),
-    ("sentry", "https://docs.sentry.io/organization/integrations/integration-platform/webhooks/", "Sentry-Hook-Signature", ""),
+    ("sentry", "https://docs.sentry.io/integrations/integration-platform/webhooks/", "Sentry-Hook-Signature", ""),
     ("lemonsqueezy", "https://docs.lemonsqueezy.com/help/webhooks/signing-requests", "X-Signature", ""),
     ("dropbox", "https://www.dropbox.com/developers/reference/webhooks", "X-Dropbox-Signature", ""),
     ("asana", "https://developers.asana.com/docs/webhooks-guide", "X-Hook-Signature", ""),
     ("cal", "https://cal.com/docs/developing/guides/automation/webhooks", "X-Cal-Signature-256", ""),
     ("doppler", "https://docs.doppler.com/docs/webhooks", "X-Doppler-Signature", "sha256="),
-    ("grafana", "https://grafana.com/docs/grafana/latest/alerting/", "X-Grafana-Alerting-Signature", ""),
+    ("grafana", "https://grafana.com/docs/grafana/latest/alerting/configure-notifications/manage-contact-points/integrations/webhook-notifier/", "X-Grafana-Alerting-Signature", ""),
     ("cursor", "https://cursor.com/docs/cloud-agent/api/webhooks", "X-Webhook-Signature", "sha256="),
-    ("smartsheet", "https://developers.smartsheet.com/api/smartsheet/guides/webhooks", "Smartsheet-Hmac-SHA256", ""),
+    ("smartsheet", "https://developers.smartsheet.com/api/smartsheet/guides/webhooks/webhook-callbacks", "Smartsheet-Hmac-SHA256", ""),
     ("meta", "https://developers.facebook.com/docs/graph-api/webhooks/getting-started", "X-Hub-Signature-256", "sha256="),
     ("pagerduty", "https://developer.pagerduty.com/docs/verifying-webhook-signatures", "X-PagerDuty-Signature", "v1="),
 ]:
@@ -92,7 +92,7 @@ for sender, source, name, prefix in [
     ("xero", "https://developer.xero.com/documentation/guides/webhooks/overview/", "x-xero-signature", ""),
     ("heroku", "https://devcenter.heroku.com/articles/app-webhooks", "Heroku-Webhook-Hmac-SHA256", ""),
     ("fourthwall", "https://docs.fourthwall.com/webhooks/signature-verification/", "X-Fourthwall-Hmac-SHA256", ""),
-    ("x", "https://docs.x.com/x-api/webhooks", "x-twitter-webhooks-signature", "sha256="),
+    ("x", "https://docs.x.com/x-api/webhooks/introduction", "x-twitter-webhooks-signature", "sha256="),
 ]:
     row(sender, source, [(name, prefix + b64(BODY))])
 KEY = base64.b64encode(b"a key of 24 bytes.......").decode()
