@@ -153,6 +153,52 @@ func Refusal(e *relay.Event, a *relay.Attempt) string {
 	return ""
 }
 
+// RareColumns are columns for which few new events have a value. A separate statement sets each after the
+// insert, which therefore has no parameters for them. Values returns the row of a new event and its attempt,
+// which may be nil; nil = the event has no value.
+var RareColumns = []struct {
+	Set    *db.Statement
+	Values func(e *relay.Event, a *relay.Attempt) []any
+}{
+	{SetSent, func(e *relay.Event, _ *relay.Attempt) []any {
+		if e.Sent == nil {
+			return nil
+		}
+		return []any{e.ID, SentText(e.Sent)}
+	}},
+	{SetSignature, func(e *relay.Event, _ *relay.Attempt) []any {
+		if e.Signature == nil {
+			return nil
+		}
+		return []any{e.ID, SignatureText(e.Signature)}
+	}},
+	{SetHandshakes, func(e *relay.Event, a *relay.Attempt) []any {
+		if a != nil && (a.Handshake != "" || e.MissedHandshake != "") {
+			return []any{e.ID, a.Handshake, e.MissedHandshake}
+		}
+		return nil
+	}},
+	{SetCallerGone, func(e *relay.Event, a *relay.Attempt) []any {
+		if a != nil && a.CallerGone {
+			return []any{e.ID, a.N}
+		}
+		return nil
+	}},
+	{SetHostRefusedBy, func(e *relay.Event, a *relay.Attempt) []any {
+		if a != nil {
+			if by := Refusal(e, a); by != "" {
+				return []any{e.ID, a.N, by}
+			}
+		}
+		return nil
+	}},
+}
+
+// SetCallerGone stores that the callers of attempts did not get the whole response. This is rare, and
+// often noticed only after the end of the attempt was stored.
+var SetCallerGone = db.NewStatement(`uuid bigint`,
+	`WITH v (vid, vn) AS (%s) UPDATE attempts SET caller_gone = 1 FROM v WHERE event_id = v.vid AND n = v.vn {event_id}`)
+
 // SetSent stores the way in which a new event was made. It runs after the insert: few events are sent
 // by Relay, so the insert has no parameter for it.
 var SetSent = db.NewStatement(`uuid text`, `WITH v (vid, vsent) AS (%s) UPDATE events SET sent = v.vsent FROM v WHERE id = v.vid {id}`)

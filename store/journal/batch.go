@@ -60,8 +60,8 @@ func onlyNewEvents(list []*eventSteps) bool {
 		if a := u.insert.attempt; a != nil && (a.State == relay.StateQueued || a.Response.Body.Parts > 0) {
 			return false
 		}
-		for _, column := range rareColumns {
-			if column.values(u.insert) != nil {
+		for _, column := range events.RareColumns {
+			if column.Values(u.insert.event, u.insert.attempt) != nil {
 				return false
 			}
 		}
@@ -210,7 +210,7 @@ func (j *Journal) insertNewEvents(w *writer, list []*eventSteps) error {
 		return err
 	}
 	var queue [][]any
-	rare := make([][][]any, len(rareColumns))
+	rare := make([][][]any, len(events.RareColumns))
 	for _, f := range inserted {
 		if there[f.event.ID] {
 			f.merged = 1 // the Accept is stored already; the other steps may not be
@@ -221,8 +221,8 @@ func (j *Journal) insertNewEvents(w *writer, list []*eventSteps) error {
 			continue
 		}
 		w.addUsage(f.event.AliasID, events.StoredSize(f.request, f.event.ForwardedLines))
-		for i, column := range rareColumns {
-			if values := column.values(f); values != nil {
+		for i, column := range events.RareColumns {
+			if values := column.Values(f.event, f.attempt); values != nil {
 				rare[i] = append(rare[i], values)
 			}
 		}
@@ -243,8 +243,8 @@ func (j *Journal) insertNewEvents(w *writer, list []*eventSteps) error {
 			w.Publish(f.changes(nil)...)
 		}
 	}
-	for i, column := range rareColumns {
-		if err := w.Run(column.set, rare[i]); err != nil {
+	for i, column := range events.RareColumns {
+		if err := w.Run(column.Set, rare[i]); err != nil {
 			return err
 		}
 	}

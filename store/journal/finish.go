@@ -81,7 +81,7 @@ func (w *writer) callerGone(st *step) error {
 		return nil
 	}
 	w.Publish(relay.Change{Kind: relay.ChangeAttempt, Alias: alias[0], Event: st.ID, N: st.Attempt.N})
-	return w.Run(setCallerGone, [][]any{{st.ID, st.Attempt.N}})
+	return w.Run(events.SetCallerGone, [][]any{{st.ID, st.Attempt.N}})
 }
 
 // finishArgs returns the values of a row of finishAttempts; nil if the step is invalid.
@@ -162,7 +162,7 @@ func (w *writer) storeEnds(steps []*step, rows map[relay.ID]*events.AttemptRow) 
 			handshakes = append(handshakes, []any{st.ID, a.Handshake, ""})
 		}
 	}
-	if err := w.Run(setCallerGone, gone); err != nil {
+	if err := w.Run(events.SetCallerGone, gone); err != nil {
 		return err
 	}
 	if err := w.Run(events.SetHandshakes, handshakes); err != nil {

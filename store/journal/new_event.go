@@ -59,46 +59,6 @@ func (f *newEvent) values() []any {
 	}
 }
 
-// rareColumns are columns for which few new events have a value. A separate statement sets each after the insert,
-// which therefore has no parameters for them. values returns its row; nil = the event has no value.
-var rareColumns = []struct {
-	set    *db.Statement
-	values func(*newEvent) []any
-}{
-	{events.SetSent, func(f *newEvent) []any {
-		if f.event.Sent == nil {
-			return nil
-		}
-		return []any{f.event.ID, events.SentText(f.event.Sent)}
-	}},
-	{events.SetSignature, func(f *newEvent) []any {
-		if f.event.Signature == nil {
-			return nil
-		}
-		return []any{f.event.ID, events.SignatureText(f.event.Signature)}
-	}},
-	{events.SetHandshakes, func(f *newEvent) []any {
-		if a := f.attempt; a != nil && (a.Handshake != "" || f.event.MissedHandshake != "") {
-			return []any{f.event.ID, a.Handshake, f.event.MissedHandshake}
-		}
-		return nil
-	}},
-	{setCallerGone, func(f *newEvent) []any {
-		if a := f.attempt; a != nil && a.CallerGone {
-			return []any{f.event.ID, a.N}
-		}
-		return nil
-	}},
-	{events.SetHostRefusedBy, func(f *newEvent) []any {
-		if a := f.attempt; a != nil {
-			if by := events.Refusal(f.event, a); by != "" {
-				return []any{f.event.ID, a.N, by}
-			}
-		}
-		return nil
-	}},
-}
-
 // blockerOf returns the reason why a new event cannot be replayed, "" if it can.
 func blockerOf(f *newEvent) string {
 	switch {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/store/events"
 	"relay/store/spool"
 )
 
@@ -23,7 +24,7 @@ func TestRareColumnsTakeATransaction(t *testing.T) {
 	if !onlyNewEvents(plain) {
 		t.Fatal("an event without rare columns takes a transaction")
 	}
-	cases := []func(*relay.Event, *relay.Attempt){ // in the order of rareColumns
+	cases := []func(*relay.Event, *relay.Attempt){ // in the order of RareColumns
 		func(e *relay.Event, _ *relay.Attempt) { e.Sent = &relay.Sent{} },
 		func(e *relay.Event, _ *relay.Attempt) { e.Signature = &relay.Signature{} },
 		func(e *relay.Event, _ *relay.Attempt) { e.MissedHandshake = "slack" },
@@ -32,15 +33,16 @@ func TestRareColumnsTakeATransaction(t *testing.T) {
 			a.Status, a.Response.Head = 301, []byte("HTTP/1.1 301 \r\nLocation: https://shop.localhost/\r\n\r\n")
 		},
 	}
-	if len(cases) != len(rareColumns) {
-		t.Fatalf("%d cases for %d columns", len(cases), len(rareColumns))
+	if len(cases) != len(events.RareColumns) {
+		t.Fatalf("%d cases for %d columns", len(cases), len(events.RareColumns))
 	}
 	for i, change := range cases {
 		one := list(change)
 		if onlyNewEvents(one) {
 			t.Errorf("column %d is set outside a transaction", i)
 		}
-		if rareColumns[i].values(one[0].insert) == nil || rareColumns[i].values(plain[0].insert) != nil {
+		values := events.RareColumns[i].Values
+		if values(one[0].insert.event, one[0].insert.attempt) == nil || values(plain[0].insert.event, plain[0].insert.attempt) != nil {
 			t.Errorf("column %d: wrong rows", i)
 		}
 	}

@@ -41,10 +41,5 @@ var finishAttempts = db.NewStatement(
 			AND {claimant} {event_id}
 		RETURNING event_id, n, alias_id, kind, from_queue, received_at, bytes`)
 
-// setCallerGone stores that the callers of attempts did not get the whole response. This is rare, and
-// often noticed only after the end of the attempt was stored.
-var setCallerGone = db.NewStatement(`uuid bigint`,
-	`WITH v (vid, vn) AS (%s) UPDATE attempts SET caller_gone = 1 FROM v WHERE event_id = v.vid AND n = v.vn {event_id}`)
-
 // dequeueAttempts removes attempts that ended from the queue.
 var dequeueAttempts = db.NewStatement(`uuid bigint`, `DELETE FROM queue WHERE (event_id, n) IN (%s)`)
