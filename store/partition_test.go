@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -183,5 +184,75 @@ func TestADayStaysInTheDefaultPartition(t *testing.T) {
 	var rows int
 	if err := q.Get(&rows, `SELECT COUNT(*) FROM events_default`); err != nil || rows != 1 {
 		t.Errorf("%d events in the default partition, %v", rows, err)
+	}
+}
+
+// A row that waits for the default partition while the partition of its day is attached does not fit there any more: no
+// fault of the row. Its event is stored.
+func TestRowThatMeetsANewPartition(t *testing.T) {
+	t.Parallel()
+	o := Options{URL: pgtest.URL(t), DataDir: t.TempDir(), SpoolLimit: 8 << 20}
+	s := openMigrated(t, o)
+	if err := s.Serve(t.Context(), func([]relay.Change) {}); err != nil {
+		t.Fatal(err)
+	}
+	system := relay.System()
+	_, err := s.CreateAccount(t.Context(), system, "alice", false)
+	if err == nil {
+		_, err = s.CreateAlias(t.Context(), system, "hooks", "alice")
+	}
+	other, openErr := sql.Open("postgres", o.URL)
+	if err != nil || openErr != nil {
+		t.Fatal(err, openErr)
+	}
+	t.Cleanup(func() { _ = other.Close() })
+	day := today(partition.Ahead + 5) // no loop makes it
+	first, next := day.IDs()
+	attach, err := other.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = attach.Rollback() }()
+	var pid int
+	if err := attach.QueryRow(`SELECT pg_backend_pid()`).Scan(&pid); err != nil {
+		t.Fatal(err)
+	}
+	for _, statement := range []string{
+		fmt.Sprintf(`CREATE TABLE %s (LIKE events INCLUDING ALL)`, day.Of("events")),
+		fmt.Sprintf(`ALTER TABLE events ATTACH PARTITION %s FOR VALUES FROM ('%x') TO ('%x')`, day.Of("events"), first[:], next[:]),
+	} {
+		if _, err := attach.Exec(statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	id := first
+	id[15] = 1
+	now := time.Now()
+	ticket := s.Accept(&relay.Event{
+		ID: id, AliasID: 1, ReceivedAt: now, State: relay.StateQueued, Request: relay.Message{Body: relay.Body{State: relay.BodyComplete}},
+		Attempts: []relay.Attempt{{N: 1, State: relay.StateQueued, ReceivedAt: now}},
+	})
+	waits := false
+	relaytest.Until(t, 30*time.Second, "the row", func() bool {
+		select {
+		case <-ticket.Done(): // it waited too long for a busy machine, and is in the spool
+			return true
+		default:
+		}
+		err := other.QueryRow(`SELECT EXISTS (SELECT 1 FROM pg_stat_activity WHERE $1 = ANY (pg_blocking_pids(pid)))`, pid).Scan(&waits)
+		return err == nil && waits
+	})
+	if err := attach.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	if err := wait(ticket); err != nil {
+		t.Errorf("the caller gets %v", err)
+	}
+	relaytest.Until(t, 30*time.Second, "the event in the database", func() bool {
+		_, err := s.Event(t.Context(), system, id, 0)
+		return err == nil
+	})
+	if left, err := filepath.Glob(filepath.Join(o.DataDir, "spool-refused*")); err != nil || len(left) > 0 {
+		t.Errorf("put aside: %v, %v", left, err)
 	}
 }

@@ -118,7 +118,7 @@ func (x *examination) checkServer() {
 		x.add(finding(check, relay.VerdictFail, "start it (systemctl start relayd, or relayd serve); the last lines of its log say why it ended",
 			"no relay answers at any address of the settings: callers are refused and no tunnel can be opened"))
 	default:
-		x.add(finding(check, relay.VerdictWarn, "start it: relayd serve", "no relay has served this data dir yet"))
+		x.add(finding(check, relay.VerdictWarn, "start it: relayd serve", "no relay has served this data dir yet, or its %s was deleted", siteFileName))
 	}
 }
 
