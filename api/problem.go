@@ -98,7 +98,7 @@ const maxFields = 50
 
 // inputError translates huma's validation errors.
 func inputError(m *huma.ErrorModel) *relay.Error {
-	e := &relay.Error{Code: relay.CodeValidationFailed, Detail: "the request is not as this route wants it; see errors"}
+	e := &relay.Error{Code: relay.CodeValidationFailed, Detail: "the request does not match the schema of this route; see errors"}
 	switch m.Status {
 	case http.StatusBadRequest:
 		e.Code, e.Detail = relay.CodeBadRequest, "the body must be one JSON value"

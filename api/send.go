@@ -196,7 +196,7 @@ func (x *sending) read(contentType string, body []byte) error {
 		return inputError(model)
 	}
 	if err := json.Unmarshal(body, &x.body); err != nil {
-		return invalid("body", "the request is not as this route wants it", nil)
+		return invalid("body", "the request does not match the schema of this route", nil)
 	}
 	given := 0
 	for _, is := range []bool{x.body.From != "", x.body.Sample != "", x.body.From == "" && x.body.Sample == "" && x.body.Method != ""} {

@@ -12,7 +12,7 @@ import (
 
 // ErrOver ends the reads of a Channel whose peer has sent bytes for which the
 // Budget had no space. The channel was closed and its unread bytes were dropped.
-var ErrOver = errors.New("no buffer space for what the peer sent")
+var ErrOver = errors.New("no buffer space for the bytes that the peer sent")
 
 // Budget bounds the memory for bytes that wait for a reader: responses of fast local servers to slow
 // callers, and answers whose clients read slowly. One account may use at most a quarter. A nil Budget

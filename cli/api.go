@@ -219,7 +219,7 @@ func (a *API) answerError(resp *http.Response) error {
 	text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
 	var p record.Problem
 	if json.Unmarshal(text, &p) != nil || p.Code == "" {
-		e := Errorf(ExitFailure, "%s answered %s, which is no answer of a relay", a.Endpoint.Addr, resp.Status).
+		e := Errorf(ExitFailure, "%s answered %s, which is not an answer of a relay", a.Endpoint.Addr, resp.Status).
 			WithHint("set RELAY_URL to the address of the dashboard")
 		if to, err := resp.Location(); err == nil && resp.StatusCode/100 == 3 && to.Host != "" {
 			e = e.WithHint("it points to %s://%s; is that the address of the dashboard?", to.Scheme, to.Host)

@@ -58,7 +58,7 @@ func SplitServer(s string) (user, host, port string, err error) {
 	}
 	n, convErr := strconv.ParseUint(cmp.Or(port, defaultPort), 10, 16)
 	if host == "" || strings.ContainsAny(host, " /\\\t\r\n") || convErr != nil || n == 0 {
-		return "", "", "", cli.Errorf(cli.ExitUsage, "%q is no server address", s).WithHint("write HOST:PORT, such as %s", DefaultServer)
+		return "", "", "", cli.Errorf(cli.ExitUsage, "%q is not a server address", s).WithHint("write HOST:PORT, such as %s", DefaultServer)
 	}
 	return user, host, port, nil
 }

@@ -121,7 +121,7 @@ func onlyMapping(yamlText []byte) (*ast.MappingNode, error) {
 	case errors.As(err, &found) && found.GetToken() != nil:
 		return nil, configError(found.GetToken(), "%s", found.GetMessage()).WithHint(wellFormed)
 	case err != nil:
-		return nil, cli.Errorf(cli.ExitFailure, "1:1: this is no YAML: %v", err).WithHint(wellFormed)
+		return nil, cli.Errorf(cli.ExitFailure, "1:1: this is not YAML: %v", err).WithHint(wellFormed)
 	}
 	var file *ast.MappingNode
 	for _, doc := range tree.Docs {
@@ -157,7 +157,7 @@ func parseAlias(name *token.Token, n ast.Node) (f Forward, err error) {
 	port, target := values["port"], values["target"]
 	switch {
 	case !relay.ValidLabel(f.Alias):
-		return f, configError(name, "%q is no alias name; it has 1 to 63 lower-case letters, digits and inner hyphens", f.Alias)
+		return f, configError(name, "%q is not an alias name; it has 1 to 63 lower-case letters, digits and inner hyphens", f.Alias)
 	case relay.ReservedLabel(f.Alias):
 		return f, configError(name, "%q is a reserved name; choose another one", f.Alias)
 	case port == nil && target == nil:

@@ -55,7 +55,7 @@ func (l Logins) Read() ([]Login, error) {
 	}
 	if err == nil && runtime.GOOS != "windows" && info.Mode().Perm()&0o077 != 0 {
 		return nil, cli.Errorf(cli.ExitFailure, "others can read %s, which holds tokens (mode %04o)", l.Path(), info.Mode().Perm()).
-			WithHint("chmod 600 '%s', then relay logout and relay login if somebody may have read it", l.Path())
+			WithHint("chmod 600 '%s', then relay logout and relay login if another user may have read it", l.Path())
 	}
 	text, err := os.ReadFile(l.Path())
 	if err != nil {
@@ -63,7 +63,7 @@ func (l Logins) Read() ([]Login, error) {
 	}
 	var file loginsFile
 	if err := json.Unmarshal(text, &file); err != nil || file.Version != 1 {
-		return nil, cli.Errorf(cli.ExitFailure, "%s is no file of this program's logins", l.Path()).
+		return nil, cli.Errorf(cli.ExitFailure, "%s is not a login file of this program", l.Path()).
 			WithHint("remove it and run relay login again")
 	}
 	return file.Logins, nil

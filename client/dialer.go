@@ -335,7 +335,7 @@ func (l *loginAttempt) explain(err error) error {
 		return own
 	case errors.As(err, &algorithms) && len(l.hosts.wanted(addr)) > 0:
 		return (&cli.Error{Exit: cli.ExitRefused, Text: "the host key of " + addr + " may have changed: it has none of the known type", Cause: err}).
-			WithHint("if the relay was set up anew, remove its old line: ssh-keygen -R '%s'", addr)
+			WithHint("if the relay was reinstalled, remove its old line: ssh-keygen -R '%s'", addr)
 	case !l.hosts.accepted && !(isNetErr && netErr.Timeout()):
 		return unreachable(addr, err).WithHint("is that the SSH address of the relay, and is relayd serve running there? its HTTP port is another one")
 	case l.hosts.accepted && l.approve != nil && told != "":

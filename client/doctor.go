@@ -166,7 +166,7 @@ func (d *Doctor) server(ctx context.Context) {
 }
 
 func fixHostKey(hosts *hostKeys, addr string) string {
-	return "ask the operator of the relay; if it was set up anew, remove the old line: ssh-keygen -R '" +
+	return "ask the operator of the relay; if it was reinstalled, remove the old line: ssh-keygen -R '" +
 		knownhosts.Normalize(addr) + "' -f " + hosts.fileOf(addr)
 }
 
@@ -183,7 +183,7 @@ func (d *Doctor) judgeKey(hosts *hostKeys, remote net.Addr, verdict error) relay
 	case !isUnknown:
 		return relay.Findingf(relay.VerdictFail, fixHostKey(hosts, d.addr), "%s: %v", shown, verdict)
 	case len(unknown.Want) > 0:
-		return relay.Findingf(relay.VerdictFail, fixHostKey(hosts, d.addr), "%s is not the one that is known: somebody may be listening in between", shown)
+		return relay.Findingf(relay.VerdictFail, fixHostKey(hosts, d.addr), "%s is not the known host key: another server may be intercepting the connection", shown)
 	case isTCP && tcp.IP.IsLoopback():
 		return relay.Findingf(relay.VerdictOK, "", "%s is new, and accepted at the first login: it is this machine", shown)
 	}
@@ -211,7 +211,7 @@ func (d *Doctor) login(ctx context.Context) relay.Finding {
 	case err != nil:
 		return relay.Findingf(relay.VerdictFail, cli.HintOf(err, loginFix), "%v", err)
 	case me.User == "":
-		return relay.Findingf(relay.VerdictFail, "set RELAY_URL to the address of the dashboard", "%s gave no answer of a relay", d.API.Endpoint.Addr)
+		return relay.Findingf(relay.VerdictFail, "set RELAY_URL to the address of the dashboard", "%s gave an answer that is not a relay's", d.API.Endpoint.Addr)
 	}
 	return relay.Findingf(relay.VerdictOK, "", "you are %s, %s", me.User, way)
 }
@@ -268,7 +268,7 @@ func (d *Doctor) locals(ctx context.Context) {
 		cancel()
 		found := relay.Findingf(relay.VerdictOK, "", "%s accepts connections", f.Target.URL)
 		if err != nil {
-			found = relay.Findingf(relay.VerdictFail, "start it, or name the right port; what comes meanwhile is kept and answered 502", "%s: %v", f.Target.URL, err)
+			found = relay.Findingf(relay.VerdictFail, "start it, or name the right port; until then requests are stored and answered 502", "%s: %v", f.Target.URL, err)
 		} else {
 			conn.Close()
 		}
@@ -297,7 +297,7 @@ func (d *Doctor) clock(ctx context.Context, host string) relay.Finding {
 	defer resp.Body.Close()
 	theirs, err := http.ParseTime(resp.Header.Get("Date"))
 	if err != nil {
-		return relay.Findingf(relay.VerdictSkip, "", "%s does not say what time it is", from)
+		return relay.Findingf(relay.VerdictSkip, "", "%s does not report its time", from)
 	}
 	const fix = "set this machine's clock (NTP), or the relay's: receivers refuse signatures by their time"
 	switch skew := clockSkew(theirs, asked, time.Now()); {

@@ -195,7 +195,7 @@ func (h *hostKeys) check(addr string, remote net.Addr, key ssh.PublicKey) error 
 	case h.pin != "":
 		if strings.TrimRight(h.pin, "=") != shown {
 			return cli.Errorf(cli.ExitRefused, "the host key of %s is %s, not the pinned %s", addr, shown, h.pin).
-				WithHint("somebody may be listening in between; ask the operator of the relay for its fingerprint")
+				WithHint("another server may be intercepting the connection; ask the operator of the relay for its fingerprint")
 		}
 	case err == nil:
 	case isUnknown && len(unknown.Want) == 0:
@@ -208,7 +208,7 @@ func (h *hostKeys) check(addr string, remote net.Addr, key ssh.PublicKey) error 
 			known = append(known, ssh.FingerprintSHA256(k.Key))
 		}
 		return cli.Errorf(cli.ExitRefused, "the host key of %s has changed: it shows %s, known is %s", addr, shown, strings.Join(known, " or ")).
-			WithHint("somebody may be listening in between; if the relay was set up anew, remove the old line: ssh-keygen -R '%s' -f %s",
+			WithHint("another server may be intercepting the connection; if the relay was reinstalled, remove the old line: ssh-keygen -R '%s' -f %s",
 				knownhosts.Normalize(addr), h.fileOf(addr))
 	default:
 		return &cli.Error{Exit: cli.ExitRefused, Text: "the host key of " + addr + " is not accepted", Cause: err}
@@ -319,8 +319,8 @@ func (d *Dialer) Expect(keys []ssh.PublicKey, replace bool) error {
 	if slices.ContainsFunc(keys, isStored) {
 		return nil
 	}
-	return cli.Errorf(cli.ExitRefused, "the known host key of %s is %s, but the base URL tells another", addr, ssh.FingerprintSHA256(before[0])).
-		WithHint("if the relay was set up anew, remove the old line: ssh-keygen -R '%s' -f %s", knownhosts.Normalize(addr), h.own)
+	return cli.Errorf(cli.ExitRefused, "the known host key of %s is %s, but the base URL names another", addr, ssh.FingerprintSHA256(before[0])).
+		WithHint("if the relay was reinstalled, remove the old line: ssh-keygen -R '%s' -f %s", knownhosts.Normalize(addr), h.own)
 }
 
 // KeepExpected stores the keys that the dialer expects.

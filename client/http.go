@@ -23,7 +23,7 @@ func NotEncrypted(base string) error {
 func NewAPI(base, token, version string) (*cli.API, error) {
 	u, err := url.Parse(base)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return nil, cli.Errorf(cli.ExitUsage, "%q is no base URL", base).WithHint("set RELAY_URL to the address of the dashboard, such as https://relay.example.com")
+		return nil, cli.Errorf(cli.ExitUsage, "%q is not a base URL", base).WithHint("set RELAY_URL to the address of the dashboard, such as https://relay.example.com")
 	}
 	if u.User != nil { // it would be in every error message
 		return nil, cli.Errorf(cli.ExitUsage, "the base URL %s contains a login", u.Redacted()).WithHint("write it without; RELAY_TOKEN holds the token")

@@ -366,7 +366,7 @@ func sshTime(text string) (time.Duration, error) {
 		case isUnit && digits > 0:
 			total, number, digits = total+number*unit, 0, 0
 		default:
-			return 0, errors.New(text + " is no time")
+			return 0, errors.New(text + " is not a time")
 		}
 	}
 	return total + number*time.Second, nil

@@ -35,7 +35,7 @@ func CleanBase(typed string) (string, error) {
 	}
 	u, err := url.Parse(text)
 	if err != nil || u.Hostname() == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil || u.Path != "" && u.Path != "/" {
-		return "", cli.Errorf(cli.ExitUsage, "%q is no base URL", typed).
+		return "", cli.Errorf(cli.ExitUsage, "%q is not a base URL", typed).
 			WithHint("give the address of the dashboard, such as https://relay.example.com")
 	}
 	return u.Scheme + "://" + u.Host, nil
@@ -96,7 +96,7 @@ func Discover(ctx context.Context, base, version string) (*Site, error) {
 		return nil, err
 	}
 	if _, _, _, err := SplitServer(told.Addr); err != nil || strings.Contains(told.Addr, "@") {
-		return nil, cli.Errorf(cli.ExitFailure, "%s tells %q as its SSH address, which is none", base, told.Addr)
+		return nil, cli.Errorf(cli.ExitFailure, "%s names %q as its SSH address, which is not a valid address", base, told.Addr)
 	}
 	site.SSHAddr = told.Addr
 	for _, k := range told.HostKeys {

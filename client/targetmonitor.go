@@ -97,7 +97,7 @@ func (m *targetMonitor) dialed(f Forward, err error) {
 	case errors.As(err, &unknown):
 		e.Kind, e.Text = LocalDown, fmt.Sprintf(down, url, "its name is unknown")
 	case isRefused(err):
-		e.Kind, e.Text = LocalDown, fmt.Sprintf(down, url, "nobody listens there")
+		e.Kind, e.Text = LocalDown, fmt.Sprintf(down, url, "no program listens there")
 	default:
 		return
 	}

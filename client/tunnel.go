@@ -184,7 +184,7 @@ func (t *tunnel) hear(ctx, lost context.Context) {
 		t.post(ctx, m)
 		t.ended = cli.LostConnection(io.EOF)
 	case lost.Err() != nil:
-		t.ended = cli.LostConnection(errors.New("it closed the connection without a word"))
+		t.ended = cli.LostConnection(errors.New("it closed the connection without a reason"))
 	case limited.Err() == nil:
 		t.ended = err
 		return

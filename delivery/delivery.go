@@ -318,7 +318,7 @@ func (d *Delivery) awaitWorkers() {
 	select {
 	case <-ended:
 	case <-time.After(workersWait):
-		d.log.Warn("background work has not ended in time; the store does not answer")
+		d.log.Warn("background work did not end in time, because the store does not answer; it is left behind")
 	}
 }
 

@@ -187,7 +187,7 @@ func (d *Delivery) cancelUnanswered(t *relay.Ticket, id relay.ID) error {
 	ctx, cancel := context.WithTimeout(d.base, storeWait)
 	defer cancel()
 	if why := d.store.Cancel(ctx, relay.System(), id); why != nil {
-		d.log.Warn("event still queued although its caller was told that it is not stored", "event", id, "err", why)
+		d.log.Warn("event still queued although its caller got the answer that it is not stored", "event", id, "err", why)
 	}
 	return exchange.ErrStoreTimeout
 }

@@ -291,7 +291,7 @@ func TestEmptyCloseOfReusedChannel(t *testing.T) {
 		}
 		b.want("opened, as reuse is off", b.tun.count(), 3)
 		b.want("counted", shown(t, reg)["reuse_ended_total"], 1)
-		b.want("logged", strings.Count(log.String(), "connections to a local server are not reused any more"), 1)
+		b.want("logged", strings.Count(log.String(), "connections to a local server are no longer reused"), 1)
 		b.want("reason", strings.Contains(log.String(), "alias=7") && strings.Contains(log.String(), "reason="), true)
 	}, oneConnection, func(b *fixture) { b.opt.Registry, b.opt.Log = reg, slog.New(slog.NewTextHandler(log, nil)) })
 }

@@ -156,7 +156,7 @@ func (j *job) admit() *relay.Error {
 		if j.endUpgrade = j.st.AcquireUpgrade(); j.endUpgrade == nil {
 			return &relay.Error{
 				Code:       relay.CodeOverloaded,
-				Detail:     "too many upgraded connections, such as WebSockets, to the aliases of this account are open; some have to end first",
+				Detail:     "too many upgraded connections, such as WebSockets, to the aliases of this account are open; close some of them first",
 				RetryAfter: retryAfter,
 			}
 		}

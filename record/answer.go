@@ -115,7 +115,7 @@ func checkAnswerLine(name, value string) error {
 	lower := strings.ToLower(name)
 	switch {
 	case !isToken(name):
-		return fmt.Errorf("%q is no name of a header line", SafeTextMax(name, 60))
+		return fmt.Errorf("%q is not a header name", SafeTextMax(name, 60))
 	case slices.Contains(refusedLines, lower), strings.HasPrefix(lower, "relay-"):
 		return fmt.Errorf("%s cannot be set: the relay sets lines of framing, of the connection and Relay-* itself, and sets no cookies", SafeTextMax(name, 60))
 	case len(name)+len(value) > maxAnswerLineText || !isLineText(value) || strings.TrimSpace(value) != value:
@@ -134,7 +134,7 @@ func checkAnswerBody(a *relay.OfflineAnswer) error {
 	case "base64":
 		p, err := base64.StdEncoding.DecodeString(a.Body.Data)
 		if err != nil {
-			return errors.New("body: the data is no base64")
+			return errors.New("body: the data is not base64")
 		}
 		size = len(p)
 	default:

@@ -288,7 +288,7 @@ func writeBody(b *strings.Builder, headers []Header, body *Body) {
 		p, _ := body.Bytes()
 		fmt.Fprintf(b, "(%d of %d bytes)\n", len(p), body.Size)
 	case r.Cut:
-		fmt.Fprintf(b, "(only the first %d bytes of what it unpacks to)\n", len(r.Text))
+		fmt.Fprintf(b, "(only the first %d unpacked bytes)\n", len(r.Text))
 	}
 }
 

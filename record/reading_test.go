@@ -53,7 +53,7 @@ func TestShownBodies(t *testing.T) {
 		{"Content-Type: text/plain", "[2026-11-28 09:00:00] INFO x", "[2026-11-28 09:00:00] INFO x\n"},
 		{"Content-Type: application/json", "{\"a\":\"caf\xe9\"}", "{\"a\":\"caf\\xe9\"}\n(Not JSON: line 1, column 10 (byte 9): a string that is not UTF-8)\n"},
 		{"Content-Type: application/json", long, long + "\n"},
-		{"Content-Type: text/plain\r\nContent-Encoding: gzip", gzipOf(strings.Repeat("x", 2<<20)), strings.Repeat("x", 1<<20) + "\n(unpacked from gzip)\n(only the first 1048576 bytes of what it unpacks to)\n"},
+		{"Content-Type: text/plain\r\nContent-Encoding: gzip", gzipOf(strings.Repeat("x", 2<<20)), strings.Repeat("x", 1<<20) + "\n(unpacked from gzip)\n(only the first 1048576 unpacked bytes)\n"},
 	} {
 		text := record.EventText(record.Of(requestOf(c.lines, c.body), relay.Site{}, time.Now()))
 		if _, shown, _ := strings.Cut(text, "Content-Type: "); !strings.HasSuffix(shown, "\n\n"+c.want) {

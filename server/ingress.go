@@ -94,7 +94,7 @@ func (c *conn) alias(to route) (*relay.Alias, *relay.Error) {
 	}
 	a, ok := c.srv.opt.Capture.FindAlias(to.label)
 	if !ok {
-		return nil, relay.Errorf(relay.CodeAliasNotFound, "there is no alias of this name; check the spelling, or forward it once to claim it")
+		return nil, relay.Errorf(relay.CodeAliasNotFound, "no alias has this name; check the spelling, or open a tunnel for it to create it")
 	}
 	return a, nil
 }

@@ -236,7 +236,7 @@ func (l *retryListener) Accept() (net.Conn, error) {
 	return sockets.Accept(l.Listener, func(err error, _ time.Duration) {
 		l.srv.front.Shed(err)
 		l.srv.acceptErrors.Do(func() {
-			l.srv.o.Log.Warn("ssh connections cannot be accepted for the moment", "err", record.SafeTextMax(err.Error(), 300))
+			l.srv.o.Log.Warn("ssh connections cannot be accepted at the moment", "err", record.SafeTextMax(err.Error(), 300))
 		})
 	})
 }

@@ -54,7 +54,7 @@ func (l *forwardSet) refuseTwice(f *forward) *relay.Error {
 	defer l.mu.Unlock()
 	for _, other := range l.list {
 		if other.alias.ID == f.alias.ID && !f.replaces(other) {
-			return relay.Errorf(relay.CodeConflict, "%s is forwarded on this connection already, by port %d, which goes on serving it; cancel that one first",
+			return relay.Errorf(relay.CodeConflict, "%s is forwarded on this connection already, by port %d, which keeps it; cancel that forward first",
 				f.alias.Name, other.port)
 		}
 	}

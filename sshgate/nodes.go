@@ -31,7 +31,7 @@ func (srv *Server) newNodes() *node.Links {
 
 // channelCut logs and counts a channel that was closed because its bytes found no buffer space.
 func (srv *Server) channelCut(log *slog.Logger, owner int64) {
-	log.Warn("channel cut: no buffer space for bytes that nobody takes", "account_id", owner)
+	log.Warn("channel closed: no buffer space for bytes that its receiver does not read", "account_id", owner)
 	srv.metrics.channelsCut.Inc()
 }
 

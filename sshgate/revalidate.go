@@ -187,7 +187,7 @@ func (c *conn) removeForward(f *forward) {
 		return
 	}
 	why := "alias " + f.alias.Name + " was removed, or you may not use it any more"
-	c.Log().Info("forward withdrawn", "alias", f.alias.Name)
+	c.Log().Info("forward ended: the account lost the right to it", "alias", f.alias.Name)
 	c.notify(shell.Notice{Kind: relay.NoticeRevoked, Alias: f.alias.Name, Message: why})
 	f.detach(false)
 	if last {

@@ -42,7 +42,7 @@ func (s *Store) copySQLite(ctx context.Context, o convert.Options) ([]*CopiedTab
 }
 
 // errUnfinished is the error of a database that has only a part of the events.
-var errUnfinished = errors.New("this database has a part of a SQLite store: the copy into it has not ended; run the same `relayd migrate-store` again, which goes on where it stopped, or drop the database")
+var errUnfinished = errors.New("this database has a part of a SQLite store: the copy into it is not complete; run the same `relayd migrate-store` again to continue it, or drop the database")
 
 // Migrate brings the schema to the version of this program and returns the versions before and after,
 // which are equal if there was nothing to do. Several processes may call it at once: each migration is

@@ -32,7 +32,7 @@ func (s *Store) judgeClock(ctx context.Context) error {
 	}
 	ahead := s.jumps.begin(s.db.Now(), db.FromMicros(seen), time.Duration(s.db.Clock.Offset.Load()), max(tolerance, maxClockDrift))
 	if ahead > 0 {
-		s.log.Info("the relay was stopped for long, or its clock is ahead: nothing that is too old is deleted for ten minutes", "ahead", ahead.Round(time.Second))
+		s.log.Info("the relay was stopped for a long time, or its clock is ahead: old events are not deleted for ten minutes", "ahead", ahead.Round(time.Second))
 	}
 	if behind := db.FromMicros(seen).Sub(s.db.Now()); seen > 0 && behind > maxClockDrift {
 		s.log.Warn("the clock is behind: the store has entries that are newer; have the time synchronised (chrony, systemd-timesyncd)", "behind", behind.Round(time.Second))

@@ -140,7 +140,7 @@ func (s *Store) runLoop(ctx context.Context, l *loop) {
 		}
 		done, err := s.runRound(ctx, l, woken)
 		if err != nil && ctx.Err() == nil && !failing && !s.spool.Away.Load() {
-			s.log.Warn("work of the store cannot be done now; it is tried again", "work", l.name, "err", err)
+			s.log.Warn("a background task of the store failed; it is tried again", "work", l.name, "err", err)
 		}
 		failing = err != nil
 		switch {

@@ -16,7 +16,7 @@ import (
 func (s *Store) Register(reg prometheus.Registerer) {
 	register := func(c prometheus.Collector) {
 		if err := reg.Register(c); err != nil {
-			s.log.Warn("register metrics of the store", "err", err)
+			s.log.Warn("cannot register the metrics of the store", "err", err)
 		}
 	}
 	opts := func(name, help string, label []string) prometheus.Opts {

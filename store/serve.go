@@ -38,7 +38,7 @@ func (s *Store) Serve(ctx context.Context, publish func([]relay.Change)) (err er
 		s.log.Warn(partitionsLate, "err", err)
 	}
 	if err := s.RecoverSpool(ctx); err != nil {
-		return fmt.Errorf("store what waits in the spool: %w", err)
+		return fmt.Errorf("store the spool: %w", err)
 	}
 	if err := s.EndDeadNodes(ctx, before); err != nil {
 		return err

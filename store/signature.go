@@ -24,7 +24,7 @@ func (s *Store) AddSecret(ctx context.Context, who relay.Actor, alias string, wa
 	made, err := s.peopleStore.AddSecret(ctx, who, alias, want, value)
 	if err == nil {
 		if failed := s.judgeAgain(ctx, alias, made.Provider); failed != nil {
-			s.log.Warn("events were not judged by a new secret; verify judges each", "secret", made.ID, "err", failed)
+			s.log.Warn("stored events were not verified with a new secret; relay verify does so for each event", "secret", made.ID, "err", failed)
 		}
 	}
 	return made, err

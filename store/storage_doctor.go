@@ -51,7 +51,7 @@ func (s *Store) examineStorage(q db.Query) relay.Finding {
 	case len(full) > 0:
 		return relay.Findingf(relay.VerdictFail, fix, "%s may store no more, and everything there is queued, shared or pinned: callers get 503 storage-full", strings.Join(someOf(full), ", "))
 	case len(filling) > 0:
-		return relay.Findingf(relay.VerdictWarn, fix, "%s has stored nearly all it may, and everything there is queued, shared or pinned: callers of what does not fit get 503 storage-full", strings.Join(someOf(filling), ", "))
+		return relay.Findingf(relay.VerdictWarn, fix, "%s has stored nearly all it may, and everything there is queued, shared or pinned: requests that do not fit get 503 storage-full", strings.Join(someOf(filling), ", "))
 	}
 	if f, bad := s.examineGrowth(all, total); bad {
 		return f

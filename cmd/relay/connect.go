@@ -160,7 +160,7 @@ func (p *program) envToken() (string, error) {
 	}
 	token, err := client.ReadToken(strings.NewReader(text))
 	if err != nil || token != text {
-		return "", cli.Errorf(cli.ExitRefused, "RELAY_TOKEN is no token: it contains a space, a line end or a character beyond ASCII").
+		return "", cli.Errorf(cli.ExitRefused, "RELAY_TOKEN is not a token: it contains a space, a line end or a character beyond ASCII").
 			WithHint("set it to one token, or unset it")
 	}
 	return token, nil

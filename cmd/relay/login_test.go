@@ -95,7 +95,7 @@ func TestLoginAtASiteThatNamesAnotherRelay(t *testing.T) {
 	}
 	fields := strings.Fields(string(ssh.MarshalAuthorizedKey(other)))
 	told = fmt.Sprintf(`{"addr":%q,"hostKeys":[{"type":%q,"key":%q}],"baseUrl":%q}`, sshAddr, fields[0], fields[1], site.URL)
-	want(run(login...), "the known host key of "+sshAddr, "but the base URL tells another", "exit status 3")
+	want(run(login...), "the known host key of "+sshAddr, "but the base URL names another", "exit status 3")
 	if after, err := os.ReadFile(known); err != nil || string(after) != string(before) {
 		t.Errorf("known host keys %s, %v, before %s", after, err, before)
 	}

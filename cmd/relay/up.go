@@ -196,7 +196,7 @@ func aliasNames(names []string) ([]string, error) {
 		}
 		name := cli.NormalAlias(typed)
 		if !relay.ValidLabel(cli.AliasLabel(name)) {
-			return nil, cli.Usage("%q is no alias name; it has 1 to 63 letters, digits and inner hyphens", typed)
+			return nil, cli.Usage("%q is not an alias name; it has 1 to 63 letters, digits and inner hyphens", typed)
 		}
 		if contains(list, name) {
 			return nil, cli.Usage("alias %s is named twice", name)

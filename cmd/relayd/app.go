@@ -118,10 +118,10 @@ func (a *app) Start(ctx context.Context) (err error) {
 	}
 	a.log.Info("serving", "store", a.store.Describe())
 	if file := unusedDatabase(a.cfg); file != "" {
-		a.log.Warn("a file of sqlite lies in the data dir and is not used; move it away once nobody needs what is in it", "file", file)
+		a.log.Warn("the data dir has a SQLite file that is not used; move it away when you no longer need its contents", "file", file)
 	}
 	if err := saveSiteFile(a.cfg, a.site, a.settings); err != nil { // as on a full disk, on which requests are still served or refused
-		a.log.Warn("the addresses are not kept for operator commands, which need them as flags", "err", err)
+		a.log.Warn("the addresses cannot be stored for operator commands; give them as flags", "err", err)
 	}
 	return nil
 }
@@ -134,7 +134,7 @@ func (a *app) open(ctx context.Context) error {
 	}
 	for setting, address := range map[string]string{"database-url": a.cfg.DatabaseURL, "database-direct-url": a.cfg.DatabaseDirectURL} {
 		if _, left := connectionURL(address); len(left) > 0 && (setting == "database-url" || address != a.cfg.DatabaseURL) {
-			a.log.Info("parameters of the database address mean nothing here and are left out", "setting", setting, "parameters", strings.Join(left, " "))
+			a.log.Info("parameters of the database address are ignored, because they have no effect here", "setting", setting, "parameters", strings.Join(left, " "))
 		}
 	}
 	var err error

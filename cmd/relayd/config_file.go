@@ -31,7 +31,7 @@ const maxConfigFile = 64 << 10
 func readConfigFile(path string, list []*setting) (map[string]fileEntry, error) {
 	content, err := os.ReadFile(path)
 	if err != nil && looksSecret(path) {
-		return nil, errors.New("--config: what is set here looks like a secret, and it is not repeated; expected the path of a file")
+		return nil, errors.New("--config: this value looks like a secret, so it is not shown; expected the path of a file")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("--config: %w", err)

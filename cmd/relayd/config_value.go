@@ -54,7 +54,7 @@ var kinds = map[string]kind{
 func (s *setting) set(text string) error {
 	text = strings.TrimSpace(text)
 	if !s.secret && looksSecret(text) {
-		return fmt.Errorf("what is set here looks like a secret, and it is not repeated; expected %s", cmp.Or(kinds[s.kind].word, s.help))
+		return fmt.Errorf("this value looks like a secret, so it is not shown; expected %s", cmp.Or(kinds[s.kind].word, s.help))
 	}
 	k, known := kinds[s.kind]
 	if !known {
@@ -216,7 +216,7 @@ var nodeName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])
 // and logs.
 func parseNodeName(s string) (any, error) {
 	if !nodeName.MatchString(s) {
-		return nil, fmt.Errorf("%q is no name of a node: it has up to 63 letters, digits, and inner hyphens, dots and underscores, such as eu-1", s)
+		return nil, fmt.Errorf("%q is not a node name: it has up to 63 letters, digits, and inner hyphens, dots and underscores, such as eu-1", s)
 	}
 	return s, nil
 }

@@ -148,7 +148,7 @@ func (a *app) withLog(admin http.Handler) http.Handler {
 	mux.Handle("/", admin)
 	mux.HandleFunc("GET /debug/log", func(w http.ResponseWriter, r *http.Request) {
 		if !isLoopback(r.RemoteAddr) || !isLoopback(r.Host) && !sockets.IsLoopback(r.Host) {
-			http.Error(w, "the log is for this machine only", http.StatusForbidden)
+			http.Error(w, "this log can be read on this machine only", http.StatusForbidden)
 			return
 		}
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")

@@ -137,7 +137,7 @@ func (o *operator) awaitDrained(ctx context.Context, name string, limit time.Dur
 		case left == 0:
 			return nil
 		case !time.Now().Before(deadline):
-			return fmt.Errorf("%s still has %d tunnels after %s; it goes on sending them away", name, left, limit)
+			return fmt.Errorf("%s still has %d tunnels after %s; it continues to send them to other nodes", name, left, limit)
 		case !cli.Wait(ctx, time.Second/2):
 			return ctx.Err()
 		}

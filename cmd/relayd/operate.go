@@ -77,7 +77,7 @@ func untilInterrupted(ctx context.Context, command func() error) error {
 	case err := <-ended:
 		return err
 	case <-time.After(stopGrace):
-		return errors.New("interrupted; the database has not answered in time, and may still carry out what it was asked for")
+		return errors.New("interrupted; the database has not answered in time, and may still complete the operation")
 	}
 }
 

@@ -133,7 +133,7 @@ func (o *operator) rotateKey(ctx context.Context) error {
 	case len(used) > 0:
 		return fmt.Errorf("%s has no %s, and secrets are sealed with it: restore the file there, or pass --secret-key; `relayd secret-key status` names the key", o.cfg.DataDir, store.SecretKeyFile)
 	}
-	return fmt.Errorf("there is no key yet, and nothing to seal again: relayd makes %s with the first secret; several nodes need --secret-key: `relayd secret-key new` prints a key", store.SecretKeyFile)
+	return fmt.Errorf("there is no key yet, and no secret to encrypt again: relayd makes %s with the first secret; several nodes need --secret-key: `relayd secret-key new` prints a key", store.SecretKeyFile)
 }
 
 // keyUse describes the use of one key.

@@ -164,7 +164,7 @@ func (s *stopSteps) run(name string, until time.Time, step func()) {
 
 func (s *stopSteps) tooLate(name string) {
 	s.late = append(s.late, name)
-	s.log.Warn("a step of the stop does not end; the stop goes on without it", "step", name)
+	s.log.Warn("a step of the shutdown does not end; the shutdown continues without it", "step", name)
 }
 
 // moveClients sends the SSH clients to the other nodes, if there are any, while everything

@@ -136,7 +136,7 @@ func (x twoStores) serveBy(way settingsWay) {
 		}
 	}
 	stop()
-	if code := <-ended; code != cli.ExitOK || !strings.Contains(errs.String(), "a file of sqlite lies in the data dir and is not used") {
+	if code := <-ended; code != cli.ExitOK || !strings.Contains(errs.String(), "the data dir has a SQLite file that is not used") {
 		t.Errorf("%s: exit %d: %s", way.name, code, errs.String())
 	}
 	x.refuse("RELAY_DATABASE_URL_FILE") // also while no server runs

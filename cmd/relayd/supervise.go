@@ -142,7 +142,7 @@ const stopMargin = 20 * time.Second
 
 func (a *app) tell(state string) {
 	if err := a.systemd.notify(state); err != nil {
-		a.log.Debug("systemd was not told", "err", err)
+		a.log.Debug("systemd could not be notified", "err", err)
 	}
 }
 

@@ -342,7 +342,7 @@ func (x *run) onConnEnd(err error) error {
 	a, orderly := &x.answer, errors.Is(err, io.EOF)
 	switch {
 	case errors.Is(err, budget.ErrOver) && (a.final == nil || x.out.reads() && !x.out.started):
-		return x.fail(relay.Errorf(relay.CodeOverloaded, "the local server's answer found no buffer space; try again in a moment"))
+		return x.fail(relay.Errorf(relay.CodeOverloaded, "no buffer space for the local server's answer; try again in a moment"))
 	case errors.Is(err, budget.ErrOver): // the caller takes it too slowly, and sees a broken transfer
 		a.state = relay.ResponseCut
 		x.out.leave(readerCut)
@@ -415,7 +415,7 @@ func (x *run) broken(what string) *relay.Error {
 	if x.answer.final != nil {
 		return relay.Errorf(relay.CodeTunnelLost, "%s inside the local server's answer; it has run, but its answer is not whole", what)
 	}
-	return relay.Errorf(relay.CodeTunnelLost, "%s before the local server had answered; it is not known what became of the request", what)
+	return relay.Errorf(relay.CodeTunnelLost, "%s before the local server had answered; the outcome of the request is unknown", what)
 }
 
 // sent handles the result of the sender if it arrives before the end of the response.

@@ -150,7 +150,7 @@ func (s *sender) sendReceived() requestEnd {
 }
 
 // errWriteFailed ends the rebuilding of a message after a write has failed.
-var errWriteFailed = errors.New("the connection takes no more")
+var errWriteFailed = errors.New("the connection accepts no more bytes")
 
 // sendStored sends a stored body, and stops once a write has failed. If the request expects 100
 // Continue, it waits one second for it, and sends nothing if the final response comes instead.

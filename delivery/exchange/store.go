@@ -9,7 +9,7 @@ import (
 )
 
 // ErrStoreTimeout means that a step was neither stored nor refused in time.
-var ErrStoreTimeout = errors.New("no word from the store")
+var ErrStoreTimeout = errors.New("the store did not answer in time")
 
 // Await waits until a step of the store has resolved. It returns ErrStoreTimeout after storeWait, or
 // when Base ends.

@@ -161,7 +161,7 @@ func (x *run) checkUpload(now time.Time) error {
 		x.becomeSlow()
 	}
 	if x.q.ResponseTimeout > 0 && waited >= limit {
-		return x.fail(relay.Errorf(relay.CodeLocalTimeout, "the local server did not answer and took nothing more of the request for %v", limit))
+		return x.fail(relay.Errorf(relay.CodeLocalTimeout, "the local server did not answer and read no more of the request for %v", limit))
 	}
 	if waited >= slowAfter {
 		if err := x.checkCaller(now); err != nil {

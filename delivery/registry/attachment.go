@@ -70,7 +70,7 @@ func newAttachment(st *Alias, t relay.Tunnel) *Attachment {
 	if !h.Lazy {
 		h.limiter = limiter.New(maxChannelsPlain)
 		h.Channels = keptChannels{kept.New(kept.Counts{Open: &r.open, Kept: &r.kept}, func(why string) {
-			r.Log.Info("connections to a local server are not reused any more", "alias", st.ID, "tunnel", h.Info.ID, "reason", why)
+			r.Log.Info("connections to a local server are no longer reused", "alias", st.ID, "tunnel", h.Info.ID, "reason", why)
 			if r.ReuseEnded != nil {
 				r.ReuseEnded()
 			}

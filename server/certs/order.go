@@ -99,7 +99,7 @@ func (a *ACME) run(name string, owner int64, o *issuance) {
 	case a.stopped:
 	case errors.As(err, &exceeded) && exceeded.prefetch:
 		delete(a.issuances, name) // a handshake may still use the other half of the quota
-		a.opt.Log.Debug("no certificate before the first handshake", "name", name, "err", err)
+		a.opt.Log.Debug("cannot order a certificate before the first handshake", "name", name, "err", err)
 	default:
 		wait, retry := o.backOff(err)
 		if retry || name == a.base || name == a.wildcard() {

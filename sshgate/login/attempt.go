@@ -207,7 +207,7 @@ func (l *attempt) lookupFailed(cause error) error {
 	if cause == errLeft || l.conn.Context().Err() != nil {
 		return errRefused
 	}
-	l.conn.Log().Error("look up who may log in", "err", cause)
+	l.conn.Log().Error("cannot look up the credentials of an ssh login", "err", cause)
 	if l.explained {
 		l.unavailable = true
 		return errRefused

@@ -147,7 +147,7 @@ func (l *attempt) endEnrolment(w *enrolment, how string) string {
 	if err == nil {
 		return ended
 	}
-	l.conn.Log().Warn("the end of an enrolment cannot be stored or read", "fingerprint", w.Fingerprint, "err", err)
+	l.conn.Log().Warn("cannot store or read the end of an enrolment", "fingerprint", w.Fingerprint, "err", err)
 	if how == "" {
 		time.AfterFunc(time.Second, w.nudge)
 	}
@@ -252,7 +252,7 @@ func (l *attempt) register(key ssh.PublicKey) (relay.Actor, error) {
 	}
 	name := "ssh from " + l.remote.Addr().String()
 	if _, err := accounts.AddKey(ctx, *l.tokenActor, "", name, authorizedKey(key)); err != nil {
-		l.conn.Log().Warn("register ssh key by token", "err", err)
+		l.conn.Log().Warn("cannot register an ssh key by token", "err", err)
 		return relay.Actor{}, l.refuseWith(record.SafeText(relay.AsError(err).Detail))
 	}
 	l.conn.Log().Info("ssh key registered by token", "account", l.tokenActor.AccountName, "fingerprint", ssh.FingerprintSHA256(key))

@@ -27,7 +27,7 @@ func (g *Login) greeting(who relay.Actor, user string) string {
 	defer done()
 	aliases, err := g.o.Accounts.Aliases(ctx, who)
 	if err != nil {
-		g.conn.Log().Warn("list aliases for the greeting", "err", err)
+		g.conn.Log().Warn("cannot list the aliases for the greeting", "err", err)
 		return b.String()
 	}
 	slices.SortFunc(aliases, func(a, b relay.Alias) int { return cmp.Compare(a.Name, b.Name) })
@@ -46,7 +46,7 @@ func (g *Login) greetAliases(ctx context.Context, aliases []relay.Alias, rows in
 	aliases = slices.Clone(aliases[:min(len(aliases), greetMost)])
 	states, err := g.o.Status(ctx, aliases)
 	if err != nil || len(states) != len(aliases) {
-		g.conn.Log().Warn("states for the greeting", "err", err)
+		g.conn.Log().Warn("cannot read the alias states for the greeting", "err", err)
 		states = nil
 	}
 	var notable, other []string

@@ -217,7 +217,7 @@ func (b *bridge) pass(from relay.Conn, take func(p []byte) error) error {
 }
 
 // errNotTaken is the error of writes from the other node when the client takes no more bytes.
-var errNotTaken = errors.New("the client takes no more")
+var errNotTaken = errors.New("the client accepts no more bytes")
 
 // up copies bytes from the other node to the client.
 func (b *bridge) up() {

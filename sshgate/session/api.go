@@ -116,7 +116,7 @@ func (s *session) writeToAPI(to net.Conn, p []byte) bool {
 	}
 	budget, account := s.of.Budget, s.who.Account
 	if !budget.Reserve(account, link.PausedBytes) {
-		s.of.Conn.Log().Warn("api channel closed: no buffer space for requests that wait")
+		s.of.Conn.Log().Warn("api channel closed: no buffer space for waiting requests")
 		s.Stop(cli.ExitFailure)
 		return false
 	}

@@ -7,7 +7,7 @@ import "relay"
 func (s *Shell) feed() <-chan []relay.FeedItem {
 	sub, err := s.Tunnels.Subscribe(s.Ctx, s.Who, 0, "")
 	if err != nil {
-		s.Log.Warn("subscribe to the live feed", "err", err)
+		s.Log.Warn("cannot subscribe to the live feed", "err", err)
 		return nil
 	}
 	items := make(chan []relay.FeedItem)

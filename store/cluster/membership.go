@@ -304,14 +304,14 @@ func (s *Store) beat(ctx context.Context) (renewed bool, err error) {
 		}
 	}
 	if now := rows[0].database; now > m.schema && m.newer.CompareAndSwap(0, now) {
-		s.log.Warn("a newer relayd has changed the schema of the database; this one goes on with what it knows of it: run the newer program here too",
+		s.log.Warn("a newer relayd has changed the schema of the database; this one continues with the schema that it knows: upgrade relayd on this node too",
 			"schema", now, "known_schema", m.schema)
 	}
 	if s.opt.CorrectClock {
 		before := time.Duration(s.db.Clock.Offset.Load())
 		s.db.Clock.Measure(rows[0].now, wall, end.Sub(start))
 		if off := time.Duration(s.db.Clock.Offset.Load()); off.Abs() > MaxClockOffset && before.Abs() <= MaxClockOffset {
-			s.log.Warn("the clock of this node differs from that of postgres, by which it goes; have the time synchronised", "offset", off.Round(time.Millisecond))
+			s.log.Warn("the clock of this node differs from that of postgres; times follow postgres: synchronize the clock of this node", "offset", off.Round(time.Millisecond))
 		}
 	}
 	return true, nil

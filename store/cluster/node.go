@@ -44,7 +44,7 @@ func (s *Store) nodeRows(ctx context.Context) ([]nodeRow, error) {
 // or, with on = false, to serve again. The node learns this with its next beat. After a restart it
 // serves. Errors: ErrNotFound if no living node has the name; code conflict if no other node serves.
 func (s *Store) DrainNode(ctx context.Context, who relay.Actor, name string, on bool) error {
-	nobodyElse := relay.Errorf(relay.CodeConflict, "no other node is serving, so the clients of %s would have nowhere to go; start another node first", name)
+	nobodyElse := relay.Errorf(relay.CodeConflict, "no other node is serving, so the clients of %s could not connect to any node; start another node first", name)
 	from, to, action := relay.NodeDraining, relay.NodeServing, "node.resume"
 	if on {
 		from, to, action = to, from, "node.drain"

@@ -82,11 +82,11 @@ func (s *Store) sweepNode(ctx context.Context, node nodeRow) error {
 	if err != nil || !ours {
 		return err
 	}
-	s.log.Warn("a node is dead: its tunnels are offline, and what it had under way is interrupted", "name", node.Name)
+	s.log.Warn("a node is dead: its tunnels are offline, and its running attempts are marked interrupted", "name", node.Name)
 	for total, n := 0, 1; ; total += n {
 		if n == 0 {
 			m.swept.Add(1)
-			s.log.Info("a dead node is swept", "name", node.Name, "interrupted_attempts", total)
+			s.log.Info("the attempts of a dead node are marked interrupted", "name", node.Name, "interrupted_attempts", total)
 			return nil
 		}
 		err := s.db.Update(ctx, "sweep a dead node", func(c *db.Tx) (err error) {

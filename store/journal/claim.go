@@ -35,7 +35,7 @@ const claimBytes = 8 << 20
 // stored yet. It keeps the queue in order, because that attempt may return to the head of the queue.
 var errNotSettled = &relay.Error{
 	Code: relay.CodeStoreUnavailable, RetryAfter: 2 * time.Second,
-	Detail: "it is not stored yet what became of the last delivery from this queue",
+	Detail: "the outcome of the last delivery from this queue is not stored yet",
 }
 
 // Next claims the oldest attempt of an alias that may be delivered automatically; see delivery.Queue.

@@ -113,7 +113,7 @@ func (c *committer) refuse(st *step, refusal error) {
 }
 
 var errQueueFull = &relay.Error{
-	Code: relay.CodeStoreUnavailable, RetryAfter: 2 * time.Second, Detail: "the relay's storage is too slow for what comes in; try again in a moment",
+	Code: relay.CodeStoreUnavailable, RetryAfter: 2 * time.Second, Detail: "the relay's storage is too slow for the incoming requests; try again in a moment",
 }
 
 // expire fails a step that got no space in time.

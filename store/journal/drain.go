@@ -31,7 +31,7 @@ func (j *Journal) RecoverSpool(ctx context.Context) error {
 		case dir == "" || !spool.Left(dir):
 			return nil
 		case !j.db.Dialect.SeveralNodes():
-			j.log.Warn("a spool waits in the data dir for the Postgres database that it was made for; it is stored when relayd runs with that and this data dir",
+			j.log.Warn("the spool in the data dir belongs to another Postgres database; run relayd with that database and this data dir to store it",
 				"dir", dir)
 			return nil
 		}
@@ -44,7 +44,7 @@ func (j *Journal) RecoverSpool(ctx context.Context) error {
 		return err
 	}
 	if p.Active.Load() {
-		j.log.Info("storing what waits in the spool of an earlier run", "bytes", p.Undrained.Load())
+		j.log.Info("storing the spool of an earlier run", "bytes", p.Undrained.Load())
 		return j.drain(ctx, p)
 	}
 	return j.db.Reconnect(ctx)
@@ -97,7 +97,7 @@ func (j *Journal) drain(ctx context.Context, p *spool.Spool) error {
 			return nil
 		case err != nil:
 			if !j.Serving() && db.Unavailable(err) != "" {
-				d.logThrottled("postgres does not take what waits in the spool; this node serves once it is stored", err)
+				d.logThrottled("postgres does not accept the steps of the spool; this node serves when they are stored", err)
 			}
 			_ = db.Pause(ctx, drainPause)
 		}
@@ -116,7 +116,7 @@ func (d *drainer) removeMarks(ctx context.Context) {
 		return err
 	})
 	if err != nil && ctx.Err() == nil && db.Unavailable(err) == "" {
-		d.j.log.Debug("marks of the spool were not removed", "err", err)
+		d.j.log.Debug("rows of spool_marks were not removed", "err", err)
 	}
 }
 
@@ -144,7 +144,7 @@ func newDrainer(j *Journal, p *spool.Spool) *drainer {
 func (d *drainer) round(ctx context.Context) (done bool, err error) {
 	rows, err := d.p.Next(d.limit, drainBytes)
 	if err != nil {
-		d.logThrottled("the spool cannot be read; what is in it waits", err)
+		d.logThrottled("the spool cannot be read; its steps stay there and are tried again", err)
 		return false, err
 	}
 	if len(rows) == 0 {
@@ -166,7 +166,7 @@ func (d *drainer) round(ctx context.Context) (done bool, err error) {
 	err = d.write(ctx, rows, steps, refused)
 	switch {
 	case errors.As(err, new(*asideError)):
-		d.logThrottled("what cannot be stored of the spool cannot be kept aside either", err)
+		d.logThrottled("a step that postgres refuses cannot be quarantined; it stays in the spool and is tried again", err)
 		return false, err
 	case err == nil:
 		d.limit = min(drainSteps, 2*d.limit)
@@ -180,7 +180,7 @@ func (d *drainer) round(ctx context.Context) (done bool, err error) {
 		return false, d.logServerError(err)
 	default:
 		if err := d.setAside(append(refused, refuse(steps[0], err.Error()))); err != nil {
-			d.logThrottled("what cannot be stored of the spool cannot be kept aside either", err)
+			d.logThrottled("a step that postgres refuses cannot be quarantined; it stays in the spool and is tried again", err)
 			return false, err
 		}
 	}
@@ -248,7 +248,7 @@ func isDataError(err error) bool { return db.Unavailable(err) == "" }
 // logServerError logs err for the operator if the server returned it. It returns err.
 func (d *drainer) logServerError(err error) error {
 	if db.SQLState(err) != "" {
-		d.logThrottled("postgres does not take what waits in the spool; it is tried again until it does", err)
+		d.logThrottled("postgres does not accept the steps of the spool; they are tried again until it does", err)
 	}
 	return err
 }

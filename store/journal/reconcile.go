@@ -51,7 +51,7 @@ func (j *Journal) Reconcile(ctx context.Context, before time.Time) error {
 			return err
 		}
 		j.meter.Reconciled.Add(1)
-		j.log.Warn("an attempt that nobody runs is marked interrupted", "event", claims[i].EventID.String(), "attempt", claims[i].N)
+		j.log.Warn("an attempt whose process is gone is marked interrupted", "event", claims[i].EventID.String(), "attempt", claims[i].N)
 	}
 	return nil
 }

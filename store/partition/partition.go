@@ -76,7 +76,7 @@ func Make(ctx context.Context, d *db.DB, log *slog.Logger, now time.Time) error 
 		switch code := db.SQLState(err); {
 		case code == "42P07": // duplicate_table: another process made it meanwhile
 		case code == "23514": // check_violation
-			log.Warn("a day stays in the default partition, because rows of that day are there already", "day", day.String())
+			log.Warn("events of a day stay in the default partition, because some of them are there already", "day", day.String())
 		case err != nil:
 			return fmt.Errorf("make partitions of %s: %w", day, err)
 		}

@@ -180,7 +180,7 @@ func (s *Store) checkChurn(c *db.Tx, owner relay.Account, now time.Time) error {
 		return err
 	}
 	if s.opt.MaxAliases > 0 && released >= churn*s.opt.MaxAliases {
-		return relay.Errorf(relay.CodeConflict, "%s let %d names go within 30 days, the most it may; use one of those again", owner.Name, released)
+		return relay.Errorf(relay.CodeConflict, "%s released %d names within 30 days, which is the limit; use one of those again", owner.Name, released)
 	}
 	return nil
 }

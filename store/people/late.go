@@ -140,7 +140,7 @@ func (s *Store) WriteLate(ctx context.Context) {
 	l.lost = 0
 	l.mu.Unlock()
 	if lost > 0 {
-		s.log.Warn("some logins and takeovers are not in the audit log, or uses of credentials not stored: too many came at once", "lost", lost)
+		s.log.Warn("some logins, takeovers or uses of credentials are not stored: too many came at once", "lost", lost)
 	}
 	for keys := range slices.Chunk(l.keys(), lateBatch) {
 		err := s.writeLate(ctx, keys)
@@ -179,7 +179,7 @@ func (s *Store) writeLate(ctx context.Context, keys []lateKey) error {
 		return nil
 	}
 	if len(keys) == 1 && !temporary(err) {
-		s.log.Warn("a late write cannot be stored", "kind", keys[0].kind.name, "err", err)
+		s.log.Warn("a delayed write cannot be stored", "kind", keys[0].kind.name, "err", err)
 		return err
 	}
 	for i, key := range keys {

@@ -76,7 +76,7 @@ func (s *Store) openTokens(ctx context.Context, list []relay.Alias) error {
 		switch {
 		case a == nil: // it was given meanwhile
 		case opened.Sealed:
-			s.log.Warn("the verify token of an alias cannot be opened here: Meta and WebSub are not answered; relayd doctor names the key", "alias", a.Name, "key", rows[i].key)
+			s.log.Warn("the verify token of an alias cannot be decrypted: requests of Meta and WebSub are not answered; run relayd doctor for the missing key", "alias", a.Name, "key", rows[i].key)
 		default:
 			a.Settings.VerifyToken = &opened.Value
 		}

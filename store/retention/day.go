@@ -35,7 +35,7 @@ func (r *Retention) dropDays(ctx context.Context, now time.Time) (total int, err
 		n, err := r.dropDay(ctx, day, now)
 		switch {
 		case db.IsLocked(err): // tried again in a minute
-			r.log.Debug("a day is in use and not dropped yet", "day", day.String())
+			r.log.Debug("the partitions of a day are in use and not dropped yet", "day", day.String())
 		case ctx.Err() != nil:
 			return total, err
 		case err != nil && first == nil:
@@ -84,7 +84,7 @@ func (r *Retention) dropDay(ctx context.Context, day partition.Day, now time.Tim
 	}
 	r.counts.Days.Add(1)
 	r.counts.Expired.Add(int64(dropped))
-	r.log.Info("a day of old events was dropped", "day", day.String(), "events", dropped)
+	r.log.Info("the partitions of a day of old events were dropped", "day", day.String(), "events", dropped)
 	return dropped, nil
 }
 

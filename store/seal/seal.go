@@ -112,7 +112,7 @@ func NewRing(given []Key, file string) *Ring {
 var (
 	ErrNoKey   = errors.New("this node has no key to seal with")
 	ErrOther   = errors.New("no key of this node opens it")
-	ErrGone    = errors.New("the file of the keys is gone: what they seal now would not open after a restart")
+	ErrGone    = errors.New("the file of the keys is gone: secrets encrypted now could not be decrypted after a restart")
 	ErrDamaged = errors.New("the key is here, but it does not open this row: it was changed or copied")
 )
 

@@ -105,13 +105,13 @@ func (p *Spool) logThrottled(what string, args ...any) {
 
 var errFull = &relay.Error{
 	Code: relay.CodeStoreUnavailable, RetryAfter: retryAfter,
-	Detail: "the relay's storage is away and what it keeps meanwhile is full; try again in a moment",
+	Detail: "the relay's database is unavailable and its spool is full; try again in a moment",
 }
 
 // ErrCatchingUp is the error of operations that must come after the steps in the spool.
 var ErrCatchingUp = &relay.Error{
 	Code: relay.CodeStoreUnavailable, RetryAfter: 2 * time.Second,
-	Detail: "the relay's storage is away or catching up with what came meanwhile; try again in a moment",
+	Detail: "the relay's database is unavailable or its spool is being stored; try again in a moment",
 }
 
 // CaughtUp returns an error while steps wait in the spool. A claim made now could overtake
@@ -124,7 +124,7 @@ func (p *Spool) CaughtUp() error {
 }
 
 // ErrUnready is the error of a full spool, with advice for the operator.
-var ErrUnready = errors.New("store: postgres is away and the spool is full; bring postgres back, or raise --spool-limit")
+var ErrUnready = errors.New("store: postgres is unavailable and the spool is full; bring postgres back, or raise --spool-limit")
 
 // intakeLimit returns the number of bytes of the file that new events may fill.
 func (p *Spool) intakeLimit() int64 { return Intake(p.Limit) }
@@ -168,7 +168,7 @@ func (p *Spool) CheckWritable() error {
 		err = os.Remove(path)
 	}
 	if p.writeError, p.probed = nil, time.Now(); err != nil {
-		p.writeError = fmt.Errorf("store: postgres is away and the spool cannot be written: %w; make room in the data dir, or bring postgres back", err)
+		p.writeError = fmt.Errorf("store: postgres is unavailable and the spool cannot be written: %w; make room in the data dir, or bring postgres back", err)
 	}
 	return p.writeError
 }
@@ -206,7 +206,7 @@ func (p *Spool) setAside(t *table, cause error) error {
 			err = errors.Join(err, moved)
 		}
 	}
-	p.Log.Error("the spool file is damaged; what was not stored of it stays in the data dir: keep the file, sqlite3 may recover it", "file", name, "err", cause)
+	p.Log.Error("the spool file is damaged; its unstored steps stay in the data dir: keep the file, sqlite3 may recover them", "file", name, "err", cause)
 	p.Undrained.Store(0)
 	p.Waiting.Store(0)
 	p.used.Store(0)
@@ -430,7 +430,7 @@ func (p *Spool) MarkEmpty() (empty bool, err error) {
 	p.IntakeClosed.Store(false)
 	p.rejected = nil
 	p.Active.Store(false)
-	p.Log.Info("the spool is empty: all of it is stored in postgres", "steps", p.steps, "after", time.Since(p.since).Round(time.Millisecond))
+	p.Log.Info("the spool is empty: all its steps are stored in postgres", "steps", p.steps, "after", time.Since(p.since).Round(time.Millisecond))
 	return true, err
 }
 
