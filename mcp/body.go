@@ -141,36 +141,100 @@ func valueAt(text []byte, path string) ([]byte, error) {
 	case !json.Valid(text):
 		return nil, invalid("jsonPath", "this body is not JSON")
 	}
-	if value := find(json.NewDecoder(bytes.NewReader(text)), steps); value != nil {
+	t := jsonText{p: text}
+	if value := t.find(steps); value != nil {
 		return value, nil
 	}
 	return nil, relay.Errorf(relay.CodeNotFound, "this body has nothing at %s", path)
 }
 
-// find reads the next value, which must be valid JSON, to its end, and returns the value at the path in it; nil =
-// there is none. It reads each byte once, however long the path is.
-func find(d *json.Decoder, steps []string) (value json.RawMessage) {
-	if len(steps) == 0 {
-		_ = d.Decode(&value)
-		return value
+// jsonText reads a text that is valid JSON. It reads each byte once, however long a path is.
+type jsonText struct {
+	p  []byte
+	at int
+}
+
+// next passes over white space and returns the byte behind it.
+func (t *jsonText) next() byte {
+	for strings.IndexByte(" \t\r\n", t.p[t.at]) >= 0 {
+		t.at++
 	}
-	open, _ := d.Token()
-	if open != json.Delim('{') && open != json.Delim('[') {
+	return t.p[t.at]
+}
+
+// value reads the next value to its end.
+func (t *jsonText) value() []byte {
+	t.next()
+	for from, depth := t.at, 0; ; {
+		c := t.next()
+		t.at++
+		switch c {
+		case '{', '[':
+			depth++
+		case '}', ']':
+			depth--
+		case '"':
+			for ; t.p[t.at] != '"'; t.at++ {
+				if t.p[t.at] == '\\' {
+					t.at++
+				}
+			}
+			t.at++
+		case ',', ':':
+		default:
+			for t.at < len(t.p) && strings.IndexByte(" \t\r\n,]}", t.p[t.at]) < 0 {
+				t.at++
+			}
+		}
+		if depth == 0 {
+			return t.p[from:t.at]
+		}
+	}
+}
+
+// find reads the next value to its end, and returns what it has at the path; nil = nothing.
+func (t *jsonText) find(steps []string) (value []byte) {
+	if len(steps) == 0 {
+		return t.value()
+	}
+	open := t.next()
+	if open != '{' && open != '[' {
+		t.value()
 		return nil
 	}
-	for n := 0; d.More(); n++ {
-		name := strconv.Itoa(n)
-		if open == json.Delim('{') {
-			key, _ := d.Token()
-			name, _ = key.(string)
+	index, err := strconv.Atoi(steps[0])
+	if err != nil || strconv.Itoa(index) != steps[0] {
+		index = -1
+	}
+	for n := 0; ; n++ {
+		t.at++ // the bracket, or the comma
+		if c := t.next(); c == '}' || c == ']' {
+			t.at++
+			return value
 		}
-		if name == steps[0] {
-			value = find(d, steps[1:])
+		found := n == index
+		if open == '{' {
+			found = isName(t.value(), steps[0])
+			t.next()
+			t.at++ // the colon
+		}
+		if found {
+			value = t.find(steps[1:])
 		} else {
-			var other json.RawMessage
-			_ = d.Decode(&other)
+			t.value()
+		}
+		if t.next() != ',' {
+			t.at++
+			return value
 		}
 	}
-	_, _ = d.Token()
-	return value
+}
+
+// isName reports whether a JSON string stands for a name.
+func isName(quoted []byte, name string) bool {
+	if bytes.IndexByte(quoted, '\\') < 0 {
+		return string(quoted[1:len(quoted)-1]) == name
+	}
+	var text string
+	return json.Unmarshal(quoted, &text) == nil && text == name
 }

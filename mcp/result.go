@@ -101,26 +101,35 @@ func escaped(v any) (json.RawMessage, error) {
 
 // escapeText writes a JSON string with its text escaped.
 func escapeText(out *bytes.Buffer, quoted []byte) error {
-	var text string
-	if err := json.Unmarshal(quoted, &text); err != nil {
-		return err
+	text := string(quoted[1 : len(quoted)-1])
+	if strings.IndexByte(text, '\\') >= 0 {
+		if err := json.Unmarshal(quoted, &text); err != nil {
+			return err
+		}
 	}
 	if record.IsSafeText(text) {
 		out.Write(quoted)
 		return nil
 	}
-	var b strings.Builder
+	out.WriteByte('"')
 	for text != "" {
-		at := strings.IndexAny(text, "\n\t")
-		if at < 0 {
-			b.WriteString(record.SafeText(text))
-			break
+		line, rest, _ := strings.Cut(text, "\n")
+		for i, piece := range strings.Split(line, "\t") {
+			if i > 0 {
+				out.WriteString(`\t`)
+			}
+			for _, c := range []byte(record.SafeText(piece)) {
+				if c == '"' || c == '\\' {
+					out.WriteByte('\\')
+				}
+				out.WriteByte(c)
+			}
 		}
-		b.WriteString(record.SafeText(text[:at]))
-		b.WriteByte(text[at])
-		text = text[at+1:]
+		if len(line) < len(text) {
+			out.WriteString(`\n`)
+		}
+		text = rest
 	}
-	p, err := json.Marshal(b.String())
-	out.Write(p)
-	return err
+	out.WriteByte('"')
+	return nil
 }

@@ -58,11 +58,13 @@ func headerChanges(was, is []Header, request bool) []HeaderChange {
 	for side, headers := range [2][]Header{was, is} {
 		for _, h := range headers {
 			name := strings.ToLower(h.Name())
-			if fields[name] == nil {
-				fields[name] = new([2][]Header)
+			field := fields[name]
+			if field == nil {
+				field = new([2][]Header)
+				fields[name] = field
 				names = append(names, name)
 			}
-			fields[name][side] = append(fields[name][side], h)
+			field[side] = append(field[side], h)
 		}
 	}
 	list := []HeaderChange{}
@@ -73,15 +75,17 @@ func headerChanges(was, is []Header, request bool) []HeaderChange {
 		left, right = left[start:], right[start:]
 		end := commonEnd(left, right, equal)
 		left, right = left[:len(left)-end], right[:len(right)-end]
+		list = slices.Grow(list, max(len(left), len(right)))
+		noise := noisyHeaders[name] || request && deliveryHeaders[name]
 		for i := range max(len(left), len(right)) {
-			c := HeaderChange{Op: "replace", Noise: noisyHeaders[name] || request && deliveryHeaders[name]}
+			c := HeaderChange{Op: "replace", Noise: noise}
 			if i < len(right) {
-				c.Name, c.Right = right[i].Name(), new(right[i].exact())
+				c.Name, c.Right = right[i].Name(), right[i].exact()
 			} else {
 				c.Op = "remove"
 			}
 			if i < len(left) {
-				c.Name, c.Left = left[i].Name(), new(left[i].exact())
+				c.Name, c.Left = left[i].Name(), left[i].exact()
 			} else {
 				c.Op = "add"
 			}

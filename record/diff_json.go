@@ -26,10 +26,12 @@ type jsonNode struct {
 // jsonDiffer makes the patch (RFC 6902) between two values. docs/adr/0024-own-json-diff.md explains
 // why no library is used.
 type jsonDiffer struct {
-	seed maphash.Seed
-	path []string // steps to the current value; those of an array begin with [
-	size int      // bytes of the listed changes
-	out  BodyDiff
+	seed  maphash.Seed
+	space []jsonNode // for the next nodes
+	path  []byte     // JSON pointer (RFC 6901) to the current value
+	field []byte     // the same in the form that the filter by a JSON field reads
+	size  int        // bytes of the listed changes
+	out   BodyDiff
 
 	doubled string // a name that occurs more than once in an object that differs
 }
@@ -38,8 +40,7 @@ type jsonDiffer struct {
 // changes until they exceed diffBytes.
 func compareJSON(was, is []byte) BodyDiff {
 	d := &jsonDiffer{seed: maphash.MakeSeed(), out: BodyDiff{Kind: DiffJSON}}
-	left, right := scanner{p: was}, scanner{p: is}
-	d.diff(d.node(&left), d.node(&right))
+	d.diff(d.read(was), d.read(is))
 	if d.out.Total > len(d.out.Changes) {
 		d.out.Note = fmt.Sprintf("only the first %d changes are listed", len(d.out.Changes))
 	}
@@ -49,22 +50,55 @@ func compareJSON(was, is []byte) BodyDiff {
 	return d.out
 }
 
-// node reads one value of a valid JSON text. It keeps repeated names in an object, because parsers
-// differ in the one that they use.
-func (d *jsonDiffer) node(s *scanner) *jsonNode {
-	var h maphash.Hash
-	h.SetSeed(d.seed)
-	n := &jsonNode{}
+// read reads a text that is valid JSON.
+func (d *jsonDiffer) read(text []byte) *jsonNode {
+	r := nodeReader{d: d, scanner: scanner{p: text}, whole: string(text)}
+	return r.node()
+}
+
+// nodeReader reads the values of one text.
+type nodeReader struct {
+	scanner
+	d     *jsonDiffer
+	whole string // names without escapes are parts of it
+}
+
+// newNode returns an empty node.
+func (d *jsonDiffer) newNode() *jsonNode {
+	if len(d.space) == 0 {
+		d.space = make([]jsonNode, 64)
+	}
+	n := &d.space[0]
+	d.space = d.space[1:]
+	return n
+}
+
+// string returns what a JSON string of the text stands for.
+func (s *nodeReader) string(raw []byte) string {
+	if bytes.IndexByte(raw, '\\') >= 0 {
+		return jsonString(raw)
+	}
+	at := cap(s.p) - cap(raw) // where raw begins in the text
+	return s.whole[at+1 : at+len(raw)-1]
+}
+
+// node reads one value. A name that occurs more than once in an object is kept as often: parsers differ in which
+// of them counts.
+func (s *nodeReader) node() *jsonNode {
+	d := s.d
+	n := d.newNode()
 	open := s.peek()
 	start := s.i
 	switch open {
 	case '{':
 		n.kind = open
-		times := map[string]uint64{}
 		n.hash = 1
+		var times timesOf
 		s.members(func(raw []byte) bool {
-			name, kid := jsonString(raw), d.node(s)
-			if times[name]++; times[name] == 2 {
+			name := s.string(raw)
+			kid := s.node()
+			nth := times.add(name, n.names)
+			if nth == 2 {
 				if n.doubled == nil {
 					n.doubled = map[string]bool{}
 				}
@@ -72,7 +106,7 @@ func (d *jsonDiffer) node(s *scanner) *jsonNode {
 			}
 			n.names, n.kids = append(n.names, name), append(n.kids, kid)
 			// A sum: the order of members has no meaning but among those of one name.
-			n.hash += maphash.Comparable(d.seed, [3]uint64{maphash.String(d.seed, name), times[name], kid.hash})
+			n.hash += maphash.Comparable(d.seed, [3]uint64{maphash.String(d.seed, name), nth, kid.hash})
 			return true
 		})
 	case '[':
@@ -81,13 +115,13 @@ func (d *jsonDiffer) node(s *scanner) *jsonNode {
 		n.hash = 2
 		for !s.take(']') {
 			s.take(',')
-			kid := d.node(s)
+			kid := s.node()
 			n.kids = append(n.kids, kid)
 			n.hash = maphash.Comparable(d.seed, hashPair{n.hash, kid.hash})
 		}
 	case '"':
 		raw, _ := s.text()
-		n.hash = maphash.String(d.seed, `"`+jsonString(raw))
+		n.hash = ^maphash.String(d.seed, s.string(raw)) // a number with the same digits is another value
 	default:
 		n.hash = maphash.Bytes(d.seed, s.literal())
 	}
@@ -96,6 +130,29 @@ func (d *jsonDiffer) node(s *scanner) *jsonNode {
 }
 
 type hashPair struct{ a, b uint64 }
+
+// timesOf counts how often each name of an object occurs. Few names are compared with each other.
+type timesOf map[string]uint64
+
+// add counts a name, before which the object has these.
+func (t *timesOf) add(name string, before []string) (nth uint64) {
+	if len(before) < 8 {
+		for _, other := range before {
+			if other == name {
+				nth++
+			}
+		}
+		return nth + 1
+	}
+	if *t == nil {
+		*t = timesOf{}
+		for _, other := range before {
+			(*t)[other]++
+		}
+	}
+	(*t)[name]++
+	return (*t)[name]
+}
 
 // jsonString resolves the escapes of a string. An unpaired surrogate, which no valid text contains, is
 // kept as three special bytes, so that two different ones stay different.
@@ -140,7 +197,7 @@ func (d *jsonDiffer) change(op string, was, is *jsonNode) {
 	if d.out.Total++; d.full() {
 		return
 	}
-	c := BodyChange{Op: op, Path: new(validText(pointer(d.path))), Field: validText(fieldPath(d.path)), Value: compact(is), Old: compact(was)}
+	c := BodyChange{Op: op, Path: new(validText(d.path)), Field: validText(d.field), Value: compact(is), Old: compact(was)}
 	d.out.Changes = append(d.out.Changes, c)
 	d.size += len(*c.Path) + len(c.Field) + len(c.Value) + len(c.Old)
 }
@@ -149,14 +206,34 @@ func (d *jsonDiffer) change(op string, was, is *jsonNode) {
 // long as the body.
 func (d *jsonDiffer) full() bool { return len(d.out.Changes) >= diffChanges || d.size > diffBytes }
 
-// at runs fn with one more step in the path.
-func (d *jsonDiffer) at(step string, fn func()) {
-	d.path = append(d.path, step)
+// at runs fn with the value of a member as the current value.
+func (d *jsonDiffer) at(name string, fn func()) {
+	if d.full() { // no path is listed any more
+		fn()
+		return
+	}
+	path, field := len(d.path), len(d.field)
+	d.path = append(d.path, '/')
+	if d.path = append(d.path, name...); strings.ContainsAny(name, "~/") {
+		d.path = append(d.path[:path+1], escapePointer.Replace(name)...)
+	}
+	if written := joinPath([]string{name}); written[0] == '[' || field == 0 {
+		d.field = append(d.field, written...)
+	} else {
+		d.field = append(append(d.field, '.'), written...)
+	}
 	fn()
-	d.path = d.path[:len(d.path)-1]
+	d.path, d.field = d.path[:path], d.field[:field]
 }
 
-func indexStep(i int) string { return "[" + strconv.Itoa(i) }
+// atIndex runs fn with an element of an array as the current value.
+func (d *jsonDiffer) atIndex(i int, fn func()) {
+	path, field := len(d.path), len(d.field)
+	d.path = strconv.AppendInt(append(d.path, '/'), int64(i), 10)
+	d.field = append(strconv.AppendInt(append(d.field, '['), int64(i), 10), ']')
+	fn()
+	d.path, d.field = d.path[:path], d.field[:field]
+}
 
 // differsInDoubled reports whether two objects differ in a name that occurs more than once in one of them.
 // A patch cannot address such a member, so the whole object is replaced.
@@ -179,6 +256,8 @@ func (d *jsonDiffer) differsInDoubled(was, is *jsonNode) bool {
 			d.doubled = cmp.Or(d.doubled, strconv.Quote(cutText(validText(name))))
 			return true
 		}
+		delete(left, name) // it is compared once, however often it occurs
+		delete(right, name)
 	}
 	return false
 }
@@ -188,30 +267,36 @@ func (d *jsonDiffer) diffObjects(was, is *jsonNode) {
 		d.change("replace", was, is)
 		return
 	}
-	right := make(map[string]*jsonNode, len(is.kids))
-	for i, name := range is.names {
-		right[name] = is.kids[i]
+	index := map[string]int{} // of the right names, once one stands at another place
+	place := func(i int, name string) (j int, ok bool) {
+		if i < len(is.names) && is.names[i] == name {
+			return i, true
+		}
+		if len(index) == 0 {
+			for j, name := range is.names {
+				index[name] = j
+			}
+		}
+		j, ok = index[name]
+		return j, ok
 	}
-	for name := range was.doubled { // they are equal
-		delete(right, name)
-	}
+	paired := make([]bool, len(is.names))
 	for i, name := range was.names {
-		if was.doubled[name] {
+		if was.doubled[name] { // all of them are equal
 			continue
 		}
-		kid := right[name]
-		delete(right, name)
-		d.at("."+name, func() {
-			if kid == nil {
-				d.change("remove", was.kids[i], nil)
-			} else {
-				d.diff(was.kids[i], kid)
-			}
-		})
+		j, ok := place(i, name)
+		if !ok {
+			d.at(name, func() { d.change("remove", was.kids[i], nil) })
+			continue
+		}
+		if paired[j] = true; was.kids[i].hash != is.kids[j].hash {
+			d.at(name, func() { d.diff(was.kids[i], is.kids[j]) })
+		}
 	}
-	for i, name := range is.names {
-		if right[name] != nil {
-			d.at("."+name, func() { d.change("add", nil, is.kids[i]) })
+	for j, name := range is.names {
+		if !paired[j] && !was.doubled[name] {
+			d.at(name, func() { d.change("add", nil, is.kids[j]) })
 		}
 	}
 }
@@ -230,7 +315,7 @@ func (d *jsonDiffer) diffArrays(was, is *jsonNode) {
 		if j := partner[i]; j >= 0 {
 			leftOf[j] = i
 		} else {
-			d.at(indexStep(i), func() { d.change("remove", was.kids[i], nil) })
+			d.atIndex(i, func() { d.change("remove", was.kids[i], nil) })
 		}
 	}
 	// The elements stand now as those of the left array that have a partner: one at each place.
@@ -261,14 +346,14 @@ func (d *jsonDiffer) diffArrays(was, is *jsonNode) {
 		stand.add(last, 1)
 		switch {
 		case i < 0:
-			d.at(indexStep(to), func() { d.change("add", nil, is.kids[j]) })
+			d.atIndex(to, func() { d.change("add", nil, is.kids[j]) })
 		case from != to:
 			d.move(from, to, i, is.kids[j])
 		}
 	}
 	for j, i := range leftOf {
-		if i >= 0 {
-			d.at(indexStep(j), func() { d.diff(was.kids[i], is.kids[j]) })
+		if i >= 0 && was.kids[i].hash != is.kids[j].hash {
+			d.atIndex(j, func() { d.diff(was.kids[i], is.kids[j]) })
 		}
 	}
 }
@@ -295,14 +380,14 @@ func (p places) before(place int) (n int) {
 
 // move lists that the element at index left of the left array was moved.
 func (d *jsonDiffer) move(from, to, left int, n *jsonNode) {
-	d.at(indexStep(to), func() { d.change("move", nil, n) })
+	d.atIndex(to, func() { d.change("move", nil, n) })
 	if d.out.Total > len(d.out.Changes) {
 		return
 	}
 	c := &d.out.Changes[len(d.out.Changes)-1]
 	d.size += len(*c.Path)
-	d.at(indexStep(from), func() { c.From = new(validText(pointer(d.path))) })
-	d.at(indexStep(left), func() { c.Field = validText(fieldPath(d.path)) })
+	d.atIndex(from, func() { c.From = new(validText(d.path)) })
+	d.atIndex(left, func() { c.Field = validText(d.field) })
 }
 
 // pairElements returns for each left element the index of its partner on the right, or -1, and which
@@ -311,33 +396,44 @@ func (d *jsonDiffer) move(from, to, left int, n *jsonNode) {
 func pairElements(was, is []*jsonNode) (partner []int, kept []bool) {
 	partner, kept = make([]int, len(was)), make([]bool, len(was))
 	taken := make([]bool, len(is))
-	pairBy := func(key func(*jsonNode) (string, bool)) {
-		right := map[string][]int{}
-		for j, n := range is {
-			if k, ok := key(n); ok && !taken[j] {
-				right[k] = append(right[k], j)
-			}
-		}
-		for i, n := range was {
-			if partner[i] >= 0 {
-				continue
-			}
-			if k, ok := key(n); ok && len(right[k]) > 0 {
-				partner[i], right[k] = right[k][0], right[k][1:]
-				taken[partner[i]] = true
-			}
-		}
-	}
 	for i := range partner {
 		partner[i] = -1
 	}
-	pairBy(func(n *jsonNode) (string, bool) { return strconv.FormatUint(n.hash, 36), true })
-	pairBy(elementID)
+	pairBy(was, is, partner, taken, func(n *jsonNode) (uint64, bool) { return n.hash, true })
+	pairBy(was, is, partner, taken, elementID)
 	for _, i := range longestIncreasing(partner) {
 		kept[i] = true
 	}
 	pairGaps(was, is, partner, kept, taken)
 	return partner, kept
+}
+
+// pairBy pairs the elements without a partner whose keys are equal, the first ones first.
+func pairBy[K comparable](was, is []*jsonNode, partner []int, taken []bool, key func(*jsonNode) (K, bool)) {
+	first := map[K]int{}         // of the free right elements with a key
+	next := make([]int, len(is)) // the next one with the same key; 0 = there is none
+	for j := len(is) - 1; j >= 0; j-- {
+		if taken[j] {
+			continue
+		}
+		if k, ok := key(is[j]); ok {
+			next[j] = first[k]
+			first[k] = j + 1
+		}
+	}
+	if len(first) == 0 {
+		return
+	}
+	for i, n := range was {
+		if partner[i] >= 0 {
+			continue
+		}
+		if k, ok := key(n); ok {
+			if j := first[k]; j > 0 {
+				partner[i], taken[j-1], first[k] = j-1, true, next[j-1]
+			}
+		}
+	}
 }
 
 // pairGaps pairs the remaining elements between two elements that keep their order, one after the
@@ -407,32 +503,7 @@ func longestIncreasing(values []int) []int {
 	return out
 }
 
-// pointer writes a path as a JSON pointer (RFC 6901).
-func pointer(path []string) string {
-	var b strings.Builder
-	for _, step := range path {
-		b.WriteByte('/')
-		_, _ = escapePointer.WriteString(&b, step[1:])
-	}
-	return b.String()
-}
-
 var escapePointer = strings.NewReplacer("~", "~0", "/", "~1")
-
-// fieldPath formats a path in the form that the filter by a JSON field reads.
-func fieldPath(path []string) string {
-	var b strings.Builder
-	for _, step := range path {
-		if name := step[1:]; step[0] == '[' {
-			b.WriteString(step + "]")
-		} else if written := joinPath([]string{name}); b.Len() > 0 && written[0] != '[' {
-			b.WriteString("." + written)
-		} else {
-			b.WriteString(written)
-		}
-	}
-	return b.String()
-}
 
 func compact(n *jsonNode) json.RawMessage {
 	if n == nil {

@@ -89,6 +89,13 @@ func below(name string, path []string) (rest []string, named bool) {
 	if name == path[0] {
 		return path[1:], true
 	}
+	most := 0 // bytes of a name that has no more steps than the path: each byte may be an escape of ten
+	for _, step := range path {
+		most += 10*len(step) + len(`[""]`)
+	}
+	if len(name) > most {
+		return nil, false
+	}
 	steps, ok := splitPath(name)
 	if ok && len(steps) > 1 && len(steps) <= len(path) && slices.Equal(steps, path[:len(steps)]) {
 		return path[len(steps):], true
@@ -191,13 +198,11 @@ func (s *scanner) skip() bool {
 // literal reads a number, true, false or null.
 func (s *scanner) literal() []byte {
 	s.peek()
-	rest := s.p[s.i:]
-	end := bytes.IndexAny(rest, ",:]}[{\" \t\r\n")
-	if end < 0 {
-		end = len(rest)
+	start := s.i
+	for s.i < len(s.p) && strings.IndexByte(",:]}[{\" \t\r\n", s.p[s.i]) < 0 {
+		s.i++
 	}
-	s.i += end
-	return rest[:end]
+	return s.p[start:s.i]
 }
 
 // equalJSONText compares a JSON string, quotes included, with a text.

@@ -253,7 +253,7 @@ func MarkText(e *Summary) string {
 
 func writeMessage(b *strings.Builder, mark string, headers []Header, body *Body) {
 	for _, h := range headers {
-		fmt.Fprintf(b, "%s%s: %s\n", mark, SafeText(h.Name()), SafeText(h.Value()))
+		b.WriteString(mark + SafeText(h.Name()) + ": " + SafeText(h.Value()) + "\n")
 	}
 	if body == nil || body.Size == 0 {
 		return

@@ -31,12 +31,12 @@ func (h Header) Name() string { return h.item(0) }
 // UTF-8 are replaced.
 func (h Header) Value() string { return h.item(1) }
 
-// exact returns the value with its invalid UTF-8 bytes written as \xNN.
-func (h Header) exact() string {
+// exact returns the value with its bytes that are not UTF-8 written as \xNN.
+func (h Header) exact() *string {
 	if raw, err := base64.StdEncoding.DecodeString(h.item(2)); err == nil && len(raw) > 0 {
-		return validText(raw)
+		return new(validText(raw))
 	}
-	return h.Value()
+	return &h[1]
 }
 
 func (h Header) item(i int) string {
@@ -164,15 +164,17 @@ func statusLine(head []byte) (version string, status int, reason string) {
 }
 
 func headersOf(fields []wire.Field) []Header {
-	list := []Header{}
+	list := make([]Header, 0, len(fields))
+	space := make([]string, 0, 2*len(fields)) // of all lines
 	for _, f := range fields {
 		name, _ := lossy(f.Name)
 		value, exact := lossy(f.Value)
-		h := Header{name, value}
 		if !exact {
-			h = append(h, base64.StdEncoding.EncodeToString(f.Value))
+			list = append(list, Header{name, value, base64.StdEncoding.EncodeToString(f.Value)})
+			continue
 		}
-		list = append(list, h)
+		space = append(space, name, value)
+		list = append(list, space[len(space)-2:len(space):len(space)])
 	}
 	return list
 }

@@ -177,10 +177,11 @@ func (r *Reading) json() {
 }
 
 // lines reads a text that its label calls JSON lines.
-func (r *Reading) lines() {
-	r.Form = JSONLines
-	var faults int
-	r.Documents, faults = jsonLines(r.Text, r.Cut)
+func (r *Reading) lines() { r.listed(jsonLines(r.Text, r.Cut)) }
+
+// listed takes the values that jsonLines has found.
+func (r *Reading) listed(list []Document, faults int) {
+	r.Form, r.Documents = JSONLines, list
 	for _, d := range r.Documents {
 		if d.Fault {
 			if f := jsonFault(r.Text[d.Start:d.End]); f != nil {
@@ -214,7 +215,7 @@ func (r *Reading) tryLines() bool {
 		}
 	}
 	r.Faults = kept
-	r.lines()
+	r.listed(list, 0)
 	return true
 }
 

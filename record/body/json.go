@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"unicode/utf8"
 )
@@ -28,19 +27,22 @@ const maxDocuments = 10_000
 // jsonFault returns the first error in a text as JSON (RFC 8259); nil = it is valid. If the text is
 // only incomplete, the place is its length.
 func jsonFault(p []byte) *Fault {
+	if json.Valid(p) {
+		if at := notUTF8(p); at >= 0 { // encoding/json replaces such bytes
+			return notJSON(p, at, "a string that is not UTF-8")
+		}
+		return nil
+	}
 	var value json.RawMessage
-	err := json.NewDecoder(bytes.NewReader(p)).Decode(&value)
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+	syntax, is := errors.AsType[*json.SyntaxError](json.Unmarshal(p, &value))
+	if !is || syntax.Error() == tooShort {
 		return notJSON(p, len(p), "the end within a value")
 	}
-	if syntax, is := errors.AsType[*json.SyntaxError](json.Unmarshal(p, &value)); is { // it also finds what follows the value
-		return notJSON(p, int(syntax.Offset)-1, syntax.Error())
-	}
-	if at := notUTF8(p); at >= 0 { // encoding/json replaces such bytes
-		return notJSON(p, at, "a string that is not UTF-8")
-	}
-	return nil
+	return notJSON(p, int(syntax.Offset)-1, syntax.Error())
 }
+
+// tooShort is what encoding/json says of the beginning of a value.
+const tooShort = "unexpected end of JSON input"
 
 func notJSON(p []byte, at int, why string) *Fault {
 	line, column := placeOf(p, at)
@@ -122,6 +124,8 @@ func jsonLines(p []byte, cut bool) (list []Document, faults int) {
 // jsonDepth is the number of levels of JSON that are indented; deeper levels stay on one line.
 const jsonDepth = 64
 
+var indents = strings.Repeat("  ", jsonDepth)
+
 // Indent indents JSON, or its beginning, without changing a byte of its names, strings and numbers:
 // 1.0 stays 1.0, escapes and repeated keys are kept. json.Indent is not used because it needs a
 // complete text and has no bounds: it writes 10,000 levels of brackets with 10,000 levels of spaces.
@@ -129,7 +133,7 @@ func Indent(p []byte) (out []byte) {
 	depth, most := 0, max(1<<20, 3*len(p)) // bytes after which indenting ends
 	newline := func() {
 		if depth <= jsonDepth && len(out) <= most {
-			out = append(append(out, '\n'), strings.Repeat("  ", max(depth, 0))...)
+			out = append(append(out, '\n'), indents[:2*max(depth, 0)]...)
 		}
 	}
 	opened := false // the token before is an opening bracket
