@@ -14,7 +14,17 @@ type edit struct {
 // edits are the replacements in one text.
 type edits struct{ list []edit }
 
-func (e *edits) add(from, to int, with string) { e.list = append(e.list, edit{from, to, with}) }
+// add adds an edit. One that overlaps the edit before it becomes one with it, as apply has it: in a text that
+// repeats itself a secret may end at each of its bytes.
+func (e *edits) add(from, to int, with string) {
+	if n := len(e.list); n > 0 {
+		if last := &e.list[n-1]; last.with == with && from < last.to && last.from < to {
+			last.from, last.to = min(last.from, from), max(last.to, to)
+			return
+		}
+	}
+	e.list = append(e.list, edit{from, to, with})
+}
 
 // apply makes the edits. Of two overlapping edits it uses the replacement of the first one for the text
 // of both.
@@ -22,7 +32,10 @@ func (e *edits) apply(s []byte) (edited []byte, changed bool) {
 	if len(e.list) == 0 {
 		return s, false
 	}
-	slices.SortStableFunc(e.list, func(a, b edit) int { return cmp.Or(cmp.Compare(a.from, b.from), cmp.Compare(b.to, a.to)) })
+	order := func(a, b edit) int { return cmp.Or(cmp.Compare(a.from, b.from), cmp.Compare(b.to, a.to)) }
+	if !slices.IsSortedFunc(e.list, order) {
+		slices.SortStableFunc(e.list, order)
+	}
 	out := make([]byte, 0, len(s))
 	done := 0
 	for i := 0; i < len(e.list); {

@@ -20,9 +20,12 @@ const (
 // automaton of Aho and Corasick, "Efficient string matching" (1975).
 type finder struct {
 	root  [256]int32
-	edges map[uint32]int32 // node<<8 | byte
+	edges map[uint32]int32 // node<<8 | byte, of nodes with many children
 	nodes []node
 }
+
+// fewChildren is how many children of a node are looked at one by one.
+const fewChildren = 4
 
 // node is a state of the automaton: the beginning of a secret.
 type node struct {
@@ -31,6 +34,7 @@ type node struct {
 	child int32 // the first of its children, 0 = it has none
 	next  int32 // the next child of its parent, 0 = there is none
 	c     byte  // the last byte of the beginning
+	many  bool  // its children are in edges too
 }
 
 // match is the secret that a node of the automaton has found.
@@ -52,16 +56,59 @@ func newFinder() *finder {
 	return &finder{edges: map[uint32]int32{}, nodes: []node{{}}}
 }
 
-// fold makes the two alphabets of base64 equal, and a plus equal to the space that it encodes in
-// forms.
-func fold(c byte) byte {
-	switch c {
-	case '+', '-':
-		return ' '
-	case '_':
-		return '/'
+// fold makes the two alphabets of base64 equal, a plus equal to the space that it means in forms, and capitals equal
+// to small letters.
+func fold(c byte) byte { return folded[c] }
+
+var folded = func() (table [256]byte) {
+	for i := range table {
+		table[i] = byte(i)
 	}
-	return c
+	for c := byte('A'); c <= 'Z'; c++ {
+		table[c] = c + 'a' - 'A'
+	}
+	table['+'], table['-'], table['_'] = ' ', ' ', '/'
+	return table
+}()
+
+// child returns the child of a node by its byte, 0 = there is none.
+func (f *finder) child(at int32, c byte) int32 {
+	if at == 0 {
+		return f.root[c]
+	}
+	if f.nodes[at].many {
+		return f.edges[uint32(at)<<8|uint32(c)]
+	}
+	child := f.nodes[at].child
+	for child != 0 && f.nodes[child].c != c {
+		child = f.nodes[child].next
+	}
+	return child
+}
+
+// addChild adds a child to a node that has none with this byte.
+func (f *finder) addChild(at int32, c byte) int32 {
+	child := int32(len(f.nodes))
+	f.nodes = append(f.nodes, node{next: f.nodes[at].child, c: c})
+	parent := &f.nodes[at]
+	parent.child = child
+	switch {
+	case at == 0:
+		f.root[c] = child
+	case parent.many:
+		f.edges[uint32(at)<<8|uint32(c)] = child
+	default:
+		n := 0
+		for k := child; k != 0; k = f.nodes[k].next {
+			n++
+		}
+		if parent.many = n > fewChildren; parent.many {
+			for k := child; k != 0; k = f.nodes[k].next {
+				f.edges[uint32(at)<<8|uint32(f.nodes[k].c)] = k
+			}
+		}
+	}
+	return child
 }
 
 // add adds a pattern in normal form.
@@ -69,13 +116,9 @@ func (f *finder) add(pattern []byte, kind matchKind) {
 	at := int32(0)
 	for _, c := range pattern {
 		c = fold(c)
-		edge := uint32(at)<<8 | uint32(c)
-		next, ok := f.edges[edge]
-		if !ok {
-			next = int32(len(f.nodes))
-			f.edges[edge] = next
-			f.nodes = append(f.nodes, node{next: f.nodes[at].child, c: c})
-			f.nodes[at].child = next
+		next := f.child(at, c)
+		if next == 0 {
+			next = f.addChild(at, c)
 		}
 		at = next
 	}
@@ -92,9 +135,7 @@ func (f *finder) build() {
 		at := queue[i]
 		for child := f.nodes[at].child; child != 0; child = f.nodes[child].next {
 			is := &f.nodes[child]
-			if at == 0 {
-				f.root[is.c] = child
-			} else {
+			if at != 0 {
 				is.fail = f.next(f.nodes[at].fail, is.c)
 			}
 			if is.found.length == 0 {
@@ -108,8 +149,8 @@ func (f *finder) build() {
 // next returns the state that follows state at after a byte.
 func (f *finder) next(at int32, c byte) int32 {
 	for at != 0 {
-		if next, ok := f.edges[uint32(at)<<8|uint32(c)]; ok {
-			return next
+		if child := f.child(at, c); child != 0 {
+			return child
 		}
 		at = f.nodes[at].fail
 	}
@@ -168,6 +209,5 @@ func codedForms(secret string) (forms []string) {
 		first := []int{0, 2, 3}[before]
 		forms = append(forms, coded[first:(before+len(secret))*8/6])
 	}
-	hexed := hex.EncodeToString([]byte(secret))
-	return append(forms, hexed, strings.ToUpper(hexed))
+	return append(forms, hex.EncodeToString([]byte(secret)))
 }

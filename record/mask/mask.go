@@ -27,30 +27,41 @@ type Masker struct {
 	finder   *finder         // patterns, once they are complete; nil if there are none
 	buffer   normal          // its space is used for one text after the other
 	fields   map[string]bool // results of secretField by name
+	headers  map[string]bool // of secretHeader
 	scans    []*jsonScan     // that are not in use
+	pieces   int             // of compressed data in base64 so far, since Learned
+	unpacked int             // bytes of their texts
 }
 
-// maxFields bounds the number of names in fields.
+// maxFields bounds the number of names in fields and in headers.
 const maxFields = 1024
 
 // secretField is the function secretField with a cache, because most names occur many times in a body.
-func (m *Masker) secretField(name []byte) bool {
+func (m *Masker) secretField(name []byte) bool { return kept(m.fields, name, secretField) }
+
+// secretHeader is the function secretHeader with a cache.
+func (m *Masker) secretHeader(name string) bool {
+	return kept(m.headers, []byte(name), func(name []byte) bool { return secretHeader(string(name)) })
+}
+
+// kept returns the result of secret for a name, and keeps it in known. No name of two bytes is that of a secret.
+func kept(known map[string]bool, name []byte, secret func(name []byte) bool) bool {
 	if len(name) < 3 {
 		return false
 	}
-	secret, ok := m.fields[string(name)]
+	is, ok := known[string(name)]
 	if !ok {
-		if secret = secretField(name); len(m.fields) < maxFields && len(name) <= maxName {
-			m.fields[string(name)] = secret
+		if is = secret(name); len(known) < maxFields && len(name) <= maxName {
+			known[string(name)] = is
 		}
 	}
-	return secret
+	return is
 }
 
 // New returns a Masker in its learning phase. host is the host of the request, which is hidden because
 // it could identify the owner; "" = unknown.
 func New(host string) *Masker {
-	m := &Masker{learning: true, secrets: map[string]bool{}, patterns: newFinder(), fields: map[string]bool{}}
+	m := &Masker{learning: true, secrets: map[string]bool{}, patterns: newFinder(), fields: map[string]bool{}, headers: map[string]bool{}}
 	if strings.Contains(host, ".") {
 		m.learn([]byte(host))
 	}
@@ -59,6 +70,7 @@ func New(host string) *Masker {
 
 // Learned ends the phase in which the Masker collects secrets; masking may begin.
 func (m *Masker) Learned() {
+	m.pieces, m.unpacked = 0, 0
 	if m.learning = false; len(m.secrets) > 0 {
 		m.patterns.build()
 		m.finder = m.patterns
@@ -146,8 +158,13 @@ func (m *Masker) masked(s []byte, read func(m *Masker, out *edits, s []byte, bas
 
 // Text hides secrets in a text of unknown form, such as the value of a header line.
 func (m *Masker) Text(s string) string {
-	masked, _ := m.masked([]byte(s), (*Masker).text)
-	return string(masked)
+	if len(s) < minSecret {
+		return s
+	}
+	if masked, changed := m.masked([]byte(s), (*Masker).text); changed {
+		return string(masked)
+	}
+	return s
 }
 
 // Target hides the secret values in the query and fragment of a request-target.
@@ -167,12 +184,12 @@ func (m *Masker) Target(target string) string {
 // whole value is hidden if it contains host, which could identify the owner.
 func (m *Masker) Header(name, value, host string) (masked string, changed bool) {
 	switch {
-	case secretHeader(name):
+	case m.secretHeader(name):
 		if !OwnerHeader(name) {
 			m.learnHeader(value)
 		}
 		return Masked, true
-	case host != "" && strings.Contains(strings.ToLower(value), host):
+	case host != "" && len(value) >= len(host) && strings.Contains(strings.ToLower(value), host):
 		return Masked, true
 	}
 	masked = m.Text(value)

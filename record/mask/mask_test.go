@@ -1,8 +1,13 @@
 package mask_test
 
 import (
+	"bytes"
+	"compress/gzip"
+	"compress/zlib"
 	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
+	"io"
 	"net/url"
 	"strings"
 	"testing"
@@ -53,6 +58,11 @@ func TestSecretsAreMaskedWhereverTheyStand(t *testing.T) {
 		"in an HTML attribute":           `<a href="/x?y=` + secret + `&amp;z=1">`,
 		"behind another word":            "x" + secret + "y",
 		"in what is called Bearer":       "Authorization: Bearer " + secret,
+		"in capitals":                    strings.ToUpper(secret),
+		"in hex with capitals":           strings.ToUpper(hex.EncodeToString([]byte(secret))),
+		"in base64 of gzip":              packed(t, "gzip", `{"a":"`+secret+`"}`),
+		"in base64 of zlib":              packed(t, "zlib", "see "+secret),
+		"in base64 of gzip in gzip":      packed(t, "gzip", "see "+packed(t, "gzip", secret)),
 		"in a query that is not escaped": "?a=" + secret,
 	} {
 		for label, text := range map[string]string{
@@ -73,6 +83,47 @@ func TestSecretsAreMaskedWhereverTheyStand(t *testing.T) {
 				t.Errorf("%s, %s: too much is masked: %v %s", label, name, whole, shown)
 			}
 		}
+	}
+}
+
+// packed returns the base64 of a compressed text.
+func packed(t *testing.T, coding, text string) string {
+	t.Helper()
+	var b bytes.Buffer
+	var w io.WriteCloser = gzip.NewWriter(&b)
+	if coding == "zlib" {
+		w = zlib.NewWriter(&b)
+	}
+	if _, err := io.WriteString(w, text); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return base64.StdEncoding.EncodeToString(b.Bytes())
+}
+
+// TestPackedText: compressed data in base64 is shown where it holds no secret, however much of it there is; what is
+// called a secret only within it is not shown.
+func TestPackedText(t *testing.T) {
+	t.Parallel()
+	harmless, inside := packed(t, "gzip", `{"note":"nothing to hide here"}`), packed(t, "gzip", `{"password":"S3cr3t-of-it"}`)
+	for text, want := range map[string]string{
+		`{"data":"` + harmless + `"}`:                               harmless,
+		`{"data":"` + inside + `"}`:                                 `{"data":"[masked]"}`,
+		"data=" + inside + "&kept=1":                                "data=[masked]&kept=1",
+		`{"data":"` + inside[:len(inside)-10] + `"}`:                "[masked]",
+		`{"data":"` + inside + `","a":"see S3cr3t-of-it and more"}`: "see [masked] and more",
+		`{"data":"UEsDBBQAAAAIAAAAIQAAAAAAAAAA"}`:                   "[masked]",
+		`{"id":"eJ7Kq2Lw9ZxV4bNm1sTr"}`:                             "eJ7Kq2Lw9ZxV4bNm1sTr",
+	} {
+		if shown, _ := seen(t, "", text); !strings.Contains(shown, want) || strings.Contains(shown, inside[:20]) {
+			t.Errorf("%s is shown as %s, want %s", text, shown, want)
+		}
+	}
+	many := `["` + strings.Repeat(harmless+`","`, 200) + inside + `"]`
+	if shown, _ := seen(t, "", many); !strings.Contains(shown, harmless) || strings.Contains(shown, inside) {
+		t.Errorf("%.200s… %s", shown, shown[len(shown)-200:])
 	}
 }
 

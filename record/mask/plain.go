@@ -11,9 +11,12 @@ import (
 // normal is a text in which percent codes, JSON escapes and XML entities are decoded, so that a secret
 // is found in each of these codings. It is never longer than the text.
 type normal struct {
-	s  []byte // the text
-	p  []byte
-	at []int32 // where the piece of each byte begins; one more for the end
+	s  []byte  // the text
+	p  []byte  // s itself, if nothing in it is coded
+	at []int32 // where the piece of each byte begins; one more for the end. nil if p is s
+
+	bytes  []byte // the space of p
+	places []int32
 }
 
 // maxNested is the number of nested codings that are decoded, such as JSON in a form in JSON.
@@ -21,11 +24,15 @@ const maxNested = 4
 
 // normalise decodes a text of less than 2 GiB into n, and reuses the memory of n.
 func normalise(s []byte, n *normal) *normal {
-	p, at := append(n.p[:0], s...), slices.Grow(n.at[:0], len(s)+1)[:len(s)+1]
-	for i := range at {
-		at[i] = int32(i)
+	n.s, n.p, n.at = s, s, nil
+	if bytes.IndexByte(s, '%') < 0 && bytes.IndexByte(s, '&') < 0 && bytes.IndexByte(s, '\\') < 0 {
+		return n
 	}
-	n.s, n.p, n.at = s, p, at
+	n.bytes, n.places = append(n.bytes[:0], s...), slices.Grow(n.places[:0], len(s)+1)[:len(s)+1]
+	for i := range n.places {
+		n.places[i] = int32(i)
+	}
+	n.p, n.at = n.bytes, n.places
 	for range maxNested {
 		if !n.resolve() {
 			break
@@ -71,7 +78,9 @@ func (n *normal) resolve() (changed bool) {
 }
 
 // escaped reports whether a byte was written as a percent code.
-func (n *normal) escaped(i int) bool { return n.s[n.at[i]] == '%' && n.at[i+1] > n.at[i]+1 }
+func (n *normal) escaped(i int) bool {
+	return n.at != nil && n.s[n.at[i]] == '%' && n.at[i+1] > n.at[i]+1
+}
 
 // percent reads a percent code such as %41, or %2541 in an address within an address.
 func percent(s []byte, i int) (v byte, end int, ok bool) {
@@ -167,4 +176,9 @@ func entity(s []byte, i int) (r rune, end int) {
 }
 
 // piece returns the range in the text that corresponds to a range of its normal form.
-func (n *normal) piece(from, to int) (start, end int) { return int(n.at[from]), int(n.at[to]) }
+func (n *normal) piece(from, to int) (start, end int) {
+	if n.at == nil {
+		return from, to
+	}
+	return int(n.at[from]), int(n.at[to])
+}

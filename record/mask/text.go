@@ -9,7 +9,8 @@ import (
 // text hides secrets in a text that begins at base: user information and secret query values of addresses,
 // values that follow a name such as password, and the known secrets.
 func (m *Masker) text(out *edits, s []byte, base int) {
-	if len(s) < minSecret || m.finder == nil && bytes.IndexByte(s, '=') < 0 && bytes.IndexByte(s, ':') < 0 && bytes.IndexByte(s, '%') < 0 && bytes.IndexByte(s, '>') < 0 {
+	packed := isPacked(s)
+	if len(s) < minSecret || m.finder == nil && !packed && bytes.IndexByte(s, '=') < 0 && bytes.IndexByte(s, ':') < 0 && bytes.IndexByte(s, '%') < 0 && bytes.IndexByte(s, '>') < 0 {
 		return
 	}
 	n := normalise(s, &m.buffer)
@@ -35,6 +36,9 @@ func (m *Masker) text(out *edits, s []byte, base int) {
 	}
 	if m.finder != nil {
 		m.finder.find(n, hide)
+	}
+	if packed {
+		m.packed(n, hide)
 	}
 }
 

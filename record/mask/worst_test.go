@@ -48,12 +48,14 @@ func TestWorstBytes(t *testing.T) {
 			m.Learned()
 			m.Body(&body.Reading{Form: body.Text, Text: p})
 		}},
-		{"header lines", head, func(p []byte) {
-			twice(func(m *Masker) {
-				for _, name := range []string{"Location", string(p), "Cookie"} {
-					m.Header(name, string(p), "hook.example.com")
-				}
-			})
+		{"header line", head, func(p []byte) {
+			twice(func(m *Masker) { m.Header("Location", string(p), "hook.example.com") })
+		}},
+		{"secret header line", head, func(p []byte) {
+			twice(func(m *Masker) { m.Header("Cookie", string(p), "hook.example.com") })
+		}},
+		{"name of a header line", head, func(p []byte) {
+			twice(func(m *Masker) { m.Header(string(p), "a", "hook.example.com"); m.Text(string(p)) })
 		}},
 		{"target", target, func(p []byte) { twice(func(m *Masker) { m.Target("/?" + string(p)) }) }},
 	} {
