@@ -1,6 +1,7 @@
 package compose
 
 import (
+	"bytes"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
@@ -169,13 +170,37 @@ func (r *Request) Renew(p *signature.Sender) error {
 			return nil
 		}
 	}
-	if p.BodyDelivery != "" {
-		if old := findMember(r.Body, p.BodyDelivery); old != nil {
-			id := json.RawMessage(idLike(string(old)))
-			return r.set(map[string]json.RawMessage{"/" + p.BodyDelivery: id})
-		}
+	if path, old := deliveryIn(r.Body, p); old != nil {
+		return r.set(map[string]json.RawMessage{path: json.RawMessage(idLike(string(old)))})
 	}
 	return invalid("body.newId", "this request has no delivery id")
+}
+
+// deliveryIn finds the delivery id of a sender in a JSON body. path is a JSON pointer; old is nil if there is none.
+func deliveryIn(body []byte, p *signature.Sender) (path string, old []byte) {
+	if p.BodyDelivery == "" {
+		return "", nil
+	}
+	steps := []string{""}
+	if p.Nested != "" {
+		steps = append(steps, strings.Split(p.Nested, ".")...)
+	}
+	for _, step := range steps {
+		if step != "" {
+			body, path = findMember(body, step), path+"/"+step
+		}
+		if body = bytes.TrimLeft(body, " \t\r\n"); bytes.HasPrefix(body, []byte("[")) {
+			var list []json.RawMessage
+			if json.Unmarshal(body, &list) != nil || len(list) == 0 {
+				return "", nil
+			}
+			body, path = list[0], path+"/0"
+		}
+		if old = findMember(body, p.BodyDelivery); len(old) > 0 && old[0] == '"' {
+			return path + "/" + p.BodyDelivery, old
+		}
+	}
+	return "", nil
 }
 
 func (r *Request) idHeader(p *signature.Sender) string {

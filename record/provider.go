@@ -122,8 +122,8 @@ func readProvider(s *signature.Sender, fields []wire.Field, body []byte) relay.P
 	}
 	if s.BodyEvent != "" || s.BodyDelivery != "" {
 		found := scanTop(start, s.BodyEvent, s.BodyDelivery, s.Nested, s.Batch)
-		p.EventType = cmp.Or(jsonLabel(found.inner), p.EventType, jsonLabel(found.event))
-		p.DeliveryID = cmp.Or(p.DeliveryID, jsonLabel(found.delivery))
+		p.EventType = cmp.Or(jsonLabel(found.innerEvent), p.EventType, jsonLabel(found.event))
+		p.DeliveryID = cmp.Or(p.DeliveryID, jsonLabel(found.delivery), jsonLabel(found.innerDelivery))
 	}
 	if len(s.Schemes) > 0 {
 		p.SignedAt, p.Tolerance = s.SignedAt(&signature.Request{Line: lineOf(fields), Body: body})

@@ -2,16 +2,18 @@ package record
 
 import (
 	"encoding/json"
+	"strings"
 )
 
 // scanLimit is the number of bytes of a body that are searched.
 const scanLimit = 64 << 10
 
 // found holds raw JSON strings, quotes included; nil = not found.
-type found struct{ event, delivery, inner []byte }
+type found struct{ event, delivery, innerEvent, innerDelivery []byte }
 
 // scanTop searches for string values of two keys at the top level of a JSON object, or of the first object of an array
-// if batch is set; and for the first key also within the object under nested. The first value of a key counts. It reads
+// if batch is set; and also within the object under nested, or the first object of an array there. A dot in nested
+// separates the keys that lead to an object in an object. The first value of a key counts. It reads
 // at most scanLimit bytes, tolerates incomplete or invalid JSON after the values, and allocates nothing.
 func scanTop(p []byte, event, delivery, nested string, batch bool) found {
 	s := scanner{p: p[:min(len(p), scanLimit)]}
@@ -19,20 +21,41 @@ func scanTop(p []byte, event, delivery, nested string, batch bool) found {
 		s.take('[')
 	}
 	var f found
+	step, rest, _ := strings.Cut(nested, ".")
 	s.members(func(key []byte) bool {
 		ok := false
 		switch {
-		case is(key, nested) && s.peek() == '{':
-			ok = s.members(func(key []byte) bool { return s.pick(is(key, event), &f.inner) })
+		case is(key, step) && (s.peek() == '{' || s.peek() == '['):
+			ok = f.within(&s, event, delivery, rest)
 		case is(key, event):
 			ok = s.pick(true, &f.event)
 		default:
 			ok = s.pick(is(key, delivery), &f.delivery)
 		}
 		// Nothing is left to look for where all that was asked for is there.
-		return ok && (f.event == nil || delivery != "" && f.delivery == nil || nested != "" && f.inner == nil)
+		typed := event == "" || f.innerEvent != nil || nested == "" && f.event != nil
+		named := delivery == "" || f.delivery != nil || f.innerDelivery != nil
+		return ok && !(typed && named)
 	})
 	return f
+}
+
+// within reads an object, or an array with the first object of it, as scanTop does.
+func (f *found) within(s *scanner, event, delivery, nested string) bool {
+	start := s.i
+	s.take('[')
+	step, rest, _ := strings.Cut(nested, ".")
+	s.members(func(key []byte) bool {
+		switch {
+		case is(key, step) && (s.peek() == '{' || s.peek() == '['):
+			return f.within(s, event, delivery, rest)
+		case is(key, event):
+			return s.pick(true, &f.innerEvent)
+		}
+		return s.pick(is(key, delivery), &f.innerDelivery)
+	})
+	s.i = start // behind the rest of the array
+	return s.skip()
 }
 
 // is compares a raw JSON string with a key. Escaped keys never match, because providers do not send

@@ -20,7 +20,7 @@ type Sender struct {
 
 	BodyEvent    string // key of the JSON body with the event type, where no header has it
 	BodyDelivery string // the same for the delivery id
-	Nested       string // key of an object whose BodyEvent says more than the outer one
+	Nested       string // key of an object, or of an array of them, that has these too; its BodyEvent says more. a.b = b in a
 	Batch        bool   // its body may be an array of events, of which the first one counts
 
 	FormJSON  string   // where the body is a form: field with the JSON in which these keys are

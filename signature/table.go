@@ -88,7 +88,7 @@ var Senders = []Sender{
 		Schemes: []Scheme{{Header: "Linear-Signature", TimeMember: "webhookTimestamp", Unit: Millis, Signed: body, Old: time.Minute, Future: time.Minute, Oracle: library}},
 	},
 	{
-		Name: "discord", Mark: "x-signature-ed25519", Also: "x-signature-timestamp", BodyDelivery: "id",
+		Name: "discord", Mark: "x-signature-ed25519", Also: "x-signature-timestamp", BodyEvent: "type", BodyDelivery: "id", Nested: "event",
 		Schemes: []Scheme{{Header: "X-Signature-Ed25519", TimeHeader: "X-Signature-Timestamp", Signed: "{t}{b}", Digest: Ed25519, Key: PublicHex, Oracle: library}},
 	},
 	{
@@ -152,7 +152,7 @@ var Senders = []Sender{
 		Schemes: []Scheme{{Header: "Calendly-Webhook-Signature", Signed: dotted, Layout: Pairs, TimeKey: "t", SigKey: "v1", Old: 3 * time.Minute, Future: 3 * time.Minute}},
 	},
 	{
-		Name: "trello", Mark: "x-trello-webhook",
+		Name: "trello", Mark: "x-trello-webhook", Nested: "action", BodyEvent: "type", BodyDelivery: "id",
 		Schemes: []Scheme{{Header: "X-Trello-Webhook", Signed: "{b}{url}", Digest: HMACSHA1, Form: Base64}},
 	},
 	{Name: "notion", Mark: "x-notion-signature", BodyEvent: "type", BodyDelivery: "id", Schemes: hexBody("X-Notion-Signature", sha256Hex, library)},
@@ -176,7 +176,7 @@ var Senders = []Sender{
 		}},
 	},
 	{
-		Name: "sanity", Mark: "sanity-webhook-signature", Delivery: "idempotency-key",
+		Name: "sanity", Mark: "sanity-webhook-signature", Event: "sanity-operation", Delivery: "idempotency-key",
 		Schemes: []Scheme{{Header: "sanity-webhook-signature", Unit: Millis, Signed: dotted, Form: Base64URL, Layout: Pairs, TimeKey: "t", SigKey: "v1", Oracle: library}},
 	},
 	{
@@ -197,9 +197,12 @@ var Senders = []Sender{
 			Signed: "{b}{t}", Form: Base64, Old: tenMins,
 		}},
 	},
-	{Name: "line", Mark: "x-line-signature", Schemes: base64Body("X-Line-Signature", library)},
+	{
+		Name: "line", Mark: "x-line-signature", Nested: "events", BodyEvent: "type", BodyDelivery: "webhookEventId",
+		Schemes: base64Body("X-Line-Signature", library),
+	},
 	{Name: "dropbox", Mark: "x-dropbox-signature", Schemes: hexBody("X-Dropbox-Signature", "", "")},
-	{Name: "asana", Mark: "x-hook-signature", Schemes: hexBody("X-Hook-Signature", "", "")},
+	{Name: "asana", Mark: "x-hook-signature", Nested: "events", BodyEvent: "action", Schemes: hexBody("X-Hook-Signature", "", "")},
 	{
 		Name: "docusign", Mark: "x-docusign-signature-1", BodyEvent: "event",
 		Schemes: []Scheme{{
@@ -207,7 +210,10 @@ var Senders = []Sender{
 			Signed: body, Form: Base64,
 		}},
 	},
-	{Name: "coinbase-commerce", Mark: "x-cc-webhook-signature", BodyEvent: "type", Nested: "event", Schemes: hexBody("X-CC-Webhook-Signature", "", library)},
+	{
+		Name: "coinbase-commerce", Mark: "x-cc-webhook-signature", BodyEvent: "type", BodyDelivery: "id", Nested: "event",
+		Schemes: hexBody("X-CC-Webhook-Signature", "", library),
+	},
 	{
 		Name: "coinbase", Mark: "x-hook0-signature", BodyEvent: "eventType",
 		Schemes: []Scheme{{Header: "X-Hook0-Signature", Signed: dotted, Layout: Pairs, TimeKey: "t", SigKey: "v1", Old: fiveMins, own: hook0}},
@@ -217,27 +223,27 @@ var Senders = []Sender{
 		Name: "airtable", Mark: "x-airtable-content-mac",
 		Schemes: []Scheme{{Header: "X-Airtable-Content-MAC", Signed: body, Prefix: "hmac-sha256=", Key: KeyBase64}},
 	},
-	{Name: "intuit", Mark: "intuit-signature", Schemes: base64Body("intuit-signature", "")},
-	{Name: "xero", Mark: "x-xero-signature", Schemes: base64Body("x-xero-signature", "")},
+	{Name: "intuit", Mark: "intuit-signature", BodyEvent: "type", BodyDelivery: "id", Batch: true, Schemes: base64Body("intuit-signature", "")},
+	{Name: "xero", Mark: "x-xero-signature", Nested: "events", BodyEvent: "eventType", Schemes: base64Body("x-xero-signature", "")},
 	{Name: "heroku", Mark: "heroku-webhook-hmac-sha256", BodyEvent: "resource", BodyDelivery: "id", Schemes: base64Body("Heroku-Webhook-Hmac-SHA256", "")},
 	{Name: "fourthwall", Mark: "x-fourthwall-hmac-sha256", BodyEvent: "type", BodyDelivery: "id", Schemes: base64Body("X-Fourthwall-Hmac-SHA256", "")},
 	{
 		Name: "webflow", Mark: "x-webflow-signature", BodyEvent: "triggerType",
 		Schemes: []Scheme{{Header: "x-webflow-signature", TimeHeader: "x-webflow-timestamp", Unit: Millis, Signed: "{t}:{b}", Old: fiveMins}},
 	},
-	{Name: "gocardless", Mark: "webhook-signature", Schemes: hexBody("Webhook-Signature", "", library)},
+	{Name: "gocardless", Mark: "webhook-signature", Nested: "events", BodyEvent: "action", BodyDelivery: "id", Schemes: hexBody("Webhook-Signature", "", library)},
 	{Name: "cal", Mark: "x-cal-signature-256", BodyEvent: "triggerEvent", Schemes: hexBody("X-Cal-Signature-256", "", "")},
 	{Name: "doppler", Mark: "x-doppler-signature", BodyEvent: "type", Schemes: hexBody("X-Doppler-Signature", sha256Hex, "")},
-	{Name: "grafana", Mark: "x-grafana-alerting-signature", Schemes: hexBody("X-Grafana-Alerting-Signature", "", "")},
+	{Name: "grafana", Mark: "x-grafana-alerting-signature", BodyEvent: "status", Schemes: hexBody("X-Grafana-Alerting-Signature", "", "")},
 	{
-		Name: "hygraph", Mark: "gcms-signature",
+		Name: "hygraph", Mark: "gcms-signature", BodyEvent: "operation",
 		Schemes: []Scheme{{
 			Header: "gcms-signature", Unit: Millis, Signed: body, Form: Base64, Layout: Pairs, TimeKey: "t", SigKey: "sign", Joint: ", ",
 			own: hygraph,
 		}},
 	},
 	{
-		Name: "fusionauth", Mark: "x-fusionauth-signature-jwt",
+		Name: "fusionauth", Mark: "x-fusionauth-signature-jwt", Nested: "event", BodyEvent: "type", BodyDelivery: "id",
 		Schemes: []Scheme{{Header: "X-FusionAuth-Signature-JWT", own: jwt("X-FusionAuth-Signature-JWT", "request_body_sha256", Base64, "")}},
 	},
 	{
@@ -264,8 +270,11 @@ var Senders = []Sender{
 		Name: "event-grid", Mark: "aeg-event-type", BodyEvent: "eventType", BodyDelivery: "id", Batch: true,
 		Schemes: []Scheme{{Digest: Equal, own: querySecret}},
 	},
-	{Name: "deepgram", Mark: "dg-token", Schemes: []Scheme{{Header: "dg-token", Digest: Equal}}},
-	{Name: "smartsheet", Mark: "smartsheet-hmac-sha256", Schemes: hexBody("Smartsheet-Hmac-SHA256", "", "")},
+	{Name: "deepgram", Mark: "dg-token", Nested: "metadata", BodyDelivery: "request_id", Schemes: []Scheme{{Header: "dg-token", Digest: Equal}}},
+	{
+		Name: "smartsheet", Mark: "smartsheet-hmac-sha256", Nested: "events", BodyEvent: "eventType", BodyDelivery: "nonce",
+		Schemes: hexBody("Smartsheet-Hmac-SHA256", "", ""),
+	},
 	{Name: "meta", Mark: "x-hub-signature-256", BodyEvent: "object", Schemes: hexBody("X-Hub-Signature-256", sha256Hex, "")},
 	{
 		Name: "intercom", Mark: "x-hub-signature", BodyEvent: "topic", BodyDelivery: "id",
@@ -278,17 +287,20 @@ var Senders = []Sender{
 		Schemes: []Scheme{{Signed: "{t}{id}", TimeMember: "signature", own: mailgun}},
 	},
 	{
-		Name: "adyen", Body: []string{`"live"`, `"notificationItems"`},
+		Name: "adyen", Body: []string{`"live"`, `"notificationItems"`}, Nested: "notificationItems.NotificationRequestItem", BodyEvent: "eventCode", BodyDelivery: "pspReference",
 		Schemes: []Scheme{{Key: KeyHex, Form: Base64, Oracle: library, own: adyenItems}},
 	},
-	{Name: "okta", Body: []string{`"eventType"`, `"cloudEventsVersion"`}, BodyEvent: "eventType", BodyDelivery: "eventId", Schemes: authorization()},
+	{
+		Name: "okta", Body: []string{`"eventType"`, `"cloudEventsVersion"`}, BodyEvent: "eventType", BodyDelivery: "eventId", Nested: "data.events",
+		Schemes: authorization(),
+	},
 	{Name: "chargebee", Body: []string{`"occurred_at"`, `"api_version"`}, BodyEvent: "event_type", BodyDelivery: "id", Schemes: authorization()},
 	{
-		Name: "graph", Body: []string{`"subscriptionId"`, `"changeType"`},
+		Name: "graph", Body: []string{`"subscriptionId"`, `"changeType"`}, Nested: "value", BodyEvent: "changeType", BodyDelivery: "id",
 		Schemes: []Scheme{{Digest: Equal, own: clientState}},
 	},
 	{
-		Name: "monday", Body: []string{`"event"`, `"boardId"`}, Nested: "event", BodyEvent: "type",
+		Name: "monday", Body: []string{`"event"`, `"boardId"`}, Nested: "event", BodyEvent: "type", BodyDelivery: "triggerUuid",
 		Schemes: []Scheme{{Header: "Authorization", TimeKey: "iat", Old: fiveMins, own: jwt("Authorization", "", Hex, "")}},
 	},
 	{Name: "postmark", Body: []string{`"RecordType"`, `"MessageStream"`}, BodyEvent: "RecordType", Schemes: authorization()},

@@ -1,0 +1,33 @@
+package compose
+
+import (
+	"strings"
+	"testing"
+
+	"relay"
+)
+
+// TestRenewInTheBody: the delivery id of a sender that has it within an object or an array of the body is made anew there.
+func TestRenewInTheBody(t *testing.T) {
+	t.Parallel()
+	for body, want := range map[string]string{
+		`{"events":[{"type":"message","webhookEventId":"01FZ"},{"webhookEventId":"01FA"}]}`: `{"events":[{"type":"message","webhookEventId":"`,
+		`{"events":[]}`: "",
+	} {
+		r := From(&relay.Message{Head: []byte("POST / HTTP/1.1\r\nHost: a\r\nX-Line-Signature: aa=\r\nContent-Type: application/json\r\n\r\n")}, []byte(body))
+		err := r.Renew(r.Sender())
+		got := string(r.Body)
+		if (err == nil) != (want != "") || !strings.HasPrefix(got, want) || err == nil && (strings.Contains(got, "01FZ") || !strings.Contains(got, "01FA")) {
+			t.Errorf("%s: %s, %v", body, got, err)
+		}
+	}
+}
+
+// TestQueryIsNoSignature: an Event Grid request that a client writes is not signed by it.
+func TestQueryIsNoSignature(t *testing.T) {
+	t.Parallel()
+	r, err := Parse([]byte("POST /hook?k=secret HTTP/1.1\r\nHost: a\r\naeg-event-type: Notification\r\nContent-Length: 2\r\n\r\n[]"))
+	if err != nil || r.Sender() == nil || r.HasSignature() {
+		t.Errorf("%v, %v", err, r)
+	}
+}
