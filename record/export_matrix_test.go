@@ -4,9 +4,8 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
-	"go/ast"
-	"go/parser"
-	"go/token"
+	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/url"
@@ -255,28 +254,39 @@ func exportsByProgram(t *testing.T, format, program string, args ...string) {
 	}
 }
 
-// exportsOfGo reads the bytes of a program as the compiler does: to build all of them takes a minute. The
-// tests of package record run two.
+// exportsOfGo compiles all exports into one program, each as a package of its own, and runs it: to link each of them
+// takes a minute.
 func exportsOfGo(t *testing.T) {
-	for _, x := range exportAll(t, "go", relay.Site{}) {
-		file, err := parser.ParseFile(token.NewFileSet(), "", x.file.Body, 0)
-		if err != nil {
-			t.Errorf("%s: %v", x.name, err)
-			continue
+	server := newExportServer(t)
+	dir := t.TempDir()
+	write := func(name, text string) {
+		path := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
 		}
-		var sent strings.Builder
-		ast.Inspect(file.Scope.Lookup("request").Decl.(*ast.ValueSpec).Values[0].(*ast.CallExpr).Args[0], func(n ast.Node) bool {
-			if literal, ok := n.(*ast.BasicLit); ok {
-				text, err := strconv.Unquote(literal.Value)
-				if err != nil {
-					t.Errorf("%s: %s: %v", x.name, literal.Value, err)
-				}
-				sent.WriteString(text)
-			}
-			return true
-		})
-		if sent.String() != string(x.wire(t, x.event)) {
-			t.Errorf("%s: sends\n%.2000q\nwant\n%.2000q", x.name, sent.String(), x.wire(t, x.event))
+	}
+	all := exportAll(t, "go", relay.Site{})
+	var imports, calls strings.Builder
+	for _, x := range all {
+		name := fmt.Sprintf("case%d", x.n)
+		text, ok := strings.CutPrefix(string(x.file.Body[bytes.Index(x.file.Body, []byte("\npackage main\n"))+1:]), "package main\n")
+		if !ok {
+			t.Fatalf("%s is no program:\n%.2000s", x.name, x.file.Body)
+		}
+		write(name+"/export.go", "package "+name+"\n"+text+"\nfunc Run() error { return check() }\n")
+		fmt.Fprintf(&imports, "\t%q\n", "exports/"+name)
+		fmt.Fprintf(&calls, "\tif err := %s.Run(); err != nil {\n\t\tfmt.Println(%q, err)\n\t}\n", name, x.name)
+	}
+	write("go.mod", "module exports\n\ngo 1.24\n")
+	write("main.go", "package main\n\nimport (\n\t\"fmt\"\n"+imports.String()+")\n\nfunc main() {\n"+calls.String()+"}\n")
+	cmd := exec.CommandContext(t.Context(), "go", "run", ".")
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "RELAY_TEST_ADDR=127.0.0.1:"+server.port, "GOFLAGS=", "GOWORK=off", "GOTOOLCHAIN=local")
+	if out, err := cmd.CombinedOutput(); err != nil || len(out) > 0 {
+		t.Errorf("%v\n%.4000s", err, out)
+	}
+	for _, x := range all {
+		if sent, _ := server.of(x.n); sent.raw != string(x.wire(t, x.event)) {
+			t.Errorf("%s: sent\n%.2000q\nwant\n%.2000q", x.name, sent.raw, x.wire(t, x.event))
 		}
 	}
 }
