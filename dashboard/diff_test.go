@@ -21,6 +21,7 @@ func TestCompareEvents(t *testing.T) {
 	chooser := r.get("/diff?left="+two, 200)
 	contains(t, "chooser", chooser, "with another event", "left="+one+"&amp;part=request&amp;right="+two)
 	contains(t, "chooser of the oldest event", r.get("/diff?left="+one, 200), "left="+one+"&amp;part=request&amp;right=")
+	contains(t, "chooser of an event without others like it", r.get("/diff?left="+r.send(post("/hook", `{"type":"only.one"}`, signed)).String(), 200), "There is no other event like it", `name="right"`)
 	if strings.Contains(chooser, "charge.refunded") {
 		t.Error("the chooser offers events of another type")
 	}

@@ -49,6 +49,12 @@ func TestDeleteAsksFirst(t *testing.T) {
 	}
 	r.get("/events/"+id, 404)
 	r.submit("/events/"+id+"/delete", nil, 404)
+	// Back, and the list behind it, keep the filter.
+	id = r.send(post("/gone", "{}")).String()
+	const filter = "?status=2xx"
+	contains(t, "event", r.get("/events/"+id+filter, 200), `href="/events/`+id+`/delete`+filter+`"`)
+	contains(t, "question", r.get("/events/"+id+"/delete"+filter, 200), `href="/events/`+id+filter+`">Back`, `action="/events/`+id+`/delete`+filter+`"`)
+	contains(t, "list", r.submit("/events/"+id+"/delete"+filter, nil, 200), "status:2xx")
 }
 
 // TestMembersCannotMarkOrDelete: members see pins, labels and notes, but only the owner can change

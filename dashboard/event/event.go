@@ -58,6 +58,7 @@ type eventView struct {
 	Mark         relay.Mark
 	Typed        page.Form // of the mark, where somebody else has changed it meanwhile
 	Back         string    // address of the list
+	Delete       string    // address of the page that deletes the event, with the filter of the list
 	Newer, Older string    // addresses of the events above and below in the list, "" = not known
 
 	auto bool // autoDeliver of the alias
@@ -156,7 +157,7 @@ func (p pages) readEventView(r *http.Request, who relay.Actor, id relay.ID) (v e
 		Summary: s, AliasState: head.State, At: e.ReceivedAt,
 		Pill: page.PillOf(s.State, s.Status), Note: alias.StateNote(s), Latency: page.OptionalMillis(s.LatencyMs),
 		Blocker: blockerText(e.Blocker), Provider: providerOf(e, now),
-		Back: page.WithQuery(page.AliasPath(e.Alias), filter.Query()), Exports: exportsOf(e),
+		Back: page.WithQuery(page.AliasPath(e.Alias), filter.Query()), Delete: deletePath(e, filter.Query()), Exports: exportsOf(e),
 	}
 	if e.LastReceivedAt.After(e.ReceivedAt) {
 		v.Replayed = e.LastReceivedAt

@@ -2,10 +2,12 @@ package event
 
 import (
 	"net/http"
+	"net/url"
 
 	"github.com/a-h/templ"
 
 	"relay"
+	"relay/dashboard/alias"
 	"relay/dashboard/page"
 )
 
@@ -64,15 +66,24 @@ func (p pages) confirmDelete(_ http.ResponseWriter, r *http.Request, who relay.A
 	if err != nil {
 		return nil, err
 	}
-	return deletePage(p.Row(e), e.ReceivedAt), nil
+	filter := alias.FilterOf(r.URL, e.Alias)
+	row := p.Row(e)
+	row.Link = page.WithQuery(row.Link, filter.Query())
+	return deletePage(row, deletePath(e, filter.Query()), e.ReceivedAt), nil
 }
 
-// deleteEvent deletes an event for good and shows the list without it.
+// deletePath returns the page that deletes an event, from a list with this filter.
+func deletePath(e *relay.Event, filter url.Values) string {
+	return page.WithQuery(page.EventPath(e.ID.String(), "delete"), filter)
+}
+
+// deleteEvent deletes an event for good and shows the list without it, with the filter that it had.
 func (p pages) deleteEvent(w http.ResponseWriter, r *http.Request, who relay.Actor, id relay.ID) (templ.Component, error) {
 	e, err := p.Events.Request(r.Context(), who, id, 0)
 	if err != nil {
 		return nil, err
 	}
 	err = p.Events.DeleteEvent(r.Context(), who, id)
-	return page.SeeOther(w, r, err, page.AliasPath(e.Alias))
+	filter := alias.FilterOf(r.URL, e.Alias)
+	return page.SeeOther(w, r, err, page.WithQuery(page.AliasPath(e.Alias), filter.Query()))
 }

@@ -14,7 +14,10 @@ var (
 	browsers = [][2]string{
 		{"Edg/", "Edge"},
 		{"EdgA/", "Edge"},
+		{"EdgiOS/", "Edge"},
 		{"OPR/", "Opera"},
+		{"OPT/", "Opera"},
+		{"OPiOS/", "Opera"},
 		{"Firefox/", "Firefox"},
 		{"FxiOS/", "Firefox"},
 		{"CriOS/", "Chrome"},
