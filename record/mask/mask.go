@@ -189,7 +189,7 @@ func (m *Masker) Header(name, value, host string) (masked string, changed bool) 
 			m.learnHeader(value)
 		}
 		return Masked, true
-	case host != "" && len(value) >= len(host) && strings.Contains(strings.ToLower(value), host):
+	case host != "" && strings.Contains(strings.ToLower(value), host):
 		return Masked, true
 	}
 	masked = m.Text(value)
