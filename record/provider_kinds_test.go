@@ -56,19 +56,23 @@ var payloads = []struct {
 	},
 	{
 		`{"id":"uev_1","type":"deployment.created","createdAt":1700000000000,"payload":{"deployment":{"id":"dpl_1"}}}`,
-		[]string{"x-vercel-signature: aa"}, relay.Provider{Name: "vercel", EventType: "deployment.created", DeliveryID: "uev_1"},
+		[]string{"x-vercel-signature: aa"},
+		relay.Provider{Name: "vercel", EventType: "deployment.created", DeliveryID: "uev_1"},
 	},
 	{
 		`{"meta":{"event_name":"order_created","custom_data":{"id":"1"}},"data":{"type":"orders","id":"1"}}`,
-		[]string{"X-Event-Name: order_created", "X-Signature: aa"}, relay.Provider{Name: "lemonsqueezy", EventType: "order_created"},
+		[]string{"X-Event-Name: order_created", "X-Signature: aa"},
+		relay.Provider{Name: "lemonsqueezy", EventType: "order_created"},
 	},
 	{
 		`{"entity":"event","account_id":"acc_1","event":"payment.captured","contains":["payment"],"payload":{"payment":{"entity":{"id":"pay_1"}}}}`,
-		[]string{"X-Razorpay-Signature: aa", "X-Razorpay-Event-Id: evt_r"}, relay.Provider{Name: "razorpay", EventType: "payment.captured", DeliveryID: "evt_r"},
+		[]string{"X-Razorpay-Signature: aa", "X-Razorpay-Event-Id: evt_r"},
+		relay.Provider{Name: "razorpay", EventType: "payment.captured", DeliveryID: "evt_r"},
 	},
 	{
 		`{"event_id":"LtWXD3crgy","event_type":"form_response","form_response":{"form_id":"lT4Z3j","answers":[{"type":"text"}]}}`,
-		[]string{"Typeform-Signature: sha256=aa"}, relay.Provider{Name: "typeform", EventType: "form_response", DeliveryID: "LtWXD3crgy"},
+		[]string{"Typeform-Signature: sha256=aa"},
+		relay.Provider{Name: "typeform", EventType: "form_response", DeliveryID: "LtWXD3crgy"},
 	},
 	{
 		`{"created_at":"2023-11-14T22:13:20.000000Z","created_by":"https://api.calendly.com/users/A","event":"invitee.created","payload":{"uri":"https://api.calendly.com/x","event":"https://api.calendly.com/y"}}`,
@@ -77,11 +81,13 @@ var payloads = []struct {
 	},
 	{
 		`{"action":{"id":"51f9424bcd6e040f3c002412","idMemberCreator":"4fc7","data":{"board":{"id":"4eea"}},"type":"updateBoard","date":"2013-07-31T16:58:51.949Z"},"model":{"id":"4eea"}}`,
-		[]string{"X-Trello-Webhook: aa="}, relay.Provider{Name: "trello", EventType: "updateBoard", DeliveryID: "51f9424bcd6e040f3c002412"},
+		[]string{"X-Trello-Webhook: aa="},
+		relay.Provider{Name: "trello", EventType: "updateBoard", DeliveryID: "51f9424bcd6e040f3c002412"},
 	},
 	{
 		`{"id":"367cba46","timestamp":"2024-12-05T23:55:34.285Z","workspace_id":"13950b26","type":"page.content_updated","entity":{"id":"0ef1","type":"page"},"data":{}}`,
-		[]string{"X-Notion-Signature: sha256=aa"}, relay.Provider{Name: "notion", EventType: "page.content_updated", DeliveryID: "367cba46"},
+		[]string{"X-Notion-Signature: sha256=aa"},
+		relay.Provider{Name: "notion", EventType: "page.content_updated", DeliveryID: "367cba46"},
 	},
 	{
 		`{"type":"video.asset.ready","object":{"type":"asset","id":"0201"},"id":"3a56ac3d","environment":{"name":"Production","id":"j0"},"data":{"id":"0201"}}`,
@@ -95,7 +101,8 @@ var payloads = []struct {
 	},
 	{
 		`{"client_key":"bwo2m45353a6k85","event":"video.publish.completed","create_time":1700000000,"user_openid":"act.ex","content":"{\"share_id\":\"v\"}"}`,
-		[]string{"TikTok-Signature: t=1700000000,s=aa"}, relay.Provider{Name: "tiktok", EventType: "video.publish.completed", SignedAt: signedAt},
+		[]string{"TikTok-Signature: t=1700000000,s=aa"},
+		relay.Provider{Name: "tiktok", EventType: "video.publish.completed", SignedAt: signedAt},
 	},
 	{
 		`{"id":"event_01","event":"user.created","data":{"object":"user","id":"user_01"},"created_at":"2023-11-14T22:13:20.000Z"}`,
@@ -124,21 +131,25 @@ var payloads = []struct {
 	},
 	{
 		`{"destination":"xxx","events":[{"replyToken":"n","type":"message","mode":"active","timestamp":1700000000000,"source":{"type":"user"},"webhookEventId":"01FZ74A0TDDPYRVKNK77XKC3ZR","message":{"id":"4449","type":"text"}},{"type":"follow"}]}`,
-		[]string{"X-Line-Signature: aa="}, relay.Provider{Name: "line", EventType: "message", DeliveryID: "01FZ74A0TDDPYRVKNK77XKC3ZR"},
+		[]string{"X-Line-Signature: aa="},
+		relay.Provider{Name: "line", EventType: "message", DeliveryID: "01FZ74A0TDDPYRVKNK77XKC3ZR"},
 	},
 	{`{"destination":"xxx","events":[]}`, []string{"X-Line-Signature: aa="}, relay.Provider{Name: "line"}},
 	{`{"list_folder":{"accounts":["dbid:AAH4f99T0taONIb"]},"delta":{"users":[12345678]}}`, []string{"X-Dropbox-Signature: aa"}, relay.Provider{Name: "dropbox"}},
 	{
 		`{"events":[{"user":{"gid":"1","resource_type":"user"},"created_at":"2023-11-14T22:13:20.000Z","action":"changed","resource":{"gid":"2","resource_type":"task"},"parent":null}]}`,
-		[]string{"X-Hook-Signature: aa"}, relay.Provider{Name: "asana", EventType: "changed"},
+		[]string{"X-Hook-Signature: aa"},
+		relay.Provider{Name: "asana", EventType: "changed"},
 	},
 	{
 		`{"event":"envelope-completed","apiVersion":"v2.1","uri":"/restapi/v2.1/x","retryCount":0,"configurationId":10,"generatedDateTime":"2023-11-14T22:13:20Z","data":{"envelopeId":"8f"}}`,
-		[]string{"X-DocuSign-Signature-1: aa="}, relay.Provider{Name: "docusign", EventType: "envelope-completed"},
+		[]string{"X-DocuSign-Signature-1: aa="},
+		relay.Provider{Name: "docusign", EventType: "envelope-completed"},
 	},
 	{
 		`{"id":1,"scheduled_for":"2017-01-31T20:50:02Z","attempt_number":1,"event":{"id":"24934862-d980-46cb-9402-43c81b0cdba6","resource":"event","type":"charge:created","data":{"id":"66BEOV2A"}}}`,
-		[]string{"X-CC-Webhook-Signature: aa"}, relay.Provider{Name: "coinbase-commerce", EventType: "charge:created", DeliveryID: "24934862-d980-46cb-9402-43c81b0cdba6"},
+		[]string{"X-CC-Webhook-Signature: aa"},
+		relay.Provider{Name: "coinbase-commerce", EventType: "charge:created", DeliveryID: "24934862-d980-46cb-9402-43c81b0cdba6"},
 	},
 	{
 		`{"eventType":"onramp.transaction.created","transactionId":"1","status":"ONRAMP_TRANSACTION_STATUS_IN_PROGRESS"}`,
@@ -147,31 +158,38 @@ var payloads = []struct {
 	},
 	{
 		`{"webhook_type":"TRANSACTIONS","webhook_code":"SYNC_UPDATES_AVAILABLE","item_id":"wz666","environment":"production"}`,
-		[]string{"Plaid-Verification: a.b.c"}, relay.Provider{Name: "plaid", EventType: "SYNC_UPDATES_AVAILABLE"},
+		[]string{"Plaid-Verification: a.b.c"},
+		relay.Provider{Name: "plaid", EventType: "SYNC_UPDATES_AVAILABLE"},
 	},
 	{
 		`{"base":{"id":"app00000000000000"},"webhook":{"id":"ach00000000000000"},"timestamp":"2022-02-01T21:25:05.663Z"}`,
-		[]string{"X-Airtable-Content-MAC: hmac-sha256=aa"}, relay.Provider{Name: "airtable"},
+		[]string{"X-Airtable-Content-MAC: hmac-sha256=aa"},
+		relay.Provider{Name: "airtable"},
 	},
 	{
 		`[{"specversion":"1.0","id":"88cd52aa","source":"intuit.dsn=","type":"qbo.account.created.v1","time":"2025-09-10T21:31:25Z","intuitentityid":"1234","data":{}}]`,
-		[]string{"intuit-signature: aa="}, relay.Provider{Name: "intuit", EventType: "qbo.account.created.v1", DeliveryID: "88cd52aa"},
+		[]string{"intuit-signature: aa="},
+		relay.Provider{Name: "intuit", EventType: "qbo.account.created.v1", DeliveryID: "88cd52aa"},
 	},
 	{
 		`{"eventNotifications":[{"realmId":"310687","dataChangeEvent":{"entities":[{"id":"1234","operation":"Create","name":"Account"}]}}]}`,
-		[]string{"intuit-signature: aa="}, relay.Provider{Name: "intuit"},
+		[]string{"intuit-signature: aa="},
+		relay.Provider{Name: "intuit"},
 	},
 	{
 		`{"events":[{"resourceUrl":"https://api.xero.com/x","resourceId":"717f","eventDateUtc":"2017-06-21T01:15:39.902","eventType":"CREATE","eventCategory":"CONTACT","tenantId":"c2cc","tenantType":"ORGANISATION"}],"firstEventSequence":1,"lastEventSequence":1,"entropy":"S0m3r4Nd0mt3xt"}`,
-		[]string{"x-xero-signature: aa="}, relay.Provider{Name: "xero", EventType: "CREATE"},
+		[]string{"x-xero-signature: aa="},
+		relay.Provider{Name: "xero", EventType: "CREATE"},
 	},
 	{
 		`{"id":"b1fbd3ae","created_at":"2016-08-31T21:55:06Z","resource":"build","action":"create","actor":{"id":"c5a3"},"data":{"id":"d7ba","status":"pending"},"webhook_metadata":{"event":{"id":"b1fb","include":"api:build"}}}`,
-		[]string{"Heroku-Webhook-Hmac-SHA256: aa="}, relay.Provider{Name: "heroku", EventType: "build", DeliveryID: "b1fbd3ae"},
+		[]string{"Heroku-Webhook-Hmac-SHA256: aa="},
+		relay.Provider{Name: "heroku", EventType: "build", DeliveryID: "b1fbd3ae"},
 	},
 	{
 		`{"testMode":false,"id":"weve_HseMWEZbRjmH3ED","webhookId":"whk_1","shopId":"sh_1","type":"ORDER_PLACED","apiVersion":"V1","createdAt":"2020-08-13T09:05:36Z","data":{"id":"1","type":"x"}}`,
-		[]string{"X-Fourthwall-Hmac-SHA256: aa="}, relay.Provider{Name: "fourthwall", EventType: "ORDER_PLACED", DeliveryID: "weve_HseMWEZbRjmH3ED"},
+		[]string{"X-Fourthwall-Hmac-SHA256: aa="},
+		relay.Provider{Name: "fourthwall", EventType: "ORDER_PLACED", DeliveryID: "weve_HseMWEZbRjmH3ED"},
 	},
 	{
 		`{"triggerType":"form_submission","payload":{"name":"Contact Us","siteId":"65427c","data":{"Email":"a@example.org"},"id":"6321"}}`,
@@ -180,27 +198,33 @@ var payloads = []struct {
 	},
 	{
 		`{"events":[{"id":"EV00BD05S5VM2T","created_at":"2018-07-05T09:13:51.404Z","resource_type":"subscriptions","action":"created","links":{"subscription":"SB0003JJQ2MR06"}}],"meta":{"webhook_id":"WB0"}}`,
-		[]string{"Webhook-Signature: aa"}, relay.Provider{Name: "gocardless", EventType: "created", DeliveryID: "EV00BD05S5VM2T"},
+		[]string{"Webhook-Signature: aa"},
+		relay.Provider{Name: "gocardless", EventType: "created", DeliveryID: "EV00BD05S5VM2T"},
 	},
 	{
 		`{"triggerEvent":"BOOKING_CREATED","createdAt":"2023-05-24T09:30:00.538Z","payload":{"type":"60min","uid":"bFJe"}}`,
-		[]string{"X-Cal-Signature-256: aa"}, relay.Provider{Name: "cal", EventType: "BOOKING_CREATED"},
+		[]string{"X-Cal-Signature-256: aa"},
+		relay.Provider{Name: "cal", EventType: "BOOKING_CREATED"},
 	},
 	{
 		`{"type":"config.secrets.update","config":{"name":"prd"},"project":{"id":"p"},"workplace":{"id":"w"},"diff":{"added":["A"]}}`,
-		[]string{"X-Doppler-Signature: sha256=aa"}, relay.Provider{Name: "doppler", EventType: "config.secrets.update"},
+		[]string{"X-Doppler-Signature: sha256=aa"},
+		relay.Provider{Name: "doppler", EventType: "config.secrets.update"},
 	},
 	{
 		`{"receiver":"My Super Webhook","status":"firing","orgId":1,"alerts":[{"status":"firing","labels":{"alertname":"High"}}],"groupLabels":{},"version":"1","groupKey":"{}:{}","title":"[FIRING:1]","state":"alerting"}`,
-		[]string{"X-Grafana-Alerting-Signature: aa"}, relay.Provider{Name: "grafana", EventType: "firing"},
+		[]string{"X-Grafana-Alerting-Signature: aa"},
+		relay.Provider{Name: "grafana", EventType: "firing"},
 	},
 	{
 		`{"operation":"publish","data":{"__typename":"Post","id":"ckv","stage":"PUBLISHED"}}`,
-		[]string{"gcms-signature: sign=aa, env=master, t=1700000000000"}, relay.Provider{Name: "hygraph", EventType: "publish", SignedAt: signedAt},
+		[]string{"gcms-signature: sign=aa, env=master, t=1700000000000"},
+		relay.Provider{Name: "hygraph", EventType: "publish", SignedAt: signedAt},
 	},
 	{
 		`{"event":{"createInstant":1700000000000,"id":"9491dd9f","info":{"ipAddress":"42.42.42.42"},"tenantId":"e872","type":"user.create","user":{"id":"0000"}}}`,
-		[]string{"X-FusionAuth-Signature-JWT: a.b.c"}, relay.Provider{Name: "fusionauth", EventType: "user.create", DeliveryID: "9491dd9f"},
+		[]string{"X-FusionAuth-Signature-JWT: a.b.c"},
+		relay.Provider{Name: "fusionauth", EventType: "user.create", DeliveryID: "9491dd9f"},
 	},
 	{
 		`{"event":"statusChange","timestamp":"2024-01-15T10:30:00Z","id":"bc_abc123","status":"FINISHED"}`,
@@ -211,44 +235,54 @@ var payloads = []struct {
 	{`{"for_user_id":"2244994945","tweet_create_events":[{"id_str":"1"}]}`, []string{"x-twitter-webhooks-signature: sha256=aa="}, relay.Provider{Name: "x"}},
 	{
 		`{"data":{"balancePlatform":"P","id":"1W"},"environment":"test","timestamp":"2023-11-14T22:13:20Z","type":"balancePlatform.transfer.created"}`,
-		[]string{"HmacSignature: aa=", "Protocol: HmacSHA256"}, relay.Provider{Name: "adyen", EventType: "balancePlatform.transfer.created"},
+		[]string{"HmacSignature: aa=", "Protocol: HmacSHA256"},
+		relay.Provider{Name: "adyen", EventType: "balancePlatform.transfer.created"},
 	},
 	{
 		`{"live":"false","notificationItems":[{"NotificationRequestItem":{"additionalData":{"hmacSignature":"aa="},"amount":{"value":1130},"eventCode":"AUTHORISATION","pspReference":"7914073381342284","success":"true"}}]}`,
-		nil, relay.Provider{Name: "adyen", EventType: "AUTHORISATION", DeliveryID: "7914073381342284"},
+		nil,
+		relay.Provider{Name: "adyen", EventType: "AUTHORISATION", DeliveryID: "7914073381342284"},
 	},
 	{`{"metadata":{"request_id":"6f5a","created":"2023-11-14T22:13:20Z"},"results":{"channels":[]}}`, []string{"dg-token: k"}, relay.Provider{Name: "deepgram", DeliveryID: "6f5a"}},
 	{
 		`{"nonce":"4b2ed20d-6f00-4b0c-8fac-082182aa9aac","timestamp":"2015-10-27T17:04:07.795+00:00","webhookId":4503604829677444,"scope":"sheet","scopeObjectId":8325895777609604,"events":[{"objectType":"sheet","eventType":"updated","id":8325895777609604,"userId":1}]}`,
-		[]string{"Smartsheet-Hmac-SHA256: aa"}, relay.Provider{Name: "smartsheet", EventType: "updated", DeliveryID: "4b2ed20d-6f00-4b0c-8fac-082182aa9aac"},
+		[]string{"Smartsheet-Hmac-SHA256: aa"},
+		relay.Provider{Name: "smartsheet", EventType: "updated", DeliveryID: "4b2ed20d-6f00-4b0c-8fac-082182aa9aac"},
 	},
 	{
 		`{"object":"whatsapp_business_account","entry":[{"id":"0","changes":[{"value":{"messages":[{"id":"wamid.x"}]},"field":"messages"}]}]}`,
-		[]string{"X-Hub-Signature-256: sha256=aa"}, relay.Provider{Name: "meta", EventType: "whatsapp_business_account"},
+		[]string{"X-Hub-Signature-256: sha256=aa"},
+		relay.Provider{Name: "meta", EventType: "whatsapp_business_account"},
 	},
 	{
 		`{"type":"notification_event","app_id":"a86","data":{"type":"notification_event_data","item":{"type":"conversation","id":"1"}},"topic":"conversation.user.created","id":"notif_1","delivery_attempts":1}`,
-		[]string{"X-Hub-Signature: sha1=aa"}, relay.Provider{Name: "intercom", EventType: "conversation.user.created", DeliveryID: "notif_1"},
+		[]string{"X-Hub-Signature: sha1=aa"},
+		relay.Provider{Name: "intercom", EventType: "conversation.user.created", DeliveryID: "notif_1"},
 	},
 	{
 		`{"order":1}`,
-		[]string{"ce-specversion: 1.0", "ce-type: order.made", "ce-id: 7", "ce-source: /shop"}, relay.Provider{Name: "cloudevents", EventType: "order.made", DeliveryID: "7"},
+		[]string{"ce-specversion: 1.0", "ce-type: order.made", "ce-id: 7", "ce-source: /shop"},
+		relay.Provider{Name: "cloudevents", EventType: "order.made", DeliveryID: "7"},
 	},
 	{
 		`{"eventType":"com.okta.event_hook","eventTypeVersion":"1.0","cloudEventsVersion":"0.1","source":"https://o.example","eventId":"3OWo4oo-QQ","data":{"events":[{"uuid":"b1b2","eventType":"user.session.start"}]},"eventTime":"2023-11-14T22:13:20Z"}`,
-		[]string{"Authorization: k"}, relay.Provider{Name: "okta", EventType: "user.session.start", DeliveryID: "3OWo4oo-QQ"},
+		[]string{"Authorization: k"},
+		relay.Provider{Name: "okta", EventType: "user.session.start", DeliveryID: "3OWo4oo-QQ"},
 	},
 	{
 		`{"id":"ev_16BHbhF4s42tO2lK","occurred_at":1700000000,"source":"admin_console","object":"event","api_version":"v2","content":{"customer":{"id":"c"}},"event_type":"customer_created","webhook_status":"scheduled"}`,
-		[]string{"Authorization: Basic dTpw"}, relay.Provider{Name: "chargebee", EventType: "customer_created", DeliveryID: "ev_16BHbhF4s42tO2lK"},
+		[]string{"Authorization: Basic dTpw"},
+		relay.Provider{Name: "chargebee", EventType: "customer_created", DeliveryID: "ev_16BHbhF4s42tO2lK"},
 	},
 	{
 		`{"value":[{"id":"lsgTZMr9KwAAA","subscriptionId":"7f10","subscriptionExpirationDateTime":"2023-11-20T11:00:00Z","clientState":"s","changeType":"updated","resource":"Users/1/Messages/2","tenantId":"84bd","resourceData":{"id":"AAMk"}}]}`,
-		nil, relay.Provider{Name: "graph", EventType: "updated", DeliveryID: "lsgTZMr9KwAAA"},
+		nil,
+		relay.Provider{Name: "graph", EventType: "updated", DeliveryID: "lsgTZMr9KwAAA"},
 	},
 	{
 		`{"RecordType":"Delivery","ServerID":23,"MessageStream":"outbound","MessageID":"883953f4","Recipient":"john@example.com","DeliveredAt":"2023-11-14T22:13:20Z"}`,
-		[]string{"Authorization: Basic dTpw"}, relay.Provider{Name: "postmark", EventType: "Delivery"},
+		[]string{"Authorization: Basic dTpw"},
+		relay.Provider{Name: "postmark", EventType: "Delivery"},
 	},
 	{
 		`{"version":1,"application_id":"1234560123453231555","type":1,"event":{"type":"APPLICATION_AUTHORIZED","timestamp":"2024-10-18T14:42:53.064834","data":{"user":{"id":"1"}}}}`,
