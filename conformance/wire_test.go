@@ -132,6 +132,7 @@ func wireCases(t *testing.T, r, owner *relayServer, kept records) {
 	run("53 either side ends first", func(t *testing.T) { upgradeEnds(t, r, tg) })
 	run("54 answered before the body", func(t *testing.T) { earlyAnswer(t, r, tg) })
 	run("55 local dies mid-body", func(t *testing.T) { brokenAnswer(t, r, tg) })
+	run("55 local breaks its body", func(t *testing.T) { brokenBodies(t, r, tg) })
 	run("56 fifty pipelined", func(t *testing.T) { pipelined(t, r, tg) })
 	run("57 ambiguous requests", func(t *testing.T) { ambiguous(t, r, tg) })
 	run("58 byte by byte", func(t *testing.T) { byteByByte(t, r, tg) })

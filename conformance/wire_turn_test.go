@@ -269,3 +269,30 @@ func brokenAnswer(t *testing.T, r *relayServer, tg *target) {
 	}
 	same(t, "response.raw", r.must(200, "GET", "/events/"+rec.ID+"/attempts/1/response.raw", nil), []byte(half))
 }
+
+// brokenBodies: an answer whose head came is recorded as truncated, and its replay like the original, whatever is wrong
+// with its body.
+func brokenBodies(t *testing.T, r *relayServer, tg *target) {
+	const chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+	for _, answer := range []string{chunked + "zz\r\n", chunked + "2\r\nok\r\nzz\r\n", chunked + "2\r\nok\r\n", chunked + "0\r\nno colon\r\n\r\n"} {
+		tg.say(answer, true)
+		conn := r.dial()
+		_, _ = io.WriteString(conn, get("/broken"))
+		got, err := io.ReadAll(conn)
+		if err == nil && !strings.HasPrefix(string(got), "HTTP/1.1 502 ") {
+			t.Errorf("%q: a clean end after %q", answer, got)
+		}
+		tg.next()
+		id := r.latest("wire").ID
+		tg.say(answer, true)
+		rec := r.replay(id)
+		tg.next()
+		for _, a := range rec.Attempts {
+			if a.State != "delivered" || a.Response == nil || a.Response.State != "truncated" {
+				t.Errorf("%q: attempt %+v", answer, a)
+			}
+		}
+		raw := func(n string) []byte { return r.must(200, "GET", "/events/"+id+"/attempts/"+n+"/response.raw", nil) }
+		same(t, "response.raw of the replay", raw("2"), raw("1"))
+	}
+}
