@@ -131,8 +131,8 @@ func TestIdempotencyOfAFault(t *testing.T) {
 	}
 }
 
-// The commit of a replay was lost with the connection to the database: it may be queued. The same call again does not
-// replay a second time. One that was refused may be made again.
+// TestIdempotencyOfALostCommit: the commit of a replay was lost with the connection to the database: it may be
+// queued. The same call again does not replay a second time. One that was refused may be made again.
 func TestIdempotencyOfALostCommit(t *testing.T) {
 	t.Parallel()
 	for name, unknown := range map[string]bool{"lost": true, "refused": false} {

@@ -57,8 +57,8 @@ func TestConfigFiles(t *testing.T) {
 	}
 }
 
-// A value of the wrong type is an error that names its key, with its place, and no unknown key: also behind a byte order
-// mark, as Windows writes it.
+// TestConfigNamesTheKey: a value of the wrong type is an error that names its key, with its place, and no unknown
+// key: also behind a byte order mark, as Windows writes it.
 func TestConfigNamesTheKey(t *testing.T) {
 	const begin, signing = "version: 1\naliases:\n  shop: { port: 3000, ", "signing: { stripe: { secretEnv: "
 	for _, c := range []struct{ text, place, key string }{

@@ -113,7 +113,8 @@ func TestUnknownNamesAreReadRarely(t *testing.T) {
 	})
 }
 
-// A change of settings is in force when its author gets the answer, although the database takes long to count a queue.
+// TestSettingsDoNotWaitForACount: a change of settings is in force when its author gets the answer, although the
+// database takes long to count a queue.
 func TestSettingsDoNotWaitForACount(t *testing.T) {
 	run(t, nil, func(b *fixture) {
 		b.s.mu.Lock()
@@ -127,7 +128,8 @@ func TestSettingsDoNotWaitForACount(t *testing.T) {
 	})
 }
 
-// A change of the queue of an alias that this node does not know yet is counted once it does.
+// TestQueueOfAnAliasThatIsNew: a change of the queue of an alias that this node does not know yet is counted once
+// it does.
 func TestQueueOfAnAliasThatIsNew(t *testing.T) {
 	run(t, nil, func(b *fixture) {
 		b.s.mu.Lock()

@@ -91,9 +91,9 @@ func TestRefusedHeadIsShown(t *testing.T) {
 	})
 }
 
-// An answer whose head came is recorded as truncated, however it breaks off and whenever, and one
-// whose head did not come as none: the original, within the commit of its event and after it, a replay
-// and a queued delivery. Its caller sees a broken transfer, or is told as long as it has got nothing.
+// TestBrokenOffAnswers: an answer whose head came is recorded as truncated, however it breaks off and whenever, and
+// one whose head did not come as none: the original, within the commit of its event and after it, a replay and a
+// queued delivery. Its caller sees a broken transfer, or is told as long as it has got nothing.
 func TestBrokenOffAnswers(t *testing.T) {
 	const chunked, begun = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", "2\r\nok\r\n"
 	heads := map[string][]string{
@@ -171,8 +171,8 @@ func TestBrokenOffAnswers(t *testing.T) {
 	}
 }
 
-// What the caller had not sent when a local server broke off behind its head does not make the event
-// one without an answer.
+// TestBrokenOffBeforeTheRequestWasWhole: what the caller had not sent when a local server broke off behind its head
+// does not make the event one without an answer.
 func TestBrokenOffBeforeTheRequestWasWhole(t *testing.T) {
 	for name, end := range map[string]string{"bad chunk": "zz\r\n", "early end": ""} {
 		for _, gap := range []time.Duration{0, 50 * time.Millisecond} {

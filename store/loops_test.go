@@ -403,8 +403,8 @@ func TestLoopsDoubtTheClock(t *testing.T) {
 	}
 }
 
-// A clock that is ahead gives nothing away that cannot be taken back: the name of a removed alias stays that of its
-// account, and a call with a key of a minute ago is not done again.
+// TestDoubtedClockGivesNothingAway: a clock that is ahead gives nothing away that cannot be taken back: the name of
+// a removed alias stays that of its account, and a call with a key of a minute ago is not done again.
 func TestDoubtedClockGivesNothingAway(t *testing.T) {
 	t.Parallel()
 	for _, engine := range []string{"sqlite", "postgres"} {

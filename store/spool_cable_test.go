@@ -237,8 +237,8 @@ func TestRejoinWithoutTheDirectURL(t *testing.T) {
 	eventually(t, "it serves as a new node", func() bool { return s.NodeID() != before })
 }
 
-// The line is cut between the commit of a queued replay and its answer: the error says that it is not known whether it
-// was made. One that never reached the database has another error.
+// TestCommitWithoutAnAnswer: the line is cut between the commit of a queued replay and its answer: the error says
+// that it is not known whether it was made. One that never reached the database has another error.
 func TestCommitWithoutAnAnswer(t *testing.T) {
 	t.Parallel()
 	address, line := overCable(t, pgtest.URL(t))
