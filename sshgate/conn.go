@@ -86,7 +86,7 @@ func newConn(srv *Server, tcp net.Conn) *conn {
 		Ended: c.detachAll, Gone: func() { srv.forget(c) },
 	}
 	c.Conn = link.New(tcp, options)
-	c.sessions = session.New(session.Options{Config: &srv.sessions, Conn: c.Conn, Remote: c.remote, Gate: c, Post: c.post, Used: c.usage.add})
+	c.sessions = session.New(session.Options{Config: &srv.sessions, Conn: c.Conn, Remote: c.remote, Gate: c, Post: c.post, Used: c.usage.add, OnBegin: func(who relay.Actor, command bool) { c.login.Began(who, command) }})
 	c.login = srv.logins.Login(c.Conn, c, c.remote, peerCtx)
 	c.slot = admission.Slot{Conn: c, Silent: c.login.Silent, Source: sockets.SourceOf(c.remote.Addr()), OfNode: srv.nodes.Knows(c.remote.Addr())}
 	c.slot.Shared = c.slot.OfNode || srv.shared(c.remote.Addr())

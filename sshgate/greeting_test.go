@@ -50,6 +50,45 @@ func TestGreetingFits(t *testing.T) {
 	}
 }
 
+// TestGreetingAfterACommand: the login after a command has the account, its aliases and their queues in one line; after
+// a shell it has everything again.
+func TestGreetingAfterACommand(t *testing.T) {
+	t.Parallel()
+	b := newFixture(t)
+	b.store.queue(b.store.alias("github-dev", 1), 3)
+	b.store.alias("stripe-dev", 1)
+	greeted := func() (*ssh.Client, string) {
+		t.Helper()
+		c, text, err := b.dial("stripe-dev", ssh.PublicKeys(b.alice.signer))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c, text
+	}
+	c, text := greeted()
+	if strings.Count(text, "\n") < 3 || !strings.Contains(text, "never online yet") {
+		t.Errorf("the first greeting is\n%s", text)
+	}
+	if _, _, code := runs(t, c, "whoami"); code != 0 {
+		t.Fatalf("exit %d", code)
+	}
+	const short = ": hello alice: github-dev http://github-dev.example.test:8080 (3 events queued while offline), stripe-dev http://stripe-dev.example.test:8080\r\n"
+	c, text = greeted()
+	if !strings.HasSuffix(text, short) || strings.Count(text, "\n") != 1 {
+		t.Errorf("after a command the greeting is\n%s", text)
+	}
+	s, err := c.NewSession()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Shell(); err != nil {
+		t.Fatal(err)
+	}
+	if _, text = greeted(); !strings.Contains(text, "never online yet") {
+		t.Errorf("after a shell the greeting is\n%s", text)
+	}
+}
+
 // TestGreetingWithoutAlias: where names cannot be claimed, the advice was to forward one.
 func TestGreetingWithoutAlias(t *testing.T) {
 	t.Parallel()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"relay"
 	"relay/cli"
@@ -32,10 +33,46 @@ func (g *Login) greeting(who relay.Actor, user string) string {
 	}
 	slices.SortFunc(aliases, func(a, b relay.Alias) int { return cmp.Compare(a.Name, b.Name) })
 	warning := g.warnings(who, user, aliases)
+	if at, ok := g.all.commands.Get(visitor{who.Account, g.remote.Addr()}); ok && time.Since(at) < shortGreeting {
+		return g.greetInOneLine(ctx, who, aliases) + warning
+	}
 	rows := greetRows - strings.Count(b.String()+warning, "\n")
 	b.WriteString(g.greetAliases(ctx, aliases, rows))
 	b.WriteString(warning)
 	return b.String()
+}
+
+// shortGreeting is the time after a command for which greetings are short: a person who runs commands
+// sees one with each.
+const shortGreeting = time.Hour
+
+// greetInOneLine returns account, aliases and queues without the states of the tunnels.
+func (g *Login) greetInOneLine(ctx context.Context, who relay.Actor, aliases []relay.Alias) string {
+	all := len(aliases)
+	aliases = aliases[:min(all, greetMost)]
+	states, err := g.o.Status(ctx, aliases)
+	if err != nil || len(states) != len(aliases) {
+		g.conn.Log().Warn("states for the greeting", "err", err)
+		states = make([]relay.AliasStatus, len(aliases))
+	}
+	line, gap := "relay "+g.o.Site.Base.Hostname()+": hello "+record.SafeText(who.AccountName), ": "
+	for i, a := range aliases {
+		words := a.Name + " " + g.o.Site.AliasURL(a.Name)
+		if a.Settings.Paused {
+			words += " (paused)"
+		}
+		if n := states[i].QueuedEvents; n > 0 {
+			words += " (" + cli.Queued(n) + ")"
+		}
+		if len(line)+len(words) > greetBytes {
+			return line + fmt.Sprintf(", and %d more\r\n", all-i)
+		}
+		line, gap = line+gap+words, ", "
+	}
+	if more := all - len(aliases); more > 0 {
+		line += fmt.Sprintf(", and %d more", more)
+	}
+	return line + "\r\n"
 }
 
 // greetAliases returns lines with the names of aliases, in at most rows rows. Aliases with something

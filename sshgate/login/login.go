@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	lru "github.com/hashicorp/golang-lru/v2"
 	"golang.org/x/crypto/ssh"
 	"golang.org/x/sync/semaphore"
 
@@ -70,11 +71,25 @@ type Logins struct {
 	lookups  *semaphore.Weighted // taken by who asks the store, see BeginLookup
 	waiting  atomic.Int64        // for lookups
 	failures *failures
+	commands *lru.Cache[visitor, time.Time] // when accounts last ran commands, by source
 }
+
+// visitor is an account at a source address.
+type visitor struct {
+	account int64
+	source  netip.Addr
+}
+
+// maxVisitors is the largest number of accounts and sources of which the newest command is remembered.
+const maxVisitors = 1000
 
 // New returns Logins with the given options.
 func New(o Options) *Logins {
-	return &Logins{o: o, lookups: semaphore.NewWeighted(maxLookups), failures: newFailures()}
+	commands, err := lru.New[visitor, time.Time](maxVisitors)
+	if err != nil {
+		panic(err) // the size above is not positive
+	}
+	return &Logins{o: o, lookups: semaphore.NewWeighted(maxLookups), failures: newFailures(), commands: commands}
 }
 
 // Waiting returns the number of logins that wait for their turn to query the store.
@@ -120,6 +135,16 @@ type Login struct {
 // Login returns the login of a connection. peer ends when a read of the connection has failed.
 func (l *Logins) Login(conn *link.Conn, slot Slot, remote netip.AddrPort, peer context.Context) *Login {
 	return &Login{all: l, o: &l.o, conn: conn, slot: slot, remote: remote, peer: peer, evicted: make(chan struct{})}
+}
+
+// Began notes that a session of the account begins, and whether it runs a command: the next greeting is short
+// then.
+func (g *Login) Began(who relay.Actor, command bool) {
+	if v := (visitor{who.Account, g.remote.Addr()}); command {
+		g.all.commands.Add(v, time.Now())
+	} else {
+		g.all.commands.Remove(v)
+	}
 }
 
 // Begin starts the time limit of the login.

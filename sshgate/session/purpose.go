@@ -78,6 +78,7 @@ func (l *Sessions) begins(s *session, command bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s.command = command
+	l.OnBegin(s.who, command)
 	if l.purpose.began++; l.purpose.began == 1 {
 		l.purpose.command = command
 		close(l.purpose.first)

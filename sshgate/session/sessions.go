@@ -38,6 +38,8 @@ type Options struct {
 	Gate   shell.Conn       // the connection, as the shell sees it
 	Post   func(job func()) // runs a job after the global requests of the connection that came before
 	Used   func(n int)      // is told that so many more sessions are in use
+	// OnBegin is called when a session begins, with whether it runs a command. It must not block.
+	OnBegin func(who relay.Actor, command bool)
 }
 
 // Sessions are the sessions of one connection.
