@@ -53,6 +53,9 @@ func TestCustom(t *testing.T) {
 		if v := Verify(s, []Secret{{Value: secret}}, &signed, at.Add(time.Hour)); (v.Verdict == Expired) != (s.Old > 0) {
 			t.Errorf("%s, an hour later: %+v", definition, v)
 		}
+		if v := Verify(s, []Secret{{Value: secret}}, &signed, at.Add(-time.Hour)); (v.Verdict == Expired) != (s.Old > 0) {
+			t.Errorf("%s, an hour earlier: %+v", definition, v)
+		}
 	}
 	p, _ := ReadCustom([]byte(`{"header":"X-Sig","template":"{body}"}`))
 	r := &Request{Body: []byte("hello"), Line: Lines([]Field{{"x-sig", "88aab3ede8d3adf94d26ab90d3bafd4a2083070c3bcce9c014ee04a443847c0b"}})}

@@ -54,6 +54,24 @@ func TestManyChangesOfOneAliasLeaveRoomForOthers(t *testing.T) {
 	}
 }
 
+// TestRoundsOfOneOwner: all aliases of one owner share half of the rounds, so that those of another owner are reported
+// at the same time.
+func TestRoundsOfOneOwner(t *testing.T) {
+	f := New(Options{})
+	for range 3 {
+		if own := f.joinShare(1); cap(own) != roundsAtOnce/2 || f.joinShare(2) == own {
+			t.Errorf("an owner has %d of %d rounds, or shares them", cap(own), roundsAtOnce)
+		}
+	}
+	for range 3 {
+		f.leaveShare(1)
+		f.leaveShare(2)
+	}
+	if len(f.shares) != 0 {
+		t.Errorf("%d shares are left", len(f.shares))
+	}
+}
+
 // TestChangesOfRightsAreBounded: a bounded number of changes waits, however many aliases change, and a
 // change of the accounts that may see an alias is reported for each.
 func TestChangesOfRightsAreBounded(t *testing.T) {

@@ -156,7 +156,7 @@ func TestLocksOfAKilledProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(a.Stop)
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for _, name := range []string{"ahead", "damaged"} {
 		if err := a.storage.Lock(ctx, name); err != nil {

@@ -7,13 +7,16 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -24,8 +27,9 @@ func main() {
 	root := flag.String("root", "..", "folder of the repository")
 	list := flag.String("list", "mutants/list.txt", "list of mutants")
 	run := flag.String("run", "", "only mutants whose id or package match this regular expression")
+	pass := flag.Bool("pass", false, "do not run the tests without a mutant: they are known to pass")
 	flag.Parse()
-	survivors, err := try(*root, *list, *run)
+	survivors, err := try(*root, *list, *run, *pass)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
 		os.Exit(2)
@@ -35,9 +39,9 @@ func main() {
 	}
 }
 
-// try runs the mutants of a list that match, prints a line for each, and returns the number of those that
-// survived.
-func try(root, list, run string) (survivors int, err error) {
+// try runs the mutants of a list that match, two at a time, prints a line for each, and returns the number of
+// those that were not killed. pass says that the tests are known to pass without a mutant.
+func try(root, list, run string, pass bool) (survivors int, err error) {
 	text, err := os.ReadFile(list)
 	if err != nil {
 		return 0, err
@@ -50,31 +54,98 @@ func try(root, list, run string) (survivors int, err error) {
 	if err != nil {
 		return 0, err
 	}
+	mutants = slices.DeleteFunc(mutants, func(m mutant) bool { return !which.MatchString(m.id) && !which.MatchString(m.pkg) })
+	passing := map[string]bool{}
+	if !pass {
+		if passing, err = unchanged(root, mutants); err != nil {
+			return 0, err
+		}
+	}
 	counts := map[verdict]int{}
-	unchanged := map[string]verdict{} // by package and tests
-	for _, m := range mutants {
-		if !which.MatchString(m.id) && !which.MatchString(m.pkg) {
-			continue
-		}
-		begun := time.Now()
-		key := m.pkg + " " + m.tests
-		if _, known := unchanged[key]; !known {
-			unchanged[key], err = m.test(root, "")
-			if err != nil {
-				return 0, err
-			}
-		}
-		v := broken
-		if unchanged[key] == survived { // else the tests fail without the mutant, too
+	var mu sync.Mutex
+	err = each(mutants, func(m mutant) error {
+		begun, v := time.Now(), broken
+		if pass || passing[m.pkg+" "+m.tests] { // else the tests fail without the mutant, too
+			var err error
 			if v, err = m.try(root); err != nil {
-				return 0, err
+				return err
 			}
 		}
+		mu.Lock()
+		defer mu.Unlock()
 		counts[v]++
 		fmt.Printf("%-9s %-6s %s: %s (%d s)\n", v, m.id, m.file, m.breaks, int(time.Since(begun).Seconds()))
+		return nil
+	})
+	if err != nil {
+		return 0, err
 	}
 	fmt.Printf("%d killed, %d survived, %d stale, %d broken\n", counts[killed], counts[survived], counts[stale], counts[broken])
 	return counts[survived] + counts[stale] + counts[broken], nil
+}
+
+// unchanged runs the tests of the mutants without any of them, and returns which pass, by package and
+// pattern: all tests of a package at once, and one pattern after the other only where that fails.
+func unchanged(root string, mutants []mutant) (passing map[string]bool, err error) {
+	var packages []mutant
+	for _, m := range mutants {
+		i := slices.IndexFunc(packages, func(p mutant) bool { return p.pkg == m.pkg })
+		switch {
+		case i < 0:
+			packages = append(packages, m)
+		case !slices.Contains(strings.Split(packages[i].tests, "|"), m.tests):
+			packages[i].tests += "|" + m.tests
+		}
+	}
+	var mu sync.Mutex
+	passing = map[string]bool{}
+	err = each(packages, func(p mutant) error {
+		all, err := p.test(root, "")
+		if err != nil {
+			return err
+		}
+		for _, m := range mutants {
+			if m.pkg != p.pkg {
+				continue
+			}
+			v := all
+			if v != survived {
+				if v, err = m.test(root, ""); err != nil {
+					return err
+				}
+			}
+			mu.Lock()
+			passing[m.pkg+" "+m.tests] = v == survived
+			mu.Unlock()
+		}
+		return nil
+	})
+	return passing, err
+}
+
+// each calls f for each mutant, two at a time: half of a run is linking, and the other half is tests that wait.
+func each(of []mutant, f func(mutant) error) error {
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	var failed error
+	rest := make(chan mutant)
+	for range 2 {
+		wg.Go(func() {
+			for m := range rest {
+				if err := f(m); err != nil {
+					mu.Lock()
+					failed = errors.Join(failed, err)
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	for _, m := range of {
+		rest <- m
+	}
+	close(rest)
+	wg.Wait()
+	return failed
 }
 
 // verdict is the result of a mutant.
@@ -84,7 +155,7 @@ const (
 	killed   verdict = "killed"   // a test failed
 	survived verdict = "SURVIVED" // all tests passed
 	stale    verdict = "STALE"    // the line is not in the file exactly once: change the list along with the code
-	broken   verdict = "BROKEN"   // the mutant does not build, or the tests fail without it, or there are none
+	broken   verdict = "BROKEN"   // the mutant does not build, or the tests fail without it, or there are none, or no verdict came in time
 )
 
 // mutant is one entry of the list.
@@ -170,17 +241,37 @@ func (m *mutant) try(root string) (verdict, error) {
 	return m.test(root, overlay)
 }
 
+// conformance is the package whose tests drive the built programs. It is a module of its own.
+const conformance = "./conformance"
+
 // test runs the tests with an overlay, "" = none.
 func (m *mutant) test(root, overlay string) (verdict, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience+time.Minute)
 	defer cancel()
-	args := []string{"test", "-vet=off", "-count=1", "-timeout", patience.String(), "-run", m.tests}
-	if overlay != "" {
-		args = append(args, "-overlay", overlay)
+	run := exec.CommandContext(ctx, "go", "test", "-vet=off", "-ldflags=-w", "-count=1", "-timeout", patience.String(), "-run", m.tests, m.pkg)
+	run.Dir = root
+	if m.pkg == conformance {
+		programs, err := os.MkdirTemp("", "programs")
+		if err != nil {
+			return broken, err
+		}
+		defer os.RemoveAll(programs)
+		build := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-overlay="+overlay, "-o", programs+"/", "./cmd/relayd", "./cmd/relay")
+		build.Dir = root
+		if out, err := build.CombinedOutput(); err != nil {
+			fmt.Fprintln(os.Stderr, string(out))
+			return broken, nil
+		}
+		run.Args[len(run.Args)-1], run.Dir = ".", filepath.Join(root, m.pkg)
+		run.Env = append(os.Environ(), "RELAY_TEST_PROGRAMS="+programs)
+	} else if overlay != "" {
+		run.Args = slices.Insert(run.Args, 2, "-overlay", overlay)
 	}
-	cmd := exec.CommandContext(ctx, "go", append(args, m.pkg)...)
-	cmd.Dir = root
-	out, err := cmd.CombinedOutput()
+	out, err := run.CombinedOutput()
+	if ctx.Err() != nil { // before the tests had begun, or else they would have ended themselves: the machine is too busy
+		fmt.Fprintf(os.Stderr, "%s: no verdict within %v\n", m.id, patience+time.Minute)
+		return broken, nil
+	}
 	_, failed := err.(*exec.ExitError)
 	return judge(string(out), failed, err)
 }

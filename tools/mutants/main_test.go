@@ -74,7 +74,7 @@ func TestVerdicts(t *testing.T) {
 		if err := os.WriteFile(list, []byte(c.entry), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if left, err := try(dir, list, ""); err != nil || left != c.left {
+		if left, err := try(dir, list, "", false); err != nil || left != c.left {
 			t.Errorf("%s: %d are left, %v", name, left, err)
 		}
 	}
