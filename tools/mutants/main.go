@@ -105,7 +105,11 @@ func unchanged(root string, mutants []mutant) (passing map[string]bool, err erro
 			return err
 		}
 		for _, m := range mutants {
-			if m.pkg != p.pkg {
+			key := m.pkg + " " + m.tests
+			mu.Lock()
+			_, known := passing[key]
+			mu.Unlock()
+			if m.pkg != p.pkg || known {
 				continue
 			}
 			v := all
@@ -115,7 +119,7 @@ func unchanged(root string, mutants []mutant) (passing map[string]bool, err erro
 				}
 			}
 			mu.Lock()
-			passing[m.pkg+" "+m.tests] = v == survived
+			passing[key] = v == survived
 			mu.Unlock()
 		}
 		return nil
