@@ -74,23 +74,21 @@ func TestBrokenAnswersAreRecordedAlike(t *testing.T) {
 
 // TestRefusedHeadIsShown: the record of originals and replays has the head of a refused response.
 func TestRefusedHeadIsShown(t *testing.T) {
-	for answer, shown := range map[string]string{
-		"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nok":      `Content-Length: 2\r\nContent-Length: 3\r\n`,
-		"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nA: b\r\n\r\nno size\r\n": `Transfer-Encoding: chunked\r\nA: b\r\n`, // its body is refused
-	} {
-		run(t, always("hello", answer), func(b *fixture) {
-			b.send(post)
-			if _, _, err := b.d.Replay(context.Background(), relay.System(), b.event().ID, time.Minute); err != nil {
-				t.Fatal(err)
+	const head = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n"
+	run(t, always("hello", head+"ok"), func(b *fixture) {
+		b.send(post)
+		e, _, err := b.d.Replay(context.Background(), relay.System(), b.event().ID, time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, a := range b.event().Attempts {
+			b.want("code", a.Error.Code, relay.CodeLocalMalformed)
+			if !strings.Contains(a.Error.Message, `Content-Length: 2\r\nContent-Length: 3\r\n`) {
+				t.Errorf("attempt %d: %s", a.N, a.Error.Message)
 			}
-			for _, a := range b.event().Attempts {
-				b.want("code", a.Error.Code, relay.CodeLocalMalformed)
-				if !strings.Contains(a.Error.Message, shown) {
-					t.Errorf("attempt %d: %s", a.N, a.Error.Message)
-				}
-			}
-		})
-	}
+		}
+		_ = e
+	})
 }
 
 // TestBrokenOffAnswers: an answer whose head came is recorded as truncated, however it breaks off and whenever, and

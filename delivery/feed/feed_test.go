@@ -58,17 +58,18 @@ func TestManyChangesOfOneAliasLeaveRoomForOthers(t *testing.T) {
 // at the same time.
 func TestRoundsOfOneOwner(t *testing.T) {
 	f := New(Options{})
-	for range 3 {
-		if own := f.joinShare(1); cap(own) != roundsAtOnce/2 || f.joinShare(2) == own {
-			t.Errorf("an owner has %d of %d rounds, or shares them", cap(own), roundsAtOnce)
+	now, cancel := context.WithCancel(t.Context()) // a turn that is free is given
+	cancel()
+	for range roundsAtOnce / 2 {
+		if _, err := f.turns.Wait(now, 1); err != nil {
+			t.Fatal(err)
 		}
 	}
-	for range 3 {
-		f.leaveShare(1)
-		f.leaveShare(2)
+	if _, err := f.turns.Wait(now, 1); err == nil {
+		t.Error("one owner has more than half of the rounds")
 	}
-	if len(f.shares) != 0 {
-		t.Errorf("%d shares are left", len(f.shares))
+	if _, err := f.turns.Wait(now, 2); err != nil {
+		t.Errorf("another owner has none: %v", err)
 	}
 }
 
