@@ -1,0 +1,22 @@
+package spares
+
+import "testing"
+
+// TestWantedSpares: a node keeps a spare for each tunnel of its own and none for those of other nodes, and as many as
+// requests were in use at once, up to a bound.
+func TestWantedSpares(t *testing.T) {
+	t.Parallel()
+	for remote, least := range map[bool]int{false: 1, true: 0} {
+		p := New(Options{Remote: remote})
+		t.Cleanup(p.Close)
+		if n := p.wanted(); n != least {
+			t.Errorf("remote %v: %d spares without requests, want %d", remote, n, least)
+		}
+		for i := range maxSpares + 2 {
+			p.Begin()
+			if n := p.wanted(); n != min(i+1, maxSpares) {
+				t.Errorf("remote %v: %d spares for %d requests", remote, n, i+1)
+			}
+		}
+	}
+}
