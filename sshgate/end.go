@@ -93,6 +93,7 @@ func (c *conn) closeIdle() {
 	busy := c.requests.waiting.Load() > 0 || c.InUse() > 0 // a request to a canceled forward may be in progress
 	if !c.draining.Load() && !c.moving.Load() && c.usage.none(busy) {
 		c.Log().Debug("ssh connection without forward and session closed")
+		c.Sock.Linger() // the client may be answering a ping, and would read of a reset instead of an end
 		_ = c.Close()
 	}
 }
