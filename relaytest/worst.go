@@ -186,7 +186,7 @@ func WorstBytes(t *testing.T, most int, f func(p []byte)) {
 }
 
 // WorstShapes is WorstBytes with other shapes. Each shape is tried with a thirty-second of the bytes first, and with a
-// quarter of these. Those whose time is not in proportion to their bytes, or would be more than half of 100 ms, are
+// quarter of these. Those whose time is not in proportion to their bytes, or would be more than half of what they may take, are
 // measured with all bytes, and so are the slowest of the others. The log has the slowest.
 func WorstShapes(t *testing.T, most int, shapes []Worst, f func(p []byte)) {
 	t.Helper()
@@ -200,6 +200,7 @@ func WorstShapes(t *testing.T, most int, shapes []Worst, f func(p []byte)) {
 		p := shape.Bytes(n)
 		return CPUTime(func() { f(p) })
 	}
+	half := max(worstTime, worstPasses*plainPass()) / 2
 	list := make([]guess, 0, len(shapes))
 	for _, shape := range shapes {
 		took := of(shape, medium)
@@ -213,7 +214,7 @@ func WorstShapes(t *testing.T, most int, shapes []Worst, f func(p []byte)) {
 	var slowest time.Duration
 	var which Worst
 	for i, g := range list {
-		if !g.doubt && g.time < worstTime/2 && (i >= 8 || g.time < slowest) {
+		if !g.doubt && g.time < half && (i >= 8 || g.time < slowest) {
 			continue
 		}
 		p := g.shape.Bytes(most)
