@@ -16,8 +16,8 @@ import (
 	"relay/relaytest"
 )
 
-// The steps of the README work as they stand there, but for their ports and what they would keep on
-// the machine, and each prints what the README shows.
+// Every step of the README works as written, except for ports and folders, and prints the output that
+// the README shows.
 func TestFirstStepsOfReadme(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("ssh"); err != nil {

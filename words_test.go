@@ -40,18 +40,18 @@ var sources = sync.OnceValues(func() (all []source, err error) {
 	return all, err
 })
 
-// metaphors are words that explain nothing to who does not know the picture behind them.
+// metaphors are words that explain nothing to a reader who does not know the picture behind them.
 var metaphors = []string{
 	"house", "room", "door", "office", "cellar", "penman", "bequest", "lament", "usher", "hands", "fight", "crowd", "guest", "zombie", "ghost", "herald", "undertaker",
 }
 
-// oldMetaphors are names that have one of them. This list may only shrink.
+// oldMetaphors are existing names that contain one of them. This list may only shrink.
 var oldMetaphors = []string{
 	"TestChunkFindsRoomLate", "TestCrowdThatEndsAtOnce", "TestManyChangesOfOneAliasLeaveRoomForOthers", "TestNoRoom", "TestQueueRoom", "TestSpoolKeepsRoomForEnds",
 	"crowd", "room", "startCrowd", "zombie",
 }
 
-// wordStart begins a word inside of a name.
+// wordStart matches the words inside a name.
 var wordStart = regexp.MustCompile(`[A-Z]+[a-z0-9]*|[a-z0-9]+`)
 
 func TestNoMetaphors(t *testing.T) {
@@ -109,12 +109,12 @@ func declared(file *ast.File) map[string]bool {
 	return names
 }
 
-// twoMeanings are names that are a constant or variable of their package, and a local variable of one of
-// its functions too. This list may only shrink.
+// twoMeanings are names used both for a constant or variable of a package and for a local variable in
+// it. This list may only shrink.
 var twoMeanings = []string{"signature body"}
 
-// A name means one thing in a package: who reads a constant called open, and below it a variable of that
-// name, has to know at each place which of them is meant.
+// A name has one meaning in a package: a local variable must not have the name of a constant or variable
+// of its package.
 func TestWordsOfLocals(t *testing.T) {
 	t.Parallel()
 	all, err := sources()

@@ -7,7 +7,7 @@ import (
 	"relay/relaytest"
 )
 
-// TestWorstBytes: ids, durations and labels that strangers write are read in time in proportion to their
+// TestWorstBytes: ids, durations and labels from strangers are parsed in time proportional to their
 // length.
 func TestWorstBytes(t *testing.T) {
 	t.Parallel()

@@ -57,7 +57,8 @@ func TestEscaped(t *testing.T) {
 	}
 }
 
-// TestPieces: a piece moves on also where it is shorter than a character, and a path has bounds.
+// TestPieces: a piece always advances the cursor, also when it is shorter than a character; the length
+// of a path is limited.
 func TestPieces(t *testing.T) {
 	t.Parallel()
 	text, got := []byte("aä😀b"), ""

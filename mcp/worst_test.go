@@ -8,8 +8,8 @@ import (
 	"relay/relaytest"
 )
 
-// TestWorstBytes: 1 MiB of whatever a stranger has sent is decoded, cut, searched and escaped for an agent in time in
-// proportion to its length.
+// TestWorstBytes: 1 MiB of hostile bytes is decoded, cut, searched and escaped for an agent in time proportional to
+// its length.
 func TestWorstBytes(t *testing.T) {
 	t.Parallel()
 	body := func(p []byte) *record.Body { return &record.Body{Data: string(p), Encoding: record.EncodingUTF8} }
@@ -49,7 +49,8 @@ func TestWorstBytes(t *testing.T) {
 	})
 }
 
-// TestValueAt: what an agent gets at a path, and what it is told where there is nothing.
+// TestValueAt checks the values that an agent gets at a path, and the error for a path without a
+// value.
 func TestValueAt(t *testing.T) {
 	t.Parallel()
 	const text = ` {"a":{"b":[10,{"c":"x"}]},"a":{"b":[11, {"c" : "y"} ],"":1,"0":2,"n":null},"list":[]} `

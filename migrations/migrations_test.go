@@ -11,7 +11,7 @@ import (
 	"relay/migrations"
 )
 
-// Both engines must count alike, or a version number would mean two things.
+// Both engines must have the same number of migrations, so that a version number has one meaning.
 func TestEqualVersions(t *testing.T) {
 	t.Parallel()
 	sqlite, postgres := versions(t, migrations.SQLite()), versions(t, migrations.Postgres())
@@ -55,7 +55,7 @@ func TestEqualColumns(t *testing.T) {
 
 var tableOf = regexp.MustCompile(`(?s)CREATE TABLE (\w+) \(\n(.*?)\n\)`)
 
-// columns gives the columns of each table, and which may not be null.
+// columns returns the columns of each table, and marks those that are NOT NULL.
 func columns(t *testing.T, dir fs.FS) map[string][]string {
 	t.Helper()
 	names, err := fs.Glob(dir, "*.sql")

@@ -10,16 +10,16 @@ import (
 	"relay/record/body"
 )
 
-// noParts is a source of bodies that stand in their events.
+// noParts is a source of bodies that are stored inside their events.
 type noParts struct{ text string }
 
 func (s noParts) BodyPart(context.Context, relay.ID, int, int) ([]byte, error) {
 	return []byte(s.text), nil
 }
 
-// However many large bodies were compared at once, each comparison took its memory: 252 MiB for two
-// arrays of 2 MiB. One that finds all places taken waits, as long as its caller does; small bodies
-// are compared beside them.
+// At most a fixed number of large comparisons run at the same time, because each one takes up to 252
+// MiB for two arrays of 2 MiB. Further large ones wait until the context of their caller ends; small
+// ones do not wait.
 func TestLargeDiffsWaitForEachOther(t *testing.T) {
 	for range 2 {
 		done, err := body.Turn(t.Context(), body.Large+1)

@@ -10,8 +10,8 @@ import (
 	"relay/record"
 )
 
-// TestDiffInOneBody: the changes of JSON stand in the right body where they are; where one has no place in
-// it, there is no such view.
+// TestDiffInOneBody: JSON changes are shown at their positions in the right body; a change without a
+// position there has no such view.
 func TestDiffInOneBody(t *testing.T) {
 	t.Parallel()
 	for _, x := range []struct{ was, is, want string }{

@@ -81,7 +81,7 @@ const (
 	isForm         = "Content-Type: application/x-www-form-urlencoded\r\n"
 )
 
-// lines writes the changes of a body, one a line.
+// lines returns the changes of a body as text, one per line.
 func lines(d *record.Diff) string {
 	var list []string
 	for _, c := range d.Body.Changes {
@@ -118,7 +118,7 @@ func TestDiffOfResponses(t *testing.T) {
 	}
 }
 
-// Two messages that differed only in what is no header line and no body were said to be the same.
+// Two messages that differ only outside their header lines and bodies must be reported as different.
 func TestDiffNamesWhatItDoesNotList(t *testing.T) {
 	t.Parallel()
 	const trailer = "0\r\nX-Sum: %d\r\nServer-Timing: t;dur=%d\r\n\r\n"
@@ -265,8 +265,8 @@ func TestDiffOfRequests(t *testing.T) {
 	}
 }
 
-// The changes of two JSON bodies are a patch that makes one of the other, whatever they
-// are. github.com/wI2L/jsondiff v0.7.1 gave a wrong patch for 839 of 20 000 such arrays.
+// The changes of two JSON bodies form a patch that turns one into the other, for random arrays too.
+// github.com/wI2L/jsondiff v0.7.1 gave a wrong patch for 839 of 20 000 such arrays.
 func TestDiffIsAPatch(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(1, 2))
@@ -409,7 +409,7 @@ func TestDiffOfHostileBodies(t *testing.T) {
 	}
 }
 
-// TestDiffListsFiveHundredChanges: as many are listed and no more, and only then the text says that some are left out.
+// TestDiffListsFiveHundredChanges: at most 500 changes are listed, and the text says so only if some are left out.
 func TestDiffListsFiveHundredChanges(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{499, 500, 501} {

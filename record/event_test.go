@@ -40,8 +40,8 @@ func TestHostRefusedWarning(t *testing.T) {
 	}
 }
 
-// TestHostRefusedBy uses the texts of Vite 6, Django 5, webpack-dev-server 4 and 5, and
-// Rails 6.1 and 7.1, with what is not about the text left out.
+// TestHostRefusedBy uses the texts of Vite 6, Django 5, webpack-dev-server 4 and 5, and Rails 6.1 and
+// 7.1, shortened to the relevant part.
 func TestHostRefusedBy(t *testing.T) {
 	const vite = "Blocked request. This host (\"stripe-dev.example.com\") is not allowed.\nTo allow this host, add \"stripe-dev.example.com\" to `server.allowedHosts` in vite.config.js."
 	const django = "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n  <meta http-equiv=\"content-type\" content=\"text/html; charset=utf-8\">\n  <title>DisallowedHost\n          at /</title>"
@@ -75,8 +75,8 @@ func TestHostRefusedBy(t *testing.T) {
 	}
 }
 
-// TestRefusedBy uses the texts of IIS Express 10, Rails 7.1 and Django 5, and answers that are coded as
-// compression of a development server codes them.
+// TestRefusedBy uses the texts of IIS Express 10, Rails 7.1 and Django 5, and compressed responses of
+// development servers.
 func TestRefusedBy(t *testing.T) {
 	t.Parallel()
 	const plain = "HTTP/1.1 400 Bad Request\r\n\r\n"
@@ -146,8 +146,8 @@ func TestRefusedBy(t *testing.T) {
 	}
 }
 
-// What the local server refused because it does not know that it is reached by https has a warning
-// that names the setting which helps.
+// A response of a local server that does not know that it is reached by https gets a warning that
+// names the setting to change.
 func TestForwardedNeeded(t *testing.T) {
 	t.Parallel()
 	for by, word := range map[string]string{"Rails (Origin)": "(Rails) refused the Origin", record.RedirectedToSelf: "redirected"} {
@@ -163,8 +163,8 @@ func TestForwardedNeeded(t *testing.T) {
 	}
 }
 
-// TestMissedTextSaysThatTheListIsReplaced: the command of the warning takes the names away that the
-// alias answers already; whoever runs it is told so.
+// TestMissedTextSaysThatTheListIsReplaced: the command in the warning replaces the list of answered
+// names of the alias, and the warning says so.
 func TestMissedTextSaysThatTheListIsReplaced(t *testing.T) {
 	t.Parallel()
 	for name, more := range map[string]string{"slack": "", "zoom": "relay secret add stripe-dev --provider zoom", "meta": "verifyToken=TOKEN"} {

@@ -45,8 +45,8 @@ func goLiterals(t *testing.T, text string) []byte {
 	return b
 }
 
-// FuzzExportedLiterals: whatever a caller sent stands in the source as data only, and
-// as exactly itself.
+// FuzzExportedLiterals: a request of any bytes appears in the exported source as one literal with
+// exactly these bytes.
 func FuzzExportedLiterals(f *testing.F) {
 	f.Add([]byte("\"`\\\x00\xff\n\r\u2028*/\"\"\""))
 	f.Fuzz(func(t *testing.T, body []byte) {

@@ -26,10 +26,10 @@ import (
 	"relay/wire"
 )
 
-// sentRequest is what a program has sent: all of it, and its parts.
+// sentRequest holds a request as a program sent it: all bytes, the head and the body.
 type sentRequest struct{ raw, head, body string }
 
-// exportServer answers each request with 204, and keeps what it got by the number in X-Case.
+// exportServer answers each request with 204 and stores it under the number in its X-Case header.
 type exportServer struct {
 	port string
 	mu   sync.Mutex
@@ -59,7 +59,7 @@ func newExportServer(t *testing.T) *exportServer {
 
 var caseNumber = regexp.MustCompile(`\r\nX-Case: (\d+)\r\n`)
 
-// serve reads a request by its framing, answers, and reads what else comes.
+// serve reads one request by its framing, answers it, and reads the remaining bytes of the connection.
 func (s *exportServer) serve(c net.Conn) {
 	defer c.Close()
 	_ = c.SetDeadline(time.Now().Add(time.Minute))
@@ -114,7 +114,8 @@ func readChunks(r *bufio.Reader) (body []byte) {
 	}
 }
 
-// of waits for what was sent of a case: a program may end before the server has noted it.
+// of waits for the request of case n, because a program may end before the server has stored its
+// request.
 func (s *exportServer) of(n int) (sent sentRequest, ok bool) {
 	for range 100 {
 		s.mu.Lock()
@@ -132,7 +133,7 @@ func (s *exportServer) site() relay.Site {
 	return relay.Site{Base: url.URL{Scheme: "http", Host: "localhost:" + s.port}, AliasDomain: "localhost"}
 }
 
-// exported is a case in one form.
+// exported is one case exported in one format.
 type exported struct {
 	*exportCase
 	n     int
@@ -140,8 +141,8 @@ type exported struct {
 	file  *record.Exported
 }
 
-// exportAll exports all cases in a form and checks which are refused, and that a refusal says what
-// else can be done.
+// exportAll exports all cases in a format. It checks which cases are refused, and that each refusal
+// names an alternative.
 func exportAll(t *testing.T, format string, site relay.Site) (list []exported) {
 	t.Helper()
 	refused := 0
@@ -166,8 +167,8 @@ func exportAll(t *testing.T, format string, site relay.Site) (list []exported) {
 	return list
 }
 
-// TestExportsSendWhatCame runs every export with the program that it is for, in a folder that has
-// nothing else: it sends what came, as its form promises, or was refused.
+// TestExportsSendWhatCame runs every export with its program in an otherwise empty folder: the program
+// sends the original request, as the format promises, or the export was refused.
 func TestExportsSendWhatCame(t *testing.T) {
 	t.Parallel()
 	for _, shell := range []string{"sh", "bash", "dash"} {
@@ -219,8 +220,8 @@ func exportsByShell(t *testing.T, shell string) {
 	}
 }
 
-// sortedLines are the lines of a head, the start line first: curl puts Host and the framing where it
-// likes, and one space before each value.
+// sortedLines returns the start line and the sorted header lines of a head, because curl chooses the
+// place of Host and the framing, and the space before each value.
 func sortedLines(head string) string {
 	start, _, _ := strings.Cut(head, "\r\n")
 	var lines []string
@@ -231,7 +232,7 @@ func sortedLines(head string) string {
 	return start + "\n" + strings.Join(lines, "\n")
 }
 
-// exportsByProgram runs all exports in one process, and compares every byte.
+// exportsByProgram runs all exports in one process and compares every byte of the requests.
 func exportsByProgram(t *testing.T, format, program string, args ...string) {
 	server := newExportServer(t)
 	dir := t.TempDir()
@@ -291,8 +292,8 @@ func exportsOfGo(t *testing.T) {
 	}
 }
 
-// exportsByImporter asks programs that read HAR what they would send. They join header lines of one name,
-// write some characters of addresses in another way, and make forms anew from their fields.
+// exportsByImporter compares the requests that HAR importers would send. They join header lines of one
+// name, encode some characters of URLs differently, and build forms anew from their fields.
 func exportsByImporter(t *testing.T) {
 	dir := relaytest.NodeModules(t, "testdata/importers", "read.cjs")
 	all := exportAll(t, "har", relay.Site{Base: url.URL{Scheme: "http", Host: "localhost:1"}, AliasDomain: "localhost"})
@@ -340,7 +341,7 @@ func exportsByImporter(t *testing.T) {
 	}
 }
 
-// decoded is an address or a form in one spelling.
+// decoded returns a URL or a form with its percent-encoding normalized.
 func decoded(text string) string {
 	text = strings.TrimSuffix(text, "?")
 	if plain, err := url.QueryUnescape(text); err == nil {

@@ -21,7 +21,7 @@ import (
 	"relay/wire"
 )
 
-// language is one that tests are exported in.
+// language is a programming language in which tests are exported.
 type language struct {
 	name, file string
 	format     string
@@ -72,8 +72,7 @@ func (l language) start(t *testing.T, dir, addr string, env ...string) (string, 
 	return string(out), err
 }
 
-// rawServer reads exactly want bytes of each connection, answers, and gives what came
-// in all.
+// rawServer reads exactly want bytes of each connection, answers, and sends all received bytes to got.
 func rawServer(t *testing.T, want int, answer string) (addr string, got <-chan []byte) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -100,8 +99,8 @@ func rawServer(t *testing.T, want int, answer string) (addr string, got <-chan [
 	return ln.Addr().String(), heard
 }
 
-// hostile is a request that holds every byte in its body and, where HTTP lets it, in
-// its head, with what ends literals, comments and programs.
+// hostile returns a request with every byte value in its body and, where HTTP allows it, in its head,
+// and with sequences that end literals, comments and programs.
 func hostile(t *testing.T) *relay.Event {
 	t.Helper()
 	every := make([]byte, 256)

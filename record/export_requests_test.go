@@ -12,7 +12,7 @@ import (
 	"relay/wire"
 )
 
-// exportCase is a request that an export could send otherwise than it came.
+// exportCase is a request that an export could change.
 type exportCase struct {
 	name    string
 	start   string // request line
@@ -32,7 +32,8 @@ const (
 	allForms = "curl har go js python"
 )
 
-// exportCases are requests with all that shells, programs and archives may read as something else.
+// exportCases returns requests with every character sequence that shells, programs and archives
+// interpret.
 func exportCases(t *testing.T) []exportCase {
 	t.Helper()
 	every := make([]byte, 256)
@@ -145,7 +146,7 @@ func (c *exportCase) event(t *testing.T, n int) *relay.Event {
 	return e
 }
 
-// wire gives the bytes of a case that was kept whole.
+// wire returns the bytes of a case that was stored whole.
 func (c *exportCase) wire(t *testing.T, e *relay.Event) []byte {
 	t.Helper()
 	m := e.Request

@@ -23,7 +23,7 @@ import (
 	"relay/wire"
 )
 
-// heard is what a raw listener got: the head, and the body without its framing.
+// heard is the request that a raw listener received: the head, and the body without its framing.
 type heard struct{ head, body string }
 
 func listen(t *testing.T) (relay.Site, <-chan heard) {
@@ -88,8 +88,7 @@ func captured(t *testing.T, head, body string) *relay.Event {
 	}
 }
 
-// withCURLHome keeps settings of people and of this machine from curl: another program may have the same
-// port of ::1, or people a proxy.
+// withCURLHome sets an empty home for curl, so that no curl settings or proxy of this machine apply.
 func withCURLHome(t *testing.T) []string {
 	t.Helper()
 	home := t.TempDir()
@@ -97,7 +96,8 @@ func withCURLHome(t *testing.T) []string {
 	return append(os.Environ(), "CURL_HOME="+home)
 }
 
-// TestCURLOfALargeBodyReadsAFile: without the file the command sent an empty body and ended well.
+// TestCURLOfALargeBodyReadsAFile: the command fails if the file of the body is missing; it must not
+// send an empty body.
 func TestCURLOfALargeBodyReadsAFile(t *testing.T) {
 	site, got := listen(t)
 	body := strings.Repeat("x\n", record.MaxBody/2) + "y"
@@ -156,8 +156,8 @@ func TestHAR(t *testing.T) {
 	}
 }
 
-// TestExportWeightCoversTheFile: responses of a few KiB became an archive of 12 MiB, and a reservation of a few
-// KiB was made for it.
+// TestExportWeightCoversTheFile: the reservation of an export covers the archive, which may have 12 MiB for
+// responses of a few KiB.
 func TestExportWeightCoversTheFile(t *testing.T) {
 	t.Parallel()
 	e := captured(t, "GET / HTTP/1.1\r\nHost: a.b\r\n\r\n", "")
@@ -195,8 +195,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// TestHAROfManyAttemptsStaysSmall: each entry had the whole request again, so that a
-// body of 1 MiB and a day of replays were gigabytes.
+// TestHAROfManyAttemptsStaysSmall: a HAR has the request body once, not in each entry, so its size
+// does not grow with replays.
 func TestHAROfManyAttemptsStaysSmall(t *testing.T) {
 	t.Parallel()
 	e := captured(t, "POST /?a&b HTTP/1.1\r\nHost: a.b\r\nContent-Length: 1048576\r\n\r\n", strings.Repeat("x", 1<<20))

@@ -19,7 +19,7 @@ func sharedOf(t *testing.T, e *relay.Event, s relay.Share, online bool) *record.
 	return shown
 }
 
-// sharedView gives what a share that allows viewing shows of a request.
+// sharedView returns the view of a request in a share with viewing allowed.
 func sharedView(t *testing.T, line, contentType, body string) (shown *record.SharedEvent, all string) {
 	t.Helper()
 	e := replayed(t)
@@ -82,7 +82,8 @@ func TestSharedViewMasksSecretFields(t *testing.T) {
 	}
 }
 
-// TestSharedViewMasksTheWholeEvent: what was a secret in one place was shown in the others.
+// TestSharedViewMasksTheWholeEvent: a value that is secret in one place of an event is masked in all
+// places.
 func TestSharedViewMasksTheWholeEvent(t *testing.T) {
 	t.Parallel()
 	e := replayed(t)
@@ -110,8 +111,7 @@ func TestSharedViewMasksTheWholeEvent(t *testing.T) {
 	}
 }
 
-// A body whose end is left out because its fields cannot be read was shown as if it were whole, and of
-// a text in brackets only one character. Such a text is read as text.
+// A body with unreadable fields is cut and the view says so; a text in brackets is shown as text.
 func TestSharedViewSaysWhatIsLeftOut(t *testing.T) {
 	t.Parallel()
 	const part = "--B\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\n%s\r\n--B--\r\n"
@@ -135,7 +135,7 @@ func TestSharedViewSaysWhatIsLeftOut(t *testing.T) {
 	}
 }
 
-// TestSharedViewKeepsTheRest: what is no secret is shown as it came.
+// TestSharedViewKeepsTheRest: values that are not secret are shown unchanged.
 func TestSharedViewKeepsTheRest(t *testing.T) {
 	t.Parallel()
 	const body = `{"amount": 1.50, "id": "in_1", "monkey": true}`

@@ -12,8 +12,8 @@ import (
 	"relay/signature"
 )
 
-// shownAsIs are the texts of a record that Mask leaves as they are: words and ids of the relay, texts of the
-// owner, and addresses. What a caller or a local server sent is not among them.
+// shownAsIs lists the texts of a record that Mask does not change: words and ids of the relay, texts of the
+// owner, and addresses. None of them comes from a caller or a local server.
 var shownAsIs = []string{
 	".Summary.ID", ".Summary.Alias", ".Summary.State", ".Summary.Error.Code", ".Summary.Method", ".Summary.HTTPVersion", ".Summary.Host",
 	".Summary.RemoteAddr", ".Summary.ReplayBlocker", ".Summary.Provider.Name", ".Summary.Signature.Provider", ".Summary.Signature.Verdict",
@@ -29,7 +29,8 @@ var shownAsIs = []string{
 	".Attempts[].Response.Headers[][]", ".Attempts[].Response.Trailers[][]", ".Attempts[].Response.Interim[].Headers[][]",
 }
 
-// texts calls f for each text of a value that can be set, with its path; it makes what is nil or empty.
+// texts calls f for each string of a value that can be set, with its path. It creates nil pointers and
+// fills empty slices on the way.
 func texts(v reflect.Value, path string, f func(path string, text reflect.Value)) {
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -55,8 +56,8 @@ func texts(v reflect.Value, path string, f func(path string, text reflect.Value)
 	}
 }
 
-// TestEveryTextIsMasked sets each text of a record to a value that is secret elsewhere in it: what Mask leaves
-// has to be named above, so that a new field of the record is thought of.
+// TestEveryTextIsMasked sets each text of a record to a value that is secret elsewhere in it. Every text that
+// Mask does not change must be listed in shownAsIs, so a new field cannot be forgotten.
 func TestEveryTextIsMasked(t *testing.T) {
 	t.Parallel()
 	const secret = "hunter2hunter2hunter2"
@@ -163,7 +164,7 @@ func TestReportsOfOddSignatures(t *testing.T) {
 	}
 }
 
-// TestValuesOfLinesAreMasked: a secret stands in no line of any message.
+// TestValuesOfLinesAreMasked: no header line of any message shows a secret after masking.
 func TestValuesOfLinesAreMasked(t *testing.T) {
 	t.Parallel()
 	const secret = "hunter2hunter2hunter2"

@@ -41,7 +41,7 @@ func brotliOf(text string) string {
 	return b.String()
 }
 
-// TestShownBodies: a terminal shows a body as a person reads it, whole, and says what it is not.
+// TestShownBodies: a terminal shows the whole body in readable form and names anything left out.
 func TestShownBodies(t *testing.T) {
 	t.Parallel()
 	long := "[" + strings.Repeat("1,\n", 399) + "1]"
@@ -64,7 +64,7 @@ func TestShownBodies(t *testing.T) {
 
 const formKind = "application/x-www-form-urlencoded"
 
-// TestSearchedBodies: a search finds what a person reads.
+// TestSearchedBodies: a search finds text in its decoded form.
 func TestSearchedBodies(t *testing.T) {
 	t.Parallel()
 	pad := strings.Repeat("x", 64<<10-1)
@@ -110,7 +110,7 @@ func TestSearchedBodies(t *testing.T) {
 	}
 }
 
-// TestMatchedBodies: a filter by a field reaches into everything that has fields.
+// TestMatchedBodies: a filter by a field works for every body format that has fields.
 func TestMatchedBodies(t *testing.T) {
 	t.Parallel()
 	push := "payload=" + strings.NewReplacer("{", "%7B", "}", "%7D", `"`, "%22", ":", "%3A").Replace(`{"repository":{"full_name":"a/b"},"ref":"main"}`)

@@ -270,8 +270,7 @@ func TestWarningOnlyWhenTheToleranceHasPassed(t *testing.T) {
 	}
 }
 
-// The record says when the sender signed, and for how long its libraries accept that; it had
-// only the warning.
+// The record has the time of the sender's signature and the tolerance of its libraries.
 func TestProviderSaysWhenItSigned(t *testing.T) {
 	t.Parallel()
 	e := replayed(t)
@@ -321,8 +320,8 @@ func TestProblemKeepsCausesInside(t *testing.T) {
 	}
 }
 
-// TestPathBase64: a path that is not UTF-8 is lossy as text and exact in base64; any
-// other path has no base64 form.
+// TestPathBase64: a path that is not UTF-8 is lossy as text and exact in base64; any other path has no
+// base64 form.
 func TestPathBase64(t *testing.T) {
 	t.Parallel()
 	e := replayed(t)

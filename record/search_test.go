@@ -121,8 +121,8 @@ func BenchmarkTextSearch(b *testing.B) {
 	}
 }
 
-// TestLiveMatcherReadsABoundedNumber: of many events at once the list has to be read again,
-// and an event that was found is not read twice.
+// TestLiveMatcherReadsABoundedNumber: after too many events at once the caller must read the list
+// again, and no matched event is read twice.
 func TestLiveMatcherReadsABoundedNumber(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reads, hit := 0, false

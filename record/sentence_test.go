@@ -19,7 +19,7 @@ func packed(text string) string {
 	return b.String()
 }
 
-// TestCause: what an error answer says, as the common servers write it.
+// TestCause checks the cause that is extracted from error responses of common servers.
 func TestCause(t *testing.T) {
 	t.Parallel()
 	type answer struct{ name, head, body, want string }
@@ -70,7 +70,7 @@ func TestCause(t *testing.T) {
 	}
 }
 
-// TestSentence: status, time and what the answer says.
+// TestSentence checks the sentence of a response: status, duration and error text.
 func TestSentence(t *testing.T) {
 	t.Parallel()
 	for want, e := range map[string]*record.Summary{
@@ -85,7 +85,7 @@ func TestSentence(t *testing.T) {
 	}
 }
 
-// TestSharedAnswerSaysNothingMasked: a share says what went wrong, but no part of a text that was masked.
+// TestSharedAnswerSaysNothingMasked: a share shows the cause of a failure without any masked text.
 func TestSharedAnswerSaysNothingMasked(t *testing.T) {
 	t.Parallel()
 	for body, want := range map[string]string{

@@ -44,8 +44,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// upstream is a Capturer that answers like a local server: by default with the
-// exact bytes that it was given, as the body of a 200.
+// upstream is a Capturer that answers like a local server. By default it answers 200 with the exact
+// bytes of the request as body.
 type upstream struct {
 	answer func(ctx context.Context, in *relay.Inbound) (relay.Outcome, bool)
 
@@ -111,7 +111,8 @@ func (u *upstream) Capture(ctx context.Context, in *relay.Inbound) relay.Outcome
 	return relay.Outcome{KeepAlive: !h.Close}
 }
 
-// readBody gives the wire bytes of a request body and gives back what is behind it.
+// readBody returns the wire bytes of a request body and hands the bytes behind it back to the
+// connection.
 func readBody(h *wire.Head, c relay.Caller) ([]byte, error) {
 	b, all := wire.NewBody(h), []byte(nil)
 	if _, end, err := b.Feed(nil); end || err != nil {
@@ -135,8 +136,7 @@ func readBody(h *wire.Head, c relay.Caller) ([]byte, error) {
 	}
 }
 
-// testOptions are those of a relay at https?://relay.test with aliases below
-// hooks.test.
+// testOptions returns the options of a relay at https?://relay.test with aliases below hooks.test.
 func testOptions(t testing.TB, u *upstream) Options {
 	return Options{
 		Capture: u,
@@ -195,7 +195,7 @@ func dial(t testing.TB, addr string) net.Conn {
 	return c
 }
 
-// say sends bytes and gives everything that comes back until the end.
+// say sends bytes and returns all bytes of the response until the connection ends.
 func say(t testing.TB, addr, request string) string {
 	t.Helper()
 	c := dial(t, addr)
@@ -234,7 +234,7 @@ func readAnswer(t testing.TB, r *bufio.Reader, method string) (*http.Response, s
 	return resp, string(b)
 }
 
-// parse reads the whole of say's answer.
+// parse parses the response that say returned.
 func parse(t testing.TB, raw, method string) (*http.Response, string) {
 	t.Helper()
 	return readAnswer(t, bufio.NewReader(strings.NewReader(raw)), method)

@@ -12,7 +12,7 @@ import (
 	"relay"
 )
 
-// count is what a counter stands at.
+// count returns the value of a counter.
 func count(t testing.TB, c prometheus.Counter) float64 {
 	t.Helper()
 	reg := prometheus.NewRegistry()
@@ -24,7 +24,7 @@ func count(t testing.TB, c prometheus.Counter) float64 {
 	return families[0].GetMetric()[0].GetCounter().GetValue()
 }
 
-// figures are all metrics that are not 0, as name{labels} value.
+// figures returns all metrics that are not 0, as name{labels} value.
 func figures(t *testing.T, reg prometheus.Gatherer) []string {
 	t.Helper()
 	families, err := reg.Gather()
@@ -73,7 +73,7 @@ func TestMetrics(t *testing.T) {
 	until(t, func() bool { return slices.Equal(figures(t, reg), want) || t.Failed() })
 }
 
-// Offline answers, and codes that nobody foresaw, are counted too.
+// Offline answers, and responses with codes outside the known list, are counted too.
 func TestMetricsOfCaptures(t *testing.T) {
 	t.Parallel()
 	for code, a := range map[string]relay.Answer{

@@ -54,8 +54,8 @@ func dialAs(t *testing.T, source, addr string) net.Conn {
 
 const proxyLine = "PROXY TCP4 203.0.113.9 192.0.2.1 52011 80\r\n"
 
-// Silent trusted peers hold nobody up, and the true source is what is counted: of
-// one source, only so many connections may be here.
+// Silent trusted peers do not delay other connections, and the limit per source counts the source in
+// the PROXY header.
 func TestSilentProxyDoesNotBlockAccept(t *testing.T) {
 	t.Parallel()
 	from := make(chan netip.AddrPort, 4)
@@ -92,7 +92,7 @@ func echoSource(to chan netip.AddrPort) func(ctx context.Context, in *relay.Inbo
 	}
 }
 
-// Whoever is trusted and says nothing is let go, without a word.
+// A trusted peer that sends nothing is disconnected without a log line.
 func TestProxyHeaderTimeout(t *testing.T) {
 	t.Parallel()
 	_, _, addr, reg := proxied(t, &upstream{}, 50*time.Millisecond)
@@ -120,7 +120,7 @@ func TestBareConnectionFromProxy(t *testing.T) {
 	}
 }
 
-// Other sources do not choose who they are.
+// A PROXY header from an untrusted source is refused.
 func TestProxyHeaderFromUntrustedSource(t *testing.T) {
 	t.Parallel()
 	u := &upstream{}
@@ -136,7 +136,7 @@ func TestProxyHeaderFromUntrustedSource(t *testing.T) {
 	}
 }
 
-// Which interface an address belongs to has no part in whether it is trusted.
+// The IPv6 zone of an address does not affect whether the address is trusted.
 func TestTrustedAddressWithZone(t *testing.T) {
 	t.Parallel()
 	trusted := []netip.Prefix{netip.MustParsePrefix("fe80::/10")}
@@ -147,7 +147,7 @@ func TestTrustedAddressWithZone(t *testing.T) {
 	}
 }
 
-// A protocol that reads over unknown lines must not see the header at all.
+// A protocol handler behind the listener never sees the PROXY header.
 func TestGuardedListener(t *testing.T) {
 	t.Parallel()
 	reg := prometheus.NewRegistry()
@@ -176,7 +176,7 @@ func TestGuardedListener(t *testing.T) {
 	}
 }
 
-// A closed listener leaves nothing behind, whoever waits on it; goleak looks.
+// A closed listener leaves no goroutines, also if callers wait for it; goleak checks that.
 func TestProxyListenerCloses(t *testing.T) {
 	t.Parallel()
 	p := NewProxies(ProxyOptions{Trusted: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
@@ -196,7 +196,7 @@ func TestProxyListenerCloses(t *testing.T) {
 	}
 }
 
-// countOf is a counter with that one label value.
+// countOf returns the value of a counter with one label value.
 func countOf(t *testing.T, reg *prometheus.Registry, name, label string) float64 {
 	t.Helper()
 	all, err := reg.Gather()
@@ -214,8 +214,8 @@ func countOf(t *testing.T, reg *prometheus.Registry, name, label string) float64
 	return 0
 }
 
-// Bounds go by the source that the proxy names, over TLS as well: one caller does
-// not use up the places of the others, who all come by the same proxy.
+// Limits count the source in the PROXY header, over TLS as well: one caller does not use up the places
+// of other callers behind the same proxy.
 func TestBoundsCountTheTrueSource(t *testing.T) {
 	t.Parallel()
 	hold, from := make(chan struct{}), make(chan netip.AddrPort, 4)

@@ -68,8 +68,8 @@ func TestRefusedByTLS(t *testing.T) {
 	readAnswer(t, bufio.NewReader(c), "GET")
 }
 
-// A flood of connections for which there is no place costs a bounded number of
-// goroutines, and all of them are closed.
+// A flood of connections over the limit uses a bounded number of goroutines, and all these connections
+// are closed.
 func TestRefusalsAreBounded(t *testing.T) {
 	u, begun, release := blocking()
 	o := testOptions(t, u)
@@ -104,7 +104,7 @@ func TestRefusalsAreBounded(t *testing.T) {
 	readAnswer(t, bufio.NewReader(c), "GET")
 }
 
-// failing is a listener that has no descriptors left for a while.
+// failing is a listener that has no file descriptors left for a while.
 type failing struct {
 	*handoff
 	times chan error
@@ -154,7 +154,7 @@ func TestAcceptWithoutDescriptors(t *testing.T) {
 	readAnswer(t, bufio.NewReader(mine2), "POST")
 }
 
-// Without descriptors each accept that failed was a line: thousands a minute.
+// Many accepts that fail without file descriptors write one log line.
 func TestAcceptsThatFailAreOneLine(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -176,8 +176,7 @@ func TestAcceptsThatFailAreOneLine(t *testing.T) {
 	})
 }
 
-// A connection whose large head was refused kept it in memory until the lingering close
-// was over.
+// A connection with a refused large head does not hold that head during the lingering close.
 func TestLingeringCloseForgetsTheHead(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -205,8 +204,8 @@ func TestLingeringCloseForgetsTheHead(t *testing.T) {
 	})
 }
 
-// goroutinesIn counts the goroutines that were started by the function literal fn. A count
-// of all goroutines would take in those of the runtime and of the metrics' registry.
+// goroutinesIn counts the goroutines started by the function literal fn, without those of the runtime
+// and of the metrics' registry.
 func goroutinesIn(fn string) int {
 	stacks := make([]byte, 8<<20)
 	n := 0

@@ -8,7 +8,7 @@ import (
 	"relay"
 )
 
-// What became of a peer is known without reading what it had sent before.
+// The presence of a peer is known without reading the bytes that it has sent.
 func TestPresenceOfAPeer(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {

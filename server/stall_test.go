@@ -16,7 +16,7 @@ import (
 	"relay"
 )
 
-// Writes of an upgraded connection wait for as long as the caller likes.
+// Writes of an upgraded connection have no timeout.
 func TestWritesWithoutTimeout(t *testing.T) {
 	t.Parallel()
 	u := &upstream{}
@@ -35,8 +35,8 @@ func TestWritesWithoutTimeout(t *testing.T) {
 	})
 }
 
-// pouring gives an upstream that answers with size bytes of body and tells how the
-// writing ended.
+// pouring returns an upstream that answers with size bytes of body and sends the result of writing
+// them to the channel.
 func pouring(size int) (*upstream, chan error) {
 	ended := make(chan error, 1)
 	return &upstream{answer: func(_ context.Context, in *relay.Inbound) (relay.Outcome, bool) {
@@ -52,7 +52,7 @@ func pouring(size int) (*upstream, chan error) {
 	}}, ended
 }
 
-// slowReader is a caller who takes 16 KiB every so often.
+// slowReader is a caller that reads 16 KiB at a time, with pauses.
 type slowReader struct {
 	buffer       int // receive buffer; 0 = the system's
 	stall, every time.Duration
@@ -60,11 +60,10 @@ type slowReader struct {
 	rest         bool // is taken at once in the end
 }
 
-// A caller that reads slowly but steadily gets everything, although its system hides
-// its reading for a while: with default buffers on loopback Linux announces 95 KiB at a
-// time, with a large receive buffer 380 KiB at first. So the cases read 512 KiB within
-// the stall time, but for the one whose buffer cannot hide that much. While the machine
-// stands still nobody reads steadily.
+// A caller that reads slowly but steadily gets the whole response, although its kernel reports the
+// reading late: with default buffers on loopback Linux announces 95 KiB at a time, with a large
+// receive buffer 380 KiB at first. So the cases read 512 KiB within the stall time, except the one
+// with a small buffer. Time in which the machine runs no process does not count.
 func TestSlowReaderIsNotCut(t *testing.T) {
 	t.Parallel()
 	for name, r := range map[string]slowReader{
@@ -90,8 +89,8 @@ func TestSlowReaderIsNotCut(t *testing.T) {
 	}
 }
 
-// standstill begins to look how long the machine lets nobody work; the result ends
-// that and gives the longest time.
+// standstill measures the longest time in which this process could not run. The returned function ends
+// the measurement and returns that time.
 func standstill() (longest func() time.Duration) {
 	end, most := make(chan struct{}), make(chan time.Duration)
 	go func() {
@@ -115,7 +114,7 @@ func standstill() (longest func() time.Duration) {
 	}
 }
 
-// read makes one request and reads the answer; the error says why not all of it.
+// read makes one request and reads the response; the error says why it is not complete.
 func (r slowReader) read(t *testing.T) error {
 	const size = 16 << 20
 	u, ended := pouring(size)
@@ -192,7 +191,7 @@ func dialBuffered(t *testing.T, addr string, size int) net.Conn {
 	return c
 }
 
-// Two thousand kept connections that are silent hold no read buffers.
+// Two thousand silent kept connections hold no read buffers.
 func TestIdleConnectionsAreCheap(t *testing.T) {
 	o := testOptions(t, &upstream{answer: func(_ context.Context, in *relay.Inbound) (relay.Outcome, bool) {
 		_, _ = io.WriteString(in.Caller, "HTTP/1.1 204 No Content\r\n\r\n")
@@ -224,7 +223,7 @@ func TestIdleConnectionsAreCheap(t *testing.T) {
 	}
 }
 
-// memory is heap and stacks in use.
+// memory returns the bytes of heap and stacks in use.
 func memory() int64 {
 	runtime.GC()
 	var m runtime.MemStats

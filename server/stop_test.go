@@ -14,8 +14,8 @@ import (
 	"relay"
 )
 
-// blocking gives an upstream whose requests to /slow wait for release, or for the
-// end of their context.
+// blocking returns an upstream whose requests to /slow wait for release, or for the end of their
+// context.
 func blocking() (u *upstream, begun, release chan struct{}) {
 	begun, release = make(chan struct{}, 10), make(chan struct{})
 	u = &upstream{answer: func(ctx context.Context, in *relay.Inbound) (relay.Outcome, bool) {
@@ -80,7 +80,7 @@ func TestGracefulStop(t *testing.T) {
 	}
 }
 
-// An unfinished head does not hold a stop up.
+// An unfinished head does not delay a shutdown.
 func TestStopDoesNotWaitForHeads(t *testing.T) {
 	t.Parallel()
 	o := testOptions(t, &upstream{})
@@ -131,8 +131,7 @@ func TestStopCutsWhatTakesTooLong(t *testing.T) {
 	}
 }
 
-// The last request may end in the very moment in which the stop begins: both found
-// that nothing ran any more, and the second to say so brought the process down.
+// The last request may end at the moment the shutdown begins; the process must not panic then.
 func TestLastRequestEndsAsTheStopBegins(t *testing.T) {
 	t.Parallel()
 	for range 20_000 {
@@ -149,8 +148,8 @@ func TestLastRequestEndsAsTheStopBegins(t *testing.T) {
 	}
 }
 
-// A capture that does not notice that its time is over is broken off: an answer that
-// goes on until the connection ends would otherwise seem to be whole.
+// A capture that ignores the end of its time is aborted, so that a response without a length does not
+// look complete.
 func TestStopBreaksOffWhatDoesNotHear(t *testing.T) {
 	t.Parallel()
 	begun := make(chan struct{})
@@ -188,8 +187,8 @@ func TestStopBreaksOffWhatDoesNotHear(t *testing.T) {
 	}
 }
 
-// A caller that was accepted before a handover and has not sent its request yet is
-// answered by this server, and not told 503 stopping.
+// A connection that was accepted before a handover and has sent no request yet is answered by this
+// server, not with 503 stopping.
 func TestStopAccepting(t *testing.T) {
 	t.Parallel()
 	u, _, _ := blocking()

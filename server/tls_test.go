@@ -24,7 +24,7 @@ func startTLS(t *testing.T, o Options) (addr string, client *tls.Config) {
 	return addr, client
 }
 
-// serverTLS is startTLS for those who look at the server too.
+// serverTLS does the same as startTLS and also returns the server.
 func serverTLS(t *testing.T, o Options) (s *Server, addr string, client *tls.Config) {
 	t.Helper()
 	cert, key := relaytest.WriteCertificate(t, t.TempDir(), "relay.test", "*.hooks.test", "example.com")
@@ -161,7 +161,7 @@ func TestHTTP2OnTheBaseHost(t *testing.T) {
 	}
 }
 
-// Requests to aliases come through TLS as they are, and an abort has no close_notify.
+// Requests to aliases pass through TLS unchanged, and an aborted response has no close_notify.
 func TestAliasOverTLS(t *testing.T) {
 	t.Parallel()
 	u := &upstream{answer: func(_ context.Context, in *relay.Inbound) (relay.Outcome, bool) {
@@ -198,7 +198,7 @@ func TestAliasOverTLS(t *testing.T) {
 	}
 }
 
-// A head that cannot be read is kept for the alias that the connection was made for.
+// A malformed head over TLS is stored for the alias in the server name of the connection.
 func TestRejectByServerName(t *testing.T) {
 	t.Parallel()
 	u := &upstream{}

@@ -13,7 +13,7 @@ import (
 	"relay/relaytest"
 )
 
-// TestWorstBytes: what a caller writes is read in time in proportion to its length.
+// TestWorstBytes: the bytes of a caller are parsed in time proportional to their length.
 func TestWorstBytes(t *testing.T) {
 	t.Parallel()
 	h := newHosts(relay.Site{Base: url.URL{Scheme: "http", Host: "example.com"}, AliasDomain: "example.com"})

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// A digest has exactly the length of its kind: one byte less or more is a malformed line, and no wrong secret.
+// A digest has exactly the length of its kind: with one byte less or more the line is malformed, which is
+// another verdict than a wrong secret.
 func TestLengthsOfDigests(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -24,7 +25,8 @@ func TestLengthsOfDigests(t *testing.T) {
 	}
 }
 
-// While a sender changes its secret it signs with both: any of the signatures counts, wherever it stands.
+// During a change of its secret a sender signs with both secrets: a request is valid if any of its
+// signatures is.
 func TestSeveralSignaturesOfARequest(t *testing.T) {
 	t.Parallel()
 	other := map[Form]string{Hex: strings.Repeat("ab", 32), Base64: base64.StdEncoding.EncodeToString(make([]byte, 32))}
@@ -52,7 +54,7 @@ func TestSeveralSignaturesOfARequest(t *testing.T) {
 	}
 }
 
-// A secret that cannot be right is refused before it is kept, and no error has a part of it.
+// An impossible secret is refused before it is stored, and no error contains a part of it.
 func TestCheckSecret(t *testing.T) {
 	t.Parallel()
 	whsec := "whsec_" + base64.StdEncoding.EncodeToString([]byte("a secret of 24 bytes....."))
@@ -95,7 +97,7 @@ func TestCheckSecret(t *testing.T) {
 	}
 }
 
-// A body of up to 1 MiB is tried in other forms; of a larger one the verdict is given at once.
+// A body of up to 1 MiB is tried in other forms; a larger body gets its verdict at once.
 func TestLargestBodyThatIsTried(t *testing.T) {
 	t.Parallel()
 	stripe := Find("stripe", nil)

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// A definition signs what it verifies, refuses a changed byte, another secret and an old time, and fits vectors
-// that were computed by openssl.
+// A custom definition signs and verifies, refuses a changed byte, a wrong secret and an old time, and agrees
+// with vectors computed by openssl.
 func TestCustom(t *testing.T) {
 	t.Parallel()
 	at, other := time.Unix(1_700_000_000, 0), strings.NewReplacer("AAEC", "BBEC", "secret", "Secret", "00ff", "11ff")
@@ -64,7 +64,8 @@ func TestCustom(t *testing.T) {
 	}
 }
 
-// A form that cannot be read is signed as it stands: else one signature would fit every such body.
+// A form that cannot be parsed is signed as raw bytes, or else one signature would be valid for every
+// such body.
 func TestCustomOfABrokenForm(t *testing.T) {
 	t.Parallel()
 	p, err := ReadCustom([]byte(`{"header":"X-Sig","template":"{form}"}`))
@@ -83,7 +84,7 @@ func TestCustomOfABrokenForm(t *testing.T) {
 	}
 }
 
-// A definition that cannot be a scheme is refused, with the member.
+// An invalid definition is refused with the name of the wrong member.
 func TestCustomRefuses(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 600)

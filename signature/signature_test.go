@@ -36,7 +36,7 @@ func (m *message) request() *Request {
 	return &Request{Method: m.Method, URL: m.URL, Body: m.Body, Line: Lines(m.Lines)}
 }
 
-// secretOf gives a secret of the form that a scheme wants.
+// secretOf returns a secret in the format that a scheme requires.
 func secretOf(s *Scheme) string {
 	switch s.Key {
 	case KeyBase64:
@@ -83,7 +83,7 @@ func requestOf(s *Scheme) *message {
 	return r
 }
 
-// apply gives a copy of a request with the changes of a signature.
+// apply returns a copy of a request with the changes that signing makes.
 func apply(r *message, c Changes) *message {
 	out := &message{Method: r.Method, URL: r.URL, Body: r.Body}
 	if c.Body != nil {
@@ -102,8 +102,8 @@ func apply(r *message, c Changes) *message {
 	return out
 }
 
-// TestRows holds for each row of the table: what we sign is valid; a changed byte and a
-// wrong secret are not; an old time is expired where the sender has a tolerance.
+// TestRows checks each row of the table: our own signature is valid; a changed byte or a wrong secret
+// is invalid; an old time is expired if the sender has a tolerance.
 func TestRows(t *testing.T) {
 	t.Parallel()
 	for i := range Senders {
@@ -225,7 +225,7 @@ func judge(t *testing.T, name string, s *Scheme, key string, r *message) {
 	}
 }
 
-// TestReasons makes for each reason the request that deserves it.
+// TestReasons builds one request for each reason and checks that the verdict has that reason.
 func TestReasons(t *testing.T) {
 	t.Parallel()
 	stripe, standard, square := Find("stripe", nil), Find("standard-webhooks", nil), Find("square", nil)

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// A key is never sent: where a sender has schemes that send the secret itself beside one by a key, the secret decides
-// and not the lines of the request, which the account that sends chooses.
+// A key is never sent: if a sender has schemes that send the secret itself and schemes that sign with a key, the
+// secret decides which is used, not the lines of the request, which the sending account controls.
 func TestKeysAreNotSent(t *testing.T) {
 	t.Parallel()
 	raw := []byte(strings.Repeat("k", 32))

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// vector is a signed request that this package did not make; see testdata/vectors.py.
+// vector is a signed request from another implementation; see testdata/vectors.py.
 type vector struct {
 	Sender, Line      string // they name the row
 	Kind, Source      string
@@ -53,9 +53,9 @@ func (v *vector) message(change func(string) string) *message {
 
 func as(text string) string { return text }
 
-// TestVectors holds each row without a library: a signature that this package did not make is accepted, and refused
-// after a change, with another secret and, where the sender has a tolerance, when it is old; and what is signed here
-// is that signature.
+// TestVectors checks each row without a library: a foreign signature is accepted, and refused after a change, with
+// another secret and, if the sender has a tolerance, when it is old; our own signature of the same request is
+// identical.
 func TestVectors(t *testing.T) {
 	t.Parallel()
 	for _, v := range readVectors(t) {
@@ -86,7 +86,7 @@ func TestVectors(t *testing.T) {
 	}
 }
 
-// testSign compares what is signed with the vector, as far as a sender of its kind can be signed for.
+// testSign compares our own signature with the vector, if the relay can sign for the sender.
 func (v *vector) testSign(t *testing.T, s *Scheme, request *message) {
 	if s.CanSign() == SignNo || s.Unit == Instant && v.Kind == "published" { // its time has a zone, ours is in UTC
 		return
@@ -102,7 +102,7 @@ func (v *vector) testSign(t *testing.T, s *Scheme, request *message) {
 	}
 }
 
-// TestEachRowHasItsVector: a row without a library has one vector, and a row with one has none.
+// TestEachRowHasItsVector: a row without a library has one vector, and a row with a library has none.
 func TestEachRowHasItsVector(t *testing.T) {
 	t.Parallel()
 	count := map[*Scheme]int{}

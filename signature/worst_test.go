@@ -10,8 +10,8 @@ import (
 	"relay/relaytest"
 )
 
-// TestWorstBytes: a verdict takes time in proportion to the request, whatever its sender; a report
-// takes at most maxTried digests.
+// TestWorstBytes: a verdict takes time proportional to the size of the request, for any sender; a
+// report computes at most maxTried digests.
 func TestWorstBytes(t *testing.T) {
 	t.Parallel()
 	secrets := []Secret{{Value: "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"}}
@@ -49,8 +49,8 @@ func TestWorstBytes(t *testing.T) {
 	}
 }
 
-// TestDeepBodyIsNotIndented: a body of 1 MiB with an array at a depth of some thousands became ten
-// gigabytes where it was tried with indents, and took the relay with it.
+// TestDeepBodyIsNotIndented: a body of 1 MiB with deeply nested arrays is not tried with indents,
+// which would take ten gigabytes.
 func TestDeepBodyIsNotIndented(t *testing.T) {
 	t.Parallel()
 	deep := []byte(strings.Repeat("[", 9000) + strings.Repeat("0,", 20<<10) + "0" + strings.Repeat("]", 9000))
@@ -66,7 +66,7 @@ func TestDeepBodyIsNotIndented(t *testing.T) {
 	}
 }
 
-// TestLinesNamedManyTimes: one line that a signature named thousands of times was signed as often.
+// TestLinesNamedManyTimes: a line that a signature names thousands of times is signed once.
 func TestLinesNamedManyTimes(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 60<<10)

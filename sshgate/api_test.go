@@ -21,7 +21,7 @@ import (
 	"relay/link"
 )
 
-// withAPI makes a server serve h on API channels, and counts these in channels.
+// withAPI makes a server serve h on API channels and counts these channels in channels.
 func withAPI(channels *atomic.Int64, h func(w http.ResponseWriter, r *http.Request, who relay.Actor)) func(*Options) {
 	return func(o *Options) {
 		o.API = func(who relay.Actor) *http.Server {
@@ -112,8 +112,8 @@ func TestAPIChannel(t *testing.T) {
 	}
 }
 
-// A request to the API that came while an alias was still being claimed was lost when that took
-// more than 250 ms, and relay up ended: the peer was said to be no relay.
+// A request to the API that arrives while an alias is being claimed is answered, also if the claim
+// takes more than 250 ms.
 func TestAPIBehindASlowForward(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t, withAPI(new(atomic.Int64), func(w http.ResponseWriter, _ *http.Request, _ relay.Actor) {
@@ -131,8 +131,8 @@ func TestAPIBehindASlowForward(t *testing.T) {
 	}
 }
 
-// TestAPIByOpenSSH: a request that OpenSSH sends from a file is answered, although its EOF
-// comes before the answer.
+// TestAPIByOpenSSH: a request that OpenSSH sends from a file is answered, although OpenSSH sends EOF
+// before the answer.
 func TestAPIByOpenSSH(t *testing.T) {
 	t.Parallel()
 	var channels atomic.Int64
@@ -155,7 +155,8 @@ func TestAPIByOpenSSH(t *testing.T) {
 	}
 }
 
-// TestOtherSubsystemsAreRefused: also a second one on the same session.
+// TestOtherSubsystemsAreRefused: every other subsystem is refused, and a second one on the same
+// session too.
 func TestOtherSubsystemsAreRefused(t *testing.T) {
 	t.Parallel()
 	var channels atomic.Int64
@@ -177,8 +178,8 @@ func TestOtherSubsystemsAreRefused(t *testing.T) {
 	}
 }
 
-// TestAPIHostileBytes: what is no HTTP is answered by 400, a huge header by 431, and a
-// panic ends the channel; the SSH connection goes on.
+// TestAPIHostileBytes: bytes that are not HTTP get 400, a huge header gets 431, and a panic ends the
+// channel; the SSH connection stays open.
 func TestAPIHostileBytes(t *testing.T) {
 	t.Parallel()
 	var channels atomic.Int64
@@ -205,7 +206,7 @@ func TestAPIHostileBytes(t *testing.T) {
 	}
 }
 
-// waiting is a handler that reports on started, and waits for the end of the request.
+// waiting is a handler that sends to started, waits for the end of the request, and sends to ended.
 func waiting(started, ended chan struct{}) func(http.ResponseWriter, *http.Request, relay.Actor) {
 	return func(_ http.ResponseWriter, r *http.Request, _ relay.Actor) {
 		started <- struct{}{}
@@ -214,8 +215,7 @@ func waiting(started, ended chan struct{}) func(http.ResponseWriter, *http.Reque
 	}
 }
 
-// TestAPIChannelEnds: requests that wait end with the channel, with the key and with the
-// server.
+// TestAPIChannelEnds: waiting requests end with the channel, with the key and with the server.
 func TestAPIChannelEnds(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(b *fixture, ch apiChannel){
@@ -252,8 +252,8 @@ func TestAPIChannelEnds(t *testing.T) {
 	}
 }
 
-// TestAPIChannelWithoutSpace: requests that a peer sends while one waits are reserved in the
-// budget; without space the channel ends.
+// TestAPIChannelWithoutSpace: pipelined requests are reserved in the budget while an earlier one
+// waits; without space the channel is closed.
 func TestAPIChannelWithoutSpace(t *testing.T) {
 	t.Parallel()
 	for limit, want := range map[int64]bool{1 << 20: true, 64 << 20: false} {
@@ -277,8 +277,8 @@ func TestAPIChannelWithoutSpace(t *testing.T) {
 	}
 }
 
-// TestAPIStalls: a peer that takes none of an answer, and one that does not send the body
-// it has announced, lose the channel.
+// TestAPIStalls: a peer that does not read its response, or does not send an announced body, loses the
+// channel.
 func TestAPIStalls(t *testing.T) {
 	t.Parallel()
 	for name, raw := range map[string]string{

@@ -11,9 +11,9 @@ import (
 	"relay"
 )
 
-// TestBrokenOffAnswerIsNoCleanEnd: an answer without a length whose local server was reset
-// looked whole, because x/crypto shows CLOSE as it shows EOF. What came before is still
-// there, and a client that does not send the request has ended in order as before.
+// TestBrokenOffAnswerIsNoCleanEnd: a response without a length whose local server was reset must not
+// look complete, although x/crypto reports CLOSE like EOF. The bytes before the reset are kept, and a
+// client that does not send broke-off@relay still ends normally.
 func TestBrokenOffAnswerIsNoCleanEnd(t *testing.T) {
 	t.Parallel()
 	answer := random(300<<10, 7)

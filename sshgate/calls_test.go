@@ -73,8 +73,8 @@ func TestConnectionEndsUnderOpens(t *testing.T) {
 	t.Logf("%d rounds, %d calls left in x/crypto", rounds, b.srv.work.Left())
 }
 
-// unanswered is x/crypto when it never answers: a connection, a channel and the open of one. Every
-// call waits until the test is over.
+// unanswered is an x/crypto connection, channel and channel open without any answer. Every call waits
+// until the test is over.
 type unanswered struct {
 	ssh.Conn
 	kind    string
@@ -221,7 +221,7 @@ func TestLeftCallsAreCounted(t *testing.T) {
 	eventually(t, 30*time.Second, "the call has returned", func() bool { return b.srv.work.Left() == 0 })
 }
 
-// slowClaims is a store that answers no claim of an alias before answer is closed.
+// slowClaims is a store that answers no claim of an alias before the channel answer is closed.
 type slowClaims struct {
 	*fakeStore
 	answer chan struct{}
@@ -232,8 +232,8 @@ func (s slowClaims) ClaimAlias(ctx context.Context, who relay.Actor, name string
 	return s.fakeStore.ClaimAlias(ctx, who, name)
 }
 
-// TestLongRequests: a global request that is longer than any that is served is refused in its
-// turn, and is not kept while it waits.
+// TestLongRequests: a global request that is longer than any known request is refused in its turn, and
+// its bytes are not held while it waits.
 func TestLongRequests(t *testing.T) {
 	t.Parallel()
 	answer := make(chan struct{})
@@ -267,7 +267,7 @@ func TestLongRequests(t *testing.T) {
 	}
 }
 
-// silentNode is a store with another node.
+// silentNode is a store with one other node that does not answer.
 type silentNode struct {
 	node.Nodes
 	other relay.Node
@@ -277,8 +277,8 @@ func (silentNode) NodeID() string               { return "this" }
 func (n silentNode) Peers() []relay.Node        { return []relay.Node{n.other} }
 func (silentNode) RefreshPeers(context.Context) {}
 
-// TestShutdownBesideSilentNode: another node that accepts connections and says nothing, or half a
-// handshake, does not hold up the stop.
+// TestShutdownBesideSilentNode: another node that accepts connections and sends nothing, or half a
+// handshake, does not delay the shutdown.
 func TestShutdownBesideSilentNode(t *testing.T) {
 	t.Parallel()
 	for name, says := range map[string]string{"nothing": "", "a version": "SSH-2.0-relayd\r\n", "half a packet": "SSH-2.0-relayd\r\n\x00\x00\x05\x00\x04\x14"} {

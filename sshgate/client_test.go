@@ -18,7 +18,7 @@ import (
 	"relay"
 )
 
-// clients start a real client with a forward of stripe-dev to a local port.
+// clients starts each real client with a forward of stripe-dev to a local port.
 var clients = map[string]func(b *fixture, k key, port string) *process{
 	"openssh": func(b *fixture, k key, port string) *process {
 		return b.openssh(k, "-N", "-R", "Stripe-Dev:80:127.0.0.1:"+port, "relay@127.0.0.1")
@@ -57,7 +57,7 @@ func (b *fixture) plink(k key, args ...string) *process {
 
 const bulk = 5 << 20
 
-// bulkServer reads bulk bytes and answers their hash and as many other bytes.
+// bulkServer reads bulk bytes and answers with their hash and as many other bytes.
 func bulkServer(answer []byte) func(net.Conn) {
 	return func(c net.Conn) {
 		sum := sha256.New()
@@ -133,8 +133,8 @@ func TestRealClientsReportRefusedDial(t *testing.T) {
 	}
 }
 
-// deafPort is a port of loopback that refuses every connection. It is kept until the
-// end of the test, so that nobody else listens there meanwhile.
+// deafPort returns a loopback port that refuses every connection. It is reserved until the end of the
+// test, so that no other program listens there.
 func deafPort(t *testing.T) string {
 	t.Helper()
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
@@ -162,8 +162,8 @@ func TestUnresolvableTarget(t *testing.T) {
 	}
 }
 
-// TestSpellings covers the ways of writing a forward, each with the real client
-// recognising its own words on the channel.
+// TestSpellings tries every way to write a forward with the real clients. Each client must recognize
+// its own forward in the channel.
 func TestSpellings(t *testing.T) {
 	for _, c := range []struct{ name, user, forward, alias string }{
 		{"bind", "relay", "stripe-dev:80", "stripe-dev"},

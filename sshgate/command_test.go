@@ -15,7 +15,7 @@ import (
 	"relay"
 )
 
-// says is the port of a local server that answers with a word.
+// says starts a local server that answers with a word, and returns its port.
 func (b *fixture) says(word string) string {
 	return b.local(func(c net.Conn) {
 		_, _ = c.Read(make([]byte, 8))
@@ -23,7 +23,7 @@ func (b *fixture) says(word string) string {
 	})
 }
 
-// serves returns what the local server of an alias says.
+// serves returns the answer of the local server of an alias.
 func (b *fixture) serves(alias string) string {
 	b.t.Helper()
 	t := b.t.(*testing.T)
@@ -46,12 +46,12 @@ func (b *fixture) sshConfig(k key, lines ...string) string {
 	return path
 }
 
-// purposes are what a client is started for: arguments before the host, and a command.
+// purposes are the ways to start a client: arguments before the host, and a command.
 var purposes = map[string]struct{ flag, command string }{
 	"command": {"-T", "whoami"}, "shell": {"-T", ""}, "-N": {"-N", ""},
 }
 
-// forwarders start a client with one forward, for a purpose, as the user shop.
+// forwarders starts each client with one forward, for a purpose, as the user shop.
 var forwarders = map[string]func(b *fixture, forward, flag, command string) *process{
 	"openssh": func(b *fixture, forward, flag, command string) *process {
 		i := strings.LastIndex(forward[:strings.Index(forward, ":127.")], ":") + 1
@@ -136,7 +136,7 @@ func (f *fakeStore) has(alias string) bool {
 	return f.aliases[alias] != nil
 }
 
-// words leaves out empty ones.
+// words returns its arguments without the empty ones.
 func words(all ...string) (list []string) {
 	for _, w := range all {
 		if w != "" {
@@ -146,9 +146,8 @@ func words(all ...string) (list []string) {
 	return list
 }
 
-// TestCommandServesNoForward: whatever the client and the forward, a connection that runs a
-// command neither claims nor serves an alias nor takes it from the tunnel that serves it, and
-// one without a command does.
+// TestCommandServesNoForward: a connection that runs a command neither claims an alias nor takes its
+// tunnel, for every client and every form of a forward; a connection without a command does.
 func TestCommandServesNoForward(t *testing.T) {
 	for client, start := range forwarders {
 		for purpose, p := range purposes {
@@ -188,8 +187,8 @@ func TestCommandServesNoForward(t *testing.T) {
 	}
 }
 
-// TestNamelessBesideNamed: a line RemoteForward for all hosts, in each form and in either
-// order, serves nothing beside a forward with a name, and hides nothing of it.
+// TestNamelessBesideNamed: a RemoteForward line for all hosts, in each form and in either order, has
+// no effect beside a forward with a name.
 func TestNamelessBesideNamed(t *testing.T) {
 	for _, nameless := range []string{"52698 127.0.0.1:PORT", "0 127.0.0.1:PORT", "1080", "*:52698 127.0.0.1:PORT", "127.0.0.1:52698 127.0.0.1:PORT", "[::1]:52698 127.0.0.1:PORT"} {
 		for _, first := range []bool{false, true} {
@@ -216,8 +215,8 @@ func TestNamelessBesideNamed(t *testing.T) {
 	}
 }
 
-// TestNamelessGivesWay: a forward without a name ends when one with a name comes, for the same
-// alias or another one, and a session is told.
+// TestNamelessGivesWay: a forward without a name ends when a forward with a name begins, for the same
+// or another alias, and the session shows that.
 func TestNamelessGivesWay(t *testing.T) {
 	for _, named := range []string{"shop", "other"} {
 		t.Run(named, func(t *testing.T) {
@@ -253,8 +252,8 @@ func TestNamelessGivesWay(t *testing.T) {
 	}
 }
 
-// TestSecondForwardOfAlias: the first forward of an alias on a connection goes on, whatever the
-// second is called, and can be canceled for it. The text names the port that serves.
+// TestSecondForwardOfAlias: the first forward of an alias on a connection stays when a second one is
+// requested, and can be canceled in favour of it. The error names the port of the first.
 func TestSecondForwardOfAlias(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
@@ -285,8 +284,7 @@ func TestSecondForwardOfAlias(t *testing.T) {
 	}
 }
 
-// TestOrderOfForwardsAndSessions: with a library, everything may come in any order on one
-// connection.
+// TestOrderOfForwardsAndSessions: forwards and sessions may be opened in any order on one connection.
 func TestOrderOfForwardsAndSessions(t *testing.T) {
 	t.Parallel()
 	command := func(t *testing.T, c *ssh.Client, line string) *ssh.Session {
@@ -371,8 +369,8 @@ func TestOrderOfForwardsAndSessions(t *testing.T) {
 	})
 }
 
-// TestSilentClientForwards: a client that answers no request of ours has its forward all the
-// same.
+// TestSilentClientForwards: a client that answers none of the server's requests still gets its
+// forward.
 func TestSilentClientForwards(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
@@ -417,7 +415,7 @@ func TestControlMasterSecondForward(t *testing.T) {
 	}
 }
 
-// TestRefusedForwardIsTold: a session reads why its forward serves nothing.
+// TestRefusedForwardIsTold: a session shows the reason why its forward was refused.
 func TestRefusedForwardIsTold(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
@@ -440,7 +438,7 @@ func TestNeutralBinds(t *testing.T) {
 	}
 }
 
-// TestGoListeners: what Go's x/crypto sends for the addresses that people write.
+// TestGoListeners checks the requests that Go's x/crypto sends for common listen addresses.
 func TestGoListeners(t *testing.T) {
 	t.Parallel()
 	for name, listen := range map[string]func(c *ssh.Client) (net.Listener, error){

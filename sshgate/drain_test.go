@@ -44,7 +44,7 @@ func TestTakeover(t *testing.T) {
 	}
 }
 
-// TestTakeoverByMember: the newest wins, whichever permitted account it is of.
+// TestTakeoverByMember: the newest tunnel wins, whichever permitted account opened it.
 func TestTakeoverByMember(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
@@ -106,8 +106,8 @@ func TestUnusedConnectionIsClosed(t *testing.T) {
 	}
 }
 
-// TestIdleCloseBesideFirstRequest: the timer of an unused connection and its first
-// request, at the same time, once used its logger at the same time.
+// TestIdleCloseBesideFirstRequest: the timer of an unused connection and its first request may run at
+// the same time without a data race.
 func TestIdleCloseBesideFirstRequest(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
@@ -213,7 +213,7 @@ func TestShutdown(t *testing.T) {
 	}
 }
 
-// A request whose channel the client is still opening when the relay stops gets its answer.
+// A request whose channel is still being opened when the relay stops gets its answer.
 func TestShutdownWaitsForOpens(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
@@ -284,7 +284,7 @@ func TestShutdownCutsAtItsEnd(t *testing.T) {
 	}
 }
 
-// TestPanicEndsOneConnection: the other rooms may fail badly.
+// TestPanicEndsOneConnection: a panic in one connection ends that connection only.
 func TestPanicEndsOneConnection(t *testing.T) {
 	t.Parallel()
 	var store *fakeStore

@@ -21,7 +21,7 @@ var (
 	bob      = relay.Actor{Account: 2, AccountName: "bob", Kind: relay.ActorUser, Name: "bob", Scopes: relay.AllScopes, Credential: "ses_1"}
 )
 
-// invited waits until a client was shown link and code.
+// invited waits until a client has printed a link and a code.
 func invited(t *testing.T, p *process) (link, code string) {
 	t.Helper()
 	eventually(t, 30*time.Second, "link and code", func() bool {
@@ -36,8 +36,8 @@ func invited(t *testing.T, p *process) (link, code string) {
 	return link, code
 }
 
-// A store that has lost changes, as at a failover, says that anything may have changed. An
-// approval among them was noticed only when the time of the login was over.
+// After a failover that lost changes, a waiting login notices its approval at once, not only at the
+// end of its time.
 func TestApprovalAmongLostChanges(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t, func(o *Options) { o.EnrolTime = time.Hour })
@@ -60,8 +60,8 @@ func TestApprovalAmongLostChanges(t *testing.T) {
 	}
 }
 
-// TestEnrolment is the whole way with every client: shown, approved, told, and the
-// key is good for a login then.
+// TestEnrolment runs the whole enrolment with every client: the link is shown, the key approved, the
+// client notified, and the next login succeeds.
 func TestEnrolment(t *testing.T) {
 	for name, start := range map[string]func(b *fixture, k key) *process{
 		"openssh":        func(b *fixture, k key) *process { return b.openssh(k, "link@127.0.0.1") },
@@ -119,7 +119,7 @@ func TestEnrolment(t *testing.T) {
 	}
 }
 
-// link starts an enrolment with x/crypto; what it ends with comes from the channel.
+// link starts an enrolment with x/crypto; the channel gets its result.
 func (b *fixture) link(k key) (banner *output, ended chan error) {
 	banner, ended = &output{}, make(chan error, 1)
 	go func() {
@@ -141,8 +141,7 @@ func (b *fixture) shown(banner *output) (link, code string) {
 	return linkLine.FindStringSubmatch(banner.String())[1], codeLine.FindStringSubmatch(banner.String())[1]
 }
 
-// TestEndedEnrolment: the holder of a key is told why it is not let in, whichever node has
-// ended its enrolment.
+// TestEndedEnrolment: the client gets the reason why its enrolment was ended, whichever node ended it.
 func TestEndedEnrolment(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
@@ -173,7 +172,7 @@ func TestEnrolmentExpires(t *testing.T) {
 	}
 }
 
-// TestEnrolmentEndsWithItsClient: nobody can approve a key whose holder has given up.
+// TestEnrolmentEndsWithItsClient: a key cannot be approved any more after its client has disconnected.
 func TestEnrolmentEndsWithItsClient(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
@@ -200,7 +199,8 @@ func TestEnrolmentOfRegisteredKey(t *testing.T) {
 	}
 }
 
-// TestEnrolledConnectionDoesNothingElse: neither forwards nor channels, though the key is good.
+// TestEnrolledConnectionDoesNothingElse: the connection of an enrolment can open neither forwards nor
+// channels, although its key is now valid.
 func TestEnrolledConnectionDoesNothingElse(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
@@ -233,7 +233,7 @@ func TestEnrolledConnectionDoesNothingElse(t *testing.T) {
 	}
 }
 
-// TestPromptsAreLimited: a login that waits for a person is not evicted for another one of the
+// TestPromptsAreLimited: a login that waits for an approval is not evicted for another login of the
 // same network.
 func TestPromptsAreLimited(t *testing.T) {
 	t.Parallel()
@@ -258,7 +258,7 @@ func TestPromptsAreLimited(t *testing.T) {
 	<-secondEnd
 }
 
-// TestEnrolmentAnew: the same key asks again; only the newest link is good.
+// TestEnrolmentAnew: a key that asks again gets a new link, and only the newest link is valid.
 func TestEnrolmentAnew(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
@@ -281,8 +281,7 @@ func TestEnrolmentAnew(t *testing.T) {
 	}
 }
 
-// TestLinkNeedsProof: a public key that is offered without a signature shows no
-// link, and one with a wrong signature neither.
+// TestLinkNeedsProof: a public key that is offered without a valid signature gets no link.
 func TestLinkNeedsProof(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
@@ -296,8 +295,8 @@ func TestLinkNeedsProof(t *testing.T) {
 	}
 }
 
-// TestEnrolmentIsEvicted: a key that waits among many of its network gives its place to one of
-// another network, and is told.
+// TestEnrolmentIsEvicted: a waiting key among many of its network is evicted for a key of another
+// network, and its client gets the reason.
 func TestEnrolmentIsEvicted(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t, func(o *Options) { o.MaxPrompts = 2 })

@@ -17,7 +17,7 @@ import (
 	"relay/record"
 )
 
-// fakeStore is store and delivery in memory, as far as the server uses them.
+// fakeStore implements the store and delivery in memory, as far as the server uses them.
 type fakeStore struct {
 	site     relay.Site
 	mu       sync.Mutex
@@ -212,8 +212,8 @@ func (f *fakeStore) subscribers() int {
 	return len(f.subs)
 }
 
-// publish never holds a lock while a subscriber is slow: it may ask the store
-// something before it reads on.
+// publish sends items to all subscribers. It holds no lock while a subscriber is slow, because that
+// may call the store before it reads further items.
 func (f *fakeStore) publish(items ...relay.FeedItem) {
 	f.mu.Lock()
 	subs := slices.Collect(maps.Keys(f.subs))
@@ -226,7 +226,7 @@ func (f *fakeStore) publish(items ...relay.FeedItem) {
 	}
 }
 
-// taken tells whether every subscriber has taken all that was published.
+// taken reports whether every subscriber has read all published items.
 func (f *fakeStore) taken() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -267,14 +267,14 @@ func (f *fakeStore) event(n byte, a *relay.Alias) *relay.Event {
 	return e
 }
 
-// queue makes n events wait at an alias.
+// queue adds n queued events to an alias.
 func (f *fakeStore) queue(a *relay.Alias, n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.queued[a.ID] = n
 }
 
-// api serves what the commands of these tests ask of /api/v1.
+// api serves the routes of /api/v1 that the commands in these tests use.
 func (f *fakeStore) api(who relay.Actor) *http.Server {
 	mux := http.NewServeMux()
 	answer := func(pattern string, object func(r *http.Request) any) {

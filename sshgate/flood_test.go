@@ -11,7 +11,7 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// countedListener counts what is read of its connections.
+// countedListener counts the bytes read from its connections.
 type countedListener struct {
 	net.Listener
 	read *atomic.Int64
@@ -36,8 +36,8 @@ func (c countedConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// ignoredPacket is a message to be ignored, before the key exchange (RFC 4253, sections 6
-// and 11.2).
+// ignoredPacket returns an SSH_MSG_IGNORE packet, before the key exchange (RFC 4253, sections 6 and
+// 11.2).
 func ignoredPacket() []byte {
 	payload := ssh.Marshal(struct {
 		Data []byte `sshtype:"2"`
@@ -49,9 +49,9 @@ func ignoredPacket() []byte {
 	}{uint32(1 + len(payload) + 4), 4, append(payload, make([]byte, 4)...)})
 }
 
-// TestFloodBeforeLoginIsBounded holds that a peer that has not logged in cannot send without
-// end: messages to be ignored make no progress, and whoever sends them is never silent, so
-// that other logins would be evicted in its place.
+// TestFloodBeforeLoginIsBounded: a peer that has not logged in cannot send SSH_MSG_IGNORE without end.
+// Such messages make no progress, and their sender is never silent, so that other logins would be
+// evicted in its place.
 func TestFloodBeforeLoginIsBounded(t *testing.T) {
 	t.Parallel()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

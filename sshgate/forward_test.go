@@ -13,7 +13,7 @@ import (
 	"relay"
 )
 
-// forwards asks for a forward and gives the answer.
+// forwards requests a forward and returns the answer.
 func forwards(t *testing.T, c *ssh.Client, bind string, port uint32) (bool, []byte) {
 	t.Helper()
 	ok, payload, err := c.SendRequest("tcpip-forward", true, ssh.Marshal(forwardRequest{bind, port}))
@@ -181,8 +181,8 @@ func TestStreamlocalIsRefused(t *testing.T) {
 	}
 }
 
-// TestSlowStoreBlocksNothing: while a claim waits for the store, channels of the
-// connection go on.
+// TestSlowStoreBlocksNothing: while a claim waits for the store, other channels of the connection
+// continue.
 func TestSlowStoreBlocksNothing(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)

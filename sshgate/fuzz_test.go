@@ -16,8 +16,8 @@ import (
 	"relay/sshgate/login"
 )
 
-// FuzzAlias: whatever bind string, user name and port say, what comes out is a
-// valid label or a refusal, and reading it again changes nothing.
+// FuzzAlias: any bind string, user name and port give a valid label or a refusal, and parsing that
+// label again gives the same label.
 func FuzzAlias(f *testing.F) {
 	for _, s := range []string{"stripe-dev", "Stripe-Dev.example.test.", "", "*", "[::]", "localhost.", "a.b", "-a", "\u212A", "xn--a", strings.Repeat("a", 64)} {
 		f.Add(s, "example.test")
@@ -49,8 +49,8 @@ func unsafeText(s string) bool {
 	return strings.ContainsFunc(s, func(r rune) bool { return unicode.IsControl(r) })
 }
 
-// FuzzPayloads: no payload of the peer makes a decoder panic, and what is accepted
-// is what would be written.
+// FuzzPayloads: no payload of a peer makes a decoder panic, and an accepted payload encodes to the
+// same bytes.
 func FuzzPayloads(f *testing.F) {
 	f.Add(ssh.Marshal(forwardRequest{"stripe-dev", 80}))
 	f.Add(ssh.Marshal(relay.Hello{Protocol: 1, Flags: 1, Version: "1"}))

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// TestGreetingFits: PuTTY breaks lines of 76, and everything that is known stands in
-// the greeting.
+// TestGreetingFits: the greeting contains all known facts in lines of at most 76 characters, because
+// PuTTY wraps longer ones.
 func TestGreetingFits(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
@@ -89,7 +89,8 @@ func TestGreetingAfterACommand(t *testing.T) {
 	}
 }
 
-// TestGreetingWithoutAlias: where names cannot be claimed, the advice was to forward one.
+// TestGreetingWithoutAlias: the greeting does not advise a forward if the account may not claim a
+// name.
 func TestGreetingWithoutAlias(t *testing.T) {
 	t.Parallel()
 	for noClaim, want := range map[bool]string{false: "no alias yet: forward a free name", true: "-R would be refused: no alias yet; make one in the dashboard"} {
@@ -107,7 +108,8 @@ func TestGreetingWithoutAlias(t *testing.T) {
 	}
 }
 
-// TestGreetingIsShownWholeByDropbear: with nine aliases it was a line too long.
+// TestGreetingIsShownWholeByDropbear: Dropbear shows the whole greeting of an account with nine
+// aliases.
 func TestGreetingIsShownWholeByDropbear(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
@@ -127,8 +129,8 @@ func TestGreetingIsShownWholeByDropbear(t *testing.T) {
 	}
 }
 
-// TestForetold: a refusal that comes of the user name stands in the greeting, in the
-// same words for a name of somebody else and one of nobody, and only there.
+// TestForetold: the greeting announces a refusal caused by the user name, with the same words for a
+// name of another account and for an unused name.
 func TestForetold(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t, func(o *Options) { o.NoClaim = true })

@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// TestHelpOfEveryCommand: each explains itself, in lines that fit a terminal, with an
-// example, and stands in docs/ssh.md as it is typed.
+// TestHelpOfEveryCommand: each command has a help text that fits a terminal, with an example, and
+// docs/ssh.md shows the command as typed.
 func TestHelpOfEveryCommand(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../docs/ssh.md")

@@ -11,15 +11,15 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// packets is what x/crypto sends packets through, below its mux.
+// packets is the interface through which x/crypto sends packets, below its mux.
 type packets interface {
 	Close() error
 	readPacket() ([]byte, error)
 	writePacket([]byte) error
 }
 
-// rawPackets returns what sends packets on the connection of a client that has logged in, whatever
-// is in them: no library sends what these tests need. The interface has the methods of x/crypto's own.
+// rawPackets returns the packet sender of a logged-in client, which sends any bytes, because no
+// library sends malformed messages. The interface has the methods of x/crypto's own.
 func rawPackets(c *ssh.Client) packets {
 	field := reflect.ValueOf(c.Conn).Elem().FieldByName("mux").Elem().FieldByName("conn")
 	return *(*packets)(unsafe.Pointer(field.UnsafeAddr()))
@@ -32,7 +32,7 @@ const (
 	msgChannelRequest, msgChannelSuccess                                     = 98, 99
 )
 
-// message is a packet of a number and of uint32s, strings, bytes and single bytes.
+// message returns a packet with a message number and fields: uint32s, strings, bytes and single bytes.
 func message(number byte, fields ...any) []byte {
 	p := []byte{number}
 	for _, f := range fields {
@@ -53,9 +53,9 @@ func message(number byte, fields ...any) []byte {
 	return p
 }
 
-// TestHostilePeers: whatever a client that has logged in sends, its connection ends, or what it sent
-// costs nothing that lasts; memory stays bounded, and the tunnel of another account is served all the
-// while. The channel of each is the first one of its connection, so its number is 0.
+// TestHostilePeers: hostile messages of a logged-in client end its connection or hold no memory;
+// memory stays bounded, and the tunnel of another account is served all the time. The channel of each
+// peer is the first one of its connection, so its number is 0.
 func TestHostilePeers(t *testing.T) {
 	b := newFixture(t, func(o *Options) { o.IdleClose = time.Hour })
 	well := b.mustDial(b.newKey("bob", 2))

@@ -16,7 +16,7 @@ import (
 	"relay/record"
 )
 
-// hostileTexts are pieces that must not reach a terminal as they are.
+// hostileTexts are sequences that must not reach a terminal unescaped.
 var hostileTexts = []string{
 	"\x1b[2J", "\x1b]0;title\x07", "\x1b]8;;http://evil\x1b\\", "\x1bP+q\x1b\\", "\x00", "\x07", "\b\b\b", "\r", "\x7f", "\v\f",
 	"\u0080", "\u0085", "\u009b31m", "\u009d0;x\u009c", "\x9b31m", "\xff\xfe", "\xc3", "\xed\xa0\x80", "\u202e", "\u2066", "\u2069",
@@ -24,7 +24,7 @@ var hostileTexts = []string{
 	"' $(x) `y`", `\x1b`, "\t",
 }
 
-// hostile is a text of such pieces, without line ends.
+// hostile returns a random text of such sequences, without line ends.
 func hostile(r *rand.Rand) string {
 	var b strings.Builder
 	for range 1 + r.IntN(8) {
@@ -33,8 +33,8 @@ func hostile(r *rand.Rand) string {
 	return b.String()
 }
 
-// harmless tells whether a text can be printed: nothing but line ends among its
-// control characters, and nothing that cannot be seen.
+// harmless returns an error if a text contains a control character other than a line end, or an
+// invisible character.
 func harmless(text string) error {
 	if !utf8.ValidString(text) {
 		return fmt.Errorf("no UTF-8: %q", text)
@@ -48,7 +48,7 @@ func harmless(text string) error {
 	return nil
 }
 
-// hostileEvent is an event all of whose outside texts are hostile.
+// hostileEvent returns an event with hostile text in every value that comes from outside.
 func hostileEvent(b *fixture, a *relay.Alias, n byte, r *rand.Rand) *relay.Event {
 	e := b.store.event(n, a)
 	b.store.mu.Lock() // a command that follows events may be reading the list
@@ -92,8 +92,8 @@ func runs(t *testing.T, c *ssh.Client, command string) (stdout, stderr string, c
 	return out.String(), bad.String(), code
 }
 
-// TestNothingHostileReachesTheTerminal: events of hostile paths, headers, reasons,
-// bodies and error texts, 200 in every live log and some of them in every command.
+// TestNothingHostileReachesTheTerminal shows events with hostile paths, headers, reasons, bodies and
+// error texts: 200 of them in every live log and some of them in every command.
 func TestNothingHostileReachesTheTerminal(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
@@ -163,7 +163,7 @@ func TestNothingHostileReachesTheTerminal(t *testing.T) {
 	}
 }
 
-// TestVisibleJSONMeansTheSame: escapes change the look of JSON, not its meaning.
+// TestVisibleJSONMeansTheSame: escaping changes the text of JSON but not its value.
 func TestVisibleJSONMeansTheSame(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(1, 2))

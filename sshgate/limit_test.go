@@ -9,12 +9,12 @@ import (
 	"relay/cli"
 )
 
-// noLimits are Limits that let everything through.
+// noLimits are Limits without any limit.
 type noLimits struct{}
 
 func (noLimits) Create(relay.Actor) error { return nil }
 
-// counted are Limits that let so many calls of an account through.
+// counted are Limits that allow a fixed number of calls of an account.
 type counted struct {
 	most int
 
@@ -33,7 +33,8 @@ func (c *counted) take(key string) error {
 
 func (c *counted) Create(who relay.Actor) error { return c.take("make " + who.AccountName) }
 
-// TestLimits: login links count for the account; wrong use counts for nothing.
+// TestLimits: login links count against the limit of the account; calls with wrong arguments do not
+// count.
 func TestLimits(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t, func(o *Options) { o.Limits = &counted{most: 3, by: map[string]int{}} })

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// TestSilentSocketsKeepNobodyOut: a thousand silent sockets, from the same address
-// and before and after them a login.
+// TestSilentSocketsKeepNobodyOut: a login from the same address succeeds before and after a thousand
+// silent sockets were opened.
 func TestSilentSocketsKeepNobodyOut(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t, func(o *Options) { o.MaxUnauthenticated = 200 })
@@ -45,8 +45,8 @@ func TestSilentSocketsKeepNobodyOut(t *testing.T) {
 	eventually(t, 30*time.Second, "bounded", func() bool { s := b.srv.Stats(); return s.Handshaking <= 200 && s.Dropped > 0 })
 }
 
-// TestAccountLimit: one account cannot take the slots of all others, and gets its own
-// back when it leaves.
+// TestAccountLimit: one account cannot use the slots of all others, and gets its own slots back when
+// its connections end.
 func TestAccountLimit(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t, func(o *Options) { o.MaxPerAccount = 2 })

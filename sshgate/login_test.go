@@ -44,7 +44,7 @@ func (b *fixture) mustDial(k key) *ssh.Client {
 	return client
 }
 
-// countingStore counts the questions of logins and runs then after the first KeyOwner.
+// countingStore counts the lookups of logins and calls then after the first KeyOwner.
 type countingStore struct {
 	*fakeStore
 	owners, aliases atomic.Int64
@@ -63,9 +63,9 @@ func (s *countingStore) Aliases(ctx context.Context, who relay.Actor) ([]relay.A
 	return s.fakeStore.Aliases(ctx, who)
 }
 
-// TestLoginAsksLittle: after a restart a thousand clients log in at once, and each question
-// to the store counts. Where rights change between the offer of a key and its proof, the
-// owner is looked up again.
+// TestLoginAsksLittle: a login makes few store lookups, because a thousand clients may log in at once
+// after a restart. If rights change between the offer of a key and its proof, the owner is looked up
+// again.
 func TestLoginAsksLittle(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -142,8 +142,8 @@ func TestUnknownKeyIsTold(t *testing.T) {
 	}
 }
 
-// TestAgentWithManyKeys: one of eight keys is right; nobody may read that a key is
-// unknown.
+// TestAgentWithManyKeys: a login succeeds with one right key of eight, and the client gets no message
+// about unknown keys.
 func TestAgentWithManyKeys(t *testing.T) {
 	t.Parallel()
 	for _, right := range []int{3, 7, 8} {
@@ -160,8 +160,7 @@ func TestAgentWithManyKeys(t *testing.T) {
 	}
 }
 
-// TestLastTryIsTold: a client with nothing but keys hears about them before it is
-// cut off.
+// TestLastTryIsTold: a client that has only keys gets a message about them before it is disconnected.
 func TestLastTryIsTold(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
@@ -175,7 +174,7 @@ func TestLastTryIsTold(t *testing.T) {
 	}
 }
 
-// agent serves count keys of which the right one is alice's.
+// agent starts an SSH agent with count keys, of which one is alice's.
 func (b *fixture) agent(right, count int) (socket string) {
 	b.t.Helper()
 	ring := agent.NewKeyring()
@@ -302,7 +301,7 @@ func TestUserNameChangeBetweenAttempts(t *testing.T) {
 	}
 }
 
-// shifting does something each time its key is offered.
+// shifting calls a function each time its key is offered.
 type shifting struct {
 	ssh.Signer
 	before func()

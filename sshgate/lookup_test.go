@@ -13,7 +13,7 @@ import (
 	"relay"
 )
 
-// slowStore answers who a key belongs to when it is told so.
+// slowStore answers lookups of key owners only when the test lets it.
 type slowStore struct {
 	*fakeStore
 	open      chan struct{}
@@ -27,7 +27,7 @@ func (h *slowStore) KeyOwner(ctx context.Context, fingerprint string) (relay.Act
 	return h.fakeStore.KeyOwner(ctx, fingerprint)
 }
 
-// The bounds of package login.
+// Limits of package login.
 const (
 	maxLookups, shortGreetingAt  = 16, 64
 	greetRows                    = 18
@@ -35,8 +35,8 @@ const (
 	refusedLines, refusedEntries = 10, 20
 )
 
-// TestAllComeAtOnce: after a restart all clients come at once, and each asked the store
-// at once: none had its answer in time, all were refused and came again.
+// TestAllComeAtOnce: after a restart the lookups of all clients are limited, so that each is answered
+// in time and no client is refused.
 func TestAllComeAtOnce(t *testing.T) {
 	t.Parallel()
 	var h *slowStore

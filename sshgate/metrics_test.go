@@ -13,7 +13,7 @@ import (
 	"relay/admission"
 )
 
-// figure reads one figure by its name and the value of its label.
+// figure returns the value of a metric by its name and label value.
 func figure(t *testing.T, reg *prometheus.Registry, name, label string) float64 {
 	t.Helper()
 	families, err := reg.Gather()
@@ -79,7 +79,7 @@ func TestFigures(t *testing.T) {
 	})
 }
 
-// TestFiguresAreDocumented: docs/metrics.md names each of them.
+// TestFiguresAreDocumented: docs/metrics.md has every metric.
 func TestFiguresAreDocumented(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../docs/metrics.md")

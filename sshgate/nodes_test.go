@@ -22,14 +22,14 @@ import (
 	"relay/sshgate/node"
 )
 
-// cluster is what the nodes of a test know of each other.
+// cluster holds the nodes of a test and the rows by which they know each other.
 type cluster struct {
 	mu    sync.Mutex
 	nodes map[string]relay.Node
 	late  map[string]relay.Node // listed from the next RefreshPeers on
 }
 
-// member is one node as Nodes, with what its server was told.
+// member is one node with its Nodes, and records the calls that its server received.
 type member struct {
 	*cluster
 	id    string
@@ -98,8 +98,8 @@ func (c *cluster) newMember(t testing.TB, id string, change ...func(*Options)) (
 	return b, m
 }
 
-// twoNodes starts a node with the alias a, whose channels handle serves, and another node
-// that has the tunnel of it.
+// twoNodes starts a node that has the tunnel of alias a, whose channels handle serves, and another
+// node that reaches it.
 func twoNodes(t *testing.T, handle func(forwardedOpen, ssh.NewChannel)) (owner *fixture, client *ssh.Client, other *member, tun relay.RemoteTunnel) {
 	t.Helper()
 	c := &cluster{nodes: map[string]relay.Node{}}
@@ -113,7 +113,7 @@ func twoNodes(t *testing.T, handle func(forwardedOpen, ssh.NewChannel)) (owner *
 	return owner, client, other, ingress.srv.Remote(rec)
 }
 
-// echo answers with what it gets, until the peer half-closes.
+// echo answers with the bytes it receives until the peer half-closes.
 func echo(_ forwardedOpen, n ssh.NewChannel) {
 	ch, reqs, err := n.Accept()
 	if err != nil {
@@ -124,7 +124,7 @@ func echo(_ forwardedOpen, n ssh.NewChannel) {
 	_ = ch.CloseWrite()
 }
 
-// Bytes, ends and refusals of a tunnel at another node are those of the tunnel itself.
+// Bytes, ends and refusals of a tunnel at another node are the same as those of a local tunnel.
 func TestTunnelOfAnotherNode(t *testing.T) {
 	t.Parallel()
 	got := make(chan forwardedOpen, 1)
@@ -178,7 +178,8 @@ func TestRefusalsOfAnotherNode(t *testing.T) {
 	}
 }
 
-// The dial-failed@relay, broke-off@relay and death of a client pass as what they are.
+// A dial-failed@relay, a broke-off@relay and the loss of a client are passed on to the other node with
+// the same meaning.
 func TestEndsOfAnotherNode(t *testing.T) {
 	t.Parallel()
 	how, arrived := make(chan string, 1), make(chan struct{})
@@ -244,8 +245,8 @@ func TestEndsOfAnotherNode(t *testing.T) {
 	}
 }
 
-// Only the keys of nodes get in, only at the key of the node that is meant, and only for
-// tunnels.
+// Only the keys of nodes can connect to the peer port, only to the host key of the intended node, and
+// only for tunnels.
 func TestStrangersAtThePeerPort(t *testing.T) {
 	t.Parallel()
 	owner, _, other, _ := twoNodes(t, echo)
@@ -291,8 +292,8 @@ func TestStrangersAtThePeerPort(t *testing.T) {
 	}
 }
 
-// A node whose port refuses is unreachable, and nothing is sent to it. One that is reached is
-// told of changed queues.
+// A node whose port refuses connections is unreachable and receives no requests. A reachable node
+// receives the changes of queues.
 func TestNodeThatCannotBeReached(t *testing.T) {
 	t.Parallel()
 	c := &cluster{nodes: map[string]relay.Node{}}
@@ -318,8 +319,8 @@ func TestNodeThatCannotBeReached(t *testing.T) {
 	}
 }
 
-// A channel of another node that no request uses ends once the client is silent, so that
-// the next request finds out whether it is still there.
+// An unused channel at another node ends when its client becomes silent, so that the next request
+// checks the client again.
 func TestUnusedChannelsOfASilentClientEnd(t *testing.T) {
 	t.Parallel()
 	_, _, _, tun := twoNodes(t, echo)
@@ -339,9 +340,9 @@ func TestUnusedChannelsOfASilentClientEnd(t *testing.T) {
 	})
 }
 
-// TestSlowOpenFailsAlone: a client that answers an open late, because its local server does not
-// answer it, and says nothing else meanwhile, lives: only that request fails, and the others on
-// its tunnel go on, at one node and through another one.
+// TestSlowOpenFailsAlone: if a client confirms one channel late, because its local server does not
+// answer, only that request fails; the other requests of its tunnel continue, locally and through
+// another node.
 func TestSlowOpenFailsAlone(t *testing.T) {
 	t.Parallel()
 	for _, at := range []string{"one node", "another node"} {
@@ -387,8 +388,7 @@ func TestSlowOpenFailsAlone(t *testing.T) {
 	}
 }
 
-// The first requests for the tunnels of another node come together, and share a connection to
-// it: each used to dial one of its own, of which some were too many.
+// The first requests for tunnels of another node arrive together and share one connection to it.
 func TestFirstRequestsToANodeShareAConnection(t *testing.T) {
 	t.Parallel()
 	owner, _, _, tun := twoNodes(t, func(o forwardedOpen, n ssh.NewChannel) { go echo(o, n) })
@@ -411,7 +411,7 @@ func TestFirstRequestsToANodeShareAConnection(t *testing.T) {
 	}
 }
 
-// A node that stops lets the requests of the others on its tunnels end.
+// A stopping node lets the running requests of other nodes on its tunnels end.
 func TestStopEndsRequestsOfOtherNodes(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})
@@ -448,9 +448,8 @@ func TestStopEndsRequestsOfOtherNodes(t *testing.T) {
 	}
 }
 
-// A request on a channel that was parked a moment ago counts as one: its bytes used to be read
-// before the message about the park, which then took its slot away, and it was cut once the
-// client was silent for a while.
+// A request on a channel that was parked a moment ago holds a slot, also if its bytes arrive before
+// the message about the park.
 func TestRequestOnAParkedChannelCounts(t *testing.T) {
 	t.Parallel()
 	owner, _, _, tun := twoNodes(t, echo)
@@ -476,8 +475,8 @@ func TestRequestOnAParkedChannelCounts(t *testing.T) {
 	eventually(t, 30*time.Second, "the slot to be free", func() bool { return !inUse() })
 }
 
-// A request may be on its way on a channel that was parked when the client moves to another
-// node: channels were closed here at once, and the request failed as tunnel-lost.
+// A request that is sent on a parked channel while the client moves to another node is served: the
+// channel is not closed at once.
 func TestRequestThatMeetsAMoveIsServed(t *testing.T) {
 	t.Parallel()
 	owner, _, _, tun := twoNodes(t, echo)
@@ -509,8 +508,8 @@ func TestRequestThatMeetsAMoveIsServed(t *testing.T) {
 	}
 }
 
-// What the client of a tunnel does not take waits at the node that has the tunnel, which reserves
-// that in its budget until the channel ends.
+// Bytes that the client of a tunnel does not read wait at the node of the tunnel, reserved in its
+// budget until the channel ends.
 func TestUntakenBytesOfAnotherNodeAreReserved(t *testing.T) {
 	t.Parallel()
 	shared := budget.New(64 << 20)
@@ -534,9 +533,8 @@ func TestUntakenBytesOfAnotherNodeAreReserved(t *testing.T) {
 	eventually(t, 30*time.Second, "the bytes to be given back", func() bool { return shared.Stats().Used == 0 })
 }
 
-// TestBytesBeforeTheClose: the local server gets all that was written before a channel was
-// closed, although it had already ended its own half and reads late, at one node and through
-// another one.
+// TestBytesBeforeTheClose: the local server gets all bytes written before a channel was closed,
+// although it has already ended its own half and reads late, locally and through another node.
 func TestBytesBeforeTheClose(t *testing.T) {
 	t.Parallel()
 	const all = 1_500_000 // less than a window, so that nobody waits for the local server
@@ -588,8 +586,8 @@ func TestBytesBeforeTheClose(t *testing.T) {
 	}
 }
 
-// TestClientTakesNothingAfterTheClose: what another node sent before it closed a channel waits
-// for a client that takes nothing, but not for ever.
+// TestClientTakesNothingAfterTheClose: bytes that another node sent before it closed a channel wait a
+// limited time for a client that does not read.
 func TestClientTakesNothingAfterTheClose(t *testing.T) {
 	t.Parallel()
 	c := &cluster{nodes: map[string]relay.Node{}}
@@ -618,9 +616,9 @@ func TestClientTakesNothingAfterTheClose(t *testing.T) {
 	})
 }
 
-// TestNodeThatTakesNothing: another node that opens no window for an answer, and answers all else, keeps one
-// channel and no others. That channel ends when the client of its tunnel has gone, though not at once, with the
-// stop of its node, and when the other node closes it.
+// TestNodeThatTakesNothing: a node that opens no window for a response, but answers other messages, blocks one
+// channel only. That channel ends some time after its client has gone, with the stop of its node, and when the
+// other node closes it.
 func TestNodeThatTakesNothing(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(owner *fixture, client *ssh.Client, ch relay.Conn){
@@ -686,7 +684,7 @@ func TestNodeThatTakesNothing(t *testing.T) {
 }
 
 // TestRequestWithoutASlotEndsWithItsChannel: a request of another node that still waits for a slot
-// when that node closes the channel has ended there; it must not reach the local server afterwards.
+// when that node closes the channel must not reach the local server afterwards.
 func TestRequestWithoutASlotEndsWithItsChannel(t *testing.T) {
 	t.Parallel()
 	got := make(chan []byte, 1)

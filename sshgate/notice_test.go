@@ -10,8 +10,8 @@ import (
 	"relay"
 )
 
-// dialHearing logs in as the bundled client does and gives the notices that the relay
-// sends; notices is closed with the connection.
+// dialHearing logs in like the bundled client and returns the notices of the relay; the channel is
+// closed with the connection.
 func (b *fixture) dialHearing(k key) (c *ssh.Client, notices <-chan relay.Notice) {
 	b.t.Helper()
 	raw, err := net.Dial("tcp", "127.0.0.1:"+b.port)
@@ -58,8 +58,8 @@ func wantNotice(t *testing.T, notices <-chan relay.Notice, kind, alias string) r
 	return n
 }
 
-// TestNotices: the bundled client is told what happens to its forwards, in order, and the
-// reason of a refusal, for which SSH has no place.
+// TestNotices: the bundled client gets the state changes of its forwards in order, and the reason of a
+// refusal, which SSH itself cannot send.
 func TestNotices(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
@@ -85,7 +85,7 @@ func TestNotices(t *testing.T) {
 	}
 }
 
-// TestNoticesOfSilence: a client that was silent and answers again is told both.
+// TestNoticesOfSilence: a client that was silent and answers again gets a notice for each change.
 func TestNoticesOfSilence(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
@@ -101,8 +101,8 @@ func TestNoticesOfSilence(t *testing.T) {
 	wantNotice(t, notices, relay.NoticeOnline, "a") // with the answer to the ping
 }
 
-// TestNoticeOfStop: a client of a relay that stops is told so before the connection ends,
-// and when to connect again.
+// TestNoticeOfStop: before a stopping relay closes a connection, its client gets a notice with the
+// time of the next try.
 func TestNoticeOfStop(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)

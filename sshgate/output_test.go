@@ -14,9 +14,9 @@ import (
 	"relay/budget"
 )
 
-// What a command of a session prints is reserved in the budget while the peer does not take it. A
-// peer that takes nothing for the stall time loses the session with an exit status, and the
-// reservation is given back although its client keeps the channel open. Without space the command says so.
+// The output of a session command is reserved in the budget until the peer reads it. A peer that reads
+// nothing for the stall time loses the session with an exit status, and the reservation is released
+// although its client keeps the channel open. Without space the command prints an error.
 func TestUnreadCommandIsCut(t *testing.T) {
 	t.Parallel()
 	const size = 6 << 20 // more than the window of a channel

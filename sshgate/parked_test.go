@@ -19,8 +19,8 @@ func heapMiB() float64 {
 	return float64(m.HeapAlloc) / (1 << 20)
 }
 
-// TestExtendedDataClosesTheConnection: x/crypto parked up to 2 MiB of extended data on
-// each channel, and nobody read it.
+// TestExtendedDataClosesTheConnection: extended data on a channel closes the connection, because
+// x/crypto would hold up to 2 MiB of it on each channel.
 func TestExtendedDataClosesTheConnection(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
@@ -38,7 +38,7 @@ func TestExtendedDataClosesTheConnection(t *testing.T) {
 	closed(t, c)
 }
 
-// talker is a channel whose peer goes on after EOF.
+// talker is a channel whose peer sends data after EOF.
 type talker struct {
 	badPeer
 	eof atomic.Bool
@@ -54,8 +54,8 @@ func (r *talker) Read(p []byte) (int, error) {
 func (r *talker) Stderr() io.ReadWriter                             { return &r.badPeer }
 func (r *talker) Accept() (ssh.Channel, <-chan *ssh.Request, error) { return r, r.reqs, nil }
 
-// TestDataAfterEOFClosesTheConnection: what comes after EOF was parked as well. No
-// library sends it, so the channel is a double.
+// TestDataAfterEOFClosesTheConnection: data after EOF closes the connection, because x/crypto would
+// hold it. No library sends such data, so the channel is a test double.
 func TestDataAfterEOFClosesTheConnection(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
@@ -67,7 +67,8 @@ func TestDataAfterEOFClosesTheConnection(t *testing.T) {
 	closed(t, client)
 }
 
-// TestSessionInputIsRead: 64 sessions whose input nobody read held 2 MiB each.
+// TestSessionInputIsRead: the input of sessions is read and dropped, so that 64 sessions do not hold 2
+// MiB each.
 func TestSessionInputIsRead(t *testing.T) {
 	b := newFixture(t)
 	b.store.alias("a", 1)
@@ -100,7 +101,8 @@ func TestSessionInputIsRead(t *testing.T) {
 	t.Logf("%d sessions: %.1f MiB more", maxSessions, heapMiB()-before)
 }
 
-// TestSessionErrorOutputOfThePeer: extended data on a session is for servers, too.
+// TestSessionErrorOutputOfThePeer: extended data from the client on a session closes the connection,
+// because only servers may send it.
 func TestSessionErrorOutputOfThePeer(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)

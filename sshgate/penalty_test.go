@@ -33,7 +33,7 @@ type fixedSourceConn struct {
 
 func (c fixedSourceConn) RemoteAddr() net.Addr { return c.from }
 
-// serveFrom lets the gate serve another port, whose peers all come from one address.
+// serveFrom makes the server serve a further port, whose peers all have one source address.
 func (b *fixture) serveFrom(addr string) (port string) {
 	b.t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -56,8 +56,8 @@ func dialPort(port string, k key) (*ssh.Client, error) {
 	})
 }
 
-// TestFailingSourceIsKeptOut: after four refused logins not even the right key gets
-// in from there; from elsewhere it does, and loopback never pays.
+// TestFailingSourceIsKeptOut: after four refused logins even the right key is refused from that
+// source; it is accepted from other sources, and loopback has no penalties.
 func TestFailingSourceIsKeptOut(t *testing.T) {
 	t.Parallel()
 	now := time.Now() // however slow the machine is, a millisecond passes between two looks
@@ -97,7 +97,7 @@ func TestFailingSourceIsKeptOut(t *testing.T) {
 	}
 }
 
-// TestKnocksCostNothing: a health check that connects and leaves is not punished.
+// TestKnocksCostNothing: a health check that connects and disconnects gets no penalty.
 func TestKnocksCostNothing(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
@@ -157,7 +157,7 @@ func TestPenaltySettings(t *testing.T) {
 	}
 }
 
-// noBuffers is a listener whose first accepts fail as where the system is short of
+// noBuffers is a listener whose first accepts fail with the errors of a system that is short of
 // memory.
 type noBuffers struct {
 	net.Listener
@@ -173,8 +173,7 @@ func (l noBuffers) Accept() (net.Conn, error) {
 	}
 }
 
-// TestAcceptErrorsAreOutlived: the listener ended with the first ENOBUFS or ENOMEM,
-// and relayd with it.
+// TestAcceptErrorsAreOutlived: ENOBUFS and ENOMEM from accept do not end the listener.
 func TestAcceptErrorsAreOutlived(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
@@ -200,8 +199,7 @@ func TestAcceptErrorsAreOutlived(t *testing.T) {
 	}
 }
 
-// TestSourceLimit: one source may have so many connections, and another one is not
-// hindered.
+// TestSourceLimit: the connections of one source are limited, without effect on other sources.
 func TestSourceLimit(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t, func(o *Options) { o.MaxPerSource = 2 })

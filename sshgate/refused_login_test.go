@@ -15,8 +15,8 @@ import (
 	"relay/relaytest"
 )
 
-// TestRefusedLoginsAreTold: the operator reads of a login with an unknown key from where it came
-// and which key it was, in the log and in the audit log; a flood of them is no flood of lines.
+// TestRefusedLoginsAreTold: a login with an unknown key is written to the log and the audit log with
+// its source and key; a flood of them writes few lines.
 func TestRefusedLoginsAreTold(t *testing.T) {
 	t.Parallel()
 	var log relaytest.Buffer
@@ -63,8 +63,8 @@ func TestRefusedLoginsAreTold(t *testing.T) {
 	}
 }
 
-// TestNoCommonAlgorithm: a client that has no algorithm in common with relayd is told of, with what
-// both offer. Nobody else sees why it fails.
+// TestNoCommonAlgorithm: a client that has no algorithm in common with relayd causes a log line with
+// the algorithms of both sides, because the client itself often shows no reason.
 func TestNoCommonAlgorithm(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {

@@ -7,7 +7,7 @@ import (
 	"relay"
 )
 
-// What was refused to an account is noted for it, and for nobody else, until it is allowed.
+// A refused forward is stored for its account only, until a forward of that alias is allowed.
 func TestRefusedForwardsAreNoted(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)

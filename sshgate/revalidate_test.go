@@ -17,8 +17,8 @@ import (
 	"relay/sshgate/shell"
 )
 
-// TestRemovedAliasLeavesTheOthers: a connection loses the one alias only, however the
-// gate hears of it, and is given up when none is left.
+// TestRemovedAliasLeavesTheOthers: removing an alias ends only its forward, by whichever message the
+// server learns of it; the connection ends when no forward is left.
 func TestRemovedAliasLeavesTheOthers(t *testing.T) {
 	t.Parallel()
 	for name, remove := range map[string]func(b *fixture, alias string){
@@ -65,8 +65,8 @@ func TestRemovedAliasLeavesTheOthers(t *testing.T) {
 	}
 }
 
-// TestRemovedAliasWithoutSession: plain ssh -N with two aliases keeps the other one,
-// and takes the first again when it may.
+// TestRemovedAliasWithoutSession: plain ssh -N with two aliases keeps the other one, and gets the
+// first one again when that is allowed.
 func TestRemovedAliasWithoutSession(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
@@ -82,8 +82,8 @@ func TestRemovedAliasWithoutSession(t *testing.T) {
 	}
 }
 
-// TestWaitingCommandsEndWithTheirKey: a replay, a wait and a list that is followed
-// are cut when the key is removed, and say so.
+// TestWaitingCommandsEndWithTheirKey: a replay, a wait and a followed list end with a message when the
+// key is removed.
 func TestWaitingCommandsEndWithTheirKey(t *testing.T) {
 	t.Parallel()
 	for _, command := range []string{"replay ", "wait a --timeout 1h", "events a -f"} {
@@ -124,7 +124,7 @@ func TestWaitingCommandsEndWithTheirKey(t *testing.T) {
 	}
 }
 
-// lateHold is a store where something happens while a tunnel is being attached.
+// lateHold is a store that calls a function while a tunnel is being attached.
 type lateHold struct {
 	*fakeStore
 	meanwhile func()
@@ -135,7 +135,7 @@ func (h lateHold) Attach(a *relay.Alias, t relay.Tunnel) relay.Attachment {
 	return h.fakeStore.Attach(a, t)
 }
 
-// audited waits until the gate has taken up what was published.
+// audited waits until the server has processed the published changes.
 func (b *fixture) audited() {
 	b.t.Helper()
 	a := b.srv.revalidator
@@ -146,8 +146,8 @@ func (b *fixture) audited() {
 	})
 }
 
-// TestRightsLostBetweenTheQuestionAndTheUse: who lost a right after it was asked for, and
-// before anybody could see the use of it, kept it until the next look.
+// TestRightsLostBetweenTheQuestionAndTheUse: a right that is lost between its check and its use ends
+// at once, not at the next periodic check.
 func TestRightsLostBetweenTheQuestionAndTheUse(t *testing.T) {
 	t.Parallel()
 	t.Run("membership", func(t *testing.T) {
@@ -182,9 +182,8 @@ func TestRightsLostBetweenTheQuestionAndTheUse(t *testing.T) {
 	})
 }
 
-// TestChecksAskOnlyAboutWhatChanged: every change of an account or an alias had the rights
-// of all connections asked for one by one, and so did every quarter of a minute without
-// any change.
+// TestChecksAskOnlyAboutWhatChanged: a change of an account or alias checks only the rights that it
+// concerns, and the periodic check makes one query.
 func TestChecksAskOnlyAboutWhatChanged(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
@@ -233,7 +232,7 @@ func TestChecksAskOnlyAboutWhatChanged(t *testing.T) {
 	}
 }
 
-// A key that was removed kept the API on a connection that was draining, until that ended.
+// A removed key loses the API at once, also on a connection that is draining.
 func TestRemovedKeyEndsAConnectionThatDrains(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t, withAPI(new(atomic.Int64), func(w http.ResponseWriter, _ *http.Request, who relay.Actor) {

@@ -16,7 +16,7 @@ import (
 	"relay/relaytest"
 )
 
-// newHostKey makes the key that shall follow.
+// newHostKey makes the next host key.
 func newHostKey(t *testing.T) ssh.Signer {
 	t.Helper()
 	text, err := NewHostKey()
@@ -30,8 +30,8 @@ func newHostKey(t *testing.T) ssh.Signer {
 	return key
 }
 
-// TestOpenSSHLearnsTheNextHostKey: a client that trusts the relay knows the next key
-// after a login, and forgets the old one once it is gone.
+// TestOpenSSHLearnsTheNextHostKey: a client that trusts the relay learns the next key at a login, and
+// forgets the old key after its removal.
 func TestOpenSSHLearnsTheNextHostKey(t *testing.T) {
 	t.Parallel()
 	var current, next ssh.Signer
@@ -110,12 +110,13 @@ func TestHostKeyProof(t *testing.T) {
 	}
 }
 
-// fakeSession is a session before any algorithm was agreed on.
+// fakeSession is the metadata of a connection before algorithms are negotiated.
 type fakeSession struct{ ssh.ConnMetadata }
 
 func (fakeSession) SessionID() []byte { return []byte("session") }
 
-// With an RSA key the proof was signed with SHA-1, so that OpenSSH learned no key.
+// The proof of an RSA host key is signed with SHA-2, because OpenSSH learns no key from a SHA-1
+// signature.
 func TestOpenSSHLearnsRSAHostKeys(t *testing.T) {
 	t.Parallel()
 	newRSA := func() ssh.Signer {

@@ -14,7 +14,7 @@ import (
 	"relay/cli"
 )
 
-// show is a session with a terminal of a kind, whose output is collected.
+// show starts a session with a terminal of a type and collects its output.
 func show(t *testing.T, c *ssh.Client, term string, columns int, env map[string]string) (*ssh.Session, *output, io.Writer) {
 	t.Helper()
 	s, err := c.NewSession()
@@ -42,8 +42,8 @@ func show(t *testing.T, c *ssh.Client, term string, columns int, env map[string]
 	return s, out, in
 }
 
-// TestColours: only a terminal that can show them, of somebody who wants them, gets
-// colours.
+// TestColours: output is coloured only for a terminal that supports colours, unless the user disables
+// them.
 func TestColours(t *testing.T) {
 	t.Parallel()
 	for name, x := range map[string]struct {
@@ -111,7 +111,7 @@ func TestNarrowWindow(t *testing.T) {
 	}
 }
 
-// TestEndsOfSession: what ends a live log, and with what exit code.
+// TestEndsOfSession checks each way in which a live log ends, with its exit code.
 func TestEndsOfSession(t *testing.T) {
 	t.Parallel()
 	for name, x := range map[string]struct {
@@ -150,8 +150,8 @@ func TestEndsOfSession(t *testing.T) {
 	}
 }
 
-// TestUnreadLogStopsNothing: while nobody reads the log, tunnels, commands and
-// pings of the same connection go on.
+// TestUnreadLogStopsNothing: while the client does not read the log, tunnels, commands and pings of
+// the same connection continue.
 func TestUnreadLogStopsNothing(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t, func(o *Options) { o.PingInterval, o.PingTimeout = 50*time.Millisecond, time.Minute })
@@ -192,8 +192,8 @@ func TestUnreadLogStopsNothing(t *testing.T) {
 	ch.Close()
 }
 
-// TestCommandsBesideForwards: commands work on a connection that carries tunnels,
-// with a terminal and without, and the tunnels stay.
+// TestCommandsBesideForwards: commands work on a connection that has tunnels, with a terminal and
+// without, and the tunnels stay open.
 func TestCommandsBesideForwards(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)

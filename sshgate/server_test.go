@@ -28,8 +28,7 @@ import (
 	"relay"
 )
 
-// TestMain looks for goroutines that were left behind, as long as a busy machine needs
-// to end those of the last test.
+// TestMain checks for leaked goroutines after the last test, with time for a busy machine to end them.
 func TestMain(m *testing.M) {
 	code := m.Run()
 	if code == 0 {
@@ -57,7 +56,7 @@ type fixture struct {
 	alice key
 }
 
-// key is a client key in every format that clients want.
+// key is a client key in every file format that the clients need.
 type key struct {
 	signer ssh.Signer
 	path   string // OpenSSH private key
@@ -125,7 +124,7 @@ func (w testWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// newKey registers a new key for an account; account 0 = not registered.
+// newKey registers a new key for an account; with account 0 the key stays unregistered.
 func (b *fixture) newKey(name string, account int64) key {
 	b.t.Helper()
 	_, private, err := ed25519.GenerateKey(rand.Reader)
@@ -159,7 +158,7 @@ func (b *fixture) newKey(name string, account int64) key {
 	return k
 }
 
-// need fails, and says what to install, when a program is not there.
+// need fails the test if a program is missing, and names the package to install.
 func need(t testing.TB, program, pkg string) string {
 	t.Helper()
 	path, err := exec.LookPath(program)

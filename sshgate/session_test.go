@@ -75,8 +75,8 @@ Press Ctrl+C to disconnect
 	}
 }
 
-// TestRefusedHostIsToldOnce: the log of plain ssh says once per connection that the local
-// server refuses the Host header, and what to do.
+// TestRefusedHostIsToldOnce: the log of plain ssh says once per connection that the local server
+// refuses the Host header, and how to change that.
 func TestRefusedHostIsToldOnce(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
@@ -103,8 +103,8 @@ func TestRefusedHostIsToldOnce(t *testing.T) {
 	}
 }
 
-// TestRequestBesideTheHeader: what came while a session waited for its forwards was not
-// in its log.
+// TestRequestBesideTheHeader: the log of a session has the requests that arrived while the session
+// waited for its forwards.
 func TestRequestBesideTheHeader(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
@@ -179,8 +179,7 @@ func TestSessionOfRefusedForward(t *testing.T) {
 	}
 }
 
-// TestFloodOfSessionRequests: window changes, signals and variables without end
-// stall nothing.
+// TestFloodOfSessionRequests: endless window changes, signals and variables do not block the session.
 func TestFloodOfSessionRequests(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
@@ -231,8 +230,8 @@ func TestSessionLimit(t *testing.T) {
 	}
 }
 
-// TestLogIsDroppedNotBlocked: a peer that does not read costs bounded memory, and
-// reads later how much it missed.
+// TestLogIsDroppedNotBlocked: a peer that does not read its log costs bounded memory, and later reads
+// the number of dropped lines.
 func TestLogIsDroppedNotBlocked(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
@@ -268,8 +267,8 @@ func TestLogIsDroppedNotBlocked(t *testing.T) {
 	ch.Close()
 }
 
-// flood tells of so many attempts of an event with a path of 600 bytes. The store, which may be
-// read meanwhile, keeps the event as it is.
+// flood publishes that many attempts of an event with a path of 600 bytes. The stored event stays
+// unchanged, because tests may read it meanwhile.
 func (b *fixture) flood(stored *relay.Event, attempts int) {
 	t, e := b.t.(*testing.T), *stored
 	e.Attempts = slices.Clone(e.Attempts)
@@ -280,8 +279,8 @@ func (b *fixture) flood(stored *relay.Event, attempts int) {
 	}
 }
 
-// TestQuickCommandIsAnsweredFirst: a command that was done before its exec request
-// was answered used to end the channel without that answer.
+// TestQuickCommandIsAnsweredFirst: the exec request of a command is answered before the channel ends,
+// however quickly the command is done.
 func TestQuickCommandIsAnsweredFirst(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
@@ -293,9 +292,8 @@ func TestQuickCommandIsAnsweredFirst(t *testing.T) {
 	}
 }
 
-// TestLogOutlivesItsFeed: a live log whose feed ends under it goes on with the next one,
-// and says that something may be missing, once until there is something to show. It used to
-// be silent from then on.
+// TestLogOutlivesItsFeed: a live log whose feed ends continues with the next feed, and says once that
+// lines may be missing.
 func TestLogOutlivesItsFeed(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
@@ -321,5 +319,5 @@ func TestLogOutlivesItsFeed(t *testing.T) {
 	}
 }
 
-// maxSessions and maxLingering are those of package session.
+// maxSessions and maxLingering repeat the limits of package session.
 const maxSessions, maxLingering = 4, 16

@@ -19,7 +19,7 @@ import (
 // This file holds the promised times of an SSH connection to the millisecond, in the fake
 // time of testing/synctest. A bubble cannot wait for the kernel, so connections are memory.
 
-// memoryListener hands out the server's ends of connections in memory.
+// memoryListener accepts in-memory connections.
 type memoryListener struct {
 	conns  chan net.Conn
 	closed chan struct{}
@@ -48,15 +48,15 @@ func (l *memoryListener) Addr() net.Addr { return loopback(22) }
 
 func loopback(port int) net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port} }
 
-// dial makes a connection. toServer carries the bytes of the client.
+// dial makes an in-memory connection. toServer carries the bytes of the client.
 func (l *memoryListener) dial() (client net.Conn, toServer *direction) {
 	up, down := newDirection(), newDirection()
 	l.conns <- &memoryConn{in: up, out: down, remote: loopback(40000)}
 	return &memoryConn{in: down, out: up, remote: loopback(22)}, up
 }
 
-// direction is the bytes that go one way. net.Pipe keeps none, and both ends of SSH begin
-// with a write.
+// direction holds the bytes sent in one direction. It has a buffer, which net.Pipe does not, because
+// both ends of SSH begin with a write.
 type direction struct {
 	mu     sync.Mutex
 	change *sync.Cond
@@ -82,8 +82,8 @@ func (d *direction) hold()    { d.set(func() { d.held = true }) }
 func (d *direction) release() { d.set(func() { d.held = false }) }
 func (d *direction) close()   { d.set(func() { d.closed = true }) }
 
-// memoryConn has no deadlines. Its bytes arrive wireTime after they were written: an answer
-// never comes at the very moment of its question.
+// memoryConn is a connection without deadlines. Its bytes arrive wireTime after they were written, so
+// that an answer never arrives at the same instant as its request.
 type memoryConn struct {
 	net.Conn
 	in, out *direction
@@ -128,8 +128,8 @@ func (c *memoryConn) SetDeadline(time.Time) error      { return nil }
 func (c *memoryConn) SetReadDeadline(time.Time) error  { return nil }
 func (c *memoryConn) SetWriteDeadline(time.Time) error { return nil }
 
-// timed is a server in a bubble with the times that relayd has when nothing is set: those
-// that Options leave out, and those of its configuration, which TestDefaults holds.
+// timed is a server in a synctest bubble with the default times: those of Options and those of the
+// relayd configuration, which TestDefaults checks.
 type timed struct {
 	*fixture
 	listener *memoryListener
@@ -146,7 +146,7 @@ func newTimed(t *testing.T) *timed {
 	}), l, registry}
 }
 
-// login logs in; the connection may be over before it comes to that.
+// login logs in; the returned error is that of a connection that ends first.
 func (b *timed) login(user string, methods ...ssh.AuthMethod) (*ssh.Client, *direction, error) {
 	conn, toServer := b.listener.dial()
 	c, chans, reqs, err := ssh.NewClientConn(conn, "", &ssh.ClientConfig{
@@ -173,8 +173,8 @@ func (b *timed) tunnel(alias string) (*ssh.Client, *direction) {
 	return client, toServer
 }
 
-// changesAfter fails unless state is before until just before the time is over, and after
-// from then on.
+// changesAfter fails unless the state is before until just before the pause is over, and after from
+// then on.
 func changesAfter[T comparable](t *testing.T, pause time.Duration, before, after T, state func() T) {
 	t.Helper()
 	time.Sleep(pause - time.Millisecond)
@@ -232,8 +232,8 @@ func TestTimesOfTunnel(t *testing.T) {
 	})
 }
 
-// TestTimesOfTakeover: a request that is under way when a newer connection takes the alias
-// over may go on for 10 s on the old one.
+// TestTimesOfTakeover: a running request may continue for 10 s on the old connection when a newer
+// connection takes the alias over.
 func TestTimesOfTakeover(t *testing.T) {
 	inFakeTime(t, "closed 10 s later", func(t *testing.T, b *timed) {
 		client, _ := b.tunnel("a")
@@ -299,8 +299,8 @@ func TestTimesOfConnection(t *testing.T) {
 	})
 }
 
-// TestBusyNodeCostsNothing: a login that still made progress when its time ran out is not held
-// against its source, as a silent one is.
+// TestBusyNodeCostsNothing: a login that still makes progress when its time ends gives its source no
+// penalty; a silent one does.
 func TestBusyNodeCostsNothing(t *testing.T) {
 	inFakeTime(t, "slow and silent", func(t *testing.T, b *timed) {
 		_, silent := b.listener.dial()
@@ -323,8 +323,8 @@ func TestBusyNodeCostsNothing(t *testing.T) {
 	})
 }
 
-// TestTimesOfEnrolment: an approval and the answer to a prompt have 110 s, so that the
-// connection is closed within the two minutes that are promised.
+// TestTimesOfEnrolment: an approval and the answer to a prompt have 110 s, so that the connection is
+// closed within the promised two minutes.
 func TestTimesOfEnrolment(t *testing.T) {
 	inFakeTime(t, "link@ that nobody approves", func(t *testing.T, b *timed) {
 		stranger := b.newKey("stranger", 0)

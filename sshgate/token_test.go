@@ -59,7 +59,7 @@ func TestTokenRegistersTheKeyProvenNext(t *testing.T) {
 	}
 }
 
-// TestTokenAloneIsNoLogin: a token proves no key, so it lets nobody in.
+// TestTokenAloneIsNoLogin: a token without a key does not log in, because it proves no key.
 func TestTokenAloneIsNoLogin(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
@@ -79,8 +79,8 @@ func TestTokenAloneIsNoLogin(t *testing.T) {
 	}
 }
 
-// TestTokenNeverMovesAKey: the key proven after a token of bob's is alice's: it is
-// her login, not his.
+// TestTokenNeverMovesAKey: if a client gives bob's token and then proves alice's key, it is logged in
+// as alice.
 func TestTokenNeverMovesAKey(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
@@ -110,8 +110,8 @@ func TestTokensThatMayNot(t *testing.T) {
 	}
 }
 
-// TestTokenTries: no more than three are asked for on a connection, and an empty
-// answer ends the asking.
+// TestTokenTries: a connection is asked for a token three times at most, and an empty answer ends the
+// prompts.
 func TestTokenTries(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -130,8 +130,8 @@ func TestTokenTries(t *testing.T) {
 	}
 }
 
-// TestPromptIsBounded: a prompt that nobody answers keeps a connection no longer than
-// an approval may take, however often it is asked.
+// TestPromptIsBounded: an unanswered prompt keeps a connection no longer than an approval may take,
+// however often it is repeated.
 func TestPromptIsBounded(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t, func(o *Options) { o.EnrolTime, o.HandshakeTimeout = 100*time.Millisecond, 20*time.Second })
@@ -150,7 +150,7 @@ func TestPromptIsBounded(t *testing.T) {
 	<-answered
 }
 
-// TestTokenWithOpenSSH types the token by askpass.
+// TestTokenWithOpenSSH enters the token through SSH_ASKPASS.
 func TestTokenWithOpenSSH(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)

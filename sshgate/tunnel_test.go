@@ -52,8 +52,8 @@ func TestOpenFailureReasons(t *testing.T) {
 	}
 }
 
-// TestUnansweredOpen: the open gives up, the silent tunnel is stale, and a
-// channel that arrives late is closed.
+// TestUnansweredOpen: an unanswered channel open times out, the silent tunnel becomes stale, and a
+// channel that is confirmed late is closed.
 func TestUnansweredOpen(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
@@ -100,8 +100,8 @@ func TestOpenOnDeadConnection(t *testing.T) {
 	}
 }
 
-// TestLazyDialer: a client in the manner of relay up accepts at once, dials at
-// the first byte and says when that fails.
+// TestLazyDialer: a client that behaves like relay up confirms channels at once, dials at the first
+// byte and reports a failed dial.
 func TestLazyDialer(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
@@ -146,8 +146,8 @@ func TestLazyDialer(t *testing.T) {
 	}
 }
 
-// TestLostConnectionIsNoCleanEnd: a local server's close is EOF, the death of the
-// tunnel never looks like it.
+// TestLostConnectionIsNoCleanEnd: the close of a local server is EOF, but the loss of a tunnel is an
+// error.
 func TestLostConnectionIsNoCleanEnd(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
@@ -175,7 +175,8 @@ func TestLostConnectionIsNoCleanEnd(t *testing.T) {
 	}
 }
 
-// TestDisconnectIsNoCleanEnd: OpenSSH says goodbye, in the middle of an answer.
+// TestDisconnectIsNoCleanEnd: an SSH_MSG_DISCONNECT of OpenSSH in the middle of a response is an
+// error, not EOF.
 func TestDisconnectIsNoCleanEnd(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)

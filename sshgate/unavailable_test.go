@@ -9,14 +9,15 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// noAnswers is the method that relay up tries behind its last key.
+// noAnswers is the keyboard-interactive method that relay up tries after its last key; it gives no
+// answers.
 func noAnswers(_, _ string, questions []string, _ []bool) ([]string, error) {
 	return make([]string, len(questions)), nil
 }
 
-// TestStoreAwayIsNoRefusedLogin: relay up gave up for good when its line was cut while
-// Postgres was away, because its key was refused. Whoever asks behind the last key, or at
-// the last try, finds a broken line instead.
+// TestStoreAwayIsNoRefusedLogin: while Postgres is unavailable, a login ends with a closed connection,
+// not with a refused key, so that relay up tries again. That also holds for a method after the last
+// key, and for the last try.
 func TestStoreAwayIsNoRefusedLogin(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
@@ -42,8 +43,8 @@ func TestStoreAwayIsNoRefusedLogin(t *testing.T) {
 	b.mustDial(b.alice)
 }
 
-// TestFullAccountIsNoRefusedLogin: the same of a key that is good, and of an account that
-// has no place left for the moment.
+// TestFullAccountIsNoRefusedLogin: a login with a valid key to an account that has no free connection
+// slot ends with a closed connection, not with a refused key.
 func TestFullAccountIsNoRefusedLogin(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t, func(o *Options) { o.MaxPerAccount = 1 })
@@ -58,7 +59,8 @@ func TestFullAccountIsNoRefusedLogin(t *testing.T) {
 	}
 }
 
-// TestStoreAwayIsShownByRealClients: the line is cut only when it has been read.
+// TestStoreAwayIsShownByRealClients: the connection is closed only after the client has read the
+// message.
 func TestStoreAwayIsShownByRealClients(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)

@@ -21,8 +21,7 @@ import (
 // The peers of these tests break the protocol in ways that no library does, so they are
 // played at the border to x/crypto.
 
-// badPeer is a channel, and the open of one, of a peer that takes what it is sent and
-// never says CLOSE.
+// badPeer is a channel, and the open of one, of a peer that accepts data and never sends CLOSE.
 type badPeer struct {
 	ssh.Channel
 	reqs   chan *ssh.Request
@@ -40,7 +39,7 @@ func (r *badPeer) CloseWrite() error                                 { return ni
 func (r *badPeer) SendRequest(string, bool, []byte) (bool, error)    { return false, nil }
 func (r *badPeer) Stderr() io.ReadWriter                             { return r }
 
-// confirmedOpen is a connection whose peer confirms each channel as it is given.
+// confirmedOpen is a connection whose peer confirms each channel with the given one.
 type confirmedOpen struct {
 	ssh.Conn
 	ch   ssh.Channel
@@ -51,7 +50,7 @@ func (o confirmedOpen) OpenChannel(string, []byte) (ssh.Channel, <-chan *ssh.Req
 	return o.ch, o.reqs, nil
 }
 
-// confirmed opens a channel of a tunnel, which is played at the border to x/crypto.
+// confirmed opens a channel of a tunnel on a fake peer that replaces x/crypto.
 func (c *conn) confirmed(ch ssh.Channel, reqs <-chan *ssh.Request) *link.Channel {
 	c.Use(confirmedOpen{ch: ch, reqs: reqs})
 	h, err := c.OpenChannel(context.Background(), "forwarded-tcpip", nil, c.tunnelChannel(1))
@@ -61,7 +60,7 @@ func (c *conn) confirmed(ch ssh.Channel, reqs <-chan *ssh.Request) *link.Channel
 	return h
 }
 
-// met is the gate's side of a connection that a client has opened and used.
+// met returns the server's side of a connection that a client has opened and used.
 func (b *fixture) met() (*ssh.Client, *conn) {
 	b.t.Helper()
 	raw, err := net.Dial("tcp", "127.0.0.1:"+b.port)
@@ -116,8 +115,8 @@ func closed(t *testing.T, client *ssh.Client) {
 	}
 }
 
-// TestOpensWithoutEnd: a peer that opens channels and does not read the refusals
-// loses its connection before they fill the memory.
+// TestOpensWithoutEnd: a peer that opens channels and does not read the refusals loses its connection
+// before memory is full.
 func TestOpensWithoutEnd(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
@@ -134,8 +133,8 @@ func TestOpensWithoutEnd(t *testing.T) {
 	closed(t, client)
 }
 
-// TestChannelsBeyondAll: the callers of a client that closes its channels later than requests come
-// are told so.
+// TestChannelsBeyondAll: if a client closes its channels more slowly than requests arrive, the callers
+// get an error that says so.
 func TestChannelsBeyondAll(t *testing.T) {
 	t.Parallel()
 	_, c := newFixture(t).met()
@@ -144,8 +143,8 @@ func TestChannelsBeyondAll(t *testing.T) {
 	}
 }
 
-// TestSessionsLeftOpen: a peer that never closes ended sessions gets no more of them,
-// and they keep no connection alive.
+// TestSessionsLeftOpen: a peer that never closes ended sessions cannot open further ones, and they
+// keep no connection open.
 func TestSessionsLeftOpen(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
@@ -164,8 +163,8 @@ func TestSessionsLeftOpen(t *testing.T) {
 	closed(t, client)
 }
 
-// TestTargetsThatAreNone: what a client announces is bounded, its name too, and no
-// line of a request can be made of it.
+// TestTargetsThatAreNone: the target that a client announces, and its name, have a limited length and
+// cannot add lines to a request.
 func TestTargetsThatAreNone(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
@@ -189,7 +188,7 @@ func TestTargetsThatAreNone(t *testing.T) {
 	}
 }
 
-// TestEmptyCommand: a command line of empty words once was a panic.
+// TestEmptyCommand: a command line of empty words does not panic.
 func TestEmptyCommand(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
@@ -201,8 +200,8 @@ func TestEmptyCommand(t *testing.T) {
 	}
 }
 
-// TestChecksAreRepeatedUntilTheStoreAnswers: a key that was removed while the store
-// could not be asked is found out soon after, though changes are published.
+// TestChecksAreRepeatedUntilTheStoreAnswers: a key that was removed while the store did not answer is
+// found soon after, although further changes are published.
 func TestChecksAreRepeatedUntilTheStoreAnswers(t *testing.T) {
 	t.Parallel()
 	asked := make(chan struct{}, 64)
@@ -225,7 +224,7 @@ func TestChecksAreRepeatedUntilTheStoreAnswers(t *testing.T) {
 	closed(t, client)
 }
 
-// telling tells of each question which rights still stand.
+// telling is a store that answers which rights of a query are still valid.
 type telling struct {
 	*fakeStore
 	asked chan struct{}

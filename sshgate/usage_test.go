@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestUsage: a connection is unused once it has had no use for the whole time, in whatever order uses
-// come, go, and the connection ends.
+// TestUsage: a connection counts as unused only after the whole idle time without a use, in whatever
+// order uses begin and end.
 func TestUsage(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

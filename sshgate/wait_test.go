@@ -9,7 +9,7 @@ import (
 	"relay/cli"
 )
 
-// TestWaitIsInterrupted: Ctrl+C at a terminal ends a command that waits.
+// TestWaitIsInterrupted: Ctrl+C at a terminal ends a waiting command.
 func TestWaitIsInterrupted(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)

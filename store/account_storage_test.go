@@ -9,9 +9,9 @@ import (
 	"relay/store"
 )
 
-// What an account may store in all its aliases is held: the oldest events of all of them go, what must
-// stay does not, and other accounts are not touched. A limit of its own counts within a moment, a
-// transferred alias counts for its new owner, and a start counts the same.
+// The storage limit of an account holds over all its aliases: the oldest removable events of all of
+// them are removed, and other accounts are not affected. A changed limit applies within a moment, a
+// transferred alias counts for its new owner, and a restart computes the same sums.
 func TestStorageOfAccount(t *testing.T) {
 	onEngines(t, func(t *testing.T, o store.Options) {
 		o.AccountLimits, o.MaxAccountStorage = true, 1<<20

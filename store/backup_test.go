@@ -15,8 +15,8 @@ import (
 	"relay/store"
 )
 
-// A backup made while events come in is whole, holds what was answered before it
-// began, and can be served.
+// A backup made while events arrive is complete, contains all events acknowledged before it began, and
+// can be served.
 func TestBackup(t *testing.T) {
 	t.Parallel()
 	o := store.Options{DataDir: t.TempDir()}
@@ -102,7 +102,7 @@ func TestBackupOfPostgres(t *testing.T) {
 	}
 }
 
-// Every check finds what it is there for.
+// Every check of Examine detects its own fault.
 func TestExamine(t *testing.T) {
 	onEngines(t, func(t *testing.T, o store.Options) {
 		s := mustServe(t, o)

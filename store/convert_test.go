@@ -18,8 +18,8 @@ import (
 	"relay/store/pgtest"
 )
 
-// fillEveryTable puts rows into each table of a SQLite store that is to be copied. Those of tables
-// that a new migration makes come from their columns.
+// fillEveryTable inserts rows into each table of a SQLite store to copy. The rows of tables from new
+// migrations are built from their columns.
 func fillEveryTable(t *testing.T, s *Store) {
 	t.Helper()
 	var tables []string
@@ -74,9 +74,9 @@ func lowestID(at time.Time) (id relay.ID) {
 	return day
 }
 
-// TestCopySQLite copies a store of which every table has rows, and breaks off again and again, later
-// each time: each call goes on where the one before stopped, no server takes what is not complete,
-// and in the end all rows are there, and the old files are as they were.
+// TestCopySQLite copies a store with rows in every table and stops the copy again and again, later
+// each time. Each call continues where the one before stopped, no server opens an incomplete copy, and
+// at the end all rows are copied and the old files are unchanged.
 func TestCopySQLite(t *testing.T) {
 	t.Parallel()
 	ctx, dir := t.Context(), t.TempDir()
@@ -154,7 +154,8 @@ func TestCopySQLite(t *testing.T) {
 	}
 }
 
-// TestCopyOfAnother: what must not be copied is refused, and what was changed meanwhile is seen.
+// TestCopyOfAnother: rows that must not be copied are refused, and changes made during the copy are
+// detected.
 func TestCopyOfAnother(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()

@@ -12,13 +12,13 @@ import (
 	"relay/store"
 )
 
-// besides opens a store as an operator command does.
+// besides opens a store the way an operator command does.
 func besides(t *testing.T, o store.Options) *store.Store {
 	t.Helper()
 	return mustOpen(t, store.Options{URL: o.URL, DataDir: o.DataDir, NoCreate: true})
 }
 
-// findings gives what the checks say, by name.
+// findings returns the results of all checks by name.
 func findings(t *testing.T, s *store.Store) map[string]relay.Finding {
 	t.Helper()
 	found := map[string]relay.Finding{}
@@ -28,8 +28,8 @@ func findings(t *testing.T, s *store.Store) map[string]relay.Finding {
 	return found
 }
 
-// Bytes that are missed are found: of a request, of a response, a part of a large body;
-// and an attempt without its event. What belongs to no event is no finding here.
+// Missing bytes of a request, a response or a part of a large body are found, and so is an attempt
+// without its event. Parts that belong to no event are not reported here.
 func TestExamineFindsMissingBytes(t *testing.T) {
 	onEngines(t, func(t *testing.T, o store.Options) {
 		s := mustServe(t, o)
@@ -63,7 +63,7 @@ func TestExamineFindsMissingBytes(t *testing.T) {
 	})
 }
 
-// A page that became rubbish is found, though nobody reads it.
+// A corrupted page is found although no query reads it.
 func TestExamineFindsDamagedPages(t *testing.T) {
 	t.Parallel()
 	o := store.Options{DataDir: t.TempDir()}
@@ -94,9 +94,9 @@ func TestExamineFindsDamagedPages(t *testing.T) {
 	}
 }
 
-// TestExamineAfterAKill: what a killed server left under way, or a backup holds, is put
-// right by the next start. It is worth a warning, and no reason for relayd doctor to fail
-// before that start, as whoever restores a backup runs it.
+// TestExamineAfterAKill: attempts that a killed server left running, or a backup contains, are a
+// warning, because the next start corrects them. relayd doctor must not fail before that start,
+// because operators run it after restoring a backup.
 func TestExamineAfterAKill(t *testing.T) {
 	onEngines(t, func(t *testing.T, o store.Options) {
 		s := mustServe(t, o)

@@ -16,14 +16,14 @@ import (
 	"relay/store/pgtest"
 )
 
-// The queues that BenchmarkDrain drains at the same time.
+// Sizes of the queues of BenchmarkDrain.
 const (
 	drainAliases = 100
 	drainQueued  = 100 // attempts at each of them
 )
 
-// BenchmarkDrain measures how many queued attempts 100 dispatchers, one for each alias,
-// claim and end a second, while senders of live events write beside them.
+// BenchmarkDrain measures the number of queued attempts that 100 dispatchers, one for each alias,
+// claim and end per second, while senders of live events write at the same time.
 func BenchmarkDrain(b *testing.B) {
 	engines := map[string]func(testing.TB) store.Options{
 		"sqlite": func(t testing.TB) store.Options { return store.Options{DataDir: t.TempDir()} },
@@ -104,7 +104,8 @@ func fillQueues(b *testing.B, s *store.Store, aliases []int64) {
 	}
 }
 
-// drainAlias does what a dispatcher does, with a local server that answers at once.
+// drainAlias claims and ends the attempts of an alias like a dispatcher, with a local server that
+// answers at once.
 func drainAlias(b *testing.B, s *store.Store, alias int64) (n int64) {
 	random := rand.New(rand.NewPCG(uint64(alias), 1))
 	next := relay.NextClaim{Alias: alias, Auto: true}
@@ -150,7 +151,7 @@ func sendLive(b *testing.B, s *store.Store, alias int64, stop <-chan struct{}, t
 	}
 }
 
-// processTime is the processor time that this process has used; that of Postgres is not in it.
+// processTime returns the processor time of this process, without that of Postgres.
 func processTime() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

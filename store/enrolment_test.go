@@ -14,7 +14,7 @@ import (
 
 const strangerKey = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl"
 
-// enrolled makes the key of a stranger wait.
+// enrolled starts the enrolment of an unknown key and returns its link and code.
 func enrolled(t *testing.T, s *store.Store, life time.Duration) (link, code string) {
 	t.Helper()
 	now := time.Now()
@@ -30,8 +30,7 @@ func enrolled(t *testing.T, s *store.Store, life time.Duration) (link, code stri
 	return link, code
 }
 
-// A key that waits at one node is approved at another one, and the node at which it waits
-// learns of it.
+// A key that waits at one node can be approved at another one, and the waiting node gets the approval.
 func TestEnrolmentAtAnotherNode(t *testing.T) {
 	onEngines(t, func(t *testing.T, o store.Options) {
 		told := make(chan relay.Change, 100)
@@ -108,7 +107,7 @@ func TestEnrolmentAtAnotherNode(t *testing.T) {
 	})
 }
 
-// Five wrong codes end an enrolment, also when they come at once at several nodes.
+// Five wrong codes end an enrolment, also if they arrive at several nodes at once.
 func TestWrongCodesEndAnEnrolment(t *testing.T) {
 	onEngines(t, func(t *testing.T, o store.Options) {
 		s := mustServe(t, o)

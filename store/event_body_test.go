@@ -11,8 +11,8 @@ import (
 	"relay/store"
 )
 
-// manyAttempts gives the only event of a store, whose first attempt has ended, more attempts like
-// it, up to the number given.
+// manyAttempts adds copies of the first attempt to the only event of a store, up to the given number.
+// That attempt must have ended.
 func manyAttempts(t testing.TB, db *sql.DB, attempts int) {
 	t.Helper()
 	for table, columns := range map[string]string{
@@ -30,8 +30,8 @@ func manyAttempts(t testing.TB, db *sql.DB, attempts int) {
 	}
 }
 
-// An event with thousands of attempts is read as its request, its first attempt and the newest
-// ones; the others come in pages, and each body comes as far as it is asked for, and alone.
+// An event with thousands of attempts is returned with its request, its first attempt and the newest
+// ones; the others are returned in pages, and each body in the requested range.
 func TestAttemptsComeInPages(t *testing.T) {
 	onEngines(t, func(t *testing.T, o store.Options) {
 		s := mustServe(t, o)
@@ -85,8 +85,8 @@ func TestAttemptsComeInPages(t *testing.T) {
 	})
 }
 
-// An event with thousands of attempts that wait shows what the last one that ended got, and all
-// of them can be canceled.
+// An event with thousands of waiting attempts shows the result of the last ended one, and all waiting
+// ones can be canceled.
 func TestManyWaitingAttempts(t *testing.T) {
 	onEngines(t, func(t *testing.T, o store.Options) {
 		s := mustServe(t, o)
@@ -142,7 +142,7 @@ func TestManyWaitingAttempts(t *testing.T) {
 	})
 }
 
-// Deleting an event with much in it leaves nothing behind.
+// Deleting an event with many attempts leaves no rows behind.
 func TestDeleteLargeEvent(t *testing.T) {
 	onEngines(t, func(t *testing.T, o store.Options) {
 		s := mustServe(t, o)
@@ -176,8 +176,7 @@ func TestDeleteLargeEvent(t *testing.T) {
 	})
 }
 
-// An end whose response has a part that was never stored is refused, and the attempt is still
-// under way.
+// An end whose response lacks a part is refused, and the attempt stays delivering.
 func TestFinishWithoutItsPartIsRefused(t *testing.T) {
 	t.Parallel()
 	s := mustServe(t, store.Options{DataDir: t.TempDir(), Log: testLog(t)})
@@ -193,8 +192,8 @@ func TestFinishWithoutItsPartIsRefused(t *testing.T) {
 	}
 }
 
-// TestReleasedOnlyInTheQueue: an event that is stored before it goes out is to be released if it
-// has to wait after all. The record of an attempt that did not wait does not say so.
+// TestReleasedOnlyInTheQueue: an event that is stored before its delivery is marked as released, in
+// case it must wait. The record of an attempt that did not wait does not show that mark.
 func TestReleasedOnlyInTheQueue(t *testing.T) {
 	onEngines(t, func(t *testing.T, o store.Options) {
 		s := mustServe(t, o)

@@ -12,9 +12,9 @@ import (
 	"relay/store/usage"
 )
 
-// farAbove returns a node on which an alias and its account each have about 4 MB, forty times
-// their limit; a further alias of the account; and an alias of another account. The loops of
-// the node do not evict.
+// farAbove returns a node with an alias and an account that each store about 4 MB, forty times their
+// limit, a further alias of the account, and an alias of another account. The loops of the node do not
+// evict.
 func farAbove(t *testing.T, of string) (c *testCluster, second, foreign int64) {
 	t.Helper()
 	const limit = 100 << 10
@@ -48,8 +48,8 @@ func farAbove(t *testing.T, of string) (c *testCluster, second, foreign int64) {
 	return c, second, other.ID
 }
 
-// A request to an alias far above a lowered limit, or of an account that is, waits for no more than
-// the space that it needs: it was refused until all the rest was gone. What is stored never grows.
+// A request to an alias or account far above a lowered limit waits only until the space that it needs
+// is free. The stored bytes never grow.
 func TestEvictionForARequestFreesWhatItNeeds(t *testing.T) {
 	t.Parallel()
 	for _, of := range []string{"alias", "account"} {
@@ -84,7 +84,8 @@ func TestEvictionForARequestFreesWhatItNeeds(t *testing.T) {
 	}
 }
 
-// While the requests of one alias or account wait for an eviction, those of others and the loop evict.
+// While requests of one alias or account wait for an eviction, evictions of other accounts and of the
+// loop continue.
 func TestEvictionsDoNotWaitForEachOther(t *testing.T) {
 	t.Parallel()
 	c, second, foreign := farAbove(t, "account")
@@ -111,8 +112,8 @@ func TestEvictionsDoNotWaitForEachOther(t *testing.T) {
 	}
 }
 
-// An eviction makes space before it ends: bodies are removed after their events. A request that waits for its end
-// is stored as soon as there is space.
+// An eviction frees space before it ends, because bodies are removed after their events. A waiting request is
+// stored as soon as there is space.
 func TestSpaceOfAnEvictionThatGoesOn(t *testing.T) {
 	t.Parallel()
 	c, second, _ := farAbove(t, "account")

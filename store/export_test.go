@@ -31,8 +31,8 @@ func (s *Store) Retention() RetentionStats {
 	}
 }
 
-// CommitSettings gives synchronous_commit as transactions of each handle see it, after
-// the session was told otherwise where a pooler could do that.
+// CommitSettings returns synchronous_commit as transactions of each handle see it, after the session
+// setting was changed as a pooler could do.
 func (s *Store) CommitSettings(ctx context.Context) (values []string) {
 	read := func(q db.Query) error {
 		var value string

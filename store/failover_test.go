@@ -13,9 +13,9 @@ import (
 	"relay/store/pgtest"
 )
 
-// A failover of Postgres to a replica that lagged behind loses the newest revisions, and their
-// ids are given again. A node that had seen them takes nothing that it knows for granted, and
-// hears of what other processes change from then on.
+// A failover of Postgres to a lagging replica loses the newest revisions, and their ids are used
+// again. A node that had read them reads everything again, and receives later changes of other
+// processes.
 func TestChangesAfterAFailover(t *testing.T) {
 	t.Parallel()
 	everything := []relay.Change{{Kind: relay.ChangeAlias}, {Kind: relay.ChangeAccount}, {Kind: relay.ChangeTunnel}, {Kind: relay.ChangeMissed}}
@@ -82,8 +82,8 @@ func TestChangesAfterAFailover(t *testing.T) {
 	}
 }
 
-// A node hears nothing of its own changes, so that it has not read the last ones when a failover
-// loses them. It notices that all the same, whatever was written instead.
+// A node does not read its own changes back, so it has not read the last ones when a failover loses
+// them. It detects the failover nevertheless, whatever is written instead.
 func TestOwnChangesAreLostByAFailover(t *testing.T) {
 	t.Parallel()
 	for name, instead := range map[string]int{"nothing instead": 0, "as many": 1, "more": 3} {

@@ -8,9 +8,9 @@ import (
 	"relay/store"
 )
 
-// Delivery gives up a slow store and tells the caller that the answer is not stored. The end that
-// it handed over before may be stored after that, alone or together with the one that says so: the
-// record says what the caller was told, and the bytes of the answer are not counted.
+// Delivery times out on a slow store and reports that the response is not stored. The end that it
+// handed over before may be stored after that, alone or with the later end that has this report: the
+// record shows the reported state, and the bytes of the response are not counted.
 func TestEndStoredLate(t *testing.T) {
 	onEngines(t, func(t *testing.T, o store.Options) {
 		o.MaxAliasStorage = 1 << 30

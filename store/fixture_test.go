@@ -46,7 +46,7 @@ func oldEvent(s *store.Store, alias int64, name, state string) *relay.Event {
 	return e
 }
 
-// fillOldStore makes what a fixture holds: each kind of row once at least.
+// fillOldStore creates at least one row of each kind for a fixture.
 func fillOldStore(t *testing.T, s *store.Store) {
 	t.Helper()
 	ctx, sys := t.Context(), relay.System()
@@ -108,9 +108,8 @@ func fillOldStore(t *testing.T, s *store.Store) {
 	kept(t, s.Accept(oldEvent(s, alias, "queued", relay.StateQueued)))
 }
 
-// TestOldStores opens a store of each schema that was released, as SQL that this program
-// did not write: everything in it can be read, what was queued goes out, what was under way
-// is interrupted, and events can be replayed.
+// TestOldStores opens a store of each released schema, from committed SQL: all of it can be read,
+// queued events are delivered, running attempts become interrupted, and events can be replayed.
 func TestOldStores(t *testing.T) {
 	t.Parallel()
 	for _, engine := range []string{"sqlite", "postgres"} {
@@ -221,7 +220,7 @@ func openOldStore(t *testing.T, engine, file string) {
 	}
 }
 
-// checkOldMarks reads what people noted about events, which stores have since schema 6.
+// checkOldMarks reads the pins, labels and notes of events, which stores have since schema 6.
 func checkOldMarks(t *testing.T, s *store.Store, file string, marked relay.ID) {
 	t.Helper()
 	var version int
@@ -245,7 +244,7 @@ func checkOldMarks(t *testing.T, s *store.Store, file string, marked relay.ID) {
 	}
 }
 
-// writeFixture makes a store in which one attempt is still under way, and writes it as SQL.
+// writeFixture makes a store with one running attempt and writes it as SQL.
 func writeFixture(t *testing.T, engine string) {
 	t.Helper()
 	o := store.Options{DataDir: t.TempDir()}
@@ -294,7 +293,8 @@ func writeFixture(t *testing.T, engine string) {
 	}
 }
 
-// dropEmptyDays keeps a fixture small: partitions of days without events are made again.
+// dropEmptyDays keeps a fixture small: it drops partitions of days without events, which are created
+// again.
 func dropEmptyDays(t *testing.T, address string) {
 	t.Helper()
 	db, err := sql.Open("postgres", address)
@@ -326,7 +326,7 @@ func dropEmptyDays(t *testing.T, address string) {
 	}
 }
 
-// kept waits until what a ticket stands for is stored.
+// kept waits until the step of a ticket is stored.
 func kept(t *testing.T, ticket *relay.Ticket) {
 	t.Helper()
 	<-ticket.Done()

@@ -13,9 +13,9 @@ import (
 	"relay/store"
 )
 
-// TestLastingChangesNeedAFreshLogin: every method that makes something of a dashboard session
-// lasting refuses a login that is older than 15 minutes, and takes one that is as old. The
-// source says which methods these are: one more needs a row.
+// TestLastingChangesNeedAFreshLogin: every method that creates a lasting credential from a dashboard
+// session refuses a login older than 15 minutes, and accepts one of exactly that age. The test reads
+// the list of methods from the source, so a new one needs a row.
 func TestLastingChangesNeedAFreshLogin(t *testing.T) {
 	t.Parallel()
 	now := time.Now()

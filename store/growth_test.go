@@ -10,8 +10,8 @@ import (
 	"relay/store"
 )
 
-// An operator is warned before the disk is full: half of it is taken by events, and the limits of the aliases
-// let more come than it has free.
+// An operator is warned before the disk is full: when events use half of it and the limits of the aliases
+// allow more than its free space.
 func TestExamineGrowth(t *testing.T) {
 	t.Parallel()
 	const limit, minFree = 1 << 20, 1 << 10

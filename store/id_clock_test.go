@@ -8,8 +8,8 @@ import (
 	"relay"
 )
 
-// After the clock was set back, events have later times than those before, and so have their ids: a
-// list since the time of such an event has it.
+// After the clock was set back, later events still have later times and ids: a list that starts at the
+// time of such an event contains it.
 func TestListSinceAfterTheClockWasSetBack(t *testing.T) {
 	t.Parallel()
 	s := figured(t, 0)

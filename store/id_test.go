@@ -9,7 +9,7 @@ import (
 	"relay/store"
 )
 
-// Ids do not follow a clock that was set back, also not after a restart. A list up to a time has
+// Ids do not follow a clock that was set back, also after a restart. A list up to a time has exactly
 // the events of that time, while ids are ahead of the clock and after it has caught up.
 func TestListUntilAfterTheClockWasSetBack(t *testing.T) {
 	onEngines(t, func(t *testing.T, o store.Options) {

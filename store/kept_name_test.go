@@ -9,8 +9,8 @@ import (
 	"relay/store"
 )
 
-// TestKeptName: for whom the name of a removed alias is kept, and until when, is told to
-// the operator, and to nobody who could use it to find out about others.
+// TestKeptName: the operator sees for which account and until when the name of a removed alias is
+// reserved; other accounts cannot find that out.
 func TestKeptName(t *testing.T) {
 	onEngines(t, func(t *testing.T, o store.Options) {
 		s := mustServe(t, o)

@@ -19,7 +19,7 @@ import (
 // listPromise is the longest time of a list.
 const listPromise = 500 * time.Millisecond
 
-// sizedEvents is how many events the lists are about. RELAY_TEST_LIST_EVENTS sets another
+// sizedEvents returns the number of events for the list tests. RELAY_TEST_LIST_EVENTS sets another
 // number, for measurements.
 func sizedEvents(t *testing.T) int {
 	if text := os.Getenv("RELAY_TEST_LIST_EVENTS"); text != "" {
@@ -32,8 +32,8 @@ func sizedEvents(t *testing.T) int {
 	return 20_000
 }
 
-// A list keeps its time with every filter, also where one event in thousands fits, and
-// finds all that fit page by page.
+// A list is fast enough with every filter, also if one event in thousands matches, and finds all
+// matches page by page.
 func TestListsKeepTheirTime(t *testing.T) {
 	n := sizedEvents(t)
 	for name, o := range map[string]Options{

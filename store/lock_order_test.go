@@ -10,10 +10,9 @@ import (
 	"relay/store/pgtest"
 )
 
-// Transactions that lock an attempt before its event, and others that do it the other way
-// round, wait for each other until one of them fails; in the journal that is a batch of
-// events. Each operation is run while somebody else holds the event: it must wait for that
-// without having locked the attempt.
+// Transactions that lock an attempt before its event deadlock with transactions that lock in the other
+// order; in the journal that would fail a batch of events. Each operation runs while another
+// transaction locks the event: it must wait for that lock without having locked the attempt.
 func TestLocksAreTakenInOneOrder(t *testing.T) {
 	t.Parallel()
 	o := Options{URL: pgtest.URL(t), DataDir: t.TempDir()}
@@ -84,8 +83,8 @@ func wait(ticket *relay.Ticket) error {
 	return ticket.Err()
 }
 
-// waitsForTheEvent runs do while a transaction holds the event, and complains when do does
-// not wait for that, or has locked the attempt meanwhile.
+// waitsForTheEvent runs do while a transaction locks the event. It fails the test if do does not wait
+// for that lock, or has locked the attempt meanwhile.
 func waitsForTheEvent(t *testing.T, db *sql.DB, id relay.ID, do func() error) {
 	t.Helper()
 	for range 5 { // a busy machine may need longer than the 1.8 s for which a lock is waited for

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// testLog writes what operators would read into the log of the test.
+// testLog writes the operator log to the log of the test.
 func testLog(t *testing.T) *slog.Logger {
 	w := &testWriter{t: t}
 	t.Cleanup(func() { w.mu.Lock(); w.t = nil; w.mu.Unlock() })

@@ -10,7 +10,7 @@ import (
 	"relay/store/db"
 )
 
-// A feed that takes no change does not hold an operation longer than one may take: the change is
+// A feed that accepts no change delays an operation by at most its own time limit; the change is
 // committed.
 func TestOperationsDoNotWaitForTheFeed(t *testing.T) {
 	t.Parallel()
@@ -26,8 +26,7 @@ func TestOperationsDoNotWaitForTheFeed(t *testing.T) {
 	}
 }
 
-// A feed that takes nothing any more, like a database or a disk that hangs, does not hold a stop longer than it is
-// given.
+// A feed, a database or a disk that hangs delays a shutdown by at most its time limit.
 func TestShutdownIsBounded(t *testing.T) {
 	t.Parallel()
 	s := openMigrated(t, Options{DataDir: t.TempDir()})
@@ -46,7 +45,7 @@ func TestShutdownIsBounded(t *testing.T) {
 	}
 }
 
-// A file of this machine that does not answer in time is no database that cannot be reached.
+// A timeout of a file on this machine is reported as overloaded, not as an unreachable database.
 func TestSlowFileIsOverloaded(t *testing.T) {
 	t.Parallel()
 	s := openMigrated(t, Options{DataDir: t.TempDir()})
@@ -62,7 +61,8 @@ func TestSlowFileIsOverloaded(t *testing.T) {
 	}
 }
 
-// Who may not use a scope at the API may not use it here either, and shares are the owner's.
+// A credential without a scope gets no data from the store's reads either, and shares belong to the
+// owner.
 func TestReadsAskForScopes(t *testing.T) {
 	t.Parallel()
 	s := openMigrated(t, Options{DataDir: t.TempDir()})

@@ -18,7 +18,7 @@ import (
 	"relay/store/spool"
 )
 
-// cluster is a number of nodes of one Postgres.
+// testCluster is a number of nodes on one Postgres.
 type testCluster struct {
 	*testing.T
 	nodes []*Store
@@ -65,7 +65,7 @@ func (c *testCluster) another(name string) int64 {
 	return a.ID
 }
 
-// add stores n events with a body of a size that arrived at a time and are in a state.
+// add stores n events with a body of the given size, arrival time and state.
 func (c *testCluster) add(n, size int, at time.Time, state string) (ids []relay.ID) {
 	c.Helper()
 	s := c.nodes[0]
@@ -108,7 +108,7 @@ func (c *testCluster) count(query string) (n int) {
 	return n
 }
 
-// loopCases say for each loop what it finds and how its result shows.
+// loopCases define for each loop its input and the check of its result.
 var loopCases = map[string]struct {
 	prepare func(*testCluster)
 	result  string // a query
@@ -179,8 +179,8 @@ var loopCases = map[string]struct {
 	}, `SELECT COUNT(*) FROM body_chunks`},
 }
 
-// Each loop leaves the same, whether one node does its work or three do it in the same moment, as
-// may happen around the end of a lease.
+// Each loop has the same result, whether one node or three nodes run it at the same moment, as may
+// happen around the end of a lease.
 func TestLoopsOnSeveralNodes(t *testing.T) {
 	t.Parallel()
 	for _, l := range (&Store{clusterStore: &clusterStore{}, eventRetention: &eventRetention{}, db: &db.DB{Dialect: db.Postgres{}}, opt: Options{MaxAliasStorage: 1, AccountLimits: true}, spool: spool.New(spool.Options{Limit: 1})}).loops(cluster.RevisionMark{}) {
@@ -208,7 +208,7 @@ func TestLoopsOnSeveralNodes(t *testing.T) {
 	}
 }
 
-// allAtOnce does the work of a loop at each node, whoever holds the lease.
+// allAtOnce runs a loop at each node at the same time, whatever node has the lease.
 func (c *testCluster) allAtOnce(name string) {
 	c.Helper()
 	begin := make(chan struct{})
@@ -234,9 +234,9 @@ func (c *testCluster) allAtOnce(name string) {
 	ended.Wait()
 }
 
-// A rolling restart with a lower limit: three nodes find that an alias, or an account with two aliases, has more
-// than it may. They leave as much as one of them does alone, never less than a body below the limit, and
-// what must stay.
+// After a rolling restart with a lower limit, three nodes find that an alias, or an account with two aliases, is
+// above it. Together they leave as much as one node alone would, never less than a body below the limit, and all
+// events that must stay.
 func TestEvictionOnSeveralNodes(t *testing.T) {
 	t.Parallel()
 	for _, of := range []string{"alias", "account"} {
@@ -302,8 +302,8 @@ func (s *Store) aliasOf(t *testing.T) (id int64) {
 	return id
 }
 
-// Bodies whose events wait in a spool are no orphans, however old they are: neither while this or
-// another node has steps, nor while a spool was stored in part.
+// Bodies whose events wait in a spool are not orphans, however old they are: neither while this or
+// another node has steps, nor while a spool is stored in part.
 func TestOrphansWaitForSpools(t *testing.T) {
 	t.Parallel()
 	s, _ := servedOnPostgres(t)
@@ -341,8 +341,8 @@ func TestOrphansWaitForSpools(t *testing.T) {
 	swept("a spool whose rest never came", 1)
 }
 
-// The loops ask the clock: an event is not deleted by one that is ahead, neither when it jumps while
-// they run, nor when the relay starts with it.
+// The loops check the clock: a clock that is ahead deletes no event, neither when it jumps while they
+// run, nor when the relay starts with it.
 func TestLoopsDoubtTheClock(t *testing.T) {
 	t.Parallel()
 	for _, engine := range []string{"sqlite", "postgres"} {
@@ -466,7 +466,8 @@ func TestDoubtedClockGivesNothingAway(t *testing.T) {
 	}
 }
 
-// What a start says of its clock, by what the store has seen and by the clock of Postgres.
+// A start checks its clock against the newest stored time and the clock of Postgres, and reports a
+// difference.
 func TestClockAtStart(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
@@ -496,8 +497,8 @@ func TestClockAtStart(t *testing.T) {
 	}
 }
 
-// The newest revision that a node has read may be deleted because of its age before the node reads
-// the next one. That is no failover.
+// The newest revision that a node has read may expire before the node reads the next one. That must
+// not look like a failover.
 func TestTidyingIsNoFailover(t *testing.T) {
 	t.Parallel()
 	s := openMigrated(t, Options{DataDir: t.TempDir()})
@@ -533,10 +534,11 @@ func TestTidyingIsNoFailover(t *testing.T) {
 	}
 }
 
-// auditRows is how many entries of one action of one account are kept, as in package retention.
+// auditRows is the number of entries kept for one action of one account, as in package retention.
 const auditRows = 2000
 
-// No account pushes out of the audit log what others did, nor, by one thing, what else it did.
+// The entries of an account do not push those of other accounts out of the audit log, and many entries
+// of one action do not push out other actions.
 func TestAuditIsSharedByAccount(t *testing.T) {
 	t.Parallel()
 	s := openMigrated(t, Options{DataDir: t.TempDir()})

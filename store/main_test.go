@@ -13,11 +13,10 @@ import (
 	"relay/store/file"
 )
 
-// TestMain keeps the databases of the tests in memory where there is enough: on a busy disk
-// they would mostly wait for each other's commits. An fsync does nothing there, so no test of
-// this package may rely on one: a loss of power is tested with lossyDisk, and the order of
-// sync and answer by TestFaultSync of conformance, on the disk. Benchmarks and what somebody
-// put elsewhere by TMPDIR stay on the disk.
+// TestMain keeps the databases of the tests in memory if there is enough, because on a busy disk the
+// tests would mostly wait for commits. An fsync has no effect there, so no test of this package may
+// rely on one: lossyDisk tests a loss of power, and TestFaultSync of conformance tests the order of
+// sync and answer on the disk. Benchmarks, and tests with a TMPDIR set, stay on the disk.
 func TestMain(m *testing.M) {
 	commandline.Parse()
 	relaytest.Slowdown(time.Now()) // starts to measure how busy the machine is
@@ -51,7 +50,7 @@ func inMemory(run func() int) int {
 
 const prefix = "relay-store-" // of folders in memory
 
-// dropLeft removes what tests that were killed left: it is memory.
+// dropLeft removes the memory files that killed tests left behind.
 func dropLeft(memory string) {
 	list, _ := os.ReadDir(memory) // best effort, like the rest of it
 	for _, e := range list {

@@ -23,8 +23,8 @@ const (
 	manyQueued = 49 // every so many-th event waits
 )
 
-// withManyAliases gives a store of each engine with manyAll aliases, made by SQL, and the
-// owner of manyOwn of them.
+// withManyAliases runs a test with a store of each engine that has manyAll aliases, made by SQL, and
+// gives it the owner of manyOwn of them.
 func withManyAliases(t *testing.T, test func(t *testing.T, s *Store, alice relay.Actor)) {
 	t.Helper()
 	for name, o := range map[string]Options{
@@ -91,8 +91,8 @@ func fillManyAliases(t *testing.T, s *Store) relay.Actor {
 	return relay.Actor{Account: owners[0], AccountName: "alice", Name: "alice", Kind: relay.ActorUser, Scopes: relay.AllScopes}
 }
 
-// With as many aliases a start asked for each one: SQLite refused the statement, and
-// Postgres took longer than an operation may.
+// With very many aliases a start reads them in few statements: with one query for each, or all in one
+// statement, it would fail on SQLite and be too slow on Postgres.
 func TestManyAliases(t *testing.T) {
 	t.Parallel()
 	withManyAliases(t, func(t *testing.T, s *Store, alice relay.Actor) {
@@ -111,8 +111,7 @@ func TestManyAliases(t *testing.T) {
 	})
 }
 
-// tookAtMost complains of what took longer than bound, and on a busy machine than what
-// grows with how busy it was.
+// tookAtMost fails the test if an operation took longer than bound, scaled by the load of the machine.
 func tookAtMost(t *testing.T, what string, began time.Time, bound time.Duration) {
 	t.Helper()
 	took := time.Since(began)
@@ -122,7 +121,7 @@ func tookAtMost(t *testing.T, what string, began time.Time, bound time.Duration)
 	}
 }
 
-// manyAliasesAtOnce reads and notes what belongs to all aliases of alice.
+// manyAliasesAtOnce reads and writes data of all aliases of alice.
 func manyAliasesAtOnce(t *testing.T, s *Store, alice relay.Actor) {
 	began := time.Now()
 	own, err := s.Aliases(t.Context(), alice)
@@ -179,7 +178,7 @@ func manyAliasesAtOnce(t *testing.T, s *Store, alice relay.Actor) {
 	}
 }
 
-// manyFilters lists the events of alice page by page and compares them with what is stored.
+// manyFilters lists the events of alice page by page and compares them with the stored events.
 func manyFilters(t *testing.T, s *Store, alice relay.Actor) {
 	const own = `SELECT COUNT(*) FROM events e JOIN aliases al ON al.id = e.alias_id WHERE al.owner_id = ? AND `
 	middle := time.Now().Add(-manyDays * 12 * time.Hour)

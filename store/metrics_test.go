@@ -8,7 +8,7 @@ import (
 	"relay/store"
 )
 
-// Every figure is there from the start, and the journal moves its own.
+// Every metric exists from the start, and the journal changes its own metrics.
 func TestMetrics(t *testing.T) {
 	onEngines(t, func(t *testing.T, o store.Options) {
 		s := mustOpen(t, o)

@@ -17,7 +17,7 @@ import (
 	"relay/store/pgtest"
 )
 
-// addNode adds the row of a node whose beat stands still.
+// addNode adds the row of a node whose heartbeat stands still.
 func addNode(t *testing.T, o store.Options, id, name string, seen time.Time) {
 	t.Helper()
 	_, err := database(t, o).Exec(`INSERT INTO nodes (id, name, peer_addr, peer_key, version, schema_version, started_at, seen_at, beat, state)
@@ -27,7 +27,7 @@ func addNode(t *testing.T, o store.Options, id, name string, seen time.Time) {
 	}
 }
 
-// nodesByName lists the nodes as an operator command or a server sees them.
+// nodesByName lists the nodes as operator commands and servers see them.
 func nodesByName(t *testing.T, s *store.Store) map[string]relay.Node {
 	t.Helper()
 	list, err := s.Nodes(t.Context())
@@ -41,8 +41,8 @@ func nodesByName(t *testing.T, s *store.Store) map[string]relay.Node {
 	return byName
 }
 
-// What a dead node had under way is interrupted within 5 s, its tunnels are gone and it is
-// forgotten. A node that finds itself called dead is a node again a second later.
+// The running attempts of a dead node become interrupted within 5 s, its tunnels are removed and so is
+// its row. A node that finds itself declared dead rejoins a second later.
 func TestNodeSweptAndBack(t *testing.T) {
 	t.Parallel()
 	o := store.Options{URL: pgtest.URL(t), DataDir: t.TempDir(), Log: testLog(t), NodeName: "a", Version: "v1"}
@@ -87,8 +87,8 @@ func TestNodeSweptAndBack(t *testing.T) {
 	})
 }
 
-// A node that is called dead again and again ends what it had begun before: the caller of a long
-// request got its answer.
+// A node that is declared dead several times still ends the attempts that it had begun before, so that
+// the caller of a long request gets the response.
 func TestEndAfterRejoins(t *testing.T) {
 	t.Parallel()
 	o := store.Options{URL: pgtest.URL(t), DataDir: t.TempDir(), Log: testLog(t)}
@@ -113,8 +113,8 @@ func TestEndAfterRejoins(t *testing.T) {
 	}
 }
 
-// Of two living nodes of one name the second gets a number. The row of a killed one takes
-// the name from nobody.
+// The second of two running nodes with one name gets a number appended. The row of a killed node does
+// not reserve its name.
 func TestNodeNames(t *testing.T) {
 	t.Parallel()
 	for name, beating := range map[string]bool{"living": true, "killed": false} {
@@ -150,7 +150,7 @@ func TestNodeNames(t *testing.T) {
 	}
 }
 
-// A SQLite store has one node; operator commands see whether it serves.
+// A SQLite store has one node; operator commands see whether its server runs.
 func TestNodeOfSQLite(t *testing.T) {
 	t.Parallel()
 	o := store.Options{DataDir: t.TempDir(), Log: testLog(t), NodeName: "a"}
@@ -168,9 +168,9 @@ func TestNodeOfSQLite(t *testing.T) {
 	}
 }
 
-// Two nodes serve one database: neither touches what the other one has under way, one of
-// them does the cleaning, and the queue that both fill is in order although their clocks are
-// an hour apart. A node that stops takes its row with it.
+// Two nodes serve one database: neither changes the running attempts of the other, one of them runs
+// the cleaning loops, and the queue that both fill is in order although their clocks differ by an
+// hour. A stopping node removes its row.
 func TestTwoNodes(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)
@@ -230,8 +230,8 @@ func TestTwoNodes(t *testing.T) {
 	settled(t, second.Accept(eventAt(second, alias, time.Now(), relay.StateDelivering, "x")))
 }
 
-// A second server with the same data dir is refused, also on Postgres: both would write one
-// spool.
+// A second server with the same data dir is refused, also on Postgres, because both would write the
+// same spool.
 func TestOneDataDir(t *testing.T) {
 	onEngines(t, func(t *testing.T, o store.Options) {
 		mustServe(t, o)
@@ -242,8 +242,8 @@ func TestOneDataDir(t *testing.T) {
 	})
 }
 
-// A node that an operator drains learns it with its next beat, and so does one that is to
-// serve again. The last node that serves cannot be drained.
+// A node that an operator drains or resumes learns that with its next heartbeat. The last serving node
+// cannot be drained.
 func TestNodeIsDrained(t *testing.T) {
 	t.Parallel()
 	o := store.Options{URL: pgtest.URL(t), DataDir: t.TempDir(), Log: testLog(t), NodeName: "a"}
@@ -278,8 +278,8 @@ func TestNodeIsDrained(t *testing.T) {
 	eventually(t, "the node that stops is draining", func() bool { return nodesByName(t, b)["a"].State == relay.NodeDraining })
 }
 
-// A node that another one has no connection to is unreachable, for every node, for operator
-// commands and for the doctor, until it is reached again or the other one has left.
+// A node that another node cannot connect to is listed as unreachable, on every node, for operator
+// commands and for the doctor, until it is reached again or the other node has left.
 func TestNodeIsUnreachable(t *testing.T) {
 	t.Parallel()
 	o := store.Options{URL: pgtest.URL(t), DataDir: t.TempDir(), Log: testLog(t), NodeName: "a"}
@@ -334,7 +334,7 @@ func TestNodeHearsNothing(t *testing.T) {
 	}
 }
 
-// A node notices that a newer program has changed the schema, says so once, and goes on.
+// A node detects that a newer program has changed the schema, logs that once, and continues.
 func TestNodeNoticesANewerSchema(t *testing.T) {
 	t.Parallel()
 	var log relaytest.Buffer
@@ -353,8 +353,8 @@ func TestNodeNoticesANewerSchema(t *testing.T) {
 	settled(t, s.Accept(eventAt(s, withAlias(t, s), time.Now(), relay.StateDelivering, "x")))
 }
 
-// A start that takes longer than the others wait for a beat, because it has a large spool
-// or a table is locked, keeps the node alive.
+// A start that takes longer than the dead-node limit, because of a large spool or a locked table,
+// keeps sending heartbeats.
 func TestBeatDuringASlowStart(t *testing.T) {
 	t.Parallel()
 	o := store.Options{URL: pgtest.URL(t), DataDir: t.TempDir(), Log: testLog(t), NodeName: "a", Version: "v1"}
@@ -388,8 +388,8 @@ func TestBeatDuringASlowStart(t *testing.T) {
 	t.Error("the beat stands still during the start")
 }
 
-// What a node has claimed from the queue of an alias is interrupted and queued again when
-// another node takes the tunnel of the alias over; the claims of other aliases stay.
+// The attempts that a node has claimed from the queue of an alias are interrupted and queued again
+// when another node takes over the tunnel of that alias; claims of other aliases stay.
 func TestTakeoverSweepsClaims(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)
@@ -447,8 +447,7 @@ func TestRefreshPeers(t *testing.T) {
 	}
 }
 
-// The connections of accounts at one node are known at the other one, and forgotten when the
-// node has stopped.
+// The connections of accounts at one node are known at the other one, and removed when the node stops.
 func TestConnectionsElsewhere(t *testing.T) {
 	t.Parallel()
 	url, here := pgtest.URL(t), map[int64]int{}
@@ -508,8 +507,8 @@ func TestConnectionsElsewhere(t *testing.T) {
 	eventually(t, "the connections of the stopped node are forgotten", func() bool { return second.ConnectionsElsewhere(1) == 0 })
 }
 
-// A start ended with "canceling statement due to lock timeout" when another node that had lost
-// its connection still had locks on what the predecessor left. It waits for the locks.
+// A start waits for locks that another disconnected node still holds on the rows of the predecessor,
+// instead of failing with "canceling statement due to lock timeout".
 func TestStartBesideAnAbandonedLock(t *testing.T) {
 	t.Parallel()
 	for name, lock := range map[string]string{
@@ -566,8 +565,8 @@ func TestStartBesideAnAbandonedLock(t *testing.T) {
 	}
 }
 
-// Each start is a node with a name of its own. Of those that are gone few rows are left, and their attempts still
-// say which node ran them.
+// Each start is a node with its own name. Few rows of former nodes are kept, and their attempts still show the
+// name of the node.
 func TestNamesOfFormerNodesDoNotPileUp(t *testing.T) {
 	onEngines(t, func(t *testing.T, o store.Options) {
 		o.NodeName = "left"

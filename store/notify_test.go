@@ -14,8 +14,8 @@ import (
 	"relay/store/pgtest"
 )
 
-// A node tells others what changed here, hears what changed there, and lets viewers read
-// again where it cannot know.
+// A node sends its own changes to other nodes, receives theirs, and makes viewers read again after a
+// gap.
 func TestNoticesBetweenNodes(t *testing.T) {
 	t.Parallel()
 	o := store.Options{URL: pgtest.URL(t), DataDir: t.TempDir(), Log: testLog(t), NodeName: "eu west"}

@@ -14,8 +14,8 @@ import (
 	"relay/store/pgtest"
 )
 
-// A relay that is started while another process keeps the file locked for longer than a
-// caller would wait starts a little later.
+// A relay that starts while another process locks the file for longer than a caller would wait starts
+// a little later.
 func TestOpenBesideALongTransaction(t *testing.T) {
 	t.Parallel()
 	o := store.Options{DataDir: t.TempDir()}
@@ -40,7 +40,7 @@ func TestOpenBesideALongTransaction(t *testing.T) {
 	ended.Wait()
 }
 
-// A Postgres that lets nobody in at first is asked again.
+// A Postgres that refuses connections at first is tried again.
 func TestOpenOfABusyPostgres(t *testing.T) {
 	t.Parallel()
 	address, err := url.Parse(pgtest.URL(t))
@@ -72,7 +72,7 @@ func TestOpenOfABusyPostgres(t *testing.T) {
 	mustOpen(t, store.Options{URL: address.String(), DataDir: t.TempDir()})
 }
 
-// carry connects two sockets until one of them ends.
+// carry copies bytes between a connection and a socket until one of them ends.
 func carry(c net.Conn, socket string) {
 	defer func() { _ = c.Close() }()
 	server, err := net.Dial("unix", socket)

@@ -11,8 +11,8 @@ import (
 	"relay/store"
 )
 
-// An operator may run relayd migrate as root, in a data dir of the user that runs the service:
-// that user has to be able to open each file that is made.
+// If an operator runs relayd migrate as root in a data dir of the service user, that user can open
+// each new file.
 func TestFilesBelongToTheOwnerOfTheDataDir(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

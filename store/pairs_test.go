@@ -21,8 +21,8 @@ import (
 	"relay/store/seal"
 )
 
-// people is a small world of one case: alice owns hooks, which bob is a member of, bob owns
-// spare, carol owns full; each account may have two aliases. The names begin with the prefix of the case.
+// people are the accounts and aliases of one case: alice owns hooks, of which bob is a member, bob owns
+// spare, carol owns full; each account may have two aliases. All names begin with the prefix of the case.
 type people struct {
 	*testing.T
 	*store.Store
@@ -90,7 +90,7 @@ func newPeople(t *testing.T, s *store.Store, db *sql.DB, prefix string) *people 
 	return p
 }
 
-// operation changes the world of a case and returns what its caller is told.
+// operation changes the accounts or aliases of a case and returns the text of its result.
 type operation struct {
 	name string
 	do   func(ctx context.Context, p *people) (string, error)
@@ -253,7 +253,8 @@ func almostSecret(p *people) {
 		SELECT $1 || '-' || n, id, owner_id, 'github', '', '', 0, '', '', n, '' FROM aliases, generate_series(1, 18) n WHERE name = $1`)
 }
 
-// almostMarked leaves room for one mark on hooks, almostSearched for one search of bob's there.
+// almostMarked leaves room for one mark on hooks, and almostSearched for one saved search of bob
+// there.
 func almostMarked(p *people) {
 	p.fill(`INSERT INTO event_marks (alias_id, event_id, pinned, label, note) SELECT al.id, gen_random_uuid(), 0, 'x', '' FROM aliases al, generate_series(1, 999) WHERE al.name = $1`)
 }
@@ -268,7 +269,7 @@ func (p *people) fill(statement string) {
 	p.must(err)
 }
 
-// pairs are operations that concern the same rows.
+// pairs are pairs of operations on the same rows.
 var pairs = []struct {
 	a, b    operation
 	prepare func(*people)
@@ -351,8 +352,8 @@ var pairs = []struct {
 	{a: renewToken, b: removeAccount("bob")},
 }
 
-// Two operations whose transactions are open at the same time end as if one had come after the
-// other: what is stored, what the audit log says and what their callers are told is that of one of the two orders.
+// Two operations whose transactions overlap have the same result as one after the other: the stored rows, the
+// audit log and the two results are those of one of the two orders.
 func TestOperationsAtOnce(t *testing.T) {
 	t.Parallel()
 	o := store.Options{URL: pgtest.URL(t) + "&application_name=pairs", DataDir: t.TempDir(), AliasClaim: true, MaxAliases: 2, SecretKeys: []seal.Key{seal.NewKey()}}
@@ -450,7 +451,8 @@ func (g *gate) together(p *people, first, second operation, swapped bool) string
 	return p.state(told)
 }
 
-// waiting returns once so many operations wait for a lock or have ended, and how many have ended.
+// waiting waits until the given number of operations wait for a lock or have ended, and returns the
+// number of ended ones.
 func (g *gate) waiting(want int, ended chan struct{}, n int) int {
 	g.Helper()
 	for {
@@ -488,7 +490,7 @@ func (p *people) serially(first, second operation, swapped bool) string {
 
 var randomNames = regexp.MustCompile(`(shr|tok|key|ses|evt|sec)_[0-9a-zA-Z_-]+|SHA256:[^ ]+`)
 
-// state is what the world of a case looks like, without what is random or a time.
+// state returns the stored rows of a case as text, without random values and times.
 func (p *people) state(told [2]string) string {
 	p.Helper()
 	list := []string{}

@@ -31,7 +31,7 @@ func openMigrated(t *testing.T, o Options) *Store {
 	return s
 }
 
-// dropPartitions drops the partitions of a day beside the store.
+// dropPartitions drops the partitions of a day by SQL.
 func dropPartitions(t *testing.T, s *Store, day partition.Day) {
 	t.Helper()
 	if _, err := s.db.Slow.ExecContext(t.Context(), `DROP TABLE `+partition.Tables("", day.Of(""))); err != nil {
@@ -39,13 +39,13 @@ func dropPartitions(t *testing.T, s *Store, day partition.Day) {
 	}
 }
 
-// today is the day d days after the present one.
+// today returns the day d days after the present one.
 func today(d int) partition.Day {
 	return partition.Day(time.Now().UTC().Truncate(24*time.Hour).AddDate(0, 0, d))
 }
 
-// makePartitions makes the partitions of today. On a busy machine a statement may take longer
-// than the 300 ms that it has beside others; the next try of a server would make them.
+// makePartitions makes the partitions of today. It tries again if a statement takes longer than its
+// 300 ms on a busy machine, as a server does.
 func makePartitions(t *testing.T, s *Store) {
 	t.Helper()
 	err := partition.Make(t.Context(), s.db, s.log, time.Now())
@@ -57,9 +57,8 @@ func makePartitions(t *testing.T, s *Store) {
 	}
 }
 
-// A partition that was missing was made under a lock on the whole table, for which a start
-// waited as long as anybody read events, with every insert behind it. Now neither waits:
-// the day goes to the default partition until the reader is gone.
+// A missing partition is made without waiting for long readers of events, because its lock would block
+// every insert: the day uses the default partition until the readers are done.
 func TestPartitionsBesideAReader(t *testing.T) {
 	t.Parallel()
 	o := Options{URL: pgtest.URL(t), DataDir: t.TempDir()}
@@ -104,8 +103,8 @@ func TestPartitionsBesideAReader(t *testing.T) {
 	samePartitions(t, s, today(0), newest)
 }
 
-// insertsBeside stores events while partitions cannot be made, and complains when one
-// waited for that as long as the lock is waited for.
+// insertsBeside stores events while partitions cannot be made. It fails the test if an insert waited
+// as long as the lock does.
 func insertsBeside(t *testing.T, s *Store) {
 	t.Helper()
 	tries := make(chan struct{})
@@ -140,8 +139,8 @@ func insertsBeside(t *testing.T, s *Store) {
 	}
 }
 
-// samePartitions complains of a difference between two days: columns, compression, indexes
-// and storage parameters.
+// samePartitions fails the test if two days differ in columns, compression, indexes or storage
+// parameters.
 func samePartitions(t *testing.T, s *Store, a, b partition.Day) {
 	t.Helper()
 	describe := func(table string) (lines []string) {
@@ -164,8 +163,7 @@ func samePartitions(t *testing.T, s *Store, a, b partition.Day) {
 	}
 }
 
-// A day whose events are in the default partition already stays there, and keeps no other
-// day from being made.
+// A day with events in the default partition stays there, and other days still get their partitions.
 func TestADayStaysInTheDefaultPartition(t *testing.T) {
 	t.Parallel()
 	s := openMigrated(t, Options{URL: pgtest.URL(t), DataDir: t.TempDir()})

@@ -13,8 +13,8 @@ import (
 	"relay/store/pgtest"
 )
 
-// While Postgres is gone or frozen events fail within 5 s, and afterwards all is
-// well without a restart; nothing stays delivering.
+// While Postgres is stopped or frozen events fail within 5 s; afterwards the store works without a
+// restart, and no attempt stays delivering.
 func TestPostgresAway(t *testing.T) {
 	t.Parallel()
 	pg := pgtest.Start(t, pgtest.Options{})
@@ -89,7 +89,7 @@ func freeze(t *testing.T, pg *pgtest.Server) (thaw func()) {
 	return thaw
 }
 
-// kill ends the server as a crash would, and waits until it is gone.
+// kill ends the server like a crash, and waits until it is gone.
 func kill(t *testing.T, pg *pgtest.Server) {
 	t.Helper()
 	if err := pg.Kill(); err != nil {

@@ -11,7 +11,7 @@ import (
 	"relay"
 )
 
-// begun opens a transaction beside the store that does what is given.
+// begun opens a transaction outside the store and runs the given statements in it.
 func begun(t *testing.T, db *sql.DB, statements ...string) *sql.Tx {
 	t.Helper()
 	tx, err := db.BeginTx(t.Context(), nil)
@@ -27,7 +27,7 @@ func begun(t *testing.T, db *sql.DB, statements ...string) *sql.Tx {
 	return tx
 }
 
-// blocks tells whether a statement that starts so waits for a lock of tx.
+// blocks reports whether a statement with the given beginning waits for a lock of tx.
 func blocks(t *testing.T, db *sql.DB, tx *sql.Tx, statement string) bool {
 	t.Helper()
 	var pid, n int
@@ -38,7 +38,7 @@ func blocks(t *testing.T, db *sql.DB, tx *sql.Tx, statement string) bool {
 	return err == nil && n > 0
 }
 
-// A replay that is begun while its event is being deleted keeps the event.
+// If a replay begins while its event is being deleted, the event is kept.
 func TestDeleteBesideAReplay(t *testing.T) {
 	t.Parallel()
 	o := engines(t)["postgres"]
@@ -64,8 +64,8 @@ func TestDeleteBesideAReplay(t *testing.T) {
 	settled(t, s.Finish(id, answered(2, "x"), ""))
 }
 
-// The oldest attempt of a queue is not passed over while somebody else looks at it, such
-// as who asks for the removal of its event: order is kept, and none is left behind.
+// A claim waits for the oldest attempt of a queue while another transaction locks it, such as the
+// removal of its event: the order is kept, and no attempt is skipped.
 func TestNextWaitsForTheOldest(t *testing.T) {
 	t.Parallel()
 	o := engines(t)["postgres"]
@@ -101,7 +101,7 @@ func TestNextWaitsForTheOldest(t *testing.T) {
 	}
 }
 
-// A store that is stopped does not count to the end what is stored.
+// Closing a store cancels the counting of stored bytes.
 func TestCloseEndsTheCount(t *testing.T) {
 	t.Parallel()
 	o := engines(t)["postgres"]
@@ -127,8 +127,8 @@ func TestCloseEndsTheCount(t *testing.T) {
 	}
 }
 
-// An operator's backup reads a table for an hour, and a new version starts beside the nodes that
-// serve: its migration waits for the backup, and nobody waits behind the migration.
+// While a backup reads a table for an hour, a new version starts beside the serving nodes: its
+// migration waits for the backup, and no other query waits for the migration.
 func TestMigrationBesideALongReader(t *testing.T) {
 	t.Parallel()
 	o := engines(t)["postgres"]

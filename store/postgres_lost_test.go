@@ -11,9 +11,8 @@ import (
 	"relay"
 )
 
-// A session that Postgres ends while a replay is begun, or an event is read, is told as
-// store-unavailable and never as an error of the database driver. Both succeed again as soon
-// as sessions live.
+// If Postgres ends a session while a replay begins, or an event is read, the caller gets
+// store-unavailable and not a driver error. Both succeed again with a new session.
 func TestEndedSessionsAreStoreUnavailable(t *testing.T) {
 	t.Parallel()
 	s, _, o := spooling(t, 0)

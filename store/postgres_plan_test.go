@@ -10,7 +10,7 @@ import (
 	"relay/store/plantest"
 )
 
-// Lists and queues go by an index, and never through all that is stored.
+// Lists and queues use an index and never scan the whole store.
 func TestPostgresPlans(t *testing.T) {
 	t.Parallel()
 	s, p := storeWithPlans(t)
@@ -58,7 +58,7 @@ func TestPostgresPlans(t *testing.T) {
 	p.Planned(t, "delete", func() error { return s.DeleteEvent(ctx, who, all[1]) })
 }
 
-// storeWithPlans gives a store that nobody serves, and what sees its statements.
+// storeWithPlans returns a store without a server, and a planner that records its statements.
 func storeWithPlans(t *testing.T) (*Store, *plantest.Planner) {
 	t.Helper()
 	s := openMigrated(t, Options{URL: pgtest.URL(t), DataDir: t.TempDir(), Retention: 1000 * time.Hour})

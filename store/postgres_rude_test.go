@@ -15,8 +15,8 @@ func do(t *testing.T, db *sql.DB, statement string) {
 	}
 }
 
-// What Postgres refuses because a table is not where it was waits in the spool until it
-// is again; none of it is refused to callers, or given up.
+// Steps that Postgres refuses because a table is missing wait in the spool until the table is back;
+// none of them is refused to callers or dropped.
 func TestTableThatIsAway(t *testing.T) {
 	t.Parallel()
 	s, _, o := spooling(t, 64<<20)

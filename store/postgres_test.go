@@ -31,14 +31,14 @@ func eventually(t testing.TB, what string, ok func() bool) {
 	}
 }
 
-// mayClaim waits until a node may claim. It may not for a moment after it was without its database
-// for three seconds, or stood still for so long.
+// mayClaim waits until a node may claim, which it may not for a moment after it was without its
+// database or suspended for three seconds.
 func mayClaim(t *testing.T, s *store.Store) {
 	t.Helper()
 	eventually(t, "the node may claim", func() bool { return s.MayClaim() == nil })
 }
 
-// capture hands over one event and its end and waits for both.
+// capture hands over one event and its end and waits until both are stored.
 func capture(s *store.Store, alias int64) (relay.ID, error) {
 	e := &relay.Event{
 		ID: s.NewID(), AliasID: alias, ReceivedAt: time.Now(), State: relay.StateDelivering, Method: "POST", Target: []byte("/"),
@@ -90,8 +90,8 @@ func TestPostgresPartitions(t *testing.T) {
 	}
 }
 
-// A commit waits for the disk also where the server was told that none should, on
-// every connection that writes; doctor does not mind.
+// A commit waits for the disk on every connection that writes, also if the server was configured
+// otherwise; doctor reports no fault then.
 func TestPostgresWaitsForTheDisk(t *testing.T) {
 	t.Parallel()
 	o := engines(t)["postgres"]

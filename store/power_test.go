@@ -14,9 +14,9 @@ import (
 	"relay/store/powertest"
 )
 
-// The power is lost after each step of a store on SQLite. Whatever the store has confirmed before is there
-// afterwards, with its bytes and its state: new events, ends, queued ones, large bodies in parts, also
-// behind removals, which need not be durable themselves, and behind syncs that failed.
+// The power is lost after each step of a store on SQLite. Everything that the store has confirmed before
+// is stored afterwards, with its bytes and state: new events, ends, queued events, large bodies in parts,
+// also after removals, which need not be durable themselves, and after failed syncs.
 func TestConfirmedOutlivesPowerLoss(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(1, 1))
@@ -103,7 +103,8 @@ func TestConfirmedOutlivesPowerLoss(t *testing.T) {
 	t.Error("no step was refused by a failed sync")
 }
 
-// wantConfirmed starts a store with what the disk has.
+// wantConfirmed starts a store with the surviving files of the disk, and checks that it has the
+// confirmed events.
 func wantConfirmed(t *testing.T, dir string, confirmed map[relay.ID]string, part []byte) {
 	t.Helper()
 	s := mustServe(t, store.Options{DataDir: dir})

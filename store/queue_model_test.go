@@ -17,8 +17,8 @@ import (
 	"relay/store/pgtest"
 )
 
-// TestQueueHasWhatWaits runs random sequences of everything that changes the state of an
-// attempt, restarts among them, and compares the queue with the attempts after each step.
+// TestQueueHasWhatWaits runs random sequences of all operations that change the state of an attempt,
+// including restarts, and compares the queue with the attempts after each step.
 func TestQueueHasWhatWaits(t *testing.T) {
 	t.Parallel()
 	for _, engine := range []string{"sqlite", "postgres"} {
@@ -37,7 +37,7 @@ func TestQueueHasWhatWaits(t *testing.T) {
 	}
 }
 
-// heldAttempt is an attempt that the model has under way.
+// heldAttempt is an attempt that is delivering in the model.
 type heldAttempt struct {
 	id relay.ID
 	n  int
@@ -155,7 +155,7 @@ func (m *queueModel) accept(alias *relay.Alias, state string) relay.ID {
 	return e.ID
 }
 
-// end ends an attempt that is under way, or puts it back into the queue.
+// end ends a delivering attempt, or puts it back into the queue.
 func (m *queueModel) end(state string) {
 	if len(m.held) == 0 {
 		return
@@ -203,8 +203,8 @@ func (m *queueModel) count(where string, args ...any) (n int) {
 	return n
 }
 
-// A release of more events than one transaction changes can be cut: those that were released
-// stay so, the count of the others is right, and the next call releases them.
+// A release of more events than one transaction changes can stop in between: the released events stay
+// released, their count is right, and the next call releases the others.
 func TestReleaseIsCut(t *testing.T) {
 	t.Parallel()
 	for _, engine := range []string{"sqlite", "postgres"} {

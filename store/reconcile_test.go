@@ -11,7 +11,7 @@ import (
 	"relay/store/db"
 )
 
-// claimed claims the one attempt and gives the moment of the claim.
+// claimed claims the only attempt and returns the time of the claim.
 func claimed(t *testing.T, s *Store, alias int64, id relay.ID) int64 {
 	t.Helper()
 	c, err := s.Next(relay.NextClaim{Alias: alias, Auto: true})
@@ -21,8 +21,8 @@ func claimed(t *testing.T, s *Store, alias int64, id relay.ID) int64 {
 	return db.Micros(c.Event.Attempts[0].StartedAt)
 }
 
-// An attempt whose end could not be stored is interrupted once nobody runs it, and one that
-// still runs is left alone. A delivery from the queue waits again.
+// An attempt whose end could not be stored becomes interrupted once its process no longer runs it; a
+// running attempt is not changed. A delivery from the queue waits again.
 func TestReconcile(t *testing.T) {
 	t.Parallel()
 	ctx, s := t.Context(), figured(t, 0)

@@ -10,8 +10,8 @@ import (
 	"relay/store"
 )
 
-// What was refused to an account at one node is shown by another one, to nobody else, until
-// it is allowed; of an account the newest five are kept.
+// A forward that was refused at one node is shown by another node, to its account only, until it is
+// allowed; the newest five of an account are kept.
 func TestRefusedForwardsAtAnotherNode(t *testing.T) {
 	onEngines(t, func(t *testing.T, o store.Options) {
 		s := mustServe(t, o)

@@ -9,8 +9,7 @@ import (
 	"relay/store"
 )
 
-// killed gives the files of a store as a killed server leaves them, with a log, and a
-// backup of it.
+// killed returns the files that a killed server leaves, including the log, and a backup of the store.
 func killed(t *testing.T) (file, log, backup []byte) {
 	t.Helper()
 	o := store.Options{DataDir: t.TempDir()}
@@ -33,9 +32,9 @@ func killed(t *testing.T) (file, log, backup []byte) {
 	return read(filepath.Join(o.DataDir, "relay.db")), read(filepath.Join(o.DataDir, "relay.db-wal")), read(to)
 }
 
-// A backup that was put beside the log of a killed server is not opened, by nobody:
-// that log would be carried into it. Nor is a log without its file, which would be
-// thrown away. What a killed server left is opened as it is.
+// A backup that was put beside the log of a killed server is refused by the server and all commands,
+// because that log would be written into it. A log without its file is refused too, because it would
+// be deleted. The files of a killed server are opened normally.
 func TestRestoreBesideAnotherLog(t *testing.T) {
 	t.Parallel()
 	file, log, backup := killed(t)
@@ -84,7 +83,7 @@ func TestRestoreBesideAnotherLog(t *testing.T) {
 	}
 }
 
-// A file that cannot be opened is said with what to do.
+// The error for a file that cannot be opened says what to do.
 func TestOpenSaysWhatToDo(t *testing.T) {
 	t.Parallel()
 	o := store.Options{DataDir: t.TempDir()}

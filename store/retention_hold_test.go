@@ -14,8 +14,8 @@ import (
 	"relay/store"
 )
 
-// The events of 20,000 webhooks go without holding the writer of SQLite for long,
-// while others write.
+// The events of 20,000 webhooks are removed without long locks of the SQLite writer, while other
+// goroutines write.
 func TestRetentionHoldsTheWriterBriefly(t *testing.T) {
 	o := store.Options{DataDir: t.TempDir(), Retention: 1000 * time.Hour}
 	s := mustServe(t, o)

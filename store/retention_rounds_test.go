@@ -10,9 +10,9 @@ import (
 	"relay/store/pgtest"
 )
 
-// Counted by the rounds of the loop that removes them, events go at most 5 s after their retention has
-// ended, or a hundredth of it where that is longer, and never earlier. No machine is slow here: the
-// clock moves from one round to the next.
+// Measured in rounds of the removal loop, events are removed at most 5 s after the end of their
+// retention, or a hundredth of it if that is longer, and never earlier. The result does not depend on
+// the speed of the machine, because the test moves the clock.
 func TestRetentionIsNotLateByRounds(t *testing.T) {
 	t.Parallel()
 	for _, engine := range []string{"sqlite", "postgres"} {

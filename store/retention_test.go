@@ -27,7 +27,7 @@ func onEngines(t *testing.T, test func(t *testing.T, o store.Options)) {
 	}
 }
 
-// idAt is an id of an event that came at a time.
+// idAt returns an id of an event with the given arrival time.
 func idAt(s *store.Store, at time.Time) relay.ID {
 	id, ms := s.NewID(), at.UnixMilli()
 	binary.BigEndian.PutUint32(id[0:], uint32(ms>>16))
@@ -35,7 +35,7 @@ func idAt(s *store.Store, at time.Time) relay.ID {
 	return id
 }
 
-// eventAt is an event that came at a time; its first attempt is in the state given.
+// eventAt returns an event with the given arrival time and first attempt in the given state.
 func eventAt(s *store.Store, alias int64, at time.Time, state, body string) *relay.Event {
 	return &relay.Event{
 		ID: idAt(s, at), AliasID: alias, ReceivedAt: at, State: state, Method: "POST", Target: []byte("/"),
@@ -61,7 +61,7 @@ func settled(t testing.TB, tickets ...*relay.Ticket) {
 	}
 }
 
-// stored stores an event that was delivered, "" for one that still is in the state.
+// stored stores an event: one that was delivered for "", else one still in the state.
 func stored(t testing.TB, s *store.Store, e *relay.Event) relay.ID {
 	t.Helper()
 	tickets := []*relay.Ticket{s.Accept(e)}
@@ -98,7 +98,7 @@ func retain(t testing.TB, s *store.Store, now time.Time, want int) {
 	}
 }
 
-// database opens the database beside the store.
+// database opens the database outside the store.
 func database(t testing.TB, o store.Options) *sql.DB {
 	t.Helper()
 	driver, dsn := "sqlite", "file:"+filepath.Join(o.DataDir, "relay.db")+"?_pragma=busy_timeout(30000)"
@@ -136,8 +136,8 @@ func TestRetentionIsNotLate(t *testing.T) {
 	}
 }
 
-// What outlived the retention of its alias goes, with all that hangs on it; what
-// waits, is under way, is shared or is pinned stays.
+// Events older than the retention of their alias are removed with all their rows; queued, delivering,
+// shared and pinned events stay.
 func TestRetentionByAge(t *testing.T) {
 	onEngines(t, func(t *testing.T, o store.Options) {
 		// Nothing may go before all of it is there, so the day is set at the end.
@@ -239,7 +239,7 @@ func TestRetentionOfAlias(t *testing.T) {
 	})
 }
 
-// Large bodies go in pieces, with their parts; orphans of them go later.
+// Large bodies are removed in pieces, with their parts; orphaned parts are removed later.
 func TestRetentionOfLargeBodies(t *testing.T) {
 	onEngines(t, func(t *testing.T, o store.Options) {
 		o.Retention = 1000 * time.Hour
@@ -302,9 +302,9 @@ func TestRetentionOfLargeBodies(t *testing.T) {
 
 const dropAgain = time.Minute // before a day that is in use is tried again
 
-// servedWithDays serves a store on Postgres that has the partitions of all days. On a busy
-// machine a statement takes longer than the start waits for it, and the next try is a minute
-// later: then another database is taken.
+// servedWithDays serves a store on Postgres that has the partitions of all days. If a start on a busy
+// machine times out before it has made them, it uses another database, because the next try would be a
+// minute later.
 func servedWithDays(t *testing.T, o store.Options) (s *store.Store, db *sql.DB) {
 	t.Helper()
 	for range 5 {
@@ -317,7 +317,7 @@ func servedWithDays(t *testing.T, o store.Options) (s *store.Store, db *sql.DB) 
 	return s, db
 }
 
-// A whole day goes as a partition, unless something in it must stay.
+// A whole day is removed by dropping its partition, unless an event in it must stay.
 func TestRetentionDropsDays(t *testing.T) {
 	t.Parallel()
 	s, db := servedWithDays(t, store.Options{Retention: 24 * time.Hour})
@@ -363,7 +363,7 @@ func TestRetentionDropsDays(t *testing.T) {
 	}
 }
 
-// A day that cannot be dropped keeps no other events from going.
+// A day that cannot be dropped does not prevent the removal of other events.
 func TestRetentionGoesOnBesideADayThatStays(t *testing.T) {
 	t.Parallel()
 	s, db := servedWithDays(t, store.Options{Retention: 24 * time.Hour})

@@ -11,8 +11,8 @@ import (
 	"relay/store/seal"
 )
 
-// Three nodes, one of which lacks the key: it says so in verdicts and refuses to seal, changes nothing that the
-// others sealed, and they do not notice it.
+// Of three nodes one lacks the key: it says so in verdicts, refuses to encrypt, and does not change secrets of
+// the others, which work as before.
 func TestANodeWithoutTheKey(t *testing.T) {
 	t.Parallel()
 	key, other := seal.NewKey(), seal.NewKey()
@@ -76,8 +76,8 @@ func TestANodeWithoutTheKey(t *testing.T) {
 	}
 }
 
-// What a node of the version before leaves at a transfer counts for no key, so that doctor does not ask for it, and is
-// deleted.
+// The empty secrets that a node of the version before leaves after a transfer are deleted, and doctor asks for no key
+// for them.
 func TestSecretsThatATransferLeft(t *testing.T) {
 	t.Parallel()
 	for _, engine := range []string{"sqlite", "postgres"} {

@@ -9,7 +9,7 @@ import (
 	"relay/store/events"
 )
 
-// figured is a store with n events of one alias of the system's, a minute apart.
+// figured returns a store with n events of one alias of the system's, a minute apart.
 func figured(t *testing.T, n int) *Store {
 	t.Helper()
 	s, err := Open(t.Context(), Options{DataDir: t.TempDir()})

@@ -11,7 +11,7 @@ import (
 	"relay/store"
 )
 
-// Files of one node are those of all. The first of two nodes that add one wins.
+// Files stored by one node are shared by all. If two nodes add a file, the first one wins.
 func TestSharedFiles(t *testing.T) {
 	onEngines(t, func(t *testing.T, o store.Options) {
 		s, ctx := mustServe(t, o), t.Context()
@@ -55,8 +55,8 @@ func TestSharedFiles(t *testing.T) {
 	})
 }
 
-// A lock has one holder. Whoever waits gets it when it is given back, and that of a process
-// that is gone when its time is over.
+// A lock has one holder. The next node gets it when it is released, or when the lock of a killed
+// process expires.
 func TestSharedLock(t *testing.T) {
 	onEngines(t, func(t *testing.T, o store.Options) {
 		s, db := mustServe(t, o), database(t, o)

@@ -11,7 +11,7 @@ import (
 	"relay/store/seal"
 )
 
-// An event that cannot be read does not keep a new secret from judging the others.
+// An event that cannot be read does not prevent the verification of others with a new secret.
 func TestJudgingAgainGoesOn(t *testing.T) {
 	t.Parallel()
 	s := openMigrated(t, Options{DataDir: t.TempDir(), SecretKeys: []seal.Key{seal.NewKey()}})

@@ -18,8 +18,8 @@ import (
 	"relay/store/pgtest"
 )
 
-// cable is a line to Postgres that can be pulled out: then neither end hears of it, the
-// server not even when it is in again, as over a network that was cut for minutes.
+// cable is a connection to Postgres that can be cut silently: neither end gets an error, as after
+// minutes without a network.
 type cable struct {
 	to string // socket of the server
 	ln net.Listener
@@ -128,8 +128,8 @@ func (c *cable) plug() {
 	c.pulled = false
 }
 
-// The line is cut while partitions are made. The server kept the locks of that transaction, and
-// no event could be written by anybody.
+// The connection is cut while partitions are made. The locks of that transaction must not block all
+// inserts.
 func TestPartitionsOverACutLine(t *testing.T) {
 	t.Parallel()
 	pg := pgtest.Start(t, pgtest.Options{})
@@ -151,9 +151,8 @@ func TestPartitionsOverACutLine(t *testing.T) {
 	})
 }
 
-// The line to Postgres is cut while a transaction is under way, and the server does not
-// hear of it: that transaction does not keep the
-// relay from going on over new connections.
+// The connection to Postgres is cut during a transaction, without an error at the server: the relay
+// continues over new connections.
 func TestSpoolAfterACutLine(t *testing.T) {
 	t.Parallel()
 	pg := pgtest.Start(t, pgtest.Options{})
@@ -195,7 +194,7 @@ func TestSpoolAfterACutLine(t *testing.T) {
 	t.Logf("back in service %v after the line was back", took.Round(time.Millisecond))
 }
 
-// The host of Postgres freezes while a node begins to listen: that node can be stopped.
+// The host of Postgres freezes while a node begins to listen; that node can still be stopped.
 func TestCloseWhileAListenerWaits(t *testing.T) {
 	t.Parallel()
 	address := pgtest.URL(t)
@@ -219,8 +218,8 @@ func TestCloseWhileAListenerWaits(t *testing.T) {
 	}
 }
 
-// The others have called a node dead, while the direct URL leads nowhere: it is for migrations and
-// locks, and the node rejoins without it.
+// A node that was declared dead rejoins although the direct URL, which is for migrations and locks, is
+// unreachable.
 func TestRejoinWithoutTheDirectURL(t *testing.T) {
 	t.Parallel()
 	address := pgtest.URL(t)

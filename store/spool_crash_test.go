@@ -44,8 +44,8 @@ func TestSpoolChild(t *testing.T) {
 	select {}
 }
 
-// The relay is killed while Postgres is away, and again while it stores what it had
-// kept: nothing that it had answered is missing.
+// The relay is killed while Postgres is unavailable, and again while it stores its spool: no
+// acknowledged event is missing.
 func TestSpoolKilledProcess(t *testing.T) {
 	t.Parallel()
 	s, pg, o := spooling(t, 64<<20, true)
@@ -114,7 +114,7 @@ func TestSpoolKilledProcess(t *testing.T) {
 	}
 }
 
-// twoNodes serves one database at two nodes. The line of the first one can be cut.
+// twoNodes serves one database by two nodes. The connection of the first one can be cut.
 func twoNodes(t *testing.T) (first, second *store.Store, line *cable, o store.Options) {
 	t.Helper()
 	pg := pgtest.Start(t, pgtest.Options{})
@@ -126,8 +126,8 @@ func twoNodes(t *testing.T) (first, second *store.Store, line *cable, o store.Op
 	return first, second, line, o
 }
 
-// A node that lost its database for so long that the others called it dead stores its spool
-// when it is back, with the ends of its attempts, and is a node again by itself.
+// A node that lost its database until it was declared dead stores its spool when the database is back,
+// with the ends of its attempts, and rejoins by itself.
 func TestSpoolOfADeadNode(t *testing.T) {
 	t.Parallel()
 	first, second, line, o := twoNodes(t)
@@ -177,9 +177,8 @@ func TestSpoolOfADeadNode(t *testing.T) {
 	}
 }
 
-// A caller was told that its event is queued, while its node was without Postgres and was
-// called dead: the event is queued all the same when that node has stored its spool, unless
-// somebody asked for another attempt.
+// An event was acknowledged as queued while its node was without Postgres and declared dead: the event
+// is queued when that node has stored its spool, unless another attempt was requested.
 func TestSpoolQueuedBeforeASweep(t *testing.T) {
 	t.Parallel()
 	first, second, line, o := twoNodes(t)
@@ -224,7 +223,7 @@ func TestSpoolQueuedBeforeASweep(t *testing.T) {
 	}
 }
 
-// What an earlier run left is stored also when there is to be no spool any more.
+// The spool of an earlier run is stored also if the spool is now switched off.
 func TestSpoolLeftAndOff(t *testing.T) {
 	t.Parallel()
 	s, pg, o := spooling(t, 64<<20)
@@ -258,8 +257,8 @@ func TestSpoolLeftAndOff(t *testing.T) {
 	}
 }
 
-// While Postgres is away and the disk of the spool takes nothing the relay is not ready;
-// it is by itself when the disk does.
+// While Postgres is unavailable and the disk of the spool fails, the relay is not ready; it becomes
+// ready by itself when the disk works again.
 func TestSpoolWithoutADisk(t *testing.T) {
 	t.Parallel()
 	s, pg, o := spooling(t, 64<<20)

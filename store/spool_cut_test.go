@@ -21,9 +21,8 @@ import (
 	"relay/store/pgtest"
 )
 
-// cuttingProxy is a proxy in front of Postgres that cuts connections: anywhere in what is
-// said in either direction, or between a COMMIT and its answer, and sometimes without
-// telling the relay, which then hears nothing.
+// cuttingProxy is a proxy in front of Postgres that cuts connections: at any byte in either direction,
+// or between a COMMIT and its answer, and sometimes without an error for the relay.
 type cuttingProxy struct {
 	to   string // socket of the server
 	ln   net.Listener
@@ -36,7 +35,7 @@ type cuttingProxy struct {
 	wait sync.WaitGroup
 }
 
-// behindCuttingProxy gives the address of a database behind a proxy.
+// behindCuttingProxy returns the address of a database behind a proxy.
 func behindCuttingProxy(t *testing.T, address string, rng *rand.Rand) (string, *cuttingProxy) {
 	t.Helper()
 	u, err := url.Parse(address)
@@ -91,7 +90,8 @@ func (c *cuttingProxy) accept() {
 	}
 }
 
-// pass copies until bytes are through, while there is no calm.
+// pass copies bytes in one direction until bytesLeft are copied, and then cuts the connection, unless
+// the proxy is calm.
 func (c *cuttingProxy) pass(to, from net.Conn, bytesLeft int, up bool, cut func()) {
 	defer func() { _, _ = to.Close(), from.Close() }()
 	buf := make([]byte, 32<<10)
@@ -121,7 +121,7 @@ func (c *cuttingProxy) pass(to, from net.Conn, bytesLeft int, up bool, cut func(
 	}
 }
 
-// told is what the store said of the steps of one event.
+// told records the results that the store gave for the steps of one event.
 type told struct {
 	id                relay.ID
 	body              []byte
@@ -130,7 +130,7 @@ type told struct {
 	requeued, amended bool
 }
 
-// run hands the steps of one event over, as a request does.
+// run hands over the steps of one event in the order of a request.
 func (c *told) run(s *store.Store, alias int64, rng *rand.Rand) {
 	c.id = s.NewID()
 	size := rng.IntN(2000)
@@ -184,7 +184,7 @@ func (c *told) run(s *store.Store, alias int64, rng *rand.Rand) {
 	}
 }
 
-// wrong says how the database differs from what was told; "" when it does not.
+// wrong returns the difference between the database and the recorded results, or "".
 func (c *told) wrong(t *testing.T, s *store.Store) string {
 	if c.accept != nil {
 		return ""
@@ -210,9 +210,9 @@ func (c *told) wrong(t *testing.T, s *store.Store) string {
 	return ""
 }
 
-// Whatever becomes of the connections to Postgres, also between a COMMIT and its answer:
-// what the store said is durable is in the database once, with its bytes, and the queue
-// is in the order of what came.
+// After random cuts of the connections to Postgres, also between a COMMIT and its answer, every step
+// that the store confirmed is in the database once, with its bytes, and the queue has the order of
+// arrival.
 func TestSpoolOfCutConnections(t *testing.T) {
 	t.Parallel()
 	const seed = 1 // where the line is cut differs from run to run all the same

@@ -19,7 +19,7 @@ import (
 	"relay/store/pgtest"
 )
 
-// spooling gives a served store with a spool on a Postgres of its own.
+// spooling returns a served store with a spool, on its own Postgres.
 func spooling(t *testing.T, limit int64, durable ...bool) (*store.Store, *pgtest.Server, store.Options) {
 	t.Helper()
 	pg := pgtest.Start(t, pgtest.Options{Fsync: len(durable) > 0})
@@ -27,7 +27,7 @@ func spooling(t *testing.T, limit int64, durable ...bool) (*store.Store, *pgtest
 	return mustServe(t, o), pg, o
 }
 
-// ledger is what callers were told.
+// ledger records the results that callers received.
 type ledger struct {
 	mu       sync.Mutex
 	answered []relay.ID
@@ -49,7 +49,7 @@ func (l *ledger) ask(s *store.Store, alias int64) error {
 	return nil
 }
 
-// load sends from several callers until the result is called.
+// load sends events from several callers until the returned function is called.
 func (l *ledger) load(s *store.Store, alias int64, callers int) (stop func()) {
 	var wait sync.WaitGroup
 	done := make(chan struct{})
@@ -72,7 +72,7 @@ func (l *ledger) load(s *store.Store, alias int64, callers int) (stop func()) {
 	return sync.OnceFunc(func() { close(done); wait.Wait() })
 }
 
-// missing counts what was answered and is not in the database with its end.
+// missing counts the acknowledged events that are not in the database with their end.
 func (l *ledger) missing(t *testing.T, s *store.Store) (n int) {
 	t.Helper()
 	list, err := s.Summaries(t.Context(), l.answered)
@@ -90,8 +90,8 @@ func (l *ledger) missing(t *testing.T, s *store.Store) (n int) {
 	return n
 }
 
-// backInService waits until the spool is drained, and gives how long that took. The node claims
-// again with its next renewal, within a second, which is waited for too.
+// backInService waits until the spool is drained and the node claims again, which begins within a
+// second, and returns the time that this took.
 func backInService(t *testing.T, s *store.Store) time.Duration {
 	t.Helper()
 	began := time.Now()
@@ -104,8 +104,8 @@ func backInService(t *testing.T, s *store.Store) time.Duration {
 	return took
 }
 
-// Postgres is killed under load and comes back: nobody is refused, nothing that was
-// answered is missing, and it is over soon after.
+// Postgres is killed under load and restarted: no caller is refused, no acknowledged event is missing,
+// and the spool is empty soon after.
 func TestSpoolKilled(t *testing.T) {
 	t.Parallel()
 	s, pg, o := spooling(t, 256<<20, true)
@@ -150,8 +150,8 @@ func TestSpoolKilled(t *testing.T) {
 	t.Logf("answered %d, back after %v, slowest caller %v", len(l.answered), took, l.slowest)
 }
 
-// Postgres freezes under load for a while: callers wait for about a second once,
-// memory stays bounded.
+// Postgres freezes under load for a while: callers wait for about a second once, and memory stays
+// bounded.
 func TestSpoolFrozen(t *testing.T) { // alone, because the memory is that of the process
 	s, pg, _ := spooling(t, 256<<20)
 	alias := withAlias(t, s)
@@ -183,7 +183,7 @@ func TestSpoolFrozen(t *testing.T) { // alone, because the memory is that of the
 	t.Logf("answered %d, back after %v, slowest caller %v, grown by %d KiB", len(l.answered), took, l.slowest, grown>>10)
 }
 
-// A full spool refuses, at once and with a reason, and takes events again after.
+// A full spool refuses events at once with a reason, and accepts events again when it has room.
 func TestSpoolFull(t *testing.T) {
 	t.Parallel()
 	s, pg, _ := spooling(t, 1<<20)
@@ -219,8 +219,8 @@ func TestSpoolFull(t *testing.T) {
 	})
 }
 
-// A large body whose parts reach the database before, during and after an outage is
-// whole; an attempt that was queued and put back is queued once.
+// A large body whose parts reach the database before, during and after an outage is complete; an
+// attempt that was queued and put back is queued once.
 func TestSpoolKinds(t *testing.T) {
 	t.Parallel()
 	s, pg, _ := spooling(t, 64<<20)
@@ -277,8 +277,8 @@ func TestSpoolKinds(t *testing.T) {
 	}
 }
 
-// What a process left in the spool is stored at the next start, before its attempts
-// are swept; while Postgres is still away the start is refused and nothing is lost.
+// The spool of an earlier process is stored at the next start, before its attempts are swept; while
+// Postgres is still unavailable the start is refused and no step is lost.
 func TestSpoolLeft(t *testing.T) {
 	t.Parallel()
 	s, pg, o := spooling(t, 64<<20)

@@ -146,8 +146,8 @@ func TestUnknownURL(t *testing.T) {
 	}
 }
 
-// Closing a store after a commit closes its last connection: SQLite moves the log into the
-// database then, and deletes it. A statement that stays open would prevent that.
+// Closing a store after a commit closes its last connection, at which SQLite moves the log into the
+// database and deletes it. An open statement would prevent that.
 func TestCloseDeletesTheLog(t *testing.T) {
 	t.Parallel()
 	o := store.Options{DataDir: t.TempDir()}

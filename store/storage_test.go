@@ -17,7 +17,7 @@ import (
 	"relay/store/pgtest"
 )
 
-// room asks whether a request may come, waiting for older ones to go.
+// room checks whether a request may be stored, and waits for the eviction of older ones.
 func room(t testing.TB, s *store.Store, alias, need int64, want string) {
 	t.Helper()
 	code := ""
@@ -33,8 +33,8 @@ func room(t testing.TB, s *store.Store, alias, need int64, want string) {
 	}
 }
 
-// What an alias may store is held: the oldest events go, those that must stay do
-// not, and when none can go there is no room. Also after a restart.
+// The storage limit of an alias holds: the oldest events are evicted, those that must stay are kept,
+// and without evictable events there is no room. That also holds after a restart.
 func TestStorageOfAlias(t *testing.T) {
 	onEngines(t, func(t *testing.T, o store.Options) {
 		o.MaxAliasStorage = 1 << 20
@@ -93,7 +93,7 @@ func TestStorageOfAlias(t *testing.T) {
 	})
 }
 
-// What is counted as commits go by is what is counted at a start.
+// The bytes counted at each commit equal those counted at a start.
 func TestStorageCountsAlike(t *testing.T) {
 	onEngines(t, func(t *testing.T, o store.Options) {
 		o.MaxAliasStorage = 1 << 40
@@ -134,8 +134,8 @@ func TestStorageCountsAlike(t *testing.T) {
 	})
 }
 
-// A removal that ends early, such as one for a request that waits no longer, counts what it has
-// removed until then.
+// A removal that ends early, such as one for a request that no longer waits, counts the bytes that it
+// has removed until then.
 func TestStorageAfterARemovalThatEndsEarly(t *testing.T) {
 	onEngines(t, func(t *testing.T, o store.Options) {
 		o.MaxAliasStorage, o.Retention = 1<<40, time.Hour
@@ -172,8 +172,8 @@ func TestStorageAfterARemovalThatEndsEarly(t *testing.T) {
 	})
 }
 
-// With less than min-free nothing new is taken, /readyz says why, and it ends by
-// itself. What is under way may end.
+// With less free space than min-free no new event is accepted, /readyz gives the reason, and events
+// are accepted again when there is space. Running attempts can end.
 func TestMinFree(t *testing.T) {
 	t.Parallel()
 	var free atomic.Int64
@@ -201,7 +201,7 @@ func TestMinFree(t *testing.T) {
 	eventually(t, "it ends by itself", func() bool { return s.Capacity(alias, 1, 0) == nil && s.Ready(t.Context()) == nil })
 }
 
-// A full disk was taken for ready where min-free is off, until the first event failed.
+// A full disk is not ready, also if min-free is off and no event has failed yet.
 func TestFullDiskWithoutMinFree(t *testing.T) {
 	t.Parallel()
 	s := mustServe(t, store.Options{DataDir: t.TempDir(), FreeSpace: func(string) (int64, error) { return 4 << 10, nil }})
@@ -212,7 +212,7 @@ func TestFullDiskWithoutMinFree(t *testing.T) {
 	}
 }
 
-// The file system is asked where nobody else answers.
+// The free space is read from the file system if no test hook replaces it.
 func TestFreeSpace(t *testing.T) {
 	t.Parallel()
 	s := mustServe(t, store.Options{DataDir: t.TempDir(), MinFree: math.MaxInt64})
@@ -221,8 +221,8 @@ func TestFreeSpace(t *testing.T) {
 	}
 }
 
-// A disk that runs full while it is written to: storage-full, nothing that was
-// answered is missing, and when there is room it goes on without a restart.
+// If a disk fills up while it is written, callers get storage-full, no acknowledged event is missing,
+// and with free space the store continues without a restart.
 func TestDiskFull(t *testing.T) {
 	dir := t.TempDir()
 	if runtime.GOOS != "linux" {
@@ -266,8 +266,7 @@ func TestDiskFull(t *testing.T) {
 	t.Logf("%d events were kept until the disk was full", len(kept))
 }
 
-// A database that another process keeps locked is unavailable, within 5 s, and comes
-// back by itself.
+// A database that another process locks is unavailable within 5 s, and works again by itself.
 func TestDatabaseBusy(t *testing.T) {
 	t.Parallel()
 	o := store.Options{DataDir: t.TempDir()}
@@ -295,7 +294,7 @@ func TestDatabaseBusy(t *testing.T) {
 	eventually(t, "it goes on", func() bool { _, err := capture(s, alias); return err == nil })
 }
 
-// What a command beside the server removes is not counted any more.
+// The bytes that an operator command removes beside the server are no longer counted.
 func TestStorageOfAnAliasThatACommandRemoves(t *testing.T) {
 	onEngines(t, func(t *testing.T, o store.Options) {
 		o.MaxAliasStorage = 1 << 20
@@ -317,7 +316,7 @@ func TestStorageOfAnAliasThatACommandRemoves(t *testing.T) {
 	})
 }
 
-// A command that is interrupted tells what it has removed until then.
+// An interrupted command reports the bytes that it has removed until then.
 func TestStorageOfAnAliasThatACommandRemovesInPart(t *testing.T) {
 	onEngines(t, func(t *testing.T, o store.Options) {
 		o.MaxAliasStorage = 1 << 30
@@ -349,8 +348,8 @@ func TestStorageOfAnAliasThatACommandRemovesInPart(t *testing.T) {
 	})
 }
 
-// What an alias may store is held over all nodes: a node counts what others store and remove
-// after it has started, also when it has started before them.
+// The storage limit of an alias holds over all nodes: a node counts the bytes that other nodes store
+// and remove after its start, also if it started before them.
 func TestStorageCountsOtherNodes(t *testing.T) {
 	t.Parallel()
 	o := store.Options{URL: pgtest.URL(t), DataDir: t.TempDir(), MaxAliasStorage: 1 << 20}

@@ -10,9 +10,8 @@ import (
 	"relay/store"
 )
 
-// TestFilesAreSynced traces the system calls by which files beside the database are written:
-// each file is synced before its folder is, and one that replaces another before it gets
-// its name.
+// TestFilesAreSynced traces the system calls that write files beside the database: each file is synced
+// before its folder is, and a file that replaces another is synced before the rename.
 func TestFilesAreSynced(t *testing.T) {
 	t.Parallel()
 	if dir := os.Getenv("RELAY_TEST_SYNC"); dir != "" { // the process that is traced

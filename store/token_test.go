@@ -8,8 +8,8 @@ import (
 	"relay/store"
 )
 
-// The clock that ends a token renews it, too. If the machine's own clock did, a token that is in
-// use would end as soon as that is behind Postgres by more than the renewal.
+// A token is renewed by the same clock that ends it, that of Postgres. Otherwise a token in use would
+// end early on a machine whose clock is behind by more than the renewal interval.
 func TestTokensAreRenewedByTheClockThatEndsThem(t *testing.T) {
 	t.Parallel()
 	now := func() time.Time { return time.Now().Add(2 * time.Hour) } // as if Postgres were ahead

@@ -11,8 +11,7 @@ import (
 	"github.com/goreleaser/goreleaser/v2/pkg/config"
 )
 
-// goreleaser understands every key of .goreleaser.yaml, and the scripts that it names are
-// there.
+// The program goreleaser accepts every key of .goreleaser.yaml, and the scripts that it names exist.
 func TestReleaseConfiguration(t *testing.T) {
 	project, err := config.Load("../.goreleaser.yaml")
 	if err != nil {
@@ -28,8 +27,8 @@ func TestReleaseConfiguration(t *testing.T) {
 	}
 }
 
-// The scripts of the package do what each package manager expects, told apart by how it calls
-// them. On rpm the scripts of the old package run after those of the new one.
+// The package scripts act as each package manager expects, which they detect by their arguments. On
+// rpm the scripts of the old package run after those of the new one.
 func TestPackageScripts(t *testing.T) {
 	t.Parallel()
 	const deb, systemd, openrc = "deb-systemd-helper deb-systemd-invoke systemctl", "systemctl", "rc-service rc-update"

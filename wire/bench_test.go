@@ -55,7 +55,7 @@ func BenchmarkResponse(b *testing.B) {
 	}
 }
 
-// BenchmarkRequestByteByByte is the head of a sender that sends every byte alone.
+// BenchmarkRequestByteByByte parses the head of a sender that sends every byte alone.
 func BenchmarkRequestByteByByte(b *testing.B) {
 	p := []byte("GET / HTTP/1.1\r\nHost: a\r\n" + strings.Repeat("X-Many: 0123456789\r\n", 6000) + "\r\n")
 	b.SetBytes(int64(len(p)))

@@ -7,7 +7,8 @@ import (
 	"relay"
 )
 
-// TestForeignProtocols: what a port answers that speaks TLS or HTTP/2 was called no web server.
+// TestForeignProtocols: a port that speaks TLS or HTTP/2 is recognized by its answer, and not reported
+// as no web server.
 func TestForeignProtocols(t *testing.T) {
 	t.Parallel()
 	for answer, want := range map[string]string{

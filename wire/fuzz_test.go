@@ -9,8 +9,8 @@ import (
 	"relay/wire"
 )
 
-// FuzzRequest: the same verdict however the bytes arrive, the same bytes when
-// rebuilt, and whatever is taken is read alike by net/http.
+// FuzzRequest: the verdict does not depend on the pieces in which the bytes arrive, a rebuilt request
+// has the same bytes, and net/http reads every accepted request alike.
 func FuzzRequest(f *testing.F) {
 	for _, c := range goodRequests() {
 		if len(c.wire) < 4096 {
@@ -38,7 +38,7 @@ func FuzzRequest(f *testing.F) {
 	})
 }
 
-// FuzzResponse: as FuzzRequest; net/http is asked about clean responses only.
+// FuzzResponse does the same as FuzzRequest for responses, and compares only clean ones with net/http.
 func FuzzResponse(f *testing.F) {
 	for _, c := range goodResponses() {
 		f.Add([]byte(c.wire+c.rest), byte(1), c.to == "HEAD")
@@ -80,7 +80,7 @@ func sameMessage(t *testing.T, a, b *message) {
 	}
 }
 
-// exactWire demands the bytes that were taken, of an unfinished message too.
+// exactWire checks that the stored bytes equal the accepted ones, of an unfinished message too.
 func exactWire(t *testing.T, m *message, taken []byte, piece int) {
 	t.Helper()
 	got, err := m.rebuilt(piece)
@@ -92,7 +92,7 @@ func exactWire(t *testing.T, m *message, taken []byte, piece int) {
 	}
 }
 
-// FuzzBody: any way to cut the bytes gives the same body, lines, length and end.
+// FuzzBody: the body, lines, length and end do not depend on the pieces in which the bytes arrive.
 func FuzzBody(f *testing.F) {
 	for _, s := range []string{"5\r\nhello\r\n0\r\n\r\nnext", "3;a=b\r\nabc\r\n0\r\nX: 1\r\n\r\n", "1 \r\na\r\n0\r\n\r\n", "5\nhello", "ffffffffffffffff\r\n"} {
 		f.Add([]byte(s), []byte{1, 2, 3}, true)
@@ -124,7 +124,7 @@ func FuzzBody(f *testing.F) {
 	})
 }
 
-// feed gives a body in pieces whose lengths are cuts, over and over.
+// feed passes a body in pieces whose lengths are cuts, repeated.
 func feed(h *wire.Head, p, cuts []byte) (m message, err error) {
 	m.head = &wire.Head{Framing: h.Framing}
 	b := wire.NewBody(h)
@@ -145,8 +145,8 @@ func feed(h *wire.Head, p, cuts []byte) (m message, err error) {
 	return m, err
 }
 
-// FuzzRebuild: stored bytes of any kind end, give each byte at most once, and come
-// out the same whatever the pieces are.
+// FuzzRebuild: rebuilding any stored bytes ends, returns each byte at most once, and does not depend
+// on the pieces.
 func FuzzRebuild(f *testing.F) {
 	f.Add([]byte("2\r\n1;x\r\n0\r\nX: 1\r\n\r\n"), []byte("abc"), byte(1), byte(2))
 	f.Add([]byte("2\r\n1"), []byte("ab"), byte(0), byte(2))
@@ -163,7 +163,7 @@ func FuzzRebuild(f *testing.F) {
 	})
 }
 
-// FuzzFields: any bytes can be listed and edited, refused heads too.
+// FuzzFields: the fields of any bytes, also of refused heads, can be listed and edited.
 func FuzzFields(f *testing.F) {
 	for _, c := range badRequests() {
 		if len(c.wire) < 1024 {
@@ -194,7 +194,7 @@ func FuzzFields(f *testing.F) {
 
 func isPad(c byte) bool { return c == ' ' || c == '\t' }
 
-// editLikeNew: an edited head is still one, and only the edit shows.
+// editLikeNew: an edited head is still a valid head, and differs only by the edit.
 func editLikeNew(t *testing.T, h *wire.Head, host string) {
 	t.Helper()
 	fields := wire.Fields(h.Raw)

@@ -18,8 +18,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// What net/http refuses although RFC 9112 allows it, so that it is no judge there:
-// white space before a chunk extension, and chunk lines that outweigh the data.
+// spacedExtension matches requests that net/http refuses although RFC 9112 allows them, with white
+// space before a chunk extension; they are not compared, and neither are chunk lines longer than the
+// data.
 var spacedExtension = regexp.MustCompile(`(?m)^[0-9A-Fa-f]+[ \t]+;`)
 
 const netHTTPOverhead = 16 << 10
@@ -28,10 +29,9 @@ func unjudged(lines []byte) bool {
 	return len(lines) > netHTTPOverhead || spacedExtension.Match(lines)
 }
 
-// likeNetHTTP compares a request with the reading of http.ReadRequest; rest is what
-// lies behind it. Not compared:
-// targets that url.Parse refuses (nothing is decoded here), the host of a target
-// that it decodes, and messages that name forbidden fields in Trailer.
+// likeNetHTTP compares a request with the result of http.ReadRequest; rest holds the bytes behind it.
+// Not compared: targets that url.Parse refuses (this package decodes nothing), the host of a target
+// that it decodes, and messages with forbidden fields in Trailer.
 func likeNetHTTP(t *testing.T, m *message, p, rest []byte) {
 	t.Helper()
 	if _, err := url.ParseRequestURI(string(m.head.Target)); err != nil || unjudged(m.lines) {
@@ -96,8 +96,8 @@ func responseLikeNetHTTP(t *testing.T, m *message, p, rest []byte, isHead bool) 
 	sameBody(t, m, r.Body, br, rest)
 }
 
-// control finds the bytes that pass in trailers of responses, read leniently, and
-// that net/http refuses there.
+// control matches the control bytes that lenient reading accepts in trailers of responses and net/http
+// refuses.
 func control(r rune) bool {
 	return r < ' ' && r != '\r' && r != '\n' && r != '\t' || r == 0x7f
 }
@@ -121,7 +121,7 @@ func headerOf(fields []wire.Field) http.Header {
 	return h
 }
 
-// sameHeader compares header lists but for what net/http takes out or puts in.
+// sameHeader compares header lists, except for the fields that net/http removes or adds.
 func sameHeader(t *testing.T, m *message, got, want http.Header) {
 	t.Helper()
 	want.Del("Transfer-Encoding")
@@ -136,7 +136,7 @@ func sameHeader(t *testing.T, m *message, got, want http.Header) {
 	}
 }
 
-// sameBody compares the decoded body, whether it is whole, and what is left.
+// sameBody compares the decoded body, its completeness, and the remaining bytes.
 func sameBody(t *testing.T, m *message, body io.Reader, br *bufio.Reader, want []byte) {
 	t.Helper()
 	got, err := io.ReadAll(body)

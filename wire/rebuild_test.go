@@ -11,14 +11,14 @@ import (
 	"relay/wire"
 )
 
-// collect rebuilds into a string.
+// collect rebuilds a message into a string.
 func collect(m *relay.Message, head []byte, body io.Reader) (string, error) {
 	var out strings.Builder
 	err := wire.Rebuild(&out, m, head, body)
 	return out.String(), err
 }
 
-// refuser refuses every write but the first ones.
+// refuser is a writer that refuses every write after the first ones.
 type refuser struct {
 	takes, calls int
 	err          error
@@ -45,7 +45,7 @@ func TestRebuildHead(t *testing.T) {
 	}
 }
 
-// TestRebuildPart: what is not whole comes as far as it is stored.
+// TestRebuildPart: an incomplete message is rebuilt as far as it is stored.
 func TestRebuildPart(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, lines, data, want string }{

@@ -8,8 +8,7 @@ import (
 	"relay/wire"
 )
 
-// bad is a request that must not get through, and the code of the refusal
-// ("" = request-malformed).
+// bad is a request that must be refused, and the code of the refusal ("" = request-malformed).
 type bad struct{ name, wire, code string }
 
 func with(lines string) string {
@@ -249,7 +248,7 @@ func TestRequestLimits(t *testing.T) {
 	}
 }
 
-// All that follows the last chunk counts as trailers, the empty line at the end too.
+// All bytes after the last chunk count as trailers, including the empty line at the end.
 func TestTrailersAtTheirLimit(t *testing.T) {
 	t.Parallel()
 	for size, want := range map[int]string{64 << 10: "ok", 64<<10 + 1: relay.CodeRequestMalformed} {
@@ -309,7 +308,7 @@ func TestRefusalHoldsAfterHeadOfBody(t *testing.T) {
 	}
 }
 
-// A space in the target is what is wrong with the line, whatever stands behind it.
+// The error for a target with a space names that space, whatever bytes follow.
 func TestTargetWithASpaceIsNamed(t *testing.T) {
 	for _, line := range []string{"GET /a b HTTP/1.1", "GET /a b c HTTP/1.0", "GET /a  HTTP/1.1", "POST /?q=a b HTTP/1.1"} {
 		_, _, err := wire.Request([]byte(hosted(line)), wire.Limits{})

@@ -124,7 +124,8 @@ func TestRequestAllocs(t *testing.T) {
 	}
 }
 
-// Expect and Upgrade belong to HTTP/1.1: a request of HTTP/1.0 has neither (RFC 9110, 7.8 and 10.1.1).
+// An HTTP/1.0 request has neither Expect nor Upgrade, which belong to HTTP/1.1 (RFC 9110, 7.8 and
+// 10.1.1).
 func TestLinesThatHTTP10DoesNotHave(t *testing.T) {
 	t.Parallel()
 	for minor := range 2 {

@@ -18,8 +18,8 @@ func diffHead(t *testing.T, name string, got, want wire.Head) {
 	}
 }
 
-// answer is a response that must be taken: to is the request's method, rest what
-// belongs to something else.
+// answer is a response that must be accepted: to is the request's method, rest the bytes that belong
+// to the next response.
 type answer struct {
 	name, to, wire, rest string
 	want                 wire.Head
@@ -96,7 +96,7 @@ func TestResponseExact(t *testing.T) {
 	}
 }
 
-// badResponses are those that could be read in two ways, or not at all.
+// badResponses are responses that can be read in two ways, or not at all.
 func badResponses() map[string]string {
 	return map[string]string{
 		"length and coding":        ok + length + coding + "\r\n",

@@ -4,7 +4,7 @@ import (
 	"strings"
 )
 
-// shape is a request that must be taken, and forwarded byte for byte.
+// shape is a request that must be accepted and forwarded byte for byte.
 type shape struct{ name, wire string }
 
 // post makes a POST with a Content-Length.

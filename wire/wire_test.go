@@ -12,7 +12,7 @@ import (
 
 func itoa(n int) string { return strconv.Itoa(n) }
 
-// code gives the code of a refusal; "ok" for nil and "more" for ErrMore.
+// code returns the code of a refusal, "ok" for nil and "more" for ErrMore.
 func code(err error) string {
 	var e *relay.Error
 	switch {
@@ -26,7 +26,7 @@ func code(err error) string {
 	return err.Error()
 }
 
-// message is what was read of one message.
+// message is the result of reading one message.
 type message struct {
 	head        *wire.Head
 	body, lines []byte
@@ -34,7 +34,7 @@ type message struct {
 	end         bool
 }
 
-// stored is the message as the store keeps it.
+// stored returns the message in the form that the store keeps.
 func (m *message) stored() *relay.Message {
 	return &relay.Message{
 		Head: m.head.Raw, Lines: m.lines, Framing: m.head.Framing,
@@ -63,8 +63,8 @@ func readResponse(p []byte, step int, req *wire.Head) (message, error) {
 	})
 }
 
-// readMessage reads p as it would arrive in steps of that many bytes. Pieces of the
-// body are cleared after use: nothing may keep one.
+// readMessage reads p in steps of the given size. It clears pieces of the body after use, so that no
+// caller may keep one.
 func readMessage(p []byte, step int, head func(p []byte, seen int) (*wire.Head, int, error)) (m message, err error) {
 	have := 0
 	for m.head == nil {

@@ -69,7 +69,8 @@ func TestForms(t *testing.T) {
 	}
 }
 
-// TestCharsets: text is decoded by its mark, its label, or what it says of itself.
+// TestCharsets: text is decoded by its byte order mark, its label, or the charset that the document
+// declares.
 func TestCharsets(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ kind, in, want string }{
@@ -115,8 +116,8 @@ func pack(t testing.TB, coding, text string) string {
 	return b.String()
 }
 
-// TestCodings: every content coding is undone, several in their order; what cannot be undone is
-// shown as it is, and says why.
+// TestCodings: every content coding is undone, several in their order; a body that cannot be decoded
+// is shown unchanged, with the reason.
 func TestCodings(t *testing.T) {
 	t.Parallel()
 	const text = `{"text":"the decoded text, the decoded text"}`
@@ -157,8 +158,8 @@ func TestCodings(t *testing.T) {
 	}
 }
 
-// TestFields: the fields of a form are decoded, JSON in one is told, and a charset counts for what
-// the escapes stand for.
+// TestFields: the fields of a form are decoded, JSON inside a field is detected, and the charset
+// applies to the decoded escapes.
 func TestFields(t *testing.T) {
 	t.Parallel()
 	const form = "application/x-www-form-urlencoded"
@@ -183,8 +184,7 @@ func TestFields(t *testing.T) {
 	}
 }
 
-// TestParts: every part of a multipart body is read, whatever is wrong with another one or with the
-// label.
+// TestParts: every part of a multipart body is read, even if another part or the label is wrong.
 func TestParts(t *testing.T) {
 	t.Parallel()
 	part := func(boundary, name, text string) string {

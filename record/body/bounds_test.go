@@ -65,7 +65,7 @@ func TestBoundsOfReading(t *testing.T) {
 	}
 }
 
-// A coding whose data is much and stands for nothing is not read to its end: the time is that of the bound.
+// Data that decompresses to much more than the bound is read only up to the bound, so its time is limited.
 func TestBombOfTwoCodings(t *testing.T) {
 	t.Parallel()
 	var nothing bytes.Buffer

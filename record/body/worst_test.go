@@ -105,7 +105,7 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// held is how many bytes of text a reading holds.
+// held returns the number of bytes of text that a reading holds.
 func held(r *body.Reading) int {
 	n := len(r.Text)
 	for _, f := range r.Fields {

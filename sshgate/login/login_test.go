@@ -13,7 +13,8 @@ import (
 	"relay/link"
 )
 
-// TestClientsThatLeaveTheLine: who has gone asks the store for nothing.
+// TestClientsThatLeaveTheLine: a client that disconnects while its login is waiting causes no store
+// lookup.
 func TestClientsThatLeaveTheLine(t *testing.T) {
 	t.Parallel()
 	workers := link.NewWorkers()
@@ -48,7 +49,8 @@ func TestClientsThatLeaveTheLine(t *testing.T) {
 	}
 }
 
-// TestSizesOfRSAKeys: larger keys than 8192 bits would cost the server too much.
+// TestSizesOfRSAKeys: RSA keys over 8192 bits are refused, because they would cost the server too much
+// time.
 func TestSizesOfRSAKeys(t *testing.T) {
 	t.Parallel()
 	for bits, usable := range map[uint]bool{minRSA - 1: false, minRSA: true, maxRSA: true, maxRSA + 1: false} {

@@ -25,9 +25,9 @@ func (one) NodeID() string               { return "this" }
 func (o one) Peers() []relay.Node        { return []relay.Node{o.other} }
 func (one) RefreshPeers(context.Context) {}
 
-// TestHeaderIsAGuess: a node that closes a connection without a word, as one does that demands a PROXY
-// header, and a network that drops every packet for a while, is dialed with a header next. That guess
-// ends with the first word.
+// TestHeaderIsAGuess: after a node closed a connection without an answer, as one does that requires a
+// PROXY header, or after all packets were lost for a while, the next dial sends a header. A first
+// answer ends that attempt.
 func TestHeaderIsAGuess(t *testing.T) {
 	t.Parallel()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

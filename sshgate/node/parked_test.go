@@ -6,8 +6,8 @@ import (
 	"relay/link"
 )
 
-// TestParkedBesideTheNextRequest: the other node says that a request has ended, and bytes of the next one
-// have come before that. They keep their slot until that one has ended, too.
+// TestParkedBesideTheNextRequest: if bytes of the next request arrive before the message that the earlier
+// one has ended, they keep their slot until the next one has ended too.
 func TestParkedBesideTheNextRequest(t *testing.T) {
 	t.Parallel()
 	tunnel := &slots{}

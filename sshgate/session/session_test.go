@@ -10,8 +10,8 @@ import (
 	"relay/relaytest"
 )
 
-// A dial of a command's HTTP transport that comes after the end of the session started goroutines
-// that nobody awaits, beside the wait for the others.
+// A dial of a command's HTTP transport that begins after the end of the session fails, so that it
+// starts no goroutine that the session would not wait for.
 func TestNoAPIAfterTheSession(t *testing.T) {
 	t.Parallel()
 	s := &session{of: New(Options{Used: func(int) {}})}
@@ -22,8 +22,8 @@ func TestNoAPIAfterTheSession(t *testing.T) {
 	}
 }
 
-// What a session begins after the end of its connection has nobody else who would catch a panic, which
-// would end the whole process.
+// A panic in a goroutine that a session starts after the end of its connection is recovered, so that
+// it does not end the process.
 func TestPanicAfterTheEnd(t *testing.T) {
 	t.Parallel()
 	pipe, _ := net.Pipe()

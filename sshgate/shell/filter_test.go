@@ -15,7 +15,7 @@ import (
 	"relay/cli"
 )
 
-// asking is a Session whose API notes what is asked of it.
+// asking is a Session whose API records the requests of commands.
 type asking struct {
 	t *testing.T
 
@@ -49,7 +49,7 @@ func (s *asking) SubscribeNotices(context.Context) (online, refused []Notice, fu
 	return nil, nil, NewQueue[Notice]()
 }
 
-// listener accepts the connections that are in it.
+// listener is a net.Listener that accepts the connections sent to the channel.
 type listener chan net.Conn
 
 func (l listener) Accept() (net.Conn, error) {
@@ -62,7 +62,7 @@ func (l listener) Accept() (net.Conn, error) {
 func (l listener) Close() error   { close(l); return nil }
 func (l listener) Addr() net.Addr { return &net.TCPAddr{} }
 
-// run runs a command line and returns what it asked, and what it said.
+// run runs a command line and returns its API requests, its output and its exit code.
 func run(t *testing.T, line string) (asked, out, said string, code int) {
 	t.Helper()
 	session := &asking{t: t}
@@ -77,8 +77,7 @@ func run(t *testing.T, line string) (asked, out, said string, code int) {
 	return strings.Join(session.asked, " "), stdout.String(), stderr.String(), code
 }
 
-// The commands about events take the filters by flags and as typed words; what is in quotes
-// stays text in its letter case.
+// The commands about events accept filters as flags and as words; quoted text keeps its letter case.
 func TestFiltersOfCommands(t *testing.T) {
 	t.Parallel()
 	for line, want := range map[string]string{
@@ -121,7 +120,7 @@ func TestFiltersOfCommands(t *testing.T) {
 	}
 }
 
-// Command lines that are no command line, or ask for nothing that is there.
+// Malformed command lines, unknown commands and unknown names fail with a usage error.
 func TestWrongUse(t *testing.T) {
 	t.Parallel()
 	for line, want := range map[string]string{
@@ -151,7 +150,7 @@ func TestWrongUse(t *testing.T) {
 	}
 }
 
-// A wait in vain said with --json that the relay had failed.
+// With --json a wait that ends without an event reports that, not a failure of the relay.
 func TestWaitInVain(t *testing.T) {
 	t.Parallel()
 	for flags, want := range map[string]string{"": "relay: no such event came within 1ms\n", " --json": `"detail":"no such event came within 1ms","code":"request-timeout"`} {

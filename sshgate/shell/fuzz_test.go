@@ -9,8 +9,8 @@ import (
 	"relay/record"
 )
 
-// FuzzCommand: splitting never panics and never makes characters up; quoting a
-// word gives it back.
+// FuzzCommand: splitting a command line never panics or adds characters; splitting a quoted word
+// returns the word.
 func FuzzCommand(f *testing.F) {
 	for _, s := range []string{"events a -n 3", `show 'evt x'`, `a\ b "c d"`, "'", `\`, "a\x00b", "\x1b[2J"} {
 		f.Add(s)

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestLinesAreBoundedInBytes: lines of the bundled client carry whole headers.
+// TestLinesAreBoundedInBytes: the length of input lines is limited in bytes, but long enough for whole
+// headers from the bundled client.
 func TestLinesAreBoundedInBytes(t *testing.T) {
 	t.Parallel()
 	l := &live{out: NewQueue[string]()}

@@ -11,8 +11,9 @@ import (
 	"relay/store/pgtest"
 )
 
-// A node is swept only while its beat is the one that was seen to stand still: one that goes on between
-// the look and the sweep keeps its row, its tunnels and what it has under way.
+// A node is marked dead only if its heartbeat is still the one that was seen to stand still. A node
+// whose heartbeat moves between the look and the sweep keeps its row, its tunnels and its running
+// attempts.
 func TestSweepLeavesANodeWhoseBeatMoved(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

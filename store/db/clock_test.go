@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// What comes later never has an earlier time, whatever happens to the clock on the
-// wall; without such a thing times stay as they are.
+// Later arrivals never get an earlier time, whatever happens to the wall clock; without clock jumps
+// times stay unchanged.
 func TestArrivalsKeepTheirOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		offset := time.Duration(0)
@@ -52,7 +52,7 @@ func TestArrivalsKeepTheirOrder(t *testing.T) {
 	})
 }
 
-// One that came first and is handed over last keeps its own time.
+// An event that arrived first and is stored last keeps its own time.
 func TestArrivalsOutOfOrder(t *testing.T) {
 	var c Clock
 	c.start(nil)

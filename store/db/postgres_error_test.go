@@ -11,7 +11,7 @@ import (
 	"relay"
 )
 
-// Only what is wrong with a row refuses it for good: all else may pass.
+// An error in the row itself refuses the row for good; every other error counts as temporary.
 func TestPostgresUnavailable(t *testing.T) {
 	t.Parallel()
 	for code, want := range map[pqerror.Code]string{

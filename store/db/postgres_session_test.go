@@ -25,9 +25,8 @@ func openTest(t *testing.T, o Options) *DB {
 	return s
 }
 
-// A session gives up a lock before nobody waits for it any more, or others would pile up
-// behind it; a shorter limit of somebody else stays, and so do the settings of a session
-// that a pooler gives to others.
+// A session stops waiting for a lock before its caller gives up, so that waiting sessions do not pile
+// up. A shorter limit set by the operator stays, and so do the session settings of a pooler.
 func TestSessionSettings(t *testing.T) {
 	t.Parallel()
 	address := pgtest.URL(t)
@@ -56,7 +55,7 @@ func TestSessionSettings(t *testing.T) {
 	}
 }
 
-// Behind a pooler each transaction has these settings, and the session keeps none.
+// Behind a pooler each transaction has these settings, and the session keeps none of them.
 func TestTransactionSettings(t *testing.T) {
 	t.Parallel()
 	address := pgtest.URL(t) + "&synchronous_commit=off"
@@ -86,8 +85,8 @@ func TestTransactionSettings(t *testing.T) {
 	}
 }
 
-// A setting that refused something may have been taken back since the session began: the
-// next statement has a new one. What a row is refused for costs no session.
+// After a setting made a statement fail, the next statement gets a new session, because the setting
+// may have been reset. A refused row does not cost a session.
 func TestSettingThatWasTakenBack(t *testing.T) {
 	t.Parallel()
 	db, err := openPool(t.Context(), pgtest.URL(t), 1, &dialer{readTimeout: readTimeout})
@@ -117,8 +116,8 @@ func TestSettingThatWasTakenBack(t *testing.T) {
 	}
 }
 
-// A statement whose caller leaves is not called off through a pooler: pgbouncer 1.18 may
-// die of a request to do so whose connection is closed early.
+// No cancel request is sent through a pooler when the caller of a statement leaves: pgbouncer 1.18 may
+// crash when the connection of such a request is closed early.
 func TestPoolerIsSentNoCancel(t *testing.T) {
 	t.Parallel()
 	front := newFront(t)
@@ -143,7 +142,7 @@ func TestPoolerIsSentNoCancel(t *testing.T) {
 	}
 }
 
-// front is a TCP proxy before Postgres that counts requests to call off a statement.
+// front is a TCP proxy before Postgres that counts cancel requests.
 type front struct {
 	address string
 	cancels atomic.Int32
@@ -202,8 +201,8 @@ func (f *front) carry(near net.Conn, socket string) {
 	_, _ = io.Copy(near, far)
 }
 
-// Callers wait for the journal: a Postgres that has not answered it for a second counts as away, and steps go
-// to the spool. Other connections have longer.
+// Callers wait for the journal: a Postgres that has not answered it for a second counts as unavailable, and
+// steps go to the spool. Other connections have a longer limit.
 func TestJournalWaitsForOneSecond(t *testing.T) {
 	t.Parallel()
 	s := openTest(t, Options{URL: pgtest.URL(t)})

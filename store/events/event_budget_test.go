@@ -9,8 +9,8 @@ import (
 	"relay/store/db"
 )
 
-// When heads and bodies of an event are too much together, those of the request, of the first
-// attempt and of the newest ones come, and the others without their bytes.
+// If heads and bodies of an event exceed the budget together, those of the request, the first attempt
+// and the newest attempts are returned, and the other attempts without their bytes.
 func TestBodiesWithinABudget(t *testing.T) {
 	t.Parallel()
 	s := openEvents(t, 1)
@@ -80,8 +80,8 @@ func TestBodiesWithinABudget(t *testing.T) {
 	}
 }
 
-// TestReadsReserveWhatTheyHold: a read reserved its bytes once, while they stood in memory twice and,
-// in slices that had grown part by part, more than twice. Where an account may hold little, less is read.
+// TestReadsReserveWhatTheyHold: a read reserves all the memory that its bytes use. With a small budget it
+// reads less.
 func TestReadsReserveWhatTheyHold(t *testing.T) {
 	t.Parallel()
 	const size, part = 1<<20 - 5, 256 << 10

@@ -9,7 +9,7 @@ import (
 	"relay/store/db"
 )
 
-// Where more events fit than are searched in at once, none is passed over.
+// If more events match than one step of a search covers, the search finds all of them.
 func TestSearchPassesNothingOver(t *testing.T) {
 	t.Parallel()
 	const n = 40
@@ -38,8 +38,7 @@ func TestSearchPassesNothingOver(t *testing.T) {
 	}
 }
 
-// A text that only responses hold is found in each of them, however few events are searched in
-// at once.
+// A text in responses only is found in each of them, however few events one step of the search covers.
 func TestSearchInResponses(t *testing.T) {
 	t.Parallel()
 	const n = 5
@@ -67,8 +66,8 @@ func TestSearchInResponses(t *testing.T) {
 	}
 }
 
-// A list looks through large bodies as long as it has time, and then leaves the event to
-// the next page, which looks at it first and a little longer.
+// A list searches large bodies as long as it has time. An unfinished event is searched first for the
+// next page, with a little more time.
 func TestSearchInLargeBodies(t *testing.T) {
 	t.Parallel()
 	s := openEvents(t, 3)
@@ -120,8 +119,7 @@ func TestSearchInLargeBodies(t *testing.T) {
 	}
 }
 
-// What only one answer of thousands holds is found, whatever stands beside the event; a search
-// reads them in slices.
+// A text in one response of thousands is found; a search reads them in slices.
 func TestSearchInManyAttempts(t *testing.T) {
 	t.Parallel()
 	const n, attempts = 3, 3 * searchRows

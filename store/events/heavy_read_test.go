@@ -40,7 +40,8 @@ func TestHeavyReadsOfOneAccount(t *testing.T) {
 	})
 }
 
-// What tells of a replay that was made takes no turn: an error would say that it was not made.
+// The read that returns the result of a replay waits for no turn, because an error would look as if
+// the replay had not been made.
 func TestReadsOfOneAttemptTakeNoTurn(t *testing.T) {
 	t.Parallel()
 	s := openEvents(t, 1)

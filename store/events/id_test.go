@@ -14,8 +14,7 @@ func TestPrefixEnd(t *testing.T) {
 	}
 }
 
-// Ids keep their order when many are made in one millisecond and when the clock
-// goes back.
+// Ids stay in order when many are made in one millisecond and when the clock goes back.
 func TestIDOrder(t *testing.T) {
 	t.Parallel()
 	var s idSource

@@ -9,8 +9,8 @@ import (
 	"relay/store/spool"
 )
 
-// A batch of new events is one statement on Postgres. When some of them are in the database,
-// because the answer to their commit was lost, the rest of the batch is still stored.
+// A batch of new events is one statement on Postgres. If some of them are stored already, because the
+// answer to their commit was lost, the others are still stored.
 func TestNewEventsAreWrittenTwice(t *testing.T) {
 	t.Parallel()
 	s, alias := servedOnPostgres(t)
@@ -52,8 +52,8 @@ func TestNewEventsAreWrittenTwice(t *testing.T) {
 	}
 }
 
-// A batch whose commit was not answered is written again: a claim of it is found, an event
-// that has gone out of the queue meanwhile is not queued once more.
+// A batch whose commit got no answer is written again: a claim in it is found, and an event that has
+// left the queue meanwhile is not queued again.
 func TestBatchIsWrittenTwice(t *testing.T) {
 	t.Parallel()
 	s, alias := servedOnPostgres(t)

@@ -11,8 +11,8 @@ import (
 	"relay/store/spool"
 )
 
-// A claim whose commit was not answered is taken back, if it stands; the next claim
-// of the attempt is not.
+// A claim whose commit got no answer is returned if it was stored; the next claim of the attempt is
+// not.
 func TestLostClaim(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -31,7 +31,7 @@ func TestLostClaim(t *testing.T) {
 	}
 }
 
-// claim claims the one attempt that waits.
+// claim claims the only waiting attempt.
 func claim(t *testing.T, s *fixture, alias int64, id relay.ID) {
 	t.Helper()
 	c, err := s.Next(relay.NextClaim{Alias: alias, Auto: true})
@@ -40,7 +40,7 @@ func claim(t *testing.T, s *fixture, alias int64, id relay.ID) {
 	}
 }
 
-// A step that is refused at once may have a claim to return, which is a step too.
+// If a step is refused at once, its claim is returned, by a further step.
 func TestRefusedStepReturnsItsClaim(t *testing.T) {
 	t.Parallel()
 	s, _ := served(t, "")

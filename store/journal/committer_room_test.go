@@ -20,7 +20,7 @@ func narrowQueue(parts int) *committer {
 	return c
 }
 
-// What waits for the committer is never more than what is promised.
+// The committer never holds more bytes than the documented limit.
 func TestQueueShares(t *testing.T) {
 	t.Parallel()
 	c := newCommitter(nil)
@@ -32,7 +32,7 @@ func TestQueueShares(t *testing.T) {
 	}
 }
 
-// The large bodies of one alias, however many wait, take no room from other requests.
+// Waiting large bodies of one alias take no room from other requests.
 func TestRowsPassStalledChunks(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -69,7 +69,8 @@ func TestRowsPassStalledChunks(t *testing.T) {
 	})
 }
 
-// A part waits much longer for room than a request: its sender only gets slower.
+// A part of a body waits much longer for room than a new request, because waiting only slows its
+// sender.
 func TestChunkFindsRoomLate(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -103,8 +104,8 @@ func TestChunkFindsRoomLate(t *testing.T) {
 	})
 }
 
-// Whatever comes and however slow the database is: parts are taken in the order in which
-// they came, no row passes a part of its event, and what leaves was there.
+// For random steps and a slow database: parts are taken in the order of arrival, no row passes a part
+// of its event, and every removed step was added before.
 func TestQueueAtRandom(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -133,7 +134,7 @@ func TestQueueAtRandom(t *testing.T) {
 	})
 }
 
-// checkOrder compares what was given with what was taken.
+// checkOrder compares the taken steps with the given ones.
 func checkOrder(t *testing.T, seed uint64, given, taken []*step) {
 	t.Helper()
 	var lastPart uint64
@@ -170,8 +171,8 @@ func checkOrder(t *testing.T, seed uint64, given, taken []*step) {
 	}
 }
 
-// When the database cannot be written, those without room fail with the others and leave
-// nothing behind.
+// When the database cannot be written, steps that wait for room fail together with the others and
+// leave no memory reserved.
 func TestLoseStalled(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -197,7 +198,7 @@ func TestLoseStalled(t *testing.T) {
 	})
 }
 
-// A store that closes makes everything durable that waits, also what has no room yet.
+// Closing a store makes all waiting steps durable, also those that have no room yet.
 func TestCloseStoresStalled(t *testing.T) {
 	t.Parallel()
 	s, _ := served(t, "")

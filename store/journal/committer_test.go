@@ -18,7 +18,7 @@ import (
 	"relay/store/spool"
 )
 
-// idle is a committer that nobody runs: its queue can be looked at.
+// idle is a committer without its goroutine, so that tests can inspect its queue.
 func idle(limit int64) *committer {
 	c := newCommitter(New(&db.DB{Dialect: db.SQLite{}}, &spool.Spool{}, nil, Options{Log: slog.New(slog.DiscardHandler)}))
 	c.rows.limit, c.chunks.limit = limit, 64
@@ -76,7 +76,7 @@ func TestQueueRoom(t *testing.T) {
 	})
 }
 
-// A step larger than the whole queue still gets through, alone.
+// A step larger than the whole queue is still written, alone.
 func TestQueueLargeStep(t *testing.T) {
 	t.Parallel()
 	c := idle(100)
@@ -86,8 +86,8 @@ func TestQueueLargeStep(t *testing.T) {
 	}
 }
 
-// A row does not pass parts of its event that were handed over before it; it does
-// pass later ones, and rows of other events pass it.
+// A row does not pass parts of its event that were handed over before it; it does pass later parts,
+// and rows of other events pass it.
 func TestQueueChunks(t *testing.T) {
 	t.Parallel()
 	c := idle(1 << 20)
@@ -107,7 +107,7 @@ func TestQueueChunks(t *testing.T) {
 	}
 }
 
-// Of a batch that fails only the culprit fails, and the order of each event holds.
+// In a batch that fails only the faulty step fails, and the order of each event is kept.
 func TestSplit(t *testing.T) {
 	t.Parallel()
 	c := idle(1 << 20)
@@ -146,8 +146,8 @@ func TestSplit(t *testing.T) {
 	}
 }
 
-// When the database cannot be written, all that waits fails at once, and so does
-// what comes until it is back.
+// When the database cannot be written, all waiting steps fail at once, and so do new ones until it is
+// available again.
 func TestLose(t *testing.T) {
 	t.Parallel()
 	c := idle(1 << 20)
@@ -168,9 +168,9 @@ func TestLose(t *testing.T) {
 	}
 }
 
-// While Postgres is silent a caller without a spool waits less than 5 s, also behind
-// parts of bodies that were taken together with what it waits for; and nobody is turned
-// away because the machine had time for one try only.
+// While Postgres does not answer, a caller without a spool waits less than 5 s, also behind parts of
+// bodies taken together with its step; and no caller is refused because a slow machine made one
+// attempt only.
 func TestNobodyWaitsTwice(t *testing.T) {
 	t.Parallel()
 	silent := func(took time.Duration, tries *int) func(context.Context, []*step) ([]relay.Change, error) {
@@ -207,15 +207,15 @@ func TestNobodyWaitsTwice(t *testing.T) {
 	})
 }
 
-// errExamined is an error that tells when somebody looks what it is.
+// errExamined is an error that reports each inspection of its kind.
 type errExamined struct{ tell func() }
 
 func (e errExamined) Error() string   { return "input/output error of the test" }
 func (e errExamined) Unwrap() error   { return syscall.ENOSPC }
 func (e errExamined) Is(_ error) bool { e.tell(); return false }
 
-// When the database cannot be written, the refusal of all steps that wait is made once, and
-// without the lock, because making it asks the disk, which may hang.
+// When the database cannot be written, the error for all waiting steps is made once, and without
+// holding the lock, because making it reads the free disk space, which may hang.
 func TestFailAllMakesOneRefusal(t *testing.T) {
 	t.Parallel()
 	c := idle(1 << 20)
@@ -241,7 +241,8 @@ func TestFailAllMakesOneRefusal(t *testing.T) {
 	}
 }
 
-// A batch that the database asks to run again is not run for ever: its callers wait.
+// A batch that the database asks to run again is repeated a limited number of times, because its
+// callers wait.
 func TestDeadlocksWithoutEnd(t *testing.T) {
 	t.Parallel()
 	c := idle(1 << 20)

@@ -19,14 +19,14 @@ import (
 	"relay/store/spool"
 )
 
-// These are embedded for their operations, as in the store.
+// These types are embedded in fixture for their operations, as in the store.
 type (
 	peopleStore  = people.Store
 	eventStore   = events.Store
 	clusterStore = cluster.Store
 )
 
-// fixture is a journal with what it rests on, and without the loops of the store.
+// fixture is a journal with the packages that it needs, without the loops of the store.
 type fixture struct {
 	*peopleStore
 	*eventStore
@@ -37,7 +37,7 @@ type fixture struct {
 	wait sync.WaitGroup
 }
 
-// open opens a new store that nobody serves; the address is that of a Postgres, or "" for SQLite.
+// open opens a new store without a server; the address is that of a Postgres, or "" for SQLite.
 func open(t testing.TB, address string) *fixture {
 	t.Helper()
 	log, dir := slog.New(slog.DiscardHandler), t.TempDir()
@@ -77,7 +77,7 @@ func open(t testing.TB, address string) *fixture {
 	return s
 }
 
-// served gives a store of the database with the alias hooks of alice, whose journal writes.
+// served returns a store of the database with the alias hooks of alice, and a running journal.
 func served(t testing.TB, address string) (s *fixture, alias int64) {
 	t.Helper()
 	s = open(t, address)
@@ -113,7 +113,7 @@ func servedOnPostgres(t testing.TB) (*fixture, int64) {
 	return served(t, pgtest.URL(t))
 }
 
-// forget removes events beside the store.
+// forget removes events by SQL.
 func (s *fixture) forget(t testing.TB, where string, args ...any) {
 	t.Helper()
 	err := s.db.Update(t.Context(), "forget", func(c *db.Tx) error {

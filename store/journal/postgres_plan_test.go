@@ -13,9 +13,8 @@ import (
 	"relay/store/spool"
 )
 
-// TestOldestQueuedByIndex: a claim reads the beginning of an alias' queue by the index, also
-// before Postgres has statistics of the table. With the plain condition it read and sorted
-// the whole queue of the alias for each claim.
+// TestOldestQueuedByIndex: a claim reads the beginning of an alias' queue by the index, also before
+// Postgres has statistics of the table. It must not read and sort the whole queue.
 func TestOldestQueuedByIndex(t *testing.T) {
 	t.Parallel()
 	s, p := storeWithPlans(t)
@@ -40,8 +39,8 @@ func TestOldestQueuedByIndex(t *testing.T) {
 	}
 }
 
-// TestClaimedReadByKey: what is claimed is changed and read by its keys, also before Postgres
-// has statistics of the tables. By the state of the attempts it read those of a whole day.
+// TestClaimedReadByKey: claimed rows are updated and read by their keys, also before Postgres has
+// statistics of the tables. They must not be found by the state of all attempts of a day.
 func TestClaimedReadByKey(t *testing.T) {
 	t.Parallel()
 	s, p := storeWithPlans(t)
@@ -98,7 +97,8 @@ func claimTwice(ctx context.Context, s *fixture) error {
 	return nil
 }
 
-// storeWithPlans gives a store with twenty aliases that nobody serves, and what sees its statements.
+// storeWithPlans returns a store with twenty aliases and no server, and a planner that records its
+// statements.
 func storeWithPlans(t *testing.T) (*fixture, *plantest.Planner) {
 	t.Helper()
 	s := open(t, pgtest.URL(t))

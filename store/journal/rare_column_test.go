@@ -9,8 +9,8 @@ import (
 	"relay/store/spool"
 )
 
-// New events are inserted by one statement without a transaction only if that statement writes all of
-// them: what a second one sets would be lost if relayd were killed between the two.
+// New events are inserted by a single statement without a transaction only if it writes all their
+// columns. Columns of a second statement would be lost if relayd were killed between the two.
 func TestRareColumnsTakeATransaction(t *testing.T) {
 	t.Parallel()
 	list := func(change func(*relay.Event, *relay.Attempt)) []*eventSteps {

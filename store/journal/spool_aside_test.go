@@ -11,9 +11,9 @@ import (
 	"relay/store/spool"
 )
 
-// What a drained step could not do is kept aside before the step counts as done: an event whose parts
-// are gone, one of an alias that is gone, and the end of an attempt that was never stored. While it cannot be
-// kept aside, the step stays in the spool.
+// A drained step that cannot be applied is quarantined before it counts as done: an event with missing parts,
+// one of a removed alias, and the end of an attempt that was never stored. While it cannot be quarantined, it
+// stays in the spool.
 func TestStepsWithoutEffectAreKeptAside(t *testing.T) {
 	t.Parallel()
 	s, alias := servedOnPostgres(t)
@@ -58,8 +58,8 @@ func TestStepsWithoutEffectAreKeptAside(t *testing.T) {
 	}
 }
 
-// Only the marks that a run has moved are removed: a copy of the data dir that is served elsewhere has
-// others of the same prefix.
+// Only the marks that a run has moved are removed, because a copy of the data dir that is served
+// elsewhere has other marks of the same prefix.
 func TestMarksOfACopyStay(t *testing.T) {
 	t.Parallel()
 	s, alias := servedOnPostgres(t)
@@ -77,8 +77,8 @@ func TestMarksOfACopyStay(t *testing.T) {
 	}
 }
 
-// A file of the spool that cannot be removed leaves its marks, and what it still has does not count:
-// the drainer ends, also when the spool is used again.
+// A spool file that cannot be removed keeps its marks, and its remaining steps do not count: the
+// drainer ends, also when the spool is used again.
 func TestSpoolFileThatStays(t *testing.T) {
 	t.Parallel()
 	s, alias := servedOnPostgres(t)

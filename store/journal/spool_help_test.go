@@ -10,7 +10,7 @@ import (
 	"relay/store/spool"
 )
 
-// spoolWithoutDatabase opens a spool that nothing drains.
+// spoolWithoutDatabase opens a spool without a drainer.
 func spoolWithoutDatabase(t testing.TB, dir string, limit int64) *spool.Spool {
 	t.Helper()
 	p := spool.New(spool.Options{
@@ -40,8 +40,8 @@ func freshStep(size int) *step {
 	}}}
 }
 
-// arrivals are the steps of n events that were put back to the queue, given by id in
-// their order, and of half as many that were delivered; mixed as they came.
+// arrivals returns the steps of n events that were put back to the queue, with their ids in order, and
+// of half as many delivered events, in mixed order.
 func arrivals(s *fixture, alias int64, n int) (steps []*step, queue []relay.ID) {
 	start := time.Now().Round(0)
 	for i := range n {

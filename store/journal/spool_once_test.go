@@ -19,8 +19,8 @@ import (
 	"relay/store/spool"
 )
 
-// spooled gives a served store and a spool of its own that holds steps, in the name of
-// the store, and whose drainer is not running.
+// spooled returns a served store and its own spool with steps of that store, whose drainer does not
+// run.
 func spooled(t *testing.T, s *fixture, steps []*step) (*spool.Spool, *drainer) {
 	t.Helper()
 	p := spoolWithoutDatabase(t, t.TempDir(), 8<<20)
@@ -31,8 +31,8 @@ func spooled(t *testing.T, s *fixture, steps []*step) (*spool.Spool, *drainer) {
 	return p, newDrainer(s.Journal, p)
 }
 
-// writeNext writes the next limit steps to the database, as if the process was killed, or the
-// result of the commit was lost, right after it.
+// writeNext writes the next limit steps to the database, and then behaves like a process that was
+// killed, or lost the result of the commit, right after it.
 func writeNext(t *testing.T, d *drainer, limit int) {
 	t.Helper()
 	rows, err := d.p.Next(limit, drainBytes)
@@ -67,8 +67,8 @@ func rounds(t *testing.T, d *drainer) {
 	t.Fatal("the spool does not get empty")
 }
 
-// takeOut claims what comes next out of the queue of an alias and ends it; nil when
-// nothing waits.
+// takeOut claims the next attempt of the queue of an alias and ends it; it returns nil if the queue is
+// empty.
 func takeOut(t *testing.T, s *fixture, alias int64) *relay.Claim {
 	t.Helper()
 	relaytest.Until(t, 15*time.Second, "the node to be allowed to claim", func() bool { return s.MayClaim() == nil })
@@ -82,9 +82,9 @@ func takeOut(t *testing.T, s *fixture, alias int64) *relay.Claim {
 	return c
 }
 
-// What reached the database and is read from a file once more, because the relay was
-// killed before it noted that or could not remove the file, is not stored again: what
-// was removed, canceled or delivered meanwhile stays so.
+// A step that reached the database and is read from the spool file again, because the relay was killed
+// before it noted that or could not remove the file, is not stored again: events that were removed,
+// canceled or delivered meanwhile stay so.
 func TestSpoolStoredOnce(t *testing.T) {
 	t.Parallel()
 	s, alias := servedOnPostgres(t)
@@ -140,8 +140,8 @@ func TestSpoolStoredOnce(t *testing.T) {
 	}
 }
 
-// A database that refuses everything for a while, as one whose tables are just being
-// restored, gets all of it later; nothing is kept aside but what it refuses for itself.
+// A database that refuses every step for a while, like one whose tables are being restored, gets all
+// of them later; only a step refused on its own is quarantined.
 func TestSpoolRefusedForAWhile(t *testing.T) {
 	t.Parallel()
 	s, alias := servedOnPostgres(t)
@@ -226,8 +226,8 @@ func TestSpoolOfASlowDatabase(t *testing.T) {
 	rounds(t, d)
 }
 
-// Events of an alias that is not in the database, or is another one there, are not
-// stored: they would be somebody else's, or nobody's for ever.
+// Events of an alias that is missing in the database, or is a different one there, are not stored:
+// they would belong to another account, or to none.
 func TestSpoolOfAnotherDatabase(t *testing.T) {
 	t.Parallel()
 	s, alias := servedOnPostgres(t)
@@ -248,8 +248,8 @@ func TestSpoolOfAnotherDatabase(t *testing.T) {
 	}
 }
 
-// What was stored before its alias was removed is gone with it: read once more, it is
-// neither stored nor kept aside.
+// Events stored before their alias was removed are gone with it: read again from the spool, they are
+// neither stored nor quarantined.
 func TestSpoolStoredBeforeAnAliasWasRemoved(t *testing.T) {
 	t.Parallel()
 	s, alias := servedOnPostgres(t)
@@ -270,9 +270,9 @@ func TestSpoolStoredBeforeAnAliasWasRemoved(t *testing.T) {
 	}
 }
 
-// The relay is killed, or the result of a commit is lost, in the middle of a spool that holds
-// steps of two runs: written again nothing is stored twice, the steps of an event keep their
-// order, and the queue is that of the arrivals.
+// The relay is killed, or the result of a commit is lost, in the middle of a spool with steps of two
+// runs: when they are written again, no step is stored twice, the steps of an event keep their order,
+// and the queue has the order of arrival.
 func TestSpoolWrittenAgain(t *testing.T) {
 	t.Parallel()
 	for _, limit := range []int{1, 7, 50} {
@@ -313,7 +313,7 @@ func TestSpoolWrittenAgain(t *testing.T) {
 	}
 }
 
-// A step whose bytes changed on the disk is kept aside; the others are stored.
+// A step whose bytes changed on the disk is quarantined; the others are stored.
 func TestSpoolDamagedStepIsKeptAside(t *testing.T) {
 	t.Parallel()
 	s, alias := servedOnPostgres(t)

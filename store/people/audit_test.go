@@ -6,7 +6,7 @@ import (
 	"relay"
 )
 
-// More entries than one statement reads are listed whole, and each of them once.
+// An audit log with more entries than one statement reads is listed whole, each entry once.
 func TestAllOfTheAuditLogIsListed(t *testing.T) {
 	t.Parallel()
 	s := openPeople(t)

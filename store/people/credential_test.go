@@ -12,7 +12,7 @@ import (
 	"relay"
 )
 
-// A link that the database could not delete is not called used or unknown.
+// If the database fails to delete a login link, the error does not call the link used or unknown.
 func TestLoginLinkOfAFailingDatabase(t *testing.T) {
 	t.Parallel()
 	s := openPeople(t)
@@ -38,7 +38,7 @@ func TestLoginLinkOfAFailingDatabase(t *testing.T) {
 	}
 }
 
-// A login is judged while every other reader of SQLite is busy with long reads.
+// A login is checked while all other readers of SQLite run long reads.
 func TestLoginsDoNotWaitForReaders(t *testing.T) {
 	t.Parallel()
 	s := openPeople(t)
@@ -73,8 +73,8 @@ func publicLine(t *testing.T) string {
 	return string(line[:len(line)-1])
 }
 
-// A name that cannot be shown is refused whoever gives it; a .pub file works whatever its
-// comment holds, and what cannot be shown of that is written out.
+// A name with invisible characters is refused on every path; a .pub file is accepted whatever its
+// comment contains, and invisible characters of the comment are escaped.
 func TestNamesThatCannotBeShown(t *testing.T) {
 	t.Parallel()
 	s := openPeople(t)

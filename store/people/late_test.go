@@ -33,9 +33,9 @@ func openPeople(t *testing.T) *Store {
 	})
 }
 
-// A call with an Idempotency-Key whose end could not be written does not count as
-// running for ever: its answer is kept once the database is back, and a call whose
-// begin was not answered never was.
+// A call with an Idempotency-Key whose end could not be stored does not count as running for ever: its
+// answer is stored once the database is available, and a call whose begin got no answer counts as
+// never made.
 func TestLostEndOfACall(t *testing.T) {
 	t.Parallel()
 	ctx, who := context.Background(), relay.Actor{Credential: "tok_1"}
@@ -90,8 +90,8 @@ func TestLostEndOfACall(t *testing.T) {
 	}
 }
 
-// Of a kind of late writes a bounded number waits, and one that the database refuses does not keep the others
-// from being written.
+// A bounded number of late writes of each kind waits, and one that the database refuses does not block the
+// others.
 func TestLateWritesAreBounded(t *testing.T) {
 	t.Parallel()
 	s := openPeople(t)
@@ -122,8 +122,9 @@ func TestLateWritesAreBounded(t *testing.T) {
 	}
 }
 
-// A node that was cut off gets another id. A call that began with the id of before, because the node
-// rejoined while an earlier end was written, would count as never made, and could be made twice.
+// A node that was cut off gets another id. A call that began with the former id, because the node
+// rejoined while an earlier end was written, must not count as never made, because it could then be
+// made twice.
 func TestCallBegunWhileTheNodeRejoins(t *testing.T) {
 	t.Parallel()
 	ctx, who := context.Background(), relay.Actor{Credential: "tok_1"}
@@ -144,8 +145,8 @@ func TestCallBegunWhileTheNodeRejoins(t *testing.T) {
 	}
 }
 
-// While the write of earlier refusals fails, because the database is away, further forwards are refused. They neither bring
-// back the refusals that an allowed forward has ended, nor replace those that could not be written.
+// While the write of earlier refusals fails, because the database is unavailable, further forwards are refused. They must
+// neither restore refusals that an allowed forward has ended, nor replace those that could not be written.
 func TestRefusedForwardWhileAWriteFails(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()

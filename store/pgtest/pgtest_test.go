@@ -10,7 +10,7 @@ import (
 	"relay/store/pgtest"
 )
 
-// Each URL is a schema of its own, empty.
+// Each URL has its own empty schema.
 func TestOwnSchema(t *testing.T) {
 	t.Parallel()
 	for range 2 {
@@ -25,7 +25,7 @@ func TestOwnSchema(t *testing.T) {
 	}
 }
 
-// A server of its own comes back with its data after it was stopped.
+// A test server of its own has its data after a stop and a restart.
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Start(t, pgtest.Options{})
@@ -49,7 +49,7 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// A killed server comes back with what was committed; a frozen one goes on.
+// A killed server has its committed data after a restart; a frozen server continues after the thaw.
 func TestKillAndFreeze(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Start(t, pgtest.Options{Fsync: true})
@@ -97,8 +97,8 @@ func TestProgram(t *testing.T) {
 	}
 }
 
-// The first cluster of a machine leaves a template, the second one is a copy of it, and
-// a machine without a cache folder runs initdb for each.
+// The first cluster of a machine leaves a template, the second one copies it, and a machine without a
+// cache folder runs initdb for each.
 func TestTemplate(t *testing.T) {
 	cache := t.TempDir()
 	t.Setenv("XDG_CACHE_HOME", cache)

@@ -9,7 +9,7 @@ import (
 	"relay/store/usage"
 )
 
-// What a replay stored after an event was listed for removal is subtracted with that event.
+// The bytes that a replay stored after an event was chosen for removal are subtracted with that event.
 func TestRemovalCountsWhatAReplayAdded(t *testing.T) {
 	t.Parallel()
 	for name, address := range map[string]string{"sqlite": "", "postgres": pgtest.URL(t)} {
@@ -36,7 +36,7 @@ func TestRemovalCountsWhatAReplayAdded(t *testing.T) {
 	}
 }
 
-// An eviction that has used its time begins no transaction; the next one goes on.
+// An eviction whose time is over begins no transaction; the next eviction continues.
 func TestEvictionEndsAtItsTime(t *testing.T) {
 	t.Parallel()
 	s := open(t, "", usage.Options{AliasLimit: 1000})

@@ -8,8 +8,8 @@ import (
 	"relay/store/usage"
 )
 
-// The audit log ends: what is older than 400 days goes, and what is beyond the number
-// of newest ones that are kept.
+// The audit log is bounded: entries older than 400 days are removed, and those beyond the maximum
+// number.
 func TestAuditLogIsBounded(t *testing.T) {
 	t.Parallel()
 	s := open(t, "", usage.Options{})

@@ -18,7 +18,8 @@ import (
 	"relay/store/usage"
 )
 
-// fixture is retention with what it rests on, in a database that nobody serves: only a test removes something.
+// fixture is package retention with the packages that it needs, in a database without a server: only the test
+// removes rows.
 type fixture struct {
 	*Retention
 	people *people.Store

@@ -12,7 +12,7 @@ import (
 	"relay/store/usage"
 )
 
-// Retention goes by an index, and never through all that is stored.
+// Retention uses an index and never scans the whole store.
 func TestPostgresPlans(t *testing.T) {
 	t.Parallel()
 	s := open(t, pgtest.URL(t), usage.Options{})

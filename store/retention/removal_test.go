@@ -13,8 +13,7 @@ import (
 	"relay/store/usage"
 )
 
-// Deletes don't wait for the disk; whatever becomes of them, the commits of the
-// journal behind them do.
+// Deletes do not wait for the disk; the journal commits after them still do, also if a delete fails.
 func TestDeletesLeaveTheWriterDurable(t *testing.T) {
 	t.Parallel()
 	const normal, full = 1, 2
@@ -70,8 +69,8 @@ func TestDeletesLeaveTheWriterDurable(t *testing.T) {
 	}
 }
 
-// Parts of a body whose event never came go when their id is a day old; those of a body that
-// may still arrive, and those of an event, stay.
+// Parts of a body without an event are removed when their id is a day old; parts of a body that may
+// still arrive, and parts of an event, stay.
 func TestOrphansAreSwept(t *testing.T) {
 	t.Parallel()
 	s := open(t, "", usage.Options{})
@@ -92,8 +91,8 @@ func TestOrphansAreSwept(t *testing.T) {
 	}
 }
 
-// A file without auto_vacuum, such as one that somebody rebuilt by hand, gives no pages
-// back: retention ends there all the same.
+// A file without auto_vacuum, such as one rebuilt by hand, returns no pages to the disk; retention
+// still ends.
 func TestVacuumEndsWithoutAutoVacuum(t *testing.T) {
 	t.Parallel()
 	s := open(t, "", usage.Options{})
@@ -120,7 +119,7 @@ func TestVacuumEndsWithoutAutoVacuum(t *testing.T) {
 	}
 }
 
-// What is remembered of aliases goes when they do.
+// The cached data of removed aliases is dropped.
 func TestAliasesAreForgotten(t *testing.T) {
 	t.Parallel()
 	now, p := time.Now(), schedule{}
@@ -137,9 +136,8 @@ func TestAliasesAreForgotten(t *testing.T) {
 	}
 }
 
-// A removal carries no long log into the file at its commit, where every caller waits
-// for the writer, but behind it; or the log would grow without an end where nobody else
-// writes.
+// A removal does not checkpoint a long log at its commit, where every caller waits for the writer, but
+// after it; otherwise the log would grow without limit if nothing else is written.
 func TestRemovalMovesTheLogBehindItself(t *testing.T) {
 	t.Parallel()
 	const longLog = 8000              // pages, as in package db: the writer does it from there on

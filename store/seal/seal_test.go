@@ -84,7 +84,7 @@ func TestParseKeys(t *testing.T) {
 	}
 }
 
-// Several processes that make the file at once get one key.
+// Several processes that create the key file at once get the same key.
 func TestRingMakesOneFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "secret.key")
 	ids := make([]string, 8)
@@ -120,7 +120,7 @@ func TestRingMakesOneFile(t *testing.T) {
 	}
 }
 
-// A key that another process makes, or rotates, is found without a restart.
+// A key that another process creates or rotates is found without a restart.
 func TestRingReadsItsFileAgain(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "secret.key")
 	here, there := NewRing(nil, path), NewRing(nil, path)
@@ -171,8 +171,8 @@ func TestRingReadsItsFileAgain(t *testing.T) {
 	}
 }
 
-// A file that is gone seals nothing more: after a restart nothing would open it. What was sealed before opens
-// from memory, and a file that is back seals again.
+// Without its key file a ring encrypts nothing more, because nothing could decrypt it after a restart.
+// Existing secrets are decrypted from memory, and with a restored file the ring encrypts again.
 func TestRingWithoutItsFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "secret.key")
 	ring, place := NewRing(nil, path), Place{"p", 1, "r"}
@@ -209,7 +209,7 @@ func TestRingWithoutItsFile(t *testing.T) {
 	}
 }
 
-// Processes that rotate at once lose no key: each may have sealed something meanwhile.
+// Processes that rotate at once lose no key, because each may have encrypted a secret meanwhile.
 func TestRotationsWaitForEachOther(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "secret.key")
 	if err := NewRing(nil, path).Make(); err != nil {

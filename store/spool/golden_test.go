@@ -16,7 +16,7 @@ import (
 	"relay"
 )
 
-// goldenSteps are steps of each format, by the name of their line in the golden file.
+// goldenSteps returns steps of each format, with the name of their line in the golden file.
 func goldenSteps() (names []string, steps []*Step) {
 	at := time.Date(2026, 11, 28, 12, 0, 0, 123456000, time.UTC)
 	id := relay.ID{1, 0x93, 0, 0, 0, 0, 0x70, 1, 0x80, 2, 3, 4, 5, 6, 7, 8}
@@ -81,9 +81,8 @@ func goldenSteps() (names []string, steps []*Step) {
 	return names, steps
 }
 
-// Steps that an earlier relayd has left in its spool are read, and steps without the fields that it
-// does not know are written as it can read them. A line of the golden file is never changed; new
-// fields get new lines.
+// Steps in the spool of an earlier relayd can be read, and steps without new fields are written so
+// that it can read them. A line of the golden file is never changed; new fields get new lines.
 func TestGoldenSteps(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("testdata/steps.txt")

@@ -7,7 +7,7 @@ import (
 	"relay"
 )
 
-// freshSteps are new events with a body of a size.
+// freshSteps returns steps of new events with a body of the given size.
 func freshSteps(from, n, size int) (steps []*Step) {
 	for i := range n {
 		id := relay.ID{1, byte((from + i) >> 8), byte(from + i)}
@@ -24,7 +24,7 @@ func endOf(st *Step, size int) *Step {
 	}}
 }
 
-// A spool that turns usual requests away is not ready, also before it was tried.
+// A spool that refuses ordinary requests is not ready, also before one was tried.
 func TestSpoolIsNotReadyOnceRequestsAreTurnedAway(t *testing.T) {
 	t.Parallel()
 	p := spoolWithoutDatabase(t, t.TempDir(), 1<<20)
@@ -42,8 +42,8 @@ func TestSpoolIsNotReadyOnceRequestsAreTurnedAway(t *testing.T) {
 	}
 }
 
-// When the spool is full for new events, the ends of those that were let in still
-// find room; the steps of an event that was refused do not.
+// When the spool is full for new events, the ends of accepted events still have room; the steps of a
+// refused event do not.
 func TestSpoolKeepsRoomForEnds(t *testing.T) {
 	t.Parallel()
 	p := spoolWithoutDatabase(t, t.TempDir(), 1<<20)

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// An operator may run relayd once as root, in a data dir of the user that runs the service:
-// that user has to be able to open the spool and the list of refused steps.
+// If an operator runs relayd once as root in a data dir of the service user, that user can open the
+// spool and the list of refused steps.
 func TestFilesBelongToTheOwnerOfTheDataDir(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -13,9 +13,8 @@ import (
 	"relay/store/powertest"
 )
 
-// The power is lost at each point of the life of a spool, and before that one of its syncs has
-// failed. Every step that was taken and is not in the database is there afterwards, with its
-// bytes and in order.
+// The power is lost at each point in the life of a spool, after one of its syncs has failed. Every
+// accepted step that is not in the database survives, with its bytes and in order.
 func TestStepsOutlivePowerLoss(t *testing.T) {
 	t.Parallel()
 	const batches, each, limit = 6, 3, 1 << 20
@@ -112,8 +111,8 @@ func TestStepsOutlivePowerLoss(t *testing.T) {
 	}
 }
 
-// A disk that cannot sync, or is full, refuses steps with a clear error and takes them again
-// as soon as it can. What was taken before is kept.
+// A disk that cannot sync, or is full, refuses steps with a clear error and accepts them again as soon
+// as it can. Steps accepted before are kept.
 func TestSpoolDiskThatFailsForAWhile(t *testing.T) {
 	t.Parallel()
 	for name, set := range map[string]func(d *powertest.Disk, broken bool){
@@ -144,8 +143,8 @@ func TestSpoolDiskThatFailsForAWhile(t *testing.T) {
 	}
 }
 
-// Steps that are stored in the database leave the spool also while its disk is full: what
-// cannot be deleted from the file is not read again, and the file goes at the end.
+// Steps stored in the database leave the spool also while its disk is full: steps that cannot be
+// deleted from the file are not read again, and the file is removed at the end.
 func TestSpoolDrainsOntoAFullDisk(t *testing.T) {
 	t.Parallel()
 	disk := powertest.New(t, 0)
@@ -162,7 +161,7 @@ func TestSpoolDrainsOntoAFullDisk(t *testing.T) {
 	}
 }
 
-// Metrics, readiness and readers of parts do not wait for a disk that syncs.
+// Metrics, readiness and readers of parts do not wait for a slow sync of the disk.
 func TestSpoolFiguresDoNotWaitForTheDisk(t *testing.T) {
 	t.Parallel()
 	disk := powertest.New(t, 0)

@@ -15,7 +15,7 @@ import (
 
 var errAway = errors.New("the database is away")
 
-// spoolWithoutDatabase opens a spool that nothing drains.
+// spoolWithoutDatabase opens a spool without a drainer.
 func spoolWithoutDatabase(t testing.TB, dir string, limit int64) *Spool {
 	t.Helper()
 	p := New(Options{Dir: dir, Database: "nowhere", Limit: limit, Claimant: asNode("node_a/1"), Log: slog.New(slog.DiscardHandler)})
@@ -23,7 +23,7 @@ func spoolWithoutDatabase(t testing.TB, dir string, limit int64) *Spool {
 	return p
 }
 
-// asNode is a process that never rejoined.
+// asNode returns the identity function of a process that never rejoined.
 func asNode(id string) func() (string, string) { return func() (string, string) { return id, id } }
 
 func chunkSteps(from, n, size int) (steps []*Step) {
@@ -35,8 +35,7 @@ func chunkSteps(from, n, size int) (steps []*Step) {
 	return steps
 }
 
-// drainAll takes everything out of a spool, a few steps at a time, and gives their
-// numbers.
+// drainAll removes all steps from a spool, at most limit at a time, and returns their numbers.
 func drainAll(t testing.TB, p *Spool, limit int) (got []int) {
 	t.Helper()
 	for {
@@ -79,7 +78,7 @@ func mustPut(t testing.TB, p *Spool, steps []*Step) {
 	}
 }
 
-// spoolSizes adds up the sizes of the files of a spool, and checks who may read them.
+// spoolSizes returns the sum of the file sizes of a spool, and checks their permissions.
 func spoolSizes(t testing.TB, dir string) (n int64) {
 	t.Helper()
 	list, err := filepath.Glob(filepath.Join(dir, fileName+"*"))
@@ -97,8 +96,8 @@ func spoolSizes(t testing.TB, dir string) (n int64) {
 	return n
 }
 
-// Steps come out in the order in which they went in, also when more come meanwhile and the
-// process ends in between; then nothing is left on the disk.
+// Steps come out in the order in which they were added, also when more are added meanwhile and the
+// process restarts in between; then no file is left.
 func TestSpoolOrder(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -132,9 +131,8 @@ func TestSpoolOrder(t *testing.T) {
 	}
 }
 
-// A full spool takes nothing more until some of it is stored, and its files are never larger
-// than its limit; the space of what was stored is used again, so that they do not grow while
-// the spool is never empty.
+// A full spool refuses steps until some are stored, and its files never exceed its limit; the space of
+// stored steps is used again, so that the files do not grow while the spool is never empty.
 func TestSpoolLimit(t *testing.T) {
 	t.Parallel()
 	const limit = 64 << 20
@@ -184,8 +182,8 @@ func TestSpoolLimit(t *testing.T) {
 	}
 }
 
-// Parts of bodies can be read from the spool until the database has them, also those that an
-// earlier process wrote.
+// Parts of bodies can be read from the spool until the database has them, including parts of an
+// earlier process.
 func TestSpoolPartsCanBeRead(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -230,7 +228,7 @@ func TestSpoolPartsCanBeRead(t *testing.T) {
 	}
 }
 
-// A step whose bytes changed on the disk, or that a newer program wrote, is not read.
+// A step whose bytes changed on the disk, or that a newer program wrote, is refused.
 func TestSpoolDamagedStep(t *testing.T) {
 	t.Parallel()
 	rows, _ := newRows(chunkSteps(9, 1, 10), "n", "n")
@@ -252,8 +250,8 @@ func TestSpoolDamagedStep(t *testing.T) {
 	}
 }
 
-// A file that SQLite cannot read, at a start or while it is used, is kept for people, and the
-// spool goes on with another one.
+// A file that SQLite cannot read, at a start or during use, is kept for the operator, and the spool
+// continues with a new file.
 func TestSpoolDamagedFile(t *testing.T) {
 	t.Parallel()
 	for name, at := range map[string]int{"header": 0, "table": pageSize, "in use": pageSize} {
@@ -303,8 +301,8 @@ func TestSpoolDamagedFile(t *testing.T) {
 	}
 }
 
-// Steps that reach the database after their file was set aside do not count as steps of the
-// file that came after it: that would be removed with steps in it.
+// Steps that reach the database after their file was set aside do not count as steps of the next file,
+// which would then be removed with steps in it.
 func TestSpoolFileIsSetAsideWhileItIsDrained(t *testing.T) {
 	t.Parallel()
 	p := spoolWithoutDatabase(t, t.TempDir(), 16<<20)
@@ -332,7 +330,7 @@ func TestSpoolFileIsSetAsideWhileItIsDrained(t *testing.T) {
 	}
 }
 
-// A file that a newer relayd wrote stays as it is.
+// A file of a newer relayd is left unchanged.
 func TestSpoolOfANewerVersion(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -353,8 +351,8 @@ func TestSpoolOfANewerVersion(t *testing.T) {
 	}
 }
 
-// Files of a version before spool.db hold requests that nobody else has: relayd does not
-// start without them, and leaves them alone.
+// Spool files of a version before spool.db hold requests that are stored nowhere else: relayd refuses
+// to start and does not change them.
 func TestSpoolFilesOfAnEarlierVersion(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

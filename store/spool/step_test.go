@@ -15,7 +15,7 @@ import (
 	"relay"
 )
 
-// Every field of a step survives, also those that are added later.
+// Every field of a step survives encoding and decoding, including fields added later.
 func TestStepRoundTrip(t *testing.T) {
 	t.Parallel()
 	same := cmp.Options{
@@ -97,9 +97,9 @@ func fill(t *testing.T, rng *rand.Rand, v reflect.Value) {
 	}
 }
 
-// Whatever a row of the spool holds, it is refused or decoded, without more memory than it
-// has bytes, and what is decoded is encoded the same way again.
-// What writes a step to the database finds in it what its kind needs.
+// Any bytes in a row of the spool are refused or decoded, with memory limited by their length, and a
+// decoded step encodes to the same bytes. A decoded step has everything that writing it to the
+// database needs.
 func TestStepThatLacksItsContentIsDamaged(t *testing.T) {
 	t.Parallel()
 	for kind := Accept; kind <= Requeue; kind++ {
@@ -117,8 +117,8 @@ func FuzzStep(f *testing.F) {
 	f.Fuzz(parseAnything)
 }
 
-// The same for bytes that changed at random: the coverage of the engines makes the
-// fuzzer slow here.
+// Randomly changed bytes are refused or decoded; this is a plain test because the coverage of the
+// database engines makes a fuzzer slow.
 func TestStepGarbage(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(3, 4))

@@ -7,7 +7,7 @@ import (
 	"relay/store/db"
 )
 
-// What an alias may have above its limit, step by step.
+// The allowed bytes of an alias above its limit, step by step.
 func TestBoundAboveTheLimit(t *testing.T) {
 	t.Parallel()
 	const limit = 1000
@@ -30,8 +30,8 @@ func TestBoundAboveTheLimit(t *testing.T) {
 	}
 }
 
-// A holder that comes within its limit without a request, by what other nodes removed, may have no more than its
-// limit afterwards.
+// A holder that falls below its limit because other nodes removed events may have no more than its limit
+// afterwards.
 func TestBoundOfAHolderWithoutRequests(t *testing.T) {
 	t.Parallel()
 	const limit = 1000

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A list is read as it is written; an entry that says too little, or something twice, is an error.
+// A list is parsed correctly; an entry with missing or duplicate fields is an error.
 func TestParse(t *testing.T) {
 	const entry = "id: a1\nbreaks: a sum: 1 + 1\nfile: sum.go\nold: a + b\nnew: a - b\ntest: ./sum ^TestSum$"
 	list, err := parse("# comment\n\n" + entry + "\n\n" + strings.NewReplacer("a1", "a2", "new: a - b", "new: ").Replace(entry) + "\n")
@@ -30,7 +30,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestList: the list itself can be read.
+// TestList: the committed list can be parsed.
 func TestList(t *testing.T) {
 	text, err := os.ReadFile("list.txt")
 	if err != nil {
@@ -42,7 +42,7 @@ func TestList(t *testing.T) {
 	}
 }
 
-// Each verdict, in a small module.
+// Each verdict occurs once, in a small module.
 func TestVerdicts(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
