@@ -153,8 +153,9 @@ func TestStarImports(t *testing.T) {
 	}
 }
 
-// rootImports are what the root package may import: it holds types, their text forms and their
-// errors. What accepts, writes, schedules or bounds is in a package that is named for it.
+// rootImports are the only packages that the root package may import. It holds types, their text forms
+// and their errors; code that accepts, stores, schedules or limits requests belongs into other
+// packages.
 var rootImports = []string{
 	"cmp", "context", "database/sql/driver", "encoding/binary", "encoding/hex", "errors", "fmt", "math", "net/netip", "net/url",
 	"net", // for the type Conn, which is a net.Conn

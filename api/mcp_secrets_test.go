@@ -103,8 +103,8 @@ func TestNoToolShowsASecret(t *testing.T) {
 	}
 }
 
-// TestOrdersOfAPayloadStayInFields: what a stranger wrote for an agent stands in the fields that hold what he sent, and
-// in no text of the relay's own.
+// TestOrdersOfAPayloadStayInFields: text that a stranger wrote for an agent appears only in the fields with sender
+// data, not in texts of the relay.
 func TestOrdersOfAPayloadStayInFields(t *testing.T) {
 	t.Parallel()
 	h, base := newAgents(t)

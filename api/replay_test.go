@@ -95,8 +95,8 @@ func (u unreadable) Event(ctx context.Context, who relay.Actor, id relay.ID, mos
 	return u.readable.Event(ctx, who, id, most)
 }
 
-// TestOnceWhileTheStoreCannotBeRead: the caller is told what was begun, and the same key does not
-// begin it again.
+// TestOnceWhileTheStoreCannotBeRead: the response names the attempt that was begun, and a repeated
+// call with the same key does not begin another one.
 func TestOnceWhileTheStoreCannotBeRead(t *testing.T) {
 	t.Parallel()
 	var away atomic.Bool

@@ -1,6 +1,5 @@
-// Package cli is what the program relay and the commands of plain ssh have in common: the
-// commands about aliases and events, the client of the API /api/v1 that they ask, and errors
-// with exit codes.
+// Package cli holds the code shared by the program relay and the commands of plain ssh: the commands
+// about aliases and events, the client of the API /api/v1 that they use, and errors with exit codes.
 //
 // It prints what a relay or a caller sent only through record.SafeText; the texts of its errors
 // may hold such bytes.

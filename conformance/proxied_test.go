@@ -13,7 +13,7 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// proxyHeaders are what proxies send before a connection from 203.0.113.9:52011.
+// proxyHeaders returns the headers that proxies send before a connection from 203.0.113.9:52011.
 func proxyHeaders() map[string][]byte {
 	v2 := append([]byte("\r\n\r\n\x00\r\nQUIT\n\x21\x11\x00\x0c"), 203, 0, 113, 9, 127, 0, 0, 1, 0xcb, 0x2b, 0, 80)
 	return map[string][]byte{"v1": []byte("PROXY TCP4 203.0.113.9 127.0.0.1 52011 80\r\n"), "v2": v2}

@@ -48,7 +48,7 @@ type oracle struct {
 	lines  []signature.Field
 }
 
-// What a row of the table is tried with.
+// Modes in which each row of the table is tried.
 const (
 	caseSigned  = "as signed"
 	caseChanged = "a changed body"

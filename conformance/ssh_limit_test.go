@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestSSHLimits: what an account creates counts together, over SSH and by the API, and replays have
-// the configured limit.
+// TestSSHLimits: aliases and login links that an account creates over SSH and by the API count against
+// one limit, and replays have the configured limit.
 func TestSSHLimits(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "", "RELAY_REPLAY_LIMIT=2/min")

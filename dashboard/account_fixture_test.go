@@ -87,7 +87,7 @@ func (o *accountFixture) must(err error) {
 	}
 }
 
-// answer is what a browser gets.
+// answer is the response that a browser receives.
 type answer struct {
 	t      *testing.T
 	status int

@@ -77,8 +77,9 @@ func TestViewersStayWhileTheStoreIsAway(t *testing.T) {
 	})
 }
 
-// A command or another node has made an alias: a request finds it although nobody has told this node yet. Callers
-// of names that nobody has read the store a bounded number of times, and are answered from memory then.
+// TestUnknownNamesAreReadRarely: a request finds an alias that a command or another node has just created, before
+// this node was notified. Callers of unknown names cause a bounded number of store reads, and are answered from
+// memory then.
 func TestUnknownNamesAreReadRarely(t *testing.T) {
 	run(t, nil, func(b *fixture) {
 		const most = 20 // a second; the clock stands still here

@@ -550,8 +550,8 @@ func TestKeptChannelsLeaveWorkersFree(t *testing.T) {
 	}
 }
 
-// TestAnotherLocalServerMayBeSerial: what the pool learned of a local server must not be applied to
-// the next one on the same port.
+// TestAnotherLocalServerMayBeSerial: facts that the pool learned about a local server must not be
+// applied to the next server on the same port.
 func TestAnotherLocalServerMayBeSerial(t *testing.T) {
 	run(t, always("hello", ok), func(b *fixture) {
 		for range 3 {

@@ -165,7 +165,8 @@ func TestCompleteFilter(t *testing.T) {
 	}
 }
 
-// What a summary decides, a list decides in the same way; the rest it leaves open.
+// TestMatchSummary: a filter decides by a summary in the same way as a list, or leaves the decision
+// open.
 func TestMatchSummary(t *testing.T) {
 	t.Parallel()
 	arrived := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
@@ -226,7 +227,7 @@ func idAt(at time.Time) (id relay.ID) {
 	return id
 }
 
-// What is written as words or as a query is read as the same filter.
+// FuzzFilter: a filter written as words or as a query parses to the same filter.
 func FuzzFilter(f *testing.F) {
 	for _, s := range []string{"status:5xx a.b=c \"x y\"", `["a]b"].c="d e"`, "since:2026-11-21", "\x00\xff q:\"a\\\"b\"", "a==b", "$[0]=\"", `path:"`} {
 		f.Add(s)

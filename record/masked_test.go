@@ -143,7 +143,8 @@ func TestEveryTextOfAReportIsMasked(t *testing.T) {
 	}
 }
 
-// TestReportsOfOddSignatures: what a stranger wrote in place of a version, a name or a time is not in the report.
+// TestReportsOfOddSignatures: a report does not contain the text that a sender wrote in place of a version, a
+// name or a time.
 func TestReportsOfOddSignatures(t *testing.T) {
 	t.Parallel()
 	const secret = "hunter2hunter2hunter2"

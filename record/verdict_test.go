@@ -32,7 +32,7 @@ func kept(id, provider, path, value string) relay.OpenSecret {
 	return relay.OpenSecret{SenderSecret: relay.SenderSecret{ID: id, Provider: provider, Path: path}, Value: relay.NewSecretText(value)}
 }
 
-// What a request is judged by as it arrives, and what is said of it.
+// TestJudgeArrival checks the verdict of a request at its arrival, and the reason in its record.
 func TestJudgeArrival(t *testing.T) {
 	const value = "whsec_right"
 	right := kept("sec_right", "stripe", "", value)
@@ -77,8 +77,9 @@ func TestJudgeArrival(t *testing.T) {
 	}
 }
 
-// Verify finds the reason with the secrets of the alias, other ones among them. What compares nothing replaces
-// no verdict, and nothing is invalid where a secret that cannot be opened may fit.
+// TestVerifyStored: Verify finds the reason with the secrets of the alias and with given ones. A check that
+// compares no digest does not replace a verdict, and a request is not invalid while a secret that cannot be
+// decrypted might match.
 func TestVerifyStored(t *testing.T) {
 	const value = "whsec_right"
 	right, wrong := kept("sec_a", "stripe", "", value), kept("sec_w", "stripe", "", "whsec_wrong")

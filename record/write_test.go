@@ -78,8 +78,8 @@ func TestRecordsAreWrittenAsJSON(t *testing.T) {
 	}
 }
 
-// Bodies that JSON makes six times as long do not make a record larger than MaxJSON: what does
-// not fit is left out, the request and the newest answers last.
+// TestRecordsHaveABound: bodies that grow six times in JSON do not make a record larger than MaxJSON:
+// bodies that do not fit are left out, the request and the newest responses last.
 func TestRecordsHaveABound(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{"control characters": "\x01", "quotes": `"`, "letters": "a", "line separators": "\u2028"} {

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// What is allowed grows with what else the machine does.
+// TestLimitGrowsWithTheMachine: a time limit grows with the load that other processes cause.
 func TestLimitGrowsWithTheMachine(t *testing.T) {
 	Slowdown(time.Now()) // starts the meter
 	var stop atomic.Bool

@@ -262,7 +262,8 @@ func TestSlotsAreReleased(t *testing.T) {
 	}
 }
 
-// Whoever connects to the TLS listener and says nothing is idle too.
+// TestHandshakesThatNeverBeginAreEvicted: a connection to the TLS listener that sends nothing counts
+// as idle.
 func TestHandshakesThatNeverBeginAreEvicted(t *testing.T) {
 	t.Parallel()
 	o := testOptions(t, &upstream{})

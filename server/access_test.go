@@ -29,8 +29,8 @@ func (l told) next(t *testing.T) Access {
 	return Access{}
 }
 
-// TestAccess: each request to an alias host is told of once, with the status that its caller
-// got, whoever has answered it; requests to the base site are not.
+// TestAccess: each request to an alias host is logged once, with the status that its caller got,
+// whichever part has answered it; requests to the base site are not logged.
 func TestAccess(t *testing.T) {
 	t.Parallel()
 	event := testID

@@ -25,8 +25,8 @@ var testID = relay.ID{0x01, 0x93, 0x4c, 0x2a, 15: 7}
 
 const shopLine = "Host: shop.hooks.test\r\n"
 
-// refusals are requests that this package refuses: what is sent, what comes back, whether a rejected
-// event is kept.
+// refusals are requests that this package refuses, with the expected response and whether a rejected
+// event is stored.
 var refusals = []struct {
 	name, request string
 	status        int
@@ -293,7 +293,7 @@ func TestStateOfCaller(t *testing.T) {
 	}
 }
 
-// An answer without an event is told without one.
+// TestLogOfAnswerWithoutEvent: the log line of a response without an event names no event.
 func TestLogOfAnswerWithoutEvent(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
@@ -316,8 +316,8 @@ func TestLogOfAnswerWithoutEvent(t *testing.T) {
 	}
 }
 
-// A flood of failures is not a flood of lines, and nobody is led to believe that the
-// lines are all.
+// TestLogOfManyFailures: a flood of failures writes few log lines, and these say how many were left
+// out.
 func TestLogOfManyFailures(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -74,7 +74,7 @@ func TestBaseTargetThatIsNoURL(t *testing.T) {
 	}
 }
 
-// What a page breaks down with is told as an error; it used to be a debug line.
+// TestPanicOfThePage: a panic of a page is logged as an error.
 func TestPanicOfThePage(t *testing.T) {
 	t.Parallel()
 	o, lines := testOptions(t, &upstream{}), make(chan string, 100)

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// TestCompress: what is compressed, and what is sent as it is.
+// TestCompress checks which responses are compressed and which are sent unchanged.
 func TestCompress(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("<p>an event, and another one</p>\n", 400)

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// What every answer of the base site says to browsers; a page may say more.
+// TestWall checks the security headers of every response of the base site; a page may add further
+// ones.
 func TestWall(t *testing.T) {
 	t.Parallel()
 	const alone = "same-origin"
@@ -48,8 +49,8 @@ func TestWall(t *testing.T) {
 	}
 }
 
-// Nobody speaks for the base site by a name of their own, as a page does after its
-// name was made to lead to this machine.
+// TestReboundNames: the base site refuses requests under other host names, such as those of a page
+// after DNS rebinding.
 func TestReboundNames(t *testing.T) {
 	t.Parallel()
 	o := testOptions(t, &upstream{})

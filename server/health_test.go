@@ -84,8 +84,8 @@ func TestReadinessFollowsTheTruth(t *testing.T) {
 	})
 }
 
-// A store that is gone makes nobody wait for longer than the patience, and the
-// question is not asked twice at a time.
+// TestReadinessDoesNotWaitForever: an unavailable store delays /readyz only up to the time limit, and
+// it is asked by one request at a time.
 func TestReadinessDoesNotWaitForever(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

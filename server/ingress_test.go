@@ -325,9 +325,9 @@ type ending struct{ net.Conn }
 
 func (ending) CloseWrite() error { return nil }
 
-// A caller who goes on sending, as over a slow line, may finish before the connection
-// is closed: a reset could take an answer away that was not read yet. There is an end
-// to that, and neither silence nor a trickle is waited for.
+// TestLingeringClose: a caller that still sends, over a slow line, may finish before the connection is
+// closed, because a reset could discard a response that it has not read yet. The wait is bounded, and
+// it ends early for a silent or very slow caller.
 func TestLingeringClose(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {

@@ -33,7 +33,7 @@ func (s *Store) logActs(c *db.Tx) {
 	}
 }
 
-// heardAct logs what a command has added to the audit log, if that is what a revision tells.
+// heardAct logs the entry that a command has added to the audit log, if the revision is about one.
 func (s *Store) heardAct(kind relay.ChangeKind, text string) bool {
 	if kind != changeAct {
 		return false

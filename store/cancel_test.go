@@ -28,8 +28,8 @@ func queueReplays(t *testing.T, o store.Options, n int) {
 	}
 }
 
-// An event with as many queued replays as a queue may hold is canceled, and others are not kept
-// waiting meanwhile: what arrives is stored before the cancel has ended.
+// TestCancelOfManyAttempts: an event with the maximum number of queued replays can be canceled without
+// delaying others: requests that arrive meanwhile are stored before the cancel has ended.
 func TestCancelOfManyAttempts(t *testing.T) {
 	onEngines(t, func(t *testing.T, o store.Options) {
 		const many = 10_000

@@ -21,8 +21,8 @@ type logState struct {
 	Done int `db:"checkpointed"`
 }
 
-// The log goes into the file behind the commits, not in one of them; the writer does
-// it only where nobody else could.
+// TestLogIsMovedBesideTheWriter: the write-ahead log is checkpointed after commits, not during one;
+// the writer does it only if no other goroutine can.
 func TestLogIsMovedBesideTheWriter(t *testing.T) {
 	t.Parallel()
 	s := figured(t, 1)

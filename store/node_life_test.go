@@ -312,8 +312,8 @@ func TestNodeIsUnreachable(t *testing.T) {
 	eventually(t, "a is reached by all that are left", func() bool { return nodesByName(t, a)["a"].State == relay.NodeServing })
 }
 
-// A node that hears no notices of Postgres, as behind a pooler in transaction mode, is told by doctor, unless it has
-// just started.
+// TestNodeHearsNothing: doctor reports a node that receives no notices of Postgres, as behind a pooler in
+// transaction mode, unless it has just started.
 func TestNodeHearsNothing(t *testing.T) {
 	t.Parallel()
 	o := store.Options{URL: pgtest.URL(t), DataDir: t.TempDir(), Log: testLog(t)}

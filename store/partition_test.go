@@ -17,7 +17,7 @@ import (
 	"relay/store/pgtest"
 )
 
-// openMigrated opens a store that nobody serves yet.
+// openMigrated opens a migrated store without starting its server.
 func openMigrated(t *testing.T, o Options) *Store {
 	t.Helper()
 	s, err := Open(t.Context(), o)

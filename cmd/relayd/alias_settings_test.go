@@ -114,8 +114,8 @@ func TestRefusedHostWarning(t *testing.T) {
 	}
 }
 
-// TestRefusedHostIsShownLive: live views tell of a refused Host header too where the answer comes after the event was
-// stored, in a commit of its own.
+// TestRefusedHostIsShownLive: live views show a refused Host header also if the response arrives after the event was
+// stored, in its own commit.
 func TestRefusedHostIsShownLive(t *testing.T) {
 	t.Parallel()
 	h := withAlias(t)

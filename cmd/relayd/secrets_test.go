@@ -155,8 +155,8 @@ func TestNoPieceOfASecretIsTold(t *testing.T) {
 	}
 }
 
-// TestNoOtherSecretIsTold: the same holds for user information in other addresses, and for keys that
-// were given in place of their files.
+// TestNoOtherSecretIsTold: errors do not show the user information of any address setting, nor a key
+// that was given in place of its file.
 func TestNoOtherSecretIsTold(t *testing.T) {
 	t.Parallel()
 	for name, setting := range map[string][]string{

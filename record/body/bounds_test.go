@@ -12,7 +12,8 @@ import (
 	"relay/record/body"
 )
 
-// Both sides of each bound of a reading: what is within it is read, and one more is not.
+// TestBoundsOfReading: for each limit of a reading, a value at the limit is read, and a larger one is
+// not.
 func TestBoundsOfReading(t *testing.T) {
 	t.Parallel()
 	for codings := 4; codings <= 5; codings++ {

@@ -16,7 +16,7 @@ import (
 	"relay/record/mask"
 )
 
-// secret is what must not be seen: it has all that is coded somewhere.
+// secret is the value that must not be shown. It contains every character that some encoding changes.
 const secret = "s3cret/of+the-test=="
 
 // seen returns what is shown of a body beside a header line that has the secret.

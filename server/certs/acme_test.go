@@ -57,8 +57,8 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// Names that nobody has asked for yet leave half of the week to those that somebody
-// does, for each account and for all.
+// TestBudgetAhead: certificates ordered ahead may use half of the week's quota, for each account and
+// in total; the other half is for names that a handshake asks for.
 func TestBudgetAhead(t *testing.T) {
 	t.Parallel()
 	b, now := &quota{&certmagic.FileStorage{Path: t.TempDir()}}, time.Now()
@@ -237,8 +237,8 @@ func TestOrderBeforeTheFirstHandshake(t *testing.T) {
 	relaytest.Until(t, 10*time.Second, "the failure of the order", func() bool { return failed() != nil })
 }
 
-// Where half of the week is used up, nothing is ordered ahead, and nothing stands in
-// the way of somebody who asks.
+// TestOrderAheadWithoutBudget: when half of the week's quota is used, no certificate is ordered ahead,
+// and a handshake can still order one.
 func TestOrderAheadWithoutBudget(t *testing.T) {
 	t.Parallel()
 	a := newTestACME(t)
@@ -267,7 +267,7 @@ func TestOrderAheadWithoutBudget(t *testing.T) {
 	}
 }
 
-// Somebody who asks does not stand in line behind names that nobody asks for.
+// TestHandshakesComeBeforePrefetches: an order for a waiting handshake does not wait for orders ahead.
 func TestHandshakesComeBeforePrefetches(t *testing.T) {
 	t.Parallel()
 	a := newTestACME(t)

@@ -27,8 +27,8 @@ func TestOrdersAheadAreBounded(t *testing.T) {
 	}
 }
 
-// What failed because the CA could not be reached waited for the next handshake, which then
-// waited in vain: his handshake gives up sooner than an order is done.
+// TestFailedOrderIsTriedAgainByItself: an order that failed because the CA was unreachable is repeated
+// without a handshake, because a handshake times out before an order is complete.
 func TestFailedOrderIsTriedAgainByItself(t *testing.T) {
 	t.Parallel()
 	a := newTestACME(t) // its CA refuses connections

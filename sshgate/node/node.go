@@ -126,7 +126,7 @@ type ending struct {
 	Detail string
 }
 
-// Kinds of ending.
+// Kinds of the end of a channel, as one node reports it to another.
 const (
 	endEOF      = iota // the local server has closed its side
 	endBrokeOff        // the local server aborted its connection

@@ -22,9 +22,9 @@ func beats(m *membership, base time.Time, seconds []float64, other []int64) {
 	}
 }
 
-// A node calls another one dead only after it renewed its own beat without a gap for four
-// seconds and saw that of the other stand still all the time. A database that was away for
-// ten seconds makes nobody dead.
+// TestDeadNodes: a node declares another one dead only if the heartbeat of that node stood still for
+// four seconds in which it renewed its own without a gap. After ten seconds without the database no
+// node is declared dead.
 func TestDeadNodes(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

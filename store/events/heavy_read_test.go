@@ -10,8 +10,8 @@ import (
 	"relay"
 )
 
-// One account does not take all turns; the holders of shares are one account; a read that gets no turn is told
-// that the relay is overloaded, and a reader that has gone is not.
+// TestHeavyReadsOfOneAccount: one account does not take all turns of reads; all viewers of shares count as one
+// account. A read that gets no turn fails as overloaded, but not if its reader has left.
 func TestHeavyReadsOfOneAccount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHeavyReads(4)
