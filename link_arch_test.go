@@ -16,8 +16,8 @@ import (
 // sshLibrary is the library of which only package link uses connections and channels.
 const sshLibrary = "golang.org/x/crypto/ssh"
 
-// sshConnections are the names of the library through which a connection or a channel can be had.
-// Some of its calls are never answered, or end only with the connection: package link knows which.
+// sshConnections are the names in the library that give access to a connection or a channel. Only package link
+// may use them, because some calls on them never return, or return only when the connection ends.
 var sshConnections = []string{
 	"Channel", "Client", "Conn", "Dial", "DiscardRequests", "NewChannel", "NewClient", "NewClientConn", "NewServerConn", "Request",
 	"ServerConn", "Session",

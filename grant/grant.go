@@ -92,7 +92,7 @@ type Held struct {
 	Event  *relay.Event // with what the holder may see
 }
 
-// HeldRequest asks for a share by its secret.
+// HeldRequest is the request of a visitor, the holder of a share, who shows its secret.
 type HeldRequest struct {
 	Remote  string // host:port of the holder
 	Secret  string

@@ -219,8 +219,8 @@ func (b *fixture) agent(right, count int) (socket string) {
 	return socket
 }
 
-// TestOfferedKeyIsNoIdentity: alice's public key is offered without proof, then
-// mallory logs in properly.
+// TestOfferedKeyIsNoIdentity: if a client offers alice's public key without proof and then logs in with
+// mallory's key, it is logged in as mallory.
 func TestOfferedKeyIsNoIdentity(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)

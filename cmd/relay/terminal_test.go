@@ -248,7 +248,8 @@ func TestWhenThereAreColors(t *testing.T) {
 	}
 }
 
-// TestColorsAtATerminal: the flag and the environment reach that decision in the program.
+// TestColorsAtATerminal: the flag and the environment variables decide whether the program prints colours at a
+// terminal.
 func TestColorsAtATerminal(t *testing.T) {
 	t.Parallel()
 	r := useSharedRelay(t)

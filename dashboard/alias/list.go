@@ -268,7 +268,7 @@ func rowOf(s *record.Summary, query url.Values) Row {
 	return v
 }
 
-// Row returns a row for an event, with an address without a filter.
+// Row returns the row of an event. Its link carries no filter.
 func (p Pages) Row(e *relay.Event) Row {
 	return rowOf(record.Summarise(e, p.Site, time.Now()), nil)
 }
