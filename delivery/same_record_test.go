@@ -91,9 +91,9 @@ func TestRefusedHeadIsShown(t *testing.T) {
 	})
 }
 
-// TestBrokenOffAnswers: an answer whose head came is recorded as truncated, however it breaks off and whenever, and
-// one whose head did not come as none: the original, within the commit of its event and after it, a replay and a
-// queued delivery. Its caller sees a broken transfer, or is told as long as it has got nothing.
+// TestBrokenOffAnswers: a response that breaks off after its head is recorded as truncated, and one that breaks off
+// before it as missing: for the original request, within the commit of its event and after it, for a replay and for a
+// queued delivery. The caller sees a broken transfer, or an error if no byte was sent yet.
 func TestBrokenOffAnswers(t *testing.T) {
 	const chunked, begun = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", "2\r\nok\r\n"
 	heads := map[string][]string{
@@ -171,8 +171,8 @@ func TestBrokenOffAnswers(t *testing.T) {
 	}
 }
 
-// TestBrokenOffBeforeTheRequestWasWhole: what the caller had not sent when a local server broke off behind its head
-// does not make the event one without an answer.
+// TestBrokenOffBeforeTheRequestWasWhole: if a local server closes after its head while the caller still sends, the
+// event has that response, although the request is incomplete.
 func TestBrokenOffBeforeTheRequestWasWhole(t *testing.T) {
 	for name, end := range map[string]string{"bad chunk": "zz\r\n", "early end": ""} {
 		for _, gap := range []time.Duration{0, 50 * time.Millisecond} {

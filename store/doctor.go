@@ -188,13 +188,13 @@ func (s *Store) examineUnderWay(q db.Query) relay.Finding {
 	verdict := relay.VerdictFail
 	switch served := len(living) > 1; {
 	case lost == 0 && served:
-		return db.OKFinding("a server runs and owns every running attempt")
+		return db.OKFinding("a server runs and has every attempt in progress")
 	case lost == 0:
-		return db.OKFinding("no server runs, and no attempt is running")
+		return db.OKFinding("no server runs, and no attempt is in progress")
 	case !served:
 		verdict = relay.VerdictWarn // as expected after a kill, or in a backup
 	}
-	return relay.Findingf(verdict, "start a server: it marks them interrupted, or queues them again", "%d attempts are stored as running, but no server runs them", lost)
+	return relay.Findingf(verdict, "start a server: it marks them interrupted, or queues them again", "%d attempts are in progress, but no server runs them", lost)
 }
 
 // examineClock compares the clock with the latest time that the store has noted. A clock that is ahead looks like one

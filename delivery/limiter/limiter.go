@@ -105,7 +105,7 @@ func (p *Slot) Acquire(maxWait time.Duration, lost, cut <-chan struct{}) *relay.
 		if many {
 			err = &relay.Error{
 				Code:       relay.CodeOverloaded,
-				Detail:     "too many requests are running at this local server; send the request again when it has answered some of them",
+				Detail:     "too many requests are in progress at this local server; send the request again when it has answered some of them",
 				RetryAfter: RetryAfter,
 			}
 		}

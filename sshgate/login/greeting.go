@@ -52,7 +52,7 @@ func (g *Login) greetInOneLine(ctx context.Context, who relay.Actor, aliases []r
 	aliases = aliases[:min(all, greetMost)]
 	states, err := g.o.Status(ctx, aliases)
 	if err != nil || len(states) != len(aliases) {
-		g.conn.Log().Warn("states for the greeting", "err", err)
+		g.conn.Log().Warn("cannot read the alias states for the greeting", "err", err)
 		states = make([]relay.AliasStatus, len(aliases))
 	}
 	line, gap := "relay "+g.o.Site.Base.Hostname()+": hello "+record.SafeText(who.AccountName), ": "

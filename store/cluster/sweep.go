@@ -82,7 +82,7 @@ func (s *Store) sweepNode(ctx context.Context, node nodeRow) error {
 	if err != nil || !ours {
 		return err
 	}
-	s.log.Warn("a node is dead: its tunnels are offline, and its running attempts are marked interrupted", "name", node.Name)
+	s.log.Warn("a node is dead: its tunnels are offline, and its attempts in progress are marked interrupted", "name", node.Name)
 	for total, n := 0, 1; ; total += n {
 		if n == 0 {
 			m.swept.Add(1)
