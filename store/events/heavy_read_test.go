@@ -17,7 +17,14 @@ func TestHeavyReadsOfOneAccount(t *testing.T) {
 		h := newHeavyReads(4)
 		user := relay.Actor{Kind: relay.ActorUser, Account: 1}
 		shares := []relay.Actor{{Kind: relay.ActorShare, Account: 2}, {Kind: relay.ActorShare, Account: 3}} // of whomever
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
 		for _, who := range []relay.Actor{user, user, shares[0]} {
+			if who == shares[0] { // a turn that is free would be given
+				if _, err := h.acquire(gone, user); err == nil {
+					t.Error("one account has all turns")
+				}
+			}
 			if _, err := h.acquire(t.Context(), who); err != nil {
 				t.Fatal(err)
 			}
@@ -29,8 +36,6 @@ func TestHeavyReadsOfOneAccount(t *testing.T) {
 		if waited := time.Since(began); waited != heavyWait {
 			t.Errorf("it waited for %v", waited)
 		}
-		gone, cancel := context.WithCancel(t.Context())
-		cancel()
 		if _, err := h.acquire(gone, user); err != context.Canceled {
 			t.Errorf("a reader that has gone: %v", err)
 		}
