@@ -155,7 +155,7 @@ var plainText = sync.OnceValue(func() []byte { return bytes.Repeat([]byte("01234
 var measuring sync.Mutex
 
 // Measure returns the processor time that f takes, and what it may take for n bytes: 100 ms a MiB; on a slower or busier
-// machine, and with the race detector, 40 times a plain pass, the slower one of those right before and behind it. A function that took longer
+// machine 40 times a plain pass, and with the race detector 160 times, the slower one of those right before and behind it. A function that took longer
 // is measured again, up to seven times, unless it took ten times as long: others may have used the caches of the
 // processor. The garbage of others is not collected meanwhile.
 func Measure(n int, f func()) (took, limit time.Duration) {
@@ -167,7 +167,7 @@ func Measure(n int, f func()) (took, limit time.Duration) {
 			runtime.GC()
 		}
 		before, now, after := plainPass(), CPUTime(f), plainPass()
-		most := time.Duration(float64(max(worstTime, worstPasses*max(before, after))) * float64(n) / (1 << 20))
+		most := time.Duration(float64(max(worstTime, raceFactor*worstPasses*max(before, after))) * float64(n) / (1 << 20))
 		if try == 0 || float64(now)/float64(most) < float64(took)/float64(limit) {
 			took, limit = now, most
 		}
@@ -200,7 +200,7 @@ func WorstShapes(t *testing.T, most int, shapes []Worst, f func(p []byte)) {
 		p := shape.Bytes(n)
 		return CPUTime(func() { f(p) })
 	}
-	half := max(worstTime, worstPasses*plainPass()) / 2
+	half := max(worstTime, raceFactor*worstPasses*plainPass()) / 2
 	list := make([]guess, 0, len(shapes))
 	for _, shape := range shapes {
 		took := of(shape, medium)
