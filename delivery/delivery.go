@@ -20,6 +20,7 @@ import (
 
 	"relay"
 	"relay/budget"
+	"relay/delivery/changes"
 	"relay/delivery/exchange"
 	"relay/delivery/feed"
 	"relay/delivery/registry"
@@ -136,7 +137,10 @@ func New(opt Options) *Delivery {
 		Attached:      d.counters.tunnelAttached,
 		ReuseEnded:    func() { d.counters.reuseEnded.Inc() },
 	})
-	d.feed = feed.New(feed.Options{Store: opt.Store, Site: opt.Site, Log: opt.Log, Alias: d.registry.Alias, Status: d.registry.Status})
+	d.feed = feed.New(feed.Options{
+		Encoder: changes.Encoder{Store: opt.Store, Site: opt.Site, Alias: d.registry.Alias, Status: d.registry.Status},
+		Rights:  opt.Store, Log: opt.Log,
+	})
 	d.counters.init(d, opt.Registry)
 	return d
 }

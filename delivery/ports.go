@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"relay"
+	"relay/delivery/changes"
 	"relay/delivery/feed"
 	"relay/delivery/registry"
 )
@@ -83,7 +84,8 @@ type Store interface {
 	Journal
 	Queue
 	registry.Store
-	feed.Store
+	changes.Store
+	feed.Rights
 	// Alias reads an alias by its name; ErrNotFound when there is none that the actor may see.
 	Alias(ctx context.Context, who relay.Actor, name string) (*relay.Alias, error)
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/delivery/changes"
 	"relay/delivery/feed"
 )
 
@@ -65,7 +66,10 @@ func BenchmarkFeed(b *testing.B) {
 		b.Run(fmt.Sprint(viewers), func(b *testing.B) {
 			ctx, cancel := context.WithCancel(b.Context())
 			s := &rows{}
-			f := feed.New(feed.Options{Store: s, Log: slog.New(slog.DiscardHandler), Alias: func(int64) *relay.Alias { return &relay.Alias{ID: 7, Name: "hook"} }})
+			f := feed.New(feed.Options{
+				Encoder: changes.Encoder{Store: s, Alias: func(int64) *relay.Alias { return &relay.Alias{ID: 7, Name: "hook"} }},
+				Rights:  s, Log: slog.New(slog.DiscardHandler),
+			})
 			ended := make(chan struct{})
 			go func() { f.Run(ctx); close(ended) }()
 			for range viewers {

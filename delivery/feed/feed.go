@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/delivery/changes"
 	"relay/record"
 	"relay/turns"
 )
@@ -31,13 +32,8 @@ const (
 	retryPause     = time.Second            // before rights that could not be read are read again
 )
 
-// Store is the part of the store that the feed reads. Its methods are safe for concurrent use.
-type Store interface {
-	// Summaries reads rows of lists; events that are gone are left out.
-	Summaries(ctx context.Context, ids []relay.ID) ([]relay.Event, error)
-	// AttemptHeads reads attempts of an alias without their response bodies; those that are gone are
-	// left out.
-	AttemptHeads(ctx context.Context, alias int64, refs []relay.AttemptRef) (map[relay.AttemptRef]*relay.Attempt, error)
+// Rights is the part of the store that tells who may see what. Its methods are safe for concurrent use.
+type Rights interface {
 	// Aliases lists the aliases that an actor may see.
 	Aliases(ctx context.Context, who relay.Actor) ([]relay.Alias, error)
 	// AccountsOf returns the accounts that may see each of some aliases; those that are gone
@@ -49,13 +45,9 @@ type Store interface {
 
 // Options configure a Feed.
 type Options struct {
-	Store Store
-	Site  relay.Site
-	Log   *slog.Logger
-	// Alias returns an alias, from memory; nil when it is gone.
-	Alias func(id int64) *relay.Alias
-	// Status returns the status of aliases, in their order.
-	Status func(ctx context.Context, aliases []relay.Alias) ([]relay.AliasStatus, error)
+	Encoder changes.Encoder
+	Rights  Rights
+	Log     *slog.Logger
 }
 
 // Feed sends changes to viewers. Each change is read and encoded once, and only if a viewer may see it,
@@ -79,16 +71,9 @@ type Feed struct {
 
 // queue holds the waiting changes of one alias.
 type queue struct {
-	changes []change
+	changes []changes.Change
 	missed  bool // there were too many: its viewers read again
 	rights  bool // the rights to see the alias may have changed
-}
-
-// change is a change with the snapshot that the store passed along; nil = the feed has to read it.
-type change struct {
-	relay.Change
-	event   *relay.Event
-	attempt *relay.Attempt
 }
 
 // New returns a feed. It sends nothing until Run is called.
@@ -120,11 +105,11 @@ func (f *Feed) Tunnel(alias int64) {
 	f.Put(relay.Change{Kind: relay.ChangeQueue, Alias: alias})
 }
 
-// Put takes changes in commit order. It never waits for viewers.
-func (f *Feed) Put(changes ...relay.Change) {
+// Put takes committed changes in their order. It never waits for viewers.
+func (f *Feed) Put(committed ...relay.Change) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, c := range changes {
+	for _, c := range committed {
 		switch {
 		case f.closed != nil:
 		case c.Kind == relay.ChangeAccount, c.Kind == relay.ChangeAlias && c.Alias == 0:
@@ -160,12 +145,7 @@ func (f *Feed) put(c relay.Change) {
 	if q.missed = q.missed || len(q.changes) >= pendingItems || f.count >= waitingChanges; q.missed {
 		return
 	}
-	add := change{Change: c}
-	if c.Snapshot != nil {
-		add.event, add.attempt = c.Snapshot() // without memory of the store
-	}
-	add.Snapshot = nil
-	q.changes = append(q.changes, add)
+	q.changes = append(q.changes, changes.Of(c))
 	f.count++
 }
 
@@ -189,7 +169,7 @@ func (f *Feed) start(alias int64) {
 	}
 	f.tellers.Go(func() {
 		var owner int64
-		if a := f.Alias(alias); a != nil {
+		if a := f.Encoder.Alias(alias); a != nil {
 			owner = a.Owner
 		}
 		for f.tell(ctx, alias, owner) {
@@ -242,13 +222,13 @@ func (f *Feed) round(ctx context.Context, alias int64, q *queue) {
 	if q.rights {
 		f.checkRights(ctx, alias)
 	}
-	changes := coalesce(q.changes)
-	missed := q.missed || len(changes) > pendingItems
-	for some := range slices.Chunk(changes, readAtOnce) {
+	told := changes.Coalesce(q.changes)
+	missed := q.missed || len(told) > pendingItems
+	for some := range slices.Chunk(told, changes.AtOnce) {
 		if missed {
 			break
 		}
-		items, err := f.items(ctx, alias, some)
+		items, err := f.Encoder.Items(ctx, alias, some)
 		if err != nil {
 			f.Log.Warn("cannot read changes for the live feed", "err", err)
 		}
@@ -262,7 +242,7 @@ func (f *Feed) round(ctx context.Context, alias int64, q *queue) {
 // checkRights makes viewers read their rights again if these do not agree with the accounts that may
 // see an alias.
 func (f *Feed) checkRights(ctx context.Context, alias int64) {
-	seenBy, err := f.Store.AccountsOf(ctx, []int64{alias})
+	seenBy, err := f.Rights.AccountsOf(ctx, []int64{alias})
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for v := range f.viewers {

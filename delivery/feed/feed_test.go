@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/delivery/changes"
 	"relay/record"
 )
 
@@ -91,7 +92,7 @@ func TestChangesOfRightsAreBounded(t *testing.T) {
 
 // stored is a store with one event; what it counts is guarded by mu.
 type stored struct {
-	Store
+	changes.Store
 	event relay.Event
 
 	mu             sync.Mutex
@@ -110,12 +111,19 @@ func (s *stored) Summaries(ctx context.Context, _ []relay.ID) ([]relay.Event, er
 	return []relay.Event{s.event}, ctx.Err()
 }
 
+func feedOf(s *stored) *Feed {
+	return New(Options{
+		Encoder: changes.Encoder{Store: s, Alias: func(int64) *relay.Alias { return nil }},
+		Log:     slog.New(slog.DiscardHandler),
+	})
+}
+
 // TestEventIsShownAsItsLastChangeLeftIt: an event and its end in one commit are shown from memory. If
 // a mark or a replay follows in the same round, the event must be shown with that change.
 func TestEventIsShownAsItsLastChangeLeftIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		event := relay.Event{AliasID: 1, AttemptCount: 1, State: relay.StateFailed}
-		f := New(Options{Store: &stored{event: relay.Event{AliasID: 1, AttemptCount: 2, State: relay.StateDelivered}}, Alias: func(int64) *relay.Alias { return nil }})
+		f := feedOf(&stored{event: relay.Event{AliasID: 1, AttemptCount: 2, State: relay.StateDelivered}})
 		v := newViewer(f, 1)
 		snapshot := func() (*relay.Event, *relay.Attempt) { return &event, &relay.Attempt{N: 1, State: relay.StateFailed} }
 		f.Put(
@@ -140,7 +148,7 @@ func TestFewAliasesReadAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const aliases = 100
 		s := &stored{event: relay.Event{AliasID: 1}}
-		f := New(Options{Store: s, Log: slog.New(slog.DiscardHandler), Alias: func(int64) *relay.Alias { return nil }})
+		f := feedOf(s)
 		v := newViewer(f, 0)
 		ctx, stop := context.WithCancel(t.Context())
 		go f.Run(ctx)

@@ -104,9 +104,9 @@ func (v *viewer) learn(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	var list []relay.Alias
-	err := v.f.Store.StillValid(ctx, v.who)
+	err := v.f.Rights.StillValid(ctx, v.who)
 	if err == nil && v.who.Kind != relay.ActorSystem {
-		list, err = v.f.Store.Aliases(ctx, v.who)
+		list, err = v.f.Rights.Aliases(ctx, v.who)
 	}
 	if err != nil && !errors.Is(err, relay.ErrNotFound) {
 		return err
