@@ -135,7 +135,7 @@ func TestStartWithAWrongClock(t *testing.T) {
 	}{
 		{0, "", relay.VerdictOK, "newest entry"},
 		{-48 * time.Hour, "the clock is behind", relay.VerdictWarn, "(48h|47h5).* ahead of the clock"},
-		{7 * 24 * time.Hour, "or its clock is ahead: nothing that is too old is deleted", relay.VerdictOK, "newest entry of the store is 168h"},
+		{7 * 24 * time.Hour, "or its clock is ahead: old events are not deleted", relay.VerdictOK, "newest entry of the store is 168h"},
 	} {
 		offset = c.offset
 		said, clock := start()
