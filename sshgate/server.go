@@ -352,6 +352,7 @@ func (c *conn) offered(open *link.Offer) {
 	}
 	run := func() {
 		defer c.answering.Add(-1)
+		defer c.Recovered("channel")
 		answer()
 	}
 	if !c.Go("channel", run) {

@@ -133,6 +133,17 @@ func TestOpensWithoutEnd(t *testing.T) {
 	closed(t, client)
 }
 
+// TestPanicBehindTheEnd: a panic over a channel that a peer opened as its connection ended does not end the process.
+func TestPanicBehindTheEnd(t *testing.T) {
+	t.Parallel()
+	_, c := newFixture(t).met()
+	_ = c.Close()
+	c.offered(c.Offer(&badPeer{reject: func() error { panic("reject") }}))
+	for c.answering.Load() > 0 {
+		time.Sleep(time.Millisecond)
+	}
+}
+
 // TestChannelsBeyondAll: if a client closes its channels more slowly than requests arrive, the callers
 // get an error that says so.
 func TestChannelsBeyondAll(t *testing.T) {
