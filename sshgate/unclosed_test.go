@@ -249,3 +249,46 @@ func (f telling) Revoked(ctx context.Context, rights []relay.Right) ([]relay.Rig
 	}
 	return revoked, err
 }
+
+// unclosed is a TCP connection that the library does not close.
+type unclosed struct{ net.Conn }
+
+func (unclosed) Close() error { return nil }
+
+// TestIdleEndIsNoReset: a client that writes as its unused connection ends, such as the answer to a ping, reads the end
+// of the connection, and its write does not fail.
+func TestIdleEndIsNoReset(t *testing.T) {
+	t.Parallel()
+	b := newFixture(t)
+	var failed error
+	for range 5 { // relayd takes what comes for a second: a busy machine may be too late for it
+		tcp, err := net.Dial("tcp", "127.0.0.1:"+b.port)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer tcp.Close()
+		client, channels, requests, err := ssh.NewClientConn(unclosed{tcp}, "relay", &ssh.ClientConfig{
+			User: "relay", Auth: []ssh.AuthMethod{ssh.PublicKeys(b.alice.signer)}, HostKeyCallback: ssh.InsecureIgnoreHostKey(), // loopback, own server
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		go ssh.DiscardRequests(requests)
+		go func() {
+			for range channels {
+			}
+		}()
+		for _, c := range b.srv.all() {
+			c.closeIdle() // as its timer does
+		}
+		_ = client.Wait()
+		if _, failed = tcp.Write([]byte("x")); failed == nil {
+			time.Sleep(20 * time.Millisecond) // a reset would have come
+			_, failed = tcp.Write([]byte("x"))
+		}
+		if failed == nil {
+			return
+		}
+	}
+	t.Errorf("after the end: %v", failed)
+}
