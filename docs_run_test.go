@@ -165,7 +165,9 @@ func (f *docs) runPage(t *testing.T, text string, used []atomic.Bool) {
 	}
 }
 
-// script returns the lines of a block to run, in the form in which they run.
+// script returns a documented block as a shell script that a test can run: with real folders, and a time
+// limit for commands that do not end. It leaves out the lines that the tests do not run, and marks their
+// reason as used.
 func (f *docs) script(block string, used []atomic.Bool) (script string) {
 	for line := range strings.Lines(strings.ReplaceAll(block, "\\\n", " ")) {
 		line = strings.TrimRight(line, "\n")

@@ -330,8 +330,9 @@ func TestMediaTypesHaveNoCase(t *testing.T) {
 	h.do(r).want(201)
 }
 
-// TestMakingIsLimitedPerAccount empties a bucket until a call finds it empty, because the bucket
-// refills slowly while the test runs.
+// TestMakingIsLimitedPerAccount: an account that has created 120 objects within a minute gets 429, and
+// another account does not. The allowance refills while the test runs, so the test uses it up until a
+// call is refused.
 func TestMakingIsLimitedPerAccount(t *testing.T) {
 	t.Parallel()
 	limits := api.NewLimits(api.Rate{}, api.Rate{})

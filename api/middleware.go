@@ -211,7 +211,7 @@ func (s *server) logRequest(r *http.Request, c *requestInfo, out *responseRecord
 		slog.Int("status", out.status),
 		slog.Float64("ms", float64(took.Microseconds())/1000),
 		slog.Int64("bytes", out.bytes),
-		slog.String("remote", r.RemoteAddr),
+		slog.String("from", r.RemoteAddr),
 	}
 	if c.route != nil {
 		attrs = append(attrs, slog.String("route", c.route.path))

@@ -28,14 +28,14 @@ import (
 //go:embed assets
 var files embed.FS
 
-// asset is a file that pages load, as it is and compressed.
+// asset is a file that pages load, unchanged and compressed.
 type asset struct {
 	content, packed []byte
 	tag             string // of the content
 }
 
-// assets has them by path. The scripts that every page loads after its first one are one asset: one answer
-// for seven, which compresses better.
+// assets returns the assets by path. The scripts that every page loads after its first one are joined in
+// one asset, which needs one response and compresses better.
 var assets = sync.OnceValue(func() map[string]asset {
 	all := map[string]asset{page.Scripts: packAsset(scripts...)}
 	list, _ := files.ReadDir("assets")

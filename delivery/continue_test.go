@@ -50,8 +50,9 @@ func TestSilentServerIsNotTheFaultOfWhoWaitsForContinue(t *testing.T) {
 	})
 }
 
-// TestWhoGotItsContinueMayStall: a caller that got 100 Continue, from either side, and then sends
-// nothing has stalled, even if the 100 arrived at the end of a read timeout.
+// TestWhoGotItsContinueMayStall: a caller that gets 100 Continue, from relayd or from the local server,
+// and then sends no body gets request-timeout, even if the 100 came one second before the first read
+// timeout ended.
 func TestWhoGotItsContinueMayStall(t *testing.T) {
 	late := func(l *local) {
 		l.until("\r\n\r\n")

@@ -163,7 +163,7 @@ func (d *Delivery) deliver(st *registry.Alias, c *relay.Claim, queued bool) (bac
 		_, err = j.requeue()
 	}
 	if err != nil && !errors.Is(err, relay.ErrNotFound) { // else the event was removed meanwhile
-		d.log.Error("cannot store the result of an attempt", "event", c.Event.ID, "attempt", c.N, "queued again", back, "err", err)
+		d.log.Error("cannot store the result of an attempt", "event", c.Event.ID, "attempt", c.N, "requeued", back, "err", err)
 	}
 	return back, nil
 }

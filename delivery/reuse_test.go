@@ -412,8 +412,9 @@ func TestNoChannelIsKeptWhileOneWaits(t *testing.T) {
 	})
 }
 
-// TestSlowAnswerClosesNoChannelOfAQuickServer: if a local server has answered a request while a kept
-// channel was open, a slow response is not blamed on that channel.
+// TestSlowAnswerClosesNoChannelOfAQuickServer: a local server that has answered one request while a kept
+// channel was open can serve two connections at once, so a slow response does not close that channel.
+// Two slow responses close it, because the server then has more connections than before.
 func TestSlowAnswerClosesNoChannelOfAQuickServer(t *testing.T) {
 	run(t, func(l *local) {
 		for l.until("\r\n\r\n") {

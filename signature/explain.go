@@ -256,7 +256,7 @@ func (t *trial) bodies(secrets []Secret) bool {
 		}
 		for _, secret := range secrets {
 			if k, err := t.scheme.Key.read(secret.Value); err == nil && t.fits(t.scheme, secret, k, &changed, t.got) {
-				return t.found(BodyRewritten, "the signature fits the body "+form.name+": somebody between the sender and the relay has rewritten it")
+				return t.found(BodyRewritten, "the signature fits the body "+form.name+": a proxy or program before the relay has rewritten it")
 			}
 		}
 	}

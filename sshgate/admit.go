@@ -155,9 +155,9 @@ func (srv *Server) refuseFull(c *conn, reason string) {
 func (srv *Server) sayRejected(c *conn, reason, text, before string) {
 	srv.metrics.drop(reason)
 	srv.rejected.Do(func() {
-		srv.o.Log.Warn("ssh connections rejected", "reason", reason, "remote", c.remote.String(), "text", text)
+		srv.o.Log.Warn("ssh connections rejected", "reason", reason, "from", c.remote.String(), "text", text)
 	})
-	srv.o.Log.Debug("ssh connection rejected", "remote", c.remote.String(), "reason", reason)
+	srv.o.Log.Debug("ssh connection rejected", "from", c.remote.String(), "reason", reason)
 	if !srv.rejecting.TryAcquire(1) {
 		return
 	}

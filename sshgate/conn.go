@@ -74,7 +74,7 @@ func newConn(srv *Server, tcp net.Conn) *conn {
 	}
 	peerCtx, peerGone := context.WithCancel(context.Background())
 	options := link.Options{
-		Workers: srv.work, Log: srv.o.Log.With("remote", c.remote.String()), Stall: stall, UserTimeout: userTimeout,
+		Workers: srv.work, Log: srv.o.Log.With("from", c.remote.String()), Stall: stall, UserTimeout: userTimeout,
 		Keepalive: link.Keepalive{
 			Interval: srv.o.PingInterval, Timeout: srv.o.PingTimeout, Close: srv.o.StaleClose, Stale: c.wentStale, Back: c.cameBack,
 		},

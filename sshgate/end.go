@@ -101,7 +101,7 @@ func (c *conn) closeIdle() {
 // Evicted implements admission.Conn.
 func (c *conn) Evicted(reason string) {
 	c.srv.metrics.drop(reason)
-	c.srv.o.Log.Debug("ssh connection evicted", "remote", c.remote.String(), "reason", reason)
+	c.srv.o.Log.Debug("ssh connection evicted", "from", c.remote.String(), "reason", reason)
 	c.login.SetResult(login.ResultUnavailable)
 	_ = c.Close()
 }

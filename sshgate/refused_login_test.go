@@ -40,7 +40,7 @@ func TestRefusedLoginsAreTold(t *testing.T) {
 	}
 	told := func() bool { return strings.Contains(log.String(), "keys="+fingerprint) }
 	relaytest.Until(t, 10*time.Second, "the line", told)
-	if text := log.String(); !strings.Contains(text, `msg="ssh login refused" remote=127.0.0.1:`) || !strings.Contains(text, "user=root") {
+	if text := log.String(); !strings.Contains(text, `msg="ssh login refused" from=127.0.0.1:`) || !strings.Contains(text, "user=root") {
 		t.Errorf("the log: %s", text)
 	}
 	entries := func() []string {
@@ -89,7 +89,7 @@ func TestNoCommonAlgorithm(t *testing.T) {
 				t.Fatal("they agree")
 			}
 			relaytest.Until(t, 10*time.Second, "the line", func() bool {
-				return strings.Contains(log.String(), "without a common algorithm") && strings.Contains(log.String(), "remote=127.0.0.1:") &&
+				return strings.Contains(log.String(), "without a common algorithm") && strings.Contains(log.String(), "from=127.0.0.1:") &&
 					strings.Contains(log.String(), tc.want)
 			})
 		})

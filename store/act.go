@@ -7,11 +7,11 @@ import (
 	"relay/store/db"
 )
 
-// changeAct tells the processes that serve of an entry that a command has added to the audit log.
+// changeAct is the kind of change that announces a command's entry of the audit log to the servers.
 const changeAct relay.ChangeKind = "audit"
 
-// tellActs has a transaction of a command tell what it adds to the audit log, so that the servers log
-// it. A server logs its own entries.
+// tellActs announces the audit entries of a command's transaction to the running servers, so that they
+// write them to their log. It does nothing in a server, which logs its own entries (logActs).
 func (s *Store) tellActs(c *db.Tx) {
 	if s.Serving() {
 		return
@@ -23,8 +23,8 @@ func (s *Store) tellActs(c *db.Tx) {
 	}
 }
 
-// logActs logs what a transaction of this process has added to the audit log, if the process serves: a
-// command tells its result itself.
+// logActs logs the audit entries of a transaction, if this process is a server. A command prints its
+// result instead.
 func (s *Store) logActs(c *db.Tx) {
 	if s.Serving() {
 		for _, e := range c.Audited {

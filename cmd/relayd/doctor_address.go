@@ -75,8 +75,8 @@ func (x *examination) checkListeners(ctx context.Context) {
 // restartFix is the advice when the running server does not have the current settings.
 const restartFix = "restart relayd: a server reads its settings when it starts"
 
-// checkBusy checks a listener at whose address this program could not listen; err is the error of that
-// try.
+// checkBusy asks the program that listens at an address of the settings what it is, after doctor could
+// not listen there itself; err is the error of that try. If a relay answers as expected, the check passes.
 func (x *examination) checkBusy(ctx context.Context, l listenerOf, err error) relay.Finding {
 	ask := func(trusted []netip.Prefix) error {
 		ctx, cancel := context.WithTimeout(ctx, probeTimeout)

@@ -141,7 +141,7 @@ func (a *app) createFirstAccount(ctx context.Context, out *summary, env *operato
 		}
 		out.Fingerprints = append(out.Fingerprints, strings.TrimSpace(k.fingerprint+" "+k.name))
 	}
-	a.log.Info("first account created", "name", name, "keys", len(keys))
+	a.log.Info("first account created", "account", name, "keys", len(keys))
 	out.Admin = name
 	if !a.site.Loopback {
 		return nil // others may read the log, and the link would be in it

@@ -34,7 +34,7 @@ func secretList(v settingsView) templ.Component {
 			templ_7745c5c3_Var1 = templ.NopComponent
 		}
 		ctx = templ.ClearChildren(ctx)
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 1, "<h2 id=\"secrets\">Secrets of senders</h2><p>With the secret of a sender, each of its requests says whether its signature fits. Values are kept sealed and never shown again.</p>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 1, "<h2 id=\"secrets\">Secrets of senders</h2><p>With the secret of a sender, each of its requests says whether its signature fits. Values are stored encrypted and never shown again.</p>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

@@ -230,7 +230,7 @@ func outagePage(detail, retry string) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 13, "</p><ul><li>Nothing that was answered is lost. With Postgres, new webhooks are still forwarded and are kept on the relay’s disk until the database is back. With SQLite, or when that space is full, senders get 503 and can retry.</li><li>Open tunnels stay open.</li><li>Until then you cannot view events, replay them or change settings.</li></ul><p><a class=\"button\" href=\"")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 13, "</p><ul><li>Nothing that was answered is lost. With Postgres, new webhooks are still forwarded; the relay stores them on its disk until the database is back. With SQLite, or when that space is full, senders get 503 and can retry.</li><li>Open tunnels stay open.</li><li>Until then you cannot view events, replay them or change settings.</li></ul><p><a class=\"button\" href=\"")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

@@ -52,8 +52,9 @@ func TestRegistryRemovesManyAliases(t *testing.T) {
 	}
 }
 
-// TestNewAliasIsKnownBeforeItsTunnelIsRead: a node knows a new alias before it reads its tunnel.
-// Otherwise it could lose the answer, and queue requests of an alias that is online elsewhere.
+// TestNewAliasIsKnownBeforeItsTunnelIsRead: the registry asks for the tunnel of a new alias only after
+// it has added the alias. Otherwise the result of the read could find no alias and be lost, and the node
+// would queue requests although the alias is online at another node.
 func TestNewAliasIsKnownBeforeItsTunnelIsRead(t *testing.T) {
 	var r *Registry
 	early := false

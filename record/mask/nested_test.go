@@ -46,7 +46,8 @@ func places(t *testing.T, n *nested, inside []byte) {
 	}
 }
 
-// TestNestedKeepsTheSpelling: of JSON in a string or a field only the secrets change, however deep it is.
+// TestNestedKeepsTheSpelling: masking JSON that is nested in strings or form fields replaces only the
+// secrets; escapes, spaces and numbers around them stay as they were.
 func TestNestedKeepsTheSpelling(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{

@@ -7,7 +7,7 @@ import (
 	"relay/record/body"
 )
 
-// Bounds of the compressed data in base64 that is read, for all texts of an event.
+// Limits for reading compressed data in base64. Those of pieces and bytes are for all texts of one event.
 const (
 	minPacked   = 20        // digits
 	maxPacked   = 100       // pieces

@@ -106,7 +106,7 @@ func (a *ACME) run(name string, owner int64, o *issuance) {
 			a.opt.Log.Warn("no certificate", "name", name, "err", err, "retry_in", wait)
 			time.AfterFunc(wait, func() { a.retry(name, o) })
 		} else {
-			a.opt.Log.Warn("no certificate; the next handshake or tunnel for the name tries again", "name", name, "err", err, "retry_after", wait)
+			a.opt.Log.Warn("no certificate; the next handshake or tunnel for the name tries again", "name", name, "err", err, "retry_in", wait)
 		}
 	}
 }

@@ -212,7 +212,7 @@ func (g *Login) timedOut() {
 
 // Flooded notes that the peer has sent too much before its login.
 func (g *Login) Flooded() {
-	g.o.Log.Debug("ssh client sent too much before its login", "remote", g.remote.String())
+	g.o.Log.Debug("ssh client sent too much before its login", "from", g.remote.String())
 	g.SetResult(ResultRefused)
 }
 

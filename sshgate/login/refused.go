@@ -78,7 +78,7 @@ func (g *Login) noteTry(user string, err error) {
 // tell logs a connection that ended without a login, with its address and keys.
 func (g *Login) tell(tried refusal) {
 	keys := strings.Join(tried.keys, " ")
-	args := []any{"remote", g.remote.String(), "user", tried.user, "client", ClientName([]byte(g.version))}
+	args := []any{"from", g.remote.String(), "user", tried.user, "client", ClientName([]byte(g.version))}
 	if keys == "" {
 		args = append(args, "err", tried.err) // such as a signature algorithm that is not accepted
 	} else {
@@ -96,7 +96,7 @@ func (l *Logins) HandshakeFailed(remote netip.AddrPort, err error) {
 	text := record.SafeTextMax(err.Error(), 600)
 	if none, ok := errors.AsType[*ssh.AlgorithmNegotiationError](err); ok {
 		l.failures.log(l.o.Log, "ssh client without a common algorithm; docs/ssh-clients.md lists those of relayd",
-			"remote", remote.String(), "err", record.SafeTextMax(none.Error(), 600))
+			"from", remote.String(), "err", record.SafeTextMax(none.Error(), 600))
 		return
 	}
 	l.o.Log.Debug("ssh connection ended before login", "err", text)

@@ -165,7 +165,7 @@ func (s *Store) enter(ctx context.Context, gone map[string]bool) error {
 		return err
 	}
 	if name != m.name {
-		s.log.Warn("another node of this database has the same name; give each one its own --node-name", "name", m.name, "named_now", name)
+		s.log.Warn("another node of this database has the same name; give each one its own --node-name", "node", m.name, "named_now", name)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -400,7 +400,7 @@ func (s *Store) rejoin(ctx context.Context) {
 		}
 		return
 	}
-	s.log.Warn("other nodes declared this node dead (no heartbeat); it rejoined as a new node", "name", m.name)
+	s.log.Warn("other nodes declared this node dead (no heartbeat); it rejoined as a new node", "node", m.name)
 	if m.rejoined != nil {
 		s.opt.Go(m.rejoined)
 	}

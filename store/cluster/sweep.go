@@ -25,7 +25,7 @@ func (s *Store) SweepLoop(ctx context.Context) {
 				return
 			}
 			if err := s.sweepNode(ctx, node); err != nil && ctx.Err() == nil && s.db.Away() == nil {
-				s.log.Warn("a dead node cannot be swept yet; tried again each second", "name", node.Name, "err", err)
+				s.log.Warn("a dead node cannot be swept yet; tried again each second", "node", node.Name, "err", err)
 			}
 		}
 	}
@@ -82,11 +82,11 @@ func (s *Store) sweepNode(ctx context.Context, node nodeRow) error {
 	if err != nil || !ours {
 		return err
 	}
-	s.log.Warn("a node is dead: its tunnels are offline, and its attempts in progress are marked interrupted", "name", node.Name)
+	s.log.Warn("a node is dead: its tunnels are offline, and its attempts in progress are marked interrupted", "node", node.Name)
 	for total, n := 0, 1; ; total += n {
 		if n == 0 {
 			m.swept.Add(1)
-			s.log.Info("the attempts of a dead node are marked interrupted", "name", node.Name, "interrupted_attempts", total)
+			s.log.Info("the attempts of a dead node are marked interrupted", "node", node.Name, "interrupted_attempts", total)
 			return nil
 		}
 		err := s.db.Update(ctx, "sweep a dead node", func(c *db.Tx) (err error) {

@@ -126,7 +126,8 @@ func AttemptValues(e *relay.Event, a *relay.Attempt, state int, node string, byt
 	}
 }
 
-// Identical returns the stored form of an attempt's Identical.
+// Identical returns the field Identical of an attempt as the database stores it: 1, 0, or nil if it is
+// not set.
 func Identical(a *relay.Attempt) any {
 	if a.Identical == nil {
 		return nil

@@ -122,8 +122,9 @@ var EndEvent = db.NewStatement(`uuid bigint bigint text text bigint bigint text`
 var SetHostRefusedBy = db.NewStatement(`uuid bigint text`,
 	`WITH v (vid, vn, vname) AS (%s) UPDATE events SET host_refused_by = v.vname FROM v WHERE id = v.vid AND ended_n = v.vn {id}`)
 
-// SetRedirected stores for events that the response of an attempt redirects to the event's own address
-// by https. A row has the host and the target of the redirect; other redirects change nothing.
+// SetRedirected marks events whose local server redirected the request to its own address by https. Each
+// row has an event, the number of its attempt, and the host and target of the redirect. An event with
+// another address stays unchanged.
 var SetRedirected = db.NewStatement(`uuid bigint text bytea`,
 	`WITH v (vid, vn, vhost, vtarget) AS (%s) UPDATE events SET host_refused_by = '`+record.RedirectedToSelf+`' FROM v
 		WHERE id = v.vid AND ended_n = v.vn AND target = v.vtarget AND (LOWER(host) = v.vhost OR LOWER(host) LIKE v.vhost || ':%') {id}`)

@@ -145,8 +145,9 @@ func TestCallBegunWhileTheNodeRejoins(t *testing.T) {
 	}
 }
 
-// While the write of earlier refusals fails, because the database is unavailable, further forwards are refused. They must
-// neither restore refusals that an allowed forward has ended, nor replace those that could not be written.
+// A write of refused forwards fails because the database is unavailable, and more forwards are refused
+// in the meantime. The next write must store old and new refusals, but no refusal that an allowed forward
+// has ended.
 func TestRefusedForwardWhileAWriteFails(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
