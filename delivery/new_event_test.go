@@ -95,8 +95,7 @@ func TestSendIsNeverQueued(t *testing.T) {
 	})
 }
 
-// TestSendOutlivesWho: the attempt continues when nobody waits for it any more, and a stop of the
-// relay waits for it.
+// TestSendOutlivesWho: the attempt continues after the time for which its caller waits has passed.
 func TestSendOutlivesWho(t *testing.T) {
 	run(t, func(l *local) {
 		l.until("hello")

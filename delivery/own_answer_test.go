@@ -85,8 +85,8 @@ func TestChallengeWithoutAUsableTunnel(t *testing.T) {
 	}
 }
 
-// TestChallengeThatIsQueued: without the setting a challenge is queued, and its event says so, like
-// other requests.
+// TestChallengeThatIsQueued: a challenge that the setting does not name, or that needs a secret the
+// alias lacks, is queued, and its event names the missed challenge. Other requests are queued without one.
 func TestChallengeThatIsQueued(t *testing.T) {
 	for name, c := range map[string]struct {
 		raw, missed string

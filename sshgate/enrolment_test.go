@@ -199,8 +199,8 @@ func TestEnrolmentOfRegisteredKey(t *testing.T) {
 	}
 }
 
-// TestEnrolledConnectionDoesNothingElse: the connection of an enrolment can open neither forwards nor
-// channels, although its key is now valid.
+// TestEnrolledConnectionDoesNothingElse: the connection of a login as link opens no forward and only
+// session channels, which refuse subsystems and variables, although its key is valid.
 func TestEnrolledConnectionDoesNothingElse(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
@@ -233,8 +233,8 @@ func TestEnrolledConnectionDoesNothingElse(t *testing.T) {
 	}
 }
 
-// TestPromptsAreLimited: a login that waits for an approval is not evicted for another login of the
-// same network.
+// TestPromptsAreLimited: while as many logins of a network as allowed wait for an approval, another one
+// of that network is refused, and those that wait can still be approved.
 func TestPromptsAreLimited(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t, func(o *Options) { o.MaxPrompts = 2 })

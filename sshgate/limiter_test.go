@@ -9,8 +9,8 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// TestSilentSocketsKeepNobodyOut: a login from the same address succeeds before and after a thousand
-// silent sockets were opened.
+// TestSilentSocketsKeepNobodyOut: a login succeeds while a thousand sockets of its address are open and
+// silent.
 func TestSilentSocketsKeepNobodyOut(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t, func(o *Options) { o.MaxUnauthenticated = 200 })

@@ -49,8 +49,8 @@ func TestClientsThatLeaveTheLine(t *testing.T) {
 	}
 }
 
-// TestSizesOfRSAKeys: RSA keys over 8192 bits are refused, because they would cost the server too much
-// time.
+// TestSizesOfRSAKeys: RSA keys of minRSA to maxRSA bits are accepted. Smaller ones are insecure, and
+// larger ones would cost the server too much time.
 func TestSizesOfRSAKeys(t *testing.T) {
 	t.Parallel()
 	for bits, usable := range map[uint]bool{minRSA - 1: false, minRSA: true, maxRSA: true, maxRSA + 1: false} {

@@ -55,7 +55,8 @@ func TestSessionSettings(t *testing.T) {
 	}
 }
 
-// Behind a pooler each transaction has these settings, and the session keeps none of them.
+// Behind a pooler each transaction has these settings. Afterwards the session has its own lock_timeout
+// again; synchronous_commit stays on.
 func TestTransactionSettings(t *testing.T) {
 	t.Parallel()
 	address := pgtest.URL(t) + "&synchronous_commit=off"
