@@ -51,10 +51,12 @@ func (e *unansweredCommit) Error() string { return e.cause.Error() }
 
 func (e *unansweredCommit) Unwrap() error { return e.cause }
 
-// unanswered wraps the error of a commit, unless the database has refused it, or it was never sent. A file answers always.
+// unanswered wraps the error of a commit, unless the database has refused it, or it was never sent. A file answers
+// always. A pooler that has lost the database says so in a code of class 08, connection_exception.
 func (s *DB) unanswered(err error) error {
 	never := errors.Is(err, sql.ErrTxDone) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
-	if !s.Dialect.Remote() || SQLState(err) != "" || never {
+	refused := SQLState(err) != "" && SQLState(err)[:2] != "08"
+	if !s.Dialect.Remote() || refused || never {
 		return err
 	}
 	return &unansweredCommit{err}

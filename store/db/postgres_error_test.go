@@ -1,8 +1,13 @@
 package db
 
 import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
+	"net"
+	"os"
 	"testing"
 
 	"github.com/lib/pq"
@@ -41,5 +46,32 @@ func TestPostgresUnavailable(t *testing.T) {
 	}
 	if got := Unavailable(&connectionError{errors.New("x509: certificate has expired")}); got != relay.CodeStoreUnavailable {
 		t.Errorf("a connection that cannot be made is %q", got)
+	}
+}
+
+// TestUnansweredCommit: it is not known whether a commit was made if the line to the database was lost, also behind a
+// pooler, which says so with a code of its own. It is known of one that the database refused or never got, and of a file.
+func TestUnansweredCommit(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		err     error
+		unknown bool
+	}{
+		{driver.ErrBadConn, true},
+		{&net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}, true},
+		{&pq.Error{Code: "08P01"}, true}, // all that pgbouncer says itself
+		{&pq.Error{Code: "08006"}, true},
+		{&pq.Error{Code: "40001"}, false},
+		{&pq.Error{Code: "23503"}, false},
+		{sql.ErrTxDone, false},
+		{context.DeadlineExceeded, false},
+	} {
+		for dialect, unknown := range map[Dialect]bool{Postgres{}: c.unknown, SQLite{}: false} {
+			s := &DB{Dialect: dialect}
+			err := s.Fault("commit", dialect.wrapCommit(s.unanswered(c.err)))
+			if got := relay.MayBeDone(err); got != unknown {
+				t.Errorf("%T: %v is unknown: %v", dialect, c.err, got)
+			}
+		}
 	}
 }
