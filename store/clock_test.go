@@ -2,14 +2,17 @@ package store
 
 import (
 	"bytes"
+	"cmp"
 	"log/slog"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"relay"
+	"relay/store/db"
 )
 
 // A clock that is set far ahead is not believed for a while, one that is put right
@@ -145,5 +148,40 @@ func TestStartWithAWrongClock(t *testing.T) {
 		if clock.Verdict != c.verdict || !regexp.MustCompile(c.finding).MatchString(clock.Reason) {
 			t.Errorf("by %v: doctor says %+v", c.offset, clock)
 		}
+	}
+}
+
+// TestClockAtStartAfterWrongEntries: entries that were stored while the clock was a month ahead do not make
+// the same wrong clock look right at a later start, if a server has noted the right time since then.
+func TestClockAtStartAfterWrongEntries(t *testing.T) {
+	t.Parallel()
+	const month = 31 * 24 * time.Hour
+	began := time.Now()
+	for _, c := range []struct {
+		name    string
+		noted   time.Duration // relative to the entries; positive = none
+		clock   time.Duration // at the start, relative to the right time
+		doubted bool
+	}{
+		{"the same wrong clock", -month, month, true},
+		{"the right clock", -month, 0, false},
+		{"a server that was killed an hour after its note", -time.Hour, month, false}, // the entries are right
+		{"a store without a note", 1, month, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			s := openMigrated(t, Options{DataDir: t.TempDir(), Now: func() time.Time { return began.Add(c.clock) }})
+			ctx, newest := t.Context(), began.Add(month)
+			err := s.db.Execute(ctx, "", `INSERT INTO revisions (at, origin, kind, alias_id, n, account_id, credential) VALUES (?, 'other', 'alias', 1, 0, 0, '')`, db.Micros(newest))
+			if err == nil && c.noted < 0 {
+				err = s.db.Execute(ctx, "", `INSERT INTO meta (name, value) VALUES ('last_seen_us', ?)`, strconv.FormatInt(db.Micros(newest.Add(c.noted)), 10))
+			}
+			if err = cmp.Or(err, s.judgeClock(ctx)); err != nil {
+				t.Fatal(err)
+			}
+			if got := s.jumps.recentJump(s.db.Now); got != c.doubted {
+				t.Errorf("doubted is %v", got)
+			}
+		})
 	}
 }

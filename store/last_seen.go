@@ -15,9 +15,12 @@ const mostStopped = time.Hour
 // judgeClock checks the clock before the first loop that deletes old events: a machine may start with a
 // wrong clock, and the clock of a Postgres that took over may differ from the one before.
 func (s *Store) judgeClock(ctx context.Context) error {
-	var seen, shortest int64
+	var seen, noted, shortest int64
 	if err := s.db.View(ctx, "read when the store was used last", func(q db.Query) (err error) {
 		if seen, err = lastSeen(q); err != nil {
+			return err
+		}
+		if noted, err = lastNoted(q); err != nil {
 			return err
 		}
 		return q.Get(&shortest, `SELECT COALESCE(MIN(retention_us), 0) FROM aliases WHERE retention_us > 0`)
@@ -30,7 +33,11 @@ func (s *Store) judgeClock(ctx context.Context) error {
 			tolerance = min(tolerance, span)
 		}
 	}
-	ahead := s.jumps.begin(s.db.Now(), db.FromMicros(seen), time.Duration(s.db.Clock.Offset.Load()), max(tolerance, maxClockDrift))
+	last := seen
+	if noted > 0 && db.FromMicros(seen).Sub(db.FromMicros(noted)) > 2*tidyInterval {
+		last = noted // the clock was ahead when the newest entries were stored
+	}
+	ahead := s.jumps.begin(s.db.Now(), db.FromMicros(last), time.Duration(s.db.Clock.Offset.Load()), max(tolerance, maxClockDrift))
 	if ahead > 0 {
 		s.log.Info("the relay was stopped for a long time, or its clock is ahead: old events are not deleted for ten minutes", "ahead", ahead.Round(time.Second))
 	}
@@ -46,7 +53,6 @@ func lastSeen(q db.Query) (seen int64, err error) {
 		`SELECT COALESCE(MAX(received_at), 0) FROM (SELECT received_at FROM events ORDER BY id DESC LIMIT 1) x`,
 		`SELECT COALESCE(MAX(at), 0) FROM (SELECT at FROM revisions ORDER BY id DESC LIMIT 1) x`,
 		`SELECT COALESCE(MAX(at), 0) FROM (SELECT at FROM audit ORDER BY id DESC LIMIT 1) x`,
-		`SELECT COALESCE(MAX(CAST(value AS BIGINT)), 0) FROM meta WHERE name = 'last_seen_us'`,
 	} {
 		var at int64
 		if err := q.Get(&at, query); err != nil {
@@ -54,5 +60,13 @@ func lastSeen(q db.Query) (seen int64, err error) {
 		}
 		seen = max(seen, at)
 	}
-	return seen, nil
+	noted, err := lastNoted(q)
+	return max(seen, noted), err
+}
+
+// lastNoted returns the time, in microseconds, that a server has noted each hour while it did not doubt its
+// clock, and at its stop; 0 where there is none. After the clock was set back, it is behind the newest entries.
+func lastNoted(q db.Query) (at int64, err error) {
+	err = q.Get(&at, `SELECT COALESCE(MAX(CAST(value AS BIGINT)), 0) FROM meta WHERE name = 'last_seen_us'`)
+	return at, err
 }
