@@ -174,6 +174,9 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	if err != nil && spooling && spool.Left(o.DataDir) {
 		err = fmt.Errorf("%w; events wait in the spool in %s and are stored once it is back: leave it there", err, o.DataDir)
 	}
+	if err == nil && o.NoCreate {
+		err = s.CheckServedFile()
+	}
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}

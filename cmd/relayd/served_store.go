@@ -94,7 +94,7 @@ func noteUnknownStore(cfg Config) string {
 }
 
 // errNotServed is the reason of the finding of checkWhichStore.
-const errNotServed = "a relay answers on this machine, and no server has this store: what operator commands change here, it does not see"
+const errNotServed = "a relay answers on this machine, and no server has this store: it has another one, or a data dir that was moved away while it ran. What operator commands change here, it does not see"
 
 // unusedDatabase returns the SQLite file in the data dir that no server uses, "" = none.
 func unusedDatabase(cfg Config) string {
@@ -109,7 +109,7 @@ func unusedDatabase(cfg Config) string {
 func (x *examination) checkWhichStore() {
 	if x.answers && !x.served {
 		x.add(finding("served store", relay.VerdictFail,
-			"give relayd doctor the settings of that server (--config, --database-url, --data-dir)", errNotServed))
+			"if that server is to have this store, stop it and start it again; else give relayd doctor its settings (--config, --database-url, --data-dir)", errNotServed))
 	}
 	if file := unusedDatabase(x.cfg); file != "" {
 		x.add(finding("unused store", relay.VerdictWarn,

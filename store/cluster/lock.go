@@ -31,7 +31,41 @@ func (s *Store) LockDataDir() error {
 		return errors.Join(fmt.Errorf("another relayd already serves %s; stop it, or give this one its own --data-dir", s.opt.DataDir), f.Close())
 	}
 	s.lock = f
+	s.noteFile()
 	return nil
+}
+
+// noteFile writes to the lock file which file of SQLite this process serves; see CheckServedFile. It
+// ignores errors.
+func (s *Store) noteFile() {
+	if s.db.Dialect.SeveralNodes() {
+		return
+	}
+	if err := s.lock.Truncate(0); err == nil {
+		_, _ = s.lock.WriteAt([]byte(fileNote+s.db.FileInode()+"\n"), 0)
+	}
+}
+
+// fileNote precedes the inode in the lock file.
+const fileNote = "sqlite inode "
+
+// CheckServedFile returns an error if a server runs on the data dir and has another file of SQLite open than
+// the one that is there now, because that was put there while the server ran. What a command changes there,
+// the server does not see.
+func (s *Store) CheckServedFile() error {
+	if s.lock != nil || s.db.Dialect.SeveralNodes() {
+		return nil
+	}
+	text, err := os.ReadFile(filepath.Join(s.opt.DataDir, serveLock))
+	noted, found := strings.CutPrefix(strings.TrimSpace(string(text)), fileNote)
+	if now := s.db.FileInode(); err != nil || !found || now == "" || noted == now {
+		return nil
+	}
+	if serving, err := s.served(); err != nil || !serving {
+		return nil
+	}
+	return fmt.Errorf("the server of %[1]s has another file open than the relay.db that is there now, which was put there while the server ran; "+
+		"stop that server, then start it again: until then callers use the old file", s.opt.DataDir)
 }
 
 // UnlockDataDir releases the lock of the data dir, if this process has it.

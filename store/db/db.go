@@ -201,6 +201,14 @@ func PlaceOf(address, dataDir string) string {
 	return u.Host + u.Path
 }
 
+// FileInode returns the inode of the file of SQLite in the data dir; "" with Postgres, or if it is not known.
+func (s *DB) FileInode() string {
+	if s.Dialect.SeveralNodes() {
+		return ""
+	}
+	return file.Inode(filepath.Join(s.opt.DataDir, databaseFile))
+}
+
 // OpenLock opens a lock file in the data dir.
 func (s *DB) OpenLock(name string) (*os.File, error) {
 	f, err := file.Open(filepath.Join(s.opt.DataDir, name), os.O_RDWR)

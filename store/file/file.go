@@ -3,12 +3,15 @@ package file
 
 import (
 	"context"
+	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"net/url"
 	"os"
 	"path/filepath"
 	"runtime"
+	"sync/atomic"
 	"time"
 
 	"github.com/jmoiron/sqlx"
@@ -42,10 +45,15 @@ func OpenReadOnly(ctx context.Context, path string) (*sqlx.DB, error) {
 }
 
 func open(ctx context.Context, path string, conns int, q url.Values) (*sqlx.DB, error) {
-	db, err := sqlx.Open("sqlite", "file:"+(&url.URL{Path: path}).EscapedPath()+"?"+q.Encode())
+	lib, err := sqlx.Open("sqlite", "")
+	if err == nil {
+		err = lib.Close() // only its driver is needed
+	}
 	if err != nil {
 		return nil, err
 	}
+	name := "file:" + (&url.URL{Path: path}).EscapedPath() + "?" + q.Encode()
+	db := sqlx.NewDb(sql.OpenDB(&connector{driver: lib.Driver(), name: name, path: path}), "sqlite")
 	db.SetMaxOpenConns(conns)
 	db.SetMaxIdleConns(conns)
 	// Another process may keep the file locked, for example during a migration; no caller waits for
@@ -64,6 +72,31 @@ func open(ctx context.Context, path string, conns int, q url.Values) (*sqlx.DB, 
 		}
 	}
 }
+
+// connector opens the connections of one handle, all to the same file. SQLite opens a file by its path,
+// and so a connection that is opened after the file or its folder was moved away would be to another file.
+type connector struct {
+	driver     driver.Driver
+	name, path string
+	first      atomic.Pointer[string] // inode at the first connection; "" = not known
+}
+
+// Connect is part of driver.Connector.
+func (c *connector) Connect(context.Context) (driver.Conn, error) {
+	first, now := c.first.Load(), Inode(c.path)
+	if first != nil && *first != now {
+		return nil, fmt.Errorf("%s was moved or replaced while this program had it open; end the program, then start it again", c.path)
+	}
+	conn, err := c.driver.Open(c.name)
+	if err == nil && first == nil {
+		now = Inode(c.path) // the file may be new
+		c.first.CompareAndSwap(nil, &now)
+	}
+	return conn, err
+}
+
+// Driver is part of driver.Connector.
+func (c *connector) Driver() driver.Driver { return c.driver }
 
 // SQLiteCode returns the code of an error of SQLite; 0 for other errors.
 func SQLiteCode(err error) int {

@@ -56,6 +56,21 @@ func ID(f *os.File) string {
 	return fmt.Sprintf("%d/%d", st.Dev, st.Ino)
 }
 
+// Inode returns a text that differs between a file and one that replaced it on the same disk, while the
+// first one exists or is open; "" if that is not known. It does not open the file: to close it again would
+// end the locks that SQLite has on it in this process.
+func Inode(path string) string {
+	info, err := os.Stat(path)
+	if err != nil {
+		return ""
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return ""
+	}
+	return fmt.Sprint(st.Ino)
+}
+
 // FreeSpace returns the number of bytes that an unprivileged process may still write to the disk of
 // dir.
 func FreeSpace(dir string) (int64, error) {

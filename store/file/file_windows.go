@@ -25,6 +25,9 @@ func giveToOwner(*os.File, string) {}
 // ID returns "": this system has no such identity.
 func ID(*os.File) string { return "" }
 
+// Inode returns "": this system lets nobody replace an open file.
+func Inode(string) string { return "" }
+
 // FreeSpace returns the number of bytes that this process may still write to the disk of dir.
 func FreeSpace(dir string) (int64, error) {
 	name, err := windows.UTF16PtrFromString(dir)
