@@ -117,11 +117,18 @@ func fillAliases(t *testing.T, h *testServer, all, own int) {
 // home logs in to the dashboard with a link and returns its first page.
 func (h *testServer) home() string {
 	h.t.Helper()
+	_, page := h.signedIn()
+	return page
+}
+
+// signedIn logs in to the dashboard with a link and returns the browser and its first page.
+func (h *testServer) signedIn() (client *http.Client, home string) {
+	h.t.Helper()
 	link, err := h.app.store.CreateLoginLink(h.t.Context(), relay.System(), h.start.Admin, time.Minute)
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	client := h.client()
+	client = h.client()
 	if client.Jar, err = cookiejar.New(nil); err != nil {
 		h.t.Fatal(err)
 	}
@@ -134,5 +141,5 @@ func (h *testServer) home() string {
 	if err != nil || res.StatusCode != http.StatusOK {
 		h.t.Fatalf("home: %s, %v", res.Status, err)
 	}
-	return string(page)
+	return client, string(page)
 }
