@@ -5,6 +5,7 @@ import (
 	"compress/flate"
 	"compress/gzip"
 	"compress/zlib"
+	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -65,6 +66,28 @@ func TestForms(t *testing.T) {
 		r := read(c.kind, c.in)
 		if r.Form != c.form || c.fault == "" && len(r.Faults) > 0 || !strings.HasPrefix(r.FaultText(), c.fault) {
 			t.Errorf("%s %.40q: %v, %q, want %v, %q", c.kind, c.in, r.Form, r.FaultText(), c.form, c.fault)
+		}
+	}
+}
+
+// TestBeginningsOfJSON: a JSON text that ends early, wherever it ends, is said to end within a value; one whose rest is
+// not stored is JSON.
+func TestBeginningsOfJSON(t *testing.T) {
+	t.Parallel()
+	text := `{"a": [true, false, null, -1.5e+7, "\u00e9\n\ud83d\ude00é"], "b": {}}`
+	for n := 1; n < len(text); n++ {
+		p := []byte(text[:n])
+		want := fmt.Sprintf("(byte %d): the end within a value", n)
+		if r := read("application/json", text[:n]); !strings.HasSuffix(r.FaultText(), want) {
+			t.Errorf("%q: %s, want %s", p, r.FaultText(), want)
+		}
+		if r := body.Read(body.NewLabel(""), p, true, most); r.Form != body.JSON || r.FaultText() != "" {
+			t.Errorf("%q of which the rest is missing: %v, %s", p, r.Form, r.FaultText())
+		}
+	}
+	for p, want := range map[string]string{"[fa ": "literal false", "[1 x": "after array element", "[-": "the end within a value", "[- ": "numeric literal", `["\u00 `: "escape"} {
+		if r := read("application/json", p); !strings.Contains(r.FaultText(), want) {
+			t.Errorf("%q: %s, want %s", p, r.FaultText(), want)
 		}
 	}
 }

@@ -35,14 +35,18 @@ func jsonFault(p []byte) *Fault {
 	}
 	var value json.RawMessage
 	syntax, is := errors.AsType[*json.SyntaxError](json.Unmarshal(p, &value))
-	if !is || syntax.Error() == tooShort {
+	if !is || atEnd(p, syntax) {
 		return notJSON(p, len(p), "the end within a value")
 	}
 	return notJSON(p, int(syntax.Offset)-1, syntax.Error())
 }
 
-// tooShort is what encoding/json says of the beginning of a value.
-const tooShort = "unexpected end of JSON input"
+// atEnd reports whether a text is the beginning of a value. At the end of a text encoding/json reads a space, and
+// within a word, a number or an escape it finds fault with that.
+func atEnd(p []byte, e *json.SyntaxError) bool {
+	return e.Error() == "unexpected end of JSON input" ||
+		int(e.Offset) == len(p) && !bytes.HasSuffix(p, []byte(" ")) && strings.HasPrefix(e.Error(), "invalid character ' '")
+}
 
 func notJSON(p []byte, at int, why string) *Fault {
 	line, column := placeOf(p, at)
