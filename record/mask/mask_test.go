@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"io"
 	"net/url"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -107,6 +108,10 @@ func packed(t *testing.T, coding, text string) string {
 // called a secret only within it is not shown.
 func TestPackedText(t *testing.T) {
 	t.Parallel()
+	noise := ""
+	for i := range 40 {
+		noise += strconv.Itoa(i*i*i) + " "
+	}
 	harmless, inside := packed(t, "gzip", `{"note":"nothing to hide here"}`), packed(t, "gzip", `{"password":"S3cr3t-of-it"}`)
 	for text, want := range map[string]string{
 		`{"data":"` + harmless + `"}`:                               harmless,
@@ -115,10 +120,42 @@ func TestPackedText(t *testing.T) {
 		`{"data":"` + inside[:len(inside)-10] + `"}`:                "[masked]",
 		`{"data":"` + inside + `","a":"see S3cr3t-of-it and more"}`: "see [masked] and more",
 		`{"data":"UEsDBBQAAAAIAAAAIQAAAAAAAAAA"}`:                   "[masked]",
+		`{"data":"/Td6WFoAAATm1rRGAgAhARYAAAB0"}`:                   "[masked]",
+		`{"data":"QlpoOTFBWSZTWQv8ZCsAAAMZgEAA"}`:                   "[masked]",
 		`{"id":"eJ7Kq2Lw9ZxV4bNm1sTr"}`:                             "eJ7Kq2Lw9ZxV4bNm1sTr",
 	} {
 		if shown, _ := seen(t, "", text); !strings.Contains(shown, want) || strings.Contains(shown, inside[:20]) {
 			t.Errorf("%s is shown as %s, want %s", text, shown, want)
+		}
+	}
+	for level := range zlib.BestCompression + 1 {
+		for _, text := range []string{`{"password":"S3cr3t-of-it"}`, "a note, and password=S3cr3t-of-it"} {
+			var b bytes.Buffer
+			w, _ := zlib.NewWriterLevel(&b, level)
+			_, _ = io.WriteString(w, text)
+			_ = w.Close()
+			coded := base64.StdEncoding.EncodeToString(b.Bytes())
+			if shown, _ := seen(t, "", `{"data":"`+coded+`"}`); strings.Contains(shown, coded[:20]) {
+				t.Errorf("zlib of level %d is shown: %s", level, shown)
+			}
+		}
+	}
+	for _, line := range []int{64, 76} {
+		for text, hidden := range map[string]bool{"password=S3cr3t-of-it": true, "nothing to hide": false} {
+			lines := packed(t, "gzip", noise+text)
+			for i := line; i < len(lines); i += line + 2 {
+				lines = lines[:i] + "\r\n" + lines[i:]
+			}
+			for _, kind := range []string{"text/plain", "application/json"} {
+				sent := lines
+				if kind != "text/plain" {
+					quoted, _ := json.Marshal(lines)
+					sent = string(quoted)
+				}
+				if shown, _ := seen(t, kind, sent); strings.Contains(shown, lines[line+2:line+40]) == hidden {
+					t.Errorf("%s in lines of %d digits, %s, is shown as %s", text, line, kind, shown)
+				}
+			}
 		}
 	}
 	many := `["` + strings.Repeat(harmless+`","`, 200) + inside + `"]`

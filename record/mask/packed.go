@@ -3,6 +3,7 @@ package mask
 import (
 	"bytes"
 	"encoding/base64"
+	"strings"
 
 	"relay/record/body"
 )
@@ -10,13 +11,27 @@ import (
 // Limits for reading compressed data in base64. Those of pieces and bytes are for all texts of one event.
 const (
 	minPacked   = 20        // digits
+	minLine     = 60        // digits of a line that is not the last one
 	maxPacked   = 100       // pieces
 	maxUnpacked = 256 << 10 // bytes of their texts
 )
 
-// packings are beginnings of compressed data in base64, with the content coding that reads it; "" = none does.
-var packings = []struct{ start, coding string }{
-	{"H4sI", "gzip"}, {"KLUv", "zstd"}, {"eJ", "deflate"}, {"eN", "deflate"}, {"eAE", "deflate"}, {"eF4", "deflate"}, {"UEsDB", ""},
+// packings are the beginnings in base64 of what archives lists, with the digits that may follow, "" = any, and the
+// content coding that reads it, "" = none does. zlib begins differently at each of its levels; its third digit has bits
+// of the data.
+var packings = []struct{ start, next, coding string }{
+	{"H4sI", "", "gzip"},
+	{"KLUv", "", "zstd"},
+	{"eA", "EFGH", "deflate"},
+	{"eF", "4567", "deflate"},
+	{"eJ", "wxyz", "deflate"},
+	{"eN", "opqr", "deflate"},
+	{"UEsDB", "", ""},
+	{"UmFyI", "", ""},
+	{"/Td6W", "", ""},
+	{"Qlpo", "MNO", ""},
+	{"BCJNG", "", ""},
+	{"N3q8r", "", ""},
 }
 
 // isPacked reports whether a text may hold compressed data in base64.
@@ -41,13 +56,34 @@ func (m *Masker) packed(n *normal, hide func(from, to int)) {
 				break
 			}
 			at += from
-			for from = at; from < len(n.p) && isBase64(n.p[from]) && n.p[from] != '='; from++ {
-			}
+			from = packedEnd(n.p, at)
 			begins := at == 0 || n.p[at-1] == '=' || !isBase64(n.p[at-1])
-			if begins && from-at >= minPacked && m.hides(n.p[at:from], packing.coding) {
+			if !begins || from-at < minPacked || packing.next != "" && strings.IndexByte(packing.next, n.p[at+len(packing.start)]) < 0 {
+				continue
+			}
+			if m.hides(n.p[at:from], packing.coding) {
 				hide(at, from)
 			}
 		}
+	}
+}
+
+// packedEnd returns the end of the digits of base64 that begin at a place. They go on behind a line break if the line
+// is as long as those into which MIME and PEM break them.
+func packedEnd(p []byte, at int) int {
+	line := at
+	for i := at; ; i++ {
+		if i < len(p) && isBase64(p[i]) && p[i] != '=' {
+			continue
+		}
+		next := i
+		for next < len(p) && next < i+2 && (p[next] == '\r' || p[next] == '\n') {
+			next++
+		}
+		if i-line < minLine || next == i || next == len(p) || !isBase64(p[next]) || p[next] == '=' {
+			return i
+		}
+		i, line = next, next
 	}
 }
 
@@ -67,9 +103,6 @@ func (m *Masker) hides(piece []byte, coding string) bool {
 	}, piece)
 	data := make([]byte, base64.RawStdEncoding.DecodedLen(len(plain)))
 	size, _ := base64.RawStdEncoding.Decode(data, plain) // of one that was cut, its beginning
-	if coding == "deflate" && (size < 2 || (int(data[0])<<8+int(data[1]))%31 != 0) {
-		return false // these three letters begin other texts too
-	}
 	most := maxUnpacked - m.unpacked
 	r := body.Read(body.NewLabel("", coding), data[:size], true, most)
 	m.unpacked += len(r.Text)
