@@ -151,6 +151,11 @@ var payloads = []struct {
 		[]string{"X-CC-Webhook-Signature: aa"},
 		relay.Provider{Name: "coinbase-commerce", EventType: "charge:created", DeliveryID: "24934862-d980-46cb-9402-43c81b0cdba6"},
 	},
+	{ // its id stands behind what it is about, in the order of the alphabet
+		`{"attempt_number":1,"event":{"id":"24934862-d980-46cb-9402-43c81b0cdba6","resource":"event","type":"charge:created"},"id":"45d9fdb5-3c5f-4a0b-9d2a-2f6b1a1c0d11"}`,
+		[]string{"X-CC-Webhook-Signature: aa"},
+		relay.Provider{Name: "coinbase-commerce", EventType: "charge:created", DeliveryID: "45d9fdb5-3c5f-4a0b-9d2a-2f6b1a1c0d11"},
+	},
 	{
 		`{"eventType":"onramp.transaction.created","transactionId":"1","status":"ONRAMP_TRANSACTION_STATUS_IN_PROGRESS"}`,
 		[]string{"X-Hook0-Signature: t=1700000000,h=x-event-id,v1=aa"},

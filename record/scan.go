@@ -32,9 +32,10 @@ func scanTop(p []byte, event, delivery, nested string, batch bool) found {
 		default:
 			ok = s.pick(is(key, delivery), &f.delivery)
 		}
-		// Nothing is left to look for where all that was asked for is there.
+		// Nothing is left to look for where all that was asked for is there. A delivery id at the top counts more
+		// than one within, wherever it stands.
 		typed := event == "" || f.innerEvent != nil || nested == "" && f.event != nil
-		named := delivery == "" || f.delivery != nil || f.innerDelivery != nil
+		named := delivery == "" || f.delivery != nil
 		return ok && !(typed && named)
 	})
 	return f
