@@ -40,7 +40,7 @@ func TestRefusedLoginsAreTold(t *testing.T) {
 	}
 	told := func() bool { return strings.Contains(log.String(), "keys="+fingerprint) }
 	relaytest.Until(t, 10*time.Second, "the line", told)
-	if text := log.String(); !strings.Contains(text, `msg="ssh login refused" from=127.0.0.1:`) || !strings.Contains(text, "user=root") {
+	if text := log.String(); !strings.Contains(text, `msg="ssh login refused" from=127.0.0.1:`) || !strings.Contains(text, "user=root client=Go ") {
 		t.Errorf("the log: %s", text)
 	}
 	entries := func() []string {

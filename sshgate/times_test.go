@@ -350,5 +350,10 @@ func TestTimesOfEnrolment(t *testing.T) {
 		defer close(end)
 		<-asked
 		changesAfter(t, 110*time.Second, 1, 0, b.connections)
+		for result, want := range map[string]float64{"timeout": 1, "refused": 0} { // the end of the prompt is no refusal
+			if got := figure(t, b.registry, "relay_sshgate_logins_total", result); got != want {
+				t.Errorf("%s: %v, want %v", result, got, want)
+			}
+		}
 	})
 }

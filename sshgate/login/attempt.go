@@ -146,7 +146,6 @@ func (l *attempt) attemptEnded(meta ssh.ConnMetadata, method string, err error) 
 		l.failures++
 	}
 	if method != "none" {
-		l.noteTry(meta.User(), err)
 		// A proven but unapproved key, a store that does not respond and a reached limit give the
 		// source no penalty.
 		result := ResultRefused
@@ -157,7 +156,10 @@ func (l *attempt) attemptEnded(meta ssh.ConnMetadata, method string, err error) 
 			result = ResultNoAttempt
 		case l.enrolling(meta) && l.explained:
 			result = ResultUnapproved
+		case l.conn.Context().Err() != nil:
+			return // the connection ended first: the result is the reason for that
 		}
+		l.noteTry(meta.User(), err)
 		l.SetResult(result)
 		l.conn.Log().Debug("ssh login refused", "method", record.SafeTextMax(method, 32), "err", record.SafeTextMax(err.Error(), 300))
 	}

@@ -9,6 +9,7 @@ import (
 	"context"
 	"log/slog"
 	"net/netip"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -167,8 +168,11 @@ func (g *Login) Extend(d time.Duration) {
 	}
 }
 
-// SetVersion notes the version line of the peer.
-func (g *Login) SetVersion(version string) { g.version = version }
+// SetVersion notes the version of the peer: the first line of what it has sent.
+func (g *Login) SetVersion(sent string) {
+	line, _, _ := strings.Cut(sent, "\n")
+	g.version = strings.TrimSuffix(line, "\r")
+}
 
 // SetCiphers notes the ciphers that the peer offers; nil = unknown.
 func (g *Login) SetCiphers(list []string) { g.ciphers = list }
