@@ -32,14 +32,16 @@ func entryOf(at time.Time, who relay.Actor, action, target, detail string) relay
 	}
 }
 
-// AuditOfAlias is Audit for an operation that concerns the owner of an alias.
+// AuditOfAlias is Audit for an operation that concerns the owner of an alias. It adds nothing if the alias is gone.
 func AuditOfAlias(c *db.Tx, who relay.Actor, alias int64, action, target, detail string) error {
 	e := entryOf(c.Now(), who, action, target, detail)
-	c.Do(`INSERT INTO audit (at, actor, via, account_id, subject_id, action, target, detail)
+	n, err := c.Exec(`INSERT INTO audit (at, actor, via, account_id, subject_id, action, target, detail)
 		SELECT CAST(? AS BIGINT), ?, ?, CAST(? AS BIGINT), owner_id, ?, ?, ? FROM aliases WHERE id = ?`,
 		db.Micros(e.At), e.Actor, e.Via, who.Account, action, e.Target, e.Detail, alias)
-	c.Audited = append(c.Audited, e)
-	return c.Err
+	if n > 0 {
+		c.Audited = append(c.Audited, e)
+	}
+	return err
 }
 
 const (

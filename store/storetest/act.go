@@ -238,7 +238,10 @@ func (b *actFixture) secretActs() []act {
 			made, err = b.AddSecret(ctx, b.alice, "hooks", relay.SenderSecret{Provider: "github", Sign: true}, relay.NewSecretText(b.secret("a-value-of-a-sender", nil)))
 			return err
 		}},
-		{"NoteSigned", func(s *store.Store) error { return s.NoteSigned(ctx, b.alice, b.hooks.ID, made) }},
+		{"NoteSigned", func(s *store.Store) error {
+			b.must(s.NoteSigned(ctx, b.alice, 1<<40, made)) // of an alias that is gone: no entry, no line
+			return s.NoteSigned(ctx, b.alice, b.hooks.ID, made)
+		}},
 		{"ResealSecrets", func(s *store.Store) error { _, _, err := s.ResealSecrets(ctx, system); return err }},
 		{"RemoveSecret", func(s *store.Store) error { return s.RemoveSecret(ctx, b.alice, "hooks", made.ID) }},
 	}
