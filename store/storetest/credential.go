@@ -185,7 +185,7 @@ func (b *fixture) tokenRenewedByCall() {
 	b.must(b.RemoveToken(ctx, b.alice, made.ID))
 	_, err = b.RenewToken(ctx, who)
 	b.want(relay.CodeNotFound, err)
-	_, secret, err = b.CreateToken(ctx, b.alice, relay.Token{Name: "ended", ExpiresAt: time.Now().Add(30 * time.Second)})
+	_, secret, err = b.CreateToken(ctx, b.alice, relay.Token{Name: "ended", ExpiresAt: time.Now().Add(time.Hour)})
 	b.must(err)
 	who, err = b.TokenOwner(ctx, secret)
 	b.must(err)
