@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -406,6 +407,65 @@ func TestExports(t *testing.T) {
 		t.Error("the menu offers a form that is refused")
 	}
 	r.get("/api/v1/events/"+id+"/export?format=har", 409)
+}
+
+// cutCaller goes away when all of its bytes are read.
+type cutCaller struct{ caller }
+
+func (c *cutCaller) Read(p []byte) (int, error) {
+	if len(c.rest) == 0 {
+		return 0, io.ErrUnexpectedEOF
+	}
+	return c.caller.Read(p)
+}
+
+// TestExportMenuGivesReasons: the menus offer exactly the formats that the API does not refuse, and give the
+// reason of each refusal.
+func TestExportMenuGivesReasons(t *testing.T) {
+	t.Parallel()
+	r := newFixture(t)
+	r.online()
+	cut := func(request string) string {
+		head, rest, _ := strings.Cut(request, "\r\n\r\n")
+		c := &cutCaller{caller{rest: []byte(rest), gone: make(chan struct{})}}
+		defer close(c.gone)
+		r.d.Capture(context.Background(), &relay.Inbound{
+			Alias: r.alias, From: netip.MustParseAddrPort("203.0.113.9:52011"), Arrived: time.Now(), Head: []byte(head + "\r\n\r\n"), Caller: c,
+		})
+		page, err := r.s.Events(context.Background(), relay.System(), relay.Filter{Alias: "hook", Limit: 1})
+		must(t, err)
+		return page.Events[0].ID.String()
+	}
+	const incomplete, trailer, large = "this request was not stored completely", "and this request has some", "too large to stand in a test"
+	for _, c := range []struct {
+		name, id string
+		reasons  map[string]string // by format
+	}{
+		{"plain", r.send(post("/hook", "{}")).String(), nil},
+		{"1,500,000 bytes", r.send(post("/hook", strings.Repeat("x", 1_500_000))).String(), map[string]string{"har": "has 1500000 bytes, and a HAR file carries at most 1 MiB", "go": large, "js": large, "python": large}},
+		{"binary", r.send(post("/hook", "\x00")).String(), map[string]string{"har": "is binary"}},
+		{"trailers", r.send("POST / HTTP/1.1\r\nHost: hook.localhost\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n0\r\nX-Sum: 1\r\n\r\n").String(), map[string]string{"curl": trailer, "har": trailer}},
+		{"target", r.send(post("/a#b", "{}")).String(), map[string]string{"har": "the target of this request is no valid part of an address"}},
+		{"header line", r.send(post("/", "{}", "X-Name: Zo\u00eb")).String(), map[string]string{"har": "a header line of this request is not plain ASCII"}},
+		{"31 of 60 bytes", cut("POST / HTTP/1.1\r\nHost: hook.localhost\r\nContent-Length: 60\r\n\r\n" + strings.Repeat("x", 31)), map[string]string{"curl": incomplete, "har": incomplete, "go": incomplete, "js": incomplete, "python": incomplete}},
+	} {
+		page := r.get("/events/"+c.id, 200)
+		for _, format := range record.ExportFormats {
+			address := "/api/v1/events/" + c.id + "/export?format=" + format
+			offered, status := strings.Contains(page, address+`"`), 200
+			if reason := c.reasons[format]; reason != "" {
+				contains(t, c.name, page, reason)
+				status = 409
+			}
+			if offered != (status == 200) {
+				t.Errorf("%s as %s: offered is %v", c.name, format, offered)
+			}
+			r.get(address, status)
+		}
+		if n, all := strings.Count(page, `<li class="dim"><strong>`), len(c.reasons)+min(1, len(c.reasons["curl"])); n != all { // cURL is in both menus
+			t.Errorf("%s: %d reasons in the menus, want %d", c.name, n, all)
+		}
+	}
 }
 
 func TestHostileBytesStayText(t *testing.T) {

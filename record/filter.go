@@ -318,9 +318,12 @@ var fieldAndValue = regexp.MustCompile(`(?s)^((?:\["(?:[^"\\]|\\.)*"\]|[^=])*)=(
 // statusFilter matches error, the HTTP classes, and every status that a local server may send: up to 999.
 var statusFilter = regexp.MustCompile(`^(?:` + relay.StatusError + `|[1-5]xx|[1-9][0-9][0-9])$`)
 
-// timeLayouts are the accepted forms of a time: RFC 3339, and forms in UTC, the first of which
-// browsers send from a time field.
-var timeLayouts = []string{time.RFC3339Nano, "2006-01-02T15:04", "2006-01-02T15:04:05", time.DateTime, "2006-01-02 15:04", time.DateOnly}
+// timeLayouts are the accepted forms of a time: RFC 3339, the forms that pages show, and forms in UTC, the
+// first of which browsers send from a time field. Each with seconds may also have a fraction.
+var timeLayouts = []string{
+	time.RFC3339Nano, time.DateTime + " UTC", time.DateTime + " -07:00",
+	"2006-01-02T15:04", "2006-01-02T15:04:05", time.DateTime, "2006-01-02 15:04", time.DateOnly,
+}
 
 // ParseTime reads a time, or a duration before now. ok is false for anything else.
 func ParseTime(text string) (t time.Time, ok bool) {

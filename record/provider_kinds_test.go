@@ -294,6 +294,11 @@ var payloads = []struct {
 		[]string{"X-Signature-Ed25519: aa", "X-Signature-Timestamp: 1700000000"},
 		relay.Provider{Name: "discord", EventType: "APPLICATION_AUTHORIZED", SignedAt: signedAt},
 	},
+	{ // a request of polar: only a secret tells it from others of Standard Webhooks
+		`{"type":"order.created","timestamp":"2023-11-14T22:13:20Z","data":{"id":"57107b74-8400-4d80-a2fc-54c2b4239cb3","status":"paid","customer_id":"992fae2a-2a17-4b7a-8d9e-e287cf90131b"}}`,
+		[]string{"webhook-id: msg_2QZ", "webhook-timestamp: 1700000000", "webhook-signature: v1,aa"},
+		relay.Provider{Name: "standard-webhooks", EventType: "order.created", DeliveryID: "msg_2QZ", SignedAt: signedAt, Tolerance: 5 * time.Minute},
+	},
 }
 
 var signedAt = time.Unix(1_700_000_000, 0).UTC()

@@ -205,7 +205,7 @@ func checkOrdered(cfg Config, files []string, read func(string) ([]byte, error))
 
 func checkExpiry(cert *x509.Certificate) relay.Finding {
 	const check = "certificate"
-	left, until := time.Until(cert.NotAfter), cert.NotAfter.Local().Format("2006-01-02 15:04")
+	left, until := time.Until(cert.NotAfter), record.ZonedTime(cert.NotAfter)
 	switch {
 	case left <= 0:
 		return finding(check, relay.VerdictFail, "renew it", "it ended at %s", until)

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"maps"
 	"net/http"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -136,6 +137,14 @@ func endWhatLeaked(t *testing.T, h *testServer) {
 		if strings.Contains(out, text) || strings.Contains(h.log.String(), text) {
 			t.Error("the audit log or the log of the server has a secret")
 		}
+	}
+	whole, _ := h.operate("audit", "-n", "1000")
+	entry := regexp.MustCompile(`(?m)^(\S+)\s+\S+\s+share\.remove\s+(\S+)`).FindStringSubmatch(whole)
+	if entry == nil {
+		t.Fatalf("no share.remove in the list: %s", whole)
+	}
+	if out, code := h.operate("audit", "--since", entry[1]); code != cli.ExitOK || !strings.Contains(out, entry[2]) {
+		t.Errorf("since the shown time %s: exit %d, without its entry: %s", entry[1], code, out)
 	}
 	if out, _ := h.operate("audit", "--since", time.Now().Add(time.Hour).Format(time.RFC3339), "--json"); strings.TrimSpace(out) != "[]" {
 		t.Errorf("entries of the future: %s", out)

@@ -24,9 +24,13 @@ function store(key, value) {
 }
 
 // Times arrive in UTC. Relative ones are kept up to date, exact ones are shown in the
-// time zone of the browser; the title has the exact local time.
+// time zone of the browser, with that zone; the title has the exact local time.
 const localISO = at => new Date(at - at.getTimezoneOffset() * 6e4).toISOString().replace("T", " ");
 const outsideUTC = new Date().getTimezoneOffset() !== 0;
+function zoneOf(at) {
+	const ahead = -at.getTimezoneOffset();
+	return ` ${ahead < 0 ? "-" : "+"}${new Date(Math.abs(ahead) * 6e4).toISOString().slice(11, 16)}`;
+}
 function relativeText(at) { // says the same as RelativeText in page/time.go
 	const seconds = Math.floor(Math.abs(Date.now() - at) / 1000);
 	const units = [[60, 1, "s"], [3600, 60, "min"], [86400, 3600, "h"], [60 * 86400, 86400, "d"]];
@@ -43,14 +47,17 @@ function showTimes(from) {
 		const at = new Date(t.dateTime), local = localISO(at);
 		if (t.className === "rel") setText(t, relativeText(at));
 		else if (t.className === "clock") setText(t, local.slice(11, 19));
-		else if (outsideUTC) setText(t, local.slice(0, t.dataset.length ??= / (\d\d:[\d:.]+)/.exec(t.textContent)[1].length + 11));
+		else if (outsideUTC) setText(t, local.slice(0, t.dataset.length ??= / (\d\d:[\d:.]+)/.exec(t.textContent)[1].length + 11) + zoneOf(at));
 		t.title = outsideUTC ? `${local.slice(0, 19)} (${t.dateTime})` : t.dateTime;
 	}
 }
 setInterval(() => { if (!document.hidden) showTimes(document); }, 20000);
-// wordsInUTC converts the times of a typed search, which are local ones, for the server.
-const wordsInUTC = words => words.replace(/\b(since|until):(\d{4}-\d\d-\d\d)(?:T(\d\d:\d\d(?::\d\d)?))?(?=\s|$)/g, (word, name, day, clock = "00:00") =>
-	outsideUTC ? `${name}:${new Date(`${day}T${clock}`).toISOString()}` : word);
+// wordsInUTC converts the times without a zone of a typed search, which are local ones, for the server.
+const wordsInUTC = words => words.replace(/\b(since|until):(?:"([^"]*)"|(\S+))(?=\s|$)/g, (word, name, quoted, plain) => {
+	const [typed, day, clock = "00:00"] = /^(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d(?::\d\d(?:\.\d+)?)?))?$/.exec(quoted ?? plain) ?? [];
+	const at = new Date(`${day}T${clock}`);
+	return outsideUTC && typed && !isNaN(at) ? `${name}:${at.toISOString()}` : word;
+});
 
 // Folds are remembered by what they hold, so that the next event opens as this one was left.
 const folds = stored("folds", {});

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/klauspost/compress/zstd"
+
 	"relay/record/body"
 	"relay/record/mask"
 )
@@ -63,6 +65,7 @@ func TestSecretsAreMaskedWhereverTheyStand(t *testing.T) {
 		"in hex with capitals":           strings.ToUpper(hex.EncodeToString([]byte(secret))),
 		"in base64 of gzip":              packed(t, "gzip", `{"a":"`+secret+`"}`),
 		"in base64 of zlib":              packed(t, "zlib", "see "+secret),
+		"in base64 of zstd":              packed(t, "zstd", `{"a":"`+secret+`"}`),
 		"in base64 of gzip in gzip":      packed(t, "gzip", "see "+packed(t, "gzip", secret)),
 		"in a query that is not escaped": "?a=" + secret,
 	} {
@@ -92,8 +95,15 @@ func packed(t *testing.T, coding, text string) string {
 	t.Helper()
 	var b bytes.Buffer
 	var w io.WriteCloser = gzip.NewWriter(&b)
-	if coding == "zlib" {
+	switch coding {
+	case "zlib":
 		w = zlib.NewWriter(&b)
+	case "zstd":
+		z, err := zstd.NewWriter(&b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w = z
 	}
 	if _, err := io.WriteString(w, text); err != nil {
 		t.Fatal(err)
