@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/api"
 	"relay/record"
 )
 
@@ -156,5 +157,33 @@ func TestIdempotencyOfALostCommit(t *testing.T) {
 				t.Errorf("%d replays", n)
 			}
 		})
+	}
+}
+
+// endlessAccounts cannot store the answers of calls.
+type endlessAccounts struct{ accountsPort }
+
+func (endlessAccounts) EndIdempotent(context.Context, relay.Actor, string, int, []byte) error {
+	return relay.Errorf(relay.CodeStoreUnavailable, "away")
+}
+
+// accountsPort lets a struct embed api.Accounts, which has a method of that name.
+type accountsPort = api.Accounts
+
+// TestIdempotencyWithoutAStoredAnswer: a replay that ran is answered as such also if its answer cannot be stored yet:
+// a failure would have the caller replay again.
+func TestIdempotencyWithoutAStoredAnswer(t *testing.T) {
+	t.Parallel()
+	h := newFixture(t, func(o *api.Options) { o.Accounts = endlessAccounts{o.Accounts} })
+	h.setDeliveryState(relay.StateDelivered)
+	target := "/api/v1/events/" + h.event("shop", nil).String() + "/replay"
+	r := h.request("POST", h.asAlice, target, "")
+	r.Header.Set("Idempotency-Key", "k")
+	h.do(r).want(200)
+	r = h.request("POST", h.asAlice, target, "")
+	r.Header.Set("Idempotency-Key", "k")
+	h.do(r).code(409, "conflict") // until its answer is stored
+	if n := h.deliver.calls(); n != 1 {
+		t.Errorf("%d replays", n)
 	}
 }

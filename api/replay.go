@@ -269,7 +269,9 @@ func (s *server) runOnce(r *http.Request, c *requestInfo, key string, call idemp
 				stored = call.reference()
 			}
 		}
-		err = cmp.Or(err, s.Accounts.EndIdempotent(ctx, c.who, key, status, stored))
+		if failed := s.Accounts.EndIdempotent(ctx, c.who, key, status, stored); failed != nil { // it is stored later; what was done is done
+			s.Log.Warn("cannot store the answer of a call yet", "request_id", c.id, "err", failed)
+		}
 	}()
 	status, answer, err = s.runCounted(ctx, c, call)
 	ended = true

@@ -8,6 +8,7 @@ import (
 	"net/http/cookiejar"
 	"net/http/httptest"
 	"net/url"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -91,7 +92,14 @@ func TestReplayQueuedAsksOnceMore(t *testing.T) {
 	r.send(post("/a", "{}"))
 	id := r.send(post("/b", "{}"))
 	r.submit("/events/"+delivered+"/replay", nil, 200) // it goes out by itself, and is not counted
-	contains(t, "stream", r.get("/aliases/hook", 200), "Replay all queued (2)", `data-state="queued"`)
+	stream := r.get("/aliases/hook", 200)
+	contains(t, "stream", stream, "Replay all queued (2)", `data-state="queued"`, "2 events were queued while offline", "1 queued delivery: sent when the tunnel is back online", `title="3 queued"`)
+	if n := strings.Count(stream, `<span class="state queued">replay queued</span>`); n != 1 { // the others go out by the button
+		t.Errorf("%d rows with a queued replay, want 1", n)
+	}
+	if text := strings.Join(strings.Fields(regexp.MustCompile(`(?s)id="state"[^>]*>(.*?)</span>`).FindStringSubmatch(r.get("/events/"+delivered, 200))[1]), " "); text != "replay queued" { // beside the 200 of the attempt before
+		t.Errorf("the state is %q", text)
+	}
 	contains(t, "question", r.get("/aliases/hook/replay-queued", 200), "Replay all queued (2)", "Oldest", "Newest", "runs your code", "not online")
 	page := r.submit("/aliases/hook/replay-queued", nil, 200)
 	contains(t, "afterwards", page, "2 events were released", "when the tunnel is back")

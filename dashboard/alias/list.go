@@ -279,6 +279,10 @@ func StateNote(s *record.Summary) string {
 	switch {
 	case s.Missed():
 		return "challenge not answered"
+	case s.State == relay.StateQueued && s.AttemptCount > 1 && s.Status == nil:
+		return "replay"
+	case s.State == relay.StateQueued && s.AttemptCount > 1: // the status is of an attempt before
+		return "replay queued"
 	case s.Status == nil:
 		return ""
 	case s.State != relay.StateDelivered:
