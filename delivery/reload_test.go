@@ -3,6 +3,7 @@ package delivery_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -95,6 +96,11 @@ func TestUnknownNamesAreReadRarely(t *testing.T) {
 		for range most - 2 {
 			if _, ok := b.d.FindAlias("nobody"); ok {
 				t.Error("found an alias that is not there")
+			}
+		}
+		for _, name := range []string{"www", "wpad", "xn--p1ai", "a_b", "-a", strings.Repeat("a", 64)} { // of no alias: not read
+			if _, ok := b.d.FindAlias(name); ok {
+				t.Errorf("found %s", name)
 			}
 		}
 		add(9, "last")
