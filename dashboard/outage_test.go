@@ -39,7 +39,7 @@ func TestOutageSaysWhatStillWorks(t *testing.T) {
 	down.Store(true)
 	for _, path := range []string{"/", "/aliases/hook?q=a", "/events/" + id, "/account"} {
 		page := r.get(path, 503)
-		contains(t, path, page, "The database does not answer", "still forwarded and are kept", `href="`+path+`"`, "Try again")
+		contains(t, path, page, "The database does not answer", "still forwarded; the relay stores them", `href="`+path+`"`, "Try again")
 	}
 	r.submit("/events/"+id+"/replay", nil, 503)
 	part := r.do("GET", "/events/"+id, nil, http.Header{"X-Regions": {"detail"}}, 503)
