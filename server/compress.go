@@ -1,12 +1,16 @@
 package server
 
 import (
+	"bytes"
+	"encoding/binary"
+	"hash/crc32"
 	"mime"
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 
-	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/flate"
 
 	"relay/wire"
 )
@@ -26,8 +30,8 @@ var compressed = []string{
 // Other answers leak nothing by their size (BREACH): cookies are SameSite, so a page of another site
 // cannot request an answer that contains both a secret and text of its choice.
 //
-// The compressor keeps no data between two writes, so that a client that does not read holds only the
-// bytes of its answer.
+// Each write is compressed alone and before any of it is sent, so that a client that does not read
+// holds only the bytes of its answer, and no compressor.
 func Compress(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet || r.Header.Get("Range") != "" || !wire.AcceptsCoding(r.Header.Values("Accept-Encoding"), "gzip") {
@@ -46,7 +50,7 @@ type compressor struct {
 	status  int
 	start   []byte
 	decided bool
-	gz      *gzip.Writer // nil = the answer is not compressed
+	gz      *zipped // nil = the answer is not compressed
 }
 
 // WriteHeader keeps the status until the form of the answer is decided; an interim status is sent at
@@ -97,7 +101,7 @@ func (c *compressor) decide(gz bool) error {
 		if tag := h.Get("ETag"); strings.HasPrefix(tag, `"`) {
 			h.Set("ETag", "W/"+tag)
 		}
-		c.gz, _ = gzip.NewWriterLevel(c.ResponseWriter, gzip.StatelessCompression)
+		c.gz = &zipped{to: c.ResponseWriter}
 	}
 	if c.status != 0 {
 		c.ResponseWriter.WriteHeader(c.status)
@@ -119,11 +123,6 @@ func (c *compressor) FlushError() error {
 			return err
 		}
 	}
-	if c.gz != nil {
-		if err := c.gz.Flush(); err != nil {
-			return err
-		}
-	}
 	return http.NewResponseController(c.ResponseWriter).Flush()
 }
 
@@ -141,4 +140,61 @@ func (c *compressor) close() {
 	if c.gz != nil {
 		_ = c.gz.Close()
 	}
+}
+
+// zipped writes a gzip file (RFC 1952) whose pieces do not refer to each other.
+type zipped struct {
+	to      http.ResponseWriter
+	sum     uint32
+	size    uint32
+	started bool
+}
+
+// pieceMax is what is compressed at once: a page is one piece.
+const pieceMax = 256 << 10
+
+// deflaters are for the time of compressing one piece, four at once at most: each has about 1 MiB.
+var (
+	deflaters = sync.Pool{New: func() any {
+		z, _ := flate.NewWriter(nil, flate.DefaultCompression)
+		return z
+	}}
+	deflating = make(chan struct{}, 4)
+)
+
+func (z *zipped) Write(p []byte) (int, error) {
+	for n := 0; n < len(p); {
+		piece := p[n:min(n+pieceMax, len(p))]
+		if _, err := z.to.Write(z.deflate(piece)); err != nil {
+			return n, err
+		}
+		n += len(piece)
+	}
+	return len(p), nil
+}
+
+// deflate returns the next bytes of the file, for a piece.
+func (z *zipped) deflate(piece []byte) []byte {
+	var out bytes.Buffer
+	if !z.started {
+		z.started = true
+		out.Write([]byte{0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255})
+	}
+	z.sum = crc32.Update(z.sum, crc32.IEEETable, piece)
+	z.size += uint32(len(piece))
+	deflating <- struct{}{}
+	defer func() { <-deflating }()
+	d := deflaters.Get().(*flate.Writer)
+	defer deflaters.Put(d)
+	d.Reset(&out)
+	_, _ = d.Write(piece)
+	_ = d.Flush() // to a full byte, so that the next piece may follow
+	return out.Bytes()
+}
+
+// Close ends the file: an empty last block, the checksum and the size.
+func (z *zipped) Close() error {
+	end := binary.LittleEndian.AppendUint32([]byte{3, 0}, z.sum)
+	_, err := z.to.Write(binary.LittleEndian.AppendUint32(end, z.size))
+	return err
 }

@@ -13,7 +13,7 @@ import (
 // TestCompress checks which responses are compressed and which are sent unchanged.
 func TestCompress(t *testing.T) {
 	t.Parallel()
-	long := strings.Repeat("<p>an event, and another one</p>\n", 400)
+	long := strings.Repeat("<p>an event, and another one</p>\n", 400) // 60 of them are more than two pieces
 	page := http.Header{"Content-Type": {"text/html; charset=utf-8"}}
 	with := func(name, value string) http.Header {
 		h := page.Clone()
@@ -29,6 +29,7 @@ func TestCompress(t *testing.T) {
 		packed                 bool
 	}{
 		"page":             {head: page, pieces: []string{long}, packed: true},
+		"large":            {head: page, pieces: []string{strings.Repeat(long, 60)}, packed: true},
 		"in pieces":        {head: page, pieces: []string{"a", long, "b", long}, packed: true},
 		"not found":        {head: page, status: 404, pieces: []string{long}, packed: true},
 		"problem":          {head: with("Content-Type", "application/problem+json"), status: 422, pieces: []string{long}, packed: true},
