@@ -12,6 +12,7 @@ import (
 	"embed"
 	"encoding/hex"
 	"net/http"
+	"regexp"
 	"slices"
 	"sync"
 	"time"
@@ -50,7 +51,11 @@ var assets = sync.OnceValue(func() map[string]asset {
 // scripts are in the order in which they need each other: the last one begins.
 var scripts = []string{"json.js", "regions.js", "list.js", "keyboard.js", "dialogs.js", "palette.js", "stream.js"}
 
-// packAsset joins files. Assets are few and small, so that each is compressed once, as well as can be.
+// unread is what browsers do not need of our files: indents, and comments on lines of their own.
+var unread = regexp.MustCompile(`(?m)^[ \t]+|^[ \t]*//.*\n|[ \t]*/\*[^*]*\*/`)
+
+// packAsset joins files without their comments. Assets are few and small, so that each is compressed once, as
+// well as can be.
 func packAsset(names ...string) asset {
 	var a asset
 	for _, name := range names {
@@ -58,7 +63,7 @@ func packAsset(names ...string) asset {
 		if err != nil {
 			panic(err) // a name in this file
 		}
-		a.content = append(a.content, text...)
+		a.content = append(a.content, unread.ReplaceAll(text, nil)...)
 	}
 	sum := sha256.Sum256(a.content)
 	a.tag = hex.EncodeToString(sum[:8])

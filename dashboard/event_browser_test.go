@@ -93,4 +93,9 @@ func TestBrowserSharesInTheHead(t *testing.T) {
 		t.Errorf("the new link is at %.0f", y)
 	}
 	b.until(`document.querySelector("[popovertarget=share-box]").textContent.includes("Share (1)")`)
+	for range 2 { // a reload creates no second one
+		b.forget()
+		value[any](b, `told.length = 0, location.reload()`)
+		b.until(`window.told && document.readyState === "complete" && document.querySelector("[popovertarget=share-box]")?.textContent.includes("Share (1)")`)
+	}
 }

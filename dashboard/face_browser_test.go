@@ -101,6 +101,57 @@ func TestBrowserFitsALaptop(t *testing.T) {
 	}
 }
 
+// TestBrowserRows: in a narrow list two letters name the sender, and its name is their tooltip. What happened has a
+// line of its own on a phone, and everywhere if comfortable rows are chosen.
+func TestBrowserRows(t *testing.T) {
+	r := newFixture(t)
+	r.online()
+	r.answers(failing(`{"error":"orders: no customer with this name, so that no invoice was sent"}`))
+	failed := r.send(stripe("invoice.paid", 1)).String()
+	r.answers(func([]byte, []byte) string { return ok })
+	plain := r.send(forge("push", "main")).String()
+	b := newBrowser(t, r)
+	row := func(id, script string) string {
+		return value[string](b, `(row => String(`+script+`))(document.getElementById("`+id+`"))`)
+	}
+	// under is whether an element begins below the type, and in its column, within the row.
+	const under = `((what, e, all) => e && e.top >= what.bottom - 4 && Math.abs(e.left - what.left) < 4 && e.bottom <= all.bottom)(...[".what", ".cause, .under", "a"].map(s => row.querySelector(s)?.getBoundingClientRect()))`
+	for width, want := range map[int64]string{390: "true", 1440: "false", 1920: "false"} {
+		b.show("/aliases/hook", width, 900, "rows")
+		if got := row(failed, under); got != want {
+			t.Errorf("at %d the error message on a second line: %s", width, got)
+		}
+		mark := `(e => getComputedStyle(e, "::before").content + " " + e.title + " " + e.textContent + " " + e.getBoundingClientRect().width)(row.querySelector(".provider"))`
+		if got := row(plain, mark); width < 1920 && got != `"Gi" / "" GitHub GitHub 20` {
+			t.Errorf("at %d the sender is %s", width, got)
+		}
+	}
+	b.show("/aliases/hook", 1440, 900, "rows")
+	b.click("[popovertarget=me]")
+	b.click(`#me button[value="comfortable"]`)
+	b.until(`document.readyState === "complete" && document.documentElement.dataset.rows === "comfortable"`)
+	for _, width := range []int64{390, 1440, 1920} {
+		b.show("/aliases/hook", width, 900, "rows-comfortable")
+		b.point()
+		for _, id := range []string{failed, plain} {
+			if got := row(id, under); got != "true" && (id == failed || width > 390) {
+				t.Errorf("at %d, comfortable: %s on a second line: %s", width, id, got)
+			}
+		}
+		if got := row(failed, `row.querySelector(".cause").scrollWidth <= row.querySelector(".cause").clientWidth`); width == 1440 && got != "true" {
+			t.Error("the error message is cut short")
+		}
+	}
+	if text := row(plain, `row.querySelector(".under").textContent`); text != "POST /webhooks/github" {
+		t.Errorf("the second line is %q", text)
+	}
+	later := r.send(forge("check_run", "created")).String() // a live row has it too
+	b.until(`document.getElementById("` + later + `")?.querySelector(".under")`)
+	b.click("[popovertarget=me]")
+	b.click(`#me button[value="compact"]`)
+	b.until(`document.readyState === "complete" && !document.documentElement.dataset.rows && !document.querySelector("#rows .under")`)
+}
+
 // TestBrowserMenusAreNotCutOff: the edge of the list does not cut off its menus, and the search help
 // is readable.
 func TestBrowserMenusAreNotCutOff(t *testing.T) {

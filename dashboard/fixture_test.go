@@ -32,6 +32,7 @@ type fixture struct {
 	d       *delivery.Delivery
 	alias   *relay.Alias
 	base    string
+	handler http.Handler
 	client  *http.Client
 	session string
 	hold    relay.Attachment
@@ -75,7 +76,7 @@ func newFixtureOn(t *testing.T, so store.Options, change ...func(*dashboard.Opti
 	mux := http.NewServeMux()
 	mux.Handle("/", dashboard.New(o))
 	mux.Handle("/api/", api.New(api.Options{Accounts: s, Events: s, Deliver: r.d, Limits: api.NewLimits(api.Rate{}, api.Rate{}), Site: site})) // pages link to exports and raw bytes
-	srv.Config.Handler = mux
+	srv.Config.Handler, r.handler = mux, mux
 	srv.Start()
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)

@@ -35,10 +35,19 @@ func TestBrowserTasksWithoutScript(t *testing.T) {
 	r := newTasks(t)
 	b := newBrowser(t, r)
 	call(b, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
+	clicks := 0
 	click := func(sel string) { // on a page that is loaded: nothing in it moves any more
 		t.Helper()
+		clicks++
 		b.until(`document.readyState === "complete"`)
 		b.click(sel)
+	}
+	took := func(task string, want int) { // the clicks in docs/dashboard.md, without that on the row if it is open already
+		t.Helper()
+		if clicks != want {
+			t.Errorf("%s takes %d clicks, want %d", task, clicks, want)
+		}
+		clicks = 0
 	}
 	rows := func(n int) {
 		t.Helper()
@@ -55,29 +64,36 @@ func TestBrowserTasksWithoutScript(t *testing.T) {
 	click("#rows a")
 	b.see("#event")
 	b.see(`#request-part pre`) // its body
-	click("#compare")          // with the one before
+	took("to find an event", 4)
+	click("#compare") // with the one before
 	b.until(`location.pathname === "/diff"`)
 	click(`main a[href*="right="], main a[href*="left="]:not([href*="/events/"])`)
 	b.see("#diff")
 	b.until(`document.querySelector("#diff").textContent.includes("data.object.amount")`)
+	took("to compare it", 2)
 
 	b.open("/aliases/hook?status=error")
 	click("#rows button") // a replay from the row
 	b.see(`[data-attempt="2"]`)
 	b.ended(`[data-attempt="2"]`)
 	b.until(`document.querySelector("#diff").textContent.includes("500 → 200")`) // what became different
+	took("a replay", 1)
 	click("#pin")
 	b.until(`document.querySelector("#pin")?.textContent === "Unpin"`)
+	took("to pin", 1)
 	click("#mark summary")
 	b.write("#mark-label", "bug-17\r")
 	b.until(`document.querySelector(".marks .label")?.textContent === "bug-17"`)
+	took("a label", 1)
 	click("[popovertarget=share-box]")
 	click("#share")
 	click("#create-share")
 	b.see("#share-url")
+	took("to share", 3)
 	click("#rows > li:last-child a") // another event of the list
 	b.until(`(p => p?.jsonSource ?? p?.textContent)(document.querySelector("#request-part pre"))?.includes("evt_1")`)
 
+	took("to read another event", 1)
 	b.open("/aliases/hook")
 	click("#tick")
 	b.see("#rows input")
@@ -88,6 +104,7 @@ func TestBrowserTasksWithoutScript(t *testing.T) {
 	b.until(`document.querySelector("main h1")?.textContent.includes("Replay 3 events")`)
 	click("main form button")
 	b.until(`location.pathname === "/aliases/hook" && document.querySelectorAll("#rows .replays").length >= 3`)
+	took("to replay three", 6)
 }
 
 // TestBrowserTasksByKeys does each of the common tasks with the keys that the docs name.

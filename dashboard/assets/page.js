@@ -20,7 +20,7 @@ function stored(key, fallback) {
 	try { return JSON.parse(localStorage.getItem(key)) ?? fallback; } catch { return fallback; }
 }
 function store(key, value) {
-	try { localStorage.setItem(key, JSON.stringify(value)); } catch { /* not kept then */ }
+	try { localStorage.setItem(key, JSON.stringify(value)); } catch {} // not kept then
 }
 
 // Times arrive in UTC. Relative ones are kept up to date, exact ones are shown in the

@@ -7,7 +7,7 @@ const nameOf = el => (el.ariaLabel || $(".name", el)?.textContent || el.firstChi
 // ownOffers are what the page has: its buttons, the aliases beside it, and the menu under the name.
 function ownOffers() {
 	const inPage = $$("#main :is(button, a.button)").filter(el => el.checkVisibility() && !el.closest("#rows, pre, .tabs, .chips, table, .command"));
-	return [...inPage.map(el => ["action", el]), ...$$("#side a").map(el => ["alias", el]), ...$$("#me :is(a, button)").map(el => [el.name === "theme" ? "theme" : "page", el])]
+	return [...inPage.map(el => ["action", el]), ...$$("#side a").map(el => ["alias", el]), ...$$("#me :is(a, button)").map(el => [["theme", "rows"].includes(el.name) ? el.name : "page", el])]
 		.map(([kind, el]) => ({ kind, name: nameOf(el), go: () => el.click() }));
 }
 function showOffers(found = []) {

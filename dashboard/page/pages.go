@@ -15,7 +15,6 @@ import (
 	"net/http"
 	"net/url"
 	"path"
-	"slices"
 	"strings"
 	"sync"
 
@@ -263,13 +262,10 @@ func (p *Pages) SignedInOrElse(handle SignedInHandler, stranger Handler) http.Ha
 		}
 		if err == nil {
 			view := Viewer{
-				User: who.AccountName, Admin: who.Admin, Path: r.URL.Path, Theme: themes[0], FeedID: p.Deliver.FeedID(),
-				sidebar: p.sidebar,
+				User: who.AccountName, Admin: who.Admin, Path: r.URL.Path, FeedID: p.Deliver.FeedID(), sidebar: p.sidebar,
+				Theme: cookieChoice(r, themeCookie, themes), Rows: cookieChoice(r, rowsCookie, densities),
 			}
 			view.aliases = sync.OnceValues(func() ([]relay.Alias, error) { return p.Accounts.Aliases(r.Context(), who) })
-			if c, err := r.Cookie(themeCookie); err == nil && slices.Contains(themes, c.Value) {
-				view.Theme = c.Value
-			}
 			r = r.WithContext(context.WithValue(r.Context(), viewerKey{}, view))
 		}
 		p.Page(func(w http.ResponseWriter, r *http.Request) (templ.Component, error) {

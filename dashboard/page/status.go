@@ -31,6 +31,12 @@ func ProviderName(word string) string {
 	return strings.ToUpper(word[:1]) + word[1:]
 }
 
+// ProviderMark returns the first two letters of a provider's name, for where the name is too long.
+func ProviderMark(word string) string {
+	name := []rune(ProviderName(word))
+	return string(name[:min(2, len(name))])
+}
+
 // Pill is the label for the result of an event or attempt: its status, or its state if there is no
 // status.
 type Pill struct{ Outcome, Class string }

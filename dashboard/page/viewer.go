@@ -18,6 +18,7 @@ type Viewer struct {
 	Admin bool
 	Path  string // of the page shown
 	Theme string // one of themes
+	Rows  string // one of densities
 	// FeedID is where the live feed was before anything of the page was read.
 	FeedID string
 
@@ -49,13 +50,36 @@ var themes = []string{"auto", "light", "dark"}
 // scripts are not allowed, and other scripts run after the first paint.
 const themeCookie = "relay_theme"
 
-// SetTheme stores the theme in this browser, and redirects back to the page.
+// densities are the choices for the rows of events: one line each, or a second one for the error message
+// or the path.
+var densities = []string{"compact", "comfortable"}
+
+// rowsCookie holds the density, as themeCookie holds the theme.
+const rowsCookie = "relay_rows"
+
+// SetTheme stores the theme or the density in this browser, and redirects back to the page.
 func (p *Pages) SetTheme(w http.ResponseWriter, r *http.Request) (templ.Component, error) {
-	if theme := Field(r, "theme"); slices.Contains(themes, theme) {
-		http.SetCookie(w, &http.Cookie{Name: themeCookie, Value: theme, Path: "/", MaxAge: 365 * 24 * 3600, Secure: p.Secure(), SameSite: http.SameSiteLaxMode})
+	for _, c := range []struct {
+		field, cookie string
+		values        []string
+	}{{"theme", themeCookie, themes}, {"rows", rowsCookie, densities}} {
+		if value := Field(r, c.field); slices.Contains(c.values, value) {
+			http.SetCookie(w, &http.Cookie{Name: c.cookie, Value: value, Path: "/", MaxAge: 365 * 24 * 3600, Secure: p.Secure(), SameSite: http.SameSiteLaxMode})
+		}
 	}
 	return SeeOther(w, r, nil, referer(r))
 }
+
+// cookieChoice returns the value of a cookie if it is one of values, else the first value.
+func cookieChoice(r *http.Request, cookie string, values []string) string {
+	if c, err := r.Cookie(cookie); err == nil && slices.Contains(values, c.Value) {
+		return c.Value
+	}
+	return values[0]
+}
+
+// Comfortable reports whether rows of events have two lines.
+func (f Viewer) Comfortable() bool { return f.Rows == densities[1] }
 
 // current returns the aria-current value of a link in the header.
 func (f Viewer) current(path string) string {
