@@ -29,9 +29,8 @@ var countedElsewhere = map[string]string{
 	"dashboard useLogin":     "openSession",
 }
 
-// TestLimitedCallsAreCounted looks at each call in the fronts by which an account makes a grant or sends something,
-// and for the call of the limit in the same function, or in the one that it is counted in. A new call without
-// a limit fails.
+// TestLimitedCallsAreCounted finds each call by which an account makes a grant or sends something. The same
+// function, or the one that the table names for it, must call the limit, so a new call without one fails.
 func TestLimitedCallsAreCounted(t *testing.T) {
 	t.Parallel()
 	counts := map[string][]string{} // by function, the limits that it calls
@@ -97,7 +96,7 @@ func TestLimitedCallsAreCounted(t *testing.T) {
 	}
 }
 
-// receiver is the last name of what a method is called on.
+// receiver returns the last name of the expression on which a method is called.
 func receiver(x ast.Expr) string {
 	switch x := x.(type) {
 	case *ast.Ident:

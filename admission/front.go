@@ -23,7 +23,7 @@ type Class int
 const (
 	// Unknown has not logged in. Among them the one whose peer is silent for longest gives way.
 	Unknown Class = iota
-	// Idle waits for a request of its peer. Among them the one that waits for longest gives way.
+	// Idle waits for a request of its peer. Of several, the one that has waited longest is evicted first.
 	Idle
 	// Busy carries a request.
 	Busy

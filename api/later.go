@@ -34,7 +34,7 @@ func laterOf(ctx context.Context) *later {
 	return l
 }
 
-// Write keeps the message as it is read.
+// Write records the message while the library reads it, up to maxWaitMessage bytes.
 func (l *later) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -444,7 +444,7 @@ func TestWaitOfAnAgentThatLeaves(t *testing.T) {
 	}
 }
 
-// countOf returns a counter of a route, of all statuses.
+// countOf returns the sum of a metric over all statuses of a route.
 func countOf(t *testing.T, reg *prometheus.Registry, name, route string) (n int) {
 	t.Helper()
 	families, err := reg.Gather()

@@ -20,7 +20,7 @@ const (
 // ErrLongLine is a final error: after a retry the relay would send the same line again.
 var ErrLongLine = Errorf(ExitFailure, "the relay sent a line of more than %d MiB", maxLine>>20)
 
-// Stream opens the live stream of what a query of GET /events selects, after the item with the
+// Stream opens the live stream of the events that a query of GET /events selects, after the item with the
 // id after, or from now on with "". It calls begun when the stream is open, and then take for
 // each item as readStream does, until the stream ends, or begun or take fails.
 func (a *API) Stream(ctx context.Context, query, after string, begun func() error, take func(id, name string, data []byte) error) error {

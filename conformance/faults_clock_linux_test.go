@@ -215,7 +215,7 @@ func TestFaultClockOfANode(t *testing.T) {
 	figure(t, "the clock of one of two nodes set four times, up to 2 days ahead and back: nothing queued, failed or interrupted")
 }
 
-// clockedRelay is a relay whose clock is set, and what it has been asked for.
+// clockedRelay is a relay whose clock the test sets, with the events that were sent to it.
 type clockedRelay struct {
 	t      *testing.T
 	r      *relayServer

@@ -74,7 +74,7 @@ func startLoad(r *relayServer, alias string, senders int, tune func(*load)) *loa
 	return l
 }
 
-// gently keeps the number of events small that the short form has to read back.
+// gently makes the senders of a load pause in short runs, so that the test has fewer events to read back.
 func gently(l *load) { l.pause = size(20*time.Millisecond, 0) }
 
 // end stops the senders after their current requests.

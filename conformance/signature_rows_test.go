@@ -12,15 +12,15 @@ import (
 	"relay/signature"
 )
 
-// triedRow says by what a row of the table of signatures is tried, and how each case ended.
+// triedRow holds the library or vector that tests a row of the table of signatures, and the result of each case.
 type triedRow struct {
 	oracle   string
 	library  bool
 	accepted map[string]bool // by case
 }
 
-// TestEachSignatureRowIsTried prints, for each row of the table of signatures, the library or the vector that it is
-// held by, and fails where one of the cases is missing. TestSignatureOracles asks the libraries for Node.
+// TestEachSignatureRowIsTried prints, for each row of the table of signatures, the library or the vector that
+// tests it, and fails if one of the cases is missing. TestSignatureOracles asks the libraries for Node.
 func TestEachSignatureRowIsTried(t *testing.T) {
 	t.Parallel()
 	rows := map[*signature.Scheme]*triedRow{}

@@ -45,7 +45,7 @@ func (s *site) set(mode string) { s.mu.Lock(); s.mode = mode; s.mu.Unlock() }
 
 func (s *site) now() string { s.mu.Lock(); defer s.mu.Unlock(); return s.mode }
 
-// of returns a copy of what was seen of an event.
+// of returns a copy of the visits of an event.
 func (s *site) of(number int) visits {
 	s.mu.Lock()
 	defer s.mu.Unlock()

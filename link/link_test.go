@@ -27,7 +27,7 @@ func pair(t testing.TB, o Options) (own *Conn, peer *ssh.Client) {
 	return pairWith(t, o, Handlers{})
 }
 
-// pairWith is pair with handlers of what the peer begins.
+// pairWith is like pair, with handlers for the channels and requests of the peer.
 func pairWith(t testing.TB, o Options, h Handlers) (own *Conn, peer *ssh.Client) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -192,7 +192,7 @@ func (t *jsonText) value() []byte {
 	}
 }
 
-// find reads the next value to its end, and returns what it has at the path; nil = nothing.
+// find reads the next value to its end and returns the value at the path within it; nil = there is none.
 func (t *jsonText) find(steps []string) (value []byte) {
 	if len(steps) == 0 {
 		return t.value()

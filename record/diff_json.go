@@ -73,7 +73,7 @@ func (d *jsonDiffer) newNode() *jsonNode {
 	return n
 }
 
-// string returns what a JSON string of the text stands for.
+// string returns the value of a JSON string, without quotes and escapes.
 func (s *nodeReader) string(raw []byte) string {
 	if bytes.IndexByte(raw, '\\') >= 0 {
 		return jsonString(raw)

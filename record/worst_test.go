@@ -135,8 +135,8 @@ func neighbours() []neighbour {
 	return list
 }
 
-// TestWorstDiffs: a comparison takes no longer than in proportion to what is compared, and what it
-// gives is bounded. Two bodies of 23 KiB took 5.6 s and gave 6 MB.
+// TestWorstDiffs: the time of a comparison is proportional to the size of the bodies, and its result is
+// bounded. Once, two bodies of 23 KiB took 5.6 s and gave a result of 6 MB.
 func TestWorstDiffs(t *testing.T) {
 	t.Parallel()
 	shapes := append(relaytest.Worsts(),

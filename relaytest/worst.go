@@ -151,7 +151,8 @@ func plainPass() time.Duration {
 
 var plainText = sync.OnceValue(func() []byte { return bytes.Repeat([]byte("0123456789abcde&"), 1<<20/16) })
 
-// measuring is held while one function is measured: others of this process would make its memory slower.
+// measuring is locked while one function is measured. Functions that run at the same time in this process
+// would slow down its access to memory.
 var measuring sync.Mutex
 
 // Measure returns the processor time that f takes, and what it may take for n bytes: 100 ms a MiB; on a slower or busier

@@ -17,7 +17,7 @@ import (
 // told is a log of requests.
 type told chan Access
 
-// next returns the next request that was told of.
+// next returns the next request of the access log.
 func (l told) next(t *testing.T) Access {
 	t.Helper()
 	select {

@@ -27,7 +27,7 @@ func (h *slowStore) KeyOwner(ctx context.Context, fingerprint string) (relay.Act
 	return h.fakeStore.KeyOwner(ctx, fingerprint)
 }
 
-// Limits of package login.
+// Limits of package login, repeated here because that package does not export them.
 const (
 	maxLookups, shortGreetingAt  = 16, 64
 	greetRows                    = 18

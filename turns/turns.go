@@ -9,9 +9,9 @@ import (
 	"sync"
 )
 
-// Turns are the turns of tasks of one kind. Waiting tasks begin in the order of their turns. Each further one
-// of an account has a later turn, so that an account with many tasks does not delay the first one of
-// another account. The methods are safe for concurrent use.
+// Turns limits how many tasks of one kind run at once, in all and for each account. Waiting tasks begin in
+// the order of their turns. Each further task of an account gets a later turn, so that an account with many
+// tasks does not delay the first task of another account. The methods are safe for concurrent use.
 type Turns struct {
 	most, perAccount int
 

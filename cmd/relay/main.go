@@ -123,7 +123,7 @@ func (p *program) checkGlobals(command string) error {
 	return nil
 }
 
-// front returns the front of the commands of package cli.
+// front returns the settings, input and output with which this program runs the commands of package cli.
 func (p *program) front() *cli.Front {
 	return &cli.Front{
 		API: p.api, Printer: p.printer, Say: p.say, JSON: func() bool { return p.output == outputJSON },

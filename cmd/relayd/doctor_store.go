@@ -182,8 +182,8 @@ func (x *examination) checkSharedKey(ctx context.Context, s *store.Store) {
 // nearlyFull is the percentage of a limit at which doctor warns.
 const nearlyFull = 80
 
-// checkSpool reports events in the spool that are not in Postgres yet. It reports nothing
-// with SQLite and an empty spool.
+// checkSpool reports events in the spool that are not in Postgres yet, unreadable spool files, and a spool
+// that is nearly full. With SQLite it reports only leftovers of an earlier spool.
 func checkSpool(cfg Config) []relay.Finding {
 	const check = "spool"
 	dir := cfg.DataDir

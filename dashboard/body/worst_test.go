@@ -11,7 +11,7 @@ import (
 	"relay/relaytest"
 )
 
-// TestWorstBytes: the time for each view of a body is proportional to what it shows.
+// TestWorstBytes: the time for each view of a body is proportional to the size of its output.
 func TestWorstBytes(t *testing.T) {
 	t.Parallel()
 	view := func(kind, name string) func(p []byte) {

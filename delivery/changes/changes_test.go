@@ -72,7 +72,7 @@ func (r *rows) AttemptHeads(_ context.Context, _ int64, refs []relay.AttemptRef)
 	return out, r.fault
 }
 
-// TestItems holds what is read for changes, and what is told of them.
+// TestItems checks, for each list of changes, which rows are read and which items viewers get.
 func TestItems(t *testing.T) {
 	id, gone := relay.ID{1}, relay.ID{2}
 	s := &rows{event: relay.Event{ID: id, AliasID: 7, AttemptCount: 1}, attempt: &relay.Attempt{N: 1}}

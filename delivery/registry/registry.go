@@ -339,7 +339,7 @@ func nudge(wake chan struct{}) {
 	}
 }
 
-// KeepAliases reads aliases again, one query at a time, until Base ends.
+// KeepAliases rereads aliases that may have changed, one query at a time, until the context Base ends.
 func (r *Registry) KeepAliases() {
 	for {
 		select {
@@ -354,8 +354,8 @@ func (r *Registry) KeepAliases() {
 	}
 }
 
-// KeepCounts counts queues, one query at a time and for at most a tenth of the time, until Base ends. It is not done
-// by KeepAliases: a change of settings does not wait for a slow count.
+// KeepCounts counts queues, one query at a time and for at most a tenth of the time, until the context Base ends. It
+// runs beside KeepAliases, so that a change of settings does not wait for a slow count.
 func (r *Registry) KeepCounts() {
 	var pause <-chan time.Time // nil = none
 	for {

@@ -22,7 +22,7 @@ import (
 // secret is the value that must not be shown. It contains every character that some encoding changes.
 const secret = "s3cret/of+the-test=="
 
-// seen returns what is shown of a body beside a header line that has the secret.
+// seen returns the masked text of a body in a message with the given header lines, which may hold the secret.
 func seen(t *testing.T, label, text string, lines ...string) (shown string, whole bool) {
 	t.Helper()
 	r := body.Read(body.NewLabel(label), []byte(text), false, 1<<20)
@@ -114,8 +114,8 @@ func packed(t *testing.T, coding, text string) string {
 	return base64.StdEncoding.EncodeToString(b.Bytes())
 }
 
-// TestPackedText: compressed data in base64 is shown where it holds no secret, however much of it there is; what is
-// called a secret only within it is not shown.
+// TestPackedText: compressed data in base64 is shown if it holds no secret, however much of it there is.
+// Data with a field that its name makes a secret is masked.
 func TestPackedText(t *testing.T) {
 	t.Parallel()
 	noise := ""

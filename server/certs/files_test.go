@@ -43,9 +43,8 @@ func TestCertFiles(t *testing.T) {
 	relaytest.Until(t, 10*time.Second, "the new certificate", func() bool { return common() == "second" })
 }
 
-// A renewed pair that could not be read at first, as with a mode that is set right a
-// moment later, or for want of a descriptor, was never tried again: neither shows on the
-// file.
+// TestCertFilesAreTriedAgain: a renewed pair that could not be read is read again, although size and time
+// of the files have not changed. The cause may be a mode that is corrected later, or a lack of descriptors.
 func TestCertFilesAreTriedAgain(t *testing.T) {
 	t.Parallel()
 	dir, lines := t.TempDir(), make(chan string, 100)
