@@ -387,8 +387,8 @@ func onSerial(t *testing.T, f func(b *fixture), prepare ...func(b *fixture)) {
 	run(t, nil, f, append([]func(b *fixture){func(b *fixture) { b.tun = &memTunnel{serve: serial()} }}, prepare...)...)
 }
 
-// TestNoChannelIsKeptWhileOneWaits: with a local server that accepts one connection at a time, each
-// kept channel delays all waiting ones by a second.
+// TestNoChannelIsKeptWhileOneWaits: a local server that accepts one connection at a time answers 80
+// requests at once without a wait for kept channels. Reuse then pauses, and begins again after 10 s.
 func TestNoChannelIsKeptWhileOneWaits(t *testing.T) {
 	onSerial(t, func(b *fixture) {
 		start := time.Now()
@@ -531,8 +531,8 @@ func workers(n int) func(*local) {
 	}
 }
 
-// TestKeptChannelsLeaveWorkersFree: a local server with a fixed number of workers answers no other
-// request while each of them has a kept channel.
+// TestKeptChannelsLeaveWorkersFree: kept channels that occupy every worker of a local server delay further
+// requests only shortly.
 func TestKeptChannelsLeaveWorkersFree(t *testing.T) {
 	for _, n := range []int{2, 5, 16} {
 		run(t, nil, func(b *fixture) {

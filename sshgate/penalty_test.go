@@ -173,7 +173,7 @@ func (l noBuffers) Accept() (net.Conn, error) {
 	}
 }
 
-// TestAcceptErrorsAreOutlived: ENOBUFS and ENOMEM from accept do not end the listener.
+// TestAcceptErrorsAreOutlived: errors of accept for want of memory or descriptors do not end the listener.
 func TestAcceptErrorsAreOutlived(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)

@@ -65,8 +65,8 @@ func TestRemovedAliasLeavesTheOthers(t *testing.T) {
 	}
 }
 
-// TestRemovedAliasWithoutSession: plain ssh -N with two aliases keeps the other one, and gets the
-// first one again when that is allowed.
+// TestRemovedAliasWithoutSession: plain ssh -N with two aliases keeps the second one when the first is
+// removed, and is disconnected when both are.
 func TestRemovedAliasWithoutSession(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)

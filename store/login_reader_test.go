@@ -26,7 +26,7 @@ func TestOperationsDoNotWaitForTheFeed(t *testing.T) {
 	}
 }
 
-// A feed, a database or a disk that hangs delays a shutdown by at most its time limit.
+// A feed that accepts no change delays a shutdown by at most the time limit of the shutdown.
 func TestShutdownIsBounded(t *testing.T) {
 	t.Parallel()
 	s := openMigrated(t, Options{DataDir: t.TempDir()})

@@ -466,8 +466,8 @@ func TestDoubtedClockGivesNothingAway(t *testing.T) {
 	}
 }
 
-// A start checks its clock against the newest stored time and the clock of Postgres, and reports a
-// difference.
+// A start doubts a clock that is further ahead of the newest stored time than tolerated, or a minute or
+// more ahead of the clock of Postgres.
 func TestClockAtStart(t *testing.T) {
 	t.Parallel()
 	now := time.Now()

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestLinesAreBoundedInBytes: the length of input lines is limited in bytes, but long enough for whole
-// headers from the bundled client.
+// TestLinesAreBoundedInBytes: the waiting lines of a live log are bounded in bytes together, and further
+// lines are dropped and counted. A single line always has room.
 func TestLinesAreBoundedInBytes(t *testing.T) {
 	t.Parallel()
 	l := &live{out: NewQueue[string]()}
