@@ -317,7 +317,8 @@ func (x *sending) run(ctx context.Context) (int, any, error) {
 	return status, rec, nil
 }
 
-// maskLine masks the lines of a name, in which a secret of the alias itself was sent; "" = in none.
+// maskLine masks the header lines with the given name, because they contain a secret of the alias; with ""
+// it does nothing.
 func maskLine(rec *record.Event, name string) {
 	for i, h := range rec.Request.Headers {
 		if name != "" && strings.EqualFold(h.Name(), name) {

@@ -83,7 +83,7 @@ func newConn(raw net.Conn, addr string) *Conn {
 	return c
 }
 
-// handlers take what the relay begins.
+// handlers returns the handlers for requests and channels that the relay opens.
 func (c *Conn) handlers() link.Handlers {
 	return link.Handlers{
 		Request: c.take, Ended: func() { close(c.notices) },

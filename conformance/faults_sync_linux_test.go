@@ -45,8 +45,8 @@ type shape struct {
 	status      int // of the answer
 }
 
-// shapes end with the upgraded one: its attempt ends after its answer, and later writes may share a
-// page with the next request.
+// shapes lists the kinds of requests whose storage is traced. The upgraded one is last, because its attempt
+// ends after its answer, and that late write could share a page with the next request.
 var shapes = []shape{
 	{name: "queued", alias: "asleep", size: 100, status: 202},
 	{name: "small", alias: "awake", size: 100, status: 200},

@@ -16,7 +16,7 @@ import (
 // must act on an operator's command (CONTRACT 1.1).
 const revoked = 2 * time.Second
 
-// inTime fails the test if something that began at began took longer than revoked.
+// inTime fails the test if more than the time revoked has passed since began.
 func inTime(t *testing.T, began time.Time, what string) {
 	t.Helper()
 	took := time.Since(began)

@@ -169,7 +169,8 @@ func TestEachLibraryRowHasItsLibrary(t *testing.T) {
 	t.Logf("libraries hold %d rows", len(asked))
 }
 
-// TestSignatureGoOracles asks the senders' libraries for Go in the same way.
+// TestSignatureGoOracles: the senders' libraries for Go accept the signed request of each row of the table,
+// and refuse the other cases.
 func TestSignatureGoOracles(t *testing.T) {
 	t.Parallel()
 	for _, row := range goRows() {

@@ -16,7 +16,8 @@ import (
 	"relay/dashboard"
 )
 
-// accounts is embedded under a name that none of its methods has.
+// accounts is dashboard.Accounts under another name, because an embedded field called Accounts would hide
+// the method Accounts.
 type accounts interface{ dashboard.Accounts }
 
 // fakeStore is a store of one account with one login link.

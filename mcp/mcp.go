@@ -66,8 +66,8 @@ func newServer(version string, l listing, schemas *sdk.SchemaCache) *sdk.Server 
 	return s
 }
 
-// withCodes gives the errors that the SDK makes of a call the form of all others. Before the tool runs it refuses the
-// arguments; afterwards it fails by itself.
+// withCodes converts the SDK's own errors of a call to the form of all other errors. An error before the tool
+// ran means that the arguments are invalid; a later one is a failure of the tool.
 func withCodes(next sdk.MethodHandler) sdk.MethodHandler {
 	return func(ctx context.Context, method string, req sdk.Request) (sdk.Result, error) {
 		ran := new(bool)

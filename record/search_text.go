@@ -203,8 +203,8 @@ func (l *layer) begin(window []byte) {
 	l.escapes.reset()
 }
 
-// look searches the next piece p of a layer; before is the end of the previous piece of the layer
-// below. It returns the piece of this layer.
+// look searches the next piece of a text, after the layer has resolved its escapes. p is the piece of the
+// layer below, and before is the end of the previous one. It returns the resolved piece.
 func (s *TextSearch) look(l *layer, before, p []byte) []byte {
 	if s.Found() {
 		return nil
