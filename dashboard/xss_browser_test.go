@@ -54,7 +54,8 @@ func payloads() []string {
 // foreign finds elements and attributes that only a payload can have made, because none of our pages
 // has them. Our scripts are those in assets.
 const foreign = `[...document.querySelectorAll("*")].filter(e =>
-	["IFRAME", "OBJECT", "EMBED", "VIDEO", "AUDIO", "BASE", "STYLE", "MATH", "TEMPLATE", "NOSCRIPT", "X", "B"].includes(e.tagName.toUpperCase()) ||
+	["IFRAME", "OBJECT", "EMBED", "VIDEO", "AUDIO", "BASE", "STYLE", "MATH", "TEMPLATE", "X", "B"].includes(e.tagName.toUpperCase()) ||
+	e.localName === "noscript" && (e.parentElement !== document.body || !/^<p class="dim small">[A-Za-z .]+<\/p>$/.test(e.textContent)) ||
 	e.localName === "script" && !SCRIPTS.includes(e.getAttribute("src")) ||
 	e.localName === "meta" && e.httpEquiv || e.localName === "img" && !/^\/aliases\/[a-z0-9-]+\/qr\.svg$/.test(e.getAttribute("src")) || e.localName === "link" && new URL(e.href).protocol !== "data:" && new URL(e.href).host !== location.host ||
 	[...e.attributes].some(a => /^on/i.test(a.name) || a.name === "style" && !/^--in: \d+;$/.test(a.value) || /^\s*javascript:/i.test(a.value) && a.name !== "title" && a.name !== "value")

@@ -174,7 +174,11 @@ func New(o Options) *Server {
 	srv.metrics = newMetrics(srv, o.Registry)
 	srv.revalidator = &revalidator{srv: srv, due: scope{}}
 	srv.revalidator.ctx, srv.revalidator.cancel = context.WithCancel(context.Background())
-	srv.acceptor = &gliderlabs.Server{ConnCallback: srv.serve}
+	// It reaches neither a handshake nor a handler, because serve leaves it no connection. It would generate a key
+	// and set the handler itself, without a lock, in each call of Serve.
+	srv.acceptor = &gliderlabs.Server{
+		ConnCallback: srv.serve, Handler: func(gliderlabs.Session) {}, HostSigners: []gliderlabs.Signer{o.HostKeys[0]},
+	}
 	return srv
 }
 

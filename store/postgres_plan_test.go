@@ -43,7 +43,7 @@ func TestPostgresPlans(t *testing.T) {
 		return err
 	})
 	p.Planned(t, "queues", func() error { _, err := s.QueueStats(ctx, []int64{1, 2, 3, 4}); return err })
-	waiting, err := s.Events(ctx, who, relay.Filter{Alias: "a3", State: relay.StateQueued, Limit: 1})
+	waiting, err := s.Events(ctx, who, relay.Filter{Alias: "a3", State: relay.StateQueued, Limit: 1, Budget: time.Minute})
 	if err != nil || len(waiting.Events) == 0 {
 		t.Fatal(waiting, err)
 	}
