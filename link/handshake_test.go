@@ -73,8 +73,7 @@ func TestClient(t *testing.T) {
 	workers := NewWorkers()
 	defer workers.Close()
 	told, last, ends := make(chan string, 100), make(chan struct{}), make(chan relay.ConnEnd, 1)
-	var c *Conn
-	c = New(ours, Options{Workers: workers})
+	c := New(ours, Options{Workers: workers})
 	handlers := Handlers{
 		Request: func(r *Request) {
 			told <- r.Type
