@@ -1,12 +1,10 @@
 package mcp
 
 import (
-	"bytes"
 	"context"
 	"encoding/base64"
 	"encoding/json"
 	"slices"
-	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -141,100 +139,8 @@ func valueAt(text []byte, path string) ([]byte, error) {
 	case !json.Valid(text):
 		return nil, invalid("jsonPath", "this body is not JSON")
 	}
-	t := jsonText{p: text}
-	if value := t.find(steps); value != nil {
+	if value := record.ValueAt(text, steps); value != nil {
 		return value, nil
 	}
 	return nil, relay.Errorf(relay.CodeNotFound, "this body has nothing at %s", path)
-}
-
-// jsonText reads a text that is valid JSON. It reads each byte once, however long a path is.
-type jsonText struct {
-	p  []byte
-	at int
-}
-
-// next passes over white space and returns the byte behind it.
-func (t *jsonText) next() byte {
-	for strings.IndexByte(" \t\r\n", t.p[t.at]) >= 0 {
-		t.at++
-	}
-	return t.p[t.at]
-}
-
-// value reads the next value to its end.
-func (t *jsonText) value() []byte {
-	t.next()
-	for from, depth := t.at, 0; ; {
-		c := t.next()
-		t.at++
-		switch c {
-		case '{', '[':
-			depth++
-		case '}', ']':
-			depth--
-		case '"':
-			for ; t.p[t.at] != '"'; t.at++ {
-				if t.p[t.at] == '\\' {
-					t.at++
-				}
-			}
-			t.at++
-		case ',', ':':
-		default:
-			for t.at < len(t.p) && strings.IndexByte(" \t\r\n,]}", t.p[t.at]) < 0 {
-				t.at++
-			}
-		}
-		if depth == 0 {
-			return t.p[from:t.at]
-		}
-	}
-}
-
-// find reads the next value to its end and returns the value at the path within it; nil = there is none.
-func (t *jsonText) find(steps []string) (value []byte) {
-	if len(steps) == 0 {
-		return t.value()
-	}
-	open := t.next()
-	if open != '{' && open != '[' {
-		t.value()
-		return nil
-	}
-	index, err := strconv.Atoi(steps[0])
-	if err != nil || strconv.Itoa(index) != steps[0] {
-		index = -1
-	}
-	for n := 0; ; n++ {
-		t.at++ // the bracket, or the comma
-		if c := t.next(); c == '}' || c == ']' {
-			t.at++
-			return value
-		}
-		found := n == index
-		if open == '{' {
-			found = isName(t.value(), steps[0])
-			t.next()
-			t.at++ // the colon
-		}
-		if found {
-			value = t.find(steps[1:])
-		} else {
-			t.value()
-		}
-		if t.next() != ',' {
-			t.at++
-			return value
-		}
-	}
-}
-
-// isName reports whether a JSON string stands for a name.
-func isName(quoted []byte, name string) bool {
-	if bytes.IndexByte(quoted, '\\') < 0 {
-		return string(quoted[1:len(quoted)-1]) == name
-	}
-	var text string
-	return json.Unmarshal(quoted, &text) == nil && text == name
 }

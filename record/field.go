@@ -205,6 +205,50 @@ func (s *scanner) literal() []byte {
 	return s.p[start:s.i]
 }
 
+// ValueAt returns the value at a path in a text that is valid JSON; nil = there is none. The steps are names of
+// members and indexes of elements. Of several members with one name the last counts. It reads each byte once,
+// however long the path is.
+func ValueAt(text []byte, steps []string) []byte {
+	s := scanner{p: text}
+	return s.valueAt(steps)
+}
+
+// valueAt reads the next value to its end and returns the value at the path within it.
+func (s *scanner) valueAt(steps []string) (value []byte) {
+	open := s.peek()
+	switch {
+	case len(steps) == 0:
+		start := s.i
+		s.skip()
+		return s.p[start:s.i]
+	case open == '{':
+		s.members(func(key []byte) bool {
+			if !equalJSONText(key, steps[0]) {
+				return s.skip()
+			}
+			value = s.valueAt(steps[1:])
+			return true
+		})
+	case open == '[':
+		index, err := strconv.Atoi(steps[0])
+		if err != nil || strconv.Itoa(index) != steps[0] {
+			index = -1
+		}
+		s.take('[')
+		for i := 0; !s.take(']') && s.peek() != 0; i++ {
+			s.take(',')
+			if i == index {
+				value = s.valueAt(steps[1:])
+			} else {
+				s.skip()
+			}
+		}
+	default:
+		s.skip()
+	}
+	return value
+}
+
 // equalJSONText compares a JSON string, quotes included, with a text.
 func equalJSONText(raw []byte, want string) bool {
 	if bytes.IndexByte(raw, '\\') < 0 {
