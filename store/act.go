@@ -45,7 +45,13 @@ func (s *Store) heardAct(kind relay.ChangeKind, text string) bool {
 	return true
 }
 
-// logAct logs an entry of the audit log. Like the audit log it has no secret.
+// logAct logs an entry of the audit log, without its empty values. Like the audit log it has no secret.
 func (s *Store) logAct(e relay.AuditEntry) {
-	s.log.Info("audit", "action", e.Action, "actor", e.Actor, "via", e.Via, "target", e.Target, "detail", e.Detail)
+	var values []any
+	for _, v := range [][2]string{{"action", e.Action}, {"actor", e.Actor}, {"via", e.Via}, {"target", e.Target}, {"detail", e.Detail}} {
+		if v[1] != "" {
+			values = append(values, v[0], v[1])
+		}
+	}
+	s.log.Info("audit", values...)
 }

@@ -68,6 +68,8 @@ func TestEachActIsLoggedOnce(t *testing.T) {
 	for _, id := range ids {
 		if lines := h.auditLines("token.remove", id); len(lines) != 1 {
 			t.Errorf("%d lines: %q", len(lines), lines)
+		} else if strings.Contains(lines[0], `=""`) {
+			t.Errorf("the line has an empty value: %s", lines[0])
 		}
 	}
 	for _, secret := range append(secrets, h.token) {

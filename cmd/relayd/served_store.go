@@ -6,14 +6,18 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
+
+	"github.com/lib/pq"
 
 	"relay"
 	"relay/cli"
+	"relay/record"
 	"relay/sockets"
 )
 
@@ -34,18 +38,49 @@ func placeOf(cfg Config) storePlace {
 // databaseFile is the file of SQLite in the data dir.
 const databaseFile = "relay.db"
 
-// databasePlace returns the host and the database of an address, in a normal form.
+// databasePlace returns the hosts, the database and the schema of an address, in a normal form, as the
+// driver understands it: what the address leaves out comes from variables such as PGHOST.
 func databasePlace(address string) string {
-	u, err := url.Parse(address)
+	address, _ = connectionURL(address)
+	cfg, err := pq.NewConfig(address)
 	if err != nil {
 		return ""
 	}
-	q := u.Query()
-	host, p := cmp.Or(q.Get("host"), u.Hostname(), "localhost"), cmp.Or(q.Get("port"), u.Port(), "5432")
-	if sockets.IsLoopback(host) {
-		host = "localhost"
+	var hosts []string
+	for _, at := range append([]pq.ConfigMultihost{{Host: cfg.Host, Hostaddr: cfg.Hostaddr, Port: cfg.Port}}, cfg.Multi...) {
+		host := at.Host // or the folder of a socket
+		if !filepath.IsAbs(host) {
+			host = strings.ToLower(host)
+		}
+		if at.Hostaddr.IsValid() {
+			host = at.Hostaddr.String()
+		}
+		if sockets.IsLoopback(host) {
+			host = "localhost"
+		}
+		hosts = append(hosts, net.JoinHostPort(host, strconv.Itoa(int(at.Port))))
 	}
-	return net.JoinHostPort(strings.ToLower(host), p) + "/" + cmp.Or(q.Get("dbname"), strings.TrimPrefix(u.Path, "/"), u.User.Username())
+	place := strings.Join(hosts, ",") + "/" + cmp.Or(cfg.Database, cfg.User)
+	if schema := searchPath(cfg); schema != "" {
+		place += ", schema " + schema
+	}
+	return place
+}
+
+// searchPathOption matches a search_path in the parameter options of an address.
+var searchPathOption = regexp.MustCompile(`(?:-c\s*|--)search[_-]path=((?:\\.|\S)*)`)
+
+// searchPath returns the schemas in which a connection looks for tables; "" = those of the role.
+func searchPath(cfg pq.Config) string {
+	schema := cfg.Runtime["search_path"]
+	if m := searchPathOption.FindAllStringSubmatch(cfg.Options, -1); schema == "" && m != nil {
+		schema = m[len(m)-1][1]
+	}
+	schema = strings.NewReplacer(" ", "", `"`, "", `\`, "").Replace(schema)
+	if schema == "public" || schema == "$user,public" {
+		return ""
+	}
+	return record.SafeTextMax(schema, 80)
 }
 
 func (p storePlace) String() string { return p.Engine + " " + strings.Join(p.Places, " or ") }
@@ -91,6 +126,16 @@ func noteUnknownStore(cfg Config) string {
 	}
 	return fmt.Sprintf("%s does not say which store the server of this data dir uses; this command works on %s. If the server uses Postgres, pass --database-url (RELAY_DATABASE_URL)",
 		filepath.Join(cfg.DataDir, siteFileName), placeOf(cfg))
+}
+
+// noteOtherStore returns what the server says when it starts on another store than the last one of its data dir,
+// because it may have lost the setting that names its store; "" = it starts on the same.
+func noteOtherStore(cfg Config) string {
+	served, known := servedPlace(cfg.DataDir)
+	if mine := placeOf(cfg); known && !served.same(mine) {
+		return fmt.Sprintf("the last server of this data dir kept its data in %s, and this one serves %s", served, mine)
+	}
+	return ""
 }
 
 // errNotServed is the reason of the finding of checkWhichStore.

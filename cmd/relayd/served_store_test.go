@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"relay"
 	"relay/cli"
 	"relay/relaytest"
 )
@@ -140,6 +141,78 @@ func (x twoStores) serveBy(way settingsWay) {
 		t.Errorf("%s: exit %d: %s", way.name, code, errs.String())
 	}
 	x.refuse("RELAY_DATABASE_URL_FILE") // also while no server runs
+}
+
+// TestPlaceOfADatabase: whether two settings name one database is judged as the driver reads them: with the
+// variables of libpq, and with the schema.
+func TestPlaceOfADatabase(t *testing.T) {
+	for name, tc := range map[string]struct {
+		server, command string
+		vars            map[string]string // of the server
+		same            bool
+	}{
+		"as it is":                         {"postgres://relay:a@db/relay", "postgres://relay:b@DB:5432/relay?sslmode=require", nil, true},
+		"another database":                 {"postgres://relay@db/relay", "postgres://relay@db/staging", nil, false},
+		"the database of the user":         {"postgres://relay@db", "postgres://relay@db/relay", nil, true},
+		"another port":                     {"postgres://relay@db:6432/relay", "postgres://relay@db/relay", nil, false},
+		"another schema":                   {"postgres://relay@db/relay?search_path=hooks", "postgres://relay@db/relay", nil, false},
+		"another schema, as JDBC says it":  {"postgres://relay@db/relay?currentSchema=hooks", "postgres://relay@db/relay?search_path=other", nil, false},
+		"another schema, by an option":     {"postgres://relay@db/relay?options=-csearch_path%3Dhooks", "postgres://relay@db/relay", nil, false},
+		"another schema, by a long option": {"postgres://relay@db/relay", "postgres://relay@db/relay", map[string]string{"PGOPTIONS": "-c geqo=off --search-path=hooks"}, false},
+		"one schema, named in two ways":    {"postgres://relay@db/relay?schema=hooks", "postgres://relay@db/relay?options=-c%20search_path%3Dhooks", nil, true},
+		"the usual schema":                 {"postgres://relay@db/relay?schema=public", "postgres://relay@db/relay", nil, true},
+		"a host of the environment":        {"postgres:///relay", "postgres:///relay", map[string]string{"PGHOST": "db"}, false},
+		"a port of the environment":        {"postgres://db/relay", "postgres://db/relay", map[string]string{"PGPORT": "6432"}, false},
+		"a database of the environment":    {"postgres://db", "postgres://db", map[string]string{"PGDATABASE": "hooks"}, false},
+		"the same by the environment":      {"postgres://relay@/", "postgres://relay@db/hooks", map[string]string{"PGHOST": "db", "PGDATABASE": "hooks"}, true},
+		"an address of the environment":    {"postgres://relay@db/relay", "postgres://relay@db/relay", map[string]string{"PGHOSTADDR": "192.0.2.7"}, false},
+		"several hosts":                    {"postgres://relay@a,b/relay", "postgres://relay@a/relay", nil, false},
+		"a socket":                         {"postgres:///relay?host=/run/PG", "postgres:///relay", nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			for key, value := range tc.vars {
+				t.Setenv(key, value)
+			}
+			server := Config{DataDir: dir, DatabaseURL: tc.server, DatabaseDirectURL: tc.server}
+			if err := saveSiteFile(server, relay.Site{}, nil); err != nil {
+				t.Fatal(err)
+			}
+			for key := range tc.vars {
+				if err := os.Unsetenv(key); err != nil { // t.Setenv restores it
+					t.Fatal(err)
+				}
+			}
+			err := checkServedStore(Config{DataDir: dir, DatabaseURL: tc.command, DatabaseDirectURL: tc.command})
+			if (err == nil) != tc.same {
+				t.Errorf("server %s, command %s: %v", placeOf(server), placeOf(Config{DatabaseURL: tc.command, DatabaseDirectURL: tc.command}), err)
+			}
+		})
+	}
+}
+
+// TestServerTellsOfAnotherStore: a server that starts on another store than the last one of its data dir names both.
+func TestServerTellsOfAnotherStore(t *testing.T) {
+	t.Parallel()
+	url := postgresFlags(t)["database-url"]
+	dir := t.TempDir()
+	start := func(how string, told bool, flags map[string]string) {
+		t.Helper()
+		flags["data-dir"] = dir
+		h := newTestServer(t, flags)
+		says := strings.Contains(h.log.String(), "the last server of this data dir kept its data in ")
+		if err := h.app.stopOnce(); err != nil {
+			t.Fatal(err)
+		}
+		if says != told {
+			t.Errorf("%s: it says so: %v\n%s", how, says, h.log.String())
+		}
+	}
+	start("the first one", false, map[string]string{"database-url": url})
+	start("the same", false, map[string]string{"database-url": url})
+	start("without the address", true, map[string]string{})
+	start("as before, without it", false, map[string]string{})
+	start("with it again", true, map[string]string{"database-url": url})
 }
 
 // TestCredentialsOfTheService: with the settings of the packaged service, root reads its secrets from
