@@ -253,3 +253,48 @@ func TestWholeAnswerWithNothingTaken(t *testing.T) {
 			words(relay.StateDelivered, relay.BodyComplete, "helloworld"))
 	}, func(b *fixture) { b.tun.window, b.s.delay = -1, 2*time.Second })
 }
+
+// TestHeadAndLossInOneRead: an answer whose head comes in one read with the loss of its tunnel is recorded as one
+// whose head came a moment before it: whole or not, the request belongs to an attempt with a truncated answer.
+func TestHeadAndLossInOneRead(t *testing.T) {
+	const answer = "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc"
+	const part = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\nhello"
+	for name, raw := range map[string]string{"whole": post, "caller sends the rest": part, "caller leaves": part} {
+		for _, together := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, together %v", name, together), func(t *testing.T) {
+				run(t, func(l *local) {
+					l.until("hello")
+					l.Write(answer)
+					if !together {
+						time.Sleep(time.Millisecond)
+					}
+					l.c.down.finish(errLate) // no end of its own: the tunnel ends
+					l.ended()
+				}, func(b *fixture) {
+					c, done := b.begin(raw)
+					time.Sleep(time.Second)
+					b.hold.Detach(false)
+					switch name {
+					case "caller sends the rest":
+						c.in.write([]byte("world"))
+					case "caller leaves":
+						c.in.finish(io.EOF)
+					}
+					<-done
+					e := b.event()
+					a := e.Attempts[0]
+					b.want("state", words(e.State, a.State, a.Error.Code), words(relay.StateInterrupted, relay.StateInterrupted, relay.CodeTunnelLost))
+					b.want("answer", words(a.Status, a.ResponseState, string(a.Response.Body.Data)), words(200, relay.ResponseTruncated, "abc"))
+					state, body := relay.BodyComplete, "hello"
+					switch {
+					case name == "caller leaves", name == "caller sends the rest" && !together: // the answer had begun, and was reset
+						state = relay.BodyAborted
+					case name == "caller sends the rest":
+						body = "helloworld"
+					}
+					b.want("request", words(e.Request.Body.State, string(e.Request.Body.Data)), words(state, body))
+				}, func(b *fixture) { b.tun.endsWithLast = together })
+			})
+		}
+	}
+}

@@ -123,6 +123,8 @@ type memTunnel struct {
 	// window is how many bytes of a request a local server leaves unread before the
 	// channel takes no more; 0 = any number.
 	window int
+	// endsWithLast makes a read that returns the last bytes return the end of the channel too.
+	endsWithLast bool
 	// most is how many connections the client can have at once, as it has no more
 	// descriptors; 0 = any number.
 	most int
@@ -234,7 +236,15 @@ func (c *memChannel) Write(p []byte) (int, error) {
 
 func (c *memChannel) SetWriteDeadline(t time.Time) error { c.writeBy.Store(&t); return nil }
 
-func (c *memChannel) Read(p []byte) (int, error) { return c.down.read(p, 0) }
+func (c *memChannel) Read(p []byte) (int, error) {
+	n, err := c.down.read(p, 0)
+	c.down.mu.Lock()
+	defer c.down.mu.Unlock()
+	if c.t.endsWithLast && err == nil && len(c.down.buf) == 0 {
+		err = c.down.end
+	}
+	return n, err
+}
 
 func (c *memChannel) Ready() <-chan struct{} {
 	c.down.mu.Lock()

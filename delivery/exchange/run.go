@@ -407,6 +407,9 @@ func (x *run) tunnelLost() error {
 		case <-time.After(lastWriteWait):
 		}
 	}
+	if x.answer.final != nil { // its head may have come in the same read, before the event was accepted
+		x.answer.state = relay.ResponseTruncated
+	}
 	return x.fail(x.broken("the tunnel went away"))
 }
 
