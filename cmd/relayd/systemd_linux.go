@@ -34,6 +34,9 @@ func isThisProcess(pid string) bool { return pid == "" || pid == strconv.Itoa(os
 // present reports whether systemd listens.
 func (m *serviceManager) present() bool { return m.socket != "" }
 
+// notifyWait is the longest wait for a reader of NOTIFY_SOCKET whose queue is full.
+const notifyWait = time.Second
+
 // notify sends the lines of a state, such as READY=1, with file descriptors.
 func (m *serviceManager) notify(state string, fds ...int) error {
 	if !m.present() {
@@ -44,12 +47,21 @@ func (m *serviceManager) notify(state string, fds ...int) error {
 		return fmt.Errorf("tell systemd: %w", err)
 	}
 	defer func() { _ = syscall.Close(conn) }()
+	// A reader that takes nothing must not keep a start, the status or a stop waiting.
+	wait := syscall.NsecToTimeval(notifyWait.Nanoseconds())
+	if err := syscall.SetsockoptTimeval(conn, syscall.SOL_SOCKET, syscall.SO_SNDTIMEO, &wait); err != nil {
+		return fmt.Errorf("tell systemd: %w", err)
+	}
 	var rights []byte
 	if len(fds) > 0 {
 		rights = syscall.UnixRights(fds...)
 	}
 	// A name that begins with @ is an abstract one, here as in the variable.
-	if err := syscall.Sendmsg(conn, []byte(state), rights, &syscall.SockaddrUnix{Name: m.socket}, 0); err != nil {
+	err = syscall.EINTR
+	for began := time.Now(); err == syscall.EINTR && time.Since(began) < notifyWait; { // the wait ends at any signal
+		err = syscall.Sendmsg(conn, []byte(state), rights, &syscall.SockaddrUnix{Name: m.socket}, 0)
+	}
+	if err != nil {
 		return fmt.Errorf("tell systemd: %w", err)
 	}
 	return nil

@@ -161,6 +161,36 @@ func listens(t *testing.T, p *relaytest.Process) (line []string) {
 	return line
 }
 
+// TestManagerThatReadsNothing: a relayd starts, serves and stops within its bounds, although nobody reads what it
+// tells the service manager.
+func TestManagerThatReadsNothing(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(relaytest.SocketDir(t), "notify")
+	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	silent := &manager{t: t, conn: conn}
+	fill, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_DGRAM|syscall.SOCK_CLOEXEC|syscall.SOCK_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = syscall.Close(fill) }()
+	for err == nil {
+		err = syscall.Sendto(fill, []byte("x"), 0, &syscall.SockaddrUnix{Name: path})
+	}
+	if !errors.Is(err, syscall.EAGAIN) {
+		t.Fatal(err)
+	}
+	p := silent.start(t.TempDir(), "--http-addr", "127.0.0.1:0", "--ssh-addr", "127.0.0.1:0", "--drain", "1s")
+	listens(t, p)
+	_ = p.Cmd.Process.Signal(syscall.SIGTERM)
+	if code := p.Code(t, 6*time.Second); code != 0 {
+		t.Errorf("it ended with %d: %s", code, p.Out.String())
+	}
+}
+
 // TestWatchdogNotFedByAHangingStore: the watchdog is fed only after a new round of the store's loop,
 // so a hanging store ends the process, although the loop that feeds the watchdog continues.
 func TestWatchdogNotFedByAHangingStore(t *testing.T) {
