@@ -3,7 +3,8 @@ package main
 import (
 	"cmp"
 	"context"
-	"net/url"
+	"errors"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -43,9 +44,9 @@ func (c *program) shareCommand() *cobra.Command {
 		return []string{s.ID, s.Event, s.Alias, s.User, when(s.CreatedAt.Time), whenOr(s.ExpiresAt), view, strconv.Itoa(s.Uses)}
 	})
 	remove := c.operate(&cobra.Command{
-		Use: "rm ID|URL", Short: "revoke a share by its id or its link, or a login link or invite by itself", Args: cli.Takes("ID or URL", 1, 1),
+		Use: "rm ID|URL", Short: "revoke a share by its id, the end of its id or its link, or a login link or invite by itself", Args: cli.Takes("ID or URL", 1, 1),
 	}, func(ctx context.Context, o *operator, args []string) error {
-		if secret := oneTimeLink(args[0]); secret != "" {
+		if kind, secret := linkOf(args[0]); kind == "login" || kind == "invite" {
 			kind, user, err := o.store.RemoveLink(ctx, o.who, secret)
 			if err != nil {
 				return explainNotFound(err, "this link was used, has ended, or is of another relay: it opens nothing; a login by it is in `relayd session list`")
@@ -66,47 +67,43 @@ func (c *program) shareCommand() *cobra.Command {
 	return group("share", "shares: list, rm", list, remove)
 }
 
-// findShare finds a share by its id, by its link, by the address for replays, or by the token in these.
+// minIDEnd is the minimum length of the end of an id that names a share, as for events in package cli.
+const minIDEnd = 4
+
+// findShare finds a share by its id or the end of it, by its link, by the address for replays, or by the
+// token in these.
 func findShare(ctx context.Context, o *operator, text string) (relay.Share, error) {
-	if strings.HasPrefix(text, "shr_") {
-		list, err := o.store.AllShares(ctx, o.who, "", "")
-		i := slices.IndexFunc(list, func(s relay.Share) bool { return s.ID == text })
-		if err != nil || i < 0 {
-			return relay.Share{}, cmp.Or(err, error(relay.ErrNotFound))
-		}
-		return list[i], nil
+	_, token := linkOf(text)
+	_, share, err := o.store.ShareActor(ctx, cmp.Or(token, text), false)
+	if !errors.Is(err, relay.ErrNotFound) || token != "" || len(text) < minIDEnd {
+		return share, err
 	}
-	_, share, err := o.store.ShareActor(ctx, shareToken(text), false)
-	return share, err
+	list, err := o.store.AllShares(ctx, o.who, "", "")
+	if err != nil {
+		return relay.Share{}, err
+	}
+	list = slices.DeleteFunc(list, func(s relay.Share) bool {
+		return s.ID != text && !strings.HasSuffix(strings.ToLower(strings.TrimPrefix(s.ID, "shr_")), strings.ToLower(text))
+	})
+	switch len(list) {
+	case 0:
+		return relay.Share{}, relay.ErrNotFound
+	case 1:
+		return list[0], nil
+	}
+	return relay.Share{}, cli.Errorf(cli.ExitFailure, "the ids of %d shares end so; give more of it", len(list))
 }
 
-// oneTimeLink returns the secret in the address of a login link or an invite, "" if it is of neither.
-func oneTimeLink(text string) string {
-	u, err := url.Parse(text)
-	if err != nil {
-		return ""
-	}
-	for _, before := range []string{"/login/", "/invite/"} {
-		if secret, ok := strings.CutPrefix(u.Path, before); ok {
-			return secret
-		}
-	}
-	return ""
-}
+// linkPath matches the part of an address that names a share, a login link or an invite by its secret.
+var linkPath = regexp.MustCompile(`/(s|shared|login|invite)/([^/?#\s]+)`)
 
-// shareToken returns the token in the address of a share. It returns other text unchanged.
-func shareToken(text string) string {
-	u, err := url.Parse(text)
-	if err != nil {
-		return text
+// linkOf returns the secret in an address, with or without its scheme, and the word before it; "" if the
+// address is of neither a share nor a one-time link.
+func linkOf(text string) (kind, secret string) {
+	if m := linkPath.FindStringSubmatch(text); m != nil {
+		return m[1], m[2]
 	}
-	for _, before := range []string{"/s/", "/shared/"} {
-		if _, token, ok := strings.Cut(u.Path, before); ok {
-			token, _, _ = strings.Cut(token, "/")
-			return token
-		}
-	}
-	return text
+	return "", ""
 }
 
 // sessionOf is the outward form of a dashboard login for the operator.
