@@ -8,12 +8,12 @@ import (
 )
 
 // ClaimedColumns are the beginning of a query that reads claims; see ClaimFields.
-const ClaimedColumns = `SELECT ` + listColumns + `, p.head, p.lines, p.framing, p.body, p.parts, p.stored, p.size, p.sha256, p.state,
+var ClaimedColumns = `SELECT ` + listColumns + `, p.head, p.lines, p.framing, p.body, p.parts, p.stored, p.size, p.sha256, p.state,
 		p.extra, a.n, a.kind, a.state, a.received_at, a.started_at, a.actor, a.released`
 
 // ClaimedSQL is the query for an attempt that is claimed. Its parameters are the id of the event, twice, and
 // the number of the attempt.
-const ClaimedSQL = ClaimedColumns + ` FROM events e JOIN aliases al ON al.id = e.alias_id JOIN payloads p ON p.event_id = e.id AND p.n = 0
+var ClaimedSQL = ClaimedColumns + ` FROM events e JOIN aliases al ON al.id = e.alias_id JOIN payloads p ON p.event_id = e.id AND p.n = 0
 	JOIN attempts a ON a.event_id = e.id WHERE e.id = ? AND a.event_id = ? AND a.n = ?`
 
 // ClaimFields returns the destinations of ClaimedColumns: an attempt to deliver, and its event with

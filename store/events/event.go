@@ -15,37 +15,10 @@ import (
 	"relay/store/people"
 )
 
-// EventColumns are the columns of a new event.
-const EventColumns = `id, alias_id, received_at, asked_at, remote, tls, method, target, http_minor, host,
-	provider_name, provider_type, provider_delivery, signed_at, tolerance_us,
-	state, error_code, error_message, status, latency_us, attempts, ended_n, blocker, req_size`
-
-// EventTypes are the types of EventColumns in Postgres.
-const EventTypes = `uuid bigint bigint bigint text bigint text bytea bigint text text text text bigint bigint
-	bigint text text bigint bigint bigint bigint text bigint`
-
-// listColumns are the columns of eventFields.
-const listColumns = `e.id, e.alias_id, e.received_at, e.asked_at, e.remote, e.tls, e.method, e.target, e.http_minor, e.host,
-	e.provider_name, e.provider_type, e.provider_delivery, e.signed_at, e.tolerance_us,
-	e.state, e.error_code, e.error_message, e.status, e.latency_us, e.latency_us IS NOT NULL,
-	e.attempts, e.blocker, e.host_refused_by, e.handshake, e.missed_handshake, e.req_size, e.sent, e.signature, al.name AS alias`
-
 // markedColumns are listColumns and the marks that users set on the event. They need marksJoin.
-const (
-	markedColumns = listColumns + `, COALESCE(em.pinned, 0) AS pinned, COALESCE(em.label, '') AS label, COALESCE(em.note, '') AS note`
-	marksJoin     = ` LEFT JOIN event_marks em ON em.event_id = e.id`
-)
+var markedColumns = listColumns + `, COALESCE(em.pinned, 0) AS pinned, COALESCE(em.label, '') AS label, COALESCE(em.note, '') AS note`
 
-// eventFields returns the destinations of the columns of a list row.
-func eventFields(e *relay.Event) []any {
-	p := &e.Provider
-	return []any{
-		&e.ID, &e.AliasID, (*db.Time)(&e.ReceivedAt), (*db.Time)(&e.LastReceivedAt), (*db.AddrPort)(&e.Remote), &e.TLS, &e.Method, &e.Target, &e.HTTPMinor, &e.Host,
-		&p.Name, &p.EventType, &p.DeliveryID, (*db.Time)(&p.SignedAt), db.Period(&p.Tolerance),
-		db.Code(&e.State, States), faultCode(&e.Error), faultMessage(&e.Error), &e.Status, db.Period(&e.Latency), &e.HasLatency, &e.AttemptCount,
-		&e.Blocker, &e.HostRefusedBy, &e.Handshake, &e.MissedHandshake, &e.Request.Body.Size, sentColumn(&e.Sent), signatureColumn(&e.Signature), &e.Alias,
-	}
-}
+const marksJoin = ` LEFT JOIN event_marks em ON em.event_id = e.id`
 
 // markedFields returns the destinations of markedColumns.
 func markedFields(e *relay.Event) []any {

@@ -285,11 +285,15 @@ func (w *writer) partsStored(id relay.ID, n, parts int) (bool, error) {
 }
 
 // newRows are the rows of new events.
-type newRows struct{ events, attempts, payloads [][]any }
+type newRows struct {
+	events, attempts, payloads [][]any
+	row                        events.NewRow // reused for each event
+}
 
 func (r *newRows) add(by *writeTarget, f *newEvent) error {
 	e, a := f.event, f.attempt
-	r.events = append(r.events, f.values())
+	r.row = f.row()
+	r.events = append(r.events, events.EventValues(&r.row))
 	r.payloads = append(r.payloads, events.PayloadValues(e.ID, 0, f.request, e.ForwardedLines, nil))
 	if a == nil {
 		return nil

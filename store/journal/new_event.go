@@ -44,19 +44,13 @@ func (f *newEvent) ended() bool {
 	return f.attempt != nil && f.attempt.State != relay.StateQueued && f.attempt.State != relay.StateDelivering
 }
 
-// values returns the values of EventColumns.
-func (f *newEvent) values() []any {
-	e, endedN, latency := f.stored(), 0, any(nil)
+// row returns the row of the event.
+func (f *newEvent) row() events.NewRow {
+	row := events.NewRow{Event: f.stored(), State: f.state}
 	if f.ended() {
-		endedN, latency = f.attempt.N, events.LatencyMicros(f.attempt)
+		row.EndedN, row.Latency = f.attempt.N, events.LatencyMicros(f.attempt)
 	}
-	p := &e.Provider
-	code, message := events.FaultText(e.Error)
-	return []any{
-		e.ID, e.AliasID, db.Micros(e.ReceivedAt), db.Micros(e.LastReceivedAt), e.Remote.String(), db.BoolToInt(e.TLS), e.Method, e.Target, e.HTTPMinor, e.Host,
-		p.Name, p.EventType, p.DeliveryID, db.Micros(p.SignedAt), p.Tolerance.Microseconds(),
-		f.state, code, message, e.Status, latency, e.AttemptCount, endedN, e.Blocker, e.Request.Body.Size,
-	}
+	return row
 }
 
 // blockerOf returns the reason why a new event cannot be replayed, "" if it can.

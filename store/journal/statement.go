@@ -13,10 +13,8 @@ var (
 	insertChunks   = db.InsertInto("body_chunks", "event_id, n, i, data", "uuid bigint bigint bytea")
 )
 
-// insertWhole inserts events with their attempts and payloads. On Postgres it calls a function of a migration that has a
-// parameter for each of their columns (migrations/postgres/00011_insert_events.sql). A function with another column needs
-// another name, because older nodes call this one.
-var insertWhole = &db.Group{Function: "insert_events_1", Inserts: []*db.Statement{insertEvents, insertAttempts, insertPayloads}}
+// insertWhole inserts events with their attempts and payloads.
+var insertWhole = &db.Group{Function: events.InsertFunction, Inserts: []*db.Statement{insertEvents, insertAttempts, insertPayloads}}
 
 // sweptLive matches the attempt of a live request that another node ended because it took the claimant
 // for dead, unless there is a later attempt. The caller of such a request may have got its response,

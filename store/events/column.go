@@ -1,0 +1,119 @@
+package events
+
+import (
+	"strings"
+	"time"
+
+	"relay"
+	"relay/store/db"
+)
+
+// InsertFunction is the function of Postgres that inserts new events with their attempts and payloads
+// (migrations/postgres/00011_insert_events.sql). A column with a value in columns needs a function with
+// another name, because nodes of earlier versions call this one.
+const InsertFunction = "insert_events_1"
+
+// NewRow is the row of a new event: the event in its stored form, and what only the store needs of it.
+type NewRow struct {
+	relay.Event
+	State   int // code of the state
+	EndedN  int // number of the attempt that ended with the event; 0 = none
+	Latency any // of that attempt, as LatencyMicros returns it
+}
+
+// column is a column of the table of events. value returns what the insert writes; without it the column keeps
+// its default until another statement sets it (see RareColumns). field returns the destination of the column in
+// a row that is read for a list; without it lists do not read the column.
+type column struct {
+	name, postgresType string
+	value              func(*NewRow) any
+	field              func(*relay.Event) any
+}
+
+// columns are the columns of events. Those with a value stand first, in the order of the parameters of
+// InsertFunction.
+var columns = []column{
+	{"id", "uuid", func(r *NewRow) any { return r.ID }, func(e *relay.Event) any { return &e.ID }},
+	{"alias_id", "bigint", func(r *NewRow) any { return r.AliasID }, func(e *relay.Event) any { return &e.AliasID }},
+	{"received_at", "bigint", func(r *NewRow) any { return db.Micros(r.ReceivedAt) }, func(e *relay.Event) any { return (*db.Time)(&e.ReceivedAt) }},
+	{"asked_at", "bigint", func(r *NewRow) any { return db.Micros(r.LastReceivedAt) }, func(e *relay.Event) any { return (*db.Time)(&e.LastReceivedAt) }},
+	{"remote", "text", func(r *NewRow) any { return r.Remote.String() }, func(e *relay.Event) any { return (*db.AddrPort)(&e.Remote) }},
+	{"tls", "bigint", func(r *NewRow) any { return db.BoolToInt(r.TLS) }, func(e *relay.Event) any { return &e.TLS }},
+	{"method", "text", func(r *NewRow) any { return r.Method }, func(e *relay.Event) any { return &e.Method }},
+	{"target", "bytea", func(r *NewRow) any { return r.Target }, func(e *relay.Event) any { return &e.Target }},
+	{"http_minor", "bigint", func(r *NewRow) any { return r.HTTPMinor }, func(e *relay.Event) any { return &e.HTTPMinor }},
+	{"host", "text", func(r *NewRow) any { return r.Host }, func(e *relay.Event) any { return &e.Host }},
+	{"provider_name", "text", func(r *NewRow) any { return r.Provider.Name }, func(e *relay.Event) any { return &e.Provider.Name }},
+	{"provider_type", "text", func(r *NewRow) any { return r.Provider.EventType }, func(e *relay.Event) any { return &e.Provider.EventType }},
+	{"provider_delivery", "text", func(r *NewRow) any { return r.Provider.DeliveryID }, func(e *relay.Event) any { return &e.Provider.DeliveryID }},
+	{"signed_at", "bigint", func(r *NewRow) any { return db.Micros(r.Provider.SignedAt) }, func(e *relay.Event) any { return (*db.Time)(&e.Provider.SignedAt) }},
+	{"tolerance_us", "bigint", func(r *NewRow) any { return r.Provider.Tolerance.Microseconds() }, func(e *relay.Event) any { return db.Period(&e.Provider.Tolerance) }},
+	{"state", "bigint", func(r *NewRow) any { return r.State }, func(e *relay.Event) any { return db.Code(&e.State, States) }},
+	{"error_code", "text", func(r *NewRow) any { code, _ := FaultText(r.Error); return code }, func(e *relay.Event) any { return faultCode(&e.Error) }},
+	{"error_message", "text", func(r *NewRow) any { _, message := FaultText(r.Error); return message }, func(e *relay.Event) any { return faultMessage(&e.Error) }},
+	{"status", "bigint", func(r *NewRow) any { return r.Status }, func(e *relay.Event) any { return &e.Status }},
+	{"latency_us", "bigint", func(r *NewRow) any { return r.Latency }, latencyColumn},
+	{"attempts", "bigint", func(r *NewRow) any { return r.AttemptCount }, func(e *relay.Event) any { return &e.AttemptCount }},
+	{"ended_n", "bigint", func(r *NewRow) any { return r.EndedN }, nil},
+	{"blocker", "text", func(r *NewRow) any { return r.Blocker }, func(e *relay.Event) any { return &e.Blocker }},
+	{"req_size", "bigint", func(r *NewRow) any { return r.Request.Body.Size }, func(e *relay.Event) any { return &e.Request.Body.Size }},
+
+	{"host_refused_by", "text", nil, func(e *relay.Event) any { return &e.HostRefusedBy }},
+	{"handshake", "text", nil, func(e *relay.Event) any { return &e.Handshake }},
+	{"missed_handshake", "text", nil, func(e *relay.Event) any { return &e.MissedHandshake }},
+	{"sent", "text", nil, func(e *relay.Event) any { return sentColumn(&e.Sent) }},
+	{"signature", "text", nil, func(e *relay.Event) any { return signatureColumn(&e.Signature) }},
+}
+
+// EventColumns are the columns that the insert of an event writes, and EventTypes their types in Postgres.
+var EventColumns, EventTypes = inserted()
+
+func inserted() (names, types string) {
+	for _, c := range columns {
+		if c.value != nil {
+			names += ", " + c.name
+			types += " " + c.postgresType
+		}
+	}
+	return strings.TrimPrefix(names, ", "), strings.TrimPrefix(types, " ")
+}
+
+// EventValues returns the values of EventColumns.
+func EventValues(r *NewRow) []any {
+	values := make([]any, 0, len(columns))
+	for _, c := range columns {
+		if c.value != nil {
+			values = append(values, c.value(r))
+		}
+	}
+	return values
+}
+
+// listColumns are the columns of eventFields.
+var listColumns = func() (list string) {
+	for _, c := range columns {
+		if c.field != nil {
+			list += "e." + c.name + ", "
+		}
+	}
+	return list + "al.name AS alias"
+}()
+
+// eventFields returns the destinations of the columns of a list row.
+func eventFields(e *relay.Event) []any {
+	fields := make([]any, 0, len(columns)+1)
+	for _, c := range columns {
+		if c.field != nil {
+			fields = append(fields, c.field(e))
+		}
+	}
+	return append(fields, &e.Alias)
+}
+
+// latencyColumn returns the destination of a latency; NULL means that the event has none.
+func latencyColumn(e *relay.Event) any {
+	return db.Column(func(stored any) {
+		us, ok := stored.(int64)
+		e.Latency, e.HasLatency = time.Duration(us)*time.Microsecond, ok
+	})
+}
