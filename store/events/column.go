@@ -9,7 +9,7 @@ import (
 )
 
 // InsertFunction is the function of Postgres that inserts new events with their attempts and payloads
-// (migrations/postgres/00011_insert_events.sql). A column with a value in columns needs a function with
+// (migrations/postgres/00011_insert_events.sql). A column with a value in eventColumns needs a function with
 // another name, because nodes of earlier versions call this one.
 const InsertFunction = "insert_events_1"
 
@@ -30,9 +30,9 @@ type column struct {
 	field              func(*relay.Event) any
 }
 
-// columns are the columns of events. Those with a value stand first, in the order of the parameters of
+// eventColumns are the columns of events. Those with a value stand first, in the order of the parameters of
 // InsertFunction.
-var columns = []column{
+var eventColumns = []column{
 	{"id", "uuid", func(r *NewRow) any { return r.ID }, func(e *relay.Event) any { return &e.ID }},
 	{"alias_id", "bigint", func(r *NewRow) any { return r.AliasID }, func(e *relay.Event) any { return &e.AliasID }},
 	{"received_at", "bigint", func(r *NewRow) any { return db.Micros(r.ReceivedAt) }, func(e *relay.Event) any { return (*db.Time)(&e.ReceivedAt) }},
@@ -69,7 +69,7 @@ var columns = []column{
 var EventColumns, EventTypes = inserted()
 
 func inserted() (names, types string) {
-	for _, c := range columns {
+	for _, c := range eventColumns {
 		if c.value != nil {
 			names += ", " + c.name
 			types += " " + c.postgresType
@@ -80,8 +80,8 @@ func inserted() (names, types string) {
 
 // EventValues returns the values of EventColumns.
 func EventValues(r *NewRow) []any {
-	values := make([]any, 0, len(columns))
-	for _, c := range columns {
+	values := make([]any, 0, len(eventColumns))
+	for _, c := range eventColumns {
 		if c.value != nil {
 			values = append(values, c.value(r))
 		}
@@ -91,7 +91,7 @@ func EventValues(r *NewRow) []any {
 
 // listColumns are the columns of eventFields.
 var listColumns = func() (list string) {
-	for _, c := range columns {
+	for _, c := range eventColumns {
 		if c.field != nil {
 			list += "e." + c.name + ", "
 		}
@@ -101,8 +101,8 @@ var listColumns = func() (list string) {
 
 // eventFields returns the destinations of the columns of a list row.
 func eventFields(e *relay.Event) []any {
-	fields := make([]any, 0, len(columns)+1)
-	for _, c := range columns {
+	fields := make([]any, 0, len(eventColumns)+1)
+	for _, c := range eventColumns {
 		if c.field != nil {
 			fields = append(fields, c.field(e))
 		}
