@@ -215,6 +215,26 @@ func TestNamelessBesideNamed(t *testing.T) {
 	}
 }
 
+// TestNamelessBesideWhatIsNoName: a forward whose name no alias can have is refused, and keeps a forward without a
+// name from nothing, in either order.
+func TestNamelessBesideWhatIsNoName(t *testing.T) {
+	t.Parallel()
+	for _, bind := range []string{"10.0.0.5", "build_host", "www", "deep.shop.example.test"} {
+		for _, first := range []bool{false, true} {
+			b := newFixture(t)
+			lines := []string{"RemoteForward " + bind + ":8080 127.0.0.1:1", "RemoteForward 52698 127.0.0.1:" + b.says("nameless")}
+			if first {
+				lines[0], lines[1] = lines[1], lines[0]
+			}
+			p := b.run(need(t, "ssh", "openssh-client"), "-F", b.sshConfig(b.alice, lines...), "-N", "shop@relay")
+			if got := b.serves("shop"); got != "nameless" {
+				t.Errorf("%s, nameless first %v: shop answers %q", bind, first, got)
+			}
+			eventually(t, 30*time.Second, "warning", func() bool { return contains(p.err, "remote port forwarding failed for listen port 8080") })
+		}
+	}
+}
+
 // TestNamelessGivesWay: a forward without a name ends when a forward with a name begins, for the same
 // or another alias, and the session shows that.
 func TestNamelessGivesWay(t *testing.T) {

@@ -37,6 +37,7 @@ type forward struct {
 	c             *conn
 	asked         forwardRequest // as the client wrote it
 	named         bool           // asked.Bind names the alias, or tries to
+	waits         bool           // forwardSet.waiting counts it
 	begun         int            // sessions that had begun something when it was asked for
 	port          uint32         // that channels are opened with
 	alias         *relay.Alias
@@ -75,7 +76,9 @@ func (c *conn) askForward(payload []byte) *forward {
 	}
 	f.named = !isNeutral(f.asked.Bind)
 	f.begun = c.sessions.Began()
-	if f.named {
+	site := &c.srv.o.Site
+	label, refusal := parseBind(f.asked.Bind, site)
+	if f.waits = f.named && refusal == nil && !site.Reserved(label); f.waits { // else it never serves, and must keep no other one away
 		c.forwards.ask(1)
 	}
 	return f
@@ -88,7 +91,7 @@ func (c *conn) forward(f *forward) (ok bool, reply []byte, then func()) {
 	if f == nil {
 		return false, nil, nothing
 	}
-	if f.named {
+	if f.waits {
 		c.forwards.ask(-1)
 	}
 	if refusal := c.admitForward(f); refusal != nil {

@@ -15,7 +15,7 @@ type forwardSet struct {
 	mu      sync.Mutex
 	list    []*forward // never changed in place
 	closed  bool       // the connection ends: none is added any more
-	waiting int        // forwards with a name that were asked for and are not looked at yet
+	waiting int        // forwards with the name of an alias that were asked for and are not looked at yet
 }
 
 // ask adds n to the number of named forwards that were requested and not handled yet: 1 for a new
