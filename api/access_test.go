@@ -10,8 +10,8 @@ import (
 	"relay/api"
 )
 
-// everyRoute lists a request to each route that names something, filled with the names of the caller's
-// own objects; {} stands for values that differ.
+// everyRoute lists a request to each route that has a placeholder, filled with the names of the caller's own
+// objects. In the result, {} stands for values that differ between accounts.
 func everyRoute(alias string, event relay.ID, key, token, share string) []string {
 	e := "/api/v1/events/" + event.String()
 	a := "/api/v1/aliases/" + alias
@@ -69,7 +69,8 @@ func TestForeignAndUnknownAreTheSameAnswer(t *testing.T) {
 
 const testKey = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl alice@laptop"
 
-// TestAdminsSeeOthersOnlyAsMembers: alice is an admin and no member of bob's alias.
+// TestAdminsSeeOthersOnlyAsMembers: an admin sees nothing of an alias of another account. alice is the admin
+// and no member of bob's alias.
 func TestAdminsSeeOthersOnlyAsMembers(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
@@ -196,7 +197,7 @@ func TestSessionsAndOrigins(t *testing.T) {
 			t.Errorf("%s %s with %s: %d, want %d", tt.method, tt.target, tt.line, got, tt.want)
 		}
 	}
-	// A token is judged by itself, wherever the page is from.
+	// A request with a token is accepted from any origin, because a browser does not add tokens by itself.
 	r := h.request("POST", h.asAlice, unsafe, "")
 	r.Header.Set("Sec-Fetch-Site", "cross-site")
 	h.do(r).want(201)
@@ -216,8 +217,9 @@ func TestSessionsAndOrigins(t *testing.T) {
 	}
 }
 
-// TestSessionsOfTwoAccountsAreNone: without https, a page at a neighbouring host can add cookies, but
-// cannot choose the account that a request acts for.
+// TestSessionsOfTwoAccountsAreNone: a request with the session cookies of two accounts is refused. Without
+// https, a page at a neighbouring host can add cookies, but it cannot choose the account that a request acts
+// for.
 func TestSessionsOfTwoAccountsAreNone(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
@@ -227,7 +229,7 @@ func TestSessionsOfTwoAccountsAreNone(t *testing.T) {
 	h.do(r).code(401, "unauthorized")
 }
 
-// TestTossedCookiesLogNobodyOut: cookies that are no session are ignored.
+// TestTossedCookiesLogNobodyOut: cookies that are not a valid session do not disturb a valid one.
 func TestTossedCookiesLogNobodyOut(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
@@ -294,7 +296,7 @@ func TestChecksComeInTheirOrder(t *testing.T) {
 	if a := h.line(h.asAlice, "PUT "+e+"/replay"); a.header.Get("Allow") != "POST" {
 		t.Errorf("Allow: %q", a.header.Get("Allow"))
 	}
-	for range 61 { // the limit comes after the state
+	for range 61 { // the state of the event (409) is checked before the rate limit (429)
 		h.line(h.asAlice, "POST "+e+"/replay").want(409)
 	}
 }

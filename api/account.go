@@ -74,7 +74,7 @@ func (s *server) addUserRoutes() {
 				return out, err
 			}
 			usage, err := s.Accounts.AccountUsage(ctx, c.who)
-			if err != nil { // the accounts are known
+			if err != nil { // without usage the accounts are listed all the same
 				return listOf(accounts, record.OfAccount), nil
 			}
 			return listOf(accounts, func(a relay.Account) record.User { return record.OfAccountUsage(a, usage[a.ID]) }), nil
@@ -93,7 +93,7 @@ func (s *server) addUserRoutes() {
 	addAction(s, user.on("DELETE /users/{user}", "delete-user",
 		"Remove an account: its tunnels are closed and its tokens revoked; its aliases are kept for an admin to transfer", 404, 409),
 		func(ctx context.Context, c *requestInfo) error {
-			if c.path("user") == c.who.AccountName { // of the last admin nobody could bring it back
+			if c.path("user") == c.who.AccountName { // the last admin could not be restored through the API
 				return relay.Errorf(relay.CodeConflict, "your own account cannot be removed here; another admin can do it, or: relayd user rm")
 			}
 			return s.Accounts.RemoveAccount(ctx, c.who, c.path("user"))

@@ -86,7 +86,7 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-// TestVerifyToken: only the owner of an alias can set its verify token, nobody can read it, and a
+// TestVerifyToken: only the owner of an alias can set its verify token, no answer shows the token, and a
 // transfer deletes it.
 func TestVerifyToken(t *testing.T) {
 	t.Parallel()
@@ -380,8 +380,8 @@ func TestTokensKnowTheirID(t *testing.T) {
 	h.get(h.asAlice, "/api/v1/me").code(401, "unauthorized")
 }
 
-// TestAnEndingTokenIsToldWhatItMayMake: the error for a token that makes another without an end says
-// which expiry is allowed.
+// TestAnEndingTokenIsToldWhatItMayMake: if an expiring token creates a token without an expiry, the error
+// says which expiry is allowed.
 func TestAnEndingTokenIsToldWhatItMayMake(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
@@ -397,8 +397,8 @@ func TestAnEndingTokenIsToldWhatItMayMake(t *testing.T) {
 	}
 }
 
-// TestOldSessionsMayNotMakeThemselvesPermanent: a session older than 15 minutes must log in again for
-// keys, full tokens, transfer and deletion; API tokens need not.
+// TestOldSessionsMayNotMakeThemselvesPermanent: with a session older than 15 minutes, users must log in again
+// before they add keys or full tokens, transfer or delete. API tokens have no such limit.
 func TestOldSessionsMayNotMakeThemselvesPermanent(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, func(o *api.Options) { o.Accounts = agedSessions{o.Accounts} })

@@ -63,7 +63,7 @@ func (settingsChange) Schema(r huma.Registry) *huma.Schema {
 	return r.Schema(reflect.TypeFor[settingsBody](), true, "")
 }
 
-// listAliasesInput pages the list of aliases; without a limit it is whole.
+// listAliasesInput pages the list of aliases; without a limit, one answer has the whole list.
 type listAliasesInput struct {
 	Limit  int    `query:"limit" minimum:"1" maximum:"1000" doc:"of one page; without it the list is whole"`
 	Cursor string `query:"cursor" maxLength:"100" doc:"nextCursor of the page before"`
@@ -115,8 +115,8 @@ func (s *server) addAliasRoutes() {
 	s.addSearchRoutes()
 }
 
-// addSearchRoutes adds the figures of an alias, and the searches that an account keeps by
-// name for it; the dashboard shows the same ones.
+// addSearchRoutes adds the figures of an alias, and the searches that an account keeps by name for it. The
+// dashboard shows the same searches.
 func (s *server) addSearchRoutes() {
 	searches := route{tag: "aliases", scope: relay.ScopeEventsRead, resolve: s.resolveAlias}
 	list := func(ctx context.Context, c *requestInfo) ([]relay.SavedSearch, error) {
@@ -133,7 +133,7 @@ func (s *server) addSearchRoutes() {
 	saved := found(searches, "name", func(x relay.SavedSearch) string { return x.Name }, list)
 	addAction(s, saved.on("DELETE /aliases/{alias}/searches/{name}", "forget-search", "Forget a saved search"),
 		func(ctx context.Context, c *requestInfo) error {
-			if err := saved.exists(ctx, c); err != nil { // the store does not tell
+			if err := saved.exists(ctx, c); err != nil { // the store reports no error for an unknown search
 				return err
 			}
 			return s.Events.SaveSearch(ctx, c.who, c.alias.Name, relay.SavedSearch{Name: c.path("name")})
@@ -167,7 +167,7 @@ func (s *server) listAliases(ctx context.Context, c *requestInfo, in *listAliase
 		return out, err
 	}
 	aliases = slices.DeleteFunc(aliases, func(a relay.Alias) bool { return a.Name <= in.Cursor })
-	slices.SortFunc(aliases, func(a, b relay.Alias) int { return strings.Compare(a.Name, b.Name) }) // a database may have another order of letters
+	slices.SortFunc(aliases, func(a, b relay.Alias) int { return strings.Compare(a.Name, b.Name) }) // the order of a database may differ
 	if in.Limit > 0 && len(aliases) > in.Limit {
 		aliases = aliases[:in.Limit]
 		out.NextCursor = &aliases[in.Limit-1].Name

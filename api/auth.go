@@ -61,7 +61,7 @@ func viaOf(r *http.Request) string {
 	return record.SafeTextMax(via, maxVia)
 }
 
-// lookUpSecret looks up a secret, unless too many wrong ones came from its source.
+// lookUpSecret looks up a secret, unless its source has shown too many wrong secrets.
 func (s *server) lookUpSecret(r *http.Request, secret string, owner func(context.Context, string) (relay.Actor, error)) (who relay.Actor, err error) {
 	err = s.Limits.LookUpSecret(r.RemoteAddr, secret, func() (err error) {
 		who, err = owner(r.Context(), secret)
@@ -87,8 +87,8 @@ func (s *server) authenticateSession(r *http.Request, c *requestInfo) error {
 	if s.origin.Check(r) != nil {
 		return relay.Errorf(relay.CodeForbidden, "a page of another origin may not do this with your session; use an API token")
 	}
-	// The check above passes every GET. A page of another site cannot read the answer to
-	// one, but could make the server produce it again and again.
+	// The check above passes every GET. A page of another site cannot read the answer to a GET, but could
+	// make the server produce that answer again and again.
 	switch r.Header.Get("Sec-Fetch-Site") {
 	case "", "same-origin", "none":
 	default:

@@ -17,8 +17,8 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// hostilePage is a page that a tunnel may serve at a neighbouring host of the API: it tries to read
-// and act there with its visitor's cookie, and records the results.
+// hostilePage is a page that a tunnel may serve at a neighbouring host of the API: its script tries to read
+// and change data of the API with the visitor's cookie, and records the results.
 const hostilePage = `<!DOCTYPE html><title>evil</title><body><script>
 const base = "BASE/api/v1", got = [];
 const note = (what, text) => { if (text) got.push(what + ": " + text); };
@@ -74,7 +74,7 @@ func TestBrowserHostileNeighbour(t *testing.T) {
 	front := httptest.NewUnstartedServer(nil)
 	_, port, err := net.SplitHostPort(front.Listener.Addr().String())
 	must(t, err)
-	base := "http://relay.test:" + port // one site with its neighbour, as localhost would not be
+	base := "http://relay.test:" + port // both hosts are one site, which hosts under localhost are not
 	front.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case strings.HasPrefix(r.Host, "evil."):
@@ -98,7 +98,7 @@ func TestBrowserHostileNeighbour(t *testing.T) {
 	if after := h.resources(id); after != before {
 		t.Errorf("something changed:\n%s\n%s", before, after)
 	}
-	// The cookie was sent along with all of it, or the test would show nothing.
+	// Some of the requests carried the cookie; otherwise the test would prove nothing.
 	if seen := visits.String(); !strings.Contains(seen, "GET") || !strings.Contains(seen, "POST") {
 		t.Errorf("no request carried the cookie: %q", seen)
 	}
@@ -126,10 +126,11 @@ func tryLoadPages(t *testing.T, pages []string) (got []string, err error) {
 	if err != nil {
 		t.Fatal("chromium is not installed; `make setup` does that")
 	}
-	// A short path: there is a socket in it, whose address may have 107 bytes.
+	// The path must be short: Chromium creates a socket in the directory, and a socket address has at most
+	// 107 bytes.
 	dir, err := os.MkdirTemp("", "relay-api-")
 	must(t, err)
-	defer func() { // children outlive the browser by a moment and still write
+	defer func() { // child processes of the browser may still write for a moment
 		for end := time.Now().Add(10 * time.Second); os.RemoveAll(dir) != nil && time.Now().Before(end); {
 			<-time.After(20 * time.Millisecond)
 		}

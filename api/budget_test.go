@@ -15,9 +15,9 @@ import (
 	"relay/store"
 )
 
-// TestEveryAnswerIsInTheBudget tries every route with its largest answers. While the account has used
-// its share of memory, an answer of over 64 KiB is refused with 503 overloaded, and never as a fault
-// of the store; otherwise it is sent. Nothing stays reserved. It finds new routes by itself.
+// TestEveryAnswerIsInTheBudget tries every route with its largest answers. While the account has used its
+// share of memory, an answer of over 64 KiB is refused with 503 overloaded, and never as a fault of the
+// store; otherwise it is sent. Nothing stays reserved. The test finds new routes by itself.
 func TestEveryAnswerIsInTheBudget(t *testing.T) {
 	t.Parallel()
 	shared := budget.New(256 << 20)
@@ -82,7 +82,7 @@ func TestEveryAnswerIsInTheBudget(t *testing.T) {
 			held.Release()
 			strangers.Release()
 			switch {
-			case writes: // it is done: the answer says so, without bodies
+			case writes: // the change was made: the answer is a success without bodies
 				if got.status != whole.status || len(got.body) > 800<<10 {
 					t.Errorf("%s: %d, %d bytes", what, got.status, len(got.body))
 				}
@@ -118,8 +118,8 @@ func (busyReads) Event(context.Context, relay.Actor, relay.ID, int) (*relay.Even
 	return nil, relay.Overloaded("too many reads run or wait")
 }
 
-// TestChangesAreToldWhileReadsWait: a change is confirmed even if the event cannot be read at once. Once
-// it was answered with an error, as if nothing had changed.
+// TestChangesAreToldWhileReadsWait: a change is confirmed even if the event cannot be read at once. An error
+// would suggest that nothing had changed.
 func TestChangesAreToldWhileReadsWait(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)

@@ -143,7 +143,7 @@ func (d *client) post(token, target, body string) *answer {
 	return d.call(http.MethodPost, token, target, body)
 }
 
-// want checks the status, and that an error is a complete problem.
+// want checks the status, and that an error answer is a complete problem+json.
 func (a *answer) want(status int) *answer {
 	a.t.Helper()
 	if a.status != status {

@@ -38,7 +38,8 @@ func (s *server) createToken(ctx context.Context, c *requestInfo, in *jsonBody[t
 	b := in.Body
 	want := grant.TokenRequest{Name: b.Name, Scopes: b.Scopes, Renew: b.Renew}
 	if b.Alias != nil {
-		if want.Alias = *b.Alias; want.Alias == "" { // as from a script whose variable is not set: it would get a token for all aliases
+		// "" probably comes from a script with an unset variable; it must not create a token for all aliases
+		if want.Alias = *b.Alias; want.Alias == "" {
 			return out, invalid("body.alias", "is empty; leave it out for a token of all aliases", nil)
 		}
 	}

@@ -75,7 +75,7 @@ type fakeFeed struct {
 	lastID string
 	items  chan []relay.FeedItem
 	start  string
-	end    error // given when items is closed
+	end    error // returned when items is closed
 	closed chan struct{}
 	once   sync.Once
 }

@@ -45,7 +45,7 @@ func TestDiff(t *testing.T) {
 	} {
 		h.get(h.asAlice, "/api/v1/diff?"+query).want(status)
 	}
-	// Who asks for the response of an attempt that got none is told so: the attempt is there.
+	// An attempt that exists but has no response gets an error that says so.
 	for path, said := range map[string]string{
 		"diff?left=" + was + "/1&right=" + waits:          "no attempt of " + waits + " has a response",
 		"diff?left=" + was + "/1&right=" + waits + "/1":   "attempt 1 of " + waits + " has no response",

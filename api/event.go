@@ -93,7 +93,7 @@ func (s *server) eventRecord(c *requestInfo, e *relay.Event, err error) (*record
 	}
 	rec := record.Of(e, s.Site, time.Now())
 	rec.Fit(s.mostJSON())
-	*e = relay.Event{ID: e.ID} // its bodies stand in the record now
+	*e = relay.Event{ID: e.ID} // the record holds the bodies now
 	if err := c.answer.Hold(rec.Weight()); err != nil {
 		return nil, err
 	}
@@ -201,16 +201,16 @@ func (s *server) listEvents(ctx context.Context, c *requestInfo, in *listInput) 
 	return record.PageOf(page, s.Site, time.Now()), nil
 }
 
-// waitForEvents waits for an event that matches and arrives after the call began (to the millisecond
-// of its id). It returns an empty page if none arrives in time. It searches again after every change
-// in the live feed, always from the start of the call, so that it also finds events that the feed
-// skipped (resync). The wait of the call of an agent runs after the call, see later.
+// waitForEvents waits for an event that matches and arrives after the call began (to the millisecond of its
+// id). It returns an empty page if no event arrives in time. The search runs again after every change in the
+// live feed, each time from the start of the call, because the feed may have skipped events (resync). For an
+// agent, the wait runs after the call; see type later.
 func (s *server) waitForEvents(ctx context.Context, c *requestInfo, f relay.Filter, wait time.Duration) (relay.Page, error) {
 	c.waited = true
 	if began := time.Now().Truncate(time.Millisecond); f.Since.Before(began) {
 		f.Since = began
 	}
-	if f.Cursor != "" { // nothing older is waited for, but a wrong one is told
+	if f.Cursor != "" { // an old page cannot contain the event, but an invalid cursor is an error
 		if _, err := s.Events.Events(ctx, c.who, f); err != nil {
 			return relay.Page{}, err
 		}
@@ -248,7 +248,7 @@ func (s *server) awaitMatch(ctx context.Context, c *requestInfo, f relay.Filter,
 			return page, s.awaitDelivery(ctx, deadline, c, sub, &page.Events[0])
 		}
 		if f.Cursor = page.Next; f.Cursor != "" && deadline.Err() == nil {
-			continue // the search ran out of its time, not of events
+			continue // the search stopped at its time limit; the rest may still match
 		}
 		_, err = sub.Next(deadline)
 		switch {
@@ -264,16 +264,16 @@ func (s *server) awaitMatch(ctx context.Context, c *requestInfo, f relay.Filter,
 	}
 }
 
-// awaitDelivery waits, for an agent, until the delivery of the found event has ended, and reads the event
-// again. One call of an agent is one wait, so it keeps its slot until the end. For other callers it
-// returns at once, and they get the event in its present state.
+// awaitDelivery waits until the delivery of the found event has ended, and reads the event again. It does so
+// only for agents: their call keeps its slot until the end. Other callers get the event at once, in its
+// present state.
 func (s *server) awaitDelivery(ctx, deadline context.Context, c *requestInfo, sub relay.Subscription, e *relay.Event) error {
 	for c.who.Via != "" && e.State == relay.StateDelivering {
 		_, err := sub.Next(deadline)
 		switch {
 		case errors.Is(err, relay.ErrNotFound):
 			return s.accessEndedError(ctx, c)
-		case deadline.Err() != nil && ctx.Err() == nil: // it is told as it is
+		case deadline.Err() != nil && ctx.Err() == nil: // the event is returned while its delivery is in progress
 			return nil
 		case err != nil:
 			return err

@@ -40,7 +40,7 @@ func TestListFilters(t *testing.T) {
 		e.Attempts[0].Status, e.Attempts[0].Response = 503, message("HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n", "")
 	}).String()
 	waits := h.event("second", queued).String()
-	h.event("other", nil) // bob's
+	h.event("other", nil) // in bob's account
 	for query, want := range map[string][]string{
 		"":                                  {waits, failed, get, hook},
 		"alias=shop":                        {failed, get, hook},
@@ -64,8 +64,7 @@ func TestListFilters(t *testing.T) {
 	}
 }
 
-// TestListFiltersByContent: every filter of a list selects some events and not others, whatever the
-// values.
+// TestListFiltersByContent: every filter of a list selects the matching events and no others.
 func TestListFiltersByContent(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
@@ -184,13 +183,13 @@ func TestListWaitsForWhatArrives(t *testing.T) {
 	first := make(chan *answer, 1)
 	go func() { first <- h.get(h.asAlice, "/api/v1/events?alias=shop&path=/new&wait=60s") }()
 	select {
-	case h.deliver.feed.items <- []relay.FeedItem{{Name: "event", Data: []byte("{}")}}: // it looked once, and looks again
+	case h.deliver.feed.items <- []relay.FeedItem{{Name: "event", Data: []byte("{}")}}: // the call has searched once and found nothing
 	case a := <-first:
 		t.Fatalf("it did not wait: %d %s", a.status, a.body)
 	}
 	id := h.event("shop", func(e *relay.Event) { e.Target = []byte("/new") })
 	var found *answer
-	select { // it may have seen the event when it looked again
+	select { // the second search may already have found the event
 	case h.deliver.feed.items <- []relay.FeedItem{{Name: "event", Data: []byte("{}")}}:
 		found = <-first
 	case found = <-first:

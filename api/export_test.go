@@ -43,13 +43,13 @@ func TestExport(t *testing.T) {
 	}
 }
 
-// TestExportOfALargeBody: a format that could contain only a part of the body is refused, and the error names
-// the format that has all of it.
+// TestExportOfALargeBody: if the export would contain only a part of the body, the API refuses the format and
+// names one that has all of the body.
 func TestExportOfALargeBody(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
 	id := h.event("shop", func(e *relay.Event) {
-		e.Request.Body.Size = record.MaxBody + 1 // what is stored of it does not matter
+		e.Request.Body.Size = record.MaxBody + 1 // the size alone decides
 	})
 	base := "/api/v1/events/" + id.String() + "/export?format="
 	for _, format := range []string{"go", "js", "python", "har"} {

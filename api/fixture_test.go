@@ -17,9 +17,9 @@ import (
 type fixture struct {
 	*client
 	store      *store.Store
-	dir        string // of its data
+	dir        string // of the data directory
 	alice, bob relay.Actor
-	asAlice    string // tokens with every scope
+	asAlice    string // tokens with all scopes
 	asBob      string
 }
 

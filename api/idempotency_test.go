@@ -30,7 +30,7 @@ func TestIdempotency(t *testing.T) {
 	elsewhere := "/api/v1/events/" + h.event("shop", nil).String() + "/replay"
 	once("k", elsewhere).code(422, "validation-failed")
 	once(strings.Repeat("k", 256), target).code(422, "validation-failed")
-	once("\xff", target).code(422, "validation-failed") // the store could not tell it from another one
+	once("\xff", target).code(422, "validation-failed") // the store could confuse it with another key
 	h.deliver.replay = func(relay.Actor, relay.ID, time.Duration) (*relay.Event, int, error) {
 		return nil, 0, relay.Errorf(relay.CodeQueueFull, "full")
 	}
@@ -53,7 +53,8 @@ func TestIdempotency(t *testing.T) {
 	(<-done).want(200)
 }
 
-// TestIdempotencyOfACallerWhoLeaves: the replay continues, and the same key returns its answer later.
+// TestIdempotencyOfACallerWhoLeaves: a replay continues after its caller disconnects, and a later call with
+// the same key gets the answer.
 func TestIdempotencyOfACallerWhoLeaves(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
@@ -86,8 +87,8 @@ func TestIdempotencyOfACallerWhoLeaves(t *testing.T) {
 	}
 }
 
-// TestIdempotencyOfLargeAnswers: a large answer is not stored, because a day of them would fill the
-// disk. A repeated call reads the record again and makes no second replay.
+// TestIdempotencyOfLargeAnswers: a large answer is not stored, because one day of large answers could fill
+// the disk. A repeated call reads the record again and makes no second replay.
 func TestIdempotencyOfLargeAnswers(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
@@ -112,8 +113,8 @@ func TestIdempotencyOfLargeAnswers(t *testing.T) {
 	}
 }
 
-// TestIdempotencyOfAFault: a fault after a send has begun does not free its key. The same call then
-// sends nothing, and says so.
+// TestIdempotencyOfAFault: if a fault ends a send that has begun, the key stays used. The same call again
+// sends nothing and gets an error that says so.
 func TestIdempotencyOfAFault(t *testing.T) {
 	t.Parallel()
 	h := newSender(t)
@@ -132,8 +133,9 @@ func TestIdempotencyOfAFault(t *testing.T) {
 	}
 }
 
-// TestIdempotencyOfALostCommit: the commit of a replay was lost with the connection to the database: it may be
-// queued. The same call again does not replay a second time. One that was refused may be made again.
+// TestIdempotencyOfALostCommit: if the connection to the database breaks during the commit of a replay, the
+// replay may be queued, so the same call again does not replay. After a refused replay, the same call
+// replays.
 func TestIdempotencyOfALostCommit(t *testing.T) {
 	t.Parallel()
 	for name, unknown := range map[string]bool{"lost": true, "refused": false} {
@@ -160,18 +162,18 @@ func TestIdempotencyOfALostCommit(t *testing.T) {
 	}
 }
 
-// endlessAccounts cannot store the answers of calls.
+// endlessAccounts is a store that fails to store the answers of calls.
 type endlessAccounts struct{ accountsPort }
 
 func (endlessAccounts) EndIdempotent(context.Context, relay.Actor, string, int, []byte) error {
 	return relay.Errorf(relay.CodeStoreUnavailable, "away")
 }
 
-// accountsPort lets a struct embed api.Accounts, which has a method of that name.
+// accountsPort is api.Accounts under another name. A field named Accounts would hide the method Accounts.
 type accountsPort = api.Accounts
 
-// TestIdempotencyWithoutAStoredAnswer: a replay that ran is answered as such also if its answer cannot be stored yet:
-// a failure would have the caller replay again.
+// TestIdempotencyWithoutAStoredAnswer: a replay that ran gets its answer even if the store cannot store that
+// answer yet. An error would make the caller replay again.
 func TestIdempotencyWithoutAStoredAnswer(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, func(o *api.Options) { o.Accounts = endlessAccounts{o.Accounts} })

@@ -43,8 +43,8 @@ func TestKeysOfBodiesHaveOneSpelling(t *testing.T) {
 	}
 }
 
-// TestBodiesThatAreNoUTF8: a body that is not UTF-8 is refused. Once each invalid byte was replaced,
-// so a name was stored that the client had not sent.
+// TestBodiesThatAreNoUTF8: a body that is not UTF-8 is refused. If each invalid byte were replaced, relayd
+// would store a name that the client had not sent.
 func TestBodiesThatAreNoUTF8(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
@@ -54,8 +54,8 @@ func TestBodiesThatAreNoUTF8(t *testing.T) {
 	h.line(h.asAlice, `POST /api/v1/tokens {"name":"café"}`).want(201)
 }
 
-// TestNumbersBeyondAllBounds: a number too large for a float64 is valid JSON of a wrong shape, and is
-// answered as such.
+// TestNumbersBeyondAllBounds: a number too large for a float64 is valid JSON, so the error names the field
+// and not the syntax.
 func TestNumbersBeyondAllBounds(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)

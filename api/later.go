@@ -9,18 +9,18 @@ import (
 	"relay"
 )
 
-// later lets the call of an agent wait without the library of package mcp, which holds goroutines with deep stacks
-// while a tool runs. The call is made twice: the first one leaves its wait here, and its answer is dropped; when the
-// wait has ended, the second one takes the outcome.
+// later lets a call of an agent wait outside the library of package mcp, because the library holds goroutines
+// with deep stacks while a tool runs. The call is made twice. The first call stores its wait in later, and
+// its answer is dropped. When the wait has ended, the second call returns the outcome.
 type later struct {
 	mu   sync.Mutex
-	wait func(context.Context) (relay.Page, error) // nil = the call has nothing to wait for
+	wait func(context.Context) (relay.Page, error) // nil = the call does not wait
 	page relay.Page
 	err  error
 	over bool // the wait has ended
 
 	message bytes.Buffer // of the agent, for the second call
-	long    bool         // it is longer than maxWaitMessage: the call waits where it is
+	long    bool         // the message exceeds maxWaitMessage: the call waits inside the library
 }
 
 // maxWaitMessage bounds the message of a call that waits without the library, in bytes.
@@ -28,7 +28,7 @@ const maxWaitMessage = 16 << 10
 
 type laterKey struct{}
 
-// laterOf returns the later of the call of an agent, nil for every other request.
+// laterOf returns the later in the context of an agent's call, or nil for every other request.
 func laterOf(ctx context.Context) *later {
 	l, _ := ctx.Value(laterKey{}).(*later)
 	return l
@@ -44,7 +44,7 @@ func (l *later) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// outcome returns the outcome of the wait of a call. Of the first call it keeps the wait, and over is false.
+// outcome returns the outcome of a wait. In the first call, it stores the wait and returns over = false.
 func (l *later) outcome(ctx context.Context, wait func(context.Context) (relay.Page, error)) (page relay.Page, over bool, err error) {
 	l.mu.Lock()
 	switch {
@@ -68,7 +68,7 @@ func (l *later) waits() bool {
 	return l.wait != nil
 }
 
-// run waits, if the first call has left a wait. It reports whether the second call is to be made.
+// run runs the wait that the first call has left, if any. It reports whether the second call is to be made.
 func (l *later) run(ctx context.Context) bool {
 	l.mu.Lock()
 	wait := l.wait
@@ -84,7 +84,7 @@ func (l *later) run(ctx context.Context) bool {
 	return ctx.Err() == nil
 }
 
-// firstAnswer passes the answer of the first call on, unless that has left a wait.
+// firstAnswer passes the answer of the first call on, unless the call has left a wait.
 type firstAnswer struct {
 	http.ResponseWriter
 	later *later

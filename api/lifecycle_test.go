@@ -48,7 +48,7 @@ func TestLifeOfAnAccount(t *testing.T) {
 		t.Error("the key is still good")
 	}
 
-	// The alias has no owner now: only an admin can transfer it, with its events.
+	// The alias has no owner now: only an admin can transfer the alias and its events.
 	h.post(h.asBob, "/api/v1/aliases/eves/transfer", `{"user":"bob"}`).code(403, "forbidden") // a member, who sees it
 	h.get(h.asAlice, "/api/v1/aliases/eves").code(404, "not-found")
 	h.post(h.asAlice, "/api/v1/aliases/eves/transfer", `{"user":"eve"}`).code(422, "validation-failed")
@@ -59,8 +59,8 @@ func TestLifeOfAnAccount(t *testing.T) {
 	h.post(h.asAlice, "/api/v1/aliases/eves/transfer", `{"user":"alice"}`).code(404, "not-found") // it is somebody's again
 }
 
-// fingerprintOf returns the fingerprint that the store computes for a key. It makes an account with
-// the key for that.
+// fingerprintOf returns the fingerprint that the store computes for a key. To get it, fingerprintOf creates
+// an account with the key.
 func fingerprintOf(t *testing.T, h *fixture, key string) string {
 	t.Helper()
 	h.account("keyholder", false)
@@ -82,8 +82,8 @@ func TestOnlyAFullAdminTransfers(t *testing.T) {
 	h.post(h.asAlice, transfer, body).want(200)
 }
 
-// TestANameIsKeptAfterItsAliasIsGone: the name of a removed alias is reserved for its former owner,
-// and nothing of the old alias shows.
+// TestANameIsKeptAfterItsAliasIsGone: the name of a removed alias is reserved for its former owner, and a new
+// alias of that name shows no data of the old one.
 func TestANameIsKeptAfterItsAliasIsGone(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
@@ -100,12 +100,11 @@ func TestANameIsKeptAfterItsAliasIsGone(t *testing.T) {
 	}
 	h.get(h.asAlice, "/api/v1/events/"+id.String()).code(404, "not-found")
 	h.get("", "/api/v1/shared/"+share.Token).code(404, "not-found")
-	h.get(h.asBob, "/api/v1/aliases/shop").code(404, "not-found") // no member of the new one
+	h.get(h.asBob, "/api/v1/aliases/shop").code(404, "not-found") // bob was a member of the old alias only
 	h.get(limited, "/api/v1/me").code(401, "unauthorized")
 }
 
-// TestEveryChangeIsInTheAuditLog makes every change that the API can make and looks for its audit
-// entries.
+// TestEveryChangeIsInTheAuditLog makes every change that the API offers and looks for its audit entry.
 func TestEveryChangeIsInTheAuditLog(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
@@ -170,8 +169,8 @@ func TestEveryChangeIsInTheAuditLog(t *testing.T) {
 	}
 }
 
-// TestNamesAreNotHoardedByRemovingAliases: each removed name is reserved, so without a limit an
-// account could reserve all names, a few at a time.
+// TestNamesAreNotHoardedByRemovingAliases: the number of removed names is limited too. Each removed
+// name stays reserved, so without the limit an account could reserve all names, a few at a time.
 func TestNamesAreNotHoardedByRemovingAliases(t *testing.T) {
 	t.Parallel()
 	h := newFixtureWithAliases(t, 2)

@@ -30,15 +30,15 @@ var (
 	sourceRate = Rate{N: 6000, Per: time.Minute}
 )
 
-// Maximum numbers of calls that stay open at once. Each relay up has an open stream, so the bounds
-// equal those of SSH connections, with some more in total for dashboards.
+// Largest numbers of calls that stay open at once. Each relay up has an open stream, so the bounds equal
+// those of SSH connections, with some more in total for dashboards.
 const (
 	maxOpenPerAccount = 256
 	maxAgentWaits     = 8 // of one credential
 	maxOpenTotal      = 16384
 )
 
-// refusals counts the calls that a limit refused, by its kind.
+// refusals counts the refused calls of one limit.
 type refusals struct {
 	name  string
 	count atomic.Int64
@@ -78,7 +78,7 @@ func (l *rateLimiter) bucket(key string) *rate.Limiter {
 		return b
 	}
 	b := rate.NewLimiter(rate.Every(l.rate.Per/time.Duration(l.rate.N)), l.rate.N)
-	if earlier, ok, _ := l.buckets.PeekOrAdd(key, b); ok { // another call of the key was first
+	if earlier, ok, _ := l.buckets.PeekOrAdd(key, b); ok { // another call with the key was first
 		return earlier
 	}
 	return b
@@ -121,7 +121,7 @@ type concurrencyLimiter struct {
 	perKey int // at once
 
 	mu    sync.Mutex
-	byKey map[string]int // those with a call open
+	byKey map[string]int // keys with an open call
 	total int
 }
 
@@ -129,8 +129,8 @@ func newConcurrencyLimiter(name string, perKey int) *concurrencyLimiter {
 	return &concurrencyLimiter{refusals: refusals{name: name}, perKey: perKey, byKey: map[string]int{}}
 }
 
-// acquire takes a place for key, which the caller gives back by one call of leave. The error is
-// rate-limited when all places are taken.
+// acquire takes a slot for key; the caller returns it by calling leave. The error is rate-limited when all
+// slots are taken.
 func (p *concurrencyLimiter) acquire(key string) (leave func(), err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -161,16 +161,16 @@ func (p *concurrencyLimiter) open() int {
 type Limits struct {
 	replays, shareReplays, creations, sources, verifies *rateLimiter
 
-	// validSecrets holds hashes of recently valid credentials. These are looked up even when their
-	// source is limited, so that another client behind the same address cannot lock them out by
-	// guessing. An entry alone does not authenticate.
+	// validSecrets holds hashes of recently valid credentials. Such credentials are looked up even while
+	// their source is limited, because a client that guesses behind the same address must not lock out its
+	// neighbours. An entry alone does not authenticate.
 	validSecrets *lru.Cache[[sha256.Size]byte, struct{}]
 
 	streams, waits, agentWaits *concurrencyLimiter
 }
 
-// NewLimits makes full buckets: replays per token or session, replays per share. The limits
-// have the names that RateLimit headers and figures show.
+// NewLimits returns limits with full buckets. replay is the rate per token or session, shareReplay the rate
+// per share. RateLimit headers and metrics use the names of the limits.
 func NewLimits(replay, shareReplay Rate) *Limits {
 	return &Limits{
 		replays:      newLimiter("replays", replay),
@@ -185,15 +185,15 @@ func NewLimits(replay, shareReplay Rate) *Limits {
 	}
 }
 
-// Stream takes one of the account's slots for a live stream; the caller gives it back
-// by release. rate-limited when all slots are taken.
+// Stream takes one of the account's slots for a live stream; the caller returns it by calling release. The
+// error is rate-limited when all slots are taken.
 func (l *Limits) Stream(who relay.Actor) (release func(), err error) {
 	return l.streams.acquire(accountKey(who))
 }
 
-// Wait takes one of the account's slots for a call that waits; a call by an agent also takes one of
-// the few of its credential. The caller gives them back with release. The error is rate-limited when
-// all are taken.
+// Wait takes one of the account's slots for a call that waits. A call by an agent also takes one of the few
+// slots of its credential. The caller returns them by calling release. The error is rate-limited when all
+// slots are taken.
 func (l *Limits) Wait(who relay.Actor) (release func(), err error) {
 	account, err := l.waits.acquire(accountKey(who))
 	if err != nil || who.Via == "" {
@@ -207,8 +207,7 @@ func (l *Limits) Wait(who relay.Actor) (release func(), err error) {
 	return func() { credential(); account() }, nil
 }
 
-// Replay counts a replay or release by a token or session; rate-limited when it may
-// not be.
+// Replay counts a replay or release by a token or session; the error is rate-limited beyond the limit.
 func (l *Limits) Replay(who relay.Actor) error {
 	return l.replays.allow(string(who.Kind) + ":" + who.Credential)
 }
@@ -219,9 +218,10 @@ func (l *Limits) ShareReplay(share string) error { return l.shareReplays.allow(s
 // Create counts a login, link, share, token or key that an account makes.
 func (l *Limits) Create(who relay.Actor) error { return l.creations.allow(accountKey(who)) }
 
-// LookUpSecret calls look for a secret that remote (host:port) shows, and notes whether the secret was
-// right; look returns ErrNotFound for a wrong one. If too many wrong ones came from remote lately, it
-// returns a rate-limited error and does not call look, unless this secret was right here lately.
+// LookUpSecret calls look for a secret that remote (host:port) shows, and notes whether the secret was right;
+// look returns ErrNotFound for a wrong one. If remote has shown too many wrong secrets lately, LookUpSecret
+// returns a rate-limited error without calling look. It still calls look for a secret that was right here
+// lately.
 func (l *Limits) LookUpSecret(remote, secret string, look func() error) error {
 	source, key := sourceKey(remote), sha256.Sum256([]byte(secret))
 	if _, was := l.validSecrets.Get(key); !was {
@@ -250,12 +250,12 @@ func sourceKey(remote string) string {
 	return sockets.SourceOf(at.Addr()).String()
 }
 
-// LimitStats counts the calls that were limited since the start.
+// LimitStats counts the limited calls since the start.
 type LimitStats struct {
-	// Refused are calls answered by rate-limited, by the kind of limit.
+	// Refused is the number of calls that got rate-limited, by the kind of limit.
 	Refused map[string]int64 `json:"refused"`
-	// Keys are the credentials, accounts and sources that are remembered, by the kind
-	// of limit; at most 10,000 each.
+	// Keys is the number of credentials, accounts and sources that are remembered, by the kind of limit; at
+	// most 10,000 each.
 	Keys    map[string]int `json:"keys"`
 	Streams int            `json:"streams"` // open now
 	Waits   int            `json:"waits"`   // open now

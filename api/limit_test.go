@@ -39,7 +39,7 @@ func TestLimiterForgetsTheLongestUnused(t *testing.T) {
 	for i := range maxKeys {
 		_ = l.allow(fmt.Sprint(i))
 	}
-	_ = l.allow("0") // used again, so 1 is the longest unused
+	_ = l.allow("0") // used again, so 1 is the least recently used
 	_ = l.allow("new")
 	if got := l.buckets.Len(); got != maxKeys {
 		t.Errorf("%d keys", got)
@@ -52,7 +52,7 @@ func TestLimiterForgetsTheLongestUnused(t *testing.T) {
 	}
 }
 
-// TestGuessesAreSlowedAndNeighboursAreNot: a source that shows wrong secrets is refused before a
+// TestGuessesAreSlowedAndNeighboursAreNot: a source that has shown too many wrong secrets is refused before a
 // look-up, except for secrets that were right before.
 func TestGuessesAreSlowedAndNeighboursAreNot(t *testing.T) {
 	t.Parallel()
@@ -125,7 +125,7 @@ func TestConcurrencyLimits(t *testing.T) {
 		t.Errorf("another account: %v", err)
 	}
 	first()
-	first() // twice is once
+	first() // a second call changes nothing
 	if _, err := p.acquire("a"); err != nil {
 		t.Errorf("after one has left: %v", err)
 	}

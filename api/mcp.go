@@ -48,7 +48,8 @@ func (s *server) serveMCP(w http.ResponseWriter, r *http.Request, c *requestInfo
 	})
 }
 
-// serveAgent answers a message by the tools. A call that waits for an event is made again when that has come.
+// serveAgent answers a message by the tools. If the tool waits for an event, serveAgent calls it again after
+// the wait.
 func (s *server) serveAgent(w http.ResponseWriter, r *http.Request, c *requestInfo, o mcp.Options) {
 	l := &later{}
 	ctx := context.WithValue(r.Context(), laterKey{}, l)
@@ -65,17 +66,17 @@ func (s *server) serveAgent(w http.ResponseWriter, r *http.Request, c *requestIn
 // maxSpaces bounds the white space before a message, in bytes.
 const maxSpaces = 1024
 
-// refuseBatch refuses a body with several messages: the library would run them all at once and hold
-// all their answers.
+// refuseBatch refuses a body with several messages: the library would run them all at once and hold all
+// answers in memory.
 func refuseBatch(r *http.Request) error {
-	body := bufio.NewReaderSize(r.Body, 16) // the library has a buffer of its own
+	body := bufio.NewReaderSize(r.Body, 16) // a small buffer, because the library has its own
 	r.Body = struct {
 		io.Reader
 		io.Closer
 	}{body, r.Body}
 	for range maxSpaces {
 		switch next, err := body.Peek(1); {
-		case err != nil: // the library says what is wrong
+		case err != nil: // the library reports the error
 			return nil
 		case next[0] == '[':
 			return relay.Errorf(relay.CodeBadRequest, "send one message at a time")
@@ -101,7 +102,7 @@ func (s *server) mcpRefusal(r *http.Request, c *requestInfo) error {
 	return s.authenticate(r, c)
 }
 
-// localCalls answers requests of one caller by the API in this process.
+// localCalls is a transport that answers the requests of one caller by the API in this process.
 type localCalls struct {
 	api     http.Handler
 	who     relay.Actor

@@ -13,8 +13,8 @@ import (
 	"relay"
 )
 
-// TestAgentSeesNoSecretOfWhatItDid: the results of acting tools mask secrets as those of reading tools do,
-// unless the agent asks for them.
+// TestAgentSeesNoSecretOfWhatItDid: the results of tools that send or replay mask secrets, as the results of
+// reading tools do, unless the agent asks for secrets.
 func TestAgentSeesNoSecretOfWhatItDid(t *testing.T) {
 	t.Parallel()
 	h := newSender(t, func(o *optionsOf) { o.MCP = true })
@@ -37,7 +37,7 @@ func TestAgentSeesNoSecretOfWhatItDid(t *testing.T) {
 	for name, c := range map[string]struct {
 		tool      string
 		arguments args
-		kept      string // of what is no secret
+		kept      string // a value that stays visible, because it is not a secret
 	}{
 		"replay":  {"replay_event", args{"id": id.String()}, "k3pt"},
 		"send":    {"send_event", args{"alias": "shop", "from": id.String(), "set": args{"note": "k3pt"}}, "k3pt"},
@@ -54,8 +54,8 @@ func TestAgentSeesNoSecretOfWhatItDid(t *testing.T) {
 	}
 }
 
-// TestNoToolShowsASecret calls each tool that an agent sees: none shows a secret of an event, and a new tool has to be
-// called here.
+// TestNoToolShowsASecret calls each tool that an agent sees: no result shows a secret of an event. The test
+// fails for a new tool that it does not call.
 func TestNoToolShowsASecret(t *testing.T) {
 	t.Parallel()
 	feeds := make(chan *fakeFeed, 10)
@@ -103,8 +103,8 @@ func TestNoToolShowsASecret(t *testing.T) {
 	}
 }
 
-// TestOrdersOfAPayloadStayInFields: text that a stranger wrote for an agent appears only in the fields with sender
-// data, not in texts of the relay.
+// TestOrdersOfAPayloadStayInFields: text that a stranger wrote for an agent appears only in the fields with
+// sender data, never in texts that Relay writes.
 func TestOrdersOfAPayloadStayInFields(t *testing.T) {
 	t.Parallel()
 	h, base := newAgents(t)
@@ -140,7 +140,8 @@ func TestOrdersOfAPayloadStayInFields(t *testing.T) {
 	}
 }
 
-// eachText calls f for each text of a JSON value, with the name of its member; the items of a list have that of the list.
+// eachText calls f for each text of a JSON value, with the name of its member. The items of a list get the
+// name of the list.
 func eachText(value any, name string, f func(name, text string)) {
 	switch value := value.(type) {
 	case string:

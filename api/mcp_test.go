@@ -95,7 +95,7 @@ type args = map[string]any
 
 var readingTools = []string{"check_signature", "compare", "export_event", "figures", "get_body", "list_aliases", "list_events", "show_event", "wait_for_event"}
 
-// TestAgentIsWho: only a bearer token identifies an agent, and its scopes decide which tools are
+// TestAgentIsWho: only a bearer token identifies an agent, and the scopes of the token decide which tools are
 // listed.
 func TestAgentIsWho(t *testing.T) {
 	t.Parallel()
@@ -176,8 +176,8 @@ func refusedInvoice(e *relay.Event) {
 	e.Attempts[0].Response = message("HTTP/1.1 500 No\r\nContent-Type: application/json\r\nContent-Length: 41\r\n\r\n", `{"error":"hunter2hunter2 is not so good"}`)
 }
 
-// TestAgentReads: an agent sees an event masked unless it asks otherwise, escaped, and cut, with the
-// true size next to it.
+// TestAgentReads: an agent sees an event masked unless it asks for secrets. Texts are escaped and cut, with
+// their true size next to them.
 func TestAgentReads(t *testing.T) {
 	t.Parallel()
 	h, base := newAgents(t)
@@ -283,8 +283,8 @@ func TestAgentReplays(t *testing.T) {
 	a.refused("replay_event", args{"id": id.String()}, "queue-full")
 }
 
-// TestAgentWaits: a wait ends with the event, at its timeout, and with the credential; a credential
-// may have eight at once.
+// TestAgentWaits: a wait ends when the event arrives, at its timeout, or with the credential. A credential
+// may have eight waits at once.
 func TestAgentWaits(t *testing.T) {
 	t.Parallel()
 	feeds := make(chan *fakeFeed, 20)
@@ -327,7 +327,7 @@ func TestAgentWaits(t *testing.T) {
 		}
 	}
 	for _, feed := range open[1:] {
-		close(feed.items) // as delivery ends a feed whose credential ended
+		close(feed.items) // delivery ends a feed in this way when the credential has ended
 		if got := <-results; !got.failed || !strings.Contains(got.text, "unauthorized") {
 			t.Errorf("%+v", got)
 		}
@@ -360,9 +360,9 @@ func TestAgentWaitsHoldTheirSlot(t *testing.T) {
 	})
 	told := []relay.FeedItem{{Name: "event"}}
 	for _, feed := range open {
-		feed.items <- told // taken by the wait, which then finds that the delivery is under way
+		feed.items <- told // the wait takes it and finds that the delivery is in progress
 		select {
-		case feed.items <- told: // it waits on
+		case feed.items <- told: // the wait goes on
 		case text := <-results:
 			t.Fatalf("ended before the delivery: %s", text)
 		}
@@ -380,12 +380,12 @@ func TestAgentWaitsHoldTheirSlot(t *testing.T) {
 	}
 }
 
-// maxWaitMemory bounds heap and stacks of a wait, in bytes, with its connection: 44 KiB, or 62 with the race detector. A
-// wait inside the library takes 91.
+// maxWaitMemory bounds the heap and stack bytes of one wait with its connection. Measured: 44 KiB, 62 with
+// the race detector, and 91 for a wait inside the library.
 const maxWaitMemory = 80 << 10
 
-// TestWaitsAreOneCall: a call that waits is one call in the metrics and subscribes once. It waits where it is if its
-// message is too long to be kept.
+// TestWaitsAreOneCall: a call that waits is one call in the metrics and subscribes once. If its message is
+// too long to be stored, the call waits inside the library.
 func TestWaitsAreOneCall(t *testing.T) {
 	t.Parallel()
 	feeds := make(chan *fakeFeed, 10)
@@ -413,7 +413,7 @@ func TestWaitsAreOneCall(t *testing.T) {
 	}
 }
 
-// TestWaitOfAnAgentThatLeaves: a wait ends with the connection of its agent, and gives its slot back.
+// TestWaitOfAnAgentThatLeaves: a wait ends and returns its slot when the connection of its agent ends.
 func TestWaitOfAnAgentThatLeaves(t *testing.T) {
 	t.Parallel()
 	feeds := make(chan *fakeFeed, 1)
@@ -481,11 +481,11 @@ func TestMemoryOfWaits(t *testing.T) {
 	used := func() uint64 {
 		var m runtime.MemStats
 		runtime.GC()
-		runtime.GC() // what finalizers and pools have let go
+		runtime.GC() // frees memory that finalizers and pools have released
 		runtime.ReadMemStats(&m)
 		return m.HeapAlloc + m.StackInuse
 	}
-	first, _ := wait(0) // makes what all have in common
+	first, _ := wait(0) // allocates the memory that all waits share
 	defer first.Close()
 	before := used()
 	for n := range 100 {

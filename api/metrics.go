@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// metrics are the figures of docs/metrics.md.
+// metrics are the Prometheus metrics of docs/metrics.md.
 type metrics struct {
 	requests *prometheus.CounterVec
 	duration prometheus.Histogram

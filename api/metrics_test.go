@@ -10,8 +10,8 @@ import (
 	"relay/api"
 )
 
-// TestMetrics: every value of a label exists from the start, and calls are counted by route, never by
-// the names in their paths.
+// TestMetrics: every value of a label exists from the start. Calls are counted by route; the names in their
+// paths are no labels.
 func TestMetrics(t *testing.T) {
 	t.Parallel()
 	reg := prometheus.NewPedanticRegistry()
@@ -21,7 +21,7 @@ func TestMetrics(t *testing.T) {
 	h.get("", "/api/v1/shared/s3cret").want(404)
 	h.get("", "/api/v1/nope/s3cret").want(404)
 	gone, leave := context.WithCancel(t.Context())
-	leave() // before the answer: that is no failure of ours
+	leave() // the client leaves before the answer, which is no failure of relayd
 	h.do(h.request("GET", h.asAlice, "/api/v1/events", "").WithContext(gone)).code(503, "stopping")
 	families, err := reg.Gather()
 	must(t, err)

@@ -27,15 +27,15 @@ type requestInfo struct {
 	path     func(name string) string // the value of a placeholder in the path
 	who      relay.Actor
 	held     grant.Held         // of routes with a share token
-	event    *relay.Event       // the event of {id} or of the share, as far as the route asked for it
+	event    *relay.Event       // the event of {id} or of the share, with the parts that the route asked for
 	attempt  *relay.Attempt     // the attempt of event that {n} names
 	alias    *relay.Alias       // the alias of {alias} or ?alias=
-	filter   relay.Filter       // of a list
+	filter   relay.Filter       // of the query of a list
 	compared [2]record.Compared // the two sides of a comparison, by ?left= and ?right=
 	err      error              // the error, for the log
-	waited   bool               // the call waited for an event or an attempt: its duration is no latency
-	again    bool               // the call of an agent, which is made again when its wait has ended
-	large    *record.Event      // the answer of a replay, where it is not stored
+	waited   bool               // the call waited for an event or an attempt: its duration is not a latency
+	again    bool               // the call of an agent is made again after its wait
+	large    *record.Event      // the record of a replay that is too large to be stored as an answer
 }
 
 type requestInfoKey struct{}
@@ -66,14 +66,14 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		if broken != nil && broken != http.ErrAbortHandler {
 			s.Log.Error("api handler panicked", "request_id", c.id, "panic", broken, "stack", string(debug.Stack()))
-			if out.status == 0 { // else the panic continues and breaks the connection
+			if out.status == 0 { // otherwise the panic goes on and breaks the connection
 				s.writeError(out, c, errors.New("panic, logged above"))
 				broken = nil
 			}
 		}
 		if took := time.Since(began); !c.again {
 			s.logRequest(r, c, out, took)
-			if !errors.Is(c.err, context.Canceled) { // nobody was there for the answer
+			if !errors.Is(c.err, context.Canceled) { // a caller that disconnected is no failure
 				s.metrics.record(c, out.status, took)
 			}
 		}
@@ -93,7 +93,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	r = r.WithContext(context.WithValue(r.Context(), requestInfoKey{}, c))
-	if r.Method == http.MethodGet { // a change that was made is reported, even without space in the budget
+	if r.Method == http.MethodGet { // only reads must fit into the budget: a change that was made is reported in any case
 		r = r.WithContext(answer.WithReads(r.Context()))
 	}
 	if _, pattern := s.mux.Handler(r); pattern == "" {
@@ -114,7 +114,7 @@ func isCleanPath(p string) bool {
 // with other methods. The 405 needs a login unless the route is public.
 func (s *server) handleUnmatched(w http.ResponseWriter, r *http.Request, c *requestInfo) {
 	var allow []string
-	var other *route // one that the path has
+	var other *route // a route of the same path with another method
 	for _, method := range []string{http.MethodDelete, http.MethodGet, http.MethodHead, http.MethodPatch, http.MethodPost, http.MethodPut} {
 		asked := r.WithContext(r.Context())
 		asked.Method = method
@@ -183,9 +183,8 @@ func (s *server) runChecks(rt *route, r *http.Request, c *requestInfo) (url.Valu
 	return parseQuery(r)
 }
 
-// parseQuery reads the query of the address. A repeated key is an error but for the filters
-// of a list that may be repeated, and so is a wait without a value, which is probably an
-// unset variable of a script.
+// parseQuery reads the query of the address. A repeated key is an error, except for the filters of a list
+// that may be repeated. A wait without a value is an error too: it is probably an unset variable of a script.
 func parseQuery(r *http.Request) (url.Values, error) {
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
@@ -202,8 +201,8 @@ func parseQuery(r *http.Request) (url.Values, error) {
 	return query, nil
 }
 
-// logRequest logs one line about the request. Paths are logged as the route's pattern with the names
-// of event and alias, because the path itself may hold a share token.
+// logRequest logs one line about the request. Paths are logged as the route's pattern with the names of event
+// and alias, because the path may contain a share token.
 func (s *server) logRequest(r *http.Request, c *requestInfo, out *responseRecorder, took time.Duration) {
 	attrs := []any{
 		slog.String("request_id", c.id),
@@ -231,7 +230,7 @@ func (s *server) logRequest(r *http.Request, c *requestInfo, out *responseRecord
 	}
 	switch {
 	case errors.Is(c.err, context.Canceled):
-	case out.status == http.StatusServiceUnavailable: // a bound was reached, or a stop
+	case out.status == http.StatusServiceUnavailable: // a bound was reached, or relayd is stopping
 		level = slog.LevelWarn
 	case out.status >= http.StatusInternalServerError:
 		level = slog.LevelError

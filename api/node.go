@@ -7,8 +7,7 @@ import (
 	"relay/record"
 )
 
-// addNodeRoutes adds the routes about the processes of the relay, their tunnels and their
-// SSH address.
+// addNodeRoutes adds the routes about the nodes, their tunnels and their SSH address.
 func (s *server) addNodeRoutes() {
 	addList(s, route{tag: "nodes", scope: relay.ScopeAccount, admin: true, unlimitedOnly: true}.on(
 		"GET /nodes", "list-nodes", "The relayd processes that serve this relay",

@@ -17,8 +17,7 @@ import (
 	"relay/record"
 )
 
-// newHuma makes the typed layer: no schema links in bodies, no documentation pages,
-// errors in the relay's own form.
+// newHuma returns the typed layer: no schema links in bodies, no documentation pages, errors as problem+json.
 func (s *server) newHuma() huma.API {
 	config := huma.DefaultConfig("Relay", "1")
 	config.Info.Description = "Captured webhook requests, their deliveries and replays. Version 1 only adds keys, values and routes; clients should ignore unknown ones."
@@ -36,8 +35,8 @@ func (s *server) newHuma() huma.API {
 	return humago.New(checkedMux{s.mux, s}, config)
 }
 
-// Keys of bodies have one spelling; encoding/json alone takes them in any letter case. It
-// is a setting of the whole program.
+// The keys of bodies have one spelling; encoding/json alone ignores the letter case. ValidateStrictCasing is
+// a setting of the whole program.
 func init() { huma.ValidateStrictCasing = true }
 
 // strictJSON decodes request bodies. huma decodes each of them twice: as an any, to
@@ -48,7 +47,7 @@ func init() { huma.ValidateStrictCasing = true }
 func strictJSON() huma.Format {
 	return huma.Format{
 		Marshal: func(w io.Writer, v any) error {
-			switch v := v.(type) { // those that have bodies
+			switch v := v.(type) { // the types whose records have bodies
 			case *record.Event:
 				return record.WriteEvent(w, v)
 			case record.List[record.Attempt]:
@@ -81,13 +80,13 @@ func (s *server) addOpenAPIRoute() {
 	})
 	doc := s.huma.OpenAPI()
 	schemas := doc.Components.Schemas
-	// huma describes its own error type beside ours, which takes its place.
+	// huma describes its own error type, which the API does not use.
 	delete(schemas.Map(), "ErrorModel")
 	delete(schemas.Map(), "ErrorDetail")
 	for name, schema := range schemas.Map() {
 		t := schemas.TypeFromRef("#/components/schemas/" + name)
 		if pkg := t.PkgPath(); pkg == "relay" || pkg == "relay/record" || pkg == "relay/signature" {
-			schema.AdditionalProperties = nil // answers gain keys, requests must not have unknown ones
+			schema.AdditionalProperties = nil // answers may gain keys; requests must not have unknown keys
 		}
 		allowNull(schema, t)
 		allowAbsent(schema, t)
@@ -114,7 +113,7 @@ func allowAbsent(schema *huma.Schema, t reflect.Type) {
 	}
 }
 
-// allowNull marks every property that is a pointer to an object as nullable, which huma leaves out.
+// allowNull marks every property that is a pointer to an object as nullable, because huma does not.
 func allowNull(schema *huma.Schema, t reflect.Type) {
 	if t == nil || t.Kind() != reflect.Struct {
 		return

@@ -61,7 +61,7 @@ func openAPI(t *testing.T) (doc document) {
 	return doc
 }
 
-// contractRoutes are all routes of version 1.
+// contractRoutes lists all routes of version 1.
 var contractRoutes = strings.Fields(`
 	GET:/me GET:/aliases POST:/aliases GET:/aliases/{alias} PATCH:/aliases/{alias} DELETE:/aliases/{alias}
 	POST:/aliases/{alias}/transfer GET:/aliases/{alias}/members PUT:/aliases/{alias}/members/{user} DELETE:/aliases/{alias}/members/{user}

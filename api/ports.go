@@ -29,10 +29,9 @@ type Accounts interface {
 	TokenOwner(ctx context.Context, secret string) (relay.Actor, error)
 	// StillValid returns nil while the actor's credential is valid, else ErrNotFound.
 	StillValid(ctx context.Context, who relay.Actor) error
-	// BeginIdempotent remembers an Idempotency-Key of a credential: it returns the
-	// stored answer of the same key and target, conflict while the first call is
-	// still running, validation-failed for another target, and (0, nil, nil) when
-	// the call is the first.
+	// BeginIdempotent remembers an Idempotency-Key of a credential. It returns the stored answer of the same
+	// key and target, the error conflict while the first call is still running, and validation-failed for
+	// another target. For the first call it returns (0, nil, nil).
 	BeginIdempotent(ctx context.Context, who relay.Actor, key, target string) (status int, body []byte, err error)
 	EndIdempotent(ctx context.Context, who relay.Actor, key string, status int, body []byte) error
 }

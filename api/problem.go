@@ -35,9 +35,9 @@ type rateLimitError struct {
 // Unwrap returns the error without the limit.
 func (l *rateLimitError) Unwrap() error { return l.error }
 
-// problem returns the outward form of an error, and sets the header lines that belong to it.
+// problem returns the problem+json of an error, and sets the header lines that belong to it.
 func (s *server) problem(c *requestInfo, err error) *record.Problem {
-	if errors.Is(err, context.Canceled) { // the asker has gone and reads nothing, or we stop
+	if errors.Is(err, context.Canceled) { // the caller has disconnected, or relayd is stopping
 		err = &relay.Error{Code: relay.CodeStopping, Detail: "the relay is stopping; try again in a moment", RetryAfter: time.Second, Cause: err}
 	}
 	c.err = err
@@ -67,14 +67,14 @@ func ceilSeconds(d time.Duration) string {
 func (s *server) writeError(w http.ResponseWriter, c *requestInfo, err error) {
 	p := s.problem(c, err)
 	body, err := json.Marshal(p)
-	if err != nil { // a field's value that JSON cannot hold
+	if err != nil { // a value of a field cannot be encoded as JSON
 		p.Errors = []record.ProblemError{}
 		body, _ = json.Marshal(p)
 	}
 	writeRaw(w, p.Status, record.ProblemType, body)
 }
 
-// transformError gives the errors that huma finds in the input of typed routes their outward form.
+// transformError converts the errors that huma finds in the input of typed routes to problem+json.
 func (s *server) transformError(ctx huma.Context, _ string, v any) (any, error) {
 	found, ok := v.(*huma.ErrorModel)
 	if !ok {
@@ -112,7 +112,7 @@ func inputError(m *huma.ErrorModel) *relay.Error {
 			continue
 		}
 		f := relay.FieldError{Location: d.Location, Message: d.Message}
-		if m.Status == http.StatusUnprocessableEntity && d.Location != "body" { // never the whole body
+		if m.Status == http.StatusUnprocessableEntity && d.Location != "body" { // the value of the whole body is never shown
 			f.Value = shortValue(d.Value)
 		}
 		e.Fields = append(e.Fields, f)
@@ -126,8 +126,8 @@ func inputError(m *huma.ErrorModel) *relay.Error {
 	return e
 }
 
-// shortValue returns a wrong value for an error message if it is small, so that an error never quotes
-// a whole body.
+// shortValue returns a wrong value for an error message if the value is small, because an error must not
+// quote a whole body.
 func shortValue(v any) any {
 	switch v := v.(type) {
 	case string:

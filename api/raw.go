@@ -15,8 +15,7 @@ import (
 	"relay/wire"
 )
 
-// storedBytes are bytes of an event to download: a body, or a whole HTTP message as it crossed the
-// wire.
+// storedBytes are bytes of an event to download: a body, or a whole HTTP message in its exact bytes.
 type storedBytes struct {
 	attempt int // 0 = of the request
 	body    *relay.Body
@@ -27,7 +26,7 @@ type storedBytes struct {
 
 func (s *server) addRawRoutes() {
 	reads := route{
-		tag: "bytes", scope: relay.ScopeEventsRead, resolve: s.resolveRequest, // bodies come piece by piece
+		tag: "bytes", scope: relay.ScopeEventsRead, resolve: s.resolveRequest, // bodies are read in pieces
 		answers: map[string]*huma.Response{
 			"200": answer("The bytes, as an attachment", "application/octet-stream", &huma.Schema{Type: huma.TypeString, Format: "binary"}),
 		},
@@ -94,7 +93,7 @@ func (s *server) resolveAttempt(r *http.Request, c *requestInfo) error {
 
 // sentRequest returns the request as an attempt sent it.
 func sentRequest(c *requestInfo) (storedBytes, error) {
-	// Identical is known from the first byte on, but for requests that were not whole.
+	// Identical is known from the first byte on, unless the request was incomplete.
 	m, a := &c.event.Request, c.attempt
 	if a.Identical == nil && (m.Body.State == relay.BodyComplete || a.StartedAt.IsZero()) {
 		return storedBytes{}, relay.Errorf(relay.CodeNotFound, "nothing of attempt %d of %s was sent to the local server", a.N, c.event.ID)
@@ -106,7 +105,7 @@ func sentRequest(c *requestInfo) (storedBytes, error) {
 	return storedBytes{0, &m.Body, m, head, "attempt-" + strconv.Itoa(a.N) + "-request.raw"}, nil
 }
 
-// setDownloadHeaders makes a browser save untrusted bytes and do nothing else with them.
+// setDownloadHeaders makes a browser save untrusted bytes instead of showing them.
 func setDownloadHeaders(w http.ResponseWriter, name string) {
 	h := w.Header()
 	h.Set("Content-Disposition", `attachment; filename="`+name+`"`)
@@ -114,8 +113,8 @@ func setDownloadHeaders(w http.ResponseWriter, name string) {
 	h.Set("X-Content-Type-Options", "nosniff")
 }
 
-// sendBytes sends stored bytes piece by piece. An answer that cannot be completed breaks
-// its connection, so that the client does not take the part for the whole.
+// sendBytes sends stored bytes piece by piece. An answer that cannot be completed breaks its connection,
+// because the client must notice that a part is missing.
 func (s *server) sendBytes(w http.ResponseWriter, r *http.Request, c *requestInfo, b *storedBytes) error {
 	if b.body.Stored > relay.InlineBody/4 || len(b.head) > relay.InlineBody/4 {
 		if err := c.answer.Hold(2*relay.BodyPart + int64(len(b.head))); err != nil {

@@ -13,7 +13,7 @@ import (
 	"relay/store"
 )
 
-// failing is a store that returns the first part of every body and fails after it.
+// failing is a store that can read only the first part of a request body.
 type failing struct{ *store.Store }
 
 func (f failing) Attempts(ctx context.Context, who relay.Actor, id relay.ID, _ relay.AttemptPage) ([]relay.Attempt, error) {
@@ -54,7 +54,7 @@ func TestBrokenBodiesAreNotTakenForWhole(t *testing.T) {
 		}
 		must(t, res.Body.Close())
 	}
-	// Before the first byte it is still an answer.
+	// An error before the first byte is a complete answer.
 	d.get(h.asAlice, e+"/attempts/1/response.body").code(503, "store-unavailable")
 }
 

@@ -35,7 +35,7 @@ func (s *server) addReferenceRoute() {
 	})
 }
 
-// renderReference renders the page. Call it once all routes are known.
+// renderReference renders the page from the routes that have been added.
 func (s *server) renderReference() {
 	var operations []*huma.Operation
 	for _, item := range s.huma.OpenAPI().Paths {

@@ -69,7 +69,7 @@ func (s *server) replay(w http.ResponseWriter, r *http.Request, c *requestInfo) 
 		told, full := withoutBodies(e), s.replayed(ctx, c, e, n)
 		status := replayStatus(full, n)
 		rec, err := s.eventRecord(c, full, nil)
-		if err != nil { // the replay was made, and the answer says so, if without bodies
+		if err != nil { // the replay was made, so the answer is a success without bodies
 			rec = record.Of(told, s.Site, time.Now())
 		}
 		return status, rec, nil
@@ -98,11 +98,12 @@ func (s *server) replayShared(w http.ResponseWriter, r *http.Request, c *request
 // valid.
 const credentialCheckInterval = time.Second
 
-// errCredentialEnded ends a call that waits when its credential has ended.
+// errCredentialEnded is the error of a waiting call whose credential has ended.
 var errCredentialEnded = relay.Errorf(relay.CodeUnauthorized, "this credential ended while the call waited; make a new one")
 
-// replayAs replays an event and waits for the end of the attempt, as long as the actor's credential is valid. The
-// attempt continues without the wait. If an attempt was begun, e is set, even if an error is returned.
+// replayAs replays an event and waits for the end of the attempt while the actor's credential is valid. If
+// the wait ends early, the attempt continues. If an attempt was begun, e is set even when replayAs returns an
+// error.
 func (s *server) replayAs(ctx context.Context, who relay.Actor, id relay.ID, wait time.Duration) (e *relay.Event, n int, err error) {
 	err = s.whileValid(ctx, who, func(ctx context.Context) (err error) {
 		e, n, err = s.Deliver.Replay(ctx, who, id, wait)
@@ -111,8 +112,8 @@ func (s *server) replayAs(ctx context.Context, who relay.Actor, id relay.ID, wai
 	return e, n, err
 }
 
-// begunStatus returns the status to store for a call that failed with err. It is 0 if no attempt was begun; otherwise e is
-// the event of the attempt, or err leaves open whether there is one.
+// begunStatus returns the status to store for a call that failed with err. It is 0 if no attempt was begun;
+// otherwise e is the event of the attempt, or err says that the attempt may have begun.
 func begunStatus(e *relay.Event, err error) int {
 	switch {
 	case e != nil:
@@ -136,7 +137,7 @@ func (s *server) whileValid(ctx context.Context, who relay.Actor, run func(conte
 				return
 			case <-tick.C:
 			}
-			if errors.Is(s.Accounts.StillValid(ctx, who), relay.ErrNotFound) { // a store that does not answer ends nothing
+			if errors.Is(s.Accounts.StillValid(ctx, who), relay.ErrNotFound) { // a store that does not respond ends no wait
 				cancel(errCredentialEnded)
 			}
 		}
@@ -149,7 +150,7 @@ func (s *server) whileValid(ctx context.Context, who relay.Actor, run func(conte
 	switch {
 	case context.Cause(ctx) != errCredentialEnded:
 		return err
-	case who.Kind == relay.ActorShare: // the same answer as to a call after the end
+	case who.Kind == relay.ActorShare: // a call with an ended share gets the same answer
 		return relay.ErrNotFound
 	}
 	return errCredentialEnded
@@ -186,8 +187,8 @@ func replayStatus(e *relay.Event, n int) int {
 	return http.StatusOK
 }
 
-// Bounds of the answer that is stored for an Idempotency-Key, in bytes. Bodies of events make answers
-// large, and a day of them would fill a disk: beyond maxStoredAnswer only the status is stored.
+// Bounds of the answer that is stored for an Idempotency-Key, in bytes. Bodies of events make answers large,
+// and one day of such answers could fill a disk. Beyond maxStoredAnswer only the status is stored.
 const (
 	maxIdempotencyKey = 255
 	maxStoredAnswer   = 64 << 10
@@ -198,10 +199,10 @@ type idempotent struct {
 	target string                      // "" = method and path
 	check  func(context.Context) error // refuses a call before it is counted; nil = nothing does
 	counts bool                        // check counts the call itself
-	// run returns a status beside an error if the call must not be made again anyway.
+	// run returns a status beside an error if the call must not be repeated.
 	run func(context.Context) (int, any, error)
-	// again rebuilds an answer that was too large to be stored, from what reference gave instead; nil
-	// where answers are always small. reference may be nil.
+	// again rebuilds an answer that was too large to be stored, from the bytes that reference returned. again
+	// is nil where answers are always small; reference may be nil.
 	again     func(ctx context.Context, stored []byte) (any, error)
 	reference func() []byte
 }
@@ -225,13 +226,13 @@ func (s *server) runIdempotent(w http.ResponseWriter, r *http.Request, c *reques
 		return err
 	case status != 0 && string(answer) == brokenOff:
 		return relay.Errorf(relay.CodeInternal, "a fault of the relay ended this call after it had begun; look at the events of the alias before you send again")
-	case status != 0 && call.again != nil && !bytes.HasPrefix(answer, []byte("{")): // it was too large
+	case status != 0 && call.again != nil && !bytes.HasPrefix(answer, []byte("{")): // the answer was too large to be stored
 		v, err := call.again(r.Context(), answer)
 		if err != nil {
 			return err
 		}
 		return writeJSON(w, status, v)
-	case status != 0: // it was answered before
+	case status != 0: // the call was answered before
 	case key == "":
 		status, answer, err = s.runCounted(r.Context(), c, call)
 	default:
@@ -247,12 +248,12 @@ func (s *server) runIdempotent(w http.ResponseWriter, r *http.Request, c *reques
 	return nil
 }
 
-// runOnce runs a call under a key that was begun, as runCounted does, and stores its answer; of a large answer it
-// stores the status and what call.reference returns. A failure without a status is not stored, so that a retry
-// can succeed. After a panic the key is freed, unless the action of the call had begun: then a retry gets an
-// error that says so, and the action is not repeated.
+// runOnce runs a call under a key that was begun, as runCounted does, and stores its answer. Of a large
+// answer it stores the status and the bytes that call.reference returns. A failure without a status is not
+// stored, so a retry can succeed. After a panic the key is freed, unless the action of the call had begun:
+// then a retry gets an error that says so, and the action is not repeated.
 func (s *server) runOnce(r *http.Request, c *requestInfo, key string, call idempotent) (status int, answer []byte, err error) {
-	// The caller may disconnect before the end; the result must be stored anyway.
+	// The caller may disconnect before the call has ended, but the result must be stored.
 	ctx := context.WithoutCancel(r.Context())
 	begun, ended, run := false, false, call.run
 	call.run = func(ctx context.Context) (int, any, error) {
@@ -269,7 +270,7 @@ func (s *server) runOnce(r *http.Request, c *requestInfo, key string, call idemp
 				stored = call.reference()
 			}
 		}
-		if failed := s.Accounts.EndIdempotent(ctx, c.who, key, status, stored); failed != nil { // it is stored later; what was done is done
+		if failed := s.Accounts.EndIdempotent(ctx, c.who, key, status, stored); failed != nil { // the answer is stored later
 			s.Log.Warn("cannot store the answer of a call yet", "request_id", c.id, "err", failed)
 		}
 	}()
@@ -278,8 +279,8 @@ func (s *server) runOnce(r *http.Request, c *requestInfo, key string, call idemp
 	return status, answer, err
 }
 
-// brokenOff is the stored answer of a call that had begun to act when a fault of the relay ended it, or that may have
-// acted: its commit was lost.
+// brokenOff is the stored answer of a call whose outcome is unknown: a fault of relayd ended the call after
+// it had begun, or its commit was lost.
 const brokenOff = "broken off"
 
 // runCounted counts the call against its limit, runs it and returns its answer as JSON. With an error

@@ -73,7 +73,7 @@ func TestWaitingReplayEndsWithItsCredential(t *testing.T) {
 			t.Fatalf("%s: still waiting", c.r.URL.Path)
 		}
 	}
-	for key, r := range map[string]*http.Request{"one": byKey, "two": send} { // both were begun, and are not begun again
+	for key, r := range map[string]*http.Request{"one": byKey, "two": send} { // both keys stay used, so the calls are not repeated
 		if status, _, err := h.store.BeginIdempotent(t.Context(), h.alice, key, r.Method+" "+r.URL.Path); status == 0 && err == nil {
 			t.Errorf("the key of %s is free again", r.URL.Path)
 		}

@@ -28,22 +28,22 @@ type route struct {
 	method, path string // path below Prefix
 	id, summary  string
 	tag          string
-	codes        []int // see on
+	codes        []int // further statuses; see on
 
 	scope         relay.Scope
-	public        bool // nobody is asked who they are
+	public        bool // no login is required
 	admin         bool
-	unlimitedOnly bool // not for tokens limited to one alias
+	unlimitedOnly bool // refused for tokens that are limited to one alias
 	hasBody       bool // the route reads a body; other routes ignore one
-	takesSecret   bool // the body has a secret of a sender: no error repeats a value of it
+	takesSecret   bool // the body has a secret of a sender, so errors quote no value of it
 
 	// resolve finds the alias or event that the path names, before the input is read.
 	resolve func(*http.Request, *requestInfo) error
-	// exists finds what else the path of a route without input names. It is asked only where
-	// there is a query, which is wrong: the handler finds it too, but 404 comes before 422.
+	// exists checks the last name in the path of a route without input. It is called only for a request with
+	// a query, which is an error of its own: 404 comes before 422.
 	exists func(context.Context, *requestInfo) error
 
-	// Of raw routes only; typed ones have it from their types.
+	// Only raw routes have these fields; typed routes get them from their types.
 	query   []*huma.Param
 	request map[string]*huma.MediaType
 	answers map[string]*huma.Response
@@ -59,8 +59,7 @@ func (rt route) on(pattern, id, summary string, codes ...int) route {
 
 func (rt *route) pattern() string { return rt.method + " " + Prefix + rt.path }
 
-// found returns a copy of rt that also checks that the placeholder param of its path names an item of
-// list.
+// found returns a copy of rt that also checks its path: the placeholder param must name an item of list.
 func found[T any](rt route, param string, name func(T) string, list func(context.Context, *requestInfo) ([]T, error)) route {
 	rt.exists = func(ctx context.Context, c *requestInfo) error {
 		all, err := list(ctx, c)
@@ -103,7 +102,7 @@ func addJSON[I, T any](s *server, rt route, fn func(context.Context, *requestInf
 	})
 }
 
-// addList registers a typed route that answers with a list, each item in its outward form.
+// addList registers a typed route that answers with a list, each item converted by form.
 func addList[T, R any](s *server, rt route, form func(T) R, read func(context.Context, *requestInfo) ([]T, error)) {
 	addJSON(s, rt, func(ctx context.Context, c *requestInfo, _ *noInput) (record.List[R], error) {
 		items, err := read(ctx, c)
@@ -111,7 +110,7 @@ func addList[T, R any](s *server, rt route, form func(T) R, read func(context.Co
 	})
 }
 
-// listOf returns the outward form of a list.
+// listOf returns the items of a list, each converted by form.
 func listOf[T, R any](items []T, form func(T) R) record.List[R] {
 	data := make([]R, len(items))
 	for i := range items {
@@ -125,8 +124,8 @@ func addAction(s *server, rt route, fn func(context.Context, *requestInfo) error
 	registerTyped(s, rt, func(ctx context.Context, c *requestInfo, _ *noInput) (*struct{}, error) { return nil, fn(ctx, c) })
 }
 
-// registerRaw registers a route that reads the request and writes the answer itself. fn
-// may only fail before it has written.
+// registerRaw registers a route that reads the request and writes the answer itself. fn may return an error
+// only before it has written.
 func (s *server) registerRaw(rt route, fn func(http.ResponseWriter, *http.Request, *requestInfo) error) {
 	s.routes[rt.pattern()] = &rt
 	op := s.operation(&rt)
@@ -151,8 +150,8 @@ func (s *server) registerRaw(rt route, fn func(http.ResponseWriter, *http.Reques
 	}))
 }
 
-// checkedMux is the mux that huma registers on. It puts the checks of the route before each handler,
-// and corrects the points in which huma reads requests differently.
+// checkedMux is the mux that huma registers on. It puts the checks of the route before each handler, and
+// corrects requests that huma would read differently.
 type checkedMux struct {
 	*http.ServeMux
 	s *server
@@ -170,7 +169,7 @@ func (m checkedMux) HandleFunc(pattern string, h func(http.ResponseWriter, *http
 			}
 			r.Body = io.NopCloser(bytes.NewReader(body))
 		}
-		r.Header.Del("Accept") // answers are always JSON; huma would label them with the accepted type
+		r.Header.Del("Accept") // answers are always JSON, but huma would copy the accepted type into their Content-Type
 		// Media types have no case, and may have spaces before their parameters (RFC 9110,
 		// section 8.3.1); huma compares bytes.
 		if media, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); media != "" {
@@ -180,8 +179,8 @@ func (m checkedMux) HandleFunc(pattern string, h func(http.ResponseWriter, *http
 	}))
 }
 
-// readBody reads a body to its end. huma would report a body that breaks off as an
-// internal error, and would add a deadline of its own to that of the server.
+// readBody reads a body to its end. huma would report an incomplete body as an internal error, and would add
+// a deadline of its own to that of the server.
 func readBody(r io.Reader) ([]byte, error) {
 	body, err := io.ReadAll(io.LimitReader(r, maxBody+1))
 	var slow net.Error
@@ -204,7 +203,7 @@ func (s *server) operation(rt *route) *huma.Operation {
 		Summary:     rt.summary,
 		Tags:        []string{rt.tag},
 		Parameters:  append(pathParams(rt.path), rt.query...),
-		// readBody has seen to both.
+		// readBody checks the size and sets no deadline of its own.
 		MaxBodyBytes:    -1,
 		BodyReadTimeout: -1,
 		Responses:       map[string]*huma.Response{},
@@ -222,7 +221,7 @@ func (s *server) operation(rt *route) *huma.Operation {
 		codes = append(codes, http.StatusNotFound)
 	}
 	if !rt.public || rt.resolve != nil {
-		codes = append(codes, http.StatusTooManyRequests) // a secret is shown
+		codes = append(codes, http.StatusTooManyRequests) // wrong tokens are limited
 	}
 	for _, code := range append(codes, rt.codes...) {
 		if code < http.StatusBadRequest {
@@ -332,7 +331,7 @@ func parseWait(text string, absent time.Duration) (time.Duration, error) {
 	return d, nil
 }
 
-// parseExpiry reads a time to live; nil is never.
+// parseExpiry reads a time to live; nil means no expiry.
 func parseExpiry(text *string) (time.Time, error) {
 	if text == nil {
 		return time.Time{}, nil

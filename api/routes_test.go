@@ -11,9 +11,9 @@ import (
 	"relay"
 )
 
-// The walk asks for every route of the OpenAPI document with credentials that may not
-// have it. A new route is walked by itself; one with a new kind of name in its path
-// fails the walk until it is said what stands there.
+// The walk requests every route of the OpenAPI document with credentials that have no right to it. New routes
+// are included without a change here. If a path has a new placeholder, the walk fails until resourceIDs has a
+// value for it.
 
 // step is a request to one route.
 type step struct {
@@ -81,7 +81,7 @@ func newRouteWalk(t *testing.T) *routeWalk {
 	t.Helper()
 	w := &routeWalk{fixture: newFixture(t), steps: steps(t)}
 	w.deliver.feed = newFeed()
-	close(w.deliver.feed.items) // streams that open end at once
+	close(w.deliver.feed.items) // open streams end at once
 	w.alices = w.oneOfEach(w.alice, "alice", "shop", testKey, "bob")
 	w.bobs = w.oneOfEach(w.bob, "bob", "other", otherKey, "alice")
 	return w
@@ -146,10 +146,10 @@ func TestWalkWithoutCredential(t *testing.T) {
 			w.ask(s, "", n).code(401, "unauthorized")
 		}
 	}
-	if public != 5 { // openapi.json, docs, ssh, the two of a share
+	if public != 5 { // openapi.json, docs, ssh, and the two routes of a share
 		t.Errorf("%d routes are for everybody", public)
 	}
-	for _, s := range w.steps { // with a share token that is none
+	for _, s := range w.steps { // with an unknown share token
 		if strings.Contains(s.path, "{token}") {
 			w.ask(s, "", unknownIDs).code(404, "not-found")
 		}
@@ -175,7 +175,7 @@ func TestWalkWithDeadTokens(t *testing.T) {
 		if !s.public {
 			w.ask(s, expired, w.alices).code(401, "unauthorized")
 			w.ask(s, revoked, w.alices).code(401, "unauthorized")
-			w.ask(s, w.alices.secret, w.alices).code(401, "unauthorized") // a share token is none for these
+			w.ask(s, w.alices.secret, w.alices).code(401, "unauthorized") // a share token is not valid for these routes
 		}
 	}
 	w.assertUnchanged()
@@ -229,7 +229,7 @@ func (w *routeWalk) shows(a *answer, n resourceIDs) {
 	}
 }
 
-// TestWalkWithOneScope: a token of one scope gets nothing that needs another.
+// TestWalkWithOneScope: a token with one scope is refused on routes that need another.
 func TestWalkWithOneScope(t *testing.T) {
 	t.Parallel()
 	w := newRouteWalk(t)
@@ -256,7 +256,7 @@ func TestWalkWithOneScope(t *testing.T) {
 	w.assertUnchanged()
 }
 
-// TestWalkWithATokenOfAnotherAlias: a token limited to one alias sees that alias only, and no account.
+// TestWalkWithATokenOfAnotherAlias: a token limited to one alias sees only that alias, and no accounts.
 func TestWalkWithATokenOfAnotherAlias(t *testing.T) {
 	t.Parallel()
 	w := newRouteWalk(t)
@@ -303,7 +303,7 @@ func TestWalkAsAnAdminWhoIsNoMember(t *testing.T) {
 	w.assertUnchanged()
 }
 
-// TestNoTokenMakesAWiderOne tries to make a token of every scope with a token of every other.
+// TestNoTokenMakesAWiderOne: a token of one scope cannot create a token of another scope.
 func TestNoTokenMakesAWiderOne(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
@@ -333,8 +333,7 @@ func TestNoTokenMakesAWiderOne(t *testing.T) {
 	h.post(h.asBob, "/api/v1/tokens", `{"alias":"shop"}`).code(404, "not-found")
 }
 
-// TestWalkWithHostileNames: any text in paths and queries gets a proper answer, never a fault of the
-// relay.
+// TestWalkWithHostileNames: any text in paths and queries gets a proper answer, never an internal error.
 func TestWalkWithHostileNames(t *testing.T) {
 	t.Parallel()
 	w := newRouteWalk(t)
@@ -373,8 +372,7 @@ func TestWalkWithHostileNames(t *testing.T) {
 	w.assertUnchanged()
 }
 
-// TestWalkWithOtherMethods: every path lists the methods that it accepts, and they are those of the
-// document.
+// TestWalkWithOtherMethods: for each path, the Allow line lists the methods that the OpenAPI document has.
 func TestWalkWithOtherMethods(t *testing.T) {
 	t.Parallel()
 	w := newRouteWalk(t)
@@ -385,7 +383,7 @@ func TestWalkWithOtherMethods(t *testing.T) {
 			takes[s.path] = append(takes[s.path], "HEAD")
 		}
 	}
-	takes["/api/v1/tokens/renew"] = append(takes["/api/v1/tokens/renew"], takes["/api/v1/tokens/{id}"]...) // renew fits {id}
+	takes["/api/v1/tokens/renew"] = append(takes["/api/v1/tokens/renew"], takes["/api/v1/tokens/{id}"]...) // "renew" also matches {id}
 	for path, methods := range takes {
 		slices.Sort(methods)
 		for _, method := range []string{"OPTIONS", "TRACE", "PROPFIND", "get"} {

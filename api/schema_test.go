@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// apiDocument is the OpenAPI document. Each answer that a test gets is checked against it.
+// apiDocument is the OpenAPI document. Each answer in a test is checked against it.
 type apiDocument struct {
 	mux     *http.ServeMux
 	answers map[string]map[string]struct {
@@ -61,7 +61,7 @@ func (a *answer) matchesDocument(r *http.Request) {
 	_, pattern := doc.mux.Handler(r)
 	answers := doc.answers[pattern]
 	if answers == nil || path.Clean(r.URL.Path) != r.URL.Path {
-		return // what no route takes
+		return // the path matches no route
 	}
 	said, ok := answers[strconv.Itoa(a.status)]
 	if !ok {
@@ -164,7 +164,7 @@ func hasJSONType(kind, v any) bool {
 	return kind == is
 }
 
-// TestAnswersAreHeldAgainstTheDocument: the check of answers finds the errors that it is made for.
+// TestAnswersAreHeldAgainstTheDocument: the check of answers finds each kind of difference from the document.
 func TestAnswersAreHeldAgainstTheDocument(t *testing.T) {
 	t.Parallel()
 	doc, err := loadDocument()

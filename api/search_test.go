@@ -8,7 +8,7 @@ import (
 	"relay/record"
 )
 
-// A search that is saved by the API is the account's own, for one alias.
+// A saved search belongs to one account and one alias.
 func TestSavedSearches(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
@@ -31,7 +31,7 @@ func TestSavedSearches(t *testing.T) {
 	}
 }
 
-// The list of aliases has pages, in the order of the names.
+// The list of aliases has pages, ordered by name.
 func TestAliasesHavePages(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)

@@ -20,7 +20,7 @@ type secretInput struct {
 	}
 }
 
-// addSecretRoutes adds the secrets of senders that an alias keeps.
+// addSecretRoutes adds the routes for the secrets of senders that an alias has.
 func (s *server) addSecretRoutes() {
 	reads := route{tag: "signatures", scope: relay.ScopeAliasesRead, resolve: s.resolveAlias}
 	writes := reads
@@ -41,7 +41,7 @@ func (s *server) addSecret(ctx context.Context, c *requestInfo, in *secretInput)
 	want := relay.SenderSecret{Provider: in.Body.Provider, Sign: in.Body.Sign}
 	in.Body.Path.set(&want.Path)
 	if custom := in.Body.Custom.text(); custom != "" {
-		var compact bytes.Buffer // as it is kept and shown
+		var compact bytes.Buffer // secrets are stored and shown in the compact form
 		if err := json.Compact(&compact, []byte(custom)); err != nil {
 			return record.SenderSecret{}, invalid("body.custom", "this is not JSON", nil)
 		}

@@ -11,8 +11,8 @@ import (
 	"relay/record"
 )
 
-// TestCustomSecrets: a secret with the provider custom has a definition, which is checked and shown;
-// other secrets have null.
+// TestCustomSecrets: a secret of the provider custom has a definition, which is checked and shown. The
+// definition of other secrets is null.
 func TestCustomSecrets(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
@@ -41,7 +41,7 @@ func TestCustomSecrets(t *testing.T) {
 	h.post(h.asAlice, path, `{"provider":"github","secret":"x","custom":null}`).want(201)
 }
 
-// customSecret has one secret with a definition.
+// customSecret holds one secret with a definition.
 type customSecret struct{ oneSecret }
 
 func (customSecret) SigningSecret(_ context.Context, _ int64, provider, _, _ string, _ func(string) bool) (relay.OpenSecret, error) {
@@ -56,13 +56,14 @@ func TestSendSignedByACustomScheme(t *testing.T) {
 	h := newSender(t, func(o *api.Options) { o.Secrets = customSecret{} })
 	p := decoded[struct{ Raw, SignedBy string }](h.post(h.asAlice, sendTarget, `{"method":"POST","body":{"encoding":"utf8","data":"hello"},"sign":"custom","dryRun":true}`).want(200))
 	raw, _ := base64.StdEncoding.DecodeString(p.Raw)
-	if !strings.Contains(string(raw), "\r\nX-Shop: 88aab3ede8d3adf94d26ab90d3bafd4a2083070c3bcce9c014ee04a443847c0b\r\n") || p.SignedBy != "sec_c" { // of openssl
+	if !strings.Contains(string(raw), "\r\nX-Shop: 88aab3ede8d3adf94d26ab90d3bafd4a2083070c3bcce9c014ee04a443847c0b\r\n") || p.SignedBy != "sec_c" { // by openssl
 		t.Errorf("%s, %+v", raw, p)
 	}
 }
 
-// TestSendSignedAsWhatItIsMadeFrom: a new signature uses the sender and the scheme of the base event, whatever a
-// change removes or adds. If its sender is unknown, it uses the definition that judges the base event.
+// TestSendSignedAsWhatItIsMadeFrom: a new signature uses the sender and the scheme of the base event, even if
+// a change adds or removes header lines. If the sender of the base event is unknown, the signature uses the
+// definition that verifies the base event.
 func TestSendSignedAsWhatItIsMadeFrom(t *testing.T) {
 	t.Parallel()
 	h := newSender(t, func(o *api.Options) { o.Secrets = keptSecrets{} })
@@ -97,7 +98,8 @@ func TestSendSignedAsWhatItIsMadeFrom(t *testing.T) {
 		}
 	}
 	h.post(h.asAlice, sendTarget, `{"method":"POST","sign":"auto","dryRun":true}`).code(409, "no-signing-secret")
-	// A definition judges an event whose sender is recognised where the alias has no secret of that sender, and signs it.
+	// The alias has no secret of the recognised sender, so a custom definition verifies the event and signs a
+	// new one.
 	judged := h.event("shop", func(e *relay.Event) {
 		e.Request, e.Target = message("POST /shop HTTP/1.1\r\nHost: shop.localhost\r\nlinear-signature: 00\r\nX-Shop: 00\r\nContent-Length: 2\r\n\r\n", "hi"), []byte("/shop")
 	})
@@ -107,7 +109,7 @@ func TestSendSignedAsWhatItIsMadeFrom(t *testing.T) {
 	h.post(h.asAlice, sendTarget, `{"method":"POST","sign":"auto","secretId":"sec_none","dryRun":true}`).code(409, "no-signing-secret")
 }
 
-// keptSecrets has secrets of two senders, and two definitions.
+// keptSecrets holds secrets of two senders, and two definitions.
 type keptSecrets struct{}
 
 func (keptSecrets) OpenSecrets(context.Context, int64) (relay.OpenSecrets, error) {

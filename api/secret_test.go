@@ -66,8 +66,8 @@ func TestSecrets(t *testing.T) {
 	}
 }
 
-// TestSecretOfAnEvent: the secret in a challenge of Asana or Notion is stored by naming its event, and no
-// answer shows it. A session needs a login within 15 minutes for that.
+// TestSecretOfAnEvent: to store the secret in a challenge of Asana or Notion, the caller names its event, and
+// no answer shows the secret. With a session, the user must have logged in within the last 15 minutes.
 func TestSecretOfAnEvent(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)

@@ -81,7 +81,7 @@ type sending struct {
 	raw   []byte // of message/http; nil = JSON
 	wait  time.Duration
 	query url.Values
-	from  netip.AddrPort // of the call
+	from  netip.AddrPort // address of the client
 
 	made *outgoing.Made
 }
@@ -153,7 +153,7 @@ func (s *server) send(w http.ResponseWriter, r *http.Request, c *requestInfo) er
 			}
 			return rec, err
 		},
-		reference: func() []byte { // the event, and the line that its answer hides
+		reference: func() []byte { // the event id, and the name of the masked header line
 			return []byte(strings.TrimSpace(c.event.ID.String() + " " + x.made.Request.Hidden))
 		},
 	})
@@ -223,7 +223,7 @@ func (x *sending) maker() outgoing.Maker {
 	return outgoing.Maker{Events: x.s.Events, Deliver: x.s.Deliver, Secrets: x.s.Secrets, Site: x.s.Site, Limits: x.s.Sending, Hold: x.c.answer.Hold}
 }
 
-// make makes the request.
+// make composes the request.
 func (x *sending) make(ctx context.Context) (err error) {
 	o := &outgoing.Order{Alias: x.c.alias, From: x.body.From, Sample: x.body.Sample, Raw: x.raw, Sign: x.body.Sign, Secret: x.body.Secret, NewID: x.body.NewID, Send: !x.body.DryRun}
 	if o.Edit, err = x.edit(); err != nil {
@@ -233,7 +233,7 @@ func (x *sending) make(ctx context.Context) (err error) {
 	return err
 }
 
-// edit reads the changes of the call.
+// edit returns the changes of the call.
 func (x *sending) edit() (e compose.Edit, err error) {
 	e = compose.Edit{Method: x.body.Method, Path: x.body.Path, Remove: x.body.Remove, Set: map[string]json.RawMessage{}}
 	for path, value := range x.body.Set {
@@ -244,7 +244,7 @@ func (x *sending) edit() (e compose.Edit, err error) {
 			return e, invalid(fmt.Sprintf("body.headers[%d]", i), "expected [name, value]", nil)
 		}
 		value := h[1]
-		if len(h) == 3 { // as records have values that are not UTF-8
+		if len(h) == 3 { // the form in which records have values that are not UTF-8
 			exact, err := base64.StdEncoding.DecodeString(h[2])
 			if err != nil {
 				return e, invalid(fmt.Sprintf("body.headers[%d]", i), "the third item is not base64", nil)
@@ -260,7 +260,7 @@ func (x *sending) edit() (e compose.Edit, err error) {
 				return e, invalid("body.body.data", "this is not base64", nil)
 			}
 		}
-		e.Body = append([]byte{}, e.Body...) // nil would keep the body
+		e.Body = append([]byte{}, e.Body...) // nil would mean: leave the body unchanged
 	}
 	return e, nil
 }
@@ -309,7 +309,7 @@ func (x *sending) run(ctx context.Context) (int, any, error) {
 	told, full := withoutBodies(made), x.s.replayed(ctx, x.c, made, 1)
 	status := replayStatus(full, 1)
 	rec, err := x.s.eventRecord(x.c, full, nil)
-	if err != nil { // it was sent, and the answer says so, if without bodies
+	if err != nil { // the request was sent, so the answer is a success without bodies
 		rec = record.Of(told, x.s.Site, time.Now())
 	}
 	maskLine(rec, x.made.Request.Hidden)

@@ -7,8 +7,8 @@ import (
 	"relay/api"
 )
 
-// TestSendSources: a new event is made only from an event of its own alias whose request was kept whole, and the use of
-// the secret that signs is noted once for each event that is signed.
+// TestSendSources: a new event can be made only from an event of the same alias whose whole request is
+// stored. Each signed event updates the last use of the secret once.
 func TestSendSources(t *testing.T) {
 	t.Parallel()
 	used := 0

@@ -16,7 +16,7 @@ import (
 	"relay/signature"
 )
 
-// oneSecret holds one secret of Stripe that may sign.
+// oneSecret holds one secret that may sign: of Stripe, or of provider if it is set.
 type oneSecret struct {
 	sealed          bool
 	used            *int
@@ -94,7 +94,7 @@ func TestSendFromAnEvent(t *testing.T) {
 		!slices.Equal(e.Changes, []string{"body:/data/object/status", "header:x-new"}) || e.ID == id.String() {
 		t.Errorf("%+v %+v", e.Summary, e.Sent)
 	}
-	// Freshly signed, it verifies now.
+	// The fresh signature is valid now.
 	e = decoded[record.Event](h.post(h.asAlice, sendTarget, `{"from":"`+id.String()+`","sign":"auto"}`).want(200))
 	if !slices.Equal(e.Changes, []string{"header:stripe-signature"}) || e.SignedBy == nil || *e.SignedBy != "sec_1" {
 		t.Errorf("%+v", e.Sent)
@@ -157,7 +157,7 @@ func TestSendExactBytes(t *testing.T) {
 	if e = decoded[record.Event](exact("?sign=stripe&wait=5s", raw).want(200)); *e.SignedBy != "sec_1" || e.MadeFrom != nil {
 		t.Errorf("%+v", e.Sent)
 	}
-	// The old signature is the sender's, not the client's.
+	// The old signature was made by the sender, so SignedBy is absent.
 	if e = decoded[record.Event](exact("?from="+id.String(), strings.Replace(old, "/hook", "/other", 1)).want(200)); e.SignedBy != nil {
 		t.Errorf("signed by %s", *e.SignedBy)
 	}
@@ -254,8 +254,8 @@ func TestSendIsLimitedAsReplays(t *testing.T) {
 	h.post(h.asAlice, sendTarget, call).code(409, "alias-offline")
 }
 
-// TestSendCountsFirst: a refused call counts against the limit, and a call beyond the limit neither
-// makes a request nor uses a secret.
+// TestSendCountsFirst: a refused call counts against the limit, and a call beyond the limit neither makes a
+// request nor reads a secret.
 func TestSendCountsFirst(t *testing.T) {
 	t.Parallel()
 	used := 0
@@ -335,7 +335,7 @@ func TestSendSamples(t *testing.T) {
 	}
 	h.post(h.asAlice, sendTarget, `{"sample":"last:invoice.paid"}`).code(422, "validation-failed")
 	id := h.event("shop", func(e *relay.Event) { e.Provider = relay.Provider{Name: "stripe", EventType: "invoice.paid"} })
-	h.event("shop", func(e *relay.Event) { // newer, but not whole
+	h.event("shop", func(e *relay.Event) { // newer than the other event, but incomplete
 		e.Provider, e.Blocker = relay.Provider{Name: "stripe", EventType: "invoice.paid"}, relay.BlockedIncomplete
 	})
 	for range 30 {

@@ -13,7 +13,7 @@ import (
 	"relay/record"
 )
 
-// defaultShareLifetime is the lifetime of a share without a lifetime of its own.
+// defaultShareLifetime is the lifetime of a share that is created without one.
 const defaultShareLifetime = "7d"
 
 type shareBody struct {
@@ -28,13 +28,13 @@ type nullableText struct {
 	text  *string
 }
 
-// UnmarshalJSON notes that the key was present.
+// UnmarshalJSON stores the value and notes that the key was present.
 func (e *nullableText) UnmarshalJSON(b []byte) error {
 	e.given = true
 	return json.Unmarshal(b, &e.text)
 }
 
-// set stores the text where the key was given; null is no text.
+// set copies the text to *to if the key was given; null becomes "".
 func (e *nullableText) set(to *string) {
 	if !e.given {
 		return
@@ -53,8 +53,8 @@ type shareInput struct{ Body *shareBody }
 
 func (s *server) addShareRoutes() {
 	shares := route{tag: "shares", scope: relay.ScopeEventsShare, resolve: s.resolveRequest}
-	// A used share for one use is gone. Its row stays a while for the replay that used it, and
-	// the page of the event shows it as used.
+	// A share for one use ends with that use. Its row stays for a while: the replay that used it refers to
+	// it, and the page of the event shows it as used.
 	list := func(ctx context.Context, c *requestInfo) ([]relay.Share, error) {
 		shares, err := s.Accounts.Shares(ctx, c.who, c.event.ID)
 		return slices.DeleteFunc(shares, func(x relay.Share) bool { return x.OneUse && x.Uses > 0 }), err
@@ -117,8 +117,7 @@ type sharedOutput struct {
 	Body     *record.SharedEvent
 }
 
-// grants returns the rules by which the API and the dashboard create and use shares, tokens and
-// invitations.
+// grants returns the rules for creating and using shares, tokens and invitations.
 func (s *server) grants() grant.Grants {
 	return grant.Grants{Accounts: s.Accounts, Events: s.Events, Limits: s.Limits}
 }

@@ -85,7 +85,8 @@ func TestSharedReplay(t *testing.T) {
 	}
 }
 
-// TestShareForOneUseOutlivesARefusal: only a replay that was begun uses up the share.
+// TestShareForOneUseOutlivesARefusal: a refused replay does not use the share up; only a replay that was
+// begun does.
 func TestShareForOneUseOutlivesARefusal(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)

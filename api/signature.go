@@ -11,11 +11,12 @@ import (
 	"relay/signature"
 )
 
-// maxVerified bounds the body that is read to verify a signature, in bytes: it is held in
+// maxVerified bounds the body that is read to verify a signature, in bytes, because the body is held in
 // memory.
 const maxVerified = 8 << 20
 
-// maxForms bounds the memory, in bytes, for the forms of a body that are tried at a time.
+// maxForms bounds the memory, in bytes, for the other forms of a body, such as compact JSON, that are tried when a
+// signature does not match.
 const maxForms = 8 << 20
 
 // verifyRate limits how often an account may have a signature verified.
@@ -82,7 +83,7 @@ func (s *server) readSigned(ctx context.Context, c *requestInfo, r *record.Signe
 	case e.Request.Body.Size > maxVerified:
 		r.Unread = signature.TooLarge
 	default:
-		// The body, and the forms of it that are tried.
+		// Reserve memory for the body, and for the other forms of it that are tried.
 		if err := c.answer.Hold(e.Request.Body.Size + min(20*e.Request.Body.Size, maxForms)); err != nil {
 			return err
 		}

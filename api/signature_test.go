@@ -16,7 +16,7 @@ import (
 	"relay/signature"
 )
 
-// signed returns a change that makes an event one of Stripe, signed some time before it arrived.
+// signed returns a change that turns an event into one that Stripe signed, age before it arrived.
 func signed(secret, body string, age time.Duration) func(*relay.Event) {
 	return func(e *relay.Event) {
 		c, err := signature.Sign(&signature.Find("stripe", nil).Schemes[0], secret, &signature.Request{Body: []byte(body)}, e.ReceivedAt.Add(-age))
@@ -112,8 +112,8 @@ func TestProviders(t *testing.T) {
 	}
 }
 
-// TestVerifyByKeptSecrets: without a secret in the call those of the alias judge, and the record then
-// has the same verdict.
+// TestVerifyByKeptSecrets: without a secret in the call, the secrets of the alias verify the event, and its
+// record then has the same verdict.
 func TestVerifyByKeptSecrets(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
@@ -142,7 +142,7 @@ func TestVerifyByKeptSecrets(t *testing.T) {
 	if got := verdicts(); got != "invalid wrong-secret" {
 		t.Errorf("with the wrong secret: %s", got)
 	}
-	// A secret in the call changes nothing of the record.
+	// Verifying with a secret in the call does not change the stored verdict.
 	if a := h.post(h.asAlice, "/api/v1/events/"+id+"/verify", `{"secret":"`+value+`"}`).want(200); !strings.Contains(a.body, `"valid"`) {
 		t.Errorf("with the right one: %s", a.body)
 	}

@@ -43,7 +43,7 @@ func (s *server) stream(w http.ResponseWriter, r *http.Request, c *requestInfo) 
 		return s.Events.Matches(ctx, c.who, id, c.filter)
 	}}
 	other := c.filter
-	other.Alias = "" // the subscription sees to it
+	other.Alias = "" // the subscription is limited to the alias already
 	all := len(record.FilterValues(other)) == 0
 	c.err = record.ServeStream(w, r.WithContext(ctx), func(*record.EventStream) error { return nil }, func(out *record.EventStream, _ int, items []relay.FeedItem) error {
 		for i := range items {
@@ -64,8 +64,7 @@ func (s *server) stream(w http.ResponseWriter, r *http.Request, c *requestInfo) 
 	return nil
 }
 
-// matchItem reports whether a filter selects an item. It selects every item that is not about an
-// event.
+// matchItem reports whether a filter selects an item. Items that are not about events always pass.
 func matchItem(ctx context.Context, match *record.LiveMatcher, item *relay.FeedItem) record.Verdict {
 	var err error
 	var m record.AttemptMessage

@@ -16,7 +16,7 @@ import (
 	"relay/record"
 )
 
-// open starts a stream over a real connection.
+// open starts a stream over a TCP connection.
 func (h *fixture) open(ctx context.Context, query, lastID string) (*http.Response, *bufio.Reader) {
 	h.t.Helper()
 	front := httptest.NewServer(h.handler)
@@ -72,8 +72,8 @@ func TestStream(t *testing.T) {
 	<-h.deliver.feed.closed
 }
 
-// TestStreamWithFilters: items that a filter does not select are left out. If the summary of an event
-// does not decide, the event is read; if that is impossible, the viewer is told to read the list
+// TestStreamWithFilters: items that a filter does not select are left out. If the summary of an event is not
+// enough to decide, the event is read. If the event cannot be read, the viewer is told to read the list
 // again.
 func TestStreamWithFilters(t *testing.T) {
 	t.Parallel()
@@ -159,8 +159,8 @@ func (f *flushRecorder) FlushError() error {
 	return nil
 }
 
-// TestStreamIsNeverSilentForLong runs with the time of a bubble, without sockets and with a credential
-// that expires.
+// TestStreamIsNeverSilentForLong: comments keep a quiet stream alive until its credential expires. The test
+// runs in a synctest bubble, without sockets.
 func TestStreamIsNeverSilentForLong(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
@@ -189,8 +189,8 @@ func TestStreamIsNeverSilentForLong(t *testing.T) {
 	})
 }
 
-// TestStreamCommentsAmongChangesLeftOut: a stream whose filter leaves out all items sends comments, so
-// that proxies do not see silence.
+// TestStreamCommentsAmongChangesLeftOut: a stream whose filter leaves out all items sends comments, because
+// proxies close silent connections.
 func TestStreamCommentsAmongChangesLeftOut(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
@@ -238,8 +238,8 @@ func (l singleConnListener) Close() error {
 
 func (l singleConnListener) Addr() net.Addr { return &net.TCPAddr{} }
 
-// TestViewersWhoTakeNothingAreDropped: a connection whose peer does not read keeps its place in the
-// feed for at most half a minute. It uses a pipe, which has no buffers.
+// TestViewersWhoTakeNothingAreDropped: a viewer that does not read keeps its place in the feed for at most
+// half a minute. The test uses a pipe, because a pipe has no buffers.
 func TestViewersWhoTakeNothingAreDropped(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	"relay/record"
 )
 
-// silentFeed is a feed without items; each waiter gets its own.
+// silentFeed is a feed without items; each waiter gets its own subscription.
 type silentFeed struct {
 	*fakeDeliverer
 	open chan *fakeFeed
@@ -58,8 +58,8 @@ func (tokenIsName) TokenOwner(_ context.Context, secret string) (relay.Actor, er
 	return relay.Actor{Kind: relay.ActorToken, Account: account, AccountName: secret, Scopes: relay.AllScopes, Credential: secret}, nil
 }
 
-// TestWaitsAreBoundedPerAccount: an account with too many waits gets an error, and no other account
-// does. In a bubble no wait ends before all of them have begun.
+// TestWaitsAreBoundedPerAccount: an account with too many waits gets an error, and no other account does. In
+// a synctest bubble no wait ends before all have begun.
 func TestWaitsAreBoundedPerAccount(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -75,10 +75,10 @@ func TestWaitsAreBoundedPerAccount(t *testing.T) {
 		if refused.header.Get("Retry-After") == "" || refused.header.Get("RateLimit-Policy") == "" {
 			t.Errorf("header %v", refused.header)
 		}
-		d.get("alice", "/api/v1/events").want(200) // what does not wait is not bounded
+		d.get("alice", "/api/v1/events").want(200) // a list without a wait is not limited
 		other := d.waits(ctx, "bob", "")
 		<-q.open
-		cancel() // the askers go
+		cancel() // the waiting clients disconnect
 		for _, call := range append(calls, other) {
 			<-call
 		}
@@ -88,13 +88,13 @@ func TestWaitsAreBoundedPerAccount(t *testing.T) {
 	})
 }
 
-// TestWaitEndsWithTheAccess: when the feed of a wait ends, the call returns the reason.
+// TestWaitEndsWithTheAccess: when the feed of a wait ends, the call returns the reason as its error.
 func TestWaitEndsWithTheAccess(t *testing.T) {
 	t.Parallel()
 	h, q := newSilentFeedFixture(t)
 	call := h.waits(t.Context(), h.asAlice, "&alias=shop")
 	feed := <-q.open
-	close(feed.items) // the credential was revoked
+	close(feed.items) // as when the credential was revoked
 	(<-call).code(401, "unauthorized")
 	<-feed.closed
 	call = h.waits(t.Context(), h.asAlice, "&alias=shop")
@@ -119,7 +119,7 @@ func TestWaitFindsWhatTheFeedLeftOut(t *testing.T) {
 	select {
 	case feed.items <- []relay.FeedItem{{Name: "resync", Data: []byte("{}")}}:
 		got = <-call
-	case got = <-call: // it had not looked for the first time
+	case got = <-call: // the first search came late and found the event
 	}
 	page := decoded[record.Page](got.want(200))
 	if len(page.Data) != 1 || page.Data[0].ID != id.String() {

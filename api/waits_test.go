@@ -6,8 +6,8 @@ import (
 	"relay"
 )
 
-// TestRefusedWaitsOfAnAgentTakeNoPlace: an agent with too many waits is refused by the limit of its credential,
-// and a refused wait takes no place of its account.
+// TestRefusedWaitsOfAnAgentTakeNoPlace: too many waits of an agent are refused by the limit of its
+// credential, and a refused wait takes no slot of the account.
 func TestRefusedWaitsOfAnAgentTakeNoPlace(t *testing.T) {
 	t.Parallel()
 	l := NewLimits(Rate{}, Rate{})
@@ -43,8 +43,8 @@ func TestRefusedWaitsOfAnAgentTakeNoPlace(t *testing.T) {
 	}
 }
 
-// TestLookUpsWithoutAStoreAreNoGuesses: a look-up that the store could not answer does not count as a
-// wrong credential.
+// TestLookUpsWithoutAStoreAreNoGuesses: a look-up that failed in the store does not count as a wrong
+// credential.
 func TestLookUpsWithoutAStoreAreNoGuesses(t *testing.T) {
 	t.Parallel()
 	l := NewLimits(Rate{}, Rate{})

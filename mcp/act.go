@@ -55,7 +55,7 @@ func (t *tools) replayEvent(ctx context.Context, in replayIn) (any, error) {
 	}
 	answered := slices.DeleteFunc(slices.Clone(e.Attempts), func(a record.Attempt) bool { return a.Response == nil })
 	if !in.Reveal {
-		if err := record.Mask(ctx, &e); err != nil { // the replay was made, and its outcome is told
+		if err := record.Mask(ctx, &e); err != nil { // the replay was made, so its outcome is returned without bodies
 			return &replayed{EventID: e.ID, State: e.State}, nil
 		}
 	}
@@ -68,7 +68,7 @@ func (t *tools) replayEvent(ctx context.Context, in replayIn) (any, error) {
 	}
 	if n := len(answered); n > 1 && out.Attempt.Number == answered[n-1].Number {
 		ref := func(a record.Attempt) string { return fmt.Sprintf("%s/%d", e.ID, a.Number) }
-		// The replay was made, and is told whether it can be compared or not.
+		// The replay was made: its result is returned even if the comparison fails.
 		out.Difference, _ = t.difference(ctx, ref(answered[n-2]), ref(answered[n-1]), record.DiffResponse, in.Reveal)
 	}
 	return out, nil
@@ -122,7 +122,7 @@ type sentBody struct {
 // sent is the result of a send: the new event.
 type sent struct {
 	Event *shownEvent `json:"event"`
-	// What differs from the event that it was made from; null where there is none.
+	// RequestDifference is the difference from the base event; null without a base event.
 	RequestDifference  *record.Diff `json:"requestDifference"`
 	ResponseDifference *record.Diff `json:"responseDifference"`
 }
@@ -137,7 +137,7 @@ func (t *tools) sendEvent(ctx context.Context, in sendIn) (any, error) {
 		return nil, err
 	}
 	reveal := in.Reveal
-	in.Alias, in.Wait, in.Reveal = "", 0, false // they are none of the API's body
+	in.Alias, in.Wait, in.Reveal = "", 0, false // the body of the API has no such keys
 	body, err := sendBody(&in)
 	if err != nil {
 		return nil, err
@@ -156,7 +156,7 @@ func (t *tools) sendEvent(ctx context.Context, in sendIn) (any, error) {
 	}
 	out := &sent{}
 	if in.From != "" {
-		// The event was sent, and is told whether it can be compared or not.
+		// The event was sent: its result is returned even if the comparison fails.
 		out.RequestDifference, _ = t.difference(ctx, in.From, made.ID, record.DiffRequest, reveal)
 		out.ResponseDifference, _ = t.difference(ctx, in.From, made.ID, record.DiffResponse, reveal)
 	}

@@ -86,7 +86,8 @@ func bodyOf(e *record.Event, part string, attempt int) (*record.Body, []record.H
 	return nil, nil, relay.Errorf(relay.CodeNotFound, "no such attempt of this event has a response")
 }
 
-// textOf returns the decoded text of a body, or its bytes in base64. A masked body already is decoded text.
+// textOf returns the decoded text of a body, or its bytes in base64. The text of a masked body is decoded
+// already.
 func textOf(b *record.Body, headers []record.Header, masked bool) (text []byte, encoding, note string) {
 	if b.Truncated {
 		note = "this is not all of the body: it is longer than 1 MiB, or a part of it cannot be shown"
@@ -112,7 +113,7 @@ func cutPiece(p piece, text []byte, offset, length int) piece {
 	for end > 0 && end < len(rest) && !utf8.RuneStart(rest[end]) {
 		end--
 	}
-	if end == 0 && len(rest) > 0 { // the piece is shorter than a character
+	if end == 0 && len(rest) > 0 { // the piece would be shorter than one character
 		_, end = utf8.DecodeRune(rest)
 	}
 	p.Text = strings.ToValidUTF8(string(rest[:end]), "\ufffd")
@@ -125,8 +126,8 @@ func cutPiece(p piece, text []byte, offset, length int) piece {
 // Bounds of a path in a JSON text.
 const maxPath, maxSteps = 1 << 10, 64
 
-// valueAt returns the value in a JSON text at a path such as data.items[0].id. Of several members with one name it
-// takes the last.
+// valueAt returns the value in a JSON text at a path such as data.items[0].id. If several members have one
+// name, the last one counts.
 func valueAt(text []byte, path string) ([]byte, error) {
 	if len(path) > maxPath || strings.Count(path, ".")+strings.Count(path, "[") > maxSteps {
 		return nil, bound("jsonPath has at most %d bytes and %d steps", maxPath, maxSteps)

@@ -11,8 +11,8 @@ import (
 	"relay"
 )
 
-// TestErrorsOfTheLibrary: an error that the library makes before the tool runs is one of the arguments, and one that
-// it makes afterwards is its own. An error of the protocol stays one.
+// TestErrorsOfTheLibrary: the code of an error tells when the library made it. Before the tool runs, the
+// arguments are invalid; afterwards, the tool has failed. Errors of the protocol stay as they are.
 func TestErrorsOfTheLibrary(t *testing.T) {
 	t.Parallel()
 	refused := func() *sdk.CallToolResult {
@@ -24,7 +24,7 @@ func TestErrorsOfTheLibrary(t *testing.T) {
 		ran    bool
 		result *sdk.CallToolResult
 		err    error
-		code   string // "" = the error stays
+		code   string // "" = the error is not converted
 	}{
 		"arguments that do not fit":   {false, refused(), nil, relay.CodeValidationFailed},
 		"an unknown tool":             {false, nil, errors.New("unknown tool"), ""},

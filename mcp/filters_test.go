@@ -12,7 +12,7 @@ import (
 	"relay/record"
 )
 
-// TestFiltersAreAll: an agent can filter by everything that lists of events take.
+// TestFiltersAreAll: an agent can use every filter that lists of events have.
 func TestFiltersAreAll(t *testing.T) {
 	t.Parallel()
 	var got, want []string
@@ -30,8 +30,8 @@ func TestFiltersAreAll(t *testing.T) {
 	}
 }
 
-// TestEscaped: texts of strangers cannot move a cursor, end a line of a log or hide, and nothing else
-// of a value changes.
+// TestEscaped: texts of strangers cannot move a cursor, end a line of a log or hide text. Everything else in
+// a value stays unchanged.
 func TestEscaped(t *testing.T) {
 	t.Parallel()
 	in := map[string]any{
@@ -57,8 +57,8 @@ func TestEscaped(t *testing.T) {
 	}
 }
 
-// TestPieces: a piece always advances the cursor, also when it is shorter than a character; the length
-// of a path is limited.
+// TestPieces: each piece moves the offset forward, even if the requested length is shorter than a character.
+// The length of a path is limited.
 func TestPieces(t *testing.T) {
 	t.Parallel()
 	text, got := []byte("aä😀b"), ""

@@ -12,15 +12,16 @@ import (
 // maxMessage bounds a message of an agent over HTTP, in bytes.
 const maxMessage = 1<<20 + 64<<10
 
-// Handler answers agents over streamable HTTP, in JSON. It stores nothing between messages, so each
-// message may go to another node. It has one server for each set of scopes with its own list of tools.
+// Handler answers agents over streamable HTTP, in JSON. It stores nothing between messages, so each message
+// may go to another node. It has one MCP server for each set of scopes, because the scopes decide the list of
+// tools.
 type Handler struct {
 	version string
 	schemas *sdk.SchemaCache
 	serve   http.Handler
 
 	mu      sync.Mutex
-	servers map[string]*sdk.Server // by the scopes that matter
+	servers map[string]*sdk.Server // by the scopes that decide the list of tools
 }
 
 // NewHandler returns the handler of a program with the given version.
@@ -51,8 +52,8 @@ func (h *Handler) server(scopes []string) *sdk.Server {
 	return s
 }
 
-// Serve answers one message of an agent. o describes the rights of the caller. Its identity, Host and
-// origin were checked before.
+// Serve answers one message of an agent. o describes the rights of the caller. The caller has checked the
+// identity, Host and origin.
 func (h *Handler) Serve(w http.ResponseWriter, r *http.Request, o Options) {
 	h.serve.ServeHTTP(w, r.WithContext(withTools(r.Context(), &tools{o, r.Context()})))
 }

@@ -18,7 +18,7 @@ import (
 	"relay/signature"
 )
 
-// Largest arguments that a tool accepts. Beyond them a call is refused.
+// Largest arguments that a tool accepts. A call beyond them is refused.
 const (
 	maxEvents, usualEvents     = 50, 10
 	maxWait, usualWait         = 60, 30 // seconds
@@ -245,7 +245,7 @@ func (t *tools) waitForEvent(ctx context.Context, in waitIn) (any, error) {
 	if len(page.Data) == 0 {
 		return map[string]any{"timedOut": true}, nil
 	}
-	e := &page.Data[0] // for an agent the API waits until its delivery has ended
+	e := &page.Data[0] // for an agent, the API waits until the delivery has ended
 	hide(e, in.Reveal)
 	return e, ctx.Err()
 }
