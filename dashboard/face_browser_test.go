@@ -2,11 +2,13 @@ package dashboard_test
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -56,6 +58,79 @@ func TestStyleSheetKeepsItsGrid(t *testing.T) {
 				t.Errorf("style.css:%d: %s", n+1, weight[0])
 			}
 		}
+	}
+}
+
+// TestStyleSheetSuitsOtherBrowsers: what only one browser knows has a standard property beside it or changes nothing
+// else. Markers of folds are removed in both ways that browsers have.
+func TestStyleSheetSuitsOtherBrowsers(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("assets/style.css")
+	must(t, err)
+	for _, rule := range regexp.MustCompile(`([^{}]*)\{([^{}]*)\}`).FindAllStringSubmatch(string(text), -1) {
+		selector, body := strings.TrimSpace(regexp.MustCompile(`(?s)/\*.*?\*/`).ReplaceAllString(rule[1], "")), rule[2]
+		for _, own := range regexp.MustCompile(`-(?:webkit|moz|ms)-([a-z-]+): ([^;]*);`).FindAllStringSubmatch(body, -1) {
+			known := own[1] == "box-orient" || own[1] == "line-clamp" // all browsers know these two by this name
+			if !known && !strings.Contains(body, " "+own[1]+": "+own[2]) {
+				t.Errorf("%s has only -webkit-%s", selector, own[1])
+			}
+		}
+		if strings.Contains(selector, "summary") && strings.Contains(body, "list-style: none") && !strings.Contains(string(text), selector+"::-webkit-details-marker { display: none; }") {
+			t.Errorf("%s keeps its marker in Safari", selector)
+		}
+		// A browser that does not know one selector of a list drops the whole rule.
+		for _, part := range strings.Split(selector, ",\n") {
+			if list := regexp.MustCompile(`\([^()]*\)`).ReplaceAllString(part, ""); strings.Contains(part, ":has(") && strings.Count(list, ",")+1 != strings.Count(list, ":has") {
+				t.Errorf("%s is dropped by a browser without :has()", selector)
+			}
+		}
+		if bad := regexp.MustCompile(`field-sizing|text-wrap|text-decoration: \w+ `).FindString(body); bad != "" {
+			t.Errorf("%s depends on %q", selector, bad)
+		}
+	}
+}
+
+// offGrid returns the vertical distances on a page that are no multiples of 4 px, and the line heights of its text
+// that are none, each with its element. A border counts with the padding inside it.
+const offGrid = `[...new Set([...document.querySelectorAll("body *")].filter(e => e.checkVisibility() && !e.closest("svg, .unseen, .skip") && e.localName !== "option" && e.getBoundingClientRect().height).flatMap(e => {
+	const s = getComputedStyle(e), px = name => parseFloat(s[name]) || 0, isOff = n => Math.abs(n / 4 - Math.round(n / 4)) > .01, off = [];
+	const edge = parseFloat(getComputedStyle(e.parentElement).borderTopWidth);
+	if (isOff(px("lineHeight"))) off.push("lineHeight");
+	if (s.display !== "inline") for (const side of ["Top", "Bottom"]) {
+		if (isOff(px("margin" + side))) off.push("margin" + side);
+		if (![0, px("border" + side + "Width"), edge].some(more => !isOff(px("padding" + side) + more))) off.push("padding" + side);
+	}
+	if (/flex|grid/.test(s.display) && isOff(px("rowGap"))) off.push("rowGap");
+	return off.map(name => e.localName + "." + e.className + " in " + e.parentElement.localName + "." + e.parentElement.className + ": " + name + " " + s[name]);
+}))]`
+
+// typeStyles returns the sizes of the letters that are drawn, each with the kind of its font.
+const typeStyles = `[...new Set([...document.querySelectorAll("body *")].filter(e => e.checkVisibility() && !e.closest("svg, .unseen, .skip") && [...e.childNodes].some(n => n.nodeType === 3 && n.data.trim())).map(e => getComputedStyle(e)).map(s => parseFloat(s.fontSize) + (s.fontFamily.includes("monospace") ? " mono" : "")))]`
+
+// TestBrowserKeepsItsGrid: on every page, on a laptop and on a phone, vertical distances and line heights are
+// multiples of 4 px. Text has five styles; a sixth, small and monospaced, is that of bytes in hex on a phone.
+func TestBrowserKeepsItsGrid(t *testing.T) {
+	g := newAllPages(t)
+	b := newBrowser(t, g.fixture)
+	b.expect(401, 404, 422)
+	own, _ := g.pages()
+	styles := map[string]bool{}
+	for _, width := range []int64{390, 1440} {
+		b.look("light", width, 900)
+		for _, path := range own {
+			b.open(path)
+			b.until(`document.readyState === "complete"`)
+			value[any](b, `document.querySelectorAll("details").forEach(fold => fold.open = true)`)
+			for _, bad := range value[[]string](b, offGrid) {
+				t.Errorf("%s at %d: %s", path, width, bad)
+			}
+			for _, style := range value[[]string](b, typeStyles) {
+				styles[style] = true
+			}
+		}
+	}
+	if got := slices.Sorted(maps.Keys(styles)); !slices.Equal(got, []string{"12", "12 mono", "13", "13 mono", "15", "20"}) {
+		t.Errorf("the pages have text of the styles %q", got)
 	}
 }
 
@@ -150,6 +225,28 @@ func TestBrowserRows(t *testing.T) {
 	b.click("[popovertarget=me]")
 	b.click(`#me button[value="compact"]`)
 	b.until(`document.readyState === "complete" && !document.documentElement.dataset.rows && !document.querySelector("#rows .under")`)
+}
+
+// TestBrowserRowsHoldTheirLabels: however long the label of an event is, its row shows the whole time and enough of
+// the type. In a narrow list the label is on a second line.
+func TestBrowserRowsHoldTheirLabels(t *testing.T) {
+	r := newFixture(t)
+	r.online()
+	r.answers(failing(`{"error":"orders: no customer with this name, so that no invoice was sent"}`))
+	id := r.send(stripe("invoice.payment_failed", 1)).String()
+	r.submit("/events/"+id+"/mark", url.Values{"pinned": {"on"}, "label": {"regression-of-the-checkout"}}, 200)
+	b := newBrowser(t, r)
+	for _, width := range []int64{390, 1024, 1440, 1920} {
+		b.show("/aliases/hook", width, 900, "labels")
+		got := value[[]float64](b, `(row => [".what", ".label", "time"].map(sel => row.querySelector(sel).getBoundingClientRect()).flatMap(box => [box.width, box.right, box.top]).concat(row.getBoundingClientRect().right))(document.getElementById("`+id+`"))`)
+		what, labelWidth, timeRight, row := got[0], got[3], got[7], got[9]
+		if timeRight > row || what < 100 || labelWidth < 32 {
+			t.Errorf("at %d the type has %.0f px, the label %.0f, and the time ends at %.0f of %.0f", width, what, labelWidth, timeRight, row)
+		}
+		if isBelow := got[5] > got[2]+8; isBelow != (width < 1440) {
+			t.Errorf("at %d the label is on a second line: %t", width, isBelow)
+		}
+	}
 }
 
 // TestBrowserMenusAreNotCutOff: the edge of the list does not cut off its menus, and the search help

@@ -113,3 +113,51 @@ func TestBrowserKeys(t *testing.T) {
 	b.until(`["g", "a"].every(key => document.body.dispatchEvent(new KeyboardEvent("keydown", {key, bubbles: true})))`)
 	b.until(`location.pathname === "/"`)
 }
+
+// TestBrowserReadsTheNextEventAhead: the event that a key leads to next is read before, once, and is shown without
+// another request. What changed since is shown: its attempts, the folds of the page, and, after some seconds, what
+// the live connection does not tell.
+func TestBrowserReadsTheNextEventAhead(t *testing.T) {
+	r := newFixture(t)
+	r.online()
+	third, second, first := r.send(post("/third", "{}")).String(), r.send(post("/second", "{}")).String(), r.send(post("/first", "{}")).String()
+	b := newBrowser(t, r)
+	b.look("light", 1440, 900)
+	b.open("/events/" + first)
+	isAhead := func(id string) string {
+		return `ahead.content?.querySelector("#event").dataset.eventId === "` + id + `"`
+	}
+	shown := func(id string) string { return `currentID() === "` + id + `"` }
+	asked := func(id string) int {
+		return value[int](b, `asked.filter(url => url.includes("`+id+`")).length`)
+	}
+	b.until(isAhead(second))
+	value[any](b, `window.asked = []; window.realFetch = fetch; window.fetch = (url, init) => { asked.push(String(url)); return realFetch(url, init); }`)
+	b.key("]")
+	b.until(shown(second))
+	b.until(isAhead(third))
+	if n := asked(second); n != 0 {
+		t.Errorf("the event was read again, %d times", n)
+	}
+	r.replay(third)
+	b.until(isAhead(third) + ` && ahead.content.querySelector("[data-attempt='2']:not([data-state='delivering'])")`)
+	b.click("#request-part .fields-fold > summary")
+	b.until(`Object.values(folds).includes(true)`)
+	before := asked(third)
+	b.key("]")
+	b.until(shown(third))
+	if !value[bool](b, `!!document.querySelector("[data-attempt='2']")`) {
+		t.Error("the event is shown as it was before its replay")
+	}
+	if !value[bool](b, `document.querySelector("#request-part .fields-fold").open`) {
+		t.Error("a fold is not as the page was left")
+	}
+	if n := asked(third); n != before {
+		t.Errorf("the event was read again, %d times", n-before)
+	}
+	b.key("[")
+	b.until(shown(second) + ` && ` + isAhead(first))
+	value[any](b, `ahead.at = 0; asked.length = 0`)
+	b.key("[")
+	b.until(shown(first) + ` && asked.some(url => url.includes("` + first + `"))`)
+}

@@ -142,7 +142,7 @@ func TestScriptsStaySmall(t *testing.T) {
 			}
 		}
 	}
-	if len(files) == 0 || lines > 950 { // eight files, each with what it is for
+	if len(files) == 0 || lines > 980 { // eight files, each with what it is for
 		t.Errorf("%d scripts have %d lines", len(files), lines)
 	}
 }

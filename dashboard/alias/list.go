@@ -102,6 +102,11 @@ func (v *Row) hover() string {
 	return strings.Join(lines, "\n")
 }
 
+// marked reports whether the row has a label, or what looks like one.
+func (v *Row) marked() bool {
+	return v.Label != nil || SentBy(v.Summary) != "" || v.BadSignature() != ""
+}
+
 // says reports whether the row shows the error message of the response: it does unless there is none
 // or a note takes its place.
 func (v *Row) says() bool { return v.Cause != nil && v.Note == "" }

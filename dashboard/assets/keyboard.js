@@ -43,7 +43,8 @@ function move(by) {
 	if (!isWide.matches) return;
 	markRow(row.id);
 	clearTimeout(openTimer);
-	openTimer = setTimeout(() => { if (row.id !== currentID()) openPage(new URL($("a", row).href)); }, restBeforeOpen);
+	nextLink = by > 0 ? "#older-event" : "#newer";
+	openTimer = setTimeout(() => { if (row.id !== currentID()) openPage(new URL($("a", row).href)); }, isAhead($("a", row).href) ? 0 : restBeforeOpen);
 }
 // compareWithNeighbour takes the event above, or the one below the first.
 function compareWithNeighbour(id) {
@@ -51,10 +52,14 @@ function compareWithNeighbour(id) {
 	const [left, right] = other?.id < id ? [other.id, id] : [id, other?.id];
 	if (id) location.assign(`${$("#list").dataset.compare}?${new URLSearchParams(right ? { left, right, part: "request" } : { left })}`);
 }
+function openNext(link) {
+	nextLink = link;
+	$(`${link}:not([hidden])`)?.click();
+}
 const press = (button, without) => id => { if (id === currentID()) $(button) ? $(button).click() : announce(without); }; // another one may be focused already
 const keys = {
 	j: () => move(1), k: () => move(-1),
-	"[": () => $("#newer:not([hidden])")?.click(), "]": () => $("#older-event:not([hidden])")?.click(),
+	"[": () => openNext("#newer"), "]": () => openNext("#older-event"),
 	r: id => id && (focusedRow() ? replaySoon(id) : replayNow(id)),
 	p: press("#pin"),
 	x: press("#cancel", "Nothing is queued."),

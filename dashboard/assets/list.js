@@ -118,6 +118,10 @@ function showNewCount() {
 }
 function receiveRow(name, html) {
 	const id = /id="(\w+)"/.exec(html)[1], isNew = name === "row" && !document.getElementById(id) && !pendingRows.has(id);
+	if (ahead.href.includes(id)) {
+		forgetAhead();
+		readAhead();
+	}
 	if (id === currentID()) reread("event");
 	else if (opening.includes(id)) isOutdated = true;
 	if (document.hidden && isNew) countUnseen(html);

@@ -68,6 +68,7 @@ document.addEventListener("toggle", e => {
 	store("folds", folds);
 }, true);
 
+const setFolds = from => { for (const fold of $$("[data-fold]", from)) fold.open = folds[fold.dataset.fold] ?? fold.open; };
 const showControls = from => { for (const el of $$("[data-copy], [data-copy-from], [data-copy-table], [data-copy-body], .tools", from)) el.hidden = false; };
 // decorate prepares what the server sent; it may run again on the same elements.
 function decorate(from) {
@@ -78,7 +79,7 @@ function decorate(from) {
 function parse(html) {
 	const template = document.createElement("template");
 	template.innerHTML = html; // rendered by the server, which escapes all foreign text
-	for (const fold of $$("[data-fold]", template.content)) fold.open = folds[fold.dataset.fold] ?? fold.open;
+	setFolds(template.content);
 	showControls(template.content);
 	return template.content;
 }
@@ -96,5 +97,5 @@ document.addEventListener("submit", e => {
 });
 addEventListener("pageshow", () => { sentForm = null; });
 
-for (const fold of $$("[data-fold]")) fold.open = folds[fold.dataset.fold] ?? fold.open;
+setFolds(document);
 showTimes(document);

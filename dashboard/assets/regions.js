@@ -68,21 +68,42 @@ async function reread(id) {
 }
 const isBeingRead = name => reads.get(name)?.shown === false;
 
+// The event that is next in the direction of the last key is read before it is asked for, so that it is shown at once.
+// One is kept, for one use. When the live connection tells that it changed, it is read again or forgotten. After some
+// seconds it is read again once it is shown, because the connection does not tell every change.
+const restBeforeAhead = 150, aheadIsNew = 5000; // ms
+let ahead = { href: "" }, aheadTimer = 0, nextLink = "#older-event";
+const isAhead = href => ahead.href === href && ahead.names === shownRegions() && source?.readyState === EventSource.OPEN;
+const forgetAhead = () => { clearTimeout(aheadTimer); ahead = { href: "" }; };
+function readAhead() {
+	clearTimeout(aheadTimer);
+	aheadTimer = setTimeout(() => {
+		const href = $(`${nextLink}:not([hidden])`)?.href, names = shownRegions();
+		if (!href || document.hidden || isAhead(href)) return;
+		const mine = ahead = { href, names, at: Date.now() }, keep = text => { decorate(mine.content = parse(text)); return mine.content; };
+		mine.answer = fetch(href, { headers: { "X-Regions": names } }).then(async answer => answer.ok && !answer.redirected ? keep(await answer.text()) : null).catch(() => null); // it is asked for again then
+	}, restBeforeAhead);
+}
+
 // openPage shows the page of an address. The server leaves out what the page has already.
 let opening = "", isOutdated = false; // whether what is being opened has changed meanwhile
 async function openPage(url, push = true) {
 	[opening, isOutdated] = [url.href, false];
-	const content = await ask(url), another = url.pathname !== location.pathname;
+	const known = isAhead(url.href) ? ahead : {};
+	forgetAhead();
+	const content = await known.answer ?? await ask(url), another = url.pathname !== location.pathname;
 	if (opening !== url.href) return;
 	opening = "";
 	if (!content) return;
 	if (push && url.href !== location.href) history.pushState(null, "", url);
+	if (known.content) setFolds(content); // somebody may have changed them since it was read
 	const anotherList = content.getElementById("list");
 	swap(content);
 	if (anotherList) $("#search").value = $("#search").defaultValue;
 	if (another && !isWide.matches) scrollTo(0, 0);
 	if (url.hash) document.getElementById(url.hash.slice(1))?.scrollIntoView({ block: "nearest" });
-	if (isOutdated) reread("event");
+	if (isOutdated || known.content && Date.now() - known.at > aheadIsNew) reread("event");
+	readAhead();
 }
 addEventListener("popstate", () => { if ($("#list")) openPage(new URL(location.href), false); });
 
@@ -95,6 +116,7 @@ async function send(url, body) {
 	if (sending.has(key)) return;
 	sending.set(key, false);
 	showSending();
+	forgetAhead();
 	const content = await ask(url, undefined, { method: "POST", body });
 	sending.delete(key);
 	if (content) {

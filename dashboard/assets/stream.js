@@ -66,12 +66,13 @@ const receivers = {
 	row: data => receiveRow("row", data), update: data => receiveRow("update", data),
 	region: data => receiveRegion(parse(data).firstElementChild),
 	reread,
-	resync: () => { listIsStale = true; reread("detail"); schedule(); },
+	resync: () => { listIsStale = true; forgetAhead(); reread("detail"); schedule(); },
 };
 function receiveRegion(fresh) {
-	const event = $("#event"), { alias, state } = fresh.dataset;
+	const { alias, state } = fresh.dataset, isOther = event => event && event.dataset.alias === alias && (event.dataset.state === "queued" || event.dataset.tunnel !== state);
 	if (document.getElementById(fresh.id) || fresh.dataset.into) put(fresh);
-	if (event && event.dataset.alias === alias && (event.dataset.state === "queued" || event.dataset.tunnel !== state)) reread("event");
+	if (!ahead.content || isOther($("#event", ahead.content))) forgetAhead();
+	if (isOther($("#event"))) reread("event");
 }
 // refusalOf asks for the status that an EventSource does not tell.
 const loggedOut = "logged out";
@@ -105,7 +106,7 @@ function connect(after = lastID) {
 	connectedTo = url.pathname + filterOf(url);
 	if (lastID) url.searchParams.set("after", lastID);
 	source = new EventSource(url);
-	source.onopen = () => showConnection("live");
+	source.onopen = () => { showConnection("live"); readAhead(); };
 	source.onerror = async e => {
 		if (e.target.readyState !== EventSource.CLOSED) return showConnection("reconnecting…"); // by the browser
 		const reason = await refusalOf(url);

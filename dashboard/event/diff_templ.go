@@ -176,7 +176,7 @@ func diffPage(v diffPageView) templ.Component {
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
-				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 14, "\"> <label>Event id <input type=\"text\" name=\"right\" placeholder=\"evt_…\" required autocomplete=\"off\"></label> <button type=\"submit\">Compare</button></form>")
+				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 14, "\"> <label>Event id <input type=\"text\" name=\"right\" size=\"32\" placeholder=\"evt_…\" required autocomplete=\"off\"></label> <button type=\"submit\">Compare</button></form>")
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}

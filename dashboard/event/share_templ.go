@@ -297,7 +297,7 @@ func shareForm(id string) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 26, "\" class=\"row\"><label>Expires <select name=\"expires\">")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 26, "\" class=\"fields\"><label>Expires <select name=\"expires\">")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -343,7 +343,7 @@ func shareForm(id string) templ.Component {
 				return templ_7745c5c3_Err
 			}
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 32, "</select></label> <label><input type=\"checkbox\" name=\"view\"> can view headers and body, with secrets masked</label> <label><input type=\"checkbox\" name=\"oneUse\"> one replay only</label> <button type=\"submit\" id=\"share\">Share</button></form>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 32, "</select></label> <label class=\"tick\"><input type=\"checkbox\" name=\"view\"> can view headers and body, with secrets masked</label> <label class=\"tick\"><input type=\"checkbox\" name=\"oneUse\"> one replay only</label> <button type=\"submit\" id=\"share\">Share</button></form>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
