@@ -11,13 +11,13 @@ import (
 	"relay/store/pgtest"
 )
 
-// The rights of 10 000 SSH connections are asked for in one statement, and fast enough for
-// a revocation to be in force within 2 s.
+// The rights of 10 000 SSH connections are read in one statement, fast enough that a
+// revocation is in force within 2 s.
 func TestRevokedOfManyCredentials(t *testing.T) {
 	t.Parallel()
-	credentials, accounts := 10_000, 500 // each account has an alias, its next one is a member of that
+	credentials, accounts := 10_000, 500 // each account owns one alias and is a member of the next one
 	if relaytest.RaceEnabled() {
-		credentials = 1000 // the detector makes SQLite some five times as slow
+		credentials = 1000 // the race detector makes SQLite some five times as slow
 	}
 	for name, o := range map[string]Options{
 		"sqlite": {DataDir: t.TempDir()}, "postgres": {URL: pgtest.URL(t), DataDir: t.TempDir()},
@@ -42,11 +42,11 @@ func TestRevokedOfManyCredentials(t *testing.T) {
 			var rights []relay.Right
 			want := map[relay.Right]bool{
 				{Account: 78, Key: "key_77"}:   true, // a key that is removed
-				{Account: 1, Key: "key_77777"}: true, // a key that never was
+				{Account: 1, Key: "key_77777"}: true, // a key that never existed
 				{Account: 3, Key: "key_1"}:     true, // a key of another account
 				{Account: 2, Alias: 3}:         true, // neither owner nor member
-				{Account: 2, Alias: 77_777}:    true, // an alias that is gone
-				{Account: 7, Alias: 7}:         true, // an account that is removed
+				{Account: 2, Alias: 77_777}:    true, // an alias that was removed
+				{Account: 7, Alias: 7}:         true, // an account that was removed
 			}
 			for r := range want {
 				rights = append(rights, r)

@@ -14,7 +14,7 @@ import (
 	"relay/store/pgtest"
 )
 
-// authorizedKey makes the line of a new key.
+// authorizedKey returns the authorized_keys line of a new key.
 func authorizedKey(t *testing.T) string {
 	t.Helper()
 	public, _, err := ed25519.GenerateKey(rand.Reader)
@@ -38,7 +38,7 @@ func TestKeyOfAnAccountThatIsRemovedMeanwhile(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			for range 5 { // a busy machine may need longer than the 1.8 s for which a lock is waited for
+			for range 5 { // on a busy machine the transactions may overlap for longer than the lock timeout of 1.8 s
 				if addDuringRemoval(t, held) {
 					return
 				}

@@ -7,7 +7,8 @@ import (
 	"relay/store/db"
 )
 
-// changeAct is the kind of change that announces a command's entry of the audit log to the servers.
+// changeAct is the kind of change that tells the servers about an entry that a command added to the
+// audit log.
 const changeAct relay.ChangeKind = "audit"
 
 // tellActs announces the audit entries of a command's transaction to the running servers, so that they
@@ -45,7 +46,7 @@ func (s *Store) heardAct(kind relay.ChangeKind, text string) bool {
 	return true
 }
 
-// logAct logs an entry of the audit log, without its empty values. Like the audit log it has no secret.
+// logAct logs an entry of the audit log, without its empty values. Audit entries contain no secrets.
 func (s *Store) logAct(e relay.AuditEntry) {
 	var values []any
 	for _, v := range [][2]string{{"action", e.Action}, {"actor", e.Actor}, {"via", e.Via}, {"target", e.Target}, {"detail", e.Detail}} {

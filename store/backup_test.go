@@ -120,7 +120,7 @@ func TestExamine(t *testing.T) {
 			t.Helper()
 			got := map[string]relay.Finding{}
 			for _, f := range beside.Examine(t.Context()) {
-				// The server of the tests may be one that does not wait for the disk.
+				// The test server may be configured not to sync its commits to disk.
 				if f.Verdict != relay.VerdictOK && f.Check != "durability" {
 					if got[f.Check] = f; f.Fix == "" || f.Reason == "" {
 						t.Errorf("%+v says not what to do", f)
@@ -147,7 +147,7 @@ func TestExamine(t *testing.T) {
 		ahead := eventAt(s, alias, time.Now().Add(time.Hour), relay.StateDelivering, "x")
 		settled(t, s.Accept(ahead))
 		want("clock")
-		if err := s.Close(); err != nil { // a server would soon end what a node has that does not exist
+		if err := s.Close(); err != nil { // a server would soon end the claims of a node that does not exist
 			t.Fatal(err)
 		}
 		exec(`UPDATE attempts SET claim_node = 'other' WHERE state = 1`)

@@ -17,8 +17,8 @@ import (
 )
 
 // BenchmarkCommit measures durable captures: Accept and Finish of one event, from
-// handing over to both tickets, by senders that wait for each other's commits.
-// "single" is the same with one sender at a time allowed in: one row a commit.
+// enqueueing to both tickets. Many senders share commits; in "single" only one
+// sender at a time writes, so that each row has its own commit.
 func BenchmarkCommit(b *testing.B) {
 	engines := map[string]func(testing.TB) store.Options{
 		"sqlite": func(t testing.TB) store.Options { return store.Options{DataDir: t.TempDir()} },
@@ -37,7 +37,7 @@ func BenchmarkCommit(b *testing.B) {
 func commit(b *testing.B, o store.Options, senders int, single bool) {
 	s, alias := serve(b, o)
 	var took latencies
-	var gate sync.Mutex // row by row: the next one begins when the last one is durable
+	var gate sync.Mutex // for "single": the next event begins when the last one is durable
 	var left atomic.Int64
 	left.Store(int64(b.N))
 	var wg sync.WaitGroup
@@ -117,8 +117,8 @@ func webhook(id relay.ID, alias int64, random *rand.Rand) (*relay.Event, *relay.
 	return e, a
 }
 
-// noise gives n bytes like JSON with random ids; making them costs next to nothing,
-// so that the store is measured and not the sender.
+// noise returns n bytes that look like JSON with random ids. It is cheap, so that
+// the benchmark measures the store and not the sender.
 func noise(random *rand.Rand, n int) []byte {
 	p := pool()
 	at := random.IntN(len(p) - n)
@@ -152,7 +152,7 @@ func (l *latencies) add(d time.Duration) {
 	l.mu.Unlock()
 }
 
-// at gives a quantile in milliseconds.
+// at returns a quantile in milliseconds.
 func (l *latencies) at(q float64) float64 {
 	if len(l.list) == 0 {
 		return 0

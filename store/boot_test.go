@@ -9,8 +9,9 @@ import (
 	"relay/store"
 )
 
-// A call with an Idempotency-Key that ended with its server can be made again on the next
-// one, which is another node; an answer that was given stays.
+// A call with an Idempotency-Key that was interrupted by the end of its server can be
+// repeated on the next server, which is another node. The response of a completed call
+// stays stored.
 func TestIdempotencyAfterTakeover(t *testing.T) {
 	t.Parallel()
 	for name, o := range engines(t) {
@@ -40,8 +41,8 @@ func TestIdempotencyAfterTakeover(t *testing.T) {
 	}
 }
 
-// otherNode gives the same store to another node: one with its own data dir, or one that
-// was made from a copy without the name of the first.
+// otherNode returns options for another node on the same store: one with its own data
+// dir, or one whose data dir is a copy without the id of the first node.
 func otherNode(t *testing.T, o store.Options) store.Options {
 	t.Helper()
 	if o.URL != "" {

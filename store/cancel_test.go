@@ -10,7 +10,7 @@ import (
 	"relay/store"
 )
 
-// queueReplays adds queued replays to an event that waits, as BeginReplay does one by one.
+// queueReplays adds queued replays to a queued event, as BeginReplay adds them one by one.
 func queueReplays(t *testing.T, o store.Options, n int) {
 	t.Helper()
 	db := database(t, o)
@@ -29,7 +29,7 @@ func queueReplays(t *testing.T, o store.Options, n int) {
 }
 
 // TestCancelOfManyAttempts: an event with the maximum number of queued replays can be canceled without
-// delaying others: requests that arrive meanwhile are stored before the cancel has ended.
+// delaying other requests: those that arrive during the cancel are stored before it ends.
 func TestCancelOfManyAttempts(t *testing.T) {
 	onEngines(t, func(t *testing.T, o store.Options) {
 		const many = 10_000

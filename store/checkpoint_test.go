@@ -9,7 +9,8 @@ import (
 	"relay/store/db"
 )
 
-// As in package db: a checkpoint is worthwhile from the first one on, and the writer does it from the other one on.
+// Copies of two constants of package db: from worthPages on a checkpoint is worthwhile, and from longPages on
+// the writer itself does it.
 const (
 	worthPages = 1000
 	longPages  = 8000
@@ -30,7 +31,7 @@ func TestLogIsMovedBesideTheWriter(t *testing.T) {
 		t.Fatal(err)
 	}
 	pages := strings.Repeat("x", 200_000)
-	for range 30 { // each some 50 pages
+	for range 30 { // each round writes some 50 pages
 		if err := s.db.Update(t.Context(), "", func(c *db.Tx) error {
 			_, err := c.Exec(`INSERT INTO meta (name, value) VALUES ('x', ?)
 				ON CONFLICT (name) DO UPDATE SET value = excluded.value`, pages)

@@ -10,7 +10,8 @@ import (
 	"relay/store/pgtest"
 )
 
-// claimBed makes a store with one alias, as a model that is not run.
+// claimBed makes a store with one alias and returns it as a queue model that runs no
+// operations by itself.
 func claimBed(t *testing.T, o Options) (*queueModel, *relay.Alias) {
 	m := &queueModel{T: t, o: o}
 	m.serve()
@@ -21,8 +22,8 @@ func claimBed(t *testing.T, o Options) (*queueModel, *relay.Alias) {
 	return m, alias
 }
 
-// A claim for a tunnel that the store does not know as one of this node is refused, alone or
-// with the end of the attempt before, which is stored.
+// A claim for a tunnel that is not in the store as a tunnel of this node is refused. If the
+// claim comes together with the end of the previous attempt, that end is still stored.
 func TestClaimIsFencedByTheTunnel(t *testing.T) {
 	t.Parallel()
 	for name, o := range map[string]Options{"sqlite": {}, "postgres": {URL: pgtest.URL(t)}} {
@@ -61,11 +62,12 @@ func TestClaimIsFencedByTheTunnel(t *testing.T) {
 	}
 }
 
-// A replay in the second after Postgres was away was queued: the node had not renewed its
-// right to claim yet.
+// Within a second after an outage of Postgres, a replay was queued although the tunnel was
+// online, because the node had not renewed its right to claim yet. MayClaim now asks for a
+// renewal.
 func TestReplayAsksForARenewal(t *testing.T) {
 	t.Parallel()
-	var ahead atomic.Int64 // the clock, which jumps as if the process had been frozen
+	var ahead atomic.Int64 // how far the clock is ahead; it jumps as if the process had been frozen
 	now := func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
 	m, alias := claimBed(t, Options{URL: pgtest.URL(t), DataDir: t.TempDir(), Now: now})
 	id := m.accept(alias, relay.StateQueued)

@@ -5,13 +5,13 @@ import "time"
 // clockJumps detects changes of the wall clock.
 type clockJumps struct {
 	wall        time.Time
-	mono, until time.Time // both with the monotonic reading
+	mono, until time.Time // both with their monotonic reading
 }
 
 // begin checks the clock at a start. seen is the latest time that the store has noted, zero if there
-// is none; database is the time by which the clock of Postgres is ahead of this machine's. If the
-// clock is ahead of seen by more than tolerance, or of the database by more than a clock drifts, it is
-// doubted as after a jump, and begin returns the time by which it is ahead.
+// is none. database is the time by which the clock of Postgres is ahead of this machine's. If the
+// clock is ahead of seen by more than tolerance, or database exceeds maxClockDrift, begin doubts the
+// clock as after a jump and returns the time by which it is ahead.
 func (l *clockJumps) begin(wall, seen time.Time, database, tolerance time.Duration) (ahead time.Duration) {
 	l.recentJump(wall)
 	if !seen.IsZero() {
@@ -25,13 +25,13 @@ func (l *clockJumps) begin(wall, seen time.Time, database, tolerance time.Durati
 }
 
 const (
-	maxClockDrift = time.Minute      // ahead of the monotonic clock; more is a jump and not drift
-	jumpWait      = 10 * time.Minute // before a clock that jumped forward is trusted
+	maxClockDrift = time.Minute      // more than this ahead of the monotonic clock is a jump and not drift
+	jumpWait      = 10 * time.Minute // how long a clock that jumped forward is not trusted
 )
 
 // recentJump reports whether the clock jumped forward within the last jumpWait, or the machine was
-// suspended. Nothing is expired during that time, so that a clock that was set wrong by mistake, and
-// is corrected, deletes no event.
+// suspended. During that time nothing expires: if the clock was set wrong by mistake and is corrected,
+// no event was deleted.
 func (l *clockJumps) recentJump(wall time.Time) bool {
 	mono := time.Now()
 	if !l.wall.IsZero() {

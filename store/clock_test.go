@@ -15,8 +15,7 @@ import (
 	"relay/store/db"
 )
 
-// A clock that is set far ahead is not believed for a while, one that is put right
-// again at once.
+// A clock that is set far ahead is doubted for a while. A clock that is corrected is trusted at once.
 func TestLeapsAreDoubted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l clockJumps
@@ -44,8 +43,8 @@ func TestLeapsAreDoubted(t *testing.T) {
 	})
 }
 
-// The times of an attempt go by the clock of Postgres, as that of its arrival does: an attempt of
-// a node whose clock differs starts after its event was received, and before it ends.
+// The start and end of an attempt are taken from the clock of Postgres, as is the arrival of its event. On a
+// node whose clock differs, an attempt still starts after its event was received and before it ends.
 func TestAttemptOfANodeWithAnotherClock(t *testing.T) {
 	for _, offset := range []time.Duration{time.Hour, -time.Hour} {
 		s := openMigrated(t, Options{DataDir: t.TempDir()})
@@ -60,7 +59,7 @@ func TestAttemptOfANodeWithAnotherClock(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.db.Clock.Offset.Store(int64(offset)) // as if measured: there is no Postgres that could
+		s.db.Clock.Offset.Store(int64(offset)) // sets the offset without measuring: this test needs no Postgres
 		for _, how := range []string{"in one batch", "in two batches", "from the queue"} {
 			now := time.Now()
 			e := &relay.Event{
@@ -82,7 +81,7 @@ func TestAttemptOfANodeWithAnotherClock(t *testing.T) {
 				if err != nil || c == nil {
 					t.Fatal(c, err)
 				}
-				a = &c.Event.Attempts[0] // it starts with its claim
+				a = &c.Event.Attempts[0] // an attempt starts with its claim
 			}
 			a.State, a.EndedAt = relay.StateDelivered, time.Now()
 			if err := wait(s.Finish(e.ID, a, "")); err != nil {
@@ -100,8 +99,8 @@ func TestAttemptOfANodeWithAnotherClock(t *testing.T) {
 	}
 }
 
-// A machine without a battery may start with a clock of years ago, or of next week. The log of a server and doctor
-// tell it where the store can show it.
+// A machine without a battery may start with a clock of years ago, or of next week. If the store has noted a
+// time that shows the error, the log of the server and doctor report it.
 func TestStartWithAWrongClock(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -165,7 +164,7 @@ func TestClockAtStartAfterWrongEntries(t *testing.T) {
 	}{
 		{"the same wrong clock", -month, month, true},
 		{"the right clock", -month, 0, false},
-		{"a server that was killed an hour after its note", -time.Hour, month, false}, // the entries are right
+		{"a server that was killed an hour after its note", -time.Hour, month, false}, // the entries have the right time
 		{"a store without a note", 1, month, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {

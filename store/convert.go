@@ -41,7 +41,8 @@ func (s *Store) copySQLite(ctx context.Context, o convert.Options) ([]*CopiedTab
 	return convert.Run(ctx, o)
 }
 
-// errUnfinished is the error of a database that has only a part of the events.
+// errUnfinished is the error of a database that contains only a part of the events, because its copy
+// is not complete.
 var errUnfinished = errors.New("this database has a part of a SQLite store: the copy into it is not complete; run the same `relayd migrate-store` again to continue it, or drop the database")
 
 // Migrate brings the schema to the version of this program and returns the versions before and after,

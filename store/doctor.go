@@ -46,7 +46,7 @@ func (s *Store) Examine(ctx context.Context) []relay.Finding {
 	return list
 }
 
-// hearsWithin is how long after its start a node may have no notices yet.
+// hearsWithin is the time after its start within which a node need not have received any notice of Postgres.
 const hearsWithin = 30 * time.Second
 
 // examineNodes checks the nodes of Postgres: whether there are enough connections for all of them,
@@ -140,7 +140,7 @@ func (c rowCheck) examine(q db.Query) relay.Finding {
 const reportIt = "events of before are shown wrongly, nothing else suffers; keep a backup and report it with the version of relayd"
 
 func rowChecks() []rowCheck {
-	old := events.LowestID(time.Now().Add(-3 * retention.OrphanAge)) // the event of newer bytes may come, or the next sweep delete them
+	old := events.LowestID(time.Now().Add(-3 * retention.OrphanAge)) // younger bytes are ignored: their event may still be stored, or the next sweep deletes them
 	return []rowCheck{
 		{
 			"attempt counts", `SELECT (SELECT COUNT(*) FROM events e WHERE e.attempts <> (SELECT COUNT(*) FROM attempts a WHERE a.event_id = e.id))
@@ -151,7 +151,7 @@ func rowChecks() []rowCheck {
 			"event states", `SELECT COUNT(*) FROM events e JOIN attempts a ON a.event_id = e.id AND a.n = e.attempts WHERE e.state NOT IN (6, 7) AND e.state <> a.state`,
 			"every event has the state of its last attempt", "%d events do not have the state of their last attempt", reportIt, nil,
 		},
-		{ // a part without an event may be about to be deleted
+		{ // parts without an event are not counted, because a sweep may be about to delete them
 			"stored bytes", `SELECT (SELECT COUNT(*) FROM events e WHERE NOT EXISTS (SELECT 1 FROM payloads p WHERE p.event_id = e.id AND p.n = 0))
 			+ (SELECT COUNT(*) FROM attempts a WHERE a.has_response = 1 AND NOT EXISTS (SELECT 1 FROM payloads p WHERE p.event_id = a.event_id AND p.n = a.n))
 			+ (SELECT COUNT(*) FROM payloads p WHERE p.parts > (SELECT COUNT(*) FROM body_chunks c WHERE c.event_id = p.event_id AND c.n = p.n)
@@ -192,13 +192,13 @@ func (s *Store) examineUnderWay(q db.Query) relay.Finding {
 	case lost == 0:
 		return db.OKFinding("no server runs, and no attempt is in progress")
 	case !served:
-		verdict = relay.VerdictWarn // as expected after a kill, or in a backup
+		verdict = relay.VerdictWarn // expected after a kill, or in a backup
 	}
 	return relay.Findingf(verdict, "start a server: it marks them interrupted, or queues them again", "%d attempts are in progress, but no server runs them", lost)
 }
 
-// examineClock compares the clock with the latest time that the store has noted. A clock that is ahead looks like one
-// of a relay that was stopped: the text says for how long.
+// examineClock compares the clock with the latest time that the store has noted. A clock that is ahead cannot
+// be told from a correct clock of a relay that was stopped for that long, so the text says how long that is.
 func (s *Store) examineClock(q db.Query) relay.Finding {
 	seen, err := lastSeen(q)
 	if err != nil {

@@ -29,7 +29,7 @@ func findings(t *testing.T, s *store.Store) map[string]relay.Finding {
 }
 
 // Missing bytes of a request, a response or a part of a large body are found, and so is an attempt
-// without its event. Parts that belong to no event are not reported here.
+// without its event. Parts that belong to no event are not reported.
 func TestExamineFindsMissingBytes(t *testing.T) {
 	onEngines(t, func(t *testing.T, o store.Options) {
 		s := mustServe(t, o)
@@ -69,7 +69,7 @@ func TestExamineFindsDamagedPages(t *testing.T) {
 	o := store.Options{DataDir: t.TempDir()}
 	s := mustServe(t, o)
 	alias := withAlias(t, s)
-	for range 30 { // of a body that is in no page of its own
+	for range 30 { // pages of a body that spans several pages
 		stored(t, s, eventAt(s, alias, time.Now(), relay.StateDelivering, strings.Repeat("x", 3000)))
 	}
 	if err := s.Close(); err != nil {
@@ -94,9 +94,9 @@ func TestExamineFindsDamagedPages(t *testing.T) {
 	}
 }
 
-// TestExamineAfterAKill: attempts that a killed server left running, or a backup contains, are a
-// warning, because the next start corrects them. relayd doctor must not fail before that start,
-// because operators run it after restoring a backup.
+// TestExamineAfterAKill: running attempts left by a killed server, or contained in a backup, are
+// only a warning, because the next start corrects them. relayd doctor must not fail before that
+// start, because operators run it after restoring a backup.
 func TestExamineAfterAKill(t *testing.T) {
 	onEngines(t, func(t *testing.T, o store.Options) {
 		s := mustServe(t, o)

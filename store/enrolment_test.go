@@ -30,7 +30,8 @@ func enrolled(t *testing.T, s *store.Store, life time.Duration) (link, code stri
 	return link, code
 }
 
-// A key that waits at one node can be approved at another one, and the waiting node gets the approval.
+// A key that waits for approval at one node can be approved at another one, and the waiting node
+// receives the approval.
 func TestEnrolmentAtAnotherNode(t *testing.T) {
 	onEngines(t, func(t *testing.T, o store.Options) {
 		told := make(chan relay.Change, 100)
@@ -107,7 +108,7 @@ func TestEnrolmentAtAnotherNode(t *testing.T) {
 	})
 }
 
-// Five wrong codes end an enrolment, also if they arrive at several nodes at once.
+// Five wrong codes end an enrolment, even if they arrive at several nodes at once.
 func TestWrongCodesEndAnEnrolment(t *testing.T) {
 	onEngines(t, func(t *testing.T, o store.Options) {
 		s := mustServe(t, o)

@@ -12,9 +12,9 @@ import (
 	"relay/store/usage"
 )
 
-// farAbove returns a node with an alias and an account that each store about 4 MB, forty times their
-// limit, a further alias of the account, and an alias of another account. The loops of the node do not
-// evict.
+// farAbove returns a node with an alias and an account that each store about 4 MB, forty times their limit.
+// It also returns a second alias of the account, and an alias of another account. The loops of the node do
+// not evict.
 func farAbove(t *testing.T, of string) (c *testCluster, second, foreign int64) {
 	t.Helper()
 	const limit = 100 << 10
@@ -42,14 +42,14 @@ func farAbove(t *testing.T, of string) (c *testCluster, second, foreign int64) {
 	}
 	c = newTestCluster(t, 1, o)
 	c.alias = before.alias
-	for c.nodes[0].usage.Total() < 200*20<<10 { // it counts in the background
+	for c.nodes[0].usage.Total() < 200*20<<10 { // the node counts in the background
 		<-time.After(10 * time.Millisecond)
 	}
 	return c, second, other.ID
 }
 
-// A request to an alias or account far above a lowered limit waits only until the space that it needs
-// is free. The stored bytes never grow.
+// A request to an alias or account far above a lowered limit waits only until the space that it needs is
+// free. The stored bytes never exceed those at the start.
 func TestEvictionForARequestFreesWhatItNeeds(t *testing.T) {
 	t.Parallel()
 	for _, of := range []string{"alias", "account"} {
@@ -58,7 +58,7 @@ func TestEvictionForARequestFreesWhatItNeeds(t *testing.T) {
 			c, second, _ := farAbove(t, of)
 			s, alias := c.nodes[0], c.alias
 			if of == "account" {
-				alias = second // it has nothing itself
+				alias = second // the alias itself stores nothing
 			}
 			stored := func() int { return c.count(`SELECT SUM(` + events.PayloadBytes + `) FROM payloads`) }
 			first, need := stored(), 30<<10
@@ -91,7 +91,7 @@ func TestEvictionsDoNotWaitForEachOther(t *testing.T) {
 	c, second, foreign := farAbove(t, "account")
 	s := c.nodes[0]
 	alice := usage.Holder{Account: true, ID: s.usage.OwnerOf(c.alias)}
-	s.usage.Turn(alice) <- struct{}{} // a long one
+	s.usage.Turn(alice) <- struct{}{} // takes the place of a long eviction
 	if e := s.Capacity(c.alias, 1, 10*time.Millisecond); e == nil || e.Code != relay.CodeStorageFull {
 		t.Errorf("a request that needs the same eviction: %v", e)
 	}
@@ -119,7 +119,7 @@ func TestSpaceOfAnEvictionThatGoesOn(t *testing.T) {
 	c, second, _ := farAbove(t, "account")
 	s := c.nodes[0]
 	alice := usage.Holder{Account: true, ID: s.usage.OwnerOf(c.alias)}
-	s.usage.Turn(alice) <- struct{}{} // it does not end
+	s.usage.Turn(alice) <- struct{}{} // takes the place of an eviction that does not end
 	answer := make(chan *relay.Error, 1)
 	go func() { answer <- s.Capacity(second, 1<<10, time.Minute) }()
 	s.usage.Add(c.alias, -s.usage.Total())

@@ -18,7 +18,7 @@ func (s *Store) Retain(ctx context.Context, now time.Time) (int, error) {
 type RetentionStats struct {
 	Expired, Evicted, DroppedDays, Orphans, FreedBytes int64
 
-	StoredBytes int64         // of all aliases now; 0 without a storage limit
+	StoredBytes int64         // of all aliases together; 0 without a storage limit
 	LongestHold time.Duration // longest time that one removal held the writer
 }
 
@@ -58,7 +58,7 @@ func (s *Store) CommitSettings(ctx context.Context) (values []string) {
 	return values
 }
 
-// WriterPragma gives a pragma of the connection of SQLite that writes.
+// WriterPragma returns the value of a pragma on the SQLite connection that writes.
 func (s *Store) WriterPragma(ctx context.Context, name string) (value string, err error) {
 	err = s.db.Write.GetContext(ctx, &value, `PRAGMA `+name)
 	return value, err

@@ -82,8 +82,8 @@ func TestChangesAfterAFailover(t *testing.T) {
 	}
 }
 
-// A node does not read its own changes back, so it has not read the last ones when a failover loses
-// them. It detects the failover nevertheless, whatever is written instead.
+// A node does not read its own changes back, so that it has not read the last ones when a failover
+// loses them. It detects the failover nevertheless, whatever is written afterwards.
 func TestOwnChangesAreLostByAFailover(t *testing.T) {
 	t.Parallel()
 	for name, instead := range map[string]int{"nothing instead": 0, "as many": 1, "more": 3} {
@@ -106,7 +106,7 @@ func TestOwnChangesAreLostByAFailover(t *testing.T) {
 			}
 			db := database(t, o)
 			withAlias(t, s)
-			time.Sleep(2 * time.Second) // it reads what it has written
+			time.Sleep(2 * time.Second) // time for the node to read what this test has written
 			if missed.Load() > 0 {
 				t.Error("its own changes count as lost")
 			}

@@ -8,15 +8,16 @@ import (
 	"relay/store"
 )
 
-// Delivery times out on a slow store and reports that the response is not stored. The end that it
-// handed over before may be stored after that, alone or with the later end that has this report: the
-// record shows the reported state, and the bytes of the response are not counted.
+// Delivery times out on a slow store and reports that the response is not stored. The store may then
+// commit the first end of the attempt, with the response, alone or together with the later end that
+// carries this report. The record shows the reported state, and the bytes of the response are not
+// counted.
 func TestEndStoredLate(t *testing.T) {
 	onEngines(t, func(t *testing.T, o store.Options) {
 		o.MaxAliasStorage = 1 << 30
 		s := mustServe(t, o)
 		alias := withAlias(t, s)
-		var size int64 // of an event without the answer
+		var size int64 // size of an event without a response
 		for _, together := range []bool{false, true} {
 			before := s.Retention().StoredBytes
 			e := eventAt(s, alias, time.Now(), relay.StateDelivering, "x")

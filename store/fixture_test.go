@@ -21,9 +21,9 @@ import (
 	"relay/store/pgtest"
 )
 
-// fixtureVersion is the schema of the newest committed fixture. With a new migration add
-// a fixture of its version by RELAY_FIXTURE=write go test ./store -run TestOldStores, and
-// leave the older ones as they are.
+// fixtureVersion is the schema of the newest committed fixture. For each new migration, add a
+// fixture of its version with RELAY_FIXTURE=write go test ./store -run TestOldStores, and leave the
+// older ones unchanged.
 const fixtureVersion = 12
 
 var fixturePath = map[string]string{"queued": "queued", "small": "delivered", "large": "delivered", "failed": "failed", "running": "interrupted", "shared": "delivered"}
@@ -60,7 +60,7 @@ func fillOldStore(t *testing.T, s *store.Store) {
 	_, err := s.CreateAccount(ctx, sys, "bob", true)
 	must(err)
 	must(s.AddMember(ctx, sys, "hooks", "bob"))
-	retention := 50 * 365 * 24 * time.Hour // longer than the fixture is read
+	retention := 50 * 365 * 24 * time.Hour // longer than the fixture will be used
 	_, err = s.SetAlias(ctx, sys, "hooks", func(set *relay.Settings) error {
 		set.OfflineStatus, set.Retention, set.Forwarded = 503, &retention, true
 		return nil
@@ -220,7 +220,7 @@ func openOldStore(t *testing.T, engine, file string) {
 	}
 }
 
-// checkOldMarks reads the pins, labels and notes of events, which stores have since schema 6.
+// checkOldMarks reads the pins, labels and notes of events. Stores have them since schema 6.
 func checkOldMarks(t *testing.T, s *store.Store, file string, marked relay.ID) {
 	t.Helper()
 	var version int

@@ -7,13 +7,13 @@ import (
 	"relay/store/db"
 )
 
-// mostStopped is the longest time for which a relay may have been stopped before its clock is doubted
-// at the start. No event must be deleted too early by more than that, so the bound is less if events
-// are kept for less.
+// mostStopped is the longest time for which a relay may have been stopped before a start doubts its clock. A
+// clock that is ahead by less is trusted and deletes events too early by as much, so the bound is lower if
+// events are kept for a shorter time.
 const mostStopped = time.Hour
 
-// judgeClock checks the clock before the first loop that deletes old events: a machine may start with a
-// wrong clock, and the clock of a Postgres that took over may differ from the one before.
+// judgeClock checks the clock before the first loop that deletes old events. A machine may start with a wrong
+// clock, and a replica that became the primary Postgres may have a different clock from the one before.
 func (s *Store) judgeClock(ctx context.Context) error {
 	var seen, noted, shortest int64
 	if err := s.db.View(ctx, "read when the store was used last", func(q db.Query) (err error) {
@@ -64,8 +64,9 @@ func lastSeen(q db.Query) (seen int64, err error) {
 	return max(seen, noted), err
 }
 
-// lastNoted returns the time, in microseconds, that a server has noted each hour while it did not doubt its
-// clock, and at its stop; 0 where there is none. After the clock was set back, it is behind the newest entries.
+// lastNoted returns the last time, in microseconds, that a server noted as right; 0 if there is none. A
+// server that does not doubt its clock notes the time each hour and when it stops. After the clock was set
+// back, the noted time is behind the newest entries.
 func lastNoted(q db.Query) (at int64, err error) {
 	err = q.Get(&at, `SELECT COALESCE(MAX(CAST(value AS BIGINT)), 0) FROM meta WHERE name = 'last_seen_us'`)
 	return at, err

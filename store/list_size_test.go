@@ -16,7 +16,7 @@ import (
 	"relay/store/plantest"
 )
 
-// listPromise is the longest time of a list.
+// listPromise is the longest time that a list may take.
 const listPromise = 500 * time.Millisecond
 
 // sizedEvents returns the number of events for the list tests. RELAY_TEST_LIST_EVENTS sets another
@@ -106,8 +106,8 @@ func TestListsKeepTheirTime(t *testing.T) {
 }
 
 const (
-	sizedRare = 5000               // one event in so many is rare
-	sizedSpan = 7 * 24 * time.Hour // the events are spread over
+	sizedRare = 5000               // one event in this many has the rare values
+	sizedSpan = 7 * 24 * time.Hour // the arrival times are spread over this time
 )
 
 // fillSized makes an alias with n events of about 1 KiB, of which one in sizedRare has a

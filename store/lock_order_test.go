@@ -10,9 +10,9 @@ import (
 	"relay/store/pgtest"
 )
 
-// Transactions that lock an attempt before its event deadlock with transactions that lock in the other
-// order; in the journal that would fail a batch of events. Each operation runs while another
-// transaction locks the event: it must wait for that lock without having locked the attempt.
+// Transactions that lock an attempt before its event can deadlock with transactions that lock in the
+// other order, and a deadlock in the journal fails a whole batch of events. Each operation runs while
+// another transaction locks the event: it must wait for that lock without having locked the attempt.
 func TestLocksAreTakenInOneOrder(t *testing.T) {
 	t.Parallel()
 	o := Options{URL: pgtest.URL(t), DataDir: t.TempDir()}
@@ -84,10 +84,10 @@ func wait(ticket *relay.Ticket) error {
 }
 
 // waitsForTheEvent runs do while a transaction locks the event. It fails the test if do does not wait
-// for that lock, or has locked the attempt meanwhile.
+// for that lock, or has locked the attempt while it waits.
 func waitsForTheEvent(t *testing.T, db *sql.DB, id relay.ID, do func() error) {
 	t.Helper()
-	for range 5 { // a busy machine may need longer than the 1.8 s for which a lock is waited for
+	for range 5 { // on a busy machine the setup may take longer than the lock timeout of 1.8 s
 		if sawWait(t, db, id, do) {
 			return
 		}
@@ -127,6 +127,6 @@ func sawWait(t *testing.T, db *sql.DB, id relay.ID, do func() error) bool {
 	if err := tx.Rollback(); err != nil {
 		t.Fatal(err)
 	}
-	<-done // what it came to, after such a wait, is not the question
+	<-done // the result of the operation after such a wait does not matter here
 	return true
 }

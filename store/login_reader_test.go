@@ -10,7 +10,7 @@ import (
 	"relay/store/db"
 )
 
-// A feed that accepts no change delays an operation by at most its own time limit; the change is
+// A feed that accepts no change delays an operation by at most the feed's time limit; the change is
 // committed.
 func TestOperationsDoNotWaitForTheFeed(t *testing.T) {
 	t.Parallel()
@@ -45,7 +45,7 @@ func TestShutdownIsBounded(t *testing.T) {
 	}
 }
 
-// A timeout of a file on this machine is reported as overloaded, not as an unreachable database.
+// A timeout of a SQLite file is reported as overloaded, not as an unreachable database.
 func TestSlowFileIsOverloaded(t *testing.T) {
 	t.Parallel()
 	s := openMigrated(t, Options{DataDir: t.TempDir()})
@@ -61,8 +61,8 @@ func TestSlowFileIsOverloaded(t *testing.T) {
 	}
 }
 
-// A credential without a scope gets no data from the store's reads either, and shares belong to the
-// owner.
+// A credential without the right scope gets no data from the reads of the store, and shares only
+// from the owner's.
 func TestReadsAskForScopes(t *testing.T) {
 	t.Parallel()
 	s := openMigrated(t, Options{DataDir: t.TempDir()})

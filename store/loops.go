@@ -12,18 +12,18 @@ import (
 	"relay/store/retention"
 )
 
-// loop is a piece of work that the store repeats while it serves: who does it, how often, and when it
-// must not be done. The function loops lists all of them.
+// loop is work that the store repeats while it serves: which node does it, how often, and under which
+// conditions. The function loops lists all of them.
 type loop struct {
 	name  string
 	who   runner
 	every time.Duration   // between two rounds; 0 = only when woken
-	again time.Duration   // before a round that was not or could not be done is tried again; 0 = every
-	soon  bool            // the first round does not wait
-	wake  <-chan struct{} // a round now, at this node whoever else does it; nil = never
+	again time.Duration   // wait before a round that failed or was not possible is tried again; 0 = every
+	soon  bool            // the first round starts at once
+	wake  <-chan struct{} // starts a round at this node, whichever node holds the lease; nil = never
 	when  condition
 	round func(context.Context) error
-	run   func(context.Context) // instead of round, for loops that are only woken
+	run   func(context.Context) // used instead of round by loops that have their own schedule
 }
 
 // runner names the nodes that do the work of a loop: every node, or the holder of the lease with this
@@ -49,7 +49,7 @@ const (
 	tidyAgain         = time.Minute
 
 	reconcileInterval = 2 * time.Second
-	reconcileAge      = 10 * time.Second // of a claim before it counts as run by nobody
+	reconcileAge      = 10 * time.Second // age of a claim from which it may count as one that no process runs
 )
 
 // loops lists all loops. last is the newest revision from before the start.
@@ -83,7 +83,7 @@ func (s *Store) loops(last cluster.RevisionMark) []loop {
 			return err
 		}},
 	}
-	if s.opt.MaxAliasStorage > 0 { // one without a limit must not keep the lease from those that have one
+	if s.opt.MaxAliasStorage > 0 { // a node without a limit must not take the lease from nodes with one
 		list = append(list, loop{name: "events beyond the storage of an alias", who: cluster.LeaseEviction, every: evictionInterval, when: withDatabase, round: func(ctx context.Context) error {
 			return s.EvictOverLimit(ctx, false)
 		}})
@@ -104,7 +104,8 @@ func (s *Store) loops(last cluster.RevisionMark) []loop {
 	if s.db.Dialect.SeveralNodes() {
 		list = append(list,
 			loop{name: "dead nodes", who: everyNode, run: s.SweepLoop},
-			// A node may claim in the moment in which it is swept.
+			// A sweep may run at the same moment as a claim of the node that it sweeps, and miss it:
+			// this loop ends such claims.
 			loop{name: "claims of dead nodes", who: cluster.LeaseClaims, every: leaseSweep, when: withDatabase, round: s.sweepLeft})
 	}
 	return list
@@ -153,10 +154,10 @@ func (s *Store) runLoop(ctx context.Context, l *loop) {
 	}
 }
 
-// runRound does the work of a loop once, if this node has to do it now. woken means that it does so
-// whoever holds the lease.
+// runRound does the work of a loop once, if this node has to do it now. If woken is true, the node
+// does it even without the lease.
 func (s *Store) runRound(ctx context.Context, l *loop, woken bool) (done bool, err error) {
-	jumped := s.jumps.recentJump(s.db.Now) // watched all the time, also where it does not matter
+	jumped := s.jumps.recentJump(s.db.Now) // called in every round, because it must see each jump, also for loops that ignore jumps
 	switch {
 	case l.when&withDatabase != 0 && s.db.Away() != nil,
 		l.when&sureClock != 0 && jumped,
@@ -174,7 +175,7 @@ func (s *Store) runRound(ctx context.Context, l *loop, woken bool) (done bool, e
 	return err == nil, err
 }
 
-// writeBehind writes changes that could not be written before, or need not be written at once.
+// writeBehind writes changes that could not be written before, and changes that may be written late.
 func (s *Store) writeBehind(ctx context.Context) error {
 	s.WriteLate(ctx)
 	s.usage.Tell(ctx)
@@ -202,7 +203,7 @@ func (w *jumpWatch) recentJump(now func() time.Time) bool {
 	return w.clockJumps.recentJump(now())
 }
 
-// spoolTold is the time for which a node must have seen the beats of all others before it relies on
-// their reports about their spools: after the database was down, the nodes come back one after
+// spoolTold is the time for which a node must have seen the heartbeats of all others before it relies
+// on their reports about their spools. After an outage of the database, the nodes come back one after
 // another.
 const spoolTold = 10 * time.Second

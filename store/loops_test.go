@@ -23,7 +23,7 @@ type testCluster struct {
 	*testing.T
 	nodes []*Store
 	alias int64
-	heard []*atomic.Int64 // changes that each node has heard
+	heard []*atomic.Int64 // number of changes that each node has heard of
 }
 
 func newTestCluster(t *testing.T, nodes int, o Options) *testCluster {
@@ -80,7 +80,7 @@ func (c *testCluster) add(n, size int, at time.Time, state string) (ids []relay.
 			Request:  relay.Message{Body: relay.Body{Data: make([]byte, size), Size: int64(size), State: relay.BodyComplete}},
 			Attempts: []relay.Attempt{{N: 1, Kind: relay.KindOriginal, State: state, ReceivedAt: arrived, StartedAt: arrived}},
 		}
-		for i := range e.Request.Body.Data { // what cannot be compressed
+		for i := range e.Request.Body.Data { // random bytes, which cannot be compressed
 			e.Request.Body.Data[i] = byte(i * i >> 3)
 		}
 		ids, tickets = append(ids, id), append(tickets, s.Accept(e))
@@ -185,7 +185,7 @@ func TestLoopsOnSeveralNodes(t *testing.T) {
 	t.Parallel()
 	for _, l := range (&Store{clusterStore: &clusterStore{}, eventRetention: &eventRetention{}, db: &db.DB{Dialect: db.Postgres{}}, opt: Options{MaxAliasStorage: 1, AccountLimits: true}, spool: spool.New(spool.Options{Limit: 1})}).loops(cluster.RevisionMark{}) {
 		if l.run != nil {
-			continue // woken by what is theirs alone: the spool of a node, its log, its look at another node
+			continue // loops with their own schedule: for the spool of a node, its write-ahead log, and its checks of other nodes
 		}
 		t.Run(l.name, func(t *testing.T) {
 			t.Parallel()
@@ -238,9 +238,9 @@ func (c *testCluster) allAtOnce(name string) {
 	ended.Wait()
 }
 
-// After a rolling restart with a lower limit, three nodes find that an alias, or an account with two aliases, is
-// above it. Together they leave as much as one node alone would, never less than a body below the limit, and all
-// events that must stay.
+// After a rolling restart with a lower limit, three nodes find that an alias, or an account with two aliases,
+// is above it. Together they remove no more than one node alone would: what is left is at most one body below
+// the limit, and has all events that must stay.
 func TestEvictionOnSeveralNodes(t *testing.T) {
 	t.Parallel()
 	for _, of := range []string{"alias", "account"} {
@@ -265,7 +265,7 @@ func evictOnNodes(t *testing.T, of string, n int) {
 	before.exec(`UPDATE attempts SET state = 2`)
 	before.exec(`UPDATE events SET state = 2`)
 	before.exec(`INSERT INTO event_marks (alias_id, event_id, pinned, label, note) VALUES (?, ?, 1, '', '')`, before.nodes[0].aliasOf(t), first[0])
-	for _, lease := range []string{cluster.LeaseEviction, cluster.LeaseAccounts} { // the loops of the new nodes wait for this one, which has no limit
+	for _, lease := range []string{cluster.LeaseEviction, cluster.LeaseAccounts} { // otherwise the loops of the new nodes would wait for this node, which has no limit
 		before.exec(`INSERT INTO leases (name, holder, until) VALUES (?, ?, ?)`, lease, before.nodes[0].NodeID(), db.Micros(time.Now().Add(time.Hour)))
 	}
 	loop := "events beyond the storage of an " + of
@@ -277,14 +277,14 @@ func evictOnNodes(t *testing.T, of string, n int) {
 	c := newTestCluster(t, n, o)
 	stored := func() int { return c.count(`SELECT SUM(` + events.PayloadBytes + `) FROM payloads`) }
 	for _, s := range c.nodes {
-		for s.usage.Total() < 200*size { // it counts in the background
+		for s.usage.Total() < 200*size { // the node counts in the background
 			<-time.After(10 * time.Millisecond)
 		}
 	}
-	for c.allAtOnce(loop); stored() > limit; { // a round ends after a while
+	for c.allAtOnce(loop); stored() > limit; { // a round stops after a time limit
 		c.allAtOnce(loop)
 	}
-	for _, s := range c.nodes { // and where a request needs room
+	for _, s := range c.nodes { // the same for an eviction that makes space for a request
 		_ = s.Capacity(c.nodes[0].aliasOf(t), size, time.Second)
 	}
 	if left := stored(); left < limit-limit/64-3*size {
@@ -306,8 +306,8 @@ func (s *Store) aliasOf(t *testing.T) (id int64) {
 	return id
 }
 
-// Bodies whose events wait in a spool are not orphans, however old they are: neither while this or
-// another node has steps, nor while a spool is stored in part.
+// Bodies whose events wait in a spool are not orphans, however old they are: neither while this or another
+// node has steps in its spool, nor while only a part of a spool is in the database.
 func TestOrphansWaitForSpools(t *testing.T) {
 	t.Parallel()
 	s, _ := servedOnPostgres(t)
@@ -394,7 +394,7 @@ func TestLoopsDoubtTheClock(t *testing.T) {
 				if n := c.count(`SELECT COUNT(*) FROM events`); n != 1 {
 					t.Error("the event is gone")
 				}
-				ahead.Store(0) // put right: nothing is in doubt any more
+				ahead.Store(0) // the clock is corrected: it is no longer in doubt
 				for _, l := range s.loops(cluster.RevisionMark{}) {
 					if l.when&sureClock != 0 && l.when&noSpool == 0 {
 						if done, err := s.runRound(t.Context(), &l, true); !done {
@@ -407,8 +407,9 @@ func TestLoopsDoubtTheClock(t *testing.T) {
 	}
 }
 
-// TestDoubtedClockGivesNothingAway: a clock that is ahead gives nothing away that cannot be taken back: the name of
-// a removed alias stays that of its account, and a call with a key of a minute ago is not done again.
+// TestDoubtedClockGivesNothingAway: a clock that is ahead ends no reservation that has to last. The name of a
+// removed alias stays reserved for its account, and a call with an Idempotency-Key of a minute ago is not
+// carried out again.
 func TestDoubtedClockGivesNothingAway(t *testing.T) {
 	t.Parallel()
 	for _, engine := range []string{"sqlite", "postgres"} {
@@ -449,7 +450,7 @@ func TestDoubtedClockGivesNothingAway(t *testing.T) {
 				if err := s.EndIdempotent(t.Context(), people["former"], "key", 200, []byte("{}")); err != nil {
 					t.Fatal(err)
 				}
-				s.jumps.recentJump(s.db.Now) // as a loop does each second
+				s.jumps.recentJump(s.db.Now) // a loop calls this each second
 				if when == "at the start" {
 					if err := s.Close(); err != nil {
 						t.Fatal(err)
@@ -476,7 +477,7 @@ func TestClockAtStart(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	for _, c := range []struct {
-		seen               time.Duration // before now
+		seen               time.Duration // how long before the present time
 		database, tolerant time.Duration
 		doubted            bool
 	}{
@@ -501,8 +502,8 @@ func TestClockAtStart(t *testing.T) {
 	}
 }
 
-// The newest revision that a node has read may expire before the node reads the next one. That must
-// not look like a failover.
+// The newest revision that a node has read may be deleted for its age before the node reads the next one. The
+// node must not take that for a failover.
 func TestTidyingIsNoFailover(t *testing.T) {
 	t.Parallel()
 	s := openMigrated(t, Options{DataDir: t.TempDir()})

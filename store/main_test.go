@@ -14,9 +14,10 @@ import (
 )
 
 // TestMain keeps the databases of the tests in memory if there is enough, because on a busy disk the
-// tests would mostly wait for commits. An fsync has no effect there, so no test of this package may
-// rely on one: lossyDisk tests a loss of power, and TestFaultSync of conformance tests the order of
-// sync and answer on the disk. Benchmarks, and tests with a TMPDIR set, stay on the disk.
+// tests would mostly wait for commits. An fsync has no effect in memory, so no test of this package
+// may rely on it. Loss of power is tested by lossyDisk, and the order of sync and response on a disk
+// by TestFaultSync of the conformance tests. Benchmarks, and tests with TMPDIR set, stay on the
+// disk.
 func TestMain(m *testing.M) {
 	commandline.Parse()
 	relaytest.Slowdown(time.Now()) // starts to measure how busy the machine is
@@ -28,7 +29,7 @@ func TestMain(m *testing.M) {
 }
 
 func inMemory(run func() int) int {
-	const memory, enough = "/dev/shm", 2 << 30 // many times what they use
+	const memory, enough = "/dev/shm", 2 << 30 // many times the space that the tests use
 	if free, err := file.FreeSpace(memory); err != nil || free < enough {
 		return run()
 	}
@@ -52,7 +53,7 @@ const prefix = "relay-store-" // of folders in memory
 
 // dropLeft removes the memory files that killed tests left behind.
 func dropLeft(memory string) {
-	list, _ := os.ReadDir(memory) // best effort, like the rest of it
+	list, _ := os.ReadDir(memory) // best effort, like the rest of this function
 	for _, e := range list {
 		info, err := e.Info()
 		if err == nil && strings.HasPrefix(e.Name(), prefix) && time.Since(info.ModTime()) > time.Hour {

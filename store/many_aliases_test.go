@@ -17,14 +17,14 @@ import (
 // Sizes of the store with many aliases.
 const (
 	manyAll    = 40_000 // aliases of the store
-	manyOwn    = 5_000  // of them alice's, every eighth
+	manyOwn    = 5_000  // aliases of alice among them: every eighth
 	manyEvents = 40_000 // spread over all aliases and over manyDays
 	manyDays   = 8
-	manyQueued = 49 // every so many-th event waits
+	manyQueued = 49 // one event in this many is queued
 )
 
-// withManyAliases runs a test with a store of each engine that has manyAll aliases, made by SQL, and
-// gives it the owner of manyOwn of them.
+// withManyAliases runs a test with a store on each engine. The store has manyAll aliases, inserted by
+// SQL, and the test gets the owner of manyOwn of them.
 func withManyAliases(t *testing.T, test func(t *testing.T, s *Store, alice relay.Actor)) {
 	t.Helper()
 	for name, o := range map[string]Options{
@@ -91,8 +91,8 @@ func fillManyAliases(t *testing.T, s *Store) relay.Actor {
 	return relay.Actor{Account: owners[0], AccountName: "alice", Name: "alice", Kind: relay.ActorUser, Scopes: relay.AllScopes}
 }
 
-// With very many aliases a start reads them in few statements: with one query for each, or all in one
-// statement, it would fail on SQLite and be too slow on Postgres.
+// With very many aliases, a start reads them in a few statements. One query for each alias is too slow
+// on Postgres, and one statement with all of them fails on SQLite.
 func TestManyAliases(t *testing.T) {
 	t.Parallel()
 	withManyAliases(t, func(t *testing.T, s *Store, alice relay.Actor) {
@@ -206,7 +206,7 @@ func manyFilters(t *testing.T, s *Store, alice relay.Actor) {
 			t.Fatal(err)
 		}
 		f := c.filter
-		f.Limit = 200 // the most
+		f.Limit = 200 // the largest page
 		seen := map[relay.ID]bool{}
 		pages, longest := 0, time.Duration(0)
 		for {

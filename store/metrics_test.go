@@ -56,7 +56,7 @@ func TestMetrics(t *testing.T) {
 		if _, there := got["relay_store_min_free_bytes"]; there != hasDisk || spool != float64(o.SpoolLimit) {
 			t.Errorf("spool limit %v, min-free there: %t", spool, there)
 		}
-		if got["relay_store_disk_free_bytes"] <= 0 { // with Postgres the spool is there
+		if got["relay_store_disk_free_bytes"] <= 0 { // with Postgres, the disk of the spool
 			t.Errorf("free space: %v", got["relay_store_disk_free_bytes"])
 		}
 		for _, name := range []string{

@@ -193,7 +193,7 @@ func TestTwoNodes(t *testing.T) {
 	var queued []relay.ID
 	began := time.Now().Add(-10 * time.Minute)
 	for i := range 10 {
-		s, at := first, began.Add(time.Duration(i)*time.Minute) // apart by more than what is uncertain of the offset
+		s, at := first, began.Add(time.Duration(i)*time.Minute) // further apart than the error of the measured offset
 		if i%2 == 1 {
 			s, at = second, at.Add(time.Hour)
 		}
@@ -230,7 +230,7 @@ func TestTwoNodes(t *testing.T) {
 	settled(t, second.Accept(eventAt(second, alias, time.Now(), relay.StateDelivering, "x")))
 }
 
-// A second server with the same data dir is refused, also on Postgres, because both would write the
+// A second server with the same data dir is refused, also on Postgres, because two servers must not write the
 // same spool.
 func TestOneDataDir(t *testing.T) {
 	onEngines(t, func(t *testing.T, o store.Options) {
@@ -278,8 +278,8 @@ func TestNodeIsDrained(t *testing.T) {
 	eventually(t, "the node that stops is draining", func() bool { return nodesByName(t, b)["a"].State == relay.NodeDraining })
 }
 
-// A node that another node cannot connect to is listed as unreachable, on every node, for operator
-// commands and for the doctor, until it is reached again or the other node has left.
+// If one node cannot connect to another, every node, operator command and doctor lists that other node as
+// unreachable. It stays listed until the connection works again or the node that reported it has left.
 func TestNodeIsUnreachable(t *testing.T) {
 	t.Parallel()
 	o := store.Options{URL: pgtest.URL(t), DataDir: t.TempDir(), Log: testLog(t), NodeName: "a"}
@@ -322,7 +322,7 @@ func TestNodeHearsNothing(t *testing.T) {
 	}
 	o.NoCreate = true
 	operator := mustOpen(t, o)
-	ahead := time.Now().Add(time.Hour) // it stays alive without a process
+	ahead := time.Now().Add(time.Hour) // keeps the row alive although the node has no process
 	addNode(t, o, "a/1", "a", ahead)
 	for age, verdict := range map[time.Duration]string{time.Second: relay.VerdictOK, time.Hour: relay.VerdictWarn} {
 		if _, err := database(t, o).Exec(`UPDATE nodes SET feed = 'polling', started_at = $1`, ahead.Add(-age).UnixMicro()); err != nil {
@@ -363,7 +363,7 @@ func TestBeatDuringASlowStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	db := database(t, o)
-	for range 5 { // the start waits for 1.8 s at most, which a busy machine may need for other things
+	for range 5 { // a start waits for at most 1.8 s, which a busy machine may use up otherwise
 		lock := begun(t, db, `LOCK TABLE events IN ACCESS EXCLUSIVE MODE`)
 		s, served, beat := mustOpen(t, o), make(chan error, 1), 0
 		go func() { served <- s.Serve(t.Context(), deaf) }()
@@ -433,7 +433,7 @@ func TestTakeoverSweepsClaims(t *testing.T) {
 	}
 }
 
-// A node that has just started is known to another one as soon as that asks.
+// A node that has just started is known to another node as soon as the other one refreshes its list.
 func TestRefreshPeers(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)
@@ -490,7 +490,7 @@ func TestConnectionsElsewhere(t *testing.T) {
 	here = map[int64]int{1: 3}
 	mu.Unlock()
 	eventually(t, "the connection is known", func() bool { return second.ConnectionsElsewhere(1) == 3 })
-	// As a renewal left it whose answer was lost, or a failover that lost the one after it.
+	// This state arises when the answer to a renewal was lost, or a failover lost the renewal after it.
 	db := database(t, store.Options{URL: url})
 	if _, err := db.Exec(`UPDATE nodes SET accounts = '1:200' WHERE name = 'a'`); err != nil {
 		t.Fatal(err)

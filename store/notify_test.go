@@ -14,8 +14,8 @@ import (
 	"relay/store/pgtest"
 )
 
-// A node sends its own changes to other nodes, receives theirs, and makes viewers read again after a
-// gap.
+// A node sends its own changes to other nodes, receives theirs, and makes viewers read again after
+// missed notices.
 func TestNoticesBetweenNodes(t *testing.T) {
 	t.Parallel()
 	o := store.Options{URL: pgtest.URL(t), DataDir: t.TempDir(), Log: testLog(t), NodeName: "eu west"}
@@ -121,7 +121,7 @@ func TestNoticesBetweenNodes(t *testing.T) {
 		return strings.Contains(told, s.NodeID()+" r")
 	})
 	began := time.Now()
-	for i := range 10 { // one after another: by the poll they would take ten seconds
+	for i := range 10 { // one after another: without notices, the poll once a second would take ten seconds
 		if _, err := db.Exec(`INSERT INTO revisions (at, origin, kind, alias_id, n, account_id, credential) VALUES (0, 'other', 'tunnel', $1, 0, 0, '')`, i); err != nil {
 			t.Fatal(err)
 		}
@@ -135,7 +135,7 @@ func TestNoticesBetweenNodes(t *testing.T) {
 	told = ""
 	var sent time.Time
 	until("many changes are told in one word", func() bool {
-		if time.Since(sent) > 5*time.Second { // a busy machine may spread them over several notices
+		if time.Since(sent) > 5*time.Second { // a busy machine may split the changes over several notices
 			var tickets []*relay.Ticket
 			for range 400 {
 				tickets = append(tickets, s.Accept(eventAt(s, alias, time.Now(), relay.StateQueued, "x")))

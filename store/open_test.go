@@ -14,8 +14,8 @@ import (
 	"relay/store/pgtest"
 )
 
-// A relay that starts while another process locks the file for longer than a caller would wait starts
-// a little later.
+// A relay can start while another process locks the file for longer than a caller would wait: the
+// start takes a little longer.
 func TestOpenBesideALongTransaction(t *testing.T) {
 	t.Parallel()
 	o := store.Options{DataDir: t.TempDir()}
@@ -30,7 +30,7 @@ func TestOpenBesideALongTransaction(t *testing.T) {
 	}
 	var ended sync.WaitGroup
 	ended.Add(1)
-	time.AfterFunc(2300*time.Millisecond, func() { // the writer waits 2 s
+	time.AfterFunc(2300*time.Millisecond, func() { // longer than the 2 s for which the writer waits
 		defer ended.Done()
 		if _, err := conn.ExecContext(context.WithoutCancel(t.Context()), `ROLLBACK`); err != nil {
 			t.Error(err)
@@ -40,7 +40,7 @@ func TestOpenBesideALongTransaction(t *testing.T) {
 	ended.Wait()
 }
 
-// A Postgres that refuses connections at first is tried again.
+// If Postgres refuses connections at first, the start tries again.
 func TestOpenOfABusyPostgres(t *testing.T) {
 	t.Parallel()
 	address, err := url.Parse(pgtest.URL(t))
@@ -64,7 +64,7 @@ func TestOpenOfABusyPostgres(t *testing.T) {
 				return
 			}
 			t.Cleanup(func() { _ = c.Close() })
-			if n > 0 { // the first one is never answered
+			if n > 0 { // the first connection gets no answer
 				go carry(c, socket)
 			}
 		}

@@ -21,8 +21,9 @@ import (
 	"relay/store/seal"
 )
 
-// people are the accounts and aliases of one case: alice owns hooks, of which bob is a member, bob owns
-// spare, carol owns full; each account may have two aliases. All names begin with the prefix of the case.
+// people holds the accounts and aliases of one case. alice owns the alias hooks, of which bob is a member;
+// bob owns the alias spare, and carol the alias full. Each account may have two aliases. All names begin with
+// the prefix of the case.
 type people struct {
 	*testing.T
 	*store.Store
@@ -35,7 +36,7 @@ type people struct {
 	key, invite       string
 	enrolls           string
 	secret            relay.SenderSecret
-	token             relay.Token // of bob
+	token             relay.Token // belongs to bob
 }
 
 func (p *people) name(n string) string { return p.prefix + n }
@@ -247,14 +248,14 @@ func limitAccount(key string) operation {
 	})
 }
 
-// almostSecret leaves room for one secret of hooks.
+// almostSecret fills the secrets of hooks up to one below the limit.
 func almostSecret(p *people) {
 	p.fill(`INSERT INTO sender_secrets (id, alias_id, owner_id, provider, custom, path, sign, key_id, sealed, created_at, created_by)
 		SELECT $1 || '-' || n, id, owner_id, 'github', '', '', 0, '', '', n, '' FROM aliases, generate_series(1, 18) n WHERE name = $1`)
 }
 
-// almostMarked leaves room for one mark on hooks, and almostSearched for one saved search of bob
-// there.
+// almostMarked fills the marks of hooks up to one below the limit. almostSearched does so with the saved
+// searches of bob there.
 func almostMarked(p *people) {
 	p.fill(`INSERT INTO event_marks (alias_id, event_id, pinned, label, note) SELECT al.id, gen_random_uuid(), 0, 'x', '' FROM aliases al, generate_series(1, 999) WHERE al.name = $1`)
 }
@@ -373,7 +374,7 @@ func TestOperationsAtOnce(t *testing.T) {
 			for i, first := range []operation{c.a, c.b} {
 				second := []operation{c.b, c.a}[i]
 				got := ""
-				for try := 0; got == "" && try < 5; try++ { // a busy machine may take longer than a lock is waited for
+				for try := 0; got == "" && try < 5; try++ { // on a busy machine an operation may take longer than the lock timeout
 					got = gate.together(world(fmt.Sprintf("%c%d", 'c'+i, try)), first, second, i == 1)
 				}
 				if !slices.Contains(orders, got) {
@@ -416,9 +417,9 @@ func newGate(t *testing.T, db *sql.DB) *gate {
 	return &gate{t, db, conn}
 }
 
-// together runs both operations so that the first one waits with its commit while the second one
-// begins. The second one then waits for the first, or is at its commit too. It returns ""
-// when one of them gave up its wait.
+// together runs both operations so that the first one waits before its commit while the second one begins.
+// The second one then waits for a lock of the first, or is before its commit too. It returns "" if one of
+// them gave up waiting.
 func (g *gate) together(p *people, first, second operation, swapped bool) string {
 	g.Helper()
 	var told [2]string

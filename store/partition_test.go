@@ -39,7 +39,7 @@ func dropPartitions(t *testing.T, s *Store, day partition.Day) {
 	}
 }
 
-// today returns the day d days after the present one.
+// today returns the day that is d days after the present one.
 func today(d int) partition.Day {
 	return partition.Day(time.Now().UTC().Truncate(24*time.Hour).AddDate(0, 0, d))
 }
@@ -57,8 +57,8 @@ func makePartitions(t *testing.T, s *Store) {
 	}
 }
 
-// A missing partition is made without waiting for long readers of events, because its lock would block
-// every insert: the day uses the default partition until the readers are done.
+// A missing partition is made without waiting for long readers of events, because its lock would block every
+// insert. Until the readers are done, events of that day go to the default partition.
 func TestPartitionsBesideAReader(t *testing.T) {
 	t.Parallel()
 	o := Options{URL: pgtest.URL(t), DataDir: t.TempDir()}
@@ -103,8 +103,8 @@ func TestPartitionsBesideAReader(t *testing.T) {
 	samePartitions(t, s, today(0), newest)
 }
 
-// insertsBeside stores events while partitions cannot be made. It fails the test if an insert waited
-// as long as the lock does.
+// insertsBeside stores events while partitions cannot be made. It fails the test if an insert has to wait for
+// that lock.
 func insertsBeside(t *testing.T, s *Store) {
 	t.Helper()
 	tries := make(chan struct{})
@@ -185,8 +185,8 @@ func TestADayStaysInTheDefaultPartition(t *testing.T) {
 	}
 }
 
-// A row that waits for the default partition while the partition of its day is attached does not fit there any more: no
-// fault of the row. Its event is stored.
+// A row that waits to be inserted into the default partition while the partition of its day is attached no
+// longer fits there. That is no fault of the row: its event is stored.
 func TestRowThatMeetsANewPartition(t *testing.T) {
 	t.Parallel()
 	o := Options{URL: pgtest.URL(t), DataDir: t.TempDir(), SpoolLimit: 8 << 20}
@@ -204,7 +204,7 @@ func TestRowThatMeetsANewPartition(t *testing.T) {
 		t.Fatal(err, openErr)
 	}
 	t.Cleanup(func() { _ = other.Close() })
-	day := today(partition.Ahead + 5) // no loop makes it
+	day := today(partition.Ahead + 5) // a day for which no loop makes a partition
 	first, next := day.IDs()
 	attach, err := other.BeginTx(t.Context(), nil)
 	if err != nil {
@@ -233,7 +233,7 @@ func TestRowThatMeetsANewPartition(t *testing.T) {
 	waits := false
 	relaytest.Until(t, 30*time.Second, "the row", func() bool {
 		select {
-		case <-ticket.Done(): // it waited too long for a busy machine, and is in the spool
+		case <-ticket.Done(): // on a busy machine the step waited too long and is in the spool
 			return true
 		default:
 		}

@@ -13,8 +13,8 @@ import (
 	"relay/store/pgtest"
 )
 
-// While Postgres is stopped or frozen events fail within 5 s; afterwards the store works without a
-// restart, and no attempt stays delivering.
+// While Postgres is stopped or frozen, events fail within 5 s. Afterwards the store works without
+// a restart, and no attempt stays in the state delivering.
 func TestPostgresAway(t *testing.T) {
 	t.Parallel()
 	pg := pgtest.Start(t, pgtest.Options{})
@@ -68,7 +68,7 @@ func TestPostgresAway(t *testing.T) {
 
 	thaw := freeze(t, pg)
 	lost()
-	before := s.Rounds() // one may be of the time before
+	before := s.Rounds() // the first of them may have begun before the outage
 	eventually(t, "the loop of the beat goes on while Postgres does not answer", func() bool { return s.Rounds() > before+1 })
 	thaw()
 	back()

@@ -55,7 +55,7 @@ func TestDeleteBesideAReplay(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := <-deleted
-	if errors.Is(err, &relay.Error{Code: relay.CodeStoreUnavailable}) { // it waits for 2 s only
+	if errors.Is(err, &relay.Error{Code: relay.CodeStoreUnavailable}) { // the replay waits for 2 s only
 		err = s.DeleteEvent(t.Context(), system, id)
 	}
 	if !errors.Is(err, &relay.Error{Code: relay.CodeConflict}) || !there(t, s, id) {
@@ -92,7 +92,7 @@ func TestNextWaitsForTheOldest(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := <-answers
-	if errors.Is(got.err, &relay.Error{Code: relay.CodeStoreUnavailable}) { // it waits for 2 s only
+	if errors.Is(got.err, &relay.Error{Code: relay.CodeStoreUnavailable}) { // the claim waits for 2 s only
 		next()
 		got = <-answers
 	}
@@ -101,7 +101,7 @@ func TestNextWaitsForTheOldest(t *testing.T) {
 	}
 }
 
-// Closing a store cancels the counting of stored bytes.
+// Closing a store cancels the count of stored bytes that runs in the background.
 func TestCloseEndsTheCount(t *testing.T) {
 	t.Parallel()
 	o := engines(t)["postgres"]

@@ -15,8 +15,8 @@ func do(t *testing.T, db *sql.DB, statement string) {
 	}
 }
 
-// Steps that Postgres refuses because a table is missing wait in the spool until the table is back;
-// none of them is refused to callers or dropped.
+// If Postgres refuses steps because a table is missing, they wait in the spool until the table is
+// back. None of these steps is dropped, and no caller is refused.
 func TestTableThatIsAway(t *testing.T) {
 	t.Parallel()
 	s, _, o := spooling(t, 64<<20)

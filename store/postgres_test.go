@@ -31,8 +31,8 @@ func eventually(t testing.TB, what string, ok func() bool) {
 	}
 }
 
-// mayClaim waits until a node may claim, which it may not for a moment after it was without its
-// database or suspended for three seconds.
+// mayClaim waits until a node may claim. A node may not claim for a moment after it was without
+// its database, or suspended, for three seconds.
 func mayClaim(t *testing.T, s *store.Store) {
 	t.Helper()
 	eventually(t, "the node may claim", func() bool { return s.MayClaim() == nil })
@@ -90,8 +90,8 @@ func TestPostgresPartitions(t *testing.T) {
 	}
 }
 
-// A commit waits for the disk on every connection that writes, also if the server was configured
-// otherwise; doctor reports no fault then.
+// A commit waits for the disk on every connection that writes, even if the server is configured
+// otherwise; doctor then reports no fault.
 func TestPostgresWaitsForTheDisk(t *testing.T) {
 	t.Parallel()
 	o := engines(t)["postgres"]

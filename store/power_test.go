@@ -14,9 +14,9 @@ import (
 	"relay/store/powertest"
 )
 
-// The power is lost after each step of a store on SQLite. Everything that the store has confirmed before
-// is stored afterwards, with its bytes and state: new events, ends, queued events, large bodies in parts,
-// also after removals, which need not be durable themselves, and after failed syncs.
+// The power is lost after each step of a store on SQLite. Afterwards the store still has everything that
+// it confirmed, with bytes and state: new events, ends, queued events, and large bodies in parts. This
+// also holds after removals, which need not be durable themselves, and after failed syncs.
 func TestConfirmedOutlivesPowerLoss(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(1, 1))
@@ -25,7 +25,7 @@ func TestConfirmedOutlivesPowerLoss(t *testing.T) {
 	s := mustServe(t, o)
 	alias := withAlias(t, s)
 	confirmed, refused := map[relay.ID]string{}, 0
-	// done waits for a step, and says whether it was confirmed.
+	// done waits for a step and reports whether it was confirmed.
 	done := func(ticket *relay.Ticket) bool {
 		select {
 		case <-ticket.Done():
@@ -46,7 +46,7 @@ func TestConfirmedOutlivesPowerLoss(t *testing.T) {
 		{"accept", func() {
 			last = eventAt(s, alias, time.Now(), relay.StateDelivering, "body")
 			if done(s.Accept(last)) {
-				confirmed[last.ID] = relay.StateInterrupted // as the next start calls it
+				confirmed[last.ID] = relay.StateInterrupted // the state that the next start gives to a running attempt
 			}
 		}},
 		{"end", func() {
@@ -74,7 +74,7 @@ func TestConfirmedOutlivesPowerLoss(t *testing.T) {
 		{"remove", func() {
 			for id, state := range confirmed {
 				if state == relay.StateDelivered {
-					delete(confirmed, id) // it may be there again
+					delete(confirmed, id) // a removal need not be durable, so the event may be there again
 					if err := s.DeleteEvent(t.Context(), system, id); err != nil {
 						t.Logf("removal: %v", err)
 					}
@@ -85,7 +85,7 @@ func TestConfirmedOutlivesPowerLoss(t *testing.T) {
 	}
 	for round := range 4 {
 		for i, step := range steps {
-			if round == 2 { // whatever fails with a sync is not confirmed
+			if round == 2 { // a step that fails because of a failed sync is not confirmed
 				disk.FailNext()
 			}
 			step.do()
@@ -93,7 +93,7 @@ func TestConfirmedOutlivesPowerLoss(t *testing.T) {
 			t.Run(fmt.Sprint(round, " ", step.name), func(t *testing.T) { wantConfirmed(t, after, confirmed, part) })
 		}
 	}
-	for range 100 { // a loop of the store may have met the sync that failed
+	for range 100 { // the failed sync may have hit a loop of the store instead
 		if refused > 0 {
 			return
 		}

@@ -18,7 +18,7 @@ import (
 )
 
 // TestQueueHasWhatWaits runs random sequences of all operations that change the state of an attempt,
-// including restarts, and compares the queue with the attempts after each step.
+// including restarts. It compares the queue with the stored attempts after each step.
 func TestQueueHasWhatWaits(t *testing.T) {
 	t.Parallel()
 	for _, engine := range []string{"sqlite", "postgres"} {
@@ -203,8 +203,8 @@ func (m *queueModel) count(where string, args ...any) (n int) {
 	return n
 }
 
-// A release of more events than one transaction changes can stop in between: the released events stay
-// released, their count is right, and the next call releases the others.
+// A release of more events than one transaction changes can stop between two transactions. The events
+// released until then stay released, their number is right, and the next call releases the others.
 func TestReleaseIsCut(t *testing.T) {
 	t.Parallel()
 	for _, engine := range []string{"sqlite", "postgres"} {
@@ -226,7 +226,7 @@ func TestReleaseIsCut(t *testing.T) {
 			alias, err := m.s.CreateAlias(t.Context(), relay.System(), "hooks", "alice")
 			m.must(err)
 			const (
-				releaseSlice = 1000 // that one transaction changes
+				releaseSlice = 1000 // events that one transaction changes
 				all          = releaseSlice + 100
 			)
 			var tickets []*relay.Ticket

@@ -22,11 +22,11 @@ func claimed(t *testing.T, s *Store, alias int64, id relay.ID) int64 {
 }
 
 // An attempt whose end could not be stored becomes interrupted once its process no longer runs it; a
-// running attempt is not changed. A delivery from the queue waits again.
+// running attempt is not changed. An attempt from the queue is queued again.
 func TestReconcile(t *testing.T) {
 	t.Parallel()
 	ctx, s := t.Context(), figured(t, 0)
-	var mu sync.Mutex // the server looks now and then, too
+	var mu sync.Mutex // the server calls the function at any time too
 	running := map[relay.AttemptRef]bool{}
 	s.SetRunning(func() map[relay.AttemptRef]bool { mu.Lock(); defer mu.Unlock(); return maps.Clone(running) })
 	runs := func(id relay.ID) {
@@ -45,7 +45,8 @@ func TestReconcile(t *testing.T) {
 	begin := func(state string) relay.ID {
 		e := &relay.Event{
 			ID: s.NewID(), AliasID: alias.ID, ReceivedAt: time.Now(), State: state,
-			// Started ahead of the clock: the server itself must not find it too old while the test runs.
+			// The start is ahead of the clock, so that the reconciling loop of the server does not act on
+			// the attempt during the test.
 			Attempts: []relay.Attempt{{N: 1, State: state, ReceivedAt: time.Now(), StartedAt: time.Now().Add(ahead)}},
 		}
 		settle(t, s.Accept(e))
@@ -78,7 +79,7 @@ func TestReconcile(t *testing.T) {
 	claimed(t, s, alias.ID, waited)
 	runs(busy)
 	var last *relay.Ticket
-	for range 1001 { // older ones that run, such as streams, hid those that nobody runs
+	for range 1001 { // more than one batch of older attempts that run, such as streams: they hid those that no process runs
 		e := &relay.Event{
 			ID: s.NewID(), AliasID: alias.ID, ReceivedAt: time.Now(), State: relay.StateDelivering,
 			Attempts: []relay.Attempt{{N: 1, State: relay.StateDelivering, ReceivedAt: time.Now(), StartedAt: time.Now().Add(-time.Second)}},
@@ -87,7 +88,7 @@ func TestReconcile(t *testing.T) {
 		last = s.Accept(e)
 	}
 	settle(t, last)
-	if err := s.Reconcile(ctx, time.Now().Add(-time.Minute)); err != nil { // too early
+	if err := s.Reconcile(ctx, time.Now().Add(-time.Minute)); err != nil { // the limit is before the claim
 		t.Fatal(err)
 	}
 	want(lost, relay.StateDelivering)

@@ -32,9 +32,9 @@ func killed(t *testing.T) (file, log, backup []byte) {
 	return read(filepath.Join(o.DataDir, "relay.db")), read(filepath.Join(o.DataDir, "relay.db-wal")), read(to)
 }
 
-// A backup that was put beside the log of a killed server is refused by the server and all commands,
-// because that log would be written into it. A log without its file is refused too, because it would
-// be deleted. The files of a killed server are opened normally.
+// A backup that was placed next to the write-ahead log of a killed server is refused by the server
+// and all commands, because SQLite would apply that log to it. A log without its file is refused too,
+// because SQLite would delete it. The files of a killed server are opened normally.
 func TestRestoreBesideAnotherLog(t *testing.T) {
 	t.Parallel()
 	file, log, backup := killed(t)
@@ -66,7 +66,7 @@ func TestRestoreBesideAnotherLog(t *testing.T) {
 			}
 			want := c.want
 			if name == "nothing at all" && !beside {
-				want = "" // it is made
+				want = "" // the server creates the missing file
 			}
 			if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 				t.Errorf("%s, NoCreate %v: %v", name, beside, err)

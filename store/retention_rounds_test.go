@@ -10,9 +10,9 @@ import (
 	"relay/store/pgtest"
 )
 
-// Measured in rounds of the removal loop, events are removed at most 5 s after the end of their
-// retention, or a hundredth of it if that is longer, and never earlier. The result does not depend on
-// the speed of the machine, because the test moves the clock.
+// Events are removed at most 5 s after the end of their retention, or a hundredth of the retention if
+// that is longer, and never earlier. The test moves the clock and counts rounds of the removal loop,
+// so that its result does not depend on the speed of the machine.
 func TestRetentionIsNotLateByRounds(t *testing.T) {
 	t.Parallel()
 	for _, engine := range []string{"sqlite", "postgres"} {
@@ -29,7 +29,7 @@ func TestRetentionIsNotLateByRounds(t *testing.T) {
 				if err := c.nodes[0].Serve(t.Context(), func([]relay.Change) {}); err != nil {
 					t.Fatal(err)
 				}
-				came := time.Now().Add(time.Hour).Truncate(time.Millisecond) // the loops of the server must not reach it
+				came := time.Now().Add(time.Hour).Truncate(time.Millisecond) // in the future, so that the loops of the server do not remove these events
 				c.withAlias().add(1, 10, came, relay.StateDelivering)
 				c.exec(`UPDATE attempts SET state = 2`)
 				c.exec(`UPDATE events SET state = 2`)
@@ -44,7 +44,7 @@ func TestRetentionIsNotLateByRounds(t *testing.T) {
 					if l.name != "events that are too old" {
 						continue
 					}
-					// The first rounds find nothing, the last of them a moment before the end.
+					// The first rounds, up to a moment before the end of the retention, find nothing.
 					for now = came.Add(span - time.Millisecond - 8*l.every); c.count(`SELECT COUNT(*) FROM events`) == 1; now = now.Add(l.every) {
 						if now.After(came.Add(span + late)) {
 							t.Fatalf("not removed %v after its end", now.Sub(came)-span)

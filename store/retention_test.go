@@ -61,7 +61,7 @@ func settled(t testing.TB, tickets ...*relay.Ticket) {
 	}
 }
 
-// stored stores an event: one that was delivered for "", else one still in the state.
+// stored stores an event: a delivered one if state is "", otherwise one that is still in the state.
 func stored(t testing.TB, s *store.Store, e *relay.Event) relay.ID {
 	t.Helper()
 	tickets := []*relay.Ticket{s.Accept(e)}
@@ -140,7 +140,8 @@ func TestRetentionIsNotLate(t *testing.T) {
 // shared and pinned events stay.
 func TestRetentionByAge(t *testing.T) {
 	onEngines(t, func(t *testing.T, o store.Options) {
-		// Nothing may go before all of it is there, so the day is set at the end.
+		// All events must be stored before the first of them expires, so the retention is set to a day
+		// only at the end.
 		o.Retention = 1000 * time.Hour
 		s := mustServe(t, o)
 		alias, now := withAlias(t, s), time.Now()
@@ -177,7 +178,7 @@ func TestRetentionByAge(t *testing.T) {
 		if _, err := s.SetAlias(t.Context(), system, "hooks", func(set *relay.Settings) error { set.Retention = &day; return nil }); err != nil {
 			t.Fatal(err)
 		}
-		later := now.Add(time.Hour + time.Second) // less than until the young one goes
+		later := now.Add(time.Hour + time.Second) // shortly before the youngest event expires
 		eventually(t, "the loop removed what was due", func() bool { return !there(t, s, plain) })
 		if _, err := s.Retain(t.Context(), later); err != nil {
 			t.Fatal(err)
@@ -253,7 +254,7 @@ func TestRetentionOfLargeBodies(t *testing.T) {
 			}
 			e.Request.Body = relay.Body{Parts: 8, Stored: 8 * relay.BodyPart, Size: 8 * relay.BodyPart, State: relay.BodyComplete}
 			id := stored(t, s, e)
-			for n := 2; n < 20; n++ { // many inline responses: too much for one transaction
+			for n := 2; n < 20; n++ { // many responses that are stored inline: too many bytes for one transaction
 				if _, err := s.BeginReplay(t.Context(), system, id, true); err != nil {
 					t.Fatal(err)
 				}
@@ -270,7 +271,7 @@ func TestRetentionOfLargeBodies(t *testing.T) {
 		t.Logf("longest hold of the writer: %v", s.Retention().LongestHold)
 
 		young, old := idAt(s, now.Add(-23*time.Hour)), idAt(s, now.Add(-25*time.Hour))
-		if err := s.Close(); err != nil { // it may not have swept yet what is left when it starts
+		if err := s.Close(); err != nil { // the sweep after the start may not have removed the rest yet
 			t.Fatal(err)
 		}
 		for _, left := range []struct {
@@ -300,11 +301,11 @@ func TestRetentionOfLargeBodies(t *testing.T) {
 	})
 }
 
-const dropAgain = time.Minute // before a day that is in use is tried again
+const dropAgain = time.Minute // wait before dropping a partition in use is tried again
 
 // servedWithDays serves a store on Postgres that has the partitions of all days. If a start on a busy
-// machine times out before it has made them, it uses another database, because the next try would be a
-// minute later.
+// machine times out before it has made them, the test continues with another database, because the
+// store tries again only a minute later.
 func servedWithDays(t *testing.T, o store.Options) (s *store.Store, db *sql.DB) {
 	t.Helper()
 	for range 5 {
@@ -344,7 +345,7 @@ func TestRetentionDropsDays(t *testing.T) {
 	}
 	gone, at := 0, now.Add(74*time.Hour)
 	eventually(t, "the day is dropped", func() bool {
-		at = at.Add(2 * dropAgain) // one that is in use then is tried again
+		at = at.Add(2 * dropAgain) // a partition that was in use is tried again by then
 		n, err := s.Retain(t.Context(), at)
 		if err != nil {
 			t.Fatal(err)

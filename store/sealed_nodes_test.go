@@ -11,8 +11,8 @@ import (
 	"relay/store/seal"
 )
 
-// Of three nodes one lacks the key: it says so in verdicts, refuses to encrypt, and does not change secrets of
-// the others, which work as before.
+// One of three nodes lacks the key. It says so in verdicts, refuses to encrypt, and does not change the
+// secrets of the other nodes, which work as before.
 func TestANodeWithoutTheKey(t *testing.T) {
 	t.Parallel()
 	key, other := seal.NewKey(), seal.NewKey()
@@ -76,8 +76,8 @@ func TestANodeWithoutTheKey(t *testing.T) {
 	}
 }
 
-// The empty secrets that a node of the version before leaves after a transfer are deleted, and doctor asks for no key
-// for them.
+// When a node of the previous version transfers an alias, it leaves empty secrets. They are deleted, and
+// doctor asks for no key for them.
 func TestSecretsThatATransferLeft(t *testing.T) {
 	t.Parallel()
 	for _, engine := range []string{"sqlite", "postgres"} {

@@ -8,9 +8,9 @@ import (
 	"relay/store/partition"
 )
 
-// Serve makes this process a node of the store. It takes the lock of the data dir (it fails at once if
-// another process has that), joins the other nodes, ends the attempts that belong to no living node,
-// and starts the committer, the heartbeat and the other loops.
+// Serve makes this process a node of the store. It takes the lock of the data dir, or fails at once if
+// another process has the lock. It then joins the other nodes, ends the attempts that belong to no
+// living node, and starts the committer, the heartbeat and the other loops.
 //
 // publish gets every change after its commit, in commit order, from one goroutine; it must not call
 // operations that change the store. Call Serve once, after Migrate.
@@ -28,7 +28,7 @@ func (s *Store) Serve(ctx context.Context, publish func([]relay.Change)) (err er
 			stop()
 		}
 	}()
-	if s.db.Dialect.SeveralNodes() { // the next steps may take longer than other nodes wait for a heartbeat
+	if s.db.Dialect.SeveralNodes() { // the next steps may take longer than the time after which other nodes declare this one dead
 		s.wait.Go(func() { s.NodeLoop(run) })
 	}
 	if f := s.db.ExamineDurability(s.db.Session(ctx, s.db.Write)); f.Verdict != relay.VerdictOK {

@@ -9,7 +9,8 @@ import (
 	"relay/store/events"
 )
 
-// figured returns a store with n events of one alias of the system's, a minute apart.
+// figured returns a store with n events of one alias of the system account, a minute
+// apart.
 func figured(t *testing.T, n int) *Store {
 	t.Helper()
 	s, err := Open(t.Context(), Options{DataDir: t.TempDir()})

@@ -11,15 +11,15 @@ import (
 	"relay/store/db"
 )
 
-// Bounds of the events that are judged again after a secret was added.
+// Bounds of the events that are verified again after a secret was added.
 const (
-	judgedAgain     = 200             // the newest events of the sender
-	judgedAgainTime = 5 * time.Second // which the caller waits for
-	judgedBody      = 256 << 10       // bytes; larger ones are judged by verify alone
+	judgedAgain     = 200             // number of the newest events of the sender
+	judgedAgainTime = 5 * time.Second // the caller waits for as long
+	judgedBody      = 256 << 10       // bytes of a body; only the command verify checks larger ones
 )
 
-// AddSecret adds a secret; see people.Store. It then judges the newest events of the sender again, one
-// after another, so that it does not slow down others.
+// AddSecret adds a secret; see people.Store. It then verifies the newest events of the sender again,
+// one after another, so that it does not slow down other work.
 func (s *Store) AddSecret(ctx context.Context, who relay.Actor, alias string, want relay.SenderSecret, value relay.SecretText) (relay.SenderSecret, error) {
 	made, err := s.peopleStore.AddSecret(ctx, who, alias, want, value)
 	if err == nil {
@@ -42,7 +42,7 @@ func (s *Store) judgeAgain(ctx context.Context, name, provider string) error {
 		return err
 	}
 	if provider == record.CustomSender {
-		provider = "" // its requests are recognised as nobody's
+		provider = "" // requests of this sender are recognised by no provider
 	}
 	list, err := s.Events(ctx, relay.System(), relay.Filter{Alias: name, Provider: provider, Limit: judgedAgain})
 	if err != nil {
@@ -55,13 +55,13 @@ func (s *Store) judgeAgain(ctx context.Context, name, provider string) error {
 			break
 		}
 		if before := list.Events[i].Signature; before != nil && before.SecretID != "" {
-			continue // another secret fitted when it came
+			continue // another secret matched when the event arrived
 		}
 		e, err := s.Request(ctx, relay.System(), list.Events[i].ID, judgedBody)
 		if errors.Is(err, relay.ErrNotFound) {
 			continue
 		}
-		if err != nil { // the others are judged anyway
+		if err != nil { // the other events are verified anyway
 			first = cmp.Or(first, err)
 			continue
 		}

@@ -18,19 +18,19 @@ import (
 	"relay/store/pgtest"
 )
 
-// cable is a connection to Postgres that can be cut silently: neither end gets an error, as after
-// minutes without a network.
+// cable is a connection to Postgres that can be cut silently: neither end gets an error, as in a network
+// outage.
 type cable struct {
-	to string // socket of the server
+	to string // unix socket of the Postgres server
 	ln net.Listener
 
 	mu     sync.Mutex
 	pulled bool
-	catch  chan struct{}         // not nil: pulled by the next statement with word, and closed then
-	word   string                // "" = COMMIT
-	freeze bool                  // the connection of that statement stays, and nothing passes over it any more
-	relayd map[net.Conn]struct{} // ends of what is connected
-	server []net.Conn            // all that there ever were
+	catch  chan struct{}         // if not nil: the next statement that contains word pulls the cable and closes catch
+	word   string                // see catch; "" = COMMIT
+	freeze bool                  // the connection of that statement stays open but carries no more bytes
+	relayd map[net.Conn]struct{} // ends towards relayd of the present connections
+	server []net.Conn            // ends towards Postgres of all connections so far
 }
 
 func overCable(t *testing.T, address string) (string, *cable) {
@@ -39,7 +39,7 @@ func overCable(t *testing.T, address string) (string, *cable) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir, err := os.MkdirTemp("/tmp", "relay-cut") // a socket's path has to be short
+	dir, err := os.MkdirTemp("/tmp", "relay-cut") // the path of a socket has to be short
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +104,7 @@ func (c *cable) pass(to, from net.Conn, up bool) {
 			return
 		}
 		if n > 0 {
-			_, _ = to.Write(buf[:n]) // an end that is gone is read
+			_, _ = to.Write(buf[:n]) // read shows if the other end was closed
 		}
 		if err != nil {
 			_ = to.Close()
@@ -113,7 +113,7 @@ func (c *cable) pass(to, from net.Conn, up bool) {
 	}
 }
 
-// pull cuts every connection; the lock is held.
+// pull cuts every connection. The caller holds the lock.
 func (c *cable) pull() {
 	c.pulled = true
 	for conn := range c.relayd {
@@ -128,7 +128,7 @@ func (c *cable) plug() {
 	c.pulled = false
 }
 
-// The connection is cut while partitions are made. The locks of that transaction must not block all
+// If the connection is cut while partitions are made, the locks of that transaction must not block all
 // inserts.
 func TestPartitionsOverACutLine(t *testing.T) {
 	t.Parallel()
@@ -236,8 +236,9 @@ func TestRejoinWithoutTheDirectURL(t *testing.T) {
 	eventually(t, "it serves as a new node", func() bool { return s.NodeID() != before })
 }
 
-// TestCommitWithoutAnAnswer: the line is cut between the commit of a queued replay and its answer: the error says
-// that it is not known whether it was made. One that never reached the database has another error.
+// TestCommitWithoutAnAnswer: the connection is cut between the commit of a queued replay and its answer. The
+// error says that the replay may have been made or not. A replay that never reached the database has another
+// error.
 func TestCommitWithoutAnAnswer(t *testing.T) {
 	t.Parallel()
 	address, line := overCable(t, pgtest.URL(t))

@@ -66,7 +66,7 @@ func TestSpoolKilledProcess(t *testing.T) {
 		}
 		lines := bufio.NewScanner(out)
 		stopped := make(chan struct{})
-		n, behind := 0, 0 // lines in all, and since Postgres is gone
+		n, behind := 0, 0 // lines altogether, and since Postgres stopped
 		for ; lines.Scan(); n++ {
 			word, rest, _ := strings.Cut(lines.Text(), " ")
 			id, err := relay.ParseID(word)
@@ -114,11 +114,11 @@ func TestSpoolKilledProcess(t *testing.T) {
 	}
 }
 
-// twoNodes serves one database by two nodes. The connection of the first one can be cut.
+// twoNodes serves one database with two nodes. The connection of the first node can be cut.
 func twoNodes(t *testing.T) (first, second *store.Store, line *cable, o store.Options) {
 	t.Helper()
 	pg := pgtest.Start(t, pgtest.Options{})
-	direct := pg.URL(t) // of a schema of its own, at each call
+	direct := pg.URL(t) // each call returns a schema of its own
 	address, line := overCable(t, direct)
 	o = store.Options{URL: address, DataDir: t.TempDir(), SpoolLimit: 64 << 20, Log: testLog(t), NodeName: "first"}
 	first = mustServe(t, o)
@@ -127,7 +127,7 @@ func twoNodes(t *testing.T) (first, second *store.Store, line *cable, o store.Op
 }
 
 // A node that lost its database until it was declared dead stores its spool when the database is back,
-// with the ends of its attempts, and rejoins by itself.
+// with the ends of its attempts, and rejoins without a restart.
 func TestSpoolOfADeadNode(t *testing.T) {
 	t.Parallel()
 	first, second, line, o := twoNodes(t)
@@ -177,8 +177,8 @@ func TestSpoolOfADeadNode(t *testing.T) {
 	}
 }
 
-// An event was acknowledged as queued while its node was without Postgres and declared dead: the event
-// is queued when that node has stored its spool, unless another attempt was requested.
+// An event was acknowledged as queued by a node that was without Postgres and declared dead. The event
+// is queued once that node has stored its spool, unless another attempt was requested.
 func TestSpoolQueuedBeforeASweep(t *testing.T) {
 	t.Parallel()
 	first, second, line, o := twoNodes(t)
@@ -223,7 +223,7 @@ func TestSpoolQueuedBeforeASweep(t *testing.T) {
 	}
 }
 
-// The spool of an earlier run is stored also if the spool is now switched off.
+// The spool of an earlier run is stored even if the spool is now switched off.
 func TestSpoolLeftAndOff(t *testing.T) {
 	t.Parallel()
 	s, pg, o := spooling(t, 64<<20)
@@ -258,7 +258,7 @@ func TestSpoolLeftAndOff(t *testing.T) {
 }
 
 // While Postgres is unavailable and the disk of the spool fails, the relay is not ready; it becomes
-// ready by itself when the disk works again.
+// ready without a restart when the disk works again.
 func TestSpoolWithoutADisk(t *testing.T) {
 	t.Parallel()
 	s, pg, o := spooling(t, 64<<20)

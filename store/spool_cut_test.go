@@ -24,11 +24,11 @@ import (
 // cuttingProxy is a proxy in front of Postgres that cuts connections: at any byte in either direction,
 // or between a COMMIT and its answer, and sometimes without an error for the relay.
 type cuttingProxy struct {
-	to   string // socket of the server
+	to   string // unix socket of the Postgres server
 	ln   net.Listener
 	calm atomic.Bool
 	cuts atomic.Int64
-	lost atomic.Int64 // answers of a COMMIT
+	lost atomic.Int64 // number of COMMITs whose answer was lost
 
 	mu   sync.Mutex
 	rng  *rand.Rand
@@ -42,7 +42,7 @@ func behindCuttingProxy(t *testing.T, address string, rng *rand.Rand) (string, *
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir, err := os.MkdirTemp("/tmp", "relay-cut") // a socket's path has to be short
+	dir, err := os.MkdirTemp("/tmp", "relay-cut") // the path of a socket has to be short
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +80,7 @@ func (c *cuttingProxy) accept() {
 		cut := sync.OnceFunc(func() {
 			c.cuts.Add(1)
 			if !c.calm.Load() && c.chance(20) == 0 {
-				_ = server.Close() // and the relay hears nothing
+				_ = server.Close() // the relay gets no error
 				return
 			}
 			_, _ = relayd.Close(), server.Close()
@@ -110,8 +110,8 @@ func (c *cuttingProxy) pass(to, from net.Conn, bytesLeft int, up bool, cut func(
 		}
 		if up && !calm && bytes.Contains(buf[:n], []byte("COMMIT")) && c.chance(12) == 0 {
 			c.lost.Add(1)
-			_ = from.Close()                                    // the relay hears nothing of it, the server goes on
-			_ = to.SetReadDeadline(time.Now().Add(time.Second)) // for whoever reads it; the answer may have come already
+			_ = from.Close()                                    // the relay gets no error and the server continues
+			_ = to.SetReadDeadline(time.Now().Add(time.Second)) // ends the goroutine that reads from it; the answer may have arrived before
 			_, _ = io.Copy(io.Discard, to)
 			return
 		}
@@ -121,7 +121,7 @@ func (c *cuttingProxy) pass(to, from net.Conn, bytesLeft int, up bool, cut func(
 	}
 }
 
-// told records the results that the store gave for the steps of one event.
+// told records the results that the store reported for the steps of one event.
 type told struct {
 	id                relay.ID
 	body              []byte
@@ -139,7 +139,7 @@ func (c *told) run(s *store.Store, alias int64, rng *rand.Rand) {
 		size = c.parts * relay.BodyPart
 	}
 	c.body = bytes.Repeat([]byte(c.id.String()), size/len(c.id.String())+1)[:size]
-	now := time.Now() // one time for both, as delivery does: the queue is in the order of attempts
+	now := time.Now() // one time for both, as in delivery, because the queue is in the order of attempts
 	e := &relay.Event{
 		ID: c.id, AliasID: alias, Alias: "hooks", ReceivedAt: now, State: relay.StateDelivering, Method: "POST", Target: []byte("/" + c.id.String()),
 		Request:  relay.Message{Head: []byte("POST / HTTP/1.1\r\n\r\n"), Body: relay.Body{Data: c.body, Size: int64(size), State: relay.BodyComplete}},
@@ -184,7 +184,7 @@ func (c *told) run(s *store.Store, alias int64, rng *rand.Rand) {
 	}
 }
 
-// wrong returns the difference between the database and the recorded results, or "".
+// wrong returns a text with the difference between the database and the recorded results, or "".
 func (c *told) wrong(t *testing.T, s *store.Store) string {
 	if c.accept != nil {
 		return ""
@@ -215,7 +215,7 @@ func (c *told) wrong(t *testing.T, s *store.Store) string {
 // arrival.
 func TestSpoolOfCutConnections(t *testing.T) {
 	t.Parallel()
-	const seed = 1 // where the line is cut differs from run to run all the same
+	const seed = 1 // the seed repeats the operations; the places of the cuts still differ between runs
 	rng := rand.New(rand.NewPCG(seed, 1))
 	pg := pgtest.Start(t, pgtest.Options{})
 	direct := pg.URL(t)
@@ -237,7 +237,7 @@ func TestSpoolOfCutConnections(t *testing.T) {
 				mu.Lock()
 				all = append(all, c)
 				mu.Unlock()
-				<-time.After(10 * time.Millisecond) // every event is looked up below
+				<-time.After(10 * time.Millisecond) // no event is missed meanwhile: every one is looked up below
 			}
 		})
 	}

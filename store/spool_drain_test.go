@@ -32,8 +32,8 @@ func servedOnPostgres(t *testing.T) (*Store, int64) {
 	return s, a.ID
 }
 
-// While steps wait in the spool, no attempt is claimed or replayed and no event deleted: a claim could
-// overtake a waiting step, and a step that is written twice could restore a deleted event.
+// While steps wait in the spool, no attempt is claimed or replayed and no event is deleted. A claim
+// could overtake a waiting step, and a step that is written twice could restore a deleted event.
 func TestNothingIsClaimedWhileStepsWait(t *testing.T) {
 	t.Parallel()
 	s, alias := servedOnPostgres(t)

@@ -90,8 +90,8 @@ func (l *ledger) missing(t *testing.T, s *store.Store) (n int) {
 	return n
 }
 
-// backInService waits until the spool is drained and the node claims again, which begins within a
-// second, and returns the time that this took.
+// backInService waits until the spool is drained and the node claims again, which a node begins to do
+// within a second. It returns the time that this took.
 func backInService(t *testing.T, s *store.Store) time.Duration {
 	t.Helper()
 	began := time.Now()
@@ -150,9 +150,9 @@ func TestSpoolKilled(t *testing.T) {
 	t.Logf("answered %d, back after %v, slowest caller %v", len(l.answered), took, l.slowest)
 }
 
-// Postgres freezes under load for a while: callers wait for about a second once, and memory stays
+// If Postgres freezes under load for a while, callers wait for about a second once, and memory stays
 // bounded.
-func TestSpoolFrozen(t *testing.T) { // alone, because the memory is that of the process
+func TestSpoolFrozen(t *testing.T) { // not parallel, because it measures the memory of the process
 	s, pg, _ := spooling(t, 256<<20)
 	alias := withAlias(t, s)
 	var l ledger
@@ -249,7 +249,7 @@ func TestSpoolKinds(t *testing.T) {
 	}
 	backInService(t, s)
 	var got *relay.Event
-	read := func() error { // a session of before the outage may fail once
+	read := func() error { // the first read may fail on a session from before the outage
 		var err error
 		eventually(t, "the event can be read", func() bool {
 			got, err = s.Event(t.Context(), relay.System(), e.ID, len(want))
@@ -277,8 +277,8 @@ func TestSpoolKinds(t *testing.T) {
 	}
 }
 
-// The spool of an earlier process is stored at the next start, before its attempts are swept; while
-// Postgres is still unavailable the start is refused and no step is lost.
+// The spool of an earlier process is stored at the next start, before the start ends the attempts of
+// that process. While Postgres is still unavailable, the start is refused and no step is lost.
 func TestSpoolLeft(t *testing.T) {
 	t.Parallel()
 	s, pg, o := spooling(t, 64<<20)

@@ -81,7 +81,7 @@ func TestSQLiteFileIsPrivate(t *testing.T) {
 	}
 }
 
-// The connection that writes has the settings on which durability and removal rely.
+// The connection that writes has the settings that durability and removal depend on.
 func TestSQLitePragmas(t *testing.T) {
 	t.Parallel()
 	o := store.Options{DataDir: t.TempDir()}

@@ -38,7 +38,7 @@ func (s *Store) examineStorage(q db.Query) relay.Finding {
 			return db.UnknownFinding(err)
 		}
 		switch {
-		case mayGo: // old events make space
+		case mayGo: // old events can be removed to make space
 		case h.bytes >= h.limit/100*95:
 			full = append(full, h.name)
 		default:
@@ -60,7 +60,8 @@ func (s *Store) examineStorage(q db.Query) relay.Finding {
 		limitText(s.opt.MaxAliasStorage), limitText(s.opt.MaxAccountStorage))
 }
 
-// examineGrowth warns if the disk of a SQLite store is half full of events, and the limits allow more than fits.
+// examineGrowth warns if events fill half of the disk of a SQLite store and the limits allow more than its
+// free space.
 func (s *Store) examineGrowth(all []storedBy, total relay.Usage) (relay.Finding, bool) {
 	if s.db.Disk.Free == nil || s.db.Dialect.SeveralNodes() {
 		return relay.Finding{}, false
@@ -126,7 +127,7 @@ func limitText(limit int64) string {
 	return relay.FormatBytes(limit)
 }
 
-// someOf returns the first few of many names.
+// someOf returns the first few of many names as a text.
 func someOf(names []string) []string {
 	const most = 3
 	if n := len(names); n > most {

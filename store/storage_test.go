@@ -33,8 +33,8 @@ func room(t testing.TB, s *store.Store, alias, need int64, want string) {
 	}
 }
 
-// The storage limit of an alias holds: the oldest events are evicted, those that must stay are kept,
-// and without evictable events there is no room. That also holds after a restart.
+// The storage limit of an alias holds, also after a restart: the oldest events are evicted, and those
+// that must stay are kept. If no event can be evicted, there is no space for a new one.
 func TestStorageOfAlias(t *testing.T) {
 	onEngines(t, func(t *testing.T, o store.Options) {
 		o.MaxAliasStorage = 1 << 20
@@ -48,7 +48,7 @@ func TestStorageOfAlias(t *testing.T) {
 			now = now.Add(time.Millisecond)
 			list = append(list, stored(t, s, eventAt(s, alias, now, state, body)))
 		}
-		room(t, s, alias, 2<<20, relay.CodeStorageFull) // more than it may ever have
+		room(t, s, alias, 2<<20, relay.CodeStorageFull) // more than the limit of the alias
 		for range 10 {
 			room(t, s, alias, weight, "")
 			add(relay.StateDelivering)
@@ -75,7 +75,7 @@ func TestStorageOfAlias(t *testing.T) {
 		eventually(t, "the same is counted after a restart", func() bool { return s.Retention().StoredBytes == counted })
 
 		for s.Capacity(alias, weight, 10*time.Second) == nil && len(list) < 40 {
-			add(relay.StateQueued) // they push out all that may go, then nothing more fits
+			add(relay.StateQueued) // they evict every event that can go, and then nothing more fits
 		}
 		room(t, s, alias, weight, relay.CodeStorageFull)
 		if n := len(list); n < 20 || n > 26 || !there(t, s, list[1]) {
@@ -134,8 +134,8 @@ func TestStorageCountsAlike(t *testing.T) {
 	})
 }
 
-// A removal that ends early, such as one for a request that no longer waits, counts the bytes that it
-// has removed until then.
+// A removal that ends early counts the bytes that it has removed until then, for example when its
+// request no longer waits.
 func TestStorageAfterARemovalThatEndsEarly(t *testing.T) {
 	onEngines(t, func(t *testing.T, o store.Options) {
 		o.MaxAliasStorage, o.Retention = 1<<40, time.Hour
@@ -233,7 +233,7 @@ func TestDiskFull(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = exec.Command("umount", dir).Run() })
 	s := mustServe(t, store.Options{DataDir: dir})
-	t.Cleanup(func() { _ = s.Close() }) // before the file system goes
+	t.Cleanup(func() { _ = s.Close() }) // before the file system is unmounted
 	alias, at := withAlias(t, s), time.Now().Add(-time.Hour)
 	body := strings.Repeat("0123456789abcdef", 8<<10)
 	var kept []relay.ID
@@ -266,7 +266,8 @@ func TestDiskFull(t *testing.T) {
 	t.Logf("%d events were kept until the disk was full", len(kept))
 }
 
-// A database that another process locks is unavailable within 5 s, and works again by itself.
+// While another process locks the database, it is unavailable within 5 s; afterwards it works without
+// a restart.
 func TestDatabaseBusy(t *testing.T) {
 	t.Parallel()
 	o := store.Options{DataDir: t.TempDir()}
@@ -363,7 +364,7 @@ func TestStorageCountsOtherNodes(t *testing.T) {
 	}
 	add(a)
 	db := database(t, o)
-	eventually(t, "the first node has told it", func() bool { // else the second one may count it twice
+	eventually(t, "the first node has told it", func() bool { // otherwise the second node may count the bytes twice
 		var n int
 		err := db.QueryRow(`SELECT count(*) FROM revisions WHERE kind = 'storage'`).Scan(&n)
 		return err == nil && n == 1
@@ -397,5 +398,5 @@ func TestStorageCountsOtherNodes(t *testing.T) {
 		add(b)
 	}
 	alike(10)
-	room(t, a, alias, 100<<10, relay.CodeStorageFull) // b stored nearly all of it, and queued events stay
+	room(t, a, alias, 100<<10, relay.CodeStorageFull) // node b stored nearly all that the alias may have, and queued events stay
 }

@@ -1,11 +1,12 @@
 // Package store stores events, attempts and their bytes, accounts and their data. It runs on SQLite (the
 // default) or Postgres, with one SQL text for both and small dialect files for the differences.
 //
-// Events are written through a journal. All else is an operation: rule, change, audit row and revision in one
-// transaction. The asking actor is in every WHERE, so that a forgotten check finds no rows.
+// Events are written through a journal. Every other change is an operation, which checks its rule and writes
+// change, audit row and revision in one transaction. Every WHERE names the actor of the call: even if a check
+// is missing, the query finds no rows of other accounts.
 //
-// The serving process opens a Store and calls Serve. Operator commands open one at the same time and do not
-// call Serve; they may use everything but the journal and the queue.
+// The serving process opens a Store and calls Serve. Operator commands open a Store at the same time without
+// calling Serve; they may use everything except the journal and the queue.
 package store
 
 import (
@@ -44,7 +45,7 @@ type Options struct {
 	// DataDir holds relay.db, the lock file and the id of this node. It may be empty
 	// for a Postgres store.
 	DataDir string
-	// AliasClaim makes an account that forwards a free name its owner.
+	// AliasClaim lets an account become the owner of a free name by forwarding it.
 	AliasClaim bool
 	// MaxShareAge is the longest life of a share that is created from now on; 0 = no bound.
 	MaxShareAge time.Duration
@@ -58,12 +59,12 @@ type Options struct {
 	// bound.
 	Retention       time.Duration
 	MaxAliasStorage int64
-	// AccountLimits lets accounts have a limit on the bytes of all their aliases: their own, or else
-	// MaxAccountStorage; 0 = no bound.
+	// AccountLimits turns on a limit on the bytes of all aliases of an account: the account's own limit, or
+	// else MaxAccountStorage; 0 = no bound.
 	AccountLimits     bool
 	MaxAccountStorage int64
-	// MaxAccountQueue is the bound of the queued attempts of an account without its own, as AccountUsage tells
-	// it; 0 = none. Delivery enforces it.
+	// MaxAccountQueue bounds the queued attempts of an account that has no bound of its own; 0 = none.
+	// AccountUsage returns it, and delivery enforces it.
 	MaxAccountQueue int
 	// MinFree is how many bytes have to be free on the disk of a SQLite store: with
 	// less, new events are refused; 0 = no such bound. FreeSpace returns how many bytes
@@ -72,28 +73,27 @@ type Options struct {
 	FreeSpace func(dir string) (int64, error)
 	// Now is the wall clock; nil = time.Now. Durations are never measured with it.
 	Now func() time.Time
-	// CorrectNow corrects Now by the clock of Postgres, as is always done where Now is nil.
+	// CorrectNow corrects Now by the clock of Postgres. If Now is nil, the clock is always corrected.
 	CorrectNow bool
-	// NodeName is the label of this node among those of one Postgres; "" = the host name.
-	// Version is that of the program, shown to the other nodes.
+	// NodeName is the label of this node among the nodes of one Postgres; "" = the host name. Version is the
+	// version of the program, shown to the other nodes.
 	NodeName, Version string
-	// MaxConns bounds the connections to Postgres, but for those of a migration; 0 = 12.
+	// MaxConns bounds the connections to Postgres, except those of a migration; 0 = 12.
 	MaxConns int
-	// SecretKeys seal and open secrets of senders, the first one seals. Without any, a node that
-	// serves its store alone keeps one in DataDir.
+	// SecretKeys encrypt and decrypt secrets of senders; the first one encrypts. If there are none, a node
+	// that serves its store alone keeps a key in DataDir.
 	SecretKeys []seal.Key
-	// Site has the addresses that some senders sign.
+	// Site has the URLs of this server, because the signatures of some senders cover the URL.
 	Site relay.Site
-	// NoCreate makes Open fail where there is no store yet.
+	// NoCreate makes Open fail if there is no store yet.
 	NoCreate bool
 	// VFS is the file system of SQLite; "" = that of the operating system.
 	VFS string
-	// Log gets what operators should know; nil = no log.
+	// Log gets messages for operators; nil = no log.
 	Log *slog.Logger
 }
 
-// Aliases of the types that Store embeds, so that their operations are its own. The names are not
-// visible outside.
+// Aliases of the types that Store embeds, so that Store has their methods. The names are not visible outside.
 type (
 	peopleStore = people.Store
 	eventStore  = events.Store
@@ -124,7 +124,7 @@ type Store struct {
 	wait sync.WaitGroup
 
 	closing  sync.Once
-	closed   chan struct{} // closed when all has ended
+	closed   chan struct{} // closed when Shutdown is complete
 	closeErr error
 }
 
@@ -219,7 +219,7 @@ func (s *Store) loadSpoolID() (string, error) {
 	}
 	id := people.NewSecret("node_")
 	if s.opt.NoCreate {
-		return id, nil // an operator command claims nothing under this id
+		return id, nil // an operator command claims no attempts under this id
 	}
 	if err := os.MkdirAll(s.opt.DataDir, 0o700); err != nil {
 		return "", fmt.Errorf("make data dir: %w", err)
@@ -230,7 +230,7 @@ func (s *Store) loadSpoolID() (string, error) {
 	return id, nil
 }
 
-// closeLimit bounds Close: a frozen database or a disk that hangs must not delay a stop forever.
+// closeLimit bounds Close, so that a frozen database or a disk that hangs cannot delay a stop forever.
 const closeLimit = time.Minute
 
 // Close is Shutdown with a limit of one minute.
@@ -240,9 +240,9 @@ func (s *Store) Close() error {
 	return s.Shutdown(ctx)
 }
 
-// Shutdown makes enqueued steps durable, stops the goroutines of Serve and closes the database. Steps
-// that are enqueued later fail. If ctx ends first, it returns an error that says so: the rest
-// continues in the background, and ends with the process. Each call returns the same error.
+// Shutdown makes enqueued steps durable, stops the goroutines of Serve and closes the database. Steps that
+// are enqueued later fail. If ctx ends first, Shutdown returns an error that says so; the remaining work
+// continues in the background until the process ends. Each call returns the same error.
 func (s *Store) Shutdown(ctx context.Context) error {
 	s.closing.Do(func() {
 		go func() {
@@ -276,13 +276,13 @@ func (s *Store) close() error {
 	return err
 }
 
-// StoreFirst reports whether a request has to be stored before a byte of it is forwarded: it does if
-// the spool is filling up, because a request that cannot be stored must not reach a local server. It
-// answers from memory.
+// StoreFirst reports whether a request has to be stored before a byte of it is forwarded. That is so when the
+// spool is nearly full, because a request that cannot be stored must not reach a local server. StoreFirst
+// does no I/O.
 func (s *Store) StoreFirst() bool { return s.spool.NearlyFull() }
 
-// Health returns a nil error if new events can be stored. degraded means that they go to the spool
-// because Postgres does not accept them. It answers within 2 s.
+// Health returns a nil error if new events can be stored. degraded means that new events go to the spool
+// because Postgres does not accept them. Health returns within 2 s.
 func (s *Store) Health(ctx context.Context) (degraded bool, err error) {
 	if !s.spool.Enabled() || !s.Serving() {
 		return false, s.health(ctx)
@@ -295,12 +295,12 @@ func (s *Store) Health(ctx context.Context) (degraded bool, err error) {
 	}
 	err = s.health(ctx)
 	if err != nil && s.ShouldSpool(err) {
-		return true, s.spool.CheckWritable() // if that is nil, the next event goes to the spool
+		return true, s.spool.CheckWritable() // with a nil error the next event goes to the spool
 	}
 	return false, err
 }
 
-// health returns nil if the database accepts new events: it answers a query within 2 s.
+// health returns nil if the database accepts new events. It waits for the database for at most 2 s.
 func (s *Store) health(ctx context.Context) error {
 	if err := s.WhyAway(); err != nil {
 		return fmt.Errorf("store: %w", err)
@@ -320,7 +320,7 @@ func (s *Store) health(ctx context.Context) error {
 // Stats are figures for the admin page.
 type Stats struct {
 	Committed   int64 // steps made durable
-	Batches     int64 // transactions that did it
+	Batches     int64 // transactions that wrote these steps
 	QueuedSteps int   // steps that wait or are being written
 	SpoolBytes  int64 // bytes in the spool that are not in Postgres yet
 	SpoolFull   int64 // steps that were refused because the spool was full
@@ -350,10 +350,10 @@ var ErrUsePgDump = db.ErrUsePgDump
 // is not changed.
 func (s *Store) Backup(ctx context.Context, path string) error { return s.db.Backup(ctx, path) }
 
-// errAway is the error of operations while the database is known not to answer. They fail at once.
+// errAway is the error of operations while the database does not respond; they fail without asking it.
 var errAway = fmt.Errorf("postgres does not answer: %w", sql.ErrConnDone)
 
-// away returns an error while the database is known not to answer.
+// away returns an error while the database does not respond.
 func (s *Store) away() error {
 	if s.spool.Away.Load() {
 		return errAway

@@ -11,7 +11,7 @@ import (
 	"relay/store/storetest"
 )
 
-// The store has what the other packages ask for.
+// The store implements the interfaces of the other packages.
 var (
 	_ delivery.Store   = (*store.Store)(nil)
 	_ sshgate.Accounts = (*store.Store)(nil)

@@ -14,7 +14,7 @@ import (
 // before its folder is, and a file that replaces another is synced before the rename.
 func TestFilesAreSynced(t *testing.T) {
 	t.Parallel()
-	if dir := os.Getenv("RELAY_TEST_SYNC"); dir != "" { // the process that is traced
+	if dir := os.Getenv("RELAY_TEST_SYNC"); dir != "" { // true in the child process that is traced
 		kept := store.WriteFile(filepath.Join(dir, "kept"), []byte("x"))
 		if err := store.QuarantineOne(dir); err != nil || kept != nil {
 			t.Fatal(kept, err)

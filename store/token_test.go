@@ -8,11 +8,11 @@ import (
 	"relay/store"
 )
 
-// A token is renewed by the same clock that ends it, that of Postgres. Otherwise a token in use would
-// end early on a machine whose clock is behind by more than the renewal interval.
+// Tokens are renewed by the clock of Postgres, which also decides when they expire. With the clock of
+// the machine, a token in use could expire if that clock is behind by more than the renewal interval.
 func TestTokensAreRenewedByTheClockThatEndsThem(t *testing.T) {
 	t.Parallel()
-	now := func() time.Time { return time.Now().Add(2 * time.Hour) } // as if Postgres were ahead
+	now := func() time.Time { return time.Now().Add(2 * time.Hour) } // as if the clock of Postgres were ahead
 	s := mustServe(t, store.Options{DataDir: t.TempDir(), Now: now})
 	if _, err := s.CreateAccount(t.Context(), system, "alice", false); err != nil {
 		t.Fatal(err)

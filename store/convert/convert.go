@@ -1,6 +1,5 @@
-// Package convert copies the tables of a SQLite store into an empty Postgres. It contains no table
-// names: it reads them from the two schemas. A column that cannot be copied is an error before the
-// first row.
+// Package convert copies the tables of a SQLite store into an empty Postgres. It reads the names of the
+// tables from the two schemas. If a column cannot be copied, it returns an error before it copies a row.
 package convert
 
 import (
@@ -21,7 +20,7 @@ import (
 
 // Options name the source and the target of the copy.
 type Options struct {
-	// Source is the file of SQLite. It is only read.
+	// Source is the SQLite file, which is only read.
 	Source string
 	// Target is a Postgres with the schema of this program.
 	Target *db.DB
@@ -39,7 +38,7 @@ const (
 	batchRows  = 5000
 )
 
-// notCopied are tables about processes and migrations. A server fills them itself.
+// notCopied are tables about processes and migrations. The server fills them.
 var notCopied = []string{"goose_db_version", "migration_lock", "nodes", "tunnels", "leases", "spool_marks", "storage_counters", progressTable}
 
 // progressTable records the progress of each table. It exists until the copy has ended.
@@ -53,8 +52,8 @@ type copier struct {
 	tables         []*Table
 }
 
-// Run copies all tables that were not copied before, and compares them. After an error or a kill at
-// any point, another call continues where the last one stopped, even after the end.
+// Run copies all tables that were not copied before, and compares them. After an error or a kill at any
+// point, another call continues where the last one stopped. A call after the end compares the tables again.
 func Run(ctx context.Context, o Options) (tables []*Table, err error) {
 	source, err := file.OpenReadOnly(ctx, o.Source)
 	if err != nil {
@@ -86,8 +85,9 @@ func Run(ctx context.Context, o Options) (tables []*Table, err error) {
 	return c.tables, c.end()
 }
 
-// again handles a copy that had ended when its process was killed: it compares the tables. It returns an error if the
-// database has other data; filled names a table with such data.
+// again handles a call after the copy has ended, for example if the process was killed before it reported the
+// result: it compares the tables. It returns an error if the database has other data; filled names a table
+// with such data.
 func (c *copier) again(filled string) error {
 	for _, t := range c.tables {
 		if c.compare(t) != nil {
@@ -154,7 +154,7 @@ func (c *copier) makeDays() error {
 			return err
 		}
 		day := ids[0].Time().UTC().Truncate(24 * time.Hour)
-		if day.After(time.Now()) { // the server makes the next days; a wrong clock has made others
+		if day.After(time.Now()) { // the server makes the partitions of the next days; later days come from a wrong clock and get none
 			return nil
 		}
 		if err := c.MakeDay(c.source.Ctx, day); err != nil {
@@ -191,7 +191,7 @@ func (c *copier) endIn(q db.Query) error {
 		if err := c.source.Get(&highest, `SELECT COALESCE(MAX(`+quote(column)+`), 0) FROM `+quote(t.Name)); err != nil {
 			return err
 		}
-		// The id of a removed row is not issued again.
+		// Ids of removed rows must not be issued again.
 		if err := c.source.Get(&issued, `SELECT COALESCE(MAX(seq), 0) FROM sqlite_sequence WHERE name = ?`, t.Name); err != nil {
 			return err
 		}

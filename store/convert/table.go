@@ -16,7 +16,7 @@ import (
 type Table struct {
 	Name        string
 	Rows, Total int64
-	SHA256      string // of all rows, in no order; "" until they are compared
+	SHA256      string // sum over all rows, independent of their order; "" until they are compared
 
 	columns []column
 	key     []int // columns of the primary key
@@ -24,8 +24,8 @@ type Table struct {
 
 type column struct {
 	name string
-	kind string // of SQLite: INTEGER, TEXT or BLOB
-	uuid bool   // in Postgres
+	kind string // type in SQLite: INTEGER, TEXT or BLOB
+	uuid bool   // true if the type in Postgres is uuid
 }
 
 // postgresTypes are the Postgres types that accept the values of an SQLite type.
@@ -103,7 +103,7 @@ func tableOf(source, target db.Query, name string) (*Table, error) {
 	if len(columns) != len(there) {
 		return nil, fmt.Errorf("table %s has %d columns in SQLite and %d in Postgres", name, len(columns), len(there))
 	}
-	order := map[int]int{} // of the key
+	order := map[int]int{} // number of each column in the primary key
 	for i, c := range columns {
 		if c.Name != there[i].Name || !slices.Contains(postgresTypes[c.Type], there[i].Type) {
 			return nil, fmt.Errorf("column %s of table %s is %s in SQLite, and Postgres has %s %s", c.Name, name, c.Type, there[i].Name, there[i].Type)
@@ -165,7 +165,7 @@ func (t *Table) scan(scan func(...any) error) (row []any, size int, err error) {
 			size += len(v)
 		case []byte:
 			size += len(v)
-			if t.columns[i].kind == "TEXT" { // as one of the drivers reads it
+			if t.columns[i].kind == "TEXT" { // one of the drivers reads text as bytes
 				row[i] = string(v)
 			}
 		}
@@ -202,8 +202,8 @@ func (c *copier) compare(t *Table) error {
 	return nil
 }
 
-// digest is the number of rows and the sum of their SHA-256. A sum does not depend on the order, in
-// which the engines differ for text.
+// digest is the number of rows and the sum of their SHA-256. The sum does not depend on the order of
+// the rows, because the two engines sort text differently.
 type digest struct {
 	rows int64
 	sum  [4]uint64

@@ -19,10 +19,11 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// Times, as pragmas, for which SQLite waits for the lock of another process.
+// BusyTimeout and BusyBeside are pragmas with the time for which SQLite waits for the lock of another
+// process.
 const (
-	BusyTimeout = "busy_timeout(2000)"  // for another process, such as an operator command: nobody waits 5 s, also behind another one
-	BusyBeside  = "busy_timeout(10000)" // for the server, by a command that runs beside it
+	BusyTimeout = "busy_timeout(2000)"  // waits for another process, such as an operator command; below the limit of 5 s even behind a second one
+	BusyBeside  = "busy_timeout(10000)" // for a command that runs beside the server: waits for the server
 )
 
 // lockedTime is the time for which an open waits for a file that another process keeps locked.
@@ -38,8 +39,8 @@ func OpenSQLite(ctx context.Context, path string, conns int, pragmas []string, v
 	return open(ctx, path, conns, q)
 }
 
-// OpenReadOnly opens a handle that does not change the file. It reads the content of the write-ahead
-// log from there.
+// OpenReadOnly opens a handle that does not change the file. It reads the content of the write-ahead log
+// in place, without moving it into the file.
 func OpenReadOnly(ctx context.Context, path string) (*sqlx.DB, error) {
 	return open(ctx, path, 2, url.Values{"mode": {"ro"}, "_pragma": {BusyTimeout, "query_only(1)"}})
 }
@@ -47,7 +48,7 @@ func OpenReadOnly(ctx context.Context, path string) (*sqlx.DB, error) {
 func open(ctx context.Context, path string, conns int, q url.Values) (*sqlx.DB, error) {
 	lib, err := sqlx.Open("sqlite", "")
 	if err == nil {
-		err = lib.Close() // only its driver is needed
+		err = lib.Close() // the handle is closed at once, because only its driver is needed
 	}
 	if err != nil {
 		return nil, err
@@ -56,8 +57,8 @@ func open(ctx context.Context, path string, conns int, q url.Values) (*sqlx.DB, 
 	db := sqlx.NewDb(sql.OpenDB(&connector{driver: lib.Driver(), name: name, path: path}), "sqlite")
 	db.SetMaxOpenConns(conns)
 	db.SetMaxIdleConns(conns)
-	// Another process may keep the file locked, for example during a migration; no caller waits for
-	// this store yet.
+	// Another process may keep the file locked, for example during a migration. The loop may wait for it,
+	// because no caller waits for this store yet.
 	for began := time.Now(); ; {
 		err := db.PingContext(ctx)
 		if err == nil {
@@ -73,12 +74,13 @@ func open(ctx context.Context, path string, conns int, q url.Values) (*sqlx.DB, 
 	}
 }
 
-// connector opens the connections of one handle, all to the same file. SQLite opens a file by its path,
-// and so a connection that is opened after the file or its folder was moved away would be to another file.
+// connector opens the connections of one handle, all to the same file. SQLite opens a file by its path:
+// after the file or its folder was moved away, a new connection would use another file, so Connect refuses
+// it.
 type connector struct {
 	driver     driver.Driver
 	name, path string
-	first      atomic.Pointer[string] // inode at the first connection; "" = not known
+	first      atomic.Pointer[string] // inode at the first connection; "" = unknown
 }
 
 // Connect is part of driver.Connector.
@@ -89,7 +91,7 @@ func (c *connector) Connect(context.Context) (driver.Conn, error) {
 	}
 	conn, err := c.driver.Open(c.name)
 	if err == nil && first == nil {
-		now = Inode(c.path) // the file may be new
+		now = Inode(c.path) // the first connection may have created the file
 		c.first.CompareAndSwap(nil, &now)
 	}
 	return conn, err
@@ -113,8 +115,8 @@ func Damaged(err error) bool {
 	return code == sqlite3.SQLITE_CORRUPT || code == sqlite3.SQLITE_NOTADB
 }
 
-// Open opens or makes a file that only its owner can access. A file that root makes gets the owner of
-// its folder, as SQLite does with its log, because the service that runs as that user opens it too.
+// Open opens or makes a file that only its owner can access. A file that root makes gets the owner of its
+// folder, because a service that runs as that user has to open it. SQLite does the same with its log.
 func Open(path string, flag int) (*os.File, error) {
 	f, err := os.OpenFile(path, flag|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, os.ErrExist) {

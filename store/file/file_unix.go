@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Lock takes a lock on the file that ends with the process. If another process has it, Lock waits, or
-// fails at once if wait is false.
+// Lock takes a lock on the file, which ends at the latest with the process. If another process has the
+// lock, Lock waits, or fails at once if wait is false.
 func Lock(f *os.File, wait bool) error {
 	how := unix.LOCK_EX
 	if !wait {
@@ -25,8 +25,8 @@ func Lock(f *os.File, wait bool) error {
 	}
 }
 
-// Unlock releases the lock and closes the file. It does not only close the file, because a child
-// process that was just started also has the file until it runs its program, and would keep the lock.
+// Unlock releases the lock and closes the file. Closing it is not enough: a child process that was just
+// started has the file open until it runs its program, and would keep the lock.
 func Unlock(f *os.File) error {
 	return errors.Join(unix.Flock(int(f.Fd()), unix.LOCK_UN), f.Close())
 }
@@ -56,9 +56,9 @@ func ID(f *os.File) string {
 	return fmt.Sprintf("%d/%d", st.Dev, st.Ino)
 }
 
-// Inode returns a text that differs between a file and one that replaced it on the same disk, while the
-// first one exists or is open; "" if that is not known. It does not open the file: to close it again would
-// end the locks that SQLite has on it in this process.
+// Inode returns a text that identifies a file on its disk: while a file exists or is open, a file that
+// replaced it has another text. It returns "" if the text is not known. Inode does not open the file,
+// because closing it again would end the locks that SQLite has on it in this process.
 func Inode(path string) string {
 	info, err := os.Stat(path)
 	if err != nil {

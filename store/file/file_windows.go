@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// Lock takes a lock on the file that ends with the process. If another process has it, Lock waits, or
-// fails at once if wait is false.
+// Lock takes a lock on the file, which ends at the latest with the process. If another process has
+// the lock, Lock waits, or fails at once if wait is false.
 func Lock(f *os.File, wait bool) error {
 	how := uint32(windows.LOCKFILE_EXCLUSIVE_LOCK)
 	if !wait {
@@ -25,7 +25,7 @@ func giveToOwner(*os.File, string) {}
 // ID returns "": this system has no such identity.
 func ID(*os.File) string { return "" }
 
-// Inode returns "": this system lets nobody replace an open file.
+// Inode returns "": Windows does not let any process replace an open file.
 func Inode(string) string { return "" }
 
 // FreeSpace returns the number of bytes that this process may still write to the disk of dir.

@@ -10,8 +10,9 @@ import (
 	"testing"
 )
 
-// TestConnectionsToOneFile: after a file or its folder was moved away, with or without another one in its
-// place, the connections that a handle has go on, and it opens none to another file.
+// TestConnectionsToOneFile: after a file or its folder was moved away, the existing connections of a
+// handle still work, and the handle opens no connection to another file. That holds with and without
+// another file in its place.
 func TestConnectionsToOneFile(t *testing.T) {
 	t.Parallel()
 	for name, move := range map[string]func(dir string) error{
@@ -56,7 +57,7 @@ func TestConnectionsToOneFile(t *testing.T) {
 	}
 }
 
-// replace puts another file in the place of one.
+// replace puts another file in the place of the file at path.
 func replace(path string) error {
 	return errors.Join(os.Rename(path, path+".old"), os.WriteFile(path, nil, 0o600))
 }

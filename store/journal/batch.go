@@ -14,10 +14,11 @@ import (
 	"relay/store/spool"
 )
 
-// writeTarget holds the handle and the node by which steps are written.
+// writeTarget holds the database handle that writes the steps, and the node in whose name they are
+// written.
 type writeTarget struct {
 	db           *sqlx.DB
-	node, former string // ids of the node: now, and those before its last rejoins, separated by spaces
+	node, former string // ids of the node: the present one, and those before its last rejoins, separated by spaces
 	name         string // of the node
 	// replaying is set for steps from the spool. Some of them may be in the database
 	// already, because the result of their commit was lost.
@@ -74,8 +75,8 @@ func onlyNewEvents(list []*eventSteps) bool {
 	return true
 }
 
-// putSteps writes steps: first the parts of large bodies, because the rows of messages refer to them,
-// then the new events, merged with their ends as far as these are in the batch, then the rest in
+// putSteps writes steps. First come the parts of large bodies, because the rows of messages refer to
+// them. New events follow, merged with their ends if these are in the batch. The rest is written in
 // rounds of one step for each event.
 func (j *Journal) putSteps(w *writer, all []*step) error {
 	var steps []*step
@@ -91,7 +92,7 @@ func (j *Journal) putSteps(w *writer, all []*step) error {
 		return err
 	}
 	claims := claimsOf(steps)
-	known, err := w.chooseCandidates(j, claims) // events that the rounds change
+	known, err := w.chooseCandidates(j, claims) // known are the events that the rounds change
 	if err != nil {
 		return err
 	}
@@ -155,7 +156,7 @@ func (j *Journal) countStored(w *writer) {
 	}
 }
 
-// addUsage adds bytes to those that the transaction stores for an alias.
+// addUsage counts bytes that the transaction adds to the storage of an alias.
 func (w *writer) addUsage(alias, bytes int64) {
 	if w.usageDelta == nil {
 		w.usageDelta = map[int64]int64{}
@@ -216,7 +217,7 @@ func (j *Journal) insertNewEvents(w *writer, list []*eventSteps) error {
 			f.merged = 1 // the Accept is stored already; the other steps may not be
 			if !w.target.replaying {
 				w.addUsage(f.event.AliasID, events.StoredSize(f.request, f.event.ForwardedLines))
-				w.Publish(f.changes(nil)...) // it may have changed since
+				w.Publish(f.changes(nil)...) // the event may have changed since it was stored
 			}
 			continue
 		}
@@ -232,7 +233,7 @@ func (j *Journal) insertNewEvents(w *writer, list []*eventSteps) error {
 			w.addUsage(f.event.AliasID, events.AttemptStoredSize(a))
 			asIs = !a.Released || elsewhere[f.event.AliasID]
 			if a.State == relay.StateQueued {
-				queue = append(queue, []any{ // queueColumns
+				queue = append(queue, []any{ // values in the order of queueColumns
 					f.event.ID, a.N, f.event.AliasID, db.Micros(a.ReceivedAt), events.KindCode(a), db.BoolToInt(a.Released && asIs), events.RequestBytes(f.request),
 				})
 			}
@@ -252,9 +253,9 @@ func (j *Journal) insertNewEvents(w *writer, list []*eventSteps) error {
 }
 
 // tunnelsElsewhere returns, for new events that are queued for the node of their alias' tunnel, which
-// of their aliases have a tunnel at another node. The other aliases have lost it in the meantime, and
-// their events wait. The lock ensures that a process that ends a tunnel sees these events: see
-// withholdSince.
+// of their aliases have a tunnel at another node. Aliases that are left out have lost their tunnel,
+// and their events stay in the queue. The lock ensures that a process that ends a tunnel sees these
+// events: see withholdSince.
 func (w *writer) tunnelsElsewhere(list []*newEvent) (map[int64]bool, error) {
 	var aliases []int64
 	for _, f := range list {
@@ -337,7 +338,7 @@ func (j *Journal) writeRound(w *writer, round []*step) error {
 			}
 		case spool.Requeue:
 			err = w.requeueAttempt(st)
-		case claimStep: // after the rounds
+		case claimStep: // claims are made after the rounds
 		default:
 			st.err = relay.Errorf(relay.CodeInternal, "the event %s was handed over twice", st.ID)
 		}
@@ -372,7 +373,7 @@ func (w *writer) amend(st *step) error {
 	for _, n := range before {
 		w.addUsage(alias[0], events.StoredSize(m)-n)
 	}
-	request := events.PayloadValues(st.ID, 0, m, nil, nil)[2:12] // without the key, and extra and interim, which stay
+	request := events.PayloadValues(st.ID, 0, m, nil, nil)[2:12] // without the key, extra and interim, which do not change
 	w.Do(`UPDATE payloads SET head = ?, lines = ?, framing = ?, codec = ?, body = ?, parts = ?, stored = ?, size = ?, sha256 = ?,
 		state = ? WHERE event_id = ? AND n = 0`, append(request, st.ID)...)
 	if st.Signature != nil {

@@ -19,20 +19,20 @@ import (
 // aliases share a transaction.
 type queueClaim struct {
 	relay.NextClaim
-	started int64 // when a transaction claimed; tells the claim from others of the attempt
+	started int64 // when a transaction claimed; tells this claim from other claims of the attempt
 
 	oldest events.AttemptRow // the candidate
 	tried  bool              // a transaction that may have been committed claimed it
-	got    *relay.Claim      // the result; nil when nothing was claimed
-	later  bool              // nothing was claimed, because the others of the batch have large bodies
+	got    *relay.Claim      // the result; nil if nothing was claimed
+	later  bool              // not claimed now, because the other attempts of the batch have large bodies
 	err    error
 }
 
-// claimBytes bounds the requests that one transaction claims, and reads, in bytes.
+// claimBytes bounds the requests, in bytes, that one transaction claims and reads.
 const claimBytes = 8 << 20
 
-// errNotSettled is the error of a claim while the result of the previous delivery of the alias is not
-// stored yet. It keeps the queue in order, because that attempt may return to the head of the queue.
+// errNotSettled is the error of a claim while the result of the alias' previous delivery is not stored
+// yet. That attempt may return to the head of the queue, so a claim before it would break the order.
 var errNotSettled = &relay.Error{
 	Code: relay.CodeStoreUnavailable, RetryAfter: 2 * time.Second,
 	Detail: "the outcome of the last delivery from this queue is not stored yet",
@@ -45,7 +45,7 @@ func (j *Journal) Next(next relay.NextClaim) (*relay.Claim, error) {
 		if err := j.spool.CaughtUp(); err != nil {
 			return nil, err
 		}
-		// The id belongs to no event; it distinguishes the claims of aliases.
+		// The id belongs to no event: it tells the claims of different aliases apart.
 		st := &step{Step: spool.Step{Kind: claimStep}, claim: &queueClaim{NextClaim: next}}
 		binary.BigEndian.PutUint64(st.ID[8:], uint64(next.Alias))
 		ticket := j.enqueueStep(st)
@@ -76,7 +76,7 @@ func (j *Journal) dropClaim(st *step) {
 	}
 	c.got = nil
 	if c.tried {
-		j.Requeue(c.oldest.EventID, c.oldest.N) // a claim that it cannot take back is left to reconcile
+		j.Requeue(c.oldest.EventID, c.oldest.N) // if the step does not find the claim, Reconcile ends the attempt
 	}
 }
 
@@ -112,8 +112,8 @@ func (st *step) setClaimError(err error) {
 }
 
 // chooseCandidates finds the oldest attempts for claims, before the transaction locks events. First it
-// locks the rows of the tunnels. So a claim either is made before a takeover of its tunnel, and the
-// takeover sees it, or it fails.
+// locks the rows of the tunnels. A takeover of a tunnel therefore waits for the claims made before it
+// and sees them; claims after it fail.
 func (w *writer) chooseCandidates(j *Journal, claims []*step) ([]relay.ID, error) {
 	may := j.nodes.MayClaim()
 	var left []*step
@@ -206,7 +206,7 @@ func (w *writer) claimed(c *queueClaim, got *relay.Claim) {
 }
 
 // claimCandidates claims the candidates, whose events are locked. It does not claim an attempt that
-// was canceled or removed since it was chosen: its caller tries again.
+// was canceled or removed since it was chosen; the caller of Next then tries again.
 func (w *writer) claimCandidates(claims []*step) error {
 	var rows [][]any
 	byID := map[relay.AttemptRef]*queueClaim{}
@@ -265,8 +265,9 @@ func keyFields(r *events.AttemptRow) []any { return []any{&r.EventID, &r.N, &r.A
 
 // oldestOnPostgres and oldestOnSQLite find the oldest attempt of each alias that may be claimed. A row
 // has the alias, and whether events that were not released may be claimed too. The CASE makes Postgres
-// expect that half of the rows match. For the plain condition, without statistics, it would expect
-// few, and would read and sort the whole queue of the alias instead of the beginning of its index.
+// expect that half of the rows match, so that it reads only the beginning of the alias' index. Without
+// statistics it expects few matches of the plain condition, and reads and sorts the whole queue of the
+// alias.
 var (
 	oldestOnPostgres = db.NewStatement(`bigint bigint`,
 		`SELECT oldest.event_id, oldest.n, oldest.alias_id, oldest.bytes FROM (%s) v (valias, vauto) CROSS JOIN LATERAL
@@ -284,9 +285,9 @@ const claimSQL = `UPDATE attempts SET state = 1, claim_node = ?, from_queue = 1,
 		AND EXISTS (SELECT 1 FROM aliases al WHERE al.id = v.valias) RETURNING event_id, n, alias_id, bytes`
 
 // claimOnPostgres and claimOnSQLite claim attempts, at most one of each alias, and none of an alias
-// with another attempt that is being delivered from the queue. claimOnPostgres returns them with their
-// events. OFFSET 0 makes the planner look up each row by its key: without statistics it would read the
-// whole table.
+// with another attempt that is being delivered from the queue. claimOnPostgres returns the attempts
+// with their events. OFFSET 0 makes the planner look up each row by its key; otherwise, without
+// statistics, it reads the whole table.
 var (
 	claimOnPostgres = db.NewStatement(`uuid bigint bigint bigint`,
 		`WITH v (vid, vn, valias, vstarted) AS (%s), a AS (`+claimSQL+`, claim_node, kind, state, received_at, started_at, actor, released),
@@ -298,7 +299,8 @@ var (
 			JOIN aliases al ON al.id = e.alias_id`)
 	claimOnSQLite = db.NewStatement(`uuid bigint bigint bigint`, `WITH v (vid, vn, valias, vstarted) AS (%s) `+claimSQL)
 
-	// claimInQueue and eventDelivering do on SQLite what claimOnPostgres does together with the claim.
+	// claimInQueue and eventDelivering do on SQLite the updates of queue and events that
+	// claimOnPostgres makes together with the claim.
 	claimInQueue = db.NewStatement(`uuid bigint text`,
 		`WITH v (vid, vn, vnode) AS (%s) UPDATE queue SET claim_node = v.vnode FROM v WHERE event_id = v.vid AND n = v.vn`)
 	eventDelivering = db.NewStatement(`uuid bigint text`,

@@ -11,8 +11,8 @@ import (
 	"relay/store/spool"
 )
 
-// A claim whose commit got no answer is returned if it was stored; the next claim of the attempt is
-// not.
+// A claim whose commit got no answer is given back if it was stored. A later claim of the same
+// attempt is not given back.
 func TestLostClaim(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -24,14 +24,14 @@ func TestLostClaim(t *testing.T) {
 	settle(t, s.Accept(e))
 	claim(t, s, alias, e.ID)
 	s.dropClaim(&step{claim: &queueClaim{tried: true, oldest: events.AttemptRow{EventID: e.ID, N: 1}}})
-	s.dropClaim(&step{claim: &queueClaim{oldest: events.AttemptRow{EventID: e.ID, N: 1}}}) // no transaction had it
+	s.dropClaim(&step{claim: &queueClaim{oldest: events.AttemptRow{EventID: e.ID, N: 1}}}) // a claim that no transaction has tried
 	claim(t, s, alias, e.ID)
 	if got, err := s.Event(ctx, relay.System(), e.ID, 0); err != nil || got.State != relay.StateDelivering || len(got.Attempts) != 1 {
 		t.Fatalf("a later claim was taken back: %+v, %v", got, err)
 	}
 }
 
-// claim claims the only waiting attempt.
+// claim claims the only queued attempt.
 func claim(t *testing.T, s *fixture, alias int64, id relay.ID) {
 	t.Helper()
 	c, err := s.Next(relay.NextClaim{Alias: alias, Auto: true})
@@ -40,7 +40,7 @@ func claim(t *testing.T, s *fixture, alias int64, id relay.ID) {
 	}
 }
 
-// If a step is refused at once, its claim is returned, by a further step.
+// If a step is refused at once, a further step gives its claim back to the queue.
 func TestRefusedStepReturnsItsClaim(t *testing.T) {
 	t.Parallel()
 	s, _ := served(t, "")

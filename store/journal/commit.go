@@ -13,17 +13,17 @@ import (
 // Times of one transaction of the journal.
 const (
 	commitLimit = 2500 * time.Millisecond // after this time a batch is not tried again
-	tryLimit    = 2 * db.OpTimeout        // for one try; a server that does not answer fails it earlier
+	tryLimit    = 2 * db.OpTimeout        // for one try; if the server does not answer, the try fails earlier
 	probeEvery  = 250 * time.Millisecond
 
-	logInterval = 10 * time.Second // between two log lines about a database that takes nothing
+	logInterval = 10 * time.Second // between two log lines about a database that stores nothing
 )
 
 // commit makes steps durable with write, which runs one transaction and resolves no ticket. If a batch
-// fails because of one of its rows, it is split until only that row fails. If it fails because the
-// database is unreachable, it is tried again for a while, so every step may run twice; then it fails
-// as a whole, together with all waiting steps. Steps that were dequeued together with failed ones fail
-// at once, so that no caller waits twice.
+// fails because of one of its rows, it is split until only that row fails. If a batch fails because
+// the database is unreachable, commit tries it again for a while, so every step may run twice. After
+// that time the batch fails as a whole, together with all waiting steps. Steps that were dequeued
+// together with failed ones fail at once, so that no caller waits twice.
 func (c *committer) commit(ctx context.Context, steps []*step, write func(context.Context, []*step) ([]relay.Change, error)) {
 	if len(steps) == 0 {
 		return
@@ -65,7 +65,7 @@ func (c *committer) commit(ctx context.Context, steps []*step, write func(contex
 		case c.j.ShouldSpool(err):
 			c.divert(steps, err)
 			return
-		case !c.j.db.Dialect.Remote() || tries > 1 && time.Now().After(deadline): // an overloaded machine may have had time for only one try
+		case !c.j.db.Dialect.Remote() || tries > 1 && time.Now().After(deadline): // at least two tries, even on an overloaded machine
 			c.failAll(steps, err)
 			return
 		default:
@@ -150,8 +150,9 @@ func flatten(list []*eventSteps) (steps []*step) {
 	return steps
 }
 
-// failAll fails the batch and all waiting steps. It asks the disk once for the error of all steps, and
-// does so without the lock, because a disk that hangs must not block the metrics.
+// failAll fails the batch and all waiting steps. It makes the error of all steps once, because that
+// reads the free space of the disk. It does so without the lock, because a disk that hangs must not
+// block the metrics.
 func (c *committer) failAll(steps []*step, cause error) {
 	refusal := c.j.db.Fault("write event", cause)
 	c.mu.Lock()
@@ -195,7 +196,7 @@ func (c *committer) logThrottled(cause error) {
 // where no event does.
 func (c *committer) probe(ctx context.Context) {
 	select {
-	case <-c.wake: // closing
+	case <-c.wake: // the committer is closing
 	case <-time.After(probeEvery):
 	}
 	try, cancel := c.j.tryContext(ctx)
@@ -207,7 +208,7 @@ func (c *committer) probe(ctx context.Context) {
 	})
 	why := c.whyAway()
 	stores := err == nil && !(c.j.db.DiskFull(why) && c.j.db.Disk.Exhausted())
-	if !stores && !c.j.ShouldSpool(err) { // where the disk is not the reason any more, the spool can take events
+	if !stores && !c.j.ShouldSpool(err) { // if a full disk is no longer the reason, the spool can take events
 		c.logThrottled(why)
 		return
 	}

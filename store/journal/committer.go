@@ -29,14 +29,14 @@ const (
 	partWait   = 10 * time.Second // for space in the quota of parts
 )
 
-// lane is a queue of steps. A step that would exceed the limit waits for space, and fails if it gets
-// none in time.
+// lane is a queue of steps. A step that would exceed the limit waits for space, and fails if there is no
+// space in time.
 type lane struct {
 	steps   []*step
 	cost    func(*step) int64
-	limit   int64         // of the cost of what waits and has space
-	wait    time.Duration // for space
-	in, out int64         // cost of the steps that came so far, and of those that left
+	limit   int64         // of the cost of the waiting steps that have space
+	wait    time.Duration // how long a step waits for space
+	in, out int64         // cost of the steps that arrived so far, and of those that left
 }
 
 // hasSpace reports whether a step fits into the lane in addition to the steps before it.
@@ -51,7 +51,7 @@ type committer struct {
 
 	mu      sync.Mutex
 	rows    lane
-	chunks  lane // each holds at most BodyPart bytes
+	chunks  lane // steps with parts of bodies, each at most BodyPart bytes
 	busy    int  // steps in the current transaction
 	seq     uint64
 	closing bool
@@ -59,9 +59,9 @@ type committer struct {
 	refusal error // the error for callers while away is set
 	wake    chan struct{}
 
-	// Only the goroutine of the committer uses these.
+	// Only the goroutine of the committer uses these fields.
 	often  rate.Sometimes // for the log
-	logged bool           // that nothing can be stored, and not yet the end of that
+	logged bool           // the log says that nothing can be stored, but not yet that storing works again
 }
 
 func newCommitter(j *Journal) *committer {
@@ -74,7 +74,7 @@ func newCommitter(j *Journal) *committer {
 
 func (c *committer) enqueue(st *step) {
 	if refusal := c.add(st); refusal != nil {
-		c.refuse(st, refusal) // without the lock: it may enqueue the return of a claim
+		c.refuse(st, refusal) // without the lock, because it may enqueue the return of a claim
 	}
 }
 
@@ -104,8 +104,8 @@ func (c *committer) add(st *step) error {
 	return nil
 }
 
-// refuse fails a step that was not tried, with the error for its caller. If the step was the end of an attempt, its
-// claim remains, and reconcile ends it.
+// refuse fails a step that was not tried, with the error for its caller. If the step was the end of an
+// attempt, the claim of the attempt remains, and Reconcile ends it.
 func (c *committer) refuse(st *step, refusal error) {
 	c.j.dropClaim(st)
 	c.j.meter.Failed.Add(1)
@@ -154,11 +154,11 @@ func (c *committer) dequeue() (chunks, rows []*step) {
 	return chunks, rows
 }
 
-// take removes up to limit steps that need not wait for a chunk. behind holds, by event, the number of
-// the first chunk that still waits. A claim is not taken together with a step that puts an attempt
-// back into a queue, because that may be the attempt to claim.
+// take removes up to limit steps that need not wait for a chunk. behind holds, by event, the number of the
+// first chunk that still waits. A claim is not taken together with a step that puts an attempt back into a
+// queue, because the claim may have to take that attempt.
 func (l *lane) take(limit int, behind map[relay.ID]uint64) (taken []*step) {
-	rest := l.steps[:0] // it never has more of them than were looked at
+	rest := l.steps[:0] // shares the array of l.steps: it never has more steps than were looked at
 	var bytes int64
 	requeued := false
 	for i, st := range l.steps {

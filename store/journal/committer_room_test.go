@@ -13,7 +13,7 @@ import (
 	"relay/store/spool"
 )
 
-// narrowQueue is an idle committer with room for a few parts.
+// narrowQueue returns an idle committer with space for a few parts.
 func narrowQueue(parts int) *committer {
 	c := idle(100)
 	c.chunks.limit = int64(parts)
@@ -32,7 +32,7 @@ func TestQueueShares(t *testing.T) {
 	}
 }
 
-// Waiting large bodies of one alias take no room from other requests.
+// Waiting large bodies of one alias take no space from other requests.
 func TestRowsPassStalledChunks(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -69,13 +69,13 @@ func TestRowsPassStalledChunks(t *testing.T) {
 	})
 }
 
-// A part of a body waits much longer for room than a new request, because waiting only slows its
-// sender.
+// A part of a body waits much longer for space than a new request, because the wait only slows down
+// its sender.
 func TestChunkFindsRoomLate(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := narrowQueue(1)
-		var first []*step // one batch
+		var first []*step // the parts of one batch
 		for range chunkBatch {
 			first = append(first, c.give(spool.Chunk, 1, 1))
 		}
@@ -93,7 +93,7 @@ func TestChunkFindsRoomLate(t *testing.T) {
 		if third.Data != nil {
 			t.Error("the bytes of a part that was failed are held")
 		}
-		time.Sleep(time.Minute) // the room it has it keeps
+		time.Sleep(time.Minute) // second keeps its space while it waits
 		chunks, rows := c.dequeue()
 		if !slices.Equal(chunks, []*step{second}) || !slices.Equal(rows, []*step{row}) {
 			t.Fatalf("took %d parts and %d rows", len(chunks), len(rows))
@@ -171,7 +171,7 @@ func checkOrder(t *testing.T, seed uint64, given, taken []*step) {
 	}
 }
 
-// When the database cannot be written, steps that wait for room fail together with the others and
+// When the database cannot be written, steps that wait for space fail together with the others and
 // leave no memory reserved.
 func TestLoseStalled(t *testing.T) {
 	t.Parallel()
@@ -186,11 +186,11 @@ func TestLoseStalled(t *testing.T) {
 			return nil, context.DeadlineExceeded
 		})
 		for i, st := range all {
-			if !resolved(st) && !slices.Contains(rows, st) { // taken, not handed to commit here
+			if !resolved(st) && !slices.Contains(rows, st) { // rows were dequeued, but this test does not commit them
 				t.Errorf("step %d waits for ever", i)
 			}
 		}
-		time.Sleep(time.Minute) // no timer fires for what was resolved
+		time.Sleep(time.Minute) // no timer fires for a resolved step
 		c.away = nil
 		if part, row := c.give(spool.Chunk, 1, 1), c.give(spool.Accept, 2, 100); part.waiter != nil || row.waiter != nil {
 			t.Error("no room, but nothing waits")
@@ -198,7 +198,7 @@ func TestLoseStalled(t *testing.T) {
 	})
 }
 
-// Closing a store makes all waiting steps durable, also those that have no room yet.
+// Closing a store makes all waiting steps durable, including those that have no space yet.
 func TestCloseStoresStalled(t *testing.T) {
 	t.Parallel()
 	s, _ := served(t, "")

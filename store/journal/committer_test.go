@@ -18,7 +18,7 @@ import (
 	"relay/store/spool"
 )
 
-// idle is a committer without its goroutine, so that tests can inspect its queue.
+// idle returns a committer without its goroutine, so that tests can inspect its queue.
 func idle(limit int64) *committer {
 	c := newCommitter(New(&db.DB{Dialect: db.SQLite{}}, &spool.Spool{}, nil, Options{Log: slog.New(slog.DiscardHandler)}))
 	c.rows.limit, c.chunks.limit = limit, 64
@@ -43,14 +43,14 @@ func resolved(st *step) bool {
 	}
 }
 
-// Steps that find no room wait for it, 2 s at most, and keep their order.
+// Steps wait for space for at most 2 s, and keep their order.
 func TestQueueRoom(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := idle(100)
 		first := c.give(spool.Accept, 1, 90)
 		second := c.give(spool.Accept, 2, 20)
-		third := c.give(spool.Accept, 3, 5) // fits, but does not overtake
+		third := c.give(spool.Accept, 3, 5) // fits, but does not overtake the second step
 		time.Sleep(time.Second)
 		if second.waiter == nil || third.waiter == nil {
 			t.Error("rows have no bound")
@@ -86,8 +86,8 @@ func TestQueueLargeStep(t *testing.T) {
 	}
 }
 
-// A row does not pass parts of its event that were handed over before it; it does pass later parts,
-// and rows of other events pass it.
+// A row does not pass parts of its event that were enqueued before it. It does pass later parts, and
+// rows of other events pass all parts.
 func TestQueueChunks(t *testing.T) {
 	t.Parallel()
 	c := idle(1 << 20)
@@ -168,9 +168,9 @@ func TestLose(t *testing.T) {
 	}
 }
 
-// While Postgres does not answer, a caller without a spool waits less than 5 s, also behind parts of
-// bodies taken together with its step; and no caller is refused because a slow machine made one
-// attempt only.
+// While Postgres does not answer, a caller without a spool waits less than 5 s, even behind parts of
+// bodies that were taken together with its step. No caller is refused after a single try on a slow
+// machine.
 func TestNobodyWaitsTwice(t *testing.T) {
 	t.Parallel()
 	silent := func(took time.Duration, tries *int) func(context.Context, []*step) ([]relay.Change, error) {
@@ -207,15 +207,15 @@ func TestNobodyWaitsTwice(t *testing.T) {
 	})
 }
 
-// errExamined is an error that reports each inspection of its kind.
+// errExamined is an error that calls tell whenever its kind is inspected.
 type errExamined struct{ tell func() }
 
 func (e errExamined) Error() string   { return "input/output error of the test" }
 func (e errExamined) Unwrap() error   { return syscall.ENOSPC }
 func (e errExamined) Is(_ error) bool { e.tell(); return false }
 
-// When the database cannot be written, the error for all waiting steps is made once, and without
-// holding the lock, because making it reads the free disk space, which may hang.
+// When the database cannot be written, the error for all waiting steps is made once. It is made
+// without the lock, because it reads the free disk space, which may hang.
 func TestFailAllMakesOneRefusal(t *testing.T) {
 	t.Parallel()
 	c := idle(1 << 20)
@@ -250,7 +250,7 @@ func TestDeadlocksWithoutEnd(t *testing.T) {
 	began, tries := time.Now(), 0
 	go c.commit(context.Background(), []*step{st}, func(context.Context, []*step) ([]relay.Change, error) {
 		if tries++; time.Since(began) > 30*time.Second {
-			return nil, nil // the test has failed; let it end
+			return nil, nil // the test has failed; this lets commit end
 		}
 		return nil, &pq.Error{Code: "40P01"}
 	})

@@ -17,9 +17,9 @@ import (
 const (
 	drainSteps = 1024
 	drainBytes = 4 << 20
-	drainPause = 100 * time.Millisecond // before the database is tried again
+	drainPause = 100 * time.Millisecond // wait before the database is tried again
 	closeDrain = 5 * time.Second        // for draining the spool at a stop
-	closeStuck = time.Second            // of that, without progress
+	closeStuck = time.Second            // the part of closeDrain that may pass without progress
 )
 
 // RecoverSpool writes the spool of an earlier process to the database. It runs before the sweep,
@@ -36,9 +36,9 @@ func (j *Journal) RecoverSpool(ctx context.Context) error {
 			return nil
 		}
 		options := p.Options
-		options.Limit = 1 // nothing is put into it
+		options.Limit = 1 // a spool needs a limit, but nothing new is put into this one
 		p = spool.New(options)
-		defer func() { _ = p.Close() }() // empty, unless ctx ended
+		defer func() { _ = p.Close() }() // the spool is empty, unless ctx ended
 	}
 	if err := p.LoadLeft(); err != nil {
 		return err
@@ -59,7 +59,7 @@ func (j *Journal) DrainLoop(ctx context.Context) {
 		case <-j.spool.Wake:
 		}
 		if j.spool.Active.Load() {
-			_ = j.drain(ctx, j.spool) // ctx ended: the rest waits for the next start
+			_ = j.drain(ctx, j.spool) // an error means that ctx ended: the rest is drained at the next start
 		}
 	}
 }
@@ -91,7 +91,7 @@ func (j *Journal) drain(ctx context.Context, p *spool.Spool) error {
 				changes = append(changes, relay.Change{Kind: relay.ChangeQueue, Alias: id})
 			}
 			j.nodes.Publish(changes)
-			if err == nil { // the file is removed durably, so that its marks are not needed any more
+			if err == nil { // the file was removed durably, so that its marks are no longer needed
 				d.removeMarks(ctx)
 			}
 			return nil
@@ -105,8 +105,8 @@ func (j *Journal) drain(ctx context.Context, p *spool.Spool) error {
 	return ctx.Err()
 }
 
-// removeMarks removes the marks that this run has moved. It ignores errors: DropExpired of retention removes the remaining
-// ones. Other marks may belong to a copy of this data dir that is served elsewhere.
+// removeMarks removes the marks that this run has moved. It ignores errors, because DropExpired of retention
+// removes marks that remain. Other marks may belong to a copy of this data dir that is served elsewhere.
 func (d *drainer) removeMarks(ctx context.Context) {
 	if len(d.marks) == 0 {
 		return
@@ -127,8 +127,8 @@ type drainer struct {
 	limit   int               // steps of one batch
 	aliases map[int64]bool    // aliases whose queues changed
 	foreign map[relay.ID]bool // events of other databases, see splitForeign
-	marks   map[string]bool   // names of the marks that it has moved
-	aside   map[int64]bool    // numbers of the steps that it has put aside
+	marks   map[string]bool   // names of the marks that this run has moved
+	aside   map[int64]bool    // numbers of the steps that this run has quarantined
 	often   rate.Sometimes    // for the log
 }
 
@@ -138,8 +138,8 @@ func newDrainer(j *Journal, p *spool.Spool) *drainer {
 	}
 }
 
-// round writes one batch. If it fails, it tries again with fewer steps, because the batch may be too
-// large for a slow database. That also isolates a step that the database refuses, which is then
+// round writes one batch. If the batch fails, round tries again with fewer steps, because the batch may be
+// too large for a slow database. With fewer steps, a step that the database refuses is also found, and then
 // quarantined.
 func (d *drainer) round(ctx context.Context) (done bool, err error) {
 	rows, err := d.p.Next(d.limit, drainBytes)
@@ -188,7 +188,7 @@ func (d *drainer) round(ctx context.Context) (done bool, err error) {
 	return false, nil
 }
 
-// refusedStep is a step of the spool that is not stored.
+// refusedStep is a step of the spool that cannot be stored.
 type refusedStep struct {
 	seq int64
 	spool.Refused
@@ -198,11 +198,11 @@ func refuse(st *step, reason string) refusedStep {
 	return refusedStep{st.spooled, spool.Refuse(&st.Step, reason)}
 }
 
-// asideError is the error if steps could not be put aside.
+// asideError is the error if steps could not be quarantined.
 type asideError struct{ error }
 
-// setAside durably writes steps that cannot be stored to a file for the operator, each of them once.
-// Only then may they leave the spool.
+// setAside quarantines steps that cannot be stored: it writes each of them once, durably, to a file for the
+// operator. Only then may they leave the spool.
 func (d *drainer) setAside(steps []refusedStep) error {
 	var news []spool.Refused
 	for _, st := range steps {
@@ -227,8 +227,8 @@ func (d *drainer) setAside(steps []refusedStep) error {
 }
 
 // withoutEffect returns the steps of a batch that changed nothing: those of aliases that are not in this
-// database, and those that ended with an error. It leaves out the end of an attempt that another node
-// has taken over.
+// database, and those that ended with an error. The list does not contain the end of an attempt that another
+// node has taken over.
 func withoutEffect(known, foreign []*step) (list []refusedStep) {
 	for _, st := range foreign {
 		list = append(list, refuse(st, "its alias is not in this database"))
@@ -258,9 +258,9 @@ func (d *drainer) logThrottled(what string, err error) {
 	d.often.Do(func() { d.p.Log.Error(what, "dir", d.p.Dir, "err", err) })
 }
 
-// write makes a batch durable in one transaction: the parts of bodies before the rows that refer to
-// them, and the mark of the spool. Steps without effect, and unreadable rows, are put aside before the
-// mark says that they are done.
+// write makes a batch durable in one transaction: the parts of bodies before the rows that refer to them, and
+// the mark of the spool. Steps without effect, and unreadable rows, are quarantined before the mark says that
+// they are done.
 func (d *drainer) write(ctx context.Context, rows []spool.Row, steps []*step, unread []refusedStep) error {
 	began := time.Now()
 	try, cancel := context.WithTimeout(context.WithoutCancel(ctx), tryLimit)
@@ -269,10 +269,9 @@ func (d *drainer) write(ctx context.Context, rows []spool.Row, steps []*step, un
 	target := &writeTarget{db: d.j.db.Write, node: rows[0].Node, former: rows[0].Former, name: d.j.nodes.NodeName(), replaying: true}
 	d.marks[name] = true
 	changes, err := d.j.inBatch(try, target, func(w *writer) error {
-		// Steps up to the mark are in the database: they are not stored again when the result of the
-		// commit was lost, or the process was killed right after it. That would bring back what
-		// somebody removed in between. The lock makes sure that an earlier transaction whose result
-		// was lost has ended.
+		// Steps up to the mark are in the database: the result of their commit was lost, or the process was
+		// killed right after it. They are not stored again, because that would bring back rows that were
+		// removed since. The lock makes sure that an earlier transaction whose result was lost has ended.
 		var mark int64
 		if err := w.Get(&mark, `INSERT INTO spool_marks (spool, step) VALUES (?, 0)
 			ON CONFLICT (spool) DO UPDATE SET step = spool_marks.step RETURNING step`, name); err != nil {
@@ -303,8 +302,8 @@ func (d *drainer) write(ctx context.Context, rows []spool.Row, steps []*step, un
 	if err != nil {
 		return err
 	}
-	// Changes of queues are published at the end: a count would miss the steps that are still in
-	// the spool.
+	// Changes of queues are published at the end, because a count before it misses the steps that are still
+	// in the spool.
 	changes = slices.DeleteFunc(changes, func(c relay.Change) bool {
 		if c.Kind == relay.ChangeQueue {
 			d.aliases[c.Alias] = true
@@ -316,9 +315,9 @@ func (d *drainer) write(ctx context.Context, rows []spool.Row, steps []*step, un
 	return nil
 }
 
-// splitForeign separates the new events whose alias is not in the database, and their later steps: the
-// alias was removed, or this is another database, in which its number may belong to another account's
-// alias.
+// splitForeign separates the new events whose alias is not in the database, and their later steps. Either the
+// alias was removed, or this is another database, in which the number of the alias may belong to another
+// account.
 func (d *drainer) splitForeign(w *writer, steps []*step) (known, foreign []*step, err error) {
 	names := map[int64]string{}
 	for _, st := range steps {

@@ -135,7 +135,7 @@ func (w *writer) storeEnds(steps []*step, rows map[relay.ID]*events.AttemptRow) 
 	var payloads, ends, refused, redirected, gone, handshakes [][]any
 	for _, st := range steps {
 		a := st.Attempt
-		if a.ResponseState == relay.ResponseUpgraded || a.Error != nil && a.Error.Code == relay.CodeResponseNotStored { // it may be the second Finish
+		if a.ResponseState == relay.ResponseUpgraded || a.Error != nil && a.Error.Code == relay.CodeResponseNotStored { // Finish may have been called before for this attempt
 			var before []int64
 			if err := w.All(&before, `DELETE FROM payloads WHERE event_id = ? AND n = ? RETURNING `+events.PayloadBytes, st.ID, a.N); err != nil {
 				return err
@@ -147,7 +147,7 @@ func (w *writer) storeEnds(steps []*step, rows map[relay.ID]*events.AttemptRow) 
 		if events.HasPayload(a) {
 			payloads = append(payloads, events.ResponseValues(st.ID, a))
 		}
-		state, _ := finishState(st) // finishArgs has checked it
+		state, _ := finishState(st) // finishArgs has checked the error
 		code, message := events.FaultText(a.Error)
 		ends = append(ends, []any{st.ID, a.N, state, code, message, a.Status, events.LatencyMicros(a), upgradeBlocker(a, "")})
 		if by := events.RefusedBy(a); by != "" {

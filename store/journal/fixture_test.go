@@ -67,7 +67,8 @@ func open(t testing.TB, address string) *fixture {
 	if _, _, err := d.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	// A statement has 300 ms beside others; a busy machine may need longer.
+	// The statement has a time limit of 300 ms; a machine that runs other tests may need
+	// longer.
 	for err = partition.Make(t.Context(), d, log, time.Now()); db.IsLocked(err); {
 		err = partition.Make(t.Context(), d, log, time.Now())
 	}

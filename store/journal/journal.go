@@ -3,9 +3,10 @@
 // transaction, and a ticket resolves when its step is durable. While Postgres is down, steps go to the
 // spool of the data dir, and are drained from there in order.
 //
-// The way of a step: step.go (the methods of callers) → committer.go (lanes, order, space) → commit.go
-// (one transaction: retried, split, spooled or refused) → batch.go (the statements of the transaction),
-// which uses new_event.go, finish.go and claim.go → or, from the spool, drain.go.
+// The files, in the order in which a step passes through them: step.go (the methods of callers) →
+// committer.go (lanes, order, space) → commit.go (one transaction: retried, split, spooled or refused)
+// → batch.go (the statements of the transaction), which uses new_event.go, finish.go and claim.go → or,
+// from the spool, drain.go.
 package journal
 
 import (
@@ -22,15 +23,15 @@ import (
 	"relay/store/spool"
 )
 
-// Options holds the links of a journal to the rest of the store.
+// Options connect a journal to the rest of the store.
 type Options struct {
 	Log *slog.Logger
-	// DataDir is where an earlier process may have left a spool. SpoolID names it in the marks that
-	// say how far a spool is stored.
+	// DataDir is the folder in which an earlier process may have left a spool. SpoolID is the name of
+	// the spool in the marks, which say how much of a spool is stored.
 	DataDir, SpoolID string
-	// Stored gets how many bytes a committed transaction added to an alias.
+	// Stored gets the number of bytes that a committed transaction added to an alias.
 	Stored func(alias, bytes int64)
-	// Judged gets the verdict on each new request that is stored; nil = there is none.
+	// Judged gets the verdict on each new request that is stored; nil = the request has no verdict.
 	Judged func(verdict *relay.Signature, at time.Time)
 	// Go runs the goroutine of StartJournal, which ends after StopJournal.
 	Go func(func())
@@ -45,7 +46,7 @@ type Journal struct {
 	opt   Options
 	meter Meter
 
-	underWay  func() map[relay.AttemptRef]bool // attempts in progress; nil = not known
+	underWay  func() map[relay.AttemptRef]bool // attempts in progress; nil = unknown
 	committer atomic.Pointer[committer]        // nil before StartJournal
 }
 
@@ -67,8 +68,8 @@ func (j *Journal) StartJournal(ctx context.Context) error {
 	return nil
 }
 
-// StopJournal refuses new steps, makes the waiting ones durable, and waits a moment for the spool to
-// be drained.
+// StopJournal refuses new steps, makes the waiting ones durable, and waits up to closeDrain for the
+// spool to be drained.
 func (j *Journal) StopJournal() {
 	if c := j.committer.Load(); c != nil {
 		c.close()
@@ -98,13 +99,13 @@ func (j *Journal) QueuedSteps() int {
 
 // Meter holds the counters of a journal. docs/metrics.md explains them.
 type Meter struct {
-	Batch  prometheus.Histogram // steps of a transaction
-	Commit prometheus.Histogram // its seconds
+	Batch  prometheus.Histogram // steps in a transaction
+	Commit prometheus.Histogram // seconds for a transaction
 
 	Committed  atomic.Int64 // steps made durable in the database
-	Batches    atomic.Int64 // transactions that did it
+	Batches    atomic.Int64 // transactions that wrote these steps
 	Failed     atomic.Int64 // steps that failed
-	Reconciled atomic.Int64 // attempts that nobody ran
+	Reconciled atomic.Int64 // attempts that Reconcile ended because no process ran them
 	Retried    atomic.Int64 // transactions that were tried again
 	Spooled    atomic.Int64 // steps that went to the spool
 }

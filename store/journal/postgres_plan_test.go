@@ -13,7 +13,7 @@ import (
 	"relay/store/spool"
 )
 
-// TestOldestQueuedByIndex: a claim reads the beginning of an alias' queue by the index, also before
+// TestOldestQueuedByIndex: a claim reads the beginning of an alias' queue by the index, even before
 // Postgres has statistics of the table. It must not read and sort the whole queue.
 func TestOldestQueuedByIndex(t *testing.T) {
 	t.Parallel()
@@ -45,7 +45,7 @@ func TestClaimedReadByKey(t *testing.T) {
 	t.Parallel()
 	s, p := storeWithPlans(t)
 	plantest.Fill(t, s.db)
-	// Only those of this schema: tests of others on the same server need theirs.
+	// Only the statistics of this schema: tests in other schemas of the same server need theirs.
 	if _, err := s.db.Write.Exec(`DELETE FROM pg_statistic WHERE starelid IN (
 		SELECT inhrelid FROM pg_inherits JOIN pg_class ON oid = inhrelid WHERE relnamespace = current_schema()::regnamespace)`); err != nil {
 		t.Fatal(err)
@@ -68,8 +68,8 @@ func TestClaimedReadByKey(t *testing.T) {
 	}
 }
 
-// claimTwice claims attempts of two aliases in one transaction, and in the next one ends
-// them together with the claims of the next ones.
+// claimTwice claims attempts of two aliases in one transaction. A second transaction ends them and
+// claims the next attempts of the aliases.
 func claimTwice(ctx context.Context, s *fixture) error {
 	first := []*step{
 		{Step: spool.Step{Kind: claimStep, ID: relay.ID{1}}, claim: &queueClaim{NextClaim: relay.NextClaim{Alias: 4, Auto: true}}},

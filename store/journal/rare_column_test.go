@@ -9,8 +9,9 @@ import (
 	"relay/store/spool"
 )
 
-// New events are inserted by a single statement without a transaction only if it writes all their
-// columns. Columns of a second statement would be lost if relayd were killed between the two.
+// New events are inserted by a single statement without a transaction only if that statement
+// writes all their columns. A kill of relayd between two statements would lose the columns of the
+// second one.
 func TestRareColumnsTakeATransaction(t *testing.T) {
 	t.Parallel()
 	list := func(change func(*relay.Event, *relay.Attempt)) []*eventSteps {

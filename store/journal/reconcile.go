@@ -13,15 +13,15 @@ var lostEndFault = relay.Fault{
 	Code: relay.CodeResponseNotStored, Message: "the outcome could not be stored because the database was away",
 }
 
-// SetRunning sets the function that returns the attempts which this process has in progress: from
-// their claim, or before their event is stored, until their end is stored or has failed. Call it
-// before Serve.
+// SetRunning sets the function that returns the attempts which this process has in progress. An
+// attempt is in progress from its claim, or from before its event is stored, until its end is stored
+// or has failed. Call SetRunning before Serve.
 func (j *Journal) SetRunning(running func() map[relay.AttemptRef]bool) { j.underWay = running }
 
 // Reconcile compares the claims of this node with the attempts that it runs. It ends attempts that the
-// node claimed before the given time and does not run: a step whose outcome could not be stored has
-// left them, or a lost answer of the database. It does nothing while steps wait in the spool, because
-// these may end the attempts.
+// node claimed before the given time and does not run. Such attempts are left if their end could not
+// be stored, or if the answer of the database to a claim was lost. It does nothing while steps wait in
+// the spool, because these may end the attempts.
 func (j *Journal) Reconcile(ctx context.Context, before time.Time) error {
 	if j.underWay == nil || j.spool.Active.Load() || j.WhyAway() != nil {
 		return nil
@@ -37,7 +37,7 @@ func (j *Journal) Reconcile(ctx context.Context, before time.Time) error {
 		return err
 	}
 	running := j.underWay()
-	if j.spool.Active.Load() { // the ends of some may have gone there meanwhile
+	if j.spool.Active.Load() { // the ends of some of these attempts may be in the spool by now
 		return nil
 	}
 	for i := range claims {

@@ -19,7 +19,7 @@ func (j *Journal) BeginReplay(ctx context.Context, who relay.Actor, id relay.ID,
 	if err := j.spool.CaughtUp(); err != nil {
 		return nil, err
 	}
-	if deliver && j.nodes.MayClaim() != nil { // the database was away a moment ago: the replay would be queued
+	if deliver && j.nodes.MayClaim() != nil { // the database was away a moment ago, and without a renewal the replay would be queued
 		j.nodes.RefreshPeers(ctx)
 	}
 	var claim relay.Claim
@@ -104,8 +104,8 @@ func (j *Journal) Release(ctx context.Context, who relay.Actor, alias string) (r
 }
 
 // releaseSome releases the oldest inbound events of an alias that arrived up to a time, and returns
-// their number. It changes only the queue: the value of released is read from there while an attempt
-// is queued, and copied to the attempt when it leaves the queue.
+// their number. It changes only the queue. While an attempt is queued, the store reads released from
+// the queue; when the attempt leaves the queue, the value is copied to the attempt.
 func releaseSome(c *db.Tx, alias, until int64) (int, error) {
 	var rows []events.AttemptRow
 	if err := c.All(&rows, `UPDATE queue SET released = 1 WHERE (event_id, n) IN (SELECT event_id, n FROM queue

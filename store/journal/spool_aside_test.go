@@ -12,7 +12,7 @@ import (
 )
 
 // A drained step that cannot be applied is quarantined before it counts as done: an event with missing parts,
-// one of a removed alias, and the end of an attempt that was never stored. While it cannot be quarantined, it
+// one of a removed alias, and the end of an attempt that was never stored. A step that cannot be quarantined
 // stays in the spool.
 func TestStepsWithoutEffectAreKeptAside(t *testing.T) {
 	t.Parallel()
@@ -33,7 +33,7 @@ func TestStepsWithoutEffectAreKeptAside(t *testing.T) {
 	for name, st := range map[string]*step{"parts are gone": event(alias, 2), "alias is gone": event(alias+1000, 0), "end with parts that are gone": end} {
 		p, d := spooled(t, s, []*step{st})
 		file := filepath.Join(p.Dir, spool.RefusedFile)
-		if err := os.Mkdir(file, 0o700); err != nil { // nothing can be kept aside
+		if err := os.Mkdir(file, 0o700); err != nil { // with a folder in place of the file, no step can be quarantined
 			t.Fatal(err)
 		}
 		if _, err := d.round(t.Context()); err == nil || p.Waiting.Load() != 1 {
@@ -77,7 +77,7 @@ func TestMarksOfACopyStay(t *testing.T) {
 	}
 }
 
-// A spool file that cannot be removed keeps its marks, and its remaining steps do not count: the
+// If a spool file cannot be removed, its marks are kept and its remaining steps do not count as waiting. The
 // drainer ends, also when the spool is used again.
 func TestSpoolFileThatStays(t *testing.T) {
 	t.Parallel()

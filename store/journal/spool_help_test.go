@@ -32,7 +32,7 @@ func mustPut(t testing.TB, p *spool.Spool, steps []*step) {
 	}
 }
 
-// freshStep is a new event with a body of a size.
+// freshStep returns the step of a new event with a body of the given size.
 func freshStep(size int) *step {
 	id := relay.ID{1}
 	return &step{Step: spool.Step{Kind: spool.Accept, ID: id, Event: &relay.Event{
@@ -40,8 +40,8 @@ func freshStep(size int) *step {
 	}}}
 }
 
-// arrivals returns the steps of n events that were put back to the queue, with their ids in order, and
-// of half as many delivered events, in mixed order.
+// arrivals returns, in mixed order, the steps of n events that were put back into the queue and of n/2
+// delivered events. It also returns the ids of the queued events in order.
 func arrivals(s *fixture, alias int64, n int) (steps []*step, queue []relay.ID) {
 	start := time.Now().Round(0)
 	for i := range n {

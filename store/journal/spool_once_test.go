@@ -19,8 +19,8 @@ import (
 	"relay/store/spool"
 )
 
-// spooled returns a served store and its own spool with steps of that store, whose drainer does not
-// run.
+// spooled returns a separate spool that holds the given steps of a served store, and a drainer for it
+// that does not run.
 func spooled(t *testing.T, s *fixture, steps []*step) (*spool.Spool, *drainer) {
 	t.Helper()
 	p := spoolWithoutDatabase(t, t.TempDir(), 8<<20)
@@ -82,16 +82,16 @@ func takeOut(t *testing.T, s *fixture, alias int64) *relay.Claim {
 	return c
 }
 
-// A step that reached the database and is read from the spool file again, because the relay was killed
-// before it noted that or could not remove the file, is not stored again: events that were removed,
-// canceled or delivered meanwhile stay so.
+// A step may reach the database and still be read from the spool file again: relayd was killed before
+// it noted the step, or could not remove the file. The step is not stored again: events that were
+// removed, canceled or delivered since stay so.
 func TestSpoolStoredOnce(t *testing.T) {
 	t.Parallel()
 	s, alias := servedOnPostgres(t)
 	steps, queue := arrivals(s, alias, 12)
 	p, d := spooled(t, s, steps)
 	writeNext(t, d, drainSteps)
-	if err := p.Close(); err != nil { // before anything is noted in the file
+	if err := p.Close(); err != nil { // before the file notes any step as done
 		t.Fatal(err)
 	}
 	ctx, who := t.Context(), relay.System()
@@ -140,8 +140,8 @@ func TestSpoolStoredOnce(t *testing.T) {
 	}
 }
 
-// A database that refuses every step for a while, like one whose tables are being restored, gets all
-// of them later; only a step refused on its own is quarantined.
+// If a database refuses every step for a while, for example while its tables are being restored, it
+// gets all of them later. Only a step that is refused alone is quarantined.
 func TestSpoolRefusedForAWhile(t *testing.T) {
 	t.Parallel()
 	s, alias := servedOnPostgres(t)
@@ -164,7 +164,7 @@ func TestSpoolRefusedForAWhile(t *testing.T) {
 	}
 	odd := freshStep(10)
 	odd.ID = s.NewID()
-	odd.Event.ID, odd.Event.AliasID, odd.Event.HTTPMinor = odd.ID, alias, 1<<20 // no smallint
+	odd.Event.ID, odd.Event.AliasID, odd.Event.HTTPMinor = odd.ID, alias, 1<<20 // too large for the type smallint
 	more, behind := arrivals(s, alias, 5)
 	mustPut(t, p, slices.Insert(more, 3, odd))
 	queue = append(queue, behind...)
@@ -226,8 +226,8 @@ func TestSpoolOfASlowDatabase(t *testing.T) {
 	rounds(t, d)
 }
 
-// Events of an alias that is missing in the database, or is a different one there, are not stored:
-// they would belong to another account, or to none.
+// Events are not stored if their alias is missing in the database, or is a different one there: such
+// events would belong to another account, or to none.
 func TestSpoolOfAnotherDatabase(t *testing.T) {
 	t.Parallel()
 	s, alias := servedOnPostgres(t)
@@ -243,13 +243,13 @@ func TestSpoolOfAnotherDatabase(t *testing.T) {
 		}
 	}
 	kept := refusedSteps(t, p.Dir)
-	if len(kept) != 4 || kept[0].Event != removed.ID.String() || kept[1].Kind != "requeue" { // each with the step that put it back
+	if len(kept) != 4 || kept[0].Event != removed.ID.String() || kept[1].Kind != "requeue" { // each with the step that put it back into the queue
 		t.Errorf("kept aside: %+v", kept)
 	}
 }
 
-// Events stored before their alias was removed are gone with it: read again from the spool, they are
-// neither stored nor quarantined.
+// Events that were stored before their alias was removed are deleted with it. When they are read again
+// from the spool, they are neither stored nor quarantined.
 func TestSpoolStoredBeforeAnAliasWasRemoved(t *testing.T) {
 	t.Parallel()
 	s, alias := servedOnPostgres(t)
@@ -271,8 +271,8 @@ func TestSpoolStoredBeforeAnAliasWasRemoved(t *testing.T) {
 }
 
 // The relay is killed, or the result of a commit is lost, in the middle of a spool with steps of two
-// runs: when they are written again, no step is stored twice, the steps of an event keep their order,
-// and the queue has the order of arrival.
+// runs. When the steps are written again, none is stored twice, the steps of an event keep their
+// order, and the queue has the order of arrival.
 func TestSpoolWrittenAgain(t *testing.T) {
 	t.Parallel()
 	for _, limit := range []int{1, 7, 50} {
@@ -289,7 +289,7 @@ func TestSpoolWrittenAgain(t *testing.T) {
 			}
 			p, d := spooled(t, s, nil)
 			earlier := s.opt.SpoolID + "/0"
-			p.Claimant = func() (string, string) { return earlier, earlier } // an earlier run wrote the first half
+			p.Claimant = func() (string, string) { return earlier, earlier } // the first half was written by an earlier run
 			mustPut(t, p, steps)
 			p.Claimant = s.Claimant
 			mustPut(t, p, later)

@@ -16,17 +16,17 @@ var (
 // insertWhole inserts events with their attempts and payloads.
 var insertWhole = &db.Group{Function: events.InsertFunction, Inserts: []*db.Statement{insertEvents, insertAttempts, insertPayloads}}
 
-// sweptLive matches the attempt of a live request that another node ended because it took the claimant
-// for dead, unless there is a later attempt. The caller of such a request may have got its response,
-// so the result of the claimant replaces the state. An attempt from the queue stays interrupted,
+// sweptLive matches the attempt of a live request that another node ended because it declared the
+// claimant dead, unless there is a later attempt. The caller of such a request may have got its
+// response, so the claimant's result replaces the state. An attempt from the queue stays interrupted,
 // because it was queued again.
 const sweptLive = `state = 4 AND error_code = '` + relay.StateInterrupted + `' AND from_queue = 0
 	AND NOT EXISTS (SELECT 1 FROM events e WHERE e.id = attempts.event_id AND e.attempts > attempts.n)`
 
 // finishAttempts ends attempts that the claimant is delivering. An upgraded attempt counts as
-// delivered from the 101 on, and is finished once more when the connection ends. If an end was stored
-// so late that the caller was told that it is not stored, a second finish replaces it by an end that
-// says so.
+// delivered from the 101 on, and is finished once more when the connection ends. An end may be stored
+// so late that its caller was already told that it is not stored. A second finish then replaces it by
+// an end with that error.
 var finishAttempts = db.NewStatement(
 	`uuid bigint bigint bigint bigint text text text bigint bytea bigint bigint text`,
 	`WITH v (vid, vn, vstate, vstarted, vended, vcode, vmessage, vconnection, videntical, vtiming, vresponse, vstatus, vrstate)

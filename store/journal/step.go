@@ -19,19 +19,19 @@ type step struct {
 	ticket *relay.Ticket
 
 	seq    uint64
-	ahead  int64       // cost of all that came into its lane before
-	waiter *time.Timer // fails it if it has no space then; nil once it is taken
+	ahead  int64       // cost of all steps that came into the lane before
+	waiter *time.Timer // fails the step if it has no space by then; nil once it is taken
 	dead   bool        // its ticket was resolved while it waited
 	err    error       // the error of this step alone, set in its transaction
 
-	spooled int64 // its number in the spool; 0 = it was not read from there
+	spooled int64 // number of the step in the spool; 0 = not from the spool
 }
 
 // stepOverhead is the memory in bytes that a step counts in addition to its content.
 const stepOverhead = 512
 
 // Accept stores a new event; see delivery.Journal. Its times are corrected to the clock of Postgres.
-// After the clock was set back, they are adjusted to follow those of earlier events.
+// After the clock was set back, they are moved so that they follow the times of earlier events.
 func (j *Journal) Accept(e *relay.Event) *relay.Ticket {
 	j.db.Clock.Adjust(e)
 	size := messageSize(&e.Request)
@@ -205,7 +205,7 @@ func (f *newEvent) mergeStep(st *step) bool {
 			f.state = state
 		}
 		end, stored := *a, f.attempt
-		end.Kind, end.ReceivedAt, end.Actor, end.Released = stored.Kind, stored.ReceivedAt, stored.Actor, false // it never waited
+		end.Kind, end.ReceivedAt, end.Actor, end.Released = stored.Kind, stored.ReceivedAt, stored.Actor, false // because it was never in the queue
 		if end.StartedAt.IsZero() {
 			end.StartedAt = stored.StartedAt
 		}

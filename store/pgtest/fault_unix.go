@@ -21,7 +21,7 @@ func (s *Server) Kill() error {
 	if err != nil {
 		return err
 	}
-	s.Stop() // ends the watcher; the server is gone already
+	s.Stop() // ends only the watcher, because the server has ended already
 	return gone(pids)
 }
 
@@ -64,7 +64,7 @@ func (s *Server) signal(sig syscall.Signal) ([]int, error) {
 func childrenOf(pid int) ([]int, error) {
 	out, err := exec.Command("pgrep", "-P", strconv.Itoa(pid)).Output()
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.ExitCode() == 1 {
-		return nil, nil // it has none
+		return nil, nil // the server has no children
 	}
 	if err != nil {
 		return nil, fmt.Errorf("list processes of postgres: %w", err)
@@ -80,9 +80,9 @@ func childrenOf(pid int) ([]int, error) {
 	return pids, nil
 }
 
-// gone waits until killed processes have ended, because a server that starts next to a last writer
-// would read a partial write. A process in a write to a busy disk ends only with the write, so the
-// wait is long.
+// gone waits until killed processes have ended: a new server that starts while the last one still
+// writes could read a partial write. A process that writes to a busy disk ends only after the write,
+// so gone waits for long.
 func gone(pids []int) error {
 	deadline := time.Now().Add(time.Minute)
 	for _, pid := range pids {

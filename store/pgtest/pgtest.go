@@ -1,9 +1,9 @@
 // Package pgtest starts a real Postgres for tests from the installed binaries: once for a test
 // process, in a temporary directory, on a unix socket, as an unprivileged user if the tests run as
-// root. The server ends with the process, however that ends.
+// root. The server ends with the test process, even if that is killed.
 //
-// Without Postgres a test fails and names the package to install: a test that skips itself would be
-// overlooked.
+// Without Postgres a test fails and names the package to install. It does not skip itself, because
+// skipped tests are easily overlooked.
 package pgtest
 
 import (
@@ -25,7 +25,7 @@ import (
 	"testing"
 	"time"
 
-	_ "github.com/lib/pq" // the driver
+	_ "github.com/lib/pq" // the driver for Postgres
 )
 
 // Dir returns the folder of the server and its data.
@@ -46,8 +46,8 @@ func DurableURL(t testing.TB) string {
 }
 
 // patient returns an address whose connections tolerate a machine that is busy with other tests.
-// Servers that a test starts do not use it, because a test may stop or freeze them and has to notice
-// that as early as usual.
+// Servers that a test starts itself do not use it: the test may stop or freeze them, and has to
+// notice that within the usual time.
 func patient(address string) string { return address + "&connect_timeout=30" }
 
 type slot struct {
@@ -56,7 +56,7 @@ type slot struct {
 	err  error
 }
 
-// servers are the shared servers of this process, by fsync.
+// servers are the shared servers of this process: [0] without fsync, [1] with fsync.
 var servers [2]slot
 
 func shared(t testing.TB, fsync bool) *Server {
@@ -82,7 +82,7 @@ type Server struct {
 	dir  string
 	bin  string
 	opt  Options
-	who  *user.User // nil = as we are
+	who  *user.User // nil = the user of the test process
 	cmd  *exec.Cmd
 	hold io.Closer // the watcher ends the server when this is closed
 }
@@ -101,7 +101,7 @@ func Start(t testing.TB, o Options) *Server {
 // Close stops the server and removes its data.
 func (s *Server) Close() {
 	s.Stop()
-	_ = os.RemoveAll(s.dir) // the rest is in the temporary folder
+	_ = os.RemoveAll(s.dir) // best effort: what is left is in the temporary folder
 }
 
 // URL returns the address of an empty schema on this server for the test.
@@ -164,7 +164,7 @@ func Launch(o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A socket's path has to be short, whatever TMPDIR is.
+	// The path of a socket has to be short, but TMPDIR may be long.
 	dir, err := os.MkdirTemp("/tmp", "relay-pg")
 	if err != nil {
 		return nil, fmt.Errorf("make directory: %w", err)
@@ -202,7 +202,7 @@ func find() (string, error) {
 }
 
 func version(path string) int {
-	n, _ := strconv.Atoi(filepath.Base(filepath.Dir(filepath.Dir(path)))) // not a number: oldest
+	n, _ := strconv.Atoi(filepath.Base(filepath.Dir(filepath.Dir(path)))) // if the name is not a number, the version counts as the oldest
 	return n
 }
 
@@ -226,10 +226,10 @@ func (s *Server) dropRoot() error {
 
 func (s *Server) data() string { return filepath.Join(s.dir, "data") }
 
-// watch is the shell script that runs the server. When its standard input is closed, which happens
-// however the test process ends, it ends the server and removes its directory. A test that dies while
-// the server is frozen leaves stopped processes: the kernel then sends HUP to the group, and the
-// script has to wake the others so that they end.
+// watch is the shell script that runs the server. When its standard input is closed, it ends the
+// server and removes its directory. The input is closed in any case when the test process ends. If
+// the test process dies while the server is frozen, stopped processes are left: the kernel then sends
+// HUP to the group, and the script continues the others so that they end.
 const watch = `trap '' INT HUP
 dir=$1; shift
 "$@" & server=$!
@@ -247,15 +247,16 @@ func (s *Server) Restart() error {
 	if s.opt.Fsync {
 		fsync = "on"
 	}
-	// How a server that was killed brings its data to the disk before it recovers: syncfs is one
-	// call, but only Linux has it; fsync is one for each of some thousand files, which takes seconds.
+	// How a killed server brings its data to the disk before it recovers. syncfs is a single call,
+	// but only Linux has it. fsync is a call for each of some thousand files, which takes seconds.
 	recovery := "fsync"
 	if runtime.GOOS == "linux" {
 		recovery = "syncfs"
 	}
-	// As many tests run at once as there are cores, and each has a relay or two with their pools.
+	// As many tests run at once as there are cores, and each has one or two relays with their
+	// connection pools.
 	connections := min(max(200, 50*runtime.GOMAXPROCS(0)), 1000)
-	// Stale files of a killed server would keep the next one from starting.
+	// Left over files of a killed server would prevent the start of the next one.
 	_ = os.Remove(filepath.Join(s.data(), "postmaster.pid"))
 	_ = os.Remove(filepath.Join(s.dir, "keep"))
 	log, err := os.OpenFile(filepath.Join(s.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
@@ -308,7 +309,7 @@ func (s *Server) Stop() {
 	}
 	_ = os.WriteFile(filepath.Join(s.dir, "keep"), nil, 0o644) // tells the watcher to leave the data
 	_ = s.hold.Close()
-	_ = s.cmd.Wait() // says how the server ended, which is what we asked for
+	_ = s.cmd.Wait() // the error says how the server ended, which is known
 	s.cmd = nil
 }
 
@@ -325,7 +326,7 @@ func (s *Server) PID() (int, error) {
 	return pid, nil
 }
 
-// Program returns the path of a program that came with the server, such as pg_dump.
+// Program returns the path of a program that is installed with the server, such as pg_dump.
 func Program(t testing.TB, name string) string {
 	t.Helper()
 	dir, err := find()

@@ -97,8 +97,8 @@ func TestProgram(t *testing.T) {
 	}
 }
 
-// The first cluster of a machine leaves a template, the second one copies it, and a machine without a
-// cache folder runs initdb for each.
+// The first cluster of a machine leaves a template, and the second one copies it. A machine without a
+// cache folder runs initdb for each cluster.
 func TestTemplate(t *testing.T) {
 	cache := t.TempDir()
 	t.Setenv("XDG_CACHE_HOME", cache)

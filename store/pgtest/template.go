@@ -72,7 +72,7 @@ func keepTemplate(cluster, template string) {
 	if err := copyTree(whole, cluster, ours, true); err != nil {
 		return
 	}
-	_ = os.Rename(whole, template) // fails where another process was first
+	_ = os.Rename(whole, template) // fails if another process was first
 }
 
 // copyTree copies a folder; own is called with each path that was made. With sync each file is on the

@@ -106,8 +106,8 @@ var (
 	sorted    = regexp.MustCompile(`Sort  \(cost=[0-9.]+ rows=([0-9]+)`)
 )
 
-// faultOfPlan returns the fault of a plan, "" = none. A plan may read the partitions of whole days if
-// much of them is needed, as many as a slice of a list spans, but not all.
+// faultOfPlan returns the fault of a plan, "" = none. A plan may read the partitions of whole days if much of
+// them is needed, as many days as a slice of a list spans, but not all.
 func faultOfPlan(plan string) string {
 	read := map[string]int{}
 	for _, m := range wholeScan.FindAllStringSubmatch(plan, -1) {
@@ -125,8 +125,8 @@ func faultOfPlan(plan string) string {
 
 const (
 	rows      = 20_000                          // events of the store that the plans are for
-	days      = 9                               // they are spread over
-	planSlice = planSliceMost/(rows/2/days) + 2 // days that a slice of the alias with half of them is in
+	days      = 9                               // the events are spread over so many days
+	planSlice = planSliceMost/(rows/2/days) + 2 // days that one slice of a list spans, for the alias with half of the events
 )
 
 // Attach makes an unserved database use a Planner for its statements.
@@ -162,7 +162,7 @@ func Fill(t testing.TB, d *db.DB) {
 	ctx := t.Context()
 	begin := time.Now().UTC().Truncate(24*time.Hour).AddDate(0, 0, -1).UnixMilli()
 	step := (days * 24 * time.Hour / rows).Milliseconds()
-	conn, err := d.Slow.Conn(ctx) // which may take long, and keeps the table
+	conn, err := d.Slow.Conn(ctx) // the statements take long, and the temporary table exists on this connection only
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,12 +23,12 @@ import (
 // content of its last sync, and perhaps some sectors that were written later. It can also fail one of
 // its syncs, or its writes as if it were full.
 type Disk struct {
-	Name string  // for SQLite
+	Name string  // of the file system, for SQLite
 	base uintptr // sqlite3_vfs of the operating system
 
 	mu    sync.Mutex
-	files map[string]*lossyFile // by path, also those that were deleted
-	syncs int                   // so far
+	files map[string]*lossyFile // by path, including deleted files
+	syncs int                   // number of syncs so far
 	fail  int                   // number of the sync that fails; 0 = none, -1 = all
 	full  bool
 	sync  func() // if not nil, called before each sync
@@ -59,14 +59,14 @@ type lossyHandle struct {
 	disk *Disk
 	path string
 	base *sqlite3.Tsqlite3_io_methods
-	// syncsDir is set for a new log or journal: SQLite syncs the folder with its first sync.
+	// syncsDir is set for a new log or journal: its first sync also syncs the folder, as SQLite does.
 	syncsDir bool
 }
 
 var lossyCount atomic.Int64
 
-// lossyMu guards the list of file systems of SQLite: registering one writes to another one, which New
-// copies.
+// lossyMu guards SQLite's list of file systems. Registering a file system writes to another one in the
+// list, which New copies.
 var lossyMu sync.Mutex
 
 // New registers a file system. The sync with the number fail fails; 0 = none, -1 = all.
@@ -185,9 +185,9 @@ func lossyXSync(_ *libc.TLS, file uintptr, _ int32) int32 {
 	return sqlite3.SQLITE_OK
 }
 
-// LosePower returns a folder with the content of the disk after a power loss. With torn, it has some
-// of the sectors that were written after the last sync. With undeleted, it has files whose deletion
-// was not durable.
+// LosePower returns a folder with the content of the disk after a power loss. With torn, some sectors
+// that were written after the last sync are there too. With undeleted, files whose deletion was not
+// durable are there again.
 func (d *Disk) LosePower(t testing.TB, rng *rand.Rand, torn, undeleted bool) string {
 	t.Helper()
 	d.mu.Lock()

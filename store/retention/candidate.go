@@ -23,7 +23,7 @@ type removalCandidate struct {
 	Parts    int      `db:"parts"`
 }
 
-// cost returns the number of rows as which the deletion of the event counts, without the parts of its
+// cost returns the number of rows that the deletion of the event counts for, without the parts of its
 // bodies.
 func (d *removalCandidate) cost() int {
 	return 1 + d.Attempts + d.Payloads + int(d.Inline/rowPerBytes)
@@ -104,7 +104,7 @@ func (r *Retention) accountCandidates(ctx context.Context, account int64, in rem
 			return err
 		}
 		each := max(removalMinRows, 2*removalMaxRows/len(aliases))
-		last := events.LastID // of the events up to it, none is missing in list
+		last := events.LastID // list misses no event up to this id
 		for _, alias := range aliases {
 			some, err := candidatesOf(q, alias, in, each)
 			if err != nil {

@@ -12,7 +12,7 @@ import (
 
 const (
 	dropAgain = time.Minute
-	dayLook   = 5 * time.Minute // at all of a day, while nobody waits
+	dayLook   = 5 * time.Minute // for reading all of a day, for which no caller waits
 )
 
 // dropDays drops the partitions of days whose events have all expired. A drop is much cheaper than
@@ -30,11 +30,11 @@ func (r *Retention) dropDays(ctx context.Context, now time.Time) (total int, err
 	var first error
 	for _, day := range days {
 		if !day.End().AddDate(0, 0, 1).Before(now) {
-			continue // partition.Make would make the partition of yesterday again
+			continue // otherwise partition.Make would make the partition of yesterday again
 		}
 		n, err := r.dropDay(ctx, day, now)
 		switch {
-		case db.IsLocked(err): // tried again in a minute
+		case db.IsLocked(err): // the next try is a minute later
 			r.log.Debug("the partitions of a day are in use and not dropped yet", "day", day.String())
 		case ctx.Err() != nil:
 			return total, err
@@ -48,7 +48,8 @@ func (r *Retention) dropDays(ctx context.Context, now time.Time) (total int, err
 
 // dropDay drops the partitions of one day, unless they contain an event that has not expired.
 func (r *Retention) dropDay(ctx context.Context, day partition.Day, now time.Time) (dropped int, err error) {
-	// It reads all rows of the day, over a connection without the short timeouts of others.
+	// The check reads all rows of the day, over a connection without the short timeouts of the other
+	// connections.
 	if err := r.db.Away(); err != nil {
 		return 0, r.db.Fault("look at a day", err)
 	}
@@ -112,8 +113,8 @@ func dayStays(q db.Query, day partition.Day, now time.Time, retention time.Durat
 	return stays, err
 }
 
-// dropTables drops the partitions of a day. It first checks again, now that the tables are locked,
-// that all their events have expired.
+// dropTables drops the partitions of a day. When the tables are locked, it first checks again that
+// all their events have expired.
 func dropTables(c *db.Tx, day partition.Day, now time.Time, retention time.Duration) (keep bool, err error) {
 	for _, statement := range []string{
 		fmt.Sprintf(`SET LOCAL statement_timeout = %d`, db.TableWait.Milliseconds()),
@@ -130,7 +131,7 @@ func dropTables(c *db.Tx, day partition.Day, now time.Time, retention time.Durat
 		return keep, err
 	}
 	first, next := day.IDs()
-	for _, table := range []string{"queue", "shares", "event_marks"} { // of the queue only what removed aliases had
+	for _, table := range []string{"queue", "shares", "event_marks"} { // rows of the queue can only belong to removed aliases
 		c.Do(`DELETE FROM `+table+` WHERE event_id >= ? AND event_id < ?`, first, next)
 	}
 	c.Do(`DROP TABLE ` + partition.Tables("", day.Of("")))

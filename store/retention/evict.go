@@ -14,11 +14,11 @@ import (
 // with the next one.
 const evictionSlice = 2 * time.Second
 
-// Capacity returns nil if a request of about need bytes can be stored for the alias. It returns
-// storage-full if the disk is nearly full, or if the alias or its account has reached its limit and
-// nothing can be evicted. It returns store-unavailable if Postgres is unreachable and the spool is
-// full. If older events have to be evicted, it evicts those of the alias and those of the account,
-// each for at most wait; otherwise it answers from memory. It reserves nothing.
+// Capacity returns nil if a request of about need bytes can be stored for the alias. It returns storage-full
+// if the disk is nearly full, or if the alias or its account has reached its limit and nothing can be
+// evicted. It returns store-unavailable if Postgres is unreachable and the spool is full. If older events
+// have to be evicted, Capacity evicts events of the alias and of the account, each for at most wait;
+// otherwise it answers from memory. It reserves no space.
 func (r *Retention) Capacity(alias, need int64, wait time.Duration) *relay.Error {
 	if err := r.db.Disk.Low(); err != nil {
 		return err
@@ -41,9 +41,9 @@ func (r *Retention) Capacity(alias, need int64, wait time.Duration) *relay.Error
 	return nil
 }
 
-// fits reports whether need more bytes fit into the limit of a holder. It evicts older events for at
-// most wait, but no more than the request needs, even if the holder is far above its limit. Requests
-// of one holder evict one after another; they wait neither for other holders nor for the loop.
+// fits reports whether need more bytes fit into the limit of a holder. It evicts older events for at most
+// wait, but no more than the request needs, even if the holder is far above its limit. Requests of one holder
+// evict one after another, but do not wait for those of other holders or for the loop.
 func (r *Retention) fits(h usage.Holder, need int64, wait time.Duration) bool {
 	fits, evictable := r.usage.Admits(h, need)
 	if fits || !evictable || wait <= 0 {
@@ -51,7 +51,7 @@ func (r *Retention) fits(h usage.Holder, need int64, wait time.Duration) bool {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), wait)
 	defer cancel()
-	until, turn := time.Now().Add(wait*3/4), r.usage.Turn(h) // a transaction that is begun by then ends within ctx
+	until, turn := time.Now().Add(wait*3/4), r.usage.Turn(h) // a transaction that begins before until ends within ctx
 	again := time.NewTicker(wait / 20)                       // the eviction of another request may have made enough space before it ends
 	defer again.Stop()
 	for taken := false; !taken; {
@@ -80,7 +80,7 @@ func (r *Retention) fits(h usage.Holder, need int64, wait time.Duration) bool {
 // pages to the file system.
 func (r *Retention) EvictOverLimit(ctx context.Context, accounts bool) error {
 	for _, h := range r.usage.OverLimit(accounts) {
-		if r.usage.IsOver(h) { // the ones before took their time
+		if r.usage.IsOver(h) { // evicting for the holders before took time
 			r.evict(ctx, h, 0, true, time.Now().Add(evictionSlice))
 		}
 	}
@@ -113,7 +113,7 @@ func (r *Retention) evict(ctx context.Context, h usage.Holder, need int64, all b
 		}
 		r.log.Warn("old events cannot be removed to make space", of, h.ID, "err", err)
 	}
-	if err == nil && !ended { // nothing is left that can be evicted
+	if err == nil && !ended { // no event is left that can be evicted
 		if fits, _ := r.usage.Admits(h, max(need, 1)); !fits {
 			r.usage.NoteFull(h)
 		}

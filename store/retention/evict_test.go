@@ -9,7 +9,7 @@ import (
 	"relay/store/usage"
 )
 
-// The bytes that a replay stored after an event was chosen for removal are subtracted with that event.
+// If a replay stores bytes after its event was chosen for removal, the removal subtracts them too.
 func TestRemovalCountsWhatAReplayAdded(t *testing.T) {
 	t.Parallel()
 	for name, address := range map[string]string{"sqlite": "", "postgres": pgtest.URL(t)} {

@@ -40,7 +40,7 @@ func (r *Retention) DropExpired(ctx context.Context, now time.Time) error {
 			return err
 		}
 	}
-	// A node of the version before leaves them to an account that an alias is transferred from.
+	// When a node of the previous version transfers an alias, it leaves empty secrets to the old owner.
 	if err := r.deleteInBatches(ctx, "secrets", expiredRows, `DELETE FROM sender_secrets WHERE id IN (SELECT x.id FROM sender_secrets x WHERE NOT EXISTS (
 			SELECT 1 FROM aliases al WHERE al.id = x.alias_id AND al.owner_id = x.owner_id) ORDER BY x.id LIMIT ?)`, expiredRows); err != nil {
 		return err
@@ -49,8 +49,8 @@ func (r *Retention) DropExpired(ctx context.Context, now time.Time) error {
 }
 
 // trimAudit deletes the oldest entries of the audit log: it keeps keep entries of each action of each
-// account. So no account can push out the entries of others, nor, by repeating one action, those of its
-// own other actions.
+// account. An account can push out neither the entries of others nor, by repeating one action, those of
+// its own other actions.
 func (r *Retention) trimAudit(ctx context.Context, keep int) error {
 	type share struct {
 		account int64
@@ -62,12 +62,12 @@ func (r *Retention) trimAudit(ctx context.Context, keep int) error {
 		return err
 	}
 	for _, f := range full {
-		var last int64 // of those that go
+		var last int64 // the newest entry to delete
 		err := r.db.View(ctx, "count audit", func(q db.Query) error {
 			return q.Get(&last, `SELECT id FROM audit WHERE account_id = ? AND action = ? ORDER BY id DESC LIMIT 1 OFFSET ?`, f.account, f.action, keep)
 		})
 		if errors.Is(err, relay.ErrNotFound) {
-			continue // another node has deleted them meanwhile
+			continue // another node has deleted these entries since
 		}
 		if err != nil {
 			return err

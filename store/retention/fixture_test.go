@@ -52,7 +52,7 @@ func open(t testing.TB, address string, limits usage.Options) *fixture {
 	if _, _, err := d.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	// A statement has 300 ms beside others; a busy machine may need longer.
+	// The statement has a time limit of 300 ms; a machine that runs other tests may need longer.
 	for err = partition.Make(t.Context(), d, log, time.Now()); db.IsLocked(err); {
 		err = partition.Make(t.Context(), d, log, time.Now())
 	}
@@ -80,7 +80,7 @@ func (s *fixture) aliases(t testing.TB, n int) (first int64) {
 	return first
 }
 
-// insert inserts an event of an alias that came at a time, with one attempt.
+// insert inserts an event of an alias that arrived at the given time, with one attempt.
 func (s *fixture) insert(t testing.TB, alias int64, at time.Time) relay.ID {
 	t.Helper()
 	id := events.LowestID(at)
@@ -95,7 +95,7 @@ func (s *fixture) insert(t testing.TB, alias int64, at time.Time) relay.ID {
 	return id
 }
 
-// payload stores the bytes of a message of an event, as attempt n does.
+// payload stores the bytes of a message of an event for attempt n.
 func (s *fixture) payload(t testing.TB, id relay.ID, alias int64, n, size int) {
 	t.Helper()
 	m := &relay.Message{Head: []byte("HTTP/1.1 200 OK"), Body: relay.Body{Data: make([]byte, size), Size: int64(size), State: relay.BodyComplete}}

@@ -11,25 +11,24 @@ import (
 )
 
 const (
-	// OrphanAge is the age of an event id from which on bytes without an event are orphans. The
-	// parts of a body are stored before its event, and a body may take long to arrive; an event
-	// whose parts are gone then is refused (ErrPartsLost).
+	// OrphanAge is the age of an event id from which bytes without an event are orphans. The parts of a body
+	// are stored before its event, and a body may take long to arrive. If its parts have been deleted by
+	// then, the event is refused (ErrPartsLost).
 	OrphanAge     = 24 * time.Hour
 	SweepInterval = 24 * time.Hour
 	orphanPage    = 500
-	// orphanAgeSpool is the age while a spool was stored in part, whose rest may be in a data dir
-	// that nobody serves now. Its mark is removed when nobody has moved it for as long.
+	// orphanAgeSpool replaces OrphanAge while only a part of a spool is stored: the rest may be in a data dir
+	// that no process serves now. The mark of a spool is removed if it has not moved for as long.
 	orphanAgeSpool = 30 * 24 * time.Hour
 )
 
-// SweepOrphans deletes bodies that have no event although their id is a day old at the time now,
-// because the request broke off, the relay was killed, or a removal failed. It returns the number of
-// deleted bodies. It deletes none while steps wait in a spool, because the events of old bodies may be
-// among them.
+// SweepOrphans deletes bodies that have no event although their id is older than OrphanAge at the time now:
+// the request broke off, the relay was killed, or a removal failed. It returns the number of deleted bodies.
+// It deletes none while steps wait in a spool, because these may contain the events of old bodies.
 func (r *Retention) SweepOrphans(ctx context.Context, now time.Time) (total int, err error) {
 	for _, table := range []orphanTable{orphanParts, orphanPayloads} {
 		for after := (relay.ID{}); ; {
-			age, err := r.orphanAge(ctx) // of each page: a spool may begin to fill meanwhile
+			age, err := r.orphanAge(ctx) // read again for each page, because a spool may begin to fill at any time
 			if err != nil || age == 0 {
 				return total, err
 			}
@@ -82,7 +81,7 @@ func (r *Retention) orphansInPage(ctx context.Context, table string, after, befo
 			return err
 		}
 		var there []relay.ID
-		// With the bounds Postgres skips the partitions of other days.
+		// With these bounds Postgres skips the partitions of other days.
 		if err := q.AllIn(&there, `SELECT id FROM events WHERE id IN (?) AND id >= ? AND id <= ?`, page, page[0], page[len(page)-1]); err != nil {
 			return err
 		}
@@ -92,8 +91,8 @@ func (r *Retention) orphansInPage(ctx context.Context, table string, after, befo
 	return page, orphans, err
 }
 
-// SpoolWaits reports whether steps wait in the spool of this node or, according to the other nodes, in one of
-// theirs.
+// SpoolWaits reports whether steps wait in the spool of this node or, according to the reports of the other
+// nodes, in another spool.
 func (r *Retention) SpoolWaits(ctx context.Context) (waits bool, err error) {
 	if r.spool.Active.Load() || !r.db.Dialect.SeveralNodes() {
 		return r.spool.Active.Load(), nil

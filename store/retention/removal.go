@@ -47,8 +47,8 @@ func (r *Retention) pacedUpdate(ctx context.Context, what string, fn func(c *db.
 	return r.afterRemoval(ctx, took)
 }
 
-// afterRemoval shortens the write-ahead log after a transaction of pacedUpdate and pauses for took. It returns the error of ctx if
-// that has ended: the transaction is committed then, too.
+// afterRemoval shortens the write-ahead log after a transaction of pacedUpdate and pauses for took. If ctx
+// has ended, it returns the error of ctx, although the transaction is committed.
 func (r *Retention) afterRemoval(ctx context.Context, took time.Duration) error {
 	r.db.CheckpointLong(ctx)
 	return db.Pause(ctx, took)
@@ -57,7 +57,7 @@ func (r *Retention) afterRemoval(ctx context.Context, took time.Duration) error 
 // removalTx is pacedUpdate without the checkpoint and the pause. It returns how long the writer was held.
 func (r *Retention) removalTx(ctx context.Context, what string, fn func(c *db.Tx, budget int) error) (took time.Duration, err error) {
 	p := &r.pace
-	select { // a transaction may wait for other nodes
+	select { // waits for the turn, because a transaction may itself wait for other nodes
 	case p.turn <- struct{}{}:
 	case <-ctx.Done():
 		return 0, ctx.Err()
@@ -80,7 +80,7 @@ func (r *Retention) removalTx(ctx context.Context, what string, fn func(c *db.Tx
 	}
 	took = time.Since(began)
 	r.counts.Longest.Store(max(r.counts.Longest.Load(), int64(took)))
-	switch { // the budget of the next transaction
+	switch { // adapts the budget of the next transaction
 	case took > 2*removalTarget:
 		p.budget = max(removalMinRows, p.budget/3)
 	case took > removalTarget:
@@ -95,9 +95,9 @@ func (r *Retention) removalTx(ctx context.Context, what string, fn func(c *db.Tx
 // nil = all.
 type bytesLeft func(*db.Tx) (int64, error)
 
-// removeOldest removes the oldest removable events of an alias or an account with ids below before, until nothing
-// is left to free, or no event. It returns the number of removed events, even with an error. If count is not nil,
-// retention removes them, and their number is added to count.
+// removeOldest removes the oldest removable events of an alias or an account with ids below before, until no
+// bytes are left to free, or no such event. It returns the number of removed events, even with an error. A
+// non-nil count means that retention removes the events; their number is added to count.
 func (r *Retention) removeOldest(ctx context.Context, of usage.Holder, before relay.ID, now time.Time, left bytesLeft, count *atomic.Int64) (events int, err error) {
 	in := removalRange{before: before, now: now}
 	for more := true; more; {
@@ -105,7 +105,7 @@ func (r *Retention) removeOldest(ctx context.Context, of usage.Holder, before re
 		if err != nil || len(list) == 0 {
 			return events, err
 		}
-		in.after = list[len(list)-1].ID // some may stay, because they became held since
+		in.after = list[len(list)-1].ID // some events may stay, because they became held after they were listed
 		n, bytes := 0, int64(0)
 		n, bytes, more, err = r.remove(ctx, of, list, now, left)
 		events += n
@@ -120,8 +120,8 @@ func (r *Retention) removeOldest(ctx context.Context, of usage.Holder, before re
 	return events, nil
 }
 
-// fitting returns the number of the oldest events that one transaction deletes: as many as its budget
-// of rows allows, at least one, and not more than needed to free the bytes.
+// fitting returns the number of the oldest events that one transaction deletes: as many as the budget of rows
+// allows, at least one, and not more than needed to free the bytes.
 func fitting(list []removalCandidate, budget int, bytes int64) (n int, heavy bool) {
 	rows := list[0].cost()
 	bytes -= list[0].Bytes
@@ -132,8 +132,8 @@ func fitting(list []removalCandidate, budget int, bytes int64) (n int, heavy boo
 	return n, rows > budget
 }
 
-// remove deletes the events of a list that are still removable, in short transactions: some may have become
-// held since they were listed. more is false if nothing was left to free. Bodies that a crash or the end of
+// remove deletes the events of a list that are still removable, in short transactions. Some may have become
+// held since they were listed. more is false if no bytes were left to free. Bodies that a crash or the end of
 // ctx leaves behind are orphans, which SweepOrphans deletes.
 func (r *Retention) remove(ctx context.Context, of usage.Holder, list []removalCandidate, now time.Time, left bytesLeft) (events int, freed int64, more bool, err error) {
 	for len(list) > 0 {
@@ -180,14 +180,14 @@ func (r *Retention) remove(ctx context.Context, of usage.Holder, list []removalC
 }
 
 // removeEvents deletes the rows of the events that are still removable and, unless heavy is set, their
-// payloads. It returns the deleted events with their current sizes, because a replay may have added to
-// them since they were listed.
+// payloads. It returns the deleted events with their current sizes, because a replay may have added bytes
+// since they were listed.
 func removeEvents(c *db.Tx, of usage.Holder, list []removalCandidate, now time.Time, heavy bool) (gone []removalCandidate, err error) {
 	ids := make([]relay.ID, len(list))
 	for i := range list {
 		ids[i] = list[i].ID
 	}
-	if c.Dialect.SeveralNodes() { // a concurrent replay or share has locked the row already, or will not find it
+	if c.Dialect.SeveralNodes() { // skips rows that a concurrent replay or share has locked; if the delete is first, they do not find the event
 		var locked []relay.ID
 		if err := c.AllIn(&locked, `SELECT id FROM events WHERE id IN (?) ORDER BY id`+c.Dialect.SkipLocked(), ids); err != nil || len(locked) == 0 {
 			return nil, err
@@ -232,12 +232,12 @@ func (r *Retention) DeleteEvent(ctx context.Context, who relay.Actor, id relay.I
 		return err
 	}
 	if err := r.spool.CaughtUp(); err != nil {
-		return err // a step in the spool could store this event again
+		return err // otherwise a step in the spool could store this event again
 	}
 	list, heavy := make([]removalCandidate, 1), false
 	var e relay.Event
 	err := r.db.Update(ctx, "delete event", func(c *db.Tx) (err error) {
-		if e, err = events.OwnEventForUpdate(c, who, id); err != nil { // no replay begins from here on
+		if e, err = events.OwnEventForUpdate(c, who, id); err != nil { // with this lock, no replay of the event can begin
 			return err
 		}
 		var states []int

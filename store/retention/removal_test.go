@@ -13,7 +13,7 @@ import (
 	"relay/store/usage"
 )
 
-// Deletes do not wait for the disk; the journal commits after them still do, also if a delete fails.
+// Deletes do not wait for the disk. Commits of the journal after them do, even after a failed delete.
 func TestDeletesLeaveTheWriterDurable(t *testing.T) {
 	t.Parallel()
 	const normal, full = 1, 2
@@ -52,7 +52,7 @@ func TestDeletesLeaveTheWriterDurable(t *testing.T) {
 					return fn(t, c, leave)
 				})
 			}()
-			// There is one writer, so this is the connection of the next commit.
+			// There is only one writing connection, so the next commit uses the one that is read here.
 			if err := s.db.Write.Get(&behind, `PRAGMA synchronous`); err != nil {
 				t.Fatal(err)
 			}
@@ -69,8 +69,8 @@ func TestDeletesLeaveTheWriterDurable(t *testing.T) {
 	}
 }
 
-// Parts of a body without an event are removed when their id is a day old; parts of a body that may
-// still arrive, and parts of an event, stay.
+// Parts of a body without an event are removed when their id is a day old. Parts stay if their body
+// may still arrive, or if they belong to an event.
 func TestOrphansAreSwept(t *testing.T) {
 	t.Parallel()
 	s := open(t, "", usage.Options{})
@@ -91,8 +91,8 @@ func TestOrphansAreSwept(t *testing.T) {
 	}
 }
 
-// A file without auto_vacuum, such as one rebuilt by hand, returns no pages to the disk; retention
-// still ends.
+// A file without auto_vacuum, such as one that was rebuilt by hand, returns no pages to the disk. The
+// round of retention still ends.
 func TestVacuumEndsWithoutAutoVacuum(t *testing.T) {
 	t.Parallel()
 	s := open(t, "", usage.Options{})
@@ -136,12 +136,13 @@ func TestAliasesAreForgotten(t *testing.T) {
 	}
 }
 
-// A removal does not checkpoint a long log at its commit, where every caller waits for the writer, but
-// after it; otherwise the log would grow without limit if nothing else is written.
+// A removal does not checkpoint a long write-ahead log during its commit, while every caller waits for
+// the writer, but after it. Without any checkpoint, the log grows without limit if nothing else is
+// written.
 func TestRemovalMovesTheLogBehindItself(t *testing.T) {
 	t.Parallel()
-	const longLog = 8000              // pages, as in package db: the writer does it from there on
-	s := open(t, "", usage.Options{}) // nobody else moves the log
+	const longLog = 8000              // pages, as in package db: from this length on the writer checkpoints
+	s := open(t, "", usage.Options{}) // no other goroutine checkpoints the log
 	if _, err := s.removalTx(t.Context(), "", func(c *db.Tx, _ int) error {
 		_, err := c.Exec(`INSERT INTO meta (name, value) VALUES ('y', ?)`, strings.Repeat("x", (longLog+100)<<12))
 		return err

@@ -9,8 +9,8 @@ import (
 	"relay/store/usage"
 )
 
-// clearAgain is the time after the removal of an alias during which a request that was in progress may
-// still bring an event.
+// clearAgain is the time after the removal of an alias during which a request in progress may still
+// store an event.
 const clearAgain = time.Hour
 
 // DeleteRemovedAliases deletes the events and rows that removed aliases left, and forgets aliases with
@@ -41,8 +41,8 @@ func (r *Retention) DeleteRemovedAliases(ctx context.Context) error {
 	return nil
 }
 
-// AliasRemoved has the events of a removed alias deleted: in the background if this process serves the
-// store, else before it returns.
+// AliasRemoved deletes the events of a removed alias: in the background if this process serves the
+// store, otherwise before it returns.
 func (r *Retention) AliasRemoved(ctx context.Context) error {
 	if !r.usage.Serving() {
 		return r.DeleteRemovedAliases(ctx)

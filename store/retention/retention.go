@@ -1,9 +1,9 @@
-// Package retention removes data that need not be kept: events that are too old or exceed the limit of an alias or an
-// account, events of removed aliases, bodies without an event, and expired rows. It deletes in short transactions, so
-// that the journal gets most of the time of SQLite's only writer.
+// Package retention removes data that need not be kept: events that are too old or exceed the limit of an
+// alias or an account, events of removed aliases, bodies without an event, and expired rows. It deletes in
+// short transactions, so that the journal gets most of the time of SQLite's only writer.
 //
-// The list of loops of the store has the times. Every removal of events ends in remove (removal.go), which gets the
-// oldest removable events from candidate.go.
+// The store runs the work in loops; see loops.go there for the intervals. Every removal of events ends in
+// remove (removal.go), which gets the oldest removable events from candidate.go.
 package retention
 
 import (
@@ -39,7 +39,7 @@ type Retention struct {
 	schedule  schedule
 	daysTried time.Time // when dropping partitions was last tried
 
-	givenBack atomic.Int64 // events that were evicted when space was given back the last time
+	givenBack atomic.Int64 // the count Evicted when free pages were last returned to the file system
 }
 
 // New returns a Retention. It removes nothing until a method is called.

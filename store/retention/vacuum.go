@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	freePages  = 1024             // kept free in the SQLite file for new events, in addition to 2 % of the file
-	vacuumTime = time.Millisecond // spent on freeing pages in one transaction
+	freePages  = 1024             // pages kept free in the SQLite file for new events, in addition to 2 % of the file
+	vacuumTime = time.Millisecond // time for freeing pages in one transaction
 )
 
 // vacuum returns free pages of the SQLite file to the file system in short transactions: all of them

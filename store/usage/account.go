@@ -15,9 +15,9 @@ import (
 type accountStorage struct {
 	limit   int64                  // of an account without a limit of its own; 0 = none
 	own     map[int64]int64        // limits of single accounts; 0 = none
-	owners  map[int64]int64        // of the aliases; nil where no account has a limit
-	stored  map[int64]*bytesStored // of accounts with bytes; nil where no account has a limit
-	changed atomic.Bool            // owners or limits were changed since they were read
+	owners  map[int64]int64        // owner of each alias; nil if no account has a limit
+	stored  map[int64]*bytesStored // by account, for accounts with bytes; nil if no account has a limit
+	changed atomic.Bool            // owners or limits may have changed since they were read
 }
 
 // note notes a change after which an alias may have another owner, or an account another limit.
@@ -100,7 +100,7 @@ func (u *Usage) ReadLimits(ctx context.Context) error {
 	a := &u.accounts
 	a.own, a.owners = own, owners
 	for _, of := range a.stored {
-		of.bytes = 0 // what else is known of an account stays: an eviction of it may be under way
+		of.bytes = 0 // the other fields stay, because an eviction of the account may be in progress
 	}
 	for alias, of := range u.aliases {
 		a.add(alias, of.bytes)
@@ -110,7 +110,7 @@ func (u *Usage) ReadLimits(ctx context.Context) error {
 }
 
 // AccountUsage returns the stored and queued amounts of all aliases of each account, by the id of the
-// account; for admins. A serving process returns the bytes from memory.
+// account; for admins. In a serving process the numbers of bytes come from memory.
 func (u *Usage) AccountUsage(ctx context.Context, who relay.Actor) (map[int64]relay.AccountUsage, error) {
 	if err := people.AllowAdmin(who); err != nil {
 		return nil, err

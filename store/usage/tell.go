@@ -13,12 +13,12 @@ import (
 	"relay/store/db"
 )
 
-// changeStorage is the kind of a revision with which a node reports to the other nodes of a Postgres
-// the bytes that it has added to, and removed from, the storage of aliases: "ALIAS:BYTES,…" as
-// Credential. On both engines an operator command reports its removals with it. A removal is reported
-// in its own transaction, so that no node removes events for bytes that another node has already
-// removed. Bytes that a node stored in the second before it was killed are not reported; the next start
-// of each node counts anew.
+// changeStorage is the kind of a revision with which a node reports to the other nodes of a Postgres the
+// bytes that it has added to, and removed from, the storage of aliases: "ALIAS:BYTES,…" as Credential. On
+// both engines an operator command reports its removals with such a revision. A removal is reported in the
+// transaction that removes, so that no node removes events for bytes that another node has already removed.
+// Bytes that a node stored in the second before it was killed are not reported; the next start of each node
+// counts anew.
 const changeStorage relay.ChangeKind = "storage"
 
 const toldAtOnce = 1000 // aliases in one changeStorage
@@ -43,7 +43,7 @@ func (u *Usage) Tell(ctx context.Context) {
 			return nil
 		})
 		if err != nil {
-			return // the next call tells it
+			return // the next call reports the bytes
 		}
 		for _, alias := range some {
 			u.change(alias, 0, -untold[alias])
@@ -75,7 +75,7 @@ func (u *Usage) Committed(c *db.Tx) {
 // TellFreed adds a revision with the removed bytes to a transaction, if other processes count them
 // too.
 func (u *Usage) TellFreed(c *db.Tx) {
-	beside := !u.serving.Load() // a command; the server knows the limit
+	beside := !u.serving.Load() // true in a command: the server needs the report if it has a limit
 	if len(c.Freed) == 0 || !beside && (!u.db.Dialect.SeveralNodes() || !u.counts()) {
 		return
 	}
@@ -112,13 +112,14 @@ func (u *Usage) Lost(revision int64) {
 	u.accounts.changed.Store(true)
 }
 
-// HearEvictions corrects the count before a transaction evicts. Other nodes may evict too: the transaction waits
-// until theirs have ended, for an account also those of its aliases, and counts the bytes that they have removed.
+// HearEvictions corrects the count before a transaction evicts. Other nodes may evict too: the transaction
+// waits until their evictions of the alias or account have ended, for an account also those of its aliases,
+// and counts the bytes that they have removed.
 func (u *Usage) HearEvictions(c *db.Tx, h Holder) error {
 	if c.Dialect.SeveralNodes() {
 		owner := h.ID
 		if !h.Account {
-			c.LockText("evict", strconv.FormatInt(h.ID, 10)) // nodes of the version before know no other lock
+			c.LockText("evict", strconv.FormatInt(h.ID, 10)) // the only lock that nodes of the previous version know
 			owner = u.OwnerOf(h.ID)
 		}
 		if owner != 0 {
