@@ -26,21 +26,21 @@ func (s *DB) Backup(ctx context.Context, path string) (err error) {
 	if _, err := os.Lstat(path); err == nil {
 		return fmt.Errorf("%s is there already; give another name, or remove it", path)
 	}
-	// SQLite writes into an existing empty file, so that we choose its permissions.
+	// SQLite also writes into an existing empty file, so that relayd can choose its permissions.
 	part, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".part-*") // 0600
 	if err != nil {
 		return fmt.Errorf("make backup: %w", err)
 	}
 	defer func() {
 		err = errors.Join(err, part.Close(), os.Remove(part.Name()))
-		_ = os.Remove(part.Name() + "-journal") // SQLite leaves it behind when the disk is full
+		_ = os.Remove(part.Name() + "-journal") // SQLite leaves this file when the disk is full
 	}()
 	_, err = s.Write.ExecContext(ctx, `VACUUM INTO ?`, part.Name())
 	switch {
 	case err == nil:
 	case ctx.Err() != nil:
 		return fmt.Errorf("the backup was broken off, and nothing of it was kept: %w", context.Cause(ctx))
-	case sqliteUnavailable(err) == relay.CodeStorageFull, errors.Is(err, syscall.ENOSPC): // the disk of the copy
+	case sqliteUnavailable(err) == relay.CodeStorageFull, errors.Is(err, syscall.ENOSPC): // the disk of the copy is full
 		return fmt.Errorf("there is not enough space for the backup in %s; free some space there, or write it to another disk: %w", filepath.Dir(path), err)
 	case file.Damaged(err):
 		return fmt.Errorf("the database cannot be copied, because it is damaged; `relayd doctor` says more: %w", err)
@@ -50,7 +50,7 @@ func (s *DB) Backup(ctx context.Context, path string) (err error) {
 	if err := part.Sync(); err != nil {
 		return fmt.Errorf("write backup to disk: %w", err)
 	}
-	// A link never replaces a file that was created meanwhile; a rename would.
+	// Unlike a rename, a link never replaces a file that was created meanwhile.
 	if err := os.Link(part.Name(), path); err != nil {
 		return fmt.Errorf("name backup: %w", err)
 	}
@@ -58,18 +58,18 @@ func (s *DB) Backup(ctx context.Context, path string) (err error) {
 }
 
 // strayLog refuses a database file next to the log of another one, for example a backup that was
-// copied over the file of a killed server. SQLite would replay that log into the backup and damage it,
-// or discard the log of a missing file. It recognises a file that belongs to a log by its header,
-// which shows that before the log is written; the header of a backup does not.
+// copied over the file of a killed server. SQLite would apply that log to the backup and damage it, or
+// delete the log if the file is missing. strayLog recognises by the header of a file whether it
+// belongs to a log: SQLite writes that mark before the log, and a backup does not have it.
 func strayLog(path string) error {
-	log, err := os.Stat(path + "-wal") // checked first: a file that has a log now has the header too
+	log, err := os.Stat(path + "-wal") // checked before the header: every file that has a log at this moment has the mark in its header
 	if errors.Is(err, os.ErrNotExist) || err == nil && log.Size() == 0 {
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("look for the log of the database: %w", err)
 	}
-	const readVersion, withLog = 19, 2 // offset and value in the header of SQLite
+	const readVersion, withLog = 19, 2 // offset and value of the mark in the header of SQLite
 	head := make([]byte, readVersion+1)
 	f, err := os.Open(path)
 	if err == nil {

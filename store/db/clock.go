@@ -8,14 +8,14 @@ import (
 	"relay"
 )
 
-// Clock is the wall clock, which users and time servers can set, with arrival times that keep their
-// order when it is set back.
+// Clock is the wall clock, which users and time servers can set. Its arrival times keep their order
+// even if the clock is set back.
 type Clock struct {
 	Wall func() time.Time
 	base time.Time // start of the process, with the monotonic clock
 
-	// Offset is the clock of Postgres minus that of this process, in nanoseconds. It is
-	// added to all times, so that the queues that several nodes fill stay in order.
+	// Offset is the clock of Postgres minus that of this process, in nanoseconds. It is added to all
+	// times, so that a queue that several nodes fill stays in order.
 	Offset atomic.Int64
 
 	mu   sync.Mutex
@@ -40,7 +40,7 @@ func (c *Clock) corrected(t time.Time) time.Time { return t.Add(time.Duration(c.
 func (s *DB) Now() time.Time { return s.Clock.Now() }
 
 // Measure corrects the offset if the measured one differs from it by more than the uncertainty: the
-// database read its clock at some time during the statement, whose duration was took.
+// database read its clock at some time during the statement, which lasted for took.
 func (c *Clock) Measure(database, wall time.Time, took time.Duration) {
 	measured := database.Sub(wall.Round(0)) - took/2
 	if off := measured - time.Duration(c.Offset.Load()); off.Abs() > took/2+time.Millisecond {
@@ -48,9 +48,10 @@ func (c *Clock) Measure(database, wall time.Time, took time.Duration) {
 	}
 }
 
-// Arrival returns the time t of this process, corrected to the clock of Postgres and adjusted so that
-// later events never get earlier times, because queues are ordered by it. After the clock is set back,
-// times advance at half speed from the latest one until the wall clock has caught up.
+// Arrival returns the time t of this process, corrected to the clock of Postgres. It moves t if
+// necessary, so that later events never get earlier times, because queues are ordered by arrival.
+// After the clock is set back, times advance at half speed from the latest one until the wall clock
+// has caught up.
 func (c *Clock) Arrival(t time.Time) time.Time {
 	mono := time.Since(c.base)
 	if t != t.Round(0) { // Round(0) drops the monotonic reading
@@ -122,8 +123,8 @@ func (c *Clock) Adjust(e *relay.Event) {
 }
 
 // Correct corrects the start and end times of an attempt of this process to the clock of Postgres, as
-// Adjust does for its event. It leaves a time without a monotonic reading alone, because that was read
-// from the store.
+// Adjust does for its event. A time without a monotonic reading was read from the store, and stays
+// unchanged.
 func (c *Clock) Correct(a *relay.Attempt) {
 	for _, t := range []*time.Time{&a.StartedAt, &a.EndedAt} {
 		if *t != t.Round(0) {

@@ -33,10 +33,10 @@ func FromMicros(us int64) time.Time {
 	return time.UnixMicro(us).UTC()
 }
 
-// StoredTime returns a time with the precision that it has after it was stored.
+// StoredTime returns a time with the precision that it has when it is read back.
 func StoredTime(t time.Time) time.Time { return FromMicros(Micros(t)) }
 
-// Time is a time that a row stores as Micros returns it.
+// Time is a time that is stored in the form that Micros returns.
 type Time time.Time
 
 // Scan implements sql.Scanner.
@@ -69,12 +69,12 @@ func (c Column) Scan(stored any) error {
 	return nil
 }
 
-// Code returns the destination of a column with a code: it stores the name at that place in a list,
-// whose length is a power of 2.
+// Code returns the destination of a column with a code. It stores the name at that index of a list,
+// and nothing for an unknown code.
 func Code(to *string, names []string) Column {
 	return func(stored any) {
 		n, _ := stored.(int64)
-		if n >= 0 && n < int64(len(names)) { // else a later version wrote it
+		if n >= 0 && n < int64(len(names)) { // a larger code was written by a later version
 			*to = names[n]
 		}
 	}

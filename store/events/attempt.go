@@ -14,7 +14,7 @@ import (
 	"relay/store/db"
 )
 
-// States in the order of their codes; see package migrations.
+// States is the list of states, by their codes; see package migrations.
 var States = []string{
 	relay.StateQueued, relay.StateDelivering, relay.StateDelivered, relay.StateFailed,
 	relay.StateInterrupted, relay.StateCanceled, relay.StateRejected, relay.StateIncomplete, relay.StateAnswered,
@@ -66,8 +66,8 @@ const AttemptColumns = `event_id, n, alias_id, kind, state, received_at, started
 const AttemptTypes = `uuid bigint bigint bigint bigint bigint bigint bigint text text text
 	bigint bigint text bigint bytea bigint bigint text text bigint bigint`
 
-// attemptQuery reads attempts for display: with the name of the node that ran them, and whether
-// waiting ones were released.
+// attemptQuery reads attempts for display, with the name of the node that ran them, and whether queued
+// ones were released.
 const attemptQuery = `SELECT event_id, n, kind, state, received_at, started_at, ended_at, actor, error_code, error_message,
 	` + ReleasedWhileQueued + `, connection, identical, timing, has_response, status, response_state, caller_gone, via,
 	COALESCE((SELECT name FROM node_names WHERE id = attempts.claim_node), ''), claim_node FROM attempts WHERE `
@@ -87,7 +87,7 @@ func (a *storedAttempt) fields() []any {
 		&a.event, &a.N, db.Code(&a.Kind, kinds), db.Code(&a.State, States), (*db.Time)(&a.ReceivedAt), (*db.Time)(&a.StartedAt), (*db.Time)(&a.EndedAt),
 		&a.Actor, faultCode(&a.Error), faultMessage(&a.Error), &a.Released, &a.Connection, &a.Identical, timing,
 		&a.HasResponse, &a.Status, &a.ResponseState, &a.CallerGone, &a.Via, &a.Node, db.Column(func(stored any) {
-			if id, _ := stored.(string); a.Node == "" { // that of a node which is gone begins with its name
+			if id, _ := stored.(string); a.Node == "" { // the id of a node whose row was removed begins with the name of the node
 				a.Node = id[:max(strings.LastIndexByte(id, '/'), 0)]
 			}
 		}),
@@ -189,9 +189,9 @@ func readAttempts(q db.Query, e *relay.Event, numbers []int) ([]relay.Attempt, e
 	return attempts, err
 }
 
-// Attempts reads attempts of an event that the actor may see, the newest first. One attempt without
-// its body is read without waiting for a turn: the answer to a replay is read this way, and an error
-// would suggest that the replay was not made.
+// Attempts reads attempts of an event that the actor may see, the newest first. A single attempt
+// without its body is read without waiting for a turn. The result of a replay is read this way, and an
+// error would suggest that the replay was not made.
 func (s *Store) Attempts(ctx context.Context, who relay.Actor, id relay.ID, page relay.AttemptPage) (attempts []relay.Attempt, err error) {
 	if page.Limit > 1 || page.MaxBody > 0 {
 		release, err := s.heavyReads.acquire(ctx, who)
@@ -217,7 +217,7 @@ func (s *Store) Attempts(ctx context.Context, who relay.Actor, id relay.ID, page
 		if err != nil {
 			return err
 		}
-		var numbers []int // the newest first: they come before others where not all fit
+		var numbers []int // the newest first: if not all bodies fit, the newest have priority
 		if err := q.All(&numbers, `SELECT n FROM attempts WHERE event_id = ? AND n < ?`+only+` ORDER BY n DESC LIMIT ?`, id, before, limit); err != nil || len(numbers) == 0 {
 			return err
 		}
@@ -246,7 +246,7 @@ func (s *Store) AttemptHeads(ctx context.Context, alias int64, refs []relay.Atte
 	for _, r := range refs {
 		asked[r], ids[r.Event], numbers[r.N] = true, true, true
 	}
-	// Few attempts have another number of the list than the one that is asked for.
+	// The two conditions select few attempts that are not in refs; the loop drops them.
 	where, args, err := sqlx.In(`event_id IN (?) AND n IN (?)`, slices.Collect(maps.Keys(ids)), slices.Collect(maps.Keys(numbers)))
 	if err != nil {
 		return nil, err
@@ -301,7 +301,7 @@ func readPositions(q db.Query, alias int64, heads map[relay.AttemptRef]*relay.At
 		return nil
 	}
 	positions, err := queuePositions(q, alias, waiting)
-	for _, ref := range waiting { // other attempts of the same events may have a position, too
+	for _, ref := range waiting { // only those of refs: positions may also have other attempts of the same events
 		heads[ref].Position = positions[ref]
 	}
 	return err
@@ -334,8 +334,8 @@ func interrupt(c *db.Tx, row *AttemptRow, fault relay.Fault) error {
 const maxRequeues = 3
 
 // Requeue adds a new queued attempt for one that was interrupted after it had been taken from the
-// queue, at most three times for an event. The new attempt has the place of the interrupted one in the
-// queue.
+// queue, at most three times for an event. The new attempt gets the place of the interrupted one in
+// the queue.
 func Requeue(c *db.Tx, row *AttemptRow) error {
 	var before int
 	if err := c.Get(&before, `SELECT COUNT(*) FROM attempts WHERE event_id = ? AND actor = ?`, row.EventID, string(relay.ActorQueue)); err != nil {

@@ -13,7 +13,7 @@ import (
 )
 
 // Bounds of the responses that one list reads to show error texts: their number, and the total size of
-// their bodies, because SQLite reads all of a body for its start.
+// their bodies. SQLite reads a whole body even if only its start is needed.
 const (
 	maxCauses     = listMost
 	maxCauseBytes = 8 << 20
@@ -80,7 +80,7 @@ func readAttemptCauses(q db.Query, heads map[relay.AttemptRef]*relay.Attempt) er
 	})
 }
 
-// readAnswers calls each with the start of each response that a condition selects, within the bounds.
+// readAnswers calls each with the start of each response that a condition selects, up to the bounds.
 func readAnswers(q db.Query, where string, args []any, each func(*answer)) error {
 	found, err := db.RowsOf(q, (*answer).sizes, answerSizes+where, args...)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 var ClaimedColumns = `SELECT ` + listColumns + `, p.head, p.lines, p.framing, p.body, p.parts, p.stored, p.size, p.sha256, p.state,
 		p.extra, a.n, a.kind, a.state, a.received_at, a.started_at, a.actor, a.released`
 
-// ClaimedSQL is the query for an attempt that is claimed. Its parameters are the id of the event, twice, and
-// the number of the attempt.
+// ClaimedSQL is the query for an attempt that is claimed. Its parameters are the id of the event, the same
+// id again, and the number of the attempt.
 var ClaimedSQL = ClaimedColumns + ` FROM events e JOIN aliases al ON al.id = e.alias_id JOIN payloads p ON p.event_id = e.id AND p.n = 0
 	JOIN attempts a ON a.event_id = e.id WHERE e.id = ? AND a.event_id = ? AND a.n = ?`
 

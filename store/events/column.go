@@ -9,21 +9,21 @@ import (
 )
 
 // InsertFunction is the function of Postgres that inserts new events with their attempts and payloads
-// (migrations/postgres/00011_insert_events.sql). A column with a value in eventColumns needs a function with
-// another name, because nodes of earlier versions call this one.
+// (migrations/postgres/00011_insert_events.sql). If a column with a value is added to eventColumns, the
+// function needs another name, because nodes of earlier versions call this one.
 const InsertFunction = "insert_events_1"
 
-// NewRow is the row of a new event: the event in its stored form, and what only the store needs of it.
+// NewRow is the row of a new event: the event in its stored form, and values that only the store needs.
 type NewRow struct {
 	relay.Event
 	State   int // code of the state
 	EndedN  int // number of the attempt that ended with the event; 0 = none
-	Latency any // of that attempt, as LatencyMicros returns it
+	Latency any // of that attempt, in the form that LatencyMicros returns
 }
 
-// column is a column of the table of events. value returns what the insert writes; without it the column keeps
-// its default until another statement sets it (see RareColumns). field returns the destination of the column in
-// a row that is read for a list; without it lists do not read the column.
+// column is a column of the table of events. value returns the value that the insert writes; if value is nil,
+// the column keeps its default until another statement sets it (see RareColumns). field returns the
+// destination of the column in a row that is read for a list; if field is nil, lists do not read the column.
 type column struct {
 	name, postgresType string
 	value              func(*NewRow) any

@@ -25,8 +25,8 @@ func markedFields(e *relay.Event) []any {
 	return append(eventFields(e), &e.Mark.Pinned, &e.Mark.Label, &e.Mark.Note)
 }
 
-// SetOutcome copies the fields that the row of an event repeats from its last attempt, which has
-// ended; except state, error and blocker, which the event may have of its own.
+// SetOutcome copies the fields that the row of an event repeats from its last attempt, which has ended. It
+// leaves out state, error and blocker, because the event may have its own.
 func SetOutcome(e *relay.Event, a *relay.Attempt) {
 	e.Status, e.HasLatency, e.HostRefusedBy = a.Status, a.HasTiming, Refusal(e, a)
 	e.Latency = max(a.Timing.Latency(), 0).Truncate(time.Microsecond)
@@ -71,10 +71,10 @@ func LockEvents(c *db.Tx, ids []relay.ID) error {
 	return nil
 }
 
-// EndEvent copies the outcome of one attempt for each of several events. A row has the id, the number
-// of the attempt, its state (or rejected or incomplete), error code and message, status, latency and
-// the blocker. An event that was rejected or incomplete keeps that state. For all others, the state is
-// that of the last attempt, and the status that of the last one that ended.
+// EndEvent copies the outcome of one attempt for each of several events. A row has the id, the number of the
+// attempt, its state (or rejected or incomplete), error code and message, status, latency and the blocker.
+// An event that was rejected or incomplete keeps that state. All other events get the state of their last
+// attempt, and the status of the last attempt that ended.
 var EndEvent = db.NewStatement(`uuid bigint bigint text text bigint bigint text`,
 	`WITH v (vid, vn, vstate, vcode, vmessage, vstatus, vlatency, vblocker) AS (%s)
 		UPDATE events SET
@@ -89,21 +89,21 @@ var EndEvent = db.NewStatement(`uuid bigint bigint text text bigint bigint text`
 		FROM v WHERE id = v.vid {id}`)
 
 // SetHostRefusedBy stores for events the framework that refused the Host header in the attempt with a
-// number, unless a later attempt has ended. It runs after EndEvent, which clears the name, and after
-// the insert of an event with its end. Few responses are refusals, so those statements have no
-// parameter for the name.
+// number, unless a later attempt has ended. It runs after EndEvent, which clears the name, and after the
+// insert of an event with its end. Few responses are refusals, so EndEvent and the insert have no parameter
+// for the name.
 var SetHostRefusedBy = db.NewStatement(`uuid bigint text`,
 	`WITH v (vid, vn, vname) AS (%s) UPDATE events SET host_refused_by = v.vname FROM v WHERE id = v.vid AND ended_n = v.vn {id}`)
 
-// SetRedirected marks events whose local server redirected the request to its own address by https. Each
+// SetRedirected marks events whose local server redirected the request to the same address with https. Each
 // row has an event, the number of its attempt, and the host and target of the redirect. An event with
 // another address stays unchanged.
 var SetRedirected = db.NewStatement(`uuid bigint text bytea`,
 	`WITH v (vid, vn, vhost, vtarget) AS (%s) UPDATE events SET host_refused_by = '`+record.RedirectedToSelf+`' FROM v
 		WHERE id = v.vid AND ended_n = v.vn AND target = v.vtarget AND (LOWER(host) = v.vhost OR LOWER(host) LIKE v.vhost || ':%') {id}`)
 
-// SetHandshakes stores for events the challenge that the relay has answered, and the one that it has
-// not. Few events have either, so the insert of events has no parameters for them.
+// SetHandshakes stores the challenge of an event that the relay has answered, and the one that it has not
+// answered. Few events have either, so the insert of events has no parameters for them.
 var SetHandshakes = db.NewStatement(`uuid text text`,
 	`WITH v (vid, vname, vmissed) AS (%s) UPDATE events SET handshake = v.vname, missed_handshake = v.vmissed FROM v WHERE id = v.vid {id}`)
 
@@ -127,9 +127,9 @@ func Refusal(e *relay.Event, a *relay.Attempt) string {
 	return ""
 }
 
-// RareColumns are columns for which few new events have a value. A separate statement sets each after the
-// insert, which therefore has no parameters for them. Values returns the row of a new event and its attempt,
-// which may be nil; nil = the event has no value.
+// RareColumns are columns for which few new events have a value. A separate statement sets each of them
+// after the insert, which therefore has no parameters for them. Values returns the parameters of that
+// statement for a new event and its attempt, which may be nil; nil = the event has no value.
 var RareColumns = []struct {
 	Set    *db.Statement
 	Values func(e *relay.Event, a *relay.Attempt) []any
@@ -168,8 +168,8 @@ var RareColumns = []struct {
 	}},
 }
 
-// SetCallerGone stores that the callers of attempts did not get the whole response. This is rare, and
-// often noticed only after the end of the attempt was stored.
+// SetCallerGone stores that the callers of attempts did not get the whole response. That a caller leaves is
+// rare, and often noticed only after the end of the attempt was stored.
 var SetCallerGone = db.NewStatement(`uuid bigint`,
 	`WITH v (vid, vn) AS (%s) UPDATE attempts SET caller_gone = 1 FROM v WHERE event_id = v.vid AND n = v.vn {event_id}`)
 
@@ -179,7 +179,7 @@ var SetSent = db.NewStatement(`uuid text`, `WITH v (vid, vsent) AS (%s) UPDATE e
 
 // SentText returns the stored form of a Sent.
 func SentText(s *relay.Sent) string {
-	text, _ := json.Marshal(s) // texts alone, which JSON takes all
+	text, _ := json.Marshal(s) // never fails, because the fields are texts
 	return string(text)
 }
 
@@ -195,7 +195,7 @@ func sentColumn(to **relay.Sent) db.Column {
 		}
 		if *to = nil; len(text) > 0 {
 			*to = new(relay.Sent)
-			_ = json.Unmarshal(text, *to) // a text of a later relayd says at least that there is one
+			_ = json.Unmarshal(text, *to) // if a later relayd wrote the text, the result at least shows that the event was sent
 		}
 	}
 }
@@ -230,7 +230,7 @@ func (s *Store) readEvent(ctx context.Context, who relay.Actor, id relay.ID, max
 	var e relay.Event
 	var list []*payload
 	var ended int        // number of the last attempt that ended
-	var firstEnd db.Time // when the first one ended
+	var firstEnd db.Time // when the first attempt ended
 	err := s.db.Snapshot(ctx, "read event", func(q db.Query) (err error) {
 		if e, err = FindEvent(q, who, id); err != nil {
 			return err
@@ -259,8 +259,8 @@ func (s *Store) readEvent(ctx context.Context, who relay.Actor, id relay.ID, max
 	return &e, nil
 }
 
-// pageOf returns the numbers of the attempts that are read with an event, the most important ones
-// first: the first, the newest, and the last one that ended.
+// pageOf returns the numbers of the attempts that are read with an event, the most important ones first: the
+// first attempt, the newest ones, and the last one that ended.
 func pageOf(count, ended int) (numbers []int) {
 	if count > 0 {
 		numbers = append(numbers, 1)
@@ -285,8 +285,8 @@ func FindEvent(q db.Query, who relay.Actor, id relay.ID) (relay.Event, error) {
 		WHERE e.id = ? AND `+may, append([]any{id}, args...)...)
 }
 
-// ownEvent reads the row of an event of an alias that the actor owns; members are not allowed to do
-// more than see and replay.
+// ownEvent reads the row of an event of an alias that the actor owns. Members may only see and replay
+// events.
 func ownEvent(q db.Query, who relay.Actor, id relay.ID) (relay.Event, error) {
 	e, err := FindEvent(q, who, id)
 	if err != nil || who.Kind == relay.ActorSystem {
@@ -309,13 +309,13 @@ func OwnEventForUpdate(c *db.Tx, who relay.Actor, id relay.ID) (relay.Event, err
 	if err := people.LockAlias(c, e.AliasID); err != nil {
 		return e, err
 	}
-	if err := LockEvents(c, []relay.ID{id}); err != nil { // replays, retention and others wait
+	if err := LockEvents(c, []relay.ID{id}); err != nil { // replays, retention and other changes of the event wait for this lock
 		return e, err
 	}
 	return ownEvent(c.Query, who, id)
 }
 
-// receivingTime is the longest time after its response for which a request is shown as still being
+// receivingTime is the time after its response for which a request whose end is not stored is shown as being
 // received.
 const receivingTime = time.Minute
 
@@ -326,8 +326,8 @@ func (s *Store) fillEvent(e *relay.Event, list []*payload, ended int, firstEnd t
 	if len(list) > 0 && list[0].n == 0 {
 		e.Request, e.ForwardedLines = list[0].Message, list[0].extra
 	}
-	// The end of a request is stored soon after its answer, unless its node was killed, or could not
-	// store it. It is not being received any more then.
+	// The end of a request is stored soon after its response, unless its node was killed or could not store
+	// it. After receivingTime, the request is therefore shown as aborted.
 	if b := &e.Request.Body; b.State == relay.BodyReceiving && !firstEnd.IsZero() && s.db.Now().Sub(firstEnd) > receivingTime {
 		b.State = relay.BodyAborted
 	}

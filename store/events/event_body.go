@@ -24,9 +24,8 @@ const (
 )
 
 // readMessages reads messages of an event with the given numbers, the most important ones first; 0 is
-// the request. It reads heads, and notes the number of bytes that readBodies reads of each body: at
-// most most. Messages beyond messageBudget come without their bytes, except for the head of the first
-// one.
+// the request. It reads heads, and notes how many bytes of each body, up to most, readBodies has to
+// read. Messages beyond messageBudget come without their bytes, except for the head of the first one.
 func readMessages(q db.Query, id relay.ID, numbers []int, most int) ([]*payload, error) {
 	in, args := db.ColumnIn(`n`, numbers)
 	rows, err := db.RowsOf(q, (*payload).fields, payloadQuery+`event_id = ? AND `+in, append([]any{id}, args...)...)
@@ -78,9 +77,9 @@ func readBodies(q db.Query, id relay.ID, list []*payload) error {
 			inline[p.n], most = p, max(most, p.read)
 		}
 		if b.Parts > 0 && p.read > 0 {
-			b.Data = make([]byte, 0, p.read) // grown, it would take up to twice as much
+			b.Data = make([]byte, 0, p.read) // allocated at once: growing the slice takes up to twice as much memory
 		}
-		for i := 0; i < b.Parts && len(b.Data) < cap(b.Data); i++ { // the start of a large body
+		for i := 0; i < b.Parts && len(b.Data) < cap(b.Data); i++ { // only the start of a large body, up to the capacity
 			if err := q.Row(partQuery, id, p.n, i).Scan((*unfilled)(&b.Data)); err != nil {
 				return err
 			}
@@ -120,8 +119,8 @@ func readInline(q db.Query, id relay.ID, rows map[int]*payload, most int64) erro
 }
 
 // BodyPart reads part i of the request body (n = 0) or of the response body of attempt n; a body that
-// is not stored as parts is part 0. Call it only after Event has checked the actor. It reads parts
-// that wait in the spool from there, so that a request that was stored first can be forwarded while
+// is not stored as parts is part 0. Call it only after Event has checked the actor. Parts that wait in
+// the spool are read from the spool, so that a request that was stored first can be forwarded while
 // Postgres is unreachable.
 func (s *Store) BodyPart(ctx context.Context, id relay.ID, n, i int) (part []byte, err error) {
 	if part := s.parts.Part(id, n, i); part != nil {
@@ -138,10 +137,10 @@ func (s *Store) BodyPart(ctx context.Context, id relay.ID, n, i int) (part []byt
 }
 
 // CheckParts returns nil if all parts of a stored body can be read now: from the spool, or from the
-// database, which has to answer for that. Call it before the head of a stored request is forwarded, so
-// that no local server gets a request whose body cannot follow. A part may still become unreadable
-// afterwards, if the spool is drained and Postgres becomes unreachable again before the part is read:
-// then the request ends as incomplete.
+// database if it answers. Call it before the head of a stored request is forwarded, so that no local
+// server gets a request whose body cannot follow. A part may still become unreadable afterwards: the
+// spool is drained, and Postgres becomes unreachable again before the part is read. The request then
+// ends as incomplete.
 func (s *Store) CheckParts(ctx context.Context, id relay.ID, n, parts int) error {
 	missing := s.parts.MissingParts(id, n, parts)
 	if len(missing) == 0 {

@@ -9,8 +9,8 @@ import (
 	"relay/store/db"
 )
 
-// If heads and bodies of an event exceed the budget together, those of the request, the first attempt
-// and the newest attempts are returned, and the other attempts without their bytes.
+// If heads and bodies of an event together exceed the budget, the request, the first attempt and the
+// newest attempts are returned with their bytes, and the other attempts without them.
 func TestBodiesWithinABudget(t *testing.T) {
 	t.Parallel()
 	s := openEvents(t, 1)
@@ -80,8 +80,8 @@ func TestBodiesWithinABudget(t *testing.T) {
 	}
 }
 
-// TestReadsReserveWhatTheyHold: a read reserves all the memory that its bytes use. With a small budget it
-// reads less.
+// TestReadsReserveWhatTheyHold: a read reserves memory for all bytes that it holds. With a small budget
+// it reads fewer bytes.
 func TestReadsReserveWhatTheyHold(t *testing.T) {
 	t.Parallel()
 	const size, part = 1<<20 - 5, 256 << 10

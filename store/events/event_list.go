@@ -18,7 +18,7 @@ const (
 	listLimit    = 50
 	listMost     = 200
 	listBudget   = 300 * time.Millisecond
-	sliceMost    = 4096 // rows of an alias looked at in one query, fewer of each of several
+	sliceMost    = 4096 // rows of one alias that a query looks at; with several aliases, fewer of each
 	sliceMany    = 512  // rows of the first slice of a list about more than manyAliases aliases
 	sliceLeast   = 10
 	arrivalSlack = 2 * time.Hour
@@ -72,8 +72,8 @@ func (s *Store) Matches(ctx context.Context, who relay.Actor, id relay.ID, f rel
 	})
 }
 
-// choicesOf is the number of the newest events of an alias that Choices reads, and choicesMost the
-// largest number of values of a kind.
+// choicesOf is the number of events that Choices reads, from the newest of an alias on. choicesMost is
+// the largest number of values of a kind.
 const (
 	choicesOf   = 2000
 	choicesMost = 60
@@ -98,28 +98,28 @@ func (s *Store) Choices(ctx context.Context, who relay.Actor, alias string) (c r
 	return c, err
 }
 
-// listing is one list in progress. It reads the events of its aliases by the index of each. With more
-// than manyAliases aliases, and for the operator, that would need as many queries for each slice: then
-// it reads the events of all aliases by their ids, and a condition on the alias selects those that the
-// actor may see.
+// listing is one list in progress. It reads the events of each of its aliases by the index on alias
+// and id, with a query for each alias and slice. With more than manyAliases aliases, and for the
+// operator, these queries are too many: the list then reads the events of all aliases by their ids,
+// and a condition on the alias selects those that the actor may see.
 type listing struct {
 	db.Query
 	who     relay.Actor
 	limit   int
-	until   time.Time // of the budget
-	aliases []int64   // unless byID
+	until   time.Time // end of the time budget
+	aliases []int64   // aliases of the list; not used if byID is set
 	byID    bool      // the list looks at the events of all aliases
 	where   string    // conditions of the filter on e
 	args    []any
-	marked  bool           // the filter selects marks, which are few
-	content *contentFilter // nil = the rows decide
-	start   relay.ID       // before, of the whole list
+	marked  bool           // the filter selects events with marks, of which there are few
+	content *contentFilter // nil = the filter needs no heads or bodies
+	start   relay.ID       // value of before at the begin of the list
 	before  relay.ID       // exclusive
 	floor   relay.ID       // inclusive
 	slice   int
 	search  int
 
-	partError error // of the database, while a body was searched
+	partError error // error of the database during the search of a body
 }
 
 func newListing(q db.Query, who relay.Actor, f relay.Filter) (*listing, error) {
@@ -128,7 +128,7 @@ func newListing(q db.Query, who relay.Actor, f relay.Filter) (*listing, error) {
 		Query: q, who: who, limit: limit, slice: limit + 1, until: time.Now().Add(cmp.Or(max(f.Budget, 0), listBudget)),
 		search: searchMost, before: LastID,
 	}
-	if len(f.Texts)+len(f.JSON) > 0 { // else the rows decide
+	if len(f.Texts)+len(f.JSON) > 0 { // without such filters, no heads or bodies are read
 		l.content = &contentFilter{texts: record.NewTextSearch(f.Texts), fields: f.JSON, requestOnly: len(f.Texts) == 0}
 	}
 	switch {
@@ -176,7 +176,7 @@ func (l *listing) filter(f relay.Filter) error {
 		l.and(`UPPER(e.method) = ?`, strings.ToUpper(db.StorableText(f.Method)))
 	}
 	switch {
-	case f.Status == relay.StatusError: // as relay.IsError
+	case f.Status == relay.StatusError: // the same rule as relay.IsError
 		l.and(`(e.status >= 400 OR e.state IN (?, ?, ?, ?, ?))`, Failed, Interrupted, Canceled, Rejected, Incomplete)
 	case f.Status != "":
 		low, high, err := statusRange(f.Status)
@@ -219,22 +219,22 @@ func (l *listing) filter(f relay.Filter) error {
 	return l.filterTime(f)
 }
 
-// textLike returns the condition that a column has a text, or, for a text that ends with *, that it
-// begins with the text before that.
+// textLike returns the condition that a column has the given text. For a text that ends with *, the
+// column has to begin with the text before the *.
 func textLike(column, text string) (condition string, args []any) {
 	prefix, wild := strings.CutSuffix(text, "*")
 	prefix = db.StorableText(prefix)
 	if !wild {
 		return column + ` = ?`, []any{prefix}
 	}
-	// SUBSTR is exact where LIKE has an alphabet and wildcards of its own.
+	// SUBSTR compares exactly, whereas LIKE ignores case and has wildcards.
 	return column + ` <> '' AND SUBSTR(` + column + `, 1, ?) = ?`, []any{utf8.RuneCountInString(prefix), prefix}
 }
 
 // filterTime adds the conditions on the time of arrival.
 func (l *listing) filterTime(f relay.Filter) error {
-	// Ids carry their time, which is at or after the arrival: after a clock was set back, as long
-	// as idLead after it. The columns decide.
+	// The time in an id is at or after the arrival of its event. After a clock was set back it is
+	// later by up to idLead. So ids only limit the range, and the column received_at decides.
 	if !f.Since.IsZero() {
 		l.and(`e.received_at >= ?`, db.Micros(f.Since))
 		l.floor = LowestID(f.Since)
@@ -253,7 +253,7 @@ func (l *listing) filterTime(f relay.Filter) error {
 }
 
 // filterMarks adds the conditions on marks. Only pinned:false selects events without marks. For the
-// others it reads the marks first: an alias has at most maxMarks.
+// other conditions the marks are read first, because an alias has at most maxMarks of them.
 func (l *listing) filterMarks(f relay.Filter) {
 	if f.Pinned != nil && !*f.Pinned {
 		l.and(`COALESCE(em.pinned, 0) = 0`)
@@ -282,7 +282,7 @@ func statusRange(s string) (low, high int, err error) {
 	if class {
 		s = s[:1] + "00"
 	}
-	n, err := strconv.ParseUint(s, 10, 16) // no sign
+	n, err := strconv.ParseUint(s, 10, 16) // unlike Atoi, accepts no sign
 	switch {
 	case err != nil || n < 100 || n > 999 || len(s) != 3:
 		return 0, 0, listError("status", s, "expected a status such as 404, a class such as 2xx, or error")
@@ -331,13 +331,13 @@ func (l *listing) run() (relay.Page, error) {
 		}
 		page.SearchedBackTo = bound.Time()
 		took := time.Since(began)
-		if !time.Now().Add(took).Before(l.until) { // the next slice would take too long
+		if !time.Now().Add(took).Before(l.until) { // no time is left for another slice, judged by the last one
 			page.Next = bound.String()
 			return page, nil
 		}
-		switch { // so that the list exceeds its budget only a little
+		switch { // adapts the size of the slice, so that the list exceeds its budget only a little
 		case took < 15*time.Millisecond:
-			// The alias with the most events ends a slice: the others have fewer in it.
+			// The alias with the most events ends a slice; the other aliases have fewer rows in it.
 			l.slice = min(l.slice*2, sliceMost, max(8*sliceMost/max(len(l.aliases), 1), listLimit))
 		case took > 40*time.Millisecond:
 			l.slice = max(l.slice/4, sliceLeast)
@@ -346,7 +346,7 @@ func (l *listing) run() (relay.Page, error) {
 }
 
 // bound returns the inclusive lower end of the next slice, in which no alias has more than slice rows.
-// more reports whether there are rows below it.
+// more reports whether there are rows below that end.
 func (l *listing) bound() (bound relay.ID, more bool, err error) {
 	bound = l.floor
 	if l.marked {
@@ -355,7 +355,7 @@ func (l *listing) bound() (bound relay.ID, more bool, err error) {
 	if l.byID {
 		bound, more, err = l.boundOf(bound, `id < ? AND id >= ?`, l.before, l.floor)
 		if start := LowestID(bound.Time()); more && less(l.floor, start) {
-			bound = start // a cursor must not be the id of somebody else's event
+			bound = start // the bound is shown as a cursor, which must not be the id of another account's event
 		}
 		return bound, more, err
 	}
@@ -380,8 +380,8 @@ func (l *listing) boundOf(bound relay.ID, where string, args ...any) (relay.ID, 
 }
 
 // oldest returns the arrival of the oldest event that this list could contain. With more than
-// manyAliases aliases that would take too long to find: then it returns the time when the first of the
-// aliases was made, or the lower end of the filter.
+// manyAliases aliases that event takes too long to find; oldest then returns the time when the first
+// of the aliases was made, or the lower end of the filter.
 func (l *listing) oldest() (time.Time, error) {
 	first := int64(0)
 	if l.byID && l.who.Kind != relay.ActorSystem {
@@ -425,7 +425,7 @@ func (l *listing) page(page *relay.Page, bound relay.ID) (full bool, reached rel
 	args = append([]any{l.before, bound}, args...)
 	room := l.limit - len(page.Events) + 1
 	if l.content != nil {
-		room = l.search // some of them may turn out not to fit
+		room = l.search // more rows than the page needs, because some may not match
 	}
 	rows, err := db.RowsOf(l.Query, markedFields, `SELECT `+markedColumns+` FROM events e JOIN aliases al ON al.id = `+alias+marksJoin+`
 		WHERE e.id < ? AND e.id >= ? AND `+may+l.where+` ORDER BY e.id DESC LIMIT ?`, append(append(args, l.args...), room)...)

@@ -13,22 +13,22 @@ import (
 )
 
 const (
-	searchMost  = 128      // events whose bytes are looked at in one query
-	searchBytes = 1 << 20  // bytes of heads and inline bodies that one query reads, and one message more
+	searchMost  = 128      // events whose heads and bodies one query reads
+	searchBytes = 1 << 20  // bytes of heads and inline bodies that one query reads; one further message may exceed it
 	searchRows  = 2048     // messages of which one query reads the sizes
 	searchBody  = 32 << 20 // bytes of a decoded body that are searched for text
-	searchJSON  = 8 << 20  // bytes of a decoded body in which fields are looked for; it is held in memory
-	// searchOver is for how long after its budget a list continues with the first event that
-	// it looks at, so that every page gets past one event.
+	searchJSON  = 8 << 20  // bytes of a decoded body in which fields are looked for; the body is held in memory
+	// searchOver is the additional time that a list has after its budget for the first event that it
+	// searches, so that every page gets past one event.
 	searchOver = 100 * time.Millisecond
 )
 
-// contentFilter is the part of a filter that searches heads and bodies. It works on the bytes here and
-// not in SQL, because bodies may be compressed and JSON may be escaped.
+// contentFilter is the part of a filter that searches heads and bodies. It searches the bytes in Go
+// and not in SQL, because bodies may be compressed and JSON may be escaped.
 type contentFilter struct {
 	texts       *record.TextSearch
 	fields      []relay.FieldFilter
-	requestOnly bool // there is no text to look for, and fields are looked for in requests
+	requestOnly bool // there is no text to search for, and fields are only searched for in requests
 }
 
 // contentRow is a stored message with the parts that a search needs.
@@ -41,8 +41,8 @@ type contentRow struct {
 	Body    []byte   `db:"body"`
 }
 
-// contents reads the messages of the first rows, as many as searchBytes and searchRows allow, by
-// event, and returns the number of these rows. It is 0 if the first event alone exceeds the bounds.
+// contents reads the messages of the first rows, by event: as many rows as searchBytes and searchRows
+// allow. n is the number of these rows; 0 = the first event alone exceeds the bounds.
 func (l *listing) contents(rows []relay.Event) (byEvent map[relay.ID][]contentRow, n int, err error) {
 	var sizes []contentRow
 	if err := l.contentRows(&sizes, contentSizes, rows, l.content.which()+` ORDER BY event_id DESC, n LIMIT ?`, searchRows+1); err != nil {
@@ -147,7 +147,7 @@ func (l *listing) begin(e *relay.Event, until time.Time) *matching {
 
 func (m *matching) fits() bool { return m.content.texts.Found() && m.fieldsFit }
 
-// look searches messages. decided means that no other message of the event can change the result.
+// look searches messages. decided reports that no other message of the event can change the result.
 func (m *matching) look(messages []contentRow) (decided bool, err error) {
 	texts := m.content.texts
 	for i := range messages {
@@ -180,8 +180,8 @@ func (m *matching) look(messages []contentRow) (decided bool, err error) {
 	return m.fits(), nil
 }
 
-// broken returns the error that ended the search of a body, or nil if the body itself was the cause:
-// its compressed data is damaged or incomplete. The bytes before that were searched.
+// broken returns the error that ended the search of a body. If the body itself was the cause, because
+// its compressed data is damaged or incomplete, it returns nil: the bytes before that were searched.
 func (l *listing) broken(err error) error {
 	if errors.Is(err, errSearchTime) {
 		return err
@@ -199,7 +199,7 @@ func (l *listing) stored(m *contentRow, until time.Time) io.Reader {
 }
 
 // partReader reads a body that is stored as parts. A part that was deleted in the meantime ends the
-// body. The listing keeps an error of the database, because a decoder may hide it.
+// body. The listing keeps an error of the database, because a decompressor may hide that error.
 type partReader struct {
 	l     *listing
 	id    relay.ID
@@ -225,7 +225,7 @@ func (r *partReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// searchReader ends a body when the time of its search is used up.
+// searchReader ends a body when the time for its search is used up.
 type searchReader struct {
 	r     io.Reader
 	until time.Time
@@ -239,8 +239,9 @@ func (s *searchReader) Read(p []byte) (int, error) {
 }
 
 // siftContent adds the rows whose content matches the filter, and reports whether the page is full
-// then. An event whose bodies take longer than the budget becomes the first of the next page. The
-// first event of a page gets a little more time, and the rest of its bodies is not searched.
+// afterwards. An event whose bodies take longer than the budget becomes the first of the next page.
+// The first event of a page gets searchOver more time; bodies that are left after that time are not
+// searched.
 func (l *listing) siftContent(page *relay.Page, rows []relay.Event) (full bool, err error) {
 	last := l.before
 	for len(rows) > 0 {
@@ -248,7 +249,7 @@ func (l *listing) siftContent(page *relay.Page, rows []relay.Event) (full bool, 
 		if err != nil {
 			return false, err
 		}
-		many := n == 0 // the first event is looked at by itself
+		many := n == 0 // the first event exceeds the bounds and is searched alone
 		n = max(n, 1)
 		for i := range rows[:n] {
 			e := &rows[i]

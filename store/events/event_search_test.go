@@ -38,7 +38,8 @@ func TestSearchPassesNothingOver(t *testing.T) {
 	}
 }
 
-// A text in responses only is found in each of them, however few events one step of the search covers.
+// A text that occurs only in responses is found in each of them, however few events one step of the
+// search covers.
 func TestSearchInResponses(t *testing.T) {
 	t.Parallel()
 	const n = 5
@@ -66,8 +67,8 @@ func TestSearchInResponses(t *testing.T) {
 	}
 }
 
-// A list searches large bodies as long as it has time. An unfinished event is searched first for the
-// next page, with a little more time.
+// A list searches large bodies as long as it has time. An event whose search did not end is the first
+// of the next page, and then gets a little more time.
 func TestSearchInLargeBodies(t *testing.T) {
 	t.Parallel()
 	s := openEvents(t, 3)
@@ -119,7 +120,7 @@ func TestSearchInLargeBodies(t *testing.T) {
 	}
 }
 
-// A text in one response of thousands is found; a search reads them in slices.
+// A text in one response of thousands is found: a search reads the responses in slices.
 func TestSearchInManyAttempts(t *testing.T) {
 	t.Parallel()
 	const n, attempts = 3, 3 * searchRows
@@ -139,7 +140,7 @@ func TestSearchInManyAttempts(t *testing.T) {
 			t.Errorf("%s: %d events, next %q, %v", text, len(page.Events), page.Next, err)
 		}
 	}
-	// Without the time for it, the event is passed, and the page ends soon.
+	// If there is no time for the event, the list skips it and the page ends soon.
 	page, err := s.Events(t.Context(), who, relay.Filter{Texts: []relay.TextFilter{{Text: "absent"}}, Limit: 100, Budget: time.Nanosecond})
 	if err != nil || page.Next == "" {
 		t.Errorf("without time: next %q, %v", page.Next, err)

@@ -14,7 +14,7 @@ import (
 
 // Parts holds the parts of bodies that wait to be written to the database.
 type Parts interface {
-	// Part returns a part, nil where it does not wait.
+	// Part returns a part, or nil if the part does not wait.
 	Part(id relay.ID, n, i int) []byte
 	// MissingParts returns the numbers of the parts that do not wait.
 	MissingParts(id relay.ID, n, parts int) []int

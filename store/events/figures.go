@@ -18,12 +18,12 @@ const (
 	figuresSlice  = 2048    // rows of one query
 	figuresRows   = 200_000 // most rows of all
 	figuresMost   = 200     // most buckets
-	figuresTypes  = 200     // most event types; the events of others count in no type
+	figuresTypes  = 200     // most event types; events of further types are counted without a type
 )
 
 // Figures counts the events of an alias that the actor may see, from since to until, in equal buckets.
-// It reads the ids newest first and stops when its time budget is used up: then Partial is set, and
-// From is the time back to which it counted.
+// It reads the ids newest first and stops when its time budget is used up. In that case Partial is
+// set, and From is the time back to which the events were counted.
 func (s *Store) Figures(ctx context.Context, who relay.Actor, alias string, since, until time.Time, buckets int) (relay.Figures, error) {
 	if buckets < 1 || buckets > figuresMost || !since.Before(time.Now()) || !since.Before(until) {
 		return relay.Figures{}, listError("since", nil, "must lie in the past, with 1 to 200 buckets")
@@ -109,8 +109,8 @@ func (c *counting) walk(q db.Query, alias int64) error {
 	}
 }
 
-// count adds a row to its bucket, and to the total. An id is made a little after the arrival, so an
-// event may seem to be later than the end of the span.
+// count adds a row to its bucket, and to the total. An id is made a little after the arrival of its
+// event, so the event may seem to be later than the end of the span.
 func (c *counting) count(r *figureRow) {
 	i := min(max(int(r.ID.Time().Sub(c.out.Buckets[0].From)/c.width), 0), len(c.latencies)-1)
 	r.addTo(&c.out.Buckets[i], &c.latencies[i])

@@ -13,8 +13,8 @@ import (
 // Bounds of one call of AliasHealth.
 const (
 	healthAliases = 200    // most aliases
-	healthRows    = 10_000 // most events of all of them together
-	healthOfEach  = 1000   // most events of each
+	healthRows    = 10_000 // most events of all aliases together
+	healthOfEach  = 1000   // most events of one alias
 )
 
 // AliasHealth counts the newest events of aliases that the actor may see, from since to now, in equal
@@ -54,7 +54,8 @@ type healthRow struct {
 	Status int      `db:"status"`
 }
 
-// healthOf counts rows. The rows of an alias are its newest each events, plus one if it has more.
+// healthOf counts rows. For each alias, rows holds up to each of its newest events, plus one more if
+// there are older ones.
 func healthOf(rows []healthRow, each int, since time.Time, span time.Duration, parts int) map[int64]relay.AliasHealth {
 	out, newest := map[int64]relay.AliasHealth{}, map[int64]relay.ID{}
 	for i := range rows {

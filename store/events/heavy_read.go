@@ -12,9 +12,9 @@ import (
 // heavyWait is the time for which a heavy read waits for its turn.
 const heavyWait = 4 * time.Second
 
-// heavyReads bounds the reads of events, lists and figures that run at a time, in total and for an
-// account. There are few connections for reads, four on SQLite: a login needs one of them, and an
-// account that reads much must not keep others from reading. All holders of shares count as one
+// heavyReads bounds the reads of events, lists and figures that run at the same time, in total and
+// for an account. There are few connections for reads, four on SQLite: a login needs one of them, and
+// an account that reads much must not keep others from reading. All holders of shares count as one
 // account.
 type heavyReads struct{ turns *turns.Turns }
 
@@ -23,7 +23,7 @@ func newHeavyReads(connections int) heavyReads {
 	return heavyReads{turns.New(most, max(1, most-1))}
 }
 
-// acquire waits for a turn of the actor's account. The error is overloaded if there was none in time.
+// acquire waits for a turn of the actor's account. If there is none in time, the error is overloaded.
 func (h heavyReads) acquire(ctx context.Context, who relay.Actor) (release func(), err error) {
 	waiting, cancel := context.WithTimeout(ctx, heavyWait)
 	defer cancel()

@@ -10,17 +10,17 @@ import (
 	"relay"
 )
 
-// TestHeavyReadsOfOneAccount: one account does not take all turns of reads; all viewers of shares count as one
-// account. A read that gets no turn fails as overloaded, but not if its reader has left.
+// TestHeavyReadsOfOneAccount: one account does not take all turns of reads; all viewers of shares count as
+// one account. A read that gets no turn fails as overloaded; if its reader has left, it fails as canceled.
 func TestHeavyReadsOfOneAccount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHeavyReads(4)
 		user := relay.Actor{Kind: relay.ActorUser, Account: 1}
-		shares := []relay.Actor{{Kind: relay.ActorShare, Account: 2}, {Kind: relay.ActorShare, Account: 3}} // of whomever
+		shares := []relay.Actor{{Kind: relay.ActorShare, Account: 2}, {Kind: relay.ActorShare, Account: 3}} // shares of different accounts
 		gone, cancel := context.WithCancel(t.Context())
 		cancel()
 		for _, who := range []relay.Actor{user, user, shares[0]} {
-			if who == shares[0] { // a turn that is free would be given
+			if who == shares[0] { // with a canceled context, only a free turn is given
 				if _, err := h.acquire(gone, user); err == nil {
 					t.Error("one account has all turns")
 				}
@@ -50,7 +50,7 @@ func TestHeavyReadsOfOneAccount(t *testing.T) {
 func TestReadsOfOneAttemptTakeNoTurn(t *testing.T) {
 	t.Parallel()
 	s := openEvents(t, 1)
-	for last := false; !last; { // takes all turns of the account
+	for last := false; !last; { // until all turns of the account are taken
 		gone, cancel := context.WithCancel(t.Context())
 		cancel()
 		release, err := s.heavyReads.acquire(gone, relay.System())

@@ -82,8 +82,8 @@ func (s *Store) RaiseIDs(ctx context.Context) error {
 		SET value = excluded.value WHERE CAST(meta.value AS BIGINT) < CAST(excluded.value AS BIGINT)`, strconv.FormatInt(lead.Microseconds(), 10))
 }
 
-// idLead returns the longest time by which ids were ever ahead of the arrival of their events. Up to
-// arrivalSlack is ignored.
+// idLead returns the longest time by which ids were ever ahead of the arrival of their events; 0 if
+// that is within arrivalSlack.
 func idLead(q db.Query) (time.Duration, error) {
 	var us int64
 	err := q.Get(&us, `SELECT COALESCE(MAX(CAST(value AS BIGINT)), 0) FROM meta WHERE name = 'id_lead_us'`)

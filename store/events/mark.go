@@ -12,12 +12,12 @@ import (
 	"relay/store/people"
 )
 
-// Bounds of the marks of users.
+// Limits of the marks and saved searches of users.
 const (
-	maxMarks    = 1000 // events of an alias that are pinned, or have a label or a note
+	maxMarks    = 1000 // events of an alias with a pin, a label or a note
 	maxLabel    = 60   // characters
 	maxNote     = 2000
-	maxSearches = 50 // that an account keeps for an alias
+	maxSearches = 50 // searches that an account can save for an alias
 )
 
 // MarkEvent changes the mark of an event, for the owner of its alias. Retention keeps a pinned event.
@@ -27,7 +27,7 @@ func (s *Store) MarkEvent(ctx context.Context, who relay.Actor, id relay.ID, cha
 		return err
 	}
 	return s.db.Update(ctx, "mark event", func(c *db.Tx) error {
-		e, err := OwnEventForUpdate(c, who, id) // the alias too: its marks are counted
+		e, err := OwnEventForUpdate(c, who, id) // also locks the alias, because its marks are counted
 		if err != nil {
 			return err
 		}
@@ -97,8 +97,8 @@ func (s *Store) SavedSearches(ctx context.Context, who relay.Actor, alias string
 	})
 }
 
-// SaveSearch saves a search of an alias for the actor's account, and replaces one with the same name.
-// Without words it deletes the search of that name.
+// SaveSearch saves a search of an alias for the actor's account, and replaces a search with the same
+// name. Without words it deletes that search.
 func (s *Store) SaveSearch(ctx context.Context, who relay.Actor, alias string, search relay.SavedSearch) error {
 	if err := people.Allow(who, relay.ScopeEventsRead); err != nil {
 		return err
@@ -114,7 +114,7 @@ func (s *Store) SaveSearch(ctx context.Context, who relay.Actor, alias string, s
 		return err
 	}
 	return s.db.Update(ctx, "save search", func(c *db.Tx) error {
-		if err := people.LockAccount(c, who.Account); err != nil { // its searches are counted
+		if err := people.LockAccount(c, who.Account); err != nil { // because the searches of the account are counted
 			return err
 		}
 		a, err := people.AliasForUpdate(c, func() (*relay.Alias, error) { return people.FindAlias(c.Query, who, alias) })

@@ -8,7 +8,7 @@ import (
 	"relay/store/db"
 )
 
-// PayloadColumns are the columns of a request (n = 0) or of the messages that attempt n sent and
+// PayloadColumns are the columns of a request (n = 0), or of the messages that attempt n sent and
 // received.
 const PayloadColumns = `event_id, n, head, lines, framing, codec, body, parts, stored, size, sha256, state, extra, interim`
 
@@ -67,7 +67,7 @@ func ResponseValues(event relay.ID, a *relay.Attempt) []any {
 	return PayloadValues(event, a.N, &a.Response, a.SentHead, packInterim(a.Interim))
 }
 
-// RequestBytes returns the number of bytes that a request counts in the queue.
+// RequestBytes returns the number of bytes that a request counts for in the queue.
 func RequestBytes(m *relay.Message) int64 { return int64(len(m.Head)+len(m.Lines)) + m.Body.Size }
 
 // packInterim joins 1xx heads, each preceded by its length.

@@ -11,9 +11,9 @@ import (
 )
 
 // queueColumns are the columns of queue that have the same name and value in attempts. An attempt has
-// a row in queue exactly while it is queued, or is delivered from the queue; in the latter case
-// claim_node is set. The transaction that changes the state of the attempt also changes the queue,
-// after it has locked the event; see LockEvents.
+// a row in queue exactly while it is queued, or while it is being delivered from the queue; in the
+// latter case claim_node is set. The transaction that changes the state of the attempt also changes
+// the queue, after it has locked the event; see LockEvents.
 const queueColumns = `event_id, n, alias_id, received_at, kind, released, bytes`
 
 // InsertQueue adds queued attempts of new events.
@@ -30,13 +30,13 @@ func DequeueAttempt(c *db.Tx, id relay.ID, n int) {
 	c.Do(`DELETE FROM queue WHERE event_id = ? AND n = ?`, id, n)
 }
 
-// ReleasedWhileQueued is the SQL expression for the value of attempts.released when an attempt leaves
-// the queue.
+// ReleasedWhileQueued is the SQL expression for the value that attempts.released gets when an attempt
+// leaves the queue.
 const ReleasedWhileQueued = `COALESCE((SELECT w.released FROM queue w WHERE w.event_id = attempts.event_id AND w.n = attempts.n), released)`
 
 // queuePositions returns the positions of attempts in the queue of their alias, counted from 1.
-// Attempts that do not wait are left out; other waiting attempts of the same events are included. It
-// numbers the whole queue once.
+// Attempts that are not queued are left out; other queued attempts of the same events are included.
+// One query numbers the whole queue.
 func queuePositions(q db.Query, alias int64, refs []relay.AttemptRef) (map[relay.AttemptRef]int, error) {
 	ids := make([]any, len(refs))
 	for i := range refs {
@@ -58,8 +58,8 @@ func queuePositions(q db.Query, alias int64, refs []relay.AttemptRef) (map[relay
 	return positions, nil
 }
 
-// manyAliases is the number of aliases from which a statement no longer names each alias: SQLite and
-// Postgres bound the parameters of a statement, and each one lengthens planning.
+// manyAliases is the number of aliases from which a statement no longer names each alias. SQLite and
+// Postgres limit the parameters of a statement, and each parameter lengthens planning.
 const manyAliases = 64
 
 // QueueStats counts the queued attempts of the given aliases. The result contains each alias.

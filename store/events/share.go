@@ -25,10 +25,10 @@ func shareFields(r *shareRow) []any {
 	}
 }
 
-// CreateShare creates a secret whose holder may replay one event, and see it if want.View is set. Of want it uses only View,
-// OneUse and ExpiresAt (zero = never); a share ends after the bound given to New at the latest, and the result has its end.
-// Only the owner of the alias can create shares. The secret is returned once. The error is event-not-replayable if the event
-// could neither be replayed nor seen.
+// CreateShare creates a secret whose holder may replay one event, and see it if want.View is set. Of want it
+// uses only View, OneUse and ExpiresAt (zero = never). A share lasts at most for the bound given to New; the
+// result contains its end. Only the owner of the alias can create shares. The secret is returned once. The
+// error is event-not-replayable if the event could neither be replayed nor seen.
 func (s *Store) CreateShare(ctx context.Context, who relay.Actor, id relay.ID, want relay.Share) (relay.Share, string, error) {
 	may := people.Allow(who, relay.ScopeEventsShare)
 	if may == nil && !want.ExpiresAt.IsZero() && !want.ExpiresAt.After(s.db.Now()) {
@@ -50,14 +50,14 @@ func (s *Store) CreateShare(ctx context.Context, who relay.Actor, id relay.ID, w
 		if err != nil {
 			return err
 		}
-		if err := people.HoldAccount(c, account); err != nil { // accounts before events: the order of locks
+		if err := people.HoldAccount(c, account); err != nil { // accounts are locked before events, in the order of all transactions
 			return err
 		}
 		if e, err = OwnEventForUpdate(c, who, id); err != nil {
 			return err
 		}
 		before := account
-		if account, err = ownerOf(c.Query, e.AliasID); err == nil && account != before { // the operator shares for the owner, who has just given the alias away
+		if account, err = ownerOf(c.Query, e.AliasID); err == nil && account != before { // the operator creates the share for the owner, who has just transferred the alias
 			err = people.HoldAccount(c, account)
 		}
 		if err != nil {
@@ -134,8 +134,8 @@ func (s *Store) RemoveShare(ctx context.Context, who relay.Actor, id relay.ID, s
 	})
 }
 
-// usedShareGrace is the time for which a one-use share keeps its rights after its use: the replay
-// needs them until it ends, and waits for at most a minute.
+// usedShareGrace is the time for which a one-use share keeps its rights after its use. The replay needs these
+// rights until it ends, and waits for at most a minute.
 const usedShareGrace = 2 * time.Minute
 
 // ShareActor returns the actor and the share for a share token. The error is ErrNotFound for unknown,
@@ -180,11 +180,11 @@ func (s *Store) UsedShare(ctx context.Context, secret string) (relay.Actor, erro
 	return relay.Actor{Kind: relay.ActorShare, Name: row.ID, Credential: row.ID}, err
 }
 
-// ReturnShareUse takes back the use of a share if why, the error of its replay, means that no replay
-// was begun: a one-use share is then valid again. share is the share before the use.
+// ReturnShareUse takes back the use of a share if no replay was begun, which why, the error of the replay,
+// shows. A one-use share is then valid again. share is the share before the use.
 func (s *Store) ReturnShareUse(ctx context.Context, share relay.Share, why error) error {
 	switch relay.AsError(why).Code {
-	case relay.CodeQueueFull, relay.CodeStopping: // after others, the replay may have been stored
+	case relay.CodeQueueFull, relay.CodeStopping: // after other errors, the replay may have been stored
 	default:
 		return nil
 	}

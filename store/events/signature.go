@@ -12,15 +12,15 @@ import (
 )
 
 // SetSignature stores the signature verdicts of events. It runs after the insert of a new event: few
-// aliases have secrets of senders, so the insert has no parameter for it.
+// aliases have secrets of senders, so the insert has no parameter for the verdict.
 var SetSignature = db.NewStatement(`uuid text`, `WITH v (vid, vsignature) AS (%s) UPDATE events SET signature = v.vsignature FROM v WHERE id = v.vid {id}`)
 
-// SignatureText returns the stored form of a Signature: the verdict, by which lists select, a space,
+// SignatureText returns the stored form of a Signature: the verdict, which lists filter by, a space,
 // and the rest as JSON.
 func SignatureText(s *relay.Signature) string {
 	stored := *s
 	stored.Provider, stored.Message = db.StorableText(stored.Provider), db.StorableText(stored.Message)
-	text, _ := json.Marshal(&stored) // texts and a time alone, which JSON takes all
+	text, _ := json.Marshal(&stored) // never fails, because the fields are texts and a time
 	return s.Verdict + " " + string(text)
 }
 
@@ -37,7 +37,7 @@ func signatureColumn(to **relay.Signature) db.Column {
 		verdict, rest, ok := strings.Cut(text, " ")
 		if *to = nil; ok {
 			*to = new(relay.Signature)
-			_ = json.Unmarshal([]byte(rest), *to) // a text of a later relayd says the verdict at least
+			_ = json.Unmarshal([]byte(rest), *to) // if a later relayd wrote the text, at least the verdict is known
 			(*to).Verdict = verdict
 		}
 	}

@@ -7,14 +7,14 @@ import (
 	"relay/store/db"
 )
 
-// payloadRowOverhead is the size that a row of payloads counts in the storage of an alias in addition
-// to its bytes. PayloadBytes is the SQL expression for both together.
+// payloadRowOverhead is the number of bytes by which a row of payloads counts for more in the storage
+// of an alias than its content. PayloadBytes is the SQL expression for the sum.
 const (
 	payloadRowOverhead = 512
 	PayloadBytes       = `(512 + stored + COALESCE(LENGTH(head), 0) + COALESCE(LENGTH(lines), 0) + COALESCE(LENGTH(extra), 0) + COALESCE(LENGTH(interim), 0))`
 )
 
-// StoredSize returns the number of bytes that a message counts in the storage of its alias.
+// StoredSize returns the number of bytes that a message counts for in the storage of its alias.
 func StoredSize(m *relay.Message, extra ...[]byte) int64 {
 	n := payloadRowOverhead + int64(len(m.Head)+len(m.Lines))
 	if m.Body.Parts > 0 {
@@ -28,7 +28,8 @@ func StoredSize(m *relay.Message, extra ...[]byte) int64 {
 	return n
 }
 
-// AttemptStoredSize returns the number of bytes that an attempt counts in the storage of its alias.
+// AttemptStoredSize returns the number of bytes that an attempt counts for in the storage of its
+// alias.
 func AttemptStoredSize(a *relay.Attempt) int64 {
 	if !HasPayload(a) {
 		return 0
@@ -44,7 +45,7 @@ func (s *Store) Usage(ctx context.Context, who relay.Actor) (map[int64]relay.Usa
 	}
 	handle := s.db.Slow
 	if !s.db.Dialect.SeveralNodes() {
-		handle = s.db.Read // the server beside it writes
+		handle = s.db.Read // not the writing connection, which the server beside this command needs
 	}
 	type row struct {
 		relay.Usage

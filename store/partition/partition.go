@@ -17,11 +17,12 @@ import (
 )
 
 const (
-	// Ahead is how many days have partitions before they begin: each costs the plans of queries.
+	// Ahead is the number of days whose partitions are made before the days begin. It is small, because
+	// each partition makes query plans slower.
 	Ahead        = 3
 	advisoryLock = 0x72656c6179 // advisory lock under which partitions are made
 	makeTimeout  = 30 * time.Second
-	attachTime   = 2 * time.Second // Postgres looks through the default partition, which it locks
+	attachTime   = 2 * time.Second // longer than usual, because Postgres locks the default partition and reads it
 )
 
 var partitioned = []struct{ table, options string }{
@@ -46,7 +47,7 @@ type Day time.Time
 // Of returns the name of the day's partition of a table.
 func (d Day) Of(table string) string { return table + time.Time(d).Format("_20060102") }
 
-// End returns the begin of the next day.
+// End returns the beginning of the next day.
 func (d Day) End() time.Time { return time.Time(d).AddDate(0, 0, 1) }
 
 // IDs returns the first id of the day, and the first id of the next day.
@@ -74,7 +75,7 @@ func Make(ctx context.Context, d *db.DB, log *slog.Logger, now time.Time) error 
 	for _, day := range missing {
 		err := MakeDay(ctx, d, day)
 		switch code := db.SQLState(err); {
-		case code == "42P07": // duplicate_table: another process made it meanwhile
+		case code == "42P07": // duplicate_table: another process has made it
 		case code == "23514": // check_violation
 			log.Warn("events of a day stay in the default partition, because some of them are there already", "day", day.String())
 		case err != nil:
@@ -114,11 +115,11 @@ func Missing(q db.Query, now time.Time) (missing []Day, err error) {
 	return missing, nil
 }
 
-// MakeDay makes the partitions of one day. CREATE TABLE … PARTITION OF would lock the whole table
-// exclusively: it would wait for every reader, and every later statement would wait for it. A table
-// that is made separately and then attached blocks neither readers nor writers, except on the default
-// partition. relayd waits for that lock for TableWait and tries again later. Names in DDL cannot be
-// parameters; these consist of constants and digits.
+// MakeDay makes the partitions of one day. It does not use CREATE TABLE … PARTITION OF, which locks the
+// whole table exclusively: the statement waits for every reader, and every later statement waits for it. A
+// table that is made separately and then attached blocks neither readers nor writers, except on the
+// default partition. relayd waits for that lock for TableWait and tries again later. Names in DDL cannot
+// be parameters; these names consist of constants and digits.
 func MakeDay(ctx context.Context, d *db.DB, day Day) error {
 	tx, err := d.Slow.BeginTxx(ctx, nil)
 	if err != nil {
@@ -126,7 +127,8 @@ func MakeDay(ctx context.Context, d *db.DB, day Day) error {
 	}
 	statements := []string{
 		fmt.Sprintf(`SET LOCAL statement_timeout = %d`, db.TableWait.Milliseconds()),
-		// Behind a network failure the server keeps the locks of this transaction, for which writes wait.
+		// After a network failure the server keeps the locks of this transaction for this long, and writes
+		// wait for them.
 		fmt.Sprintf(`SET LOCAL idle_in_transaction_session_timeout = %d`, attachTime.Milliseconds()),
 		fmt.Sprintf(`SELECT pg_advisory_xact_lock(%d, hashtext(current_schema()))`, advisoryLock&0x7fffffff),
 	}

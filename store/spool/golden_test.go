@@ -81,8 +81,8 @@ func goldenSteps() (names []string, steps []*Step) {
 	return names, steps
 }
 
-// Steps in the spool of an earlier relayd can be read, and steps without new fields are written so
-// that it can read them. A line of the golden file is never changed; new fields get new lines.
+// Steps in the spool of an earlier relayd can be read, and an earlier relayd can read steps
+// without new fields. A line of the golden file is never changed; new fields get new lines.
 func TestGoldenSteps(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("testdata/steps.txt")

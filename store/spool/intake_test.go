@@ -24,7 +24,7 @@ func endOf(st *Step, size int) *Step {
 	}}
 }
 
-// A spool that refuses ordinary requests is not ready, also before one was tried.
+// A spool that refuses ordinary requests is not ready, even before it has refused one.
 func TestSpoolIsNotReadyOnceRequestsAreTurnedAway(t *testing.T) {
 	t.Parallel()
 	p := spoolWithoutDatabase(t, t.TempDir(), 1<<20)
@@ -42,8 +42,8 @@ func TestSpoolIsNotReadyOnceRequestsAreTurnedAway(t *testing.T) {
 	}
 }
 
-// When the spool is full for new events, the ends of accepted events still have room; the steps of a
-// refused event do not.
+// When the spool is full for new events, there is still space for the ends of accepted events, but
+// not for the steps of a refused event.
 func TestSpoolKeepsRoomForEnds(t *testing.T) {
 	t.Parallel()
 	p := spoolWithoutDatabase(t, t.TempDir(), 1<<20)

@@ -22,13 +22,13 @@ func TestStepsOutlivePowerLoss(t *testing.T) {
 	runs, lost := 0, 0
 	for fail := 0; ; fail++ {
 		reached := false
-		for actions := range 2*batches + 1 { // the power is lost after so many
+		for actions := range 2*batches + 1 { // the power is lost after so many actions
 			runs++
 			disk := powertest.New(t, fail)
 			p := spoolWithoutDatabase(t, t.TempDir(), limit)
 			p.VFS = disk.Name
 			var taken []int
-			mark, stored := int64(0), map[int]bool{} // what the database has
+			mark, stored := int64(0), map[int]bool{} // the steps that the database has
 			for i := range actions {
 				if i%2 == 0 {
 					batch := chunkSteps(i/2*each, each, 9000)
@@ -44,7 +44,7 @@ func TestStepsOutlivePowerLoss(t *testing.T) {
 					continue
 				}
 				if i%8 == 1 {
-					continue // more comes in than goes out
+					continue // so that more steps are put in than taken out
 				}
 				rows, err := p.Next(5, 1<<20)
 				if err != nil {
@@ -111,8 +111,8 @@ func TestStepsOutlivePowerLoss(t *testing.T) {
 	}
 }
 
-// A disk that cannot sync, or is full, refuses steps with a clear error and accepts them again as soon
-// as it can. Steps accepted before are kept.
+// A disk that cannot sync, or is full, makes the spool refuse steps with a clear error. The spool
+// accepts steps again as soon as the disk works. Steps accepted before are kept.
 func TestSpoolDiskThatFailsForAWhile(t *testing.T) {
 	t.Parallel()
 	for name, set := range map[string]func(d *powertest.Disk, broken bool){
@@ -125,7 +125,7 @@ func TestSpoolDiskThatFailsForAWhile(t *testing.T) {
 			p := spoolWithoutDatabase(t, t.TempDir(), 16<<20)
 			p.VFS = disk.Name
 			var want []int
-			for round := range 3 { // broken from the start, then with steps in the file
+			for round := range 3 { // the disk fails from the start, then with steps in the file
 				set(disk, true)
 				for range 2 {
 					if refused, _, err := p.Put(chunkSteps(100, 2, 3000), nil); relay.AsError(err).Code != relay.CodeStoreUnavailable || len(refused) != 2 {
@@ -143,8 +143,8 @@ func TestSpoolDiskThatFailsForAWhile(t *testing.T) {
 	}
 }
 
-// Steps stored in the database leave the spool also while its disk is full: steps that cannot be
-// deleted from the file are not read again, and the file is removed at the end.
+// Steps that were stored in the database leave the spool even while its disk is full. Steps that
+// cannot be deleted from the file are not read again, and the file is removed at the end.
 func TestSpoolDrainsOntoAFullDisk(t *testing.T) {
 	t.Parallel()
 	disk := powertest.New(t, 0)

@@ -1,6 +1,6 @@
-// Package spool keeps the steps of the store's journal in a file while Postgres is down: bounded,
-// synced, in order, and with parts of bodies that can be read. It contains no statement of the store;
-// the store drains it.
+// Package spool keeps the steps of the store's journal in a file while Postgres is down. The file is
+// bounded, synced and in order, and parts of bodies can be read from it. The package contains no
+// statement of the store; the store drains the spool.
 package spool
 
 import (
@@ -25,18 +25,18 @@ import (
 const (
 	retryAfter  = 5 * time.Second
 	probeEvery  = 250 * time.Millisecond // between two tests of the disk
-	logInterval = 10 * time.Second       // between two log lines about the same
+	logInterval = 10 * time.Second       // between two log lines about the same problem
 
 	throttleLimit = 300 * time.Millisecond
 	throttlePause = 2 * time.Millisecond
 	throttleRatio = 4
 
-	// A quarter of the spool is reserved for the ends of events that were accepted: the
-	// answer of a forwarded request must not be refused because of later requests.
+	// A quarter of the spool is reserved for the ends of accepted events: the response to a forwarded
+	// request must not be refused because of later requests.
 	reservedForEnds = 4
 	reopenShare     = 8        // after a refusal, this part of the space (1/8) must be free before new events are accepted
 	smallSpool      = 64 << 20 // a smaller spool counts as nearly full from the start
-	maxRejected     = 10_000   // ids of refused events that are remembered at most
+	maxRejected     = 10_000   // ids of refused events that are remembered
 	typicalRequest  = 4 << 10  // bytes of a request of usual size
 )
 
@@ -44,9 +44,9 @@ const (
 type Options struct {
 	Dir      string // data dir
 	Database string // name of the database in messages
-	Limit    int64  // bytes of the file at most; 0 = no spool
+	Limit    int64  // maximum size of the file in bytes; 0 = no spool
 	VFS      string // file system of SQLite; "" = that of the operating system
-	// Claimant returns the ids of the node that writes steps: its id now, and those before it
+	// Claimant returns the ids of the node that writes steps: its present id, and those before it
 	// rejoined, separated by spaces.
 	Claimant func() (node, former string)
 	Log      *slog.Logger
@@ -54,18 +54,18 @@ type Options struct {
 
 // State holds the values of a spool that can be read at any time without waiting for its disk.
 type State struct {
-	Active       atomic.Bool  // something is in it: steps have to be appended to it
+	Active       atomic.Bool  // the spool has steps: new steps have to be appended to it
 	Away         atomic.Bool  // the database did not answer the last time; set by the loop that drains the spool
 	IntakeClosed atomic.Bool  // new events are refused
 	Undrained    atomic.Int64 // bytes of steps that are not in the database yet
 	Waiting      atomic.Int64 // number of these steps
 	Drained      atomic.Int64 // bytes of steps that reached the database since the start
-	Refused      atomic.Int64 // steps
+	Refused      atomic.Int64 // steps that were refused
 }
 
 // Spool keeps the steps of the journal in a SQLite file of the data dir while Postgres does not accept
-// them. While it is not empty, every further step is appended to it until all of them are in the
-// database, so that the order is kept. A spool without a limit is never used. Methods are safe for
+// them. While the spool is not empty, every further step is appended to it, to keep the order, until
+// all steps are in the database. A spool without a limit is never used. Methods are safe for
 // concurrent use.
 type Spool struct {
 	Options
@@ -73,15 +73,15 @@ type Spool struct {
 	Wake chan struct{} // wakes the drainer
 
 	used atomic.Int64 // bytes of the file that hold steps
-	// table is nil while the spool is empty. Readers of parts, metrics and readiness use it
-	// and the state without mu, which is held while the file is written and synced.
+	// table is nil while the spool is empty. Readers of parts, metrics and readiness use table and the
+	// state without mu, because mu is held while the file is written and synced.
 	table atomic.Pointer[table]
 
 	mu       sync.Mutex
 	last     int64 // number of the newest step
 	stored   int64 // number of the newest step that is in the database
 	rejected map[relay.ID]bool
-	since    time.Time      // when the first step came after the spool was empty
+	since    time.Time      // time of the first step after the spool was empty
 	steps    int64          // steps taken since then
 	often    rate.Sometimes // for the log
 
@@ -114,8 +114,8 @@ var ErrCatchingUp = &relay.Error{
 	Detail: "the relay's database is unavailable or its spool is being stored; try again in a moment",
 }
 
-// CaughtUp returns an error while steps wait in the spool. A claim made now could overtake
-// one of them, or be changed by one that is written twice.
+// CaughtUp returns an error while steps wait in the spool. A claim made during that time could
+// overtake one of these steps, or be changed by a step that is written twice.
 func (p *Spool) CaughtUp() error {
 	if p.Active.Load() {
 		return ErrCatchingUp
@@ -129,14 +129,14 @@ var ErrUnready = errors.New("store: postgres is unavailable and the spool is ful
 // intakeLimit returns the number of bytes of the file that new events may fill.
 func (p *Spool) intakeLimit() int64 { return Intake(p.Limit) }
 
-// Intake returns the number of bytes that new events may fill in a spool with a limit.
+// Intake returns the number of bytes that new events may fill in a spool with the given limit.
 func Intake(limit int64) int64 {
 	space := limit - walLimit(limit)
 	return space - space/reservedForEnds
 }
 
-// Admits returns nil if a new event of about need bytes fits into the spool, or does not go there. It
-// answers from memory and never waits for the disk.
+// Admits returns nil if a new event of about need bytes fits into the spool, or goes to the database
+// instead. It answers from memory and never waits for the disk.
 func (p *Spool) Admits(need int64) *relay.Error {
 	if p.Active.Load() && (p.IntakeClosed.Load() || p.used.Load()+need+pageSize > p.intakeLimit()) {
 		return errFull
@@ -155,7 +155,7 @@ func (p *Spool) NearlyFull() bool {
 }
 
 // CheckWritable returns nil if the disk of the spool accepts data. It writes a small test file, at
-// most once in probeEvery, because there may be no event that would show the fault.
+// most once in probeEvery, because a fault would otherwise show only with the next event.
 func (p *Spool) CheckWritable() error {
 	p.probeMu.Lock()
 	defer p.probeMu.Unlock()
@@ -173,7 +173,7 @@ func (p *Spool) CheckWritable() error {
 	return p.writeError
 }
 
-// open opens the file, unless it is open. Call it with the lock held.
+// open opens the file if it is not open yet. Call it with the lock held.
 func (p *Spool) open() (*table, error) {
 	if t := p.table.Load(); t != nil {
 		return t, nil
@@ -210,7 +210,7 @@ func (p *Spool) setAside(t *table, cause error) error {
 	p.Undrained.Store(0)
 	p.Waiting.Store(0)
 	p.used.Store(0)
-	p.stored = p.last // none of it waits
+	p.stored = p.last // none of the steps in the damaged file counts as waiting
 	return errors.Join(err, file.SyncDir(p.Dir))
 }
 
@@ -237,7 +237,7 @@ func (p *Spool) LoadLeft() error {
 	if _, err := p.open(); err != nil {
 		return fmt.Errorf("%w; events wait in it: make sure that relayd may read and write it", err)
 	}
-	p.markActive(nil) // the drainer removes an empty file
+	p.markActive(nil) // even if the file has no steps: the drainer removes an empty file
 	return nil
 }
 
@@ -312,7 +312,7 @@ func (p *Spool) append(rows []Row) error {
 		return nil
 	})
 	if file.Damaged(err) {
-		return errors.Join(err, p.setAside(t, err)) // the next steps get another file
+		return errors.Join(err, p.setAside(t, err)) // the next steps go to a new file
 	}
 	if err != nil {
 		return err
@@ -324,7 +324,7 @@ func (p *Spool) append(rows []Row) error {
 
 // closeIntake refuses new events until there is space again. Call it with the lock held.
 func (p *Spool) closeIntake() {
-	if p.Waiting.Load() > 0 { // otherwise nothing would ever free space
+	if p.Waiting.Load() > 0 { // without waiting steps, no draining would ever free space
 		p.IntakeClosed.Store(true)
 	}
 	p.logThrottled("the spool is full; callers get 503 until postgres is back: bring it back, or raise --spool-limit",
@@ -343,7 +343,7 @@ func (p *Spool) reject(steps []*Step, rows []Row) (on, away []*Step) {
 	space := !p.IntakeClosed.Load() && size <= p.intakeLimit()
 	gone := map[relay.ID]bool{}
 	for _, st := range steps {
-		begins := st.Kind == Accept || st.Kind == Chunk && st.N == 0 // a part of a request
+		begins := st.Kind == Accept || st.Kind == Chunk && st.N == 0 // a part of a request, not of a response
 		if p.rejected[st.ID] || gone[st.ID] || !space && begins {
 			gone[st.ID] = true
 			away = append(away, st)
@@ -394,7 +394,7 @@ func (p *Spool) Advance(rows []Row) {
 	defer p.mu.Unlock()
 	p.Drained.Add(bytes)
 	last := rows[len(rows)-1].Seq
-	if last <= p.stored { // their file was set aside meanwhile, and does not count any more
+	if last <= p.stored { // the file of these steps was set aside meanwhile, and does not count any more
 		return
 	}
 	p.stored = last
@@ -412,8 +412,8 @@ func (p *Spool) Advance(rows []Row) {
 }
 
 // MarkEmpty makes the spool inactive and removes its file if all steps are in the database; otherwise
-// empty is false. An error means that the file may still exist, possibly only after a power loss: then
-// the marks in the database, which say that its steps are stored, have to stay.
+// empty is false. After an error, the file may still exist, or be there again after a power loss. The
+// marks in the database, which say that its steps are stored, then have to stay.
 func (p *Spool) MarkEmpty() (empty bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -434,9 +434,9 @@ func (p *Spool) MarkEmpty() (empty bool, err error) {
 	return true, err
 }
 
-// Throttle delays a committer that has put bytes into the spool while it is being drained, until a
-// multiple of them is drained, at most for throttleLimit. Otherwise callers that are faster than the
-// database would keep the spool from ever becoming empty.
+// Throttle delays a committer that has put bytes into the spool while it is being drained: until a
+// multiple of these bytes is drained, at most for throttleLimit. Without this delay, callers that are
+// faster than the database keep the spool from ever becoming empty.
 func (p *Spool) Throttle(bytes int64) {
 	goal, late := p.Drained.Load()+throttleRatio*bytes, time.Now().Add(throttleLimit)
 	for p.Active.Load() && !p.Away.Load() && !p.IntakeClosed.Load() && p.Drained.Load() < goal && time.Now().Before(late) {
@@ -474,8 +474,8 @@ func (p *Spool) MissingParts(id relay.ID, n, parts int) (missing []int) {
 	return missing
 }
 
-// readParts reads rows about parts of bodies. It reads nothing if the file was closed, because all of
-// it is in the database, or because it is damaged.
+// readParts reads rows about parts of bodies. It reads nothing if the file was closed because all its
+// steps are in the database, or because it is damaged.
 func (p *Spool) readParts(rows any, query string, args ...any) {
 	if t := p.table.Load(); t != nil && p.Active.Load() {
 		_ = t.read.Select(rows, query, args...)

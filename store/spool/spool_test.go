@@ -89,15 +89,15 @@ func spoolSizes(t testing.TB, dir string) (n int64) {
 		info, err := os.Stat(path)
 		if err != nil || info.Mode().Perm() != 0o600 {
 			t.Errorf("%s: %v, %v", path, info, err)
-		} else if !strings.HasSuffix(path, "-shm") { // the index of the log, which is memory
+		} else if !strings.HasSuffix(path, "-shm") { // the index of the log is not counted, because it is memory
 			n += info.Size()
 		}
 	}
 	return n
 }
 
-// Steps come out in the order in which they were added, also when more are added meanwhile and the
-// process restarts in between; then no file is left.
+// Steps come out in the order in which they were added, even if more are added meanwhile and the
+// process restarts in between. At the end no file is left.
 func TestSpoolOrder(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -118,7 +118,7 @@ func TestSpoolOrder(t *testing.T) {
 	if err := p.LoadLeft(); err != nil || !p.Active.Load() || p.Waiting.Load() != 85 {
 		t.Fatalf("%d steps wait, %v", p.Waiting.Load(), err)
 	}
-	mustPut(t, p, chunkSteps(100, 10, 50_000)) // larger than what is read at once
+	mustPut(t, p, chunkSteps(100, 10, 50_000)) // larger than the amount that Next reads at once
 	rows, err = p.Next(1000, 1<<30)
 	if err != nil || len(rows) != 85 || rows[0].Node != "node_a/1" {
 		t.Fatalf("%d steps at once: the batch has to end with the run; %v", len(rows), err)
@@ -241,7 +241,7 @@ func TestSpoolDamagedStep(t *testing.T) {
 	}
 	part := chunkSteps(9, 1, 10)
 	rows, _ = newRows(part, "n", "n")
-	rows[0].Data[bytes.Index(rows[0].Data, part[0].Data)] ^= 1 // only the checksum shows a changed byte of a body
+	rows[0].Data[bytes.Index(rows[0].Data, part[0].Data)] ^= 1 // for a changed byte of a body, only the checksum shows the damage
 	if _, err := parseStep(rows[0].Data); err != nil {
 		t.Error(err)
 	}
@@ -301,8 +301,8 @@ func TestSpoolDamagedFile(t *testing.T) {
 	}
 }
 
-// Steps that reach the database after their file was set aside do not count as steps of the next file,
-// which would then be removed with steps in it.
+// Steps may reach the database after their file was set aside. They do not count as steps of the next
+// file: otherwise that file would be removed with steps in it.
 func TestSpoolFileIsSetAsideWhileItIsDrained(t *testing.T) {
 	t.Parallel()
 	p := spoolWithoutDatabase(t, t.TempDir(), 16<<20)
@@ -357,7 +357,7 @@ func TestSpoolFilesOfAnEarlierVersion(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	p := spoolWithoutDatabase(t, dir, 1<<20)
-	for _, name := range []string{"spool-notes.txt", "spool-", "spool-0000000001-000000.copy", "spool-1767225600000000000.damaged"} { // not these
+	for _, name := range []string{"spool-notes.txt", "spool-", "spool-0000000001-000000.copy", "spool-1767225600000000000.damaged"} { // names that do not match
 		if err := os.WriteFile(filepath.Join(dir, name), []byte("x"), 0o600); err != nil {
 			t.Fatal(err)
 		}

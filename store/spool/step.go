@@ -30,21 +30,21 @@ type Step struct {
 	Event   *relay.Event   // Accept
 	Attempt *relay.Attempt // Finish
 	Message *relay.Message // Amend
-	// Signature, of an Amend, replaces that of the event; nil leaves it.
+	// Signature of an Amend replaces that of the event; nil leaves the event's unchanged.
 	Signature *relay.Signature
 	Data      []byte // Chunk
 	N, I      int    // attempt number; part number
-	State     string // Finish: event state, "" = that of the attempt; Requeue: "held" takes the release back
-	Size      int64  // bytes of memory that it holds while it waits; not in the file
+	State     string // Finish: event state, "" = the state of the attempt; Requeue: "held" takes back the release of the attempt
+	Size      int64  // bytes of memory that the step holds while it waits; not in the file
 }
 
 // stepOverhead is the approximate size of an encoded step without its content.
 const stepOverhead = 512
 
-// Formats of steps. The first byte of a step is its format: the lowest one that has all fields that the step uses,
-// so that an earlier relayd can read steps without newer fields. Each format has the fields of those before it.
-// For a new field, add a format here and a call of coder.since at the place of the field. Formats are never
-// changed, see testdata/steps.txt.
+// Formats of steps. The first byte of a step is its format: the lowest format that has all fields that the
+// step uses. An earlier relayd can therefore read steps without newer fields. Each format has the fields of
+// those before it. For a new field, add a format here and a call of coder.since at the place of the field.
+// Formats are never changed, see testdata/steps.txt.
 const (
 	stepFormat        = 1
 	stepWithGone      = 2 // CallerGone of attempts
@@ -61,7 +61,7 @@ var errStepDamaged = errors.New("a step of the spool cannot be read")
 // Decoded slices point into the input. Lengths are checked against the remaining input before memory
 // is allocated.
 type coder struct {
-	b       []byte // written, or still to be read
+	b       []byte // the bytes written, or the bytes still to be read
 	reading bool
 	format  byte
 	needed  byte // while writing: the lowest format that has all fields written so far
@@ -142,8 +142,8 @@ func (c *coder) bytes(p *[]byte) {
 	}
 }
 
-// list encodes or decodes a list. At least one byte follows for each entry, which bounds a
-// decoded length.
+// list encodes or decodes a list. Each entry takes at least one byte, which limits the length that a decoder
+// accepts.
 func list[T any](c *coder, p *[]T, entry func(*T)) {
 	n := len(*p)
 	number(c, &n)
@@ -218,7 +218,7 @@ func addrPortOf(b []byte) (a netip.AddrPort, err error) {
 	return a, err
 }
 
-// fields encodes or decodes values, in this order.
+// fields encodes or decodes values, in the given order.
 func (c *coder) fields(values ...any) {
 	for _, v := range values {
 		switch p := v.(type) {
@@ -323,7 +323,7 @@ func (c *coder) attempt(a *relay.Attempt) {
 func (c *coder) message(m *relay.Message) {
 	b := &m.Body
 	c.fields(&m.Head, &m.Lines, &m.Framing, &b.Parts)
-	if b.Parts == 0 { // otherwise the parts are steps of their own
+	if b.Parts == 0 { // the parts of a larger body are separate steps
 		c.fields(&b.Data)
 	}
 	c.fields(&b.Stored, &b.Size, &b.SHA256, &b.State)

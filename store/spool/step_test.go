@@ -21,10 +21,11 @@ func TestStepRoundTrip(t *testing.T) {
 	same := cmp.Options{
 		cmpopts.EquateComparable(netip.AddrPort{}),
 		cmpopts.IgnoreFields(Step{}, "Size"),
-		cmpopts.IgnoreFields(relay.Attempt{}, "Node", "Cause", "Via"), // known from the claim when it is read; read from the answer; stored when it begins
-		// People mark events that are in the database; who refused a Host header is read from the answer.
+		cmpopts.IgnoreFields(relay.Attempt{}, "Node", "Cause", "Via"), // Node is known from the claim, Cause is read from the response, Via is stored at the begin
+		// Marks are set on events that are in the database, and the other fields are computed when an
+		// event is read.
 		cmpopts.IgnoreFields(relay.Event{}, "Mark", "HostRefusedBy", "Cause", "Ended"),
-		cmpopts.IgnoreFields(relay.Message{}, "HeadOmitted"), // these two say what a read has left out
+		cmpopts.IgnoreFields(relay.Message{}, "HeadOmitted"), // says what a read has left out
 	}
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 200 {
@@ -55,8 +56,8 @@ func TestStepRoundTrip(t *testing.T) {
 	}
 }
 
-// fill gives every field a value that is not zero, where it can. Bodies are inline:
-// of others Data is not part of a step.
+// fill gives every field a non-zero value where possible. Bodies are inline, because the Data of other
+// bodies is not part of a step.
 func fill(t *testing.T, rng *rand.Rand, v reflect.Value) {
 	switch p := v.Addr().Interface().(type) {
 	case *time.Time:
@@ -98,8 +99,8 @@ func fill(t *testing.T, rng *rand.Rand, v reflect.Value) {
 }
 
 // Any bytes in a row of the spool are refused or decoded, with memory limited by their length, and a
-// decoded step encodes to the same bytes. A decoded step has everything that writing it to the
-// database needs.
+// decoded step encodes to the same bytes. A decoded step has everything that is needed to write it to the
+// database.
 func TestStepThatLacksItsContentIsDamaged(t *testing.T) {
 	t.Parallel()
 	for kind := Accept; kind <= Requeue; kind++ {

@@ -21,13 +21,13 @@ import (
 
 const (
 	fileName      = "spool.db"
-	RefusedFile   = "spool-refused.jsonl"      // steps that the database refuses, for people
+	RefusedFile   = "spool-refused.jsonl"      // steps that the database refuses, for the operator
 	damagedSuffix = ".damaged"                 // suffix of files that SQLite cannot read
-	oldFiles      = "spool-[0-9]*-[0-9]*[0-9]" // pattern of the files that came before spool.db
+	oldFiles      = "spool-[0-9]*-[0-9]*[0-9]" // pattern of the spool files of versions before spool.db
 	fileVersion   = 1                          // user_version of the file
 
-	// A step of usual size leaves little of a page of 16 KiB unused, and a part of a body
-	// needs few of them.
+	// A step of usual size leaves little of a page of 16 KiB unused, and a part of a body needs few
+	// pages.
 	pageSize = 16 << 10
 	walMax   = 8 << 20 // size of the write-ahead log, unless one batch is larger
 
@@ -53,7 +53,8 @@ type partKey struct {
 	n, i int
 }
 
-// bytes returns the key in the column part, in which the parts of a body are neighbors.
+// bytes returns the key as stored in the column part, in which the parts of a body are next to each
+// other.
 func (k partKey) bytes() []byte {
 	b := binary.BigEndian.AppendUint32(append(make([]byte, 0, 24), k.id[:]...), uint32(k.n))
 	return binary.BigEndian.AppendUint32(b, uint32(k.i))
@@ -69,7 +70,7 @@ type Row struct {
 	Data   []byte `db:"data"`
 }
 
-// size returns the number of bytes that a row counts: roughly its size in the file.
+// size returns the number of bytes that a row counts for: roughly its size in the file.
 func (r *Row) size() int64 { n := int64(len(r.Data)); return n + n/64 + 64 }
 
 const rowSize = `LENGTH(data) + LENGTH(data) / 64 + 64` // the same in SQL
@@ -113,8 +114,8 @@ type table struct {
 }
 
 // openTable opens the file in dir, and makes it if it does not exist. limit bounds the file with its
-// write-ahead log, except that the log may grow by one batch. Steps up to the number stored are in the
-// database, and do not count even if the file still has them. vfs is the name of the SQLite file
+// write-ahead log, except that the log may grow by one batch. Steps with numbers up to stored are in
+// the database, and do not count even if the file still has them. vfs is the name of the SQLite file
 // system, "" for the usual one.
 func openTable(dir string, limit, stored int64, vfs string) (t *table, c counts, err error) {
 	ctx := context.Background()
@@ -165,7 +166,7 @@ func openTable(dir string, limit, stored int64, vfs string) (t *table, c counts,
 	return t, c, err
 }
 
-// walLimit returns the share of the spool's limit that is for the write-ahead log.
+// walLimit returns the share of the write-ahead log in the spool's limit.
 func walLimit(limit int64) int64 { return min(limit/8, walMax) }
 
 func (t *table) transact(fn func(*sqlx.Tx) error) error {
@@ -221,7 +222,7 @@ func (t *table) close() (err error) {
 }
 
 // remove closes and removes the file. Its steps are in Postgres, and spool_marks says so until the
-// removal is durable. So remains of the file after a power loss are ignored.
+// removal is durable; if a power loss brings the file back, its steps are therefore ignored.
 func (t *table) remove() error {
 	err := t.close()
 	for _, suffix := range []string{"", "-wal", "-shm"} {
@@ -276,7 +277,7 @@ func Quarantine(dir string, steps []Refused) error {
 
 // Content describes the spool files of a data dir.
 type Content struct {
-	Bytes int64    // of steps that were not in Postgres when the file was written last
+	Bytes int64    // of steps that were not in Postgres when the file was last written
 	Aside []string // names of files with steps that could not be read or stored
 }
 

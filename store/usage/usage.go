@@ -1,5 +1,5 @@
-// Package usage counts the stored bytes of each alias and each account, and decides whether more fit into
-// their limits. The nodes of a database report to each other the bytes that they add and remove.
+// Package usage counts the stored bytes of each alias and each account, and decides whether more bytes fit
+// into their limits. The nodes of a database report to each other the bytes that they add and remove.
 package usage
 
 import (
@@ -16,39 +16,40 @@ import (
 	"relay/store/events"
 )
 
-// Options holds the limits, 0 = none, and the links of a Usage to the rest of the store.
+// Options holds the limits (0 = none) and the functions that connect a Usage to the rest of the store.
 type Options struct {
 	Log *slog.Logger
-	// AliasLimit bounds the stored bytes of an alias. AccountLimits lets accounts have a limit on those of all their
-	// aliases: their own, or else AccountLimit.
+	// AliasLimit bounds the stored bytes of an alias. AccountLimits turns on a limit on the bytes of all
+	// aliases of an account: the account's own limit, or else AccountLimit.
 	AliasLimit    int64
 	AccountLimits bool
 	AccountLimit  int64
-	// AccountQueue is how many attempts an account without its own limit may have queued, as AccountUsage tells it.
+	// AccountQueue bounds the queued attempts of an account that has no limit of its own. AccountUsage
+	// returns it.
 	AccountQueue int
-	// Process names this process in revisions.
+	// Process is the name of this process in revisions.
 	Process string
 	// Go runs a goroutine that ends with the context of Start.
 	Go func(func())
 }
 
 const (
-	// unevictableFor is how long an alias that had nothing to evict is not tried again.
+	// unevictableFor is the time for which an alias that had nothing to evict is not tried again.
 	unevictableFor = time.Second
-	countWait      = time.Second // for the first count of a start
+	countWait      = time.Second // how long a start waits for the first count
 )
 
-// Usage holds the stored bytes of each alias, as known by the serving process. They are counted once
-// at the start and updated after every commit of this node, and within seconds after those of others.
-// If there can be no limit, nothing is counted.
+// Usage holds the stored bytes of each alias, as known by the serving process. They are counted once at the
+// start. Commits of this node are added at once, and those of other nodes within seconds. If there can be no
+// limit, nothing is counted.
 type Usage struct {
 	db      *db.DB
 	log     *slog.Logger
 	opt     Options
-	serving atomic.Bool // Start was called: this is no command beside a server
+	serving atomic.Bool // Start was called: the process is a server and not an operator command
 
 	mu       sync.Mutex
-	aliases  map[int64]*bytesStored // those that have bytes
+	aliases  map[int64]*bytesStored // aliases with stored bytes
 	counted  bool
 	heard    int64 // newest revision that is in the count
 	accounts accountStorage
@@ -57,16 +58,16 @@ type Usage struct {
 // bytesStored holds the stored bytes of one alias, or of all aliases of an account.
 type bytesStored struct {
 	bytes  int64
-	untold int64     // of an alias: of these, what the other nodes were not told yet
-	full   time.Time // when it last had no event that could be evicted
-	// above is how many bytes it may have while it has more than its limit; 0 = it has not. Half of
-	// what is removed lowers it, new requests may use the other half: an alias or account shrinks to
-	// a lowered limit, and its requests need not wait until it has.
+	untold int64     // of an alias: the part of bytes that was not reported to the other nodes yet
+	full   time.Time // last time at which no event could be evicted
+	// above is the number of bytes allowed while the holder exceeds its limit; 0 = it does not. Half of the
+	// bytes that are removed lower above, and new requests may use the other half. So the holder shrinks to a
+	// lowered limit, and its requests need not wait until it has.
 	above    int64
-	evicting chan struct{} // holds a token while a request evicts; nil = none did so far
+	evicting chan struct{} // holds a token while a request evicts; nil = no request has evicted yet
 }
 
-// bound returns the number of bytes that it may currently have.
+// bound returns the number of bytes that the holder may have now.
 func (b *bytesStored) bound(limit int64) int64 {
 	if b.bytes <= limit {
 		b.above = 0
@@ -119,7 +120,7 @@ func (u *Usage) change(alias, bytes, untold int64) {
 	if u.db.Dialect.SeveralNodes() {
 		a.untold += untold
 	}
-	if a.bytes == 0 && a.untold == 0 { // among others, a removed alias
+	if a.bytes == 0 && a.untold == 0 { // for example when the alias was removed
 		delete(u.aliases, alias)
 	}
 }
@@ -133,7 +134,7 @@ func (b *bytesStored) add(bytes int64) {
 	}
 }
 
-// of returns the stored bytes of a holder, and its limit; 0 = no limit. The lock is held.
+// of returns the stored bytes of a holder, and its limit; 0 = no limit. The caller holds the lock.
 func (u *Usage) of(h Holder) (stored *bytesStored, limit int64) {
 	stored, limit = u.aliases[h.ID], u.opt.AliasLimit
 	if h.Account {
@@ -145,8 +146,8 @@ func (u *Usage) of(h Holder) (stored *bytesStored, limit int64) {
 	return stored, limit
 }
 
-// Admits reports whether need more bytes fit, and if not, whether an eviction may make them fit: they
-// do not exceed the limit, and some events could be evicted a moment ago.
+// Admits reports whether need more bytes fit, and if not, whether an eviction may make them fit. That is so
+// if need does not exceed the limit, and the holder had events to evict a moment ago.
 func (u *Usage) Admits(h Holder, need int64) (fits, evictable bool) {
 	if !u.counts() {
 		return true, false
@@ -161,8 +162,8 @@ func (u *Usage) Admits(h Holder, need int64) (fits, evictable bool) {
 }
 
 // Surplus returns the number of bytes that an eviction still has to free so that need more bytes fit, or,
-// with all, so that the holder is within its limit. It includes a margin, so that not every request has
-// to wait for an eviction.
+// with all, so that the holder is within its limit. The number includes a margin, so that not every request
+// has to wait for an eviction.
 func (u *Usage) Surplus(h Holder, need int64, all bool) int64 {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -172,7 +173,7 @@ func (u *Usage) Surplus(h Holder, need int64, all bool) int64 {
 	}
 	bytes := stored.bytes + need - limit
 	if !all {
-		bytes = min(bytes, 2*(stored.bytes+need-stored.bound(limit))) // half of it lowers the bound
+		bytes = min(bytes, 2*(stored.bytes+need-stored.bound(limit))) // twice, because only half of the removed bytes lower the bound
 	}
 	return bytes + min(limit/64, 16<<20)
 }
@@ -204,7 +205,7 @@ func (u *Usage) IsOver(h Holder) bool {
 func (u *Usage) isOver(h Holder) bool {
 	stored, limit := u.of(h)
 	if !u.counted || limit <= 0 || stored.bytes <= limit {
-		stored.bound(limit) // it may have no more than the limit from now on
+		stored.bound(limit) // resets above: from now on the holder may have no more than its limit
 		return false
 	}
 	return time.Since(stored.full) >= unevictableFor

@@ -13,15 +13,15 @@ func TestBoundAboveTheLimit(t *testing.T) {
 	const limit = 1000
 	b := bytesStored{}
 	for i, step := range []struct{ add, bound int64 }{
-		{900, limit},   // within it
-		{4100, 5000},   // far above: no more
-		{200, 5000},    // stored although it did not fit, such as a long response
-		{-1200, 4400},  // half of what is removed may be used
-		{-1500, 3650},  // by the loop, which is faster than the requests
+		{900, limit},   // within the limit
+		{4100, 5000},   // far above the limit: no more bytes are allowed
+		{200, 5000},    // stored although not allowed, such as a long response
+		{-1200, 4400},  // half of the removed bytes may be used again
+		{-1500, 3650},  // removed by the loop, which is faster than the requests
 		{-1, 3650},     // halves are rounded up
 		{-1500, limit}, // within the limit again
 		{601, 1600},
-		{-2000, limit}, // an alias that is removed
+		{-2000, limit}, // the alias is removed
 	} {
 		b.add(step.add)
 		if got := b.bound(limit); got != step.bound {
