@@ -51,7 +51,7 @@ func (o *outbox) serve(publish func([]relay.Change)) {
 
 func (o *outbox) run() {
 	defer close(o.ended)
-	for range o.wake { // a signal comes after what it is for was added
+	for range o.wake { // changes are added before their signal
 		o.mu.Lock()
 		batch, publish, closing := o.waiting, o.publish, o.closing
 		o.waiting = nil
@@ -131,14 +131,15 @@ func (s *Store) noteRevision(r RevisionMark) {
 const (
 	revisionLock = 0x72657673
 	revisionPage = 500 // revisions that one statement reads
-	// RevisionLife is how long a process may be cut off from the database without missing a
-	// change: nothing else tells it that a key was removed.
+	// RevisionLife is the longest time for which a process may be cut off from the database without missing a
+	// change. Revisions are kept for as long, because they are the only sign that, for example, a key was
+	// removed.
 	RevisionLife = 24 * time.Hour
 )
 
-// RevisionMark names the newest revision that this process has seen. It shows a failover to a replica
-// that lagged behind: then the revision with its id is missing, or was written by another process
-// later.
+// RevisionMark names the newest revision that this process has seen. After a failover to a replica that
+// lagged behind, the revision with this id is missing, or another process has written it later: so the
+// process detects the failover.
 type RevisionMark struct {
 	ID, at int64
 	origin string
@@ -158,7 +159,7 @@ func (s *Store) PollRevisions(ctx context.Context, last RevisionMark) RevisionMa
 		return append(r.fields(), &r.Kind, &r.Alias, &r.event, &r.N, &r.Account, &r.Credential)
 	}
 	written := s.written.Load()
-	unread := written != nil && written.ID > last.ID // before the read, which has to find it
+	unread := written != nil && written.ID > last.ID // decided before the read, because the read has to find this revision
 	for {
 		rows, err := db.ReadRows(ctx, s.db, "poll revisions", fields, `SELECT id, at, origin, kind, alias_id, event_id, n, account_id, credential
 			FROM revisions WHERE id >= ? ORDER BY id LIMIT ?`, last.ID, revisionPage+1)
@@ -176,11 +177,11 @@ func (s *Store) PollRevisions(ctx context.Context, last RevisionMark) RevisionMa
 			case there || len(rows) == 0 || !s.isOldest(ctx, rows[0].ID):
 				newest, err := s.LastRevision(ctx)
 				if err != nil {
-					return last // the next poll finds it missing too
+					return last // the next poll will find the revision missing too
 				}
 				s.startOver(newest.ID)
 				return newest
-			} // else it was deleted because of its age, with all before it
+			} // else the revision and all before it were deleted because of their age
 		}
 		var foreign []relay.Change
 		for _, r := range rows {
@@ -213,8 +214,8 @@ func (s *Store) isOldest(ctx context.Context, id int64) bool {
 	return err == nil && len(before) == 0
 }
 
-// startOver publishes that anything may have changed. It is called when the database lacks a revision
-// that this node has read or written: a failover has lost it, and later revisions may have lower ids.
+// startOver publishes that anything may have changed. It is called when the database lacks a revision that
+// this node has read or written: a failover has lost that revision, and later revisions may have lower ids.
 func (s *Store) startOver(newest int64) {
 	s.log.Warn("the database has lost changes that this node has seen, as after a failover to a replica that lagged behind; this node reads everything again")
 	s.written.Store(nil)

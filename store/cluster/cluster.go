@@ -1,6 +1,6 @@
-// Package cluster makes a process one of the nodes that serve a store. It has the node's heartbeat,
-// the tunnels of each node, the messages between nodes, the work that one node does for all, and the
-// end of dead nodes. On SQLite there is one node.
+// Package cluster makes a process one of the nodes that serve a store. It contains the node's heartbeat, the
+// tunnels of each node, the messages between nodes, the work that one node does for all nodes, and the end of
+// dead nodes. On SQLite there is one node.
 package cluster
 
 import (
@@ -14,19 +14,19 @@ import (
 	"relay/store/people"
 )
 
-// Options has the name of the node and its links to the rest of the store.
+// Options has the name of the node and the functions that connect it to the rest of the store.
 type Options struct {
 	Log *slog.Logger
-	// DataDir holds the lock of a process; "" = none.
+	// DataDir contains the lock file of the process; "" = none.
 	DataDir string
 	// NodeName is the label of this node; "" = the host name. Version is the version of the program.
 	NodeName, Version string
-	// CorrectClock corrects the clock by that of Postgres.
+	// CorrectClock turns on the correction of the clock by that of Postgres.
 	CorrectClock bool
-	// SpoolSteps is how many steps wait in the spool of this node.
+	// SpoolSteps returns the number of steps in the spool of this node.
 	SpoolSteps func() int64
-	// Heard gets a revision of another process that only the store itself has to know; it reports
-	// whether it was one. Lost is called after the database has lost revisions: newest is the last one now.
+	// Heard gets a revision of another process, and reports whether only the store itself needs it. Lost is
+	// called after the database has lost revisions: newest is the id of the last one left.
 	Heard func(kind relay.ChangeKind, revision int64, text string) bool
 	Lost  func(newest int64)
 	// Go runs a goroutine that ends with the context of Serve.
@@ -38,8 +38,8 @@ type Store struct {
 	db            *db.DB
 	log           *slog.Logger
 	opt           Options
-	origin        string                       // names this process in revisions
-	written       atomic.Pointer[RevisionMark] // the newest one that this process has written; nil = none
+	origin        string                       // name of this process in revisions
+	written       atomic.Pointer[RevisionMark] // newest revision that this process has written; nil = none
 	membership    membership
 	leases        leases
 	lock          *os.File // serve.lock of the data dir, while this process has it
@@ -88,10 +88,10 @@ func (s *Store) CloseNode() error {
 
 // NodeStats holds figures about the nodes.
 type NodeStats struct {
-	Nodes   int           // that serve and live, this one included; 0 before Serve
+	Nodes   int           // serving and living nodes, including this one; 0 before Serve
 	BeatAge time.Duration // since the last renewal; 0 on SQLite
 	Swept   int64         // dead nodes that this node swept
-	Ended   int64         // attempts of those that it marked interrupted
+	Ended   int64         // attempts of these nodes that this node marked interrupted
 }
 
 // NodeStats returns figures about the nodes, from memory.

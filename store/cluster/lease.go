@@ -11,21 +11,21 @@ import (
 // Names of the leases: work that one node does for all of them.
 const (
 	LeaseRetention = "retention"        // events that are too old
-	LeaseEviction  = "eviction"         // events of aliases that have more than they may
-	LeaseAccounts  = "account-eviction" // events of accounts that have more than they may
-	LeaseTidy      = "tidy"             // partitions, expired rows, the end of the audit log, bodies without an event
-	LeaseClaims    = "claims"           // of nodes that are gone
+	LeaseEviction  = "eviction"         // events of aliases that exceed their storage limit
+	LeaseAccounts  = "account-eviction" // events of accounts that exceed their storage limit
+	LeaseTidy      = "tidy"             // partitions, expired rows, the oldest entries of the audit log, bodies without an event
+	LeaseClaims    = "claims"           // claims of nodes that have ended
 )
 
 const (
 	leaseLife  = 30 * time.Second // of a lease that is not renewed
-	leaseTrust = 20 * time.Second // for this long a node relies on a lease that it has renewed
-	leaseRetry = 10 * time.Second // before a node asks again for a lease that another one holds
+	leaseTrust = 20 * time.Second // how long a node relies on a lease after renewing it
+	leaseRetry = 10 * time.Second // wait before a node asks again for a lease that another node holds
 )
 
 // leases are the leases that this node has asked for. If two nodes do the same work at once, for
-// example after one was frozen, they do no harm: each step of it is a transaction that finds the
-// remaining work itself.
+// example after one was frozen, they do no harm: each step of the work is a transaction that looks for
+// the remaining work itself.
 type leases struct {
 	mu    sync.Mutex
 	known map[string]leaseState
@@ -33,7 +33,7 @@ type leases struct {
 
 type leaseState struct {
 	held  bool
-	until time.Time // then the database is asked again
+	until time.Time // after this time the database is asked again
 }
 
 // HoldsLease reports whether this node has to do the work with a name. It takes the lease if no living
@@ -48,13 +48,13 @@ func (s *Store) HoldsLease(ctx context.Context, name string) bool {
 	l, start := &s.leases, time.Now()
 	l.mu.Lock()
 	known := l.known[name]
-	l.mu.Unlock() // HasLease must not wait for the database
+	l.mu.Unlock() // HasLease needs the lock and must not wait for the database
 	if start.Before(known.until) {
 		return known.held
 	}
 	held, err := s.takeLease(ctx, name, s.NodeID(), ` OR NOT EXISTS (SELECT 1 FROM nodes WHERE id = leases.holder AND state <> 'dead')`)
 	if err != nil {
-		return false // tried again by the next call
+		return false // the next call tries again
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -65,8 +65,8 @@ func (s *Store) HoldsLease(ctx context.Context, name string) bool {
 	return held
 }
 
-// takeLease takes or renews a lease. more is a further condition under which it takes the lease of
-// another holder. It reports whether holder has the lease now.
+// takeLease takes or renews a lease, and reports whether holder has it now. more is a further
+// condition under which it takes the lease of another holder.
 func (s *Store) takeLease(ctx context.Context, name, holder, more string) (held bool, err error) {
 	err = s.db.Update(ctx, "take a lease", func(c *db.Tx) error {
 		n, err := c.Exec(`INSERT INTO leases (name, holder, until) VALUES (?, ?, `+c.Dialect.DatabaseTime()+` + CAST(? AS BIGINT))

@@ -13,9 +13,9 @@ import (
 
 const serveLock = "serve.lock"
 
-// LockDataDir takes the lock of the data dir before Serve does, so that a second server with the
-// same data dir fails before it migrates or listens. UnlockDataDir releases the lock. Call it from
-// the goroutine that will call Serve, before others use the store.
+// LockDataDir takes the lock of the data dir before Serve does, so that a second server with the same data
+// dir fails before it migrates or listens. UnlockDataDir releases the lock. Call LockDataDir from the
+// goroutine that will call Serve, before other goroutines use the store.
 func (s *Store) LockDataDir() error {
 	if s.lock != nil || s.opt.DataDir == "" {
 		return nil
@@ -35,8 +35,8 @@ func (s *Store) LockDataDir() error {
 	return nil
 }
 
-// noteFile writes to the lock file which file of SQLite this process serves; see CheckServedFile. It
-// ignores errors.
+// noteFile writes into the lock file which SQLite file this process serves; see CheckServedFile. It ignores
+// errors.
 func (s *Store) noteFile() {
 	if s.db.Dialect.SeveralNodes() {
 		return
@@ -49,9 +49,9 @@ func (s *Store) noteFile() {
 // fileNote precedes the inode in the lock file.
 const fileNote = "sqlite inode "
 
-// CheckServedFile returns an error if a server runs on the data dir and has another file of SQLite open than
-// the one that is there now, because that was put there while the server ran. What a command changes there,
-// the server does not see.
+// CheckServedFile returns an error if the server of the data dir has another SQLite file open than the
+// present one. That happens when the file is replaced while the server runs: the server then does not see
+// the changes that a command makes in the new file.
 func (s *Store) CheckServedFile() error {
 	if s.lock != nil || s.db.Dialect.SeveralNodes() {
 		return nil
@@ -91,9 +91,9 @@ func lockOwner(node string, f *os.File) string {
 	return node + "\n" + strings.TrimSpace(string(machine)) + "\n" + file + "\n"
 }
 
-// Predecessor returns the id of the node that the previous process of this data dir was, if that
-// process has certainly ended: it ran on this machine since the machine's last start, and had the lock
-// that this process has now. Otherwise it returns "".
+// Predecessor returns the node id of the previous process of this data dir, if that process has certainly
+// ended. That is so if it ran on this machine since the machine's last start, and had the lock that this
+// process has now. Otherwise Predecessor returns "".
 func (s *Store) Predecessor() string {
 	if s.lock == nil || !s.db.Dialect.SeveralNodes() {
 		return ""

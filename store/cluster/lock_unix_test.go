@@ -10,8 +10,8 @@ import (
 )
 
 // TestLockBesideAChildThatStarts: until it runs its program, a child process has all files of
-// this process, like the second descriptor here. The next server of the data dir starts all
-// the same.
+// this process, like the second descriptor here. The next server of the data dir can start
+// nevertheless.
 func TestLockBesideAChildThatStarts(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -19,61 +19,60 @@ import (
 	"relay/store/db"
 )
 
-// Times of the membership. A node that sees no new beat of another one for deadAfter calls it dead.
-// The other node stops claiming claimTrust after the start of its last renewal, that is, before it is
-// called dead.
+// Times of the membership. If a node sees no new heartbeat of another node for deadAfter, it declares that
+// node dead. The other node stops claiming claimTrust after the start of its last renewal, which is earlier.
 const (
 	beatInterval = time.Second
-	beatTimeout  = time.Second            // for one renewal
-	earlyBeat    = 200 * time.Millisecond // of the renewals that were asked for, one in this time
-	beatGap      = 2 * time.Second        // between two renewals; a longer one restarts the observation of other nodes
+	beatTimeout  = time.Second            // limit of one renewal
+	earlyBeat    = 200 * time.Millisecond // there is at most one requested renewal in this time
+	beatGap      = 2 * time.Second        // longest time between two renewals; after a longer one the observation of other nodes starts anew
 	claimTrust   = 3 * time.Second
 	deadAfter    = 4 * time.Second
-	sweepJitter  = 300 * time.Millisecond // so that seldom two nodes sweep a dead one at once
-	mostFormer   = 100                    // ids of a node that rejoins again and again; each one lasts for some seconds at least
+	sweepJitter  = 300 * time.Millisecond // random delay, so that two nodes rarely sweep a dead node at the same time
+	mostFormer   = 100                    // former ids of a node that keeps rejoining; each id lasts for some seconds at least
 )
 
-// membership is the state of this relayd as one of the nodes of its store. On SQLite it is the only
-// one, and has no heartbeat.
+// membership is the state of this relayd as one of the nodes of its store. On SQLite there is only this node,
+// and no heartbeat.
 type membership struct {
-	db       *sqlx.DB      // the connection of the beat; nil on SQLite
+	db       *sqlx.DB      // the connection of the heartbeat; nil on SQLite
 	observed chan struct{} // a renewal may have shown that a node is dead
 	early    chan struct{} // asks for a renewal before it is due
 
 	swept       atomic.Int64 // dead nodes that this node swept
-	interrupted atomic.Int64 // attempts that it ended for them
-	newer       atomic.Int64 // schema of the database, if that is a newer one
+	interrupted atomic.Int64 // attempts of these nodes that this node ended
+	newer       atomic.Int64 // schema of the database if it is newer than this program's, else 0
 
 	mu      sync.Mutex
 	id      string
-	former  []string // ids before the last rejoins, oldest first; attempts of then end under them
+	former  []string // ids before the last rejoins, oldest first; attempts that began under such an id end under it
 	name    string
-	schema  int64                // newest one that this program knows
-	cut     map[string]bool      // ids of nodes that this one has no connection to
-	state   string               // an operator may change it in the row: see DrainNode
+	schema  int64                // newest schema that this program knows
+	cut     map[string]bool      // ids of nodes that this node cannot connect to
+	state   string               // state of this node; an operator may change it in the row, see DrainNode
 	leaving bool                 // this process drains because it stops
 	renewed time.Time            // start of the last renewal that succeeded
-	wall    time.Time            // the same by the wall clock
-	steady  time.Time            // start of the first renewal since the last gap or failure; zero before it
+	wall    time.Time            // the same time by the wall clock
+	steady  time.Time            // start of the first renewal since the last gap or failure; zero if there was none
 	failed  time.Time            // start of the last renewal that failed
 	ended   chan struct{}        // closed at the end of the next renewal, whatever its result
-	others  map[string]*nodeSeen // by id
+	others  map[string]*nodeSeen // other nodes, by id
 
 	drain func(on bool) // set by OnDrain
 
-	toldAccounts string // the counts of connections in the database after the last renewal
+	toldAccounts string // the connection counts that the database had after the last renewal
 
-	// Set before Serve, by SetPeer, OnRejoin and SetConnections.
+	// SetPeer, OnRejoin and SetConnections set these fields before Serve.
 	peerAddr, peerKey string
 	rejoined          func()
-	connections       func() map[int64]int // of accounts at this node
+	connections       func() map[int64]int // number of connections of each account at this node
 }
 
 // nodeSeen holds the last observation of another node.
 type nodeSeen struct {
 	row         nodeRow
-	still       time.Time       // when its beat was first seen to have this value
-	connections map[int64]int64 // of row.accounts, by account
+	still       time.Time       // when its heartbeat was first seen with the present value
+	connections map[int64]int64 // values of row.accounts, by account
 }
 
 // NodeID returns the id of this node. It is "" before Serve, and changes when the node rejoins.
@@ -99,7 +98,7 @@ func (s *Store) Join(ctx context.Context, predecessor string) error {
 	m := &s.membership
 	gone := map[string]bool{predecessor: true}
 	if s.db.Dialect.SeveralNodes() {
-		db, err := s.db.OpenSingle(ctx, beatTimeout) // it has no other use, so that nothing delays the beat
+		db, err := s.db.OpenSingle(ctx, beatTimeout) // used for nothing else, so that nothing delays the heartbeat
 		if err != nil {
 			return err
 		}
@@ -116,12 +115,12 @@ func (s *Store) Join(ctx context.Context, predecessor string) error {
 	if err := db.WhileLocked(ctx, func() error { return s.enter(ctx, gone) }); err != nil || !s.db.Dialect.SeveralNodes() {
 		return err
 	}
-	_, err := s.beat(ctx) // measures the clock before anything gets a time
+	_, err := s.beat(ctx) // measures the clock before any time is stored
 	return err
 }
 
-// enter adds the row of this node, with a new id. gone holds the ids of nodes that have ended, whose
-// names are free.
+// enter adds the row of this node, with a new id. gone holds the ids of nodes that have ended; their names
+// are free.
 func (s *Store) enter(ctx context.Context, gone map[string]bool) error {
 	m := &s.membership
 	start, id, name, schema := time.Now(), "", "", int64(0)
@@ -149,14 +148,16 @@ func (s *Store) enter(ctx context.Context, gone map[string]bool) error {
 		for n := 2; taken[name]; n++ {
 			name = m.name + "-" + strconv.Itoa(n)
 		}
-		// Attempts keep the id: it tells by which node they were made after that is gone. Notices begin with it as a word.
+		// Attempts keep this id, which contains the name of the node, so that the name is known after the
+		// node is gone. Notices begin with the id as a word.
 		id = strings.Join(strings.Fields(name), "-") + "/" + rand.Text()
 		if before != "" {
 			c.Do(`UPDATE idempotency SET node = ? WHERE node = ? AND status = 0`, id, before)
 		}
 		c.Do(`INSERT INTO nodes (`+nodeColumns+`) VALUES (?, ?, ?, ?, ?, ?, `+c.Dialect.DatabaseTime()+`, `+c.Dialect.DatabaseTime()+`, 1, ?, 0, 0, '', '')`,
 			id, name, m.peerAddr, m.peerKey, s.opt.Version, schema, state)
-		// Of most nodes that are gone the id tells the name; see attempts.
+		// For most nodes that are gone, the name can be read from the id, as attempts do; their rows are
+		// deleted.
 		c.Do(`DELETE FROM node_names WHERE id NOT IN (SELECT id FROM nodes) AND substr(id, 1, length(name) + 1) = name || '/'`)
 		c.Do(`INSERT INTO node_names (id, name) VALUES (?, ?)`, id, name)
 		return nil
@@ -190,9 +191,8 @@ func (s *Store) wantedName() string {
 	return cmp.Or(name, "relayd")
 }
 
-// watchNames adds to gone the nodes that have the wanted name and whose beat does not change. A relayd
-// that was killed a moment ago has left such a row, and the next one must not lose its name because of
-// it.
+// watchNames adds to gone the nodes that have the wanted name and whose heartbeat does not change. A relayd
+// that was killed a moment ago has left such a row, which must not keep the next relayd from using the name.
 func (s *Store) watchNames(ctx context.Context, gone map[string]bool) error {
 	first := map[string]int64{}
 	for again := false; ; again = true {
@@ -219,8 +219,8 @@ func (s *Store) watchNames(ctx context.Context, gone map[string]bool) error {
 	}
 }
 
-// NodeLoop renews the beat each second, and additionally when RefreshPeers asks for it, the
-// connections of accounts changed here, or another node reports such a change.
+// NodeLoop renews the heartbeat each second. It renews additionally when RefreshPeers asks for it, when the
+// connections of accounts at this node change, or when another node reports such a change.
 func (s *Store) NodeLoop(ctx context.Context) {
 	tick := time.NewTicker(beatInterval)
 	defer tick.Stop()
@@ -259,8 +259,8 @@ const beatSQL = `WITH mine AS (UPDATE nodes SET beat = beat + 1, seen_at = ` + d
 	SELECT ` + nodeColumns + `, ` + db.PostgresMicros + `, accounts, (SELECT COUNT(*) FROM mine),
 		(` + db.SchemaVersion + `) FROM nodes`
 
-// beat renews the beat of this node and observes those of the others. renewed is false if the others
-// have called this node dead.
+// beat renews the heartbeat of this node and observes those of the other nodes. renewed is false if the other
+// nodes have declared this one dead.
 func (s *Store) beat(ctx context.Context) (renewed bool, err error) {
 	m := &s.membership
 	accounts := m.countConnections()
@@ -275,7 +275,7 @@ func (s *Store) beat(ctx context.Context) (renewed bool, err error) {
 	args := []any{db.BoolToInt(m.leaving), s.opt.SpoolSteps(), s.db.Clock.Offset.Load() / 1000, feed, cut, nil, m.id}
 	changed := accounts != m.toldAccounts
 	if changed {
-		args[5] = accounts // Postgres keeps an unchanged long text where it is
+		args[5] = accounts // nil if unchanged, so that Postgres need not rewrite the long text
 	}
 	m.mu.Unlock()
 	start, wall := time.Now(), s.db.Clock.Wall()
@@ -329,14 +329,14 @@ func (m *membership) observe(rows []nodeRow, start, end time.Time) {
 		switch {
 		case r.ID == m.id:
 			known := r.State == relay.NodeServing || r.State == relay.NodeDraining
-			if known && r.State != m.state && !m.leaving { // an operator has changed it
+			if known && r.State != m.state && !m.leaving { // an operator has changed the state
 				m.state = r.State
 				if m.drain != nil {
 					m.drain(r.State == relay.NodeDraining)
 				}
 			}
-			// The row differs from what this node wrote last if the answer to a renewal or, at a failover, a
-			// renewal itself was lost. The next renewal writes it again.
+			// The row differs from the value that this node wrote last if the answer to a renewal was lost,
+			// or a failover lost a renewal. The next renewal writes the value again.
 			m.toldAccounts = r.accounts
 			continue
 		case seen == nil || seen.row.accounts != r.accounts:
@@ -367,21 +367,21 @@ func (s *Store) NodeReachable(id string, reachable bool) {
 // started, else 0. Schemas change in such a way that the previous version can continue with them.
 func (s *Store) NewerSchema() int64 { return s.membership.newer.Load() }
 
-// dead lists the nodes that this node may call dead: their beat has not changed for deadAfter, while
-// this node renewed its own without a gap. Both are measured with the monotonic clock of this process,
-// because that of the database may jump at a failover.
+// dead lists the nodes that this node may declare dead: their heartbeat has not changed for deadAfter, while
+// this node renewed its own without a gap. Both times are measured with the monotonic clock of this process,
+// because the clock of the database may jump at a failover.
 func (m *membership) dead() (list []nodeRow) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, seen := range m.others {
-		if seen.row.State == relay.NodeDead || m.stillFor(seen) >= deadAfter-beatInterval/10 { // ticks are not exact
+		if seen.row.State == relay.NodeDead || m.stillFor(seen) >= deadAfter-beatInterval/10 { // a tenth less, because ticks are not exact
 			list = append(list, seen.row)
 		}
 	}
 	return list
 }
 
-// stillFor returns the time for which this node has seen no new beat of a node.
+// stillFor returns the time for which this node has seen no new heartbeat of a node.
 func (m *membership) stillFor(seen *nodeSeen) time.Duration {
 	from := seen.still
 	if m.steady.After(from) {
@@ -390,8 +390,8 @@ func (m *membership) stillFor(seen *nodeSeen) time.Duration {
 	return m.renewed.Sub(from)
 }
 
-// rejoin makes this process a node again after the others have called it dead, because it was frozen
-// or had no connection to the database.
+// rejoin makes this process a node again after other nodes have declared it dead, because it was frozen or
+// had no connection to the database.
 func (s *Store) rejoin(ctx context.Context) {
 	m := &s.membership
 	if err := s.enter(ctx, nil); err != nil {
@@ -406,8 +406,8 @@ func (s *Store) rejoin(ctx context.Context) {
 	}
 }
 
-// SetPeer sets the address at which the other nodes reach this one, and its public key for them, as in
-// authorized_keys. Call it before Serve.
+// SetPeer sets the address at which the other nodes reach this node, and its public key for them, in the
+// format of authorized_keys. Call it before Serve.
 func (s *Store) SetPeer(addr, key string) {
 	s.membership.peerAddr, s.membership.peerKey = addr, key
 }
@@ -442,14 +442,14 @@ func (s *Store) LeaveNodes() error {
 	}))
 }
 
-// errNotRenewed is the error of a claim by a node that may have been called dead.
+// errNotRenewed is the error of a claim by a node that may have been declared dead.
 var errNotRenewed = &relay.Error{
 	Code: relay.CodeStoreUnavailable, RetryAfter: time.Second, Detail: "this relay has not reached its database for a moment; try again",
 }
 
-// MayClaim returns nil while this node may claim attempts, that is, while the others cannot have
-// called it dead yet. It answers from memory. The SQL statement of a claim checks the tunnel too,
-// because this process may be stopped for any time between the two.
+// MayClaim returns nil while this node may claim attempts, that is, while the others cannot have declared it
+// dead yet. It answers from memory. The SQL statement of a claim checks the tunnel too, because this process
+// may be stopped for any time between the two checks.
 func (s *Store) MayClaim() error {
 	m := &s.membership
 	m.mu.Lock()
@@ -460,16 +460,15 @@ func (s *Store) MayClaim() error {
 	return nil
 }
 
-// trusted reports whether the last renewal was less than claimTrust ago. The monotonic clock may stop
-// while a machine sleeps, and the wall clock may be set, so the longer of the two times counts.
+// trusted reports whether the last renewal was less than claimTrust ago. The monotonic clock may stop while a
+// machine sleeps, and the wall clock may be set, so the longer time of the two clocks counts.
 func (m *membership) trusted(mono, wall time.Time) bool {
 	return mono.Sub(m.renewed) < claimTrust && wall.Round(0).Sub(m.wall.Round(0)) < claimTrust
 }
 
-// AwaitRenewal returns at once while this node may claim. Otherwise the process was frozen or has lost
-// its database, and AwaitRenewal returns after the next renewal or its failure. So a node that was
-// frozen first learns which of its tunnels were taken over, and one without a database continues
-// without waiting for it.
+// AwaitRenewal returns at once while this node may claim. Otherwise the process was frozen or has lost its
+// database, and AwaitRenewal returns after the next renewal or its failure. So a node that was frozen first
+// learns which of its tunnels were taken over, and a node without a database need not wait for it.
 func (s *Store) AwaitRenewal() {
 	m := &s.membership
 	for range 2 {
@@ -487,7 +486,7 @@ func (s *Store) AwaitRenewal() {
 	}
 }
 
-// Peers lists the other living nodes as of the last beat, from memory. While Postgres is down the list
+// Peers lists the other living nodes as of the last renewal, from memory. While Postgres is down the list
 // stays unchanged.
 func (s *Store) Peers() []relay.Node {
 	m := &s.membership
@@ -502,8 +501,8 @@ func (s *Store) Peers() []relay.Node {
 	return list
 }
 
-// RefreshPeers reads the other nodes again, with the next renewal, which comes within
-// earlyBeat. It returns after that renewal, or its failure.
+// RefreshPeers reads the other nodes again, with the next renewal, which begins within earlyBeat. It returns
+// when that renewal has succeeded or failed.
 func (s *Store) RefreshPeers(ctx context.Context) {
 	m := &s.membership
 	m.mu.Lock()
@@ -519,7 +518,7 @@ func (s *Store) RefreshPeers(ctx context.Context) {
 	}
 }
 
-// Leaving shows this node as draining from the next beat on, because its process is stopping.
+// Leaving shows this node as draining from the next heartbeat on, because its process is stopping.
 func (s *Store) Leaving() {
 	m := &s.membership
 	m.mu.Lock()
@@ -558,8 +557,8 @@ func (m *membership) figures() (nodes int, age time.Duration) {
 	return m.living() + 1, age
 }
 
-// SteadyFor reports whether this node has renewed its beat without a gap for the given time. On SQLite there is no
-// other node, and it is true.
+// SteadyFor reports whether this node has renewed its heartbeat without a gap for the given time. On SQLite
+// it returns true, because there is no other node.
 func (s *Store) SteadyFor(d time.Duration) bool {
 	m := &s.membership
 	m.mu.Lock()
@@ -570,10 +569,10 @@ func (s *Store) SteadyFor(d time.Duration) bool {
 // RoundDone counts a round of the loop that reads changes by other processes.
 func (s *Store) RoundDone() { s.roundsDone.Add(1) }
 
-// Rounds returns the number of rounds of the loop that renews the beat of this node; on SQLite, which
-// has no beat, of the loop that reads changes by other processes. Failed rounds count too, so the
-// number stands still only if the process hangs. Both loops begin a round each second; while Postgres
-// does not answer, a round takes a few seconds.
+// Rounds returns the number of rounds of the loop that renews the heartbeat of this node. On SQLite, which
+// has no heartbeat, it counts the loop that reads changes by other processes. Failed rounds count too, so the
+// number stands still only if the process hangs. Both loops begin a round each second; while Postgres does
+// not answer, a round takes a few seconds.
 func (s *Store) Rounds() int64 { return s.roundsDone.Load() }
 
 // MaxClockOffset is the largest accepted difference between the clock of a node and that of Postgres.

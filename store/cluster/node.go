@@ -14,14 +14,14 @@ import (
 	"relay/store/people"
 )
 
-// nodeRow is a row of the table nodes, with values that were read together with it.
+// nodeRow is a row of the table nodes, and further values that the same query reads.
 type nodeRow struct {
 	relay.Node
 	cut      string    // see membership.cut
 	now      time.Time // clock of the database
-	accounts string    // of the beat: connections of accounts, such as "12:3,15:20"
-	renewed  int       // of the beat: rows that it raised, 0 or 1
-	database int64     // of the beat: schema of the database
+	accounts string    // read with the heartbeat: connections of accounts, such as "12:3,15:20"
+	renewed  int       // read with the heartbeat: rows that the renewal changed, 0 or 1
+	database int64     // read with the heartbeat: schema of the database
 }
 
 const nodeColumns = `id, name, peer_addr, peer_key, version, schema_version, started_at, seen_at, beat, state, spool_steps, clock_offset_us, feed, unreachable`
@@ -41,7 +41,7 @@ func (s *Store) nodeRows(ctx context.Context) ([]nodeRow, error) {
 }
 
 // DrainNode asks the node with a name to send its clients to the other nodes and to accept no new ones,
-// or, with on = false, to serve again. The node learns this with its next beat. After a restart it
+// or, with on = false, to serve again. The node learns this with its next heartbeat. After a restart it
 // serves. Errors: ErrNotFound if no living node has the name; code conflict if no other node serves.
 func (s *Store) DrainNode(ctx context.Context, who relay.Actor, name string, on bool) error {
 	nobodyElse := relay.Errorf(relay.CodeConflict, "no other node is serving, so the clients of %s could not connect to any node; start another node first", name)
@@ -49,7 +49,7 @@ func (s *Store) DrainNode(ctx context.Context, who relay.Actor, name string, on 
 	if on {
 		from, to, action = to, from, "node.drain"
 	}
-	nodes, err := s.Nodes(ctx) // those that do not live are marked
+	nodes, err := s.Nodes(ctx) // nodes that do not live are marked in the list
 	if err != nil {
 		return err
 	}
@@ -69,7 +69,7 @@ func (s *Store) DrainNode(ctx context.Context, who relay.Actor, name string, on 
 		return nobodyElse
 	}
 	return s.db.Update(ctx, "drain a node", func(c *db.Tx) error {
-		if on { // of two nodes that are drained at once, one continues
+		if on { // with this lock, of two nodes that are drained at once one continues to serve
 			c.LockText("drain", "")
 			var left int
 			if err := c.Get(&left, `SELECT COUNT(*) FROM nodes WHERE id <> ? AND state = ?`, id, relay.NodeServing); err != nil {
@@ -80,7 +80,7 @@ func (s *Store) DrainNode(ctx context.Context, who relay.Actor, name string, on 
 			}
 		}
 		n, err := c.Exec(`UPDATE nodes SET state = ? WHERE id = ? AND state = ?`, to, id, from)
-		if err != nil || n == 0 { // it is in that state already
+		if err != nil || n == 0 { // n = 0: the node has that state already
 			return err
 		}
 		return people.Audit(c, who, 0, action, name, "")
@@ -95,8 +95,9 @@ func (s *Store) NodeName() string {
 	return m.name
 }
 
-// Nodes lists the nodes of the store. A serving process calls a node dead if it has seen no new beat
-// of it. An operator command, which observes no beats, uses the time of the last one.
+// Nodes lists the nodes of the store. In a serving process a node counts as dead if the process has
+// seen no new heartbeat of it. An operator command, which observes no heartbeats, uses the time of the
+// last one.
 func (s *Store) Nodes(ctx context.Context) ([]relay.Node, error) {
 	rows, err := s.nodeRows(ctx)
 	if err != nil {
@@ -107,7 +108,7 @@ func (s *Store) Nodes(ctx context.Context) ([]relay.Node, error) {
 	for i := range rows {
 		list[i] = rows[i].Node
 		if !s.db.Dialect.SeveralNodes() {
-			serving, err := s.served() // it has no beat
+			serving, err := s.served() // a SQLite server has no heartbeat, so its lock is checked
 			if err != nil {
 				return nil, fmt.Errorf("look for a server: %w", err)
 			}
@@ -130,8 +131,8 @@ func (s *Store) Nodes(ctx context.Context) ([]relay.Node, error) {
 	return list, nil
 }
 
-// markUnreachable sets the state of serving nodes to which other living nodes have no connection. rows
-// and list are the same nodes.
+// markUnreachable sets the state of serving nodes that other living nodes cannot connect to. rows and
+// list are the same nodes.
 func markUnreachable(rows []nodeRow, list []relay.Node) {
 	for i := range list {
 		if list[i].State != relay.NodeServing {
@@ -151,7 +152,7 @@ func markUnreachable(rows []nodeRow, list []relay.Node) {
 }
 
 // SetConnections sets the function that returns the number of SSH connections of each account at this
-// node, for the limit of an account over all nodes. Accounts that it leaves out count as 0. Call it
+// node, for the limit of an account over all nodes. Accounts that f leaves out count as 0. Call it
 // before Serve.
 func (s *Store) SetConnections(f func() map[int64]int) { s.membership.connections = f }
 
@@ -171,7 +172,7 @@ func (s *Store) ConnectionsElsewhere(account int64) (n int) {
 }
 
 // connectionsChanged reports whether the connections have changed since the last renewal wrote them.
-// After a failed renewal it returns false, and the next regular one writes them.
+// After a failed renewal it returns false, because the next regular renewal writes them.
 func (m *membership) connectionsChanged() bool {
 	now := m.countConnections()
 	m.mu.Lock()
@@ -193,7 +194,7 @@ func (m *membership) countConnections() string {
 	return strings.Join(entries, ",")
 }
 
-// ParseCounts reads numbers by id, such as "12:3,15:20". It leaves out entries that it cannot parse.
+// ParseCounts reads counts by id, such as "12:3,15:20". It leaves out entries that it cannot parse.
 func ParseCounts(text string) map[int64]int64 {
 	byID := map[int64]int64{}
 	for entry := range strings.SplitSeq(text, ",") {

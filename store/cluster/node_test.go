@@ -9,8 +9,8 @@ import (
 	"relay/store/db"
 )
 
-// beats feeds a membership with renewals that start at the given seconds; at each of them
-// the other node has the beat of the same index.
+// beats feeds a membership with renewals that start at the given seconds. At each of them the other
+// node has the heartbeat with the same index.
 func beats(m *membership, base time.Time, seconds []float64, other []int64) {
 	for i, at := range seconds {
 		start := base.Add(time.Duration(at * float64(time.Second)))
@@ -72,8 +72,8 @@ func TestClockOffset(t *testing.T) {
 	}
 }
 
-// A node trusts its claims for three seconds after the start of its last renewal, whichever
-// clock says so: the monotonic one stands still while a machine sleeps.
+// A node trusts its claims for three seconds after the start of its last renewal, by the monotonic
+// and the wall clock, because the monotonic clock stands still while a machine sleeps.
 func TestTrustEnds(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
@@ -86,7 +86,7 @@ func TestTrustEnds(t *testing.T) {
 		{claimTrust, claimTrust, false},
 		{claimTrust, 0, false},
 		{0, claimTrust, false},
-		{0, -time.Hour, true}, // set back
+		{0, -time.Hour, true}, // the wall clock was set back
 	} {
 		m := membership{renewed: now, wall: now.Round(0)}
 		if got := m.trusted(now.Add(c.mono), now.Round(0).Add(c.wall)); got != c.want {
@@ -112,12 +112,13 @@ func openCluster(t *testing.T, dir string) *Store {
 	return s
 }
 
-// Other processes may change more at once than one statement reads: a revoked key must not wait.
+// If other processes change more at once than one statement reads, all changes are read at once: a
+// revoked key must not wait for the next poll.
 func TestManyRevisionsAreReadAtOnce(t *testing.T) {
 	t.Parallel()
 	s := openCluster(t, t.TempDir())
 	const n = 2*revisionPage + 1
-	for first := 0; first < n; first += 100 { // a transaction has only some seconds
+	for first := 0; first < n; first += 100 { // in several transactions, because each has only some seconds
 		if err := s.db.Update(t.Context(), "", func(c *db.Tx) error {
 			for i := first; i < min(first+100, n); i++ {
 				c.Announce(relay.Change{Kind: relay.ChangeAlias, Alias: int64(i + 1)})

@@ -20,20 +20,20 @@ import (
 // Bounds of the messages between nodes by NOTIFY.
 const (
 	noticePause   = 20 * time.Millisecond // between two notices of a node
-	noticeChanges = 150                   // changes in one notice: Postgres takes 8,000 bytes
-	noticeProbe   = 5 * time.Second       // between two looks whether notices arrive
+	noticeChanges = 150                   // changes in one notice: Postgres accepts 8,000 bytes
+	noticeProbe   = 5 * time.Second       // between two checks whether notices arrive
 	pollMissed    = 400 * time.Millisecond
 )
 
-// notices exchange with the other nodes which events, attempts and queues have changed. NOTIFY runs
-// outside of the transactions, because within them it would make their commits wait for each other. A
-// node that receives no notices, for example behind a pooler that shares sessions, makes its viewers
-// read again at intervals instead.
+// notices tell the other nodes which events, attempts and queues have changed, and receive such
+// notices. NOTIFY runs outside of the transactions: within them, their commits would have to wait for
+// each other. If a node receives no notices, for example behind a pooler that shares sessions, its
+// viewers read again at intervals instead.
 type notices struct {
 	mu      sync.Mutex
-	words   []string // of the next notice, one for each change
-	all     bool     // more changed than a notice holds
-	revised bool     // revisions were written
+	words   []string // words of the next notice, one for each change
+	all     bool     // more has changed than a notice can hold
+	revised bool     // revisions were written since the last notice
 	wake    chan struct{}
 
 	echo      chan struct{} // a notice of this node came back
@@ -130,7 +130,7 @@ func (s *Store) tellNodes(changes []relay.Change) {
 	}
 }
 
-// noticeLoop sends notices, at most one in noticePause.
+// noticeLoop sends at most one notice in noticePause.
 func (s *Store) noticeLoop(ctx context.Context) {
 	for {
 		select {
@@ -139,7 +139,7 @@ func (s *Store) noticeLoop(ctx context.Context) {
 		case <-s.notices.wake:
 		}
 		if text := s.notices.take(); text != "" && s.sendNotice(ctx, text) != nil {
-			s.notices.tell([]relay.Change{{Kind: relay.ChangeMissed}}) // tried again with the next notice
+			s.notices.tell([]relay.Change{{Kind: relay.ChangeMissed}}) // the next notice tells the nodes to read again
 		}
 		if db.Pause(ctx, noticePause) != nil {
 			return
@@ -147,7 +147,7 @@ func (s *Store) noticeLoop(ctx context.Context) {
 	}
 }
 
-// sendNotice sends a notice on the channel of the schema, headed by the id of this node.
+// sendNotice sends a notice on the channel of the schema. It begins with the id of this node.
 func (s *Store) sendNotice(ctx context.Context, text string) error {
 	if err := s.db.Away(); err != nil {
 		return err
@@ -168,13 +168,13 @@ func (s *Store) listenLoop(ctx context.Context, address string) {
 	})
 	defer func() {
 		_ = l.Close()
-		go func() { // until the listener has ended, which would wait to give what it has heard
+		go func() { // reads until the listener has ended: otherwise the listener would wait to deliver what it has received
 			for range l.Notify {
 			}
 		}()
 	}()
-	// Listen waits for the connection. Its error is of the statement: then nothing is heard,
-	// which the probe notices.
+	// Listen waits for the connection. If its statement fails, no notices are received, which the
+	// probe detects.
 	go func() {
 		if l.Listen(s.noticeChannel) == nil {
 			_ = s.sendNotice(ctx, "")
@@ -199,7 +199,7 @@ func (s *Store) listenLoop(ctx context.Context, address string) {
 			default:
 				s.notices.listening.Store(false)
 			}
-			_ = s.sendNotice(ctx, "") // if this notice is not heard, the next check notices it
+			_ = s.sendNotice(ctx, "") // if this notice does not come back, the next probe detects that
 		case <-poll.C:
 			if !s.notices.listening.Load() && s.HasOtherNodes() {
 				s.outbox.put([]relay.Change{{Kind: relay.ChangeMissed}})
@@ -208,8 +208,8 @@ func (s *Store) listenLoop(ctx context.Context, address string) {
 	}
 }
 
-// listenDialer opens connections that end with ctx. It is needed because a listener cannot be closed
-// while it connects or waits for an answer, for example of a frozen host.
+// listenDialer opens connections that end with ctx. Otherwise a listener could not be closed while it
+// connects, or while it waits for an answer, for example of a frozen host.
 type listenDialer struct{ ctx context.Context }
 
 // Dial is part of the interface of the driver.
@@ -260,7 +260,7 @@ func (s *Store) hearNotice(ctx context.Context, n *pq.Notification) {
 	var changes []relay.Change
 	for word := range strings.FieldsSeq(text) {
 		c, ok := parseChange(word)
-		if !ok { // as of a later version: viewers read again
+		if !ok { // a word of a later version: viewers read again
 			changes = []relay.Change{{Kind: relay.ChangeMissed}}
 			break
 		}
@@ -279,7 +279,7 @@ func (s *Store) StartNotices(ctx context.Context) error {
 		return s.db.Fault("start notices", err)
 	}
 	s.noticeChannel = "relay_" + schema
-	if len(s.noticeChannel) > 63 { // of an identifier
+	if len(s.noticeChannel) > 63 { // the maximum length of an identifier
 		s.noticeChannel = fmt.Sprintf("relay_%x", schema)[:63]
 	}
 	address, err := s.db.ListenAddress()

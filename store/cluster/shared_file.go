@@ -26,7 +26,7 @@ func (s *Store) SharedFile(ctx context.Context, name string) (data []byte, modif
 }
 
 // AddSharedFile stores a file unless there is one with that name, and returns the file that is stored
-// now: if several nodes add one at the same time, all get the same.
+// now. If several nodes add a file at the same time, all get the same one.
 func (s *Store) AddSharedFile(ctx context.Context, name string, data []byte) (stored []byte, err error) {
 	err = s.db.Update(ctx, "add shared file", func(c *db.Tx) error {
 		putSharedFile(c, name, data, `NOTHING`)
@@ -47,7 +47,7 @@ func putSharedFile(c *db.Tx, name string, data []byte, conflict string) {
 	c.Do(`INSERT INTO shared_files (name, value, modified_at) VALUES (?, ?, `+c.Dialect.DatabaseTime()+`) ON CONFLICT (name) DO `+conflict, name, db.NonNil(data))
 }
 
-// RemoveSharedFiles removes the file with a name and all files in the folder with that name.
+// RemoveSharedFiles removes the file with the given name and all files in the folder with that name.
 func (s *Store) RemoveSharedFiles(ctx context.Context, name string) error {
 	folder, length := folderPrefix(name)
 	return s.db.Execute(ctx, "remove shared files", `DELETE FROM shared_files WHERE name = ? OR substr(name, 1, ?) = ?`, db.StorableText(name), length, folder)
@@ -62,8 +62,8 @@ func (s *Store) SharedFiles(ctx context.Context, folder string) (names []string,
 	return names, err
 }
 
-// folderPrefix returns the start of the names in a folder, and its length in characters. Comparing a
-// prefix avoids a range of names, which would depend on the collation of the database.
+// folderPrefix returns the start of the names in a folder, and its length in characters. Queries
+// compare the prefix, because a range of names depends on the collation of the database.
 func folderPrefix(folder string) (prefix string, length int) {
 	prefix = db.StorableText(folder) + "/"
 	return prefix, utf8.RuneCountInString(prefix)
@@ -71,7 +71,7 @@ func folderPrefix(folder string) (prefix string, length int) {
 
 // LockShared takes a lock that only one process of all nodes holds at a time. It waits for the lock
 // until ctx ends. The lock is renewed until unlock is called; if the process ends without unlocking,
-// it is free after 30 s.
+// the lock is free after 30 s.
 func (s *Store) LockShared(ctx context.Context, name string) (unlock func(), err error) {
 	holder := people.NewSecret("")
 	for wait := time.Duration(0); ; wait = leaseLife / 60 {

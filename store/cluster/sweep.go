@@ -31,8 +31,8 @@ func (s *Store) SweepLoop(ctx context.Context) {
 	}
 }
 
-// EndDeadNodes ends, at the start of this node, the attempts in progress and tunnels that ended nodes
-// have left. predecessor is the id of the node that this data dir was before, or "".
+// EndDeadNodes ends, at the start of this node, the attempts in progress and the tunnels of nodes that
+// have ended. predecessor is the id of the node that used this data dir before, or "".
 func (s *Store) EndDeadNodes(ctx context.Context, predecessor string) error {
 	swept := 0
 	for _, step := range []func() error{
@@ -54,7 +54,7 @@ func (s *Store) EndDeadNodes(ctx context.Context, predecessor string) error {
 	return nil
 }
 
-// sweepPredecessor sweeps the node that an earlier process of this data dir was, without waiting for
+// sweepPredecessor sweeps the node of the earlier process of this data dir, without waiting for
 // deadAfter.
 func (s *Store) sweepPredecessor(ctx context.Context, id string) error {
 	if id == "" {
@@ -64,7 +64,7 @@ func (s *Store) sweepPredecessor(ctx context.Context, id string) error {
 		return err
 	}
 	name, random, _ := strings.Cut(id, "/")
-	if len(random) < 20 { // the id of an earlier version has no name
+	if len(random) < 20 { // an id from an earlier version contains no name
 		name = ""
 	}
 	return s.sweepNode(ctx, nodeRow{Node: relay.Node{ID: id, Name: name}})
@@ -106,9 +106,9 @@ func (s *Store) sweepNode(ctx context.Context, node nodeRow) error {
 	}
 }
 
-// lockDead locks the row of a node that is dead, or whose beat is still the observed one, marks it as
-// dead and detaches its tunnels. It returns false if the node lives, is gone, or is being swept by
-// another node. A node that finds its row marked rejoins.
+// lockDead locks the row of a node that is dead, or whose heartbeat still has the observed value. It
+// marks the node as dead and detaches its tunnels. It returns false if the node lives, is gone, or is
+// being swept by another node. A node that finds its row marked rejoins.
 func lockDead(c *db.Tx, id string, beat int64) (bool, error) {
 	rows, err := db.RowsOf(c.Query, func(n *relay.Node) []any { return []any{&n.State, (*db.Time)(&n.LastSeenAt)} },
 		`SELECT state, seen_at FROM nodes WHERE id = ? AND (beat = ? OR state = 'dead')`+c.Dialect.SkipLocked(), id, beat)
@@ -129,8 +129,8 @@ func lockDead(c *db.Tx, id string, beat int64) (bool, error) {
 	return true, withholdSince(c, seen)
 }
 
-// Sweep ends every attempt whose node has no row in nodes: an earlier version left it, or a node wrote
-// it in the moment in which it was swept. It returns their number.
+// Sweep ends every attempt whose node has no row in nodes, and returns the number of these attempts.
+// Earlier versions left such attempts, or a node claimed them at the moment when it was swept.
 func (s *Store) Sweep(ctx context.Context) (int, error) {
 	total := 0
 	for {

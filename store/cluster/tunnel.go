@@ -29,11 +29,11 @@ func tunnelFields(r *relay.TunnelRecord) []any {
 
 // StoreTunnels stores changes of this node's tunnels, many in one transaction, and returns the tunnels
 // of other nodes that they replaced. There is at most one write for each alias. The order of takeovers
-// is the order in which the rows are written. A removed alias is no error. If a slice fails, the
-// slices before it stay stored.
+// is the order in which the rows are written. Writes for removed aliases are ignored. If a slice
+// fails, the slices before it stay stored.
 func (s *Store) StoreTunnels(ctx context.Context, writes []relay.TunnelWrite) (replaced []relay.TunnelRecord, err error) {
 	writes = slices.Clone(writes)
-	slices.SortFunc(writes, func(a, b relay.TunnelWrite) int { return int(a.Alias - b.Alias) }) // the order in which all nodes lock rows
+	slices.SortFunc(writes, func(a, b relay.TunnelWrite) int { return int(a.Alias - b.Alias) }) // by alias, the order in which all nodes lock rows
 	for some := range slices.Chunk(writes, tunnelSlice) {
 		var from []relay.TunnelRecord
 		if err := s.db.Update(ctx, "store tunnels", func(c *db.Tx) error {
@@ -102,7 +102,8 @@ func (s *Store) storeTunnels(c *db.Tx, writes []relay.TunnelWrite) (replaced []r
 	return replaced, sweepReplaced(c, replaced)
 }
 
-// maxAnnounced is the number of aliases from which one change announces all aliases.
+// maxAnnounced is the largest number of aliases that are announced one by one; with more, one change
+// announces all aliases.
 const maxAnnounced = 100
 
 // readTunnels reads the tunnels of aliases, by alias.
@@ -116,7 +117,7 @@ func readTunnels(q db.Query, aliases []int64, lock string) (map[int64]relay.Tunn
 	return out, err
 }
 
-// upsertTunnels writes records; where restricts the rows that may be replaced.
+// upsertTunnels writes records; where is a condition on the rows that may be replaced.
 func upsertTunnels(c *db.Tx, node string, list []relay.TunnelWrite, where string) {
 	if len(list) == 0 {
 		return
@@ -144,7 +145,7 @@ func upsertTunnels(c *db.Tx, node string, list []relay.TunnelWrite, where string
 }
 
 // sweepReplaced ends the attempts that the former nodes of tunnels have claimed from the queues of
-// their aliases, because this node continues these queues.
+// their aliases, because this node now delivers from these queues.
 func sweepReplaced(c *db.Tx, replaced []relay.TunnelRecord) error {
 	if len(replaced) == 0 {
 		return nil
@@ -170,7 +171,8 @@ var takenOverFault = relay.Fault{
 	Code: relay.StateInterrupted, Message: "the tunnel was taken over by a newer connection at another node while this attempt was under way",
 }
 
-// AddRequests adds numbers of requests to the records of the tunnels that carried them, by tunnel id.
+// AddRequests adds request counts to the records of the tunnels that carried the requests, by tunnel
+// id.
 func (s *Store) AddRequests(ctx context.Context, counts map[string]int64) error {
 	if len(counts) == 0 {
 		return nil
@@ -229,8 +231,8 @@ func (s *Store) LastOnline(ctx context.Context, aliases []int64) (map[int64]time
 	return out, nil
 }
 
-// dropTunnels deletes the tunnels of the nodes that a condition selects. Their aliases are offline
-// from then on. It returns these aliases.
+// dropTunnels deletes the tunnels of the nodes that a condition selects, and returns the aliases of
+// these tunnels. They are offline from then on.
 func dropTunnels(c *db.Tx, where string, args ...any) ([]int64, error) {
 	var ids []int64
 	if err := c.All(&ids, `DELETE FROM tunnels WHERE `+where+` RETURNING alias_id`, args...); err != nil || len(ids) == 0 {
@@ -247,12 +249,12 @@ func dropTunnels(c *db.Tx, where string, args ...any) ([]int64, error) {
 
 // withholdSince takes back the release of events that other nodes have queued for the node of an
 // alias' tunnel after that node had died. seen holds the time of the node's last sign of life, by
-// alias. The events then wait like others that arrived while the alias was offline.
+// alias. The events then stay in the queue, like others that arrived while the alias was offline.
 func withholdSince(c *db.Tx, seen map[int64]time.Time) error {
 	for aliases := range slices.Chunk(slices.Sorted(maps.Keys(seen)), 1000) {
 		args := make([]any, 0, 2*len(aliases))
 		for _, id := range aliases {
-			args = append(args, id, db.Micros(seen[id].Add(-beatInterval))) // the node may have refused requests of this interval since
+			args = append(args, id, db.Micros(seen[id].Add(-beatInterval))) // one interval earlier, because after its last heartbeat the node may still have refused requests
 		}
 		var rows []events.AttemptRow
 		if err := c.All(&rows, `WITH v (k, since) AS (VALUES `+strings.Repeat(`, (CAST(? AS BIGINT), CAST(? AS BIGINT))`, len(aliases))[1:]+`)
@@ -315,8 +317,9 @@ const tunnelQuery = `SELECT t.alias_id, t.tunnel_id, t.node_id, t.account_id, t.
 	t.host_header, t.lazy_dial, t.state, t.requests, al.name AS alias, COALESCE(nd.name, '') AS node_name
 	FROM tunnels t JOIN aliases al ON al.id = t.alias_id LEFT JOIN nodes nd ON nd.id = t.node_id WHERE `
 
-// tunnelAccess returns a condition on t (tunnels) and al: the actor may see and close the
-// tunnel, as its account or as the owner of its alias. Admins may see and close all.
+// tunnelAccess returns a condition on t (tunnels) and al (aliases). It holds if the actor may see and
+// close the tunnel, because the tunnel or its alias belongs to the actor's account. For admins it
+// always holds.
 func tunnelAccess(who relay.Actor) (string, []any) {
 	if who.Kind == relay.ActorSystem || who.Admin && who.Alias == 0 && who.Kind != relay.ActorShare {
 		return `1 = 1`, nil
@@ -340,7 +343,7 @@ func namedTunnelFields(r *relay.TunnelRecord) []any {
 }
 
 // CloseTunnel asks the node of a tunnel to close it, which the node does within a second. The error is
-// ErrNotFound if there is no such tunnel, or it was closed already.
+// ErrNotFound if there is no such tunnel, or if the tunnel was closed already.
 func (s *Store) CloseTunnel(ctx context.Context, who relay.Actor, id string) error {
 	if err := people.Allow(who, relay.ScopeAliasesWrite); err != nil {
 		return err

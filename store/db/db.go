@@ -1,6 +1,6 @@
-// Package db opens the database of a store, SQLite or Postgres, and runs short reads and transactions
-// on it. Only this package knows the engine: each difference is a method of the dialect. It knows
-// nothing of the tables' content.
+// Package db opens the database of a store, SQLite or Postgres, and runs short reads and transactions on it.
+// Only this package knows the engine: each difference is a method of the dialect. The package does not use
+// the content of tables.
 package db
 
 import (
@@ -21,11 +21,10 @@ import (
 	"relay/store/file"
 )
 
-// OpTimeout is the time limit of a single operation, so that nobody waits longer for a database that
-// does not answer.
+// OpTimeout is the time limit of a single operation. It bounds the wait for a database that does not answer.
 const OpTimeout = 4500 * time.Millisecond
 
-// Options choose the database to open; store.Options has the same fields and explains them.
+// Options choose the database to open. For the fields see store.Options, which has the same ones.
 type Options struct {
 	URL, DirectURL, DataDir string
 	MinFree                 int64
@@ -44,21 +43,22 @@ type DB struct {
 	Dialect   Dialect
 	Write     *sqlx.DB
 	Read      *sqlx.DB
-	readLogin *sqlx.DB // for credentials: long reads of events must not keep a login waiting; Postgres: the same as Read
+	readLogin *sqlx.DB // for credentials, so that long reads of events do not delay a login; Postgres: the same as Read
 	Slow      *sqlx.DB // Postgres: for migrations and statements that may take long, without a pooler; SQLite: the same as Write
 	Journal   *sqlx.DB // connection of the committer; on SQLite the same as Write
 	viaPooler bool     // Write, Read and Journal use a pooler
 
-	// Away returns why the database is known not to answer; nil while it may. Finish runs in each
-	// update before its commit. The function that it returns is called after the commit, and gives a
-	// channel that is closed once the changes are published. Set both before the first operation.
+	// Away returns the reason why the database is known not to answer; nil if it may answer. Finish runs in
+	// each update before its commit. Finish returns a function that is called after the commit; the channel
+	// that this function returns is closed once the changes are published. Set both before the first
+	// operation.
 	Away   func() error
 	Finish func(*Tx) (committed func() <-chan struct{}, err error)
 
-	// commitMu makes changes be published in the order of their commits, where there is
-	// only one writer (SQLite).
+	// commitMu keeps the published changes in the order of their commits. It is used if there is only one
+	// writer (SQLite).
 	commitMu     sync.Mutex
-	prepared     map[*Statement]*sql.Stmt // of SQLite, for batches; made before a transaction has the only writing connection
+	prepared     map[*Statement]*sql.Stmt // SQLite: statements for batches; prepared before a transaction takes the only writing connection
 	inserts      driverStatements
 	checkpointer checkpointer
 	Disk         disk
@@ -139,8 +139,8 @@ func Read[T any](ctx context.Context, s *DB, what string, fn func(Query) (T, err
 	return value, err
 }
 
-// Snapshot is View for a few quick queries that have to see the same state of the database. In View
-// each statement sees a state of its own.
+// Snapshot is View for a few quick queries that have to see the same state of the database. In View, the
+// state may change from one statement to the next.
 func (s *DB) Snapshot(ctx context.Context, what string, fn func(Query) error) error {
 	return s.View(ctx, what, func(q Query) error {
 		tx, err := s.Read.BeginTxx(q.Ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
@@ -172,8 +172,8 @@ func (s *DB) Readers() int {
 	return s.Read.Stats().MaxOpenConnections
 }
 
-// Reconnect reopens the connection of the committer if it has broken, so that the next steps do not go
-// to the spool for that reason.
+// Reconnect reopens the connection of the committer if it is broken. Otherwise the next steps would go to the
+// spool only because of that connection.
 func (s *DB) Reconnect(ctx context.Context) error {
 	if !s.Dialect.Remote() {
 		return nil

@@ -13,14 +13,15 @@ import (
 type Dialect interface {
 	// name is the name of the engine.
 	name() string
-	// SeveralNodes reports whether several processes may serve one database. Where they may not,
-	// there is also only one connection that writes, so rows need not be locked.
+	// SeveralNodes reports whether several processes may serve one database. If not, there is
+	// also only one connection that writes, so rows need not be locked.
 	SeveralNodes() bool
-	// Remote reports whether the database is reached over a network: then a transaction may be
-	// left without an answer, and the next one may succeed.
+	// Remote reports whether the database is reached over a network. If so, a transaction may
+	// get no answer, and the next one may succeed.
 	Remote() bool
-	// ForUpdate is the suffix of a query that locks its rows, ForShare that of one that only
-	// keeps them from being changed. SkipLocked is ForUpdate without the rows that are locked.
+	// ForUpdate is the suffix of a query that locks its rows. ForShare is the suffix of a query
+	// that only prevents changes to them. SkipLocked is ForUpdate without the rows that are
+	// locked already.
 	ForUpdate() string
 	ForShare() string
 	SkipLocked() string
@@ -29,7 +30,7 @@ type Dialect interface {
 
 	placeholders() int
 	migrations() (goose.Dialect, fs.FS)
-	hasSchema() string // a query with a row when the version table exists
+	hasSchema() string // a query that returns a row if the version table exists
 	wrapCommit(error) error
 	one(st *Statement, row []any) (text string, args []any)
 	run(b *Batch, st *Statement, rows [][]any) error

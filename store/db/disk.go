@@ -19,7 +19,7 @@ import (
 type disk struct {
 	Dir  string
 	Min  int64                           // bytes that have to stay free; 0 = minFreeSlack
-	Free func(dir string) (int64, error) // asks the file system
+	Free func(dir string) (int64, error) // returns the free bytes of the file system of dir
 
 	log *slog.Logger
 
@@ -28,14 +28,14 @@ type disk struct {
 	full atomic.Pointer[relay.Error] // why nothing new may be stored; nil = there is space
 }
 
-// FullDisk is the free space that a batch needs. With less, a store that failed for lack of space does
-// not try again.
+// FullDisk is the free space that a batch needs. After a lack of space, a store tries again only when
+// this much is free.
 const FullDisk = 16 << 20
 
 // minFreeSlack is the least free space for new events, even if min-free is off.
 const minFreeSlack = 1 << 20
 
-const diskInterval = 900 * time.Millisecond // Refresh is called each second
+const diskInterval = 900 * time.Millisecond // shorter than the second between two calls of Refresh
 
 // Refresh reads the free space and logs when it becomes too little or enough again.
 func (d *disk) Refresh() {

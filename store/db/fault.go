@@ -14,8 +14,8 @@ import (
 	"relay"
 )
 
-// Fault converts an error of the database for callers of the store: a missing row becomes ErrNotFound,
-// an unusable database store-unavailable or storage-full. Errors that the store itself made stay
+// Fault converts an error of the database for callers of the store: a missing row becomes ErrNotFound, and an
+// unusable database becomes store-unavailable or storage-full. Errors that the store itself created stay
 // unchanged.
 func (s *DB) Fault(what string, err error) error {
 	if err == nil {
@@ -44,15 +44,16 @@ func (s *DB) Fault(what string, err error) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// unansweredCommit wraps the error of a commit of which it is not known whether the database has made it.
+// unansweredCommit wraps the error of a commit that the database may or may not have made.
 type unansweredCommit struct{ cause error }
 
 func (e *unansweredCommit) Error() string { return e.cause.Error() }
 
 func (e *unansweredCommit) Unwrap() error { return e.cause }
 
-// unanswered wraps the error of a commit, unless the database has refused it, or it was never sent. A file answers
-// always. A pooler that has lost the database says so in a code of class 08, connection_exception.
+// unanswered wraps the error of a commit as unansweredCommit, unless the database refused the commit or never
+// received it. A SQLite file always answers. A pooler that has lost the database reports a code of class 08,
+// connection_exception.
 func (s *DB) unanswered(err error) error {
 	never := errors.Is(err, sql.ErrTxDone) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 	refused := SQLState(err) != "" && SQLState(err)[:2] != "08"
@@ -62,10 +63,10 @@ func (s *DB) unanswered(err error) error {
 	return &unansweredCommit{err}
 }
 
-// operationFault is Fault for an operation. If a file of this machine took too long, the error is
+// operationFault is Fault for an operation. If a database file on this machine took too long, the error is
 // overloaded.
 func (s *DB) operationFault(what string, err error) error {
-	if errors.Is(err, context.DeadlineExceeded) && !s.Dialect.Remote() { // the file is here: this machine is busy
+	if errors.Is(err, context.DeadlineExceeded) && !s.Dialect.Remote() { // the file is on this machine, so the machine is busy
 		e := relay.Overloaded("this took too long, because the relay is busy; try again in a moment")
 		e.Cause = fmt.Errorf("%s: %w", what, err)
 		return e

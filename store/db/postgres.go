@@ -19,15 +19,15 @@ import (
 )
 
 const (
-	DefaultConns       = 12               // connections of one relayd at most
-	otherConns         = 3                // those of them for the beat, notifications and the committer
+	DefaultConns       = 12               // largest number of connections of one relayd
+	otherConns         = 3                // of these, connections for the heartbeat, notifications and the committer
 	migrationConns     = 3                // connections for a migration
-	readTimeout        = 2 * time.Second  // without an answer of the server to a statement
-	journalReadTimeout = time.Second      // the same for the committer, which callers wait for
+	readTimeout        = 2 * time.Second  // longest wait for an answer of the server to a statement
+	journalReadTimeout = time.Second      // the same for the committer, because callers wait for it
 	directReadTimeout  = 10 * time.Minute // the same for a migration
 
-	connectTimeout     = "2"  // seconds for connecting, where callers wait
-	slowConnectTimeout = "10" // the same where nobody waits
+	connectTimeout     = "2"  // seconds for connecting if callers wait
+	slowConnectTimeout = "10" // the same if no caller waits
 )
 
 // Postgres is the dialect of Postgres.
@@ -53,8 +53,8 @@ func (Postgres) migrations() (goose.Dialect, fs.FS) {
 	return goose.DialectPostgres, migrations.Postgres()
 }
 
-// wrapCommit marks an error of connecting, or of beginning or ending a transaction, as one that no row
-// caused; nil stays nil.
+// wrapCommit marks an error of connecting, or of beginning or ending a transaction, as an error that
+// no row caused; nil stays nil.
 func (Postgres) wrapCommit(err error) error {
 	if err == nil {
 		return nil
@@ -157,13 +157,13 @@ func (s *DB) openDirect(ctx context.Context, lockTimeout time.Duration) (*sqlx.D
 	if err != nil {
 		return nil, fmt.Errorf("open postgres by the direct URL: %w", err)
 	}
-	db.SetMaxIdleConns(0) // needed now and then
+	db.SetMaxIdleConns(0) // no idle connections, because the handle is rarely used
 	return db, nil
 }
 
-// openJournal opens the connection of the committer. It has shorter timeouts than others, because
-// callers wait. It stays open however long it is idle, because a new connection would mean that the
-// database may have been unreachable.
+// openJournal opens the connection of the committer. It has shorter timeouts than other connections,
+// because callers wait. It stays open even if it is idle for long, because the journal takes a new
+// connection as a sign that the database may have been unreachable.
 func (s *DB) openJournal(ctx context.Context, dsn string) error {
 	u, err := url.Parse(dsn)
 	if err != nil {
@@ -188,8 +188,8 @@ func (s *DB) OpenSingle(ctx context.Context, timeout time.Duration) (*sqlx.DB, e
 	return openPool(ctx, dsn, 1, &dialer{readTimeout: timeout, shared: s.viaPooler})
 }
 
-// ListenAddress returns the address of Postgres for a connection that receives notifications: the one
-// without a pooler.
+// ListenAddress returns the address of Postgres without a pooler, for a connection that receives
+// notifications.
 func (s *DB) ListenAddress() (string, error) {
 	return postgresDSN(cmp.Or(s.opt.DirectURL, s.opt.URL), slowConnectTimeout)
 }
@@ -204,7 +204,7 @@ func (s *DB) poolSize() int { return max(cmp.Or(s.opt.MaxConns, DefaultConns)-ot
 func postgresDSN(address, connect string) (string, error) {
 	u, err := url.Parse(address)
 	if err != nil {
-		return "", errors.New("not a valid address") // url's error would repeat the password
+		return "", errors.New("not a valid address") // the error of package url would contain the password
 	}
 	q := u.Query()
 	q.Set("binary_parameters", "yes")
@@ -217,8 +217,8 @@ func postgresDSN(address, connect string) (string, error) {
 	return u.String(), nil
 }
 
-// prepareTx gives a transaction the settings that relayd needs, if they cannot be set once for a
-// session: behind a pooler each transaction may use another session.
+// prepareTx gives a transaction the settings that relayd needs, if a session cannot keep them: behind
+// a pooler each transaction may use another session.
 func (s *DB) prepareTx(q Query, timeout time.Duration) error {
 	if !s.viaPooler {
 		return nil

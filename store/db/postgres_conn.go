@@ -18,11 +18,11 @@ import (
 
 // dialer opens connections that fail when the server does not answer for a while. The driver cannot do
 // that: when a context ends, it asks the server over another connection to cancel the statement, and a
-// frozen server answers neither.
+// frozen server answers neither connection.
 type dialer struct {
 	net.Dialer
 	readTimeout time.Duration
-	shared      bool          // through a pooler: sessions are shared with others, so session settings do not last
+	shared      bool          // through a pooler, which shares sessions with other clients, so session settings do not last
 	lockTimeout time.Duration // of sessions with directReadTimeout; 0 = none
 }
 
@@ -76,7 +76,7 @@ func (c *deadlineConn) Write(p []byte) (int, error) {
 // sessionConnector opens connections with the session settings that relayd needs.
 type sessionConnector struct {
 	*pq.Connector
-	settings string // the statement that sets them
+	settings string // the statement for these settings
 	shared   bool   // through a pooler
 }
 
@@ -90,7 +90,7 @@ func (c sessionConnector) Connect(ctx context.Context) (driver.Conn, error) {
 	if !ok {
 		return nil, errors.Join(errors.New("the driver lacks an interface that the pool uses"), conn.Close())
 	}
-	rows, err := session.QueryContext(context.WithoutCancel(ctx), c.settings, nil) // the dialer bounds its time
+	rows, err := session.QueryContext(context.WithoutCancel(ctx), c.settings, nil) // the dialer bounds the time of this statement
 	if err == nil {
 		err = rows.Close()
 	}
@@ -100,8 +100,8 @@ func (c sessionConnector) Connect(ctx context.Context) (driver.Conn, error) {
 	return &postgresSession{driverConn: session, shared: c.shared}, nil
 }
 
-// openPool opens a handle whose connections are dialed by by, and fail when the server does not answer
-// for the read timeout of by.
+// openPool opens a handle whose connections are opened by the dialer by. They fail when the server does
+// not answer within the read timeout of by.
 func openPool(ctx context.Context, dsn string, size int, by *dialer) (*sqlx.DB, error) {
 	connector, err := pq.NewConnector(dsn)
 	if err != nil {
@@ -129,13 +129,13 @@ func openPool(ctx context.Context, dsn string, size int, by *dialer) (*sqlx.DB, 
 	return db, nil
 }
 
-// postgresSession is a connection that is dropped after the server refused a statement for a reason
-// other than its rows. A session keeps the settings of role and database from its start, so it would
-// keep a timeout or a read-only mode that was reverted since.
+// postgresSession is a connection that is dropped after the server refused a statement for a reason other
+// than its rows. A session keeps the settings of role and database from its start, so it keeps a timeout
+// or a read-only mode even after an operator has reverted the setting.
 //
 // shared is set behind a pooler. There, the end of a context does not cancel a statement: the driver
-// cancels over a separate connection, and pgbouncer 1.18 can crash when that is closed early.
-// Statements have their own time limits.
+// cancels over a separate connection, and pgbouncer 1.18 can crash when that is closed early. Statements
+// have their own time limits.
 type postgresSession struct {
 	driverConn
 	shared bool
@@ -192,12 +192,14 @@ func (c *postgresSession) uncanceled(ctx context.Context) context.Context {
 // IsValid implements driver.Validator: it reports whether the pool may keep the connection.
 func (c *postgresSession) IsValid() bool { return !c.stale && c.driverConn.IsValid() }
 
-// sessionSettings returns the statement for the settings of a session, or with local of a transaction. It
-// turns synchronous_commit on if it is off; other values are stronger, or were chosen for replicas. It
+// sessionSettings returns the statement for the settings of a session or, with local, of a transaction.
+//
+// It turns synchronous_commit on if it is off; other values are stronger, or were chosen for replicas. It
 // sets lock_timeout to wait, and statement_timeout to statement, if they are given and no lower values
-// are set: the result is not read after that time, and abandoned sessions would pile up behind a lock. It
-// also sets idle_in_transaction_session_timeout: after a network failure the server would otherwise keep
-// an open transaction for hours, and a repeated write of the same rows would wait for it.
+// are set: after that time the result is not read, and abandoned sessions would pile up behind a lock.
+//
+// It also sets idle_in_transaction_session_timeout. Otherwise, after a network failure, the server keeps
+// an open transaction for hours, and a repeated write of the same rows has to wait for it.
 func sessionSettings(local bool, wait, statement time.Duration) string {
 	query := fmt.Sprintf(`SELECT CASE WHEN current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', %t) END`, local)
 	for _, limit := range []struct {
@@ -216,10 +218,10 @@ func sessionSettings(local bool, wait, statement time.Duration) string {
 // lockWait returns the lock_timeout of connections with this read timeout.
 func lockWait(timeout time.Duration) time.Duration { return timeout * 9 / 10 }
 
-// postgresUnavailable returns the relay code of an error that means that the server cannot write now,
-// and "" for an error that the values of a row caused. Few errors are caused by a row. All others are
+// postgresUnavailable returns the relay code of an error that means that the server cannot write now, and
+// "" for an error that the values of a row caused. Few errors are caused by a row. All others are
 // temporary, or end when an administrator acts: a lock, a timeout, a revoked privilege, a table that is
-// being renamed, a replica that is being promoted. An event that was answered must not be dropped
+// being renamed, a replica that is being promoted. An event that got its response must not be dropped
 // because of such an error.
 func postgresUnavailable(err error) string {
 	switch code := SQLState(err); {
@@ -242,7 +244,7 @@ func SQLState(err error) string {
 
 // isRowError reports whether the values of a row caused an error with this code.
 func isRowError(code string) bool {
-	if code == "23514" { // no table has a check: the row met a partition that was just being attached
+	if code == "23514" { // no table has a check constraint: the row met a partition that was just being attached
 		return false
 	}
 	switch code[:2] {

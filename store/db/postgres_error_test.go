@@ -16,27 +16,27 @@ import (
 	"relay"
 )
 
-// An error in the row itself refuses the row for good; every other error counts as temporary.
+// An error in the row itself refuses the row for good. Every other error counts as temporary.
 func TestPostgresUnavailable(t *testing.T) {
 	t.Parallel()
 	for code, want := range map[pqerror.Code]string{
-		"22021": "", // a byte that the encoding of the database has not
+		"22021": "", // a byte that does not exist in the encoding of the database
 		"23502": "",
 		"53100": relay.CodeStorageFull,
 		"0A000": relay.CodeStoreUnavailable, // BEGIN READ WRITE on a replica
-		"25006": relay.CodeStoreUnavailable, // a write on one
-		"23514": relay.CodeStoreUnavailable, // a partition is being attached while a row goes to the default one
+		"25006": relay.CodeStoreUnavailable, // a write on a replica
+		"23514": relay.CodeStoreUnavailable, // a partition is being attached while the default partition gets a row
 		"28P01": relay.CodeStoreUnavailable,
 		"3D000": relay.CodeStoreUnavailable,
-		"40P01": relay.CodeStoreUnavailable, // again and again
+		"40P01": relay.CodeStoreUnavailable, // still after several tries
 		"42501": relay.CodeStoreUnavailable,
-		"42P01": relay.CodeStoreUnavailable, // no USAGE of the schema looks like this
+		"42P01": relay.CodeStoreUnavailable, // Postgres reports a missing USAGE right on the schema like this
 		"53300": relay.CodeStoreUnavailable,
-		"54000": relay.CodeStoreUnavailable, // no more transactions before a VACUUM
+		"54000": relay.CodeStoreUnavailable, // Postgres allows no more transactions before a VACUUM
 		"55P03": relay.CodeStoreUnavailable,
 		"57014": relay.CodeStoreUnavailable,
 		"57P01": relay.CodeStoreUnavailable,
-		"08P01": relay.CodeStoreUnavailable, // all that pgbouncer says itself
+		"08P01": relay.CodeStoreUnavailable, // pgbouncer uses it for all its own errors
 		"XX000": relay.CodeStoreUnavailable,
 	} {
 		err := fmt.Errorf("write: %w", &pq.Error{Code: code})
@@ -49,8 +49,9 @@ func TestPostgresUnavailable(t *testing.T) {
 	}
 }
 
-// TestUnansweredCommit: it is not known whether a commit was made if the line to the database was lost, also behind a
-// pooler, which says so with a code of its own. It is known of one that the database refused or never got, and of a file.
+// TestUnansweredCommit: if the connection to the database was lost during a commit, the commit may have been
+// made or not. A pooler reports that with its own code. If the database refused the commit or never got it,
+// or is a file, the outcome is known.
 func TestUnansweredCommit(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -59,7 +60,7 @@ func TestUnansweredCommit(t *testing.T) {
 	}{
 		{driver.ErrBadConn, true},
 		{&net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}, true},
-		{&pq.Error{Code: "08P01"}, true}, // all that pgbouncer says itself
+		{&pq.Error{Code: "08P01"}, true}, // pgbouncer uses it for all its own errors
 		{&pq.Error{Code: "08006"}, true},
 		{&pq.Error{Code: "40001"}, false},
 		{&pq.Error{Code: "23503"}, false},

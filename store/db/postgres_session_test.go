@@ -25,8 +25,8 @@ func openTest(t *testing.T, o Options) *DB {
 	return s
 }
 
-// A session stops waiting for a lock before its caller gives up, so that waiting sessions do not pile
-// up. A shorter limit set by the operator stays, and so do the session settings of a pooler.
+// A session stops waiting for a lock before its caller gives up, so that waiting sessions do not pile up. A
+// shorter limit that the operator has set is kept, and so are the session settings of a pooler.
 func TestSessionSettings(t *testing.T) {
 	t.Parallel()
 	address := pgtest.URL(t)
@@ -77,7 +77,7 @@ func TestTransactionSettings(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := s.View(t.Context(), "", func(q Query) error {
-		if got := read(q); got != "0 on" { // on for good: that is no harm to others
+		if got := read(q); got != "0 on" { // synchronous_commit stays on, which does not harm other clients
 			t.Errorf("behind it: %s", got)
 		}
 		return nil
@@ -86,8 +86,8 @@ func TestTransactionSettings(t *testing.T) {
 	}
 }
 
-// After a setting made a statement fail, the next statement gets a new session, because the setting
-// may have been reset. A refused row does not cost a session.
+// After a statement failed because of a setting, the next statement gets a new session, because an operator
+// may have reverted the setting. A refused row does not end the session.
 func TestSettingThatWasTakenBack(t *testing.T) {
 	t.Parallel()
 	db, err := openPool(t.Context(), pgtest.URL(t), 1, &dialer{readTimeout: readTimeout})
@@ -202,8 +202,8 @@ func (f *front) carry(near net.Conn, socket string) {
 	_, _ = io.Copy(near, far)
 }
 
-// Callers wait for the journal: a Postgres that has not answered it for a second counts as unavailable, and
-// steps go to the spool. Other connections have a longer limit.
+// Callers wait for the journal: if Postgres does not answer it for a second, the database counts as
+// unavailable and steps go to the spool. Other connections have a longer limit.
 func TestJournalWaitsForOneSecond(t *testing.T) {
 	t.Parallel()
 	s := openTest(t, Options{URL: pgtest.URL(t)})

@@ -118,10 +118,10 @@ func ColumnIn[T any](column string, values []T) (string, []any) {
 	return column + ` IN (` + strings.Repeat(`, ?`, len(values))[2:] + `)`, args
 }
 
-// UpdateEach updates one row for each entry of a map. set is the statement after UPDATE, in which v(k,
-// …) holds the key, of SQL type key, and the value as stored converts it.
+// UpdateEach updates one row for each entry of a map. set is the text of the statement after UPDATE.
+// In set, v(k, …) holds the key, of the SQL type key, and the value as stored converts it.
 func UpdateEach[K comparable, V any](c *Tx, values map[K]V, stored func(V) int64, set, key string) {
-	for keys := range slices.Chunk(slices.Collect(maps.Keys(values)), 1000) { // SQLite takes 32,766 arguments
+	for keys := range slices.Chunk(slices.Collect(maps.Keys(values)), 1000) { // SQLite accepts at most 32,766 arguments
 		args := make([]any, 0, 2*len(keys))
 		for _, k := range keys {
 			args = append(args, k, stored(values[k]))

@@ -41,7 +41,7 @@ const SchemaVersion = `SELECT COALESCE(MAX(version_id), 0) FROM goose_db_version
 // which are equal if there was nothing to do. Several processes may call it at once: each migration is
 // applied, and reported, by one of them.
 func (s *DB) Migrate(ctx context.Context) (from, to int64, err error) {
-	if !s.Dialect.SeveralNodes() { // goose has no lock of its own for SQLite
+	if !s.Dialect.SeveralNodes() { // goose does not lock SQLite itself
 		f, err := s.OpenLock("migrate.lock")
 		if err != nil {
 			return 0, 0, err
@@ -73,15 +73,16 @@ func (s *DB) Migrate(ctx context.Context) (from, to int64, err error) {
 	if err != nil {
 		return from, from, fmt.Errorf("migrate: %w", err)
 	}
-	if !applied { // another process did it while this one waited for the lock
+	if !applied { // another process applied the migrations while this one waited for the lock
 		return to, to, nil
 	}
 	return from, to, nil
 }
 
 // up applies the migrations, and reports whether it applied one. While another session, such as a
-// backup, uses a table, a migration of that table could wait for hours, and all statements of serving
-// nodes would wait behind it. Therefore it gives up after TableWait, and its caller tries again.
+// backup, uses a table, a migration of that table may have to wait for hours, and all statements of
+// serving nodes have to wait behind the migration. Therefore up gives up after TableWait, and its
+// caller tries again.
 func (s *DB) up(ctx context.Context, p *goose.Provider) (applied bool, err error) {
 	for began := time.Now(); ; {
 		done, err := p.Up(ctx)
@@ -98,8 +99,8 @@ func (s *DB) up(ctx context.Context, p *goose.Provider) (applied bool, err error
 }
 
 const (
-	TableWait      = 300 * time.Millisecond // for the locks on tables that partitions and migrations need; others wait behind it
-	migrationPause = 3 * time.Second        // ten times TableWait: others wait for a tenth of the time at most
+	TableWait      = 300 * time.Millisecond // for the table locks of partitions and migrations, because other statements wait behind them
+	migrationPause = 3 * time.Second        // ten times TableWait, so that other statements wait for at most a tenth of the time
 	migrationWait  = 10 * time.Minute       // for a table that another session uses
 )
 

@@ -72,7 +72,7 @@ func (s *DB) openSQLite(ctx context.Context) error {
 		return err
 	}
 	common := []string{file.BusyTimeout, "foreign_keys(1)"}
-	first := []string{"auto_vacuum(INCREMENTAL)"} // takes the write lock, even when there is nothing to do
+	first := []string{"auto_vacuum(INCREMENTAL)"} // set on one connection first, because it takes the write lock even if nothing has to be done
 	if s.opt.NoCreate {
 		common[0], first = file.BusyBeside, nil
 	}
@@ -92,7 +92,7 @@ func (s *DB) openSQLite(ctx context.Context) error {
 		return fmt.Errorf("open %s for logins: %w%s", path, err, s.openAdvice(err))
 	}
 	if s.opt.NoCreate {
-		return nil // the server beside it moves the log
+		return nil // the server on this data dir checkpoints the log
 	}
 	s.checkpointer.wake = make(chan struct{}, 1)
 	s.checkpointer.db, err = file.OpenSQLite(ctx, path, 1, append(common, "query_only(1)", "synchronous(FULL)"), s.opt.VFS)
@@ -121,7 +121,7 @@ func (s *DB) openAdvice(err error) string {
 	return ""
 }
 
-// touchDatabase creates the file readable for its owner only, because sqlite would create it according
+// touchDatabase creates the file so that only its owner can read it; SQLite would create it according
 // to the umask. It refuses a file next to the log of another one.
 func (s *DB) touchDatabase(path string) error {
 	if err := strayLog(path); err != nil {

@@ -10,8 +10,8 @@ import (
 // The write-ahead log of SQLite is checkpointed over a separate connection, so that commits of the
 // journal need not do it. Sizes are pages of 4 KiB in the log.
 const (
-	checkpointPages    = 1000                  // a checkpoint is worthwhile from here on
-	walMaxPages        = 8000                  // from here on the writer checkpoints after a commit and restarts the log, which needs a moment without commits
+	checkpointPages    = 1000                  // from this size on a checkpoint is worthwhile
+	walMaxPages        = 8000                  // from this size on the writer checkpoints after a commit and restarts the log, for which commits pause briefly
 	checkpointInterval = 20 * time.Millisecond // between two checks
 )
 
@@ -41,7 +41,7 @@ func (s *DB) CheckpointLoop(ctx context.Context) {
 	}
 }
 
-// walState is the result of a checkpoint: the number of pages in the log, and of those that are
+// walState is the result of a checkpoint: the number of pages in the log, and how many of these are
 // already in the database file.
 type walState struct {
 	Busy int `db:"busy"`
@@ -56,7 +56,7 @@ func (l walState) worthCheckpoint() bool { return l.Log-l.Done >= checkpointPage
 func (l walState) pending() bool { return l.Log > l.Done }
 
 // needsRestart reports whether the log is so long that it should be restarted, which is possible once
-// all of it is checkpointed.
+// all its pages are checkpointed.
 func (l walState) needsRestart() bool { return l.Log >= walMaxPages && l.pending() }
 
 // HasLog reports whether this process checkpoints the log of SQLite.
@@ -69,7 +69,7 @@ func (s *DB) CheckpointAll(ctx context.Context) { s.checkpoint(ctx, walState.pen
 func (s *DB) CheckpointLong(ctx context.Context) { s.checkpoint(ctx, walState.needsRestart) }
 
 // checkpoint runs a passive checkpoint if due returns true. Readers and the writer do not wait for it.
-// It ignores errors: the rest is checkpointed after a later commit.
+// It ignores errors: the remaining pages are checkpointed after a later commit.
 func (s *DB) checkpoint(ctx context.Context, due func(walState) bool) {
 	if s.checkpointer.db == nil {
 		return

@@ -11,7 +11,7 @@ import (
 )
 
 func (SQLite) examineDurability(s *DB, q Query) relay.Finding {
-	q.Handle = s.Write // a pragma applies to one connection: ask the one that writes
+	q.Handle = s.Write // the pragmas of the writing connection count, because each connection has its own
 	return examineSettings(q,
 		durabilitySetting{`PRAGMA journal_mode`, "wal", "stop the server and start it again: it sets what it needs"},
 		durabilitySetting{`PRAGMA synchronous`, "2", "this build opens the file with less; report it"})
@@ -59,7 +59,7 @@ func (SQLite) examinePages(q Query) relay.Finding {
 	case len(wrong) == 1 && wrong[0] == "ok":
 		return OKFinding("every page of the database is as it should be")
 	}
-	var list []string // one row may be several lines, the first of which names the file
+	var list []string // a row may have several lines; the first one names the file
 	for line := range strings.Lines(strings.Join(wrong, "\n")) {
 		if line = strings.TrimSpace(line); !strings.HasPrefix(line, "***") {
 			list = append(list, line)

@@ -61,16 +61,16 @@ func InsertInto(table, columns, types string) *Statement {
 }
 
 // Group is a list of inserts of rows that belong together, such as an event and its attempts. The first
-// column of each row is the id of the owner of the row, and each row of the first statement has a
-// different id. Postgres inserts all rows in one statement, by a function of the schema.
+// column of each row is the id of the owner of the row, and each row of the first statement has a different
+// id. Postgres inserts all rows in one statement, with a function of the schema.
 type Group struct {
 	Function string
 	Inserts  []*Statement
 }
 
-// Insert inserts the rows of each statement of the group. If a row of the first statement exists
-// already, nothing is inserted for its id. It returns these ids: a commit whose result was lost has
-// stored them. On SQLite a failed commit has stored nothing.
+// Insert inserts the rows of each statement of the group. If a row of the first statement exists already,
+// nothing is inserted for its id. Insert returns these ids: they were stored by a commit whose result was
+// lost. SQLite returns none, because there a failed commit has stored nothing.
 func (b *Batch) Insert(g *Group, rows ...[][]any) (there map[relay.ID]bool, err error) {
 	if len(rows[0]) == 0 {
 		return nil, nil
@@ -117,8 +117,8 @@ func binaryArray(element uint32, rows [][]any, column int) []byte {
 		}
 	}
 	b := make([]byte, 0, size+4*len(rows))
-	b = order.AppendUint32(b, 1) // dimensions
-	b = order.AppendUint32(b, 1) // elements may be NULL
+	b = order.AppendUint32(b, 1) // number of dimensions
+	b = order.AppendUint32(b, 1) // flag: elements may be NULL
 	b = order.AppendUint32(b, element)
 	b = order.AppendUint32(b, uint32(len(rows)))
 	b = order.AppendUint32(b, 1) // index of the first element
@@ -144,7 +144,7 @@ func binaryArray(element uint32, rows [][]any, column int) []byte {
 		}
 		length := uint32(len(b) - start - 4)
 		if null {
-			length = math.MaxUint32 // -1
+			length = math.MaxUint32 // -1, which means NULL
 		}
 		order.PutUint32(b[start:], length)
 	}
@@ -158,12 +158,13 @@ func (s Query) RunOne(st *Statement, row []any) error {
 	return err
 }
 
-// driverStatements executes statements on the connection of the SQLite writer, without the conversions, locks and
-// results of database/sql: these took a fifth of the memory that a request allocates (docs/adr/measurements.md).
+// driverStatements executes statements on the connection of the SQLite writer, without the conversions, locks
+// and results of database/sql: these took a fifth of the memory that a request allocates
+// (docs/adr/measurements.md).
 type driverStatements struct {
-	conn       any // whose statements they are
+	conn       any // the connection on which the statements are prepared
 	statements map[*Statement]driverStatement
-	args       []driver.NamedValue // reused
+	args       []driver.NamedValue // reused for each row
 }
 
 type driverStatement interface {
@@ -171,8 +172,8 @@ type driverStatement interface {
 	driver.StmtExecContext
 }
 
-// close closes the statements. It is needed because SQLite closes a file only after its statements,
-// and the pool does not know these.
+// close closes the statements. SQLite closes a file only after its statements, and the pool does not know of
+// these statements.
 func (d *driverStatements) close(db *sqlx.DB) error {
 	if d.conn == nil {
 		return nil
@@ -185,7 +186,7 @@ func (d *driverStatements) close(db *sqlx.DB) error {
 	}
 	return errors.Join(conn.Raw(func(conn any) error {
 		if conn != d.conn {
-			return nil // theirs is closed
+			return nil // the connection of the statements is closed already
 		}
 		var errs []error
 		for _, st := range d.statements {
@@ -228,6 +229,6 @@ func (d *driverStatements) run(ctx context.Context, conn any, st *Statement, row
 			return err
 		}
 	}
-	clear(d.args) // it refers to bodies
+	clear(d.args) // so that the memory of bodies is released
 	return nil
 }

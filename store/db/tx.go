@@ -16,13 +16,13 @@ import (
 type Tx struct {
 	Query
 	Changes   []relay.Change     // published in this process after the commit
-	Announced []relay.Change     // those of Changes that other processes have to learn of too
-	Freed     map[int64]int64    // bytes that it removes from the storage of aliases
-	Audited   []relay.AuditEntry // what it has added to the audit log
-	Err       error              // of the first Do that failed
+	Announced []relay.Change     // those of Changes that other processes have to learn about
+	Freed     map[int64]int64    // bytes that the transaction removes from the storage of each alias
+	Audited   []relay.AuditEntry // entries that the transaction added to the audit log
+	Err       error              // of the first failed Do
 }
 
-// Do executes a statement whose only result is its success. After a failed one, all further calls do
+// Do executes a statement whose only result is its success. After an error, all further calls do
 // nothing, and the transaction is rolled back with that error.
 func (c *Tx) Do(query string, args ...any) {
 	if c.Err == nil {
@@ -91,7 +91,7 @@ func (s *DB) UpdateBy(ctx context.Context, what string, begin beginner, fn func(
 	if err != nil {
 		return s.operationFault(what, err)
 	}
-	select { // the change is committed: a feed that is slow must not make it look as if it failed
+	select { // the change is committed, so a slow feed must not make the operation fail
 	case <-published:
 	case <-ctx.Done():
 	}
@@ -109,11 +109,11 @@ func (s *DB) UpdateOnce(ctx context.Context, begin beginner, fn func(*Tx) error)
 		return nil, s.Dialect.wrapCommit(err)
 	}
 	defer end()
-	defer func() { _ = Rollback(tx) }() // if fn panics, so that end finds the connection free
+	defer func() { _ = Rollback(tx) }() // ends the transaction if fn panics, so that end finds the connection free
 	c := &Tx{Query: s.Session(ctx, tx)}
 	if err = s.prepareTx(c.Query, readTimeout); err == nil {
 		if err = fn(c); c.Err != nil {
-			err = c.Err // the first one that failed
+			err = c.Err // the first error
 		}
 	}
 	committed := func() <-chan struct{} { return Published }
@@ -142,9 +142,9 @@ func Rollback(tx *sqlx.Tx) error {
 	return nil
 }
 
-// Lock locks the row that a query selects, until the transaction ends, against others that lock or
-// change it. Statements that only refer to the row do not wait. The error is sql.ErrNoRows if there is
-// no row.
+// Lock locks the row that a query selects until the transaction ends. Transactions that lock or change
+// the row wait; statements that only refer to it do not. The error is sql.ErrNoRows if there is no
+// row.
 func (c *Tx) Lock(query string, args ...any) error {
 	return c.lockFor(` FOR NO KEY UPDATE`, query, args...)
 }
@@ -162,7 +162,7 @@ func (c *Tx) Refer(query string, args ...any) error {
 }
 
 func (c *Tx) lockFor(how, query string, args ...any) error {
-	if !c.Dialect.SeveralNodes() { // there is one writer
+	if !c.Dialect.SeveralNodes() { // SQLite has only one writer
 		return nil
 	}
 	var one int
@@ -184,17 +184,16 @@ func (c *Tx) LockKey(key int) {
 	}
 }
 
-// fullSync makes commits of the writer wait for the disk and checkpoint a long log.
-// relaxedSync turns both off for a removal.
+// fullSync makes commits of the writer wait for the disk and checkpoint a long log. relaxedSync turns
+// off both for a removal.
 const (
 	relaxedSync = `PRAGMA synchronous = NORMAL; PRAGMA wal_autocheckpoint = 0`
 	fullSync    = `PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = %d`
 )
 
-// BeginRelaxedSync begins a transaction on SQLite whose commit does not wait for the
-// disk, because the fsync can take longer than the deletes. After a power loss the rows
-// can reappear; the next retention pass deletes them again. The next commit of the journal
-// makes this one durable too.
+// BeginRelaxedSync begins a transaction on SQLite whose commit does not wait for the disk, because the
+// fsync can take longer than the deletes. After a power loss the rows can reappear; the next retention
+// pass deletes them again. The next commit of the journal makes this commit durable too.
 func (s *DB) BeginRelaxedSync(ctx context.Context) (*sqlx.Tx, func(), error) {
 	conn, err := s.Write.Connx(ctx)
 	if err != nil {
@@ -203,9 +202,9 @@ func (s *DB) BeginRelaxedSync(ctx context.Context) (*sqlx.Tx, func(), error) {
 	end := func() {
 		if _, err := conn.ExecContext(context.WithoutCancel(ctx), fmt.Sprintf(fullSync, walMaxPages)); err != nil {
 			s.log.Error("fsync could not be turned on again for the writer; its connection is replaced", "err", err)
-			_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // drops it
+			_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // drops the connection from the pool
 		}
-		_ = conn.Close() // back to the pool
+		_ = conn.Close() // returns the connection to the pool
 	}
 	if _, err := conn.ExecContext(ctx, relaxedSync); err != nil {
 		end()

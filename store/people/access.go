@@ -11,7 +11,7 @@ import (
 	"relay/store/db"
 )
 
-// Allow returns an error unless the actor's scopes, if it has any limit, contain want.
+// Allow returns an error if the actor is limited to some scopes and want is not among them.
 func Allow(who relay.Actor, want relay.Scope) error {
 	switch {
 	case who.Kind == relay.ActorSystem, who.Kind == relay.ActorUser, who.Kind == relay.ActorSSH,
@@ -33,13 +33,13 @@ func allowAccount(who relay.Actor, want relay.Scope) error {
 	return nil
 }
 
-// freshLogin is the longest age of a login with which a session may do what outlives the session or
-// cannot be undone.
+// freshLogin is the longest age of a login with which a session may make changes that outlive the
+// session or cannot be undone.
 const freshLogin = 15 * time.Minute
 
 // requireFreshLogin returns login-too-old for a dashboard session that logged in more than freshLogin
-// ago, so that a stolen session cannot make itself permanent by a key or a token, or give an alias
-// away. Other credentials have no login and pass.
+// ago. Without this rule, a thief of a session could make the access permanent with a key or a token,
+// or give an alias away. Other credentials have no login and pass.
 func (s *Store) requireFreshLogin(who relay.Actor) error {
 	if who.LoggedInAt.IsZero() || s.db.Now().Sub(who.LoggedInAt) <= freshLogin {
 		return nil
@@ -58,8 +58,8 @@ func AllowAdmin(who relay.Actor) error {
 	return nil
 }
 
-// AliasAccess returns a condition on al (aliases): the actor may see it as owner or
-// member. A removed account sees nothing.
+// AliasAccess returns a condition on al (aliases). It holds if the actor may see the alias as owner or
+// member. A removed account sees no alias.
 func AliasAccess(who relay.Actor) (string, []any) {
 	if who.Kind == relay.ActorSystem {
 		return `1 = 1`, nil
@@ -76,7 +76,7 @@ func AliasAccess(who relay.Actor) (string, []any) {
 	return may, args
 }
 
-// AliasesAccess is AliasAccess for statements that list aliases: the engine finds them by the indexes
+// AliasesAccess is AliasAccess for statements that list aliases. The engine finds these by the indexes
 // on owners and members instead of reading every alias.
 func AliasesAccess(who relay.Actor) (string, []any) {
 	may, args := AliasAccess(who)
@@ -87,7 +87,8 @@ func AliasesAccess(who relay.Actor) (string, []any) {
 		append([]any{who.Account, who.Account}, args...)
 }
 
-// A credential is a key, a token or a session. In queries it is x and its account o.
+// A credential is a key, a token or a session. In queries its table is named x, and the table of its
+// account o.
 
 const credentialUseInterval = time.Minute
 
@@ -95,8 +96,8 @@ const credentialUseInterval = time.Minute
 // with all rights of its account.
 var allOfAccount = fmt.Sprintf(`o.name, %d, 0, ''`, relay.AllScopes)
 
-// credentialOwner reads the actor of the credential that where selects in a table, and notes
-// its use. columns are its name, scopes, alias_id, alias, end and time of login.
+// credentialOwner reads the actor of the credential that where selects in a table, and notes the use
+// of the credential. columns are its name, scopes, alias_id, alias, end and time of login.
 func (s *Store) credentialOwner(ctx context.Context, kind relay.ActorKind, table, columns, where string, args ...any) (relay.Actor, error) {
 	who, used := relay.Actor{Kind: kind}, time.Time{}
 	err := s.db.ViewLogin(ctx, "read credential", func(q db.Query) error {
@@ -120,8 +121,8 @@ func (s *Store) credentialOwner(ctx context.Context, kind relay.ActorKind, table
 	return who, nil
 }
 
-// credentials lists the credentials that the query selects, of the account user; "" is the actor's own
-// account, and every account for the operator.
+// credentials lists the credentials that the query selects, of the account user; "" means the actor's
+// own account or, for the operator, every account.
 func credentials[T any](ctx context.Context, s *Store, who relay.Actor, user string, fields func(*T) []any, query string, args ...any) ([]T, error) {
 	if err := Allow(who, relay.ScopeAccount); err != nil {
 		return nil, err
@@ -141,9 +142,9 @@ func credentials[T any](ctx context.Context, s *Store, who relay.Actor, user str
 	})
 }
 
-// removeCredential deletes the row that where selects in the table of a kind: of the actor, or of any
-// account if all is set. It announces the deletion, so that the connections of the credential end.
-// detail is the column for the audit log. may is as in UpdateIf.
+// removeCredential deletes the row that where selects in the table of a kind: a credential of the
+// actor, or of any account if all is set. It announces the deletion, so that the connections of the
+// credential end. detail is the column for the audit log. For may see UpdateIf.
 func (s *Store) removeCredential(ctx context.Context, who relay.Actor, may error, all bool, kind, detail, where, id string) error {
 	return s.db.UpdateIf(ctx, may, "remove "+kind, func(c *db.Tx) error {
 		var gone, about string
@@ -177,8 +178,8 @@ func (s *Store) StillValid(ctx context.Context, who relay.Actor) error {
 	})
 }
 
-// AccountsOf returns the accounts that may see each of some aliases, as owner or member. Removed
-// aliases are left out.
+// AccountsOf returns, for each of some aliases, the accounts that may see it as owner or member.
+// Removed aliases are left out.
 func (s *Store) AccountsOf(ctx context.Context, aliases []int64) (map[int64][]int64, error) {
 	type right struct{ alias, account int64 }
 	fields := func(r *right) []any { return []any{&r.alias, &r.account} }
@@ -203,8 +204,8 @@ func (s *Store) AccountsOf(ctx context.Context, aliases []int64) (map[int64][]in
 // revokedMost is the number of rights that one statement checks: SQLite accepts 32 766 parameters.
 const revokedMost = 10_000
 
-// Revoked returns those of the rights of SSH connections that have ended: the key or the account was
-// removed, or the account is no longer owner or member of the alias.
+// Revoked returns the rights of SSH connections that have ended. A right ends when its key or account
+// is removed, or when the account is no longer owner or member of the alias.
 func (s *Store) Revoked(ctx context.Context, rights []relay.Right) (revoked []relay.Right, err error) {
 	fields := func(r *relay.Right) []any { return []any{&r.Account, &r.Key, &r.Alias} }
 	for some := range slices.Chunk(rights, revokedMost) {

@@ -20,8 +20,8 @@ func findAccount(q db.Query, name string) (relay.Account, error) {
 	return db.RowOf(q, accountFields, accountQuery+`name = ?`, db.StorableText(name))
 }
 
-// subjectOf returns the account that an operation applies to: the one named user, or the actor's
-// own if user is "". Only admins and the operator may act for another account.
+// subjectOf returns the account that an operation applies to: the account named user, or the actor's own if
+// user is "". Only admins and the operator may act for another account.
 func subjectOf(q db.Query, who relay.Actor, user string) (relay.Account, error) {
 	if user == "" && who.Kind == relay.ActorSystem {
 		return relay.Account{}, Invalid("user", user, "say which account")
@@ -35,15 +35,15 @@ func subjectOf(q db.Query, who relay.Actor, user string) (relay.Account, error) 
 	return findAccount(q, user)
 }
 
-// HoldAccount keeps an account from being removed until the transaction ends, so that its removal
-// finds the rows that the transaction adds. It fails if the account was removed since it was read.
-// Call it before locks of rows that RemoveAccount deletes.
+// HoldAccount keeps an account from being removed until the transaction ends; the removal then also deletes
+// the rows that the transaction adds. It fails if the account was removed since it was read. Call it before
+// locks of rows that RemoveAccount deletes.
 func HoldAccount(c *db.Tx, id int64) error {
 	return c.Hold(`SELECT 1 FROM accounts WHERE id = ? AND removed_at = 0`, id)
 }
 
-// AccountByName returns the account with this name, or ErrNotFound. It checks no permission,
-// because only the server itself and operator commands call it.
+// AccountByName returns the account with this name, or ErrNotFound. It checks no rights, because only the
+// server itself and operator commands call it.
 func (s *Store) AccountByName(ctx context.Context, name string) (relay.Account, error) {
 	return db.Read(ctx, s.db, "read account", func(q db.Query) (relay.Account, error) { return findAccount(q, name) })
 }
@@ -85,8 +85,8 @@ var accountLimits = []struct {
 	{"maxAccountQueue", "max-account-queue", `max_queue`, func(n int64) string { return strconv.FormatInt(n, 10) }},
 }
 
-// SetAccount changes the given limits of an account, by their keys in the API: all of them or none. Only an admin may
-// do this.
+// SetAccount changes the given limits of an account, by their keys in the API: either all of them or none.
+// Only an admin may do this.
 func (s *Store) SetAccount(ctx context.Context, who relay.Actor, name string, limits map[string]*int64) (a relay.Account, err error) {
 	may := AllowAdmin(who)
 	for _, of := range accountLimits {
@@ -132,7 +132,8 @@ func (s *Store) RemoveAccount(ctx context.Context, who relay.Actor, name string)
 		if err != nil {
 			return err
 		}
-		// First the account: an operation that adds a key or a member meanwhile holds it, or waits and finds it removed.
+		// The account is first: an operation that adds a key or a member at the same time either holds the
+		// account, or waits and then finds it removed.
 		if err := c.RequireRow(relay.ErrNotFound, `UPDATE accounts SET removed_at = ?, admin = 0 WHERE id = ? AND removed_at = 0`, db.Micros(c.Now()), a.ID); err != nil {
 			return err
 		}
@@ -164,8 +165,8 @@ func (s *Store) Members(ctx context.Context, who relay.Actor, alias string) (nam
 	return names, err
 }
 
-// AddMember lets another account open the tunnel of an alias, see its events and replay them. Only the
-// owner may do this. Adding a member twice is no error.
+// AddMember lets another account open the tunnel of an alias, see its events and replay them. Only the owner
+// may do this. Adding a member again does nothing.
 func (s *Store) AddMember(ctx context.Context, who relay.Actor, alias, user string) error {
 	return s.db.UpdateIf(ctx, Allow(who, relay.ScopeAliasesWrite), "add member", func(c *db.Tx) error {
 		if _, err := ownAlias(c.Query, who, alias); err != nil {
@@ -200,7 +201,7 @@ func (s *Store) AddMember(ctx context.Context, who relay.Actor, alias, user stri
 func (s *Store) RemoveMember(ctx context.Context, who relay.Actor, alias, user string) error {
 	return s.db.UpdateIf(ctx, Allow(who, relay.ScopeAliasesWrite), "remove member", func(c *db.Tx) error {
 		a, err := AliasForUpdate(c, func() (*relay.Alias, error) {
-			if user == who.AccountName { // a member may leave
+			if user == who.AccountName { // a member may end its own access
 				return FindAlias(c.Query, who, alias)
 			}
 			return ownAlias(c.Query, who, alias)

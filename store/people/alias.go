@@ -17,8 +17,8 @@ import (
 // nameKept is the time for which no other account can get the name of a removed alias.
 const nameKept = 30 * 24 * time.Hour
 
-// churn limits the number of aliases that an account may remove within nameKept, as a multiple of its
-// quota of aliases.
+// churn is the number of aliases that an account may remove within nameKept, as a multiple of its quota
+// of aliases.
 const churn = 10
 
 const aliasQuery = `SELECT al.id, al.name, al.owner_id, own.name, own.max_queue, al.created_at, al.last_online_at, al.offline_status,
@@ -140,12 +140,12 @@ func (s *Store) ClaimAlias(ctx context.Context, who relay.Actor, name string) (a
 		if a, err = s.makeAlias(c, who, account, name); err == nil {
 			return nil
 		}
-		if claimed, again := FindAlias(c.Query, who, name); again == nil { // another connection of the account was first
+		if claimed, again := FindAlias(c.Query, who, name); again == nil { // another connection of the account has created the alias meanwhile
 			a = claimed
 			return nil
 		}
 		if errors.Is(err, errNameTaken) {
-			return relay.ErrNotFound // whose it is stays unsaid
+			return relay.ErrNotFound // the error does not reveal the owner
 		}
 		return err
 	})
@@ -188,11 +188,11 @@ func (s *Store) checkChurn(c *db.Tx, owner relay.Account, now time.Time) error {
 // makeAlias creates an alias with a free name, within the quota of the account.
 func (s *Store) makeAlias(c *db.Tx, who relay.Actor, owner relay.Account, name string) (*relay.Alias, error) {
 	now := s.db.Now()
-	if err := LockAccount(c, owner.ID); err != nil { // one claim of an account at a time
+	if err := LockAccount(c, owner.ID); err != nil { // an account creates one alias at a time
 		return nil, err
 	}
-	c.LockText("alias name", name) // it may be let go just now
-	var keptFor []int64            // the account that removed an alias of this name
+	c.LockText("alias name", name) // another transaction may be removing an alias of this name
+	var keptFor []int64            // the account that removed the last alias of this name
 	if err := c.All(&keptFor, `SELECT account_id FROM kept_names WHERE name = ? AND until > ?`, name, s.over(now)); err != nil {
 		return nil, err
 	}

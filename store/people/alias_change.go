@@ -18,7 +18,7 @@ import (
 // unchanged.
 func (s *Store) SetAlias(ctx context.Context, who relay.Actor, name string, edit func(*relay.Settings) error) (a *relay.Alias, err error) {
 	set := func() error { return s.setAlias(ctx, who, name, edit, &a) }
-	if err = set(); errors.Is(err, seal.ErrNoKey) { // of the first secret of the node
+	if err = set(); errors.Is(err, seal.ErrNoKey) { // the first secret of the node needs a key
 		if err = s.haveKey(ctx); err == nil {
 			err = set()
 		}
@@ -43,7 +43,7 @@ func (s *Store) setAlias(ctx context.Context, who relay.Actor, name string, edit
 			response_timeout_us = ?, retention_us = ?, paused = ?, handshakes = ?, answers = ? WHERE id = ?`, set.OfflineStatus, db.BoolToInt(set.AutoDeliver), set.HostHeader,
 			db.BoolToInt(set.Forwarded), db.BoolToInt(set.FreshConnections), spanArg(set.ResponseTimeout), spanArg(set.Retention), db.BoolToInt(set.Paused),
 			strings.Join(set.Handshakes, " "), answersText(set.Answers), a.ID)
-		if set.Paused != a.Settings.Paused { // with a tunnel it becomes offline, or online
+		if set.Paused != a.Settings.Paused { // the alias becomes offline, or online if it has a tunnel
 			c.Do(`UPDATE aliases SET last_online_at = ? WHERE id = ? AND EXISTS (SELECT 1 FROM tunnels WHERE alias_id = aliases.id)`, db.Micros(c.Now()), a.ID)
 		}
 		if set.VerifyToken != a.Settings.VerifyToken {
@@ -53,7 +53,7 @@ func (s *Store) setAlias(ctx context.Context, who relay.Actor, name string, edit
 		}
 		c.Announce(relay.Change{Kind: relay.ChangeAlias, Alias: a.ID})
 		if what := record.ChangedSettings(&a.Settings, &set); what != "" {
-			_ = Audit(c, who, a.Owner, "alias.set", name, what) // the transaction keeps its error
+			_ = Audit(c, who, a.Owner, "alias.set", name, what) // the transaction keeps the error
 		}
 		*changed, err = oneAlias(c.Query, `al.id = ?`, a.ID)
 		return err
@@ -92,7 +92,7 @@ func (s *Store) TransferAlias(ctx context.Context, who relay.Actor, name, user s
 		if _, err := find(); err != nil {
 			return err
 		}
-		to, err := accountForUpdate(c, user) // accounts before aliases: the order of locks
+		to, err := accountForUpdate(c, user) // accounts are locked before aliases, in the order of all transactions
 		if errors.Is(err, sql.ErrNoRows) {
 			return Invalid("user", user, "there is no such account")
 		}
@@ -103,7 +103,7 @@ func (s *Store) TransferAlias(ctx context.Context, who relay.Actor, name, user s
 			return err
 		}
 		if to.ID == a.Owner {
-			return nil // it keeps what it made for the alias
+			return nil // the account owns the alias already, so its tokens and shares stay
 		}
 		if err := s.checkQuota(c, to); err != nil {
 			return err
@@ -153,8 +153,8 @@ func dropAccess(c *db.Tx, a *relay.Alias, account int64) {
 }
 
 // RemoveAlias removes an alias with its events, shares, members and tunnel. Its name is reserved for
-// 30 days. The events disappear from all answers at once; they are deleted later in small batches, if
-// this process serves.
+// 30 days. The events disappear from all results at once. They are deleted in small batches: later if
+// this process serves, otherwise before RemoveAlias returns.
 func (s *Store) RemoveAlias(ctx context.Context, who relay.Actor, name string) error {
 	may := cmp.Or(Allow(who, relay.ScopeAliasesWrite), s.requireFreshLogin(who))
 	err := s.db.UpdateIf(ctx, may, "remove alias", func(c *db.Tx) error {
@@ -163,7 +163,7 @@ func (s *Store) RemoveAlias(ctx context.Context, who relay.Actor, name string) e
 			return err
 		}
 		now := s.db.Now()
-		c.LockText("alias name", a.Name)                     // an account that asks for the name meanwhile waits and finds it kept
+		c.LockText("alias name", a.Name)                     // an account that creates the name at the same time waits, and then finds it reserved
 		c.Do(`DELETE FROM tunnels WHERE alias_id = ?`, a.ID) // before aliases: the order of locks
 		if a, err = ownAliasForUpdate(c, who, name); err != nil {
 			return err
@@ -171,7 +171,7 @@ func (s *Store) RemoveAlias(ctx context.Context, who relay.Actor, name string) e
 		c.Do(`INSERT INTO kept_names (name, account_id, until) VALUES (?, ?, ?)
 			ON CONFLICT (name) DO UPDATE SET account_id = excluded.account_id, until = excluded.until`, a.Name, a.Owner, db.Micros(now.Add(nameKept)))
 		c.Do(`INSERT INTO removed_aliases (alias_id, removed_at) VALUES (?, ?)`, a.ID, db.Micros(now))
-		var holders []int64 // of tokens that end with it
+		var holders []int64 // accounts of the tokens that end with the alias
 		if err := c.All(&holders, `SELECT DISTINCT account_id FROM tokens WHERE alias_id = ?`, a.ID); err != nil {
 			return err
 		}
@@ -197,7 +197,7 @@ func (s *Store) UnownedAliases(ctx context.Context, who relay.Actor) ([]relay.Al
 }
 
 // KeptName returns the account for which the name of a removed alias is reserved, and the end of that
-// time; for the operator and admins. user is empty if that account was removed. The error is
+// time; for the operator and admins. user is empty if the account was removed. The error is
 // ErrNotFound if the name is not reserved.
 func (s *Store) KeptName(ctx context.Context, who relay.Actor, name string) (user string, until time.Time, err error) {
 	if err := AllowAdmin(who); err != nil {

@@ -10,8 +10,8 @@ import (
 	"relay/store/db"
 )
 
-// Audit stores an audit entry in the transaction of the operation. subject is the account that the
-// entry is about, which may read it too.
+// Audit stores an audit entry in the transaction of the operation. subject is the account that the entry is
+// about; this account may read the entry too.
 func Audit(c *db.Tx, who relay.Actor, subject int64, action, target, detail string) error {
 	return auditAt(c, c.Now(), who, subject, action, target, detail)
 }
@@ -81,8 +81,8 @@ func (s *Store) NoteTakeover(alias *relay.Alias, from, by relay.TunnelInfo) {
 // auditPage is the number of entries that one statement reads.
 const auditPage = 1000
 
-// Audit lists the newest entries first: those by or about the actor's account, and for admins all.
-// limit 0 = 100.
+// Audit lists audit entries, the newest first. An admin gets all of them, and any other actor those by or
+// about its account. limit 0 = 100.
 func (s *Store) Audit(ctx context.Context, who relay.Actor, limit int) ([]relay.AuditEntry, error) {
 	if err := allowAccount(who, relay.ScopeAccount); err != nil {
 		return nil, err

@@ -58,7 +58,7 @@ func TestLoginsDoNotWaitForReaders(t *testing.T) {
 	}
 }
 
-// publicLine makes an authorized_keys line of a new key, without a comment.
+// publicLine returns an authorized_keys line of a new key, without a comment.
 func publicLine(t *testing.T) string {
 	t.Helper()
 	public, _, err := ed25519.GenerateKey(rand.Reader)

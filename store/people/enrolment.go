@@ -14,14 +14,14 @@ import (
 // enrolTries is the number of wrong codes that end an enrolment.
 const enrolTries = 5
 
-// enrolmentRow is an enrolment with the hash that proves its code.
+// enrolmentRow is an enrolment with the hash of its link and code.
 type enrolmentRow struct {
 	relay.Enrolment
 	Proof []byte
 	Tries int
 }
 
-// waitingEnrolment returns the enrolment of a link, if it still waits.
+// waitingEnrolment returns the enrolment of a link if it still waits for approval.
 func waitingEnrolment(q db.Query, link, lock string) (enrolmentRow, error) {
 	fields := func(e *enrolmentRow) []any {
 		return []any{&e.Proof, &e.Tries, &e.Fingerprint, &e.AuthorizedKey, &e.Remote, &e.Client, (*db.Time)(&e.RequestedAt), (*db.Time)(&e.ExpiresAt)}
@@ -43,7 +43,7 @@ func (s *Store) AddEnrolment(ctx context.Context, e relay.Enrolment) (link, code
 	}
 	link, code = strings.ToLower(rand.Text() + rand.Text())[:32], newCode() // the link is a secret of 160 bits
 	err = s.db.Update(ctx, "add enrolment", func(c *db.Tx) error {
-		c.LockText("enrolment", key.Fingerprint) // of two at once, one replaces the other
+		c.LockText("enrolment", key.Fingerprint) // if a key is enrolled twice at once, the later enrolment replaces the earlier one
 		n, err := c.Exec(`UPDATE enrolments SET ended = ? WHERE fingerprint = ? AND ended = ''`, relay.EnrolmentReplaced, key.Fingerprint)
 		if err != nil {
 			return err
@@ -69,8 +69,8 @@ func (s *Store) Enrolment(ctx context.Context, link string) (relay.Enrolment, er
 
 // ApproveEnrolment registers the waiting key of a link for the actor's account, if the code is the one
 // shown to the holder of the key. A wrong code is validation-failed, and the fifth one ends the
-// enrolment. The error is ErrNotFound if no key waits. On any other error, from AddKey, the key
-// continues to wait.
+// enrolment. The error is ErrNotFound if no key waits. After any other error, which comes from AddKey,
+// the key continues to wait.
 func (s *Store) ApproveEnrolment(ctx context.Context, who relay.Actor, link, code string) error {
 	var wrong string
 	may := cmp.Or(allowAccount(who, relay.ScopeAccount), s.requireFreshLogin(who))
@@ -111,8 +111,8 @@ func (s *Store) ApproveEnrolment(ctx context.Context, who relay.Actor, link, cod
 	return &relay.Error{Code: relay.CodeValidationFailed, Detail: wrong, Fields: []relay.FieldError{{Location: "body.code", Message: wrong}}}
 }
 
-// EndEnrolment ends an enrolment with the result how, unless it has ended, and returns its result.
-// With how "" it changes nothing and returns the result, "" while the key waits.
+// EndEnrolment ends an enrolment with the result how, unless it has ended, and returns its result. If
+// how is "", it changes nothing and returns the result, or "" while the key waits.
 func (s *Store) EndEnrolment(ctx context.Context, link, how string) (ended string, err error) {
 	const query = `SELECT ended FROM enrolments WHERE hash = ?`
 	if how == "" {
@@ -126,8 +126,8 @@ func (s *Store) EndEnrolment(ctx context.Context, link, how string) (ended strin
 	return ended, err
 }
 
-// proof returns the hash by which a code is checked. The code cannot be guessed from the database,
-// because the link is not in it.
+// proof returns the hash that a code is checked with. The database does not reveal the code, because
+// the hash covers the link too, which is not in the database.
 func proof(link, code string) []byte { return Hash(link + " " + code) }
 
 // codeLetters are 32 characters that are hard to confuse: no 0 1 I O.

@@ -5,10 +5,10 @@ import (
 	"relay/store/db"
 )
 
-// An operation that decides by a row what to write locks the row first, and then reads it again:
-// otherwise two operations at once decide by the same old state, and one of them undoes the other.
-// SQLite has one writer and needs none of this; on Postgres each function below takes the lock and
-// then reads. Rows are locked in one order everywhere: nodes, accounts, tunnels, aliases, events,
+// An operation that reads a row to decide what to write locks the row first and then reads it again.
+// Otherwise two operations at once decide by the same old state, and one of them undoes the other.
+// On Postgres each function below takes the lock and then reads. SQLite has one writer and needs no
+// locks. Rows are locked in one order everywhere: nodes, accounts, tunnels, aliases, events,
 // attempts, queue.
 
 // LockAlias locks an alias, so that its settings, owner and members do not change.
@@ -32,7 +32,7 @@ func AliasForUpdate(c *db.Tx, find func() (*relay.Alias, error)) (*relay.Alias, 
 		return nil, err
 	}
 	a, err := find()
-	if err == nil && a.ID != before.ID { // another one of this name
+	if err == nil && a.ID != before.ID { // a different alias has this name now
 		return nil, relay.ErrNotFound
 	}
 	return a, err

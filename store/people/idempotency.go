@@ -8,20 +8,20 @@ import (
 	"relay/store/db"
 )
 
-// IdempotencyLife is the time for which the answer of a call is kept.
+// IdempotencyLife is the time for which the response of a call is kept.
 const IdempotencyLife = 24 * time.Hour
 
-// callEnd is the answer of a call; status 0 = none, the call may be made again.
+// callEnd is the response of a call; status 0 = none, the call may be made again.
 type callEnd struct {
-	node            string // that writes it
+	node            string // id of the node that writes the row
 	credential, key string
 	status          int
 	body            []byte
-	begun           int64 // not 0: only of the call that was begun then, whose commit was not answered
+	begun           int64 // if not 0: the end is only for the call that began at this time, because the commit of its begin got no answer
 }
 
-// endLater keeps the end of a call that could not be stored because of err, to store it later, unless
-// that would fail again. Otherwise the key would appear to be in use until the next start.
+// endLater keeps the end of a call that could not be stored because of err, and stores it later unless the
+// database refuses it for good. Without the end, the key appears to be in use until the next start.
 func (s *Store) endLater(e callEnd, err error) {
 	if temporary(err) {
 		s.late.put(e.late(), func(lateWrite) lateWrite { return e })
@@ -34,12 +34,14 @@ func (e callEnd) late() lateKey { return lateKey{&lateEnds, e.credential + " " +
 // ended counts as never made.
 func (s *Store) BeginIdempotent(ctx context.Context, who relay.Actor, key, target string) (status int, body []byte, err error) {
 	call := callEnd{credential: who.Credential, key: db.StorableText(key)}
-	// An end must not meet the next call of its key, so no call may begin before it is written.
+	// An earlier end of this key may wait to be written. It must not apply to the new call, so it is written
+	// before the call begins.
 	if err := s.writeLate(ctx, []lateKey{call.late()}); temporary(err) {
 		return 0, nil, err
 	}
 	err = s.db.Update(ctx, "begin idempotent call", func(c *db.Tx) error {
-		// Of now: the node gets another id when it rejoins, and a call of the one before counts as never made.
+		// The id that the node has now: the node gets another id when it rejoins, and a call under the former
+		// id counts as never made.
 		call.node, call.begun, status, body = s.opt.NodeID(), 0, 0, nil
 		now := s.db.Now()
 		target := db.StorableText(target)
@@ -64,7 +66,7 @@ func (s *Store) BeginIdempotent(ctx context.Context, who relay.Actor, key, targe
 	return status, body, err
 }
 
-// earlierAnswer returns the answer of an earlier call with the key and the same target.
+// earlierAnswer returns the response of an earlier call with the key and the same target.
 func earlierAnswer(c *db.Tx, credential, key, target string) (status int, body []byte, err error) {
 	var before string
 	query := `SELECT target, status, body FROM idempotency WHERE credential = ? AND key = ?`
@@ -80,8 +82,8 @@ func earlierAnswer(c *db.Tx, credential, key, target string) (status int, body [
 	return status, body, nil
 }
 
-// EndIdempotent stores the answer of a call; status 0 deletes the key, so that the call may be made
-// again. While the database is down the answer is kept in memory.
+// EndIdempotent stores the response of a call; status 0 deletes the key, so that the call may be made again.
+// While the database is down the response is kept in memory.
 func (s *Store) EndIdempotent(ctx context.Context, who relay.Actor, key string, status int, body []byte) error {
 	e := callEnd{node: s.opt.NodeID(), credential: who.Credential, key: db.StorableText(key), status: status, body: body}
 	err := s.db.Update(ctx, "end idempotent call", e.write)
@@ -92,7 +94,8 @@ func (s *Store) EndIdempotent(ctx context.Context, who relay.Actor, key string, 
 func (e callEnd) write(c *db.Tx) error {
 	switch {
 	case e.begun != 0:
-		// Its commit may still be in progress: an equal row waits for that.
+		// The commit of the begin may still be in progress: the insert of a row with the same key waits for
+		// it.
 		c.Do(`INSERT INTO idempotency (credential, key, target, node, created_at) VALUES (?, ?, '', ?, ?) ON CONFLICT DO NOTHING`,
 			e.credential, e.key, e.node, e.begun)
 		c.Do(`DELETE FROM idempotency WHERE credential = ? AND key = ? AND status = 0 AND created_at = ?`, e.credential, e.key, e.begun)

@@ -44,8 +44,8 @@ func (s *Store) AddKey(ctx context.Context, who relay.Actor, user, name, authori
 }
 
 // newKey returns the key in an authorized_keys line, without its account. If name is "", it uses the
-// comment of the line. It refuses a given name with unprintable characters, and escapes these in a
-// comment, because a program wrote it.
+// comment of the line. It refuses a given name with unprintable characters. In a comment it escapes
+// them, because a program wrote the comment.
 func newKey(name, authorizedKey string) (relay.Key, error) {
 	public, comment, err := parseKey(authorizedKey)
 	if err != nil {
@@ -77,8 +77,8 @@ func insertKey(c *db.Tx, who relay.Actor, account relay.Account, k *relay.Key) e
 	return Audit(c, who, k.Account, "key.add", k.Fingerprint, k.Name)
 }
 
-// parseKey reads one authorized_keys line. It accepts only types of keys that are strong enough to be
-// the whole identity of an account.
+// parseKey reads one authorized_keys line. It accepts only key types that are strong enough to identify
+// an account without a password.
 func parseKey(line string) (ssh.PublicKey, string, error) {
 	public, comment, options, rest, err := ssh.ParseAuthorizedKey(record.DecodeText([]byte(line)))
 	switch {
@@ -101,7 +101,7 @@ func parseKey(line string) (ssh.PublicKey, string, error) {
 	return nil, "", Invalid("key", public.Type(), "this kind of key is not accepted; make one by ssh-keygen -t ed25519")
 }
 
-// truncateName shortens a user's text to a name for lists.
+// truncateName shortens a text of a user to a name for lists.
 func truncateName(name string) string {
 	const most = 200
 	name = db.StorableText(strings.TrimSpace(name))
@@ -116,8 +116,8 @@ func (s *Store) Keys(ctx context.Context, who relay.Actor, user string) ([]relay
 	return credentials(ctx, s, who, user, keyFields, keyQuery)
 }
 
-// RemoveKey revokes a key by id or fingerprint: of the actor, or for admins of any account. Connections
-// that it opened are cut.
+// RemoveKey revokes a key by id or fingerprint: a key of the actor, or for admins of any account.
+// Connections that were opened with the key are cut.
 func (s *Store) RemoveKey(ctx context.Context, who relay.Actor, id string) error {
 	may := cmp.Or(allowAccount(who, relay.ScopeAccount), s.requireFreshLogin(who))
 	return s.removeCredential(ctx, who, may, who.Admin, "key", `fingerprint`, `? IN (id, fingerprint)`, id)

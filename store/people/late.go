@@ -13,7 +13,7 @@ import (
 	"relay/store/db"
 )
 
-// lateKind is a kind of late writes, with the number of them that may wait.
+// lateKind is a kind of late writes; most is the number of them that may wait.
 type lateKind struct {
 	name string
 	most int
@@ -21,8 +21,8 @@ type lateKind struct {
 
 var (
 	lateNotes   = lateKind{"note", 10_000}    // uses of credentials, and entries of the audit log
-	lateRefused = lateKind{"refused", 10_000} // forwards that were refused, or allowed after all
-	lateEnds    = lateKind{"end", 1000}       // answers of calls with an Idempotency-Key that could not be written at once
+	lateRefused = lateKind{"refused", 10_000} // forwards that were refused, or allowed after a refusal
+	lateEnds    = lateKind{"end", 1000}       // responses of calls with an Idempotency-Key that could not be written at once
 )
 
 // lateKey identifies a late write: of two waiting writes with the same key, only the later one is
@@ -43,22 +43,22 @@ func (f lateFunc) write(c *db.Tx) error { return f(c) }
 
 const (
 	lateBatch = 200    // writes in one transaction
-	lateKeys  = 10_000 // for which putOnce remembers the time of the last write
+	lateKeys  = 10_000 // number of keys for which putOnce remembers the time of the last write
 )
 
-// lateWrites holds late writes until they are written, which happens each second. A bounded number
-// waits; further ones are dropped. Safe for concurrent use.
+// lateWrites holds late writes until they are written, which happens each second. The number of waiting
+// writes is bounded; further ones are dropped. All methods are safe for concurrent use.
 type lateWrites struct {
 	writing sync.Mutex // held while some of them are written
 
 	mu      sync.Mutex
 	waiting map[lateKey]lateWrite
 	count   map[*lateKind]int
-	last    map[lateKey]time.Time // when a write of each key was put last, for putOnce
+	last    map[lateKey]time.Time // time at which putOnce last added a write of each key
 	lost    int
 }
 
-// put adds a write. merge gets the waiting write with the same key, or nil, and returns the one to
+// put adds a write. merge gets the waiting write with the same key, or nil, and returns the write to
 // keep.
 func (l *lateWrites) put(key lateKey, merge func(before lateWrite) lateWrite) {
 	l.mu.Lock()
@@ -81,8 +81,8 @@ func (l *lateWrites) putLocked(key lateKey, merge func(before lateWrite) lateWri
 	l.waiting[key] = merge(before)
 }
 
-// putOnce adds a write, unless one with the same key was added within interval: a client that
-// reconnects each minute would otherwise fill the audit log.
+// putOnce adds a write, unless a write with the same key was added within interval. Otherwise a client
+// that reconnects each minute would fill the audit log.
 func (l *lateWrites) putOnce(key string, interval time.Duration, write lateFunc) {
 	now, of := time.Now(), lateKey{&lateNotes, key}
 	l.mu.Lock()
@@ -94,12 +94,12 @@ func (l *lateWrites) putOnce(key string, interval time.Duration, write lateFunc)
 		l.last = map[lateKey]time.Time{}
 	}
 	l.last[of] = now
-	of.text += now.Format(" " + time.RFC3339Nano) // each one counts
+	of.text += now.Format(" " + time.RFC3339Nano) // the time makes the key unique, so that each write is kept
 	l.putLocked(of, func(lateWrite) lateWrite { return write })
 }
 
-// keys lists the keys of the waiting writes in the order in which all nodes write, and therefore lock
-// rows.
+// keys lists the keys of the waiting writes in the order in which all nodes write them, and therefore
+// lock rows.
 func (l *lateWrites) keys() []lateKey {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -131,8 +131,8 @@ func temporary(err error) bool {
 	return code == relay.CodeStoreUnavailable || code == relay.CodeStorageFull || code == relay.CodeOverloaded
 }
 
-// WriteLate writes the waiting small writes, such as the last use of a credential, and writes that
-// failed while their caller waited. Writes that fail while the database is down wait for the next call.
+// WriteLate writes the late writes: small ones, such as the last use of a credential, and those that
+// failed while their caller waited. If the database is down, they wait for the next call.
 func (s *Store) WriteLate(ctx context.Context) {
 	l := &s.late
 	l.mu.Lock()
@@ -144,7 +144,7 @@ func (s *Store) WriteLate(ctx context.Context) {
 	}
 	for keys := range slices.Chunk(l.keys(), lateBatch) {
 		err := s.writeLate(ctx, keys)
-		if err != nil && !temporary(err) { // one of them is refused for good
+		if err != nil && !temporary(err) { // the database refuses one of the writes for good
 			for i := range keys {
 				err = s.writeLate(ctx, keys[i:i+1])
 				if temporary(err) {
@@ -157,8 +157,8 @@ func (s *Store) WriteLate(ctx context.Context) {
 	}
 }
 
-// writeLate writes the waiting writes with the given keys, in one transaction. If it fails they wait
-// again, except for a single write that the database refuses for good.
+// writeLate writes the waiting writes with the given keys, in one transaction. If the transaction
+// fails, they wait again, except for a single write that the database refuses for good.
 func (s *Store) writeLate(ctx context.Context, keys []lateKey) error {
 	l := &s.late
 	l.writing.Lock()

@@ -33,9 +33,9 @@ func openPeople(t *testing.T) *Store {
 	})
 }
 
-// A call with an Idempotency-Key whose end could not be stored does not count as running for ever: its
-// answer is stored once the database is available, and a call whose begin got no answer counts as
-// never made.
+// If the end of a call with an Idempotency-Key could not be stored, the call does not count as running
+// forever: its response is stored once the database is available. A call whose begin got no answer counts
+// as never made.
 func TestLostEndOfACall(t *testing.T) {
 	t.Parallel()
 	ctx, who := context.Background(), relay.Actor{Credential: "tok_1"}
@@ -56,7 +56,7 @@ func TestLostEndOfACall(t *testing.T) {
 			t.Fatal(status, err)
 		}
 	}
-	away = true // the database is away
+	away = true // from now on the database does not answer
 	for key, status := range map[string]int{"answered": 202, "failed": 0} {
 		if err := s.EndIdempotent(ctx, who, key, status, []byte("{}")); err == nil || relay.AsError(err).Code != relay.CodeStoreUnavailable {
 			t.Fatal(err)
@@ -90,8 +90,8 @@ func TestLostEndOfACall(t *testing.T) {
 	}
 }
 
-// A bounded number of late writes of each kind waits, and one that the database refuses does not block the
-// others.
+// The number of waiting late writes of each kind is bounded. A write that the database refuses does not
+// block the others.
 func TestLateWritesAreBounded(t *testing.T) {
 	t.Parallel()
 	s := openPeople(t)
@@ -122,9 +122,9 @@ func TestLateWritesAreBounded(t *testing.T) {
 	}
 }
 
-// A node that was cut off gets another id. A call that began with the former id, because the node
-// rejoined while an earlier end was written, must not count as never made, because it could then be
-// made twice.
+// A node that was cut off gets another id. A call may begin under the former id, because the node rejoins
+// while an earlier end is written. This call must not count as never made, because it could then be made
+// twice.
 func TestCallBegunWhileTheNodeRejoins(t *testing.T) {
 	t.Parallel()
 	ctx, who := context.Background(), relay.Actor{Credential: "tok_1"}

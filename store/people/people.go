@@ -1,6 +1,7 @@
-// Package people stores accounts and their data: aliases, members, keys, tokens, logins, invitations,
-// waiting keys, and the audit log of their actions. Each operation is one transaction of rule, change,
-// audit row and revision. The asking actor is in every WHERE, so that a forgotten check finds no rows.
+// Package people stores accounts and their data: aliases, members, keys, tokens, logins, invitations, waiting
+// keys, and the audit log of their actions. Each operation checks its rule and writes change, audit row and
+// revision in one transaction. Every WHERE names the actor of the call: even if a check is missing, the query
+// finds no rows of other accounts.
 package people
 
 import (
@@ -12,22 +13,22 @@ import (
 	"relay/store/seal"
 )
 
-// Options hold the rules that apply, and functions of the rest of the store.
+// Options hold the rules for accounts and aliases, and functions of the rest of the store.
 type Options struct {
 	Log *slog.Logger
-	// AliasClaim makes an account that forwards a free name its owner. MaxAliases bounds the aliases
-	// of an account; 0 = no bound.
+	// AliasClaim lets an account become the owner of a free name by forwarding it. MaxAliases bounds the
+	// aliases of an account; 0 = no bound.
 	AliasClaim bool
 	MaxAliases int
-	// AliasRemoved is called after an alias was removed: its events are left.
+	// AliasRemoved is called after an alias was removed, to delete its events.
 	AliasRemoved func(context.Context) error
-	// NodeID is the id of this node.
+	// NodeID returns the id of this node.
 	NodeID func() string
-	// Keys seal and open secrets of senders. Alone reports whether no other node serves the store:
-	// only then a key is made here.
+	// Keys encrypt and decrypt secrets of senders. Alone reports whether no other node serves the store,
+	// because only then this node may make a key.
 	Keys  *seal.Ring
 	Alone func(context.Context) (bool, error)
-	// ClockDoubted reports whether the clock may be ahead by mistake; nil = it never is.
+	// ClockDoubted reports whether the clock may be ahead by mistake; nil = never.
 	ClockDoubted func() bool
 }
 
@@ -39,8 +40,9 @@ type Store struct {
 	late lateWrites
 }
 
-// over returns the time before which a row counts as expired, usually at. While the clock is doubted nothing has expired:
-// a name that was given to others, or a call that was made again, cannot be taken back.
+// over returns the time before which a row counts as expired, usually at. While the clock is doubted, no row
+// counts as expired: a reserved name that another account gets, or a call that is repeated, cannot be taken
+// back.
 func (s *Store) over(at time.Time) int64 {
 	if s.opt.ClockDoubted != nil && s.opt.ClockDoubted() {
 		return 0

@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	maxRefusedPerAccount = 5         // kept of an account
-	RefusedLife          = time.Hour // since the last refusal
+	maxRefusedPerAccount = 5         // refusals kept for an account
+	RefusedLife          = time.Hour // after the last refusal
 )
 
 // refusedChange is the latest result, not written yet, of an account's requests for forwards to one
@@ -21,12 +21,12 @@ const (
 type refusedChange struct {
 	account int64
 	bind    string
-	allowed bool // a forward was accepted: delete the refusals before it
+	allowed bool // a forward was accepted: earlier refusals are deleted
 	refused map[string]relay.RefusedForward
 }
 
-// changeRefused calls edit with the waiting change for a bind address. Beyond the bound of waiting
-// changes it does nothing, because they are only shown on the dashboard.
+// changeRefused calls edit with the waiting change for a bind address. If too many changes wait, it
+// drops the change, because refusals are only shown on the dashboard.
 func (s *Store) changeRefused(account int64, bind string, edit func(*refusedChange)) {
 	s.late.put(lateKey{&lateRefused, fmt.Sprintf("%020d %s", account, bind)}, func(before lateWrite) lateWrite {
 		change, waits := before.(*refusedChange)

@@ -6,7 +6,8 @@ import (
 	"encoding/base64"
 )
 
-// NewSecret returns prefix and 43 characters that encode 32 random bytes.
+// NewSecret returns prefix followed by 43 characters that encode 32 random
+// bytes.
 func NewSecret(prefix string) string {
 	var b [32]byte
 	_, _ = rand.Read(b[:]) // never fails
@@ -16,7 +17,7 @@ func NewSecret(prefix string) string {
 // NewName returns a short random id for a row, such as tok_….
 func NewName(prefix string) string {
 	var b [12]byte
-	_, _ = rand.Read(b[:]) // never fails; a clash would violate the primary key
+	_, _ = rand.Read(b[:]) // never fails; a duplicate would violate the primary key
 	return prefix + base64.RawURLEncoding.EncodeToString(b[:])
 }
 

@@ -15,9 +15,10 @@ import (
 	"relay/store/seal"
 )
 
-// A secret of a sender is kept sealed. Its value leaves this file only as a relay.SecretText.
+// A secret of a sender is stored encrypted. Its value leaves this file only as a relay.SecretText.
 
-// sealPurpose is the purpose to which the encryption of a sender's secret is bound, with its alias and row.
+// sealPurpose is the purpose that the encryption of a sender's secret is bound to, together with the alias
+// and the row.
 const sealPurpose = "sender-secret"
 
 // maxSecretPath bounds the path prefix of a secret, in bytes.
@@ -68,8 +69,8 @@ func (s *Store) Secrets(ctx context.Context, who relay.Actor, alias string) ([]r
 	})
 }
 
-// AddSecret encrypts and stores a secret of a sender. Only the owner of the alias may do this, and
-// with a dashboard session only soon after the login.
+// AddSecret encrypts and stores a secret of a sender. Only the owner of the alias may do this, and a
+// dashboard session only soon after its login.
 func (s *Store) AddSecret(ctx context.Context, who relay.Actor, alias string, want relay.SenderSecret, value relay.SecretText) (made relay.SenderSecret, err error) {
 	if err := cmp.Or(Allow(who, relay.ScopeAliasesWrite), s.requireFreshLogin(who), s.ownsAlias(ctx, who, alias), checkSecret(&want, value.Reveal())); err != nil {
 		return made, err
@@ -108,8 +109,8 @@ func (s *Store) AddSecret(ctx context.Context, who relay.Actor, alias string, wa
 	return made, err
 }
 
-// ownsAlias returns an error for an alias that the actor does not own, before any error about the
-// secret.
+// ownsAlias returns an error for an alias that the actor does not own. AddSecret calls it first, so that
+// other actors do not get errors about the secret.
 func (s *Store) ownsAlias(ctx context.Context, who relay.Actor, alias string) error {
 	return s.db.View(ctx, "read alias", func(q db.Query) error {
 		_, err := ownAlias(q, who, alias)
@@ -189,8 +190,8 @@ func nearestSender(typed string) string {
 	return "the list of providers names all"
 }
 
-// haveKey makes the key of a single node before its first secret is stored. It refuses to make one
-// while there are secrets that another key seals, because that key must be restored and not replaced.
+// haveKey makes the key of a single node before its first secret is stored. If there are secrets encrypted
+// with another key, it makes none, because that key must be restored and not replaced.
 func (s *Store) haveKey(ctx context.Context) error {
 	keys, err := s.opt.Keys.Keys()
 	if err != nil || len(keys) > 0 {
@@ -213,7 +214,7 @@ func (s *Store) haveKey(ctx context.Context) error {
 	return secretUnavailable(s.opt.Keys.Make())
 }
 
-// secretUnavailable returns the error if a secret can be neither sealed nor opened; why is the reason.
+// secretUnavailable returns the error if a secret can be neither encrypted nor decrypted; why is the reason.
 func secretUnavailable(why error) error {
 	if why == nil {
 		return nil
@@ -257,8 +258,8 @@ func (s *Store) SecretAlias(ctx context.Context, who relay.Actor, id string) (na
 	return name, err
 }
 
-// OpenSecrets returns all secrets of an alias with their values, the oldest first. It checks no right,
-// because the server itself judges requests with them.
+// OpenSecrets returns all secrets of an alias with their values, the oldest first. It checks no rights,
+// because the server itself verifies requests with them.
 func (s *Store) OpenSecrets(ctx context.Context, alias int64) (relay.OpenSecrets, error) {
 	rows, err := db.ReadRows(ctx, s.db, "read secrets of senders", secretFields, secretQuery+`x.alias_id = ? ORDER BY x.created_at, x.id`, alias)
 	return s.open(rows), err
@@ -293,7 +294,7 @@ func (s *Store) SigningSecret(ctx context.Context, alias int64, provider, target
 	ok, fit := false, false
 	for _, x := range list {
 		switch {
-		case !x.Sign, id != "" && x.ID != id, x.Provider != provider, id == "" && !strings.HasPrefix(target, x.Path): // some schemes send the secret itself
+		case !x.Sign, id != "" && x.ID != id, x.Provider != provider, id == "" && !strings.HasPrefix(target, x.Path): // without Sign, a secret is never used, because some schemes send the secret itself
 			continue
 		}
 		fitsNow := x.Sealed || fits(x.Value.Reveal())
@@ -322,8 +323,8 @@ func (s *Store) NoteSigned(ctx context.Context, who relay.Actor, alias int64, x 
 // secretUsed is the shortest time between two updates of the last use of a secret.
 const secretUsed = time.Minute
 
-// NoteValid stores the time at which a secret has verified a request, if the verdict, which may be nil,
-// says so. It does not block; the time is written within seconds.
+// NoteValid stores the time at which a secret has verified a request. It does nothing if the verdict is nil
+// or not valid. It does not block; the time is written within seconds.
 func (s *Store) NoteValid(judged *relay.Signature, at time.Time) {
 	if judged == nil || judged.SecretID == "" || judged.Reason != "ok" {
 		return
@@ -335,8 +336,8 @@ func (s *Store) NoteValid(judged *relay.Signature, at time.Time) {
 	})
 }
 
-// SecretKeyUse returns the number of secrets that each key seals, by the id of the key. It counts
-// those that sealedQuery reads.
+// SecretKeyUse returns the number of secrets that each key has encrypted, by the id of the key. It counts the
+// rows that sealedQuery reads.
 func (s *Store) SecretKeyUse(ctx context.Context) (map[string]int, error) {
 	type use struct {
 		key string
@@ -352,11 +353,11 @@ func (s *Store) SecretKeyUse(ctx context.Context) (map[string]int, error) {
 	return out, err
 }
 
-// SecretKeys returns the keys of this node, which seal and open secrets of senders.
+// SecretKeys returns the keys of this node, which encrypt and decrypt secrets of senders.
 func (s *Store) SecretKeys() *seal.Ring { return s.opt.Keys }
 
-// ResealSecrets seals every secret again with the first key, for the operator. It returns the number
-// of sealed secrets, and of those that no key of this node opens, which stay unchanged.
+// ResealSecrets encrypts every secret again with the first key, for the operator. It returns the number of
+// these secrets, and the number of secrets that no key of this node decrypts, which stay unchanged.
 func (s *Store) ResealSecrets(ctx context.Context, who relay.Actor) (sealed, left int, err error) {
 	err = s.db.UpdateIf(ctx, AllowAdmin(who), "seal secrets again", func(c *db.Tx) error {
 		sealed, left = 0, 0

@@ -12,7 +12,8 @@ import (
 // sessionLife is the lifetime of a dashboard login.
 const sessionLife = 30 * 24 * time.Hour
 
-// SessionOwner returns the actor of a dashboard session; ErrNotFound for unknown and expired ones.
+// SessionOwner returns the actor of a dashboard session. The error is ErrNotFound for unknown and
+// expired sessions.
 func (s *Store) SessionOwner(ctx context.Context, secret string) (relay.Actor, error) {
 	return s.credentialOwner(ctx, relay.ActorUser, "sessions", allOfAccount+`, x.expires_at, x.created_at`,
 		`x.hash = ? AND x.expires_at > ?`, Hash(secret), db.Micros(s.db.Now()))
@@ -89,8 +90,8 @@ func (s *Store) createLink(ctx context.Context, who relay.Actor, may error, user
 	return secret, err
 }
 
-// RemoveLink ends a login link or an invitation that was not used yet, by its secret, and returns which
-// kind of link it was and of which account. Only an admin may do this.
+// RemoveLink ends a login link or an invitation that was not used yet, by its secret. It returns the
+// kind of the link and its account. Only an admin may do this.
 func (s *Store) RemoveLink(ctx context.Context, who relay.Actor, secret string) (kind, user string, err error) {
 	err = s.db.UpdateIf(ctx, AllowAdmin(who), "remove link", func(c *db.Tx) error {
 		var account int64
@@ -107,18 +108,19 @@ func (s *Store) RemoveLink(ctx context.Context, who relay.Actor, secret string) 
 const linkQuery = `SELECT o.id, o.name, o.admin, o.created_at, o.max_storage, o.max_queue FROM links x JOIN accounts o ON o.id = x.account_id AND o.removed_at = 0
 	WHERE x.hash = ? AND x.expires_at > ? AND x.kind IN (?, ?)`
 
-// LoginLink looks up a login link or an invitation without using it; ErrNotFound for unknown, used and
-// expired ones.
+// LoginLink looks up a login link or an invitation without using it. The error is ErrNotFound for
+// unknown, used and expired links.
 func (s *Store) LoginLink(ctx context.Context, secret string) (relay.Account, error) {
 	return s.linkAccount(ctx, secret, linkLogin)
 }
 
-// Invite looks up an invitation without using it; ErrNotFound for unknown, used and expired ones.
+// Invite looks up an invitation without using it. The error is ErrNotFound for unknown, used and
+// expired invitations.
 func (s *Store) Invite(ctx context.Context, secret string) (relay.Account, error) {
 	return s.linkAccount(ctx, secret, linkInvite)
 }
 
-// linkAccount reads the account of a link of the kind, or of an invite.
+// linkAccount reads the account of a link of the given kind, or of an invitation.
 func (s *Store) linkAccount(ctx context.Context, secret, kind string) (relay.Account, error) {
 	return db.Read(ctx, s.db, "read link", func(q db.Query) (relay.Account, error) {
 		return db.RowOf(q, accountFields, linkQuery, Hash(secret), db.Micros(s.db.Now()), kind, linkInvite)
@@ -126,13 +128,13 @@ func (s *Store) linkAccount(ctx context.Context, secret, kind string) (relay.Acc
 }
 
 // UseLoginLink uses up a login link or an invitation and opens a dashboard session for its account. If
-// several clients use one at once, one succeeds.
+// several clients use a link at the same time, one of them succeeds.
 func (s *Store) UseLoginLink(ctx context.Context, secret, remote, userAgent string) (sessionSecret string, acc relay.Account, err error) {
 	return s.useLink(ctx, linkLogin, secret, remote, userAgent, nil)
 }
 
-// useLink uses up a link of a kind, or an invitation, and opens a dashboard session for its account.
-// It first registers the key, unless that is nil.
+// useLink uses up a link of a kind, or an invitation, and opens a dashboard session for its account. If
+// key is not nil, it first registers the key.
 func (s *Store) useLink(ctx context.Context, kind, secret, remote, userAgent string, key *relay.Key) (sessionSecret string, acc relay.Account, err error) {
 	sessionSecret = NewSecret("")
 	err = s.db.Update(ctx, "use link", func(c *db.Tx) (err error) {
@@ -162,10 +164,9 @@ func (s *Store) useLink(ctx context.Context, kind, secret, remote, userAgent str
 	return sessionSecret, acc, err
 }
 
-// UseInvite uses up an invitation: it registers a public key, one authorized_keys line, for the
-// invited account and opens a dashboard session. A key that the account already has is no error. If
-// the key is refused (validation-failed, or conflict for a key of another account), the invitation
-// stays valid.
+// UseInvite uses up an invitation: it registers a public key, one authorized_keys line, for the invited
+// account and opens a dashboard session. A key that the account already has is accepted. If the key is
+// refused (validation-failed, or conflict for a key of another account), the invitation stays valid.
 func (s *Store) UseInvite(ctx context.Context, secret, keyLine, remote, userAgent string) (sessionSecret string, acc relay.Account, err error) {
 	key, err := newKey("", keyLine)
 	if err != nil {

@@ -20,7 +20,8 @@ func tokenFields(t *relay.Token) []any {
 	}
 }
 
-// TokenOwner returns the actor of an API token; ErrNotFound for unknown and expired ones.
+// TokenOwner returns the actor of an API token. The error is ErrNotFound for unknown and expired
+// tokens.
 func (s *Store) TokenOwner(ctx context.Context, secret string) (relay.Actor, error) {
 	return s.credentialOwner(ctx, relay.ActorToken, "tokens", `CASE x.name WHEN '' THEN x.id ELSE x.name END, x.scopes, COALESCE(x.alias_id, 0),
 		COALESCE((SELECT al.name FROM aliases al WHERE al.id = x.alias_id), ''), x.expires_at, 0`,
@@ -28,8 +29,8 @@ func (s *Store) TokenOwner(ctx context.Context, secret string) (relay.Actor, err
 }
 
 // CreateToken makes an API token from t's AccountName ("" = the actor's own), Name, Scopes (0 = all
-// that the actor has), Alias, ExpiresAt and Renewal. A token cannot make one with more rights than its
-// own; a token limited to an alias can make none. A name that cannot be shown is refused
+// that the actor has), Alias, ExpiresAt and Renewal. A token cannot create tokens with more rights
+// than its own; a token limited to an alias can create none. A name that cannot be shown is refused
 // (validation-failed). The secret is returned once.
 func (s *Store) CreateToken(ctx context.Context, who relay.Actor, t relay.Token) (made relay.Token, secret string, err error) {
 	if err := cmp.Or(allowAccount(who, relay.ScopeAccount), narrow(who, &t)); err != nil {
@@ -103,8 +104,8 @@ func (s *Store) Tokens(ctx context.Context, who relay.Actor, user string) ([]rel
 }
 
 // RenewToken extends the acting token by the lifetime with which it was made; a token without an
-// expiry stays unchanged. The column renewal holds that lifetime as a negative number, so that further
-// calls find it and no use extends the token.
+// expiry stays unchanged. The column renewal keeps that lifetime as a negative number for further
+// calls. Because the number is negative, the mere use of the token does not extend it.
 func (s *Store) RenewToken(ctx context.Context, who relay.Actor) (renewed relay.Token, err error) {
 	if err := allowAccount(who, relay.ScopeAccount); err != nil {
 		return renewed, err
@@ -117,14 +118,14 @@ func (s *Store) RenewToken(ctx context.Context, who relay.Actor) (renewed relay.
 		c.Do(`UPDATE tokens SET renewal = created_at - expires_at WHERE id = ? AND expires_at > ? AND renewal = 0`, who.Credential, now)
 		c.Do(`UPDATE tokens SET expires_at = ? + ABS(renewal) WHERE id = ? AND expires_at > ?`, now, who.Credential, now)
 		if renewed, err = db.RowOf(c.Query, tokenFields, tokenQuery+`x.id = ? AND (x.expires_at = 0 OR x.expires_at > ?)`, who.Credential, now); err != nil {
-			return err // one that has ended a moment ago stays so
+			return err // a token that has just ended is not extended
 		}
 		return Audit(c, who, who.Account, "token.renew", renewed.ID, renewed.Name)
 	})
 	return renewed, err
 }
 
-// RemoveToken revokes a token: of the actor, or for admins of any account.
+// RemoveToken revokes a token: a token of the actor, or for admins of any account.
 func (s *Store) RemoveToken(ctx context.Context, who relay.Actor, id string) error {
 	return s.removeCredential(ctx, who, allowAccount(who, relay.ScopeAccount), who.Admin, "token", `name`, `id = ?`, id)
 }

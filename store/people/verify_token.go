@@ -8,14 +8,14 @@ import (
 	"relay/store/db"
 )
 
-// The verify token of an alias is a row among the secrets of senders, so that it is sealed, sealed again
-// and deleted as those are. It is no secret of a sender: it is neither listed nor counted, and judges
-// nothing.
+// The verify token of an alias is a row among the secrets of senders, so that it is encrypted, encrypted
+// again with a new key, and deleted like them. It is not a secret of a sender: it is neither listed nor
+// counted, and verifies no request.
 
 // verifyToken is the provider in the row of a verify token; no sender has this name.
 const verifyToken = "verify-token"
 
-// keptToken is a column that says whether an alias has a verify token.
+// keptToken is the destination of a column that tells whether an alias has a verify token.
 type keptToken struct{ to **relay.SecretText }
 
 // Scan implements sql.Scanner.
@@ -38,7 +38,8 @@ func (t keptToken) set(kept bool) {
 	}
 }
 
-// keepToken encrypts and stores a verify token in place of the previous one; nil removes that.
+// keepToken encrypts and stores a verify token in place of the previous one; nil removes the previous
+// one.
 func (s *Store) keepToken(c *db.Tx, who relay.Actor, a *relay.Alias, token *relay.SecretText) error {
 	id := fmt.Sprint("token_", a.ID) // one for each alias
 	c.Do(`DELETE FROM sender_secrets WHERE id = ?`, id)
@@ -54,7 +55,7 @@ func (s *Store) keepToken(c *db.Tx, who relay.Actor, a *relay.Alias, token *rela
 	return nil
 }
 
-// openTokens fills in the verify tokens of aliases. A token that no key of this node opens stays
+// openTokens fills in the verify tokens of aliases. If no key of this node decrypts a token, it stays
 // empty.
 func (s *Store) openTokens(ctx context.Context, list []relay.Alias) error {
 	at := map[int64]*relay.Alias{}
@@ -74,7 +75,7 @@ func (s *Store) openTokens(ctx context.Context, list []relay.Alias) error {
 	for i, opened := range s.open(rows) {
 		a := at[rows[i].alias]
 		switch {
-		case a == nil: // it was given meanwhile
+		case a == nil: // the alias was not in the list
 		case opened.Sealed:
 			s.log.Warn("the verify token of an alias cannot be decrypted: requests of Meta and WebSub are not answered; run relayd doctor for the missing key", "alias", a.Name, "key", rows[i].key)
 		default:

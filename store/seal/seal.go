@@ -1,5 +1,6 @@
-// Package seal encrypts small secrets that the database stores: XChaCha20-Poly1305, each with a random
-// nonce. A sealed value opens only for the purpose, the alias and the row for which it was sealed.
+// Package seal encrypts small secrets that the database stores: it uses XChaCha20-Poly1305 with a random
+// nonce for each. A sealed value opens only for the purpose, the alias and the row for which it was
+// sealed.
 package seal
 
 import (
@@ -74,7 +75,7 @@ func (k Key) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte("key " + k.ID()
 func (k Key) aead() cipher.AEAD {
 	a, err := chacha20poly1305.NewX(k.bytes[:])
 	if err != nil {
-		panic(err) // only for another length
+		panic(err) // happens only if the key has another length
 	}
 	return a
 }
@@ -83,24 +84,24 @@ func (k Key) aead() cipher.AEAD {
 type Place struct {
 	Purpose string // such as sender-secret
 	Alias   int64
-	Row     string // its id
+	Row     string // id of the row
 }
 
 func (p Place) bytes() []byte {
 	return []byte("relay sealed v1\x00" + p.Purpose + "\x00" + strconv.FormatInt(p.Alias, 10) + "\x00" + p.Row)
 }
 
-// Ring holds the keys of this node, from a setting, or else from a file. The first key seals, all
-// open. Safe for concurrent use.
+// Ring holds the keys of this node, from a setting, or else from a file. The first key encrypts, and all
+// keys decrypt. A Ring is safe for concurrent use.
 type Ring struct {
-	file string // "" = there is none
+	file string // "" = no file
 
 	mu   sync.Mutex
 	keys []Key
 }
 
-// NewRing returns a ring of the given keys. If there are none, it has those of the file, which this
-// process or another one may make later; file "" = there is no such file.
+// NewRing returns a ring of the given keys. If there are none, the ring has the keys of the file, which
+// this process or another one may make later; file "" = there is no such file.
 func NewRing(given []Key, file string) *Ring {
 	if len(given) > 0 {
 		file = ""
@@ -116,8 +117,8 @@ var (
 	ErrDamaged = errors.New("the key is here, but it does not open this row: it was changed or copied")
 )
 
-// read reads the file again. If the file is missing, keys that were read before stay in memory,
-// because they open what they have sealed.
+// read reads the file again. If the file is missing, the keys that were read before stay in memory,
+// because existing values need them.
 func (r *Ring) read() error {
 	if r.file == "" {
 		return nil
@@ -141,8 +142,8 @@ func (r *Ring) read() error {
 	return nil
 }
 
-// Keys lists the keys, beginning with the one that seals. It fails with ErrGone if the file was removed,
-// although its keys can still open values.
+// Keys lists the keys; the first one encrypts. It fails with ErrGone if the file was removed, although its
+// keys can still decrypt values.
 func (r *Ring) Keys() ([]Key, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -150,10 +151,10 @@ func (r *Ring) Keys() ([]Key, error) {
 	return slices.Clone(r.keys), err
 }
 
-// File returns the file of the keys; "" if the keys come from a setting, or there can be none.
+// File returns the path of the key file; "" if the keys come from a setting, or there can be none.
 func (r *Ring) File() string { return r.file }
 
-// Make makes the file with its first key, unless it exists.
+// Make makes the file with a first key, unless the file exists.
 func (r *Ring) Make() error {
 	if r.file == "" {
 		return ErrNoKey
@@ -166,8 +167,8 @@ func (r *Ring) Make() error {
 }
 
 // Rotate makes a new key and puts it first in the file. It does not change the keys of a setting. It fails
-// if there is no key: only Make makes the first one, when no secret is sealed yet. If two processes rotate
-// at once, the second waits, so that no key that seals something is lost.
+// if there is no key: only Make makes the first key, at a time when there are no encrypted secrets. If two
+// processes rotate at once, the second waits, so that no key in use is lost.
 func (r *Ring) Rotate() (err error) {
 	if r.file == "" {
 		return nil
@@ -188,7 +189,7 @@ func (r *Ring) Rotate() (err error) {
 		return fmt.Errorf("lock the keys: %w", err)
 	}
 	defer func() { err = errors.Join(err, file.Unlock(lock)) }()
-	if err := r.read(); err != nil { // another process may have rotated
+	if err := r.read(); err != nil { // read again, because another process may have rotated meanwhile
 		return err
 	}
 	text := NewKey().Text() + "\n"
@@ -209,7 +210,7 @@ func (r *Ring) Seal(value string, p Place) (sealed []byte, key string, err error
 	return keys[0].aead().Seal(nonce, nonce, []byte(value), p.bytes()), keys[0].ID(), nil
 }
 
-// Open opens a value that the key with an id has sealed for a place.
+// Open decrypts a value that was encrypted for a place with the key that has the given id.
 func (r *Ring) Open(sealed []byte, key string, p Place) (string, error) {
 	k, err := r.find(key)
 	if err != nil {

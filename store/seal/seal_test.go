@@ -151,7 +151,8 @@ func TestRingReadsItsFileAgain(t *testing.T) {
 	if got, err := here.Open(old, oldKey, place); err != nil || got != "one" {
 		t.Errorf("the old one: %q, %v", got, err)
 	}
-	// A rotation keeps what another process has made since, and a file that is away for a moment takes no key away.
+	// A rotation keeps the keys that another process has made since. If the file is missing for a moment, the
+	// keys stay usable.
 	for _, ring := range []*Ring{there, here} {
 		if err := ring.Rotate(); err != nil {
 			t.Fatal(err)
@@ -171,8 +172,8 @@ func TestRingReadsItsFileAgain(t *testing.T) {
 	}
 }
 
-// Without its key file a ring encrypts nothing more, because nothing could decrypt it after a restart.
-// Existing secrets are decrypted from memory, and with a restored file the ring encrypts again.
+// Without its key file a ring encrypts nothing more, because no process could decrypt the value after a
+// restart. Existing secrets are decrypted from memory, and with a restored file the ring encrypts again.
 func TestRingWithoutItsFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "secret.key")
 	ring, place := NewRing(nil, path), Place{"p", 1, "r"}
@@ -209,7 +210,8 @@ func TestRingWithoutItsFile(t *testing.T) {
 	}
 }
 
-// Processes that rotate at once lose no key, because each may have encrypted a secret meanwhile.
+// If several processes rotate at once, no key is lost, because each process may have encrypted a secret
+// meanwhile.
 func TestRotationsWaitForEachOther(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "secret.key")
 	if err := NewRing(nil, path).Make(); err != nil {

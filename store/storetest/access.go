@@ -12,8 +12,8 @@ import (
 	"relay/store"
 )
 
-// testAccess asks for alice's data as every kind of actor without rights to it; each method must find
-// nothing.
+// testAccess asks for alice's data as every kind of actor without rights to the data; each method
+// must find nothing.
 func testAccess(t *testing.T, fresh func(testing.TB) store.Options) {
 	b := setup(t, fresh)
 	ctx := t.Context()
@@ -104,8 +104,8 @@ func (b *fixture) everything(ctx context.Context, who relay.Actor, id relay.ID, 
 	return errs
 }
 
-// testFreshLogin checks that a session of more than 15 minutes cannot do what outlives it. The age is
-// that of the login, whose time SessionOwner returns.
+// testFreshLogin checks that a session of more than 15 minutes cannot make changes that outlive the
+// session. The age counts from the login, whose time SessionOwner returns.
 func testFreshLogin(t *testing.T, fresh func(testing.TB) store.Options) {
 	var ahead atomic.Int64
 	b := setup(t, fresh, func(o *store.Options) {

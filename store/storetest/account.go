@@ -119,7 +119,7 @@ func (b *fixture) members() {
 	b.want(relay.CodeForbidden, b.AddMember(ctx, b.bob, "hooks", "root"))
 	_, err = b.SetAlias(ctx, b.bob, "hooks", func(*relay.Settings) error { return nil })
 	b.want(relay.CodeForbidden, err)
-	b.must(b.RemoveMember(ctx, b.bob, "hooks", "bob")) // may leave by itself
+	b.must(b.RemoveMember(ctx, b.bob, "hooks", "bob")) // a member may leave without the owner
 	b.want(relay.CodeNotFound, b.RemoveMember(ctx, b.alice, "hooks", "bob"))
 	b.heard("member removed", func(c relay.Change) bool { return c.Kind == relay.ChangeAccount && c.Account == b.bob.Account })
 	_, err = b.Event(ctx, b.bob, id, 0)
@@ -231,7 +231,7 @@ func (b *fixture) settings() {
 	b.heard("settings changed", func(c relay.Change) bool { return c.Kind == relay.ChangeAlias && c.Alias == b.hooks.ID })
 }
 
-// removeAlias checks that nothing of a removed alias ever shows, and that its name is reserved.
+// removeAlias checks that no data of a removed alias is ever shown, and that its name is reserved.
 func (b *fixture) removeAlias() {
 	ctx := b.Context()
 	a, err := b.Alias(ctx, b.alice, "claimed")

@@ -17,8 +17,8 @@ import (
 	"relay/store"
 )
 
-// Operations with an actor that add nothing to the audit log: those that only read, and those that change
-// nothing that others could use.
+// Operations with an actor that add nothing to the audit log, because they only read, or change nothing that
+// other accounts could use.
 var (
 	reading = []string{
 		"AccountUsage", "Accounts", "Alias", "AliasHealth", "Aliases", "AllShares", "Attempts", "Audit", "Choices", "CountEvents", "Event", "Events",
@@ -26,9 +26,9 @@ var (
 		"Tokens", "Tunnels", "UnownedAliases", "Usage",
 	}
 	unaudited = []string{
-		"BeginIdempotent", "EndIdempotent", // the stored answer of a call
+		"BeginIdempotent", "EndIdempotent", // the stored response of a call
 		"SaveSearch",                        // words that only their account sees
-		"StoreSignature", "StoreSignatures", // a verdict, made again at any time
+		"StoreSignature", "StoreSignatures", // a verdict, which can be computed again at any time
 	}
 )
 
@@ -38,8 +38,8 @@ type act struct {
 	do     func(*store.Store) error
 }
 
-// testActs holds that every operation that changes what others may do is in the audit log, and that the log of
-// the server has each entry once: also of an operation of a command beside the server.
+// testActs checks that every operation that changes the rights of an account is in the audit log. The log of
+// the server must contain each entry once, including those of a command that runs beside the server.
 func testActs(t *testing.T, fresh func(testing.TB) store.Options) {
 	t.Run("every operation is known", func(t *testing.T) {
 		b := &actFixture{fixture: setup(t, fresh)}
@@ -100,13 +100,13 @@ func actsAreLogged(t *testing.T, fresh func(testing.TB) store.Options, beside bo
 	}
 }
 
-// actFixture remembers what the acts make.
+// actFixture keeps the objects that the acts create.
 type actFixture struct {
 	*fixture
 	secrets []string
 }
 
-// secret notes a secret that no log may have.
+// secret notes a secret that must not appear in any log.
 func (b *actFixture) secret(text string, err error) string {
 	b.Helper()
 	b.must(err)
@@ -114,7 +114,7 @@ func (b *actFixture) secret(text string, err error) string {
 	return text
 }
 
-// entries lists what the audit log has, in the form of actLog.
+// entries lists the entries of the audit log in the form of actLog.
 func (b *actFixture) entries() (list []string) {
 	b.Helper()
 	rows, err := b.Audit(b.Context(), system, 10_000)
@@ -125,13 +125,13 @@ func (b *actFixture) entries() (list []string) {
 	return list
 }
 
-// acts returns each operation with what it needs. They run in this order.
+// acts returns each operation with its arguments, in the order in which they run.
 func (b *actFixture) acts() []act {
 	list := slices.Concat(b.eventActs(), b.credentialActs(), b.secretActs(), b.aliasActs())
 	if b.opt.URL != "" {
 		list = append(list, act{"DrainNode", b.drain})
 	} else {
-		list = append(list, act{"DrainNode", func(*store.Store) error { // SQLite has one node, which nobody can drain
+		list = append(list, act{"DrainNode", func(*store.Store) error { // SQLite has one node, which cannot be drained
 			b.NoteLogin(relay.Actor{Kind: relay.ActorSSH, Name: "alice", Account: b.alice.Account, Credential: "key_2"}, "192.0.2.8:1")
 			return nil
 		}})
@@ -234,12 +234,12 @@ func (b *actFixture) secretActs() []act {
 	ctx := b.Context()
 	var made relay.SenderSecret
 	return []act{
-		{"AddSecret", func(*store.Store) (err error) { // the first one makes the key, which only a server does
+		{"AddSecret", func(*store.Store) (err error) { // the first AddSecret makes the key, which only a server does
 			made, err = b.AddSecret(ctx, b.alice, "hooks", relay.SenderSecret{Provider: "github", Sign: true}, relay.NewSecretText(b.secret("a-value-of-a-sender", nil)))
 			return err
 		}},
 		{"NoteSigned", func(s *store.Store) error {
-			b.must(s.NoteSigned(ctx, b.alice, 1<<40, made)) // of an alias that is gone: no entry, no line
+			b.must(s.NoteSigned(ctx, b.alice, 1<<40, made)) // the alias is gone: no entry and no log line
 			return s.NoteSigned(ctx, b.alice, b.hooks.ID, made)
 		}},
 		{"ResealSecrets", func(s *store.Store) error { _, _, err := s.ResealSecrets(ctx, system); return err }},
@@ -281,7 +281,7 @@ func (b *actFixture) drain(s *store.Store) error {
 	return s.DrainNode(b.Context(), system, "second", true)
 }
 
-// actLog keeps what a server logs.
+// actLog keeps the log lines of a server.
 type actLog struct {
 	mu   sync.Mutex
 	kept bytes.Buffer

@@ -25,7 +25,7 @@ func testAudit(t *testing.T, fresh func(testing.TB) store.Options) {
 	if err != nil || n != 1 {
 		t.Fatal(n, err)
 	}
-	_, err = b.Release(ctx, b.alice, "hooks") // nothing left: nothing happened
+	_, err = b.Release(ctx, b.alice, "hooks") // nothing is left to release, so there is no entry
 	b.must(err)
 	b.must(b.Cancel(ctx, b.alice, waiting))
 	share, secret, err := b.CreateShare(ctx, b.alice, id, relay.Share{})
@@ -53,7 +53,7 @@ func testAudit(t *testing.T, fresh func(testing.TB) store.Options) {
 	}
 
 	b.must(b.DeleteEvent(ctx, b.alice, waiting))
-	b.want(relay.CodeForbidden, b.DeleteEvent(ctx, b.bob, id)) // not done, so not written
+	b.want(relay.CodeForbidden, b.DeleteEvent(ctx, b.bob, id)) // refused, so there is no entry
 
 	var rows []relay.AuditEntry
 	b.eventually("what nobody waits for is written", func() bool {

@@ -30,8 +30,8 @@ func testChanges(t *testing.T, fresh func(testing.TB) store.Options) {
 	b.heard("queued", func(c relay.Change) bool { return c.Kind == relay.ChangeQueue && c.Alias == b.hooks.ID })
 	b.must(b.Cancel(ctx, b.alice, queued))
 	b.heard("canceled", func(c relay.Change) bool { return c.Kind == relay.ChangeAttempt && c.Event == queued })
-	// After a commit whose answer was lost the end is stored again. It may not have been published
-	// then, so it is published now.
+	// After a commit whose answer was lost, the end is stored again. The first commit may not have
+	// been published, so the second one is published.
 	b.heardAfter(func() { b.ok(b.Finish(e.ID, end, "")) }, "ended, by a commit that was made twice", func(c relay.Change) bool {
 		return c.Kind == relay.ChangeAttempt && c.Event == e.ID && c.N == 1 && c.Alias == b.hooks.ID
 	})
@@ -60,7 +60,7 @@ func testChanges(t *testing.T, fresh func(testing.TB) store.Options) {
 	t.Error("a change of an alias of this process was not published")
 }
 
-// heardAfter waits for a change that fits selects and that was published after do began.
+// heardAfter waits for a change for which fits returns true and that was published after do began.
 func (b *fixture) heardAfter(do func(), what string, fits func(relay.Change) bool) {
 	b.Helper()
 	b.mu.Lock()
@@ -148,7 +148,7 @@ func testLoad(t *testing.T, fresh func(testing.TB) store.Options) {
 			}
 		}
 	}
-	const replays = 8 // one writer: more of them wait too long on a busy machine
+	const replays = 8 // there is one writer, and more replays would wait too long on a busy machine
 	for range replays {
 		wg.Go(func() {
 			c, err := b.BeginReplay(t.Context(), b.alice, ids[0][0], true)

@@ -17,7 +17,7 @@ func testClock(t *testing.T, fresh func(testing.TB) store.Options) {
 	b := setup(t, fresh, func(o *store.Options) { o.Now, o.Retention = wall, 30*time.Minute })
 	ctx := t.Context()
 	var ids []relay.ID
-	// Each is asked for by a replay while offline, so that the time is the store's.
+	// Each attempt is made by a replay while offline, so that its time comes from the store.
 	target := b.capture(b.hooks, "/", "x", 200)
 	jump := func(d time.Duration) {
 		offset.Store(int64(d))
@@ -55,7 +55,8 @@ func testClock(t *testing.T, fresh func(testing.TB) store.Options) {
 		b.ok(b.Finish(target, ended(n, relay.StateDelivered, 200, ""), ""))
 	}
 
-	// An hour ahead every event is too old. Retention does not believe it at once.
+	// With the clock an hour ahead, every event seems too old. Retention does not trust that clock at
+	// once.
 	b.wantEvent(target, relay.StateDelivered, b.states(16)...)
 	offset.Store(int64(2 * time.Hour))
 	link, err := b.CreateLoginLink(ctx, b.alice, "", 0)
@@ -74,8 +75,8 @@ func (b *fixture) states(n int) (out []string) {
 	return out
 }
 
-// keptName checks that the name of a removed alias is reserved for thirty days, except for its former
-// owner, and that a new alias of the name shows nothing of the old one.
+// keptName checks that the name of a removed alias is reserved for its former owner for thirty days,
+// and that a new alias of that name shows no data of the old one.
 func (b *fixture) keptName(offset *atomic.Int64) {
 	b.Helper()
 	ctx := b.Context()
@@ -86,10 +87,10 @@ func (b *fixture) keptName(offset *atomic.Int64) {
 	offset.Store(int64(29 * 24 * time.Hour))
 	_, err = b.ClaimAlias(ctx, b.bob, "left")
 	b.want(relay.CodeNotFound, err)
-	offset.Store(int64(32 * 24 * time.Hour)) // a clock that has just jumped is not believed
+	offset.Store(int64(32 * 24 * time.Hour)) // a clock that has just jumped is not trusted
 	_, err = b.ClaimAlias(ctx, b.bob, "left")
 	b.want(relay.CodeNotFound, err)
-	offset.Store(int64(31 * 24 * time.Hour)) // one that was put right is
+	offset.Store(int64(31 * 24 * time.Hour)) // a clock that was corrected is trusted
 	left, err := b.ClaimAlias(ctx, b.bob, "left")
 	if err != nil || left.Owner != b.bob.Account || left.ID == old.ID {
 		b.Errorf("after thirty days: %+v, %v", left, err)

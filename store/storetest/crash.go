@@ -29,7 +29,7 @@ func testCrash(t *testing.T, fresh func(testing.TB) store.Options) {
 	last := b.NewID()
 	ids := []relay.ID{live.ID, waiting, taken, replayed}
 
-	unserved, err := store.Open(ctx, b.opt) // an operator command beside it
+	unserved, err := store.Open(ctx, b.opt) // an operator command beside the server
 	b.must(err)
 	if have, want, err := unserved.Schema(ctx); have != want || err != nil {
 		t.Errorf("schema %d of %d, %v", have, want, err)
@@ -41,7 +41,7 @@ func testCrash(t *testing.T, fresh func(testing.TB) store.Options) {
 	b.must(unserved.Close())
 
 	b.reopen()
-	for range 2 { // a second start changes nothing more
+	for range 2 { // the second start must change nothing more
 		got := b.wantEvent(live.ID, relay.StateInterrupted, relay.StateInterrupted)
 		if e := got.Error; e == nil || e.Code != "interrupted" || !strings.Contains(e.Message, "stopped") {
 			t.Errorf("interrupted event has error %+v", e)

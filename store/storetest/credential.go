@@ -52,7 +52,7 @@ func (b *fixture) keys() {
 	if k.Name != "alice@laptop" || k.AccountName != "alice" || k.Type != "ssh-ed25519" || k.AuthorizedKey != line || !strings.HasPrefix(k.ID, "key_") {
 		b.Errorf("key %+v", k)
 	}
-	_, err = b.AddKey(ctx, b.bob, "", "mine", "\ufeff"+line) // an editor on Windows has put the mark there
+	_, err = b.AddKey(ctx, b.bob, "", "mine", "\ufeff"+line) // a byte order mark, as some Windows editors add
 	b.want(relay.CodeConflict, err)
 	_, err = b.AddKey(ctx, b.bob, "alice", "trojan", b.ed25519())
 	b.want(relay.CodeForbidden, err)
@@ -163,8 +163,8 @@ func (b *fixture) renewedTokens() {
 	}
 }
 
-// tokenRenewedByCall checks that a token can extend itself by a call, each time by its first lifetime
-// from now, and that no use of it does.
+// tokenRenewedByCall checks that a token can extend itself by a call: each time by its first
+// lifetime, from the time of the call. No other use of the token extends it.
 func (b *fixture) tokenRenewedByCall() {
 	ctx := b.Context()
 	made, secret, err := b.CreateToken(ctx, b.alice, relay.Token{Name: "short", ExpiresAt: time.Now().Add(time.Hour)})
@@ -206,7 +206,7 @@ func (b *fixture) tokenRenewedByCall() {
 	b.want(relay.CodeConflict, err)
 }
 
-// narrowTokens checks that no token can make one with more rights than its own.
+// narrowTokens checks that a token can only create tokens without more rights than its own.
 func (b *fixture) narrowTokens() {
 	ctx := b.Context()
 	_, secret, err := b.CreateToken(ctx, b.alice, relay.Token{

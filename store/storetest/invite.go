@@ -7,7 +7,7 @@ import (
 	"relay"
 )
 
-// invites checks invitations: they work once, only with a key that is good and free, and not as
+// invites checks invitations: each works once, only with a valid and unused key, and not as
 // another kind of link.
 func (b *fixture) invites() {
 	ctx := b.Context()
@@ -54,7 +54,7 @@ func (b *fixture) invites() {
 	b.want(relay.CodeNotFound, err)
 }
 
-// usedOnce uses an invitation many times at once.
+// usedOnce tries to use an invitation many times at once.
 func (b *fixture) usedOnce(invite, line string) {
 	ctx := b.Context()
 	sessions := make(chan string, 8)

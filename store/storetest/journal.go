@@ -59,7 +59,7 @@ func (b *fixture) roundTrip() {
 	want.State, want.Status, want.Latency, want.HasLatency, want.AttemptCount = relay.StateDelivered, 201, 10*time.Millisecond, true, 1
 	want.Attempts = []relay.Attempt{*a}
 	want.Attempts[0].Kind, want.Attempts[0].ReceivedAt = relay.KindOriginal, e.Attempts[0].ReceivedAt
-	want.Attempts[0].Timing.Blocked = time.Microsecond // ns are not kept
+	want.Attempts[0].Timing.Blocked = time.Microsecond // nanoseconds are not stored
 	want.Request.Body.Stored, want.Attempts[0].Response.Body.Stored = want.Request.Body.Size, 7
 	want.Attempts[0].Node = b.NodeName()
 	if d := cmp.Diff(want, *got, sameBytes); d != "" {
@@ -81,7 +81,7 @@ func (b *fixture) roundTrip() {
 }
 
 // twoBatches is roundTrip with Accept and Finish in separate batches. A second, different end is
-// refused; the same end again is not.
+// refused; the same end is accepted again.
 func (b *fixture) twoBatches() {
 	e := b.newEvent(b.hooks, relay.StateDelivering, "/two", "x")
 	b.ok(b.Accept(e))
@@ -144,8 +144,8 @@ func (b *fixture) lostAccept() {
 	b.want(relay.CodeNotFound, b.done(b.Amend(unknown, &m, nil)))
 }
 
-// answered checks that an event that the relay has answered can be replayed, and is found by the name
-// of the challenge.
+// answered checks an event that the relay itself answered: it can be replayed, and is found by the
+// name of the challenge.
 func (b *fixture) answered() {
 	ctx := b.Context()
 	e := b.newEvent(b.hooks, relay.StateDelivering, "/answered", "")
@@ -236,7 +236,7 @@ func (b *fixture) amend() {
 }
 
 // receiving checks a request whose rest was never stored, because the relay was killed or a part is
-// missing: it must not be shown forever as still being received, as it was once.
+// missing. The request must not be shown as still being received forever.
 func (b *fixture) receiving() {
 	for ago, want := range map[time.Duration]string{0: relay.BodyReceiving, 2 * time.Minute: relay.BodyAborted} {
 		e := b.newEvent(b.hooks, relay.StateDelivering, "/lost-part", "first")
@@ -258,8 +258,8 @@ func (b *fixture) receiving() {
 	}
 }
 
-// oneState checks that the row of an event and its attempts are read in the same state, whatever
-// changes meanwhile: once a record said replayable:false beside a complete request.
+// oneState checks that the row of an event and its attempts are read from the same state, whatever
+// changes meanwhile. A record once said replayable:false next to a complete request.
 func (b *fixture) oneState() {
 	id := b.capture(b.hooks, "/one", "body", 500)
 	done := make(chan error, 1)
@@ -320,8 +320,8 @@ func (b *fixture) ids() {
 	}
 }
 
-// callersGone checks that the departure of a caller is stored with or after the end of an attempt, for
-// originals only, that it does not count in the usage, and that viewers get it.
+// callersGone checks the departure of a caller: it is stored with or after the end of an attempt, for
+// original requests only, it does not count in the usage, and viewers learn of it.
 func (b *fixture) callersGone() {
 	for _, late := range []bool{false, true} {
 		e := b.newEvent(b.hooks, relay.StateDelivering, "/gone", "body")

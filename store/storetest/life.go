@@ -10,8 +10,8 @@ import (
 	"relay/store"
 )
 
-// testLives checks the lifetimes of secrets and promises with a clock that the test sets: they hold up
-// to the last second, and not a second longer.
+// testLives checks the lifetimes of secrets and of other limited grants, with a clock that the test
+// sets. They are valid up to the last second, and not a second longer.
 func testLives(t *testing.T, fresh func(testing.TB) store.Options) {
 	var offset atomic.Int64
 	start := time.Now().Round(0)
@@ -65,11 +65,11 @@ func testLives(t *testing.T, fresh func(testing.TB) store.Options) {
 		{"a share", 20 * day, func() error { _, _, err := b.ShareActor(ctx, share, false); return err }, relay.ErrNotFound},
 		{"a session", 30 * day, func() error { _, err := b.SessionOwner(ctx, session); return err }, relay.ErrNotFound},
 	} {
-		offset.Store(int64(c.life - time.Minute)) // more than the test itself takes
+		offset.Store(int64(c.life - time.Minute)) // more than the time that the test itself takes
 		if err := c.use(); err != nil {
 			t.Errorf("%s before its end: %v", c.what, err)
 		}
-		offset.Store(int64(c.life + time.Hour)) // it jumps ahead and is put right, so that it is not doubted
+		offset.Store(int64(c.life + time.Hour)) // after a jump and a correction, the clock is not doubted
 		_ = c.use()
 		offset.Store(int64(c.life + time.Second))
 		if err := c.use(); !errors.Is(err, c.gone) {

@@ -39,7 +39,7 @@ func (b *fixture) list(who relay.Actor, f relay.Filter) relay.Page {
 	return page
 }
 
-// walk follows cursors to the end.
+// walk follows the cursors to the last page.
 func (b *fixture) walk(who relay.Actor, f relay.Filter) (ids []relay.ID) {
 	b.Helper()
 	for range 1000 {
@@ -62,7 +62,7 @@ func (b *fixture) same(what string, got, want []relay.ID) {
 	}
 }
 
-// newest returns the ids that fits selects, newest first.
+// newest returns the ids for which fits returns true, newest first.
 func newest(ids []relay.ID, fits func(i int) bool) (out []relay.ID) {
 	for i := len(ids) - 1; i >= 0; i-- {
 		if fits(i) {
@@ -211,7 +211,7 @@ func (b *fixture) hostRefused() {
 		again, err := b.BeginReplay(b.Context(), b.alice, e.ID, true)
 		b.must(err)
 		replayed(e.ID, 200, "ok")
-		b.ok(b.Finish(e.ID, ended(again.N, relay.StateDelivered, 403, page), "")) // likewise
+		b.ok(b.Finish(e.ID, ended(again.N, relay.StateDelivered, 403, page), "")) // again an earlier attempt that ends later
 		check(e.ID, "")
 		for location, want := range map[string]string{
 			"https://HOOKS.localhost/r-" + name[:2] + "?a=%20": "redirect to https",

@@ -19,13 +19,14 @@ func testQueue(t *testing.T, fresh func(testing.TB) store.Options) {
 
 func (b *fixture) next(auto bool) *relay.Claim {
 	b.Helper()
-	b.eventually("the node may claim", func() bool { return b.MayClaim() == nil }) // not when it stood still for three seconds
+	b.eventually("the node may claim", func() bool { return b.MayClaim() == nil }) // a node may not claim for a moment after it stood still for three seconds
 	c, err := b.Next(relay.NextClaim{Alias: b.hooks.ID, Auto: auto})
 	b.must(err)
 	return c
 }
 
-// release checks that inbound events wait until they are released, which works once.
+// release checks that inbound events stay queued until they are released, and that a second release
+// finds none.
 func (b *fixture) release() {
 	ids := []relay.ID{b.capture(b.hooks, "/1", "one", 0), b.capture(b.hooks, "/2", "two", 0)}
 	if c := b.next(false); c != nil {
@@ -57,8 +58,8 @@ func (b *fixture) release() {
 	}
 }
 
-// queueOrder checks that the queue is ordered by the time at which an attempt was requested, whatever
-// the age of its event.
+// queueOrder checks that the queue is ordered by the time at which an attempt was requested, and not
+// by the age of its event.
 func (b *fixture) queueOrder() {
 	old := b.capture(b.hooks, "/old", "", 200)
 	first := b.capture(b.hooks, "/first", "", 0)
@@ -97,7 +98,7 @@ func (b *fixture) auto() {
 	}
 }
 
-// supersede checks that a delivered replay cancels a first attempt that still waits.
+// supersede checks that a delivered replay cancels a first attempt that is still queued.
 func (b *fixture) supersede() {
 	id := b.capture(b.hooks, "/s", "", 0)
 	_, err := b.BeginReplay(b.Context(), b.alice, id, false)
@@ -122,8 +123,8 @@ func (b *fixture) supersede() {
 	}
 }
 
-// supersedeLate checks that a first attempt that is in progress when a replay is delivered, and
-// returns to the queue after that, is not delivered again.
+// supersedeLate checks a first attempt that is in progress when a replay is delivered. If it returns
+// to the queue afterwards, it is not delivered again.
 func (b *fixture) supersedeLate() {
 	id := b.capture(b.hooks, "/s", "", 0)
 	if c := b.next(true); c == nil || c.Event.ID != id {
@@ -143,7 +144,7 @@ func (b *fixture) supersedeLate() {
 }
 
 // oneAtATime checks that no queued attempt overtakes a delivery from the queue that may still return
-// to it. Live replays are not affected.
+// to the queue. Live replays are not affected.
 func (b *fixture) oneAtATime() {
 	first, second := b.capture(b.hooks, "/1", "", 0), b.capture(b.hooks, "/2", "", 0)
 	b.next(true)
@@ -207,7 +208,8 @@ func (b *fixture) giveBack() {
 	}
 }
 
-// requeueLimit checks that an interrupted delivery from the queue is queued again three times.
+// requeueLimit checks that an interrupted delivery from the queue is queued again, at most three
+// times.
 func (b *fixture) requeueLimit() {
 	id := b.capture(b.hooks, "/q", "", 0)
 	_, err := b.Release(b.Context(), b.alice, "hooks")
@@ -267,7 +269,7 @@ func (b *fixture) replay() {
 	running, err := b.BeginReplay(b.Context(), b.alice, id, true)
 	b.must(err)
 	b.want(relay.CodeConflict, b.DeleteEvent(b.Context(), b.alice, id))
-	b.ok(b.Finish(id, ended(running.N, relay.StateInterrupted, 0, ""), "")) // not from the queue: not queued again
+	b.ok(b.Finish(id, ended(running.N, relay.StateInterrupted, 0, ""), "")) // the attempt did not come from the queue, so it is not queued again
 	b.wantEvent(id, relay.StateInterrupted, relay.StateDelivered, relay.StateFailed, relay.StateDelivered, relay.StateInterrupted)
 	_, err = b.BeginReplay(b.Context(), b.alice, id, false)
 	b.must(err)

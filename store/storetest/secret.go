@@ -27,7 +27,7 @@ func testSecrets(t *testing.T, fresh func(testing.TB) store.Options) {
 	t.Run("chosen", func(t *testing.T) { b.with(t).chosenSecrets() })
 	t.Run("gone with the alias", func(t *testing.T) { b.with(t).secretsOfLostAlias() })
 	t.Run("verify token", func(t *testing.T) { b.with(t).verifyTokens() })
-	b.rotatedKeys(keys) // opens the store again, as what follows
+	b.rotatedKeys(keys) // opens the store again with other keys, which the following checks use
 	t.Run("verdicts", func(t *testing.T) { setup(t, fresh).verdicts() })
 	t.Run("kept", func(t *testing.T) { setup(t, fresh).secretsAreKept() })
 	t.Run("without a key", func(t *testing.T) { secretsWithoutKey(t, fresh) })
@@ -138,15 +138,15 @@ func (b *fixture) secretRights() {
 	github := relay.SenderSecret{Provider: "github"}
 	made, err := b.addSecret(b.bob, "other", "s", github)
 	b.must(err)
-	_, err = b.addSecret(b.alice, "other", "s", github) // a member
+	_, err = b.addSecret(b.alice, "other", "s", github) // a member may not add one
 	b.want(relay.CodeForbidden, err)
-	_, err = b.addSecret(b.alice, "other", "", relay.SenderSecret{}) // is not told what is wrong with it
+	_, err = b.addSecret(b.alice, "other", "", relay.SenderSecret{}) // a member does not learn which value is invalid
 	b.want(relay.CodeForbidden, err)
 	_, err = b.addSecret(b.root, "other", "s", github)
 	b.want(relay.CodeNotFound, err)
 	b.want(relay.CodeForbidden, b.RemoveSecret(b.Context(), b.alice, "other", made.ID))
 	b.want(relay.CodeNotFound, b.RemoveSecret(b.Context(), b.root, "other", made.ID))
-	b.want(relay.CodeNotFound, b.RemoveSecret(b.Context(), b.alice, "hooks", made.ID)) // of another alias
+	b.want(relay.CodeNotFound, b.RemoveSecret(b.Context(), b.alice, "hooks", made.ID)) // the secret belongs to another alias
 	if list, err := b.Secrets(b.Context(), b.alice, "other"); err != nil || len(list) != 1 {
 		b.Errorf("a member sees %v, %v", list, err)
 	}
@@ -199,7 +199,7 @@ func (b *fixture) chosenSecrets() {
 		{"stripe", "/a/b/c", "", "", relay.CodeNoSigningSecret},
 		{"github", "/a", ids["longer"], "", relay.CodeNoSigningSecret},
 		{"slack", "/", "", "", relay.CodeNoSigningSecret},
-		{"deepgram", "/", ids["path"], "", relay.CodeNoSigningSecret}, // it would be sent as it is
+		{"deepgram", "/", ids["path"], "", relay.CodeNoSigningSecret}, // this scheme would send the secret itself
 	} {
 		got, err := b.SigningSecret(b.Context(), b.hooks.ID, c.provider, c.target, c.id, anySecret)
 		switch {
@@ -223,8 +223,8 @@ func (b *fixture) chosenSecrets() {
 	}
 }
 
-// secretsOfLostAlias checks that secrets are deleted with a transfer and with the alias, and that one
-// that a node of the previous version left behind is ignored.
+// secretsOfLostAlias checks that secrets are deleted with a transfer and with the alias. A secret that a
+// node of the previous version leaves behind is ignored.
 func (b *fixture) secretsOfLostAlias() {
 	a, err := b.CreateAlias(b.Context(), b.alice, "given", "")
 	b.must(err)
@@ -283,8 +283,8 @@ func setTokenTo(token string) func(*relay.Settings) error {
 	}
 }
 
-// readToken returns the verify token of an alias as delivery reads it, by both methods: none, sealed or its
-// value.
+// readToken returns the verify token of an alias as delivery reads it, by both methods: "none", "sealed" or
+// the value.
 func (b *fixture) readToken(id int64) (one, all string) {
 	b.Helper()
 	text := func(a *relay.Alias) string {
@@ -333,7 +333,7 @@ func (b *fixture) verifyTokens() {
 		b.Errorf("it is a secret of a sender: %v %v, %v %v %v", list, open, err, oerr, uerr)
 	}
 	b.raw(`UPDATE aliases SET owner_id = `+fmt.Sprint(b.bob.Account)+` WHERE name = 'tokens'`, 1)
-	has("none") // as a node of the version before transfers it
+	has("none") // as a node of the previous version transfers the alias
 	b.setToken(b.bob, "tokens", token)
 	has(token)
 	_, err = b.TransferAlias(b.Context(), b.bob, "tokens", "alice")
@@ -343,7 +343,7 @@ func (b *fixture) verifyTokens() {
 	b.setToken(b.alice, "tokens", "")
 	has("none")
 	b.raw(`DELETE FROM sender_secrets WHERE provider = 'verify-token'`, 0)
-	b.setToken(b.alice, "hooks", token) // it is sealed again with the others
+	b.setToken(b.alice, "hooks", token) // encrypted again together with the other secrets
 	b.must(b.RemoveAlias(b.Context(), b.alice, "tokens"))
 }
 
@@ -388,7 +388,7 @@ func (b *fixture) rotatedKeys(keys []seal.Key) {
 	b.want(relay.CodeForbidden, err)
 }
 
-// secretsWithoutKey checks that, without a setting, a node that serves its store alone makes a key
+// secretsWithoutKey checks a node without keys in its settings that serves its store alone. It makes a key
 // with the first secret, but never one that replaces a lost key.
 func secretsWithoutKey(t *testing.T, fresh func(testing.TB) store.Options) {
 	b := setup(t, fresh)
@@ -421,8 +421,8 @@ func secretsWithoutKey(t *testing.T, fresh func(testing.TB) store.Options) {
 	b.must(err)
 }
 
-// verdicts checks that a verdict is stored with its event, selects it in lists and is replaced by a
-// later one, and that a new secret judges the events of its sender again.
+// verdicts checks that a verdict is stored with its event, can be used to filter lists, and is replaced by
+// a later one. A new secret verifies the events of its sender again.
 func (b *fixture) verdicts() {
 	const value = "the secret"
 	mac := hmac.New(sha256.New, []byte(value))
@@ -457,7 +457,7 @@ func (b *fixture) verdicts() {
 		b.Errorf("kept %+v", got)
 	}
 	b.want(relay.CodeForbidden, b.StoreSignature(b.Context(), relay.Actor{Kind: relay.ActorToken, Account: b.alice.Account, Scopes: relay.ScopeAliasesRead}, invalid, &relay.Signature{Verdict: "missing"}))
-	b.must(b.StoreSignature(b.Context(), b.bob, invalid, &relay.Signature{Verdict: "missing"})) // nothing of his
+	b.must(b.StoreSignature(b.Context(), b.bob, invalid, &relay.Signature{Verdict: "missing"})) // bob has no access to the event
 	reads("valid", invalid, unjudged)
 	b.must(b.StoreSignature(b.Context(), b.alice, invalid, &relay.Signature{Verdict: "expired", Reason: "time-too-old", Provider: "github"}))
 	reads("expired", invalid)

@@ -9,7 +9,7 @@ import (
 )
 
 // sent checks that the actor of a sent event is stored with it, whether its end is stored together with it
-// or later, and that the filter origin selects by it.
+// or later, and that the filter origin finds it.
 func (b *fixture) sent() {
 	want := []*relay.Sent{
 		nil,
@@ -49,7 +49,7 @@ func (b *fixture) sent() {
 	b.counts(relay.Filter{Alias: "hooks", Path: "/sent", Origin: relay.OriginSend})
 }
 
-// counts checks that the count of events equals the number of listed ones, up to a bound.
+// counts checks that the count of events equals the number of listed events, up to a bound.
 func (b *fixture) counts(f relay.Filter) {
 	all := len(b.walk(b.alice, f))
 	for most, want := range map[int]int{all: all, all + 10: all, all - 1: all - 1} {

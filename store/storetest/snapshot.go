@@ -17,8 +17,8 @@ func (b *fixture) snapshots() {
 	seen := map[string]bool{}
 	b.snapshotsOf(false, seen)
 	b.snapshotsOf(true, seen)
-	// A column that no event here has would not be compared.
-	without := []string{"Attempts", "Ended", "ForwardedLines", "Mark"} // no part of a list row, or of a new event
+	// Every column needs a value in some event, because the comparison of empty columns proves nothing.
+	without := []string{"Attempts", "Ended", "ForwardedLines", "Mark"} // not in a list row, or not in a new event
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[relay.Event]()) {
 		if !seen[f.Name] && !slices.Contains(without, f.Name) {
 			b.Errorf("no event of the snapshots has a value in %s", f.Name)
@@ -62,8 +62,8 @@ func (b *fixture) snapshotsOf(later bool, seen map[string]bool) {
 	for name, c := range map[string]struct {
 		event *relay.Event
 		end   *relay.Attempt
-		state string // of the event, "" = that of the attempt
-		head  bool   // the attempt is in the snapshot too
+		state string // state of the event, "" = the state of the attempt
+		head  bool   // the change contains a snapshot of the attempt too
 	}{
 		"delivered":       {rich, ended(1, relay.StateDelivered, 201, "answer"), "", true},
 		"failed":          {plain(relay.StateDelivering, "/failed"), fault, "", true},
@@ -84,7 +84,7 @@ func (b *fixture) snapshotsOf(later bool, seen map[string]bool) {
 		if name == "without attempt" {
 			c.event.State, c.event.Error = relay.StateRejected, &relay.Fault{Code: relay.CodeRequestMalformed, Message: strange}
 		}
-		if later && c.end != nil { // its attempt comes in a batch of its own
+		if later && c.end != nil { // the attempt is stored in a later batch
 			b.forget()
 			b.ok(b.Accept(c.event))
 			b.heard(name, func(change relay.Change) bool { return change.Event == c.event.ID })

@@ -18,8 +18,8 @@ import (
 	"relay/store"
 )
 
-// Run runs the whole suite. fresh returns the options of a new, empty store; opening the same options
-// again opens the same store.
+// Run runs the whole suite. fresh returns the options of a new, empty store; two stores opened with
+// the same options use the same data.
 func Run(t *testing.T, fresh func(t testing.TB) store.Options) {
 	groups := []struct {
 		name string
@@ -71,7 +71,7 @@ type fixture struct {
 	changed chan struct{}
 }
 
-// snapshot is the event and attempt of a change.
+// snapshot holds the event and attempt of a change.
 type snapshot struct {
 	event   *relay.Event
 	attempt *relay.Attempt
@@ -114,7 +114,7 @@ func (b *fixture) reopen() {
 	}
 	s, err := store.Open(b.Context(), b.opt)
 	b.must(err)
-	b.Cleanup(func() { _ = s.Close() }) // closed twice where the test closed it
+	b.Cleanup(func() { _ = s.Close() }) // some tests close the store before, so a second call must work
 	_, _, err = s.Migrate(b.Context())
 	b.must(err)
 	b.must(s.Serve(b.Context(), b.hear))
@@ -137,7 +137,7 @@ func (b *fixture) hear(changes []relay.Change) {
 	}
 }
 
-// heard waits for a change that fits selects.
+// heard waits for a change for which fits returns true.
 func (b *fixture) heard(what string, fits func(relay.Change) bool) {
 	b.Helper()
 	late := time.NewTimer(30 * time.Second)
