@@ -21,8 +21,8 @@ func (a *API) Me(ctx context.Context) (*record.Me, error) {
 	return me, a.Get(ctx, "/me", me)
 }
 
-// MakeToken makes an API token with all scopes of the account, which expires when it was
-// not used for tokenLife.
+// MakeToken makes an API token with all scopes of the account. The token expires when it has not been used
+// for tokenLife.
 func (a *API) MakeToken(ctx context.Context, name string) (*record.Token, error) {
 	token := &record.Token{}
 	wanted := map[string]any{"name": name, "expiresIn": tokenLife, "renew": true}
@@ -33,10 +33,9 @@ func (a *API) MakeToken(ctx context.Context, name string) (*record.Token, error)
 	return token, err
 }
 
-// RegisterKey registers a public key with the account. A key that is registered already
-// is no error.
+// RegisterKey registers a public key with the account. Registering a key twice is no error.
 func (a *API) RegisterKey(ctx context.Context, name string, key ssh.PublicKey) error {
-	// An error of the list is ignored: the POST fails for the same reason.
+	// An error of keyID is ignored: the POST fails for the same reason.
 	if id, err := a.keyID(ctx, key); err == nil && id != "" {
 		return nil
 	}
@@ -58,7 +57,7 @@ func (a *API) keyID(ctx context.Context, key ssh.PublicKey) (id string, err erro
 	return "", nil
 }
 
-// RemoveKey removes a key from the account. A key that is not registered is no error.
+// RemoveKey removes a key from the account. Removing an unknown key is no error.
 func (a *API) RemoveKey(ctx context.Context, key ssh.PublicKey) error {
 	id, err := a.keyID(ctx, key)
 	if err != nil || id == "" {
@@ -67,8 +66,8 @@ func (a *API) RemoveKey(ctx context.Context, key ssh.PublicKey) error {
 	return a.remove(ctx, "/keys/"+url.PathEscape(id))
 }
 
-// RevokeToken revokes the API's own token, whose id it takes. A token that is revoked
-// already is no error. revoked is false when the token lacks the scope to revoke one.
+// RevokeToken revokes the API's own token, which has the given id. Revoking it twice is no error. revoked is
+// false when the token lacks the scope to revoke a token.
 func (a *API) RevokeToken(ctx context.Context, id string) (revoked bool, err error) {
 	err = a.remove(ctx, "/tokens/"+url.PathEscape(id))
 	if HasCode(err, relay.CodeForbidden) {
@@ -80,7 +79,7 @@ func (a *API) RevokeToken(ctx context.Context, id string) (revoked bool, err err
 func (a *API) remove(ctx context.Context, path string) error {
 	_, err := a.Call(ctx, http.MethodDelete, path, nil)
 	if HasCode(err, relay.CodeNotFound) || HasCode(err, relay.CodeUnauthorized) {
-		return nil // a revoked token is unauthorized
+		return nil // the answer to a revoked token is unauthorized
 	}
 	return err
 }

@@ -20,8 +20,8 @@ import (
 
 const (
 	responseTimeout = 90 * time.Second
-	maxAnswer       = 256 << 20 // bytes of an answer; it is held in memory
-	// sshBase stands for a relay whose API is reached over SSH; nothing resolves its name.
+	maxAnswer       = 256 << 20 // bytes of an answer, which is held in memory
+	// sshBase is the base URL of a relay whose API is reached over SSH; its host is never resolved.
 	sshBase = "http://relay"
 	// apiChannels is the maximum number of API channels of a connection: the relay accepts four
 	// sessions on one connection.
@@ -33,10 +33,10 @@ const (
 type API struct {
 	Connection
 	http      *http.Client
-	maxAnswer int64 // tests lower it
+	maxAnswer int64 // tests set a lower limit
 
-	// Hold reserves memory for answers, n bytes in all, until Close, which calls it with 0. nil =
-	// they are held without a bound but maxAnswer.
+	// Hold reserves memory for answers, n bytes in total. Close calls Hold with 0. nil = only maxAnswer
+	// bounds the memory.
 	Hold func(n int64) error
 	held int64
 
@@ -49,8 +49,8 @@ type API struct {
 // viaKey is the context key of WithVia.
 type viaKey struct{}
 
-// WithVia returns a context for requests that a program makes for another one, such as an agent. via
-// names both programs; the relay records it beside the actor.
+// WithVia returns a context for requests that one program makes for another program, such as an agent. via
+// names both programs; the relay records via with the actor.
 func WithVia(ctx context.Context, via string) context.Context {
 	return context.WithValue(ctx, viaKey{}, via)
 }
@@ -65,18 +65,18 @@ type Endpoint struct {
 type Connection struct {
 	Endpoint  Endpoint
 	Base      string // URL before /api/v1
-	Token     string // "" = the connection itself has an account
-	Version   string // of the program that asks
+	Token     string // "" = the connection itself identifies the account
+	Version   string // of the program that makes the requests
 	Transport *http.Transport
-	Link      Link // nil = there is nothing to connect first
+	Link      Link // nil = no connection is needed first
 }
 
 // Link is a connection to the relay that an API opens when it needs one.
 type Link interface {
-	// Connect makes the connection unless there is one.
+	// Connect makes the connection unless it exists.
 	Connect(ctx context.Context) error
-	// Lose ends the connection after a request on it has failed, so that the next request makes a new
-	// one. It returns the reason why the connection was lost, or cause if that is not known.
+	// Lose ends the connection after a request on it has failed, so that the next request makes a new one. It
+	// returns the reason why the connection was lost, or cause if the reason is unknown.
 	Lose(cause error) error
 }
 
@@ -91,8 +91,8 @@ func NewAPI(c Connection) *API {
 	}}
 }
 
-// NewSSHAPI returns the API that a relay serves on channels made by open, at most apiChannels at a
-// time. addr and version are as in the Connection of NewAPI; link may be nil.
+// NewSSHAPI returns the API that a relay serves over SSH channels. open makes a channel; at most apiChannels
+// are open at a time. version, addr and link are fields of Connection; link may be nil.
 func NewSSHAPI(version, addr string, open func() (net.Conn, error), link Link) *API {
 	return NewAPI(Connection{
 		Endpoint: Endpoint{Name: "ssh", Addr: addr}, Base: sshBase, Version: version, Link: link,
@@ -103,7 +103,7 @@ func NewSSHAPI(version, addr string, open func() (net.Conn, error), link Link) *
 	})
 }
 
-// NewLocalAPI returns the API that calls answers in this process.
+// NewLocalAPI returns an API whose requests calls answers in this process.
 func NewLocalAPI(version string, calls http.RoundTripper) *API {
 	return &API{
 		Connection: Connection{Endpoint: Endpoint{Name: "api", Addr: "this relay"}, Base: sshBase, Version: version},
@@ -114,7 +114,7 @@ func NewLocalAPI(version string, calls http.RoundTripper) *API {
 // OverSSH reports whether the API is reached over SSH.
 func (a *API) OverSSH() bool { return a.Endpoint.Name == "ssh" }
 
-// Close ends idle connections, and the SSH connection that the API has made.
+// Close ends idle connections and the SSH connection of the API.
 func (a *API) Close() {
 	a.http.CloseIdleConnections()
 	if a.Link != nil {
@@ -125,8 +125,8 @@ func (a *API) Close() {
 	}
 }
 
-// Request sends a request and returns a 2xx response, whose body the caller closes; any
-// other response is an error. after is the value of Last-Event-ID, or "".
+// Request sends a request and returns a 2xx response. The caller closes its body. Any other response is an
+// error. after is the value of Last-Event-ID, or "".
 func (a *API) Request(ctx context.Context, method, path string, body []byte, after string) (*http.Response, error) {
 	return a.request(ctx, method, path, body, "application/json", after)
 }
@@ -188,12 +188,12 @@ func (a *API) noteClock(resp *http.Response) {
 // Now returns the time on the relay's clock, to within 5 s, according to its last response.
 func (a *API) Now() time.Time { return time.Now().Add(time.Duration(a.ahead.Load())) }
 
-// unreachable returns the error of a request that got no answer or only a part of one.
+// unreachable returns the error of a request that got no complete answer.
 func (a *API) unreachable(cause error) error {
 	if own, ok := errors.AsType[*Error](cause); ok {
 		return own
 	}
-	if wrapped, ok := errors.AsType[*url.Error](cause); ok { // it has the URL before the error
+	if wrapped, ok := errors.AsType[*url.Error](cause); ok { // its text would have the URL before the error
 		cause = wrapped.Err
 	}
 	if a.OverSSH() {
@@ -206,7 +206,8 @@ func (a *API) unreachable(cause error) error {
 		WithHint("is that its dashboard's address, and does it run? RELAY_URL names another; without login and RELAY_TOKEN commands go over SSH")
 }
 
-// LostConnection returns the error of a connection that ended. cause may already be such an error.
+// LostConnection returns the error for a connection that ended. If cause is such an error already, it returns
+// cause.
 func LostConnection(cause error) *Error {
 	if own, ok := errors.AsType[*Error](cause); ok {
 		return own
@@ -224,7 +225,7 @@ func (a *API) answerError(resp *http.Response) error {
 		if to, err := resp.Location(); err == nil && resp.StatusCode/100 == 3 && to.Host != "" {
 			e = e.WithHint("it points to %s://%s; is that the address of the dashboard?", to.Scheme, to.Host)
 		}
-		e.Transient = resp.StatusCode >= http.StatusInternalServerError // such as a proxy in front of a stopped relay
+		e.Transient = resp.StatusCode >= http.StatusInternalServerError // such as the answer of a proxy in front of a stopped relay
 		return e
 	}
 	e := Errorf(ExitFailure, "%s", p.Error())
@@ -255,8 +256,8 @@ func Permanent(code string) bool {
 	return true
 }
 
-// Call sends a request and returns the answer. body is encoded as JSON unless it is nil.
-// Errors are *Error or that of ctx.
+// Call sends a request and returns the answer. body is encoded as JSON unless it is nil. An error is an
+// *Error or the error of ctx.
 func (a *API) Call(ctx context.Context, method, path string, body any) (json.RawMessage, error) {
 	var sent []byte
 	if body != nil {
@@ -275,11 +276,11 @@ func (a *API) Call(ctx context.Context, method, path string, body any) (json.Raw
 	return a.readDone(ctx, resp)
 }
 
-// readDone is like read, for the answer to a request that has changed something.
+// readDone is like read, for the answer to a request that may have changed data.
 func (a *API) readDone(ctx context.Context, resp *http.Response) (json.RawMessage, error) {
 	answer, err := a.read(ctx, resp)
 	if err != nil && ctx.Err() == nil {
-		// None of the codes that invite to call again: it would be done twice.
+		// The code must not invite a retry, because a retry would repeat the action.
 		err = (&Error{Exit: ExitFailure, Code: relay.CodeInternal, Text: "the relay did what was asked, but its answer could not be read", Cause: err}).
 			WithHint("look at the event or alias before you ask again")
 	}
@@ -347,7 +348,7 @@ func (a *API) Get(ctx context.Context, path string, into any) error {
 	return a.Decode(ctx, http.MethodGet, path, nil, into)
 }
 
-// Decode is Call with an answer that is decoded.
+// Decode sends a request like Call and decodes the answer.
 func (a *API) Decode(ctx context.Context, method, path string, body, into any) error {
 	answer, err := a.Call(ctx, method, path, body)
 	if err != nil {

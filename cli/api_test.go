@@ -56,7 +56,7 @@ func TestLineWithoutEnd(t *testing.T) {
 	}
 }
 
-// TestIDBeforeTheFirstItem: at the beginning of a stream the relay sends the id from which it starts.
+// TestIDBeforeTheFirstItem: the relay begins a stream with the id after which the stream continues.
 func TestIDBeforeTheFirstItem(t *testing.T) {
 	var got []string
 	err := readStream(strings.NewReader(": connected\nid: 40\n\n:\n\nid: 41\nevent: event\ndata: {}\n\n"), func(id, name string, data []byte) error {
@@ -81,8 +81,8 @@ func TestFollowerRemembersABoundedNumber(t *testing.T) {
 	}
 }
 
-// TestFollowingHoldsNoOldAnswers: a follower releases each list that it has read, so that one that
-// follows for days does not use up its account's memory.
+// TestFollowingHoldsNoOldAnswers: a follower releases each list that it has read, because a follower that
+// runs for days must not use up the memory of its account.
 func TestFollowingHoldsNoOldAnswers(t *testing.T) {
 	event := `{"id":"evt_1","alias":"` + strings.Repeat("a", 8<<10) + `"}`
 	const resyncs = 20
@@ -134,7 +134,8 @@ func TestAnswersThatDoNotEnd(t *testing.T) {
 	}
 }
 
-// TestAnswerLostAfterItWasDone: the error must not invite a retry, which would repeat the action.
+// TestAnswerLostAfterItWasDone: if the relay acted but its answer was lost, the error must not invite a
+// retry, because a retry would repeat the action.
 func TestAnswerLostAfterItWasDone(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = w.Write(make([]byte, 100<<10))

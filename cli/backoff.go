@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// Delays before a lost connection is dialed again. The first try is made at once, or within the time
-// that the relay has asked for; the next one within firstDelay, which doubles up to maxDelay. A
-// connection that lasted HealthyAfter resets the delays, if an alias was online.
+// Delays before a lost connection is dialed again. The first try is made at once, or within the time that the
+// relay has asked for. The delay of the next try is random, up to firstDelay; this bound doubles up to
+// maxDelay. A connection on which an alias was online for HealthyAfter resets the delays.
 const (
 	firstDelay   = 250 * time.Millisecond
 	maxDelay     = 15 * time.Second
@@ -18,16 +18,16 @@ const (
 // Backoff counts the tries since the last healthy connection.
 type Backoff struct {
 	Tries int
-	// jitter returns a number in [0, 1); nil means a random one.
+	// jitter returns a number in [0, 1); nil means a random number.
 	jitter func() float64
 }
 
-// Next returns the time to wait before the next try: a random part of a bound that is first and then
-// doubles (full jitter), so that the clients of a restarted relay do not all return at once.
+// Next returns the time to wait before the next try: a random part of a bound that is first and then doubles
+// (full jitter). The random part spreads the clients of a restarted relay over time.
 func (b *Backoff) Next(first time.Duration) time.Duration {
 	bound := first
 	if b.Tries > 0 {
-		bound = min(maxDelay, firstDelay<<min(b.Tries-1, 6)) // a shift by 6 exceeds maxDelay, and one without a bound would overflow
+		bound = min(maxDelay, firstDelay<<min(b.Tries-1, 6)) // a shift by 6 exceeds maxDelay; a longer shift could overflow
 	}
 	b.Tries++
 	jitter := rand.Float64
@@ -37,7 +37,7 @@ func (b *Backoff) Next(first time.Duration) time.Duration {
 	return time.Duration(jitter() * float64(bound))
 }
 
-// Reset makes the next try an immediate one. Call it after a connection that held.
+// Reset makes the next try an immediate one. Call Reset after a connection that lasted.
 func (b *Backoff) Reset() { b.Tries = 0 }
 
 // Wait waits for d. It returns false if ctx ended first.

@@ -1,8 +1,8 @@
-// Package cli holds the code shared by the program relay and the commands of plain ssh: the commands
-// about aliases and events, the client of the API /api/v1 that they use, and errors with exit codes.
+// Package cli holds the code shared by the program relay and the commands of plain ssh: the commands about
+// aliases and events, the client of the API /api/v1 that they use, and errors with exit codes.
 //
-// It prints what a relay or a caller sent only through record.SafeText; the texts of its errors
-// may hold such bytes.
+// The package prints bytes of a relay or a caller only through record.SafeText. Texts of errors may hold such
+// bytes unescaped.
 package cli
 
 import (
@@ -19,22 +19,22 @@ const (
 	ExitOK          = 0
 	ExitFailure     = 1
 	ExitUsage       = 2
-	ExitRefused     = 3  // login refused, or the host key is not the known one
-	ExitNotFound    = 4  // no such thing, or not yours
-	ExitTaken       = 5  // alias taken over, or not yours
+	ExitRefused     = 3  // login refused, or the host key is another than the known one
+	ExitNotFound    = 4  // unknown, or not accessible to the account
+	ExitTaken       = 5  // alias taken over, or owned by another account
 	ExitUnreachable = 69 // sysexits EX_UNAVAILABLE
 	ExitInterrupted = 130
 )
 
-// Error is an error with the exit code of the program and a hint what to do.
+// Error is an error with the exit code of the program and a hint how to go on.
 type Error struct {
 	Exit  int    // exit code of the program
-	Text  string // text of the error, in lower case without a full stop; "" = the printed output says it
+	Text  string // text of the error, in lower case without a full stop; "" = the printed output shows the error
 	Hint  string // advice what to do next, or ""
-	Code  string // of the API's answer, or ""
-	Cause error  // or nil
+	Code  string // error code of the API, or ""
+	Cause error  // nil = none
 
-	Transient bool // the relay answered, and may answer otherwise in a moment
+	Transient bool // the relay answered; a retry in a moment may succeed
 }
 
 // Error returns the text and the cause.
@@ -59,7 +59,7 @@ func HintOf(err error, otherwise string) string {
 	return otherwise
 }
 
-// Conflict reports whether the relay refused because of the present state.
+// Conflict reports whether the relay refused because of the present state of the object.
 func Conflict(err error) bool { return HasCode(err, relay.CodeConflict) }
 
 // Unwrap returns the cause.
@@ -77,8 +77,8 @@ func (e *Error) WithHint(format string, args ...any) *Error {
 	return &out
 }
 
-// Meant returns a copy of the error with a hint: prefix and the known word that typed resembles, or
-// otherwise if there is no such word.
+// Meant returns a copy of the error with a hint: prefix and the known word that typed resembles. If no known
+// word resembles typed, the hint is otherwise.
 func (e *Error) Meant(typed string, known []string, prefix, otherwise string) *Error {
 	if near := record.Nearest(typed, known); near != "" {
 		return e.WithHint("did you mean %s%s", prefix, near)

@@ -13,7 +13,7 @@ import (
 )
 
 // pasted is a request that was read from a cURL command or a HAR file. It is sent to an alias instead of its
-// original address, so the relay makes the header lines for host, framing and connection.
+// original address, so the relay writes the Host line and the lines about framing and connection.
 type pasted struct {
 	method, path string
 	headers      [][]string
@@ -60,7 +60,7 @@ func (p *pasted) target(address string) error {
 	return nil
 }
 
-// curlShort are the long names of the short options of curl that are known here.
+// curlShort maps the short options of curl that Relay understands to their long names.
 var curlShort = map[byte]string{
 	'X': "request", 'H': "header", 'd': "data", 'A': "user-agent", 'e': "referer", 'b': "cookie", 'u': "user", 'G': "get", 'I': "head",
 	'o': "output", 'm': "max-time", 'w': "write-out", 'x': "proxy",
@@ -69,7 +69,8 @@ var curlShort = map[byte]string{
 	'F': "form", 'T': "upload-file", 'K': "config", 'n': "netrc", 'E': "cert", 'r': "range", 'z': "time-cond",
 }
 
-// curlIgnored are options that change nothing of the request that is sent here, and whether they have a value.
+// curlIgnored lists the options of curl that do not change the request. The value tells whether the option
+// takes a value.
 var curlIgnored = map[string]bool{
 	"silent": false, "show-error": false, "insecure": false, "location": false, "include": false, "verbose": false, "fail": false,
 	"fail-with-body": false, "no-buffer": false, "progress-bar": false, "compressed": false, "path-as-is": false, "http1.1": false,
@@ -78,20 +79,20 @@ var curlIgnored = map[string]bool{
 	"resolve": true, "connect-to": true, "max-redirs": true, "limit-rate": true,
 }
 
-// curlCommand is a cURL command that is being read.
+// curlCommand is the state while a cURL command is parsed.
 type curlCommand struct {
 	pasted
 	address string
-	exact   string // of --request-target
+	exact   string // value of --request-target
 	data    []string
 	json    bool
 	get     bool
 	head    bool
-	globs   bool // the address is taken as it is
+	globs   bool // --globoff: brackets of the address are literal
 }
 
-// readCURL reads the request that a cURL command would send. Files that it names are not read, and an option that
-// cannot be honoured is an error with its name.
+// readCURL returns the request that a cURL command would send. Files that the command names are not read. An
+// unsupported option is an error with the name of the option.
 func readCURL(command string) (*pasted, error) {
 	words, err := shellWords(strings.TrimPrefix(strings.TrimSpace(command), "$ "))
 	if err != nil {
@@ -121,7 +122,7 @@ func readCURL(command string) (*pasted, error) {
 	return c.finish()
 }
 
-// options reads one word with options, and their values from the words after it.
+// options parses one word with options, and takes their values from the words after it.
 func (c *curlCommand) options(word string, words []string) ([]string, error) {
 	names, attached := []string{}, ""
 	if long, ok := strings.CutPrefix(word, "--"); ok {
@@ -162,13 +163,13 @@ func unknownOption(name string) error {
 	return fmt.Errorf("its option %s cannot be honoured here; leave it out, or write the request with -X, -H and --data", name)
 }
 
-// curlTakes reports whether an option has a value.
+// curlTakes reports whether an option takes a value.
 func curlTakes(name string) bool {
 	takes, ignored := curlIgnored[name]
 	return takes || !ignored && !slices.Contains([]string{"get", "head", "globoff", "http1.0", "netrc"}, name)
 }
 
-// option takes one option.
+// option applies one option.
 func (c *curlCommand) option(name, value string) error {
 	if _, ignored := curlIgnored[name]; ignored {
 		return nil
@@ -213,7 +214,8 @@ func (c *curlCommand) option(name, value string) error {
 	return nil
 }
 
-// header takes the value of -H: "Name: value", "Name;" for an empty line, or "Name:" for none.
+// header adds the header line of -H: "Name: value", "Name;" for an empty value, or "Name:" to send no such
+// line.
 func (c *curlCommand) header(value string) error {
 	if strings.HasPrefix(value, "@") {
 		return errors.New("its option --header names a file, and files are not read")
@@ -296,7 +298,7 @@ func (c *curlCommand) finish() (*pasted, error) {
 	return &c.pasted, nil
 }
 
-// typed adds the header lines that curl adds for a body.
+// typed adds the header lines that curl adds for a body, such as Content-Type.
 func (c *curlCommand) typed() {
 	media := "application/x-www-form-urlencoded"
 	if c.json {
@@ -348,7 +350,7 @@ func harName(value string) (file string, n int) {
 	return value[:at], number
 }
 
-// readHAR reads request n of a HAR file, counted from 1; 0 = the only one.
+// readHAR returns request n of a HAR file, counted from 1; 0 = the only request.
 func readHAR(content []byte, n int) (*pasted, error) {
 	var har harFile
 	if err := json.Unmarshal([]byte(strings.TrimPrefix(string(content), "\ufeff")), &har); err != nil {
@@ -369,7 +371,7 @@ func readHAR(content []byte, n int) (*pasted, error) {
 		return nil, err
 	}
 	for _, h := range r.Headers {
-		if strings.HasPrefix(h.Name, ":") { // of HTTP/2
+		if strings.HasPrefix(h.Name, ":") { // a pseudo-header of HTTP/2
 			continue
 		}
 		if err := p.line(h.Name, h.Value); err != nil {

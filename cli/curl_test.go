@@ -11,8 +11,8 @@ import (
 	"relay/record"
 )
 
-// TestReadCURL compares cURL commands with method, path, lines and body of their requests, or with the
-// reason of their refusal.
+// TestReadCURL compares each cURL command with the method, path, header lines and body of the resulting
+// request, or with the error.
 func TestReadCURL(t *testing.T) {
 	t.Parallel()
 	const form = "Content-Type: application/x-www-form-urlencoded"
@@ -31,17 +31,17 @@ func TestReadCURL(t *testing.T) {
 		{`curl http://a/ -u alice:pw -A me -e http://r -b 'a=b; c=d'`, `GET /|Authorization: Basic YWxpY2U6cHc=|User-Agent: me|Referer: http://r|Cookie: a=b; c=d|`},
 		{`curl http://a/ -o /dev/null -w '%{http_code}' -m 5 --compressed -kL --http1.1`, `GET /|`},
 		{`curl http://a/ -H 'Host: b' -H 'Content-Length: 3' -H 'Connection: close'`, `GET /|`},
-		// Chrome and Firefox, "copy as cURL".
+		// Commands of "copy as cURL" in Chrome and Firefox.
 		{"curl 'https://a.example/api' \\\n  -H 'accept: */*' \\\n  -H 'content-type: application/json' \\\n  --data-raw $'{\"a\":\"it\\'s \\u0021 \\xc3\\xa9\\n\"}' \\\n  --compressed", "POST /api|accept: */*|content-type: application/json|{\"a\":\"it's ! é\n\"}"},
 		{`curl 'https://a.example/' -X 'POST' --data-binary ''`, `POST /|` + form + `|`},
-		// A shell.
+		// Quoting of a shell.
 		{`curl "http://a/\$x" -H "X: \"q\" \\ \` + "`" + `"`, "GET /$x|X: \"q\" \\ `|"},
 		{`curl http://a/ # a comment`, `GET /|`},
 		{`curl http://a/ -H X:\ a\'b`, `GET /|X: a'b|`},
 		{`curl http://a/ -d "$(printf 'a\000\377%%')"`, "POST /|" + form + "|a\x00\xff%"},
 		{`curl --globoff 'http://a/b[1]'`, `GET /b[1]|`},
 		{`curl --request-target '/../x' http://a/`, `GET /../x|`},
-		// What is refused, and says why.
+		// Refused commands, each with its reason.
 		{``, `!does not begin with curl`},
 		{`wget http://a/`, `!does not begin with curl`},
 		{`curl`, `!no address`},
@@ -102,8 +102,7 @@ func (p *pasted) text() string {
 	return out + string(p.body)
 }
 
-// TestReadExportedCURL: a command that the relay exports is read as the request from which it was
-// made.
+// TestReadExportedCURL: an exported curl command is parsed into the request of the event.
 func TestReadExportedCURL(t *testing.T) {
 	t.Parallel()
 	body := "{\"a\":\"it's\"}\x00\xff"
@@ -116,7 +115,7 @@ func TestReadExportedCURL(t *testing.T) {
 		},
 	}
 	command := record.CURL(e, site)
-	if strings.HasPrefix(command, "{") { // bytes that come on standard input
+	if strings.HasPrefix(command, "{") { // binary bodies come on standard input
 		if _, err := readCURL(command); err == nil {
 			t.Error("a command with a pipe was read")
 		}
@@ -172,7 +171,7 @@ func TestReadHAR(t *testing.T) {
 	}
 }
 
-// An editor changes the request, and an empty text cancels it.
+// TestEdited: an editor changes the request, and an empty text cancels the send.
 func TestEdited(t *testing.T) {
 	t.Parallel()
 	const raw = "POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\nX-A: b\r\n\r\nhi"

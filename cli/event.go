@@ -88,10 +88,10 @@ func (f *Front) events() *cobra.Command {
 		},
 		func(w *Printer, e *record.Summary) error {
 			if *follow && e.State == relay.StateDelivering {
-				return nil // another line follows when it ends
+				return nil // the end of the attempt prints another line
 			}
 			line := record.EventLine(e)
-			if *follow { // lines are in the order of what happens, replays included
+			if *follow { // the follower prints lines in the order of changes, so replays show the time of their change
 				line.Time = record.ZonedTime(e.ReceivedAt.Time)
 			}
 			return w.Event(line)
@@ -126,8 +126,8 @@ arrives in time. Start it before the action that causes the event.
 		func(w *Printer, e *record.Summary) error { return w.Event(record.EventLine(e)) })
 }
 
-// eventPath returns a function that makes the path of the event in the first argument, with below at
-// its end.
+// eventPath returns a function that returns the API path of the event in the first argument, followed by
+// below.
 func eventPath(below string) func(args []string) string {
 	return func(args []string) string { return "/events/" + url.PathEscape(args[0]) + below }
 }
@@ -214,7 +214,7 @@ with that of the previous attempt.` + eventHelp,
 			if len(e.Attempts) == 0 {
 				return w.Event(record.EventLine(&e.Summary))
 			}
-			switch last := &e.Attempts[len(e.Attempts)-1]; last.State { // the replay
+			switch last := &e.Attempts[len(e.Attempts)-1]; last.State { // the last attempt is the replay
 			case relay.StateQueued:
 				return w.Line(e.ID + " is queued: its alias is offline")
 			case relay.StateDelivering:
@@ -229,8 +229,8 @@ with that of the previous attempt.` + eventHelp,
 		})
 }
 
-// compare returns a line that compares the response of an event's last attempt with that of the
-// previous attempt that got one; "" if there are no two responses.
+// compare returns a line that compares the response of an event's last attempt with that of the previous
+// attempt with a response; "" if there are not two responses.
 func (a *API) compare(ctx context.Context, event json.RawMessage) string {
 	var e record.Event
 	_ = json.Unmarshal(event, &e) // the printer reports invalid JSON
@@ -349,10 +349,11 @@ test in go, js or python that sends the exact bytes.` + eventHelp,
 			}
 			return json.Marshal(map[string]string{"format": *format, "id": args[0], "name": name, "text": string(text)})
 		}),
-		// Exports contain only printable text and tabs; anything else is no export, and is escaped.
+		// Exports contain only printable text and tabs. All other characters come from elsewhere and are
+		// escaped.
 		func(w *Printer, export *json.RawMessage) error {
 			var form struct{ Text string }
-			var indented bytes.Buffer // the same for both connections
+			var indented bytes.Buffer // the same bytes over HTTP and SSH
 			if isJSON && json.Indent(&indented, []byte(record.SafeJSON(*export)), "", "  ") == nil {
 				form.Text = strings.TrimSpace(indented.String())
 			} else if err := json.Unmarshal(*export, &form); err != nil {
@@ -372,10 +373,10 @@ type eventFilter struct {
 	query url.Values // set by parse
 }
 
-// filterValues are the values of a flag, as a pflag.Value.
+// filterValues is the pflag.Value of a filter flag that may be repeated.
 type filterValues []string
 
-func (v *filterValues) String() string { return "" } // there is no default
+func (v *filterValues) String() string { return "" } // without a default
 func (v *filterValues) Type() string   { return "VALUE" }
 
 func (v *filterValues) Set(value string) error {
@@ -383,7 +384,7 @@ func (v *filterValues) Set(value string) error {
 	return nil
 }
 
-// addFilter adds a filter to a command, which takes an alias.
+// addFilter adds a filter to a command that takes an alias.
 func (f *Front) addFilter(c *cobra.Command) *eventFilter {
 	filter := &eventFilter{flags: map[string]*filterValues{}}
 	for _, n := range record.FilterNames() {
@@ -432,17 +433,17 @@ func (f *eventFilter) parse(c *cobra.Command, args []string, quoted map[string]s
 	if err != nil {
 		return filterUsage(c, err)
 	}
-	f.query = record.FilterValues(all) // durations are times now
+	f.query = record.FilterValues(all) // durations have become times
 	f.query.Set("alias", AliasLabel(NormalAlias(args[0])))
 	return nil
 }
 
-// filterUsage turns an error of record's parser into one about the command line.
+// filterUsage converts an error of record's filter parser into a usage error.
 func filterUsage(c *cobra.Command, err error) error {
 	return Usage("%s", relay.AsError(err).Detail).WithHint("%s --help lists the filters", c.CommandPath())
 }
 
-// pathPrefix completes a path prefix that a person typed: hook means /hook.
+// pathPrefix completes a path prefix that a user typed: hook means /hook.
 func pathPrefix(typed string) (string, error) {
 	if typed == "" || strings.ContainsAny(typed[:1], "/?*") {
 		return typed, nil

@@ -10,7 +10,7 @@ import (
 	"relay"
 )
 
-// LastEvent names the newest event of all aliases of the account, where a command takes an event.
+// LastEvent is an argument that means the newest event of all aliases of the account.
 const LastEvent = "@last"
 
 // eventHelp is the end of the help of commands that take an event.
@@ -33,7 +33,7 @@ func (f *Front) ofEvents(asked Question) Question {
 	return func(ctx context.Context, api *API, args []string, emit func(json.RawMessage) error) (json.RawMessage, error) {
 		ids := slices.Clone(args)
 		for i, typed := range args {
-			name, attempt, _ := strings.Cut(typed, "/") // diff takes an attempt, too
+			name, attempt, _ := strings.Cut(typed, "/") // diff takes ID/ATTEMPT, too
 			if strings.HasPrefix(name, relay.IDPrefix) {
 				continue
 			}
@@ -83,7 +83,7 @@ func (a *API) findEnd(ctx context.Context, end string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer a.forget(0) // gives back the space that the list has reserved
+	defer a.forget(0) // releases the memory that the list has reserved
 	var found []string
 	for _, event := range newest.Data {
 		if id := idOf(event); strings.HasSuffix(id, strings.ToLower(end)) {

@@ -57,8 +57,8 @@ func eventsOf(t *testing.T, asked *[]string) *httptest.Server {
 	return server
 }
 
-// TestEventsByOtherNames: each command that takes the id of an event also takes an alias, @last and
-// the end of an id, and prints the event that it means.
+// TestEventsByOtherNames: each command that takes the id of an event also takes an alias, @last and the end
+// of an id, and prints that event.
 func TestEventsByOtherNames(t *testing.T) {
 	var asked []string
 	server := eventsOf(t, &asked)
@@ -82,16 +82,16 @@ func TestEventsByOtherNames(t *testing.T) {
 	newest := fmt.Sprintf("evt_%022d%04d", 2000, 2000)
 	for _, tt := range []struct{ name, id, says string }{
 		{"evt_01k000000000000000000wxyz", "evt_01k000000000000000000wxyz", ""},
-		{"evt_nothing", "evt_nothing", ""}, // the relay says what it is
+		{"evt_nothing", "evt_nothing", ""}, // the relay itself refuses this id
 		{"@last", newest, "@last is " + newest},
 		{"stripe-dev", "evt_01k000000000000000000wxyz", "stripe-dev is evt_01k000000000000000000wxyz"},
 		{"Stripe-Dev.example.com.", "evt_01k000000000000000000wxyz", " is evt_01k000000000000000000wxyz"},
 		{"2WXYZ", "evt_01k0000000000000000a2wxyz", "2WXYZ is evt_01k0000000000000000a2wxyz"},
-		{"shop1", "", "there is no event of shop1 yet"}, // an alias goes before the end of an id
+		{"shop1", "", "there is no event of shop1 yet"}, // the name of an alias takes precedence over the end of an id
 		{"wxyz", "", "several ids end with wxyz: evt_01k000000000000000000wxyz, evt_01k0000000000000000a2wxyz\nhint: give more"},
 		{"hop1", "evt_01k00000000000000000shop1", ""},
 		{"op1", "", "op1 is no event and no alias of yours\nhint: "},
-		{"0802", "", "0802 is no event"}, // it is older than those that are looked through
+		{"0802", "", "0802 is no event"}, // the event is older than the searched ones
 		{"1003", fmt.Sprintf("evt_%022d%04d", 1003, 1003), ""},
 		{"empty", "", "there is no event of empty yet"},
 		{"a b", "", "a b is no event"},

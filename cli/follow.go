@@ -16,7 +16,7 @@ import (
 const (
 	// maxKnownEvents is the number of written events that are remembered.
 	maxKnownEvents = 1024
-	// catchUp is the number of events that are listed after some may have been missed.
+	// catchUp is the number of events that are listed after a gap in the stream.
 	catchUp = pageLimit
 	// notFoundPause is the least pause before a stream that ended with not-found is
 	// requested again.
@@ -24,16 +24,16 @@ const (
 )
 
 // Follow passes the last n events that match a query of GET /events to emit, oldest first, and then new
-// ones. It reconnects when the connection is lost and then passes what was missed. It ends with ctx,
-// with a final refusal, with an error of emit, or when the first connection cannot be made. say gets
-// messages about lost connections, not yet safe to print. The argument of emit is valid during the call
-// only.
+// events as they arrive. When the connection is lost, it reconnects and passes the events in between. It
+// returns when ctx ends, when the relay refuses for good, when emit fails, or when the first connection
+// cannot be made. say gets messages about lost connections, not yet safe to print. The argument of emit is
+// valid during the call only.
 func (a *API) Follow(ctx context.Context, query url.Values, n int, say func(string), emit func(json.RawMessage) error) error {
 	f := &follower{api: a, query: query, n: n, say: say, emit: emit, known: map[string]seen{}}
 	return f.run(ctx)
 }
 
-// run follows until ctx ends or an error is final.
+// run follows the stream until ctx ends or an error is final.
 func (f *follower) run(ctx context.Context) error {
 	var tries Backoff
 	for {
@@ -77,18 +77,18 @@ type follower struct {
 	say   func(string)
 	emit  func(json.RawMessage) error
 
-	known  map[string]seen // the events that were written last
+	known  map[string]seen // the last written events
 	order  []string        // their ids, the oldest first
-	newest string          // id; ids are in order of arrival
-	listed bool            // the first list was written
-	base   string          // id of the newest event then
-	since  string          // filter of the lists after that one; "" = none
+	newest string          // highest written id; ids are in order of arrival
+	listed bool            // the first list has been written
+	base   string          // newest id when the first list was written
+	since  string          // time filter of the lists after the first one; "" = none
 	after  string          // id of the last item of the stream
 
-	connectedOnce bool      // there was a stream
-	began         time.Time // when this one began; zero = it has not
-	lossReported  bool      // a loss was reported, and its end not yet
-	askedAgain    bool      // after a stream that ended with not-found
+	connectedOnce bool      // a stream has been open
+	began         time.Time // when the current stream began; zero = it has not
+	lossReported  bool      // a loss was reported, a new connection not yet
+	askedAgain    bool      // the stream was requested again after it had ended with not-found
 }
 
 // seen is the state of an event when it was written.
@@ -97,9 +97,8 @@ type seen struct {
 	attempts  int
 }
 
-// once opens the stream before it asks for the list, so that no event falls between them.
-// With the id of the last item no list is needed: the relay continues after it, or sends
-// resync.
+// once opens the stream before it requests the list, because an event between list and stream would be
+// missed. With the id of a last item it needs no list: the relay continues after that item, or sends resync.
 func (f *follower) once(ctx context.Context) error {
 	return f.api.Stream(ctx, "?"+f.query.Encode(), f.after, func() error {
 		f.began = time.Now()
@@ -129,9 +128,9 @@ func (f *follower) once(ctx context.Context) error {
 func (f *follower) retryable(err error) bool {
 	var e *Error
 	switch {
-	case !f.connectedOnce || !errors.As(err, &e): // an error of emit is none of these
+	case !f.connectedOnce || !errors.As(err, &e): // also for an error of emit, which is no *Error
 		return false
-	case e.Exit == ExitNotFound && !f.askedAgain: // a stopping relay ends a stream like this
+	case e.Exit == ExitNotFound && !f.askedAgain: // a stream of a stopping relay ends with not-found, too
 		f.askedAgain = true
 		return true
 	}
@@ -144,8 +143,8 @@ func mayPass(err error) bool {
 	return ok && (e.Transient || e.Exit == ExitUnreachable)
 }
 
-// take writes an event unless it says nothing new: a second notice of the same state, or an
-// event of a later list that is older than those of the first one.
+// take writes an event, except for a second notice of the same state, and for an event of a later list that
+// is older than the first list.
 func (f *follower) take(line []byte, e *record.Summary, fromList bool) error {
 	now := seen{e.State, e.ReceivedAt.String(), e.AttemptCount}
 	before, known := f.known[e.ID]
@@ -166,7 +165,7 @@ func (f *follower) take(line []byte, e *record.Summary, fromList bool) error {
 	return f.emit(line)
 }
 
-// missed writes the events of the latest list that were not written yet, oldest first.
+// missed requests the list of the latest events and writes those that were not written yet, oldest first.
 func (f *follower) missed(ctx context.Context) error {
 	n, query := f.n, f.query
 	if f.listed {
@@ -176,7 +175,7 @@ func (f *follower) missed(ctx context.Context) error {
 			query.Set("since", f.since)
 		}
 	}
-	defer f.api.forget(f.api.held) // a follower lists as often as it misses something
+	defer f.api.forget(f.api.held) // a follower requests a list after each gap
 	all, err := f.api.list(ctx, query, n)
 	if err != nil {
 		return err

@@ -57,8 +57,8 @@ func (a *API) list(ctx context.Context, query url.Values, n int) (page, error) {
 	}
 }
 
-// Replay sends an event again and returns its record. A failed attempt gives both the record and an
-// error without text, because the record describes the failure.
+// Replay replays an event and returns its record. A failed attempt returns both the record and an error
+// without text, because the record describes the failure.
 func (a *API) Replay(ctx context.Context, id string) (json.RawMessage, error) {
 	answer, err := a.Call(ctx, http.MethodPost, "/events/"+url.PathEscape(id)+"/replay", nil)
 	if err != nil {
@@ -86,19 +86,18 @@ func (a *API) Export(ctx context.Context, id, format string) (text []byte, name 
 	return text, name, err
 }
 
-// clockDifference is the largest tolerated difference between the clocks of nodes.
+// clockDifference is the largest difference between the clocks of nodes that Wait tolerates.
 const clockDifference = time.Minute
 
-// errFound ends a Wait that has its event.
+// errFound ends a Wait that has found its event.
 var errFound = errors.New("the event came")
 
-// Wait waits for the first event that matches a query of GET /events and arrives after the call. It
-// returns the event once that has ended, or in its present state at the timeout; it fails if none
-// arrives in time. It follows the alias as Follow does, so it sees an event at once, and misses none
-// if the connection is lost.
+// Wait waits for the first event that matches a query of GET /events and arrives after the call. It returns
+// the event when its delivery has ended, or in its present state at the timeout. It fails if no event arrives
+// in time. Like Follow, it reads the stream, and after a lost connection it reads the list.
 func (a *API) Wait(ctx context.Context, query url.Values, timeout time.Duration) (json.RawMessage, error) {
-	// Of the whole alias: an older event that does not match yet may match later, as when a
-	// replay of it succeeds.
+	// The list is not filtered: an older event that does not match yet may match later, for example after a
+	// successful replay.
 	before, err := a.list(ctx, url.Values{"alias": query["alias"]}, 1)
 	if err != nil {
 		return nil, err
@@ -107,15 +106,15 @@ func (a *API) Wait(ctx context.Context, query url.Values, timeout time.Duration)
 	f := &follower{api: a, query: query, say: func(string) {}, known: map[string]seen{}, listed: true}
 	if len(before.Data) > 0 {
 		var newest record.Summary
-		_ = json.Unmarshal(before.Data[0], &newest) // without an id or a time all events are looked at
+		_ = json.Unmarshal(before.Data[0], &newest) // without an id or a time, Wait considers all events
 		f.base = newest.ID
-		if at := newest.ReceivedAt.Time; !at.IsZero() { // the search for a rare event would go through the whole history
+		if at := newest.ReceivedAt.Time; !at.IsZero() { // without a start, the search for a rare event would read the whole history
 			f.since = at.Add(-clockDifference).UTC().Format(time.RFC3339Nano)
 		}
 	}
 	var id string
 	f.emit = func(event json.RawMessage) error {
-		if id = idOf(event); id <= f.base { // an older event has changed
+		if id = idOf(event); id <= f.base { // a change of an event that came before the call
 			return nil
 		}
 		return errFound

@@ -10,8 +10,8 @@ import (
 // maxLogged is the number of attempts that a request log remembers.
 const maxLogged = 512
 
-// RequestLog picks the attempts that have ended out of the items of a live stream, each once.
-// The zero value is ready. It is used by one goroutine.
+// RequestLog returns the ended attempts in the items of a live stream, each once. The zero value is ready.
+// Only one goroutine may use it.
 type RequestLog struct {
 	taken map[attemptKey]bool
 }
@@ -24,14 +24,14 @@ type attemptKey struct {
 // Has reports whether Take has returned this attempt of an event.
 func (l *RequestLog) Has(event string, number int) bool { return l.taken[attemptKey{event, number}] }
 
-// Take reads an item. If the item is a new ended attempt, it returns the attempt and its event, with
-// the fields that their log line needs; else nil.
+// Take reads an item. If the item is a new ended attempt, it returns the attempt and its event, with the
+// fields of the log line; otherwise it returns nil.
 func (l *RequestLog) Take(name string, data []byte) (*record.Summary, *record.Attempt) {
 	if name != "attempt" {
 		return nil, nil
 	}
-	// Decoding the whole summary and the whole attempt took a seventh of the CPU of a
-	// request, and a line shows little of them.
+	// Only the printed fields are decoded: decoding the whole summary and attempt took a seventh of the CPU
+	// time of a request.
 	var item struct {
 		Event *struct {
 			ID       string           `json:"id"`

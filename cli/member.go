@@ -11,7 +11,7 @@ import (
 	"relay/record"
 )
 
-// changedMember is the output of the commands that change members: the API sends no body.
+// changedMember is the output of the commands that change members, because the answer of the API has no body.
 type changedMember struct {
 	Alias string `json:"alias"`
 	User  string `json:"user"`

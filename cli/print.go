@@ -17,26 +17,26 @@ import (
 	"relay/record"
 )
 
-// Front is the program in which commands are typed: relay, or a session of plain ssh.
+// Front is the program in which a user types commands: relay, or a session of plain ssh.
 type Front struct {
-	// API returns what the commands ask; they close it.
+	// API returns the API that the commands call. A command closes it at its end.
 	API func(ctx context.Context) (*API, error)
 	// Printer returns the printer of data on stdout; Say prints messages on stderr.
 	Printer func() *Printer
 	Say     func(text string)
-	// JSON reports whether JSON is asked for by something else than --json; nil = no.
+	// JSON reports whether another setting than --json asks for JSON; nil = no.
 	JSON func() bool
-	// NoAlias is said when the account has no alias yet.
+	// NoAlias is the message for an account that has no alias yet.
 	NoAlias string
-	// Quoted maps an argument without its quotes to the argument as typed; nil where a shell has
-	// removed the quotes.
+	// Quoted maps an argument without its quotes to the argument as typed; nil if a shell has removed the
+	// quotes.
 	Quoted map[string]string
-	// Secrets reads secrets of this machine; nil where commands do not run on the user's machine.
+	// Secrets reads secrets of this machine; nil if commands do not run on the user's machine.
 	Secrets *Secrets
-	// Stdin is the standard input of the person; nil = there is none.
+	// Stdin is the user's standard input; nil = there is none.
 	Stdin io.Reader
-	// Edit lets the person edit a text, and uses it. If that fails, the text is kept, and the hint of the error
-	// says where. nil where nobody can edit.
+	// Edit opens a text in the user's editor and calls use with the result. If use fails, the text stays in a
+	// file, and the hint of the error names the file. nil = there is no editor.
 	Edit func(ctx context.Context, text []byte, use func(edited []byte) error) error
 }
 
@@ -62,7 +62,7 @@ func (f *Front) Exit(ctx context.Context, err error) int {
 // Terminal describes the terminal of stdout.
 type Terminal struct {
 	Color   bool
-	Columns int // 0 = not known
+	Columns int // 0 = unknown
 }
 
 // Printer writes data to stdout, escaped for a terminal.
@@ -71,7 +71,7 @@ type Printer struct {
 	Terminal func() Terminal // nil = none
 }
 
-// Line writes one line, escaped.
+// Line writes one line and escapes its control characters.
 func (w *Printer) Line(text string) error {
 	_, err := io.WriteString(w.Out, record.SafeText(text)+"\n")
 	return err
@@ -81,18 +81,18 @@ func (w *Printer) Line(text string) error {
 // for errors of the caller, red for errors of the server.
 var tones = [...]string{2: "32", 3: "36", 4: "33", 5: "31"}
 
-// Lengths in characters: the longest method and path in a line, and the shortest path and cause in a
-// line that is shortened to the window. A line that would need shorter ones wraps instead.
+// Lengths in characters: the longest method and path in a line, and the shortest path and cause in a line
+// that is shortened to the window. If that is still too wide, the line wraps.
 const maxMethod, maxPath, minPath, minCause = 32, 512, 12, 24
 
-// Event writes the line of an event or attempt, with path and cause shortened to the window and the
-// outcome in color, where the terminal has them.
+// Event writes the line of an event or attempt. On a terminal, it shortens path and cause to the width of the
+// window and colors the outcome.
 func (w *Printer) Event(l record.Line) error {
 	_, err := io.WriteString(w.Out, w.EventText(l)+"\n")
 	return err
 }
 
-// EventText returns what Event writes, without the end of the line.
+// EventText returns the line that Event writes, without the line end.
 func (w *Printer) EventText(l record.Line) string {
 	var t Terminal
 	if w.Terminal != nil {
@@ -101,7 +101,7 @@ func (w *Printer) EventText(l record.Line) string {
 	path, cause := l.Path, l.Cause
 	l.Method, l.Path = record.SafeTextMax(l.Method, maxMethod), "/"
 	most := maxPath
-	if width := t.Columns - 1; width > 0 { // some terminals wrap when the last column is written
+	if width := t.Columns - 1; width > 0 { // some terminals wrap after the last column
 		if l.Cause = ""; cause != "" {
 			l.Cause = strings.Repeat(" ", min(utf8.RuneCountInString(cause), minCause))
 		}
@@ -119,7 +119,7 @@ func (w *Printer) EventText(l record.Line) string {
 	return strings.Replace(text, outcome, "\x1b["+tones[min(l.Status/100, 5)]+"m"+outcome+"\x1b[0m", 1)
 }
 
-// Text writes several lines, each escaped but for the characters of keep.
+// Text writes several lines and escapes control characters, except for those in keep.
 func (w *Printer) Text(s, keep string) error {
 	b := bufio.NewWriterSize(w.Out, printedPiece)
 	for l := range strings.Lines(s) {
@@ -141,7 +141,7 @@ const printedPiece = 32 << 10
 // JSON writes one JSON value on one line.
 func (w *Printer) JSON(raw []byte) error {
 	line := bytes.TrimSpace(raw)
-	if bytes.IndexByte(line, '\n') >= 0 { // else the relay has written it on one line
+	if bytes.IndexByte(line, '\n') >= 0 { // most answers are one line already
 		var compact bytes.Buffer
 		if err := json.Compact(&compact, raw); err != nil {
 			return fmt.Errorf("read the relay's answer: %w", err)
@@ -174,10 +174,11 @@ func (w *Printer) Object(v any) error {
 	return w.JSON(raw)
 }
 
-// Question asks the API and returns the answer. If there are several answers, it passes each to emit.
+// Question sends requests to the API and returns the answer. If there are several answers, it passes each to
+// emit.
 type Question func(ctx context.Context, api *API, args []string, emit func(json.RawMessage) error) (json.RawMessage, error)
 
-// Calling returns the Question that sends one request, whose body may be nil.
+// Calling returns the Question that sends one request. body returns nil for a request without a body.
 func Calling(method string, path func(args []string) string, body func() any) Question {
 	return func(ctx context.Context, api *API, args []string, _ func(json.RawMessage) error) (json.RawMessage, error) {
 		var sent any
@@ -191,21 +192,21 @@ func Calling(method string, path func(args []string) string, body func() any) Qu
 // FlagJSON describes --json of most commands.
 const FlagJSON = "print the JSON of the API; a stream is one object per line"
 
-// nothingYet returns the message about an empty list of a command, or "" if the command has none.
+// nothingYet returns the message for an empty list of a command, or "" if the command has none.
 func (f *Front) nothingYet(command string) string {
 	switch command {
 	case "aliases":
 		return f.NoAlias
 	case "events":
-		return "no events were found" // there may be others, which the filter does not select
+		return "no events were found" // there may be other events that the filter does not select
 	case "list":
 		return "there are none yet"
 	}
 	return ""
 }
 
-// Ask adds --json to a command that asks the relay, and prints the answer: as
-// JSON, or by show, which is called for each item of a list.
+// Ask adds --json to a command that calls the API, and prints the answer: as JSON, or with show, which is
+// called for each item of a list.
 func Ask[T any](f *Front, c *cobra.Command, asked Question, show func(w *Printer, item *T) error) *cobra.Command {
 	asJSON := c.Flags().Bool("json", false, FlagJSON)
 	c.RunE = func(c *cobra.Command, args []string) error {
@@ -232,7 +233,7 @@ func Ask[T any](f *Front, c *cobra.Command, asked Question, show func(w *Printer
 			return nil
 		}
 		answer, err := asked(c.Context(), api, args, emit)
-		if answer != nil { // a failed replay has one too
+		if answer != nil { // a failed replay returns an answer, too
 			err = errors.Join(emit(answer), err)
 		}
 		if none := f.nothingYet(c.Name()); err == nil && shown == 0 && !inJSON && none != "" {
@@ -243,7 +244,7 @@ func Ask[T any](f *Front, c *cobra.Command, asked Question, show func(w *Printer
 	return c
 }
 
-// withHint adds to a not-found error which command lists the names.
+// withHint adds a hint to a not-found error: the command that lists the names.
 func withHint(c *cobra.Command, err error) error {
 	e, ok := errors.AsType[*Error](err)
 	if !ok || e.Exit != ExitNotFound || e.Hint != "" {
@@ -260,9 +261,8 @@ func withHint(c *cobra.Command, err error) error {
 	return err
 }
 
-// items returns the items of a list, or the answer itself if it is no list. It returns events oldest
-// first, like a stream, so that the newest is printed next to the prompt; the relay lists the newest
-// first.
+// items returns the items of a list, or the answer itself if it is not a list. Events are returned oldest
+// first, like a stream, because the newest should be next to the prompt. The relay lists the newest first.
 func items(answer json.RawMessage) []json.RawMessage {
 	var list struct {
 		Data []json.RawMessage `json:"data"`

@@ -18,7 +18,7 @@ func Queued(events int) string {
 	return record.Count(events, "event", "events") + " queued while offline"
 }
 
-// QueuedLine returns the message of Queued, followed by the command that delivers these events.
+// QueuedLine returns the message of Queued, followed by the command that delivers the events.
 func QueuedLine(alias string, events int) string {
 	return Queued(events) + "; press R or run: relay replay-queued " + alias
 }

@@ -15,17 +15,17 @@ import (
 	"relay/signature"
 )
 
-// SecretFlags are the flags of a command that adds the secret of a sender. The value is never an
-// argument: other programs of the machine could read it there.
+// SecretFlags are the flags of a command that adds the secret of a sender. The value is never an argument,
+// because other programs of the machine can read the arguments of a process.
 type SecretFlags struct {
 	Provider, Path    string
 	Sign, Generate    bool
 	FromEnv, FromFile string
-	Custom            string // JSON of the scheme where the provider is custom
+	Custom            string // JSON of the scheme, for the provider custom
 }
 
-// Add adds the flags to a command. local says that the command runs on the user's machine, so that it
-// may read its variables and files.
+// Add adds the flags to a command. local means that the command runs on the user's machine, so it may read
+// variables and files there.
 func (q *SecretFlags) Add(c *cobra.Command, local bool) {
 	c.Flags().StringVar(&q.Provider, "provider", "", "`NAME` of the sender, such as stripe")
 	c.Flags().StringVar(&q.Path, "path", "", "only for requests whose path begins with `PREFIX`")
@@ -38,7 +38,7 @@ func (q *SecretFlags) Add(c *cobra.Command, local bool) {
 	}
 }
 
-// Check reports a wrong use.
+// Check returns a usage error if the flags contradict each other or are incomplete.
 func (q *SecretFlags) Check() error {
 	sources := 0
 	for _, given := range []bool{q.Generate, q.FromEnv != "", q.FromFile != ""} {
@@ -57,7 +57,7 @@ func (q *SecretFlags) Check() error {
 	return nil
 }
 
-// Value reads the secret, or generates one.
+// Value reads or generates the secret.
 func (q *SecretFlags) Value(from *Secrets, stdin io.Reader) (string, error) {
 	if q.Generate {
 		if made := signature.GenerateSecret(q.Provider); made != "" {
@@ -81,7 +81,7 @@ func (q *SecretFlags) Value(from *Secrets, stdin io.Reader) (string, error) {
 	return string(value), nil
 }
 
-// keptSecret is a secret that was added. Secret is set only if this call generated it.
+// keptSecret is a secret that was added. Secret is set only if the call generated the value.
 type keptSecret struct {
 	record.SenderSecret
 	Secret string `json:"secret,omitempty"`

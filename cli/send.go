@@ -30,10 +30,10 @@ type sendFlags struct {
 	edit    bool
 	env     string
 	file    string
-	custom  string // JSON of a scheme
+	custom  string // JSON of a custom scheme
 }
 
-// sendCall is the JSON of a send, as docs/api.md has it.
+// sendCall is the JSON body of a send; see docs/api.md.
 type sendCall struct {
 	From    string                     `json:"from,omitempty"`
 	Sample  string                     `json:"sample,omitempty"`
@@ -126,7 +126,7 @@ To send an event again byte for byte, use replay.`,
 	})
 }
 
-// read reads the flags whose values must be converted before they become members of the call.
+// read reads the flags whose values must be converted for the call.
 func (x *sendFlags) read(f *Front, hasData bool) error {
 	if x.env != "" && x.file != "" {
 		return Usage("--secret-env and --secret-file exclude each other")
@@ -170,7 +170,7 @@ func (x *sendFlags) read(f *Front, hasData bool) error {
 	return x.readBody(f, hasData)
 }
 
-// setBody makes bytes the body of the call.
+// setBody sets the body of the call.
 func (c *sendCall) setBody(data []byte) {
 	c.Body = &sendContent{record.EncodingUTF8, string(data)}
 	if !utf8.Valid(data) {
@@ -181,7 +181,7 @@ func (c *sendCall) setBody(data []byte) {
 // maxStdin bounds a body that is read from standard input: the relay takes calls of at most 1 MiB.
 const maxStdin = 1 << 20
 
-// readBody reads the body of --data, or over plain ssh from standard input.
+// readBody reads the body of --data, or, over plain ssh, of standard input.
 func (x *sendFlags) readBody(f *Front, hasData bool) error {
 	name, isFile := strings.CutPrefix(x.data, "@")
 	switch {
@@ -195,7 +195,7 @@ func (x *sendFlags) readBody(f *Front, hasData bool) error {
 			return &Error{Exit: ExitFailure, Text: "cannot read the body", Cause: err}
 		case len(data) > maxStdin:
 			return Errorf(ExitFailure, "the body is larger than 1 MiB, which is the most that a call may have")
-		case len(data) > 0 || hasData && f.Secrets != nil: // over plain ssh an empty one keeps the body
+		case len(data) > 0 || hasData && f.Secrets != nil: // over plain ssh, an empty input leaves the body unchanged
 			x.call.setBody(data)
 		}
 	case hasData && isFile && f.Secrets != nil:
@@ -278,10 +278,10 @@ func (f *Front) sendEvent(ctx context.Context, api *API, alias string, x *sendFl
 	return answer, err
 }
 
-// lastPrefix begins the name of a sample that is the newest event of a type.
+// lastPrefix begins the name of a sample that means the newest event of a type.
 const lastPrefix = "last:"
 
-// sampleOf returns the sender of the built-in sample that the call names; "" = none.
+// sampleOf returns the sender whose built-in sample the call names; "" = none.
 func (c *sendCall) sampleOf() string {
 	if strings.HasPrefix(c.Sample, lastPrefix) {
 		return ""
@@ -290,8 +290,8 @@ func (c *sendCall) sampleOf() string {
 	return sender
 }
 
-// composed asks the relay to make the unsigned request of a call. from is the event that it is made
-// from, "" = none.
+// composed lets the relay compose the unsigned request of a call. from is the id of the base event; "" =
+// none.
 func (f *Front) composed(ctx context.Context, api *API, alias string, call sendCall) (r *compose.Request, from string, err error) {
 	var made struct {
 		Raw      string  `json:"raw"`

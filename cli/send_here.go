@@ -18,16 +18,16 @@ import (
 type exactSend struct {
 	alias  string
 	call   sendCall
-	raw    []byte // of a file; nil = the relay makes them of the call
-	custom string // definition of the scheme, "" = those that the alias has
+	raw    []byte // content of a file; nil = the relay composes the request from the call
+	custom string // definition of the scheme; "" = the definitions of the alias
 	edit   bool
 
-	secret string           // by which it is signed here; "" = by none
-	base   *compose.Request // source of the request
-	from   string           // id of the event that it was made from; "" = none
+	secret string           // secret that signs on this machine; "" = none
+	base   *compose.Request // the request before it is changed or signed
+	from   string           // id of the base event; "" = none
 }
 
-// readRaw reads the request of --raw; nil = none is named.
+// readRaw reads the file of --raw; nil = the flag is not set.
 func (x *sendFlags) readRaw(f *Front) ([]byte, error) {
 	if x.raw == "" {
 		return nil, nil
@@ -48,8 +48,8 @@ func parsed(raw []byte) (*compose.Request, error) {
 	return r, nil
 }
 
-// configuredSecret takes the environment variable that webhooks.yaml names for the sender of a request that is
-// to be signed, unless a secret was named.
+// configuredSecret chooses a secret for a request that is to be signed, unless a flag names one: the
+// environment variable that webhooks.yaml names for the sender.
 func (f *Front) configuredSecret(ctx context.Context, api *API, alias string, call sendCall, raw []byte, x *sendFlags) error {
 	if call.Sign == "" || x.env != "" || x.file != "" || f.Secrets == nil || f.Secrets.Configured == nil {
 		return nil
@@ -58,7 +58,7 @@ func (f *Front) configuredSecret(ctx context.Context, api *API, alias string, ca
 	if err != nil {
 		return err
 	}
-	if name == "" { // by a scheme that the alias defines, if by any
+	if name == "" { // perhaps a custom scheme of the alias signs it
 		name = signature.CustomName
 	}
 	x.env, err = f.Secrets.Configured(alias, name)
@@ -86,7 +86,7 @@ func (f *Front) senderOf(ctx context.Context, api *API, alias string, call sendC
 	var err error
 	if raw != nil {
 		r, err = parsed(raw)
-	} else { // the relay makes the request, and from its bytes the sender is known
+	} else { // the sender is recognised in the composed request
 		r, _, err = f.composed(ctx, api, alias, call)
 	}
 	if err != nil {
@@ -101,8 +101,8 @@ func (f *Front) senderOf(ctx context.Context, api *API, alias string, call sendC
 // signAuto is the value of sign that chooses the sender of the request.
 const signAuto = "auto"
 
-// sendExact sends the bytes of a file, or those that the relay makes of the call, signed on this machine if
-// there is a secret.
+// sendExact sends exact bytes: those of a file, or those that the relay composes from the call. If there is a
+// secret, this machine signs them.
 func (f *Front) sendExact(ctx context.Context, api *API, s *exactSend, x *sendFlags) (answer json.RawMessage, err error) {
 	if s.secret, err = f.Secrets.read(x.env, x.file); err != nil {
 		return nil, err
@@ -124,7 +124,7 @@ func (f *Front) sendExact(ctx context.Context, api *API, s *exactSend, x *sendFl
 	return answer, err
 }
 
-// compose reads the base event or sample of a send and makes the bytes of the request.
+// compose reads the base event or sample of a send and sets the bytes of the request.
 func (f *Front) compose(ctx context.Context, api *API, s *exactSend) (err error) {
 	s.from = s.call.From
 	made := s.raw == nil
@@ -135,7 +135,7 @@ func (f *Front) compose(ctx context.Context, api *API, s *exactSend) (err error)
 		s.raw = s.base.Wire()
 	}
 	if s.secret == "" {
-		return nil // the relay signs, and knows the event
+		return nil // the relay signs, and reads the base event itself
 	}
 	if s.from != "" && (!made || s.call.changes()) {
 		s.base, _, err = f.composed(ctx, api, s.alias, sendCall{From: s.from})
@@ -181,7 +181,7 @@ func (s *exactSend) post(ctx context.Context, api *API) (json.RawMessage, error)
 	return api.readDone(ctx, resp)
 }
 
-// edited opens a request in the user's editor and passes the result to use.
+// edited opens a request in the user's editor and calls use with the result.
 func (f *Front) edited(ctx context.Context, raw []byte, use func(raw []byte) error) error {
 	r, err := parsed(raw)
 	if err != nil {
@@ -208,7 +208,7 @@ func (f *Front) edited(ctx context.Context, raw []byte, use func(raw []byte) err
 	return err
 }
 
-// sign signs the request with a secret that does not leave this machine.
+// sign signs the request on this machine, because its secret must not leave it.
 func (s *exactSend) sign(ctx context.Context, api *API) (*compose.Request, error) {
 	r, err := parsed(s.raw)
 	if err != nil {
@@ -238,8 +238,7 @@ func (s *exactSend) sign(ctx context.Context, api *API) (*compose.Request, error
 	return r, nil
 }
 
-// failed turns an error of the relay's packages, which this program has called itself, into one of
-// this program.
+// failed converts an error of a package that this program shares with the relay into an *Error.
 func failed(err error) error {
 	if e, ok := err.(*relay.Error); ok {
 		return Errorf(ExitFailure, "%s", e.Detail)
@@ -247,8 +246,8 @@ func failed(err error) error {
 	return err
 }
 
-// definition returns the custom scheme to sign with: the given one, or that of the alias that judges the request; nil =
-// none. name is custom if the call asked for it, else "".
+// definition returns the custom scheme to sign with: the given definition, or the one of the alias that
+// verifies the request; nil = none. name is custom if the call asked for that scheme, else "".
 func (s *exactSend) definition(ctx context.Context, api *API, r *compose.Request, name string) (*signature.Scheme, error) {
 	custom := s.custom
 	if custom == "" {

@@ -14,8 +14,9 @@ var (
 	errOperator  = errors.New("it is more than one command, or has a & without quotes around it; put the address in quotes")
 )
 
-// shellWords splits one command into words as a POSIX shell does, and reads $'…' as bash does. It expands
-// nothing except "$(printf '…')", which exported commands use for bytes that a terminal cannot show.
+// shellWords splits one command into words as a POSIX shell does, and reads $'…' as bash does. The only
+// expansion that it knows is "$(printf '…')", which exported commands use for bytes that a terminal cannot
+// show.
 func shellWords(text string) ([]string, error) {
 	var words []string
 	var word strings.Builder
@@ -75,7 +76,7 @@ func shellWords(text string) ([]string, error) {
 	return words, nil
 }
 
-// afterComment returns the line end behind a comment at the beginning of rest, with what follows.
+// afterComment returns the line end behind a comment at the beginning of rest, and the text after it.
 func afterComment(rest string) string {
 	if end := strings.IndexByte(rest, '\n'); end >= 0 {
 		return rest[end:]
@@ -113,7 +114,7 @@ func doubleQuoted(word *strings.Builder, rest string) (int, error) {
 	return 0, errNoEnd
 }
 
-// octalBytes writes what printf makes of a format of bytes: \NNN and %% alone.
+// octalBytes writes the output of printf for a format that consists of \NNN and %% only.
 func octalBytes(word *strings.Builder, format string) error {
 	for i := 0; i < len(format); i++ {
 		switch {

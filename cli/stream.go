@@ -11,18 +11,18 @@ import (
 )
 
 const (
-	// maxLine bounds one event of a stream.
+	// maxLine bounds one line of a stream, in bytes.
 	maxLine = 16 << 20
 	// quietStream is the longest silence of a live stream; the relay sends a comment every 15 s.
 	quietStream = 45 * time.Second
 )
 
-// ErrLongLine is a final error: after a retry the relay would send the same line again.
+// ErrLongLine is final, because the relay would send the same line again.
 var ErrLongLine = Errorf(ExitFailure, "the relay sent a line of more than %d MiB", maxLine>>20)
 
-// Stream opens the live stream of the events that a query of GET /events selects, after the item with the
-// id after, or from now on with "". It calls begun when the stream is open, and then take for
-// each item as readStream does, until the stream ends, or begun or take fails.
+// Stream opens the live stream of the events that a query of GET /events selects, after the item with the id
+// after, or from now on if after is "". It calls begun when the stream is open, and then take for each item.
+// It returns when the stream ends, or when begun or take fails.
 func (a *API) Stream(ctx context.Context, query, after string, begun func() error, take func(id, name string, data []byte) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -48,7 +48,7 @@ type silenceReader struct {
 	quiet *time.Timer
 }
 
-// Read reads on.
+// Read restarts the timer and reads.
 func (h *silenceReader) Read(p []byte) (int, error) {
 	n, err := h.Reader.Read(p)
 	if n > 0 {
@@ -57,10 +57,9 @@ func (h *silenceReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// readStream reads server-sent events (HTML Living Standard, section 9.2.6) and passes
-// id, name and data of each to take, until the stream ends or take fails; the name is
-// empty for an id without data. The slices are valid during the call only. An event may
-// have maxLine bytes.
+// readStream reads server-sent events (HTML Living Standard, section 9.2.6) and passes id, name and data of
+// each to take, until the stream ends or take fails; the name is empty for an id without data. The slices are
+// valid during the call only. An event may have up to maxLine bytes.
 func readStream(r io.Reader, take func(id, name string, data []byte) error) error {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(make([]byte, 0, 4096), maxLine)

@@ -20,7 +20,8 @@ func Usage(format string, args ...any) *Error {
 	return Errorf(ExitUsage, format, args...)
 }
 
-// Decimal is the value of a flag with a whole number. Those of the library read 03000 as 1536.
+// Decimal is the value of a flag for a decimal integer. The integer flags of the library read 03000 as octal:
+// 1536.
 type Decimal int
 
 // String implements pflag.Value.
@@ -80,7 +81,7 @@ func FlagError(c *cobra.Command, cause error) error {
 // ThisProgram is the group of the commands about the program itself.
 const ThisProgram = "This program"
 
-// AddGroup adds commands to root, which lists them in its help below a heading.
+// AddGroup adds commands to root. The help of root lists them below a heading.
 func AddGroup(root *cobra.Command, heading string, commands ...*cobra.Command) {
 	root.AddGroup(&cobra.Group{ID: heading, Title: heading + ":"})
 	for _, c := range commands {
@@ -151,7 +152,7 @@ func Takes(what string, least, most int) cobra.PositionalArgs {
 	}
 }
 
-// Help shows the help of a command; it fails for an unknown one.
+// Help shows the help of a command. It fails for an unknown command.
 func Help(c *cobra.Command, args []string) error {
 	found, rest, err := c.Root().Find(args)
 	if err != nil || found == nil {

@@ -16,8 +16,8 @@ import (
 	"relay/wire"
 )
 
-// Secrets finds secrets of senders on this machine. A secret is never an argument: other
-// programs of the machine could read it there.
+// Secrets finds secrets of senders on this machine. A secret is never an argument, because other programs of
+// the machine can read the arguments of a process.
 type Secrets struct {
 	Getenv   func(name string) string
 	ReadFile func(name string) ([]byte, error)
@@ -75,7 +75,7 @@ the secret is not sent to the server.`
 	return Ask(f, c, f.ofEvents(ask), func(w *Printer, r *signature.Report) error { return w.Text(record.VerdictText(r), "") })
 }
 
-// verdict asks the relay, or computes with a secret of this machine.
+// verdict lets the relay verify a signature, or verifies it with a secret of this machine.
 func (f *Front) verdict(ctx context.Context, api *API, id string, q verifyQuestion, given *record.GivenSecret, secretEnv, secretFile string) (json.RawMessage, error) {
 	path := "/events/" + url.PathEscape(id)
 	if f.Secrets == nil {
@@ -88,11 +88,11 @@ func (f *Front) verdict(ctx context.Context, api *API, id string, q verifyQuesti
 	if provider := e.Provider; secretEnv == "" && secretFile == "" && f.Secrets.Configured != nil {
 		name := q.Provider
 		switch {
-		case name == "" && e.Signature != nil && e.Signature.Provider == signature.CustomName: // a definition has judged it
+		case name == "" && e.Signature != nil && e.Signature.Provider == signature.CustomName: // a custom scheme has verified the event
 			name, given.Provider = signature.CustomName, signature.CustomName
 		case name == "" && provider != nil:
 			name = provider.Name
-		case name == "": // by a scheme that the alias defines, if by any
+		case name == "": // perhaps a custom scheme of the alias fits
 			name = signature.CustomName
 		}
 		var err error
@@ -169,7 +169,7 @@ func (a *API) signedRequest(ctx context.Context, path string, e *record.Event) (
 	return r, err
 }
 
-// bytes reads a download whole.
+// bytes reads a whole download.
 func (a *API) bytes(ctx context.Context, path string) ([]byte, error) {
 	resp, err := a.Request(ctx, http.MethodGet, path, nil, "")
 	if err != nil {
@@ -186,7 +186,7 @@ func (a *API) bytes(ctx context.Context, path string) ([]byte, error) {
 	return all, nil
 }
 
-// requestTarget returns the path in the head of a request; the secret is chosen by it.
+// requestTarget returns the path in the head of a request. The path decides which secret is used.
 func requestTarget(head []byte) string {
 	_, target, _ := wire.StartLine(head)
 	return string(wire.ShownTarget(target))

@@ -20,23 +20,23 @@ import (
 	"relay/sockets"
 )
 
-// DefaultServer is used when neither flag, environment, configuration nor login names a
-// relay.
+// DefaultServer is the relay that is used when no flag, environment variable, configuration or login names
+// one.
 const DefaultServer = "127.0.0.1:2222"
 
 const (
 	defaultPort = "2222"
-	defaultUser = "relay" // a reserved name, so it is no alias; never an identity
+	defaultUser = "relay" // a reserved name, never an alias; the relay does not identify users by it
 )
 
 // address is the SSH address of the relay and the user name to log in with.
 type address struct {
 	host, port, user string
-	// Of ~/.ssh/config, expanded:
+	// The other fields come from ~/.ssh/config, with paths expanded.
 	identities     []string // IdentityFile
-	identityFiles  bool     // there is such a line, also one that says none: the default keys are not tried
+	identityFiles  bool     // there is such a line, even "none": the default keys are not tried
 	identitiesOnly bool     // IdentitiesOnly
-	agent          *string  // IdentityAgent; nil = that of the environment, "" = none
+	agent          *string  // IdentityAgent; nil = SSH_AUTH_SOCK, "" = none
 	addKeys        string   // AddKeysToAgent
 }
 
@@ -54,7 +54,7 @@ func SplitServer(s string) (user, host, port string, err error) {
 	} else if bare := strings.Trim(host, "[]"); net.ParseIP(bare) != nil {
 		host = bare
 	} else if strings.Contains(host, ":") {
-		host = "" // it has no form that is known
+		host = "" // an unknown form
 	}
 	n, convErr := strconv.ParseUint(cmp.Or(port, defaultPort), 10, 16)
 	if host == "" || strings.ContainsAny(host, " /\\\t\r\n") || convErr != nil || n == 0 {
@@ -63,8 +63,8 @@ func SplitServer(s string) (user, host, port string, err error) {
 	return user, host, port, nil
 }
 
-// resolve finds the address of a server by ~/.ssh/config as ssh does; port and user
-// within the name take precedence. say gets warnings about settings that are not used.
+// resolve finds the address of a server by ~/.ssh/config as ssh does; a port or user in the name takes
+// precedence. say gets warnings about unsupported settings.
 func resolve(server, home string, say func(string)) (address, error) {
 	user, host, port, err := SplitServer(server)
 	if err != nil {
@@ -76,8 +76,8 @@ func resolve(server, home string, say func(string)) (address, error) {
 	return a, nil
 }
 
-// apply applies a ssh_config file. If it cannot be parsed there is only a warning, because
-// ssh understands more than this parser.
+// apply applies a ssh_config file. If the file cannot be parsed, say gets a warning and the login goes on,
+// because ssh understands more than this parser.
 func (a *address) apply(path, name, home string, say func(string)) {
 	content, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -139,7 +139,7 @@ func unquoted(s string) string {
 	return s
 }
 
-// variable is a variable of the environment in a path of ~/.ssh/config.
+// variable matches an environment variable in a path of ~/.ssh/config.
 var variable = regexp.MustCompile(`\$\{[A-Za-z_][A-Za-z0-9_]*\}`)
 
 // expandPath expands a path of ~/.ssh/config; see TOKENS in ssh_config(5).

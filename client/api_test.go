@@ -84,8 +84,8 @@ func answers(list map[string]string) http.Handler {
 	})
 }
 
-// TestAnswersAndErrors: an answer is passed on unchanged; an error has the exit code of its code, and
-// the text of the relay.
+// TestAnswersAndErrors: an answer is passed on unchanged; an error has the text of the relay, and the exit
+// code that belongs to its code.
 func TestAnswersAndErrors(t *testing.T) {
 	handler := answers(map[string]string{
 		"GET /me":                 `{"user":"alice","new":1}` + "\n",
@@ -134,7 +134,7 @@ func TestAnswersAndErrors(t *testing.T) {
 	})
 }
 
-// TestOneConnectionForAllRequests: consecutive requests share a channel, and concurrent ones an SSH
+// TestOneConnectionForAllRequests: consecutive requests share a channel, and concurrent requests share an SSH
 // connection.
 func TestOneConnectionForAllRequests(t *testing.T) {
 	d := newFakeRelay(t)
@@ -295,8 +295,8 @@ func TestTokenIsNotSentInTheClear(t *testing.T) {
 	}
 }
 
-// TestNamesOfThisMachineGoThroughNoProxy: names below localhost use no proxy either, although the
-// standard library only exempts localhost.
+// TestNamesOfThisMachineGoThroughNoProxy: requests to names below localhost do not use a proxy. The standard
+// library exempts only localhost itself.
 func TestNamesOfThisMachineGoThroughNoProxy(t *testing.T) {
 	for _, base := range []string{"http://relay.localhost:8080", "http://127.0.0.1", "http://[::1]:1"} {
 		r, err := http.NewRequest(http.MethodGet, base, nil)
@@ -322,8 +322,8 @@ func TestRedirectSaysWhereTo(t *testing.T) {
 	}
 }
 
-// TestAccount checks the requests about tokens and keys. A token that may not see the keys must not
-// look like an account without keys.
+// TestAccount checks the requests about tokens and keys. A token without the scope for keys is an error, not
+// an empty list of keys.
 func TestAccount(t *testing.T) {
 	list := map[string]string{
 		"POST /tokens": `201 {"id":"tok_1","token":"rly_x"}`, "GET /keys": `{"data":[]}`, "POST /keys": `201 {"id":"key_1"}`,

@@ -98,8 +98,8 @@ func TestBaseURLWithALogin(t *testing.T) {
 	}
 }
 
-// TestSilentPeerIsNamed: a user who waits for a peer that accepts the connection but sends nothing is
-// told so once. Without a terminal nothing is printed.
+// TestSilentPeerIsNamed: if a peer accepts the connection but sends nothing, one message tells the waiting
+// user. Without a terminal nothing is printed.
 func TestSilentPeerIsNamed(t *testing.T) {
 	for _, c := range []struct {
 		person bool
@@ -126,8 +126,8 @@ func TestSilentPeerIsNamed(t *testing.T) {
 	}
 }
 
-// TestTimeToDialAName: a name server that is down takes 5 s before the next one is asked, and the
-// relay must still be reached after that.
+// TestTimeToDialAName: if a name server is down, the resolver asks the next one after 5 s. The dial timeout
+// leaves enough time after that.
 func TestTimeToDialAName(t *testing.T) {
 	const nameServer = 5 * time.Second
 	byAddress := serverDialer("[2001:db8::1]:2222").Timeout

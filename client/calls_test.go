@@ -11,7 +11,7 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// unanswered is a fake of x/crypto that never answers a request.
+// unanswered is a fake SSH connection that never answers a request.
 type unanswered struct {
 	ssh.Conn
 	once    sync.Once

@@ -18,16 +18,16 @@ const maxChannels = 256
 // closed the channel.
 const drainAfterClose = 10 * time.Second
 
-// bufferSize is the size of one copy; x/crypto cuts packets of 32 KiB from it.
+// bufferSize is the size of a copy buffer; x/crypto splits its bytes into packets of 32 KiB.
 const bufferSize = 64 << 10
 
 var buffers = sync.Pool{New: func() any { return new([bufferSize]byte) }}
 
-// serveChannel accepts a channel and carries it to the target until both directions
-// have ended. The local server is dialed at the first byte, so that spare channels cost
-// it nothing and the relay learns of a failed dial before anything was sent.
+// serveChannel accepts a channel and carries it to the target until both directions have ended. The local
+// server is dialed at the first byte, because spare channels need no connection to it, and a failed dial is
+// reported before any byte was sent.
 func (t *tunnel) serveChannel(ctx context.Context, offer *link.Offer, f Forward) {
-	// open ends with the relay's CLOSE, or with the connection.
+	// The relay's CLOSE or the end of the connection cancels open.
 	open, closed := context.WithCancel(ctx)
 	ch, err := offer.Accept(link.ChannelOptions{Direct: true, Closed: closed})
 	if err != nil {
@@ -52,7 +52,7 @@ func (t *tunnel) serveChannel(ctx context.Context, offer *link.Offer, f Forward)
 	t.splice(ctx, open, ch, local, &answerInspector{m: t.up.monitor, f: f}, buf, n)
 }
 
-// splice copies both ways. The first n bytes of buf were read from the channel already.
+// splice copies in both directions. The first n bytes of buf were read from the channel already.
 func (t *tunnel) splice(ctx, open context.Context, ch *link.Channel, local localConn, inspector *answerInspector, buf *[bufferSize]byte, n int) {
 	defer local.Close()
 	defer context.AfterFunc(open, func() {
@@ -70,7 +70,8 @@ func (t *tunnel) splice(ctx, open context.Context, ch *link.Channel, local local
 		return
 	}
 	copyRequest(ch, local, buf, n)
-	// The relay has ended its side: by EOF, then the answer may continue, or by CLOSE.
+	// The direction from the relay has ended. After EOF the response may continue; CLOSE ends both
+	// directions.
 	select {
 	case <-answered:
 	case <-open.Done():
@@ -79,9 +80,9 @@ func (t *tunnel) splice(ctx, open context.Context, ch *link.Channel, local local
 	}
 }
 
-// copyRequest copies from the channel to the local server and then ends the direction to it.
-// A local server that stops reading may still respond, so the rest of the request is read and
-// dropped: otherwise the relay would block on a full window.
+// copyRequest copies from the channel to the local server and then ends the direction to it. If the local
+// server stops reading, the rest of the request is read and dropped: the response may still come, and the
+// relay must not block on a full window.
 func copyRequest(ch *link.Channel, local localConn, buf *[bufferSize]byte, n int) {
 	broken := false
 	for {
@@ -99,10 +100,9 @@ func copyRequest(ch *link.Channel, local localConn, buf *[bufferSize]byte, n int
 	}
 }
 
-// copyResponse copies from the local server to the channel. An orderly end is passed on
-// as EOF at once. A reset is reported by a channel request, because the relay cannot
-// see whether a CLOSE followed the EOF and would take a truncated response for a whole
-// one.
+// copyResponse copies from the local server to the channel. An orderly end is passed on as EOF at once. A
+// reset is reported by a channel request, because EOF and CLOSE look the same after a complete response, and
+// the relay must know that this one is truncated.
 func copyResponse(ch *link.Channel, local localConn, inspector *answerInspector) {
 	buf := buffers.Get().(*[bufferSize]byte)
 	defer buffers.Put(buf)
@@ -119,12 +119,12 @@ func copyResponse(ch *link.Channel, local localConn, inspector *answerInspector)
 		switch {
 		case errors.Is(err, io.EOF):
 			_ = ch.CloseWrite()
-			if silent { // until CLOSE the relay waits for the reason of a failed dial
+			if silent { // until CLOSE, the relay waits for a report about a failed dial
 				_ = ch.Close()
 			}
 			return
 		case err != nil:
-			// An error means that the channel or connection has ended; then the message is not needed.
+			// If the channel or connection has ended, sending fails; the report is not needed in that case.
 			_, _ = ch.SendRequest(relay.BrokeOffRequest, true, nil)
 			_ = ch.Close()
 			return

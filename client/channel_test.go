@@ -14,7 +14,8 @@ import (
 	"relay"
 )
 
-// alive fails if the other side has closed the channel, because then no request on it is answered.
+// alive fails if the other side has closed the channel. It sends a request, which a closed channel does not
+// answer.
 func alive(t *testing.T, ch ssh.Channel) {
 	t.Helper()
 	if _, err := ch.SendRequest("alive?", true, nil); err != nil {
@@ -79,7 +80,7 @@ func TestRefusedDialIsToldBeforeClose(t *testing.T) {
 	if n, err := ch.Read(make([]byte, 1)); n != 0 || err != io.EOF {
 		t.Errorf("read %d, %v", n, err)
 	}
-	// The connection goes on.
+	// The connection stays usable.
 	ch2, _, err := conn.channel("stripe-dev")
 	if err != nil {
 		t.Fatal(err)
@@ -127,7 +128,7 @@ func TestTenMiBBothWays(t *testing.T) {
 	if sum := got(t, "hash", atLocal); sum != sha256.Sum256(down) {
 		t.Error("the local server got something else")
 	}
-	// Both directions have ended in order, so the client closes by itself.
+	// Both directions have ended in order, so the client closes the channel.
 	for r := range requests {
 		t.Errorf("request %s", r.Type)
 	}
@@ -161,8 +162,9 @@ func TestOrderlyEndIsEOFAtOnceAndChannelStays(t *testing.T) {
 	c.Close()
 }
 
-// TestEndWithoutAnAnswerIsClosedAtOnce: when the local server closes the connection without an answer,
-// the relay must not first wait a second for the reason of a failed dial.
+// TestEndWithoutAnAnswerIsClosedAtOnce: when the local server closes the connection without an answer, the
+// client closes the channel at once. Otherwise the relay would wait a second for a report about a failed
+// dial.
 func TestEndWithoutAnAnswerIsClosedAtOnce(t *testing.T) {
 	ln, target := newListener(t)
 	conn, _ := online(t, target)
@@ -187,8 +189,8 @@ func TestEndWithoutAnAnswerIsClosedAtOnce(t *testing.T) {
 	}
 }
 
-// TestResetIsNoCleanEnd: a reset is reported before CLOSE, and CLOSE waits until the report was taken.
-// Otherwise the relay could see the end first and take it for an orderly one.
+// TestResetIsNoCleanEnd: a reset is reported before CLOSE, and CLOSE waits for the reply to the report.
+// Otherwise the relay could take the end for an orderly one.
 func TestResetIsNoCleanEnd(t *testing.T) {
 	ln, target := newListener(t)
 	conn, _ := online(t, target)
@@ -214,7 +216,7 @@ func TestResetIsNoCleanEnd(t *testing.T) {
 	}
 	alive(t, ch) // not closed yet
 	_ = r.Reply(false, nil)
-	// CLOSE comes without our having closed: nothing is left of the channel.
+	// The client sends CLOSE before this side does, which ends the channel.
 	select {
 	case r, more := <-requests:
 		if more {
@@ -247,7 +249,7 @@ func TestEarlyAnswerOfServerThatReadsNoMore(t *testing.T) {
 		_ = c.(*net.TCPConn).CloseWrite()
 		t.Cleanup(func() { c.Close() })
 	}()
-	// Far more than all windows and socket buffers: it must not stall.
+	// The request is far larger than all windows and socket buffers; sending it must not block.
 	sent := make(chan error, 1)
 	go func() {
 		_, err := ch.Write(make([]byte, 32<<20))

@@ -24,13 +24,12 @@ const ConfigName = "webhooks.yaml"
 
 // Config is the content of a webhooks.yaml.
 type Config struct {
-	Path    string    // as it is called in messages; "" means there is no file
-	Server  string    // "" means the file names none
+	Path    string    // name of the file in messages; "" means there is no file
+	Server  string    // "" means the file names no server
 	Aliases []Forward // in the order of the file
 }
 
-// FindConfig looks for a webhooks.yaml in a folder and its parents, the nearest
-// first; "" when there is none.
+// FindConfig looks for a webhooks.yaml in a folder and its parents, the nearest first; "" if there is none.
 func FindConfig(dir string) string {
 	for {
 		path := filepath.Join(dir, ConfigName)
@@ -45,8 +44,8 @@ func FindConfig(dir string) string {
 	}
 }
 
-// ReadConfig reads and checks a configuration file. Errors are *cli.Error that begin with file, line
-// and column; name is the name of the file in them.
+// ReadConfig reads and checks a configuration file. name is the name of the file in errors, which are
+// *cli.Error and begin with file, line and column.
 func ReadConfig(path, name string) (*Config, error) {
 	content, err := os.ReadFile(path)
 	if err != nil {
@@ -110,7 +109,8 @@ func parseConfig(yamlText []byte) (*Config, error) {
 	return c, nil
 }
 
-// onlyMapping returns the mapping that the one document of a text is, or an empty one.
+// onlyMapping returns the mapping of a text with a single YAML document, or an empty mapping for an empty
+// text.
 func onlyMapping(yamlText []byte) (*ast.MappingNode, error) {
 	if len(yamlText) > maxConfig {
 		return nil, cli.Errorf(cli.ExitFailure, "1:1: the file has %d bytes, more than the %d that a configuration may have", len(yamlText), maxConfig)
@@ -209,8 +209,8 @@ func parseSigning(n ast.Node) (map[string]string, error) {
 	return out, nil
 }
 
-// fields returns the values of a mapping by key. A key that is not among the known ones is
-// an error, and one without a value is left out.
+// fields returns the values of a mapping by key. An unknown key is an error, and a key without a value is
+// left out.
 func fields(n *ast.MappingNode, what string, known ...string) (map[string]ast.Node, error) {
 	values := map[string]ast.Node{}
 	for _, pair := range n.Values {
@@ -240,8 +240,8 @@ func value[T any](key string, n ast.Node, decode func(string, ast.Node) (T, erro
 	return target, err
 }
 
-// text returns the value of a string, and number that of an integer in decimal. The library
-// would convert one to the other, and reads 03000 as 1536. Their errors name the key.
+// text returns a string, and number returns a decimal integer. The library would convert one into the other,
+// and would read 03000 as 1536. Errors of text and number name the key.
 func text(key string, n ast.Node) (s string, err error) {
 	if n.Type() != ast.StringType && n.Type() != ast.LiteralType || yaml.NodeToValue(n, &s) != nil {
 		return "", configError(n.GetToken(), "%s: expected text here", key)

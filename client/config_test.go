@@ -57,8 +57,8 @@ func TestConfigFiles(t *testing.T) {
 	}
 }
 
-// TestConfigNamesTheKey: a value of the wrong type is an error that names its key, with its place, and no unknown
-// key: also behind a byte order mark, as Windows writes it.
+// TestConfigNamesTheKey: a value of the wrong type is an error that names the key and its position, even
+// after a byte order mark, which editors on Windows write. It is not reported as an unknown key.
 func TestConfigNamesTheKey(t *testing.T) {
 	const begin, signing = "version: 1\naliases:\n  shop: { port: 3000, ", "signing: { stripe: { secretEnv: "
 	for _, c := range []struct{ text, place, key string }{
@@ -74,7 +74,7 @@ func TestConfigNamesTheKey(t *testing.T) {
 		{"version: 1\naliases:\n  shop: { port: 99999999999999999999 }\n", "3:17", "port"},
 		{"version: 1\naliases:\n  shop: { target: 3000 }\n", "3:19", "target"},
 		{"version: 1\naliases:\n  shop: { target: [http://127.0.0.1] }\n", "3:19", "target"},
-		{begin + "hostHeader: off }\n", "3:35", ""}, // text in YAML 1.2
+		{begin + "hostHeader: off }\n", "3:35", ""}, // "off" is a string in YAML 1.2
 		{begin + "hostHeader: false }\n", "3:35", "hostHeader"},
 		{begin + "hostHeader: 1 }\n", "3:35", "hostHeader"},
 		{begin + signing + "7 } } }\n", "3:55", "secretEnv"},
@@ -101,10 +101,10 @@ func TestConfigNamesTheKey(t *testing.T) {
 func TestConfigIsFoundInTheNearestParent(t *testing.T) {
 	top := t.TempDir()
 	deep := filepath.Join(top, "a", "b")
-	if err := os.MkdirAll(filepath.Join(deep, ConfigName), 0o755); err != nil { // a folder of that name is none
+	if err := os.MkdirAll(filepath.Join(deep, ConfigName), 0o755); err != nil { // a folder of that name is not a configuration
 		t.Fatal(err)
 	}
-	above := FindConfig(filepath.Dir(top)) // "" unless this machine has one there
+	above := FindConfig(filepath.Dir(top)) // "" unless this machine has such a file there
 	if found := FindConfig(deep); found != above {
 		t.Errorf("found %q, want %q", found, above)
 	}

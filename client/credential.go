@@ -30,10 +30,10 @@ type Login struct {
 // Logins is the file of logins: JSON, mode 0600, replaced atomically. A lock file
 // orders the programs that change it.
 type Logins struct {
-	Dir string // of the program's configuration; made when needed, 0700
+	Dir string // configuration directory of the program; created when needed, mode 0700
 }
 
-// loginsFile is the content of the file; the newest login is the last.
+// loginsFile is the content of the file, with the newest login last.
 type loginsFile struct {
 	Version int     `json:"version"`
 	Logins  []Login `json:"logins"`
@@ -42,12 +42,11 @@ type loginsFile struct {
 // Path returns the path of the file.
 func (l Logins) Path() string { return filepath.Join(l.Dir, "logins.json") }
 
-// OwnKey returns the path of the key pair that relay login makes for a person without a
-// key.
+// OwnKey returns the path of the key pair that relay login makes for a user without a key.
 func (l Logins) OwnKey() string { return filepath.Join(l.Dir, "id_ed25519") }
 
-// Read returns the logins, the newest last. A file that others can access is refused,
-// because they may have read the tokens.
+// Read returns the logins, newest last. A file that other users can access is refused, because they may have
+// read the tokens.
 func (l Logins) Read() ([]Login, error) {
 	info, err := os.Stat(l.Path())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -72,10 +71,10 @@ func (l Logins) Read() ([]Login, error) {
 // Save stores a login as the newest one and replaces an older one at the same server.
 func (l Logins) Save(login Login) error { return l.change(login.Server, login) }
 
-// Forget removes the login at a server, and the file with the last login.
+// Forget removes the login at a server, and removes the file with its last login.
 func (l Logins) Forget(server string) error { return l.change(server) }
 
-// change replaces the login at a server.
+// change removes the login at a server and adds the given one, if any.
 func (l Logins) change(server string, by ...Login) error {
 	return withLock(l.Dir, func() error {
 		list, err := l.Read()
@@ -97,14 +96,13 @@ func (l Logins) change(server string, by ...Login) error {
 	})
 }
 
-// writePrivate replaces a file atomically; only its owner can read it. The directory is
-// made if necessary.
+// writePrivate replaces a file atomically; only its owner can read it. The directory is created if necessary.
 func writePrivate(path string, text []byte) (err error) {
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	file, err := os.CreateTemp(dir, "."+filepath.Base(path)+"-") // 0600
+	file, err := os.CreateTemp(dir, "."+filepath.Base(path)+"-") // mode 0600
 	if err != nil {
 		return err
 	}
@@ -125,11 +123,11 @@ func writePrivate(path string, text []byte) (err error) {
 
 const maxTokenInput = 4096 // bytes of the line with a token
 
-// ReadToken reads a text that holds nothing but a token.
+// ReadToken reads a token from a text that contains nothing else.
 func ReadToken(r io.Reader) (string, error) {
 	input := bufio.NewReaderSize(r, maxTokenInput)
-	line, err := input.ReadSlice('\n')                           // no more: a person may type it at a terminal
-	if err == nil && bytes.HasPrefix(line, []byte("\xff\xfe")) { // UTF-16: the other byte of the line end follows
+	line, err := input.ReadSlice('\n')                           // only one line: a user may type it at a terminal
+	if err == nil && bytes.HasPrefix(line, []byte("\xff\xfe")) { // UTF-16: the line end has a second byte
 		line = append(slices.Clone(line), 0)
 	}
 	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, bufio.ErrBufferFull) {

@@ -53,8 +53,8 @@ func TestLoginsAreKeptForOnePerson(t *testing.T) {
 	}
 }
 
-// TestLoginsOfManyAtOnce: if several programs log in at the same time, no login is lost. A lost one
-// would leave its token at the relay.
+// TestLoginsOfManyAtOnce: if several programs log in at the same time, no login is lost. The token of a lost
+// login would stay valid at the relay.
 func TestLoginsOfManyAtOnce(t *testing.T) {
 	logins := Logins{Dir: filepath.Join(t.TempDir(), "relay")}
 	var all sync.WaitGroup
@@ -71,8 +71,7 @@ func TestLoginsOfManyAtOnce(t *testing.T) {
 	}
 }
 
-// TestOneKeyIsMadeByManyAtOnce: several programs that make a key at the same time all get the same
-// one.
+// TestOneKeyIsMadeByManyAtOnce: several programs that make a key at the same time all get the same key.
 func TestOneKeyIsMadeByManyAtOnce(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "relay", "id_ed25519")
 	made := make(chan string, 10)

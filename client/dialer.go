@@ -21,24 +21,24 @@ import (
 )
 
 const (
-	serverDialTimeout = 4 * time.Second  // a lost SYN is repeated after 1 and 3 s
-	nameDialTimeout   = 10 * time.Second // the same with 5 s for a name server that is down, before the next one is asked (resolv.conf(5))
-	loginTimeout      = 15 * time.Second // without the time that a person takes to answer
+	serverDialTimeout = 4 * time.Second  // a lost SYN is sent again after 1 and 3 s
+	nameDialTimeout   = 10 * time.Second // 5 s more: a resolver waits that long for a name server that is down (resolv.conf(5))
+	loginTimeout      = 15 * time.Second // without the time that the user takes to answer prompts
 )
 
 // Dialer logs in to one relay. Its fields are set once. Dial may be called repeatedly,
 // but not concurrently.
 type Dialer struct {
-	Server   string // HOST[:PORT], a name of ~/.ssh/config too
-	Identity string // key file that alone is used; "" = agent, then default keys
-	HostKey  string // SHA256:… that alone is accepted; "" = known hosts
-	Home     string // where .ssh is
-	StateDir string // where accepted host keys are kept
+	Server   string // HOST[:PORT], or a Host of ~/.ssh/config
+	Identity string // the only key file to use; "" = agent, then default keys
+	HostKey  string // the only accepted host key, SHA256:…; "" = known hosts
+	Home     string // the directory of .ssh
+	StateDir string // directory for accepted host keys
 	Agent    string // socket of the ssh-agent, or ""
 	Version  string // of this program
 	// Prompter asks the user at the terminal; nil = there is no user to ask.
 	Prompter Prompter
-	// KeepNothing leaves an accepted host key unknown.
+	// KeepNothing: an accepted host key is not stored.
 	KeepNothing bool
 	// Say gets messages for the user, not yet safe to print.
 	Say func(string)
@@ -48,12 +48,12 @@ type Dialer struct {
 	approve func(link, code string)
 	// connect replaces TCP in tests.
 	connect func(ctx context.Context, addr string) (net.Conn, error)
-	// expected are the host keys that count for this dialer alone; nil = there are none.
+	// expected are host keys that only this dialer accepts; nil = none.
 	expected *expectedKeys
-	// told is what a relay said when it refused the login, after it had shown its host key.
+	// told is the message of a relay that refused the login after it had shown its host key.
 	told string
-	// accepted says that a host key of the server was accepted. Key exchanges of several living
-	// connections may write it at once.
+	// accepted is set once a host key of the server was accepted. Key exchanges of several open connections
+	// may set it at once.
 	accepted atomic.Bool
 
 	once  sync.Once
@@ -67,13 +67,13 @@ type Conn struct {
 	*link.Conn
 	Addr    string
 	notices chan relay.Notice                   // closed at the end of the connection
-	offers  atomic.Pointer[func(o *link.Offer)] // handles the channels that relayd opens
+	offers  atomic.Pointer[func(o *link.Offer)] // handles the channels that the relay opens
 }
 
-// maxNotices is the maximum number of waiting notices; the relay sends a few for each forward.
+// maxNotices is the largest number of waiting notices; the relay sends a few for each forward.
 const maxNotices = 256
 
-// newConn makes a connection over a socket, before its login.
+// newConn returns a connection over a socket, before the login.
 func newConn(raw net.Conn, addr string) *Conn {
 	c := &Conn{Addr: addr, notices: make(chan relay.Notice, maxNotices)}
 	work := link.NewWorkers()
@@ -97,7 +97,7 @@ func (c *Conn) handlers() link.Handlers {
 	}
 }
 
-// take handles a global request of the relay.
+// take handles a global request from the relay.
 func (c *Conn) take(r *link.Request) {
 	var n relay.Notice
 	if r.Type != relay.NoticeRequest {
@@ -105,18 +105,18 @@ func (c *Conn) take(r *link.Request) {
 	} else if link.Unmarshal(r.Payload, &n) == nil {
 		select {
 		case c.notices <- n:
-		default: // waiting would stop the whole connection
+		default: // waiting for the reader would block the whole connection
 		}
 	}
 }
 
-// Host returns the host of the server as it is dialed.
+// Host returns the name of the server that is dialed.
 func (d *Dialer) Host() (string, error) {
 	d.once.Do(d.prepare)
 	return d.where.host, d.fail
 }
 
-// Addr returns the host and port that is dialed, after ~/.ssh/config.
+// Addr returns the host and port that are dialed, after ~/.ssh/config is applied.
 func (d *Dialer) Addr() (string, error) {
 	d.once.Do(d.prepare)
 	return d.where.String(), d.fail
@@ -150,8 +150,8 @@ func (d *Dialer) hostKeys() *hostKeys {
 	}
 }
 
-// Dial connects, checks the host key and logs in. Errors are *cli.Error: cli.ExitUnreachable
-// when another try may help, cli.ExitRefused when only a person can help.
+// Dial connects, checks the host key and logs in. Errors are *cli.Error: cli.ExitUnreachable if another try
+// may help, cli.ExitRefused if only the user can help.
 func (d *Dialer) Dial(ctx context.Context) (*Conn, error) {
 	d.once.Do(d.prepare)
 	if d.fail != nil {
@@ -163,19 +163,18 @@ func (d *Dialer) Dial(ctx context.Context) (*Conn, error) {
 			person.timeout = enrolTimeout
 		}
 		conn, err := d.dial(ctx, person)
-		// A person may take longer than the server waits. The next try uses the
-		// answers.
+		// A user may take longer than the server waits. The next try uses the answers.
 		if e, ok := errors.AsType[*cli.Error](err); ok && e.Exit == cli.ExitUnreachable && person.asked && ctx.Err() == nil {
 			continue
 		}
 		if err != nil && errors.Is(ctx.Err(), context.Canceled) {
-			return nil, ctx.Err() // also when a prompt was interrupted
+			return nil, ctx.Err() // the error of an interrupted prompt, too
 		}
 		return conn, err
 	}
 }
 
-// sayWaiting is the silence of a peer after which the user is told that the program is waiting.
+// sayWaiting is the silence of a peer after which the program tells the user that it is waiting.
 const sayWaiting = 3 * time.Second
 
 // dial makes one try. person is the Prompter of d, if d has one.
@@ -184,7 +183,7 @@ func (d *Dialer) dial(ctx context.Context, person *pausableDeadline) (*Conn, err
 	if d.keys.prompter = nil; d.Prompter != nil {
 		d.keys.prompter, hosts.prompter = person, person
 	}
-	if d.Identity != "" { // a bad file is reported before anything is dialed
+	if d.Identity != "" { // an unusable file is reported before the dial
 		if _, _, err := d.keys.signers(); err != nil {
 			return nil, err
 		}
@@ -216,7 +215,7 @@ func (d *Dialer) dial(ctx context.Context, person *pausableDeadline) (*Conn, err
 	if err := conn.Connect(ctx, addr, try.config(), conn.handlers()); err != nil {
 		conn.Close()
 		if ctx.Err() != nil {
-			return nil, ctx.Err() // the login may still run, and write what explain reads
+			return nil, ctx.Err() // the login may still be writing the fields that explain reads
 		}
 		return nil, try.explain(err)
 	}
@@ -250,8 +249,8 @@ type loginAttempt struct {
 	hosts   *hostKeys
 	signers []ssh.Signer
 	waiting *time.Timer // stopped when the peer has shown its host key
-	banner  string      // each with a line end
-	shown   bool        // link and code of an enrolment
+	banner  string      // texts of the banners, each with a line end
+	shown   bool        // link and code of an enrolment have been shown
 }
 
 func (l *loginAttempt) config() *ssh.ClientConfig {
@@ -271,14 +270,14 @@ func (l *loginAttempt) config() *ssh.ClientConfig {
 		l.signers = l.signers[:1]
 		c.Auth = []ssh.AuthMethod{ssh.PublicKeys(l.signers...)}
 	} else {
-		// Empty answers to the keyboard-interactive method, which follows the last key, prove
-		// nothing; a relay that knows none of the keys uses the method to say so.
+		// The keyboard-interactive method comes after the last key. A relay uses it to say that it knows none
+		// of the keys; the client returns empty answers.
 		empty := func(_, _ string, questions []string, _ []bool) ([]string, error) {
 			return make([]string, len(questions)), nil
 		}
 		c.Auth = []ssh.AuthMethod{ssh.PublicKeys(l.signers...), ssh.KeyboardInteractive(empty)}
 	}
-	// AES-GCM first: with AES in the CPU it is twice as fast as ChaCha20.
+	// AES-GCM comes first, because with AES instructions of the CPU it is twice as fast as ChaCha20.
 	c.Ciphers = []string{
 		ssh.CipherAES128GCM, ssh.CipherAES256GCM, ssh.CipherChaCha20Poly1305,
 		ssh.CipherAES128CTR, ssh.CipherAES192CTR, ssh.CipherAES256CTR,
@@ -286,8 +285,8 @@ func (l *loginAttempt) config() *ssh.ClientConfig {
 	return c
 }
 
-// versionToken returns the version as RFC 4253 section 4.2 allows it: printable ASCII
-// without space and minus.
+// versionToken returns the version in the form of RFC 4253, section 4.2: printable ASCII without space and
+// minus.
 func versionToken(v string) string {
 	return strings.Map(func(r rune) rune {
 		if r <= ' ' || r >= 0x7f || r == '-' {
@@ -317,15 +316,14 @@ func (l *loginAttempt) addBanner(text string) error {
 	return nil
 }
 
-// HostKeyAccepted reports whether the last login that came so far found a host key that is known
-// or expected.
+// HostKeyAccepted reports whether the last login that got a host key found it known or expected.
 func (d *Dialer) HostKeyAccepted() bool { return d.accepted.Load() }
 
-// explain turns a failed handshake into an *cli.Error. It distinguishes a broken connection
+// explain converts the error of a failed handshake into an *cli.Error. It distinguishes a broken connection
 // from a refused login.
 func (l *loginAttempt) explain(err error) error {
 	addr := l.where.String()
-	// The program prints the prefix of these lines itself.
+	// The program adds this prefix to each line itself.
 	told := strings.ReplaceAll("\n"+strings.TrimSpace(l.banner), "\nrelay: ", "\n")[1:]
 	var own *cli.Error
 	var algorithms *ssh.AlgorithmNegotiationError
@@ -342,14 +340,14 @@ func (l *loginAttempt) explain(err error) error {
 		return cli.Errorf(cli.ExitRefused, "the key was not approved: %s", told[strings.LastIndexByte(told, '\n')+1:]).
 			WithHint("run relay login again for a new link, or make a token in the dashboard and run: relay login URL --with-token")
 	case !l.hosts.accepted || isNetErr || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed):
-		// The connection broke before the login was decided. A relay that cannot look up keys
-		// at the moment says so in a banner and hangs up.
+		// The connection ended before the login was accepted or refused. A relay that cannot look up keys at
+		// the moment says so in a banner and hangs up.
 		if told == "" {
 			return unreachable(addr, err)
 		}
 		return (&cli.Error{Exit: cli.ExitUnreachable, Text: addr + " has ended the login", Cause: errors.New(told)}).
 			WithHint("this does not mean that your key is refused; try again in a moment")
-	case l.keys.locked != nil: // otherwise the error would be that no key was offered
+	case l.keys.locked != nil: // more useful than the error that no key was offered
 		return l.keys.locked
 	}
 	var offered []string
@@ -365,8 +363,7 @@ func (l *loginAttempt) explain(err error) error {
 	return refused
 }
 
-// pausableDeadline is a Prompter that suspends the deadline of the login while a person
-// is asked.
+// pausableDeadline is a Prompter that suspends the deadline of the login while the user is asked.
 type pausableDeadline struct {
 	ask     Prompter
 	timeout time.Duration
@@ -395,8 +392,8 @@ func (p *pausableDeadline) Passphrase(file string) ([]byte, error) {
 	return p.ask.Passphrase(file)
 }
 
-// linkUser is the user name of an enrolment: the relay accepts any proven key, to have
-// it approved and for nothing else.
+// linkUser is the user name of an enrolment. With this name, the relay accepts any key whose owner proves
+// possession, but only to have the key approved.
 const linkUser = "link"
 
 var (
@@ -404,12 +401,12 @@ var (
 	codeLine = regexp.MustCompile(`(?m)^\s*Code:\s*([A-Z0-9]{4}-[A-Z0-9]{4})\s*$`)
 )
 
-// enrolTimeout is longer than the relay waits for an approval.
+// enrolTimeout is longer than the relay's wait for an approval.
 const enrolTimeout = 150 * time.Second
 
-// Enrol asks for the approval of the first key by a user who is logged in to the dashboard. It logs in
-// with that key alone, passes link and code to show, and returns when the relay has accepted the key or
-// says why not. The texts passed to show are not safe to print.
+// Enrol asks for the approval of the first key by a user who is logged in to the dashboard. It logs in with
+// the first key alone, passes link and code to show, and returns when the relay has accepted or refused the
+// key. The texts passed to show are not safe to print.
 func (d *Dialer) Enrol(ctx context.Context, show func(link, code string)) error {
 	dialer := d.copy()
 	dialer.approve = show
@@ -417,6 +414,6 @@ func (d *Dialer) Enrol(ctx context.Context, show func(link, code string)) error 
 	if err != nil {
 		return err
 	}
-	conn.Close() // an error would only say that the relay has ended it already
+	conn.Close() // the relay has ended the connection already
 	return nil
 }

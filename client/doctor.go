@@ -20,9 +20,9 @@ import (
 )
 
 const (
-	probeLimit = 5 * time.Second // of one question to the network
-	// skews: signatures of webhooks are good for minutes, so that a wrong clock
-	// makes them fail.
+	probeLimit = 5 * time.Second // of one request to the network
+	// Limits of the clock difference. Signatures of webhooks are valid for minutes, so a wrong clock makes
+	// them fail.
 	skewWarn = 5 * time.Second
 	skewFail = time.Minute
 )
@@ -31,23 +31,23 @@ const (
 // and asks no questions.
 type Doctor struct {
 	Dialer *Dialer
-	// API is what commands use. The doctor closes it.
+	// API is the API that commands use. The doctor closes it.
 	API *cli.API
-	// APIErr is why commands cannot use any API, such as a token that would be sent over
-	// clear http; nil = they use API. It is the finding of the login check.
+	// APIErr is the reason why commands can use no API, such as a token that would be sent over clear http.
+	// It is the finding of the login check. nil = commands use API.
 	APIErr error
-	// BaseURL is the address of the dashboard; "" = not known.
+	// BaseURL is the address of the dashboard; "" = unknown.
 	BaseURL  string
-	Forwards []Forward // of webhooks.yaml, or as the person asks
+	Forwards []Forward // from webhooks.yaml, or from the command line
 
-	timeout time.Duration // of one question to the network; 0 = probeLimit
+	timeout time.Duration // of one request to the network; 0 = probeLimit
 	list    []relay.Finding
 	addr    string
 	shown   ssh.PublicKey // the host key that the relay shows
-	broken  bool          // the relay cannot be asked
+	broken  bool          // the relay cannot be reached
 }
 
-// note stores the outcome of a check, with its reason on one line.
+// note stores the outcome of a check. It joins the lines of the reason.
 func (d *Doctor) note(check string, f relay.Finding) {
 	f.Check, f.Reason = check, strings.ReplaceAll(f.Reason, "\n", "; ")
 	d.list = append(d.list, f)
@@ -92,7 +92,7 @@ func (d *Doctor) Examine(ctx context.Context) []relay.Finding {
 	})
 	d.server(ctx)
 	if d.APIErr != nil || !d.API.OverSSH() {
-		d.broken = false // the API that commands use is checked anyway
+		d.broken = false // the API of the commands uses HTTP, so it is checked anyway
 	}
 	d.check("login", func() relay.Finding { return d.login(ctx) })
 	d.aliases(ctx)
@@ -101,21 +101,21 @@ func (d *Doctor) Examine(ctx context.Context) []relay.Finding {
 	return d.list
 }
 
-// greetingConn keeps the first bytes that are read, which hold the SSH identification.
+// greetingConn stores the first bytes that are read, which hold the SSH identification.
 type greetingConn struct {
 	net.Conn
 	start []byte
 }
 
-// Read reads and keeps the first bytes.
+// Read reads, and stores the first bytes.
 func (c *greetingConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	c.start = append(c.start, p[:min(n, max(0, 256-len(c.start)))]...)
 	return n, err
 }
 
-// server connects, reads the SSH identification (RFC 4253, section 4.2), and compares the host
-// key with the known ones. It stores none: a login does that.
+// server connects, reads the SSH identification (RFC 4253, section 4.2), and compares the host key with the
+// known host keys. It stores no host key; only a login does.
 func (d *Doctor) server(ctx context.Context) {
 	hosts := d.Dialer.hostKeys()
 	loadErr := hosts.load()
@@ -202,7 +202,7 @@ func (d *Doctor) login(ctx context.Context) relay.Finding {
 	way := "with a token at " + d.API.Endpoint.Addr
 	if d.API.OverSSH() {
 		way = "with an SSH key"
-		d.Dialer.HostKey = ssh.FingerprintSHA256(d.shown) // d.API uses this dialer
+		d.Dialer.HostKey = ssh.FingerprintSHA256(d.shown) // d.API uses this dialer, too
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*d.timeout)
 	defer cancel()
@@ -216,7 +216,7 @@ func (d *Doctor) login(ctx context.Context) relay.Finding {
 	return relay.Findingf(relay.VerdictOK, "", "you are %s, %s", me.User, way)
 }
 
-// aliases checks each alias that is configured here.
+// aliases checks each alias that is configured on this machine.
 func (d *Doctor) aliases(ctx context.Context) {
 	limited, cancel := context.WithTimeout(ctx, 2*d.timeout)
 	defer cancel()
@@ -309,8 +309,8 @@ func (d *Doctor) clock(ctx context.Context, host string) relay.Finding {
 	return relay.Findingf(relay.VerdictOK, "", "less than %s apart from %s", skewWarn, from)
 }
 
-// clockSkew returns the least difference of the clocks that explains the header: it has
-// whole seconds, and was written between question and answer.
+// clockSkew returns the smallest clock difference that explains the header: the header has whole seconds, and
+// was written between request and answer.
 func clockSkew(theirs, asked, answered time.Time) time.Duration {
 	switch {
 	case theirs.After(answered):

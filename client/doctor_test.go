@@ -69,7 +69,7 @@ func TestDoctorLooksAtEverything(t *testing.T) {
 	}
 }
 
-// TestDoctorTellsTheHTTPPort: if the port is not one of SSH, doctor says so and skips the other
+// TestDoctorTellsTheHTTPPort: if the port belongs to an HTTP server, doctor says so and skips the other
 // checks.
 func TestDoctorTellsTheHTTPPort(t *testing.T) {
 	for greeting, want := range map[string]string{"HTTP/1.1 400 Bad Request\r\n\r\n": "does not speak SSH", "": "says nothing"} {

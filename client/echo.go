@@ -13,23 +13,23 @@ import (
 // Echoed is a request that the local server of relay up --echo has answered.
 type Echoed struct {
 	Method, Target string
-	Body           []byte // the beginning of it, at most EchoedBody bytes
-	Size           int64  // of all of it
+	Body           []byte // the first EchoedBody bytes at most
+	Size           int64  // size of the whole body
 }
 
-// EchoedBody is the number of bytes of a body that an Echoed has.
+// EchoedBody is the number of bytes of a body that an Echoed holds.
 const EchoedBody = 8 << 10
 
-// StartEcho starts the built-in local server of relay up --echo on a free loopback port: it answers
-// every request with 200, its own body and its own content type. It calls came with each request
-// before the answer ends. stop ends the server.
+// StartEcho starts the built-in local server of relay up --echo on a free loopback port: it answers every
+// request with 200, its own body and its own content type. It calls came with each request before the end of
+// the answer. stop ends the server.
 func StartEcho(came func(Echoed)) (target Target, stop func(), err error) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return Target{}, func() {}, err
 	}
 	echo := func(w http.ResponseWriter, r *http.Request) {
-		// The answer begins before a large request has been read.
+		// The server answers while it reads a request, because a large request may not fit into memory.
 		_ = http.NewResponseController(w).EnableFullDuplex()
 		w.Header()["Content-Type"] = r.Header["Content-Type"] // nil keeps net/http from guessing one
 		if r.ContentLength >= 0 {
@@ -39,7 +39,7 @@ func StartEcho(came func(Echoed)) (target Target, stop func(), err error) {
 		e := Echoed{Method: r.Method, Target: r.RequestURI}
 		var start bytes.Buffer
 		e.Size, _ = io.CopyN(w, io.TeeReader(r.Body, &start), EchoedBody)
-		// The last byte waits for came: the line of the request comes after it.
+		// came is called before the handler returns, so the caller gets the last byte after it.
 		more, _ := io.Copy(w, r.Body)
 		e.Body, e.Size = start.Bytes(), e.Size+more
 		came(e)

@@ -33,7 +33,7 @@ func TestEventsOfSeveralPages(t *testing.T) {
 	})
 }
 
-// TestExportIsNotTouched: text and name of an export are those of the relay.
+// TestExportIsNotTouched: the text and the file name of an export are printed as the relay sent them.
 func TestExportIsNotTouched(t *testing.T) {
 	const text = "package x\n\n\tend without a line end"
 	eachTransport(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -47,12 +47,12 @@ func TestExportIsNotTouched(t *testing.T) {
 	})
 }
 
-// TestWait: only an event that arrives after the call counts, and it is printed when it has ended.
+// TestWait: only an event that arrives after the call counts. It is printed when its delivery has ended.
 func TestWait(t *testing.T) {
 	for name, x := range map[string]struct {
-		filter  string   // path, or none
+		filter  string   // path filter, or ""
 		lists   []string // answers of GET /events; the last one is repeated
-		streams []string // likewise of GET /stream
+		streams []string // answers of GET /stream; the last one is repeated
 		open    bool     // the last stream does not end
 	}{
 		"by the stream": {
@@ -90,7 +90,7 @@ func TestWait(t *testing.T) {
 			}
 			mux := http.NewServeMux()
 			mux.HandleFunc("GET /api/v1/events", func(w http.ResponseWriter, r *http.Request) {
-				if x.filter != "" && r.URL.RawQuery == "alias=a+b&limit=1" { // what is there before
+				if x.filter != "" && r.URL.RawQuery == "alias=a+b&limit=1" { // the list of the events before the call
 					_, _ = io.WriteString(w, `{"data":[{"id":"evt_1"}]}`)
 					return
 				}
@@ -130,8 +130,8 @@ func TestWait(t *testing.T) {
 	}
 }
 
-// TestWaitForARareEvent: a filter that matches nothing yet must not search the whole history before
-// the stream is read.
+// TestWaitForARareEvent: with a filter that matches no event yet, Wait reads the stream without searching the
+// whole history first.
 func TestWaitForARareEvent(t *testing.T) {
 	eachTransport(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
@@ -141,11 +141,11 @@ func TestWaitForARareEvent(t *testing.T) {
 			<-r.Context().Done()
 		case strings.HasSuffix(r.URL.Path, "/evt_2"):
 			_, _ = io.WriteString(w, `{"id":"evt_2","state":"delivered"}`)
-		case r.FormValue("path") == "": // what is there before
+		case r.FormValue("path") == "": // the list of the events before the call
 			_, _ = io.WriteString(w, `{"data":[{"id":"evt_1","receivedAt":"2026-11-28T10:00:00.000Z"}]}`)
 		case r.FormValue("since") == "2026-11-28T09:59:00Z":
 			_, _ = io.WriteString(w, `{"data":[]}`)
-		default: // a page of a history without an end
+		default: // a page of an endless history
 			_, _ = io.WriteString(w, `{"data":[],"nextCursor":"c"}`)
 		}
 	}), func(t *testing.T, api *cli.API, _ *apiServer) {
@@ -156,7 +156,7 @@ func TestWaitForARareEvent(t *testing.T) {
 	})
 }
 
-// TestWaitOverALostConnection restarts the relay while the event is on its way.
+// TestWaitOverALostConnection restarts the relay while the delivery of the event is in progress.
 func TestWaitOverALostConnection(t *testing.T) {
 	var asked atomic.Int32
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

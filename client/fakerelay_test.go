@@ -20,15 +20,15 @@ type fakeRelay struct {
 	t      testing.TB
 	config *ssh.ServerConfig
 	conns  chan *fakeConn
-	// refuse gives code and message for an alias that is not granted.
+	// refuse maps an alias to the code and the message with which it is refused.
 	refuse map[string][2]string
-	// notices replaces the notices of a connection; it is called after its first forward.
+	// notices replaces the notices of a connection; it is called after the first forward.
 	notices func(c *fakeConn)
-	// api serves the API on the subsystem; a stream that it lacks tells nothing.
+	// api serves the API on the subsystem. Without a handler for the stream, the stream is empty.
 	api   *http.ServeMux
-	noAPI bool // the subsystem is refused
+	noAPI bool // refuse the subsystem
 
-	auths atomic.Int64 // offered credentials, the probe "none" included
+	auths atomic.Int64 // offered credentials, including the method "none"
 	wg    sync.WaitGroup
 	mu    sync.Mutex
 	open  []io.Closer
@@ -161,7 +161,7 @@ func (d *fakeRelay) request(c *fakeConn, r *ssh.Request) (ok bool) {
 	return false
 }
 
-// notify sends notices.
+// notify sends notices to the client.
 func (c *fakeConn) notify(notices ...relay.Notice) {
 	for _, n := range notices {
 		_, _, _ = c.SendRequest(relay.NoticeRequest, false, ssh.Marshal(n))
@@ -219,7 +219,7 @@ func (d *fakeRelay) serveAPI(ch ssh.Channel) {
 	copies.Wait()
 }
 
-// answer answers with d.api, or with an empty stream if d.api has no answer.
+// answer answers with d.api, or with an empty stream if d.api has no handler for it.
 func (d *fakeRelay) answer(w http.ResponseWriter, r *http.Request) {
 	if _, pattern := d.api.Handler(r); pattern == "" && r.URL.Path == "/api/v1/stream" {
 		_, _ = io.WriteString(w, ": connected\n\n")

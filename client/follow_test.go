@@ -19,7 +19,7 @@ import (
 	"relay/cli"
 )
 
-// lines collects whole lines and ends a follower once there are enough.
+// lines collects whole lines and ends a follower after the wanted number.
 type lines struct {
 	mu     sync.Mutex
 	text   strings.Builder
@@ -41,7 +41,7 @@ func (l *lines) emit(event json.RawMessage) error {
 	return nil
 }
 
-// ignore is an emit that accepts everything.
+// ignore is an emit that accepts every event.
 func ignore(json.RawMessage) error { return nil }
 
 func following(t *testing.T, api *cli.API, want int) (out string, talk *sayRecorder, err error) {
@@ -58,7 +58,7 @@ func streamed(id, event string) string {
 }
 
 // TestFollowOverTheAPIGoesOnAfterALoss: the stream continues after its last item. If the relay cannot
-// do that, the changes in between are read and written, and nothing is written twice.
+// continue there, the client reads and writes the changes in between, and writes no change twice.
 func TestFollowOverTheAPIGoesOnAfterALoss(t *testing.T) {
 	var mu sync.Mutex
 	var after []string
@@ -77,7 +77,7 @@ func TestFollowOverTheAPIGoesOnAfterALoss(t *testing.T) {
 		case 1:
 			_, _ = io.WriteString(w, ": hello\n\nid: s1\nevent: event\ndata: {\"id\":\"evt_6\",\ndata:  \"state\":\"queued\"}\r\n\r\nid: s2\nevent: tunnel\ndata: {}\n\n")
 		case 2:
-			w.WriteHeader(http.StatusBadGateway) // a proxy while the relay is away
+			w.WriteHeader(http.StatusBadGateway) // the answer of a proxy while the relay is down
 		case 3:
 			list = `{"id":"evt_7"},{"id":"evt_6","state":"queued"},{"id":"evt_5","state":"delivered"},{"id":"evt_4"},{"id":"evt_3"},{"id":"evt_2"}`
 			_, _ = io.WriteString(w, "id: s3\nevent: resync\ndata: {}\n\n"+streamed("s4", `{"id":"evt_3","state":"replayed"}`))
@@ -105,8 +105,8 @@ func TestFollowOverTheAPIGoesOnAfterALoss(t *testing.T) {
 	}
 }
 
-// TestFollowWritesNothingTwice: two changes in quick succession both come with the latest state of the
-// event; its line must be written once.
+// TestFollowWritesNothingTwice: two quick changes of an event may produce two items with the same latest
+// state; the line is written once.
 func TestFollowWritesNothingTwice(t *testing.T) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /api/v1/events", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"data":[]}`) })
@@ -128,10 +128,9 @@ func TestFollowWritesNothingTwice(t *testing.T) {
 	}
 }
 
-// TestFollowEnds: following ends with an unknown alias, a revoked token, and an output that takes
-// nothing.
+// TestFollowEnds: following ends for an unknown alias, for a revoked token, and when the output fails.
 func TestFollowEnds(t *testing.T) {
-	var problem atomic.Pointer[string] // of the stream; nil = it ends at once, and then has this one
+	var problem atomic.Pointer[string] // answer of the stream; nil = the stream ends at once, and the next one is refused
 	unauthorized := `401 {"code":"unauthorized","detail":"y"}`
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		list := map[string]string{"GET /events": `{"data":[{"id":"evt_1"}]}`, "GET /stream": ""}
@@ -197,7 +196,7 @@ func TestFollowWithFilters(t *testing.T) {
 	}
 }
 
-// TestFollowTellsThatItLeavesEventsOut: a follower that missed more events than it lists says so.
+// TestFollowTellsThatItLeavesEventsOut: if a follower missed more events than one list holds, it says so.
 func TestFollowTellsThatItLeavesEventsOut(t *testing.T) {
 	var newest atomic.Int64
 	newest.Store(1003)
@@ -217,7 +216,7 @@ func TestFollowTellsThatItLeavesEventsOut(t *testing.T) {
 	mux.HandleFunc("GET /api/v1/stream", func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, ": hello\n\n")
 		_ = http.NewResponseController(w).Flush()
-		<-listed // only once
+		<-listed // the first time only
 		newest.Store(1003 + 200 + 1)
 		_, _ = io.WriteString(w, "id: s1\nevent: resync\ndata: {}\n\n")
 	})

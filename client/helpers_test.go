@@ -22,12 +22,12 @@ import (
 	"relay/relaytest"
 )
 
-// TestMain checks that no goroutine is left. Goroutines that were told to end get as long as
-// everything else here, because on a busy machine goleak's own timeout is too short.
+// TestMain checks that no goroutine is left. Ending goroutines get testTimeout, because goleak's own timeout
+// is too short on a busy machine.
 func TestMain(m *testing.M) {
 	code := m.Run()
 	for end := time.Now().Add(testTimeout); code == 0; {
-		// See Conn.openAPI.
+		// openChannel is allowed; see Conn.openAPI.
 		left := goleak.Find(goleak.IgnoreTopFunction("golang.org/x/crypto/ssh.(*mux).openChannel"))
 		if left == nil {
 			break
@@ -142,7 +142,7 @@ func (r *upRun) end(t testing.TB) error {
 	return r.err
 }
 
-// testTimeout is far more than any step here takes.
+// testTimeout is far longer than any step of these tests takes.
 const testTimeout = 2 * time.Minute
 
 // got receives a value, and fails the test after testTimeout.
@@ -160,7 +160,7 @@ func got[T any](t testing.TB, what string, from <-chan T) T {
 	panic("unreachable")
 }
 
-// newListener returns a listener in the place of a local server.
+// newListener returns a listener that takes the place of a local server.
 func newListener(t testing.TB) (net.Listener, Target) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -174,8 +174,8 @@ func newListener(t testing.TB) (net.Listener, Target) {
 	return ln, target
 }
 
-// refusingAddr returns an address at which nothing listens. Its port belongs to an open connection, so
-// that no other program gets it while the test runs.
+// refusingAddr returns an address at which nothing listens. Its port belongs to an open connection, so no
+// other program can listen there during the test.
 func refusingAddr(t testing.TB) (addr string, target Target) {
 	ln, _ := newListener(t)
 	conn, err := net.Dial("tcp", ln.Addr().String())
@@ -189,7 +189,7 @@ func refusingAddr(t testing.TB) (addr string, target Target) {
 	return conn.LocalAddr().String(), target
 }
 
-// online starts a fake relay and an Up with one alias, and waits until it is online.
+// online starts a fake relay and an Up with one alias, and waits until the alias is online.
 func online(t testing.TB, target Target) (*fakeConn, *upRun) {
 	d := newFakeRelay(t)
 	dialer, _ := newDialer(t, d.listen())

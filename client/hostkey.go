@@ -22,43 +22,43 @@ import (
 // pinned, known, or accepted on first use, which is allowed for loopback addresses or
 // when a person confirms it.
 type hostKeys struct {
-	pin      string   // SHA256:… that alone is accepted, or ""
+	pin      string   // the only accepted key, SHA256:…; "" = none
 	files    []string // known_hosts files that are read
-	own      string   // the one that is written
+	own      string   // the known_hosts file that is written
 	expected *expectedKeys
 	prompter Prompter
-	// keepNothing leaves an accepted key unknown.
+	// keepNothing: an accepted key is not stored.
 	keepNothing bool
 	say         func(string)
 
 	library   ssh.HostKeyCallback
-	sources   []string       // the file of each line that the library has read; nil = it has read the files themselves
-	authority map[place]bool // the lines that name certificate authorities
+	sources   []string       // the file of each line that the library has read; nil = the library has read the files themselves
+	authority map[place]bool // the lines of certificate authorities
 	accepted  bool           // the check has passed
 }
 
-// place is a line of a known_hosts file; the first one is 1.
+// place is a line of a known_hosts file; the first line is 1.
 type place struct {
 	file string
 	line int
 }
 
-// expectedKeys are the host keys that a base URL names for an address. In the logins of one Dialer
-// they replace the keys that this program stored before. They are stored only when the relay at the
-// address has said that it belongs to that base URL.
+// expectedKeys are the host keys that a base URL names for an address. In the logins of one Dialer they
+// replace the keys that this program stored before. They are stored only after the relay at the address has
+// confirmed the base URL.
 type expectedKeys struct {
 	addr string
 	keys []ssh.PublicKey
 }
 
-// load reads the files; a missing file is empty. It skips lines that cannot be understood, as ssh
-// does: the library rejects a whole file for one such line.
+// load reads the known_hosts files; a missing file counts as empty. Like ssh, it skips lines that it cannot
+// parse. The library would reject the whole file for one such line.
 func (h *hostKeys) load() (err error) {
 	h.sources, h.authority = nil, map[place]bool{}
 	var there []string
 	var lines [][]byte
 	var sources []string
-	asTheyAre := h.expected == nil // the library can read the files
+	asTheyAre := h.expected == nil // the library can read the files directly
 	for _, file := range append(slices.Clone(h.files), h.own) {
 		text, err := os.ReadFile(file)
 		if errors.Is(err, os.ErrNotExist) && (file != h.own || h.expected == nil) {
@@ -94,10 +94,10 @@ func (h *hostKeys) load() (err error) {
 	return h.loadLines(lines, sources)
 }
 
-// loadLines builds the check from lines; sources holds the file of each line.
+// loadLines sets up the check from lines; sources has the file of each line.
 func (h *hostKeys) loadLines(lines [][]byte, sources []string) error {
 	known, bad, err := knownLines(lines...)
-	if bad != nil { // seldom: a marker or a pattern that ssh.ParseKnownHosts does not look at
+	if bad != nil { // rare: a marker or a pattern that ssh.ParseKnownHosts does not check
 		var good [][]byte
 		var goodSources []string
 		for i, line := range lines {
@@ -118,8 +118,8 @@ func (h *hostKeys) loadLines(lines [][]byte, sources []string) error {
 	return err
 }
 
-// knownLines returns the check of host keys by lines of known_hosts; bad is set if a line cannot be
-// understood. The library reads only files, so it gets a temporary one.
+// knownLines returns the check of host keys by lines of known_hosts; bad is set if a line cannot be parsed.
+// The library reads only files, so the lines go to a temporary file.
 func knownLines(lines ...[]byte) (known ssh.HostKeyCallback, bad, err error) {
 	temp, err := os.CreateTemp("", "relay-known-hosts-")
 	if err != nil {
@@ -131,7 +131,7 @@ func knownLines(lines ...[]byte) (known ssh.HostKeyCallback, bad, err error) {
 		return nil, nil, fmt.Errorf("read known hosts: %w", err)
 	}
 	known, err = knownhosts.New(temp.Name())
-	if _, unread := errors.AsType[*os.PathError](err); unread { // the file, not a line of it
+	if _, unread := errors.AsType[*os.PathError](err); unread { // the file could not be read; its lines may be valid
 		return nil, nil, fmt.Errorf("read known hosts: %w", err)
 	}
 	return known, err, nil
@@ -151,9 +151,9 @@ func (h *hostKeys) known(addr string, remote net.Addr, key ssh.PublicKey) error 
 	return &knownhosts.KeyError{Want: want}
 }
 
-// wanted returns the keys known for an address. The library returns them only in the error of a failed
-// check, so this checks a key of zeros, which always fails. It leaves out the keys of certificate
-// authorities, which are no host keys: this client asks for no certificate.
+// wanted returns the keys known for an address. The library returns them only in the error of a failed check,
+// so wanted checks a key of zeros, which always fails. The keys of certificate authorities are left out: they
+// are not host keys, and this client requests no certificate.
 func (h *hostKeys) wanted(addr string) []knownhosts.KnownKey {
 	zeros, err := ssh.NewPublicKey(make(ed25519.PublicKey, ed25519.PublicKeySize))
 	var unknown *knownhosts.KeyError
@@ -165,9 +165,8 @@ func (h *hostKeys) wanted(addr string) []knownhosts.KnownKey {
 	})
 }
 
-// algorithms returns the host key algorithms to offer: only types that are known for
-// the address, because the server would otherwise show a key of another type, which
-// looks like a changed key.
+// algorithms returns the host key algorithms to offer: the types that are known for the address. With other
+// types, the server could show a key of another type, which would look like a changed key.
 func (h *hostKeys) algorithms(addr string) []string {
 	all := []string{
 		ssh.KeyAlgoED25519, ssh.KeyAlgoECDSA256, ssh.KeyAlgoECDSA384, ssh.KeyAlgoECDSA521,
@@ -185,8 +184,7 @@ func (h *hostKeys) algorithms(addr string) []string {
 	})
 }
 
-// check returns the ssh.HostKeyCallback. It runs before the client sends anything about its
-// keys.
+// check is the ssh.HostKeyCallback. It runs before the client sends any of its keys.
 func (h *hostKeys) check(addr string, remote net.Addr, key ssh.PublicKey) error {
 	shown := ssh.FingerprintSHA256(key)
 	err := h.known(addr, remote, key)
@@ -251,7 +249,7 @@ func (h *hostKeys) first(addr string, remote net.Addr, key ssh.PublicKey) error 
 	return nil
 }
 
-// store replaces the keys that this program stored for an address by keys.
+// store replaces the keys that this program stored for an address with keys.
 func (h *hostKeys) store(addr string, keys ...ssh.PublicKey) error {
 	return withLock(filepath.Dir(h.own), func() error {
 		old, err := os.ReadFile(h.own)
@@ -294,11 +292,11 @@ func (h *hostKeys) stored(addr string) (keys []ssh.PublicKey, err error) {
 	return keys, err
 }
 
-// Expect makes the dialer accept the host keys that a base URL names for the server, without storing
-// them: any site can name any SSH address as its own. KeepExpected stores them once the relay at the
-// address has said which base URL it has. With replace, which says that the older keys came from the
-// same base URL, the keys that this program stored before are ignored. A different key in the user's
-// own known_hosts still fails the check, because only a person can tell which one is right.
+// Expect makes the dialer accept the host keys that a base URL names for the server, without storing them:
+// any site can name any SSH address as its own. KeepExpected stores them after the relay at the address has
+// confirmed the base URL. replace means that the older keys came from the same base URL: the keys that this
+// program stored before are ignored. A different key in the user's own known_hosts still fails the check,
+// because only the user can decide which key is right.
 func (d *Dialer) Expect(keys []ssh.PublicKey, replace bool) error {
 	addr, err := d.Addr()
 	if err != nil {
@@ -331,14 +329,14 @@ func (d *Dialer) KeepExpected() error {
 	return d.hostKeys().store(d.expected.addr, d.expected.keys...)
 }
 
-// WithIdentity returns a dialer to the same server, which logs in with that key alone.
+// WithIdentity returns a dialer to the same server that logs in with the key of file alone.
 func (d *Dialer) WithIdentity(file string) *Dialer {
 	other := d.copy()
 	other.Identity = file
 	return other
 }
 
-// copy returns a dialer that has done nothing yet.
+// copy returns a new dialer with the same settings.
 func (d *Dialer) copy() *Dialer {
 	return &Dialer{
 		Server: d.Server, Identity: d.Identity, HostKey: d.HostKey, Home: d.Home, StateDir: d.StateDir,

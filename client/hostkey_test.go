@@ -113,7 +113,7 @@ func TestKeyTypesOfTheKnownEntriesAreAskedFor(t *testing.T) {
 	first := newSigner(t)
 	d := newFakeRelay(t, first, second)
 	addr := d.listen()
-	for _, known := range []ssh.Signer{first, second} { // whichever would come first by itself
+	for _, known := range []ssh.Signer{first, second} { // once with each key, because one of them is the server's first choice
 		dialer, _ := newDialer(t, addr)
 		lines := "# a comment\n" + addr + " ssh-unheard-of AAAA\n" + knownhosts.Line([]string{addr}, known.PublicKey())
 		keep(t, filepath.Join(dialer.Home, ".ssh", "known_hosts"), lines)
@@ -218,8 +218,8 @@ func TestKnownHostsWithoutALastLineEnd(t *testing.T) {
 	}
 }
 
-// TestLinesOfKnownHostsThatAreNoneAreLeftOut: a line that the library does not understand is skipped,
-// and does not prevent every login.
+// TestLinesOfKnownHostsThatAreNoneAreLeftOut: a line that the library cannot parse is skipped, and logins
+// still work.
 func TestLinesOfKnownHostsThatAreNoneAreLeftOut(t *testing.T) {
 	key := newSigner(t)
 	d := newFakeRelay(t, key)
@@ -235,7 +235,7 @@ func TestLinesOfKnownHostsThatAreNoneAreLeftOut(t *testing.T) {
 	if err := dialOnce(t, dialer); err != nil || talk.String() != "" {
 		t.Errorf("%v, said %q", err, talk)
 	}
-	// The lines that are left still count, and the error names their file.
+	// The other lines still count, and the error names their file.
 	changed, _ := newDialer(t, addr)
 	file = filepath.Join(changed.Home, ".ssh", "known_hosts")
 	keep(t, file, bad+knownhosts.Line([]string{addr}, newSigner(t).PublicKey())+"\n")
@@ -245,8 +245,8 @@ func TestLinesOfKnownHostsThatAreNoneAreLeftOut(t *testing.T) {
 	}
 }
 
-// TestHostKeysOfAFullDisk: a client that reconnects for days must not need disk space for temporary
-// files each time.
+// TestHostKeysOfAFullDisk: a login to a known host writes no temporary file, because a client that reconnects
+// for days must not depend on disk space.
 func TestHostKeysOfAFullDisk(t *testing.T) {
 	key := newSigner(t)
 	addr := newFakeRelay(t, key).listen()
@@ -254,7 +254,7 @@ func TestHostKeysOfAFullDisk(t *testing.T) {
 	known := filepath.Join(dialer.Home, ".ssh", "known_hosts")
 	keep(t, known, knownhosts.Line([]string{addr}, key.PublicKey()))
 	t.Setenv("TMPDIR", filepath.Join(t.TempDir(), "none"))
-	t.Setenv("TMP", os.Getenv("TMPDIR")) // of Windows
+	t.Setenv("TMP", os.Getenv("TMPDIR")) // TMP is the variable of Windows
 	if err := dialOnce(t, dialer); err != nil {
 		t.Fatal(err)
 	}
@@ -265,8 +265,8 @@ func TestHostKeysOfAFullDisk(t *testing.T) {
 	}
 }
 
-// TestCertificateAuthoritiesAreNoHostKeys: the key of a certificate authority is not taken for that of
-// a host. Otherwise an unknown relay would look like one with a changed key; ssh treats it as unknown.
+// TestCertificateAuthoritiesAreNoHostKeys: the key of a certificate authority is not taken for a host key. An
+// unknown relay stays unknown, as with ssh, and is not reported as one with a changed key.
 func TestCertificateAuthoritiesAreNoHostKeys(t *testing.T) {
 	const addr = "relay.example.com:2222"
 	far := &net.TCPAddr{IP: net.IPv4(203, 0, 113, 9), Port: 2222}
@@ -286,7 +286,7 @@ func TestCertificateAuthoritiesAreNoHostKeys(t *testing.T) {
 	const bad = "|1|no|hash ssh-ed25519 AAAA\n"
 	for name, c := range map[string]struct {
 		text, says string // "" = the key is accepted
-		algorithms int    // that are offered
+		algorithms int    // number of algorithms that are offered
 	}{
 		"another type":              {authority("*", ecdsaKey), "is not known", 6},
 		"the same type":             {authority("*", other), "is not known", 6},

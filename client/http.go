@@ -17,15 +17,14 @@ func NotEncrypted(base string) error {
 		WithHint("use its https address; without login and RELAY_TOKEN commands go over SSH with the key")
 }
 
-// NewAPI returns the API of the relay at a base URL. It refuses to use a token over clear
-// http, except on this machine. Hosts that end in localhost are dialed on this machine,
-// whatever the resolver says.
+// NewAPI returns the API of the relay at a base URL. It refuses to use a token over clear http, except on
+// this machine. Hosts that end in localhost are dialed on this machine, without the resolver.
 func NewAPI(base, token, version string) (*cli.API, error) {
 	u, err := url.Parse(base)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return nil, cli.Errorf(cli.ExitUsage, "%q is not a base URL", base).WithHint("set RELAY_URL to the address of the dashboard, such as https://relay.example.com")
 	}
-	if u.User != nil { // it would be in every error message
+	if u.User != nil { // every error message would contain it
 		return nil, cli.Errorf(cli.ExitUsage, "the base URL %s contains a login", u.Redacted()).WithHint("write it without; RELAY_TOKEN holds the token")
 	}
 	if token != "" && !Private(base) {
@@ -50,8 +49,7 @@ func BaseURL(serverHost string) string {
 	return "https://" + serverHost
 }
 
-// proxyOf returns the proxy that the environment names; requests to this machine use
-// none.
+// proxyOf returns the proxy of the environment variables, or none for a request to this machine.
 func proxyOf(r *http.Request) (*url.URL, error) {
 	if LoopbackName(r.URL.Hostname()) {
 		return nil, nil

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/crypto/ssh/agent"
 )
 
-// agentWith serves an ssh-agent with keys, and returns it with its socket.
+// agentWith starts an ssh-agent with the keys of files, and returns the agent and its socket.
 func agentWith(t *testing.T, dir string, files ...string) (keys agent.Agent, socket string) {
 	t.Helper()
 	keys = agent.NewKeyring()
@@ -50,13 +50,13 @@ func agentWith(t *testing.T, dir string, files ...string) (keys agent.Agent, soc
 	return keys, socket
 }
 
-// TestKeysAsSSHReadsThem: all settings of ~/.ssh/config about keys and agents are used, not only
+// TestKeysAsSSHReadsThem: the client obeys all settings of ~/.ssh/config about keys and agents, not only
 // IdentityFile.
 func TestKeysAsSSHReadsThem(t *testing.T) {
 	home := t.TempDir()
 	names := []string{"agent1", "agent2", "file", "id_ed25519"}
 	var files []string
-	public := map[string]string{} // base64 to name
+	public := map[string]string{} // name by public key
 	for _, name := range names {
 		file := filepath.Join(home, name)
 		if name == "id_ed25519" {
@@ -120,7 +120,7 @@ func TestKeysAsSSHReadsThem(t *testing.T) {
 	}
 }
 
-// TestOpenedKeysAreAddedToTheAgent: keys are added if ~/.ssh/config asks for it.
+// TestOpenedKeysAreAddedToTheAgent: opened keys are added to the agent if ~/.ssh/config asks for it.
 func TestOpenedKeysAreAddedToTheAgent(t *testing.T) {
 	for config, want := range map[string]int{"": 0, "AddKeysToAgent no": 0, "AddKeysToAgent yes": 1, "AddKeysToAgent ask": 1, "AddKeysToAgent 1h30m": 1, "AddKeysToAgent 2d": 1, "AddKeysToAgent soon": 0} {
 		d := newFakeRelay(t)

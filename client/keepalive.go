@@ -9,17 +9,17 @@ import (
 	"relay/link"
 )
 
-// Liveness of a connection. The relay uses spare channels only while it heard from the client within
-// 2.5 s, so the client pings every 2 s. A connection without a byte from the relay for silentAfter
-// seconds is closed.
+// Liveness of a connection. The relay uses spare channels only if it heard from the client within the last
+// 2.5 s, so the client pings every 2 s. A connection without a byte from the relay for silentAfter seconds is
+// closed.
 const (
 	pingEvery   = 2 * time.Second
 	lookEvery   = time.Second
 	silentAfter = 10 // looks
 )
 
-// keepalive pings the relay until ctx or the connection ends. If the relay is silent for too long, it
-// closes the connection and returns the reason; otherwise it returns nil.
+// keepalive pings the relay until ctx or the connection ends, and returns nil. If the relay is silent for too
+// long, it closes the connection and returns the reason.
 func (c *Conn) keepalive(ctx context.Context) error {
 	if silent, ok := errors.AsType[*link.SilentError](c.Watch(ctx, pingEvery, lookEvery, silentAfter)); ok {
 		return cli.Errorf(cli.ExitUnreachable, "the relay has been silent for %d s", int(silent.For.Seconds()))

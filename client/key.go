@@ -22,33 +22,31 @@ import (
 	"relay/record"
 )
 
-// Prompter asks the person at the terminal.
+// Prompter asks the user at the terminal.
 type Prompter interface {
-	// Confirm asks a question that is answered by yes or no; the question may have
-	// several lines.
+	// Confirm asks a yes-or-no question, which may have several lines.
 	Confirm(question string) bool
 	// Passphrase asks for the passphrase of a key file.
 	Passphrase(file string) ([]byte, error)
 }
 
-// keyring provides the keys to log in with. Opened key files are kept, so that a
-// passphrase is asked for once.
+// keyring provides the keys to log in with. Opened keys are stored, so each passphrase is asked for once.
 type keyring struct {
 	identity     string   // --identity: this key and no other
 	agent        string   // socket of the ssh-agent, or ""
 	files        []string // key files that are tried after the agent; missing ones are skipped
-	onlyFiles    bool     // of the agent's keys only those of the files are tried
-	addKeys      string   // AddKeysToAgent: "", no, yes, ask, confirm, or a time; what was opened by a passphrase is added
+	onlyFiles    bool     // use only those keys of the agent that are among files
+	addKeys      string   // AddKeysToAgent: "", no, yes, ask, confirm, or a time; applies to keys opened with a passphrase
 	prompter     Prompter
 	say          func(string)
 	agentTimeout time.Duration // for the agent to list its keys; 0 = agentTimeout
 
 	opened map[string]ssh.Signer
-	locked error           // why a key that the server wanted could not be opened
-	warned map[string]bool // the warnings that were said
+	locked error           // why a key that the server wanted was not opened
+	warned map[string]bool // the warnings that were shown
 }
 
-// warn shows a warning once, and not again at each reconnect.
+// warn shows a warning the first time only, and not at each reconnect.
 func (k *keyring) warn(text string) {
 	if k.warned[text] {
 		return
@@ -76,7 +74,7 @@ func (k *keyring) signers() (list []ssh.Signer, done func(), err error) {
 	}
 	held, done := k.agentKeys()
 	var own []ssh.Signer
-	for _, file := range k.files { // the agent's keys of the files come first, because a server takes few tries
+	for _, file := range k.files { // the agent's keys that are among files come first, because a server allows few tries
 		public, signer, err := k.openHalf(file)
 		if errors.Is(err, os.ErrNotExist) {
 			continue
@@ -105,8 +103,8 @@ func (k *keyring) signers() (list []ssh.Signer, done func(), err error) {
 	return list, done, nil
 }
 
-// NoKey reports whether there is no key to log in with: none is named, the ssh-agent
-// has none, and there are no key files.
+// NoKey reports whether there is no key to log in with: no configured key, none in the ssh-agent, and no key
+// files.
 func (d *Dialer) NoKey() bool {
 	d.once.Do(d.prepare)
 	if d.Identity != "" {
@@ -141,7 +139,7 @@ func MakeKey(file, comment string) (key ssh.PublicKey, err error) {
 			if err == nil {
 				signer, err = ssh.ParsePrivateKey(text)
 			}
-			if err != nil { // it is not replaced
+			if err != nil { // an unreadable file is not replaced
 				return &cli.Error{Exit: cli.ExitFailure, Text: "cannot use the key " + file, Cause: err}
 			}
 			key = signer.PublicKey()
@@ -185,7 +183,7 @@ func (k *keyring) agentKeys() ([]ssh.Signer, func()) {
 	}
 	_ = conn.SetDeadline(time.Now().Add(within))
 	list, err := agent.NewClient(conn).Signers()
-	_ = conn.SetDeadline(time.Time{}) // the agent may prompt before it signs
+	_ = conn.SetDeadline(time.Time{}) // no limit: the agent may prompt before it signs
 	if err != nil {
 		conn.Close()
 		k.warn("the ssh-agent is not used: " + err.Error())
@@ -194,8 +192,8 @@ func (k *keyring) agentKeys() ([]ssh.Signer, func()) {
 	return list, func() { conn.Close() }
 }
 
-// open reads a key file; an encrypted one becomes a signer that asks for its
-// passphrase once the server has accepted its public half.
+// open reads a key file. For an encrypted key it returns a signer that asks for the passphrase when the
+// server has accepted the public half.
 func (k *keyring) open(file string) (ssh.Signer, error) {
 	if s, ok := k.opened[file]; ok {
 		return s, nil
@@ -219,9 +217,9 @@ func (k *keyring) open(file string) (ssh.Signer, error) {
 	return signer, nil
 }
 
-// openHalf returns the public half of a key file, and the key itself unless the file has only the
-// public half; the agent may hold the private one. The error says why the file cannot be used, also
-// beside a result.
+// openHalf returns the public half of a key file, and the signer if the file has the private half. The agent
+// may hold the private half of a file without one. The error says why the file cannot be used; it may come
+// with a public half.
 func (k *keyring) openHalf(file string) (ssh.PublicKey, ssh.Signer, error) {
 	signer, err := k.open(file)
 	if err == nil {
@@ -246,7 +244,7 @@ func (k *keyring) lockedKey(file string, text []byte, public ssh.PublicKey) (ssh
 	if k.prompter == nil {
 		return nil, errors.New("it is encrypted and there is no terminal to ask for its passphrase; add it to an ssh-agent")
 	}
-	if public == nil { // an old format that hides its public half
+	if public == nil { // an old format that encrypts the public half, too
 		line, err := os.ReadFile(file + ".pub")
 		if err != nil {
 			return nil, err
@@ -258,8 +256,7 @@ func (k *keyring) lockedKey(file string, text []byte, public ssh.PublicKey) (ssh
 	return &lockedSigner{ring: k, file: file, text: text, public: public}, nil
 }
 
-// lockedSigner is an encrypted key whose passphrase is asked for at its first
-// signature.
+// lockedSigner is an encrypted key. Its first signature asks for the passphrase.
 type lockedSigner struct {
 	ring   *keyring
 	file   string
@@ -274,9 +271,8 @@ func (l *lockedSigner) Sign(random io.Reader, data []byte) (*ssh.Signature, erro
 	return l.SignWithAlgorithm(random, data, "")
 }
 
-// SignWithAlgorithm asks for the passphrase, three times at most. After a failure the
-// SSH library continues with the next key, so the reason is kept in the keyring as
-// well.
+// SignWithAlgorithm asks for the passphrase, three times at most. After a failure the SSH library continues
+// with the next key, so the reason is also stored in the keyring.
 func (l *lockedSigner) SignWithAlgorithm(random io.Reader, data []byte, algorithm string) (*ssh.Signature, error) {
 	if l.opened == nil {
 		l.ring.locked = l.open()
@@ -290,7 +286,7 @@ func (l *lockedSigner) SignWithAlgorithm(random io.Reader, data []byte, algorith
 	return l.opened.SignWithAlgorithm(random, data, algorithm)
 }
 
-// open asks for the passphrase until it is right.
+// open asks for the passphrase, until the key opens or the tries are used up.
 func (l *lockedSigner) open() error {
 	wrong := cli.Errorf(cli.ExitRefused, "that is not the passphrase of the key %s", l.file)
 	for try := range 3 {

@@ -68,8 +68,8 @@ func TestEncryptedKeyAsksOnceAndOnlyWhenWanted(t *testing.T) {
 	}
 }
 
-// TestWrongPassphraseIsTheReason: the wrong passphrase is reported as the reason, and not that no key
-// was offered, as the relay says.
+// TestWrongPassphraseIsTheReason: after a wrong passphrase, the error names the passphrase. The relay only
+// knows that no key was offered.
 func TestWrongPassphraseIsTheReason(t *testing.T) {
 	d := newFakeRelay(t)
 	d.config.KeyboardInteractiveCallback = func(ssh.ConnMetadata, ssh.KeyboardInteractiveChallenge) (*ssh.Permissions, error) {

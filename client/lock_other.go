@@ -4,7 +4,7 @@ package client
 
 import "os"
 
-// withLock calls do without a lock: there is none on this system.
+// withLock calls do without a lock, because this system has no file locks.
 func withLock(dir string, do func() error) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err

@@ -13,13 +13,13 @@ import (
 	"relay/cli"
 )
 
-// lockTimeout is the time to wait for other processes that change files of the directory. Each needs a
-// moment, or seconds on a busy disk. lockPause is the time between two tries.
+// lockTimeout is the time to wait for other processes that change files of the directory. Such a change takes
+// milliseconds, or seconds on a busy disk. lockPause is the time between two tries.
 const lockTimeout, lockPause = time.Minute, 20 * time.Millisecond
 
-// withLock calls do while no other process does the same for the directory, which is
-// made if necessary. The lock ends with its process. It waits lockTimeout at most,
-// because a process may be stopped while it holds the lock.
+// withLock calls do while no other process holds the lock of the directory. It creates the directory if
+// necessary. The lock ends with its process. The wait is at most lockTimeout, because a process may be
+// stopped while it holds the lock.
 func withLock(dir string, do func() error) error { return withLockTimeout(lockTimeout, dir, do) }
 
 func withLockTimeout(timeout time.Duration, dir string, do func() error) error {

@@ -36,7 +36,7 @@ func TestLockOfAStoppedProgram(t *testing.T) {
 		t.Errorf("%v, called: %v", err, called)
 	}
 	released := make(chan struct{})
-	time.AfterFunc(3*lockPause, func() { // it goes on
+	time.AfterFunc(3*lockPause, func() { // the stopped program continues
 		defer close(released)
 		_ = unix.Flock(int(other.Fd()), unix.LOCK_UN)
 	})

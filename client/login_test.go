@@ -14,8 +14,8 @@ import (
 	"relay/cli"
 )
 
-// enrolling returns a fake relay that asks for approval in its banner, and then accepts or refuses the
-// login.
+// enrolling returns a fake relay that shows link and code in its banner, and then accepts the login or
+// refuses it with verdict.
 func enrolling(t *testing.T, verdict error) (*fakeRelay, chan string) {
 	d := newFakeRelay(t)
 	users := make(chan string, 4)

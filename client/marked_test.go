@@ -10,7 +10,7 @@ import (
 	"golang.org/x/crypto/ssh/knownhosts"
 )
 
-// asWindows are the ways in which programs on Windows save a text.
+// asWindows has the encodings in which programs on Windows save a text.
 var asWindows = map[string]func(string) string{
 	"with a mark": func(s string) string { return "\ufeff" + s },
 	"mark, CRLF":  func(s string) string { return "\ufeff" + strings.ReplaceAll(s, "\n", "\r\n") },

@@ -8,16 +8,15 @@ import (
 	"relay/record"
 )
 
-// Types of Message in addition to the kinds of relay.Notice, which are about a forward or a
-// connection.
+// Types of Message in addition to the kinds of relay.Notice.
 const (
 	TypeHello   = "hello"
 	TypeRequest = "request"
-	TypeMissed  = "missed" // requests are missing in the log
+	TypeMissed  = "missed" // requests may be missing in the log
 )
 
-// Message is one thing that relay up shows. Its Type decides which fields are set. Its texts are not
-// safe to print.
+// Message is one message that relay up shows. Type decides which fields are set. The texts are not safe to
+// print.
 type Message struct {
 	Type         string `json:"type"`
 	Host         string `json:"host,omitempty"` // hello: host of the base URL
@@ -30,14 +29,14 @@ type Message struct {
 	Message      string `json:"message,omitempty"` // refused, superseded, revoked, stopping, moving
 	RetryAfterMs uint32 `json:"retryAfterMs,omitempty"`
 
-	// Of a request, as much as AttemptLine needs.
+	// Event and Attempt are set for a request, with the fields that AttemptLine needs.
 	Event   *record.Summary `json:"-"`
 	Attempt *record.Attempt `json:"-"`
-	item    []byte          // of a request, as the stream has sent it
+	item    []byte          // of a request: the item of the stream
 }
 
-// MarshalJSON encodes event and attempt of a request as the relay has sent them: a newer one
-// may send fields that this program does not know.
+// MarshalJSON encodes event and attempt of a request as the relay sent them, because a newer relay may send
+// fields that this program does not know.
 func (m *Message) MarshalJSON() ([]byte, error) {
 	var sent struct {
 		Event   json.RawMessage `json:"event,omitempty"`
@@ -56,11 +55,10 @@ func (m *Message) MarshalJSON() ([]byte, error) {
 	}{(*fields)(m), sent.Event, sent.Attempt})
 }
 
-// Transient reports whether the reason for the refusal of an alias may pass, so that the alias is
-// requested again.
+// Transient reports whether the relay may grant a refused alias later. Such an alias is requested again.
 func (m *Message) Transient() bool { return m.Type == relay.NoticeRefused && !cli.Permanent(m.Code) }
 
-// Superseded returns the message that an alias was lost to a newer tunnel.
+// Superseded returns the message for an alias that was lost to a newer tunnel.
 func (m *Message) Superseded() string {
 	if m.Message == "" || m.Message == relay.TakenOver {
 		return "alias " + m.Alias + " was " + relay.TakenOver

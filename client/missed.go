@@ -17,14 +17,14 @@ import (
 const (
 	// missedEvents is the number of events that are checked after a lost connection.
 	missedEvents = 50
-	// missedBefore is the longest time before the loss of a connection at which a request may have
-	// arrived that ended after it.
+	// missedBefore is how long before the loss of a connection a request may have arrived that ended after
+	// it.
 	missedBefore = time.Minute
 )
 
-// readMissed makes messages of the requests that have ended since the stream was lost. Requests that
-// were queued meanwhile are delivered as soon as the tunnel is back, and may have ended before the
-// stream is back. query selects the aliases, as for the stream.
+// readMissed posts a message for each request that has ended since the stream was lost. Requests that were
+// queued meanwhile are delivered as soon as the tunnel is back, and may have ended before the stream is back.
+// query selects the aliases, as for the stream.
 func (t *tunnel) readMissed(ctx context.Context, query url.Values) {
 	since := t.up.heard.Add(-missedBefore)
 	if since.Before(t.up.followed) {
@@ -47,7 +47,7 @@ func (t *tunnel) readMissed(ctx context.Context, query url.Values) {
 		var e record.Event
 		if err := t.api.Get(ctx, "/events/"+s.ID, &e); err != nil {
 			failed, known := errors.AsType[*cli.Error](err)
-			incomplete = incomplete || !known || failed.Exit != cli.ExitNotFound // else it was removed
+			incomplete = incomplete || !known || failed.Exit != cli.ExitNotFound // a removed event is not missing
 			continue
 		}
 		for i := range e.Attempts {
@@ -60,8 +60,8 @@ func (t *tunnel) readMissed(ctx context.Context, query url.Values) {
 	}
 }
 
-// logItem makes a message of an item of the stream if the item is an attempt that has ended and was
-// not shown yet.
+// logItem posts a message for an item of the stream that is an ended attempt, unless the attempt was shown
+// before.
 func (t *tunnel) logItem(ctx context.Context, name string, item []byte) {
 	if e, a := t.up.log.Take(name, item); a != nil {
 		t.post(ctx, &Message{Type: TypeRequest, item: bytes.Clone(item), Event: e, Attempt: a})

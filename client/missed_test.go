@@ -12,9 +12,8 @@ import (
 	"relay"
 )
 
-// TestRequestsOfALossAreLogged: events that were queued while the tunnel was down may be delivered
-// before the stream is back. The relay then answers the last id with resync, and the log must have no
-// gap.
+// TestRequestsOfALossAreLogged: events that were queued while the tunnel was down may be delivered before the
+// stream is back. The relay answers the last id with resync, and the client reads the missed attempts.
 func TestRequestsOfALossAreLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, dialer, _, _ := inMemory(t)
@@ -71,9 +70,9 @@ func TestRequestsOfALossAreLogged(t *testing.T) {
 	})
 }
 
-// TestLossIsListedByTheClockOfTheRelay: the relay lists events by its own clock, so a clock of this machine
-// that is ahead must not hide any. A log with a gap says so, also for an event that could not be read; an
-// event that was removed is no gap.
+// TestLossIsListedByTheClockOfTheRelay: the relay lists events by its own clock, so the client must allow for
+// a difference of its clock. The log says that requests are missing, also if an event could not be read. A
+// removed event is not missing.
 func TestLossIsListedByTheClockOfTheRelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, dialer, _, _ := inMemory(t)
@@ -113,8 +112,8 @@ func TestLossIsListedByTheClockOfTheRelay(t *testing.T) {
 	})
 }
 
-// TestMoreRequestsOfALossThanAreRead: if more requests ended during a loss than are read, the log has
-// those that were read, and says that some are missing.
+// TestMoreRequestsOfALossThanAreRead: if more requests ended during a loss than are read, the log shows the
+// requests that were read and says that some are missing.
 func TestMoreRequestsOfALossThanAreRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, dialer, _, _ := inMemory(t)
@@ -154,7 +153,7 @@ func TestMoreRequestsOfALossThanAreRead(t *testing.T) {
 }
 
 // TestRequestsOfOtherAliasesAreNotLogged: the stream of several aliases has the requests of all aliases of
-// the account; the log leaves out those that this program does not forward.
+// the account; the log leaves out requests of aliases that this program does not forward.
 func TestRequestsOfOtherAliasesAreNotLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, dialer, _, _ := inMemory(t)

@@ -27,7 +27,7 @@ type memoryConn struct {
 	in, out *memoryHalf
 
 	mu   sync.Mutex
-	late *time.Timer // closes the connection at its deadline
+	late *time.Timer // closes the connection at the deadline
 }
 
 type memoryHalf struct {
@@ -35,7 +35,7 @@ type memoryHalf struct {
 	cond   *sync.Cond
 	data   []byte
 	closed bool
-	frozen bool // what is written is lost, as at a peer that has vanished
+	frozen bool // written bytes are lost, as with a peer that has vanished
 }
 
 func newMemory() (a, b *memoryConn) {
@@ -83,7 +83,7 @@ func (m *memoryConn) Close() error {
 	return nil
 }
 
-// freeze makes the far side unreachable.
+// freeze makes the peer unreachable.
 func (m *memoryConn) freeze() {
 	for _, h := range []*memoryHalf{m.in, m.out} {
 		h.mu.Lock()
@@ -183,9 +183,9 @@ func TestStoppingRelayIsLeftAloneAsLongAsItAsks(t *testing.T) {
 	}
 }
 
-// TestMovingRelayGetsTheNextConnectionFirst: when its node drains, the client opens a second
-// connection, on which the alias comes online while the first one still serves. The first one ends
-// when the relay closes it, and that does not count as a loss.
+// TestMovingRelayGetsTheNextConnectionFirst: when its node drains, the client opens a second connection. The
+// alias comes online there while the first connection still serves. The relay closes the first connection,
+// which does not count as a loss.
 func TestMovingRelayGetsTheNextConnectionFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, dialer, lines, _ := inMemory(t)
@@ -223,8 +223,8 @@ func TestMovingRelayGetsTheNextConnectionFirst(t *testing.T) {
 	})
 }
 
-// TestMoveLosesNoRequestOfTheLog: a request that arrives after the notice of a move, before that was handled,
-// is still logged.
+// TestMoveLosesNoRequestOfTheLog: a request is still logged if it arrives between the notice of a move and
+// its handling.
 func TestMoveLosesNoRequestOfTheLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, dialer, lines, _ := inMemory(t)
@@ -247,7 +247,7 @@ data: {"eventId":"evt_1","alias":"stripe-dev","event":{"id":"evt_1","alias":"str
 		run := startUp(t, dialer, Forward{Alias: "stripe-dev"})
 		got(t, "ready", run.ready)
 		first, line := <-d.conns, <-lines
-		for len(run.messages) < cap(run.messages) { // so that the notice is not handled yet
+		for len(run.messages) < cap(run.messages) { // fill the channel, so the notice is handled later
 			run.messages <- &Message{}
 		}
 		first.notify(relay.Notice{Kind: relay.NoticeMoving})
@@ -262,8 +262,8 @@ data: {"eventId":"evt_1","alias":"stripe-dev","event":{"id":"evt_1","alias":"str
 	})
 }
 
-// TestLossOfANodeIsFollowedByARandomWait: after the loss of one of several nodes its clients come back
-// spread over the time that the relay has asked for.
+// TestLossOfANodeIsFollowedByARandomWait: after the loss of one of several nodes, its clients reconnect at
+// random times within the period that the relay has named.
 func TestLossOfANodeIsFollowedByARandomWait(t *testing.T) {
 	waits := map[time.Duration]bool{}
 	for range 5 {
@@ -293,8 +293,8 @@ func TestLossOfANodeIsFollowedByARandomWait(t *testing.T) {
 	}
 }
 
-// TestTimeOfAStopCounts: if a relay asks for a wait of one second and then takes ten to stop, it is
-// dialed at once afterwards.
+// TestTimeOfAStopCounts: the time that a relay takes to stop counts as waiting. A relay that asks for one
+// second and stops after ten is dialed at once.
 func TestTimeOfAStopCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, dialer, lines, _ := inMemory(t)
@@ -314,8 +314,8 @@ func TestTimeOfAStopCounts(t *testing.T) {
 	})
 }
 
-// TestLossWithAnAliasThatWaits: one alias was online and another one refused for now. When the relay
-// then goes away, it is not given up as one that was never reached.
+// TestLossWithAnAliasThatWaits: one alias is online, and another is refused for a transient reason. After a
+// loss the client keeps reconnecting, because the relay was reached once.
 func TestLossWithAnAliasThatWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, dialer, lines, up := inMemory(t)
@@ -374,8 +374,8 @@ func TestSilentServerAtLoginIsUnreachable(t *testing.T) {
 	})
 }
 
-// TestSilentRelayIsGivenUp: pings keep a quiet tunnel alive beyond every time limit of its login. A relay that has vanished
-// is given up within 11 s, and the client reconnects at once.
+// TestSilentRelayIsGivenUp: pings keep a quiet tunnel alive beyond every time limit of its login. The client
+// closes the connection to a vanished relay within 11 s and reconnects at once.
 func TestSilentRelayIsGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, dialer, lines, _ := inMemory(t)
@@ -445,8 +445,8 @@ func TestChangedHostKeyEndsForGood(t *testing.T) {
 	})
 }
 
-// TestLogBeginsWithTheAlias: the stream of the log is requested when the alias is online. A new alias
-// does not exist before, and a refused stream would miss requests until the next try.
+// TestLogBeginsWithTheAlias: the stream of the log is requested once the alias is online. A new alias does
+// not exist before that, and a refused stream would miss requests until the next try.
 func TestLogBeginsWithTheAlias(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, dialer, _, _ := inMemory(t)

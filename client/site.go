@@ -17,13 +17,13 @@ import (
 
 // Site has the addresses of a relay, as the relay at its base URL reports them.
 type Site struct {
-	BaseURL  string          // as it was asked
+	BaseURL  string          // as the user gave it
 	SSHAddr  string          // HOST:PORT to dial
-	HostKeys []ssh.PublicKey // host keys that SSH will show there
+	HostKeys []ssh.PublicKey // host keys that the SSH server will show
 }
 
-// CleanBase completes a base URL that a person typed: it adds a missing scheme, http
-// for names of this machine and https for others, and removes a trailing slash.
+// CleanBase completes a base URL that a user typed: it adds a missing scheme, http for this machine and https
+// for other hosts, and removes a trailing slash.
 func CleanBase(typed string) (string, error) {
 	text := typed
 	if !strings.Contains(text, "://") {
@@ -41,7 +41,7 @@ func CleanBase(typed string) (string, error) {
 	return u.Scheme + "://" + u.Host, nil
 }
 
-// Private reports whether traffic to a base URL is safe from eavesdroppers: it is https, or on this
+// Private reports whether traffic to a base URL is safe from eavesdroppers: the URL is https, or names this
 // machine.
 func Private(base string) bool {
 	u, err := url.Parse(base)
@@ -57,9 +57,9 @@ func SameSite(a, b string) bool {
 		LoopbackName(one.Hostname()) && LoopbackName(two.Hostname()))
 }
 
-// CheckSite asks a relay, over SSH, whether its base URL has the host of base. It returns an error if
-// not, or if the relay could not be asked; then asked is false. The check is needed because any site
-// can name the SSH address of another one as its own.
+// CheckSite asks a relay, over SSH, whether the host of its base URL is the host of base, and returns an
+// error if not. asked is false if the relay could not be asked. The check is needed because any site can name
+// the SSH address of another relay as its own.
 func CheckSite(ctx context.Context, a *cli.API, base string) (asked bool, err error) {
 	var told record.SSH
 	if err := a.Get(ctx, "/ssh", &told); err != nil {
@@ -72,8 +72,8 @@ func CheckSite(ctx context.Context, a *cli.API, base string) (asked bool, err er
 	return true, nil
 }
 
-// Discover asks the base URL of a relay for its SSH address and host keys; both are
-// empty if the relay does not tell them.
+// Discover asks the base URL of a relay for its SSH address and host keys; both are empty if the relay does
+// not publish them.
 func Discover(ctx context.Context, base, version string) (*Site, error) {
 	api, err := NewAPI(base, "", version)
 	if err != nil {
@@ -112,9 +112,8 @@ func Discover(ctx context.Context, base, version string) (*Site, error) {
 // accountPage finds the base URL in the message of a relay that refuses a login.
 var accountPage = regexp.MustCompile(`(https?://[^\s\x00-\x1f\x7f]+)/account\b`)
 
-// FindBase finds the base URL of a relay of which only the SSH address is known: it
-// tries the usual addresses, then asks over SSH, where the host key is checked. It
-// returns "" when it finds none.
+// FindBase finds the base URL of a relay of which only the SSH address is known: it tries the usual
+// addresses, then asks over SSH, where the host key is checked. It returns "" if no address works.
 func (d *Dialer) FindBase(ctx context.Context) string {
 	ctx, cancel := context.WithTimeout(ctx, findLimit)
 	defer cancel()
@@ -134,8 +133,8 @@ func (d *Dialer) FindBase(ctx context.Context) string {
 	defer api.Close()
 	var told record.SSH
 	if err := api.Get(ctx, "/ssh", &told); err != nil {
-		// Only a relay whose host key was accepted may tell it. The error can have the words of a
-		// peer that has shown no key yet, such as the names of its algorithms.
+		// Only a relay whose host key was accepted may name its base URL. The text of an error may come from
+		// a peer that has shown no key yet.
 		if page := accountPage.FindStringSubmatch(d.told); page != nil {
 			told.BaseURL = page[1]
 		}

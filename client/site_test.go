@@ -107,7 +107,7 @@ func TestDiscoverIsNotLedAstray(t *testing.T) {
 	for name, c := range map[string]struct {
 		status int
 		body   string
-		exit   int // -1 = a site without SSH side
+		exit   int // -1 = a site without an SSH server
 	}{
 		"older relay":    {404, `{"code":"not-found","detail":"x"}`, -1},
 		"no relay":       {200, "<html>", cli.ExitFailure},

@@ -16,8 +16,8 @@ import (
 // apiSubsystem is the subsystem that serves the API as HTTP/1.1 on its channel.
 const apiSubsystem = "relay-api"
 
-// NewSSHAPI returns the API of the relay of a dialer. It makes one SSH connection when it
-// is first needed, and a new one when that is lost.
+// NewSSHAPI returns the API of a dialer's relay. It makes an SSH connection at the first request, and a new
+// one after a loss.
 func NewSSHAPI(d *Dialer) *cli.API {
 	sshLink := &sshLink{dialer: d}
 	addr, err := d.Addr()
@@ -42,8 +42,8 @@ type sshLink struct {
 
 	mu        sync.Mutex
 	conn      *Conn
-	keepalive sync.WaitGroup // of conn
-	reason    error          // why keepalive has ended conn, or nil; valid when it has ended
+	keepalive sync.WaitGroup // waits for the keepalive of conn
+	reason    error          // why the last keepalive has closed its connection, or nil; valid after keepalive.Wait
 }
 
 // Connect implements cli.Link.
@@ -57,7 +57,7 @@ func (l *sshLink) Connect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	l.keepalive.Wait() // that of the connection before
+	l.keepalive.Wait() // the keepalive of the connection before
 	l.conn = conn
 	l.keepalive.Go(func() { l.reason = conn.keepalive(conn.Context()) })
 	return nil
@@ -85,7 +85,7 @@ func (c *Conn) openAPI() (net.Conn, error) {
 	if err == nil {
 		deadline, _ := ctx.Deadline()
 		_ = ch.SetWriteDeadline(deadline)
-		// A relay serves the API, so the request for it needs no answer and saves a round trip.
+		// A relay always serves the API. Without waiting for the reply, the first request saves a round trip.
 		var ok bool
 		if ok, err = ch.SendRequest("subsystem", !c.isRelay(), link.Marshal(struct{ Name string }{apiSubsystem})); err == nil {
 			if !ok && !c.isRelay() {
@@ -104,7 +104,7 @@ func (c *Conn) openAPI() (net.Conn, error) {
 	return nil, cli.LostConnection(err)
 }
 
-// isRelay reports whether the peer says in its version that it is a relay.
+// isRelay reports whether the SSH version of the peer says that it is a relay.
 func (c *Conn) isRelay() bool {
 	return strings.HasPrefix(c.ServerVersion(), "SSH-2.0-relayd")
 }

@@ -22,10 +22,9 @@ const localDialTimeout = 10 * time.Second
 
 // Target is the local server that an alias leads to.
 type Target struct {
-	// URL has scheme and authority, without a path. It is shown to people and announced
-	// to the relay.
+	// URL has scheme and authority, without a path. It is shown to users and announced to the relay.
 	URL string
-	// HostHeader is the value of --host-header; "" = the alias' setting.
+	// HostHeader is the value of --host-header; "" = the setting of the alias.
 	HostHeader string
 
 	addrs []string // tried in this order
@@ -66,7 +65,7 @@ func ParseTarget(s string) (Target, error) {
 	}
 	t := Target{URL: u.Scheme + "://" + u.Host, addrs: []string{net.JoinHostPort(u.Hostname(), port)}}
 	if LoopbackName(u.Hostname()) && net.ParseIP(u.Hostname()) == nil {
-		t.addrs = bothLoopbacks(port) // the names of a machine may say one of them only (RFC 6761, section 6.3)
+		t.addrs = bothLoopbacks(port) // some resolvers return only one of the loopback addresses (RFC 6761, section 6.3)
 	}
 	if u.Scheme == "https" {
 		t.tls = &tls.Config{
@@ -90,8 +89,7 @@ func targetError(s, what string) error {
 	return e.WithHint("write it like http://127.0.0.1:3000")
 }
 
-// WithHostHeader returns a copy with the value of --host-header: preserve, rewrite or a
-// literal value.
+// WithHostHeader returns a copy of t with the value of --host-header: preserve, rewrite or a literal value.
 func (t Target) WithHostHeader(v string) (Target, error) {
 	if v != "" {
 		if err := record.CheckHostHeader(v); err != nil {
@@ -110,8 +108,8 @@ type localConn interface {
 	CloseWrite() error
 }
 
-// Dial connects to the local server, TLS handshake included. When no address answers it
-// returns the error of the first one.
+// Dial connects to the local server, TLS handshake included. If no address answers, it returns the error of
+// the first address.
 func (t Target) Dial(ctx context.Context) (localConn, error) {
 	var first error
 	for _, addr := range t.addrs {
@@ -131,7 +129,7 @@ func (t Target) dial(ctx context.Context, addr string) (localConn, error) {
 	defer cancel()
 	var d net.Dialer
 	if ip, err := netip.ParseAddrPort(addr); err == nil && ip.Addr().IsLoopback() {
-		d.KeepAlive = -1 // the other end of such a connection cannot vanish without a word
+		d.KeepAlive = -1 // a peer on this machine cannot vanish unnoticed
 	}
 	conn, err := d.DialContext(ctx, "tcp", addr)
 	if err != nil {
@@ -156,8 +154,8 @@ const (
 	reasonShortage      = 4
 )
 
-// wsaRefused is WSAECONNREFUSED, the error of a refused connection on Windows, where
-// syscall.ECONNREFUSED is a number that no system call returns. Elsewhere no error has it.
+// wsaRefused is WSAECONNREFUSED, the error of a refused connection on Windows, where syscall.ECONNREFUSED is
+// a number that no system call returns. On other systems no error has this number.
 const wsaRefused = syscall.Errno(10061)
 
 // isRefused reports whether a dial failed because no server listens.

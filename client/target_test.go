@@ -89,7 +89,7 @@ func TestPortMeansBothLoopbacks(t *testing.T) {
 	}
 }
 
-// TestSecondAddressIsDialed: the next address is dialed if, and only if, the first one refuses. It
+// TestSecondAddressIsDialed: the next address is dialed if, and only if, the first one refuses. The test
 // needs no IPv6.
 func TestSecondAddressIsDialed(t *testing.T) {
 	refused, _ := refusingAddr(t)
@@ -117,7 +117,7 @@ func TestSecondAddressIsDialed(t *testing.T) {
 }
 
 // TestPortOnIPv6Loopback: a local server that listens on ::1 only is reached. Without an IPv6 loopback
-// address the test is skipped; with one, being unable to listen on it is a failure.
+// address the test is skipped; with one, the test fails if it cannot listen on it.
 func TestPortOnIPv6Loopback(t *testing.T) {
 	ln, err := net.Listen("tcp", "[::1]:0")
 	if err != nil {
@@ -173,7 +173,7 @@ func TestWhatIsSaidAboutFailedDials(t *testing.T) {
 		class  string
 	}{
 		{refused, 2, "refused"},
-		{&net.OpError{Op: "dial", Err: os.NewSyscallError("connectex", syscall.Errno(10061))}, 2, "refused"}, // on Windows
+		{&net.OpError{Op: "dial", Err: os.NewSyscallError("connectex", syscall.Errno(10061))}, 2, "refused"}, // the error on Windows
 		{&net.OpError{Op: "dial", Err: &net.DNSError{Err: "no such host", Name: "x"}}, 1, "unresolvable"},
 		{context.DeadlineExceeded, 2, "timeout"},
 		{errors.New(strings.Repeat("ä", 300)), 2, "other"},

@@ -16,16 +16,16 @@ import (
 
 // Kinds of TargetEvent.
 const (
-	LocalDown        = "local-down"        // nobody listens, or the name is unknown
-	LocalUp          = "local-up"          // it could be dialed again
-	LocalHost        = "local-host"        // it refuses the Host header
-	LocalSpeaksTLS   = "local-speaks-tls"  // an http target that is https
-	LocalSpeaksPlain = "local-speaks-http" // an https target that is http
+	LocalDown        = "local-down"        // no server listens, or the name is unknown
+	LocalUp          = "local-up"          // the local server could be dialed again
+	LocalHost        = "local-host"        // the local server refuses the Host header
+	LocalSpeaksTLS   = "local-speaks-tls"  // an http target whose server speaks https
+	LocalSpeaksPlain = "local-speaks-http" // an https target whose server speaks http
 	LocalCertificate = "local-certificate" // an https target whose certificate is not trusted
 )
 
-// TargetEvent is a problem with a local server that its developer can fix, or the end of
-// one. It is reported once and not at each request.
+// TargetEvent is a problem with a local server that its developer can fix, or the end of one. An event is
+// reported once, not for each request.
 type TargetEvent struct {
 	Kind   string `json:"type"`
 	Alias  string `json:"alias"`   // the first one that met it
@@ -34,23 +34,23 @@ type TargetEvent struct {
 	Hint   string `json:"hint,omitempty"`
 }
 
-// targetMonitor reports problems with local servers, which it finds by the errors of dials and the
-// first bytes of responses. Its methods are safe for concurrent use.
+// targetMonitor finds problems with local servers in the errors of dials and in the first bytes of responses,
+// and reports them. Its methods are safe for concurrent use.
 type targetMonitor struct {
-	report func(TargetEvent) // nil = nobody wants to know
+	report func(TargetEvent) // nil = problems are not reported
 
 	mu    sync.Mutex
 	known map[problem]bool
 }
 
-// problem is a kind of TargetEvent, and the URL or alias that has it.
+// problem is a kind of TargetEvent, and the URL or alias that it is about.
 type problem struct{ kind, subject string }
 
 func newTargetMonitor(report func(TargetEvent)) *targetMonitor {
 	return &targetMonitor{report: report, known: map[problem]bool{}}
 }
 
-// changed stores whether the subject has a problem of this kind, and reports whether that is a change.
+// changed stores whether the subject has a problem of this kind, and reports whether the value has changed.
 func (m *targetMonitor) changed(kind, subject string, is bool) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -62,7 +62,7 @@ func (m *targetMonitor) changed(kind, subject string, is bool) bool {
 	return m.report != nil
 }
 
-// note reports a problem, unless it is known.
+// note reports a problem unless it was reported before.
 func (m *targetMonitor) note(subject string, e TargetEvent) {
 	if m.changed(e.Kind, subject, true) {
 		m.report(e)
@@ -89,7 +89,7 @@ func (m *targetMonitor) dialed(f Forward, err error) {
 		e.Hint = "is it plain http? then pass --target http" + url[len("https"):]
 	case errors.As(err, &cert):
 		why := cert.Err.Error()
-		if errors.As(cert.Err, new(x509.HostnameError)) { // whose text holds the certificate
+		if errors.As(cert.Err, new(x509.HostnameError)) { // the text of a HostnameError holds the whole certificate
 			why = "it is for another name"
 		}
 		e.Kind, e.Text = LocalCertificate, fmt.Sprintf("the certificate of the local server %s is not trusted: %s", url, why)

@@ -60,7 +60,7 @@ func TestMistakesOfTheSetUpAreHinted(t *testing.T) {
 			_, _ = io.WriteString(w, body)
 		}
 	}
-	// Development servers code what a caller takes, in chunks.
+	// Development servers compress the response as the caller accepts it, and send it in chunks.
 	coded := func(coding string, to func(io.Writer) io.WriteCloser) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Encoding", coding)
@@ -119,7 +119,7 @@ func TestPlainAndTLSMixedUpIsHinted(t *testing.T) {
 	defer secure.Close()
 	plain := httptest.NewServer(http.NotFoundHandler())
 	defer plain.Close()
-	alert, _ := newListener(t) // a server that answers as TLS does, version 1.2, alert 70
+	alert, _ := newListener(t) // answers like a TLS 1.2 server, with alert 70
 	go func() {
 		for {
 			c, err := alert.Accept()

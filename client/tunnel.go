@@ -19,14 +19,13 @@ import (
 
 const (
 	forwardPort     = 80
-	replyTimeout    = 10 * time.Second // the first sign that the peer is a relay
-	shutDownTimeout = 2 * time.Second  // requests in progress at a clean disconnect
-	forwardRetry    = 3 * time.Second  // after a transient refusal
-	askAgain        = time.Second      // between requests to the API that fail
+	replyTimeout    = 10 * time.Second // for the first sign that the peer is a relay
+	shutDownTimeout = 2 * time.Second  // for requests in progress at a clean disconnect
+	forwardRetry    = 3 * time.Second  // before an alias is requested again after a transient refusal
+	askAgain        = time.Second      // between failing requests to the API
 )
 
-// tunnel is one connection of Up: its forwards, the notices about them and the log of
-// their requests.
+// tunnel is one connection of Up: its forwards, their notices, and the log of their requests.
 type tunnel struct {
 	up   *Up
 	conn *Conn
@@ -35,18 +34,19 @@ type tunnel struct {
 	open atomic.Int64 // channels
 	busy atomic.Int64 // channels with a request on them
 
-	messages      chan *Message         // nil = no more notices come
-	ended         error                 // why none come; valid then
+	messages      chan *Message         // nil = there are no more notices
+	ended         error                 // why there are no more notices; valid after a nil message
 	attached      chan struct{}         // closed when the first alias is online
 	logged        chan struct{}         // closed when the request log has begun, or cannot
-	announced     chan struct{}         // closed when the message of that alias was posted: requests come after it
-	online        map[string]bool       // by label; used by the goroutine of run alone, as early is
-	early         map[string][]*Message // requests of aliases whose notice that they are online is on its way, by label
-	noRetryBefore time.Time             // a stopping relay asked not to be dialed before; zero if none did
+	announced     chan struct{}         // closed when the first online message was posted; messages of requests come after it
+	online        map[string]bool       // by label; only the goroutine of run uses online and early
+	early         map[string][]*Message // requests whose alias is not online yet, because its notice comes later; by label
+	noRetryBefore time.Time             // a stopping relay asked for a pause until this time; zero = none did
 	readyCalled   bool                  // Ready was called
 }
 
-// errMoving ends the use of a connection whose node has asked for another one: see linger.
+// errMoving ends the use of a connection whose node has asked the client to connect to another node; see
+// linger.
 var errMoving = errors.New("the relay asks to connect to another node")
 
 // forwardRequest is the payload of tcpip-forward and its cancel (RFC 4254, section 7.1).
@@ -100,7 +100,7 @@ func (t *tunnel) run(ctx context.Context) error {
 		t.up.tunnel.Store(nil)
 		stop()
 		if errors.Is(err, errMoving) {
-			<-logEnded // the next connection continues with the log, behind what has come
+			<-logEnded // the next connection continues the log after these messages
 			for len(t.messages) > 0 {
 				if m := <-t.messages; m != nil && (m.Type == TypeRequest || m.Type == TypeMissed) {
 					_ = t.handle(alive, m)
@@ -120,8 +120,8 @@ func (t *tunnel) run(ctx context.Context) error {
 	return err
 }
 
-// announce sends the version of this program and the targets, and requests the forwards. It does not
-// wait for replies: a notice reports the result of each forward.
+// announce sends the version of this program and the targets, and requests the forwards. It does not wait for
+// replies, because a notice reports the result of each forward.
 func (t *tunnel) announce(ctx context.Context) error {
 	hello := relay.Hello{Protocol: 1, Flags: relay.HelloLazyDial | relay.HelloMoves, Version: t.up.Dialer.Version}
 	err := t.tell(ctx, relay.HelloRequest, hello)
@@ -136,7 +136,7 @@ func (t *tunnel) announce(ctx context.Context) error {
 	return nil
 }
 
-// tell sends a global request that asks for no reply.
+// tell sends a global request without a reply.
 func (t *tunnel) tell(ctx context.Context, kind string, payload any) error {
 	ctx, cancel := context.WithTimeout(ctx, replyTimeout)
 	defer cancel()
@@ -144,8 +144,8 @@ func (t *tunnel) tell(ctx context.Context, kind string, payload any) error {
 	return err
 }
 
-// forward sends the target of an alias and requests the alias. A notice reports whether the relay
-// grants it, and a reason, which SSH replies cannot carry.
+// forward sends the target of an alias and requests the alias. The relay answers with a notice, because an
+// SSH reply cannot carry a reason.
 func (t *tunnel) forward(ctx context.Context, f Forward) error {
 	target := relay.Target{Bind: f.Alias, URL: f.Target.URL, HostHeader: f.Target.HostHeader}
 	if err := t.tell(ctx, relay.TargetRequest, target); err != nil {
@@ -154,13 +154,13 @@ func (t *tunnel) forward(ctx context.Context, f Forward) error {
 	return t.tell(ctx, "tcpip-forward", forwardRequest{f.Alias, forwardPort})
 }
 
-// forwardLater requests an alias again that was refused for a transient reason.
+// forwardLater waits and requests an alias again that was refused for a transient reason.
 func (t *tunnel) forwardLater(ctx context.Context, alias string) {
 	t.wg.Go(func() {
 		if !cli.Wait(ctx, forwardRetry) {
 			return
 		}
-		for _, f := range *t.up.active.Load() { // it may have been removed meanwhile
+		for _, f := range *t.up.active.Load() { // the alias may have been removed during the wait
 			if SameAlias(f.Alias, alias) {
 				_ = t.forward(ctx, f)
 			}
@@ -168,8 +168,8 @@ func (t *tunnel) forwardLater(ctx context.Context, alias string) {
 	})
 }
 
-// hear turns the identification of the relay and its notices into messages. The last notices may
-// arrive together with the end of the connection, which ends lost.
+// hear turns the identification of the relay and its notices into messages. The end of the connection cancels
+// lost, but the last notices may arrive with it.
 func (t *tunnel) hear(ctx, lost context.Context) {
 	defer t.post(ctx, nil)
 	var told record.SSH
@@ -203,12 +203,12 @@ func (t *tunnel) hear(ctx, lost context.Context) {
 		if n.Kind == relay.NoticeOnline {
 			var a record.Alias
 			if t.ask(lost, "/aliases/"+url.PathEscape(n.Alias), &a) != nil {
-				continue // it is gone again
+				continue // the alias is offline again
 			}
 			m.URL, m.QueuedEvents, m.Paused = a.URL, &a.QueuedEvents, a.Settings.Paused
 			attached()
 			select {
-			case <-t.logged: // so that requests that follow the message are in the log
+			case <-t.logged: // the log has begun, so it has all requests after this message
 			case <-lost.Done():
 			}
 		}
@@ -241,15 +241,15 @@ func (t *tunnel) post(ctx context.Context, m *Message) bool {
 	}
 }
 
-// followLog makes messages of the requests that end, until ctx does.
+// followLog posts a message for each request that ends, until ctx ends.
 func (t *tunnel) followLog(ctx context.Context) {
 	select {
-	case <-t.attached: // before, the relay may not know the alias, and would refuse its stream
+	case <-t.attached: // before that, the relay may not know the alias and refuse the stream
 	case <-ctx.Done():
 		return
 	}
 	begin := sync.OnceFunc(func() { close(t.logged) })
-	query := url.Values{} // several aliases: one stream of all that the account may see
+	query := url.Values{} // with several aliases, the stream has all aliases of the account
 	if list := *t.up.active.Load(); len(list) == 1 {
 		query.Set("alias", cli.AliasLabel(list[0].Alias))
 	}
@@ -270,7 +270,7 @@ func (t *tunnel) followLog(ctx context.Context) {
 			switch {
 			case name == "resync" && resumed:
 				t.post(ctx, &Message{Type: TypeMissed})
-			case name == "resync": // the answer to the id of an item before the loss
+			case name == "resync": // the relay cannot continue after the last item before the loss
 				t.readMissed(ctx, query)
 			}
 			t.logItem(ctx, name, data)
@@ -310,7 +310,7 @@ func (t *tunnel) handle(ctx context.Context, m *Message) error {
 		t.up.lossSpread = asked
 		t.up.reached = true
 	case TypeRequest:
-		if !t.online[m.Event.Alias] { // of another connection of the account, or its notice has not come yet
+		if !t.online[m.Event.Alias] { // another connection of the account serves the alias, or the notice comes later
 			t.keepEarly(m)
 			return nil
 		}
@@ -350,8 +350,8 @@ func (t *tunnel) handle(ctx context.Context, m *Message) error {
 	if !t.readyCalled && m.Type != TypeHello && !slices.ContainsFunc(*t.up.active.Load(), waits) {
 		again := t.up.readyCalled
 		t.readyCalled, t.up.readyCalled = true, true
-		// From now on the user is not asked anything: the host is known, the keys are open, and the
-		// keyboard has another use.
+		// From now on the user is not asked anything: the host key is accepted, the keys are open, and the
+		// terminal reads commands now.
 		t.up.Dialer.Prompter = nil
 		t.up.Ready(again)
 	}
@@ -364,8 +364,8 @@ func (t *tunnel) handle(ctx context.Context, m *Message) error {
 // maxEarly bounds the number of requests of one alias that wait for its notice.
 const maxEarly = 64
 
-// keepEarly keeps a request for showEarly, if it is for a forward of this connection and fewer than
-// maxEarly of its alias are kept.
+// keepEarly stores a request for showEarly, if it is for a forward of this connection and fewer than maxEarly
+// requests of the alias are stored.
 func (t *tunnel) keepEarly(m *Message) {
 	label := m.Event.Alias
 	if len(t.early[label]) >= maxEarly || !slices.ContainsFunc(*t.up.active.Load(), isFor(label)) {
@@ -382,8 +382,8 @@ func isFor(label string) func(Forward) bool {
 	return func(f Forward) bool { return cli.AliasLabel(f.Alias) == label }
 }
 
-// showEarly shows the requests that came before the notice that their alias is online. After a notice that the alias
-// has ended here for good, they are dropped.
+// showEarly shows the requests that came before the notice that their alias is online. If the notice says
+// that the alias has ended for good, these requests are dropped.
 func (t *tunnel) showEarly(notice *Message) {
 	label := cli.AliasLabel(notice.Alias)
 	early := t.early[label]

@@ -12,8 +12,8 @@ import (
 	"relay/cli"
 )
 
-// keysUnavailable makes the fake relay unable to check keys while the result is set: it says so,
-// refuses them, and closes the connection when another method is tried.
+// keysUnavailable makes the fake relay unable to check keys while the returned value is true: it says so in a
+// banner, refuses all keys, and closes the connection when the client tries another method.
 func (d *fakeRelay) keysUnavailable() *atomic.Bool {
 	away := new(atomic.Bool)
 	d.config.PublicKeyCallback = func(ssh.ConnMetadata, ssh.PublicKey) (*ssh.Permissions, error) {
@@ -33,8 +33,7 @@ func (d *fakeRelay) keysUnavailable() *atomic.Bool {
 	return away
 }
 
-// TestRelayThatHangsUpAtLoginIsUnreachable: the message of the relay is shown, and the error invites a
-// retry.
+// TestRelayThatHangsUpAtLoginIsUnreachable: the error has the message of the relay and allows a retry.
 func TestRelayThatHangsUpAtLoginIsUnreachable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, dialer, _, _ := inMemory(t)
@@ -50,7 +49,7 @@ func TestRelayThatHangsUpAtLoginIsUnreachable(t *testing.T) {
 	})
 }
 
-// TestLossWhileTheStoreIsAway: relay up reconnects however long the store is down, also after three
+// TestLossWhileTheStoreIsAway: relay up keeps reconnecting while the store is down, even after three
 // refusals.
 func TestLossWhileTheStoreIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -14,8 +14,8 @@ import (
 	"relay/record"
 )
 
-// firstTries is the number of tries to reach a relay for the first connection. After a first connection
-// the tries do not end.
+// firstTries is the number of tries to reach a relay for the first connection. After a first connection the
+// number of tries is not limited.
 const firstTries = 4
 
 // Forward is one alias and the local server that gets its requests.
@@ -26,8 +26,7 @@ type Forward struct {
 	SecretEnv map[string]string // environment variables with the secrets of senders, by sender
 }
 
-// Up keeps aliases online: it connects, forwards, and reconnects after every loss that
-// is not final.
+// Up keeps aliases online: it connects, forwards, and reconnects after every loss unless it is final.
 type Up struct {
 	Dialer   *Dialer
 	Forwards []Forward
@@ -39,23 +38,22 @@ type Up struct {
 	// Lost reports a lost connection, or a first connection that could not be made, and
 	// the time until the next try.
 	Lost func(err error, next time.Duration)
-	// Local reports problems with local servers, each once. It may be nil, and is
-	// called by several goroutines.
+	// Local reports problems with local servers, each once; nil = no reports. Several goroutines call it.
 	Local func(TargetEvent)
 
 	monitor  *targetMonitor
 	log      cli.RequestLog
-	lastItem string         // id, of the stream
-	heard    time.Time      // when that item came, by the clock of the relay
+	lastItem string         // id of the last item of the stream
+	heard    time.Time      // when the last item came, by the clock of the relay
 	followed time.Time      // when the first stream began, by the clock of the relay
-	leaving  sync.WaitGroup // connections to nodes that this program has left, with their last requests
+	leaving  sync.WaitGroup // connections to former nodes, which still serve their last requests
 
-	active atomic.Pointer[[]Forward] // without those removed for good
+	active atomic.Pointer[[]Forward] // without the aliases that were removed for good
 	tunnel atomic.Pointer[tunnel]    // the connected one, or nil
 
-	// The rest belongs to the goroutine of Run.
+	// Only the goroutine of Run uses the other fields.
 	reached     bool          // an alias has been online
-	lossSpread  time.Duration // the relay asks to wait a random part of it after a loss
+	lossSpread  time.Duration // after a loss, the relay asks for a random wait up to this
 	readyCalled bool          // Ready has been called
 }
 
@@ -63,9 +61,8 @@ type Up struct {
 // alias.
 func SameAlias(a, b string) bool { return cli.AliasLabel(a) == cli.AliasLabel(b) }
 
-// Run keeps the aliases online until ctx ends, which is no error, or until another try
-// cannot help: then it returns an *cli.Error. It waits for the goroutines that it
-// started, for some seconds at most.
+// Run keeps the aliases online. It returns nil when ctx ends, and an *cli.Error when another try cannot help.
+// It waits for the goroutines that it started, for some seconds at most.
 func (u *Up) Run(ctx context.Context) error {
 	if len(u.Forwards) == 0 {
 		return cli.Errorf(cli.ExitUsage, "no alias is named")
@@ -92,7 +89,7 @@ func (u *Up) Run(ctx context.Context) error {
 			if held > 0 {
 				begun = time.Now()
 			}
-			// The time that a try took counts as waiting.
+			// The duration of a try counts as waiting.
 			next = max(pause, tries.Next(u.lossSpread)-time.Since(begun))
 			if !u.reached && tries.Tries > firstTries {
 				return err
@@ -141,8 +138,8 @@ func (u *Up) Release(ctx context.Context, alias string) (*record.Released, error
 	return released, t.api.Decode(ctx, http.MethodPost, path, nil, released)
 }
 
-// remove removes an alias that was taken over or refused for good, and returns how many are
-// left.
+// remove removes an alias that was taken over or refused for good, and returns the number of the remaining
+// aliases.
 func (u *Up) remove(alias string) (left int) {
 	active := slices.DeleteFunc(slices.Clone(*u.active.Load()), func(f Forward) bool { return SameAlias(f.Alias, alias) })
 	u.active.Store(&active)

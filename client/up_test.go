@@ -67,9 +67,9 @@ func TestUpAnnouncesForwardsAndHears(t *testing.T) {
 	}
 }
 
-// TestRequestsBeforeTheNoticeOfTheirAlias: the log of several aliases begins when the first one is online. Requests of
-// another one may arrive before its notice, and are shown after it. Those of an alias that this connection does not
-// forward are never shown.
+// TestRequestsBeforeTheNoticeOfTheirAlias: the log of several aliases begins when the first one is online.
+// Requests of another alias may arrive before its notice, and are shown after the notice. Requests of an
+// alias that this connection does not forward are never shown.
 func TestRequestsBeforeTheNoticeOfTheirAlias(t *testing.T) {
 	t.Parallel()
 	shown := []string{}
@@ -106,7 +106,7 @@ func TestRequestsBeforeTheNoticeOfTheirAlias(t *testing.T) {
 	for range 2 * maxEarly {
 		_ = c.handle(t.Context(), request("b"))
 	}
-	_ = c.handle(t.Context(), request("a")) // b has not taken its place
+	_ = c.handle(t.Context(), request("a")) // the requests of b do not use up the space of a
 	if len(c.early["a"]) != 1 || len(c.early["b"]) != maxEarly {
 		t.Errorf("%d and %d requests are kept", len(c.early["a"]), len(c.early["b"]))
 	}
@@ -147,7 +147,7 @@ func TestUpStopsWhenTakenOver(t *testing.T) {
 		d.notices = func(c *fakeConn) {
 			c.notify(onlineNotice, relay.Notice{Kind: "newer-than-us"},
 				relay.Notice{Kind: relay.NoticeSuperseded, Alias: "stripe-dev", Message: reason})
-			c.Close() // with the notices under way
+			c.Close() // with the notices still unread
 		}
 		dialer, _ := newDialer(t, d.listen())
 		run := startUp(t, dialer, Forward{Alias: "stripe-dev"})
@@ -203,7 +203,7 @@ func TestNotARelay(t *testing.T) {
 // TestSilentRelayIsTriedAgain: a relay that is silent for some time is tried again, and not reported
 // as another server.
 func TestSilentRelayIsTriedAgain(t *testing.T) {
-	t.Parallel() // it waits for replyTimeout twice, because the first loss is not announced
+	t.Parallel() // parallel, because it waits for replyTimeout twice: the first loss is not reported
 	d := newFakeRelay(t)
 	d.notices = func(*fakeConn) {}
 	silent := make(chan struct{})

@@ -8,7 +8,7 @@ import (
 )
 
 // TestWorstBytes: the time to read a webhooks.yaml, which may come from an untrusted repository, is
-// proportional to its size, up to the limit.
+// proportional to its size.
 func TestWorstBytes(t *testing.T) {
 	t.Parallel()
 	for name, f := range map[string]func(p []byte){
