@@ -244,7 +244,7 @@ func (j *job) noteResult(r *exchange.Result) {
 		j.d.markStoreHealthy(j.st)
 	}
 	if r.Ended {
-		j.d.counters.finished(&r.Attempt, j.q.Queued)
+		j.d.counters.finished(r.Attempt, j.q.Queued)
 	}
 }
 

@@ -19,17 +19,18 @@ func (d *deadline) set(at time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.at = at
-	if d.timer != nil {
-		d.timer.Stop()
-	}
 	if d.closed {
 		d.passed, d.closed = nil, false
 	}
-	if at.IsZero() {
-		return
+	var left time.Duration
+	if !at.IsZero() {
+		left = time.Until(at)
 	}
-	left := time.Until(at)
 	switch {
+	case at.IsZero():
+		if d.timer != nil {
+			d.timer.Stop()
+		}
 	case left <= 0:
 		d.pass()
 	case d.timer == nil:

@@ -240,9 +240,6 @@ func (r *reads) pause() {
 
 func (r *reads) resume() {
 	r.asked = false
-	if r.timer != nil {
-		r.timer.Stop()
-	}
 	r.release()
 }
 

@@ -73,9 +73,9 @@ func (s *Server) acceptFailed(err error, retryIn time.Duration) {
 // connection passes here before its first byte is read.
 func (s *Server) admit(nc net.Conn, cfg *tls.Config) {
 	s.met.accepted.Inc()
-	limitUnsent(nc)
 	sock := &stallConn{Conn: nc, stall: s.opt.StallTimeout}
-	c := &conn{srv: s, sock: sock, net: sock, tls: cfg, from: sockets.AddrOf(nc.RemoteAddr())}
+	c := &conn{srv: s, sock: sock, peer: newPeer(nc), net: sock, tls: cfg, from: sockets.AddrOf(nc.RemoteAddr())}
+	c.peer.limitUnsent()
 	if bound, ok := sock.acquire(s, c.from.Addr()); !ok {
 		s.rejectConn(c, bound)
 		return

@@ -9,7 +9,6 @@ import (
 	"net/netip"
 	"os"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"relay"
@@ -33,6 +32,7 @@ const (
 type conn struct {
 	srv    *Server
 	sock   *stallConn
+	peer   *peer
 	net    net.Conn    // sock, or TLS above it
 	tls    *tls.Config // nil = plain HTTP
 	from   netip.AddrPort
@@ -50,12 +50,14 @@ type conn struct {
 
 	// buf[r:w] was read and is not consumed yet. buf is smallBuf while the connection
 	// is idle, then a larger one for a head that it does not hold.
-	buf      []byte
-	r, w     int
-	fromBuf  bool // the last Read took its bytes from buf
-	arrived  time.Time
-	body     bodyMeter
-	smallBuf [2 << 10]byte
+	buf     []byte
+	r, w    int
+	fromBuf bool // the last Read took its bytes from buf
+	arrived time.Time
+	body    bodyMeter
+	// idleUntil is the deadline of reads, if deadlineOfIdle has set it.
+	idleUntil time.Time
+	smallBuf  [2 << 10]byte
 }
 
 // bodyMeter measures how fast the caller sends the body of the current request.
@@ -91,13 +93,15 @@ func (c *conn) readHead() (h *wire.Head, n int, err error) {
 		}
 	}
 	c.arrived = time.Now()
-	c.deadline(c.srv.opt.HeadTimeout)
-	c.phase.Store(phaseHead) // from now on closeRemaining sets a shorter deadline
+	c.phase.Store(phaseHead)
 	limits := c.srv.limits
 	for {
 		h, n, err = wire.Request(c.buf[c.r:c.w], limits)
 		if !errors.Is(err, wire.ErrMore) {
 			return h, n, err
+		}
+		if limits.Seen == 0 {
+			c.deadlineOfHead()
 		}
 		limits.Seen = c.w - c.r
 		more, err := c.fill()
@@ -115,11 +119,20 @@ func (c *conn) readHead() (h *wire.Head, n int, err error) {
 	}
 }
 
+// deadlineOfHead limits the time of the rest of a head. closeRemaining sets a shorter deadline, which has
+// to stay if it came first.
+func (c *conn) deadlineOfHead() {
+	c.deadline(c.srv.opt.HeadTimeout)
+	if c.srv.isClosed() {
+		c.deadline(lingerGrace)
+	}
+}
+
 // firstByte waits for the first byte of another request, for at most the idle timeout. It skips empty
 // lines before a request (RFC 9112, section 2.2).
 func (c *conn) firstByte() error {
 	c.sock.slot.SetClass(admission.Idle)
-	c.deadline(c.srv.opt.IdleTimeout)
+	c.deadlineOfIdle()
 	for c.onlyEmptyLines() {
 		if n, err := c.fill(); n == 0 && err != nil {
 			return errCallerGone
@@ -171,8 +184,20 @@ func (c *conn) fill() (int, error) {
 	return n, err
 }
 
+// deadlineOfIdle limits the wait for another request to at least the idle timeout.
+func (c *conn) deadlineOfIdle() {
+	d, now := c.srv.opt.IdleTimeout, time.Now()
+	if d > 0 && c.idleUntil.Sub(now) >= d {
+		return
+	}
+	d += d / slack
+	c.deadline(d)
+	c.idleUntil = now.Add(d)
+}
+
 // deadline limits the total time of the following reads to d; 0 = no limit.
 func (c *conn) deadline(d time.Duration) {
+	c.idleUntil = time.Time{}
 	var t time.Time
 	if d > 0 {
 		t = time.Now().Add(d)
@@ -240,12 +265,7 @@ func (c *conn) Unread(p []byte) {
 func (c *conn) Write(p []byte) (int, error) { return c.net.Write(p) }
 
 // Presence reports whether the caller is still connected.
-func (c *conn) Presence() relay.Presence {
-	if s, ok := sockets.KernelConn(c.sock.Conn).(syscall.Conn); ok {
-		return presence(s)
-	}
-	return relay.CallerPresent
-}
+func (c *conn) Presence() relay.Presence { return c.peer.presence() }
 
 // Bounds of the time for which Left waits for a reset. If the caller has closed the connection, the
 // reset comes after one round trip.
@@ -263,11 +283,7 @@ func (c *conn) Left() bool {
 			return false
 		}
 		if until.IsZero() {
-			wait := maxLeftWait
-			if s, ok := sockets.KernelConn(c.sock.Conn).(syscall.Conn); ok {
-				wait = min(wait, minLeftWait+roundTrip(s))
-			}
-			until = time.Now().Add(wait)
+			until = time.Now().Add(min(maxLeftWait, minLeftWait+c.peer.roundTrip()))
 		}
 		if c.Buffered() > 0 || c.aborted.Load() || !time.Now().Before(until) {
 			return false

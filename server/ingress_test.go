@@ -183,16 +183,19 @@ func TestIdleConnectionsAreClosedSilently(t *testing.T) {
 	t.Parallel()
 	piped(t, nil, func(t *testing.T, dial func() net.Conn) {
 		c, begun := dial(), time.Now()
-		if got, took := rest(t, c), time.Since(begun); got != "" || took != 75*time.Second {
+		if got, took := rest(t, c), time.Since(begun); got != "" || took < 75*time.Second || took > 80*time.Second {
 			t.Errorf("unused connection: got %q after %v", got, took)
 		}
 		c = dial()
-		send(t, c, "GET / HTTP/1.1\r\nHost: shop.hooks.test\r\n\r\n")
 		r := bufio.NewReader(c)
-		readAnswer(t, r, "GET")
+		for range 2 {
+			time.Sleep(10 * time.Second) // the deadline is moved when less than the idle timeout is left
+			send(t, c, "GET / HTTP/1.1\r\nHost: shop.hooks.test\r\n\r\n")
+			readAnswer(t, r, "GET")
+		}
 		begun = time.Now()
 		go func() { _, _ = io.WriteString(c, "\r\n") }() // of some old clients; no request begins with it
-		if got, took := rest(t, r), time.Since(begun); got != "" || took != 75*time.Second {
+		if got, took := rest(t, r), time.Since(begun); got != "" || took < 75*time.Second || took > 80*time.Second {
 			t.Errorf("kept connection: got %q after %v", got, took)
 		}
 	})
@@ -237,7 +240,7 @@ func TestCallerThatDoesNotRead(t *testing.T) {
 		}
 		begun := time.Now()
 		err := <-failed
-		if took := time.Since(begun); err == nil || took < 20*time.Second || took > 40*time.Second {
+		if took := time.Since(begun); err == nil || took < 20*time.Second || took > 64*time.Second {
 			t.Errorf("got %v after %v", err, took)
 		}
 	})

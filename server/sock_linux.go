@@ -18,19 +18,33 @@ const (
 	tcpCloseWait = 8 // the peer has sent FIN
 )
 
+// peer is the other end of a socket, as the system knows it. One goroutine may ask at a time. What is
+// needed to ask is made once for a connection, because each request asks.
+type peer struct {
+	raw   syscall.RawConn // nil = the connection is no TCP socket
+	ask   func(fd uintptr)
+	start int // the first bytes of TCP_INFO: all 232 would be allocated for each request
+	err   error
+}
+
+func newPeer(c net.Conn) *peer {
+	p := &peer{}
+	if s, ok := sockets.KernelConn(c).(*net.TCPConn); ok {
+		p.raw, _ = s.SyscallConn()
+	}
+	p.ask = func(fd uintptr) { p.start, p.err = unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO) }
+	return p
+}
+
 // presence asks the system for the state of the peer without reading, so that bytes
 // that were received before a FIN stay unread.
-func presence(c syscall.Conn) relay.Presence {
-	raw, err := c.SyscallConn()
-	if err != nil {
+func (p *peer) presence() relay.Presence {
+	if p.raw == nil || p.raw.Control(p.ask) != nil || p.err != nil {
 		return relay.CallerPresent
 	}
-	var start int // the first bytes of TCP_INFO: all 232 would be allocated for each request
-	asked := raw.Control(func(fd uintptr) { start, err = unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO) })
-	if asked != nil || err != nil {
-		return relay.CallerPresent
-	}
-	switch binary.NativeEndian.AppendUint32(nil, uint32(start))[0] { // the state
+	var info [4]byte
+	binary.NativeEndian.PutUint32(info[:], uint32(p.start))
+	switch info[0] { // the state
 	case tcpClosed:
 		return relay.CallerReset
 	case tcpCloseWait:
@@ -40,12 +54,11 @@ func presence(c syscall.Conn) relay.Presence {
 }
 
 // roundTrip returns the system's estimate of the round-trip time to the peer.
-func roundTrip(c syscall.Conn) (d time.Duration) {
-	raw, err := c.SyscallConn()
-	if err != nil {
+func (p *peer) roundTrip() (d time.Duration) {
+	if p.raw == nil {
 		return 0
 	}
-	_ = raw.Control(func(fd uintptr) {
+	_ = p.raw.Control(func(fd uintptr) {
 		if info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
 			d = time.Duration(info.Rtt+4*info.Rttvar) * time.Microsecond
 		}
@@ -58,14 +71,10 @@ func roundTrip(c syscall.Conn) (d time.Duration) {
 // third of it was sent, and a slow reader would look like one that does not read.
 const unsentLimit = 64 << 10
 
-// limitUnsent sets TCP_NOTSENT_LOWAT to unsentLimit, if c is a TCP socket.
-func limitUnsent(c net.Conn) {
-	t, ok := sockets.KernelConn(c).(*net.TCPConn)
-	if !ok {
-		return
-	}
-	if raw, err := t.SyscallConn(); err == nil {
-		_ = raw.Control(func(fd uintptr) {
+// limitUnsent sets TCP_NOTSENT_LOWAT to unsentLimit, if the connection is a TCP socket.
+func (p *peer) limitUnsent() {
+	if p.raw != nil {
+		_ = p.raw.Control(func(fd uintptr) {
 			_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, unsentLimit)
 		})
 	}

@@ -46,7 +46,8 @@ func TestPresenceOfAPeer(t *testing.T) {
 			if err := way.leave(peer); err != nil {
 				t.Fatal(err)
 			}
-			until(t, func() bool { return presence(c) == way.want })
+			known := newPeer(c)
+			until(t, func() bool { return known.presence() == way.want })
 		})
 	}
 }

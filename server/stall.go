@@ -34,7 +34,12 @@ type stallConn struct {
 
 	mu            sync.Mutex
 	outerDeadline time.Time // write deadline that crypto/tls or net/http has set
+	armed         time.Time // the write deadline that armDeadline has set; zero = it has set none
 }
+
+// A deadline of a connection that serves many requests is set a slack-th of its time later than needed,
+// and moved only when less than its time is left, because moving it costs more than reading the clock.
+const slack = 16
 
 // Write sends p in pieces, each with its own deadline. It continues a piece that was taken in part.
 func (c *stallConn) Write(p []byte) (int, error) {
@@ -59,18 +64,25 @@ func (c *stallConn) Write(p []byte) (int, error) {
 	}
 }
 
-// armDeadline sets the deadline of the next piece: the stall time from now, or
+// armDeadline sets the deadline of the next piece: at least the stall time from now, or
 // outerDeadline if that is earlier.
 func (c *stallConn) armDeadline() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	t := c.outerDeadline
-	if c.stall > 0 && !c.noTimeout.Load() {
-		if end := time.Now().Add(c.stall); t.IsZero() || end.Before(t) {
-			t = end
-		}
+	if c.stall <= 0 || c.noTimeout.Load() {
+		c.armed = time.Time{}
+		_ = c.Conn.SetWriteDeadline(c.outerDeadline)
+		return
 	}
-	_ = c.Conn.SetWriteDeadline(t)
+	now := time.Now()
+	if c.armed.Sub(now) >= c.stall {
+		return
+	}
+	c.armed = now.Add(c.stall + c.stall/slack)
+	if outer := c.outerDeadline; !outer.IsZero() && outer.Before(c.armed) {
+		c.armed = outer
+	}
+	_ = c.Conn.SetWriteDeadline(c.armed)
 }
 
 // Close closes the connection and releases its slot.
@@ -83,7 +95,7 @@ func (c *stallConn) Close() error {
 func (c *stallConn) SetWriteDeadline(t time.Time) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.outerDeadline = t
+	c.outerDeadline, c.armed = t, time.Time{}
 	return c.Conn.SetWriteDeadline(t)
 }
 

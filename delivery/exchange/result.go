@@ -23,13 +23,13 @@ type Result struct {
 	StoreErr error
 	Recorded bool
 
-	Attempt  relay.Attempt // as it was recorded
-	Ended    bool          // the attempt has ended, and its end was given to the journal
-	Status   int           // of an answer of which the caller got all, as far as is known; else 0
-	Gone     bool          // the record says that the caller did not get the whole answer
-	Left     bool          // the caller takes no answer any more
-	KeepOpen bool          // the caller's connection may carry another request
-	Panicked bool          // the attempt was interrupted, and the caller reset
+	Attempt  *relay.Attempt // as it was given to the journal, if Ended
+	Ended    bool           // the attempt has ended, and its end was given to the journal
+	Status   int            // of an answer of which the caller got all, as far as is known; else 0
+	Gone     bool           // the record says that the caller did not get the whole answer
+	Left     bool           // the caller takes no answer any more
+	KeepOpen bool           // the caller's connection may carry another request
+	Panicked bool           // the attempt was interrupted, and the caller reset
 	// Local is the time from the opening of the connection to the end of the answer, if Answered:
 	// the local server has answered, and the connection is not an upgraded one.
 	Local    time.Duration
@@ -88,19 +88,30 @@ func (x *run) made(why *relay.Error, stored bool) Result {
 	return r
 }
 
-// setEnd fills in the end of the attempt: its state, its error and its response.
+// attemptSoFar returns a copy of the attempt as it is known.
+func (x *run) attemptSoFar() relay.Attempt {
+	if x.attempt != nil {
+		return *x.attempt
+	}
+	a := x.q.Attempt
+	a.Connection = x.way
+	return a
+}
+
+// setEnd makes the attempt as it has ended: with its state, its error and its response. It does not
+// change one that was made before, because that belongs to the journal.
 func (x *run) setEnd(state string, why *relay.Error) {
 	if x.at.end.IsZero() {
 		x.at.end = time.Now()
 	}
 	x.joinSender()
-	a, from := &x.attempt, &x.answer
+	a, from := x.attemptSoFar(), &x.answer
 	a.State, a.EndedAt = state, x.at.end
 	a.Error = asFault(why)
 	if a.Error != nil && len(from.refused) > 0 {
 		a.Error.Message += fmt.Sprintf(relay.FaultSent+"%q", from.refused)
 	}
-	x.recordSent(a)
+	x.recordSent(&a)
 	a.Interim = from.interim
 	if from.final != nil {
 		a.HasResponse = true
@@ -114,12 +125,14 @@ func (x *run) setEnd(state string, why *relay.Error) {
 		from.body = nil // it is stopped once
 		a.Response = from.rec.message(from.final.Raw, from.final.Framing, body)
 	}
+	x.attempt = &a
 }
 
 // recordSent stores in the attempt whether its caller has left, how the request was sent, and the
 // duration of each phase.
 func (x *run) recordSent(a *relay.Attempt) {
-	x.gone = x.gone || x.callerLeft()
+	// The system is asked after the last piece of a whole answer, which is not written yet: see noteGone.
+	x.gone = x.gone || x.callerLeft(a.Error != nil)
 	a.CallerGone = x.gone
 	a.Timing, a.HasTiming = x.timing(), true
 	q := x.q
@@ -140,12 +153,12 @@ func (x *run) recordSent(a *relay.Attempt) {
 }
 
 // callerLeft reports whether the caller is known to have left, or was cut off, before it got the
-// whole answer. An upgraded connection has none.
-func (x *run) callerLeft() bool {
+// whole answer. An upgraded connection has none. With ask it asks the system too.
+func (x *run) callerLeft(ask bool) bool {
 	if x.out.sink == nil || x.answer.state == relay.ResponseUpgraded {
 		return false
 	}
-	return x.knownLeft() || x.out.sink.Presence() == relay.CallerReset
+	return x.knownLeft() || ask && x.out.sink.Presence() == relay.CallerReset
 }
 
 // knownLeft is callerLeft without asking the system: it uses only what the exchange already knows.
@@ -158,13 +171,13 @@ func (x *run) noteGone() {
 	if x.out.sink == nil || x.gone {
 		return
 	}
-	left := x.sending && x.callerLeft()
+	left := x.sending && x.callerLeft(true)
 	if !x.sending { // Left asks the system what callerLeft asks it
 		left = x.answer.state != relay.ResponseUpgraded && x.knownLeft() || x.out.sink.Left()
 	}
 	if left {
 		x.gone = true
-		x.journal.CallerGone(x.q.Event.ID, x.attempt.N)
+		x.journal.CallerGone(x.q.Event.ID, x.q.Attempt.N)
 	}
 }
 
@@ -186,11 +199,11 @@ func (x *run) timing() relay.Timing {
 		Blocked: admitted.Sub(x.q.began), Connect: open.Sub(admitted),
 		Send: sent.Sub(open), Wait: first.Sub(sent), Receive: max(0, end.Sub(first)),
 	}
-	if x.attempt.Connection == relay.ConnectionReused {
+	if x.way == relay.ConnectionReused {
 		t.Connect = 0
 	}
-	if x.q.Queued && !x.attempt.ReceivedAt.IsZero() {
-		t.Blocked += max(0, x.q.began.Sub(x.attempt.ReceivedAt))
+	if received := x.q.Attempt.ReceivedAt; x.q.Queued && !received.IsZero() {
+		t.Blocked += max(0, x.q.began.Sub(received))
 	}
 	return t
 }

@@ -25,10 +25,11 @@ type run struct {
 	end     requestEnd // how the sending has ended
 	sending bool       // the sender's goroutine runs
 	fault   *relay.Error
-	reached bool // false: it is known that no byte reached the local server
-	gone    bool // the record says that the caller did not get the whole answer
-	slow    bool // slowAfter has passed before the first byte of an answer
-	attempt relay.Attempt
+	reached bool           // false: it is known that no byte reached the local server
+	gone    bool           // the record says that the caller did not get the whole answer
+	slow    bool           // slowAfter has passed before the first byte of an answer
+	attempt *relay.Attempt // as it was given to the journal; nil = it was not yet
+	way     string         // relay.ConnectionNew or relay.ConnectionReused
 
 	at    times
 	timer *time.Timer
@@ -93,7 +94,7 @@ func Refuse(q *Request, journal Journal, sink Sink) Result {
 }
 
 func newRun(ctx context.Context, q *Request, conn Conn, journal Journal, sink Sink) *run {
-	x := &run{ctx: ctx, q: q, conn: conn, journal: journal, reached: conn != nil, end: q.end, attempt: q.Attempt}
+	x := &run{ctx: ctx, q: q, conn: conn, journal: journal, reached: conn != nil, end: q.end}
 	x.send.q, x.send.conn = q, conn
 	space := q.rec.space
 	space.bytes = 0
@@ -109,9 +110,9 @@ func newRun(ctx context.Context, q *Request, conn Conn, journal Journal, sink Si
 	}
 	if conn != nil {
 		x.at.open = time.Now()
-		x.attempt.Connection = relay.ConnectionNew
+		x.way = relay.ConnectionNew
 		if conn.Reused() {
-			x.attempt.Connection = relay.ConnectionReused
+			x.way = relay.ConnectionReused
 		}
 	}
 	return x
@@ -214,10 +215,8 @@ func (x *run) step() error {
 		return x.onTime(time.Now())
 	case <-x.ctx.Done():
 		return x.onLost()
-	case <-x.q.o.Cut.Done():
+	case <-x.q.o.Cut.Done(): // Base ends later
 		return x.fail(x.broken("the relay stopped"))
-	case <-x.q.o.Base.Done():
-		return x.storeLate()
 	}
 }
 

@@ -44,11 +44,10 @@ func (x *run) sendFinish(state string, why *relay.Error, event string) {
 		x.q.Prepare(relay.StateDelivering)
 	}
 	x.setEnd(state, why)
-	a := x.attempt
 	if first {
 		x.accept = x.journal.Accept(x.q.Event)
 	}
-	x.finish = x.journal.Finish(x.q.Event.ID, &a, event)
+	x.finish = x.journal.Finish(x.q.Event.ID, x.attempt, event)
 }
 
 // store passes the end of the response to the journal and waits until all is stored.
@@ -62,11 +61,7 @@ func (x *run) store() error {
 		select {
 		case u := <-x.send.done:
 			x.joinOn(u)
-		case <-pending(x.accept):
-			if err := x.onAccept(); err != nil {
-				return err
-			}
-		case <-x.finish.Done():
+		case <-x.finish.Done(): // not before accept, and failed if accept has failed
 			return x.onFinish()
 		case <-x.timer.C:
 			return x.storeLate()
@@ -106,8 +101,7 @@ func (x *run) storeLate() error {
 	x.storeErr = ErrStoreTimeout
 	if x.answer.state != "" && x.out.sink != nil { // it may be stored yet, although the caller is told that it is not
 		x.setEnd(relay.StateDelivered, errResponseNotStored)
-		a := x.attempt
-		x.journal.Finish(x.q.Event.ID, &a, "")
+		x.journal.Finish(x.q.Event.ID, x.attempt, "")
 	}
 	return x.fail(StoreError(ErrStoreTimeout))
 }
@@ -145,7 +139,7 @@ var errResponseNotStored = relay.Errorf(relay.CodeResponseNotStored,
 // recordUnstored ends the attempt without its response, with an error that says that the response
 // could not be stored.
 func (x *run) recordUnstored() {
-	a := x.attempt
+	a := x.attemptSoFar()
 	a.State, a.EndedAt, a.Error = relay.StateDelivered, x.at.end, asFault(errResponseNotStored)
 	if x.fault != nil && x.fault.Code == relay.CodeTunnelLost {
 		a.State, a.Error = relay.StateInterrupted, asFault(x.fault)
