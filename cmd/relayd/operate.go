@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -41,7 +42,7 @@ func (c *program) operate(cmd *cobra.Command, do action) *cobra.Command {
 // onStore makes cmd a command on a store. With filled, the store must have a schema. A SQLite file
 // must exist in any case, so that a wrong --data-dir is noticed.
 func (c *program) onStore(cmd *cobra.Command, filled bool, do action) *cobra.Command {
-	return c.withSettings(cmd, false, func(ctx context.Context, cfg Config, _ []*setting, args []string) error {
+	return c.withSettings(cmd, false, func(ctx context.Context, cfg Config, list []*setting, args []string) error {
 		if err := checkServedStore(cfg); err != nil {
 			return err
 		}
@@ -50,7 +51,7 @@ func (c *program) onStore(cmd *cobra.Command, filled bool, do action) *cobra.Com
 			if err != nil {
 				return err
 			}
-			if note := noteUnknownStore(cfg); note != "" {
+			if note := cmp.Or(noteUnknownStore(cfg), noteDefaultStore(cfg, list, s.Served)); note != "" {
 				c.report("%s", note)
 			}
 			err = do(ctx, &operator{program: c, cfg: cfg, store: s, site: knownSite(cfg), who: relay.System()}, args)

@@ -128,6 +128,19 @@ func noteUnknownStore(cfg Config) string {
 		filepath.Join(cfg.DataDir, siteFileName), placeOf(cfg))
 }
 
+// noteDefaultStore returns what a command says before it works on the file of SQLite in the default data dir, which
+// no setting has named, while no server runs there: the server may have got another one by flags of its unit; "" = it
+// says nothing.
+func noteDefaultStore(cfg Config, list []*setting, served func() (bool, error)) string {
+	if cfg.DatabaseURL != "" || named(list, "data-dir").origin != "default" {
+		return ""
+	}
+	if runs, err := served(); runs || err != nil {
+		return ""
+	}
+	return fmt.Sprintf("no server runs on %s, on which this command works. If yours runs, give this command its settings: --data-dir, --config or --database-url", placeOf(cfg))
+}
+
 // noteOtherStore returns what the server says when it starts on another store than the last one of its data dir,
 // because it may have lost the setting that names its store; "" = it starts on the same.
 func noteOtherStore(cfg Config) string {

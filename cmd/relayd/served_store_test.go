@@ -143,6 +143,30 @@ func (x twoStores) serveBy(way settingsWay) {
 	x.refuse("RELAY_DATABASE_URL_FILE") // also while no server runs
 }
 
+// TestDefaultStoreWithoutAServer: a command that no setting tells which store is meant says so where no server
+// runs on the default one: it may be a forgotten one of the folder of its user.
+func TestDefaultStoreWithoutAServer(t *testing.T) {
+	t.Parallel()
+	home := t.TempDir()
+	dir := filepath.Join(home, "relayd")
+	h := newTestServer(t, map[string]string{"data-dir": dir})
+	try := func(when string, told bool, args ...string) {
+		t.Helper()
+		var out, errs relaytest.Buffer
+		code := run(t.Context(), args, env("XDG_DATA_HOME", home), &out, &errs)
+		says := strings.Contains(errs.String(), "no server runs on sqlite "+filepath.Join(dir, databaseFile)) && strings.Contains(errs.String(), "--config or --database-url")
+		if code != cli.ExitOK || says != told {
+			t.Errorf("%s, %s: exit %d: %s", when, strings.Join(args, " "), code, errs.String())
+		}
+	}
+	try("beside the server", false, "user", "add", "mallory")
+	if err := h.app.stopOnce(); err != nil {
+		t.Fatal(err)
+	}
+	try("with a named data dir", false, "user", "list", "--data-dir", dir)
+	try("without a server", true, "user", "rm", "mallory")
+}
+
 // TestPlaceOfADatabase: whether two settings name one database is judged as the driver reads them: with the
 // variables of libpq, and with the schema.
 func TestPlaceOfADatabase(t *testing.T) {

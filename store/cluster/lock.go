@@ -61,7 +61,7 @@ func (s *Store) CheckServedFile() error {
 	if now := s.db.FileInode(); err != nil || !found || now == "" || noted == now {
 		return nil
 	}
-	if serving, err := s.served(); err != nil || !serving {
+	if serving, err := s.Served(); err != nil || !serving {
 		return nil
 	}
 	return fmt.Errorf("the server of %[1]s has another file open than the relay.db that is there now, which was put there while the server ran; "+
@@ -120,8 +120,8 @@ func (s *Store) noteOwner(node string) {
 	}
 }
 
-// served reports whether a server has the lock of the data dir.
-func (s *Store) served() (bool, error) {
+// Served reports whether a server has the lock of the data dir.
+func (s *Store) Served() (bool, error) {
 	if s.lock != nil {
 		return true, nil
 	}

@@ -108,7 +108,7 @@ func (s *Store) Nodes(ctx context.Context) ([]relay.Node, error) {
 	for i := range rows {
 		list[i] = rows[i].Node
 		if !s.db.Dialect.SeveralNodes() {
-			serving, err := s.served() // a SQLite server has no heartbeat, so its lock is checked
+			serving, err := s.Served() // a SQLite server has no heartbeat, so its lock is checked
 			if err != nil {
 				return nil, fmt.Errorf("look for a server: %w", err)
 			}
