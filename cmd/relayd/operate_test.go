@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"crypto/tls"
 	"encoding/json"
 	"io"
@@ -408,5 +409,39 @@ func TestAccountName(t *testing.T) {
 		if got := accountName(name); got != want {
 			t.Errorf("%q: got %q, want %q", name, got, want)
 		}
+	}
+}
+
+// writerFunc is a function as io.Writer.
+type writerFunc func(p []byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
+// TestStopBeforeTheFirstAccount: a relayd that is stopped after it has begun to serve, and before it has made its
+// first account, has stopped in order.
+func TestStopBeforeTheFirstAccount(t *testing.T) {
+	t.Parallel()
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	nothing := func(string) string { return "" }
+	cfg, list, err := load(sources{getenv: nothing, flags: map[string]string{
+		"data-dir": t.TempDir(), "http-addr": "127.0.0.1:0", "ssh-addr": "127.0.0.1:0", "admin-addr": "off",
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := newApp(&program{getenv: nothing, stdout: io.Discard, stderr: writerFunc(func(p []byte) (int, error) {
+		if strings.Contains(string(p), "msg=serving ") {
+			stop()
+		}
+		return len(p), nil
+	})}, cfg)
+	a.settings = list
+	greeting, served, err := a.startWithin(ctx, list)
+	if greeting != nil || !served || err != nil {
+		t.Errorf("greeting %v, served %v, error %v", greeting, served, err)
+	}
+	if err := a.Stop(); err != nil {
+		t.Error(err)
 	}
 }

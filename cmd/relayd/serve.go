@@ -210,8 +210,9 @@ func (a *app) abandon() {
 	}
 }
 
-// startWithin starts the relay and creates its first account. When ctx ends, it waits at most
-// stopGrace, because each call to a database that does not answer takes seconds.
+// startWithin starts the relay and creates its first account; greeting is nil if ctx has ended before
+// that. When ctx ends, it waits at most stopGrace, because each call to a database that does not answer
+// takes seconds.
 func (a *app) startWithin(ctx context.Context, list []*setting) (greeting *summary, served bool, err error) {
 	type result struct {
 		greeting *summary
@@ -237,8 +238,8 @@ func (a *app) startWithin(ctx context.Context, list []*setting) (greeting *summa
 			return nil, false, errors.New("stopped during the start, which had not ended in time: the database does not answer")
 		}
 	}
-	if r.err != nil && ctx.Err() != nil && !r.served {
-		r.err = nil // stopped while it waited to serve
+	if r.err != nil && ctx.Err() != nil {
+		r.greeting, r.err = nil, nil // stopped while it waited to serve, or made its first account
 	}
 	return r.greeting, r.served, r.err
 }
@@ -266,7 +267,9 @@ file of --config. relayd config prints the values in force.`,
 		}
 		if err == nil {
 			c.errs.drain(greetingWait) // on a terminal the greeting comes last
-			fmt.Fprint(c.stdout, greeting)
+			if greeting != nil {
+				fmt.Fprint(c.stdout, greeting)
+			}
 			supervised, end := context.WithCancel(ctx)
 			go a.superviseUntil(supervised)
 			go a.limitHeap(supervised)
