@@ -286,8 +286,8 @@ func (u *tunnel) serve(c net.Conn) {
 		}
 		end := n + int(h.Length)
 		if h.Framing == relay.FramingChunked {
-			if end = bytes.LastIndex(got, []byte("0\r\n\r\n")) + 5; end < n {
-				continue
+			if end = len(got); !bytes.Contains(got[n-2:], []byte("\r\n0\r\n")) || !bytes.HasSuffix(got, []byte("\r\n\r\n")) {
+				continue // trailers may stand between the last chunk and the end
 			}
 		}
 		if len(got) < end {
