@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"relay"
@@ -198,22 +199,33 @@ func (s *setting) location() string {
 func (c *Config) settings() []*setting {
 	v := reflect.ValueOf(c).Elem()
 	var list []*setting
-	group := ""
-	for i := range v.NumField() {
-		tag := v.Type().Field(i).Tag
-		if tag == "" {
+	for i, tagged := range taggedFields() {
+		if tagged.name == "" {
 			continue // follows from the others
 		}
-		group = cmp.Or(tag.Get("group"), group)
-		list = append(list, &setting{
-			group: group,
-			kind:  tag.Get("kind"), name: tag.Get("flag"), def: tag.Get("default"), help: tag.Get("help"), note: tag.Get("note"),
-			secret: tag.Get("secret") != "", file: tag.Get("file") != "", zero: tag.Get("zero") != "",
-			field: v.Field(i), origin: "default",
-		})
+		tagged.field = v.Field(i)
+		list = append(list, &tagged)
 	}
 	return list
 }
+
+// taggedFields returns a setting without a field for each field of Config; one without a name for a field
+// that has no tag. Each command of relayd has a flag for each setting, so the tags are read only once.
+var taggedFields = sync.OnceValue(func() []setting {
+	fields := make([]setting, reflect.TypeFor[Config]().NumField())
+	group := ""
+	for i := range fields {
+		tag := reflect.TypeFor[Config]().Field(i).Tag
+		group = cmp.Or(tag.Get("group"), group)
+		fields[i] = setting{
+			group: group,
+			kind:  tag.Get("kind"), name: tag.Get("flag"), def: tag.Get("default"), help: tag.Get("help"), note: tag.Get("note"),
+			secret: tag.Get("secret") != "", file: tag.Get("file") != "", zero: tag.Get("zero") != "",
+			origin: "default",
+		}
+	}
+	return fields
+})
 
 // named returns the setting of a name, nil if there is none.
 func named(list []*setting, name string) *setting {
