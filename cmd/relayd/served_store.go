@@ -39,7 +39,8 @@ func placeOf(cfg Config) storePlace {
 const databaseFile = "relay.db"
 
 // databasePlace returns the hosts, the database and the schema of an address, in a normal form, as the
-// driver understands it: what the address leaves out comes from variables such as PGHOST.
+// driver understands it: what the address leaves out comes from variables such as PGHOST. It returns ""
+// for an address that the driver refuses.
 func databasePlace(address string) string {
 	address, _ = connectionURL(address)
 	cfg, err := pq.NewConfig(address)
@@ -107,7 +108,7 @@ func servedPlace(dataDir string) (place storePlace, known bool) {
 func checkServedStore(cfg Config) error {
 	served, known := servedPlace(cfg.DataDir)
 	mine := placeOf(cfg)
-	if !known || served.same(mine) {
+	if !known || served.same(mine) || slices.Contains(mine.Places, "") { // the driver refuses it, and says why
 		return nil
 	}
 	missing := "give this command the same --database-url (RELAY_DATABASE_URL, or RELAY_DATABASE_URL_FILE with the path of a file)"

@@ -215,6 +215,20 @@ func TestPlaceOfADatabase(t *testing.T) {
 	}
 }
 
+// TestVariableThatTheDriverRefuses: where a variable of libpq has no sense, a command gives that as its reason.
+func TestVariableThatTheDriverRefuses(t *testing.T) {
+	dir := t.TempDir()
+	if err := saveSiteFile(Config{DataDir: dir, DatabaseURL: "postgres://relay@db/relay", DatabaseDirectURL: "postgres://relay@db/relay"}, relay.Site{}, nil); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PGSSLMODE", "often")
+	var out, errs relaytest.Buffer
+	code := run(t.Context(), []string{"user", "list", "--data-dir", dir, "--database-url", "postgres://relay@db/relay"}, env(), &out, &errs)
+	if code != cli.ExitFailure || !strings.Contains(errs.String(), `"often"`) {
+		t.Errorf("exit %d: %s", code, errs.String())
+	}
+}
+
 // TestServerTellsOfAnotherStore: a server that starts on another store than the last one of its data dir names both.
 func TestServerTellsOfAnotherStore(t *testing.T) {
 	t.Parallel()
