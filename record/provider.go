@@ -49,20 +49,41 @@ func Recognise(head, bodyStart []byte) relay.Provider {
 
 // senderOf returns the row of the table for a request; nil if its sender is unknown.
 func senderOf(fields []wire.Field, bodyStart []byte) *signature.Sender {
-	var lengths uint64 // bit n: a name has n bytes, modulo 64. Most rows of the table need no closer look
+	var names uint64 // of the fields; most rows of the table need no closer look
 	for i := range fields {
-		lengths |= 1 << (len(fields[i].Name) % 64)
+		names |= nameBit(fields[i].Name)
 	}
-	for i := range signature.Senders {
-		s := &signature.Senders[i]
-		if s.Mark != "" && lengths>>(len(s.Mark)%64)&1 == 0 {
+	for i, mark := range senderMarks {
+		if names&mark == 0 {
 			continue
 		}
-		if sentBy(s, fields, bodyStart) {
+		if s := &signature.Senders[i]; sentBy(s, fields, bodyStart) {
 			return s
 		}
 	}
 	return nil
+}
+
+// senderMarks has the bit of the mark of each row of signature.Senders, all bits of a row without one.
+var senderMarks = func() (marks []uint64) {
+	for i := range signature.Senders {
+		mark := ^uint64(0)
+		if name := signature.Senders[i].Mark; name != "" {
+			mark = nameBit(name)
+		}
+		marks = append(marks, mark)
+	}
+	return marks
+}()
+
+// nameBit returns a bit for a name of a field. Names that differ in more than case have the same one
+// rarely.
+func nameBit[T string | []byte](name T) uint64 {
+	n := len(name)
+	if n == 0 {
+		return 1
+	}
+	return 1 << ((n + 7*int(name[n/2]|0x20)) % 64)
 }
 
 // markLimit is the number of bytes of a body that are searched for the keys of a sender that no header

@@ -95,8 +95,11 @@ func fields(all []byte) []Field {
 		name, value, ok := bytes.Cut(line, []byte{':'})
 		from = at + len(line)
 		if ok {
-			from = at + len(line) - len(bytes.TrimLeft(value, " \t"))
 			value = trim(value)
+			from = at + len(name) + 1
+			for len(value) > 0 && isSpace(all[from]) {
+				from++
+			}
 		}
 		list = append(list, Field{Name: name, Value: all[from : from+len(value)]})
 	}

@@ -16,6 +16,7 @@ type headerFlags struct {
 	close, keep             bool
 	upgrade, expect, auth   bool
 	proxyConnection         bool
+	eventStream             bool
 	timeout                 int
 }
 
@@ -35,6 +36,9 @@ func (m *headerFlags) note(name, value []byte) {
 		m.keepAlive(value)
 	case fold(name, "content-length"):
 		m.length, m.lengths = value, m.lengths+1
+	case fold(name, "content-type"):
+		kind, _, _ := bytes.Cut(value, []byte{';'})
+		m.eventStream = m.eventStream || fold(trim(kind), "text/event-stream")
 	case fold(name, "transfer-encoding"):
 		m.coding, m.codings = value, m.codings+1
 	case fold(name, "authorization"), fold(name, "proxy-authorization"):
@@ -71,6 +75,7 @@ func (m *headerFlags) apply(h *Head) (reason string) {
 	h.Close = m.close || h.Minor == 0 && !m.keep
 	h.Auth = m.auth
 	h.ProxyConnection = m.proxyConnection
+	h.EventStream = m.eventStream
 	h.KeepAliveTimeout = m.timeout
 	switch {
 	case m.codings > 0 && m.lengths > 0:

@@ -47,6 +47,7 @@ type Head struct {
 	// close the connection because of it without saying so, aiohttp 3.8 for one.
 	ProxyConnection bool
 	Sloppy          bool // response: accepted leniently (bare LF, folded lines): never reuse, close the caller's connection
+	EventStream     bool // Content-Type: text/event-stream
 	// KeepAliveTimeout is the number of Keep-Alive: timeout=, in seconds; -1 = none.
 	KeepAliveTimeout int
 }

@@ -1,7 +1,6 @@
 package exchange
 
 import (
-	"bytes"
 	"slices"
 	"time"
 
@@ -90,13 +89,7 @@ func isStream(h *wire.Head, leftBefore bool) bool {
 	if h.Framing != relay.FramingLength && !leftBefore {
 		return true
 	}
-	for _, f := range wire.Fields(h.Raw) {
-		if bytes.EqualFold(f.Name, []byte("Content-Type")) {
-			kind, _, _ := bytes.Cut(f.Value, []byte(";"))
-			return bytes.EqualFold(bytes.TrimSpace(kind), []byte("text/event-stream"))
-		}
-	}
-	return false
+	return h.EventStream
 }
 
 // limit sets a time limit for a response without a reader.

@@ -157,10 +157,14 @@ func (r *recording) flush() {
 func (r *recording) waitForParts(n int) {
 	r.mu.Lock()
 	var wait *relay.Ticket
-	if len(r.data)+n >= relay.BodyPart && len(r.pending) > 1 && r.failed == nil {
-		wait = r.pending[len(r.pending)-2]
+	parts := len(r.pending)
+	if len(r.data)+n >= relay.BodyPart && parts > 1 && r.failed == nil {
+		wait = r.pending[parts-2]
 	}
 	r.mu.Unlock()
+	if parts == 0 {
+		return
+	}
 	if wait != nil {
 		late := time.After(partWait)
 		select {

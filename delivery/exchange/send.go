@@ -46,6 +46,7 @@ func (s *sender) sendFirst() (rest []byte, ok bool) {
 	s.written.SetSeed(seed)
 	_ = s.conn.SetWriteDeadline(time.Now().Add(firstWait))
 	n, err := s.conn.Write(s.q.first)
+	_ = s.conn.SetWriteDeadline(time.Time{}) // it would fire while the answer is awaited
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		rest, err, s.late = s.q.first[n:], nil, true
@@ -72,7 +73,6 @@ func (s *sender) took(p []byte) {
 // does.
 func (s *sender) start(rest []byte) {
 	s.done = make(chan sent, 1)
-	_ = s.conn.SetWriteDeadline(time.Time{})
 	go func() {
 		var r sent
 		defer func() {
