@@ -17,10 +17,10 @@ import (
 	"relay/record"
 )
 
-// completionLimit bounds the time that a completion waits for the relay.
+// completionLimit bounds the wait of a completion for the relay.
 const completionLimit = 1500 * time.Millisecond
 
-// shells lists the supported shells, most used first.
+// shells lists the supported shells, the most common first.
 var shells = []string{"bash", "zsh", "fish", "powershell"}
 
 // bashFallback makes the bash script work without the package bash-completion, whose
@@ -124,8 +124,8 @@ var flagValues = map[string][]string{
 	"format":      record.ExportFormats,
 }
 
-// completeFlags registers the values of each flag. For a flag without any the shell
-// would offer files. Registered completions are kept.
+// completeFlags registers the values of each flag, because for a flag without values the shell would offer
+// files. Registered completions stay as they are.
 func completeFlags(c *cobra.Command) {
 	for _, sub := range c.Commands() {
 		completeFlags(sub)
@@ -144,8 +144,8 @@ func completeFlags(c *cobra.Command) {
 	})
 }
 
-// plainUsages removes the quotes around value names from the flag descriptions: help
-// interprets them, completion would print them.
+// plainUsages removes the backquotes around value names from the flag descriptions. Help interprets the
+// quotes, but a completion would print them.
 func plainUsages(c *cobra.Command) {
 	for _, sub := range c.Commands() {
 		plainUsages(sub)
@@ -153,8 +153,8 @@ func plainUsages(c *cobra.Command) {
 	c.LocalFlags().VisitAll(func(f *pflag.Flag) { _, f.Usage = pflag.UnquoteUsage(f) })
 }
 
-// aliasCompletions lists alias names with a prefix, from webhooks.yaml, else from the account. It
-// prints nothing, asks nothing, and returns none when the relay does not answer.
+// aliasCompletions lists alias names with a prefix, from webhooks.yaml, else from the account. It prints
+// nothing and asks nothing. If the relay does not answer, it returns no names.
 func (p *program) aliasCompletions(ctx context.Context, typed string, taken []string) []string {
 	var names []string
 	if conf, err := p.readConfig(); err == nil {
@@ -168,7 +168,7 @@ func (p *program) aliasCompletions(ctx context.Context, typed string, taken []st
 	})
 }
 
-// contains reports whether an alias is in a list, whose names may be spelled differently.
+// contains reports whether a list has an alias; letter case and domain may differ.
 func contains(others []string, alias string) bool {
 	return slices.ContainsFunc(others, func(o string) bool { return client.SameAlias(cli.NormalAlias(o), alias) })
 }
@@ -180,7 +180,7 @@ func (p *program) accountAliases(ctx context.Context) (names []string) {
 	ctx, cancel := context.WithTimeout(ctx, completionLimit)
 	defer cancel()
 	quiet := *p
-	quiet.err = io.Discard // no messages, no prompts
+	quiet.err = io.Discard // discard messages and prompts
 	api, err := quiet.api(ctx)
 	if err != nil {
 		return nil

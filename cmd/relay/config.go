@@ -15,8 +15,8 @@ import (
 
 const noConfig = "there is no " + client.ConfigName + " in this directory or a parent"
 
-// readConfig reads the webhooks.yaml that was named or is nearest; without one it
-// returns an empty configuration.
+// readConfig reads the webhooks.yaml that a flag names, or the nearest one. Without a file it returns an
+// empty configuration.
 func (p *program) readConfig() (*client.Config, error) {
 	if p.config != "" {
 		return client.ReadConfig(p.config, p.config)
@@ -36,7 +36,7 @@ func (p *program) readConfig() (*client.Config, error) {
 	return client.ReadConfig(path, name)
 }
 
-// configuredSecret returns the environment variable that webhooks.yaml names for the secret of a
+// configuredSecret returns the name of the environment variable that webhooks.yaml has for the secret of a
 // sender; "" = none.
 func (p *program) configuredSecret(alias, provider string) (string, error) {
 	conf, err := p.readConfig()

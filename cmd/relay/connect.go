@@ -12,8 +12,8 @@ import (
 	"relay/client"
 )
 
-// dirFor returns the directory of this program below the one that an environment
-// variable names, or below the home directory.
+// dirFor returns the directory of this program: below the directory that an environment variable names, or
+// below the home directory.
 func (p *program) dirFor(env string, below ...string) string {
 	dir := p.getenv(env)
 	if !filepath.IsAbs(dir) {
@@ -106,8 +106,8 @@ func (p *program) loginAt(dialer *client.Dialer) (*client.Login, error) {
 	return nil, nil
 }
 
-// api returns the API of the relay: over HTTP with a token or a login, else over SSH with
-// a key. A key that is named on the command line takes precedence over a login.
+// api returns the API of the relay: over HTTP with a token or a login, otherwise over SSH with a key. A key
+// on the command line takes precedence over a login.
 func (p *program) api(ctx context.Context) (*cli.API, error) {
 	dialer, err := p.dialer(nil)
 	if err != nil {
@@ -150,9 +150,9 @@ func (p *program) apiBy(ctx context.Context, dialer *client.Dialer) (*cli.API, e
 	return api, err
 }
 
-// envToken returns the token of the environment, "" = there is none. Space around it, such
-// as the carriage return of a file from Windows, is no part of it. A text that no header
-// could carry is refused here: sending it would fail as if the relay could not be reached.
+// envToken returns the token of the environment, or "". White space around it, such as the carriage return of
+// a file from Windows, is removed. A text that is not valid in a header line is refused here, because the
+// error of the HTTP client would suggest that the relay cannot be reached.
 func (p *program) envToken() (string, error) {
 	text := strings.TrimSpace(p.getenv("RELAY_TOKEN"))
 	if text == "" {
@@ -166,9 +166,9 @@ func (p *program) envToken() (string, error) {
 	return token, nil
 }
 
-// mayGetToken returns an error if only a webhooks.yaml that was found names the server, whether
-// or not there is a login at that relay. In a cloned repository the author of that file would
-// choose the relay that gets the token.
+// mayGetToken returns an error if only a webhooks.yaml in a folder names the server, even if there is a login
+// at that server. The file may be from a cloned repository, whose author would choose the relay that gets the
+// token.
 func (p *program) mayGetToken(dialer *client.Dialer, token string) error {
 	if cmp.Or(p.server, p.getenv("RELAY_SERVER"), p.config) != "" {
 		return nil
@@ -181,8 +181,8 @@ func (p *program) mayGetToken(dialer *client.Dialer, token string) error {
 		WithHint("if the token is for that relay, set RELAY_SERVER=%s or name it with --server", dialer.Server)
 }
 
-// baseForToken returns the base URL that gets a token. At the usual port of this machine any
-// program may listen: it gets the token only if it says that it is the relay at the SSH address.
+// baseForToken returns the base URL that gets a token. Any program may listen at the default port of this
+// machine. Such a program gets the token only if it names the SSH address as its own.
 func (p *program) baseForToken(ctx context.Context, dialer *client.Dialer, login *client.Login) (string, error) {
 	if login != nil {
 		return login.BaseURL, nil

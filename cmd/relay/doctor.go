@@ -54,7 +54,7 @@ func (p *program) examine(ctx context.Context, names []string, port int) ([]rela
 		return nil, err
 	}
 	dialer, err := p.dialer(conf)
-	if err != nil { // about the logins, which are reported already
+	if err != nil { // loginsFinding has reported this error
 		dialer = p.dialerTo(cmp.Or(p.server, p.getenv("RELAY_SERVER"), conf.Server, client.DefaultServer), p.identity)
 	}
 	dialer.Prompter, dialer.Say, dialer.KeepNothing = nil, func(string) {}, true
@@ -99,7 +99,8 @@ func doctorForwards(conf *client.Config, names []string, port int) ([]client.For
 	return forwards(conf, names, &target, "")
 }
 
-// tilde replaces the home directory, so that pasted output does not name the person.
+// tilde replaces the home directory with ~, because doctor's output may be pasted and should not name the
+// user.
 func (p *program) tilde(text string) string {
 	if home := p.home(); len(home) > 1 {
 		return strings.ReplaceAll(text, home, "~")
@@ -107,7 +108,7 @@ func (p *program) tilde(text string) string {
 	return text
 }
 
-// showFindings prints a line for each check; it fails if a check failed.
+// showFindings prints a line for each check. It returns an error if a check failed.
 func (p *program) showFindings(list []relay.Finding, asJSON bool) error {
 	failed, width := 0, 0
 	for i, f := range list {

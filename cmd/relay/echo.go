@@ -14,11 +14,11 @@ import (
 // Bounds of a body that relay up --echo prints.
 const (
 	echoedLines = 24
-	echoedDepth = 50  // of brackets that are indented: each line of deeper ones is longer
+	echoedDepth = 50  // of brackets that are indented; deeper ones make long lines
 	echoedRunes = 160 // of a line
 )
 
-// echoed shows what the local server of --echo got, above the line of the request.
+// echoed shows the request that the local server of --echo got, above the line of the request.
 func (s *upScreen) echoed(e client.Echoed) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -48,7 +48,7 @@ func echoedText(e client.Echoed) string {
 	body := e.Body
 	title := fmt.Sprintf("%s %s got %s:\n", record.SafeTextMax(e.Method, 20), record.SafeTextMax(e.Target, 100), record.Count(int(e.Size), "byte", "bytes"))
 	whole := e.Size == int64(len(body))
-	for n := 0; !whole && n < utf8.UTFMax-1 && !utf8.Valid(body); n++ { // it was cut within a character
+	for n := 0; !whole && n < utf8.UTFMax-1 && !utf8.Valid(body); n++ { // the limit may have cut the last character
 		body = body[:len(body)-1]
 	}
 	if !utf8.Valid(body) || bytes.IndexByte(body, 0) >= 0 {

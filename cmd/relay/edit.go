@@ -10,8 +10,8 @@ import (
 	"relay/cli"
 )
 
-// edit opens a text in the program that EDITOR names, and calls use with the result. Only the user can read the
-// file. It is removed afterwards, unless use fails: then the hint names the file.
+// edit opens a text in the program that EDITOR names, and calls use with the result. Only the user can read
+// the file. The file is removed afterwards, unless use fails: in that case the hint names the file.
 func (p *program) edit(ctx context.Context, text []byte, use func(edited []byte) error) error {
 	editor := p.getenv("EDITOR")
 	switch {
@@ -37,7 +37,7 @@ func (p *program) edit(ctx context.Context, text []byte, use func(edited []byte)
 	if err := os.WriteFile(file, text, 0o600); err != nil {
 		return failed(err)
 	}
-	// EDITOR may have arguments: a shell takes it apart, as git and crontab have it.
+	// EDITOR may have arguments, so a shell splits it into words, as git and crontab do.
 	c := exec.CommandContext(ctx, "sh", "-c", editor+` "$@"`, "sh", file)
 	c.Stdin, c.Stdout, c.Stderr = p.in, p.err, p.err
 	if err := c.Run(); err != nil {

@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// TestEditAtATerminal: the editor uses the terminal, and its result is signed and sent. A refused text is kept in a
-// file that the message names; a sent or empty one is not. The sender stays that of the sample, whatever lines the
-// user removes.
+// TestEditAtATerminal: the editor uses the terminal, and its result is signed and sent. A refused text stays
+// in a file that the message names; a sent or empty text does not. The sender is that of the sample, even if
+// the user removes header lines.
 func TestEditAtATerminal(t *testing.T) {
 	t.Parallel()
 	r := useSharedRelay(t)

@@ -23,9 +23,9 @@ import (
 	"relay/relaytest"
 )
 
-// builtIn returns the folder with both programs, as they are shipped: a program with the race detector
-// would take minutes for many short runs, and the tests of the packages use it anyway. It is empty if
-// the build failed, which built reports first.
+// builtIn returns the folder with both programs, or "" if the build failed, which built reports before. The
+// programs have no race detector: it would make many short runs take minutes, and the tests of the packages
+// use it anyway.
 func builtIn() string {
 	dir, _ := relaytest.Build()
 	return dir
@@ -40,17 +40,17 @@ func built(t *testing.T) string {
 func relayProgram() string  { return filepath.Join(builtIn(), "relay") }
 func relaydProgram() string { return filepath.Join(builtIn(), "relayd") }
 
-// server is one relayd of a script.
+// server is a relayd that a script has started.
 type server struct {
 	cmd  *exec.Cmd
 	out  *relaytest.Buffer
 	done chan struct{}
 }
 
-// testTimeout is far more than any step here takes, even on a busy machine.
+// testTimeout is far longer than any step of these tests takes, even on a busy machine.
 const testTimeout = 2 * time.Minute
 
-// poll calls so until it returns true, or testTimeout has passed.
+// poll calls so until it returns true or the time is up.
 func poll(so func() bool) bool { return relaytest.Poll(testTimeout/4, so) }
 
 type servers struct {
@@ -63,15 +63,15 @@ var (
 	adminLine = regexp.MustCompile(`(?m)^  admin +(\S+)$`)
 )
 
-// serve [FLAG…] starts relayd in the folder data of the script, on free ports or on
-// those it had before, and sets HTTP, SSH, BASE, ADMIN, KEY, TOKEN and RELAYD.
+// serve [FLAG…] starts relayd in the folder data of the script, on free ports or on its former ports, and
+// sets HTTP, SSH, BASE, ADMIN, KEY, TOKEN and RELAYD.
 func (s *servers) serve(ts *testscript.TestScript, neg bool, args []string) {
 	program, dir := relaydProgram(), ts.MkAbs("data")
 	addr := func(name string) string {
 		if old := ts.Getenv(name); old != "" {
 			return "127.0.0.1:" + old
 		}
-		free, release, err := relaytest.ReserveAddr() // it is free still when the server starts again
+		free, release, err := relaytest.ReserveAddr() // the port stays reserved, so a later start gets it again
 		ts.Check(err)
 		ts.Defer(release)
 		return free
@@ -143,8 +143,8 @@ func (s *servers) stop(ts *testscript.TestScript, _ bool, _ []string) {
 	}
 }
 
-// await FILE REGEXP [NAME…] waits until the lines of the file match, and puts the groups into
-// the environment.
+// await FILE REGEXP [NAME…] waits until the lines of the file match, and stores the groups in the environment
+// variables NAME.
 func await(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: await FILE REGEXP [NAME…]")
@@ -154,7 +154,7 @@ func await(ts *testscript.TestScript, neg bool, args []string) {
 	var last []byte
 	found := poll(func() bool {
 		last, _ = os.ReadFile(ts.MkAbs(args[0]))
-		m := re.FindSubmatch(last[:bytes.LastIndexByte(last, '\n')+1]) // no line that is half written
+		m := re.FindSubmatch(last[:bytes.LastIndexByte(last, '\n')+1]) // the last line may be incomplete
 		for i := range m {
 			if i > 0 && i+1 < len(args) {
 				ts.Setenv(args[i+1], string(m[i]))
@@ -201,7 +201,7 @@ func post(ts *testscript.TestScript, browser *http.Client, to string, form url.V
 	return string(text)
 }
 
-// relayAt is a real relayd that tests share, each with aliases of its own.
+// relayAt is a relayd process that tests share; each test uses its own aliases.
 type relayAt struct{ http, ssh, key string }
 
 // sharedRelay starts when the first test needs it.
@@ -243,7 +243,7 @@ func (s *sharedRelay) stop() {
 	}
 }
 
-// needTool fails if a program that the scripts call is not installed.
+// needTool fails the test if a program that the scripts call is not installed.
 func needTool(t *testing.T, name string) {
 	t.Helper()
 	if _, err := exec.LookPath(name); err != nil {

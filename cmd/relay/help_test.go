@@ -57,7 +57,7 @@ func every(c *cobra.Command) []*cobra.Command {
 	return list
 }
 
-// TestHelp compares the help of every command with the agreed text. Run it with -update after an
+// TestHelp compares the help of every command with the agreed text. Run the test with -update after an
 // intended change.
 func TestHelp(t *testing.T) {
 	t.Parallel()
@@ -100,7 +100,8 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// TestHelpOfACommand: help prints the same as --help, and fails for unknown commands.
+// TestHelpOfACommand: `help COMMAND` prints the same text as `COMMAND --help`, and fails for unknown
+// commands.
 func TestHelpOfACommand(t *testing.T) {
 	t.Parallel()
 	for _, words := range [][]string{{}, {"wait"}, {"config", "check"}} {

@@ -31,8 +31,8 @@ func hostileStrings() []string {
 	return append(list, strings.Repeat("\x1b[31m", 200))
 }
 
-// outputs puts a hostile text into each part of an answer of a relay, and names the command that shows
-// it.
+// outputs puts a hostile text into each field of an answer of a relay, and has the command that shows the
+// field.
 var outputs = []struct {
 	name    string
 	command []string
@@ -87,8 +87,8 @@ func event(bad string) string {
 
 const secret = "rly_c2VjcmV0c2VjcmV0c2VjcmV0"
 
-// TestNothingRaw: whatever a relay sends, none of its bytes controls the terminal, in text and in
-// JSON, over the API and over SSH. No output contains the token.
+// TestNothingRaw: no byte that a relay sends controls the terminal, in text and in JSON, over HTTP and over
+// SSH. No output contains the token.
 func TestNothingRaw(t *testing.T) {
 	t.Parallel()
 	api := &hostileAPI{}
@@ -100,7 +100,7 @@ func TestNothingRaw(t *testing.T) {
 		for i, bad := range append([]string{strings.Join(hostileStrings(), "")}, hostileStrings()...) {
 			api.set(place.answer(bad))
 			forms := []string{"compact", "json"}
-			if i > 0 { // one printer makes all JSON safe, whatever is in it
+			if i > 0 { // the printer of JSON is the same for all texts
 				forms = forms[:1]
 			}
 			for _, form := range forms {
@@ -108,7 +108,7 @@ func TestNothingRaw(t *testing.T) {
 				api := map[string]string{"RELAY_TOKEN": secret, "RELAY_URL": web.URL}
 				harmless(t, place.name+" over the API", api, args...)
 				cases++
-				if i == 0 { // all at once: both connections end in one printer
+				if i == 0 { // only all texts at once, because both connections use one printer
 					harmless(t, place.name+" over SSH", nil, append(args, "--identity", sshServer.key)...)
 					cases++
 				}
@@ -126,7 +126,7 @@ func harmless(t *testing.T, name string, env map[string]string, args ...string) 
 	_, stdout, stderr := inProcess(t, env, args...)
 	for line := range strings.Lines(stdout + stderr) {
 		line = strings.TrimSuffix(line, "\n")
-		if args[0] == "export" { // source text has tabs
+		if args[0] == "export" { // an export may contain tabs
 			line = strings.ReplaceAll(line, "\t", "")
 		}
 		if record.SafeText(line) != line {
@@ -136,7 +136,7 @@ func harmless(t *testing.T, name string, env map[string]string, args ...string) 
 			t.Fatalf("%s says %q", name, line)
 		}
 	}
-	// Errors that a relay has of its own words are one line, and stdout has bodies.
+	// A relay's error text must not look like a message of the program, so it stays on one line.
 	if env != nil && strings.Contains(stderr, "\nrelay: you are logged out") {
 		t.Fatalf("%s says something that the program did not: %q", name, stderr)
 	}
@@ -164,14 +164,14 @@ func (o *hostileAPI) get() (status int, body string) {
 	return o.status, o.body
 }
 
-// ServeHTTP sends the answer that was set.
+// ServeHTTP sends the answer that set has stored.
 func (o *hostileAPI) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	status, body := o.get()
 	w.WriteHeader(status)
 	_, _ = w.Write([]byte(body))
 }
 
-// hostileSSH is an SSH server that serves the answer of the api on every channel.
+// hostileSSH is an SSH server that serves the answer of a hostileAPI on every channel.
 type hostileSSH struct{ addr, key string }
 
 func newHostileSSH(t *testing.T, api *hostileAPI) hostileSSH {
@@ -226,7 +226,8 @@ func serveHostile(raw net.Conn, config *ssh.ServerConfig, api *hostileAPI) {
 		if r, err := http.ReadRequest(bufio.NewReader(ch)); err == nil {
 			_, _ = io.Copy(io.Discard, r.Body)
 			status, body := api.get()
-			// Without "close" the client may send its next request on this channel, before it sees that it is closed.
+			// "Connection: close" makes the client use a new channel for its next request. Otherwise it could
+			// send the request on this channel before it sees the end.
 			_, _ = fmt.Fprintf(ch, "HTTP/1.1 %d x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s", status, len(body), body)
 		}
 		ch.Close()

@@ -4,7 +4,7 @@ package main
 
 import "os"
 
-// keyboard does nothing here: single keys need a Unix terminal.
+// keyboard does nothing on this system: single keys need a Unix terminal.
 type keyboard struct{}
 
 func openKeyboard(*os.File, func(key byte)) *keyboard { return nil }

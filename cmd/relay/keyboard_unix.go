@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// backgroundPoll is the interval at which a job in the background checks whether it is in the
-// foreground by now: a shell sends SIGCONT only to a job that was stopped.
+// backgroundPoll is the interval at which a background job checks whether it is in the foreground now. A
+// shell sends SIGCONT only to a stopped job.
 const backgroundPoll = 300 * time.Millisecond
 
 // keyboard reads single keys from a terminal. It changes the modes of the terminal only
@@ -25,17 +25,17 @@ type keyboard struct {
 	signals chan os.Signal
 
 	mu     sync.Mutex
-	before *unix.Termios // nil while the modes are not changed
+	before *unix.Termios // nil while the modes are unchanged
 	closed bool
 }
 
-// openKeyboard calls press for each key that is typed, until close. It ignores pasted text, that is,
-// every read of more than one byte.
+// openKeyboard calls press for each typed key, until close. It ignores every read of more than one byte,
+// because such a read is pasted text.
 func openKeyboard(in *os.File, press func(key byte)) *keyboard {
 	k := &keyboard{tty: int(in.Fd()), signals: make(chan os.Signal, 8)}
-	signal.Ignore(syscall.SIGTTIN) // a read in the background then fails instead of stopping the tunnel
+	signal.Ignore(syscall.SIGTTIN) // a read in the background fails, instead of stopping the tunnel
 	catch := []os.Signal{syscall.SIGTSTP, syscall.SIGCONT, syscall.SIGQUIT}
-	if !signal.Ignored(syscall.SIGHUP) { // it is ignored under nohup
+	if !signal.Ignored(syscall.SIGHUP) { // under nohup, SIGHUP is ignored
 		catch = append(catch, syscall.SIGHUP)
 	}
 	signal.Notify(k.signals, catch...)
@@ -45,7 +45,7 @@ func openKeyboard(in *os.File, press func(key byte)) *keyboard {
 	return k
 }
 
-// close restores the terminal. It does nothing on nil.
+// close restores the terminal. k may be nil.
 func (k *keyboard) close() {
 	if k == nil {
 		return
@@ -72,15 +72,15 @@ func (k *keyboard) handleSignals() {
 	}
 }
 
-// foreground reports whether this program may change the modes of the terminal: the system would stop
-// a background job that tried.
+// foreground reports whether this program may change the modes of the terminal. The system stops a background
+// job that tries to.
 func (k *keyboard) foreground() bool {
 	group, err := unix.IoctlGetInt(k.tty, unix.TIOCGPGRP)
 	return err == nil && group == unix.Getpgrp()
 }
 
-// singleKeys makes the terminal pass on each key at once, without echo. Ctrl+C and
-// Ctrl+Z stay signals.
+// singleKeys sets the terminal modes to pass on each key at once, without echo. Ctrl+C and Ctrl+Z remain
+// signals.
 func (k *keyboard) singleKeys() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -99,8 +99,8 @@ func (k *keyboard) singleKeys() {
 	}
 }
 
-// restore sets the modes that the terminal had before. With ends, the program is about to end, and the
-// modes are not changed again.
+// restore sets the former modes of the terminal. ends means that the program is about to end, so the modes
+// are not changed again.
 func (k *keyboard) restore(ends bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -110,8 +110,8 @@ func (k *keyboard) restore(ends bool) {
 	k.before, k.closed = nil, ends
 }
 
-// read reads until the terminal is gone. Nothing can interrupt the read of a terminal,
-// so it ends with the program.
+// read reads until the terminal is closed. Nothing can interrupt the read of a terminal, so the goroutine
+// ends with the program.
 func (k *keyboard) read(in *os.File, press func(key byte)) {
 	buf := make([]byte, 4096)
 	for {

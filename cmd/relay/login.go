@@ -54,7 +54,7 @@ token in a file that only you can read. The token expires after 90 days without 
 	return c
 }
 
-// tokenName names a token or key after this machine.
+// tokenName returns a name for a new token or key: the name of this machine.
 func tokenName() string {
 	if host, _ := os.Hostname(); host != "" {
 		return "relay on " + record.SafeTextMax(host, 60)
@@ -76,7 +76,7 @@ func (p *program) runLogin(ctx context.Context, f loginFlags, typed string) erro
 	}
 	login := client.Login{BaseURL: base}
 	var api *cli.API
-	if f.withToken { // a wrong token is reported before anything is made
+	if f.withToken { // a wrong token is reported before a key is made
 		if api, err = p.tokenFromStdin(ctx, &login); err != nil {
 			return err
 		}
@@ -120,10 +120,10 @@ func (p *program) runLogin(ctx context.Context, f loginFlags, typed string) erro
 	return p.printer().Line("Logged in to " + login.BaseURL + " as " + login.User)
 }
 
-// mayKeepUnproven returns an error if a login must not be stored because the SSH address could not be
-// asked whether it belongs to the site. Otherwise a later command for the relay at that address would
-// go to the site. It allows an address on the host of the base URL, because that host has proven its
-// name, and an address that the user typed.
+// mayKeepUnproven returns an error if a login must not be stored, because the relay at the SSH address could
+// not be asked for its base URL. With a stored login, later commands for that relay would go to the site. Two
+// addresses are allowed: one on the host of the base URL, because that host has proven its name, and one that
+// the user typed.
 func (p *program) mayKeepUnproven(dialer *client.Dialer, login *client.Login) error {
 	host, err := dialer.Host()
 	if err != nil {
@@ -169,11 +169,10 @@ func (p *program) loginBase(ctx context.Context, typed string, withToken bool) (
 	return base, err
 }
 
-// loginDialer returns a dialer that accepts the host keys of the site. It makes a key for the user if
-// there is none.
+// loginDialer returns a dialer that accepts the host keys of the site. If the user has no key, it makes one.
 func (p *program) loginDialer(site *client.Site) (*client.Dialer, error) {
 	server := cmp.Or(p.server, p.getenv("RELAY_SERVER"), site.SSHAddr)
-	if server == "" { // the relay does not tell
+	if server == "" { // the relay does not publish its SSH address
 		var err error
 		if server, err = p.whichServer(nil); err != nil {
 			return nil, err
@@ -192,7 +191,7 @@ func (p *program) loginDialer(site *client.Site) (*client.Dialer, error) {
 		return nil, cli.Errorf(cli.ExitRefused, "the SSH address %s belongs to the login at %s, not to %s", addr, before.BaseURL, site.BaseURL).
 			WithHint("if the relay has moved: relay logout --server %s, then log in again", addr)
 	}
-	// The keys of a site are no keys of an address that only the environment names.
+	// The host keys of a site do not apply to an address that only the environment names.
 	isItsOwn := p.server != "" || server == site.SSHAddr || client.SameServer(addr, site.SSHAddr)
 	if len(site.HostKeys) > 0 && p.hostKey == "" && isItsOwn {
 		if err := dialer.Expect(site.HostKeys, before != nil); err != nil {
@@ -214,7 +213,7 @@ func (p *program) loginDialer(site *client.Site) (*client.Dialer, error) {
 	return dialer.WithIdentity(own), nil
 }
 
-// tokenFromStdin reads a token and asks the relay for its account.
+// tokenFromStdin reads a token from standard input and asks the relay for its account.
 func (p *program) tokenFromStdin(ctx context.Context, login *client.Login) (*cli.API, error) {
 	token, err := client.ReadToken(p.in)
 	if err != nil {
@@ -232,9 +231,9 @@ func (p *program) tokenFromStdin(ctx context.Context, login *client.Login) (*cli
 	return api, nil
 }
 
-// registerKey registers the key that is offered first. If the token lacks the scope for that, the
-// login is stored all the same, because it serves for commands. proven means that the relay at the SSH
-// address is the one of the base URL.
+// registerKey registers the key that is offered first. The login is stored even if the token lacks the scope
+// for keys, because commands can use it. proven means that the relay at the SSH address has the base URL of
+// the login.
 func (p *program) registerKey(ctx context.Context, dialer *client.Dialer, api *cli.API, login *client.Login, name string) (proven bool, err error) {
 	key, err := dialer.FirstKey()
 	if err == nil {
@@ -244,10 +243,10 @@ func (p *program) registerKey(ctx context.Context, dialer *client.Dialer, api *c
 	defer byKey.Close()
 	proven, wrong := client.CheckSite(ctx, byKey, login.BaseURL)
 	if e, ok := errors.AsType[*cli.Error](wrong); ok && (proven || e.Exit == cli.ExitRefused && !dialer.HostKeyAccepted()) {
-		return false, wrong // another relay, or one with another host key
+		return false, wrong // another relay, or another host key
 	}
 	if cli.Conflict(err) {
-		if me, refused := byKey.Me(ctx); refused == nil { // it belongs to another account
+		if me, refused := byKey.Me(ctx); refused == nil { // the key belongs to another account
 			err = nil
 			if me.User != login.User {
 				p.say("warning: the token works, but the SSH key belongs to another account: tunnels go as " + me.User +
@@ -261,7 +260,7 @@ func (p *program) registerKey(ctx context.Context, dialer *client.Dialer, api *c
 	return proven, ctx.Err()
 }
 
-// loginByKey has the key approved, if the relay does not know it yet, and then makes a token with it.
+// loginByKey has the key approved unless the relay knows the key, and then makes a token with it.
 func (p *program) loginByKey(ctx context.Context, dialer *client.Dialer, login *client.Login, f loginFlags) error {
 	api := client.NewSSHAPI(dialer)
 	defer api.Close()
@@ -275,7 +274,7 @@ func (p *program) loginByKey(ctx context.Context, dialer *client.Dialer, login *
 	if err != nil {
 		return err
 	}
-	if _, err := client.CheckSite(ctx, api, login.BaseURL); err != nil { // which gets the token with each command
+	if _, err := client.CheckSite(ctx, api, login.BaseURL); err != nil { // commands send the token to this base URL
 		return err
 	}
 	token, err := api.MakeToken(ctx, f.name)
@@ -300,7 +299,7 @@ func (p *program) enrol(ctx context.Context, dialer *client.Dialer, f loginFlags
 		if p.prompter() == nil || f.noBrowser {
 			return
 		}
-		// Failures are ignored: the link is printed, too.
+		// Failures of the browser are ignored, because the link is also printed.
 		if c := p.browser(link); c != nil && c.Start() == nil {
 			go func() { _ = c.Wait() }()
 		}
@@ -308,8 +307,8 @@ func (p *program) enrol(ctx context.Context, dialer *client.Dialer, f loginFlags
 	return errors.Join(err, failed)
 }
 
-// browser returns the command that opens a page in a browser on this machine, or nil if
-// there is none, as on a machine without a screen.
+// browser returns the command that opens a page in a browser on this machine, or nil if there is no browser
+// or no screen.
 func (p *program) browser(link string) *exec.Cmd {
 	u, err := url.Parse(link)
 	if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" {
@@ -400,8 +399,8 @@ func (p *program) runLogout(ctx context.Context, withKey bool) error {
 	return err
 }
 
-// endToken revokes the token that the login made. It does not revoke a token that was passed by
-// --with-token, because others may use it, and tells the user so.
+// endToken revokes the token that the login made. It does not revoke a token that the user passed by
+// --with-token, because other programs may use that token; it prints a message instead.
 func (p *program) endToken(ctx context.Context, api *cli.API, login *client.Login) error {
 	account := login.BaseURL + "/account"
 	if login.TokenID != "" {
@@ -412,7 +411,7 @@ func (p *program) endToken(ctx context.Context, api *cli.API, login *client.Logi
 		return err
 	}
 	me, err := api.Me(ctx)
-	if e, ok := errors.AsType[*cli.Error](err); ok && e.Exit == cli.ExitRefused { // revoked already
+	if e, ok := errors.AsType[*cli.Error](err); ok && e.Exit == cli.ExitRefused { // the token was revoked before
 		return nil
 	}
 	if err == nil && me.TokenID != nil {
@@ -426,7 +425,7 @@ func (p *program) endToken(ctx context.Context, api *cli.API, login *client.Logi
 
 func (p *program) whoami() *cobra.Command {
 	c := &cobra.Command{Use: "whoami", Short: "show your account and the addresses of the server", Example: "  relay whoami\n  relay whoami --json", Args: cli.Takes("", 0, 0)}
-	// The answer of the relay, with the connection added.
+	// The answer is the account, with the connection added.
 	asked := func(ctx context.Context, api *cli.API, _ []string, _ func(json.RawMessage) error) (json.RawMessage, error) {
 		fields := map[string]any{}
 		if err := api.Get(ctx, "/me", &fields); err != nil {

@@ -17,9 +17,9 @@ import (
 	"relay/relaytest"
 )
 
-// TestLoginAtASiteThatNamesAnotherRelay: any site can name the SSH address of another relay as its
-// own. A login there must not store a token of that relay for the site, because the next command would
-// send it there.
+// TestLoginAtASiteThatNamesAnotherRelay: any site can name the SSH address of another relay as its own. A
+// login there must not make a token of that relay and store it for the site: the next command would send the
+// token to the site.
 func TestLoginAtASiteThatNamesAnotherRelay(t *testing.T) {
 	built(t)
 	home := t.TempDir()
@@ -43,7 +43,8 @@ func TestLoginAtASiteThatNamesAnotherRelay(t *testing.T) {
 		_ = relayd.Process.Kill()
 		_ = relayd.Wait()
 	})
-	// It listens before the account is there, and an unknown key would have to be approved.
+	// relayd listens before the first account exists, and would ask for approval of a key that it does not
+	// know yet.
 	if !poll(func() bool {
 		return listening.MatchString(log.String()) && strings.Contains(log.String(), "first account created")
 	}) {
@@ -75,7 +76,7 @@ func TestLoginAtASiteThatNamesAnotherRelay(t *testing.T) {
 	}
 	login := []string{"login", site.URL, "--identity", key}
 
-	// The keys of the other relay are known to everybody.
+	// Anyone can read the host keys of the other relay.
 	told = fmt.Sprintf(`{"addr":%q,"hostKeys":[],"baseUrl":%q}`, sshAddr, site.URL)
 	want(run(login...), "the relay at the SSH address "+sshAddr+" is https://relay.example.test, not "+site.URL, "exit status 3")
 	run("aliases", "--server", sshAddr)
@@ -83,7 +84,7 @@ func TestLoginAtASiteThatNamesAnotherRelay(t *testing.T) {
 		t.Errorf("the site got %s", tokens)
 	}
 
-	// The first command has stored the host key, which the site cannot replace.
+	// The command before has stored the host key, and the site cannot replace that key.
 	known := filepath.Join(home, ".local", "state", "relay", "known_hosts")
 	before, err := os.ReadFile(known)
 	if err != nil {

@@ -30,7 +30,7 @@ func main() { os.Exit(run(os.Args[1:])) }
 func run(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	context.AfterFunc(ctx, stop) // a second Ctrl+C ends at once
+	context.AfterFunc(ctx, stop) // a second Ctrl+C ends the program at once
 	p := &program{in: os.Stdin, out: os.Stdout, err: os.Stderr, getenv: os.Getenv, interrupted: ctx.Done()}
 	root := p.root()
 	if len(args) > 0 && strings.HasPrefix(args[0], cobra.ShellCompRequestCmd) {
@@ -49,9 +49,9 @@ type program struct {
 	in     *os.File
 	out    *os.File
 	err    io.Writer
-	flush  func() // of the queues of relay up; nil = there are none
+	flush  func() // writes the queued output of relay up; nil = there is none
 	getenv func(string) string
-	// interrupted is closed by the first Ctrl+C; nil = there is none.
+	// interrupted is closed by the first Ctrl+C; nil = never.
 	interrupted <-chan struct{}
 
 	server   string
@@ -114,8 +114,8 @@ func (p *program) checkGlobals(command string) error {
 	if p.hostKey != "" && !strings.HasPrefix(p.hostKey, "SHA256:") {
 		return cli.Usage("--host-key is a fingerprint such as SHA256:…, not %q", p.hostKey)
 	}
-	// A file that is named must exist and be valid, even for commands that do not use
-	// it. The doctor reports it as a finding instead.
+	// A file that --config names must exist and be valid, even for commands that do not use it. doctor
+	// reports an invalid file as a finding.
 	if p.config != "" && command != "doctor" {
 		_, err := p.readConfig()
 		return err
@@ -123,7 +123,7 @@ func (p *program) checkGlobals(command string) error {
 	return nil
 }
 
-// front returns the settings, input and output with which this program runs the commands of package cli.
+// front returns the settings, input and output for the commands of package cli.
 func (p *program) front() *cli.Front {
 	return &cli.Front{
 		API: p.api, Printer: p.printer, Say: p.say, JSON: func() bool { return p.output == outputJSON },
@@ -152,7 +152,7 @@ func (p *program) terminal() cli.Terminal {
 	if !term.IsTerminal(fd) {
 		return cli.Terminal{}
 	}
-	columns, _, _ := term.GetSize(fd) // 0 if it is not known
+	columns, _, _ := term.GetSize(fd) // 0 if unknown
 	return cli.Terminal{Color: !p.noColor && p.getenv("NO_COLOR") == "" && p.getenv("TERM") != "dumb", Columns: columns}
 }
 
@@ -181,7 +181,7 @@ func (p *program) versionCommand() *cobra.Command {
 	return c
 }
 
-// man writes the manual pages, for packages.
+// man returns the command that writes the manual pages, for packages.
 func (p *program) man() *cobra.Command {
 	return &cobra.Command{
 		Use: "man DIR", Short: "write the manual pages to a directory", Args: cli.Takes("folder", 1, 1), Hidden: true,

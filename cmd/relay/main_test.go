@@ -13,7 +13,7 @@ import (
 	"relay/relaytest"
 )
 
-// TestMain removes the programs built for the tests, and ends the relayd that they share.
+// TestMain removes the programs that the tests have built, and ends the shared relayd.
 func TestMain(m *testing.M) { os.Exit(runTests(m)) }
 
 func runTests(m *testing.M) int {
@@ -21,8 +21,8 @@ func runTests(m *testing.M) int {
 	return relaytest.Main(m)
 }
 
-// TestScripts runs the program as users do. Homes are empty, and no relay is reachable except the one
-// that a script starts with serve.
+// TestScripts runs the program as users do. Each script has an empty home, and reaches no relay except the
+// one that it starts with serve.
 func TestScripts(t *testing.T) {
 	t.Parallel()
 	for _, tool := range []string{"ssh", "ssh-keygen", "curl"} {
@@ -40,7 +40,7 @@ func TestScripts(t *testing.T) {
 			e.Setenv("HOME", home)
 			e.Setenv("PATH", programs+string(os.PathListSeparator)+e.Getenv("PATH"))
 			e.Setenv("TZ", "UTC")
-			e.Setenv("GORACE", "atexit_sleep_ms=0") // else each process waits a second at its end
+			e.Setenv("GORACE", "atexit_sleep_ms=0") // otherwise each process of the race detector waits a second at its end
 			e.Setenv("ESCAPE", "\x1b[2J")
 			for _, name := range []string{"RELAY_SERVER", "RELAY_TOKEN", "RELAY_URL", "SSH_AUTH_SOCK", "XDG_STATE_HOME", "XDG_CONFIG_HOME"} {
 				e.Setenv(name, "")
@@ -72,7 +72,7 @@ func until(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// exits N command… checks an exit code. Its output is that of the last command.
+// exits N command… checks the exit code of a command. stdout and stderr are those of the command.
 func exits(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: exits N command args")

@@ -91,8 +91,8 @@ func (p *program) mcpConfig() *cobra.Command {
 	return c
 }
 
-// inSettings returns the path of a program in the form that the settings of an agent need: in shell
-// quotes, or as part of a string.
+// inSettings returns the path of a program as the settings of an agent need it: in shell quotes, or as part
+// of a JSON string.
 func inSettings(agent, path string) string {
 	switch {
 	case agent != "claude":

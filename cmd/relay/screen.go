@@ -12,8 +12,8 @@ import (
 	"relay/record"
 )
 
-// upScreen prints the output of relay up: the fixed lines and the request log on
-// stdout, everything else by say. Its methods are safe for concurrent use.
+// upScreen prints the output of relay up: the fixed lines and the request log on stdout, everything else on
+// stderr by say. Its methods are safe for concurrent use.
 type upScreen struct {
 	w        *cli.Printer
 	say      func(string)
@@ -21,14 +21,14 @@ type upScreen struct {
 	forwards []client.Forward
 
 	mu         sync.Mutex
-	helloShown bool            // line 1 is out
-	shown      map[string]bool // aliases whose lines are out
+	helloShown bool            // the first line was printed
+	shown      map[string]bool // aliases whose lines were printed
 	queued     map[string]int
-	refusals   map[string]string // by alias that is requested again: why it was refused
-	ready      bool              // the last of the fixed lines is out
-	missed     bool              // it was said that requests are missing, and none was shown since
+	refusals   map[string]string // why an alias was refused that is requested again, by alias
+	ready      bool              // the last of the fixed lines was printed
+	missed     bool              // the warning about missing requests was printed, and no request since
 
-	reason   string // of the last reported loss, and its time; "" after a reconnect
+	reason   string // reason of the last reported loss; "" after a reconnect
 	reasonAt time.Time
 }
 
@@ -50,7 +50,7 @@ func (s *upScreen) object(v any) {
 	}
 }
 
-// message shows a message of the relay.
+// message prints a message of the relay.
 func (s *upScreen) message(m *client.Message) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -89,7 +89,7 @@ func (s *upScreen) message(m *client.Message) {
 	case relay.NoticeMoving:
 		s.say("this node of the relay takes no more clients; connecting to another one")
 	case relay.NoticeRevoked:
-		if len(s.forwards) > 1 { // else the error at the end says it
+		if len(s.forwards) > 1 { // with a single alias, the error at the end has the reason
 			s.say(m.Message)
 		}
 	case client.TypeMissed:
@@ -109,7 +109,7 @@ func (s *upScreen) refused(m *client.Message) {
 		if len(s.forwards) > 1 {
 			s.say(text)
 		}
-	case s.refusals[m.Alias] != text: // not repeated for each try
+	case s.refusals[m.Alias] != text: // a repeated refusal is not printed again
 		s.refusals[m.Alias] = text
 		s.say(text + "; asking again")
 	}
@@ -148,7 +148,7 @@ func (s *upScreen) tellQueued() {
 	}
 }
 
-// connected prints the last fixed line, or says that the connection is back.
+// connected prints the last fixed line, or after a loss that the connection works again.
 func (s *upScreen) connected(again bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	"relay/record"
 )
 
-// prompter returns nil when stdin or stderr is no terminal.
+// prompter returns nil if stdin or stderr is not a terminal.
 func (p *program) prompter() client.Prompter {
 	talk, ok := p.err.(*os.File)
 	if !ok || !term.IsTerminal(int(p.in.Fd())) || !term.IsTerminal(int(talk.Fd())) {
@@ -22,10 +22,10 @@ func (p *program) prompter() client.Prompter {
 	return terminalPrompter{p}
 }
 
-// terminalPrompter asks the person at the terminal.
+// terminalPrompter asks the user at the terminal.
 type terminalPrompter struct{ *program }
 
-// Confirm accepts y and yes; any other answer is a no.
+// Confirm returns true for y and yes, and false for any other answer.
 func (a terminalPrompter) Confirm(question string) bool {
 	var lines []string
 	for line := range strings.Lines(question) {
@@ -61,7 +61,7 @@ func (a terminalPrompter) Passphrase(file string) ([]byte, error) {
 	return pass, err
 }
 
-// maxAnswer bounds the answer to a question.
+// maxAnswer bounds the answer to a question, in bytes.
 const maxAnswer = 4096
 
 var errInterrupted = errors.New("interrupted")

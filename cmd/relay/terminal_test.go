@@ -81,8 +81,7 @@ func runAtTerminal(t *testing.T, env []string, args ...string) *atTerminal {
 	if err := startWithSignals(a.cmd); err != nil {
 		t.Fatal(err)
 	}
-	// The test keeps its own end of the terminal open, so that its modes can be seen
-	// when the program is gone.
+	// The test keeps its own end of the terminal open, to read the modes after the program has ended.
 	t.Cleanup(func() {
 		_ = a.cmd.Process.Kill()
 		<-a.done
@@ -94,8 +93,8 @@ func runAtTerminal(t *testing.T, env []string, args ...string) *atTerminal {
 	return a
 }
 
-// startWithSignals starts a command that ignores no signal. Programs under nohup ignore SIGHUP, and so
-// do their children, except for signals with a handler.
+// startWithSignals starts a command that ignores no signal. Under nohup, programs and their children ignore
+// SIGHUP, unless the program has a handler for it.
 func startWithSignals(c *exec.Cmd) error {
 	caught := make(chan os.Signal, 1)
 	signal.Notify(caught, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT)
@@ -103,7 +102,7 @@ func startWithSignals(c *exec.Cmd) error {
 	return c.Start()
 }
 
-// sees waits for matching text after the text that was seen before.
+// sees waits for text that matches pattern, after the text that was matched before.
 func (a *atTerminal) sees(pattern string) []string {
 	a.t.Helper()
 	re := regexp.MustCompile(pattern)
@@ -141,7 +140,7 @@ func (a *atTerminal) modes() unix.Termios {
 
 func (a *atTerminal) single() bool { return a.modes().Lflag&(unix.ICANON|unix.ECHO) == 0 }
 
-// leaves waits for the end of the program, and checks that the terminal has its former modes.
+// leaves waits for the end of the program, and checks that the terminal has its former modes again.
 func (a *atTerminal) leaves(how string) {
 	a.t.Helper()
 	if !poll(func() bool {
@@ -177,17 +176,17 @@ func (a *atTerminal) stopped() bool {
 func TestKeyRReleasesWhatWasQueued(t *testing.T) {
 	t.Parallel()
 	r := useSharedRelay(t)
-	first := r.upAtTerminal(t, "keys-dev") // the alias is claimed by this
+	first := r.upAtTerminal(t, "keys-dev") // the first tunnel claims the alias
 	first.press("\x03")
 	first.leaves("exit status 0")
-	// A request that comes before the relay has seen the client's end is answered by 502.
+	// Until the relay has noticed the end of the client, a request gets 502.
 	if !poll(func() bool { return r.call(t, "keys-dev", "/queued") == http.StatusAccepted }) {
 		t.Fatal("no request was queued while offline")
 	}
 	a := r.upAtTerminal(t, "keys-dev")
 	a.sees("1 event queued while offline; press R")
 	a.press("some pasted text with an R\nR\n")
-	r.call(t, "keys-dev", "/live") // its line comes after that of a replay would
+	r.call(t, "keys-dev", "/live") // its line would come after that of a replay
 	a.sees(`POST /live \(`)
 	if strings.Contains(a.out.String(), "released") {
 		t.Error("pasted text released the queued event")
@@ -197,11 +196,11 @@ func TestKeyRReleasesWhatWasQueued(t *testing.T) {
 	a.sees(`\[200\] POST /queued \(\d+ms\) evt_`)
 	a.press("\x03")
 	a.leaves("exit status 0")
-	a.sees("disconnected") // what a program wrote may be read from its terminal when it is gone
+	a.sees("disconnected") // the output can be read from the terminal after the program has ended
 }
 
-// TestKeyRGoesOnAfterARefusedAlias: R continues with the other aliases if one cannot be released, such
-// as the reserved name www.
+// TestKeyRGoesOnAfterARefusedAlias: if the events of one alias cannot be delivered, such as of the reserved
+// name www, R continues with the other aliases.
 func TestKeyRGoesOnAfterARefusedAlias(t *testing.T) {
 	t.Parallel()
 	r := useSharedRelay(t)
@@ -275,8 +274,8 @@ func TestColorsAtATerminal(t *testing.T) {
 	}
 }
 
-// TestHostHeaderEndsWithItsTunnel: --host-header applies while its tunnel is attached; the next tunnel
-// of the alias gets the caller's Host line.
+// TestHostHeaderEndsWithItsTunnel: --host-header applies while the tunnel that set it is open; the next
+// tunnel of the alias gets the caller's Host line.
 func TestHostHeaderEndsWithItsTunnel(t *testing.T) {
 	t.Parallel()
 	r := useSharedRelay(t)
@@ -350,8 +349,8 @@ func TestCtrlCAtAPassphrase(t *testing.T) {
 	a.leaves("exit status 130")
 }
 
-// TestTerminalIsPutBackAtTheSecondCtrlC: a second Ctrl+C while a request is in progress must not leave
-// the terminal without echo.
+// TestTerminalIsPutBackAtTheSecondCtrlC: a second Ctrl+C while a request is in progress ends the program with
+// its terminal restored, including the echo.
 func TestTerminalIsPutBackAtTheSecondCtrlC(t *testing.T) {
 	t.Parallel()
 	r := useSharedRelay(t)
@@ -377,9 +376,9 @@ func TestTerminalIsPutBackAtTheSecondCtrlC(t *testing.T) {
 	}()
 	<-came
 	a.press("\x03")
-	time.Sleep(500 * time.Millisecond) // it waits longer for the request
+	time.Sleep(500 * time.Millisecond) // the program waits longer for the request
 	a.press("\x03")
-	a.leaves("") // by the signal, or by itself if that took longer than it waits for the request
+	a.leaves("") // ended by the signal, or by itself if its wait for the request is over
 	<-answered
 }
 

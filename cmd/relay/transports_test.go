@@ -15,8 +15,8 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// same EXIT WORD… runs relay with the words over SSH with KEY, then over HTTP with TOKEN, then ssh
-// with the words. All must give the same exit code and output, which it leaves in the file same.out.
+// same EXIT WORD… runs relay with the words over SSH with KEY, then over HTTP with TOKEN, then ssh with the
+// words. All must give the same exit code and output. The output is stored in the file same.out.
 func same(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: same EXIT WORD…")
@@ -28,7 +28,7 @@ func same(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("exit %d, want %s:\n%s", byHTTP.exit, want, byHTTP.stderr)
 	}
 	others := map[string]ranRelay{"relay over SSH": runRelay(ts, "", append(words, "--identity", ts.Getenv("KEY")))}
-	// --output is a flag of relay, and quotes in a command line of ssh are those of its own words.
+	// Plain ssh has no --output, and the arguments of this test are not quoted for a remote command line.
 	if line := strings.Join(words, " "); !strings.Contains(line, "--output") && !strings.Contains(line, `"`) {
 		others["plain ssh"] = runSSH(ts, words)
 	}
@@ -40,7 +40,7 @@ func same(ts *testscript.TestScript, neg bool, args []string) {
 			ts.Fatalf("stdout of %s:\n%s\nand over HTTP:\n%s", name, a, b)
 		}
 		if asJSON := name == "plain ssh" && slices.Contains(words, "--json"); asJSON && json.Valid([]byte(other.stderr)) {
-			continue // the problem as the API gives it
+			continue // with --json, plain ssh prints the problem of the API
 		}
 		if a, b := steady(other.stderr), steady(byHTTP.stderr); a != b {
 			ts.Fatalf("stderr of %s:\n%s\nand over HTTP:\n%s", name, a, b)
@@ -90,8 +90,8 @@ func runProgram(ts *testscript.TestScript, c *exec.Cmd) ranRelay {
 // volatile matches the parts that differ between two runs of a command.
 var volatile = regexp.MustCompile(`compared with attempt \d+: .*|\d\d\d\d-\d\d-\d\d |\d\d:\d\d:\d\d|\(\d+ms\)|/s/\S+|shared/[^/]+|attempt \d+|req_\w+|in \d+ms|\d+(\.\d+)? ?ms`)
 
-// steady makes output comparable: for JSON the names and types, for text everything except times and
-// secrets.
+// steady reduces output to its comparable parts: for JSON the names and types, for text everything except
+// times and secrets.
 func steady(out string) string {
 	var whole any
 	if json.Unmarshal([]byte(out), &whole) == nil {
@@ -109,13 +109,13 @@ func steady(out string) string {
 	return b.String()
 }
 
-// shape returns the form of a JSON value; for lists the forms that occur in them.
+// shape returns the names and types in a JSON value. For a list it returns the shapes that occur in the list.
 func shape(v any) string {
 	switch v := v.(type) {
 	case map[string]any:
 		var parts []string
 		for name, value := range v {
-			if name != "searchedBackTo" { // null or not by how far was looked
+			if name != "searchedBackTo" { // null or a time, depending on the speed of the search
 				parts = append(parts, name+":"+shape(value))
 			}
 		}

@@ -25,13 +25,13 @@ func TestLoginKeepsOnlyWhatIsProven(t *testing.T) {
 	t.Parallel()
 	const another = "https://relay.example.test"
 	for name, c := range map[string]struct {
-		itsKey     bool   // the site tells the key of the relay, not one of its own
-		base       string // what the relay says over SSH; "" = the site's
-		nobody     bool   // nobody listens at the address
-		known      bool   // the key of the relay is known already
-		keyExit    int    // of a login by key
-		tokenExit  int    // of one with a token
-		keepsKey   bool   // the told key is stored
+		itsKey     bool   // the site names the host key of the relay, and not its own
+		base       string // base URL that the relay reports over SSH; "" = that of the site
+		nobody     bool   // no program listens at the address
+		known      bool   // the host key of the relay is in known_hosts already
+		keyExit    int    // exit code of a login by key
+		tokenExit  int    // exit code of a login with a token
+		keepsKey   bool   // the named host key is stored
 		keepsLogin bool
 	}{
 		"its own relay":                           {itsKey: true, keepsKey: true, keepsLogin: true},
@@ -155,8 +155,8 @@ func withInput(t *testing.T, home, input string, args ...string) (exit int, said
 	return exit, string(text)
 }
 
-// TestWhoGetsTheToken: RELAY_TOKEN is not sent to a relay that only a webhooks.yaml names, even if
-// there is a login at that relay.
+// TestWhoGetsTheToken: RELAY_TOKEN is not sent to a relay that only a webhooks.yaml names, even if the user
+// has a login there.
 func TestWhoGetsTheToken(t *testing.T) {
 	var got []string // "SITE TOKEN" of each request
 	site := func(name string) *httptest.Server {
@@ -170,7 +170,7 @@ func TestWhoGetsTheToken(t *testing.T) {
 		return s
 	}
 	a, b := site("a"), site("b")
-	const serverA, serverB = "127.0.0.1:3", "127.0.0.1:4" // nobody listens there
+	const serverA, serverB = "127.0.0.1:3", "127.0.0.1:4" // addresses where no program listens
 	login := map[string]string{
 		"a": fmt.Sprintf(`{"baseUrl":%q,"server":%q,"user":"a","token":"rly_a"}`, a.URL, serverA),
 		"b": fmt.Sprintf(`{"baseUrl":%q,"server":%q,"user":"b","token":"rly_b"}`, b.URL, serverB),
@@ -179,11 +179,11 @@ func TestWhoGetsTheToken(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		file   string            // the server of the webhooks.yaml in the folder
-		logins string            // the newest is the last
-		env    map[string]string // beside RELAY_TOKEN
+		logins string            // names of the logins, newest last
+		env    map[string]string // variables in addition to RELAY_TOKEN
 		args   []string
-		token  string // RELAY_TOKEN
-		want   string // "" = no site gets a token, refused = and the program says why
+		token  string // value of RELAY_TOKEN
+		want   string // the site that gets the token; "" = none, refused = none, with an error
 	}{
 		{"file, no login", serverB, "", nil, nil, "rly_env", refused},
 		{"file, a login there", serverB, "b", nil, nil, "rly_env", refused},
@@ -248,8 +248,8 @@ func TestLoginWithTokenInAClonedFolder(t *testing.T) {
 	}
 }
 
-// TestPeerWithoutAHostKeyTellsNoBase: the names of a peer's algorithms are in the error of a login
-// that never began. They must not be searched for the address that gets RELAY_TOKEN.
+// TestPeerWithoutAHostKeyTellsNoBase: the error of a failed key exchange contains the names of the peer's
+// algorithms. The client does not search this text for the address that gets RELAY_TOKEN.
 func TestPeerWithoutAHostKeyTellsNoBase(t *testing.T) {
 	t.Parallel()
 	asked := make(chan string, 4)
@@ -312,8 +312,8 @@ func kexInit(name string) []byte {
 	return append(append(packet, payload...), make([]byte, padding)...)
 }
 
-// TestTokenForNobody: if the relay at the SSH address names no base site, the token of the environment
-// must not go to whatever listens at the usual port of this machine.
+// TestTokenForNobody: if the relay at the SSH address names no base URL, RELAY_TOKEN is not sent to the
+// program that listens at the usual port of this machine.
 func TestTokenForNobody(t *testing.T) {
 	t.Parallel()
 	const nobody = "127.0.0.1:1"
@@ -331,8 +331,7 @@ func TestTokenForNobody(t *testing.T) {
 	})
 }
 
-// TestDoctorKeepsNoHostKey: doctor stores no host key, even if it asks the relay for its base site by
-// SSH.
+// TestDoctorKeepsNoHostKey: doctor stores no host key, even when it asks the relay for its base URL over SSH.
 func TestDoctorKeepsNoHostKey(t *testing.T) {
 	t.Parallel()
 	api := &hostileAPI{}

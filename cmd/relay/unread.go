@@ -15,8 +15,8 @@ const (
 	unreadFlush = time.Second
 )
 
-// unread is the queue of output that a tunnel must not wait for: the reader of a pipe may have gone or
-// stopped reading, and a terminal may be stopped. Text that finds the queue full is dropped.
+// unread is a queue of output. The tunnel must not wait for a reader: the reader of a pipe may have gone or
+// stopped reading, and a terminal may be stopped. Text that comes while the queue is full is dropped.
 type unread struct {
 	texts chan []byte
 	over  chan struct{} // closed by close
@@ -45,7 +45,7 @@ func newUnread(to io.Writer) *unread {
 	return u
 }
 
-// Write queues a text, or drops it.
+// Write queues a text. If the queue is full, it drops the text.
 func (u *unread) Write(text []byte) (int, error) {
 	select {
 	case u.texts <- bytes.Clone(text):
@@ -54,7 +54,7 @@ func (u *unread) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// close writes the queued output, and waits for its reader for at most unreadFlush.
+// close waits until the queued output is written, for at most unreadFlush.
 func (u *unread) close() {
 	close(u.over)
 	select {
@@ -63,12 +63,12 @@ func (u *unread) close() {
 	}
 }
 
-// survivePipes keeps the process alive when the reader of its output has gone, which ends a Go
-// program by default.
+// survivePipes keeps the process alive after the reader of its output has gone. By default, a Go program ends
+// on SIGPIPE in that case.
 func survivePipes() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) }
 
-// outlive puts a queue in front of stdout and stderr for the rest of the program, so that the tunnel
-// continues when their readers stop or leave.
+// outlive puts a queue in front of stdout and stderr for the rest of the program: the tunnel continues when
+// their readers stop or leave.
 func (p *program) outlive() (stdout io.Writer) {
 	survivePipes()
 	out, errs := newUnread(p.out), newUnread(p.err)

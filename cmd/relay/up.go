@@ -57,7 +57,7 @@ Ignore unknown types and keys: more may be added.`,
 	flags.StringVar(&f.hostHeader, "host-header", "", "`VALUE` of the Host header that the local server gets while this tunnel is open: preserve, rewrite or a host name")
 	flags.BoolVar(&f.echo, "echo", false, "answer every request with its own body and print it; needs no local server")
 	c.RunE = func(c *cobra.Command, args []string) error {
-		var screen atomic.Pointer[upScreen] // requests come as soon as it is there
+		var screen atomic.Pointer[upScreen] // keepUp sets it before the first request
 		fixed, stop, err := f.fixedTarget(flags.Changed("port"), func(e client.Echoed) {
 			if screen := screen.Load(); screen != nil {
 				screen.echoed(e)
@@ -84,8 +84,8 @@ Ignore unknown types and keys: more may be added.`,
 	return c
 }
 
-// fixedTarget returns the target that a flag sets for all aliases, or nil. stop ends the server of
-// --echo; came is called with each request that this server gets.
+// fixedTarget returns the target that a flag sets for all aliases, or nil. stop ends the server of --echo.
+// came is called with each request to that server.
 func (f *upFlags) fixedTarget(portGiven bool, came func(client.Echoed)) (fixed *client.Target, stop func(), err error) {
 	var target client.Target
 	stop = func() {}
@@ -104,8 +104,8 @@ func (f *upFlags) fixedTarget(portGiven bool, came func(client.Echoed)) (fixed *
 	return &target, stop, err
 }
 
-// keepUp runs until the end and shows what happens. At a terminal the key R delivers the events that
-// were queued while offline.
+// keepUp runs the tunnel until its end and prints its messages. At a terminal, the key R delivers the events
+// that were queued while offline.
 func (p *program) keepUp(ctx context.Context, up *client.Up, shown *atomic.Pointer[upScreen]) error {
 	printer := p.printer()
 	printer.Out = p.outlive()
@@ -140,7 +140,7 @@ func (p *program) release(ctx context.Context, up *client.Up) {
 		r, err := up.Release(ctx, f.Alias)
 		if err != nil {
 			p.say(cli.AliasLabel(f.Alias) + ": " + err.Error())
-			continue // the relay may have refused this alias and not the others
+			continue // the other aliases may still succeed
 		}
 		p.say(cli.ReleasedText(r))
 	}
@@ -186,7 +186,7 @@ func forwards(conf *client.Config, names []string, fixed *client.Target, hostHea
 	return list, nil
 }
 
-// aliasNames normalises names and refuses invalid and duplicate ones.
+// aliasNames normalizes names, and refuses invalid and duplicate names.
 func aliasNames(names []string) ([]string, error) {
 	var list []string
 	for _, typed := range names {

@@ -14,15 +14,15 @@ import (
 	"relay/server"
 )
 
-// accessLog writes one JSON line for each request of a caller that has ended. A request never waits
-// for it: see output.
+// accessLog writes one JSON line for each ended request of a caller. A request never waits for the log; see
+// type output.
 type accessLog struct {
 	out    *output
-	shared bool   // out is that of stdout, which others use too
-	stop   func() // no signal opens the file again
+	shared bool   // out is the output stdout, which has other users
+	stop   func() // stops the signals that reopen the file
 }
 
-// accessLine is one line.
+// accessLine is one line of the access log.
 type accessLine struct {
 	Time     time.Time `json:"time"`  // of the first byte of the request
 	Alias    string    `json:"alias"` // label of the host; "" = not known
@@ -36,7 +36,7 @@ type accessLine struct {
 	Duration float64   `json:"duration_ms"`
 }
 
-// newAccessLog opens the access log of a setting; nil = off.
+// newAccessLog opens the access log that the setting names; nil = off.
 func newAccessLog(path string, stdout io.Writer, registry prometheus.Registerer, log *slog.Logger) (*accessLog, error) {
 	l := &accessLog{stop: func() {}}
 	registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
@@ -63,10 +63,10 @@ func newAccessLog(path string, stdout io.Writer, registry prometheus.Registerer,
 	return l, nil
 }
 
-// blocked reports whether lines cannot be written at present.
+// blocked reports whether lines cannot be written at the moment.
 func (l *accessLog) blocked() bool { return l != nil && l.out.blocked() }
 
-// close writes the queued lines, within a bound.
+// close waits until the queued lines are written, for a bounded time.
 func (l *accessLog) close() {
 	if l == nil {
 		return
@@ -77,15 +77,15 @@ func (l *accessLog) close() {
 	}
 }
 
-// logFile is a file that lines are appended to. It is opened again after a log rotation has moved it.
+// logFile is a file to which lines are appended. It is opened again after a log rotation has moved it.
 type logFile struct {
 	path string
 	mu   sync.Mutex
 	file *os.File // nil = not open yet
 }
 
-// openAtStart opens the file, so that a wrong path is noticed at the start. It leaves a named pipe for
-// the first line, because opening one waits for its reader.
+// openAtStart opens the file, so a wrong path is an error at the start. A named pipe is opened only for the
+// first line, because opening it waits for a reader.
 func (f *logFile) openAtStart() (err error) {
 	if info, serr := os.Stat(f.path); serr == nil && info.Mode()&os.ModeNamedPipe != 0 {
 		return nil
@@ -98,7 +98,7 @@ func (f *logFile) open() (*os.File, error) {
 	return os.OpenFile(f.path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 }
 
-// Write adds lines.
+// Write appends lines.
 func (f *logFile) Write(text []byte) (n int, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -111,8 +111,7 @@ func (f *logFile) Write(text []byte) (n int, err error) {
 	return f.file.Write(text)
 }
 
-// reopen opens the file with the configured name again. If that fails, lines continue to go to the old
-// file.
+// reopen opens the configured path again. If that fails, lines still go to the old file.
 func (f *logFile) reopen() error {
 	next, err := f.open()
 	if err != nil {
@@ -127,7 +126,7 @@ func (f *logFile) reopen() error {
 	return nil
 }
 
-// reopenAtSignals opens the file again at each signal for it, until stop is called.
+// reopenAtSignals opens the file again at each of reopenSignals, until stop is called.
 func (f *logFile) reopenAtSignals(log *slog.Logger) (stop func()) {
 	if len(reopenSignals) == 0 {
 		return func() {}
@@ -158,6 +157,6 @@ func (l *accessLog) add(a server.Access) {
 	if !a.Event.IsZero() {
 		line.Event = a.Event.String()
 	}
-	text, _ := json.Marshal(line) // texts and numbers, which always encode
+	text, _ := json.Marshal(line) // encoding texts and numbers cannot fail
 	_, _ = l.out.Write(append(text, '\n'))
 }

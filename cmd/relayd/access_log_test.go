@@ -48,7 +48,7 @@ func TestAccessLog(t *testing.T) {
 	}
 }
 
-// TestAccessLogRotation: after the signal, lines go to a new file.
+// TestAccessLogRotation: after the signal, lines go to a new file with the configured name.
 func TestAccessLogRotation(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "access.log")

@@ -16,7 +16,7 @@ import (
 	"relay/relaytest"
 )
 
-// asAgent adds the token of an agent to its requests.
+// asAgent is a transport that adds the token of an agent to its requests.
 type asAgent struct {
 	next  http.RoundTripper
 	token string
@@ -48,7 +48,7 @@ func (h *testServer) agent() *agentCalls {
 	return &agentCalls{t: h.t, session: session}
 }
 
-// call calls a tool, which has to succeed, and decodes its result.
+// call calls a tool, which must succeed, and decodes its result into into.
 func (a *agentCalls) call(name string, arguments map[string]any, into any) string {
 	a.t.Helper()
 	a.n++
@@ -69,8 +69,8 @@ func (a *agentCalls) call(name string, arguments map[string]any, into any) strin
 }
 
 // TestAgentSession: an agent waits for a request, sees the reason why the local server failed, replays it
-// after the fix, compares both attempts, and sends a changed one: with the library's client against a real
-// server.
+// after the fix, compares both attempts, and sends a changed request. The client of the MCP library talks to
+// a running server.
 func TestAgentSession(t *testing.T) {
 	t.Parallel()
 	h := withAlias(t)
@@ -177,8 +177,7 @@ func TestAgentTaskList(t *testing.T) {
 	}
 }
 
-// TestRevokedAgent: revoking a token ends the wait that it began, and its agent learns nothing of later
-// events.
+// TestRevokedAgent: revoking a token ends the waits that began with it, and the agent sees no later events.
 func TestRevokedAgent(t *testing.T) {
 	t.Parallel()
 	h := withAlias(t)
@@ -210,7 +209,7 @@ func TestRevokedAgent(t *testing.T) {
 	}
 }
 
-// waits waits until a number of calls wait for an event and are subscribed to the feed.
+// waits waits until n calls wait for an event and are subscribed to the feed.
 func (h *testServer) waits(n int) {
 	h.t.Helper()
 	var text string

@@ -67,8 +67,8 @@ func (c *program) aliasCommand() *cobra.Command {
 	return group("alias", "aliases: add, list, set, transfer, rm", add, list, c.aliasSet(), transfer, remove)
 }
 
-// explainConflict adds to the error about a taken name the account that has the name, or the account
-// and time for which it is reserved. It returns err unchanged if it cannot find that.
+// explainConflict adds to the error about a taken name the account that has the name, or the account and time
+// for which it is reserved. It returns err unchanged if it cannot find the account.
 func (o *operator) explainConflict(ctx context.Context, err error, name string) error {
 	if conflict, ok := errors.AsType[*relay.Error](err); !ok || conflict.Code != relay.CodeConflict {
 		return err
@@ -104,7 +104,7 @@ type aliasRow struct {
 	usageCells
 }
 
-// usageCells are the columns of --usage; null without it.
+// usageCells are the columns of --usage; null in JSON without the flag.
 type usageCells struct {
 	Events      *int   `json:"events"`
 	StoredBytes *int64 `json:"storedBytes"`
@@ -123,7 +123,7 @@ func (u usageCells) cells() []string {
 	return []string{strconv.Itoa(*u.Events), relay.FormatBytes(*u.StoredBytes)}
 }
 
-// byBytes compares two rows of --usage.
+// byBytes compares two rows of --usage by stored bytes.
 func (u usageCells) byBytes(other usageCells) int {
 	return cmp.Compare(*other.StoredBytes, *u.StoredBytes)
 }
@@ -200,7 +200,7 @@ func (c *program) aliasSet() *cobra.Command {
 	}
 	return c.operate(cmd, func(ctx context.Context, o *operator, args []string) error {
 		token := ""
-		if slices.Contains(args[1:], tokenFromStdin) { // where other programs of the machine cannot read it
+		if slices.Contains(args[1:], tokenFromStdin) { // other programs of the machine can read arguments, but not standard input
 			line, err := io.ReadAll(io.LimitReader(os.Stdin, record.MaxVerifyToken+2))
 			if err != nil {
 				return fmt.Errorf("read %s from standard input: %w", record.KeyVerifyToken, err)

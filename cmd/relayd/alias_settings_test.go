@@ -13,12 +13,12 @@ import (
 	"relay/relaytest"
 )
 
-// ask is a request whose connection ends with its answer.
+// ask is a request that asks for the end of its connection.
 const ask = "POST /hook?x=1 HTTP/1.1\r\nhost:  demo.localhost\r\nX-Last: yes\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhi"
 
 const okAnswer = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"
 
-// set changes settings of the alias demo by the API, which takes effect at once.
+// set changes settings of the alias demo by the API. The change takes effect at once.
 func (h *testServer) set(body string) {
 	h.t.Helper()
 	var text []byte
@@ -44,8 +44,8 @@ func withAlias(t *testing.T) *testServer {
 	return h
 }
 
-// TestHostHeaderSetting: hostHeader changes only the value of the Host line, for the original and its
-// replay; the received bytes are stored.
+// TestHostHeaderSetting: hostHeader changes only the value of the Host line, for the original and its replay.
+// The stored request has the received bytes.
 func TestHostHeaderSetting(t *testing.T) {
 	t.Parallel()
 	h := withAlias(t)
@@ -53,7 +53,7 @@ func TestHostHeaderSetting(t *testing.T) {
 	h.tunnel("demo", l.addr)
 	n := 0
 	for _, tt := range []struct{ setting, host string }{
-		{"", "demo.localhost"}, // the default is preserve
+		{"", "demo.localhost"}, // preserve is the default
 		{"rewrite", "localhost"},
 		{"app.internal:8000", "app.internal:8000"},
 		{"preserve", "demo.localhost"},
@@ -96,8 +96,7 @@ func TestHostHeaderSetting(t *testing.T) {
 	}
 }
 
-// TestRefusedHostWarning: the API gives the same warning about a refused Host header in a list and in
-// the record.
+// TestRefusedHostWarning: a record and its row in a list have the same warning about a refused Host header.
 func TestRefusedHostWarning(t *testing.T) {
 	t.Parallel()
 	h := withAlias(t)
@@ -114,8 +113,8 @@ func TestRefusedHostWarning(t *testing.T) {
 	}
 }
 
-// TestRefusedHostIsShownLive: live views show a refused Host header also if the response arrives after the event was
-// stored, in its own commit.
+// TestRefusedHostIsShownLive: live views show a refused Host header even if the response is committed after
+// the event.
 func TestRefusedHostIsShownLive(t *testing.T) {
 	t.Parallel()
 	h := withAlias(t)
@@ -153,8 +152,8 @@ func TestRefusedHostIsShownLive(t *testing.T) {
 	}
 }
 
-// TestForwardedSetting: forwarded appends three lines, computed at capture: a replay has the same
-// ones, even after the setting was switched off.
+// TestForwardedSetting: forwarded appends three header lines. They are computed at capture, so a replay has
+// the same lines, even after the setting was switched off.
 func TestForwardedSetting(t *testing.T) {
 	t.Parallel()
 	h := withAlias(t)
@@ -174,8 +173,8 @@ func TestForwardedSetting(t *testing.T) {
 	}
 }
 
-// TestOfflineStatusSetting: offlineStatus is the status while there is no tunnel; the event is queued
-// whatever it is.
+// TestOfflineStatusSetting: offlineStatus is the status while there is no tunnel; the event is queued in any
+// case.
 func TestOfflineStatusSetting(t *testing.T) {
 	t.Parallel()
 	h := withAlias(t)
@@ -197,8 +196,8 @@ func TestOfflineStatusSetting(t *testing.T) {
 	}
 }
 
-// TestAutoDeliverSetting: with autoDeliver the events of the offline time are delivered when a tunnel
-// is attached; without it they stay queued.
+// TestAutoDeliverSetting: with autoDeliver, events queued while offline are delivered when a tunnel opens.
+// Without autoDeliver they stay queued.
 func TestAutoDeliverSetting(t *testing.T) {
 	t.Parallel()
 	h := withAlias(t)
@@ -220,15 +219,16 @@ func TestAutoDeliverSetting(t *testing.T) {
 	}
 }
 
-// TestFreshConnectionsSetting: with freshConnections every request gets a new connection to the local
-// server; without it plain ssh reuses one.
+// TestFreshConnectionsSetting: with freshConnections, every request gets a new connection to the local
+// server. Without it, plain ssh reuses a connection.
 func TestFreshConnectionsSetting(t *testing.T) {
 	t.Parallel()
 	h := withAlias(t)
 	const kept = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 	l := newLocal(t, kept)
 	h.tunnel("demo", l.addr)
-	// second makes two requests, one after another, and tells the connection of the second.
+	// second makes two requests, one after another, and returns whether the second one had a new or a reused
+	// connection.
 	second := func() string {
 		for range 2 {
 			if status := h.getStatus("demo.localhost"); status != http.StatusOK {
@@ -251,7 +251,7 @@ func TestFreshConnectionsSetting(t *testing.T) {
 		}
 	}
 	h.set(`{"freshConnections":false}`)
-	if !relaytest.Poll(10*time.Second, func() bool { return second() == "reused" }) { // 1 s between two requests, at most
+	if !relaytest.Poll(10*time.Second, func() bool { return second() == "reused" }) { // a connection is reused within 1 s only
 		t.Error("off: the second request never had a reused connection")
 	}
 }
@@ -264,7 +264,7 @@ func (h *testServer) getStatus(host string) int {
 		h.t.Fatal(err)
 	}
 	c := h.client()
-	c.Transport.(*http.Transport).DisableKeepAlives = false // with it the request says Connection: close
+	c.Transport.(*http.Transport).DisableKeepAlives = false // with DisableKeepAlives, the request would say Connection: close
 	defer c.CloseIdleConnections()
 	res, err := c.Do(req)
 	if err != nil {
@@ -287,12 +287,12 @@ func TestResponseTimeoutSetting(t *testing.T) {
 	begun := time.Now()
 	got := h.send(ask)
 	if took := time.Since(begun); !strings.HasPrefix(got, "HTTP/1.1 504 ") || !strings.Contains(got, "\r\nRelay-Error: local-timeout\r\n") ||
-		took < time.Second || took > 30*time.Second { // the server's own is 60 s
+		took < time.Second || took > 30*time.Second { // the setting of the server is 60 s
 		t.Errorf("after %v: %q", took, got)
 	}
 }
 
-// TestRetentionSetting: retention removes events by their age; null means that of the server.
+// TestRetentionSetting: retention removes events by their age; null means the retention of the server.
 func TestRetentionSetting(t *testing.T) {
 	t.Parallel()
 	h := withAlias(t)
@@ -302,7 +302,7 @@ func TestRetentionSetting(t *testing.T) {
 	h.send(ask)
 	id := h.newest("demo").ID
 	h.set(`{"retention":"2s"}`)
-	if !relaytest.Poll(7*time.Second, func() bool { return h.api(http.MethodGet, "/events/"+id, "", nil) == http.StatusNotFound }) { // 2 s and at most 5 s late
+	if !relaytest.Poll(7*time.Second, func() bool { return h.api(http.MethodGet, "/events/"+id, "", nil) == http.StatusNotFound }) { // a retention of 2 s, applied at most 5 s late
 		t.Error("the event is still there")
 	}
 	if took := time.Since(begun); took < 2*time.Second {
@@ -315,8 +315,8 @@ func TestRetentionSetting(t *testing.T) {
 	}
 }
 
-// TestPausedSetting: a paused alias acts as offline, also for replays, and the end of the pause acts
-// as a reconnect.
+// TestPausedSetting: a paused alias counts as offline, also for replays. The end of the pause counts as a
+// reconnect.
 func TestPausedSetting(t *testing.T) {
 	t.Parallel()
 	h := withAlias(t)
@@ -340,8 +340,8 @@ func TestPausedSetting(t *testing.T) {
 	}
 }
 
-// TestVerifyTokenSetting: verifyToken lets the relay answer Meta, only with the right token, and is
-// never shown.
+// TestVerifyTokenSetting: with verifyToken, relayd answers Meta's challenge if the token is right. The token
+// is never shown.
 func TestVerifyTokenSetting(t *testing.T) {
 	t.Parallel()
 	h := withAlias(t)

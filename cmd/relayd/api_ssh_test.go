@@ -61,8 +61,8 @@ func (h *testServer) overSSH() *http.Client {
 	}}}
 }
 
-// TestAPIOverSSH: the subsystem relay-api serves the API as the account of the key, whatever
-// credential a request carries.
+// TestAPIOverSSH: the subsystem relay-api serves the API to the account of the SSH key. Other credentials in
+// a request are ignored.
 func TestAPIOverSSH(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, nil)

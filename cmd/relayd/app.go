@@ -34,15 +34,15 @@ import (
 	"relay/store"
 )
 
-// app is a relayd: all packages, connected to each other. Call Start once, then Stop once.
+// app is a relayd process: all packages, connected to each other. Call Start once, then Stop once.
 type app struct {
 	program  *program
 	cfg      Config
-	settings []*setting // as they were read, for commands beside the server
+	settings []*setting // with their origins, for doctor and other commands
 	log      *slog.Logger
 
 	store     *store.Store
-	hostKeys  []ssh.Signer // the first one of each type is in use, all are announced
+	hostKeys  []ssh.Signer // the first key of each type is in use, all are announced
 	site      relay.Site
 	delivery  *delivery.Delivery
 	admission *admission.Limiter // of the connections of server and sshServer
@@ -53,29 +53,29 @@ type app struct {
 	limits    *api.Limits
 
 	proxies *server.Proxies
-	acme    *certs.ACME // nil unless certificates come by ACME
+	acme    *certs.ACME // nil without ACME
 	tls     *tls.Config // nil without a TLS listener
 
 	httpLn, httpsLn, sshLn, adminLn net.Listener
 
 	systemd   *serviceManager
-	inherited bool // listeners came from the relayd before this one
+	inherited bool // the former relayd left its listeners with systemd
 
 	drainMu  sync.Mutex
-	endDrain context.CancelFunc // of the drain that an operator has asked for; nil = none
+	endDrain context.CancelFunc // ends a drain that an operator has started; nil = none
 
-	startedAt time.Time   // when started was set; read after it
-	connected atomic.Bool // it has been ready: see connectTime
+	startedAt time.Time   // time at which started was set; read it only after that
+	connected atomic.Bool // the node has been ready once: see connectTime
 	started   atomic.Bool // everything is served, and the first account exists
-	failed    chan error  // error of a listener that ended before Stop
+	failed    chan error  // error of a listener that ended unexpectedly
 }
 
 func newApp(c *program, cfg Config) *app {
 	return &app{program: c, cfg: cfg, log: c.logger(cfg), systemd: newServiceManager(c.getenv), failed: make(chan error, 4)}
 }
 
-// Start opens the store and the listeners and serves. Until this process is a node of the
-// store, only health checks and metrics are served. If it fails, it closes what it has opened.
+// Start opens the store and the listeners and serves. Until this process is a node of the store, only health
+// checks and metrics are served. If Start fails, it closes everything that it has opened.
 func (a *app) Start(ctx context.Context) (err error) {
 	defer func() {
 		if err != nil {
@@ -99,7 +99,7 @@ func (a *app) Start(ctx context.Context) (err error) {
 		a.server.Starting(true)
 		a.serveHTTP()
 	}
-	err = a.store.Serve(ctx, func(changes []relay.Change) { // from here on this process is a node of the store
+	err = a.store.Serve(ctx, func(changes []relay.Change) { // after this call, this process is a node of the store
 		a.delivery.Publish(changes)
 		a.sshServer.Publish(changes)
 	})
@@ -112,8 +112,8 @@ func (a *app) Start(ctx context.Context) (err error) {
 	a.background("ssh", func() error { return a.sshServer.Serve(a.proxies.Listener(a.sshLn, true)) })
 	a.server.Starting(false)
 	if a.inherited {
-		// Callers have waited in the queues of the sockets since the relayd before stopped, and
-		// need not be told 503.
+		// Callers have waited in the queues of the inherited sockets since the former relayd stopped. Serving
+		// only now gives them an answer other than 503.
 		a.serveHTTP()
 	}
 	a.log.Info("serving", "store", a.store.Describe())
@@ -123,7 +123,7 @@ func (a *app) Start(ctx context.Context) (err error) {
 	if note := noteOtherStore(a.cfg); note != "" {
 		a.log.Warn(note, "fix", "if it is to serve the former one, stop it and give it the setting --database-url of then")
 	}
-	if err := saveSiteFile(a.cfg, a.site, a.settings); err != nil { // as on a full disk, on which requests are still served or refused
+	if err := saveSiteFile(a.cfg, a.site, a.settings); err != nil { // not fatal: a full disk is handled for each request
 		a.log.Warn("the addresses cannot be stored for operator commands; give them as flags", "err", err)
 	}
 	return nil
@@ -144,7 +144,7 @@ func (a *app) open(ctx context.Context) error {
 	if a.store, err = a.program.openStore(ctx, a.cfg, false); err != nil {
 		return err
 	}
-	if err := a.store.LockDataDir(); err != nil { // before the schema changes under another relayd
+	if err := a.store.LockDataDir(); err != nil { // an error here, before the schema changes under another relayd
 		return err
 	}
 	from, to, err := a.store.Migrate(ctx)
@@ -158,8 +158,8 @@ func (a *app) open(ctx context.Context) error {
 	return err
 }
 
-// listen opens all listeners, so that a port in use is found before anything runs, and puts
-// their real addresses into the settings: a port may have been left to the system.
+// listen opens all listeners first, because a port in use must stop the start. It stores their real addresses
+// in the settings, because the system chooses the port for port 0.
 func (a *app) listen() error {
 	listeners, err := a.systemd.inherited(a.program.getenv)
 	if err != nil {
@@ -252,7 +252,7 @@ func (a *app) wireSSH(budget *budget.Budget, registry prometheus.Registerer, api
 		options.Attach = certPrefetcher{a.delivery, a.acme}
 	}
 	if c.DatabaseURL != "" {
-		_, key, err := ed25519.GenerateKey(rand.Reader) // new with each start
+		_, key, err := ed25519.GenerateKey(rand.Reader) // a new key for each start
 		if err != nil {
 			return err
 		}
@@ -295,7 +295,7 @@ func (a *app) wireHTTP(registry *prometheus.Registry, base http.Handler) (err er
 		options.Access = a.accessLog.add
 	}
 	if c.MinRateGrace == 0 {
-		options.MinRate = 0 // the grace never ends
+		options.MinRate = 0 // off: the grace never ends
 	}
 	if a.acme != nil {
 		options.Challenge = a.acme.Challenge
@@ -312,8 +312,8 @@ func (a *app) wireHTTP(registry *prometheus.Registry, base http.Handler) (err er
 	return nil
 }
 
-// isAPIPath reports whether a path begins with /api after removal of dots and double slashes, or is the
-// path of agents.
+// isAPIPath reports whether a path, without dots and double slashes, begins with /api or is the path for
+// agents.
 func isAPIPath(p string) bool {
 	if p == api.MCPPath {
 		return true
@@ -326,8 +326,8 @@ func isAPIPath(p string) bool {
 	return false
 }
 
-// baseSite returns the handler of API and dashboard. The API gets unclean paths too, which
-// are 404 there: http.ServeMux would redirect them.
+// baseSite returns the handler of API and dashboard. The API also gets unclean paths and answers 404, because
+// http.ServeMux would redirect them.
 func (a *app) baseSite(apiHandler http.Handler, budget *budget.Budget) http.Handler {
 	pages := dashboard.New(dashboard.Options{
 		Accounts: a.store, Events: a.store, Deliver: a.delivery, Limits: a.limits, Site: a.site, Log: a.log, Version: relay.ThisBuild().Version,
@@ -343,13 +343,13 @@ func (a *app) baseSite(apiHandler http.Handler, budget *budget.Budget) http.Hand
 	}))
 }
 
-// sending returns the bounds of new events that are sent from here: those of the listener for aliases.
+// sending returns the limits for new events that users send. They are the limits of the listener for aliases.
 func (a *app) sending() compose.Limits {
 	return compose.Limits{Head: int(a.cfg.MaxHead), Target: int(a.cfg.MaxTarget), Body: a.cfg.MaxBody}
 }
 
-// apiOverSSH returns a function that makes the HTTP server for the API on SSH channels of an actor,
-// with the limits and timeouts of the base site.
+// apiOverSSH returns a function that creates the HTTP server for an actor's API channels over SSH. It has the
+// limits and timeouts of the base site.
 func (a *app) apiOverSSH(apiHandler http.Handler) func(relay.Actor) *http.Server {
 	return func(who relay.Actor) *http.Server {
 		return &http.Server{
@@ -364,7 +364,7 @@ func (a *app) apiOverSSH(apiHandler http.Handler) func(relay.Actor) *http.Server
 	}
 }
 
-// serveHTTP serves the HTTP, TLS and admin listeners. /readyz is ready only after firstStart.
+// serveHTTP serves the HTTP, TLS and admin listeners. /readyz answers 503 until firstStart has ended.
 func (a *app) serveHTTP() {
 	if a.httpsLn != nil {
 		a.background("https", func() error { return a.server.ServeTLS(a.proxies.Listener(a.httpsLn, false), a.tls) })

@@ -11,8 +11,8 @@ import (
 	"relay/relaytest"
 )
 
-// TestEachActIsLoggedOnce: a token that an admin revokes by the API, in the dashboard, over SSH or with a
-// command beside the server makes one line in the log of the server. The line names the token by its id.
+// TestEachActIsLoggedOnce: revoking a token makes one line in the log of the server, whether an admin does it
+// by the API, in the dashboard, over SSH or with relayd. The line names the token by its id.
 func TestEachActIsLoggedOnce(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, nil)
@@ -41,14 +41,14 @@ func TestEachActIsLoggedOnce(t *testing.T) {
 		}},
 		{"dashboard", func(id string) bool {
 			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, h.app.site.URL("/account/tokens/"+id+"/remove"), nil)
-			return status(browser, req, err) == http.StatusOK // of the page to which it leads
+			return status(browser, req, err) == http.StatusOK // status of the page after the redirect
 		}},
 		{"SSH", func(id string) bool {
 			req, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, "http://relay/api/v1/tokens/"+id, nil)
 			return status(h.overSSH(), req, err) == http.StatusNoContent
 		}},
 		{"command", command},
-		{"a command after that", command}, // its line comes after any second one of those before
+		{"a command after that", command}, // its log line comes after any duplicate line of the command before
 	} {
 		var made record.Token
 		if status := h.api(http.MethodPost, "/tokens", `{"name":"leaked"}`, &made); status != http.StatusCreated || made.Token == "" {

@@ -25,8 +25,8 @@ func (h *testServer) relay(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// TestRelayUp: relay up attaches, prints its five lines, carries requests unchanged, logs them, and
-// ends with 0 on Ctrl+C.
+// TestRelayUp: relay up attaches, prints its five lines, carries requests unchanged, logs them, and exits
+// with 0 after Ctrl+C.
 func TestRelayUp(t *testing.T) {
 	t.Parallel()
 	onStores(t, func(t *testing.T, flags map[string]string) {
@@ -78,7 +78,7 @@ func TestRelayUp(t *testing.T) {
 	})
 }
 
-// asks runs the commands of the client over SSH.
+// asks runs the commands of relay over SSH.
 func (h *testServer) asks(id string) {
 	h.t.Helper()
 	for _, tc := range []struct {
@@ -103,8 +103,8 @@ func (h *testServer) asks(id string) {
 	}
 }
 
-// TestUpOutlivesItsReader: a tunnel of relay up continues, and ends at Ctrl+C, when the reader of its
-// output has gone or has stopped reading.
+// TestUpOutlivesItsReader: when the reader of its output has gone or has stopped reading, relay up keeps its
+// tunnel and still ends at Ctrl+C.
 func TestUpOutlivesItsReader(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, nil)
@@ -113,7 +113,7 @@ func TestUpOutlivesItsReader(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !gone { // what relay up prints then fills the rest
+		if !gone { // the output of relay up fills the rest
 			fillPipe(t, r, w, 8<<10)
 		}
 		up := h.relay("up", "--echo", "--alias", name)
@@ -127,7 +127,7 @@ func TestUpOutlivesItsReader(t *testing.T) {
 			_ = r.Close()
 		}
 		const path = "/0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789"
-		for i := range 120 { // whose lines take more than the pipe has left
+		for i := range 120 { // their log lines exceed the rest of the pipe
 			answer := h.send("GET " + path + " HTTP/1.1\r\nHost: " + name + ".localhost\r\nConnection: close\r\n\r\n")
 			if !strings.HasPrefix(answer, "HTTP/1.1 200 ") {
 				t.Fatalf("%s: request %d got %q", name, i, answer)

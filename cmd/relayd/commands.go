@@ -21,11 +21,11 @@ import (
 // exampleAlias is the alias in printed commands, and in the README.
 const exampleAlias = "stripe-dev"
 
-// defaultIdentities are the private keys that ssh offers without being told.
+// defaultIdentities are the private keys that ssh offers by default.
 var defaultIdentities = []string{"id_rsa", "id_ecdsa", "id_ecdsa_sk", "id_ed25519", "id_ed25519_sk", "id_dsa"}
 
-// identity returns the private key file for ssh -i, "" if ssh offers a key of the account
-// without it, from its default files or its agent.
+// identity returns the private key file for ssh -i; "" if ssh offers a key of the account without -i, from
+// its default files or its agent.
 func (s *operatorEnv) identity(ctx context.Context, st *store.Store, account string) (string, error) {
 	registered, err := st.Keys(ctx, relay.System(), account)
 	if err != nil {
@@ -39,7 +39,7 @@ func (s *operatorEnv) identity(ctx context.Context, st *store.Store, account str
 			continue
 		}
 		if _, err := os.Stat(private); err != nil {
-			continue // the private half is elsewhere: an agent or a card
+			continue // the private half is in an agent or on a card
 		}
 		if private != s.generatedKey() && slices.Contains(defaultIdentities, filepath.Base(private)) {
 			return "", nil
@@ -64,7 +64,7 @@ func (s *operatorEnv) commands(site relay.Site, account, identity string) string
 	webhook := []string{"curl", "-d", `'{"hi":1}'`}
 	domain := site.AliasDomain
 	_, err := netip.ParseAddr(domain)
-	if site.Loopback && err != nil && domain != "localhost" && !strings.HasSuffix(domain, ".localhost") { // those resolve without DNS
+	if site.Loopback && err != nil && domain != "localhost" && !strings.HasSuffix(domain, ".localhost") { // localhost and names below it resolve without DNS
 		web := cmp.Or(site.Base.Port(), map[string]string{"http": "80", "https": "443"}[site.Base.Scheme])
 		webhook = append(webhook, "--resolve", exampleAlias+"."+domain+":"+web+":127.0.0.1")
 	}
@@ -80,8 +80,8 @@ func (s *operatorEnv) commands(site relay.Site, account, identity string) string
 		`curl -s -H "Authorization: Bearer $RELAY_TOKEN" ` + quote(site.URL("/api/v1/events?alias="+exampleAlias)) + "\n\n"
 }
 
-// upCommand returns the relay command that opens the tunnel, with a comment; "" if it is for this
-// machine and there is no relay program beside this one.
+// upCommand returns the relay command that opens the tunnel, with a comment. It returns "" if the command is
+// for this machine and there is no relay program beside relayd.
 func upCommand(site relay.Site, identity string) string {
 	client := "relay"
 	if site.Loopback {
@@ -93,7 +93,7 @@ func upCommand(site relay.Site, identity string) string {
 		client = shellName(client)
 	}
 	line := quote(client) + " up --alias " + exampleAlias + " --echo"
-	if site.SSHAddr != "localhost:2222" { // the default of the client
+	if site.SSHAddr != "localhost:2222" { // localhost:2222 is the default of the client
 		line += " --server " + site.SSHAddr
 	}
 	if identity != "" {
@@ -102,8 +102,8 @@ func upCommand(site relay.Site, identity string) string {
 	return "\n\nOr, if you have no server there, return each request to its sender:\n" + line
 }
 
-// shellName returns the word by which a shell runs a program: the bare name if PATH leads to this
-// file, else the path.
+// shellName returns the word that runs a program in a shell: the bare name if PATH leads to this file, else
+// the path.
 func shellName(file string) string {
 	name := filepath.Base(file)
 	if found, err := exec.LookPath(name); err == nil && filepath.IsAbs(found) {
@@ -128,7 +128,7 @@ func (s *operatorEnv) operatorCommand(args ...string) string {
 // plainWord matches the words that a shell takes without quotes.
 var plainWord = regexp.MustCompile(`^[a-zA-Z0-9_./:=,@%+-]+$`)
 
-// quote makes one shell word of s.
+// quote returns s as one shell word.
 func quote(s string) string {
 	if plainWord.MatchString(s) {
 		return s
@@ -136,9 +136,9 @@ func quote(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
-// sshFlags returns the flags that the dashboard puts into ssh commands of an account ("" =
-// not logged in): -i, if ssh does not offer the key by itself. They are only for a
-// loopback-only set-up, because they name files of this machine.
+// sshFlags returns the flags for the ssh commands that the dashboard shows to an account ("" = not logged
+// in): -i, if ssh does not offer the key by default. It returns flags only if all listeners are on loopback,
+// because they name files of this machine.
 func (a *app) sshFlags(user string) string {
 	if !a.site.Loopback || !sockets.IsLoopback(a.site.Base.Hostname()) {
 		return ""

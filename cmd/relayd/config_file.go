@@ -14,17 +14,18 @@ import (
 	"relay/record"
 )
 
-// fileEntry is one line of the configuration file. Its text is kept as written, because the setting
-// parses it: YAML would read `on` as a boolean and `1_0` as a number.
+// fileEntry is one line of the configuration file. Its text stays as written, because the setting parses it:
+// YAML would read `on` as a boolean and `1_0` as a number.
 type fileEntry struct {
 	text   string
-	origin string // file:line
+	origin string // file:line of the entry
 }
 
-// settingName matches the form of a key, also of a misspelled one.
+// settingName matches the form of a key, even a misspelled key.
 var settingName = regexp.MustCompile(`^[A-Za-z0-9_.-]+$`)
 
-// maxConfigFile is the most bytes of a file of settings: every setting with comments takes a quarter.
+// maxConfigFile is the largest size of a configuration file, in bytes. A file with every setting and comments
+// has a quarter of this size.
 const maxConfigFile = 64 << 10
 
 // readConfigFile reads the YAML file; its keys are flag names.
@@ -60,7 +61,7 @@ func readConfigFile(path string, list []*setting) (map[string]fileEntry, error) 
 			text, err := textOf(key.Value, pair.Value, list)
 			if err != nil {
 				name := key.Value
-				if !settingName.MatchString(name) { // as the second line of a value: it may be a piece of a password
+				if !settingName.MatchString(name) { // it may be the second line of a value, such as a piece of a password
 					name = hidden
 				}
 				faults = append(faults, fmt.Errorf("%s: %s: %w", origin, name, err))
@@ -82,7 +83,7 @@ func textOf(key string, value ast.Node, list []*setting) (string, error) {
 		}
 		return "", errors.New("unknown setting; expected a flag name of `relayd serve --help`")
 	}
-	if s.file { // each key is a line, whose comment may hold anything
+	if s.file { // each key is on its own line, and its comment may contain any character
 		return scalar(value, "\n")
 	}
 	return scalar(value, ",")
@@ -113,7 +114,7 @@ func scalar(node ast.Node, separator string) (string, error) {
 	return "", errors.New("expected a plain value")
 }
 
-// syntaxError returns an error with the place of a YAML mistake and what was expected there.
+// syntaxError returns the error for a YAML mistake, with its position and the expected text.
 func syntaxError(path string, err error) error {
 	fault, ok := errors.AsType[yaml.Error](err)
 	if !ok || fault.GetToken() == nil {

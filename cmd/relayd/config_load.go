@@ -22,21 +22,21 @@ import (
 	"relay/record"
 )
 
-// sources are the places from which settings are read, strongest first.
+// sources are the places from which settings are read, in order of precedence.
 type sources struct {
 	flags  map[string]string // given on the command line
 	getenv func(string) string
 	file   string // --config; "" = none
 	system string // file of the packaged service; "" = none
 
-	// credentials are where systemd has the secrets of that service, with %s for the name of a
-	// setting. A command of root beside the service reads them there, because only the service
-	// gets them from systemd.
+	// credentials are the paths where systemd keeps the secrets of the packaged service; %s stands for the
+	// name of a setting. systemd passes them only to the service, so a command of root reads them from these
+	// paths.
 	credentials []string
 }
 
-// systemConfig is the file of the packaged service. Without --config, every command uses it that gets
-// the place of the store from no other source, if the user may read it.
+// systemConfig is the file of the packaged service. A command without --config uses this file if no other
+// source names the store and the user may read the file.
 const systemConfig = "/etc/relayd/relayd.yaml"
 
 // systemCredentials are the paths of the credentials of the packaged service.
@@ -61,14 +61,13 @@ func (src sources) configFile() string {
 	return src.system
 }
 
-// ofService reports whether the settings come from the packaged service.
+// ofService reports whether the settings come from the file of the packaged service.
 func (src sources) ofService() bool {
 	return src.system != "" && filepath.Clean(src.configFile()) == src.system
 }
 
-// load builds the Config: flag, then environment, then file, then default. It also returns the
-// settings with their origins. It reports all mistakes together; the error is then a *cli.Error of
-// wrong use.
+// load builds the Config: flag, then environment, then file, then default. It also returns the settings with
+// their origins. It reports all mistakes together; the error is a *cli.Error for wrong usage.
 func load(src sources) (Config, []*setting, error) {
 	var c Config
 	list := c.settings()
@@ -96,12 +95,12 @@ func load(src sources) (Config, []*setting, error) {
 	return c, list, nil
 }
 
-// lookup returns the text of a setting from the strongest source that has it, and that source.
+// lookup returns the text of a setting from the first source that has it, and the name of the source.
 func (s *setting) lookup(src sources, entries map[string]fileEntry) (text, origin string, err error) {
 	if text, ok := src.flags[s.name]; ok {
 		return text, "--" + s.name, nil
 	}
-	// An empty variable counts as not set: compose files and unit files pass those.
+	// An empty variable counts as unset, because compose files and unit files pass empty variables.
 	text = src.getenv(s.env())
 	path, origin := "", s.env()+"_FILE"
 	if s.secret || s.file {
@@ -112,7 +111,7 @@ func (s *setting) lookup(src sources, entries map[string]fileEntry) (text, origi
 		return "", "", fmt.Errorf("%s and %s are both set; keep one", s.env(), origin)
 	case text != "":
 		return text, s.env(), nil
-	case path == "" && s.secret && dir != "": // systemd.exec(5)
+	case path == "" && s.secret && dir != "": // see systemd.exec(5)
 		path, origin = filepath.Join(dir, s.name), "credential "+s.name
 		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 			path = ""
@@ -139,8 +138,8 @@ func (s *setting) lookup(src sources, entries map[string]fileEntry) (text, origi
 	return s.def, "default", nil
 }
 
-// withoutPath returns the error of a file without its path, unless the text is clearly a path: the
-// text may be the secret itself, given by mistake in place of the file.
+// withoutPath returns the error of a file without its path, unless the text is clearly a path. The text may
+// be the secret itself, given by mistake instead of a path.
 func withoutPath(path string, err error) error {
 	var fault *fs.PathError
 	if errors.As(err, &fault) && (looksSecret(path) || !filepath.IsAbs(path)) {
@@ -179,7 +178,7 @@ func (c *Config) check(list []*setting, getenv func(string) string) (faults erro
 	refuse(files && c.TLSKey == "", "tls-key", "tls files needs the private key: pass --tls-key FILE")
 	refuse(c.TLS != off && c.HTTPSAddr == "", "tls", fmt.Sprintf("tls %s needs a listener: pass --https-addr such as :443", c.TLS))
 	refuse(c.TLS == off && c.HTTPSAddr != "", "https-addr", "a TLS listener needs certificates: pass --tls files or --tls acme")
-	refuse(acme && c.BaseURL == "" && c.ACMECA == "", "base-url", // a CA of one's own may do localhost
+	refuse(acme && c.BaseURL == "" && c.ACMECA == "", "base-url", // a private CA may issue certificates for localhost
 		"tls acme needs the name to get a certificate for: pass --base-url such as https://relay.example.com")
 	refuse(acme && c.ACMEDNS == "rfc2136" && server != nil, "acme-dns-server", "acme-dns rfc2136 needs the server to update, such as 192.0.2.53:53")
 	refuse(acme && c.ACMEDNS == "command" && command != nil, "acme-dns-command", fmt.Sprintf("acme-dns command needs a program: %v", command))
@@ -224,8 +223,8 @@ func defaultConfig() (c Config) {
 	return c
 }
 
-// settingFlags adds every setting to a command as a flag; all shows them in its
-// help. The result loads the settings once the command runs.
+// settingFlags adds every setting to a command as a flag; all shows them in its help. The returned function
+// loads the settings when the command runs.
 func (c *program) settingFlags(cmd *cobra.Command, all bool) func() (Config, []*setting, error) {
 	given := map[string]string{}
 	flags := cmd.Flags()
@@ -249,7 +248,7 @@ func (c *program) settingFlags(cmd *cobra.Command, all bool) func() (Config, []*
 	}
 }
 
-// otherSettings ends the help of the commands that take the settings and do not list them.
+// otherSettings ends the help of commands that accept all settings and do not list them.
 const otherSettings = "All other settings of the server apply too, by flag, environment variable or file: see relayd serve --help."
 
 // sentence turns the short description of a command into a sentence.
@@ -257,8 +256,8 @@ func sentence(short string) string {
 	return strings.ToUpper(short[:1]) + short[1:] + "."
 }
 
-// rawFlag keeps the text of a flag; load parses it, so that a bad value gives the same message from
-// every source.
+// rawFlag stores the text of a flag. load parses the text, so a bad value has the same message from every
+// source.
 type rawFlag struct {
 	setting *setting
 	given   map[string]string
@@ -266,7 +265,7 @@ type rawFlag struct {
 
 var _ pflag.Value = (*rawFlag)(nil)
 
-// Set notes the text of the flag.
+// Set stores the text of the flag.
 func (f *rawFlag) Set(text string) error { f.given[f.setting.name] = text; return nil }
 
 // String returns the default, for the help.
@@ -308,8 +307,7 @@ type settingRow struct {
 	Origin string `json:"origin"`
 }
 
-// effective lists the values that the server would use, including those that follow from other
-// settings.
+// effective lists the values that the server would use, including values that follow from other settings.
 func effective(cfg Config, list []*setting) []settingRow {
 	site := cfg.site()
 	host, _ := os.Hostname()
@@ -320,9 +318,9 @@ func effective(cfg Config, list []*setting) []settingRow {
 	return mapSlice(list, func(s *setting) settingRow {
 		value := s.String()
 		if s.origin == "default" {
-			value = cmp.Or(s.def, value) // 75s, as everything else that is printed calls it
+			value = cmp.Or(s.def, value) // 75s, the form of all other output
 		}
-		lines := strings.FieldsFunc(value, func(r rune) bool { return r == '\n' || r == '\r' }) // of initial-admin-keys
+		lines := strings.FieldsFunc(value, func(r rune) bool { return r == '\n' || r == '\r' }) // initial-admin-keys may have several lines
 		return settingRow{Name: s.name, Value: cmp.Or(strings.Join(lines, "; "), derived[s.name]), Origin: s.origin}
 	})
 }
@@ -364,7 +362,7 @@ func writeReference(w io.Writer) error {
 	b.WriteString(strings.ReplaceAll(referenceHead, "'", "`"))
 	var defaults Config
 	group := ""
-	notes := "" // of the group, below its table
+	notes := "" // notes of the group, below its table
 	for _, s := range defaults.settings() {
 		if s.group != group {
 			group = s.group

@@ -82,8 +82,7 @@ func TestPrecedence(t *testing.T) {
 	}
 }
 
-// TestListOfAdminKeys: all keys of a list in the file are used, and a repeated key does not prevent
-// the first start.
+// TestListOfAdminKeys: all keys of a YAML list are used, and a repeated key does not prevent the first start.
 func TestListOfAdminKeys(t *testing.T) {
 	t.Parallel()
 	list := "initial-admin-keys:\n"
@@ -108,8 +107,8 @@ func TestListOfAdminKeys(t *testing.T) {
 	}
 }
 
-// TestDefaults has every default once more, because docs/config.md is generated from the program and
-// would follow an accidental change.
+// TestDefaults repeats every default, because docs/config.md is generated from the program and would follow
+// an accidental change.
 func TestDefaults(t *testing.T) {
 	t.Parallel()
 	c, list, err := load(sources{getenv: env()})
@@ -230,7 +229,7 @@ func TestSecretFiles(t *testing.T) {
 func TestValues(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
-		into string // name of a setting of the kind
+		into string // a setting of this kind
 		text string
 		want string // "" = refused
 	}{
@@ -332,7 +331,7 @@ func TestChecks(t *testing.T) {
 		{map[string]string{"ssh-addr": "off"}, "cannot be off"},
 		{map[string]string{"http-addr": "off"}, "only with --https-addr"},
 		{map[string]string{"ping-interval": "off"}, "cannot be off"},
-		{map[string]string{"ping-interval": "0"}, "--ping-interval: it cannot be off or 0"}, // was told to write off
+		{map[string]string{"ping-interval": "0"}, "--ping-interval: it cannot be off or 0"}, // the message must not advise to write off
 		{map[string]string{"ping-timeout": "0s"}, "--ping-timeout: it cannot be off or 0"},
 		{map[string]string{"database-max-conns": "0"}, "a node needs 6 connections at least"},
 		{map[string]string{"max-aliases": "0"}, "write off for no limit"},
@@ -371,7 +370,7 @@ func TestReference(t *testing.T) {
 	}
 }
 
-// TestFieldComments: every setting has a description and its three names.
+// TestFieldComments: every setting has a doc comment and its three names.
 func TestFieldComments(t *testing.T) {
 	t.Parallel()
 	fset := token.NewFileSet()
@@ -384,7 +383,7 @@ func TestFieldComments(t *testing.T) {
 		if !ok || spec.Name.Name != "Config" {
 			return true
 		}
-		// One comment may speak for the fields right below it.
+		// One comment may describe the fields directly below it.
 		spoken := false
 		end := 0
 		for _, f := range spec.Type.(*ast.StructType).Fields.List {
@@ -408,8 +407,8 @@ func TestFieldComments(t *testing.T) {
 	}
 }
 
-// TestCredentials: a secret comes from the systemd credential with its name, unless a variable has it;
-// other settings do not.
+// TestCredentials: a secret comes from the systemd credential with its name, unless a variable sets it. Other
+// settings are not read from credentials.
 func TestCredentials(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -428,7 +427,7 @@ func TestCredentials(t *testing.T) {
 	}
 }
 
-// The unit of the package takes a credential for each secret setting.
+// TestUnitTakesEverySecret: the unit of the package loads a credential for each secret setting.
 func TestUnitTakesEverySecret(t *testing.T) {
 	t.Parallel()
 	unit, err := os.ReadFile("../../deploy/systemd/relayd.service")
@@ -443,8 +442,7 @@ func TestUnitTakesEverySecret(t *testing.T) {
 	}
 }
 
-// TestSystemConfiguration: the file of the packaged service is read if nothing else names the place of
-// the store.
+// TestSystemConfiguration: the file of the packaged service is read if no other source names the store.
 func TestSystemConfiguration(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -20,17 +20,17 @@ import (
 	"relay/store/seal"
 )
 
-// off is the value for no limit and no listener.
+// off is the value of a setting for no limit and no listener.
 const off = "off"
 
-// kind is a way in which settings are written.
+// kind is a form of values, such as a size or a duration.
 type kind struct {
-	word  string // for the value, in the help of flags; "" = text
-	limit bool   // may be off, and must not be 0 without the tag zero
+	word  string // name of the value in the help of flags; "" = text
+	limit bool   // the value may be off, and must not be 0 without the tag zero
 	parse func(text string) (any, error)
 }
 
-// kinds has every kind of setting, except those that list their words, such as text|json.
+// kinds has every kind of setting. Kinds such as text|json, which list their words, are not in it.
 var kinds = map[string]kind{
 	"":             {parse: func(s string) (any, error) { return s, nil }},
 	"on|off":       {word: "on|off", parse: parseSwitch},
@@ -50,7 +50,7 @@ var kinds = map[string]kind{
 	"rate":         {word: "rate", limit: true, parse: parseRate},
 }
 
-// set parses the text of a setting. Its errors say what was expected.
+// set parses the text of a setting. An error says which form is expected.
 func (s *setting) set(text string) error {
 	text = strings.TrimSpace(text)
 	if !s.secret && looksSecret(text) {
@@ -123,7 +123,7 @@ func (s *setting) String() string {
 	return text
 }
 
-// parseSwitch reads on or off, or another common word for them.
+// parseSwitch reads on or off, or a common synonym.
 func parseSwitch(s string) (any, error) {
 	switch s = strings.ToLower(s); s {
 	case "on", "true", "yes", "1":
@@ -134,7 +134,7 @@ func parseSwitch(s string) (any, error) {
 	return nil, fmt.Errorf("%q is neither on nor off", s)
 }
 
-// parseAddr reads an address to listen on: host:port, :port, or off, which is "".
+// parseAddr reads an address to listen on: host:port, :port, or off, which becomes "".
 func parseAddr(s string) (any, error) {
 	if s == off {
 		return "", nil
@@ -199,7 +199,7 @@ func isHost(u *url.URL) bool {
 	return err == nil && port > 0 || u.Port() == "" && !strings.HasSuffix(u.Host, ":")
 }
 
-// parseDomain reads a DNS name; a leading dot and a trailing one are ignored.
+// parseDomain reads a DNS name; a leading and a trailing dot are ignored.
 func parseDomain(text string) (any, error) {
 	s := strings.ToLower(strings.Trim(text, "."))
 	for label := range strings.SplitSeq(s, ".") {
@@ -212,7 +212,7 @@ func parseDomain(text string) (any, error) {
 
 var nodeName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$`)
 
-// parseNodeName reads a name of the form of a host name or label: other nodes show it in their lists
+// parseNodeName reads a name in the form of a host name or label, because other nodes show it in their lists
 // and logs.
 func parseNodeName(s string) (any, error) {
 	if !nodeName.MatchString(s) {
@@ -278,8 +278,8 @@ var sizeUnits = []struct {
 	{"", 1},
 }
 
-// parseSize reads a whole number with a unit (KiB = 1024, KB = 1000, letter case ignored),
-// or bytes without one.
+// parseSize reads a whole number with a unit (KiB = 1024, KB = 1000, letter case ignored). Without a unit,
+// the number is in bytes.
 func parseSize(s string) (any, error) {
 	digits := strings.TrimRight(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ ")
 	unit := strings.TrimSpace(s[len(digits):])
@@ -304,7 +304,7 @@ func formatSize(n int64) string {
 
 var rateUnits = []struct {
 	per   time.Duration
-	names []string // the first one is that of formatRate
+	names []string // formatRate uses the first name
 }{
 	{time.Second, []string{"s", "sec", "second"}},
 	{time.Minute, []string{"min", "m", "minute"}},

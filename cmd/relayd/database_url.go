@@ -53,23 +53,23 @@ func parseDatabaseURL(text string) (any, error) {
 		switch {
 		case rule.refused != "" && (rule.only == "" || slices.Contains(strings.Fields(rule.only), q.Get(name))):
 			return nil, fmt.Errorf("leave the parameter %s=%s out: %s", name, cmp.Or(rule.only, "…"), rule.refused)
-		case !rule.known && !driverParameters[name] && q.Has("password"): // its name may be what follows a & of the password
+		case !rule.known && !driverParameters[name] && q.Has("password"): // the unknown name may be the part of a password after a &
 			return nil, errDatabaseURL
 		}
 	}
 	return text, nil
 }
 
-// parameterRule says how to treat a URL parameter that the driver does not know. The driver would send
-// it to Postgres as a session setting, and Postgres refuses unknown ones.
+// parameterRule says how to treat a URL parameter that the driver does not know. The driver would send such a
+// parameter to Postgres as a session setting, and Postgres refuses unknown settings.
 type parameterRule struct {
 	known   bool
-	refused string // why it cannot be left out silently; "" = it can
+	refused string // why the parameter must not be dropped silently; "" = it may be
 	only    string // the values that are refused; "" = all
 	as      func(value string) (name, to string)
 }
 
-// ignored are parameters of other drivers, pools and libraries that have no effect here.
+// ignored are parameters of other drivers, pools and libraries; relayd leaves them out.
 var ignored = strings.Fields(`channel_binding gssencmode gssdelegation gsslib krbsrvname pgbouncer connection_limit pool_timeout socket_timeout
 	statement_cache_size statement_cache_capacity prepared_statement_cache_queries prepareThreshold preparedStatementCacheQueries
 	prepared_statements prepare prepared uselibpqcompat sslcompression sslcertmode supa pool pool_mode pool_size pool_max_conns
@@ -97,7 +97,7 @@ var parameterRules = func() map[string]parameterRule {
 	for _, name := range ignored {
 		rules[name] = parameterRule{known: true}
 	}
-	change := func(name, to string, values map[string]string) { // "" in values = any other value
+	change := func(name, to string, values map[string]string) { // the key "" would match any other value
 		rules[name] = parameterRule{known: true, as: func(value string) (string, string) {
 			if as, ok := values[strings.ToLower(value)]; ok {
 				return to, as
@@ -107,7 +107,7 @@ var parameterRules = func() map[string]parameterRule {
 	}
 	change("sslmode", "sslmode", map[string]string{"no-verify": "require"})
 	change("ssl", "sslmode", map[string]string{"true": "require", "1": "require", "false": "disable", "0": "disable", "no-verify": "require"})
-	change("sslaccept", "sslmode", map[string]string{"strict": "verify-full", "accept_invalid_certs": "require"}) // of Prisma
+	change("sslaccept", "sslmode", map[string]string{"strict": "verify-full", "accept_invalid_certs": "require"}) // a parameter of Prisma
 	change("schema", "search_path", nil)
 	change("currentSchema", "search_path", nil)
 	change("ApplicationName", "application_name", nil)
@@ -119,8 +119,8 @@ var parameterRules = func() map[string]parameterRule {
 	return rules
 }()
 
-// connectionURL returns a URL that parseDatabaseURL has accepted in the form that the driver
-// understands, and the names of the parameters that it leaves out.
+// connectionURL returns a URL that parseDatabaseURL has accepted, in the form that the driver understands. It
+// also returns the names of the parameters that were left out.
 func connectionURL(text string) (address string, left []string) {
 	u, err := url.Parse(text)
 	if err != nil || text == "" {
@@ -138,7 +138,7 @@ func connectionURL(text string) (address string, left []string) {
 			left = append(left, name)
 		} else if to, as := rule.as(value); to == "sslmode" {
 			q.Set(to, stricter(as, q.Get(to)))
-		} else if to != "search_path" || as != "public" { // where tables are looked for anyway
+		} else if to != "search_path" || as != "public" { // public is in the default search path
 			q.Set(to, as)
 		}
 	}
@@ -146,8 +146,8 @@ func connectionURL(text string) (address string, left []string) {
 	return u.String(), left
 }
 
-// stricter returns the stricter of two values of sslmode, so that one of several parameters cannot
-// weaken another. If one value is unknown, it returns that one, which the driver refuses.
+// stricter returns the stricter of two values of sslmode, because one parameter must not weaken another. An
+// unknown value is returned, so the driver refuses it.
 func stricter(one, other string) string {
 	modes := strings.Fields(`disable allow prefer require verify-ca verify-full`)
 	if at := slices.Index(modes, one); other == "" || at < 0 || at >= slices.Index(modes, other) && slices.Contains(modes, other) {
@@ -156,8 +156,8 @@ func stricter(one, other string) string {
 	return other
 }
 
-// maskURL returns a URL that parseDatabaseURL has accepted, for output: without its password, and with
-// the values of only those parameters that are known to hold no secret.
+// maskURL returns a URL for output that parseDatabaseURL has accepted: without its password, and without the
+// values of parameters that may hold a secret.
 func maskURL(text string) string {
 	u, err := url.Parse(text)
 	if err != nil {
@@ -184,7 +184,7 @@ func secretsOf(cfg Config) []string {
 		password, _ := u.User.Password()
 		_, escaped, _ := strings.Cut(u.User.String(), ":")
 		raw, _, _ := strings.Cut(text, "?")
-		raw = raw[:max(strings.LastIndex(raw, "@"), 0)] // as it was written
+		raw = raw[:max(strings.LastIndex(raw, "@"), 0)] // the part before the @, as written
 		_, raw, _ = strings.Cut(raw[strings.Index(raw, "//")+1:], ":")
 		list = append(list, password, escaped, raw)
 		for name, values := range u.Query() {
@@ -193,7 +193,7 @@ func secretsOf(cfg Config) []string {
 			}
 		}
 	}
-	slices.SortFunc(list, func(a, b string) int { return len(b) - len(a) }) // longest first: a secret may be part of another
+	slices.SortFunc(list, func(a, b string) int { return len(b) - len(a) }) // longest first, because a secret may be part of another
 	return slices.DeleteFunc(slices.Compact(list), func(s string) bool { return s == "" })
 }
 
@@ -201,5 +201,5 @@ func secretsOf(cfg Config) []string {
 // another address, a password in the form of libpq, a private key, a key of --secret-key.
 var secretText = regexp.MustCompile(`(?is)postgres(ql)?:|://.*@|\b(pass|password|passwd|pwd)\s*=|private key|rsk1_`)
 
-// looksSecret reports whether a text may be a secret in a wrong place.
+// looksSecret reports whether a text may contain a secret.
 func looksSecret(text string) bool { return secretText.MatchString(text) }

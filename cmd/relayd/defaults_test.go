@@ -2,9 +2,9 @@ package main
 
 import "testing"
 
-// contractDefaults are the documented defaults of all settings, in the form of `relayd config`. A
-// default is a promise: change it here and in the documentation, on purpose. The row of an announced
-// setting may exist before the setting.
+// contractDefaults are the documented defaults of all settings, in the form of `relayd config`. A default is
+// a promise: change it on purpose, here and in the documentation. A row may exist before its setting, if the
+// setting has been announced.
 var contractDefaults = map[string]struct {
 	value     string
 	announced bool
@@ -12,7 +12,7 @@ var contractDefaults = map[string]struct {
 	"http-addr":                   {value: "127.0.0.1:8080"},
 	"https-addr":                  {value: "off"},
 	"ssh-addr":                    {value: "127.0.0.1:2222"},
-	"ssh-public-addr":             {value: ""}, // base host and SSH port: TestDefaults
+	"ssh-public-addr":             {value: ""}, // base host and SSH port; see TestDefaults
 	"ssh-host-key":                {value: ""},
 	"node-name":                   {value: ""},
 	"database-max-conns":          {value: "12"},
@@ -20,7 +20,7 @@ var contractDefaults = map[string]struct {
 	"peer-addr":                   {value: "", announced: true},
 	"admin-addr":                  {value: "127.0.0.1:9091"},
 	"pprof":                       {value: "off"},
-	"base-url":                    {value: ""}, // http://localhost:<HTTP port>: TestDefaults
+	"base-url":                    {value: ""}, // http://localhost:<HTTP port>; see TestDefaults
 	"alias-domain":                {value: "localhost"},
 	"data-dir":                    {value: "/home/tester/.local/share/relayd"},
 	"database-url":                {value: ""},

@@ -43,7 +43,7 @@ func printFindings(w io.Writer, asJSON bool, list []relay.Finding) error {
 }
 
 const (
-	probeTimeout  = 10 * time.Second // for a relay on a busy machine
+	probeTimeout  = 10 * time.Second // long enough for a relay on a busy machine
 	lookupTimeout = 3 * time.Second
 )
 
@@ -52,13 +52,13 @@ type examination struct {
 	*program
 	cfg      Config
 	settings []*setting
-	site     relay.Site // of the running server, if it is known
+	site     relay.Site // of the running server, or of the settings
 	list     []relay.Finding
 
-	served   bool     // a server has the store, or that is not known
+	served   bool     // a server uses the store, or doctor could not find out
 	answers  bool     // a relay answers at a port of this machine
 	hostKeys []string // fingerprints of the keys that the relay shows
-	versions int      // of the nodes that live; 0 where that is not known
+	versions int      // number of versions among the live nodes; 0 = unknown
 }
 
 func (x *examination) add(list ...relay.Finding) { x.list = append(x.list, list...) }
@@ -73,7 +73,7 @@ func (c *program) runChecks(ctx context.Context, cfg Config, settings []*setting
 	if err := checkServedStore(cfg); err != nil {
 		reason, fix := hintOf(err)
 		x.add(finding("served store", relay.VerdictFail, fix, "%s", reason))
-		return x.list // the rest would be about the wrong one
+		return x.list // the other checks would use the wrong store
 	}
 	x.checkStore(ctx)
 	x.add(checkSpool(cfg)...)

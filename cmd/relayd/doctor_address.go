@@ -17,10 +17,10 @@ import (
 	"relay"
 )
 
-// listenerOf is a listener of the settings, with the way to ask for the relay behind it.
+// listenerOf is a listener of the settings, with a probe for the relay behind it.
 type listenerOf struct {
 	flag, addr string
-	trusted    []netip.Prefix // proxies from which it expects a PROXY header
+	trusted    []netip.Prefix // proxies from which the listener expects a PROXY header
 	probe      func(ctx context.Context, trusted []netip.Prefix, addr string) error
 }
 
@@ -34,7 +34,7 @@ func (x *examination) listeners() []listenerOf {
 		if cfg.SSHAddr == defaults.SSHAddr {
 			cfg.SSHAddr = cmp.Or(known.SSHListener, cfg.SSHAddr)
 		}
-		if cfg.AdminAddr == defaults.AdminAddr { // the file does not tell whether the last server had one
+		if cfg.AdminAddr == defaults.AdminAddr { // site.json has no admin address of the last server
 			cfg.AdminAddr = ""
 		}
 	}
@@ -72,11 +72,11 @@ func (x *examination) checkListeners(ctx context.Context) {
 	}
 }
 
-// restartFix is the advice when the running server does not have the current settings.
+// restartFix is the advice if the running server has other settings than the files.
 const restartFix = "restart relayd: a server reads its settings when it starts"
 
-// checkBusy asks the program that listens at an address of the settings what it is, after doctor could
-// not listen there itself; err is the error of that try. If a relay answers as expected, the check passes.
+// checkBusy asks the program at an address of the settings whether it is this relay. err is the error of
+// doctor's own try to listen there. If a relay answers as expected, the check passes.
 func (x *examination) checkBusy(ctx context.Context, l listenerOf, err error) relay.Finding {
 	ask := func(trusted []netip.Prefix) error {
 		ctx, cancel := context.WithTimeout(ctx, probeTimeout)
@@ -105,7 +105,7 @@ func (x *examination) checkBusy(ctx context.Context, l listenerOf, err error) re
 		"%v, and it is no relay that answers there", listenError(strings.TrimSuffix(l.flag, "-addr"), l.addr, l.flag, err))
 }
 
-// everywhere holds all networks.
+// everywhere contains all IP networks.
 var everywhere = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
 
 // checkServer reports that the server is not running.
@@ -122,8 +122,7 @@ func (x *examination) checkServer() {
 	}
 }
 
-// checkLoaded compares the settings that the files now hold with those that the running server has
-// read.
+// checkLoaded compares the settings in the files with the settings that the running server has read.
 func (x *examination) checkLoaded() {
 	const check = "settings"
 	loaded, known := loadedSettings(x.cfg.DataDir)
@@ -181,7 +180,7 @@ func probeSSH(ctx context.Context, trusted []netip.Prefix, addr string) error {
 	return nil
 }
 
-// checkProxies checks trusted-proxies: a trusted proxy names the source of connections.
+// checkProxies checks trusted-proxies, because a trusted proxy can name any source for its connections.
 func checkProxies(cfg Config) []relay.Finding {
 	const check = "proxies"
 	if len(cfg.TrustedProxies) == 0 {

@@ -20,7 +20,7 @@ import (
 	"time"
 )
 
-// What the tests of doctor break, and with what.
+// The helpers in this file make the broken files, servers and databases that the tests of doctor need.
 
 // freeAddr returns an address of this machine where nothing listens.
 func freeAddr(t *testing.T) string {
@@ -33,10 +33,10 @@ func freeAddr(t *testing.T) string {
 	return ln.Addr().String()
 }
 
-// silentAddr returns an address that takes connections and never answers.
+// silentAddr returns an address that accepts connections and never answers.
 func silentAddr(t *testing.T) string {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0") // the system accepts connections to it
+	ln, err := net.Listen("tcp", "127.0.0.1:0") // the system completes connections without an Accept
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +44,7 @@ func silentAddr(t *testing.T) string {
 	return ln.Addr().String()
 }
 
-// postgresWithoutTLS returns the address of a server that answers the question for TLS as Postgres without it does.
+// postgresWithoutTLS returns the address of a server that refuses TLS in the way of a Postgres without TLS.
 func postgresWithoutTLS(t *testing.T) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -95,7 +95,7 @@ func passTCP(t *testing.T, to string) string {
 	return ln.Addr().String()
 }
 
-// entryAhead adds an entry of the next hour to a file of SQLite.
+// entryAhead adds an audit entry with a time one hour ahead to a file of SQLite.
 func entryAhead(path string) error {
 	db, err := sql.Open("sqlite", path)
 	if err != nil {
@@ -105,8 +105,8 @@ func entryAhead(path string) error {
 	return errors.Join(err, db.Close())
 }
 
-// foreignFile makes a file that belongs to another user than the data dir. Without root rights it
-// changes the expected owner of the folder instead.
+// foreignFile gives a file in the data dir to another user. Only root can do that: without root rights, it
+// checks the folder for temporary files instead, and skips the test.
 func foreignFile(t *testing.T, dir string) {
 	t.Helper()
 	if err := os.Chown(filepath.Join(dir, "ssh_host_ed25519_key"), 12345, 12345); err != nil {
@@ -128,7 +128,7 @@ func withDatabase(t *testing.T, address, name string) string {
 	return u.String()
 }
 
-// weakRole makes a role that may only log in, and returns an address with it.
+// weakRole creates a role that may only log in, and returns a database URL with this role.
 func weakRole(t *testing.T, address string) string {
 	t.Helper()
 	u, err := url.Parse(address)

@@ -32,7 +32,7 @@ func checkDataDir(cfg Config) relay.Finding {
 		return finding(check, relay.VerdictFail, fix, "%s is not a folder", cfg.DataDir)
 	case info.Mode().Perm()&0o002 != 0:
 		return finding(check, relay.VerdictFail, "chmod 700 "+quote(cfg.DataDir), "others may write to %s", cfg.DataDir)
-	case info.Mode().Perm()&0o020 != 0: // as Kubernetes makes it for fsGroup
+	case info.Mode().Perm()&0o020 != 0: // Kubernetes sets this mode for fsGroup
 		return finding(check, relay.VerdictWarn, "chmod 700 "+quote(cfg.DataDir)+", unless the group has no other members", "its group may write to %s", cfg.DataDir)
 	}
 	return passed(check, "%s", cfg.DataDir)
@@ -76,14 +76,14 @@ func checkHostKey(file string) (f relay.Finding, print string) {
 	return passed(check, "%s, %04o", print, info.Mode().Perm()), print
 }
 
-// checkOwners checks that the user of the data dir can read and write the files in it. Root could
-// in any case, so the rights are compared instead of tried: after a restore by root, the server
-// of another user starts no more.
+// checkOwners checks that the user of the data dir can read and write the files in it. It compares owners and
+// modes, because doctor may run as root, which can open every file. After a restore by root, the server of
+// another user fails to start.
 func checkOwners(cfg Config) (list []relay.Finding) {
 	const check = "files"
 	dir, err := os.Stat(cfg.DataDir)
 	if err != nil {
-		return nil // checkDataDir tells
+		return nil // checkDataDir reports this error
 	}
 	owner, known := ownerOf(dir)
 	entries, err := os.ReadDir(cfg.DataDir)
@@ -114,11 +114,10 @@ func checkOwners(cfg Config) (list []relay.Finding) {
 	return list
 }
 
-// expiresSoon is the remaining life of a certificate at which doctor warns: it should have been
-// renewed long before.
+// expiresSoon is the remaining life of a certificate at which doctor warns. Renewals happen long before.
 const expiresSoon = 14 * 24 * time.Hour
 
-// checkCertFiles checks that the certificate exists, has the right names, and does not expire soon.
+// checkCertFiles checks that the certificate exists, has the needed names, and does not expire soon.
 func checkCertFiles(cfg Config) relay.Finding {
 	const check = "certificate"
 	pair, err := tls.LoadX509KeyPair(cfg.TLSCert, cfg.TLSKey)
@@ -141,8 +140,8 @@ func checkCertFiles(cfg Config) relay.Finding {
 		"%s has the certificate without that of %q, which issued it: browsers may know that one, and most senders refuse the connection", cfg.TLSCert, pair.Leaf.Issuer.CommonName)
 }
 
-// lacksIntermediate reports whether a chain lacks the certificate of its issuer: it has one
-// certificate only, no root of this machine has signed it, and it names an address of its issuer, as
+// lacksIntermediate reports whether a chain lacks the certificate of its issuer: the chain has one
+// certificate, no root of this machine has signed that certificate, and it names a URL of its issuer, as
 // certificates of public authorities do.
 func lacksIntermediate(pair tls.Certificate) bool {
 	if len(pair.Certificate) > 1 || len(pair.Leaf.IssuingCertificateURL) == 0 {

@@ -26,8 +26,8 @@ func restoredInto(dir, backup, key string) error {
 }
 
 // TestDoctorOfMovedFiles: while a server runs, its data dir or its file is moved away, and a backup may be
-// restored in its place. Doctor reports that the server does not use what is there, and no command changes it
-// as if the server did.
+// restored in its place. Doctor reports that the server does not use the files there, and commands refuse to
+// change them.
 func TestDoctorOfMovedFiles(t *testing.T) {
 	t.Parallel()
 	const moved, another = "moved away while it ran", "has another file open than the relay.db that is there now"

@@ -16,10 +16,10 @@ import (
 	"relay"
 )
 
-// checkUnchanged asks for a name that is no alias, at its public address and at the listener, and
-// compares the heads of the two answers: a proxy that parses HTTP adds, renames or reorders lines. It also
-// sends a request without its body: relayd answers the head, a proxy that buffers requests waits for the
-// body. It reports nothing if it cannot ask both, or if a node of another version may answer.
+// checkUnchanged requests a name that is not an alias, at its public address and at the listener, and
+// compares the two response heads. A proxy that parses HTTP adds, renames or reorders lines. checkUnchanged
+// also sends a request without its body: relayd answers the head, but a proxy that buffers requests waits for
+// the body. It reports nothing if one of the requests fails, or if nodes of several versions may answer.
 func (x *examination) checkUnchanged(ctx context.Context, name string) {
 	const check = "proxy"
 	if x.versions > 1 {
@@ -55,7 +55,7 @@ func (x *examination) checkUnchanged(ctx context.Context, name string) {
 		return
 	}
 	changed := slices.DeleteFunc(slices.Clone(there), func(line string) bool { return slices.Contains(here, line) })
-	if len(changed) == 0 { // left out, or in another order
+	if len(changed) == 0 { // lines are missing or reordered
 		changed = there
 	}
 	x.add(finding(check, relay.VerdictWarn, proxyFix,
@@ -65,8 +65,8 @@ func (x *examination) checkUnchanged(ctx context.Context, name string) {
 
 const proxyFix = "let it pass TCP on, with the PROXY protocol and --trusted-proxies; docs/proxies.md has it for HAProxy, nginx and Caddy"
 
-// The requests that a caller sends to a name that is no alias. bodyWait is how long the answer to one without its
-// body may take.
+// The requests of checkUnchanged to a name that is not an alias. bodyWait is the longest wait for an answer
+// to the request without its body.
 const (
 	plainRequest       = "GET /relay-doctor HTTP/1.1\r\nConnection: close\r\n"
 	requestWithoutBody = "POST /relay-doctor HTTP/1.1\r\nConnection: close\r\nContent-Length: 1\r\n"
@@ -94,7 +94,7 @@ func headOf(ctx context.Context, server url.URL, host, request string, trusted [
 	if request == requestWithoutBody {
 		_ = conn.SetDeadline(time.Now().Add(bodyWait))
 	}
-	if server.Scheme == "https" { // askAlias says why the certificate is not checked
+	if server.Scheme == "https" { // askAlias has the reason for not checking the certificate
 		conn = tls.Client(conn, &tls.Config{InsecureSkipVerify: true, ServerName: (&url.URL{Host: host}).Hostname()})
 	}
 	if _, err := io.WriteString(conn, request+"Host: "+host+"\r\n\r\n"); err != nil {

@@ -24,8 +24,8 @@ import (
 	"relay/sockets"
 )
 
-// The checks of this file do what a caller does: they look up the names, dial their addresses and
-// expect this relay to answer there.
+// The checks of this file act like a caller: they look up the names, dial their addresses and expect that
+// this relay answers.
 
 // publicTimeout bounds each check from outside, because a firewall that drops packets gives no answer.
 const publicTimeout = 5 * time.Second
@@ -75,8 +75,8 @@ func (x *examination) checkBase(ctx context.Context) {
 	}
 }
 
-// checkEachAddress asks each of several addresses of the base host, because callers use any of them, such as
-// the IPv6 one. It asks all at the same time, so that one without an answer does not delay the others.
+// checkEachAddress checks each address of the base host if there are several, because callers may use any of
+// them. It checks all at the same time, because an address that does not answer must not delay the others.
 func (x *examination) checkEachAddress(ctx context.Context, addrs []string) {
 	const check, fix = "base URL", "remove the DNS entry (A or AAAA) of this address, or let it lead to this relay"
 	host := x.site.Base.Hostname()
@@ -115,14 +115,14 @@ func lookup(ctx context.Context, host string) ([]string, error) {
 	}
 	list, err := net.DefaultResolver.LookupHost(ctx, host)
 	if dns, ok := errors.AsType[*net.DNSError](err); ok {
-		err = errors.New(dns.Err) // the name is told already
+		err = errors.New(dns.Err) // the caller adds the name
 	}
 	slices.Sort(list)
 	return slices.Compact(list), err
 }
 
-// publicClient returns a client that sends a PROXY header to trusted addresses. It connects to at, if
-// that is not "", whatever the host name.
+// publicClient returns a client that sends a PROXY header to trusted addresses. If at is not "", it connects
+// to at instead of the host of a URL.
 func publicClient(trusted []netip.Prefix, at string, config *tls.Config) *http.Client {
 	dial := dialLocal(trusted)
 	return &http.Client{
@@ -130,7 +130,7 @@ func publicClient(trusted []netip.Prefix, at string, config *tls.Config) *http.C
 			DisableKeepAlives: true, TLSClientConfig: config,
 			DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
 				host, port, err := net.SplitHostPort(addr)
-				if err == nil && strings.HasSuffix(host, ".localhost") { // not every resolver knows them (RFC 6761, section 6.3)
+				if err == nil && strings.HasSuffix(host, ".localhost") { // not every resolver knows names below localhost (RFC 6761, section 6.3)
 					addr = net.JoinHostPort("127.0.0.1", port)
 				}
 				if err == nil && at != "" {
@@ -143,9 +143,9 @@ func publicClient(trusted []netip.Prefix, at string, config *tls.Config) *http.C
 	}
 }
 
-// asCaller calls try as a caller would connect, without a PROXY header. If that fails and there are
-// trusted proxies, it tries once more with a header: this machine may be one of the proxies, and then
-// the listener demands it.
+// asCaller calls try in the way of a caller, without a PROXY header. If try fails and there are trusted
+// proxies, asCaller calls it again with a header: this machine may be one of the proxies, and the listener
+// requires a header from them.
 func (x *examination) asCaller(try func(trusted []netip.Prefix) error) error {
 	err := try(nil)
 	if err != nil && len(x.cfg.TrustedProxies) > 0 {
@@ -154,7 +154,7 @@ func (x *examination) asCaller(try func(trusted []netip.Prefix) error) error {
 	return err
 }
 
-// get requests a public URL, at one address of its host, or at any if address is "".
+// get requests a public URL, at the given address of its host, or at any if address is "".
 func (x *examination) get(ctx context.Context, address, at string, config *tls.Config) (res *http.Response, body []byte, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
@@ -174,8 +174,8 @@ func (x *examination) get(ctx context.Context, address, at string, config *tls.C
 	return res, body, err
 }
 
-// askName asks the base URL for the host key of the relay behind it, at one address of its host, or at any
-// if addr is "".
+// askName asks the base URL for the host key of the relay behind it. It connects to addr, or to any address
+// of the host if addr is "".
 func (x *examination) askName(ctx context.Context, addr string) (hostKey string, err error) {
 	nonce := rand.Text()
 	address := x.site.Base.JoinPath("/healthz")
@@ -191,7 +191,8 @@ func (x *examination) askName(ctx context.Context, addr string) (hostKey string,
 	return answer.HostKey, nil
 }
 
-// checkAliasDomain checks that names below the alias domain, the hosts of aliases, lead to this relay.
+// checkAliasDomain checks that the hosts of aliases, which are names below the alias domain, lead to this
+// relay.
 func (x *examination) checkAliasDomain(ctx context.Context) {
 	const check = "alias domain"
 	domain := x.site.AliasDomain
@@ -228,7 +229,7 @@ func (x *examination) checkAliasDomain(ctx context.Context) {
 	case err == nil:
 		x.add(passed(check, "names below %s lead to a relay, at %s", domain, joinMax(addrs)))
 		x.checkUnchanged(ctx, name)
-	case slices.Equal(addrs, base): // such as without a certificate for a name that is no alias
+	case slices.Equal(addrs, base): // for example, there is no certificate for this name
 		x.add(passed(check, "names below %s lead to %s, as the base URL does", domain, joinMax(addrs)))
 	default:
 		x.add(finding(check, relay.VerdictFail, "make a wildcard DNS entry: *."+domain+" to "+joinMax(base),
@@ -236,8 +237,8 @@ func (x *examination) checkAliasDomain(ctx context.Context) {
 	}
 }
 
-// askAlias asks for a name that is no alias, which a relay answers as such. It does not check the
-// certificate: a relay that orders one for each alias has none for this name.
+// askAlias requests a name that is not an alias; a relay says so in its answer. The certificate is not
+// checked, because a relay that orders one for each alias has none for this name.
 func (x *examination) askAlias(ctx context.Context, name string) error {
 	address := x.site.Base
 	address.Host = name
@@ -251,7 +252,7 @@ func (x *examination) askAlias(ctx context.Context, name string) error {
 	return err
 }
 
-// checkPublicSSH checks that the address that users dial leads to the running server.
+// checkPublicSSH checks that the SSH address for users leads to the running server.
 func (x *examination) checkPublicSSH(ctx context.Context) {
 	const check = "ssh address"
 	if !x.answers || len(x.hostKeys) == 0 {

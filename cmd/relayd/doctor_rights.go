@@ -8,16 +8,16 @@ import (
 	"relay"
 )
 
-// checkReadable checks that the user that owns the data dir can read the other files of the settings:
-// root reads them in any case, and the service then does not start.
+// checkReadable checks that the owner of the data dir can read the other files that the settings name. Root
+// can read them in any case, but the service runs as the owner and would fail to start.
 func checkReadable(cfg Config) (list []relay.Finding) {
 	dir, err := os.Stat(cfg.DataDir)
 	if err != nil {
-		return nil // checkDataDir tells
+		return nil // checkDataDir reports this error
 	}
 	owner, known := ownerOf(dir)
 	if !known || owner == 0 || os.Geteuid() != 0 {
-		return nil // another user than root has tried it
+		return nil // without root rights, doctor has read the files itself
 	}
 	groups := groupsOf(owner)
 	files := hostKeyFiles(cfg)
@@ -33,14 +33,13 @@ func checkReadable(cfg Config) (list []relay.Finding) {
 	return list
 }
 
-// lockedPlace returns the folder or file whose permissions prevent a user from reading a file, "" =
-// none.
+// lockedPlace returns the folder or file whose permissions prevent a user from reading a file; "" = none.
 func lockedPlace(file string, owner uint32, groups []uint32) string {
 	file, err := filepath.Abs(file)
 	if err != nil {
 		return ""
 	}
-	for _, path := range []string{filepath.Dir(file), resolved(file)} { // the folder of a link, and what it leads to
+	for _, path := range []string{filepath.Dir(file), resolved(file)} { // the folder of a link, and the target of the link
 		var way []string
 		for at := path; ; at = filepath.Dir(at) {
 			way = append([]string{at}, way...)
@@ -51,7 +50,7 @@ func lockedPlace(file string, owner uint32, groups []uint32) string {
 		for _, at := range way {
 			info, err := os.Stat(at)
 			if err != nil {
-				break // the check of the file tells
+				break // another check reports that the file is missing
 			}
 			want := fs.FileMode(0o4)
 			if info.IsDir() {

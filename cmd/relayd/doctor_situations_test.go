@@ -21,13 +21,13 @@ import (
 	"relay/store"
 )
 
-// situation is a mistake that an operator may make, and the finding of doctor about it.
+// situation is a mistake of an operator, and the expected finding of doctor.
 type situation struct {
 	name           string
-	flags          map[string]string // in place of those of the running server
+	flags          map[string]string // replace flags of the running server
 	breaks         func(t *testing.T, dir string)
 	check, verdict string
-	says, fix      string // regular expressions
+	says, fix      string // regular expressions for reason and fix
 }
 
 // examine runs doctor with the settings in flags.
@@ -38,7 +38,7 @@ func examine(t *testing.T, flags map[string]string) []relay.Finding {
 		t.Fatal(err)
 	}
 	findings := (&program{getenv: env(), stderr: t.Output()}).runChecks(t.Context(), cfg, list)
-	for _, f := range findings { // whatever is wrong: what it is, and what to do
+	for _, f := range findings { // every finding has a reason, and a fix unless it is ok
 		if f.Reason == "" || (f.Fix == "") != (f.Verdict == relay.VerdictOK) {
 			t.Errorf("without a reason, or a fix where one is needed: %+v", f)
 		}
@@ -51,7 +51,7 @@ func (s situation) expect(t *testing.T, list []relay.Finding) {
 	t.Helper()
 	for _, f := range list {
 		if f.Check == s.check && f.Verdict == s.verdict && regexp.MustCompile(s.says).MatchString(f.Reason) && regexp.MustCompile(s.fix).MatchString(f.Fix) {
-			t.Logf("situation: %s | %s | %s | %s | %s", cmp.Or(s.name, t.Name()), f.Check, f.Verdict, f.Reason, f.Fix) // go test -v prints the table
+			t.Logf("situation: %s | %s | %s | %s | %s", cmp.Or(s.name, t.Name()), f.Check, f.Verdict, f.Reason, f.Fix) // go test -v prints the table of situations
 			return
 		}
 	}
@@ -70,8 +70,8 @@ func settingsOf(h *testServer, flags map[string]string) map[string]string {
 	return all
 }
 
-// TestDoctorBesideAServer: doctor reports problems that callers or users would meet, although the
-// server itself is well.
+// TestDoctorBesideAServer: doctor reports problems that callers or users would have, although the server
+// itself runs well.
 func TestDoctorBesideAServer(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, nil)
@@ -203,7 +203,7 @@ func TestDoctorBesideAServer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		node := func(name, key string) map[string]string { // what doctor is given at this node
+		node := func(name, key string) map[string]string { // the flags of doctor at this node
 			return settingsOf(h, map[string]string{"database-url": flags["database-url"], "node-name": name, "secret-key": key})
 		}
 		for _, name := range []string{"one", "two"} {
@@ -339,8 +339,8 @@ func TestDoctorOfChangedSettings(t *testing.T) {
 	}
 }
 
-// TestDoctorWithoutAServer: doctor reports what would keep a server from starting or from running
-// well, before it is noticed otherwise.
+// TestDoctorWithoutAServer: doctor reports problems that would prevent a server from starting or from running
+// well.
 func TestDoctorWithoutAServer(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, nil)
@@ -373,7 +373,7 @@ func TestDoctorWithoutAServer(t *testing.T) {
 	text := func(s string) func(string) error {
 		return func(path string) error { return os.WriteFile(path, []byte(s), 0o600) }
 	}
-	// Postgres is somewhere else, or refuses.
+	// The database URL leads elsewhere, or to a Postgres that refuses.
 	at := freeAddr(t)
 	base := postgresFlags(t)["database-url"]
 	for _, s := range []situation{
@@ -408,8 +408,8 @@ func TestDoctorWithoutAServer(t *testing.T) {
 	}
 }
 
-// TestDoctorOfFilesOfRoot: a key or certificate in a folder that only root may enter, as certbot makes
-// it, keeps the service from starting. Reading it as root does not show that.
+// TestDoctorOfFilesOfRoot: a key or certificate in a folder that only root may enter, as certbot makes it,
+// keeps the service from starting. Doctor reports it although root can read the file.
 func TestDoctorOfFilesOfRoot(t *testing.T) {
 	t.Parallel()
 	const other = 12345
@@ -424,7 +424,7 @@ func TestDoctorOfFilesOfRoot(t *testing.T) {
 		t.Errorf("of another user: %q", place)
 	}
 	for path := folder; strings.HasPrefix(path, os.TempDir()) && path != os.TempDir(); path = filepath.Dir(path) {
-		_ = os.Chmod(path, 0o755) // those of the test; the folder above belongs to the system
+		_ = os.Chmod(path, 0o755) // folders of the test; the folder above belongs to the system
 	}
 	if place := lockedPlace(base, other, nil); place != "" {
 		t.Skipf("%s keeps every other user out of the folder for temporary files", place)
@@ -446,7 +446,7 @@ func TestDoctorOfFilesOfRoot(t *testing.T) {
 		t.Error("its owner may read it")
 	}
 	if os.Geteuid() != 0 {
-		return // only root gives a folder away
+		return // only root can change the owner of a folder
 	}
 	data := filepath.Join(base, "data")
 	if err := errors.Join(os.Mkdir(data, 0o700), os.Chown(data, other, other), os.Chmod(folder, 0o700)); err != nil {

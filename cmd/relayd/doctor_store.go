@@ -36,7 +36,7 @@ func (x *examination) checkStore(ctx context.Context) {
 	list := s.Examine(ctx)
 	x.add(list...)
 	if list[0].Verdict == relay.VerdictFail {
-		return // there are no tables to look at
+		return // without tables there is nothing to check
 	}
 	nodes, err := s.Nodes(ctx)
 	versions := map[string]bool{}
@@ -57,18 +57,18 @@ func (x *examination) checkStore(ctx context.Context) {
 	x.add(checkSecretKeys(ctx, s, x.cfg)...)
 }
 
-// oldestPostgres is the first major version whose features relayd uses.
+// oldestPostgres is the first major version of Postgres that has all features that relayd uses.
 const oldestPostgres = 14
 
 // postgresServer holds facts about a Postgres server and the role of relayd there.
 type postgresServer struct {
 	version                   int // server_version_num
 	replica, readOnly, create bool
-	schema, role              string // schema is "" where none of the search path is there
+	schema, role              string // schema is "" if no schema of the search path exists
 }
 
-// checkPostgres asks the database of the settings for its version and for the rights of the role. If
-// the database does not answer, it reports nothing, because the check of the store reports that.
+// checkPostgres asks the database of the settings for its version and for the rights of the role. If the
+// database does not answer, it returns nothing, because checkStore reports that error.
 func checkPostgres(ctx context.Context, cfg Config) []relay.Finding {
 	if cfg.DatabaseURL == "" {
 		return nil
@@ -76,7 +76,7 @@ func checkPostgres(ctx context.Context, cfg Config) []relay.Finding {
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
 	answer := make(chan *postgresServer, 1)
-	go func() { answer <- askPostgres(ctx, cfg) }() // the driver does not return from a server that is frozen
+	go func() { answer <- askPostgres(ctx, cfg) }() // in a goroutine, because the driver never returns from a frozen server
 	select {
 	case p := <-answer:
 		if p != nil {
@@ -87,7 +87,7 @@ func checkPostgres(ctx context.Context, cfg Config) []relay.Finding {
 	return nil
 }
 
-// askPostgres asks the database of the settings for the facts about it; nil = no answer.
+// askPostgres asks the database of the settings about its version and rights; nil = no answer.
 func askPostgres(ctx context.Context, cfg Config) *postgresServer {
 	address, _ := connectionURL(cmp.Or(cfg.DatabaseDirectURL, cfg.DatabaseURL))
 	db, err := sql.Open("postgres", address)
@@ -104,7 +104,7 @@ func askPostgres(ctx context.Context, cfg Config) *postgresServer {
 	return &p
 }
 
-// judge reports whether relayd can work with the server.
+// judge returns a finding: whether relayd can work with the server.
 func (p postgresServer) judge() relay.Finding {
 	const check = "postgres"
 	version := fmt.Sprintf("%d.%d", p.version/10000, p.version%10000)
@@ -113,19 +113,19 @@ func (p postgresServer) judge() relay.Finding {
 		return finding(check, relay.VerdictFail, fmt.Sprintf("move the database to Postgres %d or newer", oldestPostgres), "it is version %s", version)
 	case p.replica:
 		return finding(check, relay.VerdictFail, "give --database-url the address of the primary", "it is a replica, which takes no events")
-	case p.readOnly: // some providers set it when the disk is full
+	case p.readOnly: // some providers set this when the disk is full
 		return finding(check, relay.VerdictFail, "see whether its disk is full, which some providers answer with this setting. Then, in psql: SET default_transaction_read_only = off; and ALTER DATABASE … RESET default_transaction_read_only, or ALTER ROLE "+p.role+" RESET …; it may also stand in postgresql.conf or in the options of --database-url",
 			"it lets role %s only read: default_transaction_read_only is on", p.role)
 	case p.schema == "":
 		return finding(check, relay.VerdictFail, "as the owner of the database: CREATE SCHEMA … AUTHORIZATION "+p.role, "there is no schema for role %s in it", p.role)
-	case !p.create: // since version 15 not everybody may in public
+	case !p.create: // since version 15, not every role may create tables in public
 		return finding(check, relay.VerdictFail, "as the owner of the database: ALTER SCHEMA "+p.schema+" OWNER TO "+p.role,
 			"role %s may not make tables in schema %s", p.role, p.schema)
 	}
 	return passed(check, "version %s; role %s may make tables in schema %s", version, p.role, p.schema)
 }
 
-// storeFix returns the advice for a store that cannot be opened.
+// storeFix returns the advice for an error of opening the store.
 func storeFix(cfg Config, err error) string {
 	_, inside := os.Stat(filepath.Join(cfg.DataDir, databaseFile))
 	switch {
@@ -183,7 +183,7 @@ func (x *examination) checkSharedKey(ctx context.Context, s *store.Store) {
 const nearlyFull = 80
 
 // checkSpool reports events in the spool that are not in Postgres yet, unreadable spool files, and a spool
-// that is nearly full. With SQLite it reports only leftovers of an earlier spool.
+// that is nearly full. With SQLite it reports only the files of an earlier spool.
 func checkSpool(cfg Config) []relay.Finding {
 	const check = "spool"
 	dir := cfg.DataDir
@@ -214,13 +214,14 @@ func checkSpool(cfg Config) []relay.Finding {
 	return list
 }
 
-// queues is the part of a store that checkQueues needs.
+// queues is the part of a store that checkQueues uses.
 type queues interface {
 	Aliases(ctx context.Context, who relay.Actor) ([]relay.Alias, error)
 	AllQueueStats(ctx context.Context) (map[int64]relay.QueueStats, error)
 }
 
-// checkQueues reports queued requests: callers of an alias whose queue is full get 503.
+// checkQueues reports queues that are full or nearly full, because callers of an alias with a full queue get
+// 503.
 func checkQueues(ctx context.Context, s queues, cfg Config) relay.Finding {
 	const check = "queues"
 	aliases, err := s.Aliases(ctx, relay.System())
@@ -268,13 +269,13 @@ func checkQueues(ctx context.Context, s queues, cfg Config) relay.Finding {
 	return passed(check, "nothing waits for a tunnel")
 }
 
-// accountQueue counts the queued attempts of all aliases of an account; a limit of 0 is none.
+// accountQueue counts the queued attempts of all aliases of an account; a limit of 0 means no limit.
 type accountQueue struct {
 	name          string
 	queued, limit int64
 }
 
-// judgeQueue adds a name to full if its queue is full, or to filling if it is nearly full.
+// judgeQueue adds a name to full if its queue is full, or to filling if the queue is nearly full.
 func judgeQueue(name string, percent int64, full, filling []string) ([]string, []string) {
 	switch {
 	case percent >= 100:
@@ -285,7 +286,7 @@ func judgeQueue(name string, percent int64, full, filling []string) ([]string, [
 	return full, filling
 }
 
-// percent returns the used percentage of a limit; 0 without a limit.
+// percent returns the used part of a limit in percent; 0 without a limit.
 func percent(used, limit int64) int64 {
 	if limit <= 0 {
 		return 0

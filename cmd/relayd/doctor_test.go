@@ -12,8 +12,8 @@ import (
 	"relay"
 )
 
-// TestDoctorSpool: doctor reports events that wait on the disk for a Postgres, with advice, even if
-// the store was changed in the meantime.
+// TestDoctorSpool: doctor reports events in the spool that are not in Postgres yet, with advice, even if the
+// settings name another store by now.
 func TestDoctorSpool(t *testing.T) {
 	t.Parallel()
 	const url = "postgres://localhost/relay"
@@ -72,7 +72,7 @@ func spoolOf(t *testing.T, path string, size int) {
 	}
 }
 
-// waiting is a store of one alias, for checkQueues.
+// waiting is a store with one alias and a queue, for checkQueues.
 type waiting struct {
 	stats relay.QueueStats
 	own   *int64
@@ -87,8 +87,7 @@ func (w waiting) AllQueueStats(context.Context) (map[int64]relay.QueueStats, err
 	return map[int64]relay.QueueStats{7: w.stats}, nil
 }
 
-// TestDoctorQueues: doctor reports a queue that is full or nearly full, before and while callers are
-// refused because of it.
+// TestDoctorQueues: doctor reports a queue that is nearly full, and one that is full.
 func TestDoctorQueues(t *testing.T) {
 	t.Parallel()
 	cfg, own := Config{QueueLimit: 10, QueueBytes: 1000}, int64(5)

@@ -63,7 +63,7 @@ func TestLoop(t *testing.T) {
 	})
 }
 
-// replays sends an event again and checks the record of attempt n.
+// replays replays an event and checks the record of attempt n.
 func (h *testServer) replays(before record.Summary, n int) {
 	h.t.Helper()
 	var e record.Event
@@ -79,8 +79,8 @@ func (h *testServer) replays(before record.Summary, n int) {
 	}
 }
 
-// TestOffline: a request while offline is stored and answered 202. It is delivered on request; a
-// replay needs none.
+// TestOffline: a request while offline is stored and answered 202. A queued event is delivered only on
+// request, but a queued replay is delivered at the reconnect.
 func TestOffline(t *testing.T) {
 	t.Parallel()
 	onStores(t, func(t *testing.T, flags map[string]string) {
@@ -99,7 +99,7 @@ func TestOffline(t *testing.T) {
 			t.Errorf("queuedEvents %d, want 2", a.QueuedEvents)
 		}
 
-		// Neither a restart nor a tunnel delivers an inbound event by itself.
+		// A restart and a new tunnel do not deliver the queued originals.
 		if err := h.app.stopOnce(); err != nil {
 			t.Fatal(err)
 		}
@@ -109,7 +109,7 @@ func TestOffline(t *testing.T) {
 			t.Errorf("replay while offline answered %d, want 202", status)
 		}
 		h.tunnel("demo", l.addr)
-		l.seen(t, 1) // the replay alone
+		l.seen(t, 1) // only the replay
 		if !relaytest.Poll(10*time.Second, func() bool { return h.newest("demo").State == "delivered" }) {
 			t.Fatal("the replay never ended")
 		}
@@ -167,8 +167,8 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// TestDripEndsWithTimeout: a body that arrives more slowly than --min-rate after its grace ends with
-// 408. The local server never sees it as complete, and the event cannot be replayed.
+// TestDripEndsWithTimeout: a body that arrives more slowly than --min-rate after its grace ends with 408. The
+// local server never gets the complete body, and the event cannot be replayed.
 func TestDripEndsWithTimeout(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, map[string]string{"min-rate-grace": "1s"})

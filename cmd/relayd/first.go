@@ -19,16 +19,16 @@ import (
 	"relay/sshgate"
 )
 
-// summary is the text that a start prints on stdout. Commands stand at the start of a line, so that they can be
-// copied.
+// summary is the text that a start prints on stdout. Commands stand at the start of a line, because users
+// copy them.
 type summary struct {
 	Store, HTTP, SSH, HostKey string
 	Admin                     string // "" = no account
-	NoAdmin                   bool   // there are accounts, and none is an admin
+	NoAdmin                   bool   // there are accounts, but no admin
 	Fingerprints              []string
-	KeyFile                   string // the pair that was made here; "" = the person's own
-	LoginLink                 string // first start only
-	Commands                  string // lines to try; each is complete and works as it is printed
+	KeyFile                   string // private key that relayd made; "" = the user has a key
+	LoginLink                 string // only at the first start
+	Commands                  string // commands to try; each is complete and works as printed
 }
 
 func (s *summary) String() string {
@@ -55,9 +55,9 @@ func (s *summary) String() string {
 	return b.String() + s.Commands
 }
 
-// firstStart creates the first admin if there is none, and returns the summary for stdout. Off
-// loopback, and beside other accounts, it creates one from RELAY_INITIAL_ADMIN_KEYS only. It runs
-// before the server is ready, so that a client that waits for /readyz finds the account.
+// firstStart creates the first admin if there is none, and returns the summary for stdout. If a listener is
+// not on loopback, or other accounts exist, it creates an admin only from RELAY_INITIAL_ADMIN_KEYS. It runs
+// before /readyz answers 200, because a client that waits for /readyz expects the account.
 func (a *app) firstStart(ctx context.Context, list []*setting) (*summary, error) {
 	out := &summary{
 		Store: a.store.Describe(), HTTP: a.site.URL("/"), SSH: a.site.SSHAddr,
@@ -82,11 +82,11 @@ func (a *app) firstStart(ctx context.Context, list []*setting) (*summary, error)
 	return out, nil
 }
 
-// findAdmin sets the admin of a summary. It creates one if there is none.
+// findAdmin sets the admin of a summary. It creates an admin if there is none.
 func (a *app) findAdmin(ctx context.Context, out *summary, env *operatorEnv) error {
 	accounts, err := a.store.Accounts(ctx, relay.System())
 	if err == nil && a.needsAdmin(accounts) {
-		// Several nodes may start on one empty database: one of them makes the account.
+		// Several nodes may start on one empty database; the lock lets one of them create the account.
 		unlock, lockErr := a.store.LockShared(ctx, "first-account")
 		if lockErr != nil {
 			return fmt.Errorf("wait for the node that makes the first account: %w", lockErr)
@@ -105,8 +105,8 @@ func (a *app) findAdmin(ctx context.Context, out *summary, env *operatorEnv) err
 	return nil
 }
 
-// needsAdmin reports whether an admin is to be created. An account that `user add` made before the
-// server looked does not take the place of the admin of the setting.
+// needsAdmin reports whether an admin is to be created. An account from `user add` does not replace the admin
+// of the setting.
 func (a *app) needsAdmin(accounts []relay.Account) bool {
 	if a.cfg.InitialAdminKeys == "" || len(accounts) == 0 {
 		return len(accounts) == 0
@@ -114,14 +114,14 @@ func (a *app) needsAdmin(accounts []relay.Account) bool {
 	return !slices.ContainsFunc(accounts, func(acc relay.Account) bool { return acc.Admin || acc.Name == initialAdmin })
 }
 
-// noAdminLeft is the message if there are accounts but no admin.
+// noAdminLeft is the message for a store with accounts but without an admin.
 const noAdminLeft = "no admin is left; make one with `relayd user add NAME --admin`"
 
-// initialAdmin is the account of --initial-admin-keys.
+// initialAdmin is the name of the account for --initial-admin-keys.
 const initialAdmin = "admin"
 
-// createFirstAccount creates the first account with the keys of --initial-admin-keys, or, on loopback,
-// with the keys of the user that runs relayd. Without keys or such a user it creates none.
+// createFirstAccount creates the first account with the keys of --initial-admin-keys, or, on loopback, with
+// the keys of the user that runs relayd. Without keys it creates no account.
 func (a *app) createFirstAccount(ctx context.Context, out *summary, env *operatorEnv) error {
 	keys, err := initialAdminKeys(a.cfg.InitialAdminKeys)
 	name := initialAdmin
@@ -144,17 +144,17 @@ func (a *app) createFirstAccount(ctx context.Context, out *summary, env *operato
 	a.log.Info("first account created", "account", name, "keys", len(keys))
 	out.Admin = name
 	if !a.site.Loopback {
-		return nil // others may read the log, and the link would be in it
+		return nil // other users may read the log, so it gets no login link
 	}
 	secret, err := a.store.CreateLoginLink(ctx, relay.System(), name, loginLinkTTL)
 	if err != nil {
 		return fmt.Errorf("make a login link: %w", err)
 	}
-	out.LoginLink = a.site.URL("/login/"+secret) + "?alias=" + exampleAlias // of the commands below: its page is where they show
+	out.LoginLink = a.site.URL("/login/"+secret) + "?alias=" + exampleAlias // opens the page of the alias that the printed commands use
 	return nil
 }
 
-// likelyAdmin returns the account of the user that runs relayd, else the first admin.
+// likelyAdmin returns the account named after the user that runs relayd, else the first admin.
 func likelyAdmin(accounts []relay.Account, person string) string {
 	first := ""
 	for _, acc := range accounts {
@@ -177,7 +177,7 @@ func anyAdmin(accounts []relay.Account) bool {
 type operatorEnv struct {
 	getenv  func(string) string
 	dataDir string
-	options []string // that operator commands need to find the same store
+	options []string // options that operator commands need to find the same store
 }
 
 func newOperatorEnv(a *app, list []*setting) *operatorEnv {
@@ -189,7 +189,7 @@ func newOperatorEnv(a *app, list []*setting) *operatorEnv {
 		line := strings.LastIndexByte(set.origin, ':')
 		switch {
 		case set.name != "database-url":
-		case set.origin == "--database-url": // the environment reaches the commands by itself
+		case set.origin == "--database-url": // commands read the environment themselves
 			s.options = append(s.options, set.origin, maskURL(a.cfg.DatabaseURL))
 		case line >= 0:
 			if file, err := filepath.Abs(set.origin[:line]); err == nil {
@@ -200,8 +200,9 @@ func newOperatorEnv(a *app, list []*setting) *operatorEnv {
 	return s
 }
 
-// isService reports whether relayd runs as a system user whose home is the data dir, as the packages
-// set it up. Nobody could use a key in that home, and --initial-admin-keys would find another admin.
+// isService reports whether relayd runs as a system user whose home is the data dir, as the packages set it
+// up. No user could log in with a key in that home, and the account would prevent the admin of
+// --initial-admin-keys.
 func (s *operatorEnv) isService() bool {
 	u, err := user.Current()
 	return err == nil && u.HomeDir == s.dataDir
@@ -237,7 +238,7 @@ func (s *operatorEnv) ownKeys() (keys []publicKey, keyFile string, err error) {
 	for _, file := range s.publicKeyFiles() {
 		found, err := readKeyFile(file)
 		if err != nil {
-			continue // a certificate, say
+			continue // such as a certificate
 		}
 		keys = appendNew(keys, found...)
 	}

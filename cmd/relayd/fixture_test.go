@@ -67,7 +67,7 @@ func newTestServer(t *testing.T, flags map[string]string) *testServer {
 	return h
 }
 
-// open starts the app; after close it uses the same folder again.
+// open starts the app. After close, it starts the app again in the same folder.
 func (h *testServer) open() {
 	h.t.Helper()
 	nothing := func(string) string { return "" }
@@ -89,7 +89,7 @@ func (h *testServer) open() {
 
 var stops sync.Map
 
-// stopOnce lets a test stop an app that its cleanup would stop again.
+// stopOnce stops the app, and prevents that the cleanup of the test stops it again.
 func (a *app) stopOnce() error {
 	if _, done := stops.LoadOrStore(a, true); done {
 		return nil
@@ -213,12 +213,11 @@ func (h *testServer) send(raw string) string {
 	return string(answer)
 }
 
-// local is a local server on a raw socket: it records the bytes of each request and answers with fixed
-// bytes.
+// local is a local server on a raw socket: it records the bytes of each request and sends a fixed response.
 type local struct {
 	addr   string
 	answer string
-	gate   chan struct{} // when set, an answer waits for it
+	gate   chan struct{} // if set, the response waits for it
 
 	mu  sync.Mutex
 	got []string
@@ -296,7 +295,7 @@ func readRequest(r *bufio.Reader) (string, error) {
 	return raw.String(), err
 }
 
-// seen returns the recorded requests, after waiting for n of them.
+// seen waits for n requests and returns the recorded requests.
 func (l *local) seen(t *testing.T, n int) []string {
 	t.Helper()
 	var got []string
@@ -312,7 +311,7 @@ func (l *local) seen(t *testing.T, n int) []string {
 	return got
 }
 
-// trySend is send for a connection that may be cut.
+// trySend is like send, but allows that the connection is cut.
 func (h *testServer) trySend(raw string) string {
 	conn, err := net.Dial("tcp", h.app.cfg.HTTPAddr)
 	if err != nil {

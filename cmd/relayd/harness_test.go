@@ -7,7 +7,7 @@ import (
 	"relay/store/pgtest"
 )
 
-// needTool fails the test instead of skipping it: a test that did not run proves nothing.
+// needTool fails the test if a program is missing. A skipped test would prove nothing.
 func needTool(t *testing.T, name string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)

@@ -28,7 +28,7 @@ func (c *program) healthcheckCommand() *cobra.Command {
 		if known, ok := loadSiteFile(cfg); ok && known.HTTPAddr != "" {
 			addr = known.HTTPAddr
 		}
-		if addr == "" { // the TLS listener, as there is no other
+		if addr == "" { // without a plain listener, use the TLS listener
 			scheme, addr = "https", cfg.HTTPSAddr
 		}
 		if port(addr) == "0" {
@@ -45,8 +45,8 @@ func (c *program) healthcheckCommand() *cobra.Command {
 	})
 }
 
-// getLocal requests a URL of a listener of this machine and returns the body of the answer
-// 200. It does not check the certificate, which is for the public host.
+// getLocal requests a URL of a listener of this machine and returns the body of a 200 answer. The certificate
+// is not checked, because it has the public host name.
 func getLocal(ctx context.Context, cfg Config, trusted []netip.Prefix, address string) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {

@@ -2,8 +2,8 @@ package main
 
 import "testing"
 
-// TestGarbagePercent: the heap may grow to 96 MiB before garbage is collected, and to twice the memory
-// in use.
+// TestGarbagePercent: the garbage collector runs when the heap reaches 96 MiB or twice the memory in use,
+// whichever is larger.
 func TestGarbagePercent(t *testing.T) {
 	t.Parallel()
 	for inUse, want := range map[uint64]int{0: 2300, 4 << 20: 2300, 24 << 20: 300, 48 << 20: 100, 1 << 30: 100} {

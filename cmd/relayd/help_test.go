@@ -12,8 +12,8 @@ import (
 	"relay/cli"
 )
 
-// TestHelp: help lists every command and every setting below a heading, in lines that fit a terminal;
-// only serve lists the settings of the server.
+// TestHelp: help lists every command and every setting below a heading, and its lines fit a terminal. Only
+// the help of serve lists all settings.
 func TestHelp(t *testing.T) {
 	t.Parallel()
 	help := func(words ...string) string {
@@ -51,7 +51,7 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// checkWidths fails for a line of help that does not fit a terminal.
+// checkWidths fails the test if a line of help is wider than a terminal.
 func checkWidths(t *testing.T, c *cobra.Command, text string) {
 	t.Helper()
 	for line := range strings.Lines(text) {

@@ -21,8 +21,8 @@ import (
 	"relay/store"
 )
 
-// loadHostKeys returns the SSH host keys: those of --ssh-host-key, else the key in the data
-// dir, or on Postgres the one that all nodes share. It makes one if there is none.
+// loadHostKeys returns the SSH host keys: those of --ssh-host-key, else the key in the data dir, or on
+// Postgres the key that all nodes share. If there is no key, it creates one.
 func loadHostKeys(ctx context.Context, cfg Config, s *store.Store, log *slog.Logger) (keys []ssh.Signer, err error) {
 	if files := hostKeyFiles(cfg); len(files) > 0 {
 		for _, file := range files {
@@ -44,7 +44,7 @@ func loadHostKeys(ctx context.Context, cfg Config, s *store.Store, log *slog.Log
 	return []ssh.Signer{key}, err
 }
 
-// hostKeyFiles lists the files of --ssh-host-key, whose names may hold spaces.
+// hostKeyFiles lists the files of --ssh-host-key. File names may contain spaces.
 func hostKeyFiles(cfg Config) []string {
 	files := mapSlice(strings.FieldsFunc(cfg.SSHHostKey, func(r rune) bool { return r == ',' || r == '\n' }), strings.TrimSpace)
 	return slices.DeleteFunc(files, func(file string) bool { return file == "" })
@@ -62,8 +62,8 @@ func readHostKey(file string) (ssh.Signer, error) {
 	return key, nil
 }
 
-// sharedHostKey returns the host key in the database. The first node stores one there: its own, which
-// clients may know from an earlier version, or else a new one.
+// sharedHostKey returns the host key in the database. The first node stores the key: its own key, which
+// clients may know from an earlier version, or a new key.
 func sharedHostKey(ctx context.Context, dir string, s *store.Store, log *slog.Logger) (ssh.Signer, error) {
 	file := filepath.Join(dir, sshgate.HostKeyFile)
 	own, err := readHostKey(file)

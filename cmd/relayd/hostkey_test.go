@@ -15,8 +15,8 @@ import (
 	"relay/store/pgtest"
 )
 
-// TestHostKeyOfAllNodes: the key that the first node on a Postgres had before becomes that of all
-// nodes. A node with another key says so, and uses the shared one.
+// TestHostKeyOfAllNodes: the host key that the first node had before it used Postgres becomes the key of all
+// nodes. A node with another key logs that and uses the shared key.
 func TestHostKeyOfAllNodes(t *testing.T) {
 	t.Parallel()
 	first, second, third := t.TempDir(), t.TempDir(), t.TempDir()
@@ -48,8 +48,8 @@ func TestHostKeyOfAllNodes(t *testing.T) {
 	}
 }
 
-// TestHostKeyFiles: keys of --ssh-host-key are used instead of the one in the data dir, even if a name
-// contains a space. A file without a key is an error that names it.
+// TestHostKeyFiles: keys of --ssh-host-key are used instead of the key in the data dir, even if a file name
+// contains a space. A file without a key is an error that names the file.
 func TestHostKeyFiles(t *testing.T) {
 	t.Parallel()
 	old, next := t.TempDir(), filepath.Join(t.TempDir(), "next key")

@@ -22,8 +22,8 @@ import (
 
 // publicKey is one line of an authorized_keys text.
 type publicKey struct {
-	line        string // type and base64, nothing else
-	name        string // the comment
+	line        string // type and base64 only
+	name        string // comment of the line
 	fingerprint string
 }
 
@@ -32,7 +32,7 @@ type publicKey struct {
 func parseKeys(source, text string) ([]publicKey, error) {
 	var keys []publicKey
 	for i, line := range strings.Split(string(record.DecodeText([]byte(text))), "\n") {
-		line = strings.TrimSpace(string(record.DecodeText([]byte(line)))) // the text may be of several files
+		line = strings.TrimSpace(string(record.DecodeText([]byte(line)))) // the text may be joined from files in several encodings
 		if line == "" || strings.HasPrefix(line, "#") {
 			continue
 		}
@@ -121,8 +121,8 @@ func (o *operator) addKeys(ctx context.Context, user string, keys []publicKey) e
 	return nil
 }
 
-// initialAdminKeys reads the setting of that name: authorized_keys text, or the
-// path of a file that holds it.
+// initialAdminKeys reads --initial-admin-keys: an authorized_keys text, or the path of a file with such a
+// text.
 func initialAdminKeys(setting string) ([]publicKey, error) {
 	if setting == "" {
 		return nil, nil
@@ -132,7 +132,7 @@ func initialAdminKeys(setting string) ([]publicKey, error) {
 		return keys, err
 	}
 	fromFile, ferr := readKeyFile(setting)
-	if errors.Is(ferr, os.ErrNotExist) || errors.Is(ferr, syscall.ENAMETOOLONG) { // as a text with a long key is
+	if errors.Is(ferr, os.ErrNotExist) || errors.Is(ferr, syscall.ENAMETOOLONG) { // a text with a long key is too long for a path
 		if !strings.Contains(setting, " ") {
 			return nil, fmt.Errorf("--initial-admin-keys: there is no file %s, and it is no public key such as `ssh-ed25519 AAAA… name` either", setting)
 		}

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestInitialAdminKeysThatAreNone: a text of --initial-admin-keys that is no plain key gets a clear
-// error, even if it is too long for a file name.
+// TestInitialAdminKeysThatAreNone: a value of --initial-admin-keys that is not a plain key gets a clear
+// error, even if the value is too long for a file name.
 func TestInitialAdminKeysThatAreNone(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
@@ -20,8 +20,8 @@ func TestInitialAdminKeysThatAreNone(t *testing.T) {
 	}
 }
 
-// TestKeyFilesWithAByteOrderMark: key files may have the byte order mark of Windows editors or be
-// UTF-16, as PowerShell writes; the text may be joined from several files.
+// TestKeyFilesWithAByteOrderMark: key files may have the byte order mark of Windows editors, or the UTF-16 of
+// PowerShell. The text may be joined from several files.
 func TestKeyFilesWithAByteOrderMark(t *testing.T) {
 	t.Parallel()
 	const one = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGrfK4cH0Yk2zYkVvWqk0nH0Q4cP4Lr4Qy8x9mE7b8tD alice@laptop"

@@ -17,7 +17,7 @@ import (
 	"relay/record"
 )
 
-// mirror answers with the received body and records the hash of each.
+// mirror is a local server that answers with the received body and records the hash of each body.
 type mirror struct {
 	mu     sync.Mutex
 	hashes []string
@@ -39,7 +39,7 @@ func hexSum(b []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// TestBulk: 2 MiB with a length and 1 MiB in chunks pass both ways completely, are stored in parts,
+// TestBulk: 2 MiB with a length and 1 MiB in chunks pass in both directions completely, are stored in parts,
 // and are the same on a replay.
 func TestBulk(t *testing.T) {
 	t.Parallel()
@@ -55,7 +55,7 @@ func TestBulk(t *testing.T) {
 		for i, want := range []string{hexSum(noise), hexSum(noise[:1<<20])} {
 			size, body := len(noise), io.Reader(bytes.NewReader(noise))
 			if i == 1 {
-				size, body = 1<<20, io.MultiReader(bytes.NewReader(noise[:1<<20])) // of unknown length
+				size, body = 1<<20, io.MultiReader(bytes.NewReader(noise[:1<<20])) // a reader of unknown length
 			}
 			sent = append(sent, want, want)
 			begun := time.Now()

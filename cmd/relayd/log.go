@@ -18,7 +18,7 @@ import (
 
 // logger returns a logger with the form and level of the settings.
 func (c *program) logger(cfg Config) *slog.Logger {
-	_ = c.level.UnmarshalText([]byte(cfg.LogLevel)) // one of the words of the setting
+	_ = c.level.UnmarshalText([]byte(cfg.LogLevel)) // a word that the setting has checked
 	return slog.New(logHandler(cfg, io.MultiWriter(c.stderr, &c.recent), &c.level))
 }
 
@@ -30,9 +30,8 @@ func logHandler(cfg Config, w io.Writer, level slog.Leveler) slog.Handler {
 	return slog.NewTextHandler(w, opt)
 }
 
-// useOutputs puts a queue in front of stdout and stderr, so that a pipe without a reader cannot block
-// or end the server. Only serve uses it: the other commands end like any program when their output
-// cannot be written.
+// useOutputs puts a queue in front of stdout and stderr, because a pipe without a reader must not block or
+// end the server. Only serve uses it. Other commands end if their output cannot be written.
 func (c *program) useOutputs(cfg Config) {
 	survivePipes()
 	c.errs, c.out = newOutput(c.stderr), newOutput(c.stdout)
@@ -48,16 +47,16 @@ func (c *program) useOutputs(cfg Config) {
 		log.Warn(notWritten(lines), "output", "stdout", "err", err)
 	}
 	c.stdout = c.out.start()
-	slog.SetDefault(log) // and the log of the standard library, for packages that know no other
+	slog.SetDefault(log) // includes the standard library's log, for packages that use it
 }
 
 func notWritten(lines int64) string {
 	return record.Count(int(lines), "line was", "lines were") + " not written"
 }
 
-// closeOutputs waits until the last lines are written, for a bounded time.
+// closeOutputs waits until the queued lines are written, for a bounded time.
 func (c *program) closeOutputs() {
-	var outputs sync.WaitGroup // each has a bound of its own
+	var outputs sync.WaitGroup // each wait has its own time limit
 	outputs.Go(c.errs.close)
 	outputs.Go(c.out.close)
 	outputs.Wait()
@@ -83,7 +82,7 @@ func (c *program) registerOutputs(registry prometheus.Registerer) {
 	}
 }
 
-// toggleDebug switches the level of the log to debug, or back to that of the settings.
+// toggleDebug switches the log level to debug, or back to the level of the settings.
 func (a *app) toggleDebug() {
 	level, own := slog.LevelDebug, slog.LevelDebug
 	_ = own.UnmarshalText([]byte(a.cfg.LogLevel))
@@ -94,8 +93,8 @@ func (a *app) toggleDebug() {
 	a.log.Log(context.Background(), max(level, own), "log level changed by a signal", "level", level.String())
 }
 
-// watchLevelSignal toggles the level of the log at each SIGUSR2 until ctx ends, on systems that have
-// this signal.
+// watchLevelSignal toggles the log level at each SIGUSR2 until ctx ends. Some systems do not have this
+// signal.
 func (a *app) watchLevelSignal(ctx context.Context) {
 	signals := make(chan os.Signal, 1)
 	if len(levelSignals) > 0 {
@@ -122,7 +121,7 @@ type recentLines struct {
 	bytes int
 }
 
-// Write remembers one line, as handlers of slog write it.
+// Write stores one line; slog handlers write one line per call.
 func (r *recentLines) Write(line []byte) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -141,8 +140,8 @@ func (r *recentLines) text() []byte {
 	return bytes.Join(r.lines, nil)
 }
 
-// withLog serves the recent log lines at /debug/log of the admin handler, to clients on this machine
-// only: the lines name aliases and addresses.
+// withLog serves the recent log lines at /debug/log of the admin handler, to clients on this machine only,
+// because the lines name aliases and addresses.
 func (a *app) withLog(admin http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", admin)

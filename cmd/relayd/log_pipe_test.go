@@ -20,12 +20,12 @@ import (
 	"relay/relaytest"
 )
 
-// place is an output for the log of a relayd, with its other end.
+// place is an output for the log of a relayd, with a function that breaks it.
 type place struct {
 	args []string
 	out  *os.File // stdout; nil = collected
 	errs *os.File // stderr; nil = collected
-	give func()   // takes the reader away; nil = it is as it is from the start
+	give func()   // takes the reader away; nil = the output is broken from the start
 }
 
 func pipe(t *testing.T) (r, w *os.File) {
@@ -48,8 +48,8 @@ func open(t *testing.T, path string) *os.File {
 	return f
 }
 
-// TestServerOutlivesItsLog: whatever reads the log, the access log or the greeting of a relayd, and
-// however it stops reading, requests, logins and the stop continue, and the operator is told.
+// TestServerOutlivesItsLog: if the reader of the log, the access log or the greeting goes away or stops
+// reading, requests, logins and the stop still work, and the operator is told.
 func TestServerOutlivesItsLog(t *testing.T) {
 	t.Parallel()
 	access := []string{"--access-log", "stdout"}
@@ -62,7 +62,7 @@ func TestServerOutlivesItsLog(t *testing.T) {
 			r, w := pipe(t)
 			return place{args: access, out: w, give: func() { _ = r.Close() }}
 		},
-		"both gone": func(t *testing.T) place { // as 2>&1 | tee
+		"both gone": func(t *testing.T) place { // as with 2>&1 | tee
 			r, w := pipe(t)
 			return place{args: access, out: w, errs: w, give: func() { _ = r.Close() }}
 		},
@@ -85,7 +85,7 @@ func TestServerOutlivesItsLog(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { _ = screen.Close(); _ = terminal.Close() })
-			return place{args: access, out: terminal, errs: terminal} // as after Ctrl+S: nobody takes what it shows
+			return place{args: access, out: terminal, errs: terminal} // as after Ctrl+S: the terminal takes no output
 		},
 		"access log, a named pipe without a reader": func(t *testing.T) place {
 			path := filepath.Join(t.TempDir(), "access")
@@ -100,7 +100,7 @@ func TestServerOutlivesItsLog(t *testing.T) {
 		places["access log on a full disk"] = func(*testing.T) place { return place{args: []string{"--access-log", "/dev/full"}} }
 	}
 	for name, of := range places {
-		for _, ignored := range []bool{false, true} { // SIGPIPE, as under systemd
+		for _, ignored := range []bool{false, true} { // SIGPIPE is ignored under systemd
 			t.Run(fmt.Sprintf("%s, SIGPIPE ignored %v", name, ignored), func(t *testing.T) {
 				if ignored && !strings.Contains(name, "gone") {
 					t.Skip("there is no SIGPIPE")
@@ -142,7 +142,7 @@ func testOutlives(t *testing.T, at place, ignored bool) {
 	}
 	client := &http.Client{Timeout: 10 * time.Second}
 	blocked := func() bool {
-		for range 100 { // each is a line of the log and one of the access log
+		for range 100 { // each request makes a line in the log and in the access log
 			req, err := http.NewRequest(http.MethodGet, "http://"+web+"/hook", nil)
 			if err != nil {
 				t.Fatal(err)

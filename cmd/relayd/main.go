@@ -1,5 +1,5 @@
-// Command relayd is the Relay server. It reads the settings, connects the packages, and
-// has the operator commands.
+// Command relayd is the Relay server. It reads the settings, connects the packages, and has the commands for
+// operators.
 package main
 
 import (
@@ -25,13 +25,13 @@ func main() {
 	ctx, cancel := context.WithCancel(context.Background())
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	if !signal.Ignored(syscall.SIGHUP) { // as under nohup
-		signal.Notify(signals, syscall.SIGHUP) // the terminal was closed
+	if !signal.Ignored(syscall.SIGHUP) { // under nohup, SIGHUP is ignored
+		signal.Notify(signals, syscall.SIGHUP) // sent when the terminal is closed
 	}
 	go func() {
 		<-signals
 		cancel()
-		<-signals // the second one ends the process at once
+		<-signals // a second signal ends the process at once
 		os.Exit(cli.ExitFailure)
 	}()
 	os.Exit(run(ctx, os.Args[1:], os.Getenv, os.Stdout, os.Stderr))
@@ -58,7 +58,7 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 	for line := range strings.SplitSeq(maskArguments(text, args), "\n") {
 		c.report("%s", line)
 	}
-	// A setting or a name that cannot be is a mistake in the arguments, as it is for relay and ssh.
+	// An invalid setting or name is an error of usage, as for relay and ssh.
 	if wrong != nil {
 		return wrong.Exit
 	}
@@ -68,14 +68,14 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 	return cli.ExitFailure
 }
 
-// maskArguments hides the arguments in an error text if one of them may hold a secret, also where the
-// shell has split the secret at spaces.
+// maskArguments hides the arguments in an error text if one of them may hold a secret, even a secret that the
+// shell has split at spaces.
 func maskArguments(text string, args []string) string {
 	if !looksSecret(strings.Join(args, " ")) {
 		return text
 	}
 	for _, arg := range args {
-		if _, value, ok := strings.Cut(arg, "="); ok { // of --flag=value
+		if _, value, ok := strings.Cut(arg, "="); ok { // value of --flag=value
 			text = strings.ReplaceAll(text, strconv.Quote(value), strconv.Quote(hidden))
 		}
 		text = strings.ReplaceAll(text, strconv.Quote(arg), strconv.Quote(hidden))
@@ -86,14 +86,14 @@ func maskArguments(text string, args []string) string {
 	return text
 }
 
-// program is one run: its environment, its output and its log. All loggers write to
-// one place and share a level, which may change while the program runs.
+// program is one run: its environment, its output and its log. All loggers write to one output and share a
+// level, which may change while the program runs.
 type program struct {
 	getenv         func(string) string
 	stdout, stderr io.Writer
 	level          slog.LevelVar
 	recent         recentLines
-	out, errs      *output // stdout and stderr while serve runs; else nil
+	out, errs      *output // stdout and stderr while serve runs, otherwise nil
 }
 
 // report prints a message to stderr.
@@ -108,7 +108,7 @@ func userMessage(err error) string {
 		return err.Error()
 	}
 	text := strings.Replace(err.Error(), e.Error(), e.Detail, 1)
-	if e.Cause != nil && e.Code != relay.CodeConflict { // there it only tells conflicts apart
+	if e.Cause != nil && e.Code != relay.CodeConflict { // the cause of a conflict is an internal code
 		text += ": " + e.Cause.Error()
 	}
 	return text
@@ -138,7 +138,7 @@ to it, and sends any of them again, byte for byte.`,
 	cli.SetHelpCommand(root)
 	root.SetCompletionCommandGroupID(cli.ThisProgram)
 	root.InitDefaultCompletionCmd()
-	for _, cmd := range root.Commands() { // as the other groups, it refuses an unknown shell, and none
+	for _, cmd := range root.Commands() { // completion, too, must refuse an unknown shell and a missing one
 		if cmd.Name() == "completion" {
 			cmd.Args, cmd.RunE = noSuchCommand, needsOne
 			cmd.Short = "print the completion script of a shell"
@@ -151,7 +151,7 @@ to it, and sends any of them again, byte for byte.`,
 	return root
 }
 
-// group returns a command that only has subcommands.
+// group returns a command with subcommands and no action of its own.
 func group(use, short string, subs ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{Use: use, Short: short, Args: noSuchCommand, RunE: needsOne}
 	cmd.AddCommand(subs...)
@@ -188,7 +188,7 @@ func (c *program) versionCommand() *cobra.Command {
 	return cmd
 }
 
-// manCommand writes the manual pages, for packages.
+// manCommand returns the command that writes the manual pages, for packages.
 func (c *program) manCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "man DIR", Short: "write the manual pages to a directory", Args: cli.Takes("DIR", 1, 1), Hidden: true,

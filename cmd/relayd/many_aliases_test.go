@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	_ "github.com/lib/pq" // the drivers
+	_ "github.com/lib/pq" // drivers of the stores
 	_ "modernc.org/sqlite"
 
 	"relay"
@@ -25,11 +25,11 @@ import (
 func TestManyAliases(t *testing.T) {
 	t.Parallel()
 	const (
-		start = 10 * time.Second // CONTRACT: starts with 40 000; measured 1 s on a quiet machine
-		list  = 2 * time.Second  // 500 ms are promised, on a machine that runs nothing else
+		start = 10 * time.Second // promised; measured 1 s on a quiet machine
+		list  = 2 * time.Second  // promised are 500 ms on a machine that runs nothing else
 	)
 	all, own := 40_000, 5_000
-	if relaytest.RaceEnabled() { // SQLite takes five times as long then, longer than the API waits for it
+	if relaytest.RaceEnabled() { // SQLite becomes five times slower, and the API would give up
 		all, own = 8_000, 1_000
 	}
 	onStores(t, func(t *testing.T, flags map[string]string) {
@@ -77,7 +77,7 @@ func TestManyAliases(t *testing.T) {
 	})
 }
 
-// fillAliases inserts all aliases by SQL, own of them for the admin, with an event each.
+// fillAliases inserts all aliases by SQL, own of them for the admin. Each has one event.
 func fillAliases(t *testing.T, h *testServer, all, own int) {
 	t.Helper()
 	driver, dsn := "sqlite", "file:"+filepath.Join(h.flags["data-dir"], "relay.db")+"?_pragma=busy_timeout(30000)"
@@ -132,7 +132,7 @@ func (h *testServer) signedIn() (client *http.Client, home string) {
 	if client.Jar, err = cookiejar.New(nil); err != nil {
 		h.t.Fatal(err)
 	}
-	res, err := client.Post(h.app.site.URL("/login/"+link), "", nil) // follows the redirect to the page
+	res, err := client.Post(h.app.site.URL("/login/"+link), "", nil) // the client follows the redirect to the page
 	if err != nil {
 		h.t.Fatal(err)
 	}

@@ -13,8 +13,8 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// TestAgentMendsAHandler: an agent waits for the event with relay mcp, sees the reason of the failure,
-// and after the fix sees the changes with a replay.
+// TestAgentMendsAHandler: an agent waits for an event with relay mcp and sees why it failed. After the fix it
+// replays the event and sees the changes.
 func TestAgentMendsAHandler(t *testing.T) {
 	t.Parallel()
 	onStores(t, func(t *testing.T, flags map[string]string) {
@@ -39,7 +39,7 @@ func TestAgentMendsAHandler(t *testing.T) {
 		go func() { waited <- agent.call("wait_for_event", map[string]any{"timeout": 60}) }()
 		const hook = "POST /hook HTTP/1.1\r\nHost: demo.localhost\r\nConnection: close\r\nContent-Length: 4\r\n\r\npaid"
 		var event map[string]any
-		for event == nil { // the wait may begin after the first of them
+		for event == nil { // the first wait may begin before the event arrives
 			h.send(hook)
 			select {
 			case event = <-waited:

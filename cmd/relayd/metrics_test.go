@@ -12,7 +12,7 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-// TestMetricsAreDocumented: the page about metrics names exactly the metrics of a running relay.
+// TestMetricsAreDocumented: docs/metrics.md names exactly the metrics of a running relay.
 func TestMetricsAreDocumented(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, map[string]string{
@@ -69,7 +69,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 	}
 }
 
-// TestDeployedRules: both files for other programs are well-formed, and each alert says what to do.
+// TestDeployedRules: the files for Prometheus and Grafana are well-formed, and each alert says what to do.
 func TestDeployedRules(t *testing.T) {
 	t.Parallel()
 	dashboard, err := os.ReadFile("../../deploy/grafana/relay.json")

@@ -92,7 +92,7 @@ func TestMigrateStore(t *testing.T) {
 		break
 	}
 	t.Logf("killed %d times", kills)
-	if text, code := migrate("--to", url); code != cli.ExitOK || !strings.Contains(text, "payloads") { // as after a kill just before the exit
+	if text, code := migrate("--to", url); code != cli.ExitOK || !strings.Contains(text, "payloads") { // as if the earlier command was killed just before its exit
 		t.Errorf("once more: exit %d: %s", code, text)
 	}
 	after, err := os.ReadFile(filepath.Join(dir, databaseFile))

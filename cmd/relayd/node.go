@@ -81,16 +81,17 @@ same way.`,
 	})
 }
 
-// resumeWait bounds the time that the command waits for a resumed node.
+// resumeWait bounds the wait of the command for a resumed node.
 const resumeWait = 15 * time.Second
 
-// obeyedAfter is the number of heartbeats after which a node has certainly obeyed a command: one may
-// have begun before the command, the second reads it, and the third begins after it was obeyed.
+// obeyedAfter is the number of heartbeats after which a node has certainly obeyed a command. The first may
+// have begun before the command, the second reads the command, and the third begins after the node has
+// obeyed.
 const obeyedAfter = 3
 
-// awaitBeats waits until a node has obeyed a command, so that its /readyz shows it.
+// awaitBeats waits until a node has obeyed a command, because its /readyz must show the effect.
 func (o *operator) awaitBeats(ctx context.Context, name string, limit time.Duration) error {
-	told := map[string]int64{} // heartbeat of each node at the time of the command
+	told := map[string]int64{} // heartbeats of each node at the time of the command
 	for deadline := time.Now().Add(limit); time.Now().Before(deadline); {
 		nodes, err := o.store.Nodes(ctx)
 		if err != nil {
@@ -116,7 +117,7 @@ func (o *operator) awaitBeats(ctx context.Context, name string, limit time.Durat
 	return fmt.Errorf("%s has not obeyed within %s; it does so when it reaches its database", name, limit)
 }
 
-// awaitDrained waits until /readyz of a draining node says that it drains and has no tunnel left.
+// awaitDrained waits until the /readyz of a draining node shows that it drains and has no tunnel left.
 func (o *operator) awaitDrained(ctx context.Context, name string, limit time.Duration) error {
 	deadline := time.Now().Add(limit)
 	if err := o.awaitBeats(ctx, name, limit); err != nil {
@@ -151,7 +152,7 @@ func (o *operator) drainNode(ctx context.Context, name string, on bool) error {
 	return explainNotFound(o.store.DrainNode(ctx, o.who, name, on), "no node named %s lives; `relayd node list` shows them", name)
 }
 
-// setDraining starts or ends draining, as an operator has told this node: see store.OnDrain.
+// setDraining starts or ends the drain that an operator has requested for this node: see store.OnDrain.
 func (a *app) setDraining(on bool) {
 	a.drainMu.Lock()
 	defer a.drainMu.Unlock()

@@ -22,7 +22,7 @@ import (
 	"relay/store"
 )
 
-// operator holds the needs of an operator command: the store, which a running server may use too, and the site.
+// operator holds what an operator command needs: the store, which a running server may use too, and the site.
 type operator struct {
 	*program
 	cfg   Config
@@ -39,8 +39,8 @@ func (c *program) operate(cmd *cobra.Command, do action) *cobra.Command {
 	return c.onStore(cmd, true, do)
 }
 
-// onStore makes cmd a command on a store. With filled, the store must have a schema. A SQLite file
-// must exist in any case, so that a wrong --data-dir is noticed.
+// onStore makes cmd a command on a store. filled requires that the store has a schema. A SQLite file must
+// exist in any case, because a wrong --data-dir must be an error.
 func (c *program) onStore(cmd *cobra.Command, filled bool, do action) *cobra.Command {
 	return c.withSettings(cmd, false, func(ctx context.Context, cfg Config, list []*setting, args []string) error {
 		if err := checkServedStore(cfg); err != nil {
@@ -63,9 +63,8 @@ func (c *program) onStore(cmd *cobra.Command, filled bool, do action) *cobra.Com
 	})
 }
 
-// untilInterrupted runs a command on the store. When a signal has ended ctx, it waits at most
-// stopGrace for the command: a statement ends only when the database answers, and one of a migration
-// may take minutes.
+// untilInterrupted runs a command on the store. When a signal has ended ctx, it waits at most stopGrace for
+// the command: a statement ends only when the database answers, and a migration may take minutes.
 func untilInterrupted(ctx context.Context, command func() error) error {
 	ended := make(chan error, 1)
 	go func() { ended <- command() }()
@@ -110,8 +109,8 @@ func (c *program) openStore(ctx context.Context, cfg Config, existing bool) (*st
 	return nil, err
 }
 
-// listing makes cmd a command that lists what rows returns, as a table of cells or as JSON.
-// of makes the outward form of a row.
+// listing makes cmd a command that lists rows, as a table of cells or as JSON. of converts a row to its JSON
+// form.
 func listing[A, B any](c *program, cmd *cobra.Command, head string, rows func(context.Context, *operator) ([]A, error), of func(A) B, cells func(B) []string) *cobra.Command {
 	cmd.Args = cli.Takes("", 0, 0)
 	asJSON := jsonFlag(cmd)
@@ -124,8 +123,8 @@ func listing[A, B any](c *program, cmd *cobra.Command, head string, rows func(co
 	})
 }
 
-// changing makes cmd a command that changes the object with the name in its argument, and then prints
-// done on stderr unless done is empty. notFound is the error if there is no such object.
+// changing makes cmd a command that changes the object named by its argument. Afterwards it prints done on
+// stderr unless done is empty. notFound is the error if there is no such object.
 func (c *program) changing(cmd *cobra.Command, notFound, done string, change func(ctx context.Context, o *operator, name string) error) *cobra.Command {
 	return c.operate(cmd, func(ctx context.Context, o *operator, args []string) error {
 		if err := change(ctx, o, args[0]); err != nil {
@@ -138,7 +137,7 @@ func (c *program) changing(cmd *cobra.Command, notFound, done string, change fun
 	})
 }
 
-// forUser makes cmd a command that needs --user, which help describes.
+// forUser makes cmd a command that requires the flag --user; help is the description of the flag.
 func (c *program) forUser(cmd *cobra.Command, help string, do func(ctx context.Context, o *operator, user string, args []string) error) *cobra.Command {
 	user := cmd.Flags().String("user", "", help)
 	return c.operate(cmd, func(ctx context.Context, o *operator, args []string) error {
@@ -190,7 +189,7 @@ func whenOr(t *record.Time) string {
 	return when(t.Time)
 }
 
-// mapSlice maps a list.
+// mapSlice returns the results of f for the items of a list.
 func mapSlice[A, B any](list []A, f func(A) B) []B {
 	out := make([]B, len(list))
 	for i, a := range list {

@@ -19,7 +19,7 @@ import (
 	"relay/relaytest"
 )
 
-// operate runs an operator command on the store of h, while the server runs.
+// operate runs an operator command on the store of h while the server runs.
 func (h *testServer) operate(args ...string) (stdout string, code int) {
 	h.t.Helper()
 	var out, errs relaytest.Buffer
@@ -77,7 +77,7 @@ func TestBeside(t *testing.T) {
 		if _, code := h.operate("alias", "set", "nothing", "paused=on"); code != cli.ExitFailure {
 			t.Errorf("a setting of no alias: exit %d", code)
 		}
-		for _, name := range []string{"at-once", "and-again"} { // a caller may come right after the command
+		for _, name := range []string{"at-once", "and-again"} { // a caller may connect directly after the command
 			h.operate("alias", "add", name, "--user", "guest")
 			if answer := h.send(strings.Replace(odd, "demo.", name+".", 1)); !strings.HasPrefix(answer, "HTTP/1.1 202") {
 				t.Errorf("a request right after alias add: %q", answer)
@@ -102,8 +102,8 @@ func TestBeside(t *testing.T) {
 	})
 }
 
-// TestAdmin: the admin listener has the figures, for requests to a loopback name only, and
-// no other listener has them.
+// TestAdmin: the admin listener serves metrics, but only to requests with a loopback Host. No other listener
+// serves them.
 func TestAdmin(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, nil)
@@ -127,7 +127,7 @@ func TestAdmin(t *testing.T) {
 			want       int
 		}{
 			{h.app.cfg.AdminAddr, "localhost", http.StatusOK},
-			{h.app.cfg.AdminAddr, "attacker.example", http.StatusMisdirectedRequest}, // DNS rebinding
+			{h.app.cfg.AdminAddr, "attacker.example", http.StatusMisdirectedRequest}, // as in an attack by DNS rebinding
 			{h.app.cfg.HTTPAddr, h.app.site.Base.Host, http.StatusNotFound},
 		} {
 			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+c.addr+path, nil)
@@ -157,8 +157,7 @@ func TestAdmin(t *testing.T) {
 	}
 }
 
-// TestNoFirstAccount: if a listener is not on loopback no account is made, and the log says what to
-// do.
+// TestNoFirstAccount: if a listener is not on loopback, no account is created, and the log says what to do.
 func TestNoFirstAccount(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -191,8 +190,8 @@ func TestNoFirstAccount(t *testing.T) {
 	}
 }
 
-// TestPrintedCommandsNameTheDatabase: the printed commands include the database of a flag, because
-// they would otherwise find no data in the data dir. A password is not printed.
+// TestPrintedCommandsNameTheDatabase: the printed commands include the --database-url of the server, because
+// without it they would use the empty data dir. A password is not printed.
 func TestPrintedCommandsNameTheDatabase(t *testing.T) {
 	t.Parallel()
 	nothing := func(string) string { return "" }
@@ -209,8 +208,8 @@ func TestPrintedCommandsNameTheDatabase(t *testing.T) {
 	}
 }
 
-// TestInitialAdminBesideAnotherAccount: an account that `user add` made while the server started does
-// not prevent the admin of --initial-admin-keys; another admin does.
+// TestInitialAdminBesideAnotherAccount: an account that `user add` made while the server started does not
+// prevent the admin of --initial-admin-keys. Another admin account does.
 func TestInitialAdminBesideAnotherAccount(t *testing.T) {
 	t.Parallel()
 	nothing := func(string) string { return "" }
@@ -242,8 +241,7 @@ func TestInitialAdminBesideAnotherAccount(t *testing.T) {
 	}
 }
 
-// TestReadyWhenTheFirstAccountIsThere: a client that waits for /readyz may use the account that the
-// first start makes.
+// TestReadyWhenTheFirstAccountIsThere: when /readyz answers 200, the account of the first start exists.
 func TestReadyWhenTheFirstAccountIsThere(t *testing.T) {
 	t.Parallel()
 	nothing := func(string) string { return "" }
@@ -269,7 +267,7 @@ func TestReadyWhenTheFirstAccountIsThere(t *testing.T) {
 	}
 }
 
-// TestTLSFiles: an alias over TLS with a certificate from files.
+// TestTLSFiles: an alias is served over TLS with a certificate from files.
 func TestTLSFiles(t *testing.T) {
 	t.Parallel()
 	cert, key := relaytest.WriteCertificate(t, t.TempDir(), "localhost", "*.localhost", "demo.localhost")
@@ -278,7 +276,7 @@ func TestTLSFiles(t *testing.T) {
 	if h.app.site.Base.Scheme != "https" {
 		t.Errorf("base URL %s", h.app.site.Base.String())
 	}
-	h.app.site.Base.Scheme = "http" // the API client of the tests is a plain one
+	h.app.site.Base.Scheme = "http" // the API client of the tests uses plain HTTP
 	conn, err := tls.Dial("tcp", h.app.cfg.HTTPSAddr, &tls.Config{RootCAs: relaytest.CertPool(t, cert), ServerName: "demo.localhost"})
 	if err != nil {
 		t.Fatal(err)
@@ -300,8 +298,8 @@ func TestTLSFiles(t *testing.T) {
 	}
 }
 
-// TestFirstAccountOfNodesThatStartAtOnce: if several nodes start at once on an empty database, one of
-// them makes the first account, and all of them serve.
+// TestFirstAccountOfNodesThatStartAtOnce: if several nodes start at once on an empty database, one of them
+// creates the first account, and all nodes serve.
 func TestFirstAccountOfNodesThatStartAtOnce(t *testing.T) {
 	t.Parallel()
 	const nodes = 3
@@ -342,8 +340,8 @@ func TestFirstAccountOfNodesThatStartAtOnce(t *testing.T) {
 	}
 }
 
-// TestTwoNodes: on Postgres a second relayd serves together with the first one, and both list two
-// nodes. It continues after the first one has ended.
+// TestTwoNodes: on Postgres a second relayd serves together with the first one, and both list two nodes. The
+// second one still serves after the first one has ended.
 func TestTwoNodes(t *testing.T) {
 	t.Parallel()
 	flags := postgresFlags(t)

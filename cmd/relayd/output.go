@@ -11,29 +11,29 @@ import (
 	"time"
 )
 
-// Bounds of the queued output. A reader that is slow for a moment loses nothing.
+// Bounds of the queued output. A reader that is slow for a moment loses no output.
 const (
-	outputBytes = 256 << 10 // and one text more, which may be larger
+	outputBytes = 256 << 10 // plus the last text, which may be larger
 	outputRetry = time.Second
 	// outputSlow is how long one write may take before the output counts as blocked.
 	outputSlow = 2 * time.Second
-	// outputFlush bounds the wait for what is queued at the end of the program.
+	// outputFlush bounds the wait for queued output at the end of the program.
 	outputFlush = time.Second
 )
 
-// output writes texts of whole lines to a destination that may stop accepting them: a pipe whose
-// reader has gone or has stopped reading, a stopped terminal, a full disk. Write only queues, so that
-// the server never waits for the destination. Text that finds the queue full, or cannot be written, is
-// dropped and counted. One goroutine writes, until close.
+// output writes whole lines to a destination that may stop accepting them: a pipe whose reader has gone or
+// has stopped reading, a stopped terminal, a full disk. Write only adds to the queue, so the server never
+// waits for the destination. A text is dropped and counted if the queue is full or the write fails. One
+// goroutine writes, until close.
 type output struct {
 	to io.Writer
-	// note returns a line that says how many lines were not written, which is written before
-	// the next text. It may be empty.
+	// note returns a line that says how many lines were not written. The line is written before the next
+	// text; it may be empty.
 	note func(lines int64) []byte
-	// told is called when that text is written: its reader is back.
+	// told is called when the line of note has been written, because the reader reads again.
 	told func(lines int64, err error)
 
-	dropped atomic.Int64 // lines, since start
+	dropped atomic.Int64 // dropped lines since the start
 
 	mu      sync.Mutex
 	queue   []queuedText
@@ -41,16 +41,16 @@ type output struct {
 	missing int64 // lines dropped since the last text was queued
 	writing bool  // a text was taken from queue and is being written
 	closed  bool
-	wake    chan struct{} // holds one element when there may be something to do
-	ended   chan struct{} // closed when nothing is written any more
+	wake    chan struct{} // holds one element if there may be something to write
+	ended   chan struct{} // closed when the goroutine has ended
 
 	failing atomic.Bool  // the last write failed
-	since   atomic.Int64 // when the write that runs began, in nanoseconds; 0 = none runs
+	since   atomic.Int64 // start of the current write in nanoseconds; 0 = none
 
-	// Only the goroutine that writes uses these.
+	// The writing goroutine alone uses these fields.
 	unsaid int64 // lines that were not written, which the reader has not been told
 	err    error // of the write that failed last; nil = the queue was full
-	torn   bool  // the last write ended inside a line
+	torn   bool  // the last write ended within a line
 }
 
 // queuedText is a text and the number of lines that were dropped just before it.
@@ -72,7 +72,7 @@ func (o *output) start() *output {
 	return o
 }
 
-// Write queues a text, or drops and counts it. It never fails and never waits.
+// Write queues a text. If the queue is full, it drops and counts the text. It never fails and never waits.
 func (o *output) Write(text []byte) (int, error) {
 	if len(text) == 0 {
 		return 0, nil
@@ -100,7 +100,7 @@ func (o *output) signal() {
 	}
 }
 
-// run writes queued output until close, and then the rest.
+// run writes queued output until close, and then the rest of the queue.
 func (o *output) run() {
 	defer close(o.ended)
 	for {
@@ -112,7 +112,7 @@ func (o *output) run() {
 		}
 		var retry <-chan time.Time
 		if o.unsaid > 0 && len(o.note(o.unsaid)) > 0 {
-			o.put(nil) // the reader may be back, and no line comes
+			o.put(nil) // the reader may read again although no new line comes
 			retry = time.After(outputRetry)
 		}
 		if !more {
@@ -125,8 +125,8 @@ func (o *output) run() {
 	}
 }
 
-// next takes the oldest text; without one, it takes the number of lines that were dropped. more
-// is false when the output is closed and nothing is queued.
+// next takes the oldest text. Without a text, it takes the number of dropped lines. more is false when the
+// output is closed and the queue is empty.
 func (o *output) next() (next queuedText, more bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -174,7 +174,7 @@ func (o *output) put(text []byte) {
 	o.unsaid, o.err = 0, nil
 }
 
-// blocked reports whether lines cannot be written at present: writes fail, or one takes too long.
+// blocked reports whether lines cannot be written at the moment: writes fail, or a write takes too long.
 func (o *output) blocked() bool {
 	if o == nil {
 		return false
@@ -221,9 +221,9 @@ func (o *output) close() {
 	}
 }
 
-// survivePipes keeps the process alive when the reader of stdout or stderr has gone: by default a
-// write to such a pipe kills a Go program, also where SIGPIPE was ignored when it started. Programs
-// that it starts get SIGPIPE as usual.
+// survivePipes keeps the process alive after the reader of stdout or stderr has gone. By default a write to
+// such a pipe ends a Go program, even if SIGPIPE was ignored at its start. Child processes get SIGPIPE as
+// usual.
 func survivePipes() {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 }

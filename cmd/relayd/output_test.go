@@ -11,25 +11,25 @@ import (
 	"time"
 )
 
-// lossy returns an output whose note is a separate line, as in the log.
+// lossy returns an output that reports lost lines in a separate line, as the log does.
 func lossy(to io.Writer) *output {
 	o := newOutput(to)
 	o.note = func(lines int64) []byte { return []byte(notWritten(lines) + "\n") }
 	return o.start()
 }
 
-// TestOutputThatTakesNothing: neither writers nor the end of the program wait for a reader that does
-// not read. The reader later learns how many lines are missing, and where.
+// TestOutputThatTakesNothing: neither writers nor the end of the program wait for a reader that does not
+// read. When it reads again, a line says how many lines are missing at this place.
 func TestOutputThatTakesNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		r, w := io.Pipe() // nobody reads yet
+		r, w := io.Pipe() // no reader yet
 		o := lossy(w)
 		line := []byte(strings.Repeat("x", 1023) + "\n")
 		const sent = 3 * outputBytes / 1024
 		begun := time.Now()
 		_, _ = o.Write(line)
-		synctest.Wait() // it is being written, and no longer in the queue
+		synctest.Wait() // the text is being written, so the queue is empty
 		for range sent - 1 {
 			if n, err := o.Write(line); n != len(line) || err != nil {
 				t.Fatal(n, err)
@@ -72,7 +72,7 @@ func TestOutputEndsUnread(t *testing.T) {
 		if took := time.Since(begun); took != outputFlush {
 			t.Errorf("the end took %v", took)
 		}
-		_, _ = o.Write([]byte("late\n")) // of a goroutine that has not ended
+		_, _ = o.Write([]byte("late\n")) // from a goroutine that has not ended
 		if o.lost() != 1 {
 			t.Errorf("%d lines counted as dropped, want the late one", o.lost())
 		}
@@ -96,8 +96,8 @@ func (f *faulty) Write(p []byte) (int, error) {
 	return f.Buffer.Write(p)
 }
 
-// TestOutputAfterErrors: a destination that fails for a while is tried again without a new line, gets
-// a note about missing lines, and a torn line does not merge with the next one.
+// TestOutputAfterErrors: a destination that fails for a while is tried again even without a new line. It gets
+// a note about missing lines, and a torn line does not merge with the next line.
 func TestOutputAfterErrors(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {

@@ -4,7 +4,7 @@ package main
 
 import "io/fs"
 
-// ownerOf reports no owner: files of this system have no numeric one.
+// ownerOf reports no owner, because files of this system have no numeric owner.
 func ownerOf(fs.FileInfo) (uid uint32, known bool) { return 0, false }
 
 func mayUse(fs.FileInfo, fs.FileMode, uint32, []uint32) bool { return true }

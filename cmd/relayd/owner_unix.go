@@ -10,7 +10,7 @@ import (
 	"syscall"
 )
 
-// ownerOf returns the id of the user that a file belongs to.
+// ownerOf returns the id of the user that owns a file.
 func ownerOf(info fs.FileInfo) (uid uint32, known bool) {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
@@ -19,8 +19,8 @@ func ownerOf(info fs.FileInfo) (uid uint32, known bool) {
 	return stat.Uid, true
 }
 
-// mayUse reports whether a user with these groups has the rights in want, which are given as bits for
-// others.
+// mayUse reports whether a user with these groups has the rights in want. The bits of want are in the
+// position for others.
 func mayUse(info fs.FileInfo, want fs.FileMode, uid uint32, groups []uint32) bool {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	switch {

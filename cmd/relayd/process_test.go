@@ -19,8 +19,8 @@ import (
 	"relay/store"
 )
 
-// process is relayd as a separate process, for tests of signals and sudden death. The methods of its
-// fixture work as with any other server.
+// process is relayd as a separate process, for tests of signals and kills. The methods of its fixture work as
+// with other servers.
 type process struct {
 	*testServer
 	*relaytest.Process
@@ -38,7 +38,7 @@ func startProcess(t *testing.T, dir string, flags map[string]string) *process {
 		h.flags[name] = value
 		args = append(args, "--"+name, value)
 	}
-	cmd := exec.Command("relayd", args...) // put into PATH by TestMain
+	cmd := exec.Command("relayd", args...) // TestMain has put relayd into PATH
 	cmd.Env = append(os.Environ(), "HOME="+dir, "GORACE="+hurry)
 	p := &process{h, relaytest.StartSeparate(t, cmd)}
 	p.log = p.Err
@@ -80,12 +80,11 @@ func (p *process) signal(s os.Signal) {
 	}
 }
 
-// TestSignals: one signal stops gracefully, with exit code 1 if requests were cut; a second one ends
-// the process at once.
+// TestSignals: one signal stops relayd gracefully, with exit code 1 if requests were cut. A second signal
+// ends the process at once.
 func TestSignals(t *testing.T) {
 	t.Parallel()
-	// Where the tests run under nohup, programs would inherit that SIGHUP is ignored, but for a
-	// handler here.
+	// Under nohup, SIGHUP is ignored, and child processes inherit that. A handler here prevents it.
 	caught := make(chan os.Signal, 1)
 	signal.Notify(caught, syscall.SIGHUP)
 	t.Cleanup(func() { signal.Stop(caught) })
@@ -96,7 +95,7 @@ func TestSignals(t *testing.T) {
 		want        int
 	}{
 		{"idle", "30s", syscall.SIGTERM, false, false, cli.ExitOK},
-		{"terminal closed", "30s", syscall.SIGHUP, false, false, cli.ExitOK}, // it ended at once, and cut what was under way
+		{"terminal closed", "30s", syscall.SIGHUP, false, false, cli.ExitOK}, // SIGHUP, too, stops gracefully
 		{"drain runs out", "200ms", syscall.SIGTERM, true, false, cli.ExitFailure},
 		{"second signal", "60s", syscall.SIGTERM, true, true, cli.ExitFailure},
 	} {
@@ -129,8 +128,8 @@ func TestSignals(t *testing.T) {
 	}
 }
 
-// TestKilled: after a kill, attempts that were in progress are interrupted, queued ones are still
-// queued, and both can be sent again.
+// TestKilled: after a kill, attempts that were in progress are interrupted, queued attempts are still queued,
+// and both can be replayed.
 func TestKilled(t *testing.T) {
 	t.Parallel()
 	onStores(t, func(t *testing.T, flags map[string]string) {
@@ -167,7 +166,7 @@ func TestKilled(t *testing.T) {
 	})
 }
 
-// count returns the number of events of an alias.
+// count returns the number of events of an alias in the store.
 func (h *testServer) count(alias string) int {
 	h.t.Helper()
 	var page struct{ Data []struct{} }

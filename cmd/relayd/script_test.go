@@ -15,7 +15,7 @@ import (
 	"relay/relaytest"
 )
 
-// TestMain lets this test binary act as relayd, and checks for goroutines that outlived the servers of
+// TestMain lets this test binary act as relayd, and checks for goroutines that are left after the servers of
 // the tests.
 func TestMain(m *testing.M) {
 	testscript.Main(leaks{m}, map[string]func(){"relayd": main})
@@ -31,7 +31,7 @@ func (l leaks) Run() int {
 		return code
 	}
 	var err error
-	for range 10 { // it looks for two seconds; a busy machine may take longer to end them
+	for range 10 { // each look takes up to two seconds; a busy machine needs more
 		if err = goleak.Find(goleak.IgnoreAnyFunction("relay/relaytest.startMeter.func1")); err == nil {
 			return 0
 		}
@@ -63,11 +63,11 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// hurry keeps the race detector from waiting one second at the end of each process for late reports.
+// hurry disables the wait of the race detector, one second at the end of each process, for late reports.
 const hurry = "atexit_sleep_ms=0"
 
-// await FILE REGEXP [NAME…] waits until the file matches, and puts the groups into
-// the environment.
+// await FILE REGEXP [NAME…] waits until the file matches, and stores the groups in the environment variables
+// NAME.
 func await(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: await FILE REGEXP [NAME…]")
@@ -90,7 +90,7 @@ func await(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// ports NAME… puts free TCP ports into the environment; they stay free until the script ends.
+// ports NAME… stores free TCP ports in environment variables. The ports stay reserved until the script ends.
 func ports(ts *testscript.TestScript, _ bool, args []string) {
 	for _, name := range args {
 		addr, release, err := relaytest.ReserveAddr()

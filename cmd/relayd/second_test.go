@@ -10,8 +10,8 @@ import (
 	"relay/store"
 )
 
-// TestSecondServerTouchesNothing: a server that finds another one on its data dir ends before it
-// listens, and before it migrates the schema that the other one uses.
+// TestSecondServerTouchesNothing: a server ends if another server uses its data dir, before it listens and
+// before it migrates the schema of the other server.
 func TestSecondServerTouchesNothing(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -120,7 +120,8 @@ them again, and then rotate. Keep the old keys for as long as you keep backups.`
 	return group("secret-key", "keys that seal the secrets of senders: new, status, rotate", newKey, status, rotate)
 }
 
-// rotateKey puts a new first key into the key file of the data dir. It refuses to replace a key that was lost.
+// rotateKey adds a new first key to the key file of the data dir. Without a key file it returns an error: the
+// file may be lost, or no secret may be stored yet.
 func (o *operator) rotateKey(ctx context.Context) error {
 	err := o.store.SecretKeys().Rotate()
 	if !errors.Is(err, seal.ErrNoKey) {
@@ -144,7 +145,7 @@ type keyUse struct {
 	Secrets int    `json:"secrets"`
 }
 
-// keyUses lists the keys of the settings, and other keys with which stored secrets are sealed.
+// keyUses lists the keys of the settings, and the missing keys with which stored secrets are sealed.
 func keyUses(ctx context.Context, s *store.Store) ([]keyUse, error) {
 	keys, err := s.SecretKeys().Keys()
 	if err != nil {
@@ -175,8 +176,8 @@ func keyUses(ctx context.Context, s *store.Store) ([]keyUse, error) {
 	return list, nil
 }
 
-// checkSecretKeys reports secrets of senders that this node cannot open. It reports nothing where
-// there are neither keys nor secrets.
+// checkSecretKeys reports secrets of senders that this node cannot open. Without keys and secrets it returns
+// no finding.
 func checkSecretKeys(ctx context.Context, s *store.Store, cfg Config) []relay.Finding {
 	const check = "secret keys"
 	list, err := keyUses(ctx, s)
@@ -202,7 +203,7 @@ func checkSecretKeys(ctx context.Context, s *store.Store, cfg Config) []relay.Fi
 	return []relay.Finding{passed(check, "%s opens %s of senders with %s", nodeLabel(cfg), record.Count(sealed, "secret", "secrets"), record.Count(len(list), "key", "keys"))}
 }
 
-// nodeLabel names this node in a finding.
+// nodeLabel returns a text that names this node in a finding.
 func nodeLabel(cfg Config) string {
 	host, _ := os.Hostname()
 	return "node " + cmp.Or(cfg.NodeName, host, "unnamed")

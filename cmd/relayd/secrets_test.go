@@ -23,9 +23,9 @@ const (
 	sslPassword = "tief-93ab"
 )
 
-// TestNoCommandTellsTheDatabasePassword: no output of a relayd contains the password of its database:
-// not the settings, not a check, and no error about a database that is unreachable, refuses, or has an
-// invalid address.
+// TestNoCommandTellsTheDatabasePassword: no output of a relayd contains the password of its database: neither
+// the settings nor a check, nor an error about a database that is unreachable, refuses, or has an invalid
+// address.
 func TestNoCommandTellsTheDatabasePassword(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -62,8 +62,8 @@ func TestNoCommandTellsTheDatabasePassword(t *testing.T) {
 	checkSecret(t, []string{"RELAY_DATABASE_URL_FILE", secret}, "config", "--data-dir", dir)
 }
 
-// spellings returns settings of a database, valid and invalid ones, with a password whose pieces are
-// before and after a separator.
+// spellings returns database settings, valid and invalid ones. Their password has a piece before and a piece
+// after a separator.
 func spellings(separator string) map[string]string {
 	password := pieceOne + separator + pieceTwo
 	return map[string]string{
@@ -98,8 +98,8 @@ func tellsPiece(t *testing.T, name string, environment []string, args ...string)
 	}
 }
 
-// TestNoPieceOfASecretIsTold: no output contains a piece of a password, whatever it contains, however
-// its setting is misspelled, and wherever it was put by mistake.
+// TestNoPieceOfASecretIsTold: no output contains a piece of a password, for any character in it, for any
+// misspelling of its setting, and for any wrong place.
 func TestNoPieceOfASecretIsTold(t *testing.T) {
 	t.Parallel()
 	for _, separator := range []string{
@@ -115,7 +115,7 @@ func TestNoPieceOfASecretIsTold(t *testing.T) {
 				environment := []string{"RELAY_DATABASE_URL", text}
 				_, _, err := load(sources{getenv: env(environment...)})
 				commands := [][]string{{"config"}, {"user", "list"}}
-				if err == nil && separator != "@" { // it goes further than the settings
+				if err == nil && separator != "@" { // valid settings: the commands reach the database
 					commands = [][]string{{"config", "--json"}}
 				} else if err == nil {
 					commands = [][]string{
@@ -145,7 +145,7 @@ func TestNoPieceOfASecretIsTold(t *testing.T) {
 				var everywhere []string
 				var defaults Config
 				for _, s := range defaults.settings() {
-					if s.kind != "database-url" { // put into the wrong place
+					if s.kind != "database-url" { // the password is put into the wrong setting
 						everywhere = append(everywhere, s.env(), text)
 					}
 				}
@@ -155,8 +155,8 @@ func TestNoPieceOfASecretIsTold(t *testing.T) {
 	}
 }
 
-// TestNoOtherSecretIsTold: errors do not show the user information of any address setting, nor a key
-// that was given in place of its file.
+// TestNoOtherSecretIsTold: errors show neither the user information of an address nor a key that was given
+// instead of its file.
 func TestNoOtherSecretIsTold(t *testing.T) {
 	t.Parallel()
 	for name, setting := range map[string][]string{
@@ -175,17 +175,17 @@ func TestNoOtherSecretIsTold(t *testing.T) {
 	}
 }
 
-// TestDatabaseParameters: the parameters that providers put into the addresses of databases are
-// understood, left out, or refused by name.
+// TestDatabaseParameters: common parameters in the database URLs of providers are translated, left out, or
+// refused by name.
 func TestDatabaseParameters(t *testing.T) {
 	t.Parallel()
 	for query, want := range map[string]struct{ as, left, refused string }{
-		"sslmode=require&channel_binding=require": {"sslmode=require", "channel_binding", ""}, // Neon
-		"schema=public":                                    {"", "", ""}, // Prisma
+		"sslmode=require&channel_binding=require": {"sslmode=require", "channel_binding", ""}, // in URLs of Neon
+		"schema=public":                                    {"", "", ""}, // in URLs of Prisma
 		"schema=relay":                                     {"search_path=relay", "", ""},
 		"currentSchema=relay":                              {"search_path=relay", "", ""},
 		"pgbouncer=true&connection_limit=1":                {"", "connection_limit pgbouncer", ""},
-		"sslmode=no-verify":                                {"sslmode=require", "", ""}, // Heroku with Node
+		"sslmode=no-verify":                                {"sslmode=require", "", ""}, // in URLs of Heroku for Node
 		"ssl=true":                                         {"sslmode=require", "", ""},
 		"options=endpoint%3Dep-1":                          {"options=endpoint%3Dep-1", "", ""},
 		"target_session_attrs=read-write":                  {"target_session_attrs=read-write", "", ""},
@@ -194,7 +194,7 @@ func TestDatabaseParameters(t *testing.T) {
 		"uselibpqcompat=true&sslmode=require":              {"sslmode=require", "uselibpqcompat", ""},
 		"statement_cache_capacity=0":                       {"", "statement_cache_capacity", ""},
 		"sslaccept=strict&sslmode=require":                 {"sslmode=verify-full", "", ""},
-		"ssl=true&sslmode=verify-full":                     {"sslmode=verify-full", "", ""}, // none undoes another one
+		"ssl=true&sslmode=verify-full":                     {"sslmode=verify-full", "", ""}, // the stricter mode applies
 		"sslmode=verify-full&ssl=0":                        {"sslmode=verify-full", "", ""},
 		"sslaccept=accept_invalid_certs&sslmode=verify-ca": {"sslmode=verify-ca", "", ""},
 		"ssl=true&sslaccept=strict":                        {"sslmode=verify-full", "", ""},
@@ -221,7 +221,7 @@ func TestDatabaseParameters(t *testing.T) {
 			t.Errorf("%s: %s, without %v; want %s", query, got, left, want.as)
 		}
 	}
-	// Postgres itself takes the address that is left, and names what it does not know.
+	// Postgres itself accepts the resulting URL, and names unknown parameters.
 	base := postgresFlags(t)["database-url"]
 	join := "?"
 	if strings.Contains(base, "?") {
@@ -253,8 +253,8 @@ func checkSecret(t *testing.T, environment []string, args ...string) {
 	}
 }
 
-// TestNoAnswerTellsTheDatabasePassword: no answer and no log line of a running server contains the
-// password, with profiles on.
+// TestNoAnswerTellsTheDatabasePassword: with profiles on, no answer and no log line of a running server
+// contains the password of its database.
 func TestNoAnswerTellsTheDatabasePassword(t *testing.T) {
 	t.Parallel()
 	flags := postgresFlags(t)
@@ -263,7 +263,7 @@ func TestNoAnswerTellsTheDatabasePassword(t *testing.T) {
 		t.Fatal(err)
 	}
 	q := u.Query()
-	q.Set("password", dbPassword) // not asked for by this server; lib/pq keeps it all the same
+	q.Set("password", dbPassword) // the test server needs no password, but lib/pq stores it
 	u.RawQuery = q.Encode()
 	flags["database-url"], flags["pprof"], flags["log-level"] = u.String(), "on", "debug"
 	h := newTestServer(t, flags)
@@ -301,7 +301,7 @@ func TestNoAnswerTellsTheDatabasePassword(t *testing.T) {
 	}
 }
 
-// TestProfilesAreOffByDefault: profiles are served only if they are switched on.
+// TestProfilesAreOffByDefault: profiles are served only if the setting pprof is on.
 func TestProfilesAreOffByDefault(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, nil)
@@ -315,9 +315,9 @@ func TestProfilesAreOffByDefault(t *testing.T) {
 	}
 }
 
-// TestLiveServerTellsNoPassword: no answer of a live server with profiles on contains the password of
-// its database, even if the password is one of its arguments. If it is not, the process list does not
-// show it either.
+// TestLiveServerTellsNoPassword: with profiles on, no answer of a running server contains the password of its
+// database, even if the password is in an argument. If the password comes from the environment or a file, the
+// process list does not show it either.
 func TestLiveServerTellsNoPassword(t *testing.T) {
 	t.Parallel()
 	u, err := url.Parse(postgresFlags(t)["database-url"])
@@ -336,7 +336,7 @@ func TestLiveServerTellsNoPassword(t *testing.T) {
 		"environment": {nil, []string{"RELAY_DATABASE_URL=" + u.String()}, false},
 		"file":        {nil, []string{"RELAY_DATABASE_URL_FILE=" + file}, false},
 	} {
-		t.Run(name, func(t *testing.T) { // one after the other: they share a database
+		t.Run(name, func(t *testing.T) { // in sequence, because they share a database
 			admin, dir := relaytest.FreeAddr(t), t.TempDir()
 			cmd := exec.Command("relayd", append([]string{
 				"serve", "--data-dir", dir, "--http-addr", "127.0.0.1:0", "--ssh-addr", "127.0.0.1:0",
@@ -356,7 +356,7 @@ func TestLiveServerTellsNoPassword(t *testing.T) {
 				}
 			}
 			if runtime.GOOS == "linux" {
-				args, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", cmd.Process.Pid)) // what ps shows
+				args, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", cmd.Process.Pid)) // the command line that ps shows
 				if err != nil {
 					t.Fatal(err)
 				}

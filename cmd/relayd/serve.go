@@ -16,22 +16,21 @@ import (
 	"relay/cli"
 )
 
-// Stop stops gracefully: it accepts nothing new, lets running requests finish within the drain time,
-// notifies and closes the tunnels, and flushes the store. It returns an error if requests had to be
-// cut.
+// Stop stops gracefully: it accepts no new work, lets running requests finish within the drain time, notifies
+// and closes the tunnels, and flushes the store. It returns an error if requests were cut.
 func (a *app) Stop() error {
 	drain := relay.FormatDuration(a.cfg.Drain)
 	a.tellStopping()
-	// For the drain delay /readyz answers 503 before anything closes: a balancer that checks
-	// it, and the other nodes, send new work elsewhere meanwhile. Without other nodes there is
-	// nowhere to send it, so that the delay then only applies if it is set.
+	// During the drain delay, /readyz answers 503 while everything still works. Balancers and other nodes
+	// send new work elsewhere in this time. Without other nodes there is no such place, so the delay applies
+	// only if it is set.
 	a.server.Drain(true)
 	a.store.Leaving()
 	if a.cfg.drainDelayGiven || a.store.HasOtherNodes() {
 		a.log.Info("draining", "drain_delay", a.cfg.DrainDelay.String())
 		time.Sleep(a.cfg.DrainDelay)
 	}
-	ctx, cancel := context.WithCancel(context.Background()) // ends when running requests have to be cut
+	ctx, cancel := context.WithCancel(context.Background()) // ends when running requests must be cut
 	if a.cfg.Drain >= 0 {
 		ctx, cancel = context.WithTimeout(context.Background(), a.cfg.Drain)
 	} else {
@@ -40,7 +39,7 @@ func (a *app) Stop() error {
 	defer cancel()
 	a.log.Info("stopping", "drain", drain)
 	a.moveClients(ctx)
-	if a.systemd.present() { // new callers wait for the next relayd
+	if a.systemd.present() { // new callers wait in the sockets for the next relayd
 		a.server.StopAccepting()
 	}
 	a.sshServer.Announce()
@@ -72,20 +71,20 @@ func (a *app) Stop() error {
 	return err
 }
 
-// Times of a stop after the drain time, which is the end of ctx. Together with the time for the last
-// lines of the log they are less than five seconds, however peers, pipes and the database behave.
+// Times of a stop after the drain time, which is the end of ctx. With the time for the last lines of the log,
+// a stop takes less than five seconds after ctx, even if peers, pipes and the database do not respond.
 const (
-	stopGrace    = 3800 * time.Millisecond // for all steps
-	requestGrace = 3 * time.Second         // for requests that were cut to be stored
-	sshGrace     = 500 * time.Millisecond  // from the cut of requests to that of SSH connections
+	stopGrace    = 3800 * time.Millisecond // all steps
+	requestGrace = 3 * time.Second         // storing the requests that were cut
+	sshGrace     = 500 * time.Millisecond  // between the cut of requests and that of SSH connections
 )
 
-// drainRequests lets the running requests end, until ctx does, and then closes the SSH connections. It
-// returns an error if requests had to be cut.
+// drainRequests waits until the running requests end, or ctx does, and then closes the SSH connections. It
+// returns an error if requests were cut.
 //
-// Tunnels are closed last, because running requests need them: within the rest of the drain time, but
-// with at least a second, so that their clients can be notified. They are closed soon after the drain
-// time in any case, because a request may be waiting only for its tunnel.
+// Tunnels are closed last, because running requests need them: within the rest of the drain time, but with at
+// least a second for notifying their clients. Soon after the drain time they are closed in any case, because
+// a request may be waiting only for its tunnel.
 func (a *app) drainRequests(ctx context.Context, steps *stopSteps) error {
 	ended := make(chan error, 1)
 	go func() {
@@ -94,7 +93,7 @@ func (a *app) drainRequests(ctx context.Context, steps *stopSteps) error {
 		requests.Go(func() error { return a.delivery.Close(ctx) })
 		ended <- requests.Wait()
 	}()
-	late := make(chan struct{}) // closed sshGrace after ctx has ended
+	late := make(chan struct{}) // closed sshGrace after the end of ctx
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(sshGrace, func() { close(late) }) })()
 	var cut error
 	left := 15 * time.Second
@@ -117,7 +116,7 @@ func (a *app) drainRequests(ctx context.Context, steps *stopSteps) error {
 	if ended == nil {
 		return cut
 	}
-	deadline, _ := ctx.Deadline() // there is one, for ctx has ended
+	deadline, _ := ctx.Deadline() // ctx has ended, so it has a deadline
 	select {
 	case cut = <-ended:
 		return cut
@@ -127,15 +126,15 @@ func (a *app) drainRequests(ctx context.Context, steps *stopSteps) error {
 	}
 }
 
-// stopSteps runs the steps of a stop. A step that does not end in time is reported by name and left
-// running, and the next one starts.
+// stopSteps runs the steps of a stop. A step that does not end in time is reported by name and left running,
+// and the next step starts.
 type stopSteps struct {
 	log  *slog.Logger
 	late []string
 }
 
-// endOf returns the time at which the last step has to be over: stopGrace after the drain time. Each
-// step still gets some time if the steps before it used up theirs.
+// endOf returns the time limit of the last step: stopGrace after the drain time. If earlier steps have used
+// up this time, the last step still gets some.
 func (s *stopSteps) endOf(ctx context.Context) time.Time {
 	const least = stopGrace - requestGrace
 	end := time.Now().Add(stopGrace)
@@ -148,7 +147,7 @@ func (s *stopSteps) endOf(ctx context.Context) time.Time {
 	return end
 }
 
-// run runs a step and waits for its end, at most until a time.
+// run runs a step and waits until it ends or the time limit is over.
 func (s *stopSteps) run(name string, until time.Time, step func()) {
 	ended := make(chan struct{})
 	go func() {
@@ -167,9 +166,8 @@ func (s *stopSteps) tooLate(name string) {
 	s.log.Warn("a step of the shutdown does not end; the shutdown continues without it", "step", name)
 }
 
-// moveClients sends the SSH clients to the other nodes, if there are any, while everything
-// is still served. It takes at most two thirds of the drain time, so that requests in progress
-// can end after it.
+// moveClients sends the SSH clients to the other nodes, if there are any, while everything still works. It
+// takes at most two thirds of the drain time, because the requests in progress need the rest.
 func (a *app) moveClients(ctx context.Context) {
 	if !a.store.HasOtherNodes() {
 		return
@@ -183,7 +181,7 @@ func (a *app) moveClients(ctx context.Context) {
 	a.sshServer.Move(ctx)
 }
 
-// abandon closes what a failed Start has opened, within stopGrace.
+// abandon closes everything that a failed Start has opened, within stopGrace.
 func (a *app) abandon() {
 	now, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -210,9 +208,8 @@ func (a *app) abandon() {
 	}
 }
 
-// startWithin starts the relay and creates its first account; greeting is nil if ctx has ended before
-// that. When ctx ends, it waits at most stopGrace, because each call to a database that does not answer
-// takes seconds.
+// startWithin starts the relay and creates its first account; greeting is nil if ctx has ended before. When ctx
+// ends, startWithin waits at most stopGrace, because calls to a database that does not answer take seconds.
 func (a *app) startWithin(ctx context.Context, list []*setting) (greeting *summary, served bool, err error) {
 	type result struct {
 		greeting *summary
@@ -239,7 +236,7 @@ func (a *app) startWithin(ctx context.Context, list []*setting) (greeting *summa
 		}
 	}
 	if r.err != nil && ctx.Err() != nil {
-		r.greeting, r.err = nil, nil // stopped while it waited to serve, or made its first account
+		r.greeting, r.err = nil, nil // a stop during the start is not an error
 	}
 	return r.greeting, r.served, r.err
 }
@@ -266,7 +263,7 @@ file of --config. relayd config prints the values in force.`,
 			return err
 		}
 		if err == nil {
-			c.errs.drain(greetingWait) // on a terminal the greeting comes last
+			c.errs.drain(greetingWait) // on a terminal, the greeting comes after the log lines
 			if greeting != nil {
 				fmt.Fprint(c.stdout, greeting)
 			}

@@ -27,7 +27,7 @@ type storePlace struct {
 	Places []string `json:"places"` // host and database of each address of one Postgres; with SQLite the file
 }
 
-// placeOf returns the place of the store that settings name.
+// placeOf returns the store that the settings name.
 func placeOf(cfg Config) storePlace {
 	if cfg.DatabaseURL == "" {
 		return storePlace{"sqlite", []string{filepath.Join(cfg.DataDir, databaseFile)}}
@@ -38,9 +38,9 @@ func placeOf(cfg Config) storePlace {
 // databaseFile is the file of SQLite in the data dir.
 const databaseFile = "relay.db"
 
-// databasePlace returns the hosts, the database and the schema of an address, in a normal form, as the
-// driver understands it: what the address leaves out comes from variables such as PGHOST. It returns ""
-// for an address that the driver refuses.
+// databasePlace returns the hosts, the database and the schema of a database URL in a normal form. Like the
+// driver, it takes missing parts from variables such as PGHOST. It returns "" for an
+// address that the driver refuses.
 func databasePlace(address string) string {
 	address, _ = connectionURL(address)
 	cfg, err := pq.NewConfig(address)
@@ -49,7 +49,7 @@ func databasePlace(address string) string {
 	}
 	var hosts []string
 	for _, at := range append([]pq.ConfigMultihost{{Host: cfg.Host, Hostaddr: cfg.Hostaddr, Port: cfg.Port}}, cfg.Multi...) {
-		host := at.Host // or the folder of a socket
+		host := at.Host // the folder of a socket is also a host
 		if !filepath.IsAbs(host) {
 			host = strings.ToLower(host)
 		}
@@ -68,10 +68,10 @@ func databasePlace(address string) string {
 	return place
 }
 
-// searchPathOption matches a search_path in the parameter options of an address.
+// searchPathOption matches a search_path in the parameter options of a database URL.
 var searchPathOption = regexp.MustCompile(`(?:-c\s*|--)search[_-]path=((?:\\.|\S)*)`)
 
-// searchPath returns the schemas in which a connection looks for tables; "" = those of the role.
+// searchPath returns the schemas in which a connection looks for tables; "" = the default of the role.
 func searchPath(cfg pq.Config) string {
 	schema := cfg.Runtime["search_path"]
 	if m := searchPathOption.FindAllStringSubmatch(cfg.Options, -1); schema == "" && m != nil {
@@ -86,13 +86,13 @@ func searchPath(cfg pq.Config) string {
 
 func (p storePlace) String() string { return p.Engine + " " + strings.Join(p.Places, " or ") }
 
-// same reports whether two places are one. The file of SQLite may have moved with its folder.
+// same reports whether two places name the same store. A file of SQLite may have moved with its folder.
 func (p storePlace) same(other storePlace) bool {
 	return p.Engine == other.Engine && (p.Engine == "sqlite" ||
 		slices.ContainsFunc(p.Places, func(place string) bool { return slices.Contains(other.Places, place) }))
 }
 
-// servedPlace returns the place of the store that the last server of a data dir used.
+// servedPlace returns the store that the last server of a data dir used.
 func servedPlace(dataDir string) (place storePlace, known bool) {
 	var file siteFile
 	text, err := os.ReadFile(filepath.Join(dataDir, siteFileName))
@@ -102,9 +102,9 @@ func servedPlace(dataDir string) (place storePlace, known bool) {
 	return file.Store, file.Store.Engine != ""
 }
 
-// checkServedStore refuses to work on a store other than that of the server of the data dir. If the
-// unit of the service sets the store, a command without that setting would otherwise work on an old
-// file: it would succeed and change nothing.
+// checkServedStore returns an error if the settings name another store than the server of the data dir uses.
+// For example, only the unit of the service may name the store: a command without this setting would change
+// an old file without any effect on the server.
 func checkServedStore(cfg Config) error {
 	served, known := servedPlace(cfg.DataDir)
 	mine := placeOf(cfg)
@@ -119,8 +119,8 @@ func checkServedStore(cfg Config) error {
 		cfg.DataDir, served, mine).WithHint("%s; if the server is to serve the other one from now on, start it so once", missing)
 }
 
-// noteUnknownStore returns what a command says before it works on the file of SQLite in a data dir where no
-// server has noted which store it uses, because site.json was deleted or is of an earlier version; "" = it is known.
+// noteUnknownStore returns a warning for a command that uses the SQLite file of a data dir, if no server has
+// recorded its store there: site.json was deleted or is of an earlier version. "" = the store is recorded.
 func noteUnknownStore(cfg Config) string {
 	if _, known := servedPlace(cfg.DataDir); known || cfg.DatabaseURL != "" {
 		return ""
@@ -129,9 +129,9 @@ func noteUnknownStore(cfg Config) string {
 		filepath.Join(cfg.DataDir, siteFileName), placeOf(cfg))
 }
 
-// noteDefaultStore returns what a command says before it works on the file of SQLite in the default data dir, which
-// no setting has named, while no server runs there: the server may have got another one by flags of its unit; "" = it
-// says nothing.
+// noteDefaultStore returns a warning for a command that uses the SQLite file in the default data dir, which no
+// setting has named, while no server runs there: the server may use another store, named by flags of its unit.
+// "" = no warning.
 func noteDefaultStore(cfg Config, list []*setting, served func() (bool, error)) string {
 	if cfg.DatabaseURL != "" || named(list, "data-dir").origin != "default" {
 		return ""
@@ -142,8 +142,8 @@ func noteDefaultStore(cfg Config, list []*setting, served func() (bool, error)) 
 	return fmt.Sprintf("no server runs on %s, on which this command works. If yours runs, give this command its settings: --data-dir, --config or --database-url", placeOf(cfg))
 }
 
-// noteOtherStore returns what the server says when it starts on another store than the last one of its data dir,
-// because it may have lost the setting that names its store; "" = it starts on the same.
+// noteOtherStore returns a warning for a server that starts with another store than the last server of its
+// data dir, because the setting for the store may be missing. "" = the store is the same.
 func noteOtherStore(cfg Config) string {
 	served, known := servedPlace(cfg.DataDir)
 	if mine := placeOf(cfg); known && !served.same(mine) {
@@ -155,7 +155,7 @@ func noteOtherStore(cfg Config) string {
 // errNotServed is the reason of the finding of checkWhichStore.
 const errNotServed = "a relay answers on this machine, and no server has this store: it has another one, or a data dir that was moved away while it ran. What operator commands change here, it does not see"
 
-// unusedDatabase returns the SQLite file in the data dir that no server uses, "" = none.
+// unusedDatabase returns the SQLite file in the data dir that no server uses; "" = none.
 func unusedDatabase(cfg Config) string {
 	file := filepath.Join(cfg.DataDir, databaseFile)
 	if _, err := os.Stat(file); cfg.DatabaseURL == "" || err != nil {
@@ -164,7 +164,7 @@ func unusedDatabase(cfg Config) string {
 	return file
 }
 
-// checkWhichStore reports whether the store of the settings is the one that is served.
+// checkWhichStore reports whether the running server uses the store of the settings.
 func (x *examination) checkWhichStore() {
 	if x.answers && !x.served {
 		x.add(finding("served store", relay.VerdictFail,

@@ -17,8 +17,8 @@ import (
 	"relay/relaytest"
 )
 
-// beside are the commands that may run with the settings of another store: they start a server, ask
-// one by its address, only print settings, or copy the named file.
+// beside are the commands that may run with the settings of another store: they start a server, ask a server
+// by its address, only print settings, or copy the named file.
 var beside = []string{"serve", "healthcheck", "config", "migrate-store"}
 
 // storeCommands returns a call of each command that works on a store.
@@ -46,13 +46,13 @@ func storeCommands(cmd *cobra.Command) (calls [][]string) {
 	return append(calls, call)
 }
 
-// TestNoCommandWorksOnAnotherStore: every command that works on a store refuses one that the server of
-// the data dir does not use, SQLite or Postgres, whether that server runs or is stopped, and whichever way it
-// got its settings.
+// TestNoCommandWorksOnAnotherStore: every command that works on a store refuses a store that the server of
+// the data dir does not use. The test covers SQLite and Postgres, a running and a stopped server, and every
+// source of settings.
 func TestNoCommandWorksOnAnotherStore(t *testing.T) {
 	t.Parallel()
 	x := twoStores{t: t, dir: t.TempDir(), url: postgresFlags(t)["database-url"], calls: storeCommands((&program{}).rootCommand())}
-	h := newTestServer(t, map[string]string{"data-dir": x.dir}) // the days of SQLite
+	h := newTestServer(t, map[string]string{"data-dir": x.dir}) // the server once used SQLite
 	if err := h.app.stopOnce(); err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +61,7 @@ func TestNoCommandWorksOnAnotherStore(t *testing.T) {
 	}
 	x.refuse("leave out --database-url", "--database-url", x.url)
 
-	// Now the server uses Postgres, by settings that the command does not have.
+	// Now the server uses Postgres, with settings that the command does not get.
 	credentials := t.TempDir()
 	if err := os.WriteFile(filepath.Join(credentials, "database-url"), []byte(x.url+"\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -88,14 +88,15 @@ type settingsWay struct {
 	env  func(string) string
 }
 
-// twoStores are a data dir with a file of SQLite and a Postgres, and the commands that may mistake one for the other.
+// twoStores are a data dir with a file of SQLite, and a Postgres, with the commands that could use the wrong
+// one.
 type twoStores struct {
 	t        *testing.T
 	dir, url string
 	calls    [][]string
 }
 
-// refuse checks that every command refuses to work, and names both stores and the setting that it lacks.
+// refuse checks that every command refuses to work. The error must name both stores and the missing setting.
 func (x twoStores) refuse(missing string, flags ...string) {
 	x.t.Helper()
 	for _, call := range x.calls {
@@ -108,7 +109,8 @@ func (x twoStores) refuse(missing string, flags ...string) {
 	}
 }
 
-// serveBy runs a server on Postgres that gets its settings one way, and tries the commands beside it and after it.
+// serveBy runs a server on Postgres that gets its settings in the given way. It tries the commands while the
+// server runs and after its end.
 func (x twoStores) serveBy(way settingsWay) {
 	t := x.t
 	t.Helper()
@@ -117,7 +119,7 @@ func (x twoStores) serveBy(way settingsWay) {
 	var out, errs relaytest.Buffer
 	ended := make(chan int)
 	path := filepath.Join(x.dir, siteFileName)
-	_ = os.Remove(path) // that of the server before
+	_ = os.Remove(path) // the file of the server before
 	go func() {
 		ended <- run(ctx, append([]string{
 			"serve", "--data-dir", x.dir, "--http-addr", "127.0.0.1:0", "--ssh-addr", "127.0.0.1:0", "--admin-addr", "off", "--drain-delay", "0s",
@@ -140,11 +142,11 @@ func (x twoStores) serveBy(way settingsWay) {
 	if code := <-ended; code != cli.ExitOK || !strings.Contains(errs.String(), "the data dir has a SQLite file that is not used") {
 		t.Errorf("%s: exit %d: %s", way.name, code, errs.String())
 	}
-	x.refuse("RELAY_DATABASE_URL_FILE") // also while no server runs
+	x.refuse("RELAY_DATABASE_URL_FILE") // without a running server, too
 }
 
-// TestDefaultStoreWithoutAServer: a command that no setting tells which store is meant says so where no server
-// runs on the default one: it may be a forgotten one of the folder of its user.
+// TestDefaultStoreWithoutAServer: if no setting names the store of a command, and no server runs on the default
+// store, the command prints a warning: the default store may be an old file of the user.
 func TestDefaultStoreWithoutAServer(t *testing.T) {
 	t.Parallel()
 	home := t.TempDir()
@@ -167,12 +169,12 @@ func TestDefaultStoreWithoutAServer(t *testing.T) {
 	try("without a server", true, "user", "rm", "mallory")
 }
 
-// TestPlaceOfADatabase: whether two settings name one database is judged as the driver reads them: with the
-// variables of libpq, and with the schema.
+// TestPlaceOfADatabase: two settings are compared as the driver reads them: with the variables of libpq, and
+// with the schema.
 func TestPlaceOfADatabase(t *testing.T) {
 	for name, tc := range map[string]struct {
 		server, command string
-		vars            map[string]string // of the server
+		vars            map[string]string // variables of the server
 		same            bool
 	}{
 		"as it is":                         {"postgres://relay:a@db/relay", "postgres://relay:b@DB:5432/relay?sslmode=require", nil, true},
@@ -215,7 +217,7 @@ func TestPlaceOfADatabase(t *testing.T) {
 	}
 }
 
-// TestVariableThatTheDriverRefuses: where a variable of libpq has no sense, a command gives that as its reason.
+// TestVariableThatTheDriverRefuses: if a variable of libpq has an invalid value, the error names this value.
 func TestVariableThatTheDriverRefuses(t *testing.T) {
 	dir := t.TempDir()
 	if err := saveSiteFile(Config{DataDir: dir, DatabaseURL: "postgres://relay@db/relay", DatabaseDirectURL: "postgres://relay@db/relay"}, relay.Site{}, nil); err != nil {
@@ -229,7 +231,8 @@ func TestVariableThatTheDriverRefuses(t *testing.T) {
 	}
 }
 
-// TestServerTellsOfAnotherStore: a server that starts on another store than the last one of its data dir names both.
+// TestServerTellsOfAnotherStore: a server that starts with another store than the last server of its data dir
+// names both stores.
 func TestServerTellsOfAnotherStore(t *testing.T) {
 	t.Parallel()
 	url := postgresFlags(t)["database-url"]
@@ -253,8 +256,8 @@ func TestServerTellsOfAnotherStore(t *testing.T) {
 	start("with it again", true, map[string]string{"database-url": url})
 }
 
-// TestCredentialsOfTheService: with the settings of the packaged service, root reads its secrets from
-// the same place as systemd; other settings get nothing from there.
+// TestCredentialsOfTheService: with the settings of the packaged service, a command of root reads the secrets
+// from the same place as systemd. Other settings are not read from there.
 func TestCredentialsOfTheService(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -283,8 +286,8 @@ func TestCredentialsOfTheService(t *testing.T) {
 	}
 }
 
-// TestDoctorOfAnotherServer: a relay that answers does not belong to a store that no server uses;
-// doctor says so.
+// TestDoctorOfAnotherServer: if a relay answers on this machine but no server uses the store, doctor says
+// that they do not belong together.
 func TestDoctorOfAnotherServer(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, nil)
@@ -308,8 +311,8 @@ func TestDoctorOfAnotherServer(t *testing.T) {
 	}
 }
 
-// TestStoreThatNobodyNoted: where site.json was deleted while no server ran, nothing says which store the server
-// uses. A command that would open the file of SQLite names it, and how to give another one, before its result.
+// TestStoreThatNobodyNoted: if site.json was deleted while no server ran, the store of the server is unknown.
+// A command that would open the SQLite file names it before its result, and says how to name another store.
 func TestStoreThatNobodyNoted(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, nil)
@@ -341,7 +344,7 @@ func TestStoreThatNobodyNoted(t *testing.T) {
 	}
 	for _, call := range storeCommands((&program{}).rootCommand()) {
 		switch call[0] {
-		case "doctor", "support": // these name it in their check of the store
+		case "doctor", "support": // doctor and support name the file in their check of the store
 			continue
 		case "backup":
 			call[1] = filepath.Join(t.TempDir(), "new")

@@ -16,8 +16,7 @@ import (
 	"relay/record"
 )
 
-// shareOf is the outward form of a share in the lists of the operator, who sees the shares of all
-// accounts.
+// shareOf is the JSON form of a share in the lists of the operator, who sees the shares of all accounts.
 type shareOf struct {
 	record.Share
 	Event string `json:"event"`
@@ -67,11 +66,12 @@ func (c *program) shareCommand() *cobra.Command {
 	return group("share", "shares: list, rm", list, remove)
 }
 
-// minIDEnd is the minimum length of the end of an id that names a share, as for events in package cli.
+// minIDEnd is the smallest length of the end of an id that names a share; package cli has the same for
+// events.
 const minIDEnd = 4
 
-// findShare finds a share by its id or the end of it, by its link, by the address for replays, or by the
-// token in these.
+// findShare finds a share by its id or the end of its id, by its link, by its replay URL, or by the token in
+// one of these.
 func findShare(ctx context.Context, o *operator, text string) (relay.Share, error) {
 	_, token := linkOf(text)
 	_, share, err := o.store.ShareActor(ctx, cmp.Or(token, text), false)
@@ -98,7 +98,7 @@ func findShare(ctx context.Context, o *operator, text string) (relay.Share, erro
 var linkPath = regexp.MustCompile(`/(s|shared|login|invite)/([^/?#\s]+)`)
 
 // linkOf returns the secret in an address, with or without its scheme, and the word before it; "" if the
-// address is of neither a share nor a one-time link.
+// address is not that of a share or a one-time link.
 func linkOf(text string) (kind, secret string) {
 	if m := linkPath.FindStringSubmatch(text); m != nil {
 		return m[1], m[2]
@@ -106,7 +106,7 @@ func linkOf(text string) (kind, secret string) {
 	return "", ""
 }
 
-// sessionOf is the outward form of a dashboard login for the operator.
+// sessionOf is the JSON form of a dashboard login for the operator.
 type sessionOf struct {
 	record.Session
 	User string `json:"user"`

@@ -15,8 +15,8 @@ import (
 	"relay/relaytest"
 )
 
-// TestOperatorEndsWhatLeaked: given only the leaked text, the link of a share, a token or the id of a
-// login, the operator can end it, whoever owns it; the audit log records that without the secret.
+// TestOperatorEndsWhatLeaked: the operator can end a leaked share, token or login of any account, given only
+// the leaked text. The audit log records that without the secret.
 func TestOperatorEndsWhatLeaked(t *testing.T) {
 	t.Parallel()
 	onStores(t, func(t *testing.T, flags map[string]string) {

@@ -4,8 +4,8 @@ package main
 
 import "os"
 
-// reopenSignals are the signals at which the file of the access log is opened again.
+// reopenSignals are the signals that open the file of the access log again; this system has none.
 var reopenSignals []os.Signal
 
-// levelSignals are the signals that toggle the level of the log.
+// levelSignals are the signals that toggle the log level; this system has none.
 var levelSignals []os.Signal

@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// reopenSignals are the signals at which the file of the access log is opened again.
+// reopenSignals are the signals that open the file of the access log again.
 var reopenSignals = []os.Signal{syscall.SIGUSR1}
 
-// levelSignals are the signals that toggle the level of the log.
+// levelSignals are the signals that toggle the log level.
 var levelSignals = []os.Signal{syscall.SIGUSR2}

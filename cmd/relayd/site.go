@@ -13,8 +13,8 @@ import (
 	"relay"
 )
 
-// siteFileName is the file in the data dir with the addresses of the last server, so that
-// operator commands print the right addresses without its flags.
+// siteFileName is the file in the data dir with the addresses of the last server. Operator commands read the
+// addresses there, because they do not get the flags of the server.
 const siteFileName = "site.json"
 
 type siteFile struct {
@@ -24,12 +24,11 @@ type siteFile struct {
 	SSHListener string `json:"sshListener"` // "" in the file of an earlier version
 	HTTPAddr    string `json:"httpAddr"`    // of the listener; "" = off
 
-	// Store names the store of the server, without secrets, so that no command works on another store
-	// by mistake.
+	// Store names the store of the server, without secrets. Commands compare it with their own store.
 	Store storePlace `json:"store"`
 
-	// Settings are the settings that came from files, as `relayd config` prints them, with secrets
-	// masked. The files may change while the server runs.
+	// Settings are the settings that came from files, as `relayd config` prints them, with secrets masked.
+	// The files may change after the start of the server.
 	Settings map[string]string `json:"settings"`
 }
 
@@ -51,7 +50,7 @@ func loadedSettings(dataDir string) (loaded map[string]string, known bool) {
 	return file.Settings, file.Settings != nil
 }
 
-// saveSiteFile writes the file atomically.
+// saveSiteFile writes site.json atomically.
 func saveSiteFile(cfg Config, site relay.Site, list []*setting) error {
 	settings := map[string]string{}
 	for _, row := range fileSettings(cfg, list) {
@@ -71,8 +70,8 @@ func saveSiteFile(cfg Config, site relay.Site, list []*setting) error {
 	return os.Rename(path+".new", path)
 }
 
-// loadSiteFile reads the file. ok is false if there is none, or if an address was set for
-// this command.
+// loadSiteFile reads site.json. ok is false if there is no file, or if this command has an address of its
+// own.
 func loadSiteFile(cfg Config) (siteFile, bool) {
 	var known siteFile
 	defaults := defaultConfig()
@@ -85,7 +84,7 @@ func loadSiteFile(cfg Config) (siteFile, bool) {
 	return known, true
 }
 
-// knownSite returns the site of the running server, or that of the settings.
+// knownSite returns the site of the running server, or the site of the settings.
 func knownSite(cfg Config) relay.Site {
 	site := cfg.site()
 	known, ok := loadSiteFile(cfg)
@@ -104,8 +103,8 @@ const (
 	sameSiteFix    = "give the aliases a registered domain of their own (--alias-domain), or the dashboard (--base-url)"
 )
 
-// sameSite returns the site, in the sense of browsers, that the base host shares with the
-// aliases, "" if they are different sites. A public suffix is no site.
+// sameSite returns the site that base host and aliases share; "" if browsers treat them as different sites. A
+// public suffix is not a site.
 func sameSite(site relay.Site) string {
 	base, domain := strings.TrimSuffix(site.Base.Hostname(), "."), strings.Trim(site.AliasDomain, ".")
 	of, err := publicsuffix.EffectiveTLDPlusOne(strings.ToLower(base))

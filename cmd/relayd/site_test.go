@@ -8,8 +8,8 @@ import (
 	"relay"
 )
 
-// TestDoctorOfForwardedSSHPort: doctor checks the listener of the last server, and not the port that
-// users dial, which may be forwarded to it.
+// TestDoctorOfForwardedSSHPort: doctor checks the port of the last server's listener, and not the port that
+// users dial: a router may forward it.
 func TestDoctorOfForwardedSSHPort(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, map[string]string{"ssh-public-addr": "relay.example.com:1"})
@@ -33,7 +33,7 @@ func TestSameSite(t *testing.T) {
 		{"https://relay.internal.lan", "hooks.internal.lan", "internal.lan"},
 		{"https://relay.example.com", "example-hooks.net", ""},
 		{"https://example.co.uk", "other.co.uk", ""},
-		{"https://relay.example.com", "github.io", ""}, // its names are strangers to each other
+		{"https://relay.example.com", "github.io", ""}, // github.io is a public suffix
 		{"http://localhost:8080", "localhost", ""},
 		{"http://192.0.2.1", "hooks.example.com", ""},
 	} {

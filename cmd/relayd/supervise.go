@@ -16,8 +16,8 @@ import (
 	"relay/server"
 )
 
-// openListener returns the listener of a setting: the one that the previous relayd left with systemd,
-// if it listens on that address, else a new one.
+// openListener returns the listener of a setting: the listener that the previous relayd left with systemd, if
+// it listens on that address, else a new one.
 func (a *app) openListener(name, addr string, listeners map[string]net.Listener) (net.Listener, error) {
 	if ln := listeners[name]; ln != nil {
 		if addr != "" && sameAddress(ln.Addr(), addr) {
@@ -58,14 +58,14 @@ func sameAddress(have net.Addr, addr string) bool {
 // progress and the pages of the store, and 64 KiB for each connection (an idle tunnel holds 46).
 const baseHeap, connectionHeap = 112 << 20, 64 << 10
 
-// collectAt is the size of the heap at which the garbage collector runs, unless much is in
-// use: see garbagePercent.
+// collectAt is the heap size at which the garbage collector runs, unless more memory is in use: see
+// garbagePercent.
 const collectAt = 96 << 20
 
-// limitHeap tells the garbage collector, until ctx ends, the most memory that should be in use, and
-// when to run. By default it waits until the heap is twice as large as the memory in use: buffers of
-// --buffer-limit would cost twice their size, and the few MiB that a relay without them uses would be
-// collected many times a second. GOMEMLIMIT and GOGC take precedence.
+// limitHeap sets the memory limit and the start of the garbage collector, until ctx ends. By default, the
+// collector runs when the heap is twice as large as the memory in use. Buffers of --buffer-limit would need
+// twice their size, and the few MiB of a relay without buffers would be collected many times a second.
+// GOMEMLIMIT and GOGC take precedence.
 func (a *app) limitHeap(ctx context.Context) {
 	buffers := a.cfg.BufferLimit
 	limit, percent := buffers != 0 && debug.SetMemoryLimit(-1) == math.MaxInt64, os.Getenv("GOGC") == ""
@@ -94,7 +94,7 @@ func garbagePercent(inUse uint64) int {
 	return max(100, int(collectAt*100/max(inUse, 4<<20))-100)
 }
 
-// statusInterval is the interval at which systemd gets the status, without a watchdog.
+// statusInterval is the interval at which systemd gets the status if there is no watchdog.
 const statusInterval = 10 * time.Second
 
 // superviseUntil tells systemd that the relay serves, and then reports the status until ctx ends.
@@ -110,8 +110,8 @@ func (a *app) superviseUntil(ctx context.Context) {
 	}
 	for cli.Wait(ctx, interval) {
 		state := a.status()
-		// A round counts also when it failed: a restart helps against a process that hangs, not
-		// against a full disk or a Postgres that is away, and it would cut every tunnel.
+		// A failed round counts, too. A restart helps if the process hangs, but not if a disk is full or
+		// Postgres is down, and it would cut every tunnel.
 		if now := a.store.Rounds(); now != rounds {
 			rounds, state = now, "WATCHDOG=1\n"+state
 		}
@@ -128,10 +128,10 @@ func (a *app) status() string {
 	return fmt.Sprintf("STATUS=%s, %s", record.Count(a.delivery.Stats().Tunnels, "tunnel", "tunnels"), spool)
 }
 
-// tellStopping tells systemd that a stop has begun and how long it may take.
+// tellStopping tells systemd that a stop has begun and how long the stop may take.
 func (a *app) tellStopping() {
 	limit := a.cfg.Drain
-	if limit < 0 { // off: systemd knows no time without an end
+	if limit < 0 { // off: systemd needs a time limit
 		limit = 30 * 24 * time.Hour
 	}
 	a.tell(fmt.Sprintf("STOPPING=1\nSTATUS=stopping\nEXTEND_TIMEOUT_USEC=%d", (limit + a.cfg.DrainDelay + stopMargin).Microseconds()))
@@ -146,8 +146,8 @@ func (a *app) tell(state string) {
 	}
 }
 
-// ready returns the degraded parts, and the reasons why new events cannot be accepted: the store cannot
-// take them, or tunnels are not served yet.
+// ready returns the degraded parts, and the reasons why new events cannot be accepted: the store refuses
+// them, or tunnels are not served yet.
 func (a *app) ready(ctx context.Context) (degraded, reasons []string) {
 	spooling, err := a.store.Health(ctx)
 	if err != nil {
@@ -174,8 +174,8 @@ func (a *app) ready(ctx context.Context) (degraded, reasons []string) {
 	return degraded, reasons
 }
 
-// connectTime is the longest time for which a new node is not ready because it does not reach the
-// others yet. Without them it would queue requests for their tunnels.
+// connectTime bounds how long a new node is not ready because it has not reached the other nodes yet. A ready
+// node that cannot reach the others queues requests for their tunnels.
 const connectTime = 5 * time.Second
 
 // stats returns the counts of /debug/stats.

@@ -47,7 +47,7 @@ read the file before you pass it on. Run it as root or as the user that runs rel
 	})
 }
 
-// supportReport returns the text of the report. If a part fails, the report has the reason in place of
+// supportReport returns the text of the support report. If a part fails, the report has the error instead of
 // that part.
 func (c *program) supportReport(ctx context.Context, cfg Config, list []*setting) []byte {
 	var b bytes.Buffer
@@ -85,7 +85,7 @@ var tokenText = regexp.MustCompile(`\brly_[\w-]+|/(login|invite|link|share|s)/[\
 func redact(report []byte, cfg Config) []byte {
 	text := tokenText.ReplaceAllString(string(report), hidden)
 	for _, secret := range secretsOf(cfg) {
-		if len(secret) < 8 { // as a word it may occur anywhere
+		if len(secret) < 8 { // a short word may occur anywhere
 			text = strings.ReplaceAll(text, ":"+secret+"@", ":"+hidden+"@")
 			continue
 		}

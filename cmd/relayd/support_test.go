@@ -83,7 +83,7 @@ func TestLogIsForThisMachine(t *testing.T) {
 	}
 }
 
-// TestRecentLines: the stored log is bounded and holds whole lines, the newest ones.
+// TestRecentLines: the stored log is bounded. It holds whole lines, and drops the oldest ones.
 func TestRecentLines(t *testing.T) {
 	t.Parallel()
 	var r recentLines
@@ -99,7 +99,7 @@ func TestRecentLines(t *testing.T) {
 	}
 }
 
-// A signal switches the log to debug and back.
+// TestToggleDebug: a signal switches the log to debug and back.
 func TestToggleDebug(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, map[string]string{"log-level": "warn"})

@@ -10,13 +10,12 @@ import (
 	"time"
 )
 
-// serviceManager talks to systemd as sd_notify(3) and sd_listen_fds(3) describe: it reports
-// readiness, status and signs of life, and leaves the listeners in systemd's file
-// descriptor store, which passes them to the next process. The zero value has no systemd to
-// talk to, and does nothing.
+// serviceManager talks to systemd, as sd_notify(3) and sd_listen_fds(3) describe. It reports readiness,
+// status and signs of life. It leaves the listeners in systemd's file descriptor store, which passes them to
+// the next process. The zero value has no systemd and does nothing.
 type serviceManager struct {
-	socket   string        // of NOTIFY_SOCKET; "" = none
-	watchdog time.Duration // systemd ends the process that is silent for longer; 0 = off
+	socket   string        // path in NOTIFY_SOCKET; "" = none
+	watchdog time.Duration // longest silence before systemd ends the process; 0 = off
 }
 
 // newServiceManager reads the environment that systemd sets.
@@ -28,16 +27,16 @@ func newServiceManager(getenv func(string) string) *serviceManager {
 	return m
 }
 
-// isThisProcess reports whether a variable is meant for this process; "" is for every one.
+// isThisProcess reports whether a variable is meant for this process; "" means every process.
 func isThisProcess(pid string) bool { return pid == "" || pid == strconv.Itoa(os.Getpid()) }
 
-// present reports whether systemd listens.
+// present reports whether systemd reads messages.
 func (m *serviceManager) present() bool { return m.socket != "" }
 
 // notifyWait is the longest wait for a reader of NOTIFY_SOCKET whose queue is full.
 const notifyWait = time.Second
 
-// notify sends the lines of a state, such as READY=1, with file descriptors.
+// notify sends the lines of a state, such as READY=1, and file descriptors.
 func (m *serviceManager) notify(state string, fds ...int) error {
 	if !m.present() {
 		return nil
@@ -47,7 +46,7 @@ func (m *serviceManager) notify(state string, fds ...int) error {
 		return fmt.Errorf("tell systemd: %w", err)
 	}
 	defer func() { _ = syscall.Close(conn) }()
-	// A reader that takes nothing must not keep a start, the status or a stop waiting.
+	// The time limit keeps a start, the status or a stop from waiting for a reader that does not read.
 	wait := syscall.NsecToTimeval(notifyWait.Nanoseconds())
 	if err := syscall.SetsockoptTimeval(conn, syscall.SOL_SOCKET, syscall.SO_SNDTIMEO, &wait); err != nil {
 		return fmt.Errorf("tell systemd: %w", err)
@@ -56,9 +55,10 @@ func (m *serviceManager) notify(state string, fds ...int) error {
 	if len(fds) > 0 {
 		rights = syscall.UnixRights(fds...)
 	}
-	// A name that begins with @ is an abstract one, here as in the variable.
+	// A name that begins with @ is an abstract socket, in Go as in the variable. EINTR makes the loop run
+	// once.
 	err = syscall.EINTR
-	for began := time.Now(); err == syscall.EINTR && time.Since(began) < notifyWait; { // the wait ends at any signal
+	for began := time.Now(); err == syscall.EINTR && time.Since(began) < notifyWait; { // a signal interrupts the call
 		err = syscall.Sendmsg(conn, []byte(state), rights, &syscall.SockaddrUnix{Name: m.socket}, 0)
 	}
 	if err != nil {
@@ -67,13 +67,13 @@ func (m *serviceManager) notify(state string, fds ...int) error {
 	return nil
 }
 
-// keep leaves a listener with systemd, under a name.
+// keep leaves a listener with systemd under a name.
 func (m *serviceManager) keep(name string, ln net.Listener) error {
 	raw, err := ln.(*net.TCPListener).SyscallConn()
 	if err != nil {
 		return err
 	}
-	// Control and not File().Fd(), which would make the shared socket a blocking one.
+	// Control is used because File().Fd() would set the shared socket to blocking mode.
 	if cerr := raw.Control(func(fd uintptr) { err = m.notify("FDSTORE=1\nFDNAME="+name, int(fd)) }); cerr != nil {
 		return cerr
 	}
@@ -97,7 +97,7 @@ func (m *serviceManager) inherited(getenv func(string) string) (map[string]net.L
 			name = names[i]
 		}
 		file := os.NewFile(uintptr(firstInherited+i), name)
-		ln, err := net.FileListener(file) // a duplicate, closed on exec
+		ln, err := net.FileListener(file) // FileListener duplicates the descriptor and sets close-on-exec
 		_ = file.Close()
 		if err != nil {
 			return nil, fmt.Errorf("socket %s from systemd: %w", name, err)

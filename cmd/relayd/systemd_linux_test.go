@@ -21,7 +21,7 @@ import (
 	"relay/store"
 )
 
-// manager acts as systemd: it reads the messages of relayd, and keeps its sockets.
+// manager takes the place of systemd: it reads the messages of relayd and stores its sockets.
 type manager struct {
 	t      *testing.T
 	conn   *net.UnixConn
@@ -62,7 +62,7 @@ func (m *manager) read() {
 	}
 }
 
-// next waits for a state with a matching line, and returns that line with those before it.
+// next waits for a state with a matching line. It returns that line and the lines before it.
 func (m *manager) next(line string) []string {
 	m.t.Helper()
 	var seen []string
@@ -98,9 +98,9 @@ func (m *manager) start(dir string, flags ...string) *relaytest.Process {
 	return relaytest.Start(m.t, cmd)
 }
 
-// TestServiceManager: relayd tells systemd when it serves, its status, that it is alive and that it
-// stops, and it leaves its listeners there. A caller that connects while no relayd runs is answered by
-// the next one, on the same port.
+// TestServiceManager: relayd tells systemd when it serves and when it stops, its status and that it is alive,
+// and leaves its listeners with systemd. A caller that connects while no relayd runs gets its answer from the
+// next relayd, on the same port.
 func TestServiceManager(t *testing.T) {
 	t.Parallel()
 	m, dir := newManager(t), t.TempDir()
@@ -139,7 +139,7 @@ func TestServiceManager(t *testing.T) {
 	_ = p.Cmd.Process.Signal(syscall.SIGTERM)
 	p.Code(t, 20*time.Second)
 
-	// A listener of an address that was set anew is given back.
+	// A listener whose address has changed is removed from systemd.
 	other := relaytest.FreeAddr(t)
 	p = m.start(dir, "--http-addr", other, "--ssh-addr", "127.0.0.1:0")
 	told = strings.Join(m.next("READY=1"), "\n")
@@ -151,7 +151,7 @@ func TestServiceManager(t *testing.T) {
 	}
 }
 
-// listens waits for the log line with the addresses, which may come after the message to systemd.
+// listens waits for the log line with the addresses. The line may come after the message to systemd.
 func listens(t *testing.T, p *relaytest.Process) (line []string) {
 	t.Helper()
 	relaytest.Until(t, 10*time.Second, "the addresses in the log", func() bool {
@@ -161,8 +161,8 @@ func listens(t *testing.T, p *relaytest.Process) (line []string) {
 	return line
 }
 
-// TestManagerThatReadsNothing: a relayd starts, serves and stops within its bounds, although nobody reads what it
-// tells the service manager.
+// TestManagerThatReadsNothing: a relayd starts, serves and stops within its bounds, although no program reads
+// its messages to the service manager.
 func TestManagerThatReadsNothing(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(relaytest.SocketDir(t), "notify")
@@ -191,12 +191,12 @@ func TestManagerThatReadsNothing(t *testing.T) {
 	}
 }
 
-// TestWatchdogNotFedByAHangingStore: the watchdog is fed only after a new round of the store's loop,
-// so a hanging store ends the process, although the loop that feeds the watchdog continues.
+// TestWatchdogNotFedByAHangingStore: relayd reports to the watchdog only after a new round of the store's
+// loop. If the store hangs, systemd ends the process, although the loop that reports still runs.
 func TestWatchdogNotFedByAHangingStore(t *testing.T) {
 	t.Parallel()
 	m := newManager(t)
-	idle, err := store.Open(t.Context(), store.Options{DataDir: t.TempDir()}) // and never served: it has no rounds
+	idle, err := store.Open(t.Context(), store.Options{DataDir: t.TempDir()}) // this store does not serve, so it has no rounds
 	if err != nil {
 		t.Fatal(err)
 	}

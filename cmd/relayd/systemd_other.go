@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// serviceManager has no systemd to talk to on this system.
+// serviceManager does nothing, because this system has no systemd.
 type serviceManager struct{ watchdog time.Duration }
 
 func newServiceManager(func(string) string) *serviceManager { return &serviceManager{} }

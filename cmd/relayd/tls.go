@@ -61,8 +61,8 @@ func (a *app) makeTLS(registry prometheus.Registerer) error {
 	return nil
 }
 
-// tellEnds exports, as metrics, the expiry times of the certificates that callers see: that of the
-// base host, and that of the aliases if they share one. It adds some microseconds to a handshake.
+// tellEnds exports the expiry times of the certificates that callers see, as metrics: that of the base host,
+// and that of the aliases if they share one. It adds some microseconds to each handshake.
 func tellEnds(site relay.Site, registry prometheus.Registerer, get func(*tls.ClientHelloInfo) (*tls.Certificate, error)) func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	ends := prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "relay_certificate_not_after_seconds", Help: "When the certificate ends that was shown last, in seconds since 1970; 0 = none was shown yet.",
@@ -72,7 +72,7 @@ func tellEnds(site relay.Site, registry prometheus.Registerer, get func(*tls.Cli
 	ends.WithLabelValues(base).Set(0)
 	return func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 		cert, err := get(hello)
-		if cert == nil || cert.Leaf == nil || slices.Contains(hello.SupportedProtos, "acme-tls/1") { // RFC 8737: no certificate for callers
+		if cert == nil || cert.Leaf == nil || slices.Contains(hello.SupportedProtos, "acme-tls/1") { // a certificate that proves the host to the CA (RFC 8737), not for callers
 			return cert, err
 		}
 		for name, host := range map[string]string{base: base, "*." + site.AliasDomain: "any-alias." + site.AliasDomain} {
@@ -84,7 +84,7 @@ func tellEnds(site relay.Site, registry prometheus.Registerer, get func(*tls.Cli
 	}
 }
 
-// acmeRoots returns the roots of the system and of a PEM file, nil without a file.
+// acmeRoots returns the roots of the system and of a PEM file; nil without a file.
 func acmeRoots(file string) (*x509.CertPool, error) {
 	if file == "" {
 		return nil, nil
@@ -103,8 +103,8 @@ func acmeRoots(file string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// certPrefetcher orders the certificate of an alias when a tunnel is attached to it, so
-// that the first TLS handshake need not wait.
+// certPrefetcher orders the certificate of an alias when a tunnel is attached, because the first TLS
+// handshake should not wait.
 type certPrefetcher struct {
 	*delivery.Delivery
 	acme *certs.ACME

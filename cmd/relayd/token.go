@@ -31,7 +31,7 @@ func (c *program) tokenCommand() *cobra.Command {
 		Use: "rm ID|TOKEN", Short: "revoke a token by its id, or by the token itself", Args: cli.Takes("ID or TOKEN", 1, 1),
 	}, func(ctx context.Context, o *operator, args []string) error {
 		id := args[0]
-		if strings.HasPrefix(id, tokenPrefix) { // neither messages nor the audit log repeat it
+		if strings.HasPrefix(id, tokenPrefix) { // messages and the audit log must not repeat a token
 			owner, err := o.store.TokenOwner(ctx, id)
 			if err != nil {
 				return explainNotFound(err, "no account has that token, or it has expired: it opens nothing")
@@ -61,7 +61,7 @@ func (c *program) tokenAdd() *cobra.Command {
 	expires := cmd.Flags().String("expires", "", "how long it is valid, such as 30d; none = no expiry")
 	return c.forUser(cmd, "account of the token", func(ctx context.Context, o *operator, user string, _ []string) error {
 		scopes := strings.Join(*scope, ",")
-		for _, limit := range [][2]string{{"scope", scopes}, {"alias", *alias}, {"expires", *expires}} { // an unset variable in a script must not lift a limit
+		for _, limit := range [][2]string{{"scope", scopes}, {"alias", *alias}, {"expires", *expires}} { // an unset variable of a script must not lift a limit
 			if cmd.Flags().Changed(limit[0]) && strings.Trim(limit[1], ", ") == "" {
 				return cli.Usage("--%s is empty; leave it out for a token without that limit", limit[0])
 			}

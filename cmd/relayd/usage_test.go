@@ -11,7 +11,7 @@ import (
 	"relay/record"
 )
 
-// TestUsage: the operator finds the alias and the account that fill the disk.
+// TestUsage: the operator finds the alias and the account that use most of the disk.
 func TestUsage(t *testing.T) {
 	t.Parallel()
 	onStores(t, func(t *testing.T, flags map[string]string) {

@@ -52,7 +52,8 @@ func (c *program) userCommand() *cobra.Command {
 	return group("user", "accounts: add, list, set, rm", c.userAdd(), list, c.userSet(), remove)
 }
 
-// users lists the accounts with their limits and, with usage, what all their aliases have stored: the most first.
+// users lists the accounts with their limits. With usage, it adds the stored bytes of all their aliases and
+// lists the largest first.
 func (o *operator) users(ctx context.Context, usage bool) ([]record.User, error) {
 	accounts, err := o.store.Accounts(ctx, o.who)
 	if err != nil {
@@ -87,7 +88,7 @@ func (o *operator) users(ctx context.Context, usage bool) ([]record.User, error)
 	return rows, nil
 }
 
-// usageByAccount counts what all aliases of each account have stored.
+// usageByAccount adds up the usage of all aliases of each account.
 func (o *operator) usageByAccount(ctx context.Context) (map[int64]relay.Usage, error) {
 	stored, err := o.store.Usage(ctx, o.who)
 	if err != nil {
@@ -141,7 +142,7 @@ default restores the server's limit. A running server applies it within 2 second
 	})
 }
 
-// ownLimit reads the value of a limit of an account; nil = the limit of the server, 0 = no limit.
+// ownLimit reads the limit of an account; nil = the limit of the server, 0 = no limit.
 func ownLimit(key, value string, parse func(string) (any, error)) (*int64, error) {
 	var limit int64
 	switch value {

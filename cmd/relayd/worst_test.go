@@ -9,9 +9,9 @@ import (
 	"relay/relaytest"
 )
 
-// TestWorstBytes: the time to read settings is proportional to their length, whatever a template or a
-// secret store has written there. The YAML parser takes seconds for 64 KiB of brackets; the file
-// belongs to the operator, and is bounded.
+// TestWorstBytes: the time to read settings is proportional to their length, even for text from a template or
+// a secret store. The YAML parser takes seconds for 64 KiB of brackets, so the size of the configuration file
+// is bounded.
 func TestWorstBytes(t *testing.T) {
 	t.Parallel()
 	const most = 4 << 10
