@@ -18,8 +18,8 @@ import (
 	"relay/sshgate/node"
 )
 
-// serve serves a TCP connection until it is closed. It returns nil, and gliderlabs, which makes no
-// handshake then, closes the connection once more.
+// serve serves a TCP connection until it is closed. It returns nil, so gliderlabs makes no handshake and only
+// closes the connection again.
 func (srv *Server) serve(_ gliderlabs.Context, tcp net.Conn) net.Conn {
 	if c := newConn(srv, tcp); srv.admit(c) {
 		c.serve()
@@ -28,8 +28,8 @@ func (srv *Server) serve(_ gliderlabs.Context, tcp net.Conn) net.Conn {
 	return nil
 }
 
-// admit accepts or refuses a new connection before the first byte is exchanged. It serves the connections
-// of other nodes itself, and returns false for them too.
+// admit accepts or refuses a new connection before the first byte is exchanged. It serves the connections of
+// other nodes itself, and returns false for these too.
 func (srv *Server) admit(c *conn) (ok bool) {
 	srv.metrics.accepted.Add(1)
 	if !c.penaltyExempt {
@@ -57,7 +57,7 @@ func (srv *Server) admit(c *conn) (ok bool) {
 			return false
 		}
 	}
-	if srv.moving.Load() && srv.hasOtherNodes() { // they are taken if none serves
+	if srv.moving.Load() && srv.hasOtherNodes() { // without other nodes, clients are still accepted
 		c.login.SetResult(login.ResultUnavailable)
 		_, _ = c.Sock.Conn.Write(disconnectPacket("relay: this node takes no clients just now; connect again"))
 		_ = c.Close()
@@ -67,12 +67,12 @@ func (srv *Server) admit(c *conn) (ok bool) {
 	return true
 }
 
-// kexInitWait is the time to wait for a client that does not announce its ciphers.
+// kexInitWait is how long relayd waits for a client that does not announce its ciphers.
 const kexInitWait = 500 * time.Millisecond
 
-// takeSlot reserves a slot for a new connection among the clients. If these are taken, it reserves one
-// of the slots for other nodes until the connection has said whether it is a node; full is then the
-// limit that was reached. ok is false if there is no slot; the client was told so.
+// takeSlot reserves a slot for a new connection among those for clients. If these are taken, it reserves one
+// of the slots for other nodes, until the version line shows whether the peer is a node; full is the limit
+// that was reached. ok is false if there is no slot at all; takeSlot has told the client.
 func (srv *Server) takeSlot(c *conn) (full string, ok bool) {
 	srv.mu.Lock()
 	if srv.stopping {
@@ -98,7 +98,7 @@ func (srv *Server) takeSlot(c *conn) (full string, ok bool) {
 	return full, true
 }
 
-// fullTexts are the messages to clients that get no slot.
+// fullTexts are the messages to clients that get no slot, by the limit that was reached.
 var fullTexts = map[string]string{
 	admission.ReasonTotal:           "too many connections; try again in a moment",
 	admission.ReasonUnauthenticated: "too many connections; try again in a moment",
@@ -106,15 +106,15 @@ var fullTexts = map[string]string{
 	admission.ReasonSource:          "too many connections from your address; close some of them",
 }
 
-// evict ends a connection that has lost its slot to a newer one; nil does nothing.
+// evict ends a connection that has lost its slot to a newer connection; s may be nil.
 func evict(s *admission.Slot, reason string) {
 	if s != nil {
 		s.Conn.Evicted(reason)
 	}
 }
 
-// admitNode runs a connection that claims to come from another node. Only its key proves that: until
-// then it has one of few slots, and the time in which a node logs in.
+// admitNode runs a connection that claims to come from another node. Only the key of the node proves that.
+// Until then the connection has one of few slots, and a short time for its login.
 func (srv *Server) admitNode(c *conn, hasSlot bool) {
 	defer c.Close()
 	if !hasSlot {
@@ -131,27 +131,27 @@ func (srv *Server) admitNode(c *conn, hasSlot bool) {
 	srv.nodes.Serve(c.Conn, c.remote.Addr(), func() { c.login.SetResult(login.ResultRefused) }, c.nodeLoggedIn)
 }
 
-// seconds rounds up to whole seconds.
+// seconds rounds a duration up to whole seconds.
 func seconds(d time.Duration) int { return int(math.Ceil(d.Seconds())) }
 
 // Bounds of the time and memory that a rejected connection may cost.
 const (
-	maxRejecting = 64 // at the same time; others are closed at once
+	maxRejecting = 64 // at the same time; further ones are closed at once
 	rejectTime   = 2 * time.Second
 )
 
-// reject tells the client of a connection without a slot the reason. The caller closes the connection.
+// reject sends the reason to the client of a connection without a slot. The caller closes the connection.
 func (srv *Server) reject(c *conn, reason, text string) {
 	srv.sayRejected(c, reason, text, serverVersion+"\r\n")
 }
 
-// refuseFull is reject for a connection that has exchanged versions.
+// refuseFull is like reject, for a connection that has exchanged version lines.
 func (srv *Server) refuseFull(c *conn, reason string) {
 	srv.sayRejected(c, reason, fullTexts[reason], "")
 }
 
-// sayRejected sends a disconnect message in place of the key exchange (RFC 4253, section 11.1).
-// OpenSSH, PuTTY and libraries show its text.
+// sayRejected sends a disconnect message in place of the key exchange (RFC 4253, section 11.1). OpenSSH,
+// PuTTY and libraries show the text of the message.
 func (srv *Server) sayRejected(c *conn, reason, text, before string) {
 	srv.metrics.drop(reason)
 	srv.rejected.Do(func() {
@@ -200,13 +200,13 @@ func (srv *Server) shared(a netip.Addr) bool {
 	return !a.IsValid() || a.IsLoopback() || sockets.ContainsAddr(srv.o.Trusted, a)
 }
 
-// forget removes a connection that has ended. If it led to no login, its source gets a penalty.
+// forget removes a connection that has ended. If no login succeeded, its source may get a penalty.
 func (srv *Server) forget(c *conn) {
 	srv.mu.Lock()
 	delete(srv.conns, c)
 	stopping := srv.stopping
 	srv.mu.Unlock()
-	defer c.slot.Release() // last: the penalty is there once the connection is not counted any more
+	defer c.slot.Release() // deferred: the penalty must count before the slot is free
 	loggedIn, result := c.login.Outcome()
 	if loggedIn {
 		return
@@ -224,8 +224,8 @@ func (srv *Server) forget(c *conn) {
 	}
 }
 
-// retryListener tolerates errors of Accept: otherwise gliderlabs, and with it relayd, would end with
-// any error that net does not call temporary, such as ENOBUFS and ENOMEM.
+// retryListener retries Accept after an error. Otherwise gliderlabs, and with it relayd, would end at any
+// error that net does not call temporary, such as ENOBUFS and ENOMEM.
 type retryListener struct {
 	net.Listener
 	srv *Server

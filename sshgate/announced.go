@@ -13,13 +13,13 @@ import (
 // maxTargets is the largest number of targets that a client may announce.
 const maxTargets = 64
 
-// announced holds the client's own announcement: its version, capabilities and targets.
+// announced holds the announcements of the client: its version, capabilities and targets.
 type announced struct {
-	lazy atomic.Bool // it dials at the first byte
+	lazy atomic.Bool // the client dials at the first byte
 
 	mu      sync.Mutex
 	client  string // such as OpenSSH_9.2p1
-	moves   bool   // it follows NoticeMoving
+	moves   bool   // the client follows NoticeMoving
 	targets map[string]relay.Target
 }
 
@@ -36,14 +36,14 @@ func (a *announced) of(bind string) (client string, target relay.Target) {
 	return a.client, a.targets[bind]
 }
 
-// follows reports whether the client supports NoticeMoving.
+// follows reports whether the client follows NoticeMoving.
 func (a *announced) follows() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.moves
 }
 
-// hello handles the message in which relay up lists what it supports.
+// hello handles the message in which relay up announces its capabilities.
 func (c *conn) hello(payload []byte) bool {
 	var h relay.Hello
 	if link.Unmarshal(payload, &h) != nil || h.Protocol != 1 {
@@ -59,13 +59,13 @@ func (c *conn) hello(payload []byte) bool {
 	return !first || c.Go("notices", func() { c.sendNotices(q) })
 }
 
-// target handles the message in which relay up names its local server.
+// target handles the message in which relay up announces its local server.
 func (c *conn) target(payload []byte) bool {
 	var t relay.Target
 	if link.Unmarshal(payload, &t) != nil || len(t.Bind) > maxBindLength || len(t.URL) > 2048 || len(t.HostHeader) > 512 {
 		return false
 	}
-	// It becomes the value of a line of requests.
+	// The value becomes part of a header line.
 	if strings.ContainsFunc(t.HostHeader, func(r rune) bool { return r <= ' ' || r == 0x7f }) {
 		return false
 	}

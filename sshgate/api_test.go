@@ -21,7 +21,7 @@ import (
 	"relay/link"
 )
 
-// withAPI makes a server serve h on API channels and counts these channels in channels.
+// withAPI makes a server serve h on API channels. The number of these channels is counted in channels.
 func withAPI(channels *atomic.Int64, h func(w http.ResponseWriter, r *http.Request, who relay.Actor)) func(*Options) {
 	return func(o *Options) {
 		o.API = func(who relay.Actor) *http.Server {
@@ -35,7 +35,7 @@ func withAPI(channels *atomic.Int64, h func(w http.ResponseWriter, r *http.Reque
 	}
 }
 
-// apiChannel is an API channel as net.Conn, without deadlines.
+// apiChannel is an API channel as a net.Conn, without deadlines.
 type apiChannel struct {
 	ssh.Channel
 	net.Conn
@@ -112,8 +112,8 @@ func TestAPIChannel(t *testing.T) {
 	}
 }
 
-// A request to the API that arrives while an alias is being claimed is answered, also if the claim
-// takes more than 250 ms.
+// TestAPIBehindASlowForward: a request to the API that arrives while an alias is being claimed is answered,
+// even if the claim takes more than 250 ms.
 func TestAPIBehindASlowForward(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t, withAPI(new(atomic.Int64), func(w http.ResponseWriter, _ *http.Request, _ relay.Actor) {
@@ -140,7 +140,7 @@ func TestAPIByOpenSSH(t *testing.T) {
 		select {
 		case <-r.Context().Done():
 			t.Error("the request was cancelled by EOF")
-		case <-time.After(500 * time.Millisecond): // EOF comes within
+		case <-time.After(500 * time.Millisecond): // OpenSSH sends EOF within this time
 		}
 		fmt.Fprintf(w, "you are %s", who.AccountName)
 	}))
@@ -155,8 +155,8 @@ func TestAPIByOpenSSH(t *testing.T) {
 	}
 }
 
-// TestOtherSubsystemsAreRefused: every other subsystem is refused, and a second one on the same
-// session too.
+// TestOtherSubsystemsAreRefused: all other subsystems are refused, and so is a second subsystem on the same
+// session.
 func TestOtherSubsystemsAreRefused(t *testing.T) {
 	t.Parallel()
 	var channels atomic.Int64
@@ -206,7 +206,7 @@ func TestAPIHostileBytes(t *testing.T) {
 	}
 }
 
-// waiting is a handler that sends to started, waits for the end of the request, and sends to ended.
+// waiting returns a handler that sends to started, waits for the end of the request, and sends to ended.
 func waiting(started, ended chan struct{}) func(http.ResponseWriter, *http.Request, relay.Actor) {
 	return func(_ http.ResponseWriter, r *http.Request, _ relay.Actor) {
 		started <- struct{}{}
@@ -215,7 +215,8 @@ func waiting(started, ended chan struct{}) func(http.ResponseWriter, *http.Reque
 	}
 }
 
-// TestAPIChannelEnds: waiting requests end with the channel, with the key and with the server.
+// TestAPIChannelEnds: a waiting request ends when its channel ends, when its key is removed, and when the
+// server stops.
 func TestAPIChannelEnds(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(b *fixture, ch apiChannel){
@@ -245,15 +246,15 @@ func TestAPIChannelEnds(t *testing.T) {
 			began := time.Now()
 			end(b, ch)
 			<-ended
-			if took := time.Since(began); took > 10*time.Second { // a check that nobody asked for comes after 15 s
+			if took := time.Since(began); took > 10*time.Second { // the periodic check would end it after 15 s
 				t.Errorf("the request ended after %v", took)
 			}
 		})
 	}
 }
 
-// TestAPIChannelWithoutSpace: pipelined requests are reserved in the budget while an earlier one
-// waits; without space the channel is closed.
+// TestAPIChannelWithoutSpace: pipelined requests are reserved in the budget while an earlier request waits.
+// If the budget has no space, the channel is closed.
 func TestAPIChannelWithoutSpace(t *testing.T) {
 	t.Parallel()
 	for limit, want := range map[int64]bool{1 << 20: true, 64 << 20: false} {
@@ -277,8 +278,8 @@ func TestAPIChannelWithoutSpace(t *testing.T) {
 	}
 }
 
-// TestAPIStalls: a peer that does not read its response, or does not send an announced body, loses the
-// channel.
+// TestAPIStalls: the channel of a peer is closed if the peer does not read its response or does not send an
+// announced body.
 func TestAPIStalls(t *testing.T) {
 	t.Parallel()
 	for name, raw := range map[string]string{

@@ -17,8 +17,8 @@ import (
 	"relay/sshgate/shell"
 )
 
-// TestConnectionEndsUnderOpens cuts the TCP connections of clients while callers open channels.
-// Some of the opens begin while x/crypto ends the connection, and are never answered.
+// TestConnectionEndsUnderOpens cuts the TCP connections of clients while callers open channels. Some opens
+// begin while x/crypto ends the connection, and get no answer.
 func TestConnectionEndsUnderOpens(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
@@ -73,13 +73,13 @@ func TestConnectionEndsUnderOpens(t *testing.T) {
 	t.Logf("%d rounds, %d calls left in x/crypto", rounds, b.srv.work.Left())
 }
 
-// unanswered is an x/crypto connection, channel and channel open without any answer. Every call waits
-// until the test is over.
+// unanswered is a fake of an x/crypto connection, channel and channel open that never answers. Every call
+// waits until the test is over.
 type unanswered struct {
 	ssh.Conn
 	kind    string
 	extra   []byte
-	accepts bool // Accept returns at once
+	accepts bool // Accept succeeds
 	reqs    chan *ssh.Request
 
 	once    sync.Once
@@ -119,8 +119,8 @@ func (c unansweredChannel) CloseWrite() error                              { ret
 func (c unansweredChannel) SendRequest(string, bool, []byte) (bool, error) { return false, c.u.stuck() }
 func (c unansweredChannel) Stderr() io.ReadWriter                          { return c }
 
-// TestCallsWithoutAnswer: whatever call of x/crypto is never answered, the stop of the server
-// ends, and no connection keeps its slot.
+// TestCallsWithoutAnswer: for each call of x/crypto that may get no answer, the server can still stop, and
+// the connection gives its slot back.
 func TestCallsWithoutAnswer(t *testing.T) {
 	t.Parallel()
 	for name, call := range map[string]func(b *fixture, c *conn, u *unanswered){
@@ -205,7 +205,7 @@ func TestCallsWithoutAnswer(t *testing.T) {
 	}
 }
 
-// TestLeftCallsAreCounted: a call that x/crypto keeps is in the metric until it returns.
+// TestLeftCallsAreCounted: the metric counts a call that x/crypto does not return from, until it returns.
 func TestLeftCallsAreCounted(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
@@ -221,7 +221,7 @@ func TestLeftCallsAreCounted(t *testing.T) {
 	eventually(t, 30*time.Second, "the call has returned", func() bool { return b.srv.work.Left() == 0 })
 }
 
-// slowClaims is a store that answers no claim of an alias before the channel answer is closed.
+// slowClaims is a store whose claims of an alias wait until the channel answer is closed.
 type slowClaims struct {
 	*fakeStore
 	answer chan struct{}
@@ -232,8 +232,8 @@ func (s slowClaims) ClaimAlias(ctx context.Context, who relay.Actor, name string
 	return s.fakeStore.ClaimAlias(ctx, who, name)
 }
 
-// TestLongRequests: a global request that is longer than any known request is refused in its turn, and
-// its bytes are not held while it waits.
+// TestLongRequests: a global request that is longer than any known request is refused in its turn. Its bytes
+// are dropped while it waits.
 func TestLongRequests(t *testing.T) {
 	t.Parallel()
 	answer := make(chan struct{})
@@ -277,7 +277,7 @@ func (silentNode) NodeID() string               { return "this" }
 func (n silentNode) Peers() []relay.Node        { return []relay.Node{n.other} }
 func (silentNode) RefreshPeers(context.Context) {}
 
-// TestShutdownBesideSilentNode: another node that accepts connections and sends nothing, or half a
+// TestShutdownBesideSilentNode: another node that accepts connections and sends nothing, or only part of a
 // handshake, does not delay the shutdown.
 func TestShutdownBesideSilentNode(t *testing.T) {
 	t.Parallel()

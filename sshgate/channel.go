@@ -12,13 +12,13 @@ import (
 func (c *conn) tunnelChannel(owner int64) link.ChannelOptions {
 	return link.ChannelOptions{
 		Request: channelRequest, EOF: link.EOFUnlessLost, Guarded: true,
-		Explains: c.announced.lazy.Load(), // only clients that dial at the first byte say why they could not
+		Explains: c.announced.lazy.Load(), // only clients that dial at the first byte report a failed dial
 		Budget:   c.srv.o.Budget, Account: owner,
 		Cut: func() { c.srv.channelCut(c.Log(), owner) },
 	}
 }
 
-// channelRequest handles the requests in which relay up reports the end of a channel.
+// channelRequest handles a request in which relay up reports the end of a channel.
 func channelRequest(ch *link.Channel, req *link.Request) {
 	switch req.Type {
 	case relay.DialFailedRequest:
@@ -30,7 +30,7 @@ func channelRequest(ch *link.Channel, req *link.Request) {
 	}
 }
 
-// dialFailure reads the request dial-failed@relay; nil if it is malformed.
+// dialFailure decodes the request dial-failed@relay; nil = malformed.
 func dialFailure(payload []byte) *relay.Error {
 	var d relay.DialFailed
 	if link.Unmarshal(payload, &d) != nil {

@@ -8,8 +8,8 @@ import (
 	"relay"
 )
 
-// BenchmarkChannel is one request of 2 KiB and its answer of 200 bytes through a
-// real connection on loopback; both ends are in this process.
+// BenchmarkChannel is one request of 2 KiB and its answer of 200 bytes through a TCP connection on loopback.
+// Both ends are in this process.
 func BenchmarkChannel(b *testing.B) {
 	for _, reuse := range []bool{false, true} {
 		name := "new"

@@ -12,8 +12,8 @@ import (
 	"relay/link"
 )
 
-// TestClosedBeforeTheFirstWrite: a client that confirms a channel and closes it at once, because its
-// dial failed, has answered for its local server: the request fails and is not queued.
+// TestClosedBeforeTheFirstWrite: if a client confirms a channel and closes it at once, because its dial
+// failed, the request fails and is not queued.
 func TestClosedBeforeTheFirstWrite(t *testing.T) {
 	t.Parallel()
 	for name, lazy := range map[string]bool{"plain": false, "dials at the first byte": true} {

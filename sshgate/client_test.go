@@ -18,7 +18,7 @@ import (
 	"relay"
 )
 
-// clients starts each real client with a forward of stripe-dev to a local port.
+// clients starts each real client with a forward of stripe-dev to a local port, by the name of the client.
 var clients = map[string]func(b *fixture, k key, port string) *process{
 	"openssh": func(b *fixture, k key, port string) *process {
 		return b.openssh(k, "-N", "-R", "Stripe-Dev:80:127.0.0.1:"+port, "relay@127.0.0.1")
@@ -57,7 +57,7 @@ func (b *fixture) plink(k key, args ...string) *process {
 
 const bulk = 5 << 20
 
-// bulkServer reads bulk bytes and answers with their hash and as many other bytes.
+// bulkServer returns a local server that reads bulk bytes and responds with their hash and answer.
 func bulkServer(answer []byte) func(net.Conn) {
 	return func(c net.Conn) {
 		sum := sha256.New()
@@ -110,7 +110,7 @@ func TestRealClientsReportRefusedDial(t *testing.T) {
 			start(b, b.alice, deafPort(t))
 			tun := b.online("stripe-dev")
 			ch, err := tun.Open(t.Context(), origin)
-			if name == "plink" { // confirms, then closes
+			if name == "plink" { // plink confirms a channel and closes it
 				if err != nil {
 					t.Fatalf("open: %v", err)
 				}
@@ -133,8 +133,8 @@ func TestRealClientsReportRefusedDial(t *testing.T) {
 	}
 }
 
-// deafPort returns a loopback port that refuses every connection. It is reserved until the end of the
-// test, so that no other program listens there.
+// deafPort returns a loopback port that refuses every connection. The port is reserved until the end of the
+// test, so no other program can listen there.
 func deafPort(t *testing.T) string {
 	t.Helper()
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
@@ -233,7 +233,7 @@ func TestControlMasterForwardAndCancel(t *testing.T) {
 	socket := filepath.Join(b.dir, "mux")
 	b.openssh(b.alice, "-N", "-M", "-S", socket, "-R", "keep:80:127.0.0.1:"+port, "relay@127.0.0.1")
 	b.online("keep")
-	// The master asks for its forwards before it makes its socket.
+	// The master requests its forwards before it creates its socket.
 	eventually(t, 30*time.Second, "socket of the master", func() bool { _, err := os.Stat(socket); return err == nil })
 	if code := b.openssh(b.alice, "-S", socket, "-O", "forward", "-R", "more:80:127.0.0.1:"+port, "relay@127.0.0.1").code(t); code != 0 {
 		t.Fatalf("-O forward: exit %d", code)

@@ -15,7 +15,7 @@ import (
 	"relay"
 )
 
-// says starts a local server that answers with a word, and returns its port.
+// says starts a local server that responds with a word, and returns its port.
 func (b *fixture) says(word string) string {
 	return b.local(func(c net.Conn) {
 		_, _ = c.Read(make([]byte, 8))
@@ -23,7 +23,7 @@ func (b *fixture) says(word string) string {
 	})
 }
 
-// serves returns the answer of the local server of an alias.
+// serves returns the response of the local server of an alias.
 func (b *fixture) serves(alias string) string {
 	b.t.Helper()
 	t := b.t.(*testing.T)
@@ -119,7 +119,7 @@ func (b *fixture) startShell(c *ssh.Client) *output {
 	return out
 }
 
-// refusals are the texts of the forwards that were refused to an account.
+// refusals returns the texts of the forwards that were refused to an account.
 func (b *fixture) refusals(account int64) (text string) {
 	b.store.mu.Lock()
 	defer b.store.mu.Unlock()
@@ -129,7 +129,7 @@ func (b *fixture) refusals(account int64) (text string) {
 	return text
 }
 
-// has tells whether an alias exists.
+// has reports whether an alias exists.
 func (f *fakeStore) has(alias string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -146,8 +146,8 @@ func words(all ...string) (list []string) {
 	return list
 }
 
-// TestCommandServesNoForward: a connection that runs a command neither claims an alias nor takes its
-// tunnel, for every client and every form of a forward; a connection without a command does.
+// TestCommandServesNoForward: a connection that runs a command neither claims an alias nor takes its tunnel,
+// for every client and every form of a forward. A connection without a command does both.
 func TestCommandServesNoForward(t *testing.T) {
 	for client, start := range forwarders {
 		for purpose, p := range purposes {
@@ -195,7 +195,7 @@ func TestNamelessBesideNamed(t *testing.T) {
 			t.Run(fmt.Sprintf("%s first=%v", nameless, first), func(t *testing.T) {
 				t.Parallel()
 				b := newFixture(t)
-				b.store.alias("other", 1) // it is what the user name says
+				b.store.alias("other", 1) // the alias that the user name names
 				line := "RemoteForward " + nameless
 				line = strings.ReplaceAll(line, "PORT", b.says("nameless"))
 				lines := []string{"RemoteForward shop:80 127.0.0.1:" + b.says("named"), line}
@@ -215,8 +215,8 @@ func TestNamelessBesideNamed(t *testing.T) {
 	}
 }
 
-// TestNamelessBesideWhatIsNoName: a forward whose name no alias can have is refused, and keeps a forward without a
-// name from nothing, in either order.
+// TestNamelessBesideWhatIsNoName: a forward with an impossible name is refused, and has no effect on a
+// forward without a name, in either order.
 func TestNamelessBesideWhatIsNoName(t *testing.T) {
 	t.Parallel()
 	for _, bind := range []string{"10.0.0.5", "build_host", "www", "deep.shop.example.test"} {
@@ -272,8 +272,9 @@ func TestNamelessGivesWay(t *testing.T) {
 	}
 }
 
-// TestSecondForwardOfAlias: the first forward of an alias on a connection stays when a second one is
-// requested, and can be canceled in favour of it. The error names the port of the first.
+// TestSecondForwardOfAlias: a second forward of an alias on one connection is refused while the first one
+// exists. The client can cancel the first forward and request the second. The error names the port of the
+// first.
 func TestSecondForwardOfAlias(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
@@ -285,7 +286,7 @@ func TestSecondForwardOfAlias(t *testing.T) {
 		tunnel := b.online("shop")
 		for _, second := range []forwardRequest{{"shop", 80}, {"SHOP", 443}, {"shop.example.test.", 0}, {"", 52698}, first} {
 			if isNeutral(first.Bind) && !isNeutral(second.Bind) {
-				continue // it gives way
+				continue // a forward without a name gives way
 			}
 			if ok, payload := forwards(t, c, second.Bind, second.Port); ok || len(payload) > 0 {
 				t.Errorf("%v beside %v was let in", second, first)
@@ -332,7 +333,7 @@ func TestOrderOfForwardsAndSessions(t *testing.T) {
 		if b.store.has("shop") || b.store.has("other") {
 			t.Error("an alias was claimed")
 		}
-		// The command has ended: what is asked for now is asked for itself.
+		// The command has ended, so a new forward is not part of it.
 		if ok, _ := forwards(t, c, "", 80); !ok {
 			t.Error("a forward after the command was refused")
 		}
@@ -347,7 +348,7 @@ func TestOrderOfForwardsAndSessions(t *testing.T) {
 		if ok, _ := forwards(t, c, "", 80); ok {
 			t.Error("a forward without a name was let in beside a command")
 		}
-		if ok, _ := forwards(t, c, "shop", 80); !ok { // as by ssh -O forward
+		if ok, _ := forwards(t, c, "shop", 80); !ok { // as requested by ssh -O forward
 			t.Error("a forward with a name was refused")
 		}
 		b.online("shop")
@@ -379,7 +380,7 @@ func TestOrderOfForwardsAndSessions(t *testing.T) {
 				t.Fatal(err)
 			}
 			_ = s.RequestSubsystem(name)
-			if ok, _ := forwards(t, c, "keepalive", 65536); ok { // is answered behind the other
+			if ok, _ := forwards(t, c, "keepalive", 65536); ok { // refused; its reply comes after that of the forward
 				t.Error("a port that is none was let in")
 			}
 			if b.store.has("shop") {
@@ -458,7 +459,7 @@ func TestNeutralBinds(t *testing.T) {
 	}
 }
 
-// TestGoListeners checks the requests that Go's x/crypto sends for common listen addresses.
+// TestGoListeners checks the requests of Go's x/crypto for common listen addresses.
 func TestGoListeners(t *testing.T) {
 	t.Parallel()
 	for name, listen := range map[string]func(c *ssh.Client) (net.Listener, error){

@@ -84,8 +84,8 @@ func TestHostKey(t *testing.T) {
 	}
 }
 
-// TestHostKeyAfterKill: files left by a killed process with the same process id, as in a container, do
-// not prevent the next process from making a host key.
+// TestHostKeyAfterKill: files left by a killed process with the same process id, as in a container, do not
+// prevent the next process from creating a host key.
 func TestHostKeyAfterKill(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

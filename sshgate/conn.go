@@ -25,25 +25,25 @@ const askTime = 5 * time.Second
 
 // conn is one SSH connection, from the accept to the end of its last goroutine.
 //
-// Global requests and the starts of sessions run one after another, through post; calls from other
-// packages and timers hold mu briefly.
+// Global requests and the starts of sessions run one after another, through post.
 type conn struct {
 	*link.Conn
 	srv    *Server
 	remote netip.AddrPort
 	slot   admission.Slot
-	// penaltyExempt says that its source gets no penalty for it.
+	// penaltyExempt: the source of the connection gets no penalty.
 	penaltyExempt bool
 	login         *login.Login
-	ofNode        atomic.Bool // another node has made it
+	ofNode        atomic.Bool // the peer is another node
 
-	// set by start, before anything else of the second half of the struct is used
+	// start sets these fields, before they are used.
 	meta     ssh.ConnMetadata
 	who      relay.Actor
-	enrolled []string // not nil: the connection is only there to have its key registered, and says this
+	enrolled []string // not nil: the connection only registers a key, and its sessions print this
 	user     string
 
-	// These own their fields. Where two of their mutexes are held, that of forwards was taken first.
+	// These types guard their own fields. If two of their mutexes are locked together, that of forwards is
+	// locked first.
 	forwards  forwardSet
 	requests  requestQueue
 	announced announced
@@ -55,7 +55,7 @@ type conn struct {
 	started  atomic.Bool // the account of the login is known
 	draining atomic.Bool
 	moving   atomic.Bool
-	moved    chan struct{} // has an element once the last forward of a client that moves has gone to another node
+	moved    chan struct{} // has an element once another node has the last forward of a client that moves
 }
 
 func newConn(srv *Server, tcp net.Conn) *conn {
@@ -126,14 +126,15 @@ func (c *conn) nodeLoggedIn() {
 	c.slot.SetClass(admission.Node)
 }
 
-// serve makes the handshake with a client and serves the connection to its end.
+// serve runs the handshake with a client and serves the connection until its end.
 func (c *conn) serve() {
 	config := c.login.Config()
 	config.ServerVersion = serverVersion
-	for _, key := range slices.Backward(c.srv.o.HostKeys) { // of one type the last one that is added is used
+	for _, key := range slices.Backward(c.srv.o.HostKeys) { // of several keys of one type, the last added is used
 		config.AddHostKey(key)
 	}
-	// The end of the connection ends the handshake, with an error that tells more than that of its context.
+	// No deadline here: the end of the connection ends the handshake, and its error says more than that of a
+	// context.
 	if err := c.Accept(context.Background(), config, link.Handlers{LoggedIn: c.start, Channel: c.offered, Request: c.request}); err != nil {
 		_ = c.Close()
 		c.srv.logins.HandshakeFailed(c.remote, err)

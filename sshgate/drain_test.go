@@ -44,7 +44,7 @@ func TestTakeover(t *testing.T) {
 	}
 }
 
-// TestTakeoverByMember: the newest tunnel wins, whichever permitted account opened it.
+// TestTakeoverByMember: the newest tunnel wins, even if another permitted account opened it.
 func TestTakeoverByMember(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
@@ -115,7 +115,7 @@ func TestIdleCloseBesideFirstRequest(t *testing.T) {
 		client := b.mustDial(b.alice)
 		c := b.srv.all()[0]
 		go func() { _, _, _ = client.SendRequest("x", true, nil) }()
-		for unused := true; unused; { // until the request is on its way, or the connection is closed
+		for unused := true; unused; { // until the connection is closed, or its request is counted
 			c.closeIdle()
 			unused = c.Context().Err() == nil
 		}
@@ -183,7 +183,7 @@ func TestShutdown(t *testing.T) {
 	ch := open(t, b.online("a"))
 	_, _ = ch.Write([]byte("x"))
 	eventually(t, 30*time.Second, "header", func() bool { return contains(p.out, "Press Ctrl+C") })
-	idle, err := net.Dial("tcp", "127.0.0.1:"+b.port) // never logs in
+	idle, err := net.Dial("tcp", "127.0.0.1:"+b.port) // a connection that never logs in
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -195,7 +195,7 @@ func TestShutdown(t *testing.T) {
 		stopped <- b.srv.Shutdown(ctx)
 	}()
 	eventually(t, 30*time.Second, "told", func() bool { return contains(p.out, "the relay is stopping") })
-	// Its own word counts: the port may be somebody else's by now.
+	// Another program may have the port by now, so the listener itself is asked.
 	if err := b.ln.SetDeadline(time.Now()); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("still listening: %v", err)
 	}
@@ -213,7 +213,7 @@ func TestShutdown(t *testing.T) {
 	}
 }
 
-// A request whose channel is still being opened when the relay stops gets its answer.
+// TestShutdownWaitsForOpens: a request whose channel is being opened when the relay stops gets its response.
 func TestShutdownWaitsForOpens(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)

@@ -11,24 +11,24 @@ import (
 	"relay/sshgate/shell"
 )
 
-// Everything that ends the connection of a client is in this file, except what package link detects
-// itself: a socket that fails, a write that makes no progress, a silent peer, a handshake that takes
-// too long. Each of them closes the socket, and link then calls closed, detachAll and Server.forget, in
-// this order. The connections that are refused before that are those of admit.go.
+// Everything that ends the connection of a client is in this file, except what package link detects itself: a
+// socket that fails, a write that makes no progress, a silent peer, a handshake that takes too long. Each end
+// closes the socket, and link then calls closed, detachAll and Server.forget, in this order. Connections that
+// are refused at their start are in admit.go.
 
 // closeReason is the reason for draining and closing a connection, and the exit code of its sessions.
 type closeReason struct {
 	notice   shell.Notice
-	exit     int  // of its sessions
+	exit     int  // of the sessions
 	graceful bool // requests on open channels may end first
 }
 
 // stopped ends a connection whose sessions were already told that the relay is stopping.
 var stopped = closeReason{exit: cli.ExitUnreachable, graceful: true}
 
-// drain ends the connection: it notifies the sessions, starts no new requests, lets those on open
-// channels end until ctx does, then closes the socket. Only the first call has an effect; later calls
-// return false.
+// drain ends the connection: it notifies the sessions, starts no new requests, and closes the socket when the
+// requests on open channels have ended, or ctx has. Only the first call has an effect; later calls return
+// false.
 func (c *conn) drain(ctx context.Context, why closeReason) bool {
 	if c.Context().Err() != nil || !c.draining.CompareAndSwap(false, true) {
 		return false
@@ -75,7 +75,7 @@ func (c *conn) endSessions(exit int) {
 	}
 }
 
-// closed is called once, when the socket was closed from either side.
+// closed is called once, when either side has closed the socket.
 func (c *conn) closed() {
 	c.login.End()
 	c.usage.end()
@@ -93,7 +93,7 @@ func (c *conn) closeIdle() {
 	busy := c.requests.waiting.Load() > 0 || c.InUse() > 0 // a request to a canceled forward may be in progress
 	if !c.draining.Load() && !c.moving.Load() && c.usage.none(busy) {
 		c.Log().Debug("ssh connection without forward and session closed")
-		c.Sock.Linger() // the client may be answering a ping, and would read of a reset instead of an end
+		c.Sock.Linger() // the client may be answering a ping, and should read an end instead of a reset
 		_ = c.Close()
 	}
 }
@@ -112,8 +112,8 @@ func (c *conn) closeFlooded(unanswered string) {
 	_ = c.Close()
 }
 
-// closeRevoked closes a connection whose key was removed. A connection that already drains stops
-// waiting for the requests on its channels.
+// closeRevoked closes a connection whose key was removed. If the connection already drains, it no longer
+// waits for the requests on its channels.
 func (c *conn) closeRevoked() {
 	c.Log().Info("ssh connection dismissed", "why", shell.KeyRemovedText)
 	why := closeReason{notice: shell.Notice{Kind: relay.NoticeRevoked, Message: shell.KeyRemovedText}, exit: cli.ExitRefused}
@@ -136,5 +136,5 @@ func (c *conn) closeTakenOver(alias, reason string) {
 	})
 }
 
-// closeUnused drains a connection whose last alias may no longer be used.
+// closeUnused drains a connection after it has lost the right to its last alias.
 func (c *conn) closeUnused() { c.drain(c.Context(), closeReason{exit: cli.ExitTaken}) }

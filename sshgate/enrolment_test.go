@@ -36,8 +36,8 @@ func invited(t *testing.T, p *process) (link, code string) {
 	return link, code
 }
 
-// After a failover that lost changes, a waiting login notices its approval at once, not only at the
-// end of its time.
+// TestApprovalAmongLostChanges: after a failover that lost changes, a waiting login notices its approval at
+// once, and not only at the end of its time.
 func TestApprovalAmongLostChanges(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t, func(o *Options) { o.EnrolTime = time.Hour })
@@ -77,7 +77,7 @@ func TestEnrolment(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newFixture(t, func(o *Options) {
-				if name == "openssh, -N" { // only the end of the connection can end it
+				if name == "openssh, -N" { // only the end of the connection can end this client
 					o.IdleClose = 200 * time.Millisecond
 				}
 			})
@@ -119,7 +119,7 @@ func TestEnrolment(t *testing.T) {
 	}
 }
 
-// link starts an enrolment with x/crypto; the channel gets its result.
+// link starts an enrolment with x/crypto; ended gets its result.
 func (b *fixture) link(k key) (banner *output, ended chan error) {
 	banner, ended = &output{}, make(chan error, 1)
 	go func() {
@@ -141,7 +141,7 @@ func (b *fixture) shown(banner *output) (link, code string) {
 	return linkLine.FindStringSubmatch(banner.String())[1], codeLine.FindStringSubmatch(banner.String())[1]
 }
 
-// TestEndedEnrolment: the client gets the reason why its enrolment was ended, whichever node ended it.
+// TestEndedEnrolment: the client gets the reason why its enrolment was ended, even if another node ended it.
 func TestEndedEnrolment(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
@@ -172,7 +172,7 @@ func TestEnrolmentExpires(t *testing.T) {
 	}
 }
 
-// TestEnrolmentEndsWithItsClient: a key cannot be approved any more after its client has disconnected.
+// TestEnrolmentEndsWithItsClient: after its client has disconnected, a key can no longer be approved.
 func TestEnrolmentEndsWithItsClient(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
@@ -199,8 +199,8 @@ func TestEnrolmentOfRegisteredKey(t *testing.T) {
 	}
 }
 
-// TestEnrolledConnectionDoesNothingElse: the connection of a login as link opens no forward and only
-// session channels, which refuse subsystems and variables, although its key is valid.
+// TestEnrolledConnectionDoesNothingElse: the connection of the user name link opens no forward, although its
+// key is valid by then. It opens only session channels, which refuse subsystems and variables.
 func TestEnrolledConnectionDoesNothingElse(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
@@ -233,8 +233,8 @@ func TestEnrolledConnectionDoesNothingElse(t *testing.T) {
 	}
 }
 
-// TestPromptsAreLimited: while as many logins of a network as allowed wait for an approval, another one
-// of that network is refused, and those that wait can still be approved.
+// TestPromptsAreLimited: if the largest number of logins of a network wait for an approval, further logins of
+// that network are refused. The waiting logins can still be approved.
 func TestPromptsAreLimited(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t, func(o *Options) { o.MaxPrompts = 2 })
@@ -258,7 +258,7 @@ func TestPromptsAreLimited(t *testing.T) {
 	<-secondEnd
 }
 
-// TestEnrolmentAnew: a key that asks again gets a new link, and only the newest link is valid.
+// TestEnrolmentAnew: a key that asks again gets a new link, and the old link becomes invalid.
 func TestEnrolmentAnew(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
@@ -295,8 +295,8 @@ func TestLinkNeedsProof(t *testing.T) {
 	}
 }
 
-// TestEnrolmentIsEvicted: a waiting key among many of its network is evicted for a key of another
-// network, and its client gets the reason.
+// TestEnrolmentIsEvicted: if many keys of one network wait, one of them is evicted for a key of another
+// network. The client of the evicted key gets the reason.
 func TestEnrolmentIsEvicted(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t, func(o *Options) { o.MaxPrompts = 2 })

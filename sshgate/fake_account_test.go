@@ -58,7 +58,7 @@ func (f *fakeStore) ClaimAlias(ctx context.Context, who relay.Actor, name string
 	case a == nil || !f.mayUse(a, who):
 		return nil, relay.ErrNotFound
 	}
-	own := *a // tests change theirs
+	own := *a // a copy, because tests change the alias
 	return &own, nil
 }
 
@@ -69,7 +69,7 @@ func (f *fakeStore) add(name string, owner int64) *relay.Alias {
 	return a
 }
 
-// alias makes an alias.
+// alias creates an alias.
 func (f *fakeStore) alias(name string, owner int64) *relay.Alias {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -213,7 +213,7 @@ func (f *fakeStore) EndEnrolment(_ context.Context, link, how string) (string, e
 	return f.waiting[link].ended, nil
 }
 
-// endEnrolment ends an enrolment as another node does.
+// endEnrolment ends an enrolment as if another node had ended it.
 func (f *fakeStore) endEnrolment(link, how string) {
 	_, _ = f.EndEnrolment(context.Background(), link, how)
 	f.mu.Lock()

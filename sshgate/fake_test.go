@@ -17,13 +17,13 @@ import (
 	"relay/record"
 )
 
-// fakeStore implements the store and delivery in memory, as far as the server uses them.
+// fakeStore is an in-memory store and delivery, with the methods that the server uses.
 type fakeStore struct {
 	site     relay.Site
 	mu       sync.Mutex
 	claiming bool
 	down     bool            // the store does not answer
-	asked    [][]relay.Right // by Revoked
+	asked    [][]relay.Right // queries of Revoked
 	keys     map[string]relay.Actor
 	tokens   map[string]relay.Actor
 	aliases  map[string]*relay.Alias
@@ -32,15 +32,15 @@ type fakeStore struct {
 	held     map[int64]*fakeHold
 	subs     map[*fakeSub]bool
 	events   map[relay.ID]*relay.Event
-	refused  map[int64][]relay.RefusedForward // forwards, by account
+	refused  map[int64][]relay.RefusedForward // refused forwards, by account
 
 	refusedLogins []string
 
 	queued  map[int64]int
 	slow    chan struct{} // if set, ClaimAlias waits for it
 	waiting map[string]*fakeEnrolment
-	changed func([]relay.Change) // gets the ends of enrolments
-	pending chan struct{}        // gets a value when a replay begins, which then waits for the end of its context
+	changed func([]relay.Change) // is called at the end of an enrolment
+	pending chan struct{}        // gets a value when a replay begins; the replay then waits for the end of its context
 }
 
 func newFakeStore() *fakeStore {
@@ -65,10 +65,10 @@ type fakeHold struct {
 	alias    *relay.Alias
 	tunnel   relay.Tunnel
 	state    relay.TunnelState
-	stales   int // how often it was told to be stale
+	stales   int // number of calls of Stale
 	detached bool
 	graceful bool
-	slots    chan struct{} // of requests of other nodes; nil = any number
+	slots    chan struct{} // slots for requests of other nodes; nil = unlimited
 	waiting  chan struct{} // gets an element for each request that finds no slot at once
 }
 
@@ -142,7 +142,7 @@ func (f *fakeStore) Status(_ context.Context, aliases []relay.Alias) ([]relay.Al
 	return list, nil
 }
 
-// hold is the newest attachment of an alias.
+// hold returns the newest attachment of an alias.
 func (f *fakeStore) hold(alias string) *fakeHold {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -166,7 +166,7 @@ type fakeSub struct {
 	store *fakeStore
 	items chan []relay.FeedItem
 	gone  chan struct{} // closed by Close
-	ended chan struct{} // closed when it has no more to give
+	ended chan struct{} // closed when no more items will come
 }
 
 func (s *fakeSub) Next(ctx context.Context) ([]relay.FeedItem, error) {
@@ -197,7 +197,7 @@ func (f *fakeStore) Subscribe(context.Context, relay.Actor, int64, string) (rela
 	return s, nil
 }
 
-// endFeeds ends every live feed, as a store that does not answer does.
+// endFeeds ends every live feed, as if the store had stopped answering.
 func (f *fakeStore) endFeeds() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -212,7 +212,7 @@ func (f *fakeStore) subscribers() int {
 	return len(f.subs)
 }
 
-// publish sends items to all subscribers. It holds no lock while a subscriber is slow, because that
+// publish sends items to all subscribers. It holds no lock while a subscriber is slow, because the subscriber
 // may call the store before it reads further items.
 func (f *fakeStore) publish(items ...relay.FeedItem) {
 	f.mu.Lock()
@@ -267,7 +267,7 @@ func (f *fakeStore) event(n byte, a *relay.Alias) *relay.Event {
 	return e
 }
 
-// queue adds n queued events to an alias.
+// queue adds n to the number of queued events of an alias.
 func (f *fakeStore) queue(a *relay.Alias, n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

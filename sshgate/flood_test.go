@@ -49,9 +49,9 @@ func ignoredPacket() []byte {
 	}{uint32(1 + len(payload) + 4), 4, append(payload, make([]byte, 4)...)})
 }
 
-// TestFloodBeforeLoginIsBounded: a peer that has not logged in cannot send SSH_MSG_IGNORE without end.
-// Such messages make no progress, and their sender is never silent, so that other logins would be
-// evicted in its place.
+// TestFloodBeforeLoginIsBounded: the number of SSH_MSG_IGNORE messages before a login is limited. Such
+// messages bring the login no further, but their sender never counts as silent, so the server would evict
+// other logins instead.
 func TestFloodBeforeLoginIsBounded(t *testing.T) {
 	t.Parallel()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

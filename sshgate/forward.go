@@ -18,10 +18,9 @@ import (
 )
 
 const (
-	// maxBindLength is longer than every sensible bind string or user name.
+	// maxBindLength is longer than any sensible bind string or user name.
 	maxBindLength = 300
-	// givenPort answers a request for port 0; it is the port that every document
-	// names.
+	// givenPort is the port in the answer to a request for port 0; all documentation uses it.
 	givenPort = 80
 )
 
@@ -32,18 +31,18 @@ type forwardRequest struct {
 	Port uint32
 }
 
-// forward is one alias attached through one tcpip-forward, as relay.Tunnel.
+// forward is an alias on a connection, requested by one tcpip-forward. It implements relay.Tunnel.
 type forward struct {
 	c             *conn
 	asked         forwardRequest // as the client wrote it
-	named         bool           // asked.Bind names the alias, or tries to
-	waits         bool           // forwardSet.waiting counts it
-	begun         int            // sessions that had begun something when it was asked for
-	port          uint32         // that channels are opened with
+	named         bool           // asked.Bind has the form of a name
+	waits         bool           // the forward is counted in forwardSet.waiting
+	begun         int            // sessions that had begun something at the time of the request
+	port          uint32         // port in channel opens
 	alias         *relay.Alias
 	info          relay.TunnelInfo
-	rightsVersion int64            // revalidator.version as of before the alias was read
-	closed        atomic.Bool      // detached or replaced: Close means nothing any more
+	rightsVersion int64            // revalidator.version before the alias was read
+	closed        atomic.Bool      // detached or replaced: Close does nothing
 	att           relay.Attachment // under forwardSet.mu; nil until attached
 }
 
@@ -67,8 +66,8 @@ func (f *forward) attachment() relay.Attachment {
 	return f.att
 }
 
-// askForward reads a request for a forward when it arrives, before earlier requests are answered,
-// because the answers to those depend on it. It returns nil for a malformed request.
+// askForward decodes a request for a forward on its arrival, before earlier requests are answered, because
+// the answers to these requests depend on it. It returns nil for a malformed request.
 func (c *conn) askForward(payload []byte) *forward {
 	f := &forward{c: c}
 	if err := link.Unmarshal(payload, &f.asked); err != nil || f.asked.Port > 65535 {
@@ -78,14 +77,14 @@ func (c *conn) askForward(payload []byte) *forward {
 	f.begun = c.sessions.Began()
 	site := &c.srv.o.Site
 	label, refusal := parseBind(f.asked.Bind, site)
-	if f.waits = f.named && refusal == nil && !site.Reserved(label); f.waits { // else it never serves, and must keep no other one away
+	if f.waits = f.named && refusal == nil && !site.Reserved(label); f.waits { // other forwards never serve, so they must not count
 		c.forwards.ask(1)
 	}
 	return f
 }
 
-// forward attaches an alias. The reply is sent before then is called: a channel must not reach the
-// client before the reply that allows it.
+// forward attaches an alias. The caller sends the reply before it calls then, because a channel must not
+// reach the client before the reply.
 func (c *conn) forward(f *forward) (ok bool, reply []byte, then func()) {
 	nothing := func() {}
 	if f == nil {
@@ -96,7 +95,7 @@ func (c *conn) forward(f *forward) (ok bool, reply []byte, then func()) {
 	}
 	if refusal := c.admitForward(f); refusal != nil {
 		c.refuse(f, refusal)
-		return false, nil, nothing // a payload here makes some clients break off
+		return false, nil, nothing // with a payload, some clients disconnect
 	}
 	c.srv.o.Accounts.NoteAllowedForward(c.who.Account, shownBind(f.asked.Bind))
 	if f.port = f.asked.Port; f.port == 0 {
@@ -105,7 +104,7 @@ func (c *conn) forward(f *forward) (ok bool, reply []byte, then func()) {
 	}
 	client, target := c.announced.of(f.asked.Bind)
 	f.info = relay.TunnelInfo{
-		ID:         "tun_" + rand.Text(), // no other tunnel of any node has it
+		ID:         "tun_" + rand.Text(), // unique among the tunnels of all nodes
 		Account:    c.who.Account,
 		Client:     client,
 		Remote:     c.remote,
@@ -120,9 +119,8 @@ func (c *conn) forward(f *forward) (ok bool, reply []byte, then func()) {
 var errCommand = relay.Errorf(relay.CodeConflict,
 	"a connection that runs a command serves no forward; leave the command away, or use another ssh with -N for the tunnel")
 
-// allowForward returns an error if a connection must not serve a forward, whatever its alias. A named
-// forward after a command, such as one of ssh -O forward, is allowed, because its user has asked for
-// both.
+// allowForward returns an error if a connection must not serve a forward, for any alias. A named forward
+// after a command, for example by ssh -O forward, is allowed, because the user has asked for both.
 func (c *conn) allowForward(ctx context.Context, f *forward) *relay.Error {
 	if f.begun == 0 && !c.sessions.IsTunnel(ctx, c.notices.toClient() != nil) {
 		return errCommand
@@ -163,24 +161,24 @@ func (c *conn) admitForward(f *forward) (refusal *relay.Error) {
 	return nil
 }
 
-// replaces reports whether another forward of the connection ends when f is attached.
+// replaces reports whether attaching f ends another forward of the connection.
 func (f *forward) replaces(other *forward) bool { return f.named && !other.named }
 
 var errFull = relay.Errorf(relay.CodeOverloaded, "a connection can carry %d aliases; open another one", maxForwards)
 
-// neutralBinds are words that clients send if their user named no alias. <nil> comes from Go's
+// neutralBinds are the bind strings that clients send if their user named no alias. <nil> comes from Go's
 // x/crypto before v0.45.0.
 var neutralBinds = map[string]bool{"": true, "*": true, "localhost": true, "<nil>": true}
 
-// isNeutral reports whether a bind string names no alias: it is empty, or means all addresses of a
-// machine or its own.
+// isNeutral reports whether a bind string names no alias: it is empty, a word of neutralBinds, or an
+// unspecified or loopback address.
 func isNeutral(bind string) bool {
 	bind = strings.TrimSuffix(strings.ToLower(bind), ".")
 	addr, err := netip.ParseAddr(strings.TrimSuffix(strings.TrimPrefix(bind, "["), "]"))
 	return neutralBinds[bind] || err == nil && (addr.Unmap().IsUnspecified() || addr.Unmap().IsLoopback())
 }
 
-// parseBind returns the alias in a bind string; "" = it names none.
+// parseBind returns the alias that a bind string names; "" = none.
 func parseBind(bind string, site *relay.Site) (label string, err *relay.Error) {
 	if isNeutral(bind) {
 		return "", nil
@@ -192,8 +190,9 @@ func parseBind(bind string, site *relay.Site) (label string, err *relay.Error) {
 		"%q cannot be an alias; use 1 to 63 letters, digits and inner hyphens", record.SafeTextMax(bind, 80))
 }
 
-// resolve finds the alias of a forward: the bind string if it names one, else the user name, else the
-// only alias of the account. On a connection with the maximum number of forwards it creates no alias.
+// resolve returns the alias of a forward: that of the bind string if it names one, else of the user name,
+// else the only alias of the account. full means that the connection has the maximum number of forwards, so
+// no alias is created.
 func (c *conn) resolve(ctx context.Context, bind string, full bool) (*relay.Alias, *relay.Error) {
 	site := &c.srv.o.Site
 	label, refusal := parseBind(bind, site)
@@ -242,10 +241,10 @@ func (c *conn) claim(ctx context.Context, label string) (*relay.Alias, *relay.Er
 	return a, nil
 }
 
-// attach attaches the tunnel to its alias, in place of any earlier tunnel.
+// attach attaches the tunnel to its alias and replaces an earlier tunnel.
 func (c *conn) attach(f *forward) {
 	if c.Context().Err() != nil {
-		return // it must not take the alias from a connection that lives
+		return // an ended connection must not take the alias from a live one
 	}
 	replaced, ok := c.forwards.add(f)
 	if !ok {
@@ -253,7 +252,7 @@ func (c *conn) attach(f *forward) {
 	}
 	c.usage.add(1 - len(replaced))
 
-	c.srv.nodes.Add(f.info.ID, f) // before other nodes can learn of it
+	c.srv.nodes.Add(f.info.ID, f) // before other nodes can learn of the tunnel
 	att := c.srv.o.Attach.Attach(f.alias, f)
 	for _, old := range replaced {
 		old.detach(true)
@@ -290,7 +289,7 @@ func (c *conn) cancelForward(payload []byte) bool {
 	return true
 }
 
-// takeForward removes the forward that meant selects, as forwardSet.take does.
+// takeForward removes and returns the forward that meant selects; see forwardSet.take.
 func (c *conn) takeForward(meant func(*forward) bool) (f *forward, last bool) {
 	if f, last = c.forwards.take(meant); f != nil {
 		c.usage.add(-1)
@@ -326,7 +325,7 @@ func (c *conn) refuse(f *forward, why *relay.Error) {
 	message := record.SafeText(why.Detail)
 	c.notify(shell.Notice{Kind: relay.NoticeRefused, Alias: bind, Code: why.Code, Message: message})
 	if why == errCommand && !f.named {
-		return // it comes with every command, and nobody misses it
+		return // the client sends it with every command; it is no mistake to show
 	}
 	c.srv.o.Accounts.NoteRefusedForward(c.who.Account, relay.RefusedForward{Bind: bind, Code: why.Code, Message: message, Remote: c.remote})
 }

@@ -13,9 +13,9 @@ const maxForwards = 16
 // forwardSet holds the forwards of a connection.
 type forwardSet struct {
 	mu      sync.Mutex
-	list    []*forward // never changed in place
-	closed  bool       // the connection ends: none is added any more
-	waiting int        // forwards with the name of an alias that were asked for and are not looked at yet
+	list    []*forward // replaced, never changed in place
+	closed  bool       // the connection is ending: forwards are refused
+	waiting int        // requested forwards with a name that are not handled yet
 }
 
 // ask adds n to the number of named forwards that were requested and not handled yet: 1 for a new
@@ -26,7 +26,7 @@ func (l *forwardSet) ask(n int) {
 	l.waiting += n
 }
 
-// refuseUnnamed returns the reason why a forward without a name serves nothing, or nil.
+// refuseUnnamed returns the reason why a forward without a name must be refused, or nil.
 func (l *forwardSet) refuseUnnamed() *relay.Error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -61,7 +61,7 @@ func (l *forwardSet) refuseTwice(f *forward) *relay.Error {
 	return nil
 }
 
-// add adds a forward and removes those that it replaces. ok is false if the connection is ending.
+// add adds a forward and removes the forwards that it replaces. ok is false if the connection is ending.
 func (l *forwardSet) add(f *forward) (replaced []*forward, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -94,8 +94,7 @@ func (l *forwardSet) attach(f *forward, att relay.Attachment, online func()) boo
 	return true
 }
 
-// take removes the forward that meant selects and returns it; nil if it is not in the set. last means
-// that no other forward is left.
+// take removes the forward that meant selects and returns it; nil = none. last means that no forward is left.
 func (l *forwardSet) take(meant func(*forward) bool) (f *forward, last bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -117,15 +116,15 @@ func (l *forwardSet) close() []*forward {
 	return taken
 }
 
-// holds reports whether an alias that fits selects is attached, or is being attached.
+// holds reports whether an attached alias, or one that is being attached, satisfies fits.
 func (l *forwardSet) holds(fits func(*relay.Alias) bool) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.ContainsFunc(l.list, func(f *forward) bool { return fits(f.alias) })
 }
 
-// attached calls do with the forwards that have an attachment. Later forwards announce themselves when
-// they are online, after do.
+// attached calls do with the forwards that have an attachment. A forward that gets its attachment later sends
+// its online notice after do.
 func (l *forwardSet) attached(do func([]*forward)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

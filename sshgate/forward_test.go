@@ -13,7 +13,7 @@ import (
 	"relay"
 )
 
-// forwards requests a forward and returns the answer.
+// forwards requests a forward and returns the reply.
 func forwards(t *testing.T, c *ssh.Client, bind string, port uint32) (bool, []byte) {
 	t.Helper()
 	ok, payload, err := c.SendRequest("tcpip-forward", true, ssh.Marshal(forwardRequest{bind, port}))
@@ -23,7 +23,7 @@ func forwards(t *testing.T, c *ssh.Client, bind string, port uint32) (bool, []by
 	return ok, payload
 }
 
-// accept answers every forwarded channel with handle.
+// accept passes every forwarded channel to handle.
 func accept(t *testing.T, c *ssh.Client, handle func(open forwardedOpen, ch ssh.NewChannel)) {
 	t.Helper()
 	opens := c.HandleChannelOpen("forwarded-tcpip")
@@ -62,7 +62,7 @@ func TestForwardReplies(t *testing.T) {
 		{"a.b", 80, false, nil},
 		{strings.Repeat("a", 64), 80, false, nil},
 		{strings.Repeat("a.", 5000), 80, false, nil},
-		{"\u212Aelvin", 80, false, nil}, // the Kelvin sign is k in lower case
+		{"\u212Aelvin", 80, false, nil}, // the Kelvin sign becomes k in lower case
 		{"\x00\x1b[2J", 80, false, nil},
 	} {
 		if ok, payload := forwards(t, c, x.bind, x.port); ok != x.ok || !bytes.Equal(payload, x.want) {
@@ -124,7 +124,7 @@ func TestForwardLimit(t *testing.T) {
 		t.Error("the name of a refused forward was claimed")
 	}
 	b.store.mu.Unlock()
-	for range 2 * maxQueuedRequests { // one by one, as fast as they are answered
+	for range 2 * maxQueuedRequests { // in sequence: each waits for its reply
 		if ok, _ := forwards(t, c, "one-more", 80); ok {
 			t.Fatal("accepted")
 		}
@@ -191,7 +191,7 @@ func TestSlowStoreBlocksNothing(t *testing.T) {
 	forwards(t, c, "a", 80)
 	tun := b.online("a")
 	b.store.slow = make(chan struct{})
-	for i := range 40 { // more than x/crypto buffers
+	for i := range 40 { // more than x/crypto buffers at a time
 		if _, _, err := c.SendRequest("tcpip-forward", false, ssh.Marshal(forwardRequest{fmt.Sprintf("b%d", i), 80})); err != nil {
 			t.Fatal(err)
 		}
@@ -204,5 +204,5 @@ func TestSlowStoreBlocksNothing(t *testing.T) {
 		cancel()
 	}
 	close(b.store.slow)
-	b.online("b14") // the last one that has a place; b0 may have waited too long
+	b.online("b14") // the last forward within the limit; the claim of b0 may have timed out
 }

@@ -72,7 +72,7 @@ func FuzzPayloads(f *testing.F) {
 		if e := dialFailure(p); e != nil && (unsafeText(e.Detail) || relay.Status(e.Code) == 500) {
 			t.Errorf("dial failure %q: %v", p, e)
 		}
-		c := &conn{Conn: ended} // starts no goroutines
+		c := &conn{Conn: ended} // an ended connection starts no goroutines
 		c.hello(p)
 		c.target(p)
 		if unsafeText(c.announced.client) {

@@ -50,8 +50,8 @@ func TestGreetingFits(t *testing.T) {
 	}
 }
 
-// TestGreetingAfterACommand: the login after a command has the account, its aliases and their queues in one line; after
-// a shell it has everything again.
+// TestGreetingAfterACommand: the login after a command has the account, its aliases and their queues in one
+// line; after a shell it has the full greeting again.
 func TestGreetingAfterACommand(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
@@ -129,7 +129,7 @@ func TestGreetingIsShownWholeByDropbear(t *testing.T) {
 	}
 }
 
-// TestForetold: the greeting announces a refusal caused by the user name, with the same words for a
+// TestForetold: the greeting announces a refusal that follows from the user name. The text is the same for a
 // name of another account and for an unused name.
 func TestForetold(t *testing.T) {
 	t.Parallel()

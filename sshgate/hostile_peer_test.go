@@ -11,15 +11,15 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// packets is the interface through which x/crypto sends packets, below its mux.
+// packets is the x/crypto layer below its mux, which sends packets.
 type packets interface {
 	Close() error
 	readPacket() ([]byte, error)
 	writePacket([]byte) error
 }
 
-// rawPackets returns the packet sender of a logged-in client, which sends any bytes, because no
-// library sends malformed messages. The interface has the methods of x/crypto's own.
+// rawPackets returns the packet layer of a logged-in client. It sends any bytes, and no library sends
+// malformed messages.
 func rawPackets(c *ssh.Client) packets {
 	field := reflect.ValueOf(c.Conn).Elem().FieldByName("mux").Elem().FieldByName("conn")
 	return *(*packets)(unsafe.Pointer(field.UnsafeAddr()))
@@ -53,9 +53,9 @@ func message(number byte, fields ...any) []byte {
 	return p
 }
 
-// TestHostilePeers: hostile messages of a logged-in client end its connection or hold no memory;
-// memory stays bounded, and the tunnel of another account is served all the time. The channel of each
-// peer is the first one of its connection, so its number is 0.
+// TestHostilePeers: hostile messages of a logged-in client either end its connection or take no memory, and
+// the tunnel of another account works all the time. The channel of each peer is the first of its connection,
+// so its number is 0.
 func TestHostilePeers(t *testing.T) {
 	b := newFixture(t, func(o *Options) { o.IdleClose = time.Hour })
 	well := b.mustDial(b.newKey("bob", 2))
@@ -74,10 +74,10 @@ func TestHostilePeers(t *testing.T) {
 	const ends, lives, either = "ends", "lives", "either"
 	for _, x := range []struct {
 		name  string
-		times int // that packets are sent
+		times int // how often the packets are sent
 		send  [][]byte
-		then  []byte // is sent once the gate has read the end of the channel
-		end   string // of the connection: ends, lives, or either: the client of the test may end it itself
+		then  []byte // sent after the server has read the end of the channel
+		end   string // expected for the connection: ends, lives, or either, if the test client may end it itself
 	}{
 		{"extended data", 1, [][]byte{message(msgExtended, 0, 1, "x")}, nil, ends},
 		{"extended data of an unknown type", 512, [][]byte{message(msgExtended, 0, 7, piece)}, nil, lives},
@@ -101,7 +101,7 @@ func TestHostilePeers(t *testing.T) {
 		t.Run(x.name, func(t *testing.T) {
 			before := heapMiB()
 			client, c := b.met()
-			for _, other := range b.srv.all() { // met returns any of them
+			for _, other := range b.srv.all() { // met may have returned another connection
 				if other.remote.String() == client.LocalAddr().String() {
 					c = other
 				}

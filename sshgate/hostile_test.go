@@ -51,7 +51,7 @@ func harmless(text string) error {
 // hostileEvent returns an event with hostile text in every value that comes from outside.
 func hostileEvent(b *fixture, a *relay.Alias, n byte, r *rand.Rand) *relay.Event {
 	e := b.store.event(n, a)
-	b.store.mu.Lock() // a command that follows events may be reading the list
+	b.store.mu.Lock() // a command that follows events may be reading the map
 	defer b.store.mu.Unlock()
 	text := func() []byte { return []byte(hostile(r)) }
 	e.Target = append([]byte("/"), text()...)
@@ -72,7 +72,7 @@ func hostileEvent(b *fixture, a *relay.Alias, n byte, r *rand.Rand) *relay.Event
 	return e
 }
 
-// runs runs a command on a connection and gives all that it printed.
+// runs runs a command on a connection and returns its output and exit code.
 func runs(t *testing.T, c *ssh.Client, command string) (stdout, stderr string, code int) {
 	t.Helper()
 	s, err := c.NewSession()
@@ -138,7 +138,7 @@ func TestNothingHostileReachesTheTerminal(t *testing.T) {
 			}
 			seen += strings.Count(string(buf[:n]), "evt_")
 			text := string(buf[:n])
-			for !utf8.ValidString(text) && len(text) > n-4 { // a read may end within a rune
+			for !utf8.ValidString(text) && len(text) > n-4 { // a read may end within a character
 				text = text[:len(text)-1]
 			}
 			if err := harmless(strings.ToValidUTF8(text, "")); err != nil {

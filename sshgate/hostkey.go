@@ -15,13 +15,11 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// HostKeyFile is the name of the host key within the data dir, and among the files that all
-// nodes of a store share.
+// HostKeyFile is the name of the host key in the data dir, and of the key that all nodes share in the store.
 const HostKeyFile = "ssh_host_ed25519_key"
 
-// LoadHostKey reads the host key from dir, and makes one (ed25519, mode 0600) if there is none. An
-// existing key that cannot be read is an error: to every client that knows the old one, a new key
-// would look like an attack.
+// LoadHostKey reads the host key from dir. If there is none, it creates one (ed25519, mode 0600). An
+// unreadable key is an error, because a new key would look like an attack to clients that know the old one.
 func LoadHostKey(dir string) (ssh.Signer, error) {
 	path := filepath.Join(dir, HostKeyFile)
 	text, err := os.ReadFile(path)
@@ -54,8 +52,8 @@ func NewHostKey() ([]byte, error) {
 	return pem.EncodeToMemory(block), nil
 }
 
-// makeHostKey writes the complete key to a file with another name and links it to its place, so that a
-// crash or a second process never leaves a half-written key.
+// makeHostKey writes the complete key to a file with another name and links it to its place, because a crash
+// or a second process must not leave an incomplete key.
 func makeHostKey(path string) error {
 	text, err := NewHostKey()
 	if err != nil {
@@ -76,23 +74,23 @@ func makeHostKey(path string) error {
 	return nil
 }
 
-// OpenSSH's extension with which clients learn further host keys from a server that they already trust
-// (its file PROTOCOL, section 2.5).
+// These are names of OpenSSH's extension for further host keys of a server that a client already trusts
+// (OpenSSH's file PROTOCOL, section 2.5).
 const (
 	hostKeys      = "hostkeys-00@openssh.com"
 	hostKeysProve = "hostkeys-prove-00@openssh.com"
 )
 
-// maxProofs is the largest number of keys that a client may ask to have proven at once.
+// maxProofs is the largest number of keys in one request for proofs.
 const maxProofs = 8
 
-// announceHostKeys sends all host keys to the client. A client that stores them learns new keys, and
-// forgets old ones.
+// announceHostKeys sends all host keys to the client. Clients that support it store new keys and forget old
+// ones.
 func (c *conn) announceHostKeys() {
 	_, _, _ = c.SendRequest(c.Context(), hostKeys, false, c.srv.hostKeyList())
 }
 
-// hostKeyList returns all host keys in the encoding of the messages that list keys.
+// hostKeyList returns all host keys in the encoding of these messages.
 func (srv *Server) hostKeyList() (payload []byte) {
 	for _, key := range srv.o.HostKeys {
 		payload = append(payload, ssh.Marshal(struct{ Key []byte }{key.PublicKey().Marshal()})...)
@@ -100,8 +98,8 @@ func (srv *Server) hostKeyList() (payload []byte) {
 	return payload
 }
 
-// proveHostKeys signs the session with each key that the client names, to prove that the keys are
-// ours. If one is not, it refuses the whole request.
+// proveHostKeys signs the session with each key that the client names, which proves that the server has the
+// keys. If one key is unknown, it refuses the whole request.
 func (srv *Server) proveHostKeys(session ssh.ConnMetadata, payload []byte) (ok bool, reply []byte) {
 	for n := 0; len(payload) > 0; n++ {
 		var next struct {
@@ -129,9 +127,8 @@ func (srv *Server) proveHostKeys(session ssh.ConnMetadata, payload []byte) (ok b
 	return len(reply) > 0, reply
 }
 
-// signProof signs with a host key. For an RSA key x/crypto would use SHA-1, which OpenSSH refuses:
-// OpenSSH expects the algorithm of the key exchange, or one with SHA-2 if that used a key of another
-// type.
+// signProof signs with a host key. For an RSA key x/crypto would use SHA-1, which OpenSSH refuses: OpenSSH
+// expects the algorithm of the key exchange, or SHA-2 if the key exchange used another type of key.
 func signProof(key ssh.Signer, session ssh.ConnMetadata, data []byte) (*ssh.Signature, error) {
 	withAlgorithm, ok := key.(ssh.AlgorithmSigner)
 	if !ok || key.PublicKey().Type() != ssh.KeyAlgoRSA {

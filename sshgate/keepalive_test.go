@@ -34,7 +34,7 @@ func TestStaleConnectionIsClosed(t *testing.T) {
 		o.PingInterval, o.PingTimeout, o.StaleClose = 100*time.Millisecond, 100*time.Millisecond, 300*time.Millisecond
 	})
 	p := b.openssh(b.alice, "-N", "-R", "a:80:127.0.0.1:1", "127.0.0.1")
-	eventually(t, 30*time.Second, "attached", func() bool { return b.store.hold("a") != nil }) // online may be over
+	eventually(t, 30*time.Second, "attached", func() bool { return b.store.hold("a") != nil }) // the state online may have passed already
 	_ = p.cmd.Process.Signal(syscall.SIGSTOP)
 	eventually(t, 30*time.Second, "offline", func() bool { return b.store.state("a") == relay.TunnelOffline })
 }
@@ -46,7 +46,7 @@ func TestIdleTunnelStaysOnline(t *testing.T) {
 	})
 	b.openssh(b.alice, "-N", "-R", "a:80:127.0.0.1:1", "127.0.0.1")
 	tun := b.online("a")
-	// Each answer to a ping makes Heard smaller than it was.
+	// Each answer to a ping lowers the value of Heard.
 	answers, last := 0, tun.Heard()
 	eventually(t, 30*time.Second, "ten answers to pings", func() bool {
 		now := tun.Heard()

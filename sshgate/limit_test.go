@@ -14,7 +14,7 @@ type noLimits struct{}
 
 func (noLimits) Create(relay.Actor) error { return nil }
 
-// counted are Limits that allow a fixed number of calls of an account.
+// counted are Limits that allow a fixed number of calls per account.
 type counted struct {
 	most int
 

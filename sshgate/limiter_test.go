@@ -9,8 +9,8 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// TestSilentSocketsKeepNobodyOut: a login succeeds while a thousand sockets of its address are open and
-// silent.
+// TestSilentSocketsKeepNobodyOut: a login succeeds while a thousand silent connections from the same address
+// are open.
 func TestSilentSocketsKeepNobodyOut(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t, func(o *Options) { o.MaxUnauthenticated = 200 })
@@ -30,8 +30,8 @@ func TestSilentSocketsKeepNobodyOut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The login alone is not enough: a silent peer once held a lock that each
-	// connection needed after it.
+	// A session is needed too, because a silent peer must not hold a lock that connections need after their
+	// login.
 	session, err := client.NewSession()
 	if err != nil {
 		t.Fatal(err)
@@ -45,8 +45,7 @@ func TestSilentSocketsKeepNobodyOut(t *testing.T) {
 	eventually(t, 30*time.Second, "bounded", func() bool { s := b.srv.Stats(); return s.Handshaking <= 200 && s.Dropped > 0 })
 }
 
-// TestAccountLimit: one account cannot use the slots of all others, and gets its own slots back when
-// its connections end.
+// TestAccountLimit: one account cannot use all slots, and its slots become free when its connections end.
 func TestAccountLimit(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t, func(o *Options) { o.MaxPerAccount = 2 })

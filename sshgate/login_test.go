@@ -44,7 +44,7 @@ func (b *fixture) mustDial(k key) *ssh.Client {
 	return client
 }
 
-// countingStore counts the lookups of logins and calls then after the first KeyOwner.
+// countingStore counts the lookups of logins. If then is set, it is called after the first KeyOwner.
 type countingStore struct {
 	*fakeStore
 	owners, aliases atomic.Int64
@@ -63,9 +63,8 @@ func (s *countingStore) Aliases(ctx context.Context, who relay.Actor) ([]relay.A
 	return s.fakeStore.Aliases(ctx, who)
 }
 
-// TestLoginAsksLittle: a login makes few store lookups, because a thousand clients may log in at once
-// after a restart. If rights change between the offer of a key and its proof, the owner is looked up
-// again.
+// TestLoginAsksLittle: a login makes few store lookups, because a thousand clients may log in at once after a
+// restart. If rights change between the offer and the proof of a key, its owner is looked up again.
 func TestLoginAsksLittle(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -142,8 +141,8 @@ func TestUnknownKeyIsTold(t *testing.T) {
 	}
 }
 
-// TestAgentWithManyKeys: a login succeeds with one right key of eight, and the client gets no message
-// about unknown keys.
+// TestAgentWithManyKeys: a login succeeds if one key of eight is right, and the client gets no message about
+// the others.
 func TestAgentWithManyKeys(t *testing.T) {
 	t.Parallel()
 	for _, right := range []int{3, 7, 8} {
@@ -160,7 +159,7 @@ func TestAgentWithManyKeys(t *testing.T) {
 	}
 }
 
-// TestLastTryIsTold: a client that has only keys gets a message about them before it is disconnected.
+// TestLastTryIsTold: a client that only has unknown keys gets a message about them before it is disconnected.
 func TestLastTryIsTold(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
@@ -174,7 +173,7 @@ func TestLastTryIsTold(t *testing.T) {
 	}
 }
 
-// agent starts an SSH agent with count keys, of which one is alice's.
+// agent starts an SSH agent with count keys; the key at index right is alice's.
 func (b *fixture) agent(right, count int) (socket string) {
 	b.t.Helper()
 	ring := agent.NewKeyring()
@@ -226,11 +225,11 @@ func TestOfferedKeyIsNoIdentity(t *testing.T) {
 	b := newFixture(t)
 	b.store.alias("alices", 1)
 	mallory := b.newKey("mallory", 2)
-	// A signature by another key is no proof.
+	// A signature by another key is not a proof.
 	if _, _, err := b.dial("alice", ssh.PublicKeys(swapped{b.alice.signer.PublicKey(), mallory.signer})); err == nil {
 		t.Fatal("logged in as alice with a signature of mallory's")
 	}
-	// OpenSSH with the public half of alice's key and mallory's whole key.
+	// OpenSSH has the public half of alice's key, and both halves of mallory's.
 	half := filepath.Join(b.dir, "half")
 	pub, _ := os.ReadFile(b.alice.path + ".pub")
 	if err := os.WriteFile(half+".pub", pub, 0o600); err != nil {
@@ -252,8 +251,8 @@ type swapped struct {
 
 func (s swapped) PublicKey() ssh.PublicKey { return s.public }
 
-// TestUserNameIsNoIdentity: the account comes from the key alone, and an alias
-// given as user name is checked against that account.
+// TestUserNameIsNoIdentity: the account depends only on the key. If the user name is an alias, the account
+// must have access to it.
 func TestUserNameIsNoIdentity(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
@@ -275,8 +274,8 @@ func TestUserNameIsNoIdentity(t *testing.T) {
 	}
 }
 
-// TestUserNameChangeBetweenAttempts: the first attempt names one user with a key
-// that is refused, the second another one with a good key, on one connection.
+// TestUserNameChangeBetweenAttempts: on one connection, the first attempt names a user with a key that is
+// refused, and the second attempt another user with a valid key.
 func TestUserNameChangeBetweenAttempts(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
@@ -284,7 +283,7 @@ func TestUserNameChangeBetweenAttempts(t *testing.T) {
 	b.store.alias("alices00", 1)
 	b.store.alias("mallory0", 2)
 	mallory, stranger := b.newKey("mallory", 2), b.newKey("stranger", 0)
-	// x/crypto's client keeps to one user name, so its bytes change under it.
+	// The client of x/crypto cannot change its user name, so the test changes the bytes of the string.
 	name := []byte("alices00")
 	first := shifting{stranger.signer, func() { copy(name, "alices00") }}
 	second := shifting{mallory.signer, func() { copy(name, "mallory0") }}
@@ -301,7 +300,7 @@ func TestUserNameChangeBetweenAttempts(t *testing.T) {
 	}
 }
 
-// shifting calls a function each time its key is offered.
+// shifting is a signer that calls a function each time its key is offered.
 type shifting struct {
 	ssh.Signer
 	before func()
@@ -316,7 +315,7 @@ func TestWeakRSAIsRefused(t *testing.T) {
 	for _, bits := range []int{1024, 2048} {
 		b := newFixture(t)
 		path := filepath.Join(b.dir, "rsa")
-		// OpenSSH makes no key of 1024 bits any more, Go only when told.
+		// OpenSSH makes no keys of 1024 bits any more, and Go needs this setting for one.
 		t.Setenv("GODEBUG", "rsa1024min=0")
 		private, err := rsa.GenerateKey(rand.Reader, bits)
 		if err != nil {

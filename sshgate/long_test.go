@@ -9,12 +9,11 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// long is longer than each time of a connection: those of its login, its use, its silence and its stop.
+// long is longer than every time limit of a connection: for its login, its use, its silence and its stop.
 const long = 3 * time.Hour
 
-// TestConnectionsOutliveEveryTimer: a connection of each use that its peer keeps is there after hours, was never
-// silent, and still does what it was opened for. A deadline of the login that stayed on the socket ended
-// each of them after some seconds.
+// TestConnectionsOutliveEveryTimer: connections of every purpose still work after hours, if their peer keeps
+// them open. A login deadline that stays on the socket would end them after some seconds.
 func TestConnectionsOutliveEveryTimer(t *testing.T) {
 	still := func(t *testing.T, b *timed) {
 		t.Helper()

@@ -13,7 +13,7 @@ import (
 	"relay"
 )
 
-// slowStore answers lookups of key owners only when the test lets it.
+// slowStore is a store whose lookups of key owners wait for the test.
 type slowStore struct {
 	*fakeStore
 	open      chan struct{}
@@ -23,7 +23,7 @@ type slowStore struct {
 func (h *slowStore) KeyOwner(ctx context.Context, fingerprint string) (relay.Actor, error) {
 	h.most.Store(max(h.most.Load(), h.now.Add(1)))
 	defer h.now.Add(-1)
-	<-h.open // for longer than a question may take, on a busy machine
+	<-h.open // may exceed the time limit of a query on a busy machine
 	return h.fakeStore.KeyOwner(ctx, fingerprint)
 }
 
@@ -35,8 +35,8 @@ const (
 	refusedLines, refusedEntries = 10, 20
 )
 
-// TestAllComeAtOnce: after a restart the lookups of all clients are limited, so that each is answered
-// in time and no client is refused.
+// TestAllComeAtOnce: after a restart, the number of concurrent lookups is limited. Each client gets its
+// answer in time, and none is refused.
 func TestAllComeAtOnce(t *testing.T) {
 	t.Parallel()
 	var h *slowStore

@@ -12,7 +12,7 @@ import (
 	"relay/sshgate/login"
 )
 
-// Stats are current counts of the gate.
+// Stats are current counts of the SSH server.
 type Stats struct {
 	Connections int   `json:"connections"` // all
 	Handshaking int   `json:"handshaking"` // not logged in yet
@@ -29,7 +29,7 @@ type Stats struct {
 // loginOK is the result of a successful login, in the metrics.
 const loginOK = "ok"
 
-// forwardCodes are the known codes of refused forwards; otherCode is for all others.
+// forwardCodes are the known codes of refused forwards; otherCode stands for all others.
 var forwardCodes = []string{
 	relay.CodeNotFound, relay.CodeValidationFailed, relay.CodeConflict, relay.CodeOverloaded, relay.CodeStopping,
 	relay.CodeStoreUnavailable, relay.CodeInternal, otherCode,
@@ -42,7 +42,7 @@ var dropReasons = []string{
 	admission.ReasonPenalty, admission.ReasonTotal, admission.ReasonSource, admission.ReasonUnauthenticated, admission.ReasonFiles,
 }
 
-// metrics holds the metrics of the gate; docs/metrics.md explains them.
+// metrics holds the metrics of the SSH server; docs/metrics.md explains them.
 type metrics struct {
 	channelsCut                      prometheus.Counter
 	drops, logins, refusals, enrolls *prometheus.CounterVec
@@ -104,7 +104,7 @@ func (m *metrics) counted(srv *Server, f promauto.Factory) {
 	counter("relay_buffer_refused_total", "Reservations refused, of new requests and of answers under way.", nil, func() int64 { return buffer().Refused })
 }
 
-// vector makes counters for every value that a label can have.
+// vector makes a counter for each value of a label.
 func vector(f promauto.Factory, name, help, label string, values []string) *prometheus.CounterVec {
 	v := f.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{label})
 	for _, value := range values {

@@ -9,8 +9,8 @@ import (
 	"relay/sshgate/shell"
 )
 
-// Bounds of a move of all clients to other nodes. The clients move in slices, so that their logins do
-// not all run at once there.
+// Bounds of a move of all clients to other nodes. The clients move in slices, because the other nodes should
+// not get all logins at once.
 const (
 	moveInterval = 250 * time.Millisecond // between two slices
 	maxSlices    = 40
@@ -18,15 +18,15 @@ const (
 	moveWait     = 5 * time.Second // for a client to connect to another node
 )
 
-// Move sends the clients of this node to the other nodes, in slices, and refuses new ones until Stay.
-// It returns when no tunnel is left here, or at the end of ctx.
+// Move sends the clients of this node to the other nodes, in slices, and refuses new clients until Stay. It
+// returns when no tunnel is left here, or at the end of ctx.
 func (srv *Server) Move(ctx context.Context) {
 	srv.moving.Store(true)
 	tick := time.NewTicker(moveInterval)
 	defer tick.Stop()
 	for size := minSlice; ; {
-		var waiting []*conn // those that were not asked to move yet
-		left := 0           // those that are logged in and still in use here
+		var waiting []*conn // not asked to move yet
+		left := 0           // logged in and still in use
 		for _, c := range srv.users() {
 			if c.started.Load() && c.Context().Err() == nil && !c.draining.Load() {
 				left++
@@ -50,7 +50,7 @@ func (srv *Server) Move(ctx context.Context) {
 	}
 }
 
-// Stay ends the state of Move: new clients are accepted again.
+// Stay ends the effect of Move: new clients are accepted again.
 func (srv *Server) Stay() { srv.moving.Store(false) }
 
 // hasOtherNodes reports whether there are other nodes that accept clients.
@@ -59,9 +59,8 @@ func (srv *Server) hasOtherNodes() bool {
 		slices.ContainsFunc(srv.o.Peers.Nodes.Peers(), func(n relay.Node) bool { return n.State == relay.NodeServing })
 }
 
-// move sends the client to another node and ends the connection. A client that supports it keeps the
-// connection until its aliases are online there; a client of plain ssh gets a message and is
-// disconnected.
+// move sends the client to another node and ends the connection. A client that supports moving keeps the
+// connection until its aliases are online there; a client of plain ssh gets a message and is disconnected.
 func (c *conn) move() {
 	if c.moving.Swap(true) {
 		return
@@ -98,7 +97,7 @@ func (c *conn) forwardMoved(f *forward) {
 	if last {
 		select {
 		case c.moved <- struct{}{}:
-		default: // a forward was added after the last one had gone
+		default: // a forward was added after the last one had left
 		}
 	}
 }

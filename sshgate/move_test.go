@@ -12,9 +12,9 @@ import (
 	"relay"
 )
 
-// A client that can move keeps its tunnel until the alias is online at the other node, so that its
-// running requests end normally. A plain ssh client gets a message and is disconnected. New clients
-// are refused until Stay.
+// TestClientsMoveToAnotherNode: a client that can move keeps its tunnel until its alias is online at the
+// other node, and its running requests end normally. A plain ssh client gets a message and is disconnected.
+// New clients are refused until Stay.
 func TestClientsMoveToAnotherNode(t *testing.T) {
 	t.Parallel()
 	all := &cluster{nodes: map[string]relay.Node{}}

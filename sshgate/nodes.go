@@ -9,15 +9,15 @@ import (
 	"relay/sshgate/node"
 )
 
-// PeerOptions connect this node with the others.
+// PeerOptions connect this node with the other nodes.
 type PeerOptions struct {
 	Nodes node.Nodes // nil = there are no other nodes
-	Key   ssh.Signer // of this node, for logging in at other nodes and for being known by them
-	// Reachable is told when the tunnels of another node become usable, and when they are
-	// not any more. Wake is told when another node has changed the queue of an alias.
+	Key   ssh.Signer // key of this node: it logs in at other nodes, and they know the node by it
+	// Reachable is called when the tunnels of another node become usable, and when they become unusable. Wake
+	// is called when another node has changed the queue of an alias.
 	Reachable func(node string, reachable bool)
 	Wake      func(alias int64)
-	// Connections returns how many connections an account has at the other nodes; nil = none.
+	// Connections returns the number of connections of an account at the other nodes; nil = none.
 	Connections func(account int64) int
 }
 
@@ -44,12 +44,12 @@ func (srv *Server) Remote(rec relay.TunnelRecord) relay.RemoteTunnel {
 // other living nodes.
 func (srv *Server) Reached() (reached, all int) { return srv.nodes.Reached() }
 
-// ReachesAll reports whether the tunnels of all other living nodes can be used. It includes nodes that
-// this one has not tried to reach yet.
+// ReachesAll reports whether the tunnels of all other living nodes can be used. Nodes that this node has not
+// tried to reach yet count as not usable.
 func (srv *Server) ReachesAll() bool { return srv.o.Peers.Nodes == nil || srv.nodes.ReachesAll() }
 
-// Forwarded returns the number of channels that this node has opened at other nodes, and that they
-// have opened at this one, since the start.
+// Forwarded returns the numbers of channels since the start: those that this node opened at other nodes, and
+// those that other nodes opened here.
 func (srv *Server) Forwarded() (out, in int64) { return srv.nodes.Forwarded() }
 
 // Owner implements node.Tunnel.
@@ -60,12 +60,12 @@ func (f *forward) Acquire(done <-chan struct{}) (release func(), err *relay.Erro
 	if att := f.attachment(); att != nil {
 		return att.Acquire(done)
 	}
-	return func() {}, nil // it is being attached
+	return func() {}, nil // no limit while the alias is being attached
 }
 
-// TakenOver implements node.Tunnel. It ends the forward, because another node has a newer tunnel of
-// its alias. While the client itself moves to another node it does nothing: the old connection stays
-// until the registry of this node has the new tunnel.
+// TakenOver implements node.Tunnel. It ends the forward, because another node has a newer tunnel of its
+// alias. It does nothing while the client moves to another node: the old connection stays until this node
+// knows the new tunnel.
 func (f *forward) TakenOver(reason string) {
 	if !f.c.moving.Load() {
 		f.Close(reason)

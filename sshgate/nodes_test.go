@@ -22,14 +22,14 @@ import (
 	"relay/sshgate/node"
 )
 
-// cluster holds the nodes of a test and the rows by which they know each other.
+// cluster holds the nodes of a test, and the list from which they know each other.
 type cluster struct {
 	mu    sync.Mutex
 	nodes map[string]relay.Node
 	late  map[string]relay.Node // listed from the next RefreshPeers on
 }
 
-// member is one node with its Nodes, and records the calls that its server received.
+// member is one node of a cluster. It records the calls that its server makes.
 type member struct {
 	*cluster
 	id    string
@@ -76,7 +76,7 @@ func newSigner(t testing.TB) ssh.Signer {
 	return s
 }
 
-// newMember starts a server that is a node of the cluster.
+// newMember starts a server as a node of the cluster.
 func (c *cluster) newMember(t testing.TB, id string, change ...func(*Options)) (*fixture, *member) {
 	t.Helper()
 	m := &member{cluster: c, id: id, woken: make(chan int64, 16), reach: map[string]bool{}}
@@ -98,8 +98,8 @@ func (c *cluster) newMember(t testing.TB, id string, change ...func(*Options)) (
 	return b, m
 }
 
-// twoNodes starts a node that has the tunnel of alias a, whose channels handle serves, and another
-// node that reaches it.
+// twoNodes starts two nodes. The owner has the tunnel of alias a, and handle serves its channels. The other
+// node reaches the owner.
 func twoNodes(t *testing.T, handle func(forwardedOpen, ssh.NewChannel)) (owner *fixture, client *ssh.Client, other *member, tun relay.RemoteTunnel) {
 	t.Helper()
 	c := &cluster{nodes: map[string]relay.Node{}}
@@ -113,7 +113,7 @@ func twoNodes(t *testing.T, handle func(forwardedOpen, ssh.NewChannel)) (owner *
 	return owner, client, other, ingress.srv.Remote(rec)
 }
 
-// echo answers with the bytes it receives until the peer half-closes.
+// echo writes back the bytes it receives, until the peer half-closes.
 func echo(_ forwardedOpen, n ssh.NewChannel) {
 	ch, reqs, err := n.Accept()
 	if err != nil {
@@ -124,7 +124,8 @@ func echo(_ forwardedOpen, n ssh.NewChannel) {
 	_ = ch.CloseWrite()
 }
 
-// Bytes, ends and refusals of a tunnel at another node are the same as those of a local tunnel.
+// TestTunnelOfAnotherNode: bytes, ends and refusals of a tunnel at another node are the same as those of a
+// local tunnel.
 func TestTunnelOfAnotherNode(t *testing.T) {
 	t.Parallel()
 	got := make(chan forwardedOpen, 1)
@@ -178,8 +179,8 @@ func TestRefusalsOfAnotherNode(t *testing.T) {
 	}
 }
 
-// A dial-failed@relay, a broke-off@relay and the loss of a client are passed on to the other node with
-// the same meaning.
+// TestEndsOfAnotherNode: dial-failed@relay, broke-off@relay and the loss of a client reach the other node
+// with the same meaning.
 func TestEndsOfAnotherNode(t *testing.T) {
 	t.Parallel()
 	how, arrived := make(chan string, 1), make(chan struct{})
@@ -245,8 +246,8 @@ func TestEndsOfAnotherNode(t *testing.T) {
 	}
 }
 
-// Only the keys of nodes can connect to the peer port, only to the host key of the intended node, and
-// only for tunnels.
+// TestStrangersAtThePeerPort: a connection for nodes needs the key of a node, the host key of the intended
+// node, and may only open tunnels.
 func TestStrangersAtThePeerPort(t *testing.T) {
 	t.Parallel()
 	owner, _, other, _ := twoNodes(t, echo)
@@ -292,8 +293,8 @@ func TestStrangersAtThePeerPort(t *testing.T) {
 	}
 }
 
-// A node whose port refuses connections is unreachable and receives no requests. A reachable node
-// receives the changes of queues.
+// TestNodeThatCannotBeReached: a node whose port refuses connections is unreachable and gets no requests. A
+// reachable node gets the changes of queues.
 func TestNodeThatCannotBeReached(t *testing.T) {
 	t.Parallel()
 	c := &cluster{nodes: map[string]relay.Node{}}
@@ -319,8 +320,8 @@ func TestNodeThatCannotBeReached(t *testing.T) {
 	}
 }
 
-// An unused channel at another node ends when its client becomes silent, so that the next request
-// checks the client again.
+// TestUnusedChannelsOfASilentClientEnd: an unused channel at another node ends when its client becomes
+// silent. The next request opens a new channel, which shows whether the client still answers.
 func TestUnusedChannelsOfASilentClientEnd(t *testing.T) {
 	t.Parallel()
 	_, _, _, tun := twoNodes(t, echo)
@@ -330,7 +331,7 @@ func TestUnusedChannelsOfASilentClientEnd(t *testing.T) {
 	}
 	defer ch.Close()
 	end := filled(ch, make([]byte, 10))
-	eventually(t, 30*time.Second, "the end", func() bool { // nobody pings: no byte comes from the client
+	eventually(t, 30*time.Second, "the end", func() bool { // without pings, no byte comes from the client
 		select {
 		case f := <-end:
 			return f.Err != nil
@@ -340,8 +341,8 @@ func TestUnusedChannelsOfASilentClientEnd(t *testing.T) {
 	})
 }
 
-// TestSlowOpenFailsAlone: if a client confirms one channel late, because its local server does not
-// answer, only that request fails; the other requests of its tunnel continue, locally and through
+// TestSlowOpenFailsAlone: if a client confirms one channel late, because its local server does not answer,
+// only the request of that channel fails. The other requests of the tunnel continue, locally and through
 // another node.
 func TestSlowOpenFailsAlone(t *testing.T) {
 	t.Parallel()
@@ -367,7 +368,7 @@ func TestSlowOpenFailsAlone(t *testing.T) {
 			}
 			ch := open(t, tun)
 			defer ch.Close()
-			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second) // as delivery waits
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second) // the time limit of delivery
 			defer cancel()
 			want := relay.ErrNotSent
 			if at == "another node" {
@@ -388,7 +389,8 @@ func TestSlowOpenFailsAlone(t *testing.T) {
 	}
 }
 
-// The first requests for tunnels of another node arrive together and share one connection to it.
+// TestFirstRequestsToANodeShareAConnection: concurrent first requests for tunnels of another node share one
+// connection to that node.
 func TestFirstRequestsToANodeShareAConnection(t *testing.T) {
 	t.Parallel()
 	owner, _, _, tun := twoNodes(t, func(o forwardedOpen, n ssh.NewChannel) { go echo(o, n) })
@@ -406,12 +408,12 @@ func TestFirstRequestsToANodeShareAConnection(t *testing.T) {
 		})
 	}
 	group.Wait()
-	if n := owner.srv.metrics.accepted.Load(); n > 1+1+4 { // the client, control and data
+	if n := owner.srv.metrics.accepted.Load(); n > 1+1+4 { // one of the client, one for control, four for data
 		t.Errorf("%d connections were made", n)
 	}
 }
 
-// A stopping node lets the running requests of other nodes on its tunnels end.
+// TestStopEndsRequestsOfOtherNodes: a stopping node lets running requests of other nodes on its tunnels end.
 func TestStopEndsRequestsOfOtherNodes(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})
@@ -448,8 +450,8 @@ func TestStopEndsRequestsOfOtherNodes(t *testing.T) {
 	}
 }
 
-// A request on a channel that was parked a moment ago holds a slot, also if its bytes arrive before
-// the message about the park.
+// TestRequestOnAParkedChannelCounts: a request on a channel that was just parked holds a slot, even if its
+// bytes arrive before the parked message.
 func TestRequestOnAParkedChannelCounts(t *testing.T) {
 	t.Parallel()
 	owner, _, _, tun := twoNodes(t, echo)
@@ -475,8 +477,8 @@ func TestRequestOnAParkedChannelCounts(t *testing.T) {
 	eventually(t, 30*time.Second, "the slot to be free", func() bool { return !inUse() })
 }
 
-// A request that is sent on a parked channel while the client moves to another node is served: the
-// channel is not closed at once.
+// TestRequestThatMeetsAMoveIsServed: a request on a parked channel is served while the client moves to
+// another node, because the channel is not closed at once.
 func TestRequestThatMeetsAMoveIsServed(t *testing.T) {
 	t.Parallel()
 	owner, _, _, tun := twoNodes(t, echo)
@@ -508,8 +510,8 @@ func TestRequestThatMeetsAMoveIsServed(t *testing.T) {
 	}
 }
 
-// Bytes that the client of a tunnel does not read wait at the node of the tunnel, reserved in its
-// budget until the channel ends.
+// TestUntakenBytesOfAnotherNodeAreReserved: bytes that the client of a tunnel does not read stay at the node
+// of the tunnel. They are reserved in its budget until the channel ends.
 func TestUntakenBytesOfAnotherNodeAreReserved(t *testing.T) {
 	t.Parallel()
 	shared := budget.New(64 << 20)
@@ -518,7 +520,7 @@ func TestUntakenBytesOfAnotherNodeAreReserved(t *testing.T) {
 	ingress, other := c.newMember(t, "ingress")
 	client := owner.mustDial(owner.alice)
 	accept(t, client, func(_ forwardedOpen, n ssh.NewChannel) {
-		if _, reqs, err := n.Accept(); err == nil { // nobody reads
+		if _, reqs, err := n.Accept(); err == nil { // does not read
 			go ssh.DiscardRequests(reqs)
 		}
 	})
@@ -533,11 +535,11 @@ func TestUntakenBytesOfAnotherNodeAreReserved(t *testing.T) {
 	eventually(t, 30*time.Second, "the bytes to be given back", func() bool { return shared.Stats().Used == 0 })
 }
 
-// TestBytesBeforeTheClose: the local server gets all bytes written before a channel was closed,
-// although it has already ended its own half and reads late, locally and through another node.
+// TestBytesBeforeTheClose: the local server gets all bytes written before a channel was closed, even if it
+// has ended its own half and reads late, locally and through another node.
 func TestBytesBeforeTheClose(t *testing.T) {
 	t.Parallel()
-	const all = 1_500_000 // less than a window, so that nobody waits for the local server
+	const all = 1_500_000 // less than a window, so no write waits
 	for _, at := range []string{"one node", "another node"} {
 		for _, half := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s, half-close %v", at, half), func(t *testing.T) {
@@ -586,8 +588,8 @@ func TestBytesBeforeTheClose(t *testing.T) {
 	}
 }
 
-// TestClientTakesNothingAfterTheClose: bytes that another node sent before it closed a channel wait a
-// limited time for a client that does not read.
+// TestClientTakesNothingAfterTheClose: if a client does not read, the bytes that another node sent before it
+// closed the channel are dropped after a limited time.
 func TestClientTakesNothingAfterTheClose(t *testing.T) {
 	t.Parallel()
 	c := &cluster{nodes: map[string]relay.Node{}}
@@ -616,9 +618,9 @@ func TestClientTakesNothingAfterTheClose(t *testing.T) {
 	})
 }
 
-// TestNodeThatTakesNothing: a node that opens no window for a response, but answers other messages, blocks one
-// channel only. That channel ends some time after its client has gone, with the stop of its node, and when the
-// other node closes it.
+// TestNodeThatTakesNothing: a node that opens no window for a response, but answers other messages, blocks
+// only one channel. The channel ends some time after its client has gone, at the stop of its node, or when
+// the other node closes it.
 func TestNodeThatTakesNothing(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(owner *fixture, client *ssh.Client, ch relay.Conn){
@@ -666,14 +668,14 @@ func TestNodeThatTakesNothing(t *testing.T) {
 			if _, err := ch.Write([]byte("all")); err != nil {
 				t.Fatal(err)
 			}
-			for all := range wrote { // more than the window of one channel, so the node waits for the other one
+			for all := range wrote { // more than the window of one channel, so its node waits for the other node
 				if all > 2<<20 {
 					break
 				}
 			}
 			ask(t, tun)
 			end(owner, client, ch)
-			for range wrote { // until the client cannot write any more
+			for range wrote { // until the writes of the client block
 			}
 			eventually(t, 30*time.Second, "no bridge", func() bool {
 				all, busy := owner.srv.nodes.Bridged()
@@ -683,8 +685,8 @@ func TestNodeThatTakesNothing(t *testing.T) {
 	}
 }
 
-// TestRequestWithoutASlotEndsWithItsChannel: a request of another node that still waits for a slot
-// when that node closes the channel must not reach the local server afterwards.
+// TestRequestWithoutASlotEndsWithItsChannel: if another node closes a channel whose request still waits for a
+// slot, the request never reaches the local server.
 func TestRequestWithoutASlotEndsWithItsChannel(t *testing.T) {
 	t.Parallel()
 	got := make(chan []byte, 1)

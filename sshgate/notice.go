@@ -10,7 +10,7 @@ import (
 	"relay/sshgate/shell"
 )
 
-// maxRefused is the number of refusals that are kept for later sessions.
+// maxRefused is the number of refusals that are stored for later sessions.
 const maxRefused = 32
 
 // notices holds the messages for the sessions of a connection and for relay up.
@@ -18,10 +18,10 @@ type notices struct {
 	mu        sync.Mutex
 	refusals  []shell.Notice
 	listeners map[*shell.Queue[shell.Notice]]bool
-	client    *noticeSender // made by hello
+	client    *noticeSender // created by hello
 }
 
-// subscribe returns the refusals so far, and a queue that gets all later notices until ctx ends.
+// subscribe returns the refusals so far, and a queue for all later notices until ctx ends.
 func (l *notices) subscribe(ctx context.Context) (refused []shell.Notice, further *shell.Queue[shell.Notice]) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -81,7 +81,7 @@ func (c *conn) SubscribeNotices(ctx context.Context) (online, refused []shell.No
 	return online, refused, further
 }
 
-// notify gives a notice to every session, and keeps refusals for later ones.
+// notify gives a notice to every session, and stores refusals for later sessions.
 func (c *conn) notify(n shell.Notice) {
 	if n.Kind == relay.NoticeRefused {
 		c.srv.metrics.forwardRefused(n.Code)
@@ -89,14 +89,14 @@ func (c *conn) notify(n shell.Notice) {
 	c.notices.put(n)
 }
 
-// noticeSender queues the notices of a connection to relay up.
+// noticeSender is the queue of notices of a connection to relay up.
 type noticeSender struct {
 	*shell.Queue[shell.Notice]
 	sent chan struct{} // closed when the last notice has been sent
 }
 
-// sendNotices sends notices in their order until the connection ends, or after end until all are sent.
-// It has its own goroutine because a write to a stalled client blocks.
+// sendNotices sends notices in order until the connection ends. After end, it sends the remaining notices and
+// returns. It has its own goroutine, because a write to a stalled client blocks.
 func (c *conn) sendNotices(q *noticeSender) {
 	defer close(q.sent)
 	for {

@@ -10,8 +10,8 @@ import (
 	"relay"
 )
 
-// dialHearing logs in like the bundled client and returns the notices of the relay; the channel is
-// closed with the connection.
+// dialHearing logs in like relay up and returns the notices of the relay. The channel is closed with the
+// connection.
 func (b *fixture) dialHearing(k key) (c *ssh.Client, notices <-chan relay.Notice) {
 	b.t.Helper()
 	raw, err := net.Dial("tcp", "127.0.0.1:"+b.port)
@@ -58,8 +58,8 @@ func wantNotice(t *testing.T, notices <-chan relay.Notice, kind, alias string) r
 	return n
 }
 
-// TestNotices: the bundled client gets the state changes of its forwards in order, and the reason of a
-// refusal, which SSH itself cannot send.
+// TestNotices: relay up gets the changes of its forwards in order, and the reason of a refusal, for which SSH
+// itself has no message.
 func TestNotices(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
@@ -85,7 +85,7 @@ func TestNotices(t *testing.T) {
 	}
 }
 
-// TestNoticesOfSilence: a client that was silent and answers again gets a notice for each change.
+// TestNoticesOfSilence: a client that becomes silent and answers again gets a notice of each change.
 func TestNoticesOfSilence(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
@@ -94,11 +94,11 @@ func TestNoticesOfSilence(t *testing.T) {
 	wantNotice(t, notices, relay.NoticeOnline, "a")
 	silent := b.srv.all()[0]
 	eventually(t, 30*time.Second, "it to be taken for silent", func() bool {
-		silent.GoStale(silent.Sock.Heard()) // not when a byte came just now
+		silent.GoStale(silent.Sock.Heard()) // no effect if a byte has just come
 		return len(notices) > 0
 	})
 	wantNotice(t, notices, relay.NoticeStale, "a")
-	wantNotice(t, notices, relay.NoticeOnline, "a") // with the answer to the ping
+	wantNotice(t, notices, relay.NoticeOnline, "a") // sent at the answer to the ping
 }
 
 // TestNoticeOfStop: before a stopping relay closes a connection, its client gets a notice with the

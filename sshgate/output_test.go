@@ -14,9 +14,9 @@ import (
 	"relay/budget"
 )
 
-// The output of a session command is reserved in the budget until the peer reads it. A peer that reads
-// nothing for the stall time loses the session with an exit status, and the reservation is released
-// although its client keeps the channel open. Without space the command prints an error.
+// TestUnreadCommandIsCut: the output of a session command is reserved in the budget until the peer reads it.
+// A peer that reads nothing for the stall time loses the session with an exit status, and the reservation is
+// released even if the client keeps the channel open. Without space the command prints an error.
 func TestUnreadCommandIsCut(t *testing.T) {
 	t.Parallel()
 	const size = 6 << 20 // more than the window of a channel
@@ -44,7 +44,7 @@ func TestUnreadCommandIsCut(t *testing.T) {
 	}
 	eventually(t, 30*time.Second, "reservation", func() bool { return shared.Stats().Used >= size })
 	eventually(t, 30*time.Second, "the end of a session that nobody reads", func() bool { return shared.Stats().Used == 0 })
-	if !<-said { // it passes what waits for the window
+	if !<-said { // the exit status comes after the bytes in the window
 		t.Error("the session ended without an exit status")
 	}
 

@@ -54,8 +54,8 @@ func (r *talker) Read(p []byte) (int, error) {
 func (r *talker) Stderr() io.ReadWriter                             { return &r.badPeer }
 func (r *talker) Accept() (ssh.Channel, <-chan *ssh.Request, error) { return r, r.reqs, nil }
 
-// TestDataAfterEOFClosesTheConnection: data after EOF closes the connection, because x/crypto would
-// hold it. No library sends such data, so the channel is a test double.
+// TestDataAfterEOFClosesTheConnection: data after EOF closes the connection, because x/crypto would hold such
+// data in memory. No library sends it, so the channel is a fake.
 func TestDataAfterEOFClosesTheConnection(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
@@ -63,12 +63,12 @@ func TestDataAfterEOFClosesTheConnection(t *testing.T) {
 	reqs := make(chan *ssh.Request)
 	defer close(reqs)
 	h := c.confirmed(&talker{badPeer: badPeer{reqs: reqs}}, reqs)
-	_, _ = h.Read(make([]byte, 1)) // it finds the end
+	_, _ = h.Read(make([]byte, 1)) // reads the EOF
 	closed(t, client)
 }
 
-// TestSessionInputIsRead: the input of sessions is read and dropped, so that 64 sessions do not hold 2
-// MiB each.
+// TestSessionInputIsRead: the input of sessions is read and dropped, because x/crypto would hold 2 MiB of it
+// for each of 64 sessions.
 func TestSessionInputIsRead(t *testing.T) {
 	b := newFixture(t)
 	b.store.alias("a", 1)
@@ -85,12 +85,12 @@ func TestSessionInputIsRead(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if i > 0 { // the first one has no command
+		if i > 0 { // the first session has no command
 			if err := s.Start("wait a --timeout 1m"); err != nil {
 				t.Fatal(err)
 			}
 		}
-		// A window is 2 MiB: more goes through only where it is read.
+		// A window is 2 MiB, so sending more succeeds only if the server reads.
 		for sent := 0; sent < size; sent += len(block) {
 			if _, err := in.Write(block); err != nil {
 				t.Fatal(err)

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// fixedSource makes connections look as if they came from another address.
+// fixedSource is a listener whose connections seem to come from another address.
 type fixedSource struct {
 	net.Listener
 	from net.Addr
@@ -33,7 +33,7 @@ type fixedSourceConn struct {
 
 func (c fixedSourceConn) RemoteAddr() net.Addr { return c.from }
 
-// serveFrom makes the server serve a further port, whose peers all have one source address.
+// serveFrom makes the server serve a further port. All its connections have one source address.
 func (b *fixture) serveFrom(addr string) (port string) {
 	b.t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -56,11 +56,11 @@ func dialPort(port string, k key) (*ssh.Client, error) {
 	})
 }
 
-// TestFailingSourceIsKeptOut: after four refused logins even the right key is refused from that
-// source; it is accepted from other sources, and loopback has no penalties.
+// TestFailingSourceIsKeptOut: after four refused logins, even a valid key is refused from the same source. It
+// is accepted from other sources. Loopback gets no penalties.
 func TestFailingSourceIsKeptOut(t *testing.T) {
 	t.Parallel()
-	now := time.Now() // however slow the machine is, a millisecond passes between two looks
+	now := time.Now() // a fake clock: a millisecond passes between two calls on any machine
 	b := newFixture(t, func(o *Options) { o.Now = func() time.Time { now = now.Add(time.Millisecond); return now } })
 	bad, good := b.serveFrom("203.0.113.9:5000"), b.serveFrom("203.0.113.10:5000")
 	stranger := b.newKey("stranger", 0)
@@ -134,7 +134,7 @@ func TestTrustedProxiesPayNothing(t *testing.T) {
 	}
 }
 
-// TestPenaltySettings: penalties can be switched off, and networks be exempt.
+// TestPenaltySettings: penalties can be switched off, and networks can be exempt.
 func TestPenaltySettings(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*Options){
@@ -157,8 +157,8 @@ func TestPenaltySettings(t *testing.T) {
 	}
 }
 
-// noBuffers is a listener whose first accepts fail with the errors of a system that is short of
-// memory.
+// noBuffers is a listener whose first accepts fail with errors of a system without free memory or
+// descriptors.
 type noBuffers struct {
 	net.Listener
 	failures chan error
@@ -173,7 +173,7 @@ func (l noBuffers) Accept() (net.Conn, error) {
 	}
 }
 
-// TestAcceptErrorsAreOutlived: errors of accept for want of memory or descriptors do not end the listener.
+// TestAcceptErrorsAreOutlived: errors of Accept for lack of memory or descriptors do not end the listener.
 func TestAcceptErrorsAreOutlived(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
@@ -199,7 +199,7 @@ func TestAcceptErrorsAreOutlived(t *testing.T) {
 	}
 }
 
-// TestSourceLimit: the connections of one source are limited, without effect on other sources.
+// TestSourceLimit: the number of connections of one source is limited, without effect on other sources.
 func TestSourceLimit(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t, func(o *Options) { o.MaxPerSource = 2 })
@@ -214,7 +214,7 @@ func TestSourceLimit(t *testing.T) {
 	if _, err := dialPort(here, b.alice); err == nil || !strings.Contains(err.Error(), "too many connections from your address") {
 		t.Errorf("a third connection: %v", err)
 	}
-	eventually(t, 30*time.Second, "one dropped, three logged in", func() bool { // a client knows that it is in before that is counted
+	eventually(t, 30*time.Second, "one dropped, three logged in", func() bool { // a login is counted after the client sees its success
 		s := b.srv.Stats()
 		return s.Dropped == 1 && s.LoggedIn == 3
 	})

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// scripted is a client that says another name, and answers a request of relayd when the test does.
+// scripted is a client with another version line; the test decides when it answers a request of relayd.
 type scripted struct {
 	ssh.Conn
 	pings chan *ssh.Request
@@ -55,7 +55,7 @@ func (c scripted) ping(t *testing.T) *ssh.Request {
 	}
 }
 
-// forward asks for the alias shop, without a reply: the library would wait for it.
+// forward requests the alias shop without a reply, because the library would wait for a reply.
 func (c scripted) forward(t *testing.T) {
 	t.Helper()
 	if _, _, err := c.SendRequest("tcpip-forward", false, ssh.Marshal(forwardRequest{"shop", 80})); err != nil {
@@ -63,8 +63,9 @@ func (c scripted) forward(t *testing.T) {
 	}
 }
 
-// TestForwardsOfKnownClients: one answer of a client that sends forwards and session before it answers tells the
-// purpose of its connection, and most are pinged so early that it costs no round trip.
+// TestForwardsOfKnownClients: a known client sends forwards and session before it answers the first ping, so
+// one answer shows the purpose of its connection. Most of these clients are pinged so early that this costs
+// no round trip.
 func TestForwardsOfKnownClients(t *testing.T) {
 	t.Parallel()
 	for version, early := range map[string]bool{"OpenSSH_9.9 Debian-1": true, "dropbear_2022.83": true, "PuTTY_Release_0.78": false} {
@@ -73,7 +74,7 @@ func TestForwardsOfKnownClients(t *testing.T) {
 			c = b.dialAs(version)
 			var ping *ssh.Request
 			if early {
-				ping = c.ping(t) // before the client has sent anything
+				ping = c.ping(t) // before the client has sent a request
 			}
 			c.forward(t)
 			if session {
@@ -107,7 +108,7 @@ func TestForwardsOfKnownClients(t *testing.T) {
 		t.Run(version+" command that comes late", func(t *testing.T) {
 			t.Parallel()
 			b, _, ch := begin(t, true)
-			time.Sleep(200 * time.Millisecond) // relayd could decide without it
+			time.Sleep(200 * time.Millisecond) // a time in which relayd could decide without the command
 			if b.store.has("shop") {
 				t.Error("the alias was claimed before it was known what the session runs")
 			}

@@ -15,8 +15,8 @@ import (
 	"relay/relaytest"
 )
 
-// TestRefusedLoginsAreTold: a login with an unknown key is written to the log and the audit log with
-// its source and key; a flood of them writes few lines.
+// TestRefusedLoginsAreTold: a login with an unknown key is written to the log and the audit log with its
+// source and key; a flood of such logins writes few lines.
 func TestRefusedLoginsAreTold(t *testing.T) {
 	t.Parallel()
 	var log relaytest.Buffer

@@ -7,7 +7,8 @@ import (
 	"relay"
 )
 
-// A refused forward is stored for its account only, until a forward of that alias is allowed.
+// TestRefusedForwardsAreNoted: a refused forward is stored for its account only, until a forward of that
+// alias is allowed.
 func TestRefusedForwardsAreNoted(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)

@@ -5,17 +5,17 @@ import (
 	"sync/atomic"
 )
 
-// maxQueuedRequests is the largest number of global requests that wait for their answer. OpenSSH sends
-// one for each -R, all at once.
+// maxQueuedRequests is the largest number of global requests that wait for their answer. OpenSSH sends one
+// for each -R, without waiting for replies.
 const maxQueuedRequests = 256
 
 // requestQueue runs the global requests of a connection, and the starts of its sessions, in the order
 // in which they arrived.
 type requestQueue struct {
-	waiting atomic.Int64 // jobs that wait or run
+	waiting atomic.Int64 // jobs that wait or are running
 
 	mu   sync.Mutex
-	last chan struct{} // closed when the job that was posted last has ended
+	last chan struct{} // closed when the last posted job has ended
 }
 
 // post runs a job after all jobs posted before it. It never blocks. With more than maxQueuedRequests
@@ -37,14 +37,14 @@ func (c *conn) post(job func()) {
 		if before != nil {
 			select {
 			case <-before:
-			case <-c.Context().Done(): // the job before may be left in x/crypto
+			case <-c.Context().Done(): // the job before may never return from x/crypto
 			}
 		}
 		if c.Context().Err() == nil {
 			job()
 		}
 	}
-	if !c.Go("request", run) { // the connection has ended, and with it the jobs before this one
+	if !c.Go("request", run) { // the connection has ended, and so have the earlier jobs
 		q.waiting.Add(-1)
 		close(done)
 	}

@@ -15,23 +15,23 @@ import (
 // recheckAgain is the time after which a failed query to the store is repeated.
 const recheckAgain = time.Second
 
-// revalidator checks the rights of connections again after a published change that may have revoked
-// one: of a key, an account, an alias or a membership. One goroutine, which exists only while there
-// are checks to make, asks the store about the connections that the changes concern.
+// revalidator checks the rights of connections again after a published change that may have revoked a right
+// of a key, an account, an alias or a membership. One goroutine asks the store about the affected
+// connections. It runs only while checks are due.
 type revalidator struct {
 	srv     *Server
 	ctx     context.Context
 	cancel  context.CancelFunc
-	version atomic.Int64 // counts the changes of rights that were published
+	version atomic.Int64 // number of published changes of rights
 
 	mu      sync.Mutex
 	due     scope // the connections to check
 	running bool
-	idle    chan struct{} // made when run starts, closed when it ends
+	idle    chan struct{} // created when run starts, closed when it ends
 }
 
-// subject selects connections to check: all, those of an account or a key, those that attach an alias,
-// or a single one. One of its fields is set.
+// subject selects connections to check: all, those of an account or a key, those with an alias, or a single
+// connection. Exactly one field is set.
 type subject struct {
 	all     bool
 	account int64
@@ -43,7 +43,7 @@ type subject struct {
 // scope is a set of subjects.
 type scope map[subject]bool
 
-// Publish takes the store's changes, and applies revocations at once. It never blocks.
+// Publish takes changes from the store and starts the checks of affected connections. It never blocks.
 func (srv *Server) Publish(changes []relay.Change) {
 	due := scope{}
 	for _, c := range changes {
@@ -54,7 +54,7 @@ func (srv *Server) Publish(changes []relay.Change) {
 			due[subject{account: c.Account}] = true
 		case c.Kind == relay.ChangeAlias && c.Alias != 0:
 			due[subject{alias: c.Alias}] = true
-		case c.Kind == relay.ChangeAccount, c.Kind == relay.ChangeAlias: // of any
+		case c.Kind == relay.ChangeAccount, c.Kind == relay.ChangeAlias: // of an unknown account or alias
 			due[subject{all: true}] = true
 			srv.nudgeEnrolments("") // the store may have lost changes of any kind
 		case c.Kind == relay.ChangeEnrolment:
@@ -62,12 +62,12 @@ func (srv *Server) Publish(changes []relay.Change) {
 		}
 	}
 	if len(due) > 0 {
-		srv.revalidator.version.Add(1) // before a check that may pass over who comes now
+		srv.revalidator.version.Add(1) // before the check, so recheckIfChanged sees it for new connections
 		srv.revalidator.check(due)
 	}
 }
 
-// nudgeEnrolments makes the logins that wait for the approval of a key check for it again; "" = any key.
+// nudgeEnrolments makes the logins that wait for the approval of a key ask the store again; "" = any key.
 func (srv *Server) nudgeEnrolments(fingerprint string) {
 	for _, waiting := range srv.all() {
 		waiting.login.Nudge(fingerprint)
@@ -101,16 +101,16 @@ func (a *revalidator) stop(ctx context.Context) {
 	}
 }
 
-// recheckIfChanged schedules a check of a connection if rights have changed since version asOf. It is
-// called when revalidate can see a new part of the connection, such as a forward, that was decided at
-// that version: earlier checks have missed that part.
+// recheckIfChanged schedules a check of a connection if rights have changed since version asOf. It is called
+// when a new part of the connection, such as a forward, becomes visible to revalidate. The part was allowed
+// at version asOf, and earlier checks have not seen it.
 func (a *revalidator) recheckIfChanged(c *conn, asOf int64) {
 	if a.version.Load() != asOf {
 		a.check(scope{{conn: c}: true})
 	}
 }
 
-// run makes the due checks until there are none. It then closes ended.
+// run makes the due checks until none is left, and closes ended.
 func (a *revalidator) run(ended chan struct{}) {
 	defer close(ended)
 	for {
@@ -136,21 +136,21 @@ func (a *revalidator) run(ended chan struct{}) {
 	}
 }
 
-// revalidate asks the store, in one query, for the revoked rights of the connections, and ends the
-// forwards and connections that depend on them. It returns false if the store did not respond: the
-// caller tries again, and no client is cut off until then.
+// revalidate asks the store, in one query, for the revoked rights of the connections, and ends the forwards
+// and connections that depend on them. It returns false if the store did not respond. The caller tries again,
+// and the clients stay connected until then.
 func (a *revalidator) revalidate(due scope) bool {
 	uses := map[relay.Right][]func(){}
 	use := func(r relay.Right, end func()) { uses[r] = append(uses[r], end) }
 	for _, c := range a.srv.all() {
-		if !c.started.Load() || c.Context().Err() != nil { // before the start who is not known
+		if !c.started.Load() || c.Context().Err() != nil { // the account is unknown before start
 			continue
 		}
 		whole := due[subject{all: true}] || due[subject{account: c.who.Account}] || due[subject{key: c.who.Credential}] || due[subject{conn: c}]
 		if whole {
 			use(relay.Right{Account: c.who.Account, Key: c.who.Credential}, c.closeRevoked)
 		}
-		// Only what was attached before the store is asked is in its answer.
+		// The store is asked only about forwards that are attached now.
 		for _, f := range c.attached() {
 			if whole || due[subject{alias: f.alias.ID}] {
 				use(relay.Right{Account: c.who.Account, Alias: f.alias.ID}, func() {
@@ -179,7 +179,7 @@ func (a *revalidator) revalidate(due scope) bool {
 	return true
 }
 
-// removeForward ends a forward whose alias may no longer be used. If the connection has no other
+// removeForward ends a forward after the right to its alias has ended. If the connection has no other
 // forward, it ends too.
 func (c *conn) removeForward(f *forward) {
 	taken, last := c.takeForward(f.is)

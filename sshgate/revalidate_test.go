@@ -17,8 +17,8 @@ import (
 	"relay/sshgate/shell"
 )
 
-// TestRemovedAliasLeavesTheOthers: removing an alias ends only its forward, by whichever message the
-// server learns of it; the connection ends when no forward is left.
+// TestRemovedAliasLeavesTheOthers: removing an alias ends only its forward, with every kind of message about
+// the removal. The connection ends when no forward is left.
 func TestRemovedAliasLeavesTheOthers(t *testing.T) {
 	t.Parallel()
 	for name, remove := range map[string]func(b *fixture, alias string){
@@ -65,8 +65,8 @@ func TestRemovedAliasLeavesTheOthers(t *testing.T) {
 	}
 }
 
-// TestRemovedAliasWithoutSession: plain ssh -N with two aliases keeps the second one when the first is
-// removed, and is disconnected when both are.
+// TestRemovedAliasWithoutSession: plain ssh -N with two aliases keeps the second alias when the first one is
+// removed. It is disconnected when both are removed.
 func TestRemovedAliasWithoutSession(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
@@ -82,8 +82,8 @@ func TestRemovedAliasWithoutSession(t *testing.T) {
 	}
 }
 
-// TestWaitingCommandsEndWithTheirKey: a replay, a wait and a followed list end with a message when the
-// key is removed.
+// TestWaitingCommandsEndWithTheirKey: when the key is removed, a replay, a wait and a followed list end with
+// a message.
 func TestWaitingCommandsEndWithTheirKey(t *testing.T) {
 	t.Parallel()
 	for _, command := range []string{"replay ", "wait a --timeout 1h", "events a -f"} {
@@ -146,8 +146,8 @@ func (b *fixture) audited() {
 	})
 }
 
-// TestRightsLostBetweenTheQuestionAndTheUse: a right that is lost between its check and its use ends
-// at once, not at the next periodic check.
+// TestRightsLostBetweenTheQuestionAndTheUse: a right that is revoked between its check and its use ends at
+// once, and not only at the next periodic check.
 func TestRightsLostBetweenTheQuestionAndTheUse(t *testing.T) {
 	t.Parallel()
 	t.Run("membership", func(t *testing.T) {
@@ -177,13 +177,13 @@ func TestRightsLostBetweenTheQuestionAndTheUse(t *testing.T) {
 		b.store.mu.Unlock()
 		b.srv.Publish([]relay.Change{{Kind: relay.ChangeAccount}})
 		b.audited()
-		_, _, _ = c.SendRequest("tcpip-forward", true, ssh.Marshal(forwardRequest{"a", 80})) // may be cut already
+		_, _, _ = c.SendRequest("tcpip-forward", true, ssh.Marshal(forwardRequest{"a", 80})) // the connection may be closed already
 		closed(t, c)
 	})
 }
 
-// TestChecksAskOnlyAboutWhatChanged: a change of an account or alias checks only the rights that it
-// concerns, and the periodic check makes one query.
+// TestChecksAskOnlyAboutWhatChanged: a change of an account or alias checks only the affected rights, and the
+// periodic check makes one query.
 func TestChecksAskOnlyAboutWhatChanged(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
@@ -232,7 +232,8 @@ func TestChecksAskOnlyAboutWhatChanged(t *testing.T) {
 	}
 }
 
-// A removed key loses the API at once, also on a connection that is draining.
+// TestRemovedKeyEndsAConnectionThatDrains: a removed key loses the API at once, even on a connection that is
+// draining.
 func TestRemovedKeyEndsAConnectionThatDrains(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t, withAPI(new(atomic.Int64), func(w http.ResponseWriter, _ *http.Request, who relay.Actor) {
@@ -259,11 +260,11 @@ func TestRemovedKeyEndsAConnectionThatDrains(t *testing.T) {
 		t.Fatal(status, body)
 	}
 	held := b.store.hold("a")
-	forwards(t, b.mustDial(b.alice), "a", 80) // takes the alias over
+	forwards(t, b.mustDial(b.alice), "a", 80) // a takeover of the alias
 	eventually(t, 30*time.Second, "the takeover", func() bool { return b.store.hold("a") != held })
 	b.store.mu.Lock()
 	clear(b.store.keys)
 	b.store.mu.Unlock()
 	b.srv.Publish([]relay.Change{{Kind: relay.ChangeAccount}})
-	_ = c.Wait() // it would have lasted an hour
+	_ = c.Wait() // without the removal, the drain would take an hour
 }

@@ -110,13 +110,13 @@ func TestHostKeyProof(t *testing.T) {
 	}
 }
 
-// fakeSession is the metadata of a connection before algorithms are negotiated.
+// fakeSession is the metadata of a connection before the key exchange.
 type fakeSession struct{ ssh.ConnMetadata }
 
 func (fakeSession) SessionID() []byte { return []byte("session") }
 
-// The proof of an RSA host key is signed with SHA-2, because OpenSSH learns no key from a SHA-1
-// signature.
+// TestOpenSSHLearnsRSAHostKeys: the proof of an RSA host key is signed with SHA-2, because OpenSSH accepts no
+// SHA-1 signature.
 func TestOpenSSHLearnsRSAHostKeys(t *testing.T) {
 	t.Parallel()
 	newRSA := func() ssh.Signer {

@@ -14,7 +14,7 @@ import (
 	"relay/cli"
 )
 
-// show starts a session with a terminal of a type and collects its output.
+// show starts a session with the given terminal and collects its output.
 func show(t *testing.T, c *ssh.Client, term string, columns int, env map[string]string) (*ssh.Session, *output, io.Writer) {
 	t.Helper()
 	s, err := c.NewSession()
@@ -77,7 +77,8 @@ func TestColours(t *testing.T) {
 	}
 }
 
-// TestNarrowWindow: the path of a line is shortened to the window, also after it was resized.
+// TestNarrowWindow: the path of a line is shortened to the width of the window, even after the window was
+// resized.
 func TestNarrowWindow(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
@@ -92,7 +93,7 @@ func TestNarrowWindow(t *testing.T) {
 		if err := s.WindowChange(24, columns); err != nil {
 			t.Fatal(err)
 		}
-		// Requests of a channel are answered in order.
+		// Requests of a channel are answered in order, so the reply shows that the earlier ones were handled.
 		if ok, err := s.SendRequest("subsystem", true, nil); ok || err != nil {
 			t.Fatal(ok, err)
 		}
@@ -163,7 +164,7 @@ func TestUnreadLogStopsNothing(t *testing.T) {
 			return
 		}
 		go ssh.DiscardRequests(reqs)
-		go func() { // one answer, as greetingServer gives
+		go func() { // one answer; greetingServer does the same
 			buf := make([]byte, 64)
 			n, _ := ch.Read(buf)
 			_, _ = fmt.Fprintf(ch, "hello %s", buf[:n])
@@ -171,7 +172,7 @@ func TestUnreadLogStopsNothing(t *testing.T) {
 		}()
 	})
 	forwards(t, c, "a", 80)
-	ch, reqs, err := c.OpenChannel("session", nil) // its output is never read
+	ch, reqs, err := c.OpenChannel("session", nil) // the test never reads its output
 	if err != nil {
 		t.Fatal(err)
 	}

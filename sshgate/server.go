@@ -1,9 +1,9 @@
-// Package sshgate is the SSH server: it authenticates users by their SSH key, accepts their remote
-// forwards as tunnels, and serves sessions as a text interface.
+// Package sshgate is the SSH server: it authenticates users by their SSH key, accepts their remote forwards
+// as tunnels, and serves sessions as a text interface.
 //
 // gliderlabs/ssh is only the accept loop; package link makes the handshakes. Login uses callbacks of x/crypto
 // in a new configuration for every connection. The identity of a connection comes only from the permissions
-// that are filled after the signature was verified.
+// that are set after its signature was verified.
 package sshgate
 
 import (
@@ -38,69 +38,65 @@ import (
 
 // Options configure a Server. HostKeys, Accounts, Attach, Limits, Site and API are required.
 type Options struct {
-	// HostKeys are all announced to clients. The first one of each type is in use; the others
-	// follow it later. See LoadHostKey and LoadNextHostKey.
+	// HostKeys are all announced to clients. The first key of each type is in use, and the others are the
+	// next keys. See LoadHostKey and LoadNextHostKey.
 	HostKeys []ssh.Signer
 	Accounts Accounts
 	Attach   Attacher
 	Limits   shell.Limits
 	Site     relay.Site
-	Version  string // shown by the command version; never in the handshake
+	Version  string // shown by the command version, never in the handshake
 
-	// API makes the HTTP server of one channel with the subsystem relay-api, or of one command:
-	// the handler, which acts for the given account, and its limits and timeouts.
+	// API returns the HTTP server for one channel with the subsystem relay-api, or for one command. Its
+	// handler acts for the given account.
 	API func(who relay.Actor) *http.Server
-	// StallTimeout is how long such a channel waits for a peer that takes none of an answer,
-	// and for the whole body of a request. 0 = 30 s.
+	// StallTimeout is how long an API channel waits for a peer that reads nothing of an answer, and for the
+	// whole body of a request. 0 = 30 s.
 	StallTimeout time.Duration
 
-	// PingInterval is how long a peer may be silent before it is pinged, PingTimeout
-	// how long it then has before its tunnels are stale, StaleClose how long the
-	// connection is kept after that. 0 = off.
+	// PingInterval is the silence after which a peer is pinged. PingTimeout is the time after the ping at
+	// which its tunnels become stale, and StaleClose the time after that at which the connection is closed. 0
+	// = off.
 	PingInterval, PingTimeout, StaleClose time.Duration
 
 	// HandshakeTimeout bounds handshake and login together. 0 = 10 s.
 	HandshakeTimeout time.Duration
-	// IdleClose is how long a connection without forward and session is kept. 0 = 5 s.
+	// IdleClose is how long a connection without forward and session stays open. 0 = 5 s.
 	IdleClose time.Duration
-	// TakeoverDrain is how long requests may continue, on a connection whose alias
-	// was taken over. 0 = 10 s.
+	// TakeoverDrain is how long requests may continue on a connection whose alias was taken over. 0 = 10 s.
 	TakeoverDrain time.Duration
-	// DrainTime is how long requests may continue, on a connection that is sent to another
-	// node; negative = no limit.
+	// DrainTime is how long requests may continue on a connection that is sent to another node; negative = no
+	// limit.
 	DrainTime time.Duration
-	// EnrolTime is how long a proven key waits to be accepted, and a prompt for a
-	// token to be answered. 0 = 110 s, so that with the handshake it stays within
-	// two minutes.
+	// EnrolTime is how long a proven key waits for its approval, and a prompt for its answer. 0 = 110 s,
+	// which is less than two minutes together with the handshake.
 	EnrolTime time.Duration
 
 	// MaxConnections, MaxPerSource and MaxPerAccount limit the number of connections;
 	// 0 = no limit. A source is one IPv4 address or one IPv6 /64.
 	MaxConnections, MaxPerSource, MaxPerAccount int
-	// MaxUnauthenticated is how many connections may not have logged in yet, 0 = 1,024;
-	// MaxPrompts how many logins may wait for a person, 0 = 256.
+	// MaxUnauthenticated limits the connections that have not logged in yet (0 = 1,024), and MaxPrompts the
+	// logins that wait for a user (0 = 256).
 	MaxUnauthenticated, MaxPrompts int
-	// Admission counts the connections together with those of other protocols. nil = there are none.
+	// Admission also counts connections of other protocols; nil = there are none.
 	Admission *admission.Limiter
 	// Budget bounds the unread bytes of tunnel channels; nil = no bound.
 	Budget *budget.Budget
-	// Trusted are proxies: many people come from their addresses, so that no limit per
-	// source and no penalty holds there.
+	// Trusted are proxies. Many users share their addresses, so limits per source and penalties do not apply.
 	Trusted []netip.Prefix
-	// NoClaim says that a forward of a free name does not create the alias.
+	// NoClaim: a forward of an unowned name does not create the alias.
 	NoClaim bool
-	// NoPenalties lets sources in however many logins of theirs failed.
+	// NoPenalties: failed logins never lead to a penalty.
 	NoPenalties bool
-	// PenaltyExempt are networks that never get a penalty: many people sit behind one
-	// address there.
+	// PenaltyExempt are networks that never get a penalty, because many users share one address there.
 	PenaltyExempt []netip.Prefix
 
-	Now func() time.Time // the clock of penalties; nil = time.Now
+	Now func() time.Time // clock for penalties; nil = time.Now
 
 	// Peers connects this node with the other nodes of the store.
 	Peers PeerOptions
 
-	Registry prometheus.Registerer // gets the figures of docs/metrics.md; nil = none
+	Registry prometheus.Registerer // for the metrics of docs/metrics.md; nil = none
 
 	Log *slog.Logger // nil = silent
 }
@@ -109,7 +105,7 @@ type Options struct {
 type Server struct {
 	o           Options
 	acceptor    *gliderlabs.Server
-	work        *link.Workers // runs what a channel does
+	work        *link.Workers // runs the work of channels
 	revalidator *revalidator
 
 	front     *admission.Front
@@ -117,13 +113,13 @@ type Server struct {
 	metrics   *metrics
 	nodes     *node.Links
 	logins    *login.Logins
-	rejecting *semaphore.Weighted // taken by each connection that is told why it is rejected
+	rejecting *semaphore.Weighted // limits the connections that are told why they are rejected
 
-	rejected, acceptErrors rate.Sometimes // for the log
+	rejected, acceptErrors rate.Sometimes // limit the log lines
 
 	sessions session.Config
 	moving   atomic.Bool   // see Move
-	moveWait time.Duration // the constant, but in tests
+	moveWait time.Duration // changed by tests only
 
 	mu        sync.Mutex
 	listeners map[net.Listener]struct{}
@@ -174,8 +170,8 @@ func New(o Options) *Server {
 	srv.metrics = newMetrics(srv, o.Registry)
 	srv.revalidator = &revalidator{srv: srv, due: scope{}}
 	srv.revalidator.ctx, srv.revalidator.cancel = context.WithCancel(context.Background())
-	// It reaches neither a handshake nor a handler, because serve leaves it no connection. It would generate a key
-	// and set the handler itself, without a lock, in each call of Serve.
+	// The acceptor never uses its handler and key, because serve takes each connection. They are set here,
+	// because each call of Serve would set missing ones without a lock.
 	srv.acceptor = &gliderlabs.Server{
 		ConnCallback: srv.serve, Handler: func(gliderlabs.Session) {}, HostSigners: []gliderlabs.Signer{o.HostKeys[0]},
 	}
@@ -194,7 +190,7 @@ func (srv *Server) newLogins() *login.Logins {
 	})
 }
 
-// serverVersion is our version string in the version exchange. It contains no build number.
+// serverVersion is the version line of relayd. It contains no build number.
 const serverVersion = "SSH-2.0-relayd"
 
 // Serve accepts connections on the listener until Shutdown, and then returns nil. It
@@ -223,8 +219,8 @@ func (srv *Server) Serve(inner net.Listener) error {
 	return err
 }
 
-// Announce stops accepting and tells every session that the relay is stopping; tunnels continue. Call
-// Shutdown afterwards.
+// Announce stops accepting connections and tells every session that the relay is stopping. Tunnels continue.
+// Call Shutdown afterwards.
 func (srv *Server) Announce() {
 	srv.mu.Lock()
 	told := srv.stopping
@@ -241,11 +237,10 @@ func (srv *Server) Announce() {
 	}
 }
 
-// Shutdown stops accepting, notifies every session, lets requests on open channels end, and closes
-// each connection when it has none left. When ctx ends first, it closes the remaining connections at
-// once and returns the error of ctx. It returns when all connections are closed and have released
-// their aliases, but at the latest closeTime after the end of ctx. Further calls wait for the same
-// end.
+// Shutdown stops accepting, notifies every session, lets requests on open channels end, and closes each
+// connection after its last request. When ctx ends first, Shutdown closes the remaining connections at once
+// and returns the error of ctx. It returns when all connections are closed and have released their aliases,
+// but at the latest closeTime after the end of ctx. Further calls wait for the same end.
 func (srv *Server) Shutdown(ctx context.Context) error {
 	srv.Announce()
 	conns := srv.users()
@@ -263,7 +258,7 @@ func (srv *Server) Shutdown(ctx context.Context) error {
 	defer stopCutting()
 	awaitAll(late, conns)
 	srv.nodes.Stop(ctx)
-	left := srv.all() // of other nodes: their channels have ended with those of the clients
+	left := srv.all() // connections of other nodes; their channels have ended with those of the clients
 	for _, c := range left {
 		_ = c.Close()
 	}
@@ -272,7 +267,7 @@ func (srv *Server) Shutdown(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// closeTime is the longest time for which Shutdown continues after the end of its ctx.
+// closeTime is the longest time that Shutdown takes after the end of its ctx.
 const closeTime = link.EndTime + 500*time.Millisecond
 
 // awaitAll waits until connections have ended, at most until ctx ends.
@@ -286,8 +281,8 @@ func awaitAll(ctx context.Context, conns []*conn) {
 	}
 }
 
-// AccountConnections returns the number of connections of accounts at this node. Accounts that are far
-// from the limit are left out.
+// AccountConnections returns the number of connections of accounts at this node. It leaves out accounts that
+// are far below the limit.
 func (srv *Server) AccountConnections() map[int64]int { return srv.front.AccountsToTell() }
 
 // all returns a snapshot of the connections.
@@ -302,12 +297,12 @@ func (srv *Server) users() []*conn {
 	return slices.DeleteFunc(srv.all(), func(c *conn) bool { return c.ofNode.Load() })
 }
 
-// request gets every global request, one at a time and in order, and queues it after those before it.
-// Replies carry no id, so even a refusal keeps its place.
+// request gets every global request, one at a time and in order, and queues it after the earlier requests.
+// Replies carry no id, so even a refusal is sent in turn.
 func (c *conn) request(req *link.Request) {
 	n := len(req.Type) + len(req.Payload)
 	if c.enrolled != nil || n > maxRequest && n > len(hostKeysProve)+len(c.srv.hostKeyList()) {
-		req.Type, req.Payload = "", nil // a request that waits to be refused takes no memory
+		req.Type, req.Payload = "", nil // a request that will be refused takes no memory while it waits
 	}
 	served := []string{"tcpip-forward", "cancel-tcpip-forward", relay.HelloRequest, relay.TargetRequest}
 	if !req.WantReply && !slices.Contains(served, req.Type) {
@@ -336,12 +331,13 @@ func (c *conn) request(req *link.Request) {
 	})
 }
 
-// maxRequest is the largest total length of type and payload of a global request, except for a request
-// to prove all host keys. x/crypto accepts packets of 256 KiB, and maxQueuedRequests may wait.
+// maxRequest is the largest total length of type and payload of a global request, in bytes. The request for
+// proofs of all host keys may be longer. x/crypto accepts packets of 256 KiB, and maxQueuedRequests of them
+// may wait.
 const maxRequest = 1 << 10
 
-// maxAnswering is the largest number of channel opens of a peer that are being handled, including
-// running sessions, because a peer that does not read keeps each of them waiting.
+// maxAnswering is the largest number of channel opens of a peer that are being handled, including running
+// sessions, because each open waits for a peer that does not read.
 const maxAnswering = 256
 
 // offered gets every channel open, and handles it in a goroutine.
@@ -360,11 +356,11 @@ func (c *conn) offered(open *link.Offer) {
 		answer()
 	}
 	if !c.Go("channel", run) {
-		go run() // the connection has ended, and the library says so
+		go run() // the connection has ended, so calls of the library fail
 	}
 }
 
-// refuseChannel rejects a channel, and tells the client what it may open instead.
+// refuseChannel rejects a channel, and tells the client which channels it may open.
 func (c *conn) refuseChannel(open *link.Offer) {
 	switch kind := open.Type(); {
 	case c.enrolled != nil:
@@ -381,8 +377,8 @@ func (c *conn) refuseChannel(open *link.Offer) {
 // Attacher attaches tunnels to aliases. Package delivery implements it.
 type Attacher interface {
 	shell.Tunnels
-	// Attach makes t the tunnel of the alias at once. A tunnel that had it before
-	// is told Close("taken over by a newer connection").
+	// Attach makes t the tunnel of the alias at once. It calls Close("taken over by a newer connection") of
+	// the former tunnel.
 	Attach(a *relay.Alias, t relay.Tunnel) relay.Attachment
 }
 
@@ -390,21 +386,20 @@ type Attacher interface {
 type Accounts interface {
 	shell.Accounts
 	login.Accounts
-	// ClaimAlias gives an alias that the actor may attach: its own, one it is a
-	// member of, or a free valid name, which it claims when claiming is on.
-	// ErrNotFound in the same words for foreign and for unknown with claiming off;
-	// validation-failed for invalid and reserved names; conflict for a full quota.
+	// ClaimAlias returns an alias that the actor may attach: one that it owns or is a member of, or an
+	// unowned valid name, which it claims if claiming is on. The error is ErrNotFound, with the same text for
+	// an alias of another account and, with claiming off, for an unknown name; validation-failed for invalid
+	// and reserved names; conflict at the limit of aliases.
 	ClaimAlias(ctx context.Context, who relay.Actor, name string) (*relay.Alias, error)
-	// NoteRefusedForward keeps for the dashboard that a remote forward was refused to an
-	// account, and NoteAllowedForward forgets those of a bind address. They never block.
+	// NoteRefusedForward stores for the dashboard that a forward was refused to an account.
+	// NoteAllowedForward deletes the refusals of a bind address. They never block.
 	NoteRefusedForward(account int64, x relay.RefusedForward)
 	NoteAllowedForward(account int64, bind string)
-	// Revoked gives those of the rights that do not stand any more.
+	// Revoked returns those of the given rights that are no longer valid.
 	Revoked(ctx context.Context, rights []relay.Right) ([]relay.Right, error)
 }
 
-// soonAfter returns a context that ends at the time d after the end of ctx. It bounds the waits of a
-// stop.
+// soonAfter returns a context that ends at the time d after the end of ctx. It bounds the waits of a stop.
 func soonAfter(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	late, cancel := context.WithCancel(context.Background())
 	stop := context.AfterFunc(ctx, func() { time.AfterFunc(d, cancel) })

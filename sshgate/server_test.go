@@ -28,11 +28,12 @@ import (
 	"relay"
 )
 
-// TestMain checks for leaked goroutines after the last test, with time for a busy machine to end them.
+// TestMain checks for leaked goroutines after the last test. Ending goroutines get some time, for a busy
+// machine.
 func TestMain(m *testing.M) {
 	code := m.Run()
 	if code == 0 {
-		left := goleak.IgnoreAnyFunction("golang.org/x/crypto/ssh.(*mux).openChannel") // see calls
+		left := goleak.IgnoreAnyFunction("golang.org/x/crypto/ssh.(*mux).openChannel") // such calls may never return; see calls_test.go
 		err := goleak.Find(left)
 		for until := time.Now().Add(30 * time.Second); err != nil && time.Now().Before(until); {
 			err = goleak.Find(left)
@@ -45,7 +46,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// fixture is a server on a loopback port with a fake store behind it.
+// fixture is a server on a loopback port with a fake store.
 type fixture struct {
 	t     testing.TB
 	store *fakeStore
@@ -56,7 +57,7 @@ type fixture struct {
 	alice key
 }
 
-// key is a client key in every file format that the clients need.
+// key is the key of a client, in every file format that the clients need.
 type key struct {
 	signer ssh.Signer
 	path   string // OpenSSH private key
@@ -90,7 +91,7 @@ func newFixtureOn(t testing.TB, ln net.Listener, change ...func(*Options)) *fixt
 		Site:    relay.Site{Base: *base, AliasDomain: "example.test", SSHAddr: "relay.example.test:2222"},
 		Version: "v9-test",
 		Log:     slog.New(slog.NewTextHandler(testWriter{t}, &slog.HandlerOptions{Level: slog.LevelInfo})),
-		// A test that means none of these must not meet them on a machine that is busy.
+		// Long limits: tests that do not set them must not reach them on a busy machine.
 		HandshakeTimeout: time.Minute, IdleClose: time.Minute,
 	}
 	for _, f := range change {
@@ -107,7 +108,7 @@ func newFixtureOn(t testing.TB, ln net.Listener, change ...func(*Options)) *fixt
 		if err := b.srv.Shutdown(ctx); err != nil {
 			t.Errorf("shutdown: %v", err)
 		}
-		if err := <-served; err != nil && !errors.Is(err, net.ErrClosed) { // a short test stops it before it serves
+		if err := <-served; err != nil && !errors.Is(err, net.ErrClosed) { // a short test may stop the server before it serves
 			t.Errorf("serve: %v", err)
 		}
 	})
@@ -115,11 +116,11 @@ func newFixtureOn(t testing.TB, ln net.Listener, change ...func(*Options)) *fixt
 	return b
 }
 
-// testWriter writes the log of the server to the test log, as long as the test runs.
+// testWriter writes the log of the server to the log of the test while the test runs.
 type testWriter struct{ t testing.TB }
 
 func (w testWriter) Write(p []byte) (int, error) {
-	defer func() { _ = recover() }() // after the test
+	defer func() { _ = recover() }() // t.Log panics after the end of the test
 	w.t.Log(strings.TrimSpace(string(p)))
 	return len(p), nil
 }
@@ -200,7 +201,7 @@ func (b *fixture) run(name string, args ...string) *process {
 	b.t.Helper()
 	p := &process{cmd: exec.Command(name, args...), out: &output{}, err: &output{}, exited: make(chan struct{})}
 	p.cmd.Env = append(os.Environ(), "HOME="+b.dir, "SSH_AUTH_SOCK=")
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // no terminal to ask on
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // without a terminal, no client can prompt
 	p.cmd.Stdout, p.cmd.Stderr = p.out, p.err
 	var err error
 	if p.stdin, err = p.cmd.StdinPipe(); err != nil {
@@ -223,7 +224,7 @@ func (b *fixture) run(name string, args ...string) *process {
 	return p
 }
 
-// code waits for the end of the program and gives its exit code.
+// code waits for the end of the program and returns its exit code.
 func (p *process) code(t *testing.T) int {
 	t.Helper()
 	select {
@@ -245,7 +246,7 @@ func (b *fixture) openssh(k key, args ...string) *process {
 	return b.run(need(b.t, "ssh", "openssh-client"), full...)
 }
 
-// eventually polls until ok or the deadline.
+// eventually polls until ok returns true, and fails the test after the time within.
 func eventually(t testing.TB, within time.Duration, what string, ok func() bool) {
 	t.Helper()
 	deadline := time.NewTimer(within)
@@ -261,14 +262,14 @@ func eventually(t testing.TB, within time.Duration, what string, ok func() bool)
 	}
 }
 
-// online waits until an alias is online and gives its tunnel.
+// online waits until an alias is online and returns its tunnel.
 func (b *fixture) online(alias string) relay.Tunnel {
 	b.t.Helper()
 	eventually(b.t, 30*time.Second, alias+" online", func() bool { return b.store.state(alias) == relay.TunnelOnline })
 	return b.store.hold(alias).tunnel
 }
 
-// local is a TCP server for the far end of tunnels.
+// local starts a TCP server for the far end of tunnels and returns its port.
 func (b *fixture) local(handle func(net.Conn)) (port string) {
 	b.t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -296,7 +297,7 @@ func (b *fixture) local(handle func(net.Conn)) (port string) {
 	return port
 }
 
-// greetingServer answers a line with "hello LINE" and closes.
+// greetingServer answers a line with "hello LINE" and closes the connection.
 func greetingServer(c net.Conn) {
 	buf := make([]byte, 64)
 	n, _ := c.Read(buf)
@@ -351,7 +352,7 @@ func readAll(t *testing.T, ch relay.Conn) ([]byte, error) {
 	}
 }
 
-// ask sends one line through a tunnel and checks the answer of a greetingServer.
+// ask sends one line through a tunnel and checks the response of a greetingServer.
 func ask(t *testing.T, tun relay.Tunnel) {
 	t.Helper()
 	ch := open(t, tun)

@@ -19,7 +19,7 @@ import (
 	"relay/sshgate/shell"
 )
 
-// attemptEnded gives the feed items of the end of an event's first attempt.
+// attemptEnded returns the feed items for the end of an event's first attempt.
 func attemptEnded(t *testing.T, b *fixture, e *relay.Event) []relay.FeedItem {
 	t.Helper()
 	event := record.Summarise(e, b.srv.o.Site, time.Now())
@@ -36,7 +36,7 @@ func attemptEnded(t *testing.T, b *fixture, e *relay.Event) []relay.FeedItem {
 	return []relay.FeedItem{
 		{Name: "attempt", Alias: e.AliasID, Data: attempt},
 		{Name: "event", Alias: e.AliasID, Data: summary},
-		{Name: "attempt", Alias: e.AliasID, Data: attempt}, // told twice, shown once
+		{Name: "attempt", Alias: e.AliasID, Data: attempt}, // sent twice, shown once
 	}
 }
 
@@ -47,7 +47,7 @@ func TestSessionHeaderAndLog(t *testing.T) {
 	other := b.store.alias("other", 1)
 	b.store.queue(a, 3)
 	p := b.openssh(b.alice, "-R", "stripe-dev:80:127.0.0.1:1", "127.0.0.1")
-	p.stdin.Close() // the end of stdin is not the end of the session
+	p.stdin.Close() // the end of stdin does not end the session
 	eventually(t, 30*time.Second, "header", func() bool { return contains(p.out, "replay-queued stripe-dev\n") })
 	want := `Connected to relay relay.example.test
 Alias stripe-dev is online
@@ -75,8 +75,8 @@ Press Ctrl+C to disconnect
 	}
 }
 
-// TestRefusedHostIsToldOnce: the log of plain ssh says once per connection that the local server
-// refuses the Host header, and how to change that.
+// TestRefusedHostIsToldOnce: the log of plain ssh says once per connection that the local server refuses the
+// Host header, and how to set it.
 func TestRefusedHostIsToldOnce(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
@@ -103,8 +103,8 @@ func TestRefusedHostIsToldOnce(t *testing.T) {
 	}
 }
 
-// TestRequestBesideTheHeader: the log of a session has the requests that arrived while the session
-// waited for its forwards.
+// TestRequestBesideTheHeader: the log of a session shows the requests that arrived while the session waited
+// for its forwards.
 func TestRequestBesideTheHeader(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
@@ -154,7 +154,7 @@ func TestSessionKeys(t *testing.T) {
 func TestSessionWithoutForward(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
-	b.srv.sessions.Shell.FirstForward = shell.FirstForward // there is none to wait for
+	b.srv.sessions.Shell.FirstForward = shell.FirstForward // the real wait, because no forward comes
 	p := b.openssh(b.alice, "127.0.0.1")
 	if code := p.code(t); code != 1 || !contains(p.out, "replay-queued") || !contains(p.out, "ssh -N -R ALIAS:80:localhost:3000 -p 2222 relay.example.test") {
 		t.Errorf("exit %d: %s", code, p.out)
@@ -179,7 +179,8 @@ func TestSessionOfRefusedForward(t *testing.T) {
 	}
 }
 
-// TestFloodOfSessionRequests: endless window changes, signals and variables do not block the session.
+// TestFloodOfSessionRequests: an endless stream of window changes, signals and variables does not block the
+// session.
 func TestFloodOfSessionRequests(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
@@ -230,8 +231,8 @@ func TestSessionLimit(t *testing.T) {
 	}
 }
 
-// TestLogIsDroppedNotBlocked: a peer that does not read its log costs bounded memory, and later reads
-// the number of dropped lines.
+// TestLogIsDroppedNotBlocked: for a peer that does not read its log, the memory is bounded. When the peer
+// reads again, it gets the number of dropped lines.
 func TestLogIsDroppedNotBlocked(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
@@ -247,7 +248,7 @@ func TestLogIsDroppedNotBlocked(t *testing.T) {
 		t.Fatal(ok, err)
 	}
 	eventually(t, time.Minute, "subscription", func() bool { return b.store.subscribers() == 1 })
-	const sent = 6000 // more than the window and the lines that wait
+	const sent = 6000 // more than the window and the queue of lines hold
 	b.flood(b.store.event(1, a), sent)
 	eventually(t, time.Minute, "all taken", b.store.taken)
 	shown, lost := 0, 0
@@ -267,8 +268,8 @@ func TestLogIsDroppedNotBlocked(t *testing.T) {
 	ch.Close()
 }
 
-// flood publishes that many attempts of an event with a path of 600 bytes. The stored event stays
-// unchanged, because tests may read it meanwhile.
+// flood publishes the given number of attempts of an event with a path of 600 bytes. The stored event stays
+// unchanged, because tests may read it at the same time.
 func (b *fixture) flood(stored *relay.Event, attempts int) {
 	t, e := b.t.(*testing.T), *stored
 	e.Attempts = slices.Clone(e.Attempts)
@@ -279,8 +280,8 @@ func (b *fixture) flood(stored *relay.Event, attempts int) {
 	}
 }
 
-// TestQuickCommandIsAnsweredFirst: the exec request of a command is answered before the channel ends,
-// however quickly the command is done.
+// TestQuickCommandIsAnsweredFirst: the reply to the exec request comes before the end of the channel, even
+// for a very quick command.
 func TestQuickCommandIsAnsweredFirst(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
@@ -292,7 +293,7 @@ func TestQuickCommandIsAnsweredFirst(t *testing.T) {
 	}
 }
 
-// TestLogOutlivesItsFeed: a live log whose feed ends continues with the next feed, and says once that
+// TestLogOutlivesItsFeed: when its feed ends, a live log continues with the next feed and says once that
 // lines may be missing.
 func TestLogOutlivesItsFeed(t *testing.T) {
 	t.Parallel()
@@ -308,7 +309,7 @@ func TestLogOutlivesItsFeed(t *testing.T) {
 	e := b.store.event(1, a)
 	b.store.publish(attemptEnded(t, b, e)...)
 	eventually(t, 30*time.Second, "line", func() bool { return contains(out, e.ID.String()) })
-	for range 3 { // as each change of another node says without Postgres
+	for range 3 { // without Postgres, every change of another node is a resync
 		b.store.publish(relay.FeedItem{Name: "resync"})
 	}
 	next := b.store.event(2, a)

@@ -16,8 +16,8 @@ import (
 	"relay/sshgate/login"
 )
 
-// This file holds the promised times of an SSH connection to the millisecond, in the fake
-// time of testing/synctest. A bubble cannot wait for the kernel, so connections are memory.
+// This file checks the promised times of an SSH connection to the millisecond, with the fake clock of
+// testing/synctest. A synctest bubble cannot wait for the kernel, so the connections are in memory.
 
 // memoryListener accepts in-memory connections.
 type memoryListener struct {
@@ -48,7 +48,7 @@ func (l *memoryListener) Addr() net.Addr { return loopback(22) }
 
 func loopback(port int) net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port} }
 
-// dial makes an in-memory connection. toServer carries the bytes of the client.
+// dial makes an in-memory connection. toServer holds the bytes from the client to the server.
 func (l *memoryListener) dial() (client net.Conn, toServer *direction) {
 	up, down := newDirection(), newDirection()
 	l.conns <- &memoryConn{in: up, out: down, remote: loopback(40000)}
@@ -61,7 +61,7 @@ type direction struct {
 	mu     sync.Mutex
 	change *sync.Cond
 	bytes  bytes.Buffer
-	held   bool // what is written is not read yet
+	held   bool // written bytes cannot be read yet
 	closed bool
 }
 
@@ -82,8 +82,8 @@ func (d *direction) hold()    { d.set(func() { d.held = true }) }
 func (d *direction) release() { d.set(func() { d.held = false }) }
 func (d *direction) close()   { d.set(func() { d.closed = true }) }
 
-// memoryConn is a connection without deadlines. Its bytes arrive wireTime after they were written, so
-// that an answer never arrives at the same instant as its request.
+// memoryConn is a connection without deadlines. Bytes arrive wireTime after they were written, because an
+// answer must not arrive at the same instant as its request.
 type memoryConn struct {
 	net.Conn
 	in, out *direction
@@ -102,7 +102,7 @@ func (c *memoryConn) Read(p []byte) (int, error) {
 	d.mu.Unlock()
 	time.Sleep(wireTime)
 	d.mu.Lock()
-	return d.bytes.Read(p) // io.EOF when it is empty
+	return d.bytes.Read(p) // io.EOF if it is empty
 }
 
 func (c *memoryConn) Write(p []byte) (n int, err error) {
@@ -128,8 +128,8 @@ func (c *memoryConn) SetDeadline(time.Time) error      { return nil }
 func (c *memoryConn) SetReadDeadline(time.Time) error  { return nil }
 func (c *memoryConn) SetWriteDeadline(time.Time) error { return nil }
 
-// timed is a server in a synctest bubble with the default times: those of Options and those of the
-// relayd configuration, which TestDefaults checks.
+// timed is a server in a synctest bubble with the default times of Options and of relayd's settings.
+// TestDefaults checks the settings.
 type timed struct {
 	*fixture
 	listener *memoryListener
@@ -137,7 +137,7 @@ type timed struct {
 }
 
 func newTimed(t *testing.T) *timed {
-	t.Cleanup(func() { time.Sleep(time.Second) }) // the last one: bytes on their way arrive, and time stops with the test
+	t.Cleanup(func() { time.Sleep(time.Second) }) // runs last: bytes in transit arrive before the bubble ends
 	l, registry := newMemoryListener(), prometheus.NewRegistry()
 	return &timed{newFixtureOn(t, l, func(o *Options) {
 		o.Registry = registry
@@ -146,7 +146,7 @@ func newTimed(t *testing.T) *timed {
 	}), l, registry}
 }
 
-// login logs in; the returned error is that of a connection that ends first.
+// login logs in. If the connection ends before that, it returns the error of the connection.
 func (b *timed) login(user string, methods ...ssh.AuthMethod) (*ssh.Client, *direction, error) {
 	conn, toServer := b.listener.dial()
 	c, chans, reqs, err := ssh.NewClientConn(conn, "", &ssh.ClientConfig{
@@ -173,8 +173,7 @@ func (b *timed) tunnel(alias string) (*ssh.Client, *direction) {
 	return client, toServer
 }
 
-// changesAfter fails unless the state is before until just before the pause is over, and after from
-// then on.
+// changesAfter fails the test unless the state is before until the end of the pause, and after from then on.
 func changesAfter[T comparable](t *testing.T, pause time.Duration, before, after T, state func() T) {
 	t.Helper()
 	time.Sleep(pause - time.Millisecond)
@@ -211,13 +210,13 @@ func TestTimesOfTunnel(t *testing.T) {
 		_, toServer := b.tunnel("a")
 		toServer.hold()
 		changesAfter(t, 8*time.Second, relay.TunnelOnline, relay.TunnelStale, func() relay.TunnelState { return b.store.state("a") })
-		toServer.release() // the answer to the ping
+		toServer.release() // releases the answer to the ping
 		time.Sleep(time.Millisecond)
 		synctest.Wait()
 		if got := b.store.state("a"); got != relay.TunnelOnline {
 			t.Errorf("%s after a byte", got)
 		}
-		time.Sleep(time.Hour) // and stays so
+		time.Sleep(time.Hour) // the tunnel stays online
 		if n := b.store.hold("a").stales; n != 1 || b.connections() != 1 {
 			t.Errorf("stale %d times, %d connections", n, b.connections())
 		}
@@ -281,7 +280,7 @@ func TestTimesOfConnection(t *testing.T) {
 			t.Errorf("%d connections during the request", n)
 		}
 		_ = client.Close()
-		time.Sleep(time.Second) // a reader of a channel that nobody ends would stop the fake time
+		time.Sleep(time.Second) // a channel reader without an end would block the fake clock
 	})
 	inFakeTime(t, "silent: closed after 10 s", func(t *testing.T, b *timed) {
 		b.listener.dial()
@@ -299,8 +298,8 @@ func TestTimesOfConnection(t *testing.T) {
 	})
 }
 
-// TestBusyNodeCostsNothing: a login that still makes progress when its time ends gives its source no
-// penalty; a silent one does.
+// TestBusyNodeCostsNothing: if a login still makes progress when its time ends, its source gets no penalty.
+// The source of a silent login does.
 func TestBusyNodeCostsNothing(t *testing.T) {
 	inFakeTime(t, "slow and silent", func(t *testing.T, b *timed) {
 		_, silent := b.listener.dial()
@@ -323,8 +322,8 @@ func TestBusyNodeCostsNothing(t *testing.T) {
 	})
 }
 
-// TestTimesOfEnrolment: an approval and the answer to a prompt have 110 s, so that the connection is
-// closed within the promised two minutes.
+// TestTimesOfEnrolment: an approval, or the answer to a prompt, may take 110 s. With the handshake, the
+// connection is closed within the promised two minutes.
 func TestTimesOfEnrolment(t *testing.T) {
 	inFakeTime(t, "link@ that nobody approves", func(t *testing.T, b *timed) {
 		stranger := b.newKey("stranger", 0)
@@ -350,7 +349,7 @@ func TestTimesOfEnrolment(t *testing.T) {
 		defer close(end)
 		<-asked
 		changesAfter(t, 110*time.Second, 1, 0, b.connections)
-		for result, want := range map[string]float64{"timeout": 1, "refused": 0} { // the end of the prompt is no refusal
+		for result, want := range map[string]float64{"timeout": 1, "refused": 0} { // the end of the prompt is not a refusal
 			if got := figure(t, b.registry, "relay_sshgate_logins_total", result); got != want {
 				t.Errorf("%s: %v, want %v", result, got, want)
 			}

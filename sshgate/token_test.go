@@ -13,7 +13,7 @@ import (
 	"relay/relaytest"
 )
 
-// token makes an API token of bob's.
+// token adds an API token of bob's account to the store.
 func (b *fixture) token(secret string, change ...func(*relay.Actor)) string {
 	who := relay.Actor{Account: 2, AccountName: "bob", Kind: relay.ActorToken, Name: "ci", Scopes: relay.AllScopes, Credential: "tok_" + secret}
 	for _, f := range change {
@@ -25,7 +25,7 @@ func (b *fixture) token(secret string, change ...func(*relay.Actor)) string {
 	return secret
 }
 
-// typing answers prompts for a token.
+// typing is an auth method that answers the prompts for a token.
 func typing(secrets ...string) ssh.AuthMethod {
 	return ssh.RetryableAuthMethod(ssh.KeyboardInteractive(func(_, _ string, questions []string, echos []bool) ([]string, error) {
 		if len(questions) != 1 || questions[0] != "Token: " || echos[0] {
@@ -67,7 +67,7 @@ func TestTokenAloneIsNoLogin(t *testing.T) {
 	if _, _, err := b.dial("link", typing(secret)); err == nil {
 		t.Error("logged in by a token")
 	}
-	// The key that was offered without proof is not registered either.
+	// The key that was offered without proof does not become registered.
 	stranger, other := b.newKey("stranger", 0), b.newKey("other", 0)
 	if _, _, err := b.dial("link", typing(secret), ssh.PublicKeys(swapped{stranger.signer.PublicKey(), other.signer})); err == nil {
 		t.Error("logged in with a signature of another key")
@@ -130,8 +130,8 @@ func TestTokenTries(t *testing.T) {
 	}
 }
 
-// TestPromptIsBounded: an unanswered prompt keeps a connection no longer than an approval may take,
-// however often it is repeated.
+// TestPromptIsBounded: an unanswered prompt keeps a connection open no longer than an approval may take, even
+// if the prompt is repeated.
 func TestPromptIsBounded(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t, func(o *Options) { o.EnrolTime, o.HandshakeTimeout = 100*time.Millisecond, 20*time.Second })
@@ -150,7 +150,7 @@ func TestPromptIsBounded(t *testing.T) {
 	<-answered
 }
 
-// TestTokenWithOpenSSH enters the token through SSH_ASKPASS.
+// TestTokenWithOpenSSH enters the token in OpenSSH through SSH_ASKPASS.
 func TestTokenWithOpenSSH(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)

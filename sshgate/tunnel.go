@@ -13,8 +13,8 @@ import (
 	"relay/sshgate/node"
 )
 
-// forwardedOpen is the payload of a forwarded-tcpip open (RFC 4254, section 7.2). Clients recognise
-// their forward by Bind and Port, byte for byte.
+// forwardedOpen is the payload of a forwarded-tcpip open (RFC 4254, section 7.2). Clients find their forward
+// by Bind and Port, which must be equal byte for byte.
 type forwardedOpen struct {
 	Bind       string
 	Port       uint32
@@ -31,8 +31,8 @@ func (f *forward) LazyDial() bool { return f.c.announced.lazy.Load() }
 // Info describes the tunnel.
 func (f *forward) Info() relay.TunnelInfo { return f.info }
 
-// Close drains the connection with reason as the message. If the alias was removed or the client
-// moves, it ends only the forward. It returns at once.
+// Close drains the connection with reason as the message. If the alias was removed or the client moves, Close
+// ends only the forward. It returns at once.
 func (f *forward) Close(reason string) {
 	if f.closed.Swap(true) {
 		return
@@ -49,12 +49,11 @@ func (f *forward) Close(reason string) {
 	})
 }
 
-// openProbe is the time after which a client that has not answered an open is pinged. A client that
-// waits for a local server which does not answer sends nothing meanwhile, but is not silent: the other
-// requests of its tunnel continue.
+// openProbe is the time after which a client that has not answered an open is pinged. While a client waits
+// for a slow local server, it sends nothing but answers pings, so the other requests of its tunnel continue.
 const openProbe = 500 * time.Millisecond
 
-// Open opens a channel.
+// Open opens a channel to the client.
 func (f *forward) Open(ctx context.Context, origin netip.AddrPort) (relay.Conn, error) {
 	c := f.c
 	if !c.srv.o.Budget.Fits(f.alias.Owner, link.PausedBytes) {
@@ -71,8 +70,8 @@ func (f *forward) Open(ctx context.Context, origin netip.AddrPort) (relay.Conn, 
 	return ch, nil
 }
 
-// openFailure translates the error of a failed open for a request. A client that answered nothing in
-// time is silent, unless a byte arrived after the time heard, which Socket.Heard returned.
+// openFailure converts the error of a failed open into the error of a request. If the client has not answered
+// in time, it counts as silent, unless a byte has arrived since heard, a value of Socket.Heard.
 func (c *conn) openFailure(err error, heard int64) error {
 	var refused *link.RefusedError
 	switch {
@@ -90,8 +89,8 @@ func (c *conn) openFailure(err error, heard int64) error {
 // requests.
 var errUnclosed = relay.Errorf(relay.CodeOverloaded, "the tunnel client has not closed its earlier connections yet; try again in a moment")
 
-// openRefusal translates the peer's reason for refusing a channel: the tunnel is up, but its local
-// server is not reachable.
+// openRefusal returns the error for a channel that the peer has refused: the tunnel is up, but its local
+// server cannot be reached.
 func openRefusal(reason link.Reason, text string) *relay.Error {
 	switch reason {
 	case link.ConnectFailed:

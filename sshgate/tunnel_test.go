@@ -68,7 +68,7 @@ func TestUnansweredOpen(t *testing.T) {
 		t.Fatalf("open: %v, want %v", err, relay.ErrNotSent)
 	}
 	hold := b.store.hold("a")
-	eventually(t, 30*time.Second, "stale", func() bool { // it is pinged then, and answers
+	eventually(t, 30*time.Second, "stale", func() bool { // the client is pinged at that time
 		b.store.mu.Lock()
 		defer b.store.mu.Unlock()
 		return hold.stales == 1
@@ -81,7 +81,7 @@ func TestUnansweredOpen(t *testing.T) {
 	if _, err := ch.Read(make([]byte, 1)); err != io.EOF {
 		t.Errorf("late channel: %v, want EOF", err)
 	}
-	b.online("a") // its bytes are a sign of life
+	b.online("a") // its bytes show that the client is alive
 }
 
 func TestOpenOnDeadConnection(t *testing.T) {
@@ -100,8 +100,8 @@ func TestOpenOnDeadConnection(t *testing.T) {
 	}
 }
 
-// TestLazyDialer: a client that behaves like relay up confirms channels at once, dials at the first
-// byte and reports a failed dial.
+// TestLazyDialer: a client that behaves like relay up confirms channels at once, dials at the first byte, and
+// reports a failed dial.
 func TestLazyDialer(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
@@ -146,8 +146,8 @@ func TestLazyDialer(t *testing.T) {
 	}
 }
 
-// TestLostConnectionIsNoCleanEnd: the close of a local server is EOF, but the loss of a tunnel is an
-// error.
+// TestLostConnectionIsNoCleanEnd: when a local server closes its connection, the reader gets EOF. When the
+// tunnel is lost, the reader gets an error.
 func TestLostConnectionIsNoCleanEnd(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
@@ -204,7 +204,7 @@ func TestCloseReleasesBlockedWrite(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
 	c := b.mustDial(b.alice)
-	accept(t, c, func(_ forwardedOpen, n ssh.NewChannel) { // never reads
+	accept(t, c, func(_ forwardedOpen, n ssh.NewChannel) { // does not read
 		if _, reqs, err := n.Accept(); err == nil {
 			go ssh.DiscardRequests(reqs)
 		}

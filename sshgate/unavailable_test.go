@@ -9,15 +9,15 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// noAnswers is the keyboard-interactive method that relay up tries after its last key; it gives no
+// noAnswers is the keyboard-interactive method that relay up tries after its last key. It returns empty
 // answers.
 func noAnswers(_, _ string, questions []string, _ []bool) ([]string, error) {
 	return make([]string, len(questions)), nil
 }
 
-// TestStoreAwayIsNoRefusedLogin: while Postgres is unavailable, a login ends with a closed connection,
-// not with a refused key, so that relay up tries again. That also holds for a method after the last
-// key, and for the last try.
+// TestStoreAwayIsNoRefusedLogin: while Postgres is unavailable, a login ends with a closed connection and not
+// with a refused key, because relay up retries only after a closed connection. This includes a method after
+// the last key, and the last try.
 func TestStoreAwayIsNoRefusedLogin(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
@@ -43,8 +43,8 @@ func TestStoreAwayIsNoRefusedLogin(t *testing.T) {
 	b.mustDial(b.alice)
 }
 
-// TestFullAccountIsNoRefusedLogin: a login with a valid key to an account that has no free connection
-// slot ends with a closed connection, not with a refused key.
+// TestFullAccountIsNoRefusedLogin: a login with a valid key ends, if its account has no free connection slot,
+// with a closed connection, not with a refused key.
 func TestFullAccountIsNoRefusedLogin(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t, func(o *Options) { o.MaxPerAccount = 1 })
@@ -53,7 +53,7 @@ func TestFullAccountIsNoRefusedLogin(t *testing.T) {
 	if !errors.Is(err, io.EOF) || strings.Count(banner, "this account has too many connections open") != 1 {
 		t.Errorf("%v, banner %q", err, banner)
 	}
-	// Another key of the same client may be that of another account.
+	// Another key of the client may belong to another account.
 	if _, _, err := b.dial("x", ssh.PublicKeys(b.alice.signer, b.newKey("bob", 2).signer)); err != nil {
 		t.Errorf("the second key: %v", err)
 	}

@@ -18,10 +18,10 @@ import (
 	"relay/link"
 )
 
-// The peers of these tests break the protocol in ways that no library does, so they are
-// played at the border to x/crypto.
+// The peers of these tests break the protocol in ways that no library does. The tests therefore replace the
+// types of x/crypto.
 
-// badPeer is a channel, and the open of one, of a peer that accepts data and never sends CLOSE.
+// badPeer is a channel, and the open of a channel, whose peer accepts data and never sends CLOSE.
 type badPeer struct {
 	ssh.Channel
 	reqs   chan *ssh.Request
@@ -39,7 +39,7 @@ func (r *badPeer) CloseWrite() error                                 { return ni
 func (r *badPeer) SendRequest(string, bool, []byte) (bool, error)    { return false, nil }
 func (r *badPeer) Stderr() io.ReadWriter                             { return r }
 
-// confirmedOpen is a connection whose peer confirms each channel with the given one.
+// confirmedOpen is a connection whose peer confirms each open with the given channel.
 type confirmedOpen struct {
 	ssh.Conn
 	ch   ssh.Channel
@@ -60,7 +60,7 @@ func (c *conn) confirmed(ch ssh.Channel, reqs <-chan *ssh.Request) *link.Channel
 	return h
 }
 
-// met returns the server's side of a connection that a client has opened and used.
+// met returns a client that has opened and used a connection, and the connection of the server.
 func (b *fixture) met() (*ssh.Client, *conn) {
 	b.t.Helper()
 	raw, err := net.Dial("tcp", "127.0.0.1:"+b.port)
@@ -95,7 +95,8 @@ func (b *fixture) met() (*ssh.Client, *conn) {
 		b.t.Fatal("the host keys were not announced")
 	}
 	c := b.srv.all()[0]
-	// Some tests replace the connection of x/crypto, which the announcement reads: it has to be over.
+	// Some tests replace the x/crypto connection that the announcement of host keys reads, so the
+	// announcement must have ended.
 	stacks := make([]byte, 8<<20)
 	for bytes.Contains(stacks[:runtime.Stack(stacks, true)], []byte("announceHostKeys")) {
 		time.Sleep(time.Millisecond)
@@ -115,8 +116,7 @@ func closed(t *testing.T, client *ssh.Client) {
 	}
 }
 
-// TestOpensWithoutEnd: a peer that opens channels and does not read the refusals loses its connection
-// before memory is full.
+// TestOpensWithoutEnd: a peer that opens channels and does not read the refusals is disconnected at a limit.
 func TestOpensWithoutEnd(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
@@ -133,7 +133,8 @@ func TestOpensWithoutEnd(t *testing.T) {
 	closed(t, client)
 }
 
-// TestPanicBehindTheEnd: a panic over a channel that a peer opened as its connection ended does not end the process.
+// TestPanicBehindTheEnd: a panic does not end the process, if it comes from a channel that a peer opened
+// during the end of its connection.
 func TestPanicBehindTheEnd(t *testing.T) {
 	t.Parallel()
 	_, c := newFixture(t).met()
@@ -144,8 +145,8 @@ func TestPanicBehindTheEnd(t *testing.T) {
 	}
 }
 
-// TestChannelsBeyondAll: if a client closes its channels more slowly than requests arrive, the callers
-// get an error that says so.
+// TestChannelsBeyondAll: if a client closes its channels more slowly than requests arrive, the callers get an
+// error that names this reason.
 func TestChannelsBeyondAll(t *testing.T) {
 	t.Parallel()
 	_, c := newFixture(t).met()
@@ -154,8 +155,8 @@ func TestChannelsBeyondAll(t *testing.T) {
 	}
 }
 
-// TestSessionsLeftOpen: a peer that never closes ended sessions cannot open further ones, and they
-// keep no connection open.
+// TestSessionsLeftOpen: a peer that does not close ended sessions cannot open further sessions, and ended
+// sessions do not keep the connection open.
 func TestSessionsLeftOpen(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
@@ -170,12 +171,12 @@ func TestSessionsLeftOpen(t *testing.T) {
 	if !refused {
 		t.Error("no session was refused")
 	}
-	c.closeIdle() // as its timer does
+	c.closeIdle() // the timer does the same
 	closed(t, client)
 }
 
-// TestTargetsThatAreNone: the target that a client announces, and its name, have a limited length and
-// cannot add lines to a request.
+// TestTargetsThatAreNone: the announced target and name of a client have a limited length and cannot add
+// lines to a request.
 func TestTargetsThatAreNone(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
@@ -211,8 +212,8 @@ func TestEmptyCommand(t *testing.T) {
 	}
 }
 
-// TestChecksAreRepeatedUntilTheStoreAnswers: a key that was removed while the store did not answer is
-// found soon after, although further changes are published.
+// TestChecksAreRepeatedUntilTheStoreAnswers: if a key was removed while the store did not answer, the
+// connection ends soon after the store answers, even if further changes are published.
 func TestChecksAreRepeatedUntilTheStoreAnswers(t *testing.T) {
 	t.Parallel()
 	asked := make(chan struct{}, 64)
@@ -255,13 +256,13 @@ type unclosed struct{ net.Conn }
 
 func (unclosed) Close() error { return nil }
 
-// TestIdleEndIsNoReset: a client that writes as its unused connection ends, such as the answer to a ping, reads the end
-// of the connection, and its write does not fail.
+// TestIdleEndIsNoReset: if a client writes while its unused connection ends, for example the answer to a
+// ping, its write does not fail, and it reads the end of the connection.
 func TestIdleEndIsNoReset(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
 	var failed error
-	for range 5 { // relayd takes what comes for a second: a busy machine may be too late for it
+	for range 5 { // relayd reads late bytes for only a second, so a busy machine needs further tries
 		tcp, err := net.Dial("tcp", "127.0.0.1:"+b.port)
 		if err != nil {
 			t.Fatal(err)
@@ -279,11 +280,11 @@ func TestIdleEndIsNoReset(t *testing.T) {
 			}
 		}()
 		for _, c := range b.srv.all() {
-			c.closeIdle() // as its timer does
+			c.closeIdle() // the timer does the same
 		}
 		_ = client.Wait()
 		if _, failed = tcp.Write([]byte("x")); failed == nil {
-			time.Sleep(20 * time.Millisecond) // a reset would have come
+			time.Sleep(20 * time.Millisecond) // a reset would have arrived by then
 			_, failed = tcp.Write([]byte("x"))
 		}
 		if failed == nil {

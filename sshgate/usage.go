@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// usage counts the forwards and sessions of a connection, and calls a function when there have been
-// none for some time.
+// usage counts the forwards and sessions of a connection, and calls a function when it has had neither for
+// some time.
 type usage struct {
 	mu    sync.Mutex
 	uses  int
@@ -38,8 +38,8 @@ func (u *usage) add(n int) {
 	}
 }
 
-// none reports whether there is no use. With busy, it restarts the timer with one second, after which
-// the function is called again.
+// none reports whether there is no use. If busy is set, it restarts the timer with one second, and the timer
+// calls the function again.
 func (u *usage) none(busy bool) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()

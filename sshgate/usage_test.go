@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestUsage: a connection counts as unused only after the whole idle time without a use, in whatever
-// order uses begin and end.
+// TestUsage: a connection counts as unused only after the whole idle time without a use, in any order of
+// uses.
 func TestUsage(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -22,7 +22,7 @@ func TestUsage(t *testing.T) {
 				t.Fatalf("%s: %d calls after %v, want %d", what, got, d, want)
 			}
 		}
-		u.add(1) // before the login
+		u.add(1) // a use before the login
 		u.add(-1)
 		u.begin(5*time.Second, func() { calls.Add(1) })
 		after("begin", 4*time.Second, 0)

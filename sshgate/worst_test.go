@@ -8,7 +8,7 @@ import (
 	"relay/relaytest"
 )
 
-// TestWorstBytes: the bind address of an SSH client is parsed in time proportional to its length.
+// TestWorstBytes: the bind address of an SSH client is parsed in a time proportional to its length.
 func TestWorstBytes(t *testing.T) {
 	t.Parallel()
 	site := relay.Site{Base: url.URL{Scheme: "http", Host: "example.com"}, AliasDomain: "example.com"}

@@ -17,32 +17,32 @@ import (
 	"relay/record"
 )
 
-// minRSA and maxRSA bound the bits of RSA keys: shorter keys are weak, and longer ones cost the server
-// too much.
+// minRSA and maxRSA bound the bits of RSA keys: shorter keys are weak, and longer keys cost the server too
+// much time.
 const minRSA, maxRSA = 2048, 8192
 
-// lookupTime bounds the queries to the store within a login.
+// lookupTime bounds the store queries of a login.
 const lookupTime = 3 * time.Second
 
-// attempt is one login on one connection, as x/crypto sees it. x/crypto calls its methods one after
-// another, in the goroutine of the handshake.
+// attempt is one login on one connection. x/crypto calls its methods one after another, in the goroutine of
+// the handshake.
 type attempt struct {
 	*Login
 	banner      ssh.ServerPreAuthConn
 	failures    int
 	refused     []string // faults of the keys offered so far, as text for the user
 	explained   bool
-	keys        int          // how often a key was offered
-	prompts     int          // how often a token was asked for
-	peerLeft    bool         // the client left while its key waited
-	known       *relay.Actor // account of the key knownKey, as of Login.rightsVersion
+	keys        int          // number of offered keys
+	prompts     int          // number of prompts for a token
+	peerLeft    bool         // the client disconnected while its key waited
+	known       *relay.Actor // owner of knownKey, as of Login.rightsVersion
 	knownKey    string
-	unavailable bool          // the store could not answer, or a limit was reached
-	proven      ssh.PublicKey // by a client that is shown the link by other means than a banner
-	tokenActor  *relay.Actor  // whose token was good: the key proven next is registered for it
+	unavailable bool          // the store did not answer, or a limit was reached
+	proven      ssh.PublicKey // proven key of a client that gets the link by other means than a banner
+	tokenActor  *relay.Actor  // owner of a valid token: the next proven key is registered for this account
 }
 
-// actorKey is the key of the verified identity in the permissions.
+// actorKey is the key of the verified actor in the permissions.
 type actorKey struct{}
 
 var (
@@ -58,8 +58,8 @@ func (l *attempt) enrolling(meta ssh.ConnMetadata) bool {
 	return strings.ToLower(meta.User()) == EnrolUser
 }
 
-// offered reports whether a signature with the key would be useful. Nothing is proven at this point,
-// so it changes no state, and only remembers messages for the user.
+// offered reports whether a signature with the key would be useful. The key is not proven at this point, so
+// offered changes no state except messages for the user.
 func (l *attempt) offered(meta ssh.ConnMetadata, key ssh.PublicKey) (p *ssh.Permissions, err error) {
 	defer l.recovered(&err)
 	l.keys++
@@ -70,7 +70,7 @@ func (l *attempt) offered(meta ssh.ConnMetadata, key ssh.PublicKey) (p *ssh.Perm
 	switch {
 	case errors.Is(err, relay.ErrNotFound):
 		if l.tokenActor != nil || l.enrolling(meta) && !l.explained {
-			break // proven, it can be registered
+			break // after its proof, the key can be registered
 		}
 		return nil, l.refuse(key, "is not registered with this relay")
 	case err != nil:
@@ -94,7 +94,7 @@ func (l *attempt) verified(meta ssh.ConnMetadata, key ssh.PublicKey) (p *ssh.Per
 	case l.tokenActor != nil:
 		who, err = l.register(key)
 	case l.enrolling(meta) && bytes.HasPrefix(meta.ClientVersion(), []byte("SSH-2.0-PuTTY")):
-		// It shows banners only when the method in progress has ended: too late for a link.
+		// This client shows banners only after the current method, which is too late for a link.
 		l.proven = key
 		return nil, &ssh.PartialSuccessError{Next: ssh.ServerAuthCallbacks{KeyboardInteractiveCallback: l.enrolByText}}
 	case l.enrolling(meta):
@@ -108,8 +108,8 @@ func (l *attempt) verified(meta ssh.ConnMetadata, key ssh.PublicKey) (p *ssh.Per
 	return l.accept(meta, who, before)
 }
 
-// accept returns the identity of a connection, and stores the messages for its user. before means that
-// the key was registered already.
+// accept returns the permissions of a connection, and stores the messages for its user. before means that the
+// key had been registered already.
 func (l *attempt) accept(meta ssh.ConnMetadata, who relay.Actor, before bool) (*ssh.Permissions, error) {
 	if !l.slot.ReserveAccount(who.Account) {
 		l.conn.Log().Warn("too many ssh connections of one account", "account", who.AccountName)
@@ -146,8 +146,8 @@ func (l *attempt) attemptEnded(meta ssh.ConnMetadata, method string, err error) 
 		l.failures++
 	}
 	if method != "none" {
-		// A proven but unapproved key, a store that does not respond and a reached limit give the
-		// source no penalty.
+		// A key that is proven but not approved, a store that does not respond and a reached limit lead to no
+		// penalty.
 		result := ResultRefused
 		switch {
 		case l.unavailable:
@@ -157,20 +157,19 @@ func (l *attempt) attemptEnded(meta ssh.ConnMetadata, method string, err error) 
 		case l.enrolling(meta) && l.explained:
 			result = ResultUnapproved
 		case l.conn.Context().Err() != nil:
-			return // the connection ended first: the result is the reason for that
+			return // the connection ended first, and its result is set already
 		}
 		l.noteTry(meta.User(), err)
 		l.SetResult(result)
 		l.conn.Log().Debug("ssh login refused", "method", record.SafeTextMax(method, 32), "err", record.SafeTextMax(err.Error(), 300))
 	}
-	if l.unavailable && l.failures >= maxAuthTries { // else a goodbye that reads as a refusal follows
+	if l.unavailable && l.failures >= maxAuthTries { // otherwise a last message follows that reads like a refusal
 		_ = l.hangUp()
 	}
 }
 
-// owner returns the owner of a key. It asks the store once for both the offer and the proof of a key,
-// unless rights have changed in between. recheckIfChanged checks the connection again if they change
-// later.
+// owner returns the owner of a key. It asks the store once for the offer and the proof of a key, unless
+// rights change in between. If they change later, recheckIfChanged checks the connection again.
 func (l *attempt) owner(key ssh.PublicKey) (relay.Actor, error) {
 	fingerprint, version := ssh.FingerprintSHA256(key), l.o.RightsVersion
 	if l.known != nil && l.knownKey == fingerprint && l.rightsVersion == version() {
@@ -190,8 +189,8 @@ func (l *attempt) owner(key ssh.PublicKey) (relay.Actor, error) {
 	return who, err
 }
 
-// refuse stores the reason why a key is refused. The client is told only if no further try is allowed
-// or likely, because the next key of the same agent may be the right one.
+// refuse stores the reason why a key is refused. The client gets the message only if no further try is
+// allowed or likely, because the next key of its agent may be valid.
 func (l *attempt) refuse(key ssh.PublicKey, what string) error {
 	fingerprint := ssh.FingerprintSHA256(key)
 	l.noteKey(fingerprint)
@@ -217,18 +216,18 @@ func (l *attempt) lookupFailed(cause error) error {
 	return l.refuseForNow("keys cannot be looked up right now; try again in a moment")
 }
 
-// refuseForNow refuses a login for a reason that does not concern the key. A client does not retry
-// after a refused login, so the connection is closed in the end: see hangUp.
+// refuseForNow refuses a login for a temporary reason, such as a store that does not answer. Clients do not
+// retry after a refused login, so hangUp closes the connection at the end.
 func (l *attempt) refuseForNow(text string) error {
 	l.unavailable, l.explained = true, true
-	_ = l.banner.SendAuthBanner("relay: " + text + "\r\n") // before ended, which may hang up
+	_ = l.banner.SendAuthBanner("relay: " + text + "\r\n") // before attemptEnded, which may hang up
 	return errRefused
 }
 
-// hangUp closes the connection of a login that could not be decided, in place of a last refusal:
-// clients that reconnect automatically do so after a broken connection, but never after a refusal. It
-// is called after the client has tried its other keys. By then the client has shown the banner of
-// refuseForNow: PuTTY shows banners only with the answer to the current method.
+// hangUp closes the connection of a login that could not be decided, instead of a last refusal. Clients that
+// reconnect automatically do so after a broken connection, but never after a refusal. hangUp is called after
+// the client has tried its other keys. By then the client has shown the banner of refuseForNow: PuTTY shows a
+// banner only with the answer to the current method.
 func (l *attempt) hangUp() error {
 	_ = l.conn.Close()
 	return errRefused
@@ -239,7 +238,7 @@ func (l *attempt) refuseWith(text string) error {
 	return &ssh.BannerError{Err: errRefused, Message: "relay: " + text + "\r\n"}
 }
 
-// explainRefusal tells the user once why the login failed, and what to do.
+// explainRefusal tells the user why the login failed, and what to do. It does so once.
 func (l *attempt) explainRefusal() error {
 	l.explained = true
 	site, lines := &l.o.Site, slices.Clone(l.refused)
@@ -256,7 +255,7 @@ func (l *attempt) explainRefusal() error {
 	return l.refuseWith(strings.Join(lines, "\r\nrelay: "))
 }
 
-// recovered turns a panic within the handshake into a refusal.
+// recovered converts a panic in the handshake into a refusal.
 func (l *attempt) recovered(err *error) {
 	if r := recover(); r != nil {
 		l.conn.Log().Error("panic in the ssh login", "panic", r)
@@ -264,7 +263,7 @@ func (l *attempt) recovered(err *error) {
 	}
 }
 
-// checkKey refuses types of keys that are unsafe or unsupported, for every owner.
+// checkKey refuses unsafe and unsupported types of keys, for every owner.
 func checkKey(key ssh.PublicKey) error {
 	if _, ok := key.(*ssh.Certificate); ok {
 		return errors.New("certificates are not supported, offer the plain key")
@@ -281,12 +280,12 @@ func checkKey(key ssh.PublicKey) error {
 	return nil
 }
 
-// maxAuthTries is the number of tries of a login. It is large enough for an agent with many keys to
-// reach the right one.
+// maxAuthTries is the largest number of tries in a login. With it, an agent with many keys reaches the right
+// key.
 const maxAuthTries = 20
 
-// Config returns the configuration of the connection. It is never shared: the callbacks belong to this
-// connection.
+// Config returns the configuration of the connection. It is never shared, because its callbacks belong to
+// this connection.
 func (g *Login) Config() *ssh.ServerConfig {
 	l := &attempt{Login: g}
 	return &ssh.ServerConfig{
@@ -311,16 +310,16 @@ func (g *Login) Config() *ssh.ServerConfig {
 	}
 }
 
-// Bounds of the queries of logins and forwards to the store.
+// Bounds of the store queries of logins and forwards.
 const (
 	maxLookups      = 16 // at the same time
-	shortGreetingAt = 64 // so many logins wait that greetings are kept short
+	shortGreetingAt = 64 // number of waiting logins at which greetings become short
 )
 
-// BeginLookup waits until the connection may query the store. The returned ctx is for the query and
-// ends after limit; the caller calls done when it has the result. ctx is nil if the peer has left in
-// the meantime. After a restart of a relay, all its clients connect at once: if all of them queried at
-// once, each result would come after its login had timed out, and the client would connect again.
+// BeginLookup waits until the connection may query the store. The returned ctx is for the query and ends
+// after limit. The caller calls done after the query. ctx is nil if the peer has disconnected in the
+// meantime. After a restart of a server, all its clients connect at once. With all queries at once, each
+// answer would come after its login has timed out, and the client would connect again.
 func (g *Login) BeginLookup(limit time.Duration) (ctx context.Context, done func()) {
 	g.lookups.Add(1)
 	g.all.waiting.Add(1)
@@ -338,8 +337,8 @@ func (g *Login) BeginLookup(limit time.Duration) (ctx context.Context, done func
 	}
 }
 
-// OnlyAlias returns the only alias that an account owns, or, if it owns none, the only one that it may
-// use.
+// OnlyAlias returns the only alias that an account owns. If it owns none, OnlyAlias returns the only alias
+// that it may use.
 func OnlyAlias(who relay.Actor, aliases []relay.Alias) (only relay.Alias, ok bool) {
 	own := slices.DeleteFunc(slices.Clone(aliases), func(a relay.Alias) bool { return a.Owner != who.Account })
 	if len(own) == 0 {

@@ -13,22 +13,22 @@ import (
 	"relay/record"
 )
 
-// EnrolUser is the user name that asks for enrolment; no alias can have it.
+// EnrolUser is the user name for enrolment; no alias can have this name.
 const EnrolUser = "link"
 
-// enrolFull is the end, in the metrics, of an enrolment that did not begin because too many keys were
+// enrolFull is the result, in the metrics, of an enrolment that was refused because too many keys were
 // waiting.
 const enrolFull = "full"
 
-// EnrolEnds are the ends of enrolments in the metrics.
+// EnrolEnds are the results of enrolments in the metrics.
 var EnrolEnds = []string{relay.EnrolmentApproved, relay.EnrolmentExpired, relay.EnrolmentMistyped, relay.EnrolmentReplaced, relay.EnrolmentLeft, enrolFull}
 
-// enrolment is one proven key that waits at this node.
+// enrolment is a proven key that waits for its approval at this node.
 type enrolment struct {
 	relay.Enrolment
-	code    string // known to its holder only
+	code    string // only the holder of the key knows it
 	key     ssh.PublicKey
-	changed chan struct{} // gets a value when it may have ended
+	changed chan struct{} // gets a value when the enrolment may have ended
 }
 
 // nudge makes await check whether the enrolment has ended.
@@ -44,10 +44,10 @@ func authorizedKey(key ssh.PublicKey) string {
 	return strings.TrimSpace(string(ssh.MarshalAuthorizedKey(key)))
 }
 
-// enrol waits until a logged-in user approves a proven but unknown key, and returns its owner. It runs
-// within the handshake, so that its messages also reach clients without a session.
+// enrol waits until a logged-in user approves a proven but unknown key, and returns its owner. It runs within
+// the handshake, because its messages must also reach clients without a session.
 func (l *attempt) enrol(meta ssh.ConnMetadata, key ssh.PublicKey, show func(string) error) (relay.Actor, error) {
-	if l.explained { // one key of a connection waits, not each of an agent's
+	if l.explained { // only one key of a connection waits, and not each key of an agent
 		return relay.Actor{}, errRefused
 	}
 	l.explained = true
@@ -56,7 +56,7 @@ func (l *attempt) enrol(meta ssh.ConnMetadata, key ssh.PublicKey, show func(stri
 		return relay.Actor{}, l.refuseWith("too many keys wait for approval at the moment; try again in two minutes")
 	}
 	defer l.slot.EndPrompt()
-	l.Extend(l.o.EnrolTime + l.o.HandshakeTimeout) // so that the end can still be told
+	l.Extend(l.o.EnrolTime + l.o.HandshakeTimeout) // leaves time for the message about the end
 	now := time.Now()
 	w := &enrolment{key: key, changed: make(chan struct{}, 1), Enrolment: relay.Enrolment{
 		Fingerprint: ssh.FingerprintSHA256(key), AuthorizedKey: authorizedKey(key),
@@ -80,8 +80,8 @@ func (l *attempt) enrol(meta ssh.ConnMetadata, key ssh.PublicKey, show func(stri
 	return l.await(w)
 }
 
-// enrolByText is enrol for clients that show banners late. It uses a second step of the login, whose text is
-// shown at once, without a question.
+// enrolByText is like enrol, for clients that show banners late. It uses a second step of the login, and such
+// clients show the text of a step at once, without a question.
 func (l *attempt) enrolByText(meta ssh.ConnMetadata, ask ssh.KeyboardInteractiveChallenge) (p *ssh.Permissions, err error) {
 	defer l.recovered(&err)
 	who, err := l.enrol(meta, l.proven, func(text string) error {
@@ -94,7 +94,7 @@ func (l *attempt) enrolByText(meta ssh.ConnMetadata, ask ssh.KeyboardInteractive
 	return l.accept(meta, who, false)
 }
 
-// await waits for the end of an enrolment.
+// await waits for the end of an enrolment and returns the owner of the key.
 func (l *attempt) await(w *enrolment) (relay.Actor, error) {
 	expiry := time.NewTimer(time.Until(w.ExpiresAt))
 	defer expiry.Stop()
@@ -104,7 +104,7 @@ func (l *attempt) await(w *enrolment) (relay.Actor, error) {
 		case <-w.changed:
 			how = l.endEnrolment(w, "")
 		case <-expiry.C:
-			how = l.endEnrolment(w, relay.EnrolmentExpired) // an approval may have been faster
+			how = l.endEnrolment(w, relay.EnrolmentExpired) // an approval may have come first
 		case <-l.evicted:
 			how = cmp.Or(l.endEnrolment(w, ""), enrolFull)
 			if how == enrolFull {
@@ -120,7 +120,7 @@ func (l *attempt) await(w *enrolment) (relay.Actor, error) {
 	switch how {
 	case relay.EnrolmentApproved:
 		l.Extend(l.o.HandshakeTimeout)
-		who, err := l.owner(w.key) // as it is in the store, not as it was asked for
+		who, err := l.owner(w.key) // the owner is read from the store
 		if err != nil {
 			return who, l.refuseWith("the key was approved, but cannot be looked up right now; connect again in a moment")
 		}
@@ -137,9 +137,9 @@ func (l *attempt) await(w *enrolment) (relay.Actor, error) {
 	return relay.Actor{}, errRefused
 }
 
-// endEnrolment ends an enrolment with the result how, unless how is "" or it has ended already, and
-// returns its result. If the store does not respond, it ends with how all the same, or, without one,
-// asks again after a second.
+// endEnrolment ends an enrolment with the result how, and returns its result. It does not change the result
+// of an enrolment that has ended already. With how = "", it only asks for the result. If the store does not
+// respond, it returns how; without how, it asks again after a second.
 func (l *attempt) endEnrolment(w *enrolment, how string) string {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(l.conn.Context()), lookupTime)
 	defer cancel()
@@ -166,23 +166,23 @@ func invitation(w *enrolment, url string) string {
 	}, "\r\n") + "\r\n"
 }
 
-// enrolledKey is the key, in the permissions of a connection, of the messages about an SSH key that
-// was just registered. Such a connection has only sessions, which print these messages.
+// enrolledKey is the key, in the permissions of a connection, for the messages about a key that was just
+// registered. Such a connection has only sessions, which print these messages.
 type enrolledKey struct{}
 
 const (
-	// tokenTries is how many tokens may be typed on one connection.
+	// tokenTries is how often a token may be entered on one connection.
 	tokenTries = 3
-	// maxToken is longer than every token.
+	// maxToken is longer than any token, in bytes.
 	maxToken = 256
 )
 
-// interactive returns the method that clients try last, when no key was accepted. Only then is it
-// certain that no key fits, and the user can be told.
+// interactive is the method that clients try last, when no key was accepted. Only at this point is it certain
+// that no key fits, so the user gets a message.
 //
-// A client that tries it first, as link@, is asked for an API token. A valid token does not log in by
-// itself, because it proves no key: the client then has to prove a key, which is registered. It must
-// not have tried its keys before, because most clients try none twice.
+// A client that tries interactive first, with the user name link, is asked for an API token. A valid token
+// alone is not a login, because it proves no key. The client must then prove a key, which is registered. It
+// must not have tried its keys before, because most clients do not try a key twice.
 func (l *attempt) interactive(meta ssh.ConnMetadata, ask ssh.KeyboardInteractiveChallenge) (p *ssh.Permissions, err error) {
 	defer l.recovered(&err)
 	if !l.enrolling(meta) || l.keys > 0 || l.prompts >= tokenTries {
@@ -209,14 +209,14 @@ func (l *attempt) interactive(meta ssh.ConnMetadata, ask ssh.KeyboardInteractive
 		return nil, errRefused
 	}
 	secret := strings.TrimSpace(answers[0])
-	if secret == "" { // no terminal to ask on, or somebody has none
+	if secret == "" { // no terminal for the prompt, or no token
 		l.prompts = tokenTries
 		return nil, errRefused
 	}
 	return nil, l.token(secret)
 }
 
-// token checks a token. For a valid one the error is a partial success: a key has to be proven next.
+// token checks a token. For a valid token the error is a partial success: the client must prove a key next.
 func (l *attempt) token(secret string) error {
 	ctx, cancel := context.WithTimeout(l.conn.Context(), lookupTime)
 	defer cancel()
@@ -239,7 +239,7 @@ func (l *attempt) token(secret string) error {
 	return &ssh.PartialSuccessError{Next: ssh.ServerAuthCallbacks{PublicKeyCallback: l.offered}}
 }
 
-// register registers a key that was just proven with the token's account.
+// register registers a key that was just proven for the account of the token.
 func (l *attempt) register(key ssh.PublicKey) (relay.Actor, error) {
 	ctx, cancel := context.WithTimeout(l.conn.Context(), lookupTime)
 	defer cancel()

@@ -18,7 +18,7 @@ import (
 func (g *Login) greeting(who relay.Actor, user string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "relay %s: hello %s\r\n", g.o.Site.Base.Hostname(), record.SafeText(who.AccountName))
-	if g.all.waiting.Load() >= shortGreetingAt { // a quick login is worth more than a full greeting
+	if g.all.waiting.Load() >= shortGreetingAt { // when many logins wait, a quick login is more useful than a full greeting
 		return b.String() + "  many are coming in right now: see the command aliases\r\n"
 	}
 	ctx, done := g.BeginLookup(lookupTime)
@@ -42,8 +42,8 @@ func (g *Login) greeting(who relay.Actor, user string) string {
 	return b.String()
 }
 
-// shortGreeting is the time after a command for which greetings are short: a person who runs commands
-// sees one with each.
+// shortGreeting is how long greetings are short after a command, because a user who runs commands gets a
+// greeting with each.
 const shortGreeting = time.Hour
 
 // greetInOneLine returns account, aliases and queues without the states of the tunnels.
@@ -103,7 +103,7 @@ func (g *Login) greetAliases(ctx context.Context, aliases []relay.Alias, rows in
 	for _, lines := range append(notable, other...) {
 		left := rows
 		if shown+1 < all {
-			left-- // for the line about the rest
+			left-- // leaves a row for the line about the remaining aliases
 		}
 		if strings.Count(b.String()+lines, "\n") > left || b.Len()+len(lines) > greetBytes {
 			break
@@ -117,17 +117,17 @@ func (g *Login) greetAliases(ctx context.Context, aliases []relay.Alias, rows in
 	return b.String()
 }
 
-// greetRows and greetBytes bound the greeting. Dropbear shows 19 line feeds and 2050 bytes. It removes
-// carriage returns and counts again up to the former end of the text, so the last line feed counts
-// twice: this leaves 18 rows in total. greetBytes bounds the lines about aliases, and leaves space for
-// the text before and after them.
+// greetRows and greetBytes bound the greeting, because Dropbear shows only 19 line feeds and 2050 bytes.
+// Dropbear removes carriage returns and counts again up to the former end of the text, so the last line feed
+// counts twice: 18 rows are left. greetBytes bounds the lines about aliases, with space for the text before
+// and after them.
 const greetRows, greetBytes = 18, 1500
 
 // greetMost is the largest number of aliases whose state is read for the greeting.
 const greetMost = 50
 
-// greetColumns is the largest length of a line of the greeting: PuTTY wraps lines at 76 characters,
-// including the mark that it puts before them.
+// greetColumns is the largest length of a line of the greeting: PuTTY wraps lines at 76 characters, including
+// its mark at the start of each line.
 const greetColumns = 74
 
 // greetLines joins words into lines of at most greetColumns characters.
@@ -176,7 +176,7 @@ func greetState(a *relay.Alias, st *relay.AliasStatus) []string {
 }
 
 // warnings returns warnings, with advice, about refusals that follow from key and user name alone. The
-// forward is not known yet. A name of another account gets the same text as a name that does not
+// forward is still unknown. The text is the same for a name of another account and for a name that does not
 // exist.
 func (g *Login) warnings(who relay.Actor, user string, aliases []relay.Alias) string {
 	if len(aliases) == 0 && g.o.NoClaim {

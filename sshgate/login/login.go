@@ -1,8 +1,7 @@
-// Package login authenticates users by their SSH key: the callbacks of the handshake, the enrolment of
-// a key that waits for approval, the greeting, and the result of each login.
+// Package login authenticates users by their SSH key: the callbacks of the handshake, the enrolment of a key
+// that waits for approval, the greeting, and the result of each login.
 //
-// The identity of a connection comes only from the permissions that are filled after a signature was
-// verified.
+// The identity of a connection comes only from the permissions that are set after a signature was verified.
 package login
 
 import (
@@ -25,54 +24,54 @@ import (
 
 // Accounts finds the accounts of keys and tokens. Package store implements it.
 type Accounts interface {
-	// Aliases gives those that the actor may use.
+	// Aliases returns the aliases that the actor may use.
 	Aliases(ctx context.Context, who relay.Actor) ([]relay.Alias, error)
-	// KeyOwner returns the actor (kind ssh) of a registered key; ErrNotFound.
+	// KeyOwner returns the actor (kind ssh) of a registered key; ErrNotFound for an unknown key.
 	KeyOwner(ctx context.Context, fingerprint string) (relay.Actor, error)
 	// NoteLogin records a login with a proven key from the address remote in the audit log. It never
 	// blocks.
 	NoteLogin(who relay.Actor, remote string)
-	// NoteRefusedLogin keeps in the audit log that keys, by their fingerprints, were refused.
-	// It never blocks.
+	// NoteRefusedLogin records refused keys, by their fingerprints, in the audit log. It never blocks.
 	NoteRefusedLogin(keys, detail string)
 	// StillValid returns nil while the actor's credential is valid.
 	StillValid(ctx context.Context, who relay.Actor) error
-	// AddKey registers a public key, one authorized_keys line, for the account user ("" = the actor's
-	// own); conflict when any account has it.
+	// AddKey registers a public key, one authorized_keys line, for the account user ("" = the actor's own);
+	// conflict if any account has the key.
 	AddKey(ctx context.Context, who relay.Actor, user, name, authorizedKey string) (relay.Key, error)
-	// AddEnrolment makes a proven key wait until a person approves it by link and code.
+	// AddEnrolment makes a proven key wait until a user approves it with link and code.
 	AddEnrolment(ctx context.Context, e relay.Enrolment) (link, code string, err error)
-	// EndEnrolment ends an enrolment, unless how is "" or it has ended, and returns how it
-	// ended; "" = it waits.
+	// EndEnrolment ends an enrolment, unless how is "" or the enrolment has ended. It returns the result; ""
+	// = the enrolment still waits.
 	EndEnrolment(ctx context.Context, link, how string) (ended string, err error)
-	// TokenOwner gives the actor of an API token; ErrNotFound for unknown and expired ones.
+	// TokenOwner returns the actor of an API token; ErrNotFound for an unknown or expired token.
 	TokenOwner(ctx context.Context, secret string) (relay.Actor, error)
 }
 
-// Options configure Logins. All are required.
+// Options configure Logins. All fields are required.
 type Options struct {
 	Accounts Accounts
-	// Status tells states and queues of aliases.
+	// Status returns the states and queues of aliases.
 	Status func(ctx context.Context, aliases []relay.Alias) ([]relay.AliasStatus, error)
-	// Create counts a key that the actor's account makes; rate-limited when there were too many lately.
+	// Create counts a key that the actor's account makes; the error is rate-limited if there were too many
+	// lately.
 	Create  func(who relay.Actor) error
 	Site    relay.Site
-	NoClaim bool // nobody may claim a free name by forwarding it
-	// HandshakeTimeout bounds handshake and login together, EnrolTime the wait for a person.
+	NoClaim bool // a forward of an unowned name does not claim it
+	// HandshakeTimeout bounds handshake and login together, EnrolTime the wait for a user.
 	HandshakeTimeout, EnrolTime time.Duration
-	// RightsVersion counts the changes of rights that were published.
+	// RightsVersion returns the number of published changes of rights.
 	RightsVersion func() int64
-	Enrolled      func(how string) // counts the end of an enrolment
+	Enrolled      func(how string) // counts the result of an enrolment
 	Log           *slog.Logger
 }
 
 // Logins holds the state that the logins of all connections share.
 type Logins struct {
 	o        Options
-	lookups  *semaphore.Weighted // taken by who asks the store, see BeginLookup
-	waiting  atomic.Int64        // for lookups
+	lookups  *semaphore.Weighted // held during a store query, see BeginLookup
+	waiting  atomic.Int64        // logins that wait for lookups
 	failures *failures
-	commands *lru.Cache[visitor, time.Time] // when accounts last ran commands, by source
+	commands *lru.Cache[visitor, time.Time] // time of the last command, by account and source
 }
 
 // visitor is an account at a source address.
@@ -81,14 +80,14 @@ type visitor struct {
 	source  netip.Addr
 }
 
-// maxVisitors is the largest number of accounts and sources of which the newest command is remembered.
+// maxVisitors is the number of visitors whose last command is remembered.
 const maxVisitors = 1000
 
 // New returns Logins with the given options.
 func New(o Options) *Logins {
 	commands, err := lru.New[visitor, time.Time](maxVisitors)
 	if err != nil {
-		panic(err) // the size above is not positive
+		panic(err) // only a size below 1 is an error
 	}
 	return &Logins{o: o, lookups: semaphore.NewWeighted(maxLookups), failures: newFailures(), commands: commands}
 }
@@ -96,13 +95,13 @@ func New(o Options) *Logins {
 // Waiting returns the number of logins that wait for their turn to query the store.
 func (l *Logins) Waiting() int64 { return l.waiting.Load() }
 
-// Slot is the slot of a connection in the limits of connections.
+// Slot is the place of a connection in the limits of connections.
 type Slot interface {
-	// ReserveAccount counts the connection for an account; false when that has too many.
+	// ReserveAccount counts the connection for an account; false if the account has too many connections.
 	ReserveAccount(account int64) bool
-	// BeginPrompt says that the login waits for a person; false when too many do.
+	// BeginPrompt notes that the login waits for a user; false if too many logins wait.
 	BeginPrompt() bool
-	// EndPrompt says that it does not any more.
+	// EndPrompt notes that the login no longer waits for a user.
 	EndPrompt()
 	// LoggedIn is called once, when the login has succeeded.
 	LoggedIn()
@@ -115,22 +114,22 @@ type Login struct {
 	conn   *link.Conn
 	slot   Slot
 	remote netip.AddrPort
-	peer   context.Context // ends when a read has failed, at the latest with the connection
+	peer   context.Context // ends when a read has failed, or the connection has ended
 
-	version       string                    // of the peer, as it said it; set before the handshake
-	ciphers       []string                  // that the peer offers; nil = not known
-	rightsVersion int64                     // Options.RightsVersion when it was asked whose key it is
-	evicted       chan struct{}             // closed when the login has waited for a person and is evicted
-	lookups       atomic.Int64              // questions to the store that have no answer yet
-	enrolment     atomic.Pointer[enrolment] // that the login waits for
+	version       string                    // version line of the peer; set before the handshake
+	ciphers       []string                  // ciphers that the peer offers; nil = unknown
+	rightsVersion int64                     // Options.RightsVersion before the lookup of the key's owner
+	evicted       chan struct{}             // closed when a login that waits for a user is evicted
+	lookups       atomic.Int64              // store queries without an answer yet
+	enrolment     atomic.Pointer[enrolment] // the enrolment that the login waits for
 
 	mu       sync.Mutex
 	timer    *time.Timer // nil before Begin
-	deadline time.Time   // when the time for the login is over
+	deadline time.Time   // end of the time for the login
 	over     bool        // the login succeeded, or the connection has ended
 	loggedIn bool
-	result   Result  // why nobody has logged in
-	tried    refusal // the attempts so far, for the log
+	result   Result  // why the login has not succeeded
+	tried    refusal // attempts so far, for the log
 }
 
 // Login returns the login of a connection. peer ends when a read of the connection has failed.
@@ -138,8 +137,8 @@ func (l *Logins) Login(conn *link.Conn, slot Slot, remote netip.AddrPort, peer c
 	return &Login{all: l, o: &l.o, conn: conn, slot: slot, remote: remote, peer: peer, evicted: make(chan struct{})}
 }
 
-// Began notes that a session of the account begins, and whether it runs a command: the next greeting is short
-// then.
+// Began notes that a session of the account begins, and whether it runs a command. After a command, the next
+// greetings are short.
 func (g *Login) Began(who relay.Actor, command bool) {
 	if v := (visitor{who.Account, g.remote.Addr()}); command {
 		g.all.commands.Add(v, time.Now())
@@ -156,8 +155,8 @@ func (g *Login) Begin(limit time.Duration) {
 	g.timer = time.AfterFunc(limit, g.timedOut)
 }
 
-// Extend sets the time limit for the rest of the login. The whole login takes at most EnrolTime and
-// HandshakeTimeout together.
+// Extend sets the time limit for the rest of the login. A login may take at most EnrolTime plus
+// HandshakeTimeout in total.
 func (g *Login) Extend(d time.Duration) {
 	d = min(d, g.o.EnrolTime+g.o.HandshakeTimeout-g.conn.Sock.Age())
 	g.mu.Lock()
@@ -168,7 +167,7 @@ func (g *Login) Extend(d time.Duration) {
 	}
 }
 
-// SetVersion notes the version of the peer: the first line of what it has sent.
+// SetVersion notes the version line of the peer, the first line that it has sent.
 func (g *Login) SetVersion(sent string) {
 	line, _, _ := strings.Cut(sent, "\n")
 	g.version = strings.TrimSuffix(line, "\r")
@@ -177,15 +176,13 @@ func (g *Login) SetVersion(sent string) {
 // SetCiphers notes the ciphers that the peer offers; nil = unknown.
 func (g *Login) SetCiphers(list []string) { g.ciphers = list }
 
-// RightsVersion returns the value of Options.RightsVersion at the time when the owner of the key was
-// looked up.
+// RightsVersion returns the value of Options.RightsVersion before the lookup of the key's owner.
 func (g *Login) RightsVersion() int64 { return g.rightsVersion }
 
-// loginProgress is the largest time since a client's last byte at which its login still counts as
-// making progress.
+// loginProgress is the longest silence of a client at which its login still counts as making progress.
 const loginProgress = 2 * time.Second
 
-// Silent returns the time since the last byte of the peer; 0 while the login waits for the store.
+// Silent returns the time since the last byte of the peer, or 0 while the login waits for the store.
 func (g *Login) Silent() time.Duration {
 	if g.lookups.Load() > 0 {
 		return 0
@@ -193,8 +190,8 @@ func (g *Login) Silent() time.Duration {
 	return g.conn.Sock.SilentFor()
 }
 
-// timedOut closes the connection when the login takes too long. If the client was still sending, or the
-// store has not answered, this node or its line was slow: then the source gets no penalty.
+// timedOut closes the connection of a login that takes too long. If the client was still sending, or the
+// store has not answered, the reason is a slow node or line, so the source gets no penalty.
 func (g *Login) timedOut() {
 	g.mu.Lock()
 	late := !g.over && !time.Now().Before(g.deadline)
@@ -205,7 +202,7 @@ func (g *Login) timedOut() {
 	}
 	g.conn.Log().Debug("ssh login took too long")
 	switch {
-	case refused: // a client could wait after its refused keys and continue with nothing, at no cost
+	case refused: // after refused keys, a timeout must not be cheaper than a refusal
 	case g.Silent() < loginProgress:
 		g.SetResult(ResultUnavailable)
 	default:
@@ -214,14 +211,14 @@ func (g *Login) timedOut() {
 	_ = g.conn.Close()
 }
 
-// Flooded notes that the peer has sent too much before its login.
+// Flooded notes that the peer has sent too many bytes before its login.
 func (g *Login) Flooded() {
 	g.o.Log.Debug("ssh client sent too much before its login", "from", g.remote.String())
 	g.SetResult(ResultRefused)
 }
 
-// SetResult notes the current reason why there is no login. The last call counts, unless the reason
-// was on our side.
+// SetResult notes the current reason why the login has not succeeded. The last call counts, unless an earlier
+// reason was on the side of relayd.
 func (g *Login) SetResult(r Result) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -252,15 +249,14 @@ func (g *Login) end() {
 	}
 }
 
-// succeeded is called when a key was accepted.
+// succeeded is called when a key has been accepted.
 func (g *Login) succeeded() {
 	g.Succeed()
 	g.conn.Sock.LoggedIn()
 	g.slot.LoggedIn()
 }
 
-// Outcome returns the result of the login of a connection that has ended, and reports a refused one to
-// the operator.
+// Outcome returns the result of the login of an ended connection, and logs a refused login.
 func (g *Login) Outcome() (loggedIn bool, result Result) {
 	g.mu.Lock()
 	loggedIn, result, tried := g.loggedIn, g.result, g.tried
@@ -274,7 +270,7 @@ func (g *Login) Outcome() (loggedIn bool, result Result) {
 // EvictPrompt ends the wait for a user.
 func (g *Login) EvictPrompt() {
 	close(g.evicted)
-	if g.enrolment.Load() == nil { // it is asked for a token, which nobody can interrupt
+	if g.enrolment.Load() == nil { // a prompt for a token cannot be interrupted
 		_ = g.conn.Close()
 	}
 }
@@ -282,15 +278,15 @@ func (g *Login) EvictPrompt() {
 // Enrolling reports whether a proven key waits for approval.
 func (g *Login) Enrolling() bool { return g.enrolment.Load() != nil }
 
-// Nudge makes a login that waits for the approval of a key check for it again; "" = any key.
+// Nudge makes a login that waits for the approval of a key ask the store again; "" = any key.
 func (g *Login) Nudge(fingerprint string) {
 	if w := g.enrolment.Load(); w != nil && (fingerprint == "" || w.Fingerprint == fingerprint) {
 		w.nudge()
 	}
 }
 
-// Identity returns the actor that has logged in. For a connection that only registers a key, enrolled
-// has the messages about it. ok is false if no signature was verified.
+// Identity returns the actor that has logged in. For a connection that only registers a key, enrolled has the
+// messages about the key. ok is false if no signature was verified.
 func Identity(p *ssh.Permissions) (who relay.Actor, enrolled []string, ok bool) {
 	if p == nil {
 		return who, nil, false
@@ -300,20 +296,20 @@ func Identity(p *ssh.Permissions) (who relay.Actor, enrolled []string, ok bool) 
 	return who, enrolled, ok
 }
 
-// Result is the reason why a connection has led to no login.
+// Result is the reason why a connection has not logged in.
 type Result int
 
-// The results.
+// The results of connections without a login.
 const (
 	ResultSilent      Result = iota // the peer sent nothing, as health checks do
 	ResultNoAttempt                 // the peer sent something, but did not try to log in
 	ResultUnapproved                // a proven key was not approved
 	ResultUnavailable               // the store could not answer, a limit was reached, or the node was too busy
 	ResultRefused                   // a login was refused
-	ResultTimeout                   // the time for it ran out
+	ResultTimeout                   // the time for the login ended
 )
 
-// results holds the name of each result in the metrics, and the penalty that it adds to the source.
+// results holds the name of each result in the metrics, and its penalty for the source.
 var results = [...]struct {
 	name    string
 	penalty time.Duration

@@ -13,8 +13,8 @@ import (
 	"relay/link"
 )
 
-// TestClientsThatLeaveTheLine: a client that disconnects while its login is waiting causes no store
-// lookup.
+// TestClientsThatLeaveTheLine: if a client disconnects while its login waits for its turn, relayd makes no
+// store lookup for it.
 func TestClientsThatLeaveTheLine(t *testing.T) {
 	t.Parallel()
 	workers := link.NewWorkers()
@@ -43,7 +43,7 @@ func TestClientsThatLeaveTheLine(t *testing.T) {
 	}
 	all.lookups.Release(maxLookups)
 	g = all.Login(conn, nil, netip.AddrPort{}, t.Context())
-	for range 2 * maxLookups { // each is given back
+	for range 2 * maxLookups { // each slot is given back
 		_, done := g.BeginLookup(lookupTime)
 		done()
 	}

@@ -15,22 +15,21 @@ import (
 	"relay/record"
 )
 
-// LogInterval is the shortest time between two log lines about the same problem of connections that
-// have not logged in.
+// LogInterval is the shortest time between two log lines about one problem of connections without a login.
 const LogInterval = 10 * time.Second
 
-// Bounds of the entries about failed logins in the log and the audit log, because anyone can cause any
-// number of them.
+// Bounds of the lines about failed logins in the log and the audit log, because anyone can cause any number
+// of failed logins.
 const (
-	refusedLines   = 10 // at once, then one more in each LogInterval
+	refusedLines   = 10 // at once, then one more each LogInterval
 	refusedEntries = 20 // at once, then one more a minute
-	notedKeys      = 3  // of one connection
+	notedKeys      = 3  // per connection
 )
 
 // failures limits the log lines about failed logins.
 type failures struct {
 	lines, entries *rate.Limiter
-	suppressed     atomic.Int64 // lines, since the last one
+	suppressed     atomic.Int64 // lines since the last one that was written
 }
 
 func newFailures() *failures {
@@ -59,7 +58,7 @@ type refusal struct {
 	err  string   // why its last try was refused
 }
 
-// noteKey keeps the fingerprint of a refused key, for the operator.
+// noteKey stores the fingerprint of a refused key, for the log.
 func (g *Login) noteKey(fingerprint string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -68,7 +67,7 @@ func (g *Login) noteKey(fingerprint string) {
 	}
 }
 
-// noteTry keeps the user name and the reason of a refused try.
+// noteTry stores the user name and the reason of a refused try.
 func (g *Login) noteTry(user string, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -80,7 +79,7 @@ func (g *Login) tell(tried refusal) {
 	keys := strings.Join(tried.keys, " ")
 	args := []any{"from", g.remote.String(), "user", tried.user, "client", ClientName([]byte(g.version))}
 	if keys == "" {
-		args = append(args, "err", tried.err) // such as a signature algorithm that is not accepted
+		args = append(args, "err", tried.err) // such as a refused signature algorithm
 	} else {
 		args = append(args, "keys", keys)
 	}
@@ -90,8 +89,8 @@ func (g *Login) tell(tried refusal) {
 	}
 }
 
-// HandshakeFailed logs clients that have no algorithm in common with this server, because such a
-// client does not report the reason to its user.
+// HandshakeFailed logs clients that have no algorithm in common with this server, because such clients do not
+// show the reason to their user.
 func (l *Logins) HandshakeFailed(remote netip.AddrPort, err error) {
 	text := record.SafeTextMax(err.Error(), 600)
 	if none, ok := errors.AsType[*ssh.AlgorithmNegotiationError](err); ok {

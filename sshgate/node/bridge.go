@@ -12,8 +12,8 @@ import (
 	"relay/link"
 )
 
-// bridge connects a channel of another node with a channel to a tunnel's client. Bytes from the other
-// node that the client does not take yet wait in the other node's channel, which counts them.
+// bridge connects a channel of another node with a channel to a tunnel's client. Bytes from the other node
+// that the client has not read yet stay in the channel of the other node, which counts them.
 type bridge struct {
 	o      *Options
 	tunnel Tunnel
@@ -22,16 +22,16 @@ type bridge struct {
 
 	done       chan struct{} // closed when the bridge ends
 	halfClosed chan struct{} // closed when the other node has announced a half-close
-	upEnded    chan struct{} // closed when the client has all that the other node sent
-	downEnded  chan struct{} // closed when the other node has all that the client sent
+	upEnded    chan struct{} // closed when the client has all bytes from the other node
+	downEnded  chan struct{} // closed when the other node has all bytes from the client
 	half, end  sync.Once
 
 	mu      sync.Mutex
-	busy    bool   // it was opened for a request, or the bytes of one have come
+	busy    bool   // opened for a request, or bytes of a request have come
 	came    uint64 // bytes from the other node
 	went    uint64 // bytes to the other node
-	ended   uint64 // how many of them belong to requests that have ended
-	release func() // gives the slot of the tunnel back; nil = it has none
+	ended   uint64 // how many of came belong to ended requests
+	release func() // returns the slot of the tunnel; nil = the request has none
 	closed  bool
 }
 
@@ -41,8 +41,8 @@ func (b *bridge) request(_ *link.Channel, req *link.Request) {
 	case halfCloseRequest:
 		b.half.Do(func() { close(b.halfClosed) })
 	case parkedRequest:
-		// x/crypto gives requests and data to different goroutines, so the bytes of the next
-		// request may have been read before this.
+		// x/crypto passes requests and data to different goroutines, so bytes of the next request may be read
+		// before this message.
 		var m parked
 		if link.Unmarshal(req.Payload, &m) != nil {
 			return
@@ -50,16 +50,16 @@ func (b *bridge) request(_ *link.Channel, req *link.Request) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		if b.came <= m.Sent {
-			b.ended = max(b.ended, m.Sent) // that of an earlier request may come after it
+			b.ended = max(b.ended, m.Sent) // the message of an earlier request may come late
 			b.unuse()
 		}
 	}
 }
 
-// passRest is called when the other node has closed its channel. It passes all earlier bytes on to the
-// client, so that a bridge behaves as a single node does, where a write has reached the client once it
-// returns: a caller may end a connection right after its last bytes, and a local server may answer
-// before it reads. The request no longer has a slot; a client that does not read is dropped.
+// passRest is called when the other node has closed its channel. It passes the remaining bytes to the client.
+// So a bridge behaves like a single node, where a returned write has reached the client: a caller may end a
+// connection right after its last bytes, and a local server may respond before it reads. The request has no
+// slot any more. A client that does not read is dropped.
 func (b *bridge) passRest() {
 	b.mu.Lock()
 	b.ended = math.MaxUint64
@@ -68,8 +68,9 @@ func (b *bridge) passRest() {
 	b.await(b.upEnded, &b.came, b.o.StallTimeout)
 }
 
-// awaitOtherNode is called when the client has closed its channel or has gone. It passes the client's last bytes to
-// the other node, whose caller may be slow and which then closes its channel. It gives up if that node takes nothing.
+// awaitOtherNode is called when the client has closed its channel or has gone. It waits until the other node,
+// whose caller may be slow, has the client's last bytes and closes its channel. It gives up if the other node
+// reads nothing.
 func (b *bridge) awaitOtherNode() {
 	patience := slowNode * b.o.StallTimeout
 	if !b.await(b.downEnded, &b.went, patience) {
@@ -81,12 +82,13 @@ func (b *bridge) awaitOtherNode() {
 	}
 }
 
-// slowNode is the factor by which another node may take longer than a client to accept a byte. x/crypto reopens a
-// window only after half of it was read, so a slow caller of that node may have read bytes all the time.
+// slowNode is the factor by which another node may take longer than a client to accept a byte. x/crypto
+// reopens a window only after half of it was read, so a caller that reads slowly but steadily may look
+// stalled.
 const slowNode = 20
 
-// await waits until a direction of the bridge has ended. It returns false if the bridge ends, or if the number in bytes,
-// which mu guards, does not change for patience.
+// await waits until a direction of the bridge has ended. It returns false if the bridge ends, or if the count
+// in bytes does not change for patience. mu guards the count.
 func (b *bridge) await(ended <-chan struct{}, bytes *uint64, patience time.Duration) bool {
 	for before := uint64(0); ; {
 		select {
@@ -131,15 +133,16 @@ func (b *bridge) closeIdle() {
 	}
 }
 
-// lose ends the channel as one of a lost tunnel: a request on it fails with tunnel-lost, as requests
-// of this node do.
+// lose ends the channel as if its tunnel was lost: a request on it fails with tunnel-lost, like requests of
+// this node.
 func (b *bridge) lose() { b.finish(ending{Kind: endLost}) }
 
-// finish reports the end of the channel to the other node, and ends the channel. After an orderly end the other node closes it.
+// finish reports the end of the channel to the other node, and ends the channel. After an orderly end, the
+// other node closes its side.
 func (b *bridge) finish(e ending) {
 	b.end.Do(func() {
 		_, _ = b.remote.SendRequest(endRequest, false, link.Marshal(e))
-		if !b.remote.Writing() { // else it is lost with what the other node does not take
+		if !b.remote.Writing() { // after a blocked write, the EOF cannot be sent
 			_ = b.remote.CloseWrite()
 		}
 	})
@@ -148,8 +151,8 @@ func (b *bridge) finish(e ending) {
 	}
 }
 
-// use takes a slot of the tunnel for a request when n bytes of it have arrived, unless the request has
-// one.
+// use takes a slot of the tunnel for a request when n bytes of the request have arrived, unless the request
+// has a slot already.
 func (b *bridge) use(n int) bool {
 	b.mu.Lock()
 	b.came += uint64(n)
@@ -159,7 +162,7 @@ func (b *bridge) use(n int) bool {
 	if late || taken || closed {
 		return !closed
 	}
-	// A request whose node closes the channel while it waits has ended there, and is not sent.
+	// If the node of a waiting request closes its channel, the request has ended there and must not be sent.
 	release, err := b.tunnel.Acquire(b.remote.Ended())
 	if err != nil {
 		if err.Code == relay.CodeOverloaded {
@@ -179,7 +182,7 @@ func (b *bridge) use(n int) bool {
 	return true
 }
 
-// unuse gives the slot of the request back. The caller holds mu.
+// unuse returns the slot of the request. The caller holds mu.
 func (b *bridge) unuse() {
 	b.busy = false
 	if b.release != nil {
@@ -188,7 +191,7 @@ func (b *bridge) unuse() {
 	}
 }
 
-// cut ends the channel if there is no space for bytes that the client does not take.
+// cut ends the channel because the budget has no space for unread bytes.
 func (b *bridge) cut() {
 	b.o.Cut(b.o.Log, b.tunnel.Owner())
 	b.lose()
@@ -198,7 +201,7 @@ func (b *bridge) cut() {
 // none.
 var pieces = sync.Pool{New: func() any { return new([32 << 10]byte) }}
 
-// pass reads one piece from from, and calls take with it.
+// pass reads one piece from from and calls take with the piece.
 func (b *bridge) pass(from relay.Conn, take func(p []byte) error) error {
 	select {
 	case <-from.Ready():
@@ -216,7 +219,7 @@ func (b *bridge) pass(from relay.Conn, take func(p []byte) error) error {
 	return err
 }
 
-// errNotTaken is the error of writes from the other node when the client takes no more bytes.
+// errNotTaken is the error of writes to a client that accepts no more bytes.
 var errNotTaken = errors.New("the client accepts no more bytes")
 
 // up copies bytes from the other node to the client.
@@ -237,7 +240,7 @@ func (b *bridge) up() {
 	switch err {
 	case net.ErrClosed:
 		return
-	case errNotTaken: // down learns why
+	case errNotTaken: // down reports the reason
 		_, _ = io.Copy(io.Discard, b.remote)
 		return
 	}
@@ -261,7 +264,7 @@ func (b *bridge) down() {
 	for err == nil {
 		err = b.pass(b.local, func(p []byte) error {
 			got = true
-			if taken { // else the other node has gone, and passRest ends the bridge
+			if taken { // otherwise the other node has gone, and passRest ends the bridge
 				_, failed := b.remote.Write(p)
 				taken = failed == nil
 				b.mu.Lock()
@@ -276,7 +279,7 @@ func (b *bridge) down() {
 	}
 }
 
-// inUse reports whether a request uses the channel, with a slot of the tunnel.
+// inUse reports whether a request with a slot uses the channel.
 func (b *bridge) inUse() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

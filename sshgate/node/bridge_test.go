@@ -7,7 +7,7 @@ import (
 	"relay/link"
 )
 
-// slots is a tunnel that counts its used slots.
+// slots is a fake tunnel that counts its used slots.
 type slots struct {
 	Tunnel
 	used int
@@ -18,8 +18,8 @@ func (s *slots) Acquire(<-chan struct{}) (release func(), err *relay.Error) {
 	return func() { s.used-- }, nil
 }
 
-// TestParkedOutOfOrder: the other node sends each parked@relay from its own goroutine, so they may
-// arrive out of order. The bytes of the next request must not hold a slot until the end of the channel.
+// TestParkedOutOfOrder: the other node sends each parked@relay from its own goroutine, so these messages may
+// arrive out of order. Even then, the next request returns its slot before the end of the channel.
 func TestParkedOutOfOrder(t *testing.T) {
 	t.Parallel()
 	tunnel := &slots{}

@@ -22,8 +22,8 @@ import (
 	"relay/sockets"
 )
 
-// nodeLink is this node's side of the connections that it has made to another node: one for control,
-// which carries no body, and up to maxData for data.
+// nodeLink holds the connections that this node has made to another node: one for control messages, and up to
+// maxData for channels.
 type nodeLink struct {
 	o    *Options
 	node relay.Node
@@ -31,11 +31,11 @@ type nodeLink struct {
 	end  context.CancelFunc
 
 	control atomic.Pointer[link.Conn]  // nil while the node is unreachable
-	addr    atomic.Pointer[netip.Addr] // where the node was dialed last, or is to be
+	addr    atomic.Pointer[netip.Addr] // last or next address of the node
 	header  atomic.Bool                // connections begin with a PROXY header
-	notes   chan note                  // waits to be told to the node
+	notes   chan note                  // messages to be sent to the node
 
-	dials singleflight.Group // of data connections
+	dials singleflight.Group // dials of data connections
 	mu    sync.Mutex
 	data  []*link.Conn
 }
@@ -50,7 +50,7 @@ type note struct {
 func (l *nodeLink) run() {
 	log, reachable := l.o.Log.With("node", l.node.Name, "addr", l.node.PeerAddr), l.o.Reachable
 	defer reachable(l.node.ID, false)
-	// The first try may come before the other node knows this one.
+	// The first try may come before the other node knows this node.
 	for failures := 0; l.ctx.Err() == nil; {
 		begun := time.Now()
 		pc, err := l.dial()
@@ -85,7 +85,7 @@ func (l *nodeLink) run() {
 // hold pings the other node, and sends it the waiting messages, until the connection ends.
 func (l *nodeLink) hold(pc *link.Conn) error {
 	defer pc.Close()
-	pc.Go("notes", func() { // a write waits where the socket is stuck
+	pc.Go("notes", func() { // a write blocks if the socket is stuck
 		for {
 			select {
 			case n := <-l.notes:
@@ -101,7 +101,7 @@ func (l *nodeLink) hold(pc *link.Conn) error {
 	return l.ctx.Err()
 }
 
-// tell queues a message for the other node. It returns false if that node cannot be reached.
+// tell queues a message for the other node. It returns false if the other node cannot be reached.
 func (l *nodeLink) tell(kind string, payload any) bool {
 	if l.control.Load() == nil {
 		return false
@@ -114,9 +114,9 @@ func (l *nodeLink) tell(kind string, payload any) bool {
 	}
 }
 
-// conn returns the data connection with the fewest channels, while the node can be reached. If all are
-// busy, it opens another one for later calls. If there is none, it opens one, and all concurrent calls
-// wait for that one.
+// conn returns the data connection with the fewest channels, while the node can be reached. If all are busy,
+// it opens another connection for later calls. If there is none, it opens the first one, and all concurrent
+// calls wait for it.
 func (l *nodeLink) conn(ctx context.Context) (*link.Conn, error) {
 	if l.control.Load() == nil {
 		return nil, relay.ErrNotSent
@@ -146,7 +146,7 @@ func (l *nodeLink) conn(ctx context.Context) (*link.Conn, error) {
 	return best, nil
 }
 
-// addData opens one more data connection. Only one call of it runs at a time.
+// addData opens one more data connection. Only one call runs at a time.
 func (l *nodeLink) addData() (any, error) {
 	pc, err := l.dial()
 	if err != nil {
@@ -162,7 +162,7 @@ func (l *nodeLink) addData() (any, error) {
 	return pc, nil
 }
 
-// dial makes one connection and logs in. It accepts only the key of the node that it wants to reach.
+// dial makes a connection and logs in. It accepts only the host key of the wanted node.
 func (l *nodeLink) dial() (*link.Conn, error) {
 	key, _, _, _, err := ssh.ParseAuthorizedKey([]byte(l.node.PeerKey))
 	if err != nil {
@@ -196,8 +196,8 @@ func (l *nodeLink) dial() (*link.Conn, error) {
 	}
 	switch {
 	case pc.Sock.Heard() > 0:
-		l.header.Store(false) // a node that demands the header says nothing without one, and reads it where it is sent
-	case ctx.Err() == nil: // closed without a word: perhaps a header is demanded of this address, or refused
+		l.header.Store(false) // a node that requires the header is silent without it, and reads it if it is sent
+	case ctx.Err() == nil: // closed without an answer: the node may require a header from this address, or refuse one
 		l.header.Store(!l.header.Load())
 	}
 	return nil, err

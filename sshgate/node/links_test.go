@@ -25,9 +25,8 @@ func (one) NodeID() string               { return "this" }
 func (o one) Peers() []relay.Node        { return []relay.Node{o.other} }
 func (one) RefreshPeers(context.Context) {}
 
-// TestHeaderIsAGuess: after a node closed a connection without an answer, as one does that requires a
-// PROXY header, or after all packets were lost for a while, the next dial sends a header. A first
-// answer ends that attempt.
+// TestHeaderIsAGuess: the next dial sends a PROXY header after a node closed a connection without an answer,
+// and after all packets were lost for a while. A first answer ends this behaviour.
 func TestHeaderIsAGuess(t *testing.T) {
 	t.Parallel()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

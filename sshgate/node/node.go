@@ -1,6 +1,6 @@
 // Package node links this node with the other nodes of the store: it opens channels to their tunnels, and
-// lets them open channels to those of this node. In this package, another relayd is called a node; a peer
-// is the other end of any connection.
+// lets them open channels to the tunnels of this node. In this package, another relayd is called a node; a
+// peer is the other end of any connection.
 package node
 
 import (
@@ -22,77 +22,78 @@ import (
 
 // Nodes lists the nodes of the store. Package store implements it.
 type Nodes interface {
-	// NodeID returns the id of this node. It is another one after a rejoin.
+	// NodeID returns the id of this node. After a rejoin, the node has another id.
 	NodeID() string
 	// Peers lists the other living nodes, from memory.
 	Peers() []relay.Node
-	// RefreshPeers reads again what Peers lists. It may wait, so that strangers cannot
-	// cause many queries.
+	// RefreshPeers updates the list of Peers. It may wait, because strangers must not cause many queries.
 	RefreshPeers(context.Context)
 }
 
 // Tunnel is a tunnel of this node that other nodes use.
 type Tunnel interface {
-	// Open is as that of relay.Tunnel.
+	// Open is like Open of relay.Tunnel.
 	Open(ctx context.Context, origin netip.AddrPort) (relay.Conn, error)
 	// Heard returns the time since the last byte from the client.
 	Heard() time.Duration
 	// Owner returns the account that owns the alias.
 	Owner() int64
-	// Acquire takes one of the tunnel's slots for a request, as relay.Attachment.Acquire.
+	// Acquire takes one of the tunnel's slots for a request, like relay.Attachment.Acquire.
 	Acquire(done <-chan struct{}) (release func(), err *relay.Error)
-	// TakenOver ends the tunnel because the alias has a newer one.
+	// TakenOver ends the tunnel because its alias has a newer tunnel.
 	TakenOver(reason string)
 }
 
 // Options configure Links. All fields but Budget are required.
 type Options struct {
 	Nodes         Nodes
-	Key           ssh.Signer // of this node, for logging in at other nodes and for being known by them
-	ServerVersion string     // that other nodes are told
-	// Reachable is told when the tunnels of another node become usable, and when they are
-	// not any more. Wake is told when another node has changed the queue of an alias.
+	Key           ssh.Signer // key of this node: it logs in at other nodes, and they know the node by it
+	ServerVersion string     // version line for other nodes
+	// Reachable is called when the tunnels of another node become usable, and when they become unusable. Wake
+	// is called when another node has changed the queue of an alias.
 	Reachable func(node string, reachable bool)
 	Wake      func(alias int64)
 
-	Workers      *link.Workers
-	Budget       *budget.Budget
-	StallTimeout time.Duration                       // for a client that takes nothing of what a node that has gone left for it; of a node, slowNode times that
-	Cut          func(log *slog.Logger, owner int64) // told of each channel for whose bytes there was no space
+	Workers *link.Workers
+	Budget  *budget.Budget
+	// StallTimeout is how long a client may read nothing of the last bytes from a node that has gone. A node has
+	// slowNode times as long.
+	StallTimeout time.Duration
+	Cut          func(log *slog.Logger, owner int64) // called for each channel that was closed because its bytes found no space
 	Log          *slog.Logger
 }
 
-// ClientVersion is the version line of a node that connects to another node. The other node then shows
-// the host key for nodes instead of that for users.
+// ClientVersion is the version line of a node that connects to another node. It makes the other node use the
+// host key for nodes, and not the one for users.
 const ClientVersion = "SSH-2.0-relayd-peer"
 
 const (
 	pingEvery   = time.Second     // between two pings
-	silentAfter = 3 * time.Second // without a byte: the other node is unreachable
+	silentAfter = 3 * time.Second // silence after which the other node is unreachable
 	LoginTime   = 2 * time.Second // for a connection and its login
-	redialEvery = time.Second     // between two tries, and the interval at which nodes come and go
+	redialEvery = time.Second     // between two tries, and between two looks at the list of nodes
 	maxData     = 4               // connections for data to one node
-	busyConn    = 16              // channels in use on each connection from which on another one is opened
+	busyConn    = 16              // channels in use on each connection at which another connection is opened
 	maxConns    = 2 * (1 + maxData)
-	maxNotes    = 1024 // that wait to be told to a node
+	maxNotes    = 1024 // messages that wait to be sent to a node
 )
 
-// Requests and channels between nodes, marshalled as RFC 4251 section 5 types in the order
-// of the struct fields.
+// Requests and channels between nodes. Their payloads have the types of RFC 4251, section 5, in the order of
+// the struct fields.
 const (
 	tunnelChannel    = "relay-tunnel@relay" // channel: one connection to the local server of a tunnel
 	wakeRequest      = "wake-queue@relay"   // global
 	takenOverRequest = "taken-over@relay"   // global
-	endRequest       = "end@relay"          // channel, owner to ingress: what comes after the last byte
+	endRequest       = "end@relay"          // channel, owner to ingress: the kind of end that follows the last byte
 	halfCloseRequest = "half-close@relay"   // channel, ingress to owner: the EOF that follows is for the local server
 	parkedRequest    = "parked@relay"       // channel, ingress to owner: no request uses the channel
 )
 
-// Payloads: openPayload is that of tunnelChannel, wakeQueue that of wakeRequest, takenOver that of
-// takenOverRequest, parked that of parkedRequest.
+// Payloads: openPayload of tunnelChannel, wakeQueue of wakeRequest, takenOver of takenOverRequest, parked of
+// parkedRequest.
 type (
 	openPayload struct {
-		Node       string // meant
+		Node       string // id of the intended node
 		Tunnel     string
 		Origin     string
 		OriginPort uint32
@@ -105,10 +106,10 @@ type (
 // Reasons for refusing tunnelChannel channels, in addition to those of openCodes. The range is for
 // private use (RFC 4254, section 5.1).
 const (
-	reasonNotMe  link.Reason = 0xfe000001 + iota // another node was meant
-	reasonNone                                   // the tunnel is not here (any more)
-	reasonSilent                                 // no byte comes from the client of the tunnel
-	reasonSlow                                   // the client lives, but did not answer in time
+	reasonNotMe  link.Reason = 0xfe000001 + iota // the request was meant for another node
+	reasonNone                                   // this node does not have the tunnel (any more)
+	reasonSilent                                 // the client of the tunnel sends no byte
+	reasonSlow                                   // the client is alive, but did not answer in time
 )
 
 // openCodes are the error codes of channels that the client of a tunnel refused, by the reason that
@@ -122,7 +123,7 @@ var openCodes = map[link.Reason]string{
 // ending is the payload of endRequest.
 type ending struct {
 	Kind   uint32
-	Code   string // of a endRefused
+	Code   string // error code, for endRefused
 	Detail string
 }
 
@@ -131,7 +132,7 @@ const (
 	endEOF      = iota // the local server has closed its side
 	endBrokeOff        // the local server aborted its connection
 	endLost            // the tunnel was lost
-	endRefused         // no byte reached a local server, for the reason given
+	endRefused         // no byte reached a local server; Code has the reason
 )
 
 // Links holds the links to the other nodes, and the tunnels of this node that they use.
@@ -142,13 +143,13 @@ type Links struct {
 	ctx     context.Context
 	end     context.CancelFunc
 
-	in, out atomic.Int64 // channels that were opened by and at other nodes since the start
-	tunnels sync.Map     // string: Tunnel; those of this node that others can use, by id
+	in, out atomic.Int64 // channels opened by other nodes and at other nodes since the start
+	tunnels sync.Map     // string: Tunnel; the tunnels of this node that others can use, by id
 
 	mu      sync.Mutex
 	links   map[string]*nodeLink // by node id
 	bridges map[*bridge]struct{}
-	served  map[*link.Conn]servedNode // connections of other nodes
+	served  map[*link.Conn]servedNode // connections from other nodes
 }
 
 // servedNode identifies the node at the other end of a connection.
@@ -157,22 +158,21 @@ type servedNode struct {
 	addr netip.Addr
 }
 
-// New returns Links without a connection.
+// New returns Links without connections.
 func New(o Options) *Links {
 	n := &Links{o: o, links: map[string]*nodeLink{}, bridges: map[*bridge]struct{}{}, served: map[*link.Conn]servedNode{}}
 	n.ctx, n.end = context.WithCancel(context.Background())
 	return n
 }
 
-// Start keeps a link to each living node from now on. Further calls do nothing.
+// Start begins to keep a link to each living node. Further calls do nothing.
 func (n *Links) Start() { n.started.Do(func() { n.wg.Go(n.run) }) }
 
-// Add lets other nodes use a tunnel of this node, by its id, and Remove ends that.
+// Add makes a tunnel of this node usable for other nodes, by its id. Remove ends that.
 func (n *Links) Add(id string, t Tunnel) { n.tunnels.Store(id, t) }
 
-// Remove ends the use of a tunnel: no more channels are opened to it. With orderly, unused channels
-// are closed only once the other nodes know of the end, because a request may be on its way on a
-// channel.
+// Remove ends the use of a tunnel: no more channels are opened to it. If orderly is set, unused channels are
+// closed only after the other nodes know of the end, because a request may be on its way on such a channel.
 func (n *Links) Remove(id string, t Tunnel, orderly bool) {
 	n.tunnels.Delete(id)
 	closeIdle := func() { n.endBridges((*bridge).closeIdle, func(other Tunnel) bool { return other == t }) }
@@ -183,12 +183,12 @@ func (n *Links) Remove(id string, t Tunnel, orderly bool) {
 	}
 }
 
-// Lose ends all channels of other nodes to the tunnels that meant selects, because their client is
+// Lose ends all channels of other nodes to the tunnels that meant selects. It is called when a client is
 // silent.
 func (n *Links) Lose(meant func(Tunnel) bool) { n.endBridges((*bridge).lose, meant) }
 
-// Bridged returns the number of channels of other nodes to tunnels of this one, and the number of
-// those that a request uses.
+// Bridged returns the number of channels of other nodes to tunnels of this node, and the number of channels
+// that a request uses.
 func (n *Links) Bridged() (all, busy int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -200,15 +200,14 @@ func (n *Links) Bridged() (all, busy int) {
 	return len(n.bridges), busy
 }
 
-// Served returns the number of connections that other nodes have to this one.
+// Served returns the number of connections from other nodes.
 func (n *Links) Served() int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return len(n.served)
 }
 
-// Stop closes all links. The channels of other nodes, whose clients have gone, get a moment for their
-// last bytes.
+// Stop closes all links. Channels of other nodes whose clients have gone get a moment for their last bytes.
 func (n *Links) Stop(ctx context.Context) {
 	n.end()
 	ctx, cancel := context.WithTimeout(ctx, pingEvery)
@@ -234,9 +233,8 @@ func (n *Links) Stop(ctx context.Context) {
 	}
 }
 
-// run keeps a link to each living node until Stop. It also closes unused channels to tunnels whose
-// client is silent: the next request then opens a new one, which shows whether the client is still
-// there.
+// run keeps a link to each living node until Stop. It also closes unused channels to tunnels whose client is
+// silent: the next request then opens a new channel, which shows whether the client still answers.
 func (n *Links) run() {
 	tick := time.NewTicker(redialEvery / 2)
 	defer tick.Stop()
@@ -251,8 +249,7 @@ func (n *Links) run() {
 	}
 }
 
-// follow makes links to new nodes, and ends the links, connections and channels of nodes that have
-// ended.
+// follow adds links to new nodes, and ends the links, connections and channels of nodes that have ended.
 func (n *Links) follow(nodes []relay.Node) {
 	living := make(map[string]bool, len(nodes))
 	n.mu.Lock()
@@ -284,8 +281,8 @@ func (n *Links) follow(nodes []relay.Node) {
 	}
 }
 
-// Knows reports whether an address belongs to another node: it is the address at which the node is
-// dialed, even if that is given as a host name, or the one from which its connections come.
+// Knows reports whether an address belongs to another node: the node is dialed at this address, even by a
+// host name, or its connections come from it.
 func (n *Links) Knows(a netip.Addr) bool {
 	a = a.Unmap()
 	n.mu.Lock()
@@ -323,8 +320,8 @@ func (n *Links) Reached() (reached, all int) {
 	return reached, len(n.links)
 }
 
-// ReachesAll reports whether the tunnels of all other living nodes can be used. It includes nodes that
-// this one has not tried to reach yet.
+// ReachesAll reports whether the tunnels of all other living nodes can be used. Nodes that this node has not
+// tried to reach yet count as not usable.
 func (n *Links) ReachesAll() bool {
 	return !slices.ContainsFunc(n.o.Nodes.Peers(), func(node relay.Node) bool {
 		l := n.link(node.ID)
@@ -332,11 +329,11 @@ func (n *Links) ReachesAll() bool {
 	})
 }
 
-// Forwarded returns the number of channels that this node has opened at other nodes, and that they
-// have opened at this one, since the start.
+// Forwarded returns the numbers of channels since the start: those that this node opened at other nodes, and
+// those that other nodes opened here.
 func (n *Links) Forwarded() (out, in int64) { return n.out.Load(), n.in.Load() }
 
-// Origin returns the address of a caller in the form that requests to open a channel use.
+// Origin returns the address of a caller in the form that channel opens need.
 func Origin(origin netip.AddrPort) string {
 	if addr := origin.Addr().Unmap(); addr.IsValid() {
 		return addr.String()

@@ -6,8 +6,8 @@ import (
 	"relay/link"
 )
 
-// TestParkedBesideTheNextRequest: if bytes of the next request arrive before the message that the earlier
-// one has ended, they keep their slot until the next one has ended too.
+// TestParkedBesideTheNextRequest: bytes of the next request may arrive before the message that the earlier
+// request has ended. They keep their slot until the next request has ended, too.
 func TestParkedBesideTheNextRequest(t *testing.T) {
 	t.Parallel()
 	tunnel := &slots{}

@@ -12,7 +12,7 @@ import (
 	"relay/record"
 )
 
-// Remote returns the Remote for a tunnel of another node.
+// Remote returns a tunnel of another node.
 func (n *Links) Remote(rec relay.TunnelRecord) *Remote { return &Remote{links: n, rec: rec} }
 
 // Remote is a tunnel of another node. It implements relay.RemoteTunnel; its channels are of type
@@ -24,7 +24,7 @@ type Remote struct {
 
 func (t *Remote) link() *nodeLink { return t.links.link(t.rec.Node) }
 
-// Node returns the id of the node.
+// Node returns the id of the node that has the tunnel.
 func (t *Remote) Node() string { return t.rec.Node }
 
 // Info describes the tunnel.
@@ -33,7 +33,7 @@ func (t *Remote) Info() relay.TunnelInfo { return t.rec.TunnelInfo }
 // LazyDial reports whether the client of the tunnel dials at the first byte.
 func (t *Remote) LazyDial() bool { return t.rec.LazyDial }
 
-// Heard returns the time since the last byte of the other node. That node closes unused channels of a
+// Heard returns the time since the last byte of the other node. The other node closes unused channels of a
 // tunnel whose client is silent: see Links.run.
 func (t *Remote) Heard() time.Duration {
 	if l := t.link(); l != nil {
@@ -50,8 +50,8 @@ func (t *Remote) Wake() bool {
 	return l != nil && l.tell(wakeRequest, wakeQueue{uint64(t.rec.Alias)})
 }
 
-// Close asks the node to close the tunnel. If reason is AliasRemoved it does nothing, because every
-// node notices the removal of an alias without being asked.
+// Close asks the node to close the tunnel. If reason is AliasRemoved, Close does nothing, because every node
+// notices the removal of an alias itself.
 func (t *Remote) Close(reason string) {
 	if l := t.link(); l != nil && reason != relay.AliasRemoved {
 		l.tell(takenOverRequest, takenOver{t.rec.ID, reason})
@@ -95,8 +95,8 @@ func (t *Remote) Open(ctx context.Context, origin netip.AddrPort) (relay.Conn, e
 	return nil, relay.ErrTunnelMoved
 }
 
-// channelEnded stores the end of a channel that the other node reports. The report comes before EOF:
-// an EOF without it means that the connection between the nodes has ended.
+// channelEnded stores the other node's report about the end of a channel. The report comes before EOF. An EOF
+// without a report means that the connection between the nodes has ended.
 func channelEnded(ch *link.Channel, req *link.Request) {
 	var e ending
 	if req.Type != endRequest || link.Unmarshal(req.Payload, &e) != nil {
@@ -120,7 +120,7 @@ func channelEnded(ch *link.Channel, req *link.Request) {
 // Channel is a channel through another node. It implements relay.Conn.
 type Channel struct {
 	*link.Channel
-	sent atomic.Uint64 // number of bytes sent, which Parked reports
+	sent atomic.Uint64 // number of sent bytes, for Parked
 }
 
 // Write implements relay.Conn.
@@ -138,7 +138,6 @@ func (h *Channel) CloseWrite() error {
 	return h.Channel.CloseWrite()
 }
 
-// Parked tells the other node that no request uses the channel for now, so that the channel does not
-// count as used. It does not wait for the socket; the number of sent bytes in the message shows to
-// which requests it refers.
+// Parked tells the other node that no request uses the channel for now. It does not wait for the socket. The
+// message has the number of sent bytes, which shows the requests that it is about.
 func (h *Channel) Parked() { h.Tell(parkedRequest, link.Marshal(parked{h.sent.Load()})) }

@@ -15,18 +15,17 @@ import (
 	"relay/record"
 )
 
-// Times of the node that has a tunnel.
+// Times at the node that has the tunnel.
 const (
-	openWait  = 1800 * time.Millisecond // for the client's answer to a channel open: less than the other node waits
-	idleFor   = 2500 * time.Millisecond // a client that is silent for longer gets no request on an unused channel
-	firstWait = time.Second             // for the client to say why it could not dial
-	// Time for the other nodes to learn that a tunnel has ended and to close their unused channels: a
-	// channel that is closed here earlier may have a request on its way.
+	openWait  = 1800 * time.Millisecond // wait for the client's answer to a channel open; less than the wait of the other node
+	idleFor   = 2500 * time.Millisecond // a client with a longer silence gets no request on an unused channel
+	firstWait = time.Second             // wait for the client's report about a failed dial
+	// learnTime is how long the other nodes may take to learn that a tunnel has ended, and to close their
+	// unused channels. This node closes them later, because a request may be on its way.
 	learnTime = 2 * time.Second
 )
 
-// config returns the configuration of a connection from another node: that node logs in with its id and
-// its key.
+// config returns the configuration of a connection from another node: a node logs in with its id and its key.
 func (n *Links) config(c *link.Conn, refused func()) *ssh.ServerConfig {
 	nodes, refreshed := n.o.Nodes, false
 	config := &ssh.ServerConfig{
@@ -36,7 +35,7 @@ func (n *Links) config(c *link.Conn, refused func()) *ssh.ServerConfig {
 		ServerVersion:           n.o.ServerVersion,
 		PublicKeyCallback: func(meta ssh.ConnMetadata, key ssh.PublicKey) (*ssh.Permissions, error) {
 			isThis := func(n relay.Node) bool { return n.ID == meta.User() }
-			if !refreshed && !slices.ContainsFunc(nodes.Peers(), isThis) { // a node that has just started dials at once
+			if !refreshed && !slices.ContainsFunc(nodes.Peers(), isThis) { // a new node may dial before the list has it
 				refreshed = true
 				nodes.RefreshPeers(c.Context())
 			}
@@ -56,20 +55,20 @@ func (n *Links) config(c *link.Conn, refused func()) *ssh.ServerConfig {
 
 var errRefused = errors.New("no node has this key")
 
-// Handlers take what another node begins on its connection.
+// Handlers returns the handlers for the requests and channels of another node.
 func (n *Links) Handlers() link.Handlers {
 	return link.Handlers{Request: n.request, Channel: n.offered}
 }
 
-// Serve runs a connection from another node, and returns at its end. It calls refused if the key is
-// not that of a node, else loggedIn.
+// Serve runs a connection from another node, and returns at its end. It calls refused if the key is not that
+// of a node, otherwise loggedIn.
 func (n *Links) Serve(c *link.Conn, from netip.Addr, refused, loggedIn func()) {
 	defer c.Recovered("node")
 	defer c.Close()
 	var id string
 	handlers := n.Handlers()
 	handlers.LoggedIn = func(meta ssh.ConnMetadata, _ *ssh.Permissions) {
-		id = meta.User() // x/crypto has verified its key for this name
+		id = meta.User() // x/crypto has verified the key for this id
 		c.SetLog(c.Log().With("node", id))
 		c.Sock.LoggedIn()
 		loggedIn()
@@ -86,7 +85,7 @@ func (n *Links) Serve(c *link.Conn, from netip.Addr, refused, loggedIn func()) {
 	}
 }
 
-// addServed adds a connection of another node. It returns false if that node has too many.
+// addServed adds a connection from another node. It returns false if that node has too many connections.
 func (n *Links) addServed(c *link.Conn, from servedNode) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -122,10 +121,10 @@ func (n *Links) request(req *link.Request) {
 			t.TakenOver(record.SafeTextMax(taken.Reason, 200))
 		}
 	}
-	_ = req.Reply(false, nil) // also an answer to a ping
+	_ = req.Reply(false, nil) // a ping gets this reply, too
 }
 
-// tunnel returns the tunnel of this node with an id; nil = there is none.
+// tunnel returns the tunnel of this node with an id; nil = none.
 func (n *Links) tunnel(id string) Tunnel {
 	t, _ := n.tunnels.Load(id)
 	tunnel, _ := t.(Tunnel)
@@ -202,9 +201,8 @@ func (n *Links) serveOpen(open *link.Offer) {
 	}
 }
 
-// rejection returns the reason and text with which another node is told that a channel could not be
-// opened. late means that the client did not answer in time, heard that other bytes came from it in
-// the meantime.
+// rejection returns the reason and the text for a channel that could not be opened. late means that the
+// client did not answer in time, heard that it sent other bytes in that time.
 func rejection(err error, late, heard bool) (link.Reason, string) {
 	var e *relay.Error
 	for reason, code := range openCodes {

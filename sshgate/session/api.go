@@ -17,14 +17,14 @@ import (
 // apiSubsystem is the subsystem whose channel carries HTTP/1.1 with the API /api/v1.
 const apiSubsystem = "relay-api"
 
-// Sizes of the buffers of an API channel, in bytes. They are small because each relay up keeps such a
-// channel for its live stream as long as its tunnel is up.
+// Sizes of the buffers of an API channel, in bytes. They are small because each relay up has such a channel
+// for its live stream while its tunnel is up.
 const apiInput, apiOutput = 4 << 10, 8 << 10
 
-// serveAPI serves the API on the channel of the session until the peer closes the channel or the
-// session has to end. net/http gets one end of a pipe, and two goroutines copy between the other end
-// and the channel. Direct use of the channel is impossible, because readInput has already read its
-// first bytes, and copyToAPI must not pass on its EOF.
+// serveAPI serves the API on the channel of the session until the peer closes the channel or the session has
+// to end. net/http gets one end of a pipe, and two goroutines copy between the other end and the channel.
+// net/http cannot use the channel directly, because readInput has read the first bytes, and copyToAPI must
+// not pass on EOF.
 func (s *session) serveAPI() int {
 	theirs, srv, served := s.startAPI()
 	written := make(chan struct{})
@@ -49,7 +49,7 @@ func (s *session) startAPI() (theirs net.Conn, srv *http.Server, served <-chan s
 	srv = s.of.API(s.who)
 	api := srv.Handler
 	srv.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		r.RemoteAddr = s.of.Remote.String() // for the log
+		r.RemoteAddr = s.of.Remote.String() // shown in the log
 		if r.ContentLength != 0 && r.Body != nil {
 			body := &timedBody{ReadCloser: r.Body, control: http.NewResponseController(w)}
 			_ = body.control.SetReadDeadline(time.Now().Add(s.of.StallTimeout))
@@ -60,13 +60,13 @@ func (s *session) startAPI() (theirs net.Conn, srv *http.Server, served <-chan s
 	srv.BaseContext = func(net.Listener) context.Context { return s.ctx }
 	ended := make(chan struct{})
 	srv.ConnState = func(_ net.Conn, state http.ConnState) {
-		if state == http.StateClosed { // net/http reports it once, after the handler has returned
+		if state == http.StateClosed { // net/http reports this state once, after the handler has returned
 			close(ended)
 		}
 	}
 	s.Go("api", func() {
-		s.ordered()                           // an alias that was requested before exists
-		_ = srv.Serve(&oneConnListener{ours}) // returns at once, and serves the connection on
+		s.ordered()                           // aliases that were requested before are created first
+		_ = srv.Serve(&oneConnListener{ours}) // returns at once; the connection is served in a goroutine
 		stop := context.AfterFunc(s.ctx, func() { _ = srv.Close() })
 		defer stop()
 		<-ended
@@ -74,8 +74,8 @@ func (s *session) startAPI() (theirs net.Conn, srv *http.Server, served <-chan s
 	return theirs, srv, ended
 }
 
-// OpenAPI implements shell.Session. The HTTP transport of a command dials in its own goroutine,
-// possibly after the session has ended while its goroutines are awaited; then it returns an error.
+// OpenAPI implements shell.Session. The HTTP transport of a command may dial in its own goroutine after the
+// session has ended. In that case OpenAPI returns an error.
 func (s *session) OpenAPI() (net.Conn, error) {
 	s.of.mu.Lock()
 	defer s.of.mu.Unlock()
@@ -86,9 +86,9 @@ func (s *session) OpenAPI() (net.Conn, error) {
 	return theirs, nil
 }
 
-// copyToAPI copies bytes from the peer to the HTTP server. It does not pass on EOF, because net/http
-// would treat it as the departure of the client and cancel the request. Instead, the current request
-// is answered, and the connection ends after that.
+// copyToAPI copies bytes from the peer to the HTTP server. It does not pass on EOF, because net/http would
+// treat that as the departure of the client and cancel the request. Instead, the connection ends after the
+// current request is answered.
 func (s *session) copyToAPI(to net.Conn, srv *http.Server, in *bufio.Reader) {
 	buf := make([]byte, apiInput)
 	for {
@@ -104,10 +104,10 @@ func (s *session) copyToAPI(to net.Conn, srv *http.Server, in *bufio.Reader) {
 	}
 }
 
-// writeToAPI writes p to the HTTP server. While the server does not read, for example during a call
-// that waits, x/crypto accepts up to a window of bytes from the peer; as on paused channels of
-// tunnels, these are reserved in the budget. It returns false if the connection has ended, or is ended
-// because the budget has no space.
+// writeToAPI writes p to the HTTP server. While the server does not read, for example during a call that
+// waits, x/crypto accepts up to a window of bytes from the peer. These bytes are reserved in the budget, as
+// on paused channels of tunnels. writeToAPI returns false if the connection has ended, or has to end because
+// the budget has no space.
 func (s *session) writeToAPI(to net.Conn, p []byte) bool {
 	_ = to.SetWriteDeadline(time.Now().Add(link.PauseAfter))
 	n, err := to.Write(p)
@@ -126,15 +126,15 @@ func (s *session) writeToAPI(to net.Conn, p []byte) bool {
 	return err == nil
 }
 
-// copyFromAPI copies answers to the peer. If the peer takes nothing for StallTimeout, it ends the
+// copyFromAPI copies answers to the peer. If the peer reads nothing for StallTimeout, copyFromAPI ends the
 // channel.
 func (s *session) copyFromAPI(from net.Conn) {
 	defer from.Close()
 	_, _ = io.CopyBuffer(commandOutput{s, s.ch}, from, make([]byte, apiOutput))
 }
 
-// timedBody is a request body that removes the read deadline of the connection at its end. net/http's
-// own deadline would stay after the body and end calls that wait.
+// timedBody is a request body that removes the read deadline of the connection at its end. A deadline of
+// net/http would stay after the body and would end calls that wait.
 type timedBody struct {
 	io.ReadCloser
 	control *http.ResponseController

@@ -9,12 +9,12 @@ import (
 	"relay/cli"
 )
 
-// outputPiece is the number of bytes of a command's output that are written at a time.
+// outputPiece is the number of bytes of a command's output that are written at once.
 const outputPiece = 32 << 10
 
-// commandOutput writes the output of a command, or of the API. If the peer takes nothing for
-// StallTimeout, the session ends, the write returns, and so the command ends. At most one piece then
-// still waits for the peer, until the connection ends.
+// commandOutput writes the output of a command, or of the API. If the peer reads nothing for StallTimeout,
+// the session ends, the write returns, and the command ends. After that, at most one piece waits for the peer
+// until the connection ends.
 type commandOutput struct {
 	s  *session
 	to io.Writer // the session's channel, or its error output

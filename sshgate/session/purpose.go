@@ -6,11 +6,10 @@ import (
 	"time"
 )
 
-// A connection that is there to run a command serves no forward: a RemoteForward of
-// ~/.ssh/config comes with every ssh to the relay, and must not take an alias from the tunnel
-// that serves it. Clients ask for their forwards first, then open a session, and name the
-// command only when that is open. So the first forwards of a connection wait for their answer
-// until it is known what the connection is for.
+// A connection that runs a command serves no forward: the RemoteForward of ~/.ssh/config comes with every ssh
+// to the relay, and must not take an alias from the tunnel that serves it. Clients request their forwards
+// first, then open a session, and name the command only in the open session. So the replies to the first
+// forwards of a connection wait until the purpose of the connection is known.
 
 // Times of the wait for the purpose of a connection.
 const (
@@ -18,34 +17,35 @@ const (
 	purposeWait = 2 * time.Second
 	// knownClientWait is purposeWait for knownClients, which always answer.
 	knownClientWait = startTime
-	// purposeSettle is the time for a library to send a command that its caller has ready, and for our
-	// goroutines to read the requests of an open session.
+	// purposeSettle is the time for a library to send a command that its caller has ready, and for relayd to
+	// read the requests of an open session.
 	purposeSettle = 50 * time.Millisecond
 )
 
-// knownClients are clients, by the prefix of their name, whose sources were read: they send all their forwards
-// and the open of their session without reading in between. So all of these have arrived when such a client
-// answers a ping that was sent after its first forward. An early client sends them before it reads anything
-// behind the success of its login, so it can be pinged right then, and its answer arrives with the forwards.
+// knownClients are clients, by the prefix of their name, whose source code shows that they send all their
+// forwards and the open of their session without reading in between. When such a client answers a ping that
+// was sent after its first forward, all of these requests have arrived. An early client sends them before it
+// reads any message after its login, so it is pinged directly after the login, and its answer arrives with
+// the forwards.
 var knownClients = []struct {
 	prefix string
 	early  bool
 }{{"OpenSSH_", true}, {"dropbear_", true}, {"PuTTY_", false}}
 
-// purpose tells connections for tunnels from those for commands, as far as their sessions show. Sessions.mu
+// purpose distinguishes connections for tunnels from connections for commands, by their sessions. Sessions.mu
 // guards it.
 type purpose struct {
 	opened   int           // sessions that were opened
-	began    int           // sessions that have begun something
-	first    chan struct{} // closed when the first session begins something
-	command  bool          // that is a command or a subsystem
-	tunnel   bool          // it serves the forwards that were asked for before any session began
+	began    int           // sessions that have begun a shell, a command or a subsystem
+	first    chan struct{} // closed when the first session has begun one of these
+	command  bool          // the first session runs a command or a subsystem
+	tunnel   bool          // forwards from before the first session are served
 	known    bool          // the client is one of knownClients
-	pinged   bool          // answered will be closed
-	answered chan struct{} // closed when such a client has answered, or the connection has ended
+	pinged   bool          // a ping was sent, and answered will be closed
+	answered chan struct{} // closed when the client has answered the ping, or the connection has ended
 }
 
-// LoggedIn notes which client has logged in, such as OpenSSH_9.2p1.
+// LoggedIn notes the client that has logged in, such as OpenSSH_9.2p1.
 func (l *Sessions) LoggedIn(client string) {
 	for _, k := range knownClients {
 		if strings.HasPrefix(client, k.prefix) {
@@ -59,7 +59,7 @@ func (l *Sessions) LoggedIn(client string) {
 	}
 }
 
-// ping closes answered when the client has answered. Only the first call has an effect.
+// ping sends a ping and closes answered at its answer. Only the first call has an effect.
 func (l *Sessions) ping() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -73,7 +73,7 @@ func (l *Sessions) ping() {
 	})
 }
 
-// begins notes that a session has begun, and whether it runs a command.
+// begins notes that session s has begun, and whether s runs a command.
 func (l *Sessions) begins(s *session, command bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -129,7 +129,7 @@ func (l *Sessions) IsTunnel(ctx context.Context, bundled bool) bool {
 }
 
 // awaitKnown waits for one of knownClients: until a session has begun something, or the client has answered
-// and has no session open. Such a client starts a shell or a command in each session that it opens.
+// the ping and has no session open. These clients start a shell or a command in each session that they open.
 func (l *Sessions) awaitKnown(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, knownClientWait)
 	defer cancel()
@@ -145,7 +145,7 @@ func (l *Sessions) awaitKnown(ctx context.Context) {
 	}
 }
 
-// unfinished returns a channel that is closed at the end of a session that still runs; nil = there is none.
+// unfinished returns a channel that is closed at the end of a session that is still running; nil = none.
 func (l *Sessions) unfinished() chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -157,9 +157,9 @@ func (l *Sessions) unfinished() chan struct{} {
 	return nil
 }
 
-// awaitOther waits for any other client: until a session has begun something, or the client has answered a ping,
-// has had a moment and has answered again, and opened no session meanwhile. A client that opens a session, or
-// starts a command in an open one, mostly does so before it reads the ping.
+// awaitOther waits for any other client: until a session has begun something, or roundTrips has returned and
+// the client has opened no session in that time. Most of these clients open a session, or start a command in
+// an open session, before they read the ping.
 func (l *Sessions) awaitOther(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, purposeWait)
 	defer cancel()
@@ -175,8 +175,8 @@ func (l *Sessions) awaitOther(ctx context.Context) {
 	}
 }
 
-// roundTrips returns when the client has answered a ping, has had a moment and has answered again, or
-// when a session has begun.
+// roundTrips returns when a session has begun, or when the client has answered a ping, and another ping after
+// purposeSettle.
 func (l *Sessions) roundTrips(ctx context.Context) {
 	answered := make(chan struct{})
 	l.Conn.Go("round trip", func() {

@@ -29,30 +29,30 @@ const (
 type session struct {
 	of       *Sessions
 	who      relay.Actor
-	enrolled []string // not nil: the session only says this
+	enrolled []string // not nil: the session only prints this
 	ch       *link.Channel
-	ctx      context.Context // ends with the channel, or by Stop with an exitCode as its cause
+	ctx      context.Context // ends with the channel, or at Stop with an exitCode as its cause
 	cancel   context.CancelCauseFunc
 	screen   shell.Screen
-	running  atomic.Int64  // goroutines of the session beside its own
+	running  atomic.Int64  // number of goroutines of the session, without its own
 	over     chan struct{} // closed when the session has ended
-	done     bool          // under Sessions.mu: only the end is left
-	ended    bool          // under Sessions.mu: over is closed
-	command  bool          // under Sessions.mu: it runs a command or a subsystem, or a subsystem was refused to it
+	done     bool          // guarded by Sessions.mu: the session is only closing
+	ended    bool          // guarded by Sessions.mu: over is closed
+	command  bool          // guarded by Sessions.mu: a command or subsystem runs, or a subsystem was refused
 
-	starts   chan func() int          // runs what was asked for and gives the exit code
-	consumer chan func(*bufio.Reader) // at most one, for readInput
+	starts   chan func() int          // runs the requested shell, command or subsystem and returns the exit code
+	consumer chan func(*bufio.Reader) // the consumer for readInput, at most one
 	keys     chan string              // keys that input has read
-	begun    bool                     // a shell, command or subsystem; of request alone
+	begun    bool                     // a shell, command or subsystem has begun; used only by request
 }
 
-// exitCode is the cause of the end of a session's context if Stop has ended it.
+// exitCode is the cause of the end of a session's context after Stop.
 type exitCode int
 
 // Error implements error.
 func (e exitCode) Error() string { return "exit code " + strconv.Itoa(int(e)) }
 
-// serve runs the channel from its start to its end.
+// serve runs the session from its start to its end.
 func (s *session) serve() {
 	s.Go("session input", s.readInput)
 	select {
@@ -75,7 +75,7 @@ func (s *session) asked(_ *link.Channel, req *link.Request) {
 		s.begun, ok = true, !s.begun
 	}
 	_ = req.Reply(ok, nil)
-	if start != nil && ok { // not before the reply: a quick command would end the channel first
+	if start != nil && ok { // after the reply, because a quick command would end the channel before it
 		s.starts <- start
 	}
 }
@@ -86,8 +86,7 @@ func (s *session) closed() {
 	s.left()
 }
 
-// request grants or refuses a request. start is the function that runs the granted shell, command or
-// subsystem.
+// request grants or refuses a request of the client. start runs the granted shell, command or subsystem.
 func (s *session) request(req *link.Request) (start func() int, ok bool) {
 	var text struct{ Value string }
 	hasText := link.Unmarshal(req.Payload, &text) == nil
@@ -99,19 +98,19 @@ func (s *session) request(req *link.Request) (start func() int, ok bool) {
 	case req.Type == "subsystem" && hasText && text.Value == apiSubsystem && s.enrolled == nil:
 		return s.serveAPI, true
 	case req.Type == "signal" && hasText && slices.Contains([]string{"INT", "TERM", "HUP", "QUIT"}, text.Value):
-		s.Stop(cli.ExitInterrupted) // those that end a program end the session (RFC 4254, section 6.9)
+		s.Stop(cli.ExitInterrupted) // a signal that ends programs ends the session (RFC 4254, section 6.9)
 		return nil, true
 	}
-	return nil, s.screen.Request(req.Type, req.Payload) // false for x11-req, auth-agent-req@openssh.com, break, …
+	return nil, s.screen.Request(req.Type, req.Payload) // false for all other requests
 }
 
-// inputWait is the time for which the first bytes of the peer wait for the request of a shell, command
-// or subsystem. Clients send that request before any input, but another goroutine reads it.
+// inputWait is how long the first input of the peer waits for the request of a shell, command or subsystem.
+// Clients send that request before any input, but another goroutine reads it.
 const inputWait = 250 * time.Millisecond
 
-// readInput waits for the first byte of the peer and passes all input to the consumer that the start of
-// the session chooses. It also reads the input of a peer that starts nothing, because x/crypto would
-// keep 2 MiB of it; a later start then gets no input.
+// readInput waits for the first byte of the peer and passes all input to the consumer that the start of the
+// session chooses. If the peer starts nothing, its input is read and dropped, because x/crypto would hold 2
+// MiB of it; a later start gets no input.
 func (s *session) readInput() {
 	in := bufio.NewReader(s.ch)
 	_, _ = in.Peek(1)
@@ -137,11 +136,12 @@ func (s *session) Exit(otherwise int) int {
 
 // finish sends the exit code and closes the channel, without waiting for a peer that does not read.
 func (s *session) finish(code int) {
-	s.of.finished(s) // a client that learns of the end may ask for the next session
+	s.of.finished(s) // now, because a client that sees the end may open the next session
 	done := make(chan struct{})
 	s.Go("finish", func() {
 		defer close(done)
-		// One of before may have passed, and would let Close overtake what is said here.
+		// An earlier deadline may have passed. It would make the writes fail, and the client would see CLOSE
+		// without an exit code.
 		_ = s.ch.SetWriteDeadline(time.Now().Add(endTimeout))
 		if !s.ch.Writing() { // a write that still waits for the peer is left alone
 			_ = s.ch.CloseWrite()
@@ -155,8 +155,7 @@ func (s *session) finish(code int) {
 	}
 }
 
-// run runs a command, or a session without a command, and returns its exit code. Without a command the
-// live view runs.
+// run runs a command, or the live view if command is "", and returns its exit code.
 func (s *session) run(command string) int {
 	var stdin io.Reader
 	if s.enrolled == nil && shell.ReadsInput(command) && !s.screen.HasPTY() {
@@ -187,14 +186,15 @@ func (s *session) run(command string) int {
 	return sh.Run(command)
 }
 
-// pass copies the input of the peer to a command. It reads on when the command takes no more.
+// pass copies the input of the peer to a command. When the command accepts no more, it reads and drops the
+// rest.
 func pass(to *io.PipeWriter, in *bufio.Reader) {
 	_, err := io.Copy(to, in)
-	_ = to.CloseWithError(err) // nil = io.EOF
+	_ = to.CloseWithError(err) // nil means io.EOF
 	_, _ = io.Copy(io.Discard, in)
 }
 
-// ordered waits until the requests that arrived before the session have been handled.
+// ordered waits until the requests that arrived before the start of the session have been handled.
 func (s *session) ordered() {
 	turn := make(chan struct{})
 	s.of.Post(func() { close(turn) })
@@ -204,11 +204,11 @@ func (s *session) ordered() {
 	}
 }
 
-// input passes the keys of the peer to the shell.
+// input passes typed keys of the peer to the shell.
 func (s *session) input(in *bufio.Reader) { s.screen.ReadKeys(in, s.keys) }
 
-// Go implements shell.Session: it counts the goroutines of the session, until all of them have ended,
-// however long the peer keeps a write waiting.
+// Go implements shell.Session. It counts the goroutines of the session until they have ended, even if the
+// peer blocks a write for long.
 func (s *session) Go(where string, f func()) {
 	s.running.Add(1)
 	run := func() {
@@ -217,7 +217,7 @@ func (s *session) Go(where string, f func()) {
 		f()
 	}
 	if !s.of.Conn.Go(where, run) {
-		go run() // the connection has ended, and with it reads and writes
+		go run() // the connection has ended, so its reads and writes fail
 	}
 }
 
@@ -229,8 +229,8 @@ func (s *session) left() {
 	s.of.forget(s)
 }
 
-// sayEnrolled runs a session of a connection that only registers a key: it prints the messages about
-// the key. A shell ends with success, a command is refused.
+// sayEnrolled runs a session of a connection that only registers a key: it prints the messages about the key.
+// A shell ends with success, and a command is refused.
 func (s *session) sayEnrolled(command string) int {
 	to, lines, exit := s.screen.Writer(s.ch), s.enrolled, cli.ExitOK
 	if command != "" {

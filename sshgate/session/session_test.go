@@ -10,8 +10,8 @@ import (
 	"relay/relaytest"
 )
 
-// A dial of a command's HTTP transport that begins after the end of the session fails, so that it
-// starts no goroutine that the session would not wait for.
+// TestNoAPIAfterTheSession: a dial of a command's HTTP transport that begins after the end of the session
+// fails. It must not start goroutines that the session does not wait for.
 func TestNoAPIAfterTheSession(t *testing.T) {
 	t.Parallel()
 	s := &session{of: New(Options{Used: func(int) {}})}
@@ -22,8 +22,8 @@ func TestNoAPIAfterTheSession(t *testing.T) {
 	}
 }
 
-// A panic in a goroutine that a session starts after the end of its connection is recovered, so that
-// it does not end the process.
+// TestPanicAfterTheEnd: a panic in a goroutine that a session starts after the end of its connection is
+// recovered and does not end the process.
 func TestPanicAfterTheEnd(t *testing.T) {
 	t.Parallel()
 	pipe, _ := net.Pipe()

@@ -1,6 +1,5 @@
-// Package session runs the sessions of an SSH connection: the shell of package shell, and the subsystem
-// that carries the API. It also finds out from them whether a connection is for a tunnel or for a
-// command.
+// Package session runs the sessions of an SSH connection: the shell of package shell, and the subsystem that
+// carries the API. The sessions of a connection also show whether it is for a tunnel or for a command.
 package session
 
 import (
@@ -17,14 +16,14 @@ import (
 	"relay/sshgate/shell"
 )
 
-// maxSessions is the largest number of sessions of a connection. maxLingering also includes sessions
-// that have ended but whose last output the peer does not take, or whose channel it does not close.
+// maxSessions is the largest number of running sessions of a connection. maxLingering also counts ended
+// sessions whose last output the peer has not read, or whose channel it has not closed.
 const maxSessions, maxLingering = 4, 16
 
 // Config is shared by the sessions of a server.
 type Config struct {
 	Shell shell.Config
-	// API makes the HTTP server of one channel or command, which acts for the given account.
+	// API returns the HTTP server for one channel or command. Its handler acts for the given account.
 	API          func(who relay.Actor) *http.Server
 	Budget       *budget.Budget
 	StallTimeout time.Duration
@@ -35,10 +34,10 @@ type Options struct {
 	*Config
 	Conn   *link.Conn
 	Remote netip.AddrPort
-	Gate   shell.Conn       // the connection, as the shell sees it
-	Post   func(job func()) // runs a job after the global requests of the connection that came before
-	Used   func(n int)      // is told that so many more sessions are in use
-	// OnBegin is called when a session begins, with whether it runs a command. It must not block.
+	Gate   shell.Conn       // the connection, for the shell
+	Post   func(job func()) // runs a job after the earlier global requests of the connection
+	Used   func(n int)      // adds n to the number of used sessions
+	// OnBegin is called when a session begins; command tells whether it runs a command. It must not block.
 	OnBegin func(who relay.Actor, command bool)
 }
 
@@ -52,14 +51,14 @@ type Sessions struct {
 	purpose  purpose
 }
 
-// New returns the sessions of a connection; there are none yet.
+// New returns the sessions of a connection, with none open.
 func New(o Options) *Sessions {
 	return &Sessions{Options: o, all: map[*session]struct{}{}, purpose: purpose{first: make(chan struct{}), answered: make(chan struct{})}}
 }
 
-// Offered notes that the client opens a session, and does not block. It returns what runs the session to its
-// end, for the logged-in actor. enrolled is nil, or the text of a session on a connection that only
-// registers a key.
+// Offered notes that the client opens a session, and does not block. It returns a function that runs the
+// session for the logged-in actor until its end. enrolled is nil, or the text of a session on a connection
+// that only registers a key.
 func (l *Sessions) Offered(open *link.Offer, who relay.Actor, enrolled []string) (run func()) {
 	s := &session{
 		of: l, who: who, enrolled: enrolled,
@@ -87,7 +86,7 @@ func (l *Sessions) run(s *session, open *link.Offer) {
 		return
 	}
 	l.mu.Lock()
-	l.purpose.opened++ // the client knows of the session and can begin something in it
+	l.purpose.opened++ // from now on the client can begin something in the session
 	l.mu.Unlock()
 	s.serve()
 }
@@ -99,8 +98,7 @@ func (l *Sessions) Refuse() {
 	l.refusing = true
 }
 
-// Stop asks all sessions to end with an exit code. Each channel in ended is closed when one of them
-// has ended.
+// Stop asks all sessions to end with an exit code. Each channel in ended is closed at the end of one session.
 func (l *Sessions) Stop(exit int) (ended []<-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -136,7 +134,7 @@ func (l *Sessions) finished(s *session) {
 	l.leave(s)
 }
 
-// leave is finished for callers that hold mu.
+// leave is like finished, for callers that hold mu.
 func (l *Sessions) leave(s *session) {
 	if !s.done {
 		s.done = true
@@ -144,7 +142,7 @@ func (l *Sessions) leave(s *session) {
 	}
 }
 
-// remove forgets a session once none of its goroutines runs and the peer has closed its channel too.
+// remove forgets a session when its goroutines have ended and the peer has closed its channel.
 func (l *Sessions) remove(s *session) {
 	close(s.over)
 	l.mu.Lock()

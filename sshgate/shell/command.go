@@ -32,7 +32,7 @@ func (s *Shell) command(words []word) int {
 	root := s.root(f)
 	root.SetArgs(args)
 	var err error
-	if strings.HasPrefix(args[0], cobra.ShellCompRequestCmd) { // cobra adds it for shells
+	if strings.HasPrefix(args[0], cobra.ShellCompRequestCmd) { // the completion command that cobra adds
 		err = cli.UnknownCommand(root, args)
 	} else {
 		err = root.ExecuteContext(s.Ctx)
@@ -40,7 +40,7 @@ func (s *Shell) command(words []word) int {
 	var failed *cli.Error
 	switch code := s.Session.Exit(cli.ExitOK); {
 	case s.Ctx.Err() == nil && slices.Contains(args, "--json") && errors.As(err, &failed) && (failed.Code != "" || failed.Exit == cli.ExitUsage):
-		// What the API refused, or wrong use, is said as the API says it.
+		// A refusal of the API, or wrong usage, is printed as a problem of the API.
 		p := record.ProblemOf(relay.Errorf(cmp.Or(failed.Code, relay.CodeValidationFailed), "%s", failed.Error()), "")
 		_ = (&cli.Printer{Out: s.Stderr}).Object(p)
 		return failed.Exit
@@ -54,7 +54,7 @@ func (s *Shell) command(words []word) int {
 	return s.Session.Exit(cli.ExitInterrupted)
 }
 
-// front returns this session for the commands of cli.
+// front returns the program for the commands of package cli: this session.
 func (s *Shell) front() *cli.Front {
 	f := &cli.Front{
 		API:     func(context.Context) (*cli.API, error) { return s.api(), nil },
@@ -104,7 +104,8 @@ func (s *Shell) root(f *cli.Front) *cobra.Command {
 	return root
 }
 
-// nameExamples puts the ssh command for this relay into the examples of all commands below c.
+// nameExamples replaces the program in the examples of c and its subcommands with the ssh command for this
+// relay.
 func (s *Config) nameExamples(c *cobra.Command) {
 	for _, sub := range c.Commands() {
 		sub.Example = strings.ReplaceAll(sub.Example, "  relay ", "  "+s.dial()+" ")
@@ -112,10 +113,10 @@ func (s *Config) nameExamples(c *cobra.Command) {
 	}
 }
 
-// dial returns the ssh command that reaches this relay.
+// dial returns the ssh command for this relay.
 func (s *Config) dial() string { return "ssh " + s.Site.SSHDestination("") }
 
-// answer returns the Question of a command that this session answers without the API.
+// answer returns the Question of a command that needs no call of the API.
 func answer(object func(ctx context.Context, api *cli.API) (any, error)) cli.Question {
 	return func(ctx context.Context, api *cli.API, _ []string, _ func(json.RawMessage) error) (json.RawMessage, error) {
 		o, err := object(ctx, api)
@@ -136,7 +137,7 @@ func (s *Shell) whoami(f *cli.Front) *cobra.Command {
 	})
 }
 
-// linkTime is the time for which a dashboard link of the command login works.
+// linkTime is how long a dashboard link of the command login works.
 const linkTime = 15 * time.Minute
 
 // loginLink is the output of the command login.
@@ -162,7 +163,7 @@ func (s *Shell) login(f *cli.Front) *cobra.Command {
 	})
 }
 
-// problem returns an error of the store in the form in which the API reports it.
+// problem converts an error of the store into the error that the API would return.
 func problem(err error) error {
 	if err == nil {
 		return nil
@@ -208,7 +209,7 @@ func (s *Shell) version(f *cli.Front) *cobra.Command {
 		func(w *cli.Printer, v *version) error { return w.Line("relayd " + v.Version) })
 }
 
-// helpFlag describes a flag, and helpEntry a command, in JSON for programs.
+// helpFlag and helpEntry describe a flag and a command in JSON.
 type (
 	helpFlag struct {
 		Name        string `json:"name"`
@@ -233,8 +234,8 @@ func entryOf(c *cobra.Command) helpEntry {
 	return e
 }
 
-// help returns the command that explains the commands, with --json for programs. cobra adds its own
-// when root runs, too late for root to name the relay in its example.
+// help returns the command that explains the commands, with --json for programs. cobra adds its own help
+// command when root runs, which is too late for nameExamples.
 func (s *Shell) help(f *cli.Front) *cobra.Command {
 	c := &cobra.Command{Use: "help [COMMAND]", Short: "list the commands, or explain one", Example: "  " + s.dial() + " help replay", Args: cobra.ArbitraryArgs}
 	asJSON := c.Flags().Bool("json", false, cli.FlagJSON)
@@ -264,7 +265,7 @@ const maxCommand = 4096
 // word is one word of a command line.
 type word struct {
 	text string
-	raw  string // as it was typed, with quotes
+	raw  string // as typed, with quotes
 }
 
 // forSearch returns a word in the spelling of a search: a quoted word stays an exact text.
@@ -282,7 +283,7 @@ func splitWords(line string) (words []word, err error) {
 		return nil, errors.New("the command is too long")
 	}
 	var text strings.Builder
-	start := -1 // of the word, -1 between words
+	start := -1 // start of the current word; -1 between words
 	quote := byte(0)
 	for i := 0; i < len(line); i++ {
 		c := line[i]

@@ -15,7 +15,7 @@ import (
 	"relay/cli"
 )
 
-// asking is a Session whose API records the requests of commands.
+// asking is a Session whose API records the requests of commands, and returns set answers.
 type asking struct {
 	t *testing.T
 
@@ -77,7 +77,8 @@ func run(t *testing.T, line string) (asked, out, said string, code int) {
 	return strings.Join(session.asked, " "), stdout.String(), stderr.String(), code
 }
 
-// The commands about events accept filters as flags and as words; quoted text keeps its letter case.
+// TestFiltersOfCommands: the commands about events accept filters as flags and as words. Quoted text keeps
+// its letter case.
 func TestFiltersOfCommands(t *testing.T) {
 	t.Parallel()
 	for line, want := range map[string]string{
@@ -120,7 +121,7 @@ func TestFiltersOfCommands(t *testing.T) {
 	}
 }
 
-// Malformed command lines, unknown commands and unknown names fail with a usage error.
+// TestWrongUse: malformed command lines, unknown commands and unknown names are usage errors.
 func TestWrongUse(t *testing.T) {
 	t.Parallel()
 	for line, want := range map[string]string{
@@ -150,7 +151,8 @@ func TestWrongUse(t *testing.T) {
 	}
 }
 
-// With --json a wait that ends without an event reports that, not a failure of the relay.
+// TestWaitInVain: with --json, a wait without an event ends with an error that says so, and not with a
+// failure of the relay.
 func TestWaitInVain(t *testing.T) {
 	t.Parallel()
 	for flags, want := range map[string]string{"": "relay: no such event came within 1ms\n", " --json": `"detail":"no such event came within 1ms","code":"request-timeout"`} {

@@ -18,7 +18,7 @@ import (
 const (
 	// FirstForward is the default of Config.FirstForward.
 	FirstForward = 300 * time.Millisecond
-	// noMore is how long a session then waits for the next one.
+	// noMore is how long a session waits for the next forward after one has come.
 	noMore = 25 * time.Millisecond
 	// FeedRetry is the default of Config.FeedRetry.
 	FeedRetry = 5 * time.Second
@@ -31,21 +31,21 @@ const requestsMissed = "… some requests are not shown"
 // request.
 type live struct {
 	*Shell
-	out        *Queue[string] // lines that wait for a peer that may not read
+	out        *Queue[string] // lines for a peer that may not read
 	notices    *Queue[Notice]
-	shown      map[string]bool // aliases
-	hostWarned bool            // of a refused Host header
+	shown      map[string]bool // aliases whose lines were printed
+	hostWarned bool            // a refused Host header was reported
 	log        cli.RequestLog
-	missed     bool // it was said that requests are missing, and none was shown since
+	missed     bool // the line about missing requests was printed, and no request since
 }
 
-// run runs the session and returns its exit code when the peer leaves, the session ends, or the
-// connection is closed. The end of stdin does not end the session.
+// run runs the session and returns its exit code when the peer leaves, the session ends, or the connection is
+// closed. The end of stdin does not end it.
 func (v *live) run() int {
 	defer v.print()()
 	var online, refused, rest []Notice
 	online, refused, v.notices = v.Conn.SubscribeNotices(v.Ctx)
-	feed := v.feed() // before anything is awaited: a request may come with the alias
+	feed := v.feed() // before any wait, because a request may come as soon as the alias is online
 	online, refused, rest = v.gather(online, refused)
 	if len(online)+len(refused) == 0 {
 		if v.Ctx.Err() != nil {
@@ -82,7 +82,7 @@ func (v *live) run() int {
 // line adds a line to the output. It never blocks.
 func (v *live) line(text string) { v.out.Put(text, len(text)) }
 
-// print writes the lines to stdout until end is called, which waits a moment for a peer that does not
+// print starts to write the lines to stdout. end stops that, after a short wait for a peer that does not
 // read.
 func (v *live) print() (end func()) {
 	written := make(chan struct{})
@@ -114,8 +114,8 @@ func (v *live) print() (end func()) {
 	}
 }
 
-// gather waits for the results of the forwards that were requested together with the session. rest
-// holds all other notices of that time.
+// gather waits for the results of the forwards that were requested together with the session. rest has all
+// other notices in that time.
 func (v *live) gather(online, refused []Notice) (on, off, rest []Notice) {
 	begun, quiet := time.Now(), time.NewTimer(noMore)
 	defer quiet.Stop()
@@ -146,8 +146,8 @@ func (v *live) gather(online, refused []Notice) (on, off, rest []Notice) {
 	}
 }
 
-// follow prints requests and notices until the session ends. If the feed ends because the store could
-// not answer, follow continues without it.
+// follow prints requests and notices until the session ends. If the feed ends because the store did not
+// answer, follow continues without a feed.
 func (v *live) follow(feed <-chan []relay.FeedItem) int {
 	var retry <-chan time.Time
 	for {
@@ -183,9 +183,9 @@ func (v *live) follow(feed <-chan []relay.FeedItem) int {
 	}
 }
 
-// show prints the attempts of the connection's aliases that have ended. If some were missed, it first
-// prints a line that says so, but only once until another attempt has ended: without Postgres every
-// change of another node would cause such a line.
+// show prints the ended attempts of the connection's aliases. If some may be missing, it first prints a line
+// that says so, but only once until the next attempt: without Postgres, every change at another node would
+// print that line.
 func (v *live) show(items []relay.FeedItem) {
 	for _, item := range items {
 		if item.Name == "resync" && !v.missed {
@@ -199,7 +199,7 @@ func (v *live) show(items []relay.FeedItem) {
 			v.missed = false
 			v.line(v.printer.EventText(record.AttemptLine(e, a)))
 			if w := e.AddressRefused(); w != nil && !v.hostWarned {
-				v.hostWarned = true // it is said once in a session
+				v.hostWarned = true // printed once per session
 				v.line("warning: " + record.SafeText(w.Message))
 			}
 		}
@@ -223,8 +223,7 @@ func (v *live) release() {
 	}
 }
 
-// online prints the lines about an alias, once for each alias. It returns false if it has printed them
-// before.
+// online prints the lines about an alias, once for each alias. It returns false if they were printed before.
 func (v *live) online(n Notice) bool {
 	if v.shown[n.Alias] {
 		return false

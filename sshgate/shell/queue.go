@@ -6,24 +6,24 @@ import (
 	"relay"
 )
 
-// Notice is an event of a connection for its user. Its texts are safe to print.
+// Notice is a message about a connection for its user. Its texts are safe to print.
 type Notice struct {
 	Kind    string // a kind of relay.Notice
 	Alias   string
-	Target  string       // online: the local target that relay up announced
-	Of      *relay.Alias // online
-	Code    string       // refused
+	Target  string       // of online: the local server that relay up announced
+	Of      *relay.Alias // of online
+	Code    string       // of refused
 	Message string
 }
 
-// StoppingText tells users that the relay is stopping.
+// StoppingText tells users that the server is stopping.
 const StoppingText = "the relay is stopping; connect again in a moment"
 
 // KeyRemovedText tells users that their key was removed.
 const KeyRemovedText = "this key was removed; register it again to come back"
 
-// maxWaiting is the largest number of items in a queue, and maxBytes of the bytes of their lines. A
-// write to a full window waits without end, so further items are dropped and counted.
+// maxWaiting is the largest number of items in a queue, and maxBytes the largest total size of their lines. A
+// write to a full window may wait without end, so further items are dropped and counted.
 const maxWaiting, maxBytes = 256, 1 << 20
 
 // Queue is a bounded queue for one reader.
@@ -33,7 +33,7 @@ type Queue[T any] struct {
 	mu      sync.Mutex
 	ended   bool
 	waiting []T
-	size    int // of waiting, in bytes
+	size    int // of the waiting items, in bytes
 	dropped int
 }
 

@@ -1,5 +1,5 @@
-// Package shell is the text interface of an SSH session: the commands of ssh HOST COMMAND, and the
-// live view of a session with a forward. Of SSH it handles only the requests about terminals.
+// Package shell is the text interface of an SSH session: the commands of ssh HOST COMMAND, and the live view
+// of a session with a forward. Of the SSH protocol, it handles only the requests about terminals.
 package shell
 
 import (
@@ -20,23 +20,23 @@ const (
 	endTimeout = time.Second
 )
 
-// Accounts reads the data of accounts. store satisfies it.
+// Accounts reads the data of accounts. Package store implements it.
 type Accounts interface {
 	CreateLoginLink(ctx context.Context, who relay.Actor, user string, ttl time.Duration) (secret string, err error)
 }
 
-// Tunnels reports the changes of aliases. delivery satisfies it.
+// Tunnels reports the changes of aliases. Package delivery implements it.
 type Tunnels interface {
-	// Status tells state, tunnel and queue of aliases, in their order.
+	// Status returns state, tunnel and queue of aliases, in their order.
 	Status(ctx context.Context, aliases []relay.Alias) ([]relay.AliasStatus, error)
-	// Subscribe opens the live feed for the actor; alias 0 = all it may see.
+	// Subscribe opens the live feed for the actor; alias 0 = all aliases that it may see.
 	Subscribe(ctx context.Context, who relay.Actor, alias int64, lastID string) (relay.Subscription, error)
 }
 
-// Limits count the actions of users, together with the other interfaces. api's satisfies it.
+// Limits count the actions of users, together with the other interfaces. api.Limits implements it.
 type Limits interface {
-	// Create counts a login, share, token or key that the actor's account makes. It gives
-	// rate-limited when there were too many of them lately.
+	// Create counts a login, share, token or key that the actor's account makes. The error is rate-limited if
+	// there were too many lately.
 	Create(who relay.Actor) error
 }
 
@@ -47,32 +47,32 @@ type Config struct {
 	Limits   Limits
 	Site     relay.Site
 	Version  string // shown by the command version
-	NoClaim  bool   // forwarding a free name does not claim it
+	NoClaim  bool   // a forward of an unowned name does not claim it
 
-	// FirstForward is how long a session waits for a forward: the two come through
-	// different goroutines of x/crypto. FeedRetry is how long a session without the live feed
-	// waits until it asks for it.
+	// FirstForward is how long a session waits for a forward, because session and forward come through
+	// different goroutines of x/crypto. FeedRetry is how long a session without a live feed waits before it
+	// subscribes again.
 	FirstForward, FeedRetry time.Duration
 }
 
 // Session is the SSH session that a Shell runs in. Its methods are safe for concurrent use.
 type Session interface {
-	// OpenAPI opens a connection to /api/v1, which acts for the account of the session.
+	// OpenAPI opens a connection to /api/v1. The API acts for the account of the session.
 	OpenAPI() (net.Conn, error)
 	// Go runs f in a goroutine that belongs to the session.
 	Go(where string, f func())
 	// Stop asks the session to end with an exit code.
 	Stop(code int)
-	// Exit returns the code that the session was asked to end with, or otherwise.
+	// Exit returns the exit code of Stop; without a call of Stop it returns otherwise.
 	Exit(otherwise int) int
 }
 
 // Conn is the connection of a session. Its methods are safe for concurrent use.
 type Conn interface {
-	// RequestsPending reports whether a global request of the connection waits or runs.
+	// RequestsPending reports whether a global request of the connection waits or is running.
 	RequestsPending() bool
-	// SubscribeNotices returns the earlier notices, about aliases that are online and refused forwards,
-	// and a channel of further ones, until ctx ends.
+	// SubscribeNotices returns the earlier notices, about aliases that are online and refused forwards, and a
+	// queue of later notices, until ctx ends.
 	SubscribeNotices(ctx context.Context) (online, refused []Notice, further *Queue[Notice])
 	// Attached returns the names of the aliases that the connection has attached.
 	Attached() []string
@@ -89,11 +89,11 @@ type Shell struct {
 	Who            relay.Actor
 	Log            *slog.Logger
 	Stdout, Stderr io.Writer
-	// Stdin is what a command may read, see ReadsInput; nil = nothing.
+	// Stdin is the input of a command that reads input, see ReadsInput; nil = none.
 	Stdin  io.Reader
 	Screen *Screen
 	Keys   <-chan string // keys from ReadKeys
-	// Hold reserves memory for what a command prints; see cli.API.
+	// Hold reserves memory for the output of a command; see cli.API.
 	Hold func(n int64) error
 
 	printer *cli.Printer

@@ -18,14 +18,14 @@ type Screen struct {
 	pty     bool
 	dumb    bool
 	noColor bool
-	columns int // 0 = not known
+	columns int // 0 = unknown
 }
 
 // maxColumns is the largest width of a window that is accepted from a client.
 const maxColumns = 1000
 
-// Request handles a request about the terminal: pty-req, window-change or env (RFC 4254, sections 6.2,
-// 6.7 and 6.4). Of the environment it uses only variables that switch colors off.
+// Request handles a request about the terminal: pty-req, window-change or env (RFC 4254, sections 6.2, 6.7
+// and 6.4). Of the environment variables, it uses only those that switch colors off.
 func (s *Screen) Request(kind string, payload []byte) bool {
 	var pty struct {
 		Term                         string
@@ -58,7 +58,7 @@ func (s *Screen) HasPTY() bool {
 	return s.pty
 }
 
-// terminal returns the properties of the terminal for which lines are printed.
+// terminal returns the properties of the terminal as package cli needs them.
 func (s *Screen) terminal() cli.Terminal {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -68,7 +68,7 @@ func (s *Screen) terminal() cli.Terminal {
 	return cli.Terminal{Color: !s.dumb && !s.noColor, Columns: s.columns}
 }
 
-// Writer returns a writer that ends lines as the terminal needs.
+// Writer returns a writer with the line ends that the terminal needs.
 func (s *Screen) Writer(w io.Writer) io.Writer {
 	if s.HasPTY() {
 		return crlf{w}
@@ -90,13 +90,12 @@ func (t crlf) Write(p []byte) (int, error) {
 // and lines that wait for a command.
 const maxLine, MaxKeys = 256, 64
 
-// The bytes that a terminal sends for Ctrl+C and Ctrl+D.
+// These are the bytes of Ctrl+C and Ctrl+D.
 const ctrlC, ctrlD = 3, 4
 
-// ReadKeys reads input until its end and sends it to keys: single keys if there is a terminal, else
-// lines. It drops input for which keys has no space, because x/crypto would keep 2 MiB for a command
-// that does not read. The end of the input does not end the session: ssh without a terminal has no
-// input from the start.
+// ReadKeys reads input until its end and sends it to keys: single keys if there is a terminal, else lines. If
+// keys is full, input is dropped, because x/crypto would hold 2 MiB of it for a command that does not read.
+// The end of the input does not end the session, because ssh without a terminal may have no input.
 func (s *Screen) ReadKeys(in io.ByteReader, keys chan<- string) {
 	var line []byte
 	for b, err := in.ReadByte(); err == nil; b, err = in.ReadByte() {

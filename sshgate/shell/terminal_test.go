@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestLinesAreBoundedInBytes: the waiting lines of a live log are bounded in bytes together, and further
-// lines are dropped and counted. A single line always has room.
+// TestLinesAreBoundedInBytes: the total size of the waiting lines of a live log is bounded; further lines are
+// dropped and counted. One line of any size fits into an empty queue.
 func TestLinesAreBoundedInBytes(t *testing.T) {
 	t.Parallel()
 	l := &live{out: NewQueue[string]()}
@@ -17,7 +17,7 @@ func TestLinesAreBoundedInBytes(t *testing.T) {
 	if size := len(strings.Join(waiting, "")); size > maxBytes || len(waiting)+lost != maxWaiting || lost == 0 {
 		t.Errorf("%d lines of %d bytes wait, %d lost", len(waiting), size, lost)
 	}
-	l.line(strings.Repeat("x", 2*maxBytes)) // one line always has a place
+	l.line(strings.Repeat("x", 2*maxBytes)) // one line of any size fits
 	if waiting, lost, _ := l.out.Take(); len(waiting) != 1 || lost != 0 {
 		t.Errorf("%d lines wait, %d lost", len(waiting), lost)
 	}
