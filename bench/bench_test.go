@@ -31,13 +31,13 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	code := m.Run() // without the meter of relaytest.Main, which takes CPU time
+	code := m.Run() // relaytest.Main would start its meter, which takes CPU time
 	relaytest.Remove()
 	os.Exit(code)
 }
 
-// starter starts a system by its name; nil = its programs are not installed. The first one of a list
-// is the baseline.
+// starter starts a system by its name; nil = its programs are not installed. The first starter of a list is
+// the baseline.
 type starter struct {
 	name  string
 	start func(b *bench, name string) *system
@@ -71,8 +71,8 @@ func BenchmarkCompare(t *testing.B) {
 	b.report()
 }
 
-// BenchmarkGrowth compares relayd with itself with idle tunnels, in a store with many aliases, and
-// with live views of the alias that gets the requests.
+// BenchmarkGrowth compares relayd with itself: with idle tunnels, with many aliases in the store, and with
+// live views of the alias that gets the requests.
 func BenchmarkGrowth(t *testing.B) {
 	b := newBench(t)
 	grown := func(grow func(*bench, *system)) func(*bench, string) *system {
@@ -100,7 +100,7 @@ type results struct {
 	Loads   map[string]map[string][]measurement `json:"loads"`   // by load and system, one a round
 	Figures map[string]map[string]float64       `json:"figures"` // by name and system
 	Ratios  []ratio                             `json:"ratios"`
-	order   []string                            // of the loads and figures
+	order   []string                            // names of the loads and figures
 }
 
 // ratio compares a figure of a system with that of the baseline in the same round.
@@ -129,7 +129,7 @@ func (b *bench) compare(list []starter, wanted string) (all []*system) {
 				continue
 			}
 			for i := range all {
-				s := all[(i+round)%len(all)] // no system is always the first one
+				s := all[(i+round)%len(all)] // another system is first in each round
 				m := b.measure(s, l)
 				if b.Loads[l.name] == nil {
 					b.Loads[l.name] = map[string][]measurement{}
@@ -144,7 +144,7 @@ func (b *bench) compare(list []starter, wanted string) (all []*system) {
 	return all
 }
 
-// figure adds a figure of a system that is measured once.
+// figure adds a figure of a system that is measured only once.
 func (b *bench) figure(s *system, name string, value float64) {
 	if b.Figures[name] == nil {
 		b.Figures[name] = map[string]float64{}
@@ -186,7 +186,7 @@ func (b *bench) report() {
 						all = append(all, f.of(m)/was)
 					}
 				}
-				if len(all) == 0 { // as the CPU of a database that there is not
+				if len(all) == 0 { // such as the CPU time of a database for a system without one
 					fmt.Fprint(w, "\t")
 					continue
 				}

@@ -1,7 +1,6 @@
-// Package bench compares Relay on one machine with nginx and sshd, and with itself when it
-// carries more. Its programs are benchmarks (make bench-compare, make bench-growth): the
-// same local server, the same senders, rounds of all systems in turn. They print ratios
-// with their spread, because absolute figures say more about the machine than about a
-// program. They need Linux (/proc), ssh, for the comparison sshd and nginx, and for Postgres
-// its server. Everything listens on loopback and ends with the program.
+// Package bench compares Relay on one machine with nginx and sshd, and with itself under larger loads. Its
+// benchmarks (make bench-compare, make bench-growth) use the same local server and the same senders for all
+// systems, and measure the systems in turn, round by round. They print ratios with their spread, because
+// absolute figures depend mostly on the machine. They need Linux (/proc) and ssh, sshd and nginx for the
+// comparison, and Postgres for its store. Everything listens on loopback and ends with the benchmark.
 package bench

@@ -16,11 +16,11 @@ import (
 	"time"
 )
 
-// load is one way of sending requests.
+// load is one kind of traffic.
 type load struct {
 	name    string
 	senders int
-	fresh   bool   // each request has a connection of its own
+	fresh   bool   // each request has its own connection
 	path    string // "" = /hook
 	up      bool   // the body has bulkSize bytes
 }
@@ -37,8 +37,8 @@ var allLoads = []load{
 // bulkSize is the size of the bodies of the loads named bulk.
 const bulkSize = 32 << 20
 
-// answer is the local server. It answers with three bytes, with bulkSize bytes at /down,
-// and in every case after it has read the body.
+// answer is the handler of the local server. It reads the body and answers with three bytes, or with bulkSize
+// bytes at /down.
 func answer(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.Copy(io.Discard, r.Body)
 	if r.URL.Path != "/down" {
@@ -80,11 +80,11 @@ func (l *load) once(addr, host string) (time.Duration, error) {
 	return exchange(conn, bufio.NewReader(conn), l.request(host))
 }
 
-// exchange sends a request and reads the answer. After an error that the answer did not cause, the
-// connection is unusable.
+// exchange sends a request and reads the answer. After an error without a complete answer, the connection
+// must not be used again.
 func exchange(conn net.Conn, in *bufio.Reader, req []byte) (time.Duration, error) {
 	began := time.Now()
-	_ = conn.SetDeadline(began.Add(30 * time.Second)) // TCP has deadlines
+	_ = conn.SetDeadline(began.Add(30 * time.Second)) // a TCP connection always has deadlines
 	if _, err := conn.Write(req); err != nil {
 		return 0, err
 	}
@@ -98,8 +98,8 @@ func exchange(conn net.Conn, in *bufio.Reader, req []byte) (time.Duration, error
 	return time.Since(began), err
 }
 
-// send sends requests with all senders for a time, and returns the duration of each that was answered
-// with 200, in milliseconds.
+// send sends requests with all senders for a time, and returns the durations in milliseconds of the requests
+// that were answered with 200.
 func (l *load) send(addr string, req []byte, most time.Duration) (times []float64, failed int) {
 	end := time.Now().Add(most)
 	var mu sync.Mutex
@@ -141,7 +141,7 @@ func (l *load) sender(addr string, req []byte, end time.Time) (times []float64, 
 	return times, failed
 }
 
-// measurement is the result of one load on one system. CPU times are microseconds for each request.
+// measurement is the result of one load on one system. CPU times are in microseconds per request.
 type measurement struct {
 	Requests    int     `json:"requests"`
 	Errors      int     `json:"errors"`
@@ -153,7 +153,7 @@ type measurement struct {
 	DatabaseCPU float64 `json:"databaseCpuUs"`
 }
 
-// measure runs a load for a time, after a short run that is not counted.
+// measure runs a load for a time, after a short warm-up that is not counted.
 func (b *bench) measure(s *system, l load) (m measurement) {
 	req := l.request(s.host)
 	l.send(s.addr, req, *each/4)
@@ -174,24 +174,24 @@ func (b *bench) measure(s *system, l load) (m measurement) {
 	}
 }
 
-// tick is the unit of the times in /proc/PID/stat, in microseconds. It is a constant of the
-// interface (USER_HZ), whatever the kernel's own clock.
+// tick is the unit of the times in /proc/PID/stat, in microseconds. It is a constant of the interface
+// (USER_HZ), independent of the kernel's clock.
 const tick = 10_000
 
-// cpuOf sums the CPU time of processes and their descendants, in microseconds. A process
-// that has ended counts in its parent.
+// cpuOf returns the total CPU time of processes and their descendants, in microseconds. The time of an ended
+// process counts in its parent.
 func cpuOf(pids []int) (total float64) {
 	for _, pid := range pids {
 		folder := fmt.Sprintf("/proc/%d/", pid)
 		text, _ := os.ReadFile(folder + "stat")
-		_, rest, _ := strings.Cut(string(text), ") ") // the name may hold spaces
+		_, rest, _ := strings.Cut(string(text), ") ") // the name may contain spaces
 		if f := strings.Fields(rest); len(f) >= 15 {
 			for _, field := range f[11:15] { // utime, stime, cutime, cstime
 				n, _ := strconv.ParseFloat(field, 64)
 				total += n * tick
 			}
 		}
-		lists, _ := filepath.Glob(folder + "task/*/children") // the pattern is well formed
+		lists, _ := filepath.Glob(folder + "task/*/children") // cannot fail: the pattern is valid
 		for _, list := range lists {
 			text, _ := os.ReadFile(list)
 			for _, field := range strings.Fields(string(text)) {

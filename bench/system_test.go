@@ -30,7 +30,7 @@ type bench struct {
 	results
 	dir      string
 	local    string // address of the local server
-	key      string // path of a private key; the public one has the suffix .pub
+	key      string // path of a private key; the public key has the suffix .pub
 	signer   ssh.Signer
 	postgres *pgtest.Server // nil until a system needs it
 }
@@ -86,20 +86,20 @@ func (b *bench) await(what string, try func() error) {
 // system is one way from a sender to the local server.
 type system struct {
 	name  string
-	addr  string // senders connect here
+	addr  string // address for the senders
 	host  string // value of the Host header
 	ssh   string // address of its SSH server
 	admin string // address of the admin listener of a relayd; "" for others
-	// Processes whose CPU is counted, with their descendants.
+	// Processes whose CPU time is counted, with their descendants:
 	server, client, database []int
 
-	// connect starts another client towards an SSH address, and returns it and where the
-	// local server is reached through it.
+	// connect starts another client to an SSH address. It returns the client, and the address and host by
+	// which the local server is reached through it.
 	connect func(ssh string) (client *relaytest.Process, addr, host string)
 }
 
-// startBaseline starts sshd with a forwarded port and nginx with kept connections to it: the solution
-// that one would build by hand.
+// startBaseline starts sshd with a forwarded port, and nginx with keep-alive connections to that port: what
+// one would build without Relay.
 func (b *bench) startBaseline(name string) *system {
 	me, err := user.Current()
 	if err != nil {
@@ -110,7 +110,7 @@ func (b *bench) startBaseline(name string) *system {
 		addr := relaytest.FreeAddr(b)
 		return b.openSSH(ssh, addr+":"+b.local, me.Username+"@"), addr, s.host
 	}
-	_ = os.MkdirAll("/run/sshd", 0o755) // sshd wants it when it runs as root
+	_ = os.MkdirAll("/run/sshd", 0o755) // sshd requires it when it runs as root
 	_, port, _ := net.SplitHostPort(s.ssh)
 	sshd := b.start(server(b, "sshd"), "-D", "-e", "-f", b.write("sshd.conf", fmt.Sprintf(
 		"Port %s\nListenAddress 127.0.0.1\nHostKey %[2]s\nAuthorizedKeysFile %[2]s.pub\nStrictModes no\nUsePAM no\nPidFile none\nPermitRootLogin yes\n", port, b.key)))
@@ -138,7 +138,7 @@ http {
 	return s
 }
 
-// server finds a program on PATH or where Debian puts servers.
+// server finds a program in PATH or in the folders where Debian installs servers.
 func server(b *bench, name string) string {
 	path, err := exec.LookPath(name)
 	if err != nil {
@@ -158,7 +158,8 @@ func (b *bench) write(name, text string) string {
 	return path
 }
 
-// openSSH starts an ssh client with a remote forward. It trusts any host key of loopback.
+// openSSH starts an ssh client with a remote forward. It accepts any host key, because the server is on
+// loopback.
 func (b *bench) openSSH(address, forward, user string) *relaytest.Process {
 	host, port, _ := net.SplitHostPort(address)
 	return b.start("ssh", "-N", "-F", "none", "-i", b.key, "-o", "IdentitiesOnly=yes", "-o", "StrictHostKeyChecking=no",
@@ -229,9 +230,9 @@ func (b *bench) startFRP(name string) *system {
 // oneWay is the delay of the line in each direction: a round trip takes 50 ms.
 const oneWay = 25 * time.Millisecond
 
-// measureStart measures the time from the start of a client to the first answer, on loopback and over
-// a delayed line, and over that line the duration of the next requests. The figures of the line are in
-// round trips.
+// measureStart measures the time from the start of a client to the first answer, on loopback and over a
+// delayed line, and the duration of the next requests over the delayed line. The figures for the delayed line
+// are in round trips.
 func (b *bench) measureStart(s *system) {
 	first := func(ssh string) (time.Duration, net.Conn, []byte) {
 		began := time.Now()
@@ -266,13 +267,14 @@ func (b *bench) measureStart(s *system) {
 	}
 }
 
-// measureIdle opens tunnels on a relayd, and measures the growth of its live heap and stacks, and of
-// its resident memory. The latter includes memory that logins left behind and that is returned later.
+// measureIdle opens tunnels on a relayd, and measures the growth of its live heap and stacks, and of its
+// resident memory. The resident memory includes memory that the logins have used and that is returned to the
+// system later.
 func (b *bench) measureIdle(s *system, n int) {
 	live, resident := b.memory(s)
 	stop := b.openTunnels(s, n)
 	defer stop()
-	time.Sleep(5 * time.Second) // the stacks of the logins are given back
+	time.Sleep(5 * time.Second) // the runtime frees the stacks of the logins in this time
 	liveThen, residentThen := b.memory(s)
 	b.figure(s, fmt.Sprintf("heap and stacks of an idle tunnel, %d of them (KiB)", n), (liveThen-live)/1024/float64(n))
 	b.figure(s, fmt.Sprintf("resident memory of an idle tunnel, %d of them (KiB)", n), (residentThen-resident)/1024/float64(n))
@@ -298,7 +300,7 @@ func (b *bench) memory(s *system) (live, resident float64) {
 		return v
 	}
 	resident = value(read("/metrics"), "process_resident_memory_bytes")
-	for range 3 { // each run halves stacks that are too large
+	for range 3 { // each run halves the stacks that are too large
 		read("/debug/pprof/heap?gc=1")
 	}
 	metrics := read("/metrics")
@@ -319,11 +321,11 @@ func get(url string) (string, error) {
 	return string(body), err
 }
 
-// atOnce is the number of logins or requests that run at a time: a commit of Postgres takes as long
-// for sixteen of them as for one.
+// atOnce is the number of concurrent logins or requests: a commit of Postgres takes as long for sixteen of
+// them as for one.
 const atOnce = 16
 
-// each calls do n times.
+// each calls do for 0 to n-1, atOnce at a time.
 func (b *bench) each(n int, do func(i int) error) {
 	var group errgroup.Group
 	group.SetLimit(atOnce)
@@ -335,11 +337,11 @@ func (b *bench) each(n int, do func(i int) error) {
 	}
 }
 
-// dial logs in until the end of the benchmark.
+// dial logs in, and logs out at the end of the benchmark.
 func (b *bench) dial(s *system) (*ssh.Client, error) {
 	client, err := ssh.Dial("tcp", s.ssh, &ssh.ClientConfig{
 		User: "bench", Auth: []ssh.AuthMethod{ssh.PublicKeys(b.signer)}, Timeout: 30 * time.Second,
-		HostKeyCallback: ssh.InsecureIgnoreHostKey(), // loopback, and nothing secret goes there
+		HostKeyCallback: ssh.InsecureIgnoreHostKey(), // loopback, without secrets
 	})
 	if err == nil {
 		b.Cleanup(func() { _ = client.Close() })
@@ -347,7 +349,7 @@ func (b *bench) dial(s *system) (*ssh.Client, error) {
 	return client, err
 }
 
-// openTunnels logs in n times and forwards an alias each time.
+// openTunnels logs in n times and forwards one alias each time.
 func (b *bench) openTunnels(s *system, n int) (stop func()) {
 	clients := make([]*ssh.Client, n)
 	b.each(n, func(i int) (err error) {
@@ -400,7 +402,7 @@ func (b *bench) call(s *system) func(method, path, body string, status int) (*ht
 	}
 }
 
-// makeAliases makes n aliases that are never online.
+// makeAliases creates n aliases that are never online.
 func (b *bench) makeAliases(s *system, n int) {
 	call := b.call(s)
 	b.each(n, func(i int) error {

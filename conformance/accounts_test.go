@@ -20,15 +20,15 @@ import (
 	"relay/relaytest"
 )
 
-// person is an account with a key, a token and the connections opened with these.
+// person is an account with a key and a token.
 type person struct {
 	r           *relayServer
 	name, key   string
 	fingerprint string
-	token, id   string // of the token
+	token, id   string // of the API token
 }
 
-// person makes an account. It is no admin.
+// person creates an account without admin rights.
 func (r *relayServer) person(name string) *person {
 	r.t.Helper()
 	p := &person{r: r, name: name, key: filepath.Join(r.dir, name)}
@@ -38,7 +38,7 @@ func (r *relayServer) person(name string) *person {
 	return p
 }
 
-// renew makes another token.
+// renew replaces the token of the account by a new one.
 func (p *person) renew() {
 	p.r.t.Helper()
 	p.token, p.id = p.r.newToken(p.key)
@@ -51,7 +51,7 @@ func (r *relayServer) decode(b []byte, v any) {
 	}
 }
 
-// bearer is a request with a token.
+// bearer returns a request with a token.
 func (r *relayServer) bearer(ctx context.Context, token, method, path, body string) *http.Request {
 	r.t.Helper()
 	req, err := http.NewRequestWithContext(ctx, method, "http://"+r.http+"/api/v1"+path, strings.NewReader(body))
@@ -67,7 +67,7 @@ func (r *relayServer) bearer(ctx context.Context, token, method, path, body stri
 	return req
 }
 
-// do calls the API as the person; want 0 accepts every status.
+// do calls the API with the token of the account and returns the body; want 0 accepts every status.
 func (p *person) do(method, path, body string, want int) []byte {
 	p.r.t.Helper()
 	res, err := http.DefaultClient.Do(p.r.bearer(p.r.t.Context(), p.token, method, path, body))
@@ -82,7 +82,7 @@ func (p *person) do(method, path, body string, want int) []byte {
 	return b
 }
 
-// tunnel opens a tunnel by OpenSSH with the person's key; the channel reports its end.
+// tunnel opens a tunnel by OpenSSH with the key of the account. The channel gets its end.
 func (p *person) tunnel(alias, target string) <-chan error {
 	p.r.t.Helper()
 	args := append([]string{"-N", "-R", alias + ":80:" + target}, p.r.sshArgs()...)
@@ -106,7 +106,7 @@ func (p *person) tunnel(alias, target string) <-chan error {
 	return ended
 }
 
-// follow opens a stream with a prepared request; the channel reports its end.
+// follow opens a stream with a prepared request. The channel gets its end.
 func (r *relayServer) follow(req *http.Request) <-chan error {
 	r.t.Helper()
 	res, err := http.DefaultClient.Do(req)
@@ -134,7 +134,7 @@ func (p *person) stream(query string) <-chan error {
 	return p.r.follow(p.r.bearer(p.r.t.Context(), p.token, "GET", "/stream"+query, ""))
 }
 
-// wait waits for an event that never comes, and reports the error that ends the wait.
+// wait waits for an event that never comes. The channel gets the error that ends the wait.
 func (p *person) wait(query string) <-chan error {
 	p.r.t.Helper()
 	open := p.r.metric("relay_api_waits")
@@ -199,7 +199,7 @@ func (r *relayServer) browser(user string) (*http.Client, string) {
 	return c, link
 }
 
-// local returns an address of the base site with the address of the listener, which also is the base
+// local returns a URL of the base site with the address of the listener, which relayd also serves as base
 // site on loopback.
 func (r *relayServer) local(address string) string {
 	r.t.Helper()

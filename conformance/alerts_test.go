@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestAlertRules: Prometheus accepts the alert rules, and each one fires in its situation and is
-// silent near it.
+// TestAlertRules: Prometheus accepts the alert rules. Each rule fires in its situation and stays silent just
+// below it.
 func TestAlertRules(t *testing.T) {
 	t.Parallel()
 	folder, err := filepath.Abs("../deploy/prometheus")

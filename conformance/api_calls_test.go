@@ -40,7 +40,7 @@ func (r *relayServer) must(status int, method, path string, body []byte) []byte 
 	return out
 }
 
-// record is the part of an event record that the tests use.
+// record is the part of an event record that the tests read.
 type record struct {
 	ID, State, Path string
 	Status          *int
@@ -100,7 +100,7 @@ func (r *relayServer) events(alias, query string) []record {
 	}
 }
 
-// latest returns the newest event of an alias, once it has ended.
+// latest returns the newest event of an alias, after its delivery has ended.
 func (r *relayServer) latest(alias string) record {
 	r.t.Helper()
 	var rec record

@@ -13,10 +13,10 @@ import (
 	"time"
 )
 
-// TestChainOfVersions opens one store with the programs of earlier versions, the oldest of which made
-// it, and then with this version. Each records a request, and reads the requests of those before it,
-// byte for byte; this version delivers all of them. RELAY_CHAIN names the programs; scripts/versions
-// builds them and runs the test.
+// TestChainOfVersions opens one store with the programs of earlier versions, oldest first, and then with this
+// version. The oldest creates the store. Each program records a request, and reads the requests of the
+// earlier programs byte for byte. This version delivers all requests. RELAY_CHAIN names the programs;
+// scripts/versions builds them and runs the test.
 func TestChainOfVersions(t *testing.T) {
 	programs := strings.Fields(os.Getenv("RELAY_CHAIN"))
 	if len(programs) < 3 {

@@ -14,7 +14,7 @@ import (
 	"relay/relaytest"
 )
 
-// TestClientsCarryTenMiB forwards 10 MiB each way through every common client and compares hashes.
+// TestClientsCarryTenMiB sends 10 MiB in each direction through every common client and compares hashes.
 func TestClientsCarryTenMiB(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "")
@@ -65,8 +65,8 @@ func TestClientsCarryTenMiB(t *testing.T) {
 	}
 }
 
-// holds reports whether a body, plain or chunked, equals want; net/http chunks a large answer without
-// a length.
+// holds reports whether a body, plain or chunked, equals want; net/http sends a large answer without a length
+// in chunks.
 func holds(body, want string) bool {
 	if body == want {
 		return true

@@ -18,8 +18,8 @@ import (
 	"relay/relaytest"
 )
 
-// TestQueuedUpgrade: a queued request that is answered with 101 is recorded as delivered, its
-// connection is closed, and it cannot be replayed.
+// TestQueuedUpgrade: a queued request that is answered with 101 is recorded as delivered, its connection is
+// closed, and the event cannot be replayed.
 func TestQueuedUpgrade(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "")
@@ -53,7 +53,7 @@ func TestQueuedUpgrade(t *testing.T) {
 	})
 }
 
-// TestDripEnds: a body that arrives more slowly than --min-rate is given up after the grace.
+// TestDripEnds: if a body arrives more slowly than --min-rate, the request ends after the grace time.
 func TestDripEnds(t *testing.T) {
 	t.Parallel()
 	const grace = time.Second
@@ -91,8 +91,8 @@ func TestDripEnds(t *testing.T) {
 	}
 }
 
-// TestRejectedWithoutStore: storing a rejected event never delays its answer, even while the store
-// does not answer.
+// TestRejectedWithoutStore: the answer to a rejected request does not wait for the store, even while the
+// store does not answer.
 func TestRejectedWithoutStore(t *testing.T) {
 	t.Parallel()
 	pg, databaseURL := ownPostgres(t)
@@ -117,8 +117,8 @@ func TestRejectedWithoutStore(t *testing.T) {
 	}
 }
 
-// TestOverloadedAlias: up to 2,000 requests of an alias wait for a local server that hangs. One more
-// gets 503 overloaded after 5 s; its event is failed and can be replayed.
+// TestOverloadedAlias: up to 2,000 requests of an alias wait for a local server that hangs. A further request
+// gets 503 overloaded after 5 s. Its event is failed and can be replayed.
 func TestOverloadedAlias(t *testing.T) {
 	t.Parallel()
 	const most = 2000
@@ -149,8 +149,8 @@ func TestOverloadedAlias(t *testing.T) {
 		_, _ = io.Copy(io.Discard, res.Body)
 		return res.StatusCode, res.Header.Get("Relay-Error")
 	}
-	// A hundred at a time: an SSH client that has to open two thousand channels at once on a busy
-	// machine is taken for a silent one.
+	// A hundred at a time: on a busy machine, an SSH client that has to open two thousand channels at once
+	// would count as silent.
 	for begun := 0; begun < most; {
 		for range 100 {
 			begun++
@@ -185,8 +185,8 @@ func TestOverloadedAlias(t *testing.T) {
 	}
 }
 
-// TestOriginatorOfAReusedConnection: with plain ssh a connection to the local server serves
-// several callers one after another, and its originator is the first one.
+// TestOriginatorOfAReusedConnection: with plain ssh, one connection to the local server serves several
+// callers one after another. The originator address of the connection is the first caller.
 func TestOriginatorOfAReusedConnection(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "")
@@ -245,7 +245,7 @@ func TestOriginatorOfAReusedConnection(t *testing.T) {
 	r.waitFor(10*time.Second, "the tunnel", func() bool { return r.online("shared") })
 	var first uint32
 	reused := false
-	for n := 0; n < 20 && !reused; n++ { // a request later than the second at which channels stop being kept begins anew
+	for n := 0; n < 20 && !reused; n++ { // after a pause of more than a second, the next request gets a new channel
 		c := r.dial()
 		fmt.Fprint(c, "GET /asset HTTP/1.1\r\nHost: shared.localhost\r\n\r\n")
 		if res, err := http.ReadResponse(bufio.NewReader(c), nil); err != nil || res.StatusCode != 200 {

@@ -19,8 +19,8 @@ import (
 	"relay/relaytest"
 )
 
-// nameServer is the primary DNS server of the zone example.test, which accepts dynamic updates signed
-// with one TSIG key. Every name in it has the address 127.0.0.1.
+// nameServer is the primary DNS server of the zone example.test. It accepts dynamic updates that are signed
+// with one TSIG key. Every name in the zone has the address 127.0.0.1.
 type nameServer struct {
 	addr    string
 	updates int
@@ -39,7 +39,7 @@ func newNameServer(t *testing.T) *nameServer {
 		listening := make(chan struct{})
 		server.Handler, server.TsigSecret = s, map[string]string{"relay.": tsigSecret}
 		server.NotifyStartedFunc = func() { close(listening) }
-		server.MsgAcceptFunc = func(dns.Header) dns.MsgAcceptAction { return dns.MsgAccept } // updates too
+		server.MsgAcceptFunc = func(dns.Header) dns.MsgAcceptAction { return dns.MsgAccept } // including updates
 		go func() { _ = server.ActivateAndServe() }()
 		<-listening
 		t.Cleanup(func() { _ = server.Shutdown() })
@@ -110,7 +110,7 @@ func (s *nameServer) ServeDNS(w dns.ResponseWriter, m *dns.Msg) {
 	_ = w.WriteMsg(answer)
 }
 
-// set adds a TXT record, or removes it.
+// set adds a TXT record if there is true, and otherwise removes it.
 func (s *nameServer) set(name, text string, there bool) {
 	s.updates++
 	key := strings.ToLower(dns.Fqdn(name))
@@ -179,9 +179,9 @@ func (s *nameServer) left() (n int) {
 	return n
 }
 
-// TestWildcardCertificate gets the certificates of the base host and of all aliases by DNS-01, from a
-// CA that reaches no port of the relay: by dynamic updates, and by a command. Aliases share one
-// certificate, even one that had no tunnel, and no record remains.
+// TestWildcardCertificate gets the certificates of the base host and of all aliases by DNS-01, from a CA that
+// reaches no port of the relay: once by dynamic updates, and once by a command. All aliases share one
+// certificate, even those that never had a tunnel, and no record remains in the zone.
 func TestWildcardCertificate(t *testing.T) {
 	t.Parallel()
 	for way, setUp := range map[string]func(t *testing.T, names *nameServer) []string{

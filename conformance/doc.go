@@ -1,4 +1,4 @@
-// Package conformance holds black-box tests: they build and run the real binaries, drive them with
-// real SSH clients, raw sockets and providers' own libraries, and use nothing of the code inside. It
-// is a module of its own, so that its dependencies stay out of the program's go.mod.
+// Package conformance holds black-box tests: they build and run the real binaries, and drive them with real
+// SSH clients, raw sockets and libraries of providers. They use no code of the program. The package is a
+// separate module, because its dependencies must stay out of the program's go.mod.
 package conformance

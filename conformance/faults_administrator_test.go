@@ -12,8 +12,8 @@ import (
 	"relay/relaytest"
 )
 
-// misdeed is something that an administrator of the database does to it while relayd runs. undo
-// reverts exactly that; relayd keeps its sessions.
+// misdeed is an action of a database administrator while relayd runs. undo reverts the action; the sessions
+// of relayd stay.
 type misdeed struct {
 	name string
 	full bool // only in the full form
@@ -34,8 +34,8 @@ var misdeeds = []misdeed{
 	{"the password changed", true, password},
 }
 
-// TestFaultMisbehavingAdministrator does to Postgres, under load, what administrators may do to it. Callers are
-// always answered within 5 s, nothing that was answered is missing, and relayd recovers without help.
+// TestFaultMisbehavingAdministrator does to Postgres, under load, the things that an administrator may do.
+// Callers always get an answer within 5 s, no answered request is missing, and relayd recovers without help.
 func TestFaultMisbehavingAdministrator(t *testing.T) {
 	t.Parallel()
 	d := newDBA(t)
@@ -72,8 +72,8 @@ func TestFaultMisbehavingAdministrator(t *testing.T) {
 	}
 }
 
-// endure asks the API during an outage, and returns the largest number of sessions, the slowest
-// answer, and whether /readyz reported the store as down.
+// endure calls the API during an outage, and returns the largest number of sessions, the slowest answer, and
+// whether /readyz reported the store as down.
 func (r *relayServer) endure(d *dba, lasts time.Duration) (most int, slowest time.Duration, degraded bool) {
 	r.t.Helper()
 	for begun := time.Now(); time.Since(begun) < lasts; <-time.After(50 * time.Millisecond) {
@@ -106,13 +106,13 @@ func terminating(d *dba) (undo func()) {
 	return func() { close(stop); work.Wait() }
 }
 
-// terminatingOnce ends every session; requests after that go to the spool.
+// terminatingOnce ends every session. Requests after that go to the spool.
 func terminatingOnce(d *dba) func() {
 	d.terminate()
 	return func() {}
 }
 
-// inTurn does several things one after another, and undoes them in reverse order.
+// inTurn runs several actions one after another, and undoes them in reverse order.
 func inTurn(list ...func(*dba) func()) func(*dba) func() {
 	return func(d *dba) func() {
 		var undo []func()
@@ -127,7 +127,7 @@ func inTurn(list ...func(*dba) func()) func(*dba) func() {
 	}
 }
 
-// roleSets sets settings that new sessions of relayd get.
+// roleSets changes settings that only new sessions of relayd get.
 func roleSets(settings ...string) func(*dba) func() {
 	return func(d *dba) func() {
 		for _, s := range settings {
@@ -138,7 +138,7 @@ func roleSets(settings ...string) func(*dba) func() {
 	}
 }
 
-// standing runs statements in a transaction that stays open.
+// standing runs statements in a transaction that stays open until it is undone.
 func standing(statements ...string) func(*dba) func() {
 	return func(d *dba) func() {
 		tx, err := d.db.Begin()
@@ -218,7 +218,7 @@ func renaming(d *dba) func() {
 	}
 }
 
-// password makes the server ask for a password, and then for another one than relayd knows.
+// password makes Postgres require a password, and then changes the password.
 func password(d *dba) func() {
 	var hba string
 	if err := d.db.QueryRow(`SHOW hba_file`).Scan(&hba); err != nil {

@@ -12,8 +12,8 @@ import (
 	"relay/relaytest"
 )
 
-// TestFaultBackupDiskFull writes a backup to a disk that is too small for it. The command says which
-// disk is full and leaves nothing there.
+// TestFaultBackupDiskFull writes a backup to a disk that is too small. The command names the full disk and
+// leaves no file there.
 func TestFaultBackupDiskFull(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "")
@@ -35,8 +35,8 @@ func TestFaultBackupDiskFull(t *testing.T) {
 	}
 }
 
-// TestBackupIsSynced traces relayd backup: the file is synced before it gets its name, and its folder
-// after that.
+// TestBackupIsSynced traces relayd backup: the file is synced before it is renamed, and its folder after
+// that.
 func TestBackupIsSynced(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "")

@@ -15,8 +15,8 @@ import (
 	"relay/store/pgtest"
 )
 
-// TestFaultRestore makes a backup under load, loses the machine, and restores into an empty folder, as
-// docs/backup.md says. All events answered before the backup began exist, queued ones are still
+// TestFaultRestore makes a backup under load, deletes the data, and restores the backup into an empty folder,
+// as docs/backup.md says. All events that were answered before the backup exist, queued events are still
 // queued, and clients accept the host key.
 func TestFaultRestore(t *testing.T) {
 	t.Parallel()
@@ -47,7 +47,7 @@ func TestFaultRestore(t *testing.T) {
 		restored()
 		r.start()
 		back := time.Since(begun)
-		r.tunnel("busy", localServer(t)) // with the same known_hosts
+		r.tunnel("busy", localServer(t)) // with the old known_hosts
 		v := before.check(t)
 		waiting := len(r.events("asleep", "&state=queued"))
 		doctor := r.relayd("doctor")
@@ -59,11 +59,11 @@ func TestFaultRestore(t *testing.T) {
 	})
 }
 
-// TestFaultReadersOfPostgres measures the delays of callers while others read the same database:
-// pg_dump repeatedly, and a transaction that has read events and stays open, as a report may. Turns
-// with and without them alternate, so that other load of the machine affects both. Callers are never
-// refused. Their median delay may triple with such readers; in the short form, which may run next to
-// other tests, it may be five times as long.
+// TestFaultReadersOfPostgres measures the delays of callers while other programs read the same database:
+// repeated runs of pg_dump, and an open transaction that has read events, like a report. Turns with and
+// without these readers alternate, because other load of the machine must affect both. Callers are never
+// refused. Their median delay may triple with readers; in the short form, which may run next to other tests,
+// it may be five times as long.
 func TestFaultReadersOfPostgres(t *testing.T) {
 	if size(true, false) {
 		t.Parallel()
@@ -71,7 +71,7 @@ func TestFaultReadersOfPostgres(t *testing.T) {
 	_, databaseURL := ownPostgres(t)
 	r := startRelay(t, databaseURL)
 	r.tunnel("quiet", localServer(t))
-	filled := startLoad(r, "quiet", 8, nil) // what pg_dump has to read
+	filled := startLoad(r, "quiet", 8, nil) // the data for pg_dump
 	filled.more(size(2000, 50000), 5*time.Minute)
 	filled.end()
 	plain, schema := plainURL(t, databaseURL)
@@ -81,7 +81,7 @@ func TestFaultReadersOfPostgres(t *testing.T) {
 	}
 	defer db.Close()
 	turns, phase := size(3, 5), size(time.Second, 5*time.Second)
-	r.measure(phase / 4) // warm
+	r.measure(phase / 4) // warm-up
 	var alone, beside quiet
 	dumps := 0
 	for range turns {
@@ -129,12 +129,12 @@ func TestFaultReadersOfPostgres(t *testing.T) {
 	}
 }
 
-// backup copies store and host key; the returned function puts the copies into an empty place.
+// backup copies store and host key. restore puts the copies into an empty place.
 func (r *relayServer) backup(t *testing.T) (restore func()) {
 	t.Helper()
 	dir, data := t.TempDir(), filepath.Join(r.dir, "data")
 	key := filepath.Join(dir, "ssh_host_ed25519_key")
-	store := r.backupPostgres // which has the host key too
+	store := r.backupPostgres // the store also has the host key
 	if r.database == "" {
 		copyFile(t, filepath.Join(data, "ssh_host_ed25519_key"), key)
 		store = r.backupSQLite
@@ -160,7 +160,7 @@ func (r *relayServer) backupSQLite(t *testing.T, dir string) func() {
 	return func() { copyFile(t, file, filepath.Join(r.dir, "data", "relay.db")) }
 }
 
-// backupPostgres dumps the schema and restores it on another server.
+// backupPostgres dumps the schema. The returned function restores it on another server.
 func (r *relayServer) backupPostgres(t *testing.T, dir string) func() {
 	file := filepath.Join(dir, "relay.dump")
 	from, schema := plainURL(t, r.database)
@@ -174,8 +174,8 @@ func (r *relayServer) backupPostgres(t *testing.T, dir string) func() {
 	}
 }
 
-// plainURL returns a database's address without the schema, which only our driver reads from the
-// address.
+// plainURL returns a database URL without its schema, and the schema. Only the driver of relayd reads the
+// schema from the URL.
 func plainURL(t *testing.T, databaseURL string) (plain, schema string) {
 	t.Helper()
 	u, err := url.Parse(databaseURL)

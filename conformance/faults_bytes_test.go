@@ -15,14 +15,13 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// TestFaultUnreadBytes sends relayd bytes that nobody takes, in every known way, all at once and from
-// several accounts: responses of fast local servers to callers who do not read, SSH extended data,
-// sessions whose input and output nobody reads, API streams of events with large heads. The memory
-// stays below --buffer-limit and 200 MiB, and every request of another account is answered within a
-// second.
+// TestFaultUnreadBytes makes relayd hold unread bytes in every known way, all at once and from several
+// accounts: large responses to callers that do not read, SSH extended data, sessions whose input and output
+// are not read, and API streams of events with large heads. The memory stays below --buffer-limit plus 200
+// MiB, and every request of another account is answered within a second.
 //
-// Then it does the same with answers that were built for peers who take none of them: records, pages,
-// downloads, exports, shares and commands of sessions, each at its largest size.
+// The second part does the same with answers that relayd builds itself: records, pages, downloads, exports,
+// shares and output of session commands, each of the largest size.
 func TestFaultUnreadBytes(t *testing.T) {
 	t.Run("traffic", testUnreadTraffic)
 	t.Run("answers", testUnreadAnswers)
@@ -33,12 +32,12 @@ func testUnreadTraffic(t *testing.T) {
 	r := startRelay(t, "", fmt.Sprintf("RELAY_BUFFER_LIMIT=%dMiB", limit>>20))
 	large := bytes.Repeat([]byte("x"), 4<<20)
 	quick := serveLocal(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(large) })
-	people := make([]*person, 3) // four would fill the whole limit, and others would be refused
+	people := make([]*person, 3) // four accounts would use the whole limit, and others would be refused
 	for i := range people {
 		people[i] = r.person(fmt.Sprint("mallory", i))
 		people[i].tunnel(fmt.Sprint("hostile", i), quick)
 	}
-	extended := r.person("trudy") // whose answers do not fill the share of an account
+	extended := r.person("trudy") // her answers stay below the share of an account
 	r.tunnel("probe", localServer(t))
 
 	end, probed := make(chan struct{}), make(chan quiet, 1)
@@ -84,13 +83,13 @@ type attack struct {
 	work  sync.WaitGroup
 
 	callers, cut, opened, streams, heads atomic.Int64
-	answers, refused, commands           atomic.Int64 // see unreadAnswers
-	wrong                                atomic.Value // an answer of 503 that is not overloaded
+	answers, refused, commands           atomic.Int64 // counted by unreadAnswers
+	wrong                                atomic.Value // a 503 answer with another code than overloaded
 }
 
 func (a *attack) left() time.Duration { return time.Until(a.until) }
 
-// slowCaller requests large answers and reads nothing of them.
+// slowCaller requests large answers and does not read them.
 func (a *attack) slowCaller(alias string) {
 	for a.left() > 0 {
 		c, err := net.Dial("tcp", a.r.http)
@@ -121,8 +120,8 @@ func (a *attack) login(p *person) (*ssh.Client, error) {
 	})
 }
 
-// extendedData answers each request on a tunnel with extended data, repeatedly, until it was cut off
-// once.
+// extendedData answers each request on a tunnel with extended data, repeatedly, until relayd has cut the
+// connection once.
 func (a *attack) extendedData(p *person) {
 	for last := a.until.Add(30 * time.Second); a.left() > 0 || a.cut.Load() == 0 && time.Now().Before(last); {
 		c, err := a.login(p)
@@ -158,8 +157,8 @@ func (a *attack) extendedData(p *person) {
 	}
 }
 
-// sessions opens the largest number of sessions on one connection: each gets input that no command
-// reads, and follows events without reading them.
+// sessions opens the largest number of sessions on one connection. Each session gets input that no command
+// reads, and follows events that the client does not read.
 func (a *attack) sessions(p *person, alias string) {
 	c, err := a.login(p)
 	if err != nil {
@@ -181,7 +180,7 @@ func (a *attack) sessions(p *person, alias string) {
 				if _, err := ch.Write(piece); err != nil {
 					return
 				}
-				if sent > 3<<20 { // more than the window; the attack is on memory, not on the processor
+				if sent > 3<<20 { // more than the window; the test is about memory, not about CPU time
 					<-time.After(100 * time.Millisecond)
 				}
 			}
@@ -190,7 +189,7 @@ func (a *attack) sessions(p *person, alias string) {
 	<-time.After(a.left())
 }
 
-// unreadStream opens a stream of the API and reads nothing of it.
+// unreadStream opens a stream of the API and does not read it.
 func (a *attack) unreadStream(p *person, alias string) {
 	c, err := net.Dial("tcp", a.r.http)
 	if err != nil {

@@ -14,15 +14,15 @@ import (
 	"relay/relaytest"
 )
 
-// TestFaultManyCallers lets many senders send at once, each on a connection that it
-// keeps. All are answered, nothing is missing, memory stays bounded, and goroutines
-// and descriptors go back to where they were.
+// TestFaultManyCallers lets many senders send at once, each on a connection that stays open. All requests are
+// answered, none is missing, memory stays bounded, and the numbers of goroutines and descriptors return to
+// their former values.
 func TestFaultManyCallers(t *testing.T) {
 	storesInFull(t, func(t *testing.T, databaseURL string) {
 		senders, each := size(200, 2000), 5
 		r := startRelay(t, databaseURL)
 		r.tunnel("many", localServer(t))
-		manySenders(r, 20, 2) // what is made once and kept
+		manySenders(r, 20, 2) // opens what stays open in any case
 		base := r.atRest()
 
 		stop, most := r.watchMemory()
@@ -40,8 +40,8 @@ func TestFaultManyCallers(t *testing.T) {
 	})
 }
 
-// manySenders sends each requests on each of n connections, all opened before the first request, and
-// counts those that were not answered with 200.
+// manySenders sends each requests on each of n connections, which are all opened before the first request. It
+// counts the requests that were not answered with 200.
 func manySenders(r *relayServer, n, each int) int {
 	r.t.Helper()
 	conns := make([]net.Conn, n)
@@ -71,7 +71,7 @@ func manySenders(r *relayServer, n, each int) int {
 	return int(errors.Load())
 }
 
-// exchange sends one request on a kept connection; anything but a complete 200 is an error.
+// exchange sends one request on an open connection. Anything except a complete 200 is an error.
 func exchange(c net.Conn, br *bufio.Reader, alias, path, body string) error {
 	if _, err := fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: %s.localhost\r\nContent-Length: %d\r\n\r\n%s", path, alias, len(body), body); err != nil {
 		return err
@@ -90,7 +90,7 @@ func exchange(c net.Conn, br *bufio.Reader, alias, path, body string) error {
 	return nil
 }
 
-// watchMemory follows the memory of the server until it is stopped.
+// watchMemory records the largest memory of the server until stop is called.
 func (r *relayServer) watchMemory() (stop func(), most *atomic.Int64) {
 	most = &atomic.Int64{}
 	end, done := make(chan struct{}), make(chan struct{})
@@ -110,8 +110,8 @@ func (r *relayServer) watchMemory() (stop func(), most *atomic.Int64) {
 	return func() { close(end); <-done }, most
 }
 
-// TestFaultSlowHeads opens many sockets that send the head of a request one byte a second and never
-// complete it. All are closed, and a real request each second is answered in the meantime.
+// TestFaultSlowHeads opens many sockets that send the head of a request slowly, one byte a second, and never
+// complete it. All sockets are closed, and in that time one normal request each second is answered.
 func TestFaultSlowHeads(t *testing.T) {
 	sockets, patience := size(200, 1000), size(3*time.Second, 10*time.Second)
 	r := startRelay(t, "", "RELAY_HEAD_TIMEOUT="+patience.String())
@@ -123,7 +123,7 @@ func TestFaultSlowHeads(t *testing.T) {
 	for range sockets {
 		c := r.dial()
 		work.Go(func() {
-			if trickle(c, relaytest.Patience(2*patience)) { // how long it took is judged below
+			if trickle(c, relaytest.Patience(2*patience)) { // the time is checked below
 				closed.Add(1)
 				last.Store(max(last.Load(), int64(time.Since(begun))))
 			}
@@ -153,7 +153,7 @@ func TestFaultSlowHeads(t *testing.T) {
 	}
 }
 
-// trickle sends a head byte by byte and reports whether the server ended it.
+// trickle sends a head byte by byte and reports whether the server ended the connection.
 func trickle(c net.Conn, limit time.Duration) bool {
 	defer c.Close()
 	ended := make(chan struct{})

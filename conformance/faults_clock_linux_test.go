@@ -20,8 +20,9 @@ import (
 	"relay/relaytest"
 )
 
-// clockFile is added to package time of the relayd under test: the wall clock is ahead by the seconds that
-// a file of eight bytes says. The monotonic clock goes on as it is, as on a machine whose clock is set.
+// clockFile is added to package time of the tested relayd. The wall clock is ahead by a number of seconds,
+// which is read from a file of eight bytes. The monotonic clock is unchanged, as on a machine whose clock is
+// set.
 const clockFile = `package time
 
 import (
@@ -56,7 +57,7 @@ func jumped() int64 {
 }
 `
 
-// buildWithClock builds a relayd whose wall clock a test sets.
+// buildWithClock builds a relayd whose wall clock the test can set.
 func buildWithClock(t *testing.T) (program string) {
 	t.Helper()
 	dir, folder := t.TempDir(), filepath.Join(strings.TrimSpace(command(t, "go", "env", "GOROOT")), "src", "time")
@@ -91,7 +92,7 @@ func buildWithClock(t *testing.T) (program string) {
 	return program
 }
 
-// wallClock is the wall clock of one relayd.
+// wallClock sets the wall clock of one relayd.
 type wallClock struct {
 	t    *testing.T
 	file *os.File
@@ -111,7 +112,7 @@ func newWallClock(t *testing.T) *wallClock {
 
 func (c *wallClock) setting() string { return "RELAY_TEST_CLOCK=" + c.file.Name() }
 
-// set sets the clock ahead of that of the machine, in one write.
+// set sets the wall clock ahead of that of the machine, in one write.
 func (c *wallClock) set(ahead time.Duration) {
 	c.t.Helper()
 	if _, err := c.file.WriteAt(binary.NativeEndian.AppendUint64(nil, uint64(int64(ahead/time.Second))), 0); err != nil {
@@ -119,10 +120,11 @@ func (c *wallClock) set(ahead time.Duration) {
 	}
 }
 
-// TestFaultClock sets the clock of a whole relayd ahead and back by hours, days and a month while it serves,
-// and starts it with a clock that is ahead of all that it has stored. Its tunnel stays, each request is answered, stored and told
-// to a live reader, logins and new tokens work at once, a queue keeps its order, a key is used once, and no
-// event is deleted that is younger than its retention by the right clock.
+// TestFaultClock sets the wall clock of relayd ahead and back by hours, days and a month while it serves. It
+// also starts relayd with a clock that is ahead of all stored times. The tunnel stays, each request is
+// answered, stored and shown to a live reader, logins and new tokens work at once, a queue keeps its order,
+// and an Idempotency-Key works once. No event is deleted that is younger than its retention by the right
+// clock.
 func TestFaultClock(t *testing.T) {
 	onlyInFull(t, "TestLoopsDoubtTheClock, TestClockAtStart and the clock of storetest")
 	program := buildWithClock(t)
@@ -135,10 +137,10 @@ func TestFaultClock(t *testing.T) {
 		}
 		s.expires(databaseURL == "")
 		s.r.stop(syscall.SIGTERM)
-		s.clock.set(31 * 24 * time.Hour) // as it was wrong once, when events were stored
+		s.clock.set(31 * 24 * time.Hour) // as far ahead as it was for some stored events
 		s.r.start()
 		s.connect()
-		time.Sleep(15 * time.Second) // retention and the other loops had several turns: what they deleted is seen below
+		time.Sleep(15 * time.Second) // the loops of retention and others run several times; deletions are checked below
 		s.serves(31 * 24 * time.Hour)
 		s.clock.set(0)
 		s.serves(0)
@@ -147,8 +149,8 @@ func TestFaultClock(t *testing.T) {
 	})
 }
 
-// TestFaultClockOfANode sets the clock of one of two nodes. Neither takes the other for dead, requests pass
-// from the one to the tunnel of the other, and one that is under way ends as if nothing had been.
+// TestFaultClockOfANode sets the clock of one of two nodes. Neither declares the other dead, requests pass
+// from one node to the tunnel of the other, and a request in progress ends normally.
 func TestFaultClockOfANode(t *testing.T) {
 	onlyInFull(t, "TestTrustEnds, TestDeadNodes and TestLoopsDoubtTheClock")
 	program := buildWithClock(t)
@@ -215,18 +217,18 @@ func TestFaultClockOfANode(t *testing.T) {
 	figure(t, "the clock of one of two nodes set four times, up to 2 days ahead and back: nothing queued, failed or interrupted")
 }
 
-// clockedRelay is a relay whose clock the test sets, with the events that were sent to it.
+// clockedRelay is a relayd whose clock the test sets, with the events that were sent to it.
 type clockedRelay struct {
 	t      *testing.T
 	r      *relayServer
 	clock  *wallClock
-	told   *relaytest.Buffer // what a live reader got
-	token  string            // ends in three hours
-	events []string          // id of each event of alias "on", the oldest first
-	n      int               // requests to each alias
+	told   *relaytest.Buffer // items of a live reader
+	token  string            // expires in three hours
+	events []string          // ids of the events of alias "on", oldest first
+	n      int               // number of requests to each alias
 
 	mu    sync.Mutex
-	order []string // paths in the order in which the local server got them from the queue of "off"
+	order []string // paths of queued events of "off" in the order in which the local server got them
 }
 
 func newClockedRelay(t *testing.T, program, databaseURL string) *clockedRelay {
@@ -258,7 +260,7 @@ func (s *clockedRelay) connect() {
 	}()
 }
 
-// serves asks for all that must go on, whatever the clock says.
+// serves checks everything that must work at any time of the clock.
 func (s *clockedRelay) serves(ahead time.Duration) {
 	s.t.Helper()
 	path := "/" + strconv.Itoa(s.n)
@@ -279,7 +281,7 @@ func (s *clockedRelay) serves(ahead time.Duration) {
 	if status := s.status(token, "GET", "/aliases", ""); status != 200 {
 		s.t.Errorf("%v ahead: a new token gets %d", ahead, status)
 	}
-	if ahead.Abs() >= 24*time.Hour { // keys are kept for a day, by the clock
+	if ahead.Abs() >= 24*time.Hour { // a key is remembered for a day, by the wall clock
 		return
 	}
 	if status := s.status(s.r.token, "POST", "/events/"+s.events[0]+"/replay?wait=10s", "once"); status != 200 {
@@ -305,8 +307,8 @@ func (s *clockedRelay) status(token, method, path, key string) int {
 	return res.StatusCode
 }
 
-// expires looks at a token that ends after three hours by the clock: that of the machine, or that of Postgres,
-// which the test does not set.
+// expires checks a token with a lifetime of three hours. The clock that decides is that of the machine (own),
+// or that of Postgres, which the test does not set.
 func (s *clockedRelay) expires(own bool) {
 	s.t.Helper()
 	for ahead, ended := range map[time.Duration]bool{-48 * time.Hour: false, 0: false, 2 * time.Hour: false, 4 * time.Hour: own, 48 * time.Hour: own} {
@@ -320,7 +322,7 @@ func (s *clockedRelay) expires(own bool) {
 	s.clock.set(0)
 }
 
-// complete compares what is stored, and delivers the queue.
+// complete compares the stored events with the sent requests, and delivers the queue.
 func (s *clockedRelay) complete() {
 	s.t.Helper()
 	var ids, paths []string

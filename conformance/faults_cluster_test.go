@@ -26,9 +26,9 @@ const proxySource = "127.0.0.2"
 // balanced are the settings of nodes behind a balancer.
 var balanced = []string{"RELAY_TRUSTED_PROXIES=" + proxySource + "/32", "RELAY_MAX_CONNECTIONS_PER_ACCOUNT=off", "RELAY_MAX_ALIASES=off"}
 
-// behindHAProxy runs HAProxy with deploy/haproxy/haproxy.cfg in front of nodes, and returns a server
-// that reaches the nodes through it. It changes only the addresses and maxconn, which has to fit the
-// machine's limit of open files.
+// behindHAProxy runs HAProxy with deploy/haproxy/haproxy.cfg in front of nodes, and returns a server that
+// reaches the nodes through it. Of the file, it changes only the addresses and maxconn, because maxconn must
+// fit the machine's limit of open files.
 func behindHAProxy(t *testing.T, nodes [3]*relayServer) *relayServer {
 	t.Helper()
 	text, err := os.ReadFile("../deploy/haproxy/haproxy.cfg")
@@ -56,7 +56,7 @@ func behindHAProxy(t *testing.T, nodes [3]*relayServer) *relayServer {
 	}
 	program, err := exec.LookPath("haproxy")
 	if err != nil {
-		program = "/usr/sbin/haproxy" // not in the path of everybody
+		program = "/usr/sbin/haproxy" // not every user has this folder in PATH
 	}
 	p := relaytest.Start(t, exec.Command(program, "-db", "-f", file))
 	front.waitFor(10*time.Second, "HAProxy to lead to the nodes", func() bool {
@@ -68,8 +68,8 @@ func behindHAProxy(t *testing.T, nodes [3]*relayServer) *relayServer {
 	return &front
 }
 
-// ownerOf returns the node that has the tunnel of an alias, once r knows it: a node learns of the
-// tunnels of others a moment after they were opened.
+// ownerOf returns the node that has the tunnel of an alias. It waits until r knows the node, because the news
+// of a tunnel takes a moment.
 func (r *relayServer) ownerOf(nodes [3]*relayServer, alias string) (owner *relayServer) {
 	r.t.Helper()
 	r.waitFor(30*time.Second, "the node of "+alias+" to be known", func() bool {
@@ -82,7 +82,7 @@ func (r *relayServer) ownerOf(nodes [3]*relayServer, alias string) (owner *relay
 		}
 		for _, tunnel := range page.Data {
 			for i, name := range []string{"a", "b", "c"} {
-				if tunnel.Alias == alias && strings.HasPrefix(tunnel.Node, name) { // a-2 where the row of the killed a is still there
+				if tunnel.Alias == alias && strings.HasPrefix(tunnel.Node, name) { // the restarted a is named a-2 while the killed a is still listed
 					owner = nodes[i]
 				}
 			}
@@ -92,9 +92,9 @@ func (r *relayServer) ownerOf(nodes [3]*relayServer, alias string) (owner *relay
 	return owner
 }
 
-// TestFaultKillsBehindBalancer kills the node with the tunnel, under senders and a client that all
-// come through HAProxy. The client reconnects to another node while the killed one is down; nothing
-// answered is missing.
+// TestFaultKillsBehindBalancer kills the node with the tunnel, while senders and a client all connect through
+// HAProxy. The client reconnects to another node while the killed node is down, and no answered request is
+// missing.
 func TestFaultKillsBehindBalancer(t *testing.T) {
 	t.Parallel()
 	nodes := threeNodes(t, pgtest.URL(t), balanced...)
@@ -131,9 +131,9 @@ func TestFaultKillsBehindBalancer(t *testing.T) {
 }
 
 // TestFaultNodeWithoutPostgres drops every packet between one node and Postgres. Requests at that node
-// continue through its tunnels, into its spool; at the others they are queued, and a client gets its
-// alias there at once. When Postgres is back, the node rejoins without help, and no request goes to a
-// tunnel that was taken over in the meantime.
+// continue through its tunnels and go to its spool. Requests at the other nodes are queued, and a client that
+// connects there gets its alias at once. When Postgres is back, the node rejoins without help, and no request
+// goes to a tunnel that was taken over in the meantime.
 func TestFaultNodeWithoutPostgres(t *testing.T) {
 	t.Parallel()
 	databaseURL := pgtest.URL(t)
@@ -184,9 +184,8 @@ func TestFaultNodeWithoutPostgres(t *testing.T) {
 	}
 }
 
-// TestFaultNodesApart drops every packet from two nodes to the one with the tunnel, while all reach
-// Postgres. Requests to the two are queued, and the node of the tunnel delivers them at once, in
-// order.
+// TestFaultNodesApart drops every packet between two nodes and the node with the tunnel, while all reach
+// Postgres. Requests to the two nodes are queued, and the node of the tunnel delivers them at once, in order.
 func TestFaultNodesApart(t *testing.T) {
 	t.Parallel()
 	nodes := newNodes(t, pgtest.URL(t))
@@ -234,8 +233,8 @@ func TestFaultNodesApart(t *testing.T) {
 	}
 }
 
-// TestFaultQueueOverNodes releases a queue at one node and kills another one that delivers it. The
-// client reconnects to a third node, which delivers the rest: all of it, in order.
+// TestFaultQueueOverNodes releases a queue at one node and kills another node that delivers it. The client
+// reconnects to a third node, which delivers the rest. All events arrive, in order.
 func TestFaultQueueOverNodes(t *testing.T) {
 	t.Parallel()
 	nodes := threeNodes(t, pgtest.URL(t), balanced...)
@@ -280,8 +279,8 @@ func TestFaultQueueOverNodes(t *testing.T) {
 	checkQueue(t, other, seen, events, 1)
 }
 
-// TestFaultTunnelsOverNodes kills one of three nodes under many tunnels: its tunnels reconnect to the
-// two others, and the first request to each alias is served at any node.
+// TestFaultTunnelsOverNodes kills one of three nodes with many tunnels. Its tunnels reconnect to the other
+// nodes, and the first request to each alias is served at any node.
 func TestFaultTunnelsOverNodes(t *testing.T) {
 	nodes := threeNodes(t, pgtest.URL(t), balanced...)
 	front := behindHAProxy(t, nodes)
@@ -298,7 +297,7 @@ func TestFaultTunnelsOverNodes(t *testing.T) {
 	front.waitFor(5*time.Minute, "all tunnels", func() bool { return int(c.online.Load()) == n })
 	back := time.Since(begun)
 	front.waitFor(20*time.Second, "both nodes to know all tunnels", func() bool { return nodes[1].stats().Tunnels+nodes[2].stats().Tunnels >= n })
-	<-time.After(time.Second) // a tunnel is online at the other nodes within 1 s
+	<-time.After(time.Second) // the other nodes know a new tunnel within 1 s
 	failed := c.ask()
 	figure(t, "%d tunnels over 3 nodes, up after %v; one node with %d killed: all back after %v, in %d tries; first requests failed %d",
 		n, came.Round(10*time.Millisecond), lost, back.Round(10*time.Millisecond), c.tries.Load(), failed)
@@ -358,8 +357,8 @@ func TestFaultLiveViewOfNode(t *testing.T) {
 	}
 }
 
-// TestFaultHop compares the CPU time of a request that passes two nodes with that of a request at the
-// node of the tunnel.
+// TestFaultHop compares the CPU time of a request through two nodes with that of a request at the node of the
+// tunnel.
 func TestFaultHop(t *testing.T) {
 	onlyInFull(t, "TestWireFidelity")
 	nodes := threeNodes(t, pgtest.URL(t))
@@ -395,7 +394,7 @@ func TestFaultHop(t *testing.T) {
 		work.Wait()
 		return quantile(waits, 0.5), float64((a.cpu() - beginA).Microseconds()) / each, float64((b.cpu() - beginB).Microseconds()) / each
 	}
-	run(a) // warm
+	run(a) // warm-up
 	run(b)
 	localP50, local, _ := run(a)
 	hopP50, owner, ingress := run(b)

@@ -20,7 +20,7 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// crowd holds clients with a tunnel each, which reconnect after every loss, as relay up does: at once,
+// crowd holds clients with one tunnel each. They reconnect after every loss as relay up does: at once, and
 // then after a random part of a bound that doubles.
 type crowd struct {
 	r      *relayServer
@@ -73,7 +73,7 @@ func (c *crowd) keep(alias string) {
 	}
 }
 
-// once makes one connection and returns the time for which its tunnel was up.
+// once makes one connection and returns how long its tunnel was up.
 func (c *crowd) once(alias string) time.Duration {
 	c.tries.Add(1)
 	tcp, err := net.DialTimeout("tcp", c.r.ssh, 10*time.Second)
@@ -89,7 +89,7 @@ func (c *crowd) once(alias string) time.Duration {
 		}
 		tcp.Close()
 	}()
-	_ = tcp.SetDeadline(time.Now().Add(20 * time.Second)) // as relayd would, a handshake that hangs is given up
+	_ = tcp.SetDeadline(time.Now().Add(20 * time.Second)) // a time limit for the handshake, like that of relayd
 	conn, channels, requests, err := ssh.NewClientConn(tcp, c.r.ssh, &ssh.ClientConfig{
 		User: "relay", Auth: []ssh.AuthMethod{ssh.PublicKeys(c.signer)}, HostKeyCallback: ssh.InsecureIgnoreHostKey(), // own server, loopback
 	})
@@ -122,7 +122,7 @@ func serveChannel(open ssh.NewChannel) {
 	answerChannel(open, "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ndone")
 }
 
-// answerChannel is serveChannel with a given answer.
+// answerChannel is like serveChannel, with a given answer.
 func answerChannel(open ssh.NewChannel, answer string) {
 	ch, requests, err := open.Accept()
 	if err != nil {
@@ -148,7 +148,7 @@ func (c *crowd) back() {
 	c.r.waitFor(time.Minute, "all tunnels", func() bool { return int(c.online.Load()) == c.n })
 }
 
-// ask sends one request to each alias and counts those that were not answered with 200.
+// ask sends one request to each alias and counts the requests that were not answered with 200.
 func (c *crowd) ask() (failed int) {
 	var bad atomic.Int32
 	var work sync.WaitGroup
@@ -166,9 +166,8 @@ func (c *crowd) ask() (failed int) {
 	return int(bad.Load())
 }
 
-// TestFaultTunnelsComeBack restarts relayd under many tunnels, by a crash and gracefully. All of them
-// are soon up again, although they reconnect at the same time, and the first request to each alias is
-// served.
+// TestFaultTunnelsComeBack restarts relayd with many tunnels, by a crash and gracefully. All tunnels are soon
+// up again, although they reconnect at the same time, and the first request to each alias is served.
 func TestFaultTunnelsComeBack(t *testing.T) {
 	n, promised := size(60, 1000), 30*time.Second
 	r := startRelay(t, "", "RELAY_MAX_ALIASES=off", "RELAY_MAX_CONNECTIONS_PER_ACCOUNT=off")
@@ -176,7 +175,7 @@ func TestFaultTunnelsComeBack(t *testing.T) {
 	c := startCrowd(r, n)
 	c.back()
 	idle := r.atRest()
-	const garbage = 96 << 20 // the heap may grow so far before it is collected
+	const garbage = 96 << 20 // below this size, the heap is not collected
 	grown := int64(idle.RSSBytes - before.RSSBytes)
 	figure(t, "%d idle tunnels: RSS grew by %d MiB, %.1f goroutines each", n, grown>>20, float64(idle.Goroutines-before.Goroutines)/float64(n))
 	if each := (grown - memory(t, garbage)) / int64(n) >> 10; each > memory(t, 100) {
@@ -202,13 +201,12 @@ func TestFaultTunnelsComeBack(t *testing.T) {
 	}
 }
 
-// TestFaultLargeBodies sends many large bodies at once to an alias whose local server is
-// slow. Memory stays bounded, every byte arrives and is stored, and another alias is
-// served meanwhile.
+// TestFaultLargeBodies sends many large bodies at once to an alias whose local server is slow. Memory stays
+// bounded, every byte arrives and is stored, and another alias is served at the same time.
 func TestFaultLargeBodies(t *testing.T) {
 	senders, body := size(20, 100), int64(size(2, 16)<<20)
 	r := startRelay(t, "")
-	var arrived sync.Map // path -> SHA-256
+	var arrived sync.Map // path → SHA-256
 	r.tunnel("large", serveLocal(t, func(w http.ResponseWriter, req *http.Request) {
 		h, piece := sha256.New(), make([]byte, 256<<10)
 		for {
@@ -279,7 +277,7 @@ func sumOf(path string, n int64) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// sendLarge sends bodies all at once and counts those that were not answered with 200.
+// sendLarge sends bodies all at once and counts the requests that were not answered with 200.
 func (r *relayServer) sendLarge(alias string, senders int, n int64) int {
 	client := callerTo(r.http, 3*time.Minute)
 	defer client.CloseIdleConnections()

@@ -11,11 +11,11 @@ import (
 	"time"
 )
 
-// TestFaultDiskFull fills the disk of the data dir under load. Callers get 503, nothing that was
-// answered is missing, and when there is space again relayd recovers without a restart.
+// TestFaultDiskFull fills the disk of the data dir under load. Callers get 503, no answered request is
+// missing, and relayd recovers without a restart when space is free again.
 func TestFaultDiskFull(t *testing.T) {
 	t.Parallel()
-	disk := smallDisk(t, 128<<20) // what is stored meanwhile must leave the 16 MiB that relayd waits for
+	disk := smallDisk(t, 128<<20) // the events must leave the 16 MiB free that relayd waits for
 	r := startRelay(t, "", "RELAY_DATA_DIR="+disk, "RELAY_MIN_FREE=0")
 	r.autossh("disk", localServer(t))
 	l := startLoad(r, "disk", 8, func(l *load) { l.pause = 2 * time.Millisecond })
@@ -23,7 +23,7 @@ func TestFaultDiskFull(t *testing.T) {
 	var red, back time.Duration
 	for range rounds {
 		l.more(300, 30*time.Second)
-		free := fill(t, disk, 2<<20) // the rest is relayd's own to fill
+		free := fill(t, disk, 2<<20) // relayd fills the rest
 		l.waitFor503(60 * time.Second)
 		begun := time.Now()
 		r.waitFor(10*time.Second, "/readyz to say so", func() bool { return r.ready() == 503 })
@@ -43,7 +43,7 @@ func TestFaultDiskFull(t *testing.T) {
 	}
 }
 
-// waitFor503 waits until a caller is told that its request cannot be stored.
+// waitFor503 waits until a caller gets the answer that its request cannot be stored.
 func (l *load) waitFor503(limit time.Duration) {
 	l.r.t.Helper()
 	before := l.code(503)
@@ -66,7 +66,7 @@ func smallDisk(t *testing.T, bytes int) string {
 	return dir
 }
 
-// fill fills a disk except for leave bytes; the returned function frees the space.
+// fill fills a disk except for leave bytes. free frees the space again.
 func fill(t *testing.T, disk string, leave int64) (free func()) {
 	t.Helper()
 	var st syscall.Statfs_t
@@ -75,7 +75,7 @@ func fill(t *testing.T, disk string, leave int64) (free func()) {
 	}
 	file := filepath.Join(disk, "ballast")
 	if n := int64(st.Bavail)*st.Bsize - leave; n > 0 {
-		// The server may have taken some of it meanwhile: full is full.
+		// If the server has used some of the space by now, the disk is full, too.
 		if err := os.WriteFile(file, make([]byte, n), 0o600); err != nil && !errors.Is(err, syscall.ENOSPC) {
 			t.Fatalf("fill the disk: %v", err)
 		}

@@ -13,13 +13,13 @@ import (
 	"relay/store/pgtest"
 )
 
-// TestFaultFailover cuts three nodes off from their Postgres and redirects them to a replica, which
-// accepts no writes until it is promoted. Requests continue at the node of the tunnel and at another
-// one. Everything that was answered is in the new primary, and no node was called dead.
+// TestFaultFailover disconnects three nodes from their Postgres and redirects them to a replica, which
+// accepts no writes until it is promoted. Requests continue at the node of the tunnel and at another node.
+// All answered requests are in the new primary, and no node was declared dead.
 func TestFaultFailover(t *testing.T) {
 	t.Parallel()
 	d := newDBA(t)
-	t.Cleanup(func() { // it drops what the test made, and must not wait for a replica then
+	t.Cleanup(func() { // the cleanup drops tables, and must not wait for a replica
 		if err := d.pg.Restart(); err != nil {
 			t.Error(err)
 			return
@@ -41,7 +41,7 @@ func TestFaultFailover(t *testing.T) {
 	relaytest.Until(t, 20*time.Second, "the replica to be in step", func() bool {
 		return d.count(`SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'`) == 1
 	})
-	front.Lead("unix", postgresSocket(replica.socket)) // first, so that no node comes back to the primary
+	front.Lead("unix", postgresSocket(replica.socket)) // before the sessions end, so no node reconnects to the primary
 	d.do(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '` + appRole + `'`)
 	refused := size(2*time.Second, 10*time.Second)
 	<-time.After(refused)
@@ -58,7 +58,7 @@ func TestFaultFailover(t *testing.T) {
 		node.waitFor(60*time.Second, "the spool to be empty", func() bool { return node.stats().SpoolBytes == 0 && node.ready() == 200 && !node.degraded() })
 	}
 	back := time.Since(promoted)
-	<-time.After(6 * time.Second) // longer than it takes to call a node dead
+	<-time.After(6 * time.Second) // longer than the time after which a node is declared dead
 	for _, l := range loads {
 		l.more(50, 30*time.Second)
 		l.end()
@@ -84,13 +84,13 @@ func TestFaultFailover(t *testing.T) {
 	}
 }
 
-// replica is a hot standby of a server.
+// replica is a hot standby of a Postgres server.
 type replica struct {
 	t      *testing.T
 	socket string
 }
 
-// replicate makes a hot standby, which the server waits for at each commit.
+// replicate starts a hot standby. The server waits for it at each commit.
 func (d *dba) replicate() *replica {
 	d.t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "relay-replica")

@@ -29,7 +29,7 @@ func mixedServer(t *testing.T) string {
 				t.Error(err)
 				return
 			}
-			_, _ = io.WriteString(c, answer) // the relay may have been killed
+			_, _ = io.WriteString(c, answer) // relayd may have been killed
 			_ = c.Close()
 		}
 		switch kind := req.URL.Path[strings.LastIndex(req.URL.Path, "/")+1:]; kind {
@@ -38,7 +38,7 @@ func mixedServer(t *testing.T) string {
 		case "upgrade":
 			raw("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\nhello")
 		case "broken":
-			raw("") // 502
+			raw("") // relayd answers 502
 		case "chunked", "large":
 			_, _ = w.Write(body)
 			w.(http.Flusher).Flush()
@@ -49,8 +49,8 @@ func mixedServer(t *testing.T) string {
 	})
 }
 
-// TestFaultKillRelay kills relayd repeatedly under load of every kind. Everything that was answered is
-// stored with equal bytes, and nothing stays in the state delivering.
+// TestFaultKillRelay kills relayd repeatedly under load of every kind. All answered requests are stored with
+// equal bytes, and no event stays in the state delivering.
 func TestFaultKillRelay(t *testing.T) {
 	t.Parallel()
 	stores(t, func(t *testing.T, databaseURL string) {

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// keepTunnel restarts plain ssh whenever it ends, as users do with autossh.
+// keepTunnel restarts plain ssh whenever it ends, like autossh.
 func keepTunnel(ctx context.Context, r *relayServer, alias, target string) {
 	for ctx.Err() == nil {
 		args := append([]string{"-N", "-R", alias + ":80:" + target}, r.sshArgs()...)
@@ -27,29 +27,28 @@ func keepTunnel(ctx context.Context, r *relayServer, alias, target string) {
 	}
 }
 
-// load is a number of senders that send to one alias until they are stopped, with the answers they
-// got.
+// load is a group of senders that send to one alias until they are stopped. It records their answers.
 type load struct {
 	r       *relayServer
 	alias   string
 	pause   time.Duration // between two requests of a sender
-	retry   bool          // senders repeat a request that met no server or a 503
+	retry   bool          // senders repeat a request without an answer or with a 503
 	mixed   bool          // senders send every kind of request, for mixedServer
-	compare int           // events to read back whole, in the full form
+	compare int           // number of events to read back completely, in the full form
 
 	stop context.CancelFunc
 	work sync.WaitGroup
 
 	mu       sync.Mutex
 	answered map[string]answered // by path
-	vain     map[string]int      // by path: tries that met no server or a 503, or whose answer broke off
+	vain     map[string]int      // by path: tries without a complete answer, or with a 503
 	codes    map[int]int
-	broken   int            // no answer, or one that broke off
-	longest  time.Duration  // until an answer or a failure
-	noRetry  int            // 503 without Retry-After
-	refused  map[string]int // 503 by Relay-Error
+	broken   int            // without a complete answer
+	longest  time.Duration  // longest time until an answer or a failure
+	noRetry  int            // number of 503 without Retry-After
+	refused  map[string]int // number of 503, by Relay-Error
 
-	mostTries int // that a request needed
+	mostTries int // tries of the request that needed most
 	lastFail  time.Time
 	lastGood  time.Time
 }
@@ -57,10 +56,10 @@ type load struct {
 type answered struct {
 	sum    string // SHA-256 of the request's body
 	status int
-	whole  bool // the answer came to its end
+	whole  bool // the answer was complete
 }
 
-// startLoad starts senders; they stop with the test at the latest.
+// startLoad starts senders. They stop at the end of the test at the latest.
 func startLoad(r *relayServer, alias string, senders int, tune func(*load)) *load {
 	ctx, stop := context.WithCancel(context.Background())
 	l := &load{r: r, alias: alias, compare: 5000, stop: stop, answered: map[string]answered{}, vain: map[string]int{}, codes: map[int]int{}, refused: map[string]int{}}
@@ -74,7 +73,8 @@ func startLoad(r *relayServer, alias string, senders int, tune func(*load)) *loa
 	return l
 }
 
-// gently makes the senders of a load pause in short runs, so that the test has fewer events to read back.
+// gently makes the senders of a load pause in the short form, because the test must not have too many events
+// to read back.
 func gently(l *load) { l.pause = size(20*time.Millisecond, 0) }
 
 // end stops the senders after their current requests.
@@ -96,7 +96,7 @@ func (l *load) code(status int) int {
 	return l.codes[status]
 }
 
-// more waits until that many further requests were answered.
+// more waits until n further requests have been answered.
 func (l *load) more(n int, limit time.Duration) {
 	l.r.t.Helper()
 	before := l.count()
@@ -113,7 +113,7 @@ func (l *load) send(ctx context.Context, sender int) {
 			kind := kinds[i%len(kinds)]
 			path += "/" + kind
 			if kind == "large" {
-				body = random(300<<10, uint64(sender*1000+i)) // stored in parts
+				body = random(300<<10, uint64(sender*1000+i)) // large enough to be stored in parts
 			}
 		}
 		tries := 1
@@ -127,7 +127,7 @@ func (l *load) send(ctx context.Context, sender int) {
 	}
 }
 
-// wait waits for d, or until the load is stopped.
+// wait waits for d, or until ctx ends.
 func wait(ctx context.Context, d time.Duration) {
 	if d <= 0 {
 		return
@@ -138,7 +138,7 @@ func wait(ctx context.Context, d time.Duration) {
 	}
 }
 
-// once sends one request and stores its outcome; it returns true if the answer was not 503.
+// once sends one request and records its outcome. It returns true if the answer was not 503.
 func (l *load) once(client *http.Client, path, body string) bool {
 	begun := time.Now()
 	req, err := http.NewRequest("POST", "http://"+l.alias+".localhost"+path, strings.NewReader(body))
@@ -156,7 +156,7 @@ func (l *load) once(client *http.Client, path, body string) bool {
 	res, err := client.Do(req)
 	if err != nil {
 		l.note(begun, path, nil, answered{})
-		<-time.After(5 * time.Millisecond) // nobody listens: do not spin
+		<-time.After(5 * time.Millisecond) // no server listens: avoid a busy loop
 		return false
 	}
 	_, err = io.Copy(io.Discard, res.Body)
@@ -196,13 +196,13 @@ func (l *load) note(begun time.Time, path string, res *http.Response, a answered
 	l.answered[path] = a
 }
 
-// verdict counts what became of the answered requests.
+// verdict counts the answered requests by their stored state.
 type verdict struct {
 	answered  int
-	missing   int // no event
-	different int // an event with another body
-	unproven  int // answered whole, but the attempt is not there as delivered
-	stuck     int // still delivering
+	missing   int // without an event
+	different int // with an event of another body
+	unproven  int // complete answers whose attempt is not stored as delivered
+	stuck     int // events still in the state delivering
 }
 
 func (v verdict) ok() bool { return v.missing+v.different+v.unproven+v.stuck == 0 }
@@ -212,21 +212,21 @@ func (v verdict) String() string {
 		v.answered, v.missing, v.different, v.unproven, v.stuck)
 }
 
-// check looks for the event of every answered request and reads it back; if they are many, a part of
-// them. Any byte of an answer promises the event with its body, a complete response of the local
-// server its attempt.
+// check looks for the event of every answered request and reads the events back, or a part of them if there
+// are many. Any byte of an answer promises that the event and its body are stored; a complete response of the
+// local server promises its attempt.
 func (l *load) check(t *testing.T) verdict {
 	t.Helper()
-	// What waits in the spool is in no list. A slow database may fill it again after it was empty.
+	// Events in the spool are in no list. With a slow database, the spool may fill again after it was empty.
 	l.r.waitFor(60*time.Second, "the spool to be empty", func() bool { return l.r.stats().SpoolBytes == 0 })
-	stored := map[string][]string{} // more than one where a sender tried again
+	stored := map[string][]string{} // several if the sender has repeated the request
 	for _, e := range l.r.events(l.alias, "") {
 		stored[e.Path] = append(stored[e.Path], e.ID)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	v := verdict{answered: len(l.answered)}
-	// A node ends what nobody runs 10 to 12 s after its claim, and what a dead node ran after 4 s.
+	// A node ends an abandoned attempt 10 to 12 s after its claim, and the attempts of a dead node after 4 s.
 	for until := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
 		if v.stuck = len(l.r.events(l.alias, "&state=delivering")); v.stuck == 0 || time.Now().After(until) {
 			break
@@ -257,7 +257,7 @@ func (l *load) check(t *testing.T) verdict {
 	return v
 }
 
-// lookAll looks for the event of an answer among the events of its path.
+// lookAll compares an answer with each event of its path until one fits.
 func (l *load) lookAll(a answered, ids []string) verdict {
 	v := verdict{missing: 1}
 	for _, id := range ids {
@@ -272,7 +272,7 @@ func (l *load) lookAll(a answered, ids []string) verdict {
 func (l *load) look(a answered, id string) (v verdict) {
 	var rec record
 	status, body := l.r.api("GET", "/events/"+id, nil)
-	// A session of Postgres may still have a short timeout. An event that cannot be read now may well be there.
+	// A session of Postgres may still have a short timeout, so a 503 does not show that the event is missing.
 	for until := time.Now().Add(10 * time.Second); status == 503 && time.Now().Before(until); <-time.After(100 * time.Millisecond) {
 		status, body = l.r.api("GET", "/events/"+id, nil)
 	}

@@ -13,18 +13,18 @@ import (
 	"relay/relaytest"
 )
 
-// localFault is one way in which a local server fails, with the required results.
+// localFault is one kind of failure of a local server, with the expected results.
 type localFault struct {
 	name   string
 	script func(c net.Conn, br *bufio.Reader) // the local server; nil = its port is closed
-	status string                             // begin of what the caller gets; "" = nothing
-	code   string                             // Relay-Error and the event's error
+	status string                             // beginning of the caller's answer; "" = none
+	code   string                             // value of Relay-Error, and the event's error
 	state  string                             // of the event
-	broken bool                               // the transfer breaks off
-	says   string                             // what is part of the answer
+	broken bool                               // the answer is incomplete
+	says   string                             // a part of the answer
 	within time.Duration
-	came   chan struct{} // closed when the caller has got a byte; nil where nobody waits for that
-	upOnly bool          // SSH alone has no words for it
+	came   chan struct{} // closed when the caller has a byte; nil = the local server does not wait
+	upOnly bool          // only relay up can report this failure
 }
 
 func localFaults() []localFault {
@@ -44,13 +44,13 @@ func localFaults() []localFault {
 		f.name, f.script = name, script
 		return f
 	}
-	begun := garbage // its head came, so that it is recorded as far as it came
+	begun := garbage // the response has begun, so its beginning is recorded
 	begun.state = "delivered"
 	isTLS := garbage
 	isTLS.says = "it speaks TLS; use --target https://… of relay up, or forward the port where it speaks plain HTTP"
 	cut := localFault{status: "HTTP/1.1 200 ", state: "delivered", broken: true, within: 2 * time.Second}
-	// What is behind begin comes when the caller has that: a reset may throw away what an
-	// SSH client has not read yet.
+	// The local server fails only after the caller has begin, because a reset may discard bytes that an SSH
+	// client has not read yet.
 	later := func(name, begin string, end func(c net.Conn)) localFault {
 		f := cut
 		f.name, f.came = name, make(chan struct{})
@@ -87,8 +87,8 @@ func localFaults() []localFault {
 		as(garbage, "F12 head of 10 MiB", text("HTTP/1.1 200 OK\r\nX-Big: "+strings.Repeat("x", 10<<20)+"\r\n\r\n")),
 		as(garbage, "F12 endless interim answers", text(strings.Repeat("HTTP/1.1 102 Processing\r\n\r\n", 100)+ok)),
 		as(garbage, "F12 SSH instead of HTTP", text("SSH-2.0-OpenSSH_9.2\r\n")),
-		as(isTLS, "F12 TLS alert", text("\x15\x03\x01\x00\x02\x02\x46")), // as Node, Python and Java
-		as(isTLS, "F12 TLS alert in pieces", after(func(c net.Conn) { // and behind a slow line
+		as(isTLS, "F12 TLS alert", text("\x15\x03\x01\x00\x02\x02\x46")), // sent by Node, Python and Java
+		as(isTLS, "F12 TLS alert in pieces", after(func(c net.Conn) { // as over a slow line
 			_, _ = io.WriteString(c, "\x15")
 			_, _ = io.WriteString(c, "\x03\x03\x00\x02\x02\x46")
 		})),
@@ -121,8 +121,8 @@ func localFaults() []localFault {
 	}
 }
 
-// TestFaultLocalServer makes the local server fail in every known way, behind both kinds of tunnel. It
-// checks the answer to the caller and the record, and that the next request is answered.
+// TestFaultLocalServer makes the local server fail in every known way, behind both kinds of tunnel. It checks
+// the answer to the caller, the record, and that the next request is answered.
 func TestFaultLocalServer(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "")
@@ -155,7 +155,7 @@ func TestFaultLocalServer(t *testing.T) {
 	figure(t, "%d of %d faults of local servers and callers answered and recorded as promised", passed, all)
 }
 
-// happens runs one fault behind one kind of tunnel, and a request after it.
+// happens runs one fault behind one kind of tunnel, followed by a good request.
 func (f localFault) happens(t *testing.T, r *relayServer, tg *target, way string) {
 	t.Helper()
 	alias := way + "-faulty"
@@ -256,7 +256,7 @@ func callerLeaves(t *testing.T, r *relayServer, tg *target, passed *int) {
 	c := r.dial()
 	_, _ = io.WriteString(c, "POST /half HTTP/1.1\r\nHost: ssh-faulty.localhost\r\nContent-Length: 100000\r\n\r\n"+strings.Repeat("x", 50000))
 	select {
-	case <-began: // a reset may throw away what the relay has not read yet
+	case <-began: // a reset may discard bytes that relayd has not read yet
 	case <-time.After(30 * time.Second):
 		t.Fatal("the local server got nothing")
 	}
@@ -292,7 +292,7 @@ func callerGone(t *testing.T, r *relayServer, tg *target, passed *int) {
 	_, _ = io.WriteString(c, "POST /left HTTP/1.1\r\nHost: ssh-faulty.localhost\r\nContent-Length: 2\r\n\r\nhi")
 	<-got
 	c.Close()
-	<-time.After(100 * time.Millisecond) // the relay may know by now, or not: the record is the same
+	<-time.After(100 * time.Millisecond) // relayd may or may not have noticed; the record must be the same
 	close(left)
 	var rec record
 	r.waitFor(10*time.Second, "the event", func() bool {

@@ -10,9 +10,9 @@ import (
 	"relay/relaytest"
 )
 
-// TestFaultLineCutWhilePostgresIsAway: while relayd cannot look up keys it lets nobody in, but does
-// not refuse them either: relay up reconnects when Postgres is back, and a command reports that the
-// relay is unavailable.
+// TestFaultLineCutWhilePostgresIsAway: while relayd cannot look up keys, no login succeeds, but none is
+// refused for good either. relay up reconnects when Postgres is back, and a command reports that the relay is
+// unavailable.
 func TestFaultLineCutWhilePostgresIsAway(t *testing.T) {
 	t.Parallel()
 	pg, databaseURL := ownPostgres(t)
@@ -21,13 +21,13 @@ func TestFaultLineCutWhilePostgresIsAway(t *testing.T) {
 	relay := relaytest.Program(t, "relay")
 	server := []string{"--server", l.Addr, "--identity", r.key}
 	up := r.client("cut", relay, append([]string{"up", "--target", "http://" + localServer(t), "--alias", "cut"}, server...)...)
-	// A relay up that has not begun yet gives up: it may have been called with a wrong address.
+	// Before its first success, relay up would give up, because its address may be wrong.
 	r.waitFor(15*time.Second, "relay up to have begun", func() bool { return strings.Contains(up.Out.String(), "Press Ctrl+C") })
 	if err := pg.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	l.Cut()
-	<-time.After(size(6*time.Second, 30*time.Second)) // three refusals a second apart used to be enough
+	<-time.After(size(6*time.Second, 30*time.Second)) // relay up must survive three refusals, one a second
 	events := exec.Command(relay, append([]string{"events", "cut"}, server...)...)
 	events.Env = r.env()
 	said, err := events.CombinedOutput()

@@ -23,9 +23,9 @@ import (
 	"relay/store/pgtest"
 )
 
-// The fault tests run short by default, as part of the normal tests. With
-// RELAY_FAULTS=full they run in the sizes that docs/faults.md gives figures for.
-// Each prints one line that begins with "figure:".
+// The fault tests run in a short form by default, as part of the normal tests. With RELAY_FAULTS=full they
+// run in the full form, for which docs/faults.md has figures. Each test prints one line that begins with
+// "figure:".
 
 // size chooses between the short and the full form.
 func size[T any](short, full T) T {
@@ -35,16 +35,15 @@ func size[T any](short, full T) T {
 	return short
 }
 
-// bound returns the limit for a time that a test has just measured: the promise in the full form,
-// twice that in the short form, which may run next to other tests. Both grow with the load of the
-// machine in the minute before (relaytest.Limit).
+// bound returns the limit for a time that a test has just measured: the promise in the full form, and twice
+// the promise in the short form, which may run next to other tests. Both grow with the load of the machine in
+// the last minute (relaytest.Limit).
 func bound(promised time.Duration) time.Duration {
 	begun := time.Now().Add(-promised - time.Minute)
 	return size(relaytest.Limit(promised, begun), relaytest.Limit(promised/2, begun))
 }
 
-// memory returns the limit for the memory of relayd: with the race detector it needs ten times as
-// much.
+// memory returns the limit for the memory of relayd, which is ten times as large with the race detector.
 func memory(t *testing.T, most int64) int64 {
 	t.Helper()
 	info, err := buildinfo.ReadFile(relaytest.Program(t, "relayd"))
@@ -57,7 +56,7 @@ func memory(t *testing.T, most int64) int64 {
 	return most
 }
 
-// onlyInFull skips a test in the short form, in which another test covers the same promises.
+// onlyInFull skips a test in the short form, because the test named by instead covers the same promises.
 func onlyInFull(t *testing.T, instead string) {
 	t.Helper()
 	if size(true, false) {
@@ -65,7 +64,7 @@ func onlyInFull(t *testing.T, instead string) {
 	}
 }
 
-// storesInFull runs a test on both stores, in the short form on SQLite only: for faults that hardly
+// storesInFull runs a test on both stores, but in the short form only on SQLite. It is for faults that hardly
 // involve the store.
 func storesInFull(t *testing.T, f func(t *testing.T, databaseURL string)) {
 	if size(false, true) {
@@ -82,7 +81,7 @@ func figure(t *testing.T, format string, args ...any) {
 	t.Logf("figure: %s (%s): "+format, append([]any{strings.TrimPrefix(t.Name(), "TestFault"), form}, args...)...)
 }
 
-// needRoot fails a test that has to mount, or to make a network namespace, without the rights.
+// needRoot fails a test that has no right to mount or to make a network namespace.
 func needRoot(t *testing.T, what string) {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -90,12 +89,12 @@ func needRoot(t *testing.T, what string) {
 	}
 }
 
-// needs returns the message for a machine on which the root user lacks a right.
+// needs returns the message for a machine on which even root lacks a right.
 func needs(t *testing.T, what string) string {
 	return fmt.Sprintf("needs root with CAP_SYS_ADMIN and CAP_NET_ADMIN: it makes %s. Run the tests as root (in a container: --privileged), or leave it out with -skip '%s'", what, t.Name())
 }
 
-// stats are the figures of /debug/stats.
+// stats has the values of /debug/stats.
 type stats struct {
 	Goroutines, OpenFds          int
 	Tunnels, Channels, Queued    int
@@ -117,20 +116,20 @@ func (r *relayServer) stats() stats {
 	return s
 }
 
-// rssOf returns the resident memory in an answer of /debug/stats.
+// rssOf returns the resident memory in an answer of /debug/stats, or 0 without one.
 func rssOf(res *http.Response) int64 {
 	defer res.Body.Close()
 	var s stats
-	_ = json.NewDecoder(res.Body).Decode(&s) // no figure: 0
+	_ = json.NewDecoder(res.Body).Decode(&s) // without a value: 0
 	return s.RSSBytes
 }
 
-// settled waits until the numbers of goroutines and descriptors are within the given distance of base,
-// and returns the last figures.
+// settled waits until the numbers of goroutines and descriptors are within the given distance of base, and
+// returns the last values.
 func (r *relayServer) settled(base stats, goroutines, fds int) (now stats, ok bool) {
 	r.t.Helper()
 	for range 300 {
-		http.DefaultClient.CloseIdleConnections() // the tests' own connections are none of its leaks
+		http.DefaultClient.CloseIdleConnections() // connections of the tests are not leaks of relayd
 		now = r.stats()
 		if now.Goroutines <= base.Goroutines+goroutines && now.OpenFds <= base.OpenFds+fds {
 			return now, true
@@ -145,7 +144,7 @@ func (r *relayServer) settled(base stats, goroutines, fds int) (now stats, ok bo
 func (r *relayServer) descriptors() map[string]int {
 	kinds := map[string]int{}
 	dir := fmt.Sprintf("/proc/%d/fd", r.process.get().Cmd.Process.Pid)
-	files, _ := os.ReadDir(dir) // nothing to tell without /proc
+	files, _ := os.ReadDir(dir) // empty without /proc
 	for _, f := range files {
 		to, _ := os.Readlink(filepath.Join(dir, f.Name()))
 		kind, _, _ := strings.Cut(to, ":[")
@@ -154,8 +153,8 @@ func (r *relayServer) descriptors() map[string]int {
 	return kinds
 }
 
-// atRest returns the figures of an idle server that has opened as many connections to its store as it
-// ever will: it makes them under concurrent load, and keeps them.
+// atRest returns the values of an idle server. Before that, it makes concurrent requests, because the server
+// must have opened all connections to its store.
 func (r *relayServer) atRest() stats {
 	r.t.Helper()
 	for range 5 {
@@ -165,7 +164,7 @@ func (r *relayServer) atRest() stats {
 		}
 		readers.Wait()
 	}
-	<-time.After(1500 * time.Millisecond) // kept channels are closed after a second
+	<-time.After(1500 * time.Millisecond) // unused channels are closed after a second
 	http.DefaultClient.CloseIdleConnections()
 	return r.stats()
 }
@@ -193,7 +192,7 @@ func (r *relayServer) degraded() bool {
 	return res.StatusCode == 200 && strings.Contains(string(body), `"store"`)
 }
 
-// exit returns the exit code of the process that stop ended.
+// exit returns the exit code of the process that stop has ended.
 func (r *relayServer) exit() int {
 	return r.process.get().Cmd.ProcessState.ExitCode()
 }
@@ -204,13 +203,13 @@ func (r *relayServer) online(alias string) bool {
 	return status == 200 && json.Unmarshal(body, &a) == nil && a.Online
 }
 
-// alias makes an alias and waits until the server knows it.
+// alias creates an alias and waits until the server knows the alias.
 func (r *relayServer) alias(name string) {
 	r.t.Helper()
 	r.must(201, "POST", "/aliases", []byte(`{"name":"`+name+`"}`))
 }
 
-// localServer is a local server that reads every request whole and answers "done".
+// localServer starts a local server that reads every request completely and answers "done".
 func localServer(t *testing.T) string {
 	t.Helper()
 	return serveLocal(t, func(w http.ResponseWriter, req *http.Request) {
@@ -240,8 +239,8 @@ func callerTo(addr string, timeout time.Duration) *http.Client {
 	}}
 }
 
-// through calls an alias whose tunnel is up, or about to be, until the request is no longer queued.
-// Requests that are still queued after 2 s fail the test.
+// through calls an alias whose tunnel is up, or will be soon, until the request is no longer queued. A
+// request that is still queued after 2 s fails the test.
 func (r *relayServer) through(alias, path, body string) (status int, answer string, header http.Header) {
 	r.t.Helper()
 	begun := time.Now()
@@ -279,7 +278,7 @@ func drain(res *http.Response) error {
 	return err
 }
 
-// quantile returns a quantile of durations; it sorts them.
+// quantile returns a quantile of durations, and sorts them.
 func quantile(d []time.Duration, q float64) time.Duration {
 	if len(d) == 0 {
 		return 0
@@ -288,13 +287,13 @@ func quantile(d []time.Duration, q float64) time.Duration {
 	return d[min(len(d)-1, int(q*float64(len(d))))]
 }
 
-// ownPostgres returns a server that a test may stop, kill and freeze, and the address of a schema on
-// it. It is up again when the test ends.
+// ownPostgres returns a server that a test may stop, kill and freeze, and the URL of a schema on the server.
+// The server is up again at the end of the test.
 func ownPostgres(t *testing.T) (*pgtest.Server, string) {
 	t.Helper()
-	s := pgtest.Start(t, pgtest.Options{Fsync: true}) // what it said is committed has to be
+	s := pgtest.Start(t, pgtest.Options{Fsync: true}) // committed data must survive a kill
 	databaseURL := s.URL(t)
-	t.Cleanup(func() { _ = s.Thaw() }) // the schema is dropped after this
+	t.Cleanup(func() { _ = s.Thaw() }) // before the schema is dropped
 	return s, databaseURL
 }
 

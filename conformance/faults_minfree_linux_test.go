@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestFaultMinFree leaves less free space on the data disk than --min-free. Callers are told so before
-// a byte is forwarded, the remaining space is not used, and when there is more again relayd recovers
+// TestFaultMinFree leaves less free space on the data disk than --min-free. Callers are refused before a byte
+// is forwarded, and relayd does not use the rest of the space. When more space is free again, relayd recovers
 // without a restart.
 func TestFaultMinFree(t *testing.T) {
 	t.Parallel()

@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// TestFaultNoisyNeighbour floods one alias whose local server never responds, and compares the waits
-// of another alias' callers with and without the flood. Turns of both alternate in one run, so that
-// other load affects both alike. The waits may triple in the median, and in the full form double at
-// p99.
+// TestFaultNoisyNeighbour floods one alias whose local server never responds, and compares the waits of
+// another alias' callers with and without the flood. Turns with and without the flood alternate, because
+// other load of the machine must affect both alike. The median wait may triple, and in the full form the p99
+// may double.
 func TestFaultNoisyNeighbour(t *testing.T) {
 	storesInFull(t, func(t *testing.T, databaseURL string) {
 		r := startRelay(t, databaseURL)
@@ -23,7 +23,7 @@ func TestFaultNoisyNeighbour(t *testing.T) {
 		r.must(200, "PATCH", "/aliases/noisy", []byte(`{"responseTimeout":"`+hang.String()+`"}`))
 		r.tunnel("quiet", localServer(t))
 		turns, phase := size(2, 5), size(time.Second, 4*time.Second)
-		r.measure(phase / 4) // warm
+		r.measure(phase / 4) // warm-up
 		var still, noisy quiet
 		codes := map[string]int{}
 		for range turns {
@@ -40,8 +40,8 @@ func TestFaultNoisyNeighbour(t *testing.T) {
 		if still.errors+noisy.errors > 0 {
 			t.Errorf("errors %d", still.errors+noisy.errors)
 		}
-		// Callers that wait for the flood would wait for a good part of 3 s. The p99 of a few
-		// hundred waits shows what else the machine does, so the short form judges the median.
+		// If callers waited for the flood, their waits would be a large part of 3 s. The p99 of a few hundred
+		// waits depends on other programs, so the short form checks only the median.
 		if before := quantile(still.waits, 0.5); float64(median) > 3*float64(before) {
 			t.Errorf("median %v beside the flood, %v without", median, before)
 		}
@@ -56,7 +56,7 @@ func TestFaultNoisyNeighbour(t *testing.T) {
 	})
 }
 
-// hang is the time after which relayd gives up the hung local server.
+// hang is the time after which relayd gives up on the hung local server.
 const hang = 3 * time.Second
 
 // quiet holds the results of the callers of the quiet alias.
@@ -107,10 +107,9 @@ func (r *relayServer) measure(d time.Duration) quiet {
 	return q
 }
 
-// flood keeps n requests to the noisy alias in progress, and waits until they are. It counts their
-// answers in codes, to be read after stop. The first requests start one after another, so that those
-// that reach the local server do not all time out at the same moment: such a burst would measure the
-// speed of the machine, not the effect of one alias on the other.
+// flood keeps n requests to the noisy alias in progress. It returns when they have begun. codes counts their
+// answers, to be read after stop. The first requests start one after another, because those that reach the
+// local server must not all time out at the same moment. Such a burst would measure the speed of the machine.
 func (r *relayServer) flood(n int, codes map[string]int) (stop func()) {
 	r.t.Helper()
 	end := make(chan struct{})
@@ -149,6 +148,6 @@ func (r *relayServer) flood(n int, codes map[string]int) (stop func()) {
 		})
 	}
 	r.waitFor(20*time.Second, "the flood to be under way", func() bool { return int(came.Load()) >= n && r.stats().Channels >= 50 })
-	<-time.After(time.Second) // what it costs to come is not what is measured
+	<-time.After(time.Second) // the cost of the start is not measured
 	return func() { close(end); work.Wait() }
 }

@@ -18,7 +18,7 @@ import (
 	"relay/store/pgtest"
 )
 
-// netNamespaces counts the namespaces that this run has made.
+// netNamespaces counts the namespaces of this test run.
 var netNamespaces atomic.Int32
 
 // netNamespace is a network namespace, connected to this one by a pair of virtual interfaces.
@@ -26,13 +26,13 @@ type netNamespace struct {
 	t           *testing.T
 	space       string
 	here, there string // interfaces
-	near, far   string // their addresses, of a network set aside for benchmarks (RFC 2544)
+	near, far   string // their addresses, in the network for benchmarks (RFC 2544)
 }
 
 func newNetNamespace(t *testing.T) *netNamespace {
 	t.Helper()
 	needRoot(t, "a network namespace")
-	// Names and network differ from those of another run and of another test.
+	// Names and network differ between test runs and between tests.
 	n := netNamespaces.Add(1) % 60
 	id, subnet := fmt.Sprintf("%d-%d", os.Getpid()%100000, n), fmt.Sprintf("198.18.%d.", os.Getpid()%256)
 	c := &netNamespace{t: t, space: "relayf" + id, here: "rlya" + id, there: "rlyb" + id, near: subnet + fmt.Sprint(4*n+1), far: subnet + fmt.Sprint(4*n+2)}
@@ -41,7 +41,7 @@ func newNetNamespace(t *testing.T) *netNamespace {
 	}
 	t.Cleanup(func() { c.ip("netns", "del", c.space) })
 	c.ip("link", "add", c.here, "type", "veth", "peer", "name", c.there)
-	t.Cleanup(func() { _ = exec.Command("ip", "link", "del", c.here).Run() }) // gone with the namespace, mostly
+	t.Cleanup(func() { _ = exec.Command("ip", "link", "del", c.here).Run() }) // usually gone with the namespace
 	c.ip("link", "set", c.there, "netns", c.space)
 	c.ip("addr", "add", c.near+"/30", "dev", c.here)
 	c.ip("link", "set", c.here, "up")
@@ -63,8 +63,8 @@ func (c *netNamespace) inside(args ...string) {
 	c.ip(append([]string{"-n", c.space}, args...)...)
 }
 
-// serve runs a local server in the namespace and returns its address. A socket belongs to the
-// namespace of the thread that made it, so it uses a thread that is not used again.
+// serve runs a local server in the namespace and returns its address. A socket belongs to the namespace of
+// its thread, so serve uses a separate thread that is not used again.
 func (c *netNamespace) serve(handler http.HandlerFunc) string {
 	c.t.Helper()
 	made := make(chan error, 1)
@@ -89,7 +89,7 @@ func (c *netNamespace) serve(handler http.HandlerFunc) string {
 	return ln.Addr().String()
 }
 
-// at returns an address with another host.
+// at returns an address with its host replaced.
 func at(host, address string) string {
 	_, port, _ := net.SplitHostPort(address)
 	return net.JoinHostPort(host, port)
@@ -100,7 +100,7 @@ func (c *netNamespace) relay() *relayServer {
 	c.t.Helper()
 	r := newRelay(c.t, "", quickPulse...)
 	r.ssh = at(c.near, r.ssh)
-	// With a listener off loopback the base site answers to its own name only.
+	// If a listener is not on loopback, the base site answers only to its own name.
 	r.extra = append(r.extra, "RELAY_BASE_URL=http://"+r.http)
 	r.start()
 	r.token = strings.TrimSpace(r.relayd("token", "add", "--user", "admin"))
@@ -114,15 +114,16 @@ func (c *netNamespace) tunnel(r *relayServer, alias, local string) {
 	r.client(alias, "ip", append(args, r.sshArgs()...)...)
 }
 
-// TestFaultCutNetwork cuts the line between an ssh client and the server, in both directions and in
-// one. Neither side is told, so the relay has to find out. Requests in progress are answered and
-// marked, new ones are queued, a client from another address gets the alias at once, and nothing is
-// left of the old connection.
+// TestFaultCutNetwork cuts the line between an ssh client and the server, in both directions and in one.
+// Neither side gets a signal, so relayd has to find out by itself. Requests in progress are answered and
+// marked, new requests are queued, and a client from another address gets the alias at once. Nothing is left
+// of the old connection.
 func TestFaultCutNetwork(t *testing.T) {
 	t.Parallel()
 	for name, cut := range map[string]func(c *netNamespace){
 		"pulled": func(c *netNamespace) { c.inside("link", "set", c.there, "down") },
-		// The relay's packets go to a card that nobody has; the client's still come.
+		// The packets of relayd go to a link address that no card has; the packets of the client still
+		// arrive.
 		"deaf client": func(c *netNamespace) {
 			c.ip("neigh", "replace", c.far, "lladdr", "02:00:00:00:00:99", "dev", c.here, "nud", "permanent")
 		},
@@ -148,7 +149,7 @@ func TestFaultCutNetwork(t *testing.T) {
 			after, _, _ := r.through("cut-off", "/after", "x")
 			state := r.event(under.event).State
 			stuck := len(r.events("cut-off", "&state=delivering"))
-			base.Goroutines, base.OpenFds = base.Goroutines+8, base.OpenFds+1 // of the tunnel that is up now
+			base.Goroutines, base.OpenFds = base.Goroutines+8, base.OpenFds+1 // for the new tunnel
 			now, ok := r.settled(base, 10, 5)
 			figure(t, "line %s: offline after %v, under way answered %d after %v and %s, next %d after %v, taken over from another address after %v and answered %d; tunnels left %d, goroutines %d (before %d), descriptors %d (before %d)",
 				name, offline.Round(100*time.Millisecond), under.status, under.took.Round(100*time.Millisecond), state, next.status, next.took.Round(100*time.Millisecond),
@@ -161,13 +162,13 @@ func TestFaultCutNetwork(t *testing.T) {
 	}
 }
 
-// TestFaultNodesParted cuts the line between two nodes that both reach Postgres. Requests to the node
-// without the tunnel are queued, and the node of the tunnel delivers them in order. When the line is
-// back, requests are forwarded again without any action.
+// TestFaultNodesParted cuts the line between two nodes that both reach Postgres. Requests to the node without
+// the tunnel are queued, and the node of the tunnel delivers them in order. When the line is back, requests
+// are forwarded again without help.
 func TestFaultNodesParted(t *testing.T) {
 	t.Parallel()
 	c := newNetNamespace(t)
-	databaseURL := pgtest.URL(t) // by a Unix socket, which no cable parts
+	databaseURL := pgtest.URL(t) // through a Unix socket, which the cut does not affect
 	a := newRelay(t, databaseURL, "RELAY_NODE_NAME=a")
 	b := newRelay(t, databaseURL, "RELAY_NODE_NAME=b")
 	a.ssh = at(c.near, a.ssh)

@@ -11,7 +11,7 @@ import (
 	"relay/relaytest"
 )
 
-// threeNodes starts three relayd on one Postgres.
+// threeNodes starts three relayd processes on one Postgres.
 func threeNodes(t *testing.T, databaseURL string, extra ...string) (nodes [3]*relayServer) {
 	t.Helper()
 	nodes = newNodes(t, databaseURL, extra...)
@@ -19,7 +19,7 @@ func threeNodes(t *testing.T, databaseURL string, extra ...string) (nodes [3]*re
 	return nodes
 }
 
-// newNodes is threeNodes without starting the servers.
+// newNodes is like threeNodes, without starting the servers.
 func newNodes(t *testing.T, databaseURL string, extra ...string) (nodes [3]*relayServer) {
 	t.Helper()
 	for i, name := range []string{"a", "b", "c"} {
@@ -44,8 +44,8 @@ func startNodes(t *testing.T, nodes [3]*relayServer) {
 	}
 }
 
-// knows waits until a node forwards requests to an alias that was made at another one. It empties the
-// queue of requests that came before the tunnel.
+// knows waits until a node forwards requests to an alias that was created at another node. It empties the
+// queue of the requests that came before the tunnel.
 func (r *relayServer) knows(alias string) *relayServer {
 	r.t.Helper()
 	queued := false
@@ -63,10 +63,11 @@ func (r *relayServer) knows(alias string) *relayServer {
 	return r
 }
 
-// slowly keeps senders from filling the queue while requests are queued.
+// slowly makes senders pause, because they must not fill the queue while requests are queued.
 func slowly(l *load) { l.pause = 100 * time.Millisecond }
 
-// swept returns the number of nodes that were called dead since the start, and of their attempts.
+// swept returns the number of nodes that were declared dead since the start, and the number of their
+// attempts.
 func swept(nodes ...*relayServer) (dead, attempts float64) {
 	for _, r := range nodes {
 		dead += r.metric("relay_store_node_sweeps_total")
@@ -75,16 +76,16 @@ func swept(nodes ...*relayServer) (dead, attempts float64) {
 	return dead, attempts
 }
 
-// since polls until ok returns true and returns the elapsed time.
+// since polls until ok returns true and returns the time since begun.
 func (r *relayServer) since(begun time.Time, what string, ok func() bool) time.Duration {
 	r.t.Helper()
 	r.waitFor(60*time.Second, what, ok)
 	return time.Since(begun).Round(10 * time.Millisecond)
 }
 
-// TestFaultNodeKilled kills the node with the tunnel, under senders at the two others. Requests are
-// queued within 5 s, attempts in progress are interrupted, everything answered is stored, and when the
-// node is back it serves the tunnel again; nothing else is restarted.
+// TestFaultNodeKilled kills the node with the tunnel, with senders at the other two nodes. Requests are
+// queued within 5 s, attempts in progress are interrupted, and all answered requests are stored. When the
+// node is back, it serves the tunnel again, without a restart of anything else.
 func TestFaultNodeKilled(t *testing.T) {
 	t.Parallel()
 	_, databaseURL := ownPostgres(t)
@@ -114,7 +115,7 @@ func TestFaultNodeKilled(t *testing.T) {
 	}
 	for _, l := range loads {
 		l.more(20, 60*time.Second)
-		l.end() // cuts the requests under way
+		l.end() // cuts the requests in progress
 		l.r.must(202, "POST", "/aliases/"+l.alias+"/replay-queued", nil)
 		l.r.waitFor(2*time.Minute, "the last requests to end and the queue to be delivered", func() bool {
 			return len(l.r.events(l.alias, "&state=delivering"))+len(l.r.events(l.alias, "&state=queued")) == 0
@@ -132,8 +133,8 @@ func TestFaultNodeKilled(t *testing.T) {
 	}
 }
 
-// TestFaultNodesWithoutPostgres stops Postgres under three nodes. Both forms need an otherwise idle
-// machine, because they require that no node is called dead.
+// TestFaultNodesWithoutPostgres stops Postgres under three nodes. Both forms need an otherwise idle machine,
+// because no node may be declared dead.
 func TestFaultNodesWithoutPostgres(t *testing.T) {
 	for name, form := range map[string]func(*testing.T){"away": postgresAway, "comes and goes": postgresComesAndGoes} {
 		t.Run(name, func(t *testing.T) {
@@ -143,8 +144,8 @@ func TestFaultNodesWithoutPostgres(t *testing.T) {
 	}
 }
 
-// postgresAway stops Postgres under three nodes: requests continue, also at a node without the tunnel.
-// When Postgres is back, no node is called dead and nothing was interrupted.
+// postgresAway stops Postgres under three nodes: requests continue, even at a node without the tunnel. When
+// Postgres is back, no node is declared dead and no attempt was interrupted.
 func postgresAway(t *testing.T) {
 	db, databaseURL := ownPostgres(t)
 	nodes := threeNodes(t, databaseURL)
@@ -161,7 +162,7 @@ func postgresAway(t *testing.T) {
 	for _, r := range nodes {
 		r.waitFor(30*time.Second, "its spool to be stored", func() bool { return r.ready() == 200 && !r.degraded() && r.stats().SpoolBytes == 0 })
 	}
-	<-time.After(6 * time.Second) // longer than it takes to call a node dead
+	<-time.After(6 * time.Second) // longer than the time after which a node is declared dead
 	l.more(20, 60*time.Second)
 	l.end()
 	v := l.check(t)
@@ -173,8 +174,8 @@ func postgresAway(t *testing.T) {
 	}
 }
 
-// postgresComesAndGoes stops and starts Postgres every two seconds: nothing answered is missing, and
-// no node is called dead.
+// postgresComesAndGoes stops and starts Postgres every two seconds: no answered request is missing, and no
+// node is declared dead.
 func postgresComesAndGoes(t *testing.T) {
 	db, databaseURL := ownPostgres(t)
 	nodes := threeNodes(t, databaseURL)
@@ -202,8 +203,8 @@ func postgresComesAndGoes(t *testing.T) {
 	}
 }
 
-// TestFaultNodeFrozen stops the process of the node with the tunnel until it is called dead. When it
-// continues, it rejoins without help and serves the tunnel that its client kept.
+// TestFaultNodeFrozen stops the process of the node with the tunnel until the node is declared dead. When the
+// process continues, the node rejoins without help and serves the tunnel, which its client has kept open.
 func TestFaultNodeFrozen(t *testing.T) {
 	t.Parallel()
 	_, databaseURL := ownPostgres(t)
@@ -231,8 +232,7 @@ func TestFaultNodeFrozen(t *testing.T) {
 	}
 }
 
-// TestFaultNewerSchema: a relayd refuses a database that a newer one has changed, while running nodes
-// continue.
+// TestFaultNewerSchema: a relayd refuses a database with a newer schema, while running nodes continue.
 func TestFaultNewerSchema(t *testing.T) {
 	t.Parallel()
 	_, databaseURL := ownPostgres(t)
@@ -267,13 +267,13 @@ func TestFaultIdleNodes(t *testing.T) {
 	defer db.Close()
 	commits := func() (n int) {
 		t.Helper()
-		<-time.After(1500 * time.Millisecond) // Postgres counts late
+		<-time.After(1500 * time.Millisecond) // Postgres updates its counters late
 		if err := db.QueryRow(`SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database()`).Scan(&n); err != nil {
 			t.Fatal(err)
 		}
 		return n
 	}
-	<-time.After(11 * time.Second) // a session that rests counts after 10 s what it did at the start
+	<-time.After(11 * time.Second) // Postgres counts the start of an idle session after 10 s
 	before, begun := commits(), time.Now()
 	<-time.After(size(10*time.Second, 30*time.Second))
 	each := float64(commits()-before) / time.Since(begun).Seconds() / nodes
@@ -283,7 +283,7 @@ func TestFaultIdleNodes(t *testing.T) {
 	}
 }
 
-// TestFaultTwoNamesAlike: two nodes with the same configured name say so, and get different names.
+// TestFaultTwoNamesAlike: two nodes with the same configured name report it and get different names.
 func TestFaultTwoNamesAlike(t *testing.T) {
 	t.Parallel()
 	_, databaseURL := ownPostgres(t)

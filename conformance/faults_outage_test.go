@@ -10,13 +10,13 @@ import (
 // outageAnswer is the longest time for an answer to a caller while the store is down.
 const outageAnswer = 5 * time.Second
 
-// TestFaultPostgresKilled kills every process of Postgres under load. Callers are answered within 5 s
-// all the time, relayd recovers when Postgres is back, and nothing that was answered is missing.
+// TestFaultPostgresKilled kills every process of Postgres under load. Callers get answers within 5 s all the
+// time, relayd recovers when Postgres is back, and no answered request is missing.
 func TestFaultPostgresKilled(t *testing.T) {
 	t.Parallel()
 	onlyInFull(t, "TestFaultSpool")
 	pg, databaseURL := ownPostgres(t)
-	r := startRelay(t, databaseURL, "RELAY_SPOOL_LIMIT=1GiB") // 5,000 requests a second fill the default within 8 s
+	r := startRelay(t, databaseURL, "RELAY_SPOOL_LIMIT=1GiB") // 5,000 requests a second would fill the default within 8 s
 	r.autossh("outage", localServer(t))
 	l := startLoad(r, "outage", 16, gently)
 	var back []time.Duration
@@ -39,13 +39,13 @@ func TestFaultPostgresKilled(t *testing.T) {
 	}
 }
 
-// TestFaultPostgresFrozen stops every process of Postgres for a while: sockets stay open and nothing
-// answers.
+// TestFaultPostgresFrozen stops every process of Postgres for a while: sockets stay open, but Postgres does
+// not answer.
 func TestFaultPostgresFrozen(t *testing.T) {
 	t.Parallel()
 	onlyInFull(t, "TestFaultSpool")
 	pg, databaseURL := ownPostgres(t)
-	r := startRelay(t, databaseURL, "RELAY_SPOOL_LIMIT=1GiB") // 5,000 requests a second fill the default within 8 s
+	r := startRelay(t, databaseURL, "RELAY_SPOOL_LIMIT=1GiB") // 5,000 requests a second would fill the default within 8 s
 	r.autossh("outage", localServer(t))
 	l := startLoad(r, "outage", 16, gently)
 	l.more(500, 30*time.Second)
@@ -72,7 +72,7 @@ func TestFaultPostgresFrozen(t *testing.T) {
 	l.finish(t, fmt.Sprintf("Postgres frozen %v: memory grew %d MiB, /readyz says so after %v, tunnels up %d, back after %v",
 		frozen.Round(100*time.Millisecond), grown, said.Round(100*time.Millisecond), tunnels, rounded([]time.Duration{back})[0]))
 	switch {
-	case grown > memory(t, 32+96): // the heap may grow to 96 MiB before garbage is collected, outage or not
+	case grown > memory(t, 32+96): // below 96 MiB, the heap is not collected in any case
 		t.Errorf("memory grew by %d MiB", grown)
 	case back > bound(5*time.Second):
 		t.Errorf("full service took %v after Postgres went on", back)
@@ -83,7 +83,7 @@ func TestFaultPostgresFrozen(t *testing.T) {
 	}
 }
 
-// recovery waits until the load ran without a failure for a second and returns the time from since to
+// recovery waits until the load has run for a second without a failure, and returns the time from since to
 // the last failure.
 func (l *load) recovery(since time.Time) time.Duration {
 	l.r.t.Helper()
@@ -97,7 +97,7 @@ func (l *load) recovery(since time.Time) time.Duration {
 	return max(0, last.Sub(since))
 }
 
-// finish stops the load, prints the figure and fails the test if a promise for outages was broken.
+// finish stops the load, prints the figure, and fails the test if a promise for outages was broken.
 func (l *load) finish(t *testing.T, what string) {
 	t.Helper()
 	l.end()

@@ -11,9 +11,8 @@ import (
 	"relay/relaytest"
 )
 
-// TestFaultPostgresDiskFull fills the disk of Postgres under load. Callers get 503, nothing that was
-// answered is missing, the log says what to do, at most once in a while, and relayd recovers when
-// there is space.
+// TestFaultPostgresDiskFull fills the disk of Postgres under load. Callers get 503, and no answered request
+// is missing. The log says what to do, but not too often, and relayd recovers when space is free again.
 func TestFaultPostgresDiskFull(t *testing.T) {
 	t.Parallel()
 	d := newDBA(t)
@@ -49,7 +48,7 @@ func TestFaultPostgresDiskFull(t *testing.T) {
 	}
 }
 
-// smallDisk mounts an empty file system that the server may use.
+// smallDisk mounts an empty file system that Postgres may use.
 func (d *dba) smallDisk(bytes int) string {
 	d.t.Helper()
 	needRoot(d.t, "a small tmpfs")

@@ -12,8 +12,8 @@ import (
 	"relay/relaytest"
 )
 
-// TestFaultPooler runs relayd behind pgbouncer, in both modes that it supports, with a direct URL in
-// addition, and stops pgbouncer and Postgres under load.
+// TestFaultPooler runs relayd behind pgbouncer, in both modes that relayd supports, with a direct URL. It
+// stops pgbouncer and Postgres under load.
 func TestFaultPooler(t *testing.T) {
 	t.Parallel()
 	for mode, settings := range map[string]map[string]string{
@@ -54,10 +54,10 @@ func outages(t *testing.T, d *dba, b *bouncer, r *relayServer) {
 		{"every session terminated", d.terminate, func() {}},
 	} {
 		if c.name == "pgbouncer paused" && b.mode == "session" {
-			continue // it waits there until every client has gone
+			continue // PAUSE waits there until every client has gone
 		}
 		if c.name == "every session terminated" && size(true, false) {
-			continue // as TestFaultMisbehavingAdministrator does
+			continue // TestFaultMisbehavingAdministrator covers it
 		}
 		l := startLoad(r, "pooled", 4, func(l *load) { l.pause = size(50*time.Millisecond, 10*time.Millisecond) })
 		l.more(50, 30*time.Second)
@@ -88,8 +88,8 @@ func echoServer(t *testing.T) string {
 	return serveLocal(t, func(w http.ResponseWriter, req *http.Request) { _, _ = io.Copy(w, req.Body) })
 }
 
-// usual makes typical requests: a body of several parts, a replay, the live view, and a key and a
-// token that are made and removed in another process, which the server has to notice.
+// usual makes typical requests: a body of several parts, a replay, the live view, and a key and a token that
+// another process makes and removes, which the server has to notice.
 func usual(t *testing.T, r *relayServer) {
 	t.Helper()
 	live := r.live()
@@ -123,7 +123,7 @@ func usual(t *testing.T, r *relayServer) {
 	r.token = mine
 }
 
-// overKill queues events, kills relayd and has them delivered after the restart.
+// overKill queues events and kills relayd. The events are delivered after the restart.
 func overKill(t *testing.T, r *relayServer) {
 	t.Helper()
 	r.alias("asleep")
@@ -143,7 +143,7 @@ func overKill(t *testing.T, r *relayServer) {
 	checkQueue(t, r, got.seen(), n, 0)
 }
 
-// takeover starts a second relayd next to the first one, which is then killed.
+// takeover starts a second relayd next to the first one, and kills the first one.
 func takeover(t *testing.T, r *relayServer) {
 	t.Helper()
 	second := newRelay(t, r.database, r.extra...)
@@ -156,7 +156,7 @@ func takeover(t *testing.T, r *relayServer) {
 	}
 }
 
-// live is the stream of changes, as it arrives.
+// live is a stream of changes, with its items in order of arrival.
 type live struct {
 	relaytest.Buffer
 	close func()

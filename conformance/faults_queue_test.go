@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// arrivals are the paths that a local server was requested, in their order.
+// arrivals are the paths of the requests to a local server, in order.
 type arrivals struct {
 	mu    sync.Mutex
 	paths []string
@@ -22,7 +22,7 @@ func (a *arrivals) serve(w http.ResponseWriter, req *http.Request) {
 	a.mu.Lock()
 	a.paths = append(a.paths, req.URL.Path)
 	a.mu.Unlock()
-	<-time.After(5 * time.Millisecond) // so that a kill finds one of them under way
+	<-time.After(5 * time.Millisecond) // a kill finds a delivery in progress
 	_, _ = io.WriteString(w, "done")
 }
 
@@ -32,9 +32,9 @@ func (a *arrivals) seen() []string {
 	return slices.Clone(a.paths)
 }
 
-// TestFaultQueueOverKill queues events while the tunnel is offline, and kills relayd before and during
-// their delivery. Each one arrives, in order, and one that arrives twice has an interrupted attempt
-// that explains it.
+// TestFaultQueueOverKill queues events while the tunnel is offline, and kills relayd before and during their
+// delivery. Each event arrives, in order. An event that arrives twice has an interrupted attempt that
+// explains it.
 func TestFaultQueueOverKill(t *testing.T) {
 	t.Parallel()
 	stores(t, func(t *testing.T, databaseURL string) {

@@ -18,14 +18,13 @@ import (
 	"relay/store/pgtest"
 )
 
-// randomNode is one of three nodes, with lines that can cut it off from Postgres and from the other
-// nodes.
+// randomNode is one of three nodes, with lines to Postgres and to the other nodes that can be cut.
 type randomNode struct {
 	*relayServer
 	database, peers *relaytest.Line
 }
 
-// nodeFaults are faults of a node. Each returns a function that ends it.
+// nodeFaults are faults of a node. Each returns a function that ends the fault.
 var nodeFaults = []struct {
 	name string
 	do   func(t *testing.T, n *randomNode) (mend func())
@@ -49,11 +48,11 @@ var nodeFaults = []struct {
 	}},
 }
 
-// TestFaultRandomNodes causes random faults in one or two of three nodes at a time, while each node
-// has senders of an alias whose tunnel moves from node to node. Nothing answered is missing, the nodes
-// find each other again without help, and every queue is delivered. No request arrives more often than
-// the attempts of its events and the failed tries of its sender explain: a killed node may not have
-// stored what it forwarded, and then its sender has no answer. RELAY_RANDOM_NODES repeats a seed.
+// TestFaultRandomNodes causes random faults in one or two of three nodes at a time, while each node has
+// senders of an alias whose tunnel moves from node to node. No answered request is missing, the nodes find
+// each other again without help, and every queue is delivered. No request arrives more often than its
+// attempts and the failed tries of its sender explain: a killed node may have forwarded a request before it
+// was stored, and its sender got no answer. RELAY_RANDOM_NODES repeats a seed.
 func TestFaultRandomNodes(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()
@@ -133,7 +132,7 @@ func startRandomNodes(t *testing.T) (nodes [3]*randomNode, servers [3]*relayServ
 	return nodes, servers
 }
 
-// moveTunnel keeps the tunnel of an alias at one node after another, for some seconds each.
+// moveTunnel moves the tunnel of an alias from node to node, for some seconds each.
 func moveTunnel(ctx context.Context, nodes [3]*relayServer, alias, target string, rnd *rand.Rand) {
 	for ctx.Err() == nil {
 		r := nodes[rnd.IntN(len(nodes))]
@@ -145,7 +144,7 @@ func moveTunnel(ctx context.Context, nodes [3]*relayServer, alias, target string
 	}
 }
 
-// countArrivals compares what a local server got with the attempts of the events.
+// countArrivals compares the requests that a local server got with the attempts of the events.
 func (l *load) countArrivals(t *testing.T, local *arrivals) int {
 	t.Helper()
 	arrived, events := map[string]int{}, map[string][]string{}
@@ -157,7 +156,7 @@ func (l *load) countArrivals(t *testing.T, local *arrivals) int {
 	}
 	for path, n := range arrived {
 		if n <= len(events[path]) {
-			continue // each event has an attempt
+			continue // each event has an attempt that explains one arrival
 		}
 		var attempts []string
 		for _, id := range events[path] {

@@ -14,14 +14,14 @@ import (
 
 // testUnreadAnswers is the second part of TestFaultUnreadBytes.
 func testUnreadAnswers(t *testing.T) {
-	// Beside the limit, relayd tells Go's garbage collector to keep 112 MiB and 64 KiB for each
-	// connection (supervise.go): 16 MiB here. Up to 46 MiB are pages of the program. The rest is what
-	// is allocated while the collector runs.
+	// In addition to the limit, relayd lets Go's garbage collector keep 112 MiB, and 64 KiB for each
+	// connection (see supervise.go), which is 16 MiB here. Up to 46 MiB are pages of the program. The rest is
+	// allocated while the collector runs.
 	const limit, allowed = 64 << 20, 200 << 20
 	r := startRelay(t, "", fmt.Sprintf("RELAY_BUFFER_LIMIT=%dMiB", limit>>20))
 	control := bytes.Repeat([]byte{1}, 1<<20)
 	local := serveLocal(t, func(w http.ResponseWriter, req *http.Request) {
-		_, _ = io.Copy(io.Discard, req.Body) // a caller who has the answer may leave, and its request is incomplete then
+		_, _ = io.Copy(io.Discard, req.Body) // otherwise a caller could leave after the answer with an incomplete request
 		_, _ = w.Write(control)
 	})
 	lasts := size(8*time.Second, 40*time.Second)
@@ -92,8 +92,8 @@ func (p *person) reads(end chan struct{}) (q quiet) {
 	}
 }
 
-// largest makes the largest record that an event can have: JSON writes each control character as six.
-// It returns the id and the secret of a share that allows viewing.
+// largest creates the largest record that an event can have: JSON writes each control character as six
+// characters. It returns the id of the event and the secret of a share that allows viewing.
 func (p *person) largest(alias string) (id, share string) {
 	control := bytes.Repeat([]byte{1}, 1<<20)
 	p.r.through(alias, "/control", string(control))
@@ -115,8 +115,8 @@ func (p *person) newest(alias string) string {
 	return list.Data[0].ID
 }
 
-// unreadAnswers requests the largest answers in every way, and reads none of them: records, pages,
-// downloads and exports over HTTP, shares without a login, and commands of sessions.
+// unreadAnswers requests the largest answers in every way, and does not read them: records, pages, downloads
+// and exports over HTTP, shares without a login, and commands of sessions.
 func (a *attack) unreadAnswers(p *person, id, share string) {
 	for range 12 {
 		for _, path := range []string{
@@ -145,7 +145,7 @@ func (a *attack) unreadAnswer(p *person, path string) {
 		switch n, _ := c.Read(head); {
 		case n == len(head) && bytes.HasSuffix(head, []byte(" 200")):
 			a.answers.Add(1)
-			<-time.After(a.left()) // and reads no more
+			<-time.After(a.left()) // read no further
 		case n == len(head) && bytes.HasSuffix(head, []byte(" 503")):
 			a.refused.Add(1)
 			rest := make([]byte, 4096)
@@ -159,7 +159,7 @@ func (a *attack) unreadAnswer(p *person, path string) {
 	}
 }
 
-// unreadCommands runs commands in sessions of one connection and reads nothing of them.
+// unreadCommands runs commands in sessions of one connection and does not read their output.
 func (a *attack) unreadCommands(p *person, commands ...string) {
 	c, err := a.login(p)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// TestFaultRetentionByAge lets events expire. They are removed at most 5 s late; queued or shared ones
+// TestFaultRetentionByAge lets events expire. They are removed at most 5 s late. Queued and shared events
 // stay, with their bodies.
 func TestFaultRetentionByAge(t *testing.T) {
 	t.Parallel()
@@ -17,7 +17,7 @@ func TestFaultRetentionByAge(t *testing.T) {
 		const age, old = 10 * time.Second, 60
 		r := startRelay(t, databaseURL, "RELAY_RETENTION="+age.String())
 		tunnel := r.tunnel("old", localServer(t))
-		body := strings.Repeat("x", 300<<10) // in chunks of its own
+		body := strings.Repeat("x", 300<<10) // large enough to be stored in parts
 		sent := map[string]time.Time{}       // by path
 		var shared []string
 		for i := range old {
@@ -27,7 +27,7 @@ func TestFaultRetentionByAge(t *testing.T) {
 				t.Fatalf("answered %d %s", status, answer)
 			}
 			if i == 2 {
-				shared = r.share(t, "old", 3) // long before they are old
+				shared = r.share(t, "old", 3) // long before the events expire
 			}
 		}
 		last := time.Now()
@@ -42,7 +42,7 @@ func TestFaultRetentionByAge(t *testing.T) {
 		early := tooEarly(t, sent, r, age)
 		r.waitFor(age+30*time.Second, "the old events to go", func() bool { return count() <= 8 })
 		late := time.Since(last) - age
-		<-time.After(age / 2) // nothing more may go
+		<-time.After(age / 2) // no further event may be removed
 		queued := len(r.events("old", "&state=queued"))
 		intact := 0
 		for _, id := range shared {
@@ -60,7 +60,7 @@ func TestFaultRetentionByAge(t *testing.T) {
 	})
 }
 
-// tooEarly counts the events that were removed although they are younger than age.
+// tooEarly counts the events that were removed before they were as old as age.
 func tooEarly(t *testing.T, sent map[string]time.Time, r *relayServer, age time.Duration) (early int) {
 	t.Helper()
 	there := map[string]bool{}
@@ -94,8 +94,8 @@ func (r *relayServer) share(t *testing.T, alias string, n int) (ids []string) {
 	return ids
 }
 
-// TestFaultRetentionBySize sends more than an alias may store. The oldest events are removed, but
-// never queued or shared ones; if only those are left, callers are refused.
+// TestFaultRetentionBySize sends more than an alias may store. The oldest events are removed, but never
+// queued or shared ones. If only queued and shared events are left, callers are refused.
 func TestFaultRetentionBySize(t *testing.T) {
 	t.Parallel()
 	storesInFull(t, func(t *testing.T, databaseURL string) {
@@ -110,7 +110,7 @@ func TestFaultRetentionBySize(t *testing.T) {
 			send()
 		}
 		shared := r.share(t, "fat", 2)
-		told := 0 // to come back: room is made for two seconds at most
+		told := 0 // callers are told to retry, for at most two seconds
 		for sent := 0; sent < 60; {
 			switch status, code := send(); {
 			case status == 200:
@@ -150,7 +150,7 @@ func TestFaultRetentionBySize(t *testing.T) {
 	})
 }
 
-// stored sums the payloads of an alias' events.
+// stored returns the total size of the payloads of an alias' events.
 func (r *relayServer) stored(alias string) (n int64) {
 	r.t.Helper()
 	var page struct {

@@ -11,9 +11,9 @@ import (
 	"relay/store/pgtest"
 )
 
-// TestFaultNodesRestartedInTurn stops and starts three nodes one after another, under senders that retry
-// and two kinds of clients. Nothing answered is missing, no sender needs three tries, and the alias of
-// relay up is never offline, so none of its events waits for a release.
+// TestFaultNodesRestartedInTurn stops and starts three nodes one after another, with senders that retry and
+// two kinds of clients. No answered request is missing, and no sender needs three tries. The alias of relay
+// up is never offline, so none of its events waits for a release.
 func TestFaultNodesRestartedInTurn(t *testing.T) {
 	t.Parallel()
 	hostKey := filepath.Join(t.TempDir(), "host_key")
@@ -42,7 +42,7 @@ func TestFaultNodesRestartedInTurn(t *testing.T) {
 			}
 			r.start()
 			r.waitFor(10*time.Second, "three nodes again", func() bool { return r.metric("relay_store_nodes") == 3 })
-			<-time.After(2 * time.Second) // HAProxy sends it work again
+			<-time.After(2 * time.Second) // the time until HAProxy sends requests to the node again
 		}
 	}
 	for _, l := range loads {
@@ -56,8 +56,8 @@ func TestFaultNodesRestartedInTurn(t *testing.T) {
 			t.Errorf("%s: %v, tries %d", l.alias, v, l.mostTries)
 		}
 	}
-	// What met a tunnel in the moment of its move is queued, and delivered at once. A request sent
-	// to a node that had not heard of the alias' first tunnel yet stays queued, and is not of the load.
+	// A request that comes at the moment of a move is queued, and delivered at once. A request from before
+	// the load, at a node that did not know the first tunnel yet, stays queued.
 	relaytest.Poll(20*time.Second, func() bool { return len(front.events("moves", "&state=queued&path=/load")) == 0 })
 	for _, e := range front.events("moves", "&state=queued&path=/load") {
 		_, body := front.api("GET", "/events/"+e.ID, nil)

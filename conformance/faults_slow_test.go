@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// TestFaultSlowStore delays every packet from and to Postgres by 100 ms. Throughput falls, but nobody
-// waits longer than 5 s, nothing is lost, connections do not pile up, and all is normal again without
-// the delay.
+// TestFaultSlowStore delays every packet from and to Postgres by 100 ms. The throughput falls, but no caller
+// waits longer than 5 s, no event is lost, and connections do not pile up. Without the delay, everything is
+// normal again.
 func TestFaultSlowStore(t *testing.T) {
 	t.Parallel()
 	_, databaseURL := ownPostgres(t)
@@ -16,7 +16,7 @@ func TestFaultSlowStore(t *testing.T) {
 	r := startRelay(t, through)
 	r.autossh("slow", localServer(t))
 	l := startLoad(r, "slow", 16, gently)
-	phase := size(5*time.Second, 10*time.Second) // an answer takes two seconds then
+	phase := size(5*time.Second, 10*time.Second) // an answer takes two seconds with the delay
 	quick := l.during(phase)
 	link.Delay(100 * time.Millisecond)
 	slow := l.during(phase)
@@ -39,7 +39,7 @@ func (l *load) during(d time.Duration) int {
 	return l.count() - before
 }
 
-// sessions counts connections to Postgres, without its own.
+// sessions counts connections to Postgres, without the one that it uses.
 func sessions(t *testing.T, databaseURL string) (n int) {
 	t.Helper()
 	db, err := sql.Open("postgres", databaseURL)

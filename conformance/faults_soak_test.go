@@ -41,7 +41,7 @@ func TestFaultSoak(t *testing.T) {
 	})
 }
 
-// cycle brings a tunnel up, sends a request through it, and cuts it.
+// cycle opens a tunnel, sends a request through it, and cuts the tunnel.
 func (r *relayServer) cycle(alias, local string) {
 	r.t.Helper()
 	cmd := r.tunnel(alias, local)
@@ -52,7 +52,7 @@ func (r *relayServer) cycle(alias, local string) {
 	r.waitFor(10*time.Second, alias+" to be offline", func() bool { return !r.online(alias) })
 }
 
-// stream sends n requests evenly over some time, on eight connections, and counts those that were not
+// stream sends n requests evenly over some time, on eight connections, and counts the requests that were not
 // answered with 200.
 func (r *relayServer) stream(alias string, n int, long time.Duration) (failed int) {
 	const lanes = 8

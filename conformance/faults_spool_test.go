@@ -15,9 +15,8 @@ import (
 	"relay/store/pgtest"
 )
 
-// TestFaultSpool stops Postgres and continues to send, to an online alias and an offline one. Callers
-// see no failure; their requests are in the store afterwards, in order, even if relayd is killed in
-// the meantime.
+// TestFaultSpool stops Postgres and continues to send, to an online alias and an offline one. Callers see no
+// failure. Their requests are in the store afterwards, in order, even if relayd is killed during the outage.
 func TestFaultSpool(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -67,7 +66,7 @@ func TestFaultSpool(t *testing.T) {
 			r.waitFor(30*time.Second, "the spool to be empty", func() bool { return r.stats().SpoolBytes == 0 })
 			l.end()
 			v, disorder, found := l.check(t), 0, r.events("asleep", "")
-			for i, e := range found { // newest first
+			for i, e := range found { // the list has the newest first
 				if i > 0 && e.Path > found[i-1].Path {
 					disorder++
 				}
@@ -84,7 +83,7 @@ func TestFaultSpool(t *testing.T) {
 	}
 }
 
-// queueAll sends n events to the offline alias and counts those that were queued.
+// queueAll sends n events to the offline alias and counts the requests that were queued.
 func queueAll(r *relayServer, n int) (accepted int) {
 	r.t.Helper()
 	for i := range n {
@@ -101,9 +100,9 @@ func (l *load) codes503() int {
 	return l.codes[503] + l.broken
 }
 
-// TestFaultSpoolFull lets the spool become full: then nothing is forwarded and callers are told to
-// retry. Only the request that finds it full may already have been forwarded; it is not answered as if
-// it were stored.
+// TestFaultSpoolFull lets the spool become full. After that, no request is forwarded, and callers are told to
+// retry. Only the request that finds the spool full may have been forwarded already. Its answer does not
+// claim that it is stored.
 func TestFaultSpoolFull(t *testing.T) {
 	t.Parallel()
 	pg, databaseURL := ownPostgres(t)
@@ -151,10 +150,10 @@ func TestFaultSpoolFull(t *testing.T) {
 	}
 }
 
-// TestFaultSpoolLargeBodies sends bodies that are stored in parts while Postgres is down. With a spool
-// of this size each request is stored before it is forwarded, so the parts have to be read back from
-// the spool. Every answered request reached the local server completely, none reached it cut short,
-// and callers are refused only once the spool is full.
+// TestFaultSpoolLargeBodies sends bodies that are stored in parts while Postgres is down. With a spool of
+// this size, each request is stored before it is forwarded, so relayd has to read the parts from the spool.
+// Every answered request reached the local server completely, no request reached it incompletely, and callers
+// are refused only once the spool is full.
 func TestFaultSpoolLargeBodies(t *testing.T) {
 	t.Parallel()
 	const limit = 16 << 20

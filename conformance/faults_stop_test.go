@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// TestFaultGracefulStop stops relayd with 50 requests in progress. All of them are answered and
-// stored, new ones are refused or told to retry, and the exit code is 0.
+// TestFaultGracefulStop stops relayd with 50 requests in progress. All of them are answered and stored, new
+// requests are refused or told to retry, and the exit code is 0.
 func TestFaultGracefulStop(t *testing.T) {
 	t.Parallel()
 	storesInFull(t, func(t *testing.T, databaseURL string) {
@@ -45,7 +45,7 @@ func TestFaultGracefulStop(t *testing.T) {
 			defer close(stopped)
 			r.stop(syscall.SIGTERM)
 		}()
-		// What came before the signal was read is answered as ever.
+		// Requests are answered as usual until the stop begins.
 		r.waitFor(10*time.Second, "the stop to begin", func() bool { return r.ready() != 200 })
 		late := map[int]int{}
 		for range 10 {
@@ -68,8 +68,8 @@ func TestFaultGracefulStop(t *testing.T) {
 	})
 }
 
-// TestFaultRollingRestart restarts relayd under a sender that retries after 503 and after a refused or
-// closed connection. It meets no other error.
+// TestFaultRollingRestart restarts relayd under a sender that retries after 503 and after a refused or closed
+// connection. The sender gets no other error.
 func TestFaultRollingRestart(t *testing.T) {
 	t.Parallel()
 	storesInFull(t, func(t *testing.T, databaseURL string) {

@@ -24,8 +24,8 @@ import (
 	"relay/relaytest"
 )
 
-// startTraced runs relayd under strace as its child: relayd can be killed by its process id, and
-// strace ends with it.
+// startTraced runs relayd under strace as its child. relayd can be killed by its process id, and strace ends
+// with relayd.
 func (r *relayServer) startTraced(args ...string) *relaytest.Process {
 	r.t.Helper()
 	args = append([]string{"-D", "-f", "-qq"}, args...)
@@ -37,7 +37,7 @@ func (r *relayServer) startTraced(args ...string) *relaytest.Process {
 	return p
 }
 
-// shape is a kind of request that is stored in its own way.
+// shape is a kind of request that is stored in a particular way.
 type shape struct {
 	name, alias string
 	size        int // of the request body
@@ -45,26 +45,26 @@ type shape struct {
 	status      int // of the answer
 }
 
-// shapes lists the kinds of requests whose storage is traced. The upgraded one is last, because its attempt
-// ends after its answer, and that late write could share a page with the next request.
+// shapes lists the kinds of requests whose storage is traced. The upgraded request is last, because its
+// attempt ends after its answer, and this late write could share a page with the next request.
 var shapes = []shape{
 	{name: "queued", alias: "asleep", size: 100, status: 202},
 	{name: "small", alias: "awake", size: 100, status: 200},
 	{name: "chunked", alias: "awake", size: 5000, chunked: true, status: 200},
 	{name: "large", alias: "awake", size: 300 << 10, status: 200},
 	{name: "close", alias: "awake", size: 100, status: 200},     // the answer ends with the connection
-	{name: "refused", alias: "nothing", size: 100, status: 502}, // no local server
+	{name: "refused", alias: "nothing", size: 100, status: 502}, // the local server refuses connections
 	{name: "upgrade", alias: "awake", size: 0, status: 101},     // the connection is handed on
 }
 
-// body returns a body that repeats the path, so that a part of it is recognised in any write to a
+// body returns a body that repeats the path, because any part of the body must be recognised in a write to a
 // disk.
 func (s *shape) body(path string) string {
 	return strings.Repeat(path+" ", s.size/(len(path)+1))
 }
 
-// send sends one request of this shape over a new connection. It returns the port of the caller and
-// the status of the answer, 0 = none. whole means that the answer was complete.
+// send sends one request of this shape over a new connection. It returns the port of the caller and the
+// status of the answer, 0 = no answer. whole means that the answer was complete.
 func (s *shape) send(r *relayServer, path string) (port, status int, whole bool) {
 	c, err := net.DialTimeout("tcp", r.http, 5*time.Second)
 	if err != nil {
@@ -98,7 +98,7 @@ func (s *shape) send(r *relayServer, path string) (port, status int, whole bool)
 	return port, res.StatusCode, err == nil
 }
 
-// localOfShapes answers every shape.
+// localOfShapes starts a local server that answers every shape.
 func localOfShapes(t *testing.T) string {
 	return serveLocal(t, func(w http.ResponseWriter, req *http.Request) {
 		_, _ = io.Copy(io.Discard, req.Body)
@@ -125,13 +125,13 @@ func localOfShapes(t *testing.T) string {
 type traced struct {
 	writes []tracedCall // to files
 	syncs  []tracedCall
-	sent   map[int]int // line of the first write to a caller, by the caller's port
+	sent   map[int]int // line of the first write to each caller, by the caller's port
 }
 
 type tracedCall struct {
 	name, file string
 	data       string
-	begin, end int // lines
+	begin, end int // line numbers
 }
 
 var (
@@ -197,9 +197,9 @@ func readTrace(t *testing.T, file string) *traced {
 	return out
 }
 
-// durableAt returns the number of writes with the text that began before a line of the trace, and of
-// those that were not synced by then. It counts only the log files, because their content is copied to
-// the database file later.
+// durableAt returns how many writes with the text began before a line of the trace, and how many of these
+// were not synced by then. It counts only the log files, because their content is copied to the database file
+// later.
 func (tr *traced) durableAt(line int, text string) (written, unsynced int) {
 	for _, w := range tr.writes {
 		if w.begin > line || !strings.Contains(w.data, text) || !strings.HasSuffix(w.file, "-wal") && !strings.HasPrefix(w.file, "spool-") {
@@ -217,8 +217,8 @@ func (tr *traced) durableAt(line int, text string) (written, unsynced int) {
 	return written, unsynced
 }
 
-// TestFaultSync checks the system calls of relayd: before the first byte of an answer is written, all
-// writes of its request to the disk were made and synced.
+// TestFaultSync checks the system calls of relayd: before the first byte of an answer is written, all disk
+// writes of its request have been made and synced.
 func TestFaultSync(t *testing.T) {
 	t.Parallel()
 	for _, engine := range []string{"sqlite", "spool"} {
@@ -275,10 +275,10 @@ func TestFaultSync(t *testing.T) {
 	}
 }
 
-// told holds the answers that callers got.
+// told holds the answers to callers.
 type told struct {
 	mu      sync.Mutex
-	answers map[string]int // status of those with an event, by path
+	answers map[string]int // status of the answers with an event, by path
 	sums    map[string]string
 }
 
@@ -305,17 +305,17 @@ func (r *relayServer) holds(id, sum string) bool {
 	return status == 200 && json.Unmarshal(b, &e) == nil && e.Request.Body.SHA256 == sum
 }
 
-// TestFaultKillInCommit kills relayd at system calls in the middle of its commits, with requests of
-// every kind in progress: everything answered exists afterwards.
+// TestFaultKillInCommit kills relayd at system calls in the middle of its commits, with requests of every
+// kind in progress. All answered requests exist afterwards.
 func TestFaultKillInCommit(t *testing.T) {
 	t.Parallel()
 	storesInFull(t, func(t *testing.T, databaseURL string) {
 		points := map[string][]int{
-			// strace counts the calls of each thread on its own.
+			// strace counts the calls of each thread separately.
 			"pwrite64":        size([]int{100, 400, 900}, []int{31, 67, 100, 150, 201, 250, 322, 401, 600, 900, 1300, 2000}),
 			"fsync,fdatasync": size([]int{6, 20}, []int{3, 4, 5, 6, 9, 12, 17, 30, 50}),
 		}
-		if databaseURL != "" { // relayd itself writes to no file then
+		if databaseURL != "" { // with Postgres, relayd itself writes to no file
 			points = map[string][]int{"write": {50, 100, 150, 200, 250, 300}}
 		}
 		r := startRelay(t, databaseURL)

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// TestFaultSlowHandshakes: callers who send only half of a TLS greeting are closed in time, and block
-// nobody.
+// TestFaultSlowHandshakes: callers that send only half of a TLS ClientHello are disconnected in time, and
+// block no other caller.
 func TestFaultSlowHandshakes(t *testing.T) {
 	limit, sockets := size(2*time.Second, 10*time.Second), size(200, 1000)
 	r, tg := newFilesRig(t, "RELAY_HEAD_TIMEOUT="+limit.String())
@@ -88,8 +88,8 @@ func (r *tlsRelay) clientHello() []byte {
 	return hello[:n]
 }
 
-// TestFaultStopOverTLS: requests in progress over TLS when the relay stops are answered completely,
-// and their connections end properly.
+// TestFaultStopOverTLS: TLS requests that are in progress when relayd stops get complete answers, and their
+// connections end properly.
 func TestFaultStopOverTLS(t *testing.T) {
 	t.Parallel()
 	const requests = 50

@@ -12,10 +12,10 @@ import (
 	"relay/relaytest"
 )
 
-// quickPulse makes a silent tunnel stale within 2 s and closes it after 3 s more.
+// quickPulse are settings with which a silent tunnel is stale within 2 s and closed after 3 s more.
 var quickPulse = []string{"RELAY_PING_INTERVAL=1s", "RELAY_PING_TIMEOUT=1s", "RELAY_STALE_CLOSE=3s"}
 
-// holding is a local server that delays the requests to /hold until it is released.
+// holding is a local server that holds requests to /hold until it is released.
 type holding struct {
 	inside atomic.Int32
 	let    chan struct{}
@@ -29,7 +29,7 @@ func newHolding(t *testing.T) *holding {
 }
 
 func (h *holding) serve(w http.ResponseWriter, req *http.Request) {
-	_, _ = io.Copy(io.Discard, req.Body) // until then the end of the connection is not noticed
+	_, _ = io.Copy(io.Discard, req.Body) // until the body is read, net/http does not notice the end of the connection
 	if req.URL.Path == "/hold" {
 		h.inside.Add(1)
 		select {
@@ -40,7 +40,7 @@ func (h *holding) serve(w http.ResponseWriter, req *http.Request) {
 	fmt.Fprint(w, "done")
 }
 
-// outcome is the answer to a caller, with its time.
+// outcome is the answer to a caller, with its duration.
 type outcome struct {
 	status int
 	body   string
@@ -48,7 +48,7 @@ type outcome struct {
 	event  string
 }
 
-// later sends a request and delivers its outcome on the channel.
+// later sends a request and returns a channel for its outcome.
 func (r *relayServer) later(alias, path string) <-chan outcome {
 	ch := make(chan outcome, 1)
 	go func() {
@@ -60,8 +60,8 @@ func (r *relayServer) later(alias, path string) <-chan outcome {
 }
 
 // TestFaultSilentClient freezes the ssh client in the middle of an exchange. Requests in progress are
-// answered and marked, new ones are queued within 2 s, and when the client continues, the same
-// connection serves again.
+// answered and marked, and new requests are queued within 2 s. When the client continues, the same connection
+// serves again.
 func TestFaultSilentClient(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "", "RELAY_PING_INTERVAL=1s", "RELAY_PING_TIMEOUT=1s")
@@ -88,8 +88,9 @@ func TestFaultSilentClient(t *testing.T) {
 	}
 }
 
-// TestFaultTakeover opens a second tunnel for the alias while a request is in progress on the first:
-// it serves at once, the request does not hang, and the first client is notified and disconnected.
+// TestFaultTakeover opens a second tunnel for the alias while a request is in progress on the first tunnel.
+// The second tunnel serves at once, the request does not hang, and the first client is notified and
+// disconnected.
 func TestFaultTakeover(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "")
@@ -119,8 +120,8 @@ func TestFaultTakeover(t *testing.T) {
 	}
 }
 
-// TestFaultFlapping kills the ssh client repeatedly under load. Every request is answered: by the
-// local server, as queued, or as a lost tunnel that the record shows as interrupted.
+// TestFaultFlapping kills the ssh client repeatedly under load. Every request is answered: by the local
+// server, as queued, or as lost with its tunnel, which the record shows as interrupted.
 func TestFaultFlapping(t *testing.T) {
 	t.Parallel()
 	storesInFull(t, func(t *testing.T, databaseURL string) {

@@ -12,8 +12,8 @@ import (
 	"relay/relaytest"
 )
 
-// TestFaultTwoOnOneDataDir: a second server on a data dir says so and exits with 1, and the first one
-// continues.
+// TestFaultTwoOnOneDataDir: a second server on a data dir reports the first one and exits with 1, and the
+// first server continues.
 func TestFaultTwoOnOneDataDir(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "")
@@ -26,8 +26,8 @@ func TestFaultTwoOnOneDataDir(t *testing.T) {
 	}
 }
 
-// TestFaultTwoOnOnePostgres starts two servers at once on an empty database: one of them migrates,
-// both serve, and one continues when the other is killed.
+// TestFaultTwoOnOnePostgres starts two servers at once on an empty database. One of them migrates, both
+// serve, and one continues when the other is killed.
 func TestFaultTwoOnOnePostgres(t *testing.T) {
 	t.Parallel()
 	_, databaseURL := ownPostgres(t)
@@ -60,7 +60,7 @@ func TestFaultTwoOnOnePostgres(t *testing.T) {
 	}
 }
 
-// migrations returns how often a migration was applied, of the one applied most often.
+// migrations returns how often a migration was applied, for the migration that was applied most often.
 func migrations(t *testing.T, databaseURL string) (n int) {
 	t.Helper()
 	db, err := sql.Open("postgres", databaseURL)
@@ -74,16 +74,16 @@ func migrations(t *testing.T, databaseURL string) (n int) {
 	return n
 }
 
-// TestFaultQueueFull: a queue that is full by number or by bytes gives a clear error, and earlier
-// events stay queued.
+// TestFaultQueueFull: if a queue is full by number or by bytes, callers get a clear error, and earlier events
+// stay queued.
 func TestFaultQueueFull(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		setting, body string
-		least, most   int // that fit
+		least, most   int // number of requests that fit
 	}{
 		"count": {"RELAY_QUEUE_LIMIT=20", "x", 20, 20},
-		"bytes": {"RELAY_QUEUE_BYTES=200KiB", strings.Repeat("x", 10<<10), 19, 20}, // heads count too
+		"bytes": {"RELAY_QUEUE_BYTES=200KiB", strings.Repeat("x", 10<<10), 19, 20}, // heads count, too
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := startRelay(t, "", c.setting)

@@ -14,10 +14,9 @@ import (
 	"relay/store/pgtest"
 )
 
-// TestVersionsSideBySide replaces three nodes of the previous version, whose program RELAY_FORMER
-// names, by nodes of this version, under senders. While both versions serve, each forwards to the
-// tunnels of the other, an alias moves from one to the other and back, and one delivers a queue of the
-// other. scripts/versions runs it.
+// TestVersionsSideBySide replaces three nodes of the previous version (the program in RELAY_FORMER) by nodes
+// of this version, under senders. While both versions serve, each forwards to the tunnels of the other, an
+// alias moves between them, and one version delivers a queue of the other. scripts/versions runs the test.
 func TestVersionsSideBySide(t *testing.T) {
 	former := os.Getenv("RELAY_FORMER")
 	if former == "" {
@@ -69,7 +68,7 @@ func eachOther(t *testing.T, newer, older *relayServer) {
 		{"up-" + filepath.Base(newer.dir), newer, older},
 		{"down-" + filepath.Base(newer.dir), older, newer},
 	} {
-		// A request waits at the one for a tunnel that opens at the other.
+		// A request at one node waits for a tunnel that opens at the other node.
 		way.from.alias(way.alias)
 		if status, body, _ := way.from.call(way.alias, "/queued", "x"); status != 202 {
 			t.Errorf("%s offline: answered %d %s", way.alias, status, body)
@@ -80,7 +79,7 @@ func eachOther(t *testing.T, newer, older *relayServer) {
 		way.from.waitFor(20*time.Second, "the queue to be delivered", func() bool {
 			return len(way.from.events(way.alias, "&state=delivered&path=/queued")) == 1
 		})
-		// The alias moves to the one and back.
+		// The alias moves to the other node and back.
 		for _, r := range []*relayServer{way.from, way.to} {
 			r.tunnel(way.alias, localServer(t))
 			for _, at := range []*relayServer{newer, older} {

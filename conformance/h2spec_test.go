@@ -11,7 +11,7 @@ import (
 	"relay/relaytest"
 )
 
-// h2Cases is the number of the 145 cases of h2spec that the base host has to pass.
+// h2Cases is the number of cases of h2spec, of 145, that the base host has to pass.
 const h2Cases = 141
 
 // TestHTTP2 runs h2spec against the base host over TLS.
@@ -25,7 +25,7 @@ func TestHTTP2(t *testing.T) {
 	r.start()
 	var out []byte
 	var sum [][]byte
-	for _, patience := range []string{"4", "20"} { // a case that a busy machine made late gets more time
+	for _, patience := range []string{"4", "20"} { // on a busy machine, a case may need more time
 		var err error
 		out, err = exec.Command("go", "tool", "h2spec", "-t", "-k", "-h", "localhost", "-p", port, "--timeout", patience).CombinedOutput()
 		sum = regexp.MustCompile(`(\d+) tests, (\d+) passed, (\d+) skipped, (\d+) failed`).FindSubmatch(out)

@@ -24,7 +24,7 @@ import (
 	"relay/relaytest"
 )
 
-// challengeCase is a registration challenge that the library of its sender also answers.
+// challengeCase is a challenge to which the library of its sender also computes an answer.
 type challengeCase struct {
 	Challenge string            `json:"challenge"` // its name
 	Method    string            `json:"method"`
@@ -34,18 +34,18 @@ type challengeCase struct {
 	Secret    string            `json:"secret"`
 
 	what    string
-	refused bool // what is wrong with it makes both refuse it
+	refused bool // the case is invalid, so relayd and the library must refuse it
 }
 
-// libraryAnswer is the answer of a library. It has no status if the library only computes the content.
+// libraryAnswer is the answer of a library. It has no status if the library computes only the content.
 type libraryAnswer struct {
 	Status int    `json:"status"`
 	Type   string `json:"type"`
 	Body   string `json:"body"`
 }
 
-// TestHandshakeOracles compares the answers with those of the senders' own libraries for receivers: they are equal,
-// and neither answers a request with a wrong byte, or with another secret.
+// TestHandshakeOracles compares relayd's answers to challenges with those of the senders' own libraries. They
+// are equal, and both refuse a request with a wrong byte or another secret.
 func TestHandshakeOracles(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
@@ -71,7 +71,7 @@ func TestHandshakeOracles(t *testing.T) {
 	}
 }
 
-// compare returns the difference between our answer and that of the library, "" = none.
+// compare returns the difference between relayd's answer and that of the library; "" = none.
 func (c *challengeCase) compare(theirs libraryAnswer, now time.Time) string {
 	var head strings.Builder
 	fmt.Fprintf(&head, "%s %s HTTP/1.1\r\nHost: shop.example.com\r\n", c.Method, c.Path)
@@ -101,7 +101,7 @@ func (c *challengeCase) compare(theirs libraryAnswer, now time.Time) string {
 			contentType = l[1]
 		}
 	}
-	if c.Challenge == "slack" && theirs.Body != "" { // which takes the text alone too, and a text is what is sent here
+	if c.Challenge == "slack" && theirs.Body != "" { // Slack accepts the text without JSON, too, and relayd sends the text
 		var object map[string]string
 		if err := json.Unmarshal([]byte(theirs.Body), &object); err != nil || len(object) != 1 || mediaType(contentType) != "text/plain" {
 			return fmt.Sprintf("%q, the library says %+v", contentType, theirs)
@@ -122,7 +122,7 @@ func mediaType(line string) string {
 	return media
 }
 
-// equalContent reports whether two texts are equal, or the same JSON.
+// equalContent reports whether two texts are equal, or contain the same JSON value.
 func equalContent(a, b string) bool {
 	var x, y any
 	if json.Unmarshal([]byte(a), &x) != nil || json.Unmarshal([]byte(b), &y) != nil {
@@ -133,7 +133,7 @@ func equalContent(a, b string) bool {
 	return bytes.Equal(left, right)
 }
 
-// challengeCases are the published requests of the senders that have a library for receivers.
+// challengeCases are the published challenges of those senders that have a library for receivers.
 func challengeCases(now time.Time) []challengeCase {
 	const secret, echo = "a secret of the test", "3eZbrw1aBm2rZgRNFdxV2595E9CY3gmdALWMmHkvFXO7tYXAYM8P"
 	stamp := fmt.Sprint(now.Unix())
@@ -166,7 +166,7 @@ func challengeCases(now time.Time) []challengeCase {
 		c.what = "as published"
 		cases = append(cases, c)
 		c.what, c.refused = "a byte wrong", true
-		c.Body = strings.Replace(c.Body, "{", "{ ", 1) // the libraries that parse it first compare it as it was parsed
+		c.Body = strings.Replace(c.Body, "{", "{ ", 1) // a valid change for JSON, but the libraries verify the bytes
 		if c.Challenge == "zoom" {
 			c.Body = strings.Replace(c.Body, echo, "4"+echo[1:], 1)
 		}
@@ -179,8 +179,9 @@ func challengeCases(now time.Time) []challengeCase {
 	return cases
 }
 
-// TestHandshakeOfCloudEvents asks the SDK of CloudEvents for Go, whose receivers answer the handshake for the sender
-// that they allow. The rate is a choice of the receiver: the SDK has a number, and any rate is allowed here.
+// TestHandshakeOfCloudEvents compares relayd with the CloudEvents SDK for Go, whose receivers answer the
+// handshake for an allowed sender. The rate in the answer may differ: the SDK allows a number, and relayd any
+// rate.
 func TestHandshakeOfCloudEvents(t *testing.T) {
 	t.Parallel()
 	receiver, err := cloudevents.New()

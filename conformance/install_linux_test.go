@@ -44,8 +44,8 @@ done`, root, made)
 	return filepath.Join(made, "packages")
 }
 
-// TestPackages builds the packages once: the rpm and the apk have the content of the deb, lintian
-// accepts the deb, and the deb is installed.
+// TestPackages builds the packages once. The rpm and the apk have the content of the deb, lintian accepts the
+// deb, and the deb is installed.
 func TestPackages(t *testing.T) {
 	t.Parallel()
 	folder := packages(t)
@@ -54,8 +54,8 @@ func TestPackages(t *testing.T) {
 	t.Run("install", func(t *testing.T) { t.Parallel(); installPackages(t, folder) })
 }
 
-// installPackages installs, upgrades, removes and purges the packages on a Debian with systemd: the
-// service runs after the installation, an upgrade under load fails no caller, and stored data survives
+// installPackages installs, upgrades, removes and purges the packages on a Debian with systemd: the service
+// runs after the installation, no caller gets an error during an upgrade under load, and stored data survives
 // even a purge.
 func installPackages(t *testing.T, folder string) {
 	m := bootedMachine(t, folder)
@@ -85,7 +85,7 @@ func installPackages(t *testing.T, folder string) {
 		t.Error("the service still runs the program of the old package")
 	}
 	pid := m.run("systemctl show -P MainPID relayd")
-	m.run("kill -ABRT %s", pid) // as the watchdog does
+	m.run("kill -ABRT %s", pid) // the watchdog does the same
 	relaytest.Until(t, 20*time.Second, "a restart after the watchdog", func() bool {
 		return m.run("systemctl show -P MainPID relayd") != pid && m.run("systemctl is-active relayd || true") == "active"
 	})
@@ -110,11 +110,11 @@ func installPackages(t *testing.T, folder string) {
 	}
 }
 
-// firstReplays follows docs/install.md, from the packages to a webhook that is replayed by ssh alone,
-// and to one replayed by relay. It returns the fingerprint of the host key that relayd doctor prints.
+// firstReplays follows docs/install.md, from the packages to two replayed webhooks: one with ssh only, and
+// one with relay. It returns the fingerprint of the host key that relayd doctor prints.
 func (m *machine) firstReplays() (hostKey string) {
 	m.t.Helper()
-	m.run("ssh-keygen -q -t ed25519 -N '' -f /tmp/id") // whoever comes has a key
+	m.run("ssh-keygen -q -t ed25519 -N '' -f /tmp/id") // users have a key before they start
 	begun := time.Now()
 	m.run("dpkg -i /packages/relay_1.0.0_*.deb /packages/relayd_1.0.0_*.deb")
 	installed := time.Since(begun)
@@ -141,7 +141,7 @@ func (m *machine) firstReplays() (hostKey string) {
 				m.t.Fatalf("%s ended: %s", way.tunnel, tunnel.Out.String())
 			}
 			out, _ := m.command("curl", "-sS", "-o", "/dev/null", "-w", "%{http_code}", "-d", "{}", "http://"+way.alias+".localhost:8080/hook").Output()
-			return string(out) == "501" // of the local server, which does not know POST
+			return string(out) == "501" // the local server does not support POST
 		})
 		id := regexp.MustCompile(`evt_\w+`).FindString(m.run("%s127.0.0.1 events %s -n 1", ssh, way.alias))
 		if said := m.run("%s %s", way.replay, id); !strings.Contains(said, "501") {
@@ -153,11 +153,11 @@ func (m *machine) firstReplays() (hostKey string) {
 	return hostKey
 }
 
-// credential starts the service with a secret from /etc/credstore, and again without it.
+// credential starts the service with a secret from /etc/credstore, and then without the secret.
 func (m *machine) credential() {
 	m.t.Helper()
 	m.run("install -D -m 600 /dev/null /etc/credstore/relayd.database-url && echo postgres://relay:secret@127.0.0.1:9/relay >/etc/credstore/relayd.database-url")
-	_ = m.command("systemctl", "restart", "relayd").Run() // it fails: there is no Postgres
+	_ = m.command("systemctl", "restart", "relayd").Run() // the start fails, because there is no Postgres
 	if said := m.run("journalctl -u relayd -o cat -n 20"); !strings.Contains(said, "127.0.0.1:9") || strings.Contains(said, "secret") {
 		m.t.Errorf("with a credential relayd says %q", said)
 	}
@@ -168,7 +168,7 @@ func (m *machine) credential() {
 func (m *machine) start(command string) *relaytest.Process {
 	m.t.Helper()
 	cmd := m.command(strings.Fields(command)...)
-	cmd.WaitDelay = time.Second // nsenter leaves its child behind, which ends with the machine
+	cmd.WaitDelay = time.Second // the child of nsenter ends only with the machine
 	return relaytest.Start(m.t, cmd)
 }
 
@@ -184,8 +184,8 @@ func (m *machine) up(hostKey string) {
 	})
 }
 
-// upgradeUnderLoad upgrades both packages while 200 requests a second arrive, each on a new
-// connection. Each has to be answered by the local server, or to be queued.
+// upgradeUnderLoad upgrades both packages while 200 requests a second arrive, each on a new connection. Each
+// request must be answered by the local server or be queued.
 func (m *machine) upgradeUnderLoad(t *testing.T, exposure string) {
 	const perSecond, seconds = 200, 6
 	client := &http.Client{Timeout: relaytest.Patience(20 * time.Second), Transport: &http.Transport{DialContext: m.dialer(), DisableKeepAlives: true}}

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// dropbearKey returns the path of the relay's key in dropbear's format.
+// dropbearKey returns the path of the admin's key in Dropbear's format.
 func (r *relayServer) dropbearKey() string {
 	file := filepath.Join(r.dir, "id_dropbear")
 	if _, err := os.Stat(file); err == nil {
@@ -19,7 +19,7 @@ func (r *relayServer) dropbearKey() string {
 	return file
 }
 
-// puttyKey returns the path of the relay's key in PuTTY's format, the only one that plink reads.
+// puttyKey returns the path of the admin's key in PuTTY's format, the only format that plink reads.
 func (r *relayServer) puttyKey() string {
 	file := filepath.Join(r.dir, "id.ppk")
 	if _, err := os.Stat(file); err == nil {

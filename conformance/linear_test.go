@@ -16,18 +16,17 @@ import (
 	"relay/store/pgtest"
 )
 
-// tunnelOp is a change of the tunnel of an alias, or a request and the tunnel that answered it. Each
-// node is a separate register, because one node may not know yet what another one has learned of a
-// takeover.
+// tunnelOp is a change of the tunnel of an alias, or a request and the tunnel that answered it. Each node is
+// a separate register, because a takeover may be known to some nodes earlier than to others.
 type tunnelOp struct {
 	kind   string // attach, detach or request
 	alias  string
-	node   int // of a request
-	tunnel int // its number; 0 = the request was queued
+	node   int // where a request was sent
+	tunnel int // number of the tunnel; 0 = the request was queued
 }
 
-// tunnelRegister is one node's view of the tunnel of one alias. A request may be queued at any time,
-// but if it is answered, the answer comes from the tunnel that has the alias.
+// tunnelRegister is one node's view of the tunnel of one alias. A request may be queued at any time. An
+// answer must come from the tunnel that has the alias.
 var tunnelRegister = porcupine.Model{
 	Init: func() any { return 0 },
 	Step: func(state, input, _ any) (bool, any) {
@@ -52,16 +51,15 @@ type history struct {
 	ops   []porcupine.Operation
 }
 
-// add adds an operation that began at call and was answered at end.
+// add adds an operation that took from call to end.
 func (h *history) add(op tunnelOp, call, end time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.ops = append(h.ops, porcupine.Operation{Input: op, Call: call.Sub(h.begun).Nanoseconds(), Return: end.Sub(h.begun).Nanoseconds()})
 }
 
-// of returns the operations that one node could see of one alias. An attach or detach is in force at
-// every node within some time after its answer; within is that time for the load of the machine during
-// the test.
+// of returns the operations on one alias that a node could see. An attach or detach takes effect at every
+// node within some time after its end; within is that time, for the load of the machine during the test.
 func (h *history) of(alias string, node int, within time.Duration) (ops []porcupine.Operation) {
 	for _, o := range h.ops {
 		op := o.Input.(tunnelOp)
@@ -76,9 +74,9 @@ func (h *history) of(alias string, node int, within time.Duration) (ops []porcup
 	return ops
 }
 
-// TestTunnelsAreLinearizable attaches, takes over and detaches tunnels at random nodes while
-// requests arrive at all of them, and checks with porcupine that each node's answers fit one
-// order of these operations, each of which is in force everywhere within 1 s.
+// TestTunnelsAreLinearizable attaches, takes over and detaches tunnels at random nodes while requests arrive
+// at all nodes. porcupine checks that the answers of each node fit one order of these operations, with each
+// operation in effect everywhere within 1 s.
 func TestTunnelsAreLinearizable(t *testing.T) {
 	t.Parallel()
 	nodes := threeNodes(t, pgtest.URL(t))
@@ -125,7 +123,7 @@ func TestTunnelsAreLinearizable(t *testing.T) {
 						return
 					}
 					var n int
-					_, _ = fmt.Sscan(res.Header.Get("Tunnel"), &n) // none: queued, or the tunnel was lost meanwhile
+					_, _ = fmt.Sscan(res.Header.Get("Tunnel"), &n) // absent: the request was queued, or its tunnel was lost
 					_ = drain(res)
 					h.add(tunnelOp{"request", alias, i, n}, call, time.Now())
 					answered.Store(n, true)
@@ -153,8 +151,8 @@ func TestTunnelsAreLinearizable(t *testing.T) {
 	}
 }
 
-// hold attaches a tunnel that answers with its number, keeps it for a while or until it is
-// taken over, and detaches it.
+// hold attaches a tunnel that answers with its number. It keeps the tunnel for a while or until a takeover,
+// and detaches it.
 func (h *history) hold(t *testing.T, r *relayServer, signer ssh.Signer, alias string, n int, keep time.Duration) {
 	c, err := net.Dial("tcp", r.ssh)
 	if err != nil {

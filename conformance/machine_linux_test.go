@@ -17,17 +17,16 @@ import (
 	"relay/relaytest"
 )
 
-// machine is a Debian with its own systemd, in namespaces: its files are those of this machine, with
-// an overlay that is removed after the test.
+// machine is a Debian with its own systemd, in namespaces. Its files are those of this machine, with an
+// overlay that is removed after the test.
 type machine struct {
 	t   *testing.T
-	pid string // of its systemd
+	pid string // process id of its systemd
 	log *relaytest.Buffer
 }
 
-// bootMachine is the script of the first process of the namespaces, which becomes systemd. Only units
-// before basic.target start, and none may change the kernel's settings, which are mounted read-only so
-// that systemd leaves them alone.
+// bootMachine is the script of the first process of the namespaces, which becomes systemd. Only units before
+// basic.target start. The kernel's settings are mounted read-only, because systemd must not change them.
 const bootMachine = `set -e
 mount --make-rprivate /
 mount -t tmpfs tmpfs "$1"
@@ -64,7 +63,7 @@ mount --make-rshared / # systemd's credentials need it
 exec env -i container=test PATH=/usr/sbin:/usr/bin:/sbin:/bin /lib/systemd/systemd --system --unit=basic.target --log-target=journal
 `
 
-// bootedMachine boots a machine; the files of packages are in its /packages.
+// bootedMachine boots a machine. The packages are in its folder /packages.
 func bootedMachine(t *testing.T, packages string) *machine {
 	t.Helper()
 	needRoot(t, "a machine in namespaces")
@@ -107,8 +106,8 @@ func (m *machine) run(format string, args ...any) string {
 	return strings.TrimSpace(string(out))
 }
 
-// dialer returns a function that dials inside the machine. It uses one thread, which is not used
-// again, because a socket belongs to the network of the thread that makes it.
+// dialer returns a function that dials inside the machine. It uses a separate thread that is not used again,
+// because a socket belongs to the network of its thread.
 func (m *machine) dialer() func(ctx context.Context, network, addr string) (net.Conn, error) {
 	m.t.Helper()
 	type dial struct {

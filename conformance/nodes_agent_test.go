@@ -41,8 +41,8 @@ func (r *relayServer) agentTool(name, arguments string) (string, error) {
 	return string(answer.Result.StructuredContent), nil
 }
 
-// TestAgentAtAnotherNode: an agent waits at one node for an event whose caller connects to the other one,
-// where the tunnel is, and learns of its end. It then shows and replays the event from its own node.
+// TestAgentAtAnotherNode: an agent waits at one node for an event whose caller and tunnel are at the other
+// node, and gets the end of its delivery. It then shows and replays the event from its own node.
 func TestAgentAtAnotherNode(t *testing.T) {
 	t.Parallel()
 	a, b := twoNodes(t)

@@ -24,8 +24,8 @@ func (r *relayServer) aliasRecord(name string) string {
 	return string(text)
 }
 
-// TestAliasRecordIsTheSameAtEachNode: every node returns the same record of an alias, with the same
-// times, also after a restart of a node.
+// TestAliasRecordIsTheSameAtEachNode: every node returns the same record of an alias, with the same times,
+// even after a restart of a node.
 func TestAliasRecordIsTheSameAtEachNode(t *testing.T) {
 	t.Parallel()
 	_, databaseURL := ownPostgres(t)
@@ -92,7 +92,7 @@ func TestAliasRecordIsTheSameAtEachNode(t *testing.T) {
 	}
 }
 
-// sinceOf returns the time since which the alias of a record is in its state; "" = it never was
+// sinceOf returns the time of the last change of an alias' state in a record; "" = the alias was never
 // online.
 func sinceOf(t *testing.T, record string) string {
 	t.Helper()

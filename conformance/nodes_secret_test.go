@@ -14,8 +14,8 @@ import (
 )
 
 // TestNodeWithoutTheSecretKey: one of three nodes lacks the key of the secrets. It serves, lists, replays and
-// sends as the others do. If it needs the value of a secret it returns an error with its own code, or leaves the
-// verdict unchecked, and it does not change verdicts of the others.
+// sends like the other nodes. If it needs the value of a secret, it returns the error for that or leaves the
+// verdict unchecked. It does not change verdicts of the other nodes.
 func TestNodeWithoutTheSecretKey(t *testing.T) {
 	t.Parallel()
 	_, databaseURL := ownPostgres(t)
@@ -45,13 +45,13 @@ func TestNodeWithoutTheSecretKey(t *testing.T) {
 		n.waitFor(20*time.Second, "the tunnel to be known", func() bool { return n.online("pay") })
 	}
 
-	// A request that comes to each node: only the verdict differs.
+	// Each node gets a request: only the verdict differs.
 	for i, n := range nodes {
 		want := "valid ok"
 		if n == c {
 			want = "unchecked secret-sealed"
 		}
-		n.waitFor(20*time.Second, fmt.Sprintf("node %d to judge %s", i, want), func() bool { // as soon as it knows the secret
+		n.waitFor(20*time.Second, fmt.Sprintf("node %d to judge %s", i, want), func() bool { // waits until the node knows the secret
 			at := strconv.FormatInt(time.Now().Unix(), 10)
 			body := fmt.Sprintf(`{"id":"evt_%d"}`, i)
 			n.sendStripe(t, "t="+at+",v1="+hex.EncodeToString(mac(plainSecret, at+"."+body)), body)
@@ -70,7 +70,7 @@ func TestNodeWithoutTheSecretKey(t *testing.T) {
 		t.Errorf("after another node has judged it: %s, by a given secret %s", got, given)
 	}
 
-	// Signing and keeping take the key, and nothing else does.
+	// Only signing and storing a secret need the key.
 	n, events := handled.Load(), len(c.events("pay", ""))
 	for path, body := range map[string]string{
 		"/aliases/pay/send":    `{"from":"` + id + `","sign":"auto"}`,
@@ -108,7 +108,7 @@ func TestNodeWithoutTheSecretKey(t *testing.T) {
 	}
 }
 
-// sendStripe sends a request with a signature of Stripe through the alias pay.
+// sendStripe sends a request with a Stripe signature to the alias pay.
 func (r *relayServer) sendStripe(t *testing.T, line, body string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+r.http+"/hook", strings.NewReader(body))

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// twoNodes starts two relayd on one Postgres.
+// twoNodes starts two relayd processes on one Postgres.
 func twoNodes(t *testing.T, extra ...string) (a, b *relayServer) {
 	t.Helper()
 	_, databaseURL := ownPostgres(t)
@@ -20,8 +20,8 @@ func twoNodes(t *testing.T, extra ...string) (a, b *relayServer) {
 	return a, b
 }
 
-// TestNodesReachEachOtherAtTheLimit: clients use all connections of a node, and attackers claim to be
-// nodes. A new node still reaches the tunnels there.
+// TestNodesReachEachOtherAtTheLimit: clients use all connections of a node, and attackers claim to be nodes.
+// A new node still reaches the tunnels of that node.
 func TestNodesReachEachOtherAtTheLimit(t *testing.T) {
 	t.Parallel()
 	a, b := twoNodes(t, "RELAY_MAX_CONNECTIONS=3", "RELAY_MAX_CONNECTIONS_PER_SOURCE=3")
@@ -52,8 +52,8 @@ func TestNodesReachEachOtherAtTheLimit(t *testing.T) {
 	}
 }
 
-// TestDrainedNodeSaysSo: when the command that drains a node, or ends that, returns, the node has
-// obeyed, also a node without tunnels.
+// TestDrainedNodeSaysSo: when the command that starts or ends a drain returns, the node has obeyed, even a
+// node without tunnels.
 func TestDrainedNodeSaysSo(t *testing.T) {
 	t.Parallel()
 	a, b := twoNodes(t)
@@ -71,9 +71,9 @@ func TestDrainedNodeSaysSo(t *testing.T) {
 	}
 }
 
-// TestEventsAfterTheDeathOfANode: a request that arrives before the death of the tunnel's node is
-// known is queued like later ones, and is not delivered without a release if the alias does not
-// deliver automatically.
+// TestEventsAfterTheDeathOfANode: a request that arrives before the other nodes know the death of the
+// tunnel's node is queued, like later requests. If the alias does not deliver automatically, it waits for a
+// release.
 func TestEventsAfterTheDeathOfANode(t *testing.T) {
 	t.Parallel()
 	for name, early := range map[string]bool{"back before the node is called dead": true, "back afterwards": false} {

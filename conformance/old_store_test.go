@@ -13,8 +13,8 @@ import (
 	"relay/store/pgtest"
 )
 
-// TestOldStoreServes starts relayd on a store of each released schema: it shows the events in it,
-// delivers queued ones and replays one, byte for byte.
+// TestOldStoreServes starts relayd on a store of each released schema. relayd shows the events of the store,
+// delivers queued events and replays an event, byte for byte.
 func TestOldStoreServes(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("../store/testdata/store-v*.*.sql")
@@ -101,7 +101,7 @@ func fillPostgres(t *testing.T, database, text string) {
 	}
 }
 
-// fillSQLite makes a database with Python's library, because this module has no driver of SQLite.
+// fillSQLite creates a database with Python's library, because this module has no SQLite driver.
 func fillSQLite(t *testing.T, dir, file string) {
 	t.Helper()
 	if err := os.MkdirAll(dir, 0o700); err != nil {

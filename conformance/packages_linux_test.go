@@ -24,7 +24,7 @@ import (
 // of each script by its name in dpkg.
 type packageContent struct{ files, scripts map[string]string }
 
-// onlyIn are the files that only one kind of system has, or has at another path.
+// onlyIn are the files that only one kind of package has, or has at another path.
 var onlyIn = map[string][]string{
 	"deb": {"/lib/systemd/system/relayd.service", "/usr/share/zsh/vendor-completions/_*", "/usr/share/doc/*/changelog.gz", "/usr/share/lintian/overrides/*"},
 	"rpm": {"/usr/lib/systemd/system/relayd.service", "/usr/share/zsh/site-functions/_*"},
@@ -117,7 +117,7 @@ func (c *packageContent) addFile(name string, mode int64, from io.Reader) error 
 // readDeb reads the ar archive of a deb, which holds two tar archives.
 func readDeb(data []byte) (c packageContent, err error) {
 	c = packageContent{files: map[string]string{}, scripts: map[string]string{}}
-	control := packageContent{scripts: c.scripts} // its other files are not installed
+	control := packageContent{scripts: c.scripts} // the other control files are not installed
 	for rest := data[len("!<arch>\n"):]; len(rest) >= 60 && err == nil; {
 		name, _, _ := strings.Cut(strings.TrimSpace(string(rest[:16])), "/")
 		size, aerr := strconv.Atoi(strings.TrimSpace(string(rest[48:58])))
@@ -137,8 +137,7 @@ func readDeb(data []byte) (c packageContent, err error) {
 	return c, err
 }
 
-// readAPK reads the tar archives of an apk, which are compressed one by one and form one archive
-// together.
+// readAPK reads the tar archives of an apk. They are compressed separately, and together form one archive.
 func readAPK(data []byte) (c packageContent, err error) {
 	c = packageContent{files: map[string]string{}, scripts: map[string]string{}}
 	text, err := gzip.NewReader(bytes.NewReader(data))
@@ -148,11 +147,11 @@ func readAPK(data []byte) (c packageContent, err error) {
 	return c, c.add(text)
 }
 
-// readRPM reads the header of an rpm, which holds the scripts, and the cpio archive after it, whose
-// entries have their sizes in hexadecimal digits.
+// readRPM reads the header of an rpm, which holds the scripts, and the cpio archive after the header. Its
+// entries have sizes in hexadecimal digits.
 func readRPM(data []byte) (c packageContent, err error) {
 	c = packageContent{files: map[string]string{}, scripts: map[string]string{}}
-	rest := data[96:] // the lead
+	rest := data[96:] // skips the lead
 	for i := range 2 {
 		entries, size := int(binary.BigEndian.Uint32(rest[8:])), int(binary.BigEndian.Uint32(rest[12:]))
 		index, store := rest[16:], rest[16+16*entries:16+16*entries+size]
@@ -194,7 +193,7 @@ func readRPM(data []byte) (c packageContent, err error) {
 	return c, err
 }
 
-// checkLintian runs lintian on the debs: it reports nothing except what an override explains.
+// checkLintian runs lintian on the debs. It must report nothing except what an override explains.
 func checkLintian(t *testing.T, folder string) {
 	names, err := filepath.Glob(filepath.Join(folder, "*_1.0.0_*.deb"))
 	if err != nil || len(names) != 2 {

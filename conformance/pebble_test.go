@@ -23,14 +23,14 @@ import (
 type pebble struct {
 	t         *testing.T
 	directory string
-	root      string // PEM file: signed the CA's own web server
+	root      string // PEM file of the root that signed the CA's own web server
 	manage    string
 	client    *http.Client
 	programs  []*relaytest.Process
 	end       func()
 }
 
-// newPebble starts a CA that validates at these ports and issues certificates with the given validity.
+// newPebble starts a CA that validates at the given ports and issues certificates with the given validity.
 func newPebble(t *testing.T, httpPort, tlsPort string, validity time.Duration) *pebble {
 	t.Helper()
 	dns, api := relaytest.FreeAddr(t), relaytest.FreeAddr(t)
@@ -41,7 +41,7 @@ func newPebble(t *testing.T, httpPort, tlsPort string, validity time.Duration) *
 	return p
 }
 
-// newPebbleWithDNS is newPebble with a DNS server of the test.
+// newPebbleWithDNS is like newPebble, with a DNS server of the test.
 func newPebbleWithDNS(t *testing.T, httpPort, tlsPort string, validity time.Duration, dns string) *pebble {
 	t.Helper()
 	for _, name := range []string{"pebble", "pebble-challtestsrv"} {
@@ -79,7 +79,7 @@ func newPebbleWithDNS(t *testing.T, httpPort, tlsPort string, validity time.Dura
 	return p
 }
 
-// issued returns the roots of the certificates that the CA issues.
+// issued returns the root certificates of the certificates that the CA issues.
 func (p *pebble) issued() *x509.CertPool {
 	p.t.Helper()
 	res, err := p.client.Get(p.manage + "/roots/0")
@@ -98,18 +98,19 @@ func (p *pebble) issued() *x509.CertPool {
 	return pool
 }
 
-// caProxy is an address that leads to a CA, or to nothing, or accepts connections without answering.
+// caProxy is an address in front of a CA. It forwards connections, refuses them, or accepts them without
+// answering.
 type caProxy struct {
 	t       *testing.T
 	addr    string
-	knocked chan struct{} // a connection was made while it said nothing
+	knocked chan struct{} // gets a value for each connection while the proxy does not answer
 }
 
 func newCAProxy(t *testing.T) *caProxy {
 	return &caProxy{t: t, addr: relaytest.FreeAddr(t), knocked: make(chan struct{}, 1000)}
 }
 
-// serve listens until end is called; serving handles each connection.
+// serve listens until end is called, and calls serving for each connection.
 func (g *caProxy) serve(serving func(c net.Conn)) (end func()) {
 	g.t.Helper()
 	ln, err := net.Listen("tcp", g.addr)
@@ -151,8 +152,8 @@ func (g *caProxy) open(to string) (end func()) {
 	})
 }
 
-// TestCertificateAuthorityAway: a CA that does not answer does not delay a stop, and one that was down
-// when the relay started is asked again without a request of a caller.
+// TestCertificateAuthorityAway: a CA that does not answer does not delay a stop. If the CA was down at the
+// start, relayd asks it again, without a request of a caller.
 func TestCertificateAuthorityAway(t *testing.T) {
 	t.Parallel()
 	r := newTLSRig(t, "RELAY_TLS=acme")

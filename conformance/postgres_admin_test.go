@@ -23,13 +23,13 @@ import (
 	"relay/store/pgtest"
 )
 
-// dba has all rights on a Postgres, and a database there that belongs to an ordinary role, as relayd
-// has in production.
+// dba has all rights on a Postgres server. A database there belongs to an ordinary role, as for relayd in
+// production.
 type dba struct {
 	t      *testing.T
 	pg     *pgtest.Server
-	db     *sql.DB // as superuser, of the same database
-	socket string  // folder
+	db     *sql.DB // as superuser, in the same database
+	socket string  // folder of the Unix socket
 }
 
 // appRole is the role of relayd, and appPassword its password if one is required.
@@ -49,7 +49,7 @@ func newDBA(t *testing.T) *dba {
 	return d
 }
 
-// open makes later calls use a database.
+// open makes later calls use the given database.
 func (d *dba) open(database string) {
 	d.t.Helper()
 	db, err := sql.Open("postgres", d.address("relay", "", database))
@@ -60,14 +60,14 @@ func (d *dba) open(database string) {
 	d.db = db
 }
 
-// address returns the address of a database on the server itself.
+// address returns the URL of a database on the server itself, without a pooler.
 func (d *dba) address(role, password, database string) string {
 	u := url.URL{Scheme: "postgres", User: url.UserPassword(role, password), Path: "/" + database}
 	u.RawQuery = url.Values{"host": {d.socket}, "sslmode": {"disable"}}.Encode()
 	return u.String()
 }
 
-// url returns the address for relayd.
+// url returns the database URL for relayd.
 func (d *dba) url() string { return d.address(appRole, appPassword, "app") }
 
 // do runs statements as superuser.
@@ -108,13 +108,13 @@ type bouncer struct {
 	t    *testing.T
 	dir  string
 	addr string
-	mode string // of its pools
+	mode string // pool mode
 	log  *relaytest.Buffer
 	cmd  *exec.Cmd
-	hold io.Closer // the watcher ends it when this is closed, as when the test ends
+	hold io.Closer // pgbouncer's script ends when this is closed, and so at the end of the test
 }
 
-// newBouncer starts a pgbouncer; settings are those of pgbouncer.ini.
+// newBouncer starts a pgbouncer with the given settings of pgbouncer.ini.
 func (d *dba) newBouncer(settings map[string]string) *bouncer {
 	d.t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "relay-bouncer")
@@ -134,8 +134,8 @@ func (d *dba) newBouncer(settings map[string]string) *bouncer {
 	return b
 }
 
-// restartIfEnded starts pgbouncer again if it has crashed: version 1.18 does if the sender of a cancel
-// request has gone before the request is passed on ("bad client state").
+// restartIfEnded restarts pgbouncer after a crash. Version 1.18 crashes if the sender of a cancel request has
+// gone before the request is passed on ("bad client state").
 func (b *bouncer) restartIfEnded() {
 	b.t.Helper()
 	c, err := net.Dial("tcp", b.addr)
@@ -170,7 +170,7 @@ func (b *bouncer) configure(socket string, settings map[string]string) {
 	}
 }
 
-// bouncerScript is the shell script that runs pgbouncer and kills it when its input ends.
+// bouncerScript is the shell script that runs pgbouncer and kills it when standard input ends.
 const bouncerScript = `trap '' INT HUP
 "$@" & p=$!
 read -r line
@@ -182,7 +182,7 @@ func (b *bouncer) start() {
 	b.t.Helper()
 	program := "pgbouncer"
 	if _, err := exec.LookPath(program); err != nil {
-		program = "/usr/sbin/pgbouncer" // not in the path of everybody
+		program = "/usr/sbin/pgbouncer" // not every user has this folder in PATH
 	}
 	b.cmd = exec.Command("/bin/sh", "-c", bouncerScript, "sh", program, filepath.Join(b.dir, "ini"))
 	b.cmd.Stdout, b.cmd.Stderr = b.log, b.log
@@ -207,10 +207,10 @@ func (b *bouncer) start() {
 	})
 }
 
-// kill ends it at once.
+// kill ends pgbouncer at once.
 func (b *bouncer) kill() {
 	_ = b.hold.Close()
-	_ = b.cmd.Wait() // says how it ended, which is what we asked for
+	_ = b.cmd.Wait() // the error is the expected signal
 }
 
 // say sends a command to pgbouncer's console.
@@ -226,12 +226,12 @@ func (b *bouncer) say(command string) {
 	}
 }
 
-// url returns the address for relayd through pgbouncer.
+// url returns the database URL for relayd, through pgbouncer.
 func (b *bouncer) url() string {
 	return "postgres://" + appRole + ":" + appPassword + "@" + b.addr + "/app?sslmode=disable"
 }
 
-// unprivileged returns a user for programs that refuse to run as root.
+// unprivileged returns a user for programs that do not run as root.
 func unprivileged(t *testing.T) *syscall.Credential {
 	t.Helper()
 	for _, name := range []string{"postgres", "nobody"} {
@@ -245,8 +245,8 @@ func unprivileged(t *testing.T) *syscall.Credential {
 	return nil
 }
 
-// postgresLine starts a line to a Postgres that listens on a unix socket, and returns the address of
-// the database through the line.
+// postgresLine starts a line to a Postgres that listens on a Unix socket. It returns the database URL through
+// the line.
 func postgresLine(t testing.TB, databaseURL string) (l *relaytest.Line, through string) {
 	t.Helper()
 	u, err := url.Parse(databaseURL)

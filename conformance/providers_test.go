@@ -29,8 +29,8 @@ const (
 	base64Secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 )
 
-// provider signs a request as its sender does, and verifies it with the provider's own library, like
-// the code behind a tunnel.
+// provider signs a request like its sender, and verifies requests with the provider's own library, like the
+// code behind a tunnel.
 type provider struct {
 	name   string
 	sign   func(t *testing.T, body string) http.Header
@@ -127,7 +127,7 @@ func signStandard(t *testing.T, body string) http.Header {
 	return http.Header{"webhook-id": {"msg_std"}, "webhook-timestamp": {strconv.FormatInt(now.Unix(), 10)}, "webhook-signature": {sig}}
 }
 
-// publicURL is the public URL that a Twilio application is configured with.
+// publicURL is the public URL in the configuration of a Twilio application.
 const publicURL = "https://signed.localhost/hook?a=1&b=%2F"
 
 func signTwilio(_ *testing.T, body string) http.Header {
@@ -169,8 +169,8 @@ func verifyTwilio(r *http.Request, body []byte) error {
 	return nil
 }
 
-// TestProviderSignatures sends a request signed now through a real ssh tunnel and
-// replays it; the local code verifies both with the provider's own library.
+// TestProviderSignatures sends a freshly signed request through an ssh tunnel and replays it. The local code
+// verifies both with the provider's own library.
 func TestProviderSignatures(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "")

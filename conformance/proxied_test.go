@@ -13,7 +13,7 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// proxyHeaders returns the headers that proxies send before a connection from 203.0.113.9:52011.
+// proxyHeaders returns PROXY headers that name the source 203.0.113.9:52011.
 func proxyHeaders() map[string][]byte {
 	v2 := append([]byte("\r\n\r\n\x00\r\nQUIT\n\x21\x11\x00\x0c"), 203, 0, 113, 9, 127, 0, 0, 1, 0xcb, 0x2b, 0, 80)
 	return map[string][]byte{"v1": []byte("PROXY TCP4 203.0.113.9 127.0.0.1 52011 80\r\n"), "v2": v2}
@@ -28,7 +28,7 @@ func TestProxiedHTTP(t *testing.T) {
 	r.tunnel("shop", okServer(t))
 	for version, header := range proxyHeaders() {
 		c := dialFrom(t, "127.0.0.2", r.http)
-		for i := range header { // in pieces: nothing says that it comes at once
+		for i := range header { // in pieces, because a header may arrive in several packets
 			if _, err := c.Write(header[i : i+1]); err != nil {
 				t.Fatal(err)
 			}
@@ -67,8 +67,8 @@ func (r *relayServer) lastSource(alias string) (path, from string) {
 	return page.Data[0].Path, page.Data[0].RemoteAddr
 }
 
-// TestProxiedTLS: the header comes before the TLS greeting; connections without a valid header, or
-// from untrusted sources with one, get no TLS.
+// TestProxiedTLS: the PROXY header comes before the TLS ClientHello. A connection without a valid header, or
+// with a header from an untrusted source, gets no TLS.
 func TestProxiedTLS(t *testing.T) {
 	t.Parallel()
 	r, tg := newFilesRig(t, "RELAY_TRUSTED_PROXIES=127.0.0.2/32")
@@ -145,7 +145,7 @@ func TestProxiedSSH(t *testing.T) {
 	}
 }
 
-// whoami runs the command whoami over c; nil if there was no login.
+// whoami runs the command whoami over c; nil = the login failed.
 func (r *relayServer) whoami(c net.Conn) []byte {
 	r.t.Helper()
 	text, err := os.ReadFile(r.key)

@@ -17,7 +17,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	http.DefaultClient.Timeout = 5 * time.Minute // a server that hangs is a failure with words
+	http.DefaultClient.Timeout = 5 * time.Minute // a server that hangs ends as an error with a message
 	os.Exit(relaytest.Main(m))
 }
 
@@ -27,10 +27,10 @@ func stores(t *testing.T, f func(t *testing.T, databaseURL string)) {
 	t.Run("postgres", func(t *testing.T) { f(t, pgtest.URL(t)) })
 }
 
-// relayServer is one relayd with an admin, a key and a token.
+// relayServer is a relayd with an admin, a key and a token.
 type relayServer struct {
-	t         *testing.T // the test that uses it
-	owner     *testing.T // the test that the process ends with
+	t         *testing.T // the test that uses the server now
+	owner     *testing.T // the test at whose end the process ends
 	dir       string
 	http, ssh string // addresses
 	admin     string
@@ -40,11 +40,11 @@ type relayServer struct {
 	extra     []string
 	log       *relaytest.Buffer
 	process   *running
-	program   string   // path of relayd; "" = of this version
+	program   string   // path of relayd; "" = this version
 	runner    []string // command line that runs relayd; empty = none
 }
 
-// running is the process of a relay, which changes with each start. The relays of subtests
+// running is the process of a server. It changes with each start, and copies of the relayServer for subtests
 // share it.
 type running struct {
 	mu sync.Mutex
@@ -63,7 +63,7 @@ func (r *running) set(p *relaytest.Process) {
 	r.p = p
 }
 
-// startRelay starts a server; extra are settings as NAME=value.
+// startRelay starts a server. extra are settings of the form NAME=value.
 func startRelay(t *testing.T, databaseURL string, extra ...string) *relayServer {
 	t.Helper()
 	r := newRelay(t, databaseURL, extra...)
@@ -72,7 +72,7 @@ func startRelay(t *testing.T, databaseURL string, extra ...string) *relayServer 
 	return r
 }
 
-// newRelay is startRelay without starting the server.
+// newRelay is like startRelay, without starting the server.
 func newRelay(t *testing.T, databaseURL string, extra ...string) *relayServer {
 	t.Helper()
 	r := &relayServer{
@@ -90,7 +90,8 @@ func newRelay(t *testing.T, databaseURL string, extra ...string) *relayServer {
 	return r
 }
 
-// withoutRequests returns a log without the lines about single requests, which the tests know.
+// withoutRequests returns a log without the lines about single requests, because the tests know these
+// requests.
 func withoutRequests(log string) string {
 	var rest strings.Builder
 	for line := range strings.Lines(log) {
@@ -121,8 +122,7 @@ func (r *relayServer) start() {
 	})
 }
 
-// spawn starts relayd serve without waiting. stop ends it, at the latest at the end of the relay's
-// test.
+// spawn starts relayd serve without waiting. stop ends the process, or the end of the owner test does.
 func (r *relayServer) spawn() *relaytest.Process {
 	r.t.Helper()
 	program := r.program
@@ -150,7 +150,7 @@ func (r *relayServer) stop(sig syscall.Signal) {
 		p.Kill()
 		r.t.Errorf("relayd did not end within 60 s of %v", sig)
 	}
-	http.DefaultClient.CloseIdleConnections() // a POST would not be sent again on another one
+	http.DefaultClient.CloseIdleConnections() // a POST on a dead connection would not be repeated
 }
 
 // relayd runs an operator command and returns its stdout.
@@ -174,8 +174,8 @@ func (r *relayServer) operator(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// waitFor polls until ok returns true. Use it only for times that are not promised; promised times are
-// measured.
+// waitFor polls until ok returns true. Use it only for times that are not promised; measure promised times
+// instead.
 func (r *relayServer) waitFor(quiet time.Duration, what string, ok func() bool) {
 	r.t.Helper()
 	relaytest.Until(r.t, quiet, what, ok)

@@ -26,20 +26,21 @@ import (
 // values.
 type secretSearch struct {
 	*relayServer
-	values map[string]string // by where each was given
-	where  map[string][]byte // what was looked at
+	values map[string]string // by the place where each was given
+	where  map[string][]byte // searched texts, by where they come from
 }
 
-// value makes the value of a secret, marked with the place where it is used.
+// value returns a secret value that contains the name of the place where it is used.
 func (s *secretSearch) value(place string) string {
 	s.values[place] = fmt.Sprintf("secretvalue%02dof%s", len(s.values), strings.ReplaceAll(place, " ", ""))
 	return s.values[place]
 }
 
-// TestSecretsOfSendersAreFoundNowhere stores secrets through every interface and uses them in every way. Afterwards
-// their values are in no file of the store, the spool and the backup, in no log, metric, profile, support file or
-// audit entry, in no answer and on no page, and not in the stacks of a crash. It does not search the memory itself,
-// which must hold the values; a heap profile has only names of functions.
+// TestSecretsOfSendersAreFoundNowhere stores secrets through every interface and uses them in every way.
+// Afterwards their values are in no file of the store, the spool and the backup, in no log, metric, profile,
+// support file or audit entry, in no answer and on no page, and not in the stacks of a crash. The test does
+// not search the memory itself, because the memory must hold the values. A heap profile has only names of
+// functions.
 func TestSecretsOfSendersAreFoundNowhere(t *testing.T) {
 	t.Parallel()
 	for _, engine := range []string{"sqlite", "postgres"} {
@@ -73,7 +74,8 @@ func TestSecretsOfSendersAreFoundNowhere(t *testing.T) {
 
 const shopScheme = `{"header":"X-Shop","template":"{body}"}`
 
-// keep stores a secret by the API, the operator, the client, plain ssh and the dashboard, and a verify token.
+// keep stores secrets by the API, the operator's command, the client, plain ssh and the dashboard, and a
+// verify token.
 func (s *secretSearch) keep() {
 	s.must(201, "POST", "/aliases/hook/secrets", []byte(`{"provider":"stripe","sign":true,"secret":"`+s.value("API")+`"}`))
 	s.must(201, "POST", "/aliases/hook/secrets", []byte(`{"provider":"custom","sign":true,"secret":"`+s.value("definition")+`","custom":`+shopScheme+`}`))
@@ -89,14 +91,14 @@ func (s *secretSearch) keep() {
 	}
 }
 
-// relay is a command of the client.
+// relay returns a command of the client.
 func (s *secretSearch) relay(args ...string) *exec.Cmd {
 	cmd := exec.Command(relaytest.Program(s.t, "relay"), args...)
 	cmd.Env = append(s.env(), "RELAY_URL=http://"+s.http, "RELAY_TOKEN="+s.token, "SECRET="+s.value(fmt.Sprintf("variable %d of the client", len(s.values))))
 	return cmd
 }
 
-// says runs a command with a text on its standard input, and keeps its output for the search.
+// says runs a command with a text on standard input. The output is stored for the search.
 func (s *secretSearch) says(cmd *exec.Cmd, input string) {
 	cmd.Stdin = strings.NewReader(input + "\n")
 	out, err := cmd.CombinedOutput()
@@ -106,7 +108,7 @@ func (s *secretSearch) says(cmd *exec.Cmd, input string) {
 	}
 }
 
-// use judges and signs with the stored secrets, and with secrets that are given for one call.
+// use verifies and signs with the stored secrets, and with secrets that are given for one call.
 func (s *secretSearch) use(t *testing.T) {
 	t.Helper()
 	stripe := map[string]string{"Stripe-Signature": "t=1700000000,v1=" + strings.Repeat("0", 64)}
@@ -145,7 +147,7 @@ func (s *secretSearch) use(t *testing.T) {
 	}
 	s.says(s.relay("send", "hook", "--from", id, "--sign", "--secret-env", "SECRET"), "")
 	verify := s.relay("verify", id, "--secret-env", "SECRET")
-	out, _ := verify.CombinedOutput() // 1: nothing fits
+	out, _ := verify.CombinedOutput() // exit 1: the signature is invalid
 	s.where["relay verify"] = out
 }
 
@@ -189,7 +191,7 @@ func (s *secretSearch) useWithoutStore(pg *pgtest.Server) {
 	s.waitFor(30*time.Second, "the spool to be empty", func() bool { return s.ready() == 200 && s.stats().SpoolBytes == 0 })
 }
 
-// look requests everything that a running server shows.
+// look requests everything that a running server can show.
 func (s *secretSearch) look() {
 	s.t.Helper()
 	for _, path := range []string{
@@ -224,7 +226,7 @@ func (s *secretSearch) look() {
 	}
 }
 
-// crash ends the program like an unrecovered panic: with the stacks of all goroutines.
+// crash ends the program like a panic that is not recovered: with the stacks of all goroutines.
 func (s *secretSearch) crash() {
 	s.t.Helper()
 	p := s.process.get()
@@ -246,7 +248,7 @@ func (s *secretSearch) files(dir string) {
 	n := 0
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() {
-			return nil // it is gone again
+			return nil // the file was removed
 		}
 		content, err := os.ReadFile(path)
 		if err != nil {
@@ -261,8 +263,8 @@ func (s *secretSearch) files(dir string) {
 	}
 }
 
-// report fails for every value that is found, plain or coded. It also checks that the signatures made with the
-// values exist.
+// report fails for every value that is found, as plain text or encoded. It also checks that the signatures
+// with these values exist.
 func (s *secretSearch) report() {
 	s.t.Helper()
 	size, found := 0, false
@@ -271,7 +273,7 @@ func (s *secretSearch) report() {
 		found = found || strings.HasPrefix(where, "file ") && bytes.Contains(content, []byte("hook"))
 		for place, value := range s.values {
 			codings := map[string]string{"as it is": value, "in hex": hex.EncodeToString([]byte(value))}
-			for cut := range 3 { // of base64, wherever it begins
+			for cut := range 3 { // base64 has three forms, depending on the offset
 				coded := base64.StdEncoding.EncodeToString([]byte(value[cut:]))
 				codings[fmt.Sprintf("in base64, %d", cut)] = strings.TrimRight(coded, "=")[:len(coded)-4]
 			}

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// TestSecurityLimits reaches every limit of the base site, and finds routes without one.
+// TestSecurityLimits reaches every limit of the base site, and fails for a route without a limit.
 func TestSecurityLimits(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "", "RELAY_REPLAY_LIMIT=3/min")
@@ -18,7 +18,7 @@ func TestSecurityLimits(t *testing.T) {
 	var share struct{ Token string }
 	r.decode(r.must(201, "POST", "/events/"+id+"/shares", []byte(`{}`)), &share)
 	for name, c := range map[string]struct {
-		free, most   int // calls that are let through at once: at least, at most
+		free, most   int // number of calls that are allowed at once: at least, at most
 		path, body   string
 		token, limit string
 	}{
@@ -42,7 +42,7 @@ func TestSecurityLimits(t *testing.T) {
 			}
 		}
 		after, err := strconv.Atoi(header.Get("Retry-After"))
-		// Places come back evenly while the calls go on.
+		// The allowance refills evenly during the calls.
 		most := c.most + int(time.Since(begun).Seconds()*float64(c.most)/60) + 1
 		if passed < c.free || passed > most || err != nil || after < 1 || after > 60 || header.Get("RateLimit-Policy") != c.limit || header.Get("RateLimit") == "" {
 			t.Errorf("%s: after %d calls: %v", name, passed, header)

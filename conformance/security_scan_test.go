@@ -22,10 +22,10 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// secrets are values that may only be where they were shown once, by their names.
+// secrets are values by their names. They may appear only in the one answer that shows them.
 type secrets map[string]string
 
-// found returns the names of the secrets in a text, plain or coded.
+// found returns the names of the secrets in a text, as plain text or encoded.
 func (s secrets) found(text []byte) (names []string) {
 	for name, secret := range s {
 		for _, form := range []string{secret, base64.StdEncoding.EncodeToString([]byte(secret)), hex.EncodeToString([]byte(secret)), url.QueryEscape(secret)} {
@@ -38,7 +38,7 @@ func (s secrets) found(text []byte) (names []string) {
 	return names
 }
 
-// keep adds a secret, which must be long enough not to occur by chance.
+// keep adds a secret. It must be long enough not to occur by chance.
 func (s secrets) keep(t *testing.T, name, secret string) string {
 	t.Helper()
 	if len(secret) < 20 {
@@ -48,8 +48,8 @@ func (s secrets) keep(t *testing.T, name, secret string) string {
 	return secret
 }
 
-// TestSecurityNoSecretIsKept makes every kind of secret, uses it correctly and incorrectly, and then
-// searches for it in everything that the server stores and shows.
+// TestSecurityNoSecretIsKept creates every kind of secret and uses it correctly and incorrectly. Afterwards
+// it searches for the secrets in everything that the server stores and shows.
 func TestSecurityNoSecretIsKept(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "", "RELAY_LOG_LEVEL=debug")
@@ -84,7 +84,7 @@ func TestSecurityNoSecretIsKept(t *testing.T) {
 		t.Errorf("the %s is on a page or in an answer", name)
 	}
 	files := known.files(t, filepath.Join(r.dir, "data")) // while there is a write-ahead log
-	r.stop(syscall.SIGTERM)                               // what is still in memory is written down
+	r.stop(syscall.SIGTERM)                               // the stop writes everything to the disk
 	if log := r.log.String(); !strings.Contains(log, "level=DEBUG") {
 		t.Errorf("this is no debug log: %.500s", log)
 	}
@@ -177,14 +177,14 @@ func useShare(t *testing.T, r *relayServer, known secrets, id string, see seer) 
 		method, path, _ := strings.Cut(call, " ")
 		see(quiet, method, path, "")
 	}
-	// The page's own links hold it, of course: they are not looked through.
+	// Links of the page contain the token, so these pages are not searched.
 	for _, call := range []string{"GET /s/" + share.Token, "POST /s/" + share.Token + "/replay"} {
 		method, path, _ := strings.Cut(call, " ")
 		r.see(quiet, method, path, "", "Sec-Fetch-Site: same-origin")
 	}
 }
 
-// useLogin makes and uses links and returns a browser that is logged in.
+// useLogin creates and uses login links, and returns a browser that is logged in.
 func useLogin(t *testing.T, r *relayServer, known secrets, see seer) *http.Client {
 	t.Helper()
 	last := func(link string) string { return link[strings.LastIndexByte(link, '/')+1:] }
@@ -198,12 +198,11 @@ func useLogin(t *testing.T, r *relayServer, known secrets, see seer) *http.Clien
 	r.decode(r.must(201, "POST", "/users/other/invite", nil), &invite)
 	known.keep(t, "invite of the API", last(invite.URL))
 	r.see(&http.Client{}, "GET", "/invite/"+last(invite.URL), "")
-	see(&http.Client{}, "GET", "/login/"+last(link), "") // used already
+	see(&http.Client{}, "GET", "/login/"+last(link), "") // a used link
 	return c
 }
 
-// useWrongSecrets shows invalid secrets wherever one may be shown. They could be valid at another
-// server.
+// useWrongSecrets sends invalid secrets wherever a secret is accepted. They could be valid at another server.
 func useWrongSecrets(t *testing.T, r *relayServer, known secrets, see seer) {
 	t.Helper()
 	quiet := &http.Client{}
@@ -239,7 +238,7 @@ func useWrongSecrets(t *testing.T, r *relayServer, known secrets, see seer) {
 	}
 }
 
-// TestSecurityOfAnswers checks what a browser may do with the base site from other sites.
+// TestSecurityOfAnswers checks what the headers of the base site allow a browser to do from other sites.
 func TestSecurityOfAnswers(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "")
@@ -285,7 +284,7 @@ func TestSecurityOfAnswers(t *testing.T) {
 	}
 }
 
-// TestSecurityHostKeys: a client that trusts the base site learns the host key of the SSH server.
+// TestSecurityHostKeys: a client that trusts the base site gets the host key of the SSH server there.
 func TestSecurityHostKeys(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "")

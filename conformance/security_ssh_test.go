@@ -70,8 +70,8 @@ func TestSecuritySSHAudit(t *testing.T) {
 	t.Logf("figure: ssh-audit: %d failures, %d warnings but those of algorithms it does not know", fails, warns)
 }
 
-// TestSecuritySSHSilentSockets: a thousand sockets send nothing, or only their version. A real login
-// at the same time is quick, and each of the sockets is closed after 10 s.
+// TestSecuritySSHSilentSockets: a thousand sockets send nothing, or only their version line. A login at the
+// same time is quick, and each of the sockets is closed after 10 s.
 func TestSecuritySSHSilentSockets(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "")
@@ -150,8 +150,8 @@ func listening(t *testing.T, pid int) (list []string) {
 	return list
 }
 
-// TestSecuritySSHOpensNothing: whatever a client requests, the server listens on no further address
-// and connects nowhere.
+// TestSecuritySSHOpensNothing: for any request of a client, the server opens no further listener and no
+// outgoing connection.
 func TestSecuritySSHOpensNothing(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "")
@@ -180,14 +180,13 @@ func TestSecuritySSHOpensNothing(t *testing.T) {
 		t.Fatalf("answered %d %s", status, body)
 	}
 	to, here, never := prey.Addr().String(), filepath.Join(relaytest.SocketDir(t), "l"), filepath.Join(r.dir, "never.sock")
-	// Each client lives while the sockets of the server are listed, and has been answered all
-	// that it asked for: a command that follows prints the event that is there, and of a
-	// forward the client's log tells the answer.
+	// Each client must be alive while the sockets of the server are listed, and its requests must have been
+	// answered. A followed list prints the stored event, and the client's log shows the answer to a forward.
 	follow := []string{"events walls -n 1 -f"}
 	forward := regexp.MustCompile(`remote forward (success|failure)|forwarding failed`)
 	for name, c := range map[string]struct {
 		options, rest []string
-		forwards      int // answers to wait for
+		forwards      int // number of answers to wait for
 	}{
 		"-L":             {[]string{"-o", "ExitOnForwardFailure=yes", "-L", here + ":" + to}, follow, 0},
 		"-w":             {[]string{"-w", "any"}, follow, 0},
@@ -205,7 +204,7 @@ func TestSecuritySSHOpensNothing(t *testing.T) {
 		cmd.Env = append(r.env(), "DISPLAY=:9")
 		client := relaytest.StartSeparate(t, cmd)
 		r.waitFor(20*time.Second, name+" to be answered", func() bool {
-			ended := client.HasEnded() // one without a forward is closed after 5 s, answered before
+			ended := client.HasEnded() // a client without a forward is disconnected after 5 s, but it has its answer by then
 			answers := len(forward.FindAllString(client.Err.String(), -1))
 			isAnswered := c.forwards > 0 && answers >= c.forwards || c.forwards == 0 && strings.Contains(client.Out.String(), "evt_")
 			if ended && !isAnswered {
@@ -218,7 +217,7 @@ func TestSecuritySSHOpensNothing(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := io.Copy(io.Discard, c); err != nil { // it ends when the channel is refused
+			if _, err := io.Copy(io.Discard, c); err != nil { // ends when the channel is refused
 				t.Log(err)
 			}
 			c.Close()

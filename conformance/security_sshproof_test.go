@@ -22,7 +22,7 @@ func TestSecuritySSHWithoutProof(t *testing.T) {
 	host, port, _ := net.SplitHostPort(r.ssh)
 	stranger := filepath.Join(r.dir, "stranger")
 	relaytest.WriteKey(t, stranger)
-	half := filepath.Join(r.dir, "half") // the admin's key, its public half only
+	half := filepath.Join(r.dir, "half") // only the public half of the admin's key
 	pub, err := os.ReadFile(r.key + ".pub")
 	if err != nil {
 		t.Fatal(err)
@@ -59,8 +59,8 @@ func TestSecuritySSHWithoutProof(t *testing.T) {
 	}
 }
 
-// paramiko runs a Python program with a transport t that has done its key exchange. It exits with 3
-// and "refused" if the code is refused, and with 0 if it logged in.
+// paramiko returns a command for a Python program with a paramiko transport t after its key exchange. The
+// program exits with 3 and "refused" if the login in code is refused, and with 0 after a login.
 func (r *relayServer) paramiko(code string, args ...string) []string {
 	host, port, _ := net.SplitHostPort(r.ssh)
 	program := `
@@ -79,7 +79,7 @@ if not t.is_authenticated():
 	return append([]string{"/usr/bin/python3", "-W", "ignore", "-c", program}, args...)
 }
 
-// swappedKey offers one key and signs with another one.
+// swappedKey offers one key and signs with another key.
 const swappedKey = `
 import base64
 class Swapped(paramiko.Ed25519Key):
@@ -88,8 +88,8 @@ class Swapped(paramiko.Ed25519Key):
 t.auth_publickey("admin", Swapped(filename=sys.argv[2]))
 `
 
-// staleUser names one account's alias in a request that is refused, and then logs in as another
-// account on the same connection; then it forwards without a name.
+// staleUser names an alias of one account in a refused login, and then logs in as another account on the same
+// connection. After that it requests a forward without a name.
 const staleUser = `
 try:
     t.auth_publickey(sys.argv[1], paramiko.Ed25519Key(filename=sys.argv[2]))
@@ -104,7 +104,7 @@ except paramiko.SSHException:
     print("not forwarded")
 `
 
-// TestSecuritySSHStaleUser: a user name from before the proof has no effect.
+// TestSecuritySSHStaleUser: a user name from before the proof of the key has no effect.
 func TestSecuritySSHStaleUser(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "", "RELAY_ALIAS_CLAIM=off")
@@ -123,7 +123,7 @@ func TestSecuritySSHStaleUser(t *testing.T) {
 	}
 }
 
-// asyncLogin runs a command with asyncssh, which learns the announced host keys.
+// asyncLogin runs a command with asyncssh, and learns the announced host keys.
 const asyncLogin = `
 import asyncio, asyncssh, sys
 async def main():
@@ -160,7 +160,7 @@ print(s.makefile().read().decode(), end="")
 	}
 	known := filepath.Join(r.dir, "known_hosts")
 	options := []string{"-o", "UpdateHostKeys=yes", "-o", "LogLevel=ERROR"}
-	r.try(nil, "ssh", r.sshLine(r.key, "x", options, "version")...) // meets the host: nothing is learned yet
+	r.try(nil, "ssh", r.sshLine(r.key, "x", options, "version")...) // the first connection stores the host key only
 	cmd := exec.Command("ssh", r.sshLine(r.key, "x", append(options, "-N", "-R", "kept:80:127.0.0.1:1"))...)
 	cmd.Env = r.env()
 	if err := cmd.Start(); err != nil {

@@ -12,8 +12,8 @@ import (
 	"relay/relaytest"
 )
 
-// revoked is the time within which a revoked credential must stop working, and within which the server
-// must act on an operator's command (CONTRACT 1.1).
+// revoked is the time within which a revoked credential must stop working, and within which the server must
+// obey a command of the operator (CONTRACT 1.1).
 const revoked = 2 * time.Second
 
 // inTime fails the test if more than the time revoked has passed since began.
@@ -26,8 +26,7 @@ func inTime(t *testing.T, began time.Time, what string) {
 	}
 }
 
-// cutSoon waits until each connection in what has ended, which must happen within the promised time
-// after began.
+// cutSoon waits until each connection in what has ended. All must end within the promised time after began.
 func cutSoon(t *testing.T, began time.Time, how string, what map[string]<-chan error) {
 	t.Helper()
 	late := time.NewTimer(relaytest.Patience(10 * time.Second))
@@ -42,7 +41,7 @@ func cutSoon(t *testing.T, began time.Time, how string, what map[string]<-chan e
 	}
 }
 
-// TestSecurityRevocation: a revocation by the API takes effect at once, and one by a command in
+// TestSecurityRevocation: a revocation by the API takes effect at once, and a revocation by a command in
 // another process soon after.
 func TestSecurityRevocation(t *testing.T) {
 	stores(t, func(t *testing.T, databaseURL string) {
@@ -57,7 +56,7 @@ func TestSecurityRevocation(t *testing.T) {
 	})
 }
 
-// on returns the relay for a subtest.
+// on returns the server for a subtest.
 func (r *relayServer) on(t *testing.T) *relayServer {
 	return &relayServer{
 		t: t, owner: r.owner, dir: r.dir, http: r.http, ssh: r.ssh, admin: r.admin, key: r.key, token: r.token,
@@ -75,7 +74,7 @@ func testRevokedKey(t *testing.T, r *relayServer, target string) {
 	r.relayd("key", "add", "--user", "carol", carol.key+".pub")
 	ended = carol.tunnel("carols", target)
 	r.relayd("key", "rm", carol.fingerprint)
-	began = time.Now() // the command itself may take its time to start
+	began = time.Now() // the start of the command does not count
 	cutSoon(t, began, "key by command", map[string]<-chan error{"the tunnel": ended})
 }
 
@@ -98,7 +97,7 @@ func testRevokedToken(t *testing.T, r *relayServer) {
 			"the stream": dave.stream(""), "the stream of an alias": dave.stream("?alias=daves"), "the wait": dave.wait(""),
 		}
 		revoke()
-		began := time.Now() // a command may take its time to start
+		began := time.Now() // the start of the command does not count
 		cutSoon(t, began, how, open)
 		r.waitFor(10*time.Second, "the token to be refused", func() bool {
 			return bytes.Contains(dave.do("GET", "/me", "", 0), []byte("unauthorized"))
@@ -119,12 +118,12 @@ func testRevokedUser(t *testing.T, r *relayServer, target string) {
 		} else {
 			r.relayd("user", "rm", name)
 		}
-		began := time.Now() // a command may take its time to start
+		began := time.Now() // the start of the command does not count
 		cutSoon(t, began, how, open)
 		if got := erin.do("GET", "/me", "", 0); !bytes.Contains(got, []byte("unauthorized")) {
 			t.Errorf("%s: the token is still good: %s", how, got)
 		}
-		// The alias is kept, and handed on by an admin only.
+		// The alias still exists, and only an admin can transfer it.
 		moved := r.must(200, "POST", "/aliases/"+name+"s/transfer", []byte(`{"user":"admin"}`))
 		if !bytes.Contains(moved, []byte(`"owner":"admin"`)) {
 			t.Errorf("handed on: %s", moved)

@@ -20,11 +20,11 @@ import (
 	"relay/relaytest"
 )
 
-// stripeHandler is a server that accepts the events that Stripe's own library accepts, written as its
+// stripeHandler is a server that accepts an event if Stripe's own library does, written as Stripe's
 // documentation says.
 type stripeHandler struct {
 	mu   sync.Mutex
-	seen []error // of each request, nil = accepted
+	seen []error // result for each request; nil = accepted
 	raw  []string
 }
 
@@ -41,7 +41,7 @@ func (h *stripeHandler) serve(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// last returns the number of requests, the signature and body of the newest one, and the reason of its
+// last returns the number of requests, and for the newest one its signature and body and the reason of its
 // refusal.
 func (h *stripeHandler) last() (n int, raw string, refused error) {
 	h.mu.Lock()
@@ -49,8 +49,9 @@ func (h *stripeHandler) last() (n int, raw string, refused error) {
 	return len(h.seen), h.raw[len(h.raw)-1], h.seen[len(h.seen)-1]
 }
 
-// TestSendAgainFreshlySigned: Stripe's library refuses the exact replay of an event that was signed an hour ago,
-// and accepts a new event that is made from it and signed now. Both are recorded, and the original is not changed.
+// TestSendAgainFreshlySigned: Stripe's library refuses the exact replay of an event that was signed an hour
+// ago, and accepts a new event that is made from it and signed now. Both attempts are recorded, and the
+// original is unchanged.
 func TestSendAgainFreshlySigned(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "")
@@ -107,7 +108,7 @@ func TestSendAgainFreshlySigned(t *testing.T) {
 	}
 	checkSigned(t, r, id, "expired", "")
 
-	// The same with a secret that does not leave the machine of the client.
+	// The same send, with a secret that does not leave the machine of the client.
 	cmd := exec.CommandContext(t.Context(), relaytest.Program(t, "relay"), "send", "pay", "--from", id, "--sign", "--secret-env", "SECRET", "--json",
 		"--server", r.ssh, "--identity", r.key, "--host-key", r.hostKey())
 	cmd.Env = append(r.env(), "SECRET="+plainSecret)

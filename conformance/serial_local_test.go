@@ -16,8 +16,8 @@ import (
 	"relay/relaytest"
 )
 
-// serialServer is Python's http.server as HTTP/1.1 without threads: it accepts the next connection
-// only after the current one is closed.
+// serialServer is Python's http.server with HTTP/1.1 and without threads: it accepts the next connection only
+// after the end of the current one.
 const serialServer = `
 import http.server, sys
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -38,7 +38,7 @@ server = http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler)
 server.serve_forever()
 `
 
-// startLocal runs a local server and waits until its port takes connections.
+// startLocal starts a local server and waits until its port accepts connections.
 func startLocal(t *testing.T, addr, name string, args ...string) {
 	t.Helper()
 	relaytest.Start(t, exec.Command(name, args...))
@@ -52,8 +52,8 @@ func startLocal(t *testing.T, addr, name string, args ...string) {
 	})
 }
 
-// visit requests paths on connections that the clients keep, with as many concurrent requests as
-// clients, and returns the longest duration of a request.
+// visit requests paths, with one concurrent request per client. If keep is set, the clients keep their
+// connections. It returns the longest duration of a request.
 func visit(t *testing.T, addr, host string, keep bool, clients int, method string, paths []string) (longest time.Duration) {
 	t.Helper()
 	next := make(chan string)
@@ -120,7 +120,7 @@ func numberedPaths(n int) []string {
 	return paths
 }
 
-// startSerial runs the server and returns its address.
+// startSerial starts the serial server and returns its address.
 func startSerial(t *testing.T) string {
 	t.Helper()
 	script := filepath.Join(t.TempDir(), "serial.py")
@@ -133,8 +133,8 @@ func startSerial(t *testing.T) string {
 	return addr
 }
 
-// TestUnreadBodyReachesNobodyElse: a local server that answers without reading a body reads the body
-// as the next request of the connection. The next caller still gets its own answer.
+// TestUnreadBodyReachesNobodyElse: a local server that answers without reading a body takes the body for the
+// next request of the connection. The next caller must still get its own answer.
 func TestUnreadBodyReachesNobodyElse(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "")
@@ -145,20 +145,19 @@ func TestUnreadBodyReachesNobodyElse(t *testing.T) {
 	if resp, err := http.ReadResponse(bufio.NewReader(first), nil); err != nil || resp.StatusCode != 200 {
 		t.Fatal(resp, err)
 	}
-	time.Sleep(50 * time.Millisecond) // a kept channel is used once it has stayed open for 20 ms
+	time.Sleep(50 * time.Millisecond) // a channel is used again only after it has been open for 20 ms
 	took := visit(t, r.http, "unread.localhost", true, 1, http.MethodGet, []string{"/mine"})
 	t.Logf("the next caller waited %v", took)
 }
 
-// TestLocalServerOfOneConnection: a local server that accepts one connection at a time is not blocked
-// by channels that wait for reuse. Each request ends within 1.2 times its direct duration, plus 200
-// ms.
+// TestLocalServerOfOneConnection: if a local server accepts one connection at a time, channels that wait for
+// reuse do not block it. Each request takes at most 1.2 times its direct duration plus 200 ms.
 func TestLocalServerOfOneConnection(t *testing.T) {
 	serveInTime(t, startRelay(t, ""), "serial", startSerial(t))
 }
 
-// serveInTime compares requests by plain ssh with direct ones. Each pattern gets a new tunnel, which
-// has no history of its local server.
+// serveInTime compares requests by plain ssh with direct requests. Each pattern gets a new tunnel, because a
+// tunnel remembers how its local server behaved.
 func serveInTime(t *testing.T, r *relayServer, alias, addr string) {
 	t.Helper()
 	for i, c := range []struct {

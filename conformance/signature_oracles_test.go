@@ -23,7 +23,7 @@ import (
 	"relay/signature"
 )
 
-// oracleCase is a request that the library of its sender judges.
+// oracleCase is a request whose signature the library of its sender verifies.
 type oracleCase struct {
 	Oracle  string            `json:"oracle"`
 	Method  string            `json:"method"`
@@ -37,18 +37,18 @@ type oracleCase struct {
 	accepted bool
 }
 
-// oracle is a row of the table of signatures and the library that judges it.
+// oracle is a row of the signature table with the library that tests it.
 type oracle struct {
 	name   string // in testdata/oracles/verify.cjs
 	sender string
-	header string // of the row
+	header string // header line of the row
 	secret string
 	other  string
 	body   string
 	lines  []signature.Field
 }
 
-// Modes in which each row of the table is tried.
+// Modes in which each row of the table is tested.
 const (
 	caseSigned  = "as signed"
 	caseChanged = "a changed body"
@@ -87,7 +87,7 @@ func oracles() []oracle {
 	}
 }
 
-// TestSignatureOracles uses the senders' own libraries: they accept the signatures made here, and
+// TestSignatureOracles uses the senders' own libraries: they accept the signatures of package signature, and
 // refuse another secret, a changed byte and a time that the table calls too old.
 func TestSignatureOracles(t *testing.T) {
 	t.Parallel()
@@ -118,15 +118,14 @@ func TestSignatureOracles(t *testing.T) {
 	t.Logf("%d rows, %d cases", len(oracles())+2, len(cases))
 }
 
-// goRow is a row of the table that a library for Go judges.
+// goRow is a row of the table that is tested with a Go library.
 type goRow struct {
 	provider
 	sender string
 	scheme *signature.Scheme
 }
 
-// goRows are the rows with a library for Go that reads their header line; relatives of a sender have their own
-// rows.
+// goRows are the rows with a Go library that reads their header line. Similar senders have rows of their own.
 func goRows() []goRow {
 	lines := map[string]string{
 		"Stripe-Signature": "stripe", "X-Hub-Signature-256": "github", "X-Hub-Signature": "github", "X-Slack-Signature": "slack",
@@ -145,8 +144,8 @@ func goRows() []goRow {
 	return rows
 }
 
-// TestEachLibraryRowHasItsLibrary: a row claims to be checked by a library if, and only if, a test uses
-// one.
+// TestEachLibraryRowHasItsLibrary: a row claims to be checked by a library if and only if a test uses a
+// library for it.
 func TestEachLibraryRowHasItsLibrary(t *testing.T) {
 	t.Parallel()
 	asked := map[*signature.Scheme]bool{&signature.Find("discord", nil).Schemes[0]: true, &signature.Find("sendgrid", nil).Schemes[0]: true}
@@ -169,8 +168,8 @@ func TestEachLibraryRowHasItsLibrary(t *testing.T) {
 	t.Logf("libraries hold %d rows", len(asked))
 }
 
-// TestSignatureGoOracles: the senders' libraries for Go accept the signed request of each row of the table,
-// and refuse the other cases.
+// TestSignatureGoOracles: the senders' Go libraries accept the signed request of each row of the table, and
+// refuse the other cases.
 func TestSignatureGoOracles(t *testing.T) {
 	t.Parallel()
 	for _, row := range goRows() {
@@ -182,7 +181,7 @@ func TestSignatureGoOracles(t *testing.T) {
 	}
 }
 
-// answers asks the library about each case of its row; nil = it accepts.
+// answers passes each case of the row to the library; nil = accepted.
 func (row *goRow) answers(t *testing.T) map[string]error {
 	t.Helper()
 	secret, lines := plainSecret, []signature.Field{}
@@ -293,8 +292,8 @@ func schemeOf(t *testing.T, o oracle) *signature.Scheme {
 	return nil
 }
 
-// keyPairCases are senders that sign with a private key: the library and the table judge signatures by
-// a test key alike.
+// keyPairCases are cases of senders that sign with a private key. The test has its own key pair, and the
+// library and the table must give the same verdict.
 func keyPairCases(t *testing.T) []oracleCase {
 	t.Helper()
 	now := time.Now().Truncate(time.Second)
@@ -355,7 +354,7 @@ func keyPairCases(t *testing.T) []oracleCase {
 	return list
 }
 
-// spkiOf returns the public key of a pair as SendGrid shows it.
+// spkiOf returns the public key of a pair in the form that SendGrid shows.
 func spkiOf(t *testing.T, pair *ecdsa.PrivateKey) string {
 	t.Helper()
 	der, err := x509.MarshalPKIXPublicKey(&pair.PublicKey)

@@ -12,7 +12,8 @@ import (
 	"relay/signature"
 )
 
-// triedRow holds the library or vector that tests a row of the table of signatures, and the result of each case.
+// triedRow is a row of the signature table, with the library or vector that tests it and the result of each
+// case.
 type triedRow struct {
 	oracle   string
 	library  bool
@@ -20,7 +21,7 @@ type triedRow struct {
 }
 
 // TestEachSignatureRowIsTried prints, for each row of the table of signatures, the library or the vector that
-// tests it, and fails if one of the cases is missing. TestSignatureOracles asks the libraries for Node.
+// tests it, and fails if a case is missing. TestSignatureOracles runs the Node libraries.
 func TestEachSignatureRowIsTried(t *testing.T) {
 	t.Parallel()
 	rows := map[*signature.Scheme]*triedRow{}
@@ -45,7 +46,7 @@ func TestEachSignatureRowIsTried(t *testing.T) {
 		for n := range signature.Senders[i].Schemes {
 			s := &signature.Senders[i].Schemes[n]
 			if s.Digest == signature.Network {
-				continue // its key is fetched from the sender
+				continue // the key comes from the sender's server
 			}
 			row := rows[s]
 			name := signature.Senders[i].Name + " " + s.Header
@@ -76,7 +77,7 @@ func TestEachSignatureRowIsTried(t *testing.T) {
 	t.Logf("%d rows, %d by libraries\n%s", strings.Count(table.String(), "\n"), libraries, table.String())
 }
 
-// rowOfNode is a row that a library for Node holds, with the cases that it is asked about.
+// rowOfNode returns a row that is tested with a Node library, with its cases.
 func rowOfNode(t *testing.T, name string, cases []oracleCase) *triedRow {
 	t.Helper()
 	row := &triedRow{oracle: nodeLibrary(t, name), library: true, accepted: map[string]bool{}}
@@ -88,7 +89,7 @@ func rowOfNode(t *testing.T, name string, cases []oracleCase) *triedRow {
 	return row
 }
 
-// nodeLibrary returns the library that verify.cjs asks, with its version.
+// nodeLibrary returns the name and version of the library that verify.cjs uses for an oracle.
 func nodeLibrary(t *testing.T, oracle string) string {
 	t.Helper()
 	script, err := os.ReadFile("testdata/oracles/verify.cjs")
@@ -110,7 +111,7 @@ func nodeLibrary(t *testing.T, oracle string) string {
 	return string(found[1]) + " " + list.Dependencies[string(found[1])]
 }
 
-// goLibrary returns the library of a provider that is linked here, with its version.
+// goLibrary returns the name and version of the linked Go library of a provider.
 func goLibrary(t *testing.T, provider string) string {
 	t.Helper()
 	list, err := os.ReadFile("go.mod")
@@ -127,7 +128,7 @@ func goLibrary(t *testing.T, provider string) string {
 	return ""
 }
 
-// addVectors adds the rows without a library, which package signature tries by the same vectors.
+// addVectors adds the rows without a library. Package signature tests them with the same vectors.
 func addVectors(t *testing.T, rows map[*signature.Scheme]*triedRow) {
 	t.Helper()
 	var vectors []struct {
@@ -169,7 +170,7 @@ func addVectors(t *testing.T, rows map[*signature.Scheme]*triedRow) {
 	}
 }
 
-// vectorScheme returns the row without a library of a sender and its line.
+// vectorScheme returns the row without a library for a sender and a header line.
 func vectorScheme(sender, line string) *signature.Scheme {
 	for i := range signature.Senders {
 		for n := range signature.Senders[i].Schemes {

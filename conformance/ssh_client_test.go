@@ -13,21 +13,21 @@ import (
 	"relay/relaytest"
 )
 
-// everyClient are the clients of the rows, in the order in which they take over the alias.
+// everyClient lists the clients of the rows, in the order in which they take over the alias.
 var everyClient = []string{"openssh", "dbclient", "plink", "paramiko", "asyncssh"}
 
-// programs are the clients that start at once; the libraries need a Python each.
+// programs are the clients that start quickly; the Python libraries need an interpreter each.
 var programs = everyClient[:3]
 
-// forwarding is a forward that a client is asked to make.
+// forwarding is a forward that a client is told to request.
 type forwarding struct {
 	user, bind, port string
 	to               string // host:port
-	session          bool   // no -N
+	session          bool   // with a session, without -N
 	flags            []string
 }
 
-// runs starts a program that is killed with the test.
+// runs starts a program that is killed at the end of the test.
 func (r *relayServer) runs(t *testing.T, name string, args ...string) *relaytest.Process {
 	t.Helper()
 	cmd := exec.Command(name, args...)
@@ -35,7 +35,7 @@ func (r *relayServer) runs(t *testing.T, name string, args ...string) *relaytest
 	return relaytest.Start(t, cmd)
 }
 
-// openSSH returns the options of OpenSSH's client, with the destination last.
+// openSSH returns the options of the OpenSSH client, with the destination last.
 func (r *relayServer) openSSH(user string) []string {
 	host, port, _ := net.SplitHostPort(r.ssh)
 	return []string{
@@ -44,7 +44,7 @@ func (r *relayServer) openSSH(user string) []string {
 	}
 }
 
-// library returns the arguments of the client that uses a Python library.
+// library returns the arguments of the program that uses a Python library.
 func (r *relayServer) library(name, user string, more ...string) []string {
 	host, port, _ := net.SplitHostPort(r.ssh)
 	return append([]string{"testdata/ssh_client.py", name, host, port, user, r.key}, more...)
@@ -86,7 +86,7 @@ func (r *relayServer) forward(t *testing.T, client string, f forwarding) *relayt
 	return r.runs(t, python, r.library(client, f.user, "forward", f.bind, f.port, toHost, toPort)...)
 }
 
-// command runs a command of the relay by a client.
+// command runs a command of relayd's SSH server with a client.
 func (r *relayServer) command(t *testing.T, client, line string) *relaytest.Process {
 	t.Helper()
 	host, port, _ := net.SplitHostPort(r.ssh)
@@ -101,12 +101,12 @@ func (r *relayServer) command(t *testing.T, client, line string) *relaytest.Proc
 	return r.runs(t, python, r.library(client, "relay", "exec", line)...)
 }
 
-// serves waits until an alias answers with a body. A client that takes the alias over may need seconds
-// to start, and the previous tunnel answers until then. A request that arrives when the new tunnel is
-// attached must be answered by the new one.
+// serves waits until an alias answers with the body want. A client that takes the alias over may need seconds
+// to start, and the previous tunnel answers until then. When the new tunnel is attached, it must answer every
+// request.
 func (r *relayServer) serves(t *testing.T, alias, want string) {
 	t.Helper()
-	got, wrong := "", map[string]string{} // by the tunnel that was attached when the request was sent
+	got, wrong := "", map[string]string{} // by the tunnel that was attached at the time of the request
 	for deadline := time.Now().Add(60 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		since := r.tunnelSince(alias)
 		if since == "" {
@@ -114,8 +114,8 @@ func (r *relayServer) serves(t *testing.T, alias, want string) {
 		}
 		var status int
 		if status, got, _ = r.call(alias, "/", "x"); got == want {
-			// since may still name the tunnel before: the new one may have been attached
-			// between the two calls.
+			// since may be the time of the previous tunnel, because a new one may have been attached between
+			// the two calls.
 			if other, answered := wrong[r.tunnelSince(alias)]; answered {
 				t.Errorf("%s answered %.200q when the tunnel to %q was attached", alias, other, want)
 			}
@@ -151,7 +151,7 @@ func (r *relayServer) state(alias string) string {
 	return a.State
 }
 
-// says is a local server that answers every request with a text.
+// says starts a local server that answers every request with a text.
 func says(t *testing.T, text string) (addr string) {
 	t.Helper()
 	return serveLocal(t, func(w http.ResponseWriter, req *http.Request) {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestSSHLimits: aliases and login links that an account creates over SSH and by the API count against
-// one limit, and replays have the configured limit.
+// TestSSHLimits: aliases and login links that an account creates over SSH and by the API share one limit, and
+// replays have the configured limit.
 func TestSSHLimits(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "", "RELAY_REPLAY_LIMIT=2/min")
@@ -16,8 +16,8 @@ func TestSSHLimits(t *testing.T) {
 	r.call("mine", "/", "x")
 	id := r.latest("mine").ID
 	c := r.dials(t, r.key)
-	// refused asks until a line is refused: places come back all the time, so that a few
-	// calls may be let through. A limit of the line's own would let a hundred through.
+	// refused runs a line until it is refused. The allowance refills during the test, so a few calls may
+	// pass. With a separate limit for the line, a hundred would pass.
 	refused := func(line string) (out, bad string, code int) {
 		t.Helper()
 		for range 30 {
@@ -49,7 +49,7 @@ func TestSSHLimits(t *testing.T) {
 	}
 	limited("replay " + id)
 	limited("replay-queued mine")
-	r.must(200, "POST", "/events/"+id+"/replay", nil) // a token has places of its own
+	r.must(200, "POST", "/events/"+id+"/replay", nil) // a token has its own allowance
 	made, begun := 0, time.Now()
 	for ; made < 1000; made++ {
 		if _, _, code := asks(t, c, "login"); code != 0 {

@@ -57,9 +57,8 @@ func asks(t *testing.T, c *ssh.Client, line string) (stdout, stderr string, code
 	return out.String(), bad.String(), code
 }
 
-// TestSSHPermissionWalk runs every command that the relay lists, with every flag, as one account on
-// the resources of another: none succeeds, and each answer is the same as for something that does not
-// exist.
+// TestSSHPermissionWalk runs every command in the help of the server, with every flag, as one account on the
+// resources of another account. None succeeds, and each answer is the same as for an unknown resource.
 func TestSSHPermissionWalk(t *testing.T) {
 	t.Parallel()
 	storesInFull(t, func(t *testing.T, databaseURL string) {
@@ -100,11 +99,11 @@ func TestSSHPermissionWalk(t *testing.T) {
 	})
 }
 
-// walk is one walk of an account through the resources of another.
+// walk is a run of all commands of one account on the resources of another.
 type walk struct {
 	t            *testing.T
 	other, owner *ssh.Client
-	id, unknown  string // of an event
+	id, unknown  string // ids of an event: a real and an unknown one
 	walked       int
 }
 
@@ -124,7 +123,7 @@ func (w *walk) token(r *relayServer) {
 	}
 }
 
-// listed is a command in the output of help.
+// listed is a command in the JSON output of help.
 type listed struct {
 	Name, Usage string
 	Flags       []listedFlag
@@ -141,7 +140,7 @@ func (w *walk) commands() []listed {
 	return list.Data
 }
 
-// needs returns the flags without which a command does nothing.
+// needs returns the flags that a command requires.
 func (c listed) needs() string {
 	switch c.Name {
 	case "mark":
@@ -152,7 +151,7 @@ func (c listed) needs() string {
 	return ""
 }
 
-// lines returns the ways to type a command with its argument.
+// lines returns the ways to type a command, without its argument.
 func (c listed) lines() []string {
 	values := map[string]string{"N": "5", "PATH": "/", "METHOD": "POST", "DURATION": "1s", "FORMAT": "json", "NAME": "stripe", "URL": "https://a.example/"}
 	filters := map[string]string{
@@ -182,13 +181,13 @@ func (w *walk) command(c listed) {
 	case strings.Contains(c.Usage, " ID"):
 		foreign, none = w.id, w.unknown
 		want := 0
-		if c.Name == "verify" { // the event is not signed
+		if c.Name == "verify" { // the event has no signature
 			want = 1
 		}
 		if _, bad, code := asks(w.t, w.owner, c.Name+" "+w.id+c.needs()); code != want {
 			w.t.Errorf("the owner's %s: exit %d: %s", c.Name, code, bad)
 		}
-	default: // without an argument a command can only tell of the asker
+	default: // without an argument, the output may contain only data of the account
 		if out, bad, _ := asks(w.t, w.other, c.Name); strings.Contains(out+bad, "mine") || strings.Contains(out+bad, "secret-") {
 			w.t.Errorf("%s shows what is another's: %s%s", c.Name, out, bad)
 		}
@@ -211,7 +210,7 @@ var requestID = regexp.MustCompile(`"requestId":"[^"]*"`)
 
 func sameWords(s string) string { return requestID.ReplaceAllString(s, "") }
 
-// TestSSHToken: a token made by ssh works, with and without --json, and the audit shows it.
+// TestSSHToken: a token that was created over SSH works, with and without --json, and the audit shows it.
 func TestSSHToken(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "")
@@ -249,7 +248,7 @@ func TestSSHWaitAndReplay(t *testing.T) {
 		got <- answer{out + bad, code}
 	}()
 	var a answer
-	for n := 0; a.out == "" && n < 1000; n++ { // the wait may begin after the first
+	for n := 0; a.out == "" && n < 1000; n++ { // the first wait may begin before the event arrives
 		r.call("hook", "/other", "x")
 		r.call("hook", "/wanted", "x")
 		select {

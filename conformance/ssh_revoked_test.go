@@ -10,8 +10,8 @@ import (
 	"relay/relaytest"
 )
 
-// TestSSHRemovedAliases: relay up with three aliases loses one that is removed, and one that it may no
-// longer use, and continues with the last; without any it ends.
+// TestSSHRemovedAliases: relay up has three aliases. One is removed, and the account loses the right to
+// another. relay up continues with the last alias, and ends when it has none.
 func TestSSHRemovedAliases(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "")

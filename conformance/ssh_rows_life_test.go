@@ -50,7 +50,7 @@ func rowSilence(t *testing.T, r *relayServer) {
 func rowLocalDown(t *testing.T, r *relayServer) {
 	each(t, everyClient, func(t *testing.T, client string) {
 		alias, want := "c17-"+client, "local-refused"
-		if client == "plink" || client == "paramiko" { // they confirm, then close
+		if client == "plink" || client == "paramiko" { // these clients confirm a channel and close it
 			want = "local-closed"
 		}
 		r.forward(t, client, forwarding{bind: alias, to: relaytest.FreeAddr(t)})
@@ -106,7 +106,8 @@ func rowDirect(t *testing.T, r *relayServer) {
 	})
 }
 
-// rowNotOffered: a feature that is not offered is refused clearly and ends nothing.
+// rowNotOffered: a feature that relayd does not offer is refused with a clear message, and the connection
+// stays open.
 func rowNotOffered(t *testing.T, r *relayServer) {
 	c := r.runs(t, "ssh", append(append([]string{"-s"}, r.openSSH("relay")...), "sftp")...)
 	if code := c.Code(t, 15*time.Second); code != 255 || !strings.Contains(c.Out.String(), "subsystem request failed") {
@@ -128,13 +129,13 @@ func rowAlive(t *testing.T, r *relayServer) {
 		"openssh": r.forward(t, "openssh", forwarding{
 			bind: "c26-openssh", to: says(t, "openssh"), flags: []string{"-o", "ServerAliveInterval=2", "-o", "ServerAliveCountMax=3"},
 		}),
-		"dbclient": r.forward(t, "dbclient", forwarding{bind: "c26-dbclient", to: says(t, "dbclient"), flags: []string{"-K", "2"}}), // three times
+		"dbclient": r.forward(t, "dbclient", forwarding{bind: "c26-dbclient", to: says(t, "dbclient"), flags: []string{"-K", "2"}}), // dbclient allows three missing answers
 	}
 	begun := time.Now()
 	for client := range asking {
 		r.serves(t, "c26-"+client, client)
 	}
-	<-time.After(time.Until(begun.Add(10 * time.Second))) // unanswered, they are gone after eight
+	<-time.After(time.Until(begun.Add(10 * time.Second))) // without answers, the clients would have ended after eight seconds
 	for client, c := range asking {
 		if c.HasEnded() {
 			t.Errorf("%s: %s", client, c.Out)
@@ -168,7 +169,7 @@ func rowRemoved(t *testing.T, r *relayServer) {
 	})
 }
 
-// rekeyed returns the number of bytes to send each way. More of them take long under -race.
+// rekeyed returns the number of bytes to send in each direction. More bytes would take too long under -race.
 func rekeyed(t *testing.T) int {
 	mib := 8
 	if text := os.Getenv("RELAY_TEST_REKEY_MIB"); text != "" {
@@ -180,7 +181,7 @@ func rekeyed(t *testing.T) int {
 	return mib << 20
 }
 
-// rowKeyRemoved: removing a key ends its tunnel, log and a waiting command.
+// rowKeyRemoved: removing a key ends its tunnel, its log and its waiting command.
 func rowKeyRemoved(t *testing.T, r *relayServer) {
 	carol := r.person("carol32")
 	own := r.on(t)
@@ -203,7 +204,7 @@ func rowKeyRemoved(t *testing.T, r *relayServer) {
 	relaytest.Until(t, 10*time.Second, "the alias to be offline", func() bool { return own.state("c32-key") == "offline" })
 }
 
-// rowDeath: an alias is offline at once when its client dies.
+// rowDeath: when a client is killed, its alias is offline at once.
 func rowDeath(t *testing.T, r *relayServer) {
 	each(t, programs, func(t *testing.T, client string) {
 		alias := "c15-" + client
@@ -221,8 +222,8 @@ func rowDeath(t *testing.T, r *relayServer) {
 	})
 }
 
-// rowRekey: new keys every MiB in both directions change no byte. The other clients rekey after a GiB,
-// and have no option for it.
+// rowRekey: a rekey after every MiB in both directions changes no byte. The other clients rekey only after a
+// GiB and have no option for it.
 func rowRekey(t *testing.T, r *relayServer) {
 	down := random(rekeyed(t), 5)
 	to := serveLocal(t, func(w http.ResponseWriter, req *http.Request) {

@@ -11,12 +11,12 @@ import (
 	"relay/relaytest"
 )
 
-// TestSSHRows runs one relay with the common SSH clients, one row of required behaviour after another:
-// TestSSHRows/C05/plink is a spelling as plink sends it. The rows about keys, logins and floods are in
-// the tests of enrolment.
+// TestSSHRows runs a relayd with the common SSH clients, one row of required behaviour after another.
+// TestSSHRows/C05/plink is the spelling that plink sends. The rows about keys, logins and floods are in the
+// tests of enrolment.
 func TestSSHRows(t *testing.T) {
 	t.Parallel()
-	// A client may be late by 3 s without being stale, and sleep for long.
+	// A client is stale after 3 s, and a silent client stays connected for ten minutes.
 	r := startRelay(t, "", "RELAY_PING_INTERVAL=1s", "RELAY_PING_TIMEOUT=3s", "RELAY_STALE_CLOSE=10m", "RELAY_MAX_ALIASES=200", "RELAY_MAX_BODY=256MiB")
 	r.relayd("user", "add", "bob")
 	r.relayd("alias", "add", "bobs", "--user", "bob")
@@ -53,14 +53,14 @@ func TestSSHRows(t *testing.T) {
 		row{"C32_key_removed", rowKeyRemoved},
 		row{"C33_rekey", rowRekey},
 	)
-	t.Run("waiting", func(t *testing.T) { // these mostly wait
+	t.Run("waiting", func(t *testing.T) { // these rows mostly wait
 		rows(t, true,
 			row{"C07_C21_unused_and_stdin_at_its_end", rowUnused},
 			row{"C16_C19_silence", rowSilence},
 			row{"C26_client_asks_for_life", rowAlive},
 		)
 	})
-	t.Run("C30_C31_stop_and_restart", func(t *testing.T) { rowRestart(t, r) }) // it stops the relay
+	t.Run("C30_C31_stop_and_restart", func(t *testing.T) { rowRestart(t, r) }) // this row stops the server
 }
 
 // row is one row of the table.
@@ -83,7 +83,7 @@ func rowForward(t *testing.T, r *relayServer) {
 		if c.HasEnded() {
 			t.Error("the client has ended")
 		}
-		if client == "plink" { // shows the greeting, as the three programs do
+		if client == "plink" { // plink shows the greeting, which package programs share
 			relaytest.Until(t, 10*time.Second, "greeting", func() bool { return strings.Contains(c.Out.String(), "hello admin") })
 		}
 	})
@@ -113,7 +113,8 @@ func rowCapitals(t *testing.T, r *relayServer) {
 	})
 }
 
-// rowRefused: foreign, invalid and reserved names, and the messages of each client.
+// rowRefused: names of other accounts, invalid names and reserved names are refused, and each client shows
+// its message.
 func rowRefused(t *testing.T, r *relayServer) {
 	words := map[string]string{
 		"openssh":  "remote port forwarding failed for listen port 80",
@@ -125,12 +126,12 @@ func rowRefused(t *testing.T, r *relayServer) {
 	each(t, everyClient, func(t *testing.T, client string) {
 		binds := []string{"bobs", "bad_alias$", "admin"}
 		if client == "paramiko" || client == "asyncssh" {
-			binds = binds[:1] // these take their time to start
+			binds = binds[:1] // these clients start slowly
 		}
 		for _, bind := range binds {
 			f := forwarding{bind: bind, to: "127.0.0.1:1"}
 			if client == "plink" {
-				f.flags = []string{"-v"} // without it, nothing is said
+				f.flags = []string{"-v"} // without -v, plink prints nothing
 			}
 			c := r.forward(t, client, f)
 			relaytest.Until(t, 15*time.Second, "words of refusal", func() bool { return strings.Contains(c.Out.String(), words[client]) })
@@ -153,17 +154,17 @@ func rowRefused(t *testing.T, r *relayServer) {
 	})
 }
 
-// logged matches a line of the live log; plink asks for a terminal, and gets colors.
+// logged matches a line of the live log; plink requests a terminal, so it gets colors.
 var logged = regexp.MustCompile(`\d\d:\d\d:\d\d (\x1b\[32m)?\[200\](\x1b\[0m)? POST / \(\d+ms\) evt_`)
 
-// rowUnused: a connection without an accepted forward and a session ends after 5 s; with a forward and
-// a session whose stdin has ended it stays.
+// rowUnused: a connection without an accepted forward and without a session ends after 5 s. A connection
+// stays open if it has a forward and a session whose stdin has ended.
 func rowUnused(t *testing.T, r *relayServer) {
 	stay := map[string]*relaytest.Process{}
 	for _, client := range []string{"openssh", "dbclient", "plink"} {
 		f := forwarding{bind: "c21-" + client, to: says(t, client), session: true}
 		if client == "dbclient" {
-			f.flags = []string{"-T"} // it asks for a terminal otherwise
+			f.flags = []string{"-T"} // without -T, dbclient requests a terminal
 		}
 		stay[client] = r.forward(t, client, f)
 		stay[client].In.Close()
@@ -191,8 +192,8 @@ func rowUnused(t *testing.T, r *relayServer) {
 	}
 }
 
-// rowTakeover: an alias moves from client to client, and each old one is disconnected; the death of
-// the last takes the alias offline.
+// rowTakeover: an alias moves from client to client, and each old client is disconnected. When the last
+// client dies, the alias is offline.
 func rowTakeover(t *testing.T, r *relayServer) {
 	var old *relaytest.Process
 	for _, client := range everyClient {
@@ -214,7 +215,7 @@ func rowTakeover(t *testing.T, r *relayServer) {
 
 func rowTwice(t *testing.T, r *relayServer) {
 	r.forward(t, "openssh", forwarding{bind: "c13", to: says(t, "first"), flags: []string{"-R", "c13:81:" + says(t, "second")}})
-	// -R of the flags comes first on the command line.
+	// The -R of flags comes first on the command line, so the second one is refused.
 	r.serves(t, "c13", "second")
 }
 
@@ -231,7 +232,7 @@ func rowCancel(t *testing.T, r *relayServer) {
 			}
 			relaytest.Until(t, 10*time.Second, x.state, func() bool { return r.state("c14-openssh") == x.state })
 		}
-		// C22: a command beside the forwards of the same connection.
+		// C22: a command on the connection of the forwards.
 		c := r.runs(t, "ssh", append(append([]string{"-S", socket}, r.openSSH("relay")...), "whoami")...)
 		if code := c.Code(t, 15*time.Second); code != 0 || !strings.Contains(c.Out.String(), "admin") {
 			t.Errorf("exit %d: %s", code, c.Out)
@@ -270,7 +271,7 @@ func rowCommands(t *testing.T, r *relayServer) {
 			{"events 'a b' -x", 2, "unknown shorthand flag"},
 		} {
 			if x.code != 0 && (client == "paramiko" || client == "asyncssh") {
-				continue // these take their time to start
+				continue // these clients start slowly
 			}
 			c := r.command(t, client, x.line)
 			if code := c.Code(t, 15*time.Second); code != x.code || !strings.Contains(c.Out.String(), x.text) {

@@ -25,8 +25,7 @@ func (r *relayServer) sshArgs() []string {
 	}
 }
 
-// tunnel runs a client that forwards alias to a local address and waits until the
-// alias is online.
+// tunnel starts a client that forwards alias to a local address and waits until the alias is online.
 func (r *relayServer) tunnel(alias, target string) *relaytest.Process {
 	r.t.Helper()
 	args := append([]string{"-N", "-R", alias + ":80:" + target}, r.sshArgs()...)
@@ -47,7 +46,7 @@ func (r *relayServer) client(alias, name string, args ...string) *relaytest.Proc
 	return p
 }
 
-// newToken makes a token of the account of a key, by SSH, because that needs no other process.
+// newToken creates a token for the account of a key, over SSH, because that needs no other process.
 func (r *relayServer) newToken(keyFile string) (token, id string) {
 	r.t.Helper()
 	text, err := os.ReadFile(keyFile)
@@ -90,9 +89,9 @@ func (r *relayServer) dial() net.Conn {
 	return c
 }
 
-// readAnswer reads exactly want bytes and checks what follows: the end of the connection if the answer
-// closes it, and no byte if it is kept. On a kept connection it misses an extra byte that arrives more
-// than 40 ms after the answer.
+// readAnswer reads exactly want bytes. After that it expects the end of the connection if closes is set,
+// otherwise no further byte. On an open connection, it misses an extra byte that arrives more than 40 ms
+// after the answer.
 func readAnswer(c net.Conn, want int, closes bool) ([]byte, error) {
 	b := make([]byte, want)
 	n, err := io.ReadFull(c, b)

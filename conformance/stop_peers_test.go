@@ -10,7 +10,7 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// pagesUnread are live pages of the dashboard and of one event whose browser takes nothing of them.
+// pagesUnread opens live pages of the dashboard and of one event, whose browser reads nothing.
 func pagesUnread(t *testing.T, r *relayServer) {
 	client, _ := deafClient(t, r)
 	forwardTo(t, client, answerOK, "busy")
@@ -25,7 +25,7 @@ func pagesUnread(t *testing.T, r *relayServer) {
 	}
 }
 
-// waitsOpen are calls that wait: of an agent, of the API, of a replay that nobody answers, and of commands.
+// waitsOpen opens calls that wait: of an agent, of the API, of a replay without an answer, and of commands.
 func waitsOpen(t *testing.T, r *relayServer) {
 	client, _ := deafClient(t, r)
 	forwardTo(t, client, takeNothing, "waited")
@@ -38,7 +38,7 @@ func waitsOpen(t *testing.T, r *relayServer) {
 			"Accept: application/json, text/event-stream\r\nContent-Length: %d\r\n\r\n%s", r.token, len(tool), tool)
 		c = rawConn(t, r.http)
 		fmt.Fprintf(c, "GET /api/v1/events?alias=waited&path=/never&wait=60s HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n\r\n", r.token)
-		if i >= 4 { // sessions of a connection are bounded
+		if i >= 4 { // the number of sessions on a connection is limited
 			continue
 		}
 		s, err := client.NewSession()
@@ -52,11 +52,11 @@ func waitsOpen(t *testing.T, r *relayServer) {
 	r.waitFor(20*time.Second, "the waits", func() bool { return r.metric("relay_api_waits") >= 10 })
 }
 
-// callsHalfSent are channels of the subsystem of the API, and connections, on which a call is begun and never ended.
+// callsHalfSent opens API channels and HTTP connections on which a call is begun and never completed.
 func callsHalfSent(t *testing.T, r *relayServer) {
 	var client *ssh.Client
 	for i := range 20 {
-		if i%4 == 0 { // sessions of a connection are bounded
+		if i%4 == 0 { // the number of sessions on a connection is limited
 			client, _ = deafClient(t, r)
 		}
 		ch, reqs, err := client.OpenChannel("session", nil)
@@ -71,7 +71,7 @@ func callsHalfSent(t *testing.T, r *relayServer) {
 	}
 }
 
-// upgradedUnread are upgraded connections of which neither side reads.
+// upgradedUnread opens upgraded connections on which neither side reads.
 func upgradedUnread(t *testing.T, r *relayServer) {
 	client, _ := deafClient(t, r)
 	forwardTo(t, client, func(n ssh.NewChannel) {
@@ -104,7 +104,7 @@ func upgradedUnread(t *testing.T, r *relayServer) {
 	r.waitFor(20*time.Second, "upgraded connections", func() bool { return r.stats().Channels >= 10 })
 }
 
-// sessionsOnFrozen are the sessions of a client that takes nothing, while the database does not go on.
+// sessionsOnFrozen opens sessions of a client that reads nothing, while the database is frozen.
 func sessionsOnFrozen(t *testing.T, r *relayServer, freeze func()) {
 	client, c := deafClient(t, r)
 	forwardTo(t, client, takeNothing, "deaf")
@@ -112,7 +112,7 @@ func sessionsOnFrozen(t *testing.T, r *relayServer, freeze func()) {
 	r.waitFor(20*time.Second, "a request", func() bool { return r.stats().Channels >= 1 })
 	freeze()
 	for i := range 60 {
-		go func() { // nothing of it need be answered
+		go func() { // the server need not answer
 			if s, err := client.NewSession(); err == nil {
 				_ = s.Start([]string{"events deaf -f --json", "wait deaf", "aliases", "send deaf --path /x"}[i%4])
 			}

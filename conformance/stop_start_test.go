@@ -9,8 +9,8 @@ import (
 	"relay/relaytest"
 )
 
-// TestStopOnFrozenPostgres: while Postgres does not answer, a starting relayd ends soon after SIGTERM,
-// at once after a second one, and an operator command ends by its own timeout.
+// TestStopOnFrozenPostgres: while Postgres does not answer, a starting relayd ends soon after SIGTERM, and at
+// once after a second signal. An operator command ends by its own timeout.
 func TestStopOnFrozenPostgres(t *testing.T) {
 	t.Parallel()
 	pg, databaseURL := ownPostgres(t)
@@ -33,7 +33,7 @@ func TestStopOnFrozenPostgres(t *testing.T) {
 		r.waitFor(20*time.Second, "a connection to Postgres", func() bool { return r.descriptors()["socket"] > 0 })
 		begun := time.Now()
 		_ = p.Cmd.Process.Signal(syscall.SIGTERM)
-		for !p.HasEnded() { // two signals at once may come as one
+		for !p.HasEnded() { // repeated, because two pending signals may arrive as one
 			_ = p.Cmd.Process.Signal(syscall.SIGINT)
 			<-time.After(50 * time.Millisecond)
 		}

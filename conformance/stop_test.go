@@ -22,12 +22,11 @@ import (
 	"relay/store/pgtest"
 )
 
-// stopDrain is the drain time of TestLongestStop, and stopLonger the time that a stop may take beyond
-// it.
+// stopDrain is the drain time of TestLongestStop, and stopLonger how much longer a stop may take.
 const stopDrain, stopLonger = 2 * time.Second, 5 * time.Second
 
-// TestLongestStop stops relayd by SIGTERM under every kind of peer, pipe and database that hangs. It
-// ends within the drain time and five seconds in every case.
+// TestLongestStop stops relayd by SIGTERM under every kind of peer, pipe and database that hangs. In every
+// case relayd ends within the drain time plus five seconds.
 func TestLongestStop(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
@@ -62,7 +61,7 @@ func TestLongestStop(t *testing.T) {
 		r, _ := newFilesRig(t, "RELAY_DRAIN=2s")
 		for range 50 {
 			c := rawConn(t, r.https)
-			go func() { // a first message, and then nothing
+			go func() { // sends a first message and nothing more
 				_ = tls.Client(halfConn{c}, &tls.Config{InsecureSkipVerify: true}).Handshake() // the handshake never ends
 			}()
 		}
@@ -126,7 +125,7 @@ func TestLongestStop(t *testing.T) {
 				<-hold
 			}
 		}))
-		t.Cleanup(func() { close(hold) }) // before the local server waits for its requests
+		t.Cleanup(func() { close(hold) }) // before the cleanup of the local server, which waits for its requests
 		a.knows("far")
 		for range 20 {
 			go a.call("far", "/held", strings.Repeat("x", 256<<10))
@@ -137,7 +136,7 @@ func TestLongestStop(t *testing.T) {
 	})
 }
 
-// stopsInTime stops relayd and checks the duration.
+// stopsInTime stops relayd and checks how long the stop takes.
 func stopsInTime(t *testing.T, r *relayServer) {
 	t.Helper()
 	begun := time.Now()
@@ -167,7 +166,7 @@ func rawConn(t *testing.T, addr string) net.Conn {
 	return c
 }
 
-// halfConn is a connection with an end that nobody reads from.
+// halfConn is a connection whose reads get nothing.
 type halfConn struct{ net.Conn }
 
 func (c halfConn) Read([]byte) (int, error) { select {} }
@@ -211,7 +210,7 @@ func (c *deafConn) Read(p []byte) (int, error) {
 	return c.Conn.Read(p)
 }
 
-// stopReading makes reads block, from the second one on.
+// stopReading makes reads block from the second read on.
 func (c *deafConn) stopReading(t *testing.T) {
 	deaf := make(chan struct{})
 	t.Cleanup(func() { close(deaf) })
@@ -260,7 +259,7 @@ func forwardTo(t *testing.T, client *ssh.Client, handle func(ssh.NewChannel), al
 	}
 }
 
-// takeNothing accepts a channel and reads nothing of it.
+// takeNothing accepts a channel and never reads it.
 func takeNothing(n ssh.NewChannel) {
 	if _, reqs, err := n.Accept(); err == nil {
 		go ssh.DiscardRequests(reqs)

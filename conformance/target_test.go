@@ -21,8 +21,8 @@ type target struct {
 	got  chan []byte // raw bytes of each request, in order of arrival
 
 	mu     sync.Mutex
-	reply  func(raw []byte) (answer []byte, shut bool) // to the next requests; shut closes the connection behind the answer
-	script func(c net.Conn, br *bufio.Reader)          // takes a whole connection instead
+	reply  func(raw []byte) (answer []byte, shut bool) // answers the next requests; shut closes the connection after the answer
+	script func(c net.Conn, br *bufio.Reader)          // handles a whole connection instead
 }
 
 func newTarget(t *testing.T) *target {
@@ -45,7 +45,7 @@ func newTarget(t *testing.T) *target {
 	return tg
 }
 
-// say sets the answer; with shut the connection is closed after it.
+// say sets the answer to the next requests. If shut is set, the connection is closed after the answer.
 func (tg *target) say(answer string, shut bool) {
 	tg.mu.Lock()
 	defer tg.mu.Unlock()
@@ -86,7 +86,7 @@ func (tg *target) serve(c net.Conn) {
 	}
 }
 
-// next returns the raw form of the next request that arrived.
+// next returns the exact bytes of the next request.
 func (tg *target) next() []byte {
 	tg.t.Helper()
 	select {
@@ -98,8 +98,8 @@ func (tg *target) next() []byte {
 	}
 }
 
-// readRaw reads one request and returns its exact bytes. It does not use the program's own parser, so
-// that the two can disagree.
+// readRaw reads one request and returns its exact bytes. It does not use the program's own parser, because
+// that parser may have an error.
 func readRaw(br *bufio.Reader) ([]byte, error) {
 	head, err := readHead(br)
 	if err != nil {

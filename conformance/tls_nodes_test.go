@@ -10,8 +10,8 @@ import (
 	"relay/relaytest"
 )
 
-// TestCertificatesOfTwoNodes has one of two nodes order a certificate, while the CA reaches only the
-// other one, as behind a balancer. Both serve the same certificate, and each name is ordered once.
+// TestCertificatesOfTwoNodes: one of two nodes orders a certificate, while the CA reaches only the other
+// node, as behind a balancer. Both serve the same certificate, and each name is ordered once.
 func TestCertificatesOfTwoNodes(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{"http-01", "tls-alpn-01"} {
@@ -48,7 +48,7 @@ func TestCertificatesOfTwoNodes(t *testing.T) {
 					t.Errorf("%s: certificate %s at one node, %s at the other", name, one, other)
 				}
 			}
-			// It fails for another reason: no name of the test is in the DNS.
+			// doctor fails for another reason: the DNS has none of the names of the test.
 			doctor, err := a.operator("doctor").CombinedOutput()
 			if err == nil || !regexp.MustCompile(`(?m)^base URL +fail .*no address was found`).Match(doctor) {
 				t.Errorf("relayd doctor: %v\n%s", err, doctor)

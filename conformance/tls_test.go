@@ -36,7 +36,7 @@ func newTLSRig(t *testing.T, extra ...string) *tlsRelay {
 	return r
 }
 
-// hand makes a TLS connection for a name, offering protocols.
+// hand makes a TLS connection for a name and offers protocols.
 func (r *tlsRelay) hand(name string, protocols ...string) (*tls.Conn, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	defer cancel()
@@ -53,7 +53,7 @@ func (r *tlsRelay) hand(name string, protocols ...string) (*tls.Conn, error) {
 	return t, nil
 }
 
-// awaitCert makes connections until one is trusted, and returns the time that took.
+// awaitCert makes connections until the certificate is trusted, and returns the time that this took.
 func (r *tlsRelay) awaitCert(name string) time.Duration {
 	r.t.Helper()
 	began, last := time.Now(), error(nil)
@@ -113,8 +113,8 @@ func okServer(t *testing.T) string {
 	return ln.Addr().String()
 }
 
-// TestCertificatesFromCA has a real ACME server, which rejects a fifth of all nonces, validate the
-// relay's own ports, once by each kind of challenge.
+// TestCertificatesFromCA runs a real ACME server, which rejects a fifth of all nonces. It validates at the
+// ports of relayd, once with each kind of challenge.
 func TestCertificatesFromCA(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{"http-01", "tls-alpn-01"} {
@@ -147,7 +147,7 @@ func TestCertificatesFromCA(t *testing.T) {
 	}
 }
 
-// checkUnknownNames: unknown names cause no order, and no waiting.
+// checkUnknownNames: an unknown name causes no order and gets its answer without waiting.
 func (r *tlsRelay) checkUnknownNames() {
 	for _, name := range []string{"shop.relay.test", "nobody.relay.test", "a.b.relay.test", "elsewhere.test"} {
 		began := time.Now()
@@ -190,7 +190,7 @@ func (r *tlsRelay) checkAliasOverTLS() {
 	}
 }
 
-// checkFolder: only the relay can read the keys.
+// checkFolder: only the user of relayd can read the keys.
 func (r *tlsRelay) checkFolder() {
 	err := filepath.WalkDir(filepath.Join(r.dir, "data", "certificates"), func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -207,7 +207,7 @@ func (r *tlsRelay) checkFolder() {
 	}
 }
 
-// checkRestart: issued certificates are kept, and the CA is not needed for them.
+// checkRestart: issued certificates survive a restart, and the CA is not needed for them.
 func (r *tlsRelay) checkRestart(ca *pebble) {
 	r.stop(syscall.SIGTERM)
 	ca.end()
@@ -217,7 +217,7 @@ func (r *tlsRelay) checkRestart(ca *pebble) {
 	}
 }
 
-// TestEndedCertificate: a relay that starts after its certificate has expired gets a new one at once.
+// TestEndedCertificate: if a certificate has expired before relayd starts, relayd gets a new one at once.
 func TestEndedCertificate(t *testing.T) {
 	t.Parallel()
 	r := newTLSRig(t, "RELAY_TLS=acme")
@@ -228,7 +228,7 @@ func TestEndedCertificate(t *testing.T) {
 	r.start()
 	var first *x509.Certificate
 	r.waitFor(60*time.Second, "a certificate", func() bool {
-		c, err := tls.Dial("tcp", r.https, &tls.Config{ServerName: "relay.test", InsecureSkipVerify: true}) // it may have ended
+		c, err := tls.Dial("tcp", r.https, &tls.Config{ServerName: "relay.test", InsecureSkipVerify: true}) // the certificate may have expired
 		if err != nil {
 			return false
 		}
@@ -281,7 +281,8 @@ func TestCertificateFiles(t *testing.T) {
 	}
 }
 
-// serial returns the serial number of the certificate for a name; without roots it is not verified.
+// serial returns the serial number of the certificate for a name; without roots, the certificate is not
+// verified.
 func (r *tlsRelay) serial(name string) string {
 	r.t.Helper()
 	conf := &tls.Config{ServerName: name, RootCAs: r.roots, InsecureSkipVerify: r.roots == nil}

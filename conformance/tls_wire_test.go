@@ -16,8 +16,8 @@ import (
 
 const overTLS = "shop.relay.test"
 
-// newFilesRig returns a relay with aliases below relay.test on its TLS port and its base site on the
-// plain port, and a target at the alias shop.
+// newFilesRig starts a relayd with certificate files, aliases below relay.test on its TLS port and its base
+// site on the plain port. The target is behind the alias shop.
 func newFilesRig(t *testing.T, extra ...string) (*tlsRelay, *target) {
 	t.Helper()
 	r := newTLSRig(t, "RELAY_TLS=files")
@@ -32,8 +32,8 @@ func newFilesRig(t *testing.T, extra ...string) (*tlsRelay, *target) {
 	return r, tg
 }
 
-// shop connects to the alias and records the received bytes as they are on the wire of TLS 1.2, in
-// which an alert can be recognised.
+// shop connects to the alias and records the received bytes as they are on the wire of TLS 1.2, which shows
+// the type of each record, such as an alert.
 func (r *tlsRelay) shop() (*tls.Conn, *tapped) {
 	r.t.Helper()
 	c, err := net.Dial("tcp", r.https)
@@ -76,7 +76,7 @@ func (c *tapped) notified() bool {
 	return last == 21
 }
 
-// TestWireOverTLS: every byte is the same both ways, and an orderly end differs from a break.
+// TestWireOverTLS: every byte is the same in both directions, and an orderly end differs from a break.
 func TestWireOverTLS(t *testing.T) {
 	t.Parallel()
 	r, tg := newFilesRig(t)
@@ -118,7 +118,7 @@ func (r *tlsRelay) checkBytes(t *testing.T, tg *target) {
 	}
 }
 
-// checkEnds: a client that reads to the end of TLS knows whether that was the end of the answer.
+// checkEnds: a client that reads to the end of the TLS connection can tell whether the answer is complete.
 func (r *tlsRelay) checkEnds(t *testing.T, tg *target) {
 	const head = "HTTP/1.1 200 OK\r\n"
 	for say, whole := range map[string]bool{
@@ -148,8 +148,8 @@ func (r *tlsRelay) checkEnds(t *testing.T, tg *target) {
 	}
 }
 
-// checkCallers: a caller that ends the connection inside a body, properly or not, has sent an
-// incomplete request; one that ends its side after the body gets the answer.
+// checkCallers: if a caller ends the connection inside a body, properly or not, its request is incomplete. If
+// it ends its side after the body, it gets the answer.
 func (r *tlsRelay) checkCallers(t *testing.T, tg *target) {
 	for name, leave := range map[string]func(c *tls.Conn, tap *tapped){
 		"notify": func(c *tls.Conn, _ *tapped) { _ = c.CloseWrite() },

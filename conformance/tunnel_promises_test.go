@@ -18,7 +18,7 @@ import (
 	"relay/relaytest"
 )
 
-// TestUpDialsForEveryRequest: the local server gets each request on a new connection.
+// TestUpDialsForEveryRequest: with relay up, the local server gets each request on a new connection.
 func TestUpDialsForEveryRequest(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "")
@@ -34,8 +34,8 @@ func TestUpDialsForEveryRequest(t *testing.T) {
 	}
 }
 
-// TestAPIByPlainSSH: OpenSSH reaches the API by the subsystem relay-api, as the account of its key and
-// with every scope, also for a request that only the owner of an alias may make.
+// TestAPIByPlainSSH: OpenSSH reaches the API by the subsystem relay-api. The key has every scope of its
+// account, even for requests that only the owner of an alias may make.
 func TestAPIByPlainSSH(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "")
@@ -67,8 +67,8 @@ func TestAPIByPlainSSH(t *testing.T) {
 	}
 }
 
-// TestUpReachesIPv6Loopback: a port means 127.0.0.1 first and then ::1, the only address of many
-// development servers.
+// TestUpReachesIPv6Loopback: --port dials 127.0.0.1 first and then ::1, because many development servers
+// listen on ::1 only.
 func TestUpReachesIPv6Loopback(t *testing.T) {
 	t.Parallel()
 	ln, err := net.Listen("tcp6", "[::1]:0")
@@ -88,8 +88,8 @@ func TestUpReachesIPv6Loopback(t *testing.T) {
 	}
 }
 
-// TestLocalServerWithoutAddress: if ssh cannot resolve the name of the local server, the caller and
-// the record say so.
+// TestLocalServerWithoutAddress: if ssh cannot resolve the name of the local server, the answer to the caller
+// and the record say so.
 func TestLocalServerWithoutAddress(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "")
@@ -101,8 +101,8 @@ func TestLocalServerWithoutAddress(t *testing.T) {
 	}
 }
 
-// TestResponseOfAGoneCaller: the response of the local server is read for the response timeout after
-// its caller has left, and no longer.
+// TestResponseOfAGoneCaller: after a caller has left, the response of the local server is read until the
+// response timeout, and no longer.
 func TestResponseOfAGoneCaller(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "")
@@ -112,7 +112,7 @@ func TestResponseOfAGoneCaller(t *testing.T) {
 		for q.Context().Err() == nil {
 			fmt.Fprint(w, "x")
 			_ = http.NewResponseController(w).Flush()
-			time.Sleep(20 * time.Millisecond) // the pace of the stream
+			time.Sleep(20 * time.Millisecond) // sends a byte each 20 ms
 		}
 	})
 	r.tunnel("gone", addr)
@@ -139,8 +139,8 @@ func TestResponseOfAGoneCaller(t *testing.T) {
 	})
 }
 
-// loginFrom logs in as a client that a trusted proxy names, and returns the greeting. It is needed
-// because loopback, where the tests run, never gets penalties.
+// loginFrom logs in with a source that a trusted proxy names, and returns the greeting. The tests run on
+// loopback, which never gets penalties.
 func (r *relayServer) loginFrom(source, key, user string) (greeting string, err error) {
 	r.t.Helper()
 	c := dialFrom(r.t, "127.0.0.2", r.ssh)
@@ -166,8 +166,8 @@ func (r *relayServer) loginFrom(source, key, user string) (greeting string, err 
 	return greeting, err
 }
 
-// TestSSHPenalties: a source of failed logins is rejected even with a good key, with a message. No
-// other source is, and none if the settings exempt it.
+// TestSSHPenalties: a source of failed logins is rejected even with a valid key, and gets a message. Other
+// sources are not rejected, nor is an exempt source.
 func TestSSHPenalties(t *testing.T) {
 	t.Parallel()
 	const bad, other = "203.0.113.9", "198.51.100.4"
@@ -200,15 +200,15 @@ func TestSSHPenalties(t *testing.T) {
 	}
 }
 
-// TestBannerForetells: the banner, which ssh -N shows too, predicts from the user name whether -R will
-// be refused, and the prediction is right.
+// TestBannerForetells: the banner, which ssh -N also shows, predicts from the user name whether -R will be
+// refused. The prediction is right.
 func TestBannerForetells(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "")
 	r.relayd("user", "add", "bob")
 	r.relayd("alias", "add", "bobs", "--user", "bob")
 	r.relayd("alias", "add", "mine", "--user", "admin")
-	r.relayd("alias", "add", "second", "--user", "admin") // the only alias of an account needs no name
+	r.relayd("alias", "add", "second", "--user", "admin") // with a second alias, a forward needs a name
 	for user, want := range map[string]bool{"bobs": true, "www": true, "a_b": true, "mine": false} {
 		p := r.forward(t, "openssh", forwarding{user: user, to: "127.0.0.1:1", flags: []string{"-o", "ExitOnForwardFailure=yes"}})
 		r.waitFor(10*time.Second, "the greeting", func() bool { return strings.Contains(p.Out.String(), "hello admin") })
@@ -223,8 +223,8 @@ func TestBannerForetells(t *testing.T) {
 	}
 }
 
-// TestRecordOfACallerWhoLeft: the record of a request whose caller left before the answer says so,
-// however the caller left.
+// TestRecordOfACallerWhoLeft: if a caller leaves before the answer, the record says so, for each way of
+// leaving.
 func TestRecordOfACallerWhoLeft(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "")

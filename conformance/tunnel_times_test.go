@@ -10,7 +10,7 @@ import (
 	"relay/relaytest"
 )
 
-// dialSSH makes an SSH connection with the relay's key from this process.
+// dialSSH makes an SSH connection from this process, with the key of the admin.
 func (r *relayServer) dialSSH(t *testing.T) *ssh.Client {
 	t.Helper()
 	text, err := os.ReadFile(r.key)
@@ -40,8 +40,8 @@ func TestTunnelTimes(t *testing.T) {
 	t.Run("stale within 8 s of silence", func(t *testing.T) { t.Parallel(); silentIsStale(t, r.on(t)) })
 }
 
-// onlineAtOnce calls the alias when the forward is confirmed: the caller must be served within 100 ms,
-// never queued.
+// onlineAtOnce calls the alias directly after its forward is confirmed: the alias must be online within 100
+// ms, and no request is queued.
 func onlineAtOnce(t *testing.T, r *relayServer) {
 	c := r.dialSSH(t)
 	for open := range 5 {
@@ -54,7 +54,7 @@ func onlineAtOnce(t *testing.T, r *relayServer) {
 		}
 		confirmed := time.Now()
 		relaytest.Until(t, 5*time.Second, "the alias to be online", func() bool { return r.online("times") })
-		took := time.Since(confirmed) // the question costs a round trip or two
+		took := time.Since(confirmed) // includes a round trip or two of the calls
 		if took > bound(100*time.Millisecond) {
 			t.Errorf("online %v after the forward was confirmed", took)
 		}
@@ -87,7 +87,7 @@ func unusedIsClosed(t *testing.T, r *relayServer) {
 	}
 }
 
-// silentIsStale holds the line of a client: no byte passes, and nothing is closed.
+// silentIsStale holds the line of a client: no byte passes, but no connection is closed.
 func silentIsStale(t *testing.T, r *relayServer) {
 	client := r.tunnel("silent", says(t, "x"))
 	r.serves(t, "silent", "x")
@@ -109,8 +109,8 @@ func silentIsStale(t *testing.T, r *relayServer) {
 	}
 }
 
-// TestSpoolAfterOneSecond: if Postgres has been silent for a second, callers are answered from the
-// spool (CONTRACT 7). Half a second is allowed for the answer itself.
+// TestSpoolAfterOneSecond: if Postgres has been silent for a second, requests are stored in the spool and
+// answered (CONTRACT 7). The answer itself may take half a second.
 func TestSpoolAfterOneSecond(t *testing.T) {
 	t.Parallel()
 	pg, databaseURL := ownPostgres(t)

@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// defaultServer returns a server for clients in the namespace that keeps a silent tunnel for the default
-// time.
+// defaultServer returns a server for clients in the namespace. It keeps a silent tunnel for the default time.
 func (c *netNamespace) defaultServer() *relayServer {
 	c.t.Helper()
 	r := newRelay(c.t, "")
@@ -27,7 +26,7 @@ func (c *netNamespace) up(r *relayServer, alias string) *upClient {
 	return r.upBy([]string{"ip", "netns", "exec", c.space}, "--echo", "--alias", alias)
 }
 
-// drop drops all packets between both ends, until restore is called.
+// drop drops all packets between both ends until restore is called.
 func (c *netNamespace) drop() (restore func()) {
 	c.t.Helper()
 	run := func(args ...string) {
@@ -44,16 +43,15 @@ func (c *netNamespace) drop() (restore func()) {
 	}
 }
 
-// TestUpAfterSilence drops every packet for a while, which the client's machine does not show, and
-// measures the time until the alias serves again. It checks only that the alias does, because the
-// machine may be busy.
+// TestUpAfterSilence drops every packet for a while without a signal to the client, and measures the time
+// until the alias serves again. It checks only that the alias serves again, because the machine may be busy.
 func TestUpAfterSilence(t *testing.T) {
 	t.Parallel()
 	c := newNetNamespace(t)
 	r := c.defaultServer()
 	u := c.up(r, "silence")
 	r.back("silence", 10*time.Second)
-	// The last one is longer than the client waits for a byte in any case.
+	// The last gap is longer than the client's longest wait for a byte.
 	for _, gap := range size([]time.Duration{13 * time.Second}, []time.Duration{3 * time.Second, 7 * time.Second, 20 * time.Second, 40 * time.Second}) {
 		restore := c.drop()
 		<-time.After(gap)
@@ -65,8 +63,8 @@ func TestUpAfterSilence(t *testing.T) {
 	}
 }
 
-// TestUpAfterAnotherNetwork removes the network and restores it, once with the same address and once
-// with another one, as when a laptop moves.
+// TestUpAfterAnotherNetwork removes the network and restores it, once with the same address and once with
+// another address, as when a laptop moves.
 func TestUpAfterAnotherNetwork(t *testing.T) {
 	t.Parallel()
 	c := newNetNamespace(t)

@@ -17,19 +17,19 @@ import (
 	"relay/relaytest"
 )
 
-// upClient is one relay up.
+// upClient is a running relay up.
 type upClient struct {
-	*relaytest.Process // with a buffer for each of stdout and stderr
+	*relaytest.Process // with separate buffers for stdout and stderr
 	r                  *relayServer
 }
 
-// up runs relay up with these arguments and waits until it says that it is online.
+// up runs relay up with these arguments and waits until its alias is online.
 func (r *relayServer) up(args ...string) *upClient {
 	r.t.Helper()
 	return r.upBy(nil, args...)
 }
 
-// upBy is up through another command, such as one that enters a network namespace.
+// upBy is like up, but runs relay up through another command, such as one that enters a network namespace.
 func (r *relayServer) upBy(before []string, args ...string) *upClient {
 	r.t.Helper()
 	words := append(before, relaytest.Program(r.t, "relay"), "up", "--server", r.ssh, "--identity", r.key, "--host-key", r.hostKey())
@@ -46,7 +46,7 @@ func (r *relayServer) upBy(before []string, args ...string) *upClient {
 	return u
 }
 
-// exit waits for the end and returns the exit code.
+// exit waits for the end of the process and returns its exit code.
 func (u *upClient) exit() int {
 	u.r.t.Helper()
 	return u.Code(u.r.t, 25*time.Second)
@@ -62,8 +62,8 @@ func (u *upClient) shows(what string) {
 	u.r.waitFor(30*time.Second, "relay up to show "+what, func() bool { return strings.Contains(u.Out.String(), what) })
 }
 
-// back waits until a request passes through the alias, and returns the time that took. Requests are
-// sent concurrently, because one that meets a silent tunnel takes 2 s.
+// back waits until a request passes through the alias, and returns the time that this took. Requests are sent
+// concurrently, because a request to a silent tunnel takes 2 s.
 func (r *relayServer) back(alias string, limit time.Duration) time.Duration {
 	r.t.Helper()
 	begun := time.Now()
@@ -74,7 +74,7 @@ func (r *relayServer) back(alias string, limit time.Duration) time.Duration {
 			if status, _, _ := r.call(alias, "/back", "x"); status == 200 {
 				select {
 				case came <- time.Since(begun):
-				default: // not the first
+				default: // a request was answered before
 				}
 			}
 		}()
@@ -95,12 +95,12 @@ func TestUpComesBackAfterAKill(t *testing.T) {
 	u := r.up("--echo", "--alias", "back")
 	var took []time.Duration
 	for range size(2, 10) {
-		<-time.After(1200 * time.Millisecond) // one that holds no second counts as a failed try
+		<-time.After(1200 * time.Millisecond) // a connection that lasts less than a second counts as a failed try
 		r.stop(syscall.SIGKILL)
 		r.start()
 		took = append(took, r.back("back", 40*time.Second))
 	}
-	// In order it is told to wait a second.
+	// A server that stops tells relay up to wait a second.
 	r.stop(syscall.SIGTERM)
 	r.start()
 	inOrder := r.back("back", 40*time.Second)
@@ -114,8 +114,8 @@ func TestUpComesBackAfterAKill(t *testing.T) {
 	}
 }
 
-// TestUpTakenOver starts a second relay up for the same alias: it serves at once, and the first one
-// stops and does not take the alias back.
+// TestUpTakenOver starts a second relay up for the same alias. The second one serves at once, and the first
+// one stops and does not take the alias back.
 func TestUpTakenOver(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "")
@@ -161,7 +161,8 @@ func TestUpStopsForGood(t *testing.T) {
 	}
 }
 
-// TestUpOfOthers: relay up leaves out the aliases of others, and continues with its own.
+// TestUpOfOthers: relay up leaves out the aliases of other accounts, and continues with the aliases of its
+// own.
 func TestUpOfOthers(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "")
@@ -235,7 +236,7 @@ func TestUpPrintsNothingRaw(t *testing.T) {
 		2*n, answered["compact"]+answered["json"], raw)
 }
 
-// hostile sends a request that would control a terminal, and reports whether the relay let it through.
+// hostile sends a request that would control a terminal, and reports whether relayd accepted it.
 func (r *relayServer) hostile(alias string, i int) bool {
 	r.t.Helper()
 	path := fmt.Sprintf("/x%c\u009b31m\u202e%c\xff%d", rune(0x80+i%0x20), rune(0x200b+i%5), i)
@@ -256,7 +257,7 @@ func hostileAnswer(i int) string {
 }
 
 // checkPrintable counts the texts with bytes or characters that move a cursor or change the writing
-// direction: there may be none.
+// direction. No such text is allowed.
 func checkPrintable(t *testing.T, what string, texts ...string) (raw int) {
 	t.Helper()
 	for _, text := range texts {

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// await waits for an event in the background and delivers the answer.
+// await waits for an event in the background. The channel gets the answer.
 func (r *relayServer) await(query string) <-chan []byte {
 	r.t.Helper()
 	open := r.metric("relay_api_waits")
@@ -26,15 +26,15 @@ func (r *relayServer) await(query string) <-chan []byte {
 	return got
 }
 
-// TestWaitForAnEvent: a call answers as soon as a matching event has arrived, and never with an
-// earlier one.
+// TestWaitForAnEvent: a waiting call returns as soon as a matching event has arrived, and never returns an
+// earlier event.
 func TestWaitForAnEvent(t *testing.T) {
 	stores(t, func(t *testing.T, databaseURL string) {
 		r := startRelay(t, databaseURL)
 		r.alias("hook")
 		r.alias("other")
 		r.call("hook", "/wanted", "before")
-		<-time.After(5 * time.Millisecond) // ids are told apart by the millisecond
+		<-time.After(5 * time.Millisecond) // waits compare the milliseconds of ids
 		waits := []<-chan []byte{
 			r.await("wait=60s&alias=hook&method=POST&path=/wanted"), r.await("wait=60s&path=/wanted&q=needle"), r.await("wait=60s&state=queued&alias=hook&path=/wanted"),
 		}
@@ -66,8 +66,8 @@ func TestWaitForAnEvent(t *testing.T) {
 	})
 }
 
-// TestExportedTestSendsWhatWasReceived captures a request, exports it as a test, runs that, and
-// compares the bytes.
+// TestExportedTestSendsWhatWasReceived captures a request, exports it as a test, runs the test, and compares
+// the bytes.
 func TestExportedTestSendsWhatWasReceived(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "")

@@ -6,13 +6,13 @@ import (
 	"strings"
 )
 
-// wireCase is one exchange that is compared byte by byte: the bytes at the local server, at the
-// caller, in the store, and of a replay.
+// wireCase is one exchange whose bytes are compared: at the local server, at the caller, in the store, and in
+// a replay.
 type wireCase struct {
 	name     string
 	request  string
 	response string
-	shut     bool // the local server closes behind its answer
+	shut     bool // the local server closes the connection after its response
 }
 
 const (

@@ -90,8 +90,8 @@ func byteByByte(t *testing.T, r *relayServer, tg *target) {
 	same(t, "replay", tg.next(), []byte(request))
 }
 
-// mutated sends requests with random damage. If one reaches the local server, it must be unchanged,
-// and net/http must read it in the same way.
+// mutated sends requests with random damage. If a request reaches the local server, it must be unchanged, and
+// net/http must parse it in the same way.
 func mutated(t *testing.T, r *relayServer, tg *target) {
 	tg.say("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok", true)
 	seeds := []string{
@@ -121,7 +121,7 @@ func mutated(t *testing.T, r *relayServer, tg *target) {
 			}
 			req, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(raw)))
 			if err != nil {
-				if !strings.Contains(err.Error(), "parse") { // targets that only url.Parse refuses
+				if !strings.Contains(err.Error(), "parse") { // url.Parse refuses some targets that relayd accepts
 					t.Errorf("net/http refuses what was delivered: %q: %v", raw, err)
 				}
 				continue

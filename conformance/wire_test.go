@@ -18,8 +18,8 @@ import (
 // score counts the identical results.
 type score struct{ cases, original, replay, response, stored int }
 
-// records are the records of the cases, without the values that differ between any two events: ids,
-// times, and the node.
+// records are the records of the cases, without the values that differ for each event: ids, times, and the
+// node.
 type records map[string][]string
 
 // TestWireFidelity runs the cases on SQLite, and on Postgres through a node that does not
@@ -40,11 +40,11 @@ func TestWireFidelity(t *testing.T) {
 		owner.key, owner.token = r.key, r.token
 		owner.start()
 		wireCases(t, r, owner, foreign)
-		if in, out := owner.stats().ForwardedIn, r.stats().ForwardedOut; min(in, out) < 20 { // many requests share one
+		if in, out := owner.stats().ForwardedIn, r.stats().ForwardedOut; min(in, out) < 20 { // many requests share one channel
 			t.Errorf("the cases took %d channels from the other node, which gave %d", out, in)
 		}
 	})
-	t.Cleanup(func() { compareRecords(t, local, foreign) }) // after both
+	t.Cleanup(func() { compareRecords(t, local, foreign) }) // after both subtests
 }
 
 // compareRecords compares the records of a node that has the tunnel with those of a node that does
@@ -57,7 +57,7 @@ func compareRecords(t *testing.T, local, foreign records) {
 	}
 }
 
-// keep stores all records that were made since the last call.
+// keep stores the records of all events since the last call.
 func (k records) keep(t *testing.T, r *relayServer, name string, seen map[string]bool) {
 	t.Helper()
 	for _, e := range slices.Backward(r.events("wire", "")) {
@@ -66,7 +66,7 @@ func (k records) keep(t *testing.T, r *relayServer, name string, seen map[string
 		}
 		seen[e.ID] = true
 		var all any
-		if e.State == "rejected" { // kept when there is time, so perhaps after the next case
+		if e.State == "rejected" { // stored with low priority, so perhaps only after the next case
 			continue
 		}
 		if err := json.Unmarshal(r.must(200, "GET", "/events/"+e.ID, nil), &all); err != nil {
@@ -80,8 +80,8 @@ func (k records) keep(t *testing.T, r *relayServer, name string, seen map[string
 	}
 }
 
-// withoutTimes replaces the values that differ between any two events in a JSON value. They include
-// the reuse of a connection, which depends on the duration of the previous case.
+// withoutTimes replaces the values in a JSON value that differ for each event. They include the reuse of a
+// connection, which depends on the duration of the case before.
 func withoutTimes(v any) any {
 	differ := []string{"id", "requestId", "eventId", "latencyMs", "timing", "node", "url", "replayUrl", "remoteAddr", "connection", "from"}
 	switch v := v.(type) {
@@ -111,7 +111,7 @@ func wireCases(t *testing.T, r, owner *relayServer, kept records) {
 	run := func(name string, f func(t *testing.T)) {
 		t.Run(strings.ReplaceAll(name, " ", "_"), func(t *testing.T) {
 			f(t)
-			if name != "60 mutated requests" && name != "57 ambiguous requests" { // those are many, and random
+			if name != "60 mutated requests" && name != "57 ambiguous requests" { // their requests are many and random
 				kept.keep(t, r, name, seen)
 			} else {
 				records{}.keep(t, r, name, seen)
@@ -192,7 +192,7 @@ func (s *score) plain(t *testing.T, r *relayServer, tg *target, c wireCase) {
 	same(t, "attempts/2/response.raw", r.must(200, "GET", "/events/"+rec.ID+"/attempts/2/response.raw", nil), []byte(c.response))
 }
 
-// checkStored compares the raw endpoints.
+// checkStored compares the answers of the raw routes with the sent and received bytes.
 func (s *score) checkStored(t *testing.T, r *relayServer, rec record, c wireCase) {
 	t.Helper()
 	okReq := same(t, "request.raw", r.must(200, "GET", "/events/"+rec.ID+"/request.raw", nil), []byte(c.request))

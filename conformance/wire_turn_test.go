@@ -69,8 +69,8 @@ func expectRefused(t *testing.T, r *relayServer, tg *target) {
 	r.must(409, "POST", "/events/"+rec.ID+"/replay", nil)
 }
 
-// eventStream sends each event only after the caller has received the previous one: a buffer anywhere
-// would block it.
+// eventStream sends each event only after the caller has received the previous event. A buffer in between
+// would block the stream.
 func eventStream(t *testing.T, r *relayServer, tg *target) {
 	const events = 20
 	seen := make(chan struct{}, 1)
@@ -140,12 +140,12 @@ func upgrade(t *testing.T, r *relayServer, tg *target) {
 	}
 }
 
-// upgradeEnds has either side of an upgraded connection close its sending side first. The other side
-// continues to send, and all of it arrives, followed by its end.
+// upgradeEnds: one side of an upgraded connection closes its sending side first. The other side continues to
+// send, all of its bytes arrive, and after them its end.
 func upgradeEnds(t *testing.T, r *relayServer, tg *target) {
 	const answer = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n"
 	const request = "GET /ws HTTP/1.1\r\n" + host + "Connection: Upgrade\r\nUpgrade: x\r\n\r\n"
-	pause := func() { time.Sleep(300 * time.Millisecond) } // long enough for an end to pass first
+	pause := func() { time.Sleep(300 * time.Millisecond) } // long enough for an end to arrive first
 	sends := func(c net.Conn, text string) {
 		for range 4 {
 			pause()
@@ -156,7 +156,7 @@ func upgradeEnds(t *testing.T, r *relayServer, tg *target) {
 	big := random(500_000, 61)
 	for name, x := range map[string]struct {
 		localFirst    bool
-		local, caller string // what is sent before the end, and four times by the side that ends last
+		local, caller string // sent before the end, and four times by the side that ends last
 	}{
 		"local ends first": {true, "bye", "more"}, "local ends at once": {true, "", "more"}, "local ends first, large": {true, big, big},
 		"caller ends first": {false, "more", "bye"}, "caller ends at once": {false, "more", ""}, "caller ends first, large": {false, big, big},
@@ -246,8 +246,8 @@ func earlyAnswer(t *testing.T, r *relayServer, tg *target) {
 		return rec.Request.Body.State == "complete"
 	})
 	same(t, "request.raw", r.must(200, "GET", "/events/"+rec.ID+"/request.raw", nil), []byte(request))
-	// Postgres reads the event and its body in two statements: the read that saw the whole body
-	// first may have seen the event as it was before.
+	// relayd reads the event and its body from Postgres in two statements. The first read with the whole body
+	// may have an older state of the event.
 	if rec = r.event(rec.ID); !rec.Replayable {
 		t.Errorf("not replayable although it is whole: %v", rec.ReplayBlocker)
 	}
@@ -270,8 +270,8 @@ func brokenAnswer(t *testing.T, r *relayServer, tg *target) {
 	same(t, "response.raw", r.must(200, "GET", "/events/"+rec.ID+"/attempts/1/response.raw", nil), []byte(half))
 }
 
-// brokenBodies: an answer whose head came is recorded as truncated, and its replay like the original, whatever is wrong
-// with its body.
+// brokenBodies: if the body of an answer is broken in any way after its head, the answer is recorded as
+// truncated, and a replay gets the same result.
 func brokenBodies(t *testing.T, r *relayServer, tg *target) {
 	const chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 	for _, answer := range []string{chunked + "zz\r\n", chunked + "2\r\nok\r\nzz\r\n", chunked + "2\r\nok\r\n", chunked + "0\r\nno colon\r\n\r\n"} {

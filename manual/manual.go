@@ -16,8 +16,7 @@ import (
 	"relay"
 )
 
-// Manual holds the parts of the manual pages that do not come from the commands' names, texts and
-// flags.
+// Manual holds the parts of the manual pages that do not come from the commands: names, texts and flags do.
 type Manual struct {
 	// Section is the section of the manual: 1 for user programs, 8 for programs of operators.
 	Section int
@@ -26,8 +25,8 @@ type Manual struct {
 	End string
 }
 
-// Write writes the page of a command and one for each of its subcommands into dir, which
-// it makes if it is not there.
+// Write writes the page of a command and one page for each of its subcommands into dir. It creates dir if
+// necessary.
 func (m Manual) Write(c *cobra.Command, dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -48,8 +47,7 @@ func (m Manual) Write(c *cobra.Command, dir string) error {
 
 func pageName(c *cobra.Command) string { return strings.ReplaceAll(c.CommandPath(), " ", "-") }
 
-// page returns a page in the macros of man(7). It has no date, so that builds are
-// reproducible.
+// page returns a page in the macros of man(7). The page has no date, because builds must be reproducible.
 func (m Manual) page(c *cobra.Command) []byte {
 	var b bytes.Buffer
 	name := pageName(c)
@@ -116,10 +114,10 @@ func options(title string, flags *pflag.FlagSet) string {
 	return List(title, list...)
 }
 
-// paragraphs returns text as roff; indented lines are kept as they are.
+// paragraphs returns text as roff. Indented lines stay as they are.
 func paragraphs(text string) string {
 	var b strings.Builder
-	list := false // indented lines stand as they are
+	list := false // indented lines stay as they are
 	for line := range strings.Lines(text) {
 		line = strings.TrimRight(line, "\n")
 		if indented := strings.HasPrefix(line, " "); indented != list {

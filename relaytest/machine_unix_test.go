@@ -13,8 +13,9 @@ import (
 	"time"
 )
 
-// TestFreeAddrBesideProcesses: a process that starts meanwhile does not keep the address in use. Without that rule 4 to 14
-// of the addresses are in use here; one may be, because a program that reserves nothing can take it in the meantime.
+// TestFreeAddrBesideProcesses: a process that starts during ReserveAddr does not keep the address in use.
+// Without the lock, 4 to 14 of the addresses would be in use. One address may be in use, because a program
+// that reserves no addresses can take it.
 func TestFreeAddrBesideProcesses(t *testing.T) {
 	var stop atomic.Bool
 	ended := make(chan struct{})
@@ -68,7 +69,7 @@ func TestReserveAddr(t *testing.T) {
 	_ = other.Close()
 }
 
-// TestStopIsSeen: a stop of the process between two pieces of work makes limits longer, too.
+// TestStopIsSeen: a stop of the process between two pieces of work makes limits longer.
 func TestStopIsSeen(t *testing.T) {
 	Slowdown(time.Now()) // starts the meter
 	for range 5 {

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// FreeAddr returns an unused loopback address, for a program that needs its address in advance. It is
+// FreeAddr returns an unused loopback address for a program that needs its address in advance. The address is
 // reserved for the test; see ReserveAddr.
 func FreeAddr(t testing.TB) string {
 	t.Helper()
@@ -25,11 +25,11 @@ func FreeAddr(t testing.TB) string {
 	return addr
 }
 
-// ReserveAddr returns an unused loopback address. Its port is below those that the system gives to
-// outgoing connections and to listeners that ask for any port: one of these could otherwise take it
-// before the program listens, or while the program restarts. No other call returns the port until
-// release, not even in another test process: a UDP socket at another loopback address holds the number,
-// if the system has that address.
+// ReserveAddr returns an unused loopback address. Its port is below the ports that the system gives to
+// outgoing connections and to listeners on port 0, because one of these could take the port before the
+// program listens, or during a restart of the program. No other call returns the port until release, even in
+// another test process: a UDP socket at another loopback address holds the number, if the system has that
+// address.
 func ReserveAddr() (addr string, release func(), err error) {
 	for range 1000 {
 		port := 10_000 + (int64(os.Getpid())*199+ports.Add(1))%20_000
@@ -52,11 +52,11 @@ func ReserveAddr() (addr string, release func(), err error) {
 	return "", nil, errors.New("found no free port")
 }
 
-// nobodyListens reports whether an address is free. It keeps other goroutines from starting a process
-// during the check: the new process would inherit the listener for a moment, and the address would
-// stay in use.
+// nobodyListens reports whether an address is free. It keeps other goroutines from starting a process during
+// the check. Otherwise the new process would inherit the listener for a moment, and the address would stay in
+// use.
 func nobodyListens(addr string) bool {
-	if runtime.GOOS == "linux" { // elsewhere net.Listen takes this lock itself
+	if runtime.GOOS == "linux" { // elsewhere, net.Listen takes this lock
 		syscall.ForkLock.RLock()
 		defer syscall.ForkLock.RUnlock()
 	}
@@ -64,10 +64,10 @@ func nobodyListens(addr string) bool {
 	return err == nil && ln.Close() == nil
 }
 
-var ports atomic.Int64 // how many were tried
+var ports atomic.Int64 // number of tried ports
 
-// SocketDir makes a folder for unix sockets with a short path, whatever TMPDIR is, because the address
-// of a unix socket is limited to about 100 bytes. The folder is removed when the test ends.
+// SocketDir creates a folder for Unix sockets and removes it at the end of the test. The path is short for
+// any TMPDIR, because the address of a Unix socket is limited to about 100 bytes.
 func SocketDir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "relay-")
@@ -86,13 +86,13 @@ type Line struct {
 	to    atomic.Pointer[target]
 	delay atomic.Int64 // of each packet, in ns
 	mu    sync.Mutex
-	conns map[net.Conn]struct{} // open ones, both ends
+	conns map[net.Conn]struct{} // open connections, both ends
 	held  chan struct{}         // closed when Hold ends; nil while packets pass
 }
 
 type target struct{ network, address string }
 
-// NewLine starts a line to an address; network and address are as for net.Dial.
+// NewLine starts a line to an address; network and address are those of net.Dial.
 func NewLine(t testing.TB, network, address string) *Line {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -118,15 +118,15 @@ func NewLine(t testing.TB, network, address string) *Line {
 	return l
 }
 
-// Lead redirects new connections to another server; open connections stay.
+// Lead redirects new connections to another server. Open connections stay as they are.
 func (l *Line) Lead(network, address string) { l.to.Store(&target{network, address}) }
 
-// Delay delays every packet in both directions from now on, as a long line does: later packets do not
-// wait for earlier ones to arrive.
+// Delay delays every packet in both directions from now on, like a long line: a later packet does not wait
+// until an earlier one has arrived.
 func (l *Line) Delay(d time.Duration) { l.delay.Store(int64(d)) }
 
-// Hold stops all traffic in both directions until Release, including the end of a connection, like a
-// network that drops every packet. Bytes sent during that time arrive after it.
+// Hold stops all traffic in both directions until Release, including the end of a connection, like a network
+// that drops every packet. Bytes that are sent in this time arrive after Release.
 func (l *Line) Hold() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -205,7 +205,7 @@ func (l *Line) copy(to, from net.Conn) {
 			}
 		}
 		_ = from.Close()
-		for range under { // the reader must not block
+		for range under { // drains under, because the reader must not block
 		}
 	}()
 	defer close(under)

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Buffer collects the output of a process or a log; it may be read at the same time.
+// Buffer collects the output of a process or a log; it may be read while the process runs.
 type Buffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -22,7 +22,7 @@ func (b *Buffer) Write(p []byte) (int, error) {
 	return b.text.Write(p)
 }
 
-// String returns everything that was written so far.
+// String returns everything that has been written so far.
 func (b *Buffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -45,7 +45,7 @@ type Process struct {
 	ended    chan struct{}
 }
 
-// StartSeparate is Start with a buffer for each of stdout and stderr.
+// StartSeparate is like Start, with separate buffers for stdout and stderr.
 func StartSeparate(t testing.TB, cmd *exec.Cmd) *Process {
 	t.Helper()
 	errs := &Buffer{}
@@ -55,8 +55,8 @@ func StartSeparate(t testing.TB, cmd *exec.Cmd) *Process {
 	return p
 }
 
-// Start starts cmd and collects its output, which is logged if the test fails. It leaves output alone
-// that cmd sends elsewhere. The process is killed when the test ends.
+// Start starts cmd and collects its output, except for a stream that cmd has set. If the test fails, the
+// output is logged. The process is killed at the end of the test.
 func Start(t testing.TB, cmd *exec.Cmd) *Process {
 	t.Helper()
 	out := &Buffer{}
@@ -77,7 +77,7 @@ func Start(t testing.TB, cmd *exec.Cmd) *Process {
 		t.Fatalf("start %s: %v", cmd.Path, err)
 	}
 	go func() {
-		_ = cmd.Wait() // the exit code is in ProcessState
+		_ = cmd.Wait() // ProcessState has the exit code
 		close(p.ended)
 	}()
 	t.Cleanup(func() {
@@ -122,6 +122,6 @@ func (p *Process) Code(t testing.TB, limit time.Duration) int {
 
 // Kill ends the process with SIGKILL and waits until it has ended.
 func (p *Process) Kill() {
-	_ = p.Cmd.Process.Kill() // it may have ended already
+	_ = p.Cmd.Process.Kill() // the process may have ended already
 	<-p.ended
 }

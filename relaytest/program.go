@@ -21,9 +21,9 @@ import (
 // detector.
 const programsVariable = "RELAY_TEST_PROGRAMS"
 
-// Build builds relayd and relay once in each process and returns their folder. They have no race
-// detector, unless RELAY_TEST_PROGRAMS names a folder with programs that have one. A package whose
-// tests use them runs its tests by Main, or calls Remove at the end.
+// Build builds relayd and relay once in each process and returns their folder. They have no race detector,
+// unless RELAY_TEST_PROGRAMS names a folder with programs that have one. A package whose tests use the
+// programs runs its tests by Main, or calls Remove at the end.
 var Build = sync.OnceValues(programs)
 
 // Remove removes the programs that Build has built.
@@ -33,9 +33,9 @@ func Remove() {
 	}
 }
 
-var own string // the folder, where this process made it
+var own string // the folder, if this process has created it
 
-// Programs returns the folder with relayd and relay, as Build returns it.
+// Programs returns the folder with relayd and relay; see Build.
 func Programs(t testing.TB) string {
 	t.Helper()
 	dir, err := Build()
@@ -65,8 +65,8 @@ func programs() (string, error) {
 		return "", err
 	}
 	own = dir
-	// The go command runs in the folder of the module relay, wherever the tests run: the module
-	// conformance has not all that relayd needs.
+	// The go command must run in the folder of the module relay, because the module conformance does not have
+	// all dependencies of relayd.
 	module, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "relay").Output()
 	if err != nil {
 		return "", fmt.Errorf("find the module relay: %w", err)
@@ -85,8 +85,8 @@ func RaceEnabled() bool {
 	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
 }
 
-// Main runs the tests of a package and returns the exit code. It measures the load of the machine
-// meanwhile (Slowdown), and removes the programs that the tests built.
+// Main runs the tests of a package and returns the exit code. It measures the load of the machine during the
+// tests (Slowdown), and removes the programs that the tests built.
 func Main(m *testing.M) int {
 	meter.once.Do(startMeter)
 	defer Remove()
@@ -94,8 +94,8 @@ func Main(m *testing.M) int {
 }
 
 // WriteScript writes a shell script that can be run at once. It keeps other goroutines from starting a
-// process during the write: the new process would inherit the open file for a moment, and the kernel
-// does not run a file that is open for writing.
+// process during the write. Otherwise the new process would inherit the open file for a moment, and the
+// kernel does not run a file that is open for writing.
 func WriteScript(t testing.TB, path, text string) {
 	t.Helper()
 	syscall.ForkLock.RLock()

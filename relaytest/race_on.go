@@ -2,5 +2,5 @@
 
 package relaytest
 
-// raceFactor is by how much more the race detector slows a parser than a plain pass.
+// raceFactor is the factor by which the race detector slows a parser, compared with a plain pass.
 const raceFactor = 4

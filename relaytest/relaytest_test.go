@@ -37,7 +37,7 @@ func TestLimitGrowsWithTheMachine(t *testing.T) {
 	}
 }
 
-// A line holds back by its delay, leads elsewhere and is cut.
+// TestLine: a line delays bytes, can lead to another server, and can be cut.
 func TestLine(t *testing.T) {
 	t.Parallel()
 	says := func(text string) string {
@@ -81,11 +81,11 @@ func TestLine(t *testing.T) {
 	}
 	l.Cut()
 	if _, err := io.Copy(io.Discard, first); err != nil {
-		t.Log(err) // a reset is an end too
+		t.Log(err) // a reset is also an end
 	}
 }
 
-// A process gives its output and its exit code.
+// TestProcess: a process has its output and its exit code.
 func TestProcess(t *testing.T) {
 	t.Parallel()
 	p := StartSeparate(t, exec.Command("sh", "-c", "read x; echo out $x; echo err >&2; exit 3"))
@@ -98,7 +98,7 @@ func TestProcess(t *testing.T) {
 	}
 }
 
-// No two addresses are the same.
+// TestFreeAddr: no two addresses are the same.
 func TestFreeAddr(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Patience returns the longest time to wait for an event that has no promised time: four times the
-// time on an idle machine. Compare a promised time with Limit instead.
+// Patience returns the longest time to wait for an event that has no promised time: four times the time on an
+// idle machine. For a promised time, use Limit instead.
 func Patience(quiet time.Duration) time.Duration { return 4 * quiet }
 
 // Until polls until ok returns true; after Patience(quiet) it fails the test.
@@ -19,9 +19,9 @@ func Until(t testing.TB, quiet time.Duration, what string, ok func() bool) {
 	}
 }
 
-// Poll polls until ok returns true, and reports whether it did within Patience(quiet). The pause
-// between polls grows: a condition may be a query, and tests that wait for seconds would otherwise
-// keep the machine busy.
+// Poll polls until ok returns true, and reports whether it did within Patience(quiet). The pauses between
+// polls grow, because a condition may be a query, and tests that wait for seconds must not keep the machine
+// busy.
 func Poll(quiet time.Duration, ok func() bool) bool {
 	begun := time.Now()
 	for !ok() {
@@ -34,19 +34,19 @@ func Poll(quiet time.Duration, ok func() bool) bool {
 	return true
 }
 
-// Limit returns the time that a test allows for an operation that began at begun and is promised to
-// take at most promised: twice the promise on an idle machine. The limit grows by the factor by which
-// the machine was slower since then, and by twice the longest time for which this process got no
-// processor.
+// Limit returns the time that a test allows for an operation that began at begun and is promised to take at
+// most promised: twice the promise on an idle machine. The limit grows by the factor by which the machine was
+// slower since begun, and by twice the longest time in which this process got no CPU.
 func Limit(promised time.Duration, begun time.Time) time.Duration {
 	factor, longest := Slowdown(begun)
 	return time.Duration(2*factor*float64(promised)) + 2*longest
 }
 
-// Slowdown measures the load of the machine since a moment. Every 250 ms a goroutine does a fixed piece of work of a few
-// milliseconds. factor is the mean time of a piece, including its late start, divided by the shortest one since the process
-// started, so it is at least 1. longest is the longest time of a piece, or of a sleep of 20 ms between two of them. The
-// goroutine starts with Main or with the first call; earlier times are not measured.
+// Slowdown measures the load of the machine since a moment. Every 250 ms a goroutine does a fixed piece of
+// work of a few milliseconds. factor is the mean time of a piece, including its late start, divided by the
+// time of the shortest piece since the process started; it is at least 1. longest is the longest time of a
+// piece, or of a sleep of 20 ms between two pieces. The goroutine starts with Main or with the first call of
+// Slowdown; earlier times are not measured.
 func Slowdown(since time.Time) (factor float64, longest time.Duration) {
 	meter.once.Do(startMeter)
 	meter.mu.Lock()
@@ -62,10 +62,10 @@ func Slowdown(since time.Time) (factor float64, longest time.Duration) {
 		}
 	}
 	longest = max(longest, meter.still, time.Since(meter.looked)-meterLook)
-	if under := time.Since(meter.last) - meterPause; under > meter.quick { // the piece in progress counts too
+	if under := time.Since(meter.last) - meterPause; under > meter.quick { // the current piece counts, too
 		count(under)
 	}
-	if n == 0 && len(meter.samples) > 0 { // too short a time for a piece
+	if n == 0 && len(meter.samples) > 0 { // no piece has ended in this short time
 		count(meter.samples[len(meter.samples)-1].took)
 	}
 	if n == 0 {
@@ -76,22 +76,22 @@ func Slowdown(since time.Time) (factor float64, longest time.Duration) {
 
 const (
 	meterPause = 250 * time.Millisecond // between two pieces of work
-	meterLook  = 20 * time.Millisecond  // a stop of the process in a pause is seen when it is longer
+	meterLook  = 20 * time.Millisecond  // a longer stop of the process in a pause is noticed
 )
 
 type sample struct {
 	at    time.Time
 	took  time.Duration
-	still time.Duration // the longest stop in the pause before
+	still time.Duration // the longest stop in the pause before the piece
 }
 
 var meter struct {
 	once    sync.Once
 	mu      sync.Mutex
-	quick   time.Duration // the shortest piece
+	quick   time.Duration // time of the shortest piece
 	last    time.Time     // end of the last piece
-	still   time.Duration // the longest stop since then
-	looked  time.Time     // up to which that is known
+	still   time.Duration // the longest stop since last
+	looked  time.Time     // end of the time that still covers
 	samples []sample      // of the last ten minutes or more
 }
 

@@ -13,11 +13,11 @@ import (
 	"time"
 )
 
-// Worst is a shape of bytes for which parsers, masks or views were slow, or could be: a unit that is
-// repeated between a beginning and an end.
+// Worst is a shape of bytes that makes, or could make, parsers, masks or views slow: a unit that is repeated
+// between a beginning and an end.
 type Worst struct {
 	Begin, Unit, End string
-	Close            string // repeats as often as Unit, behind it
+	Close            string // repeated as often as Unit, after it
 }
 
 // Bytes returns roughly n bytes of the shape. %d in a unit is replaced by the unit's number.
@@ -128,14 +128,15 @@ func Worsts() []Worst {
 	return list
 }
 
-// worstTime is what a function may take for a MiB of its worst bytes, or for all bytes that it ever gets.
+// worstTime is the longest time that a function may take for a MiB of its worst bytes, or for all bytes that
+// it ever gets.
 const worstTime = 100 * time.Millisecond
 
-// worstPasses is how many plain passes over a MiB take worstTime on a quiet machine.
+// worstPasses is the number of plain passes over a MiB that take worstTime on a quiet machine.
 const worstPasses = 40
 
-// plainPass returns the processor time of a plain pass over a MiB, as the simplest parser makes it: it looks at each
-// byte, and copies each word to a place of its own.
+// plainPass returns the CPU time of a plain pass over a MiB. Like the simplest parser, it looks at each byte
+// and copies each word to another place.
 func plainPass() time.Duration {
 	var words [][]byte
 	return CPUTime(func() {
@@ -155,10 +156,11 @@ var plainText = sync.OnceValue(func() []byte { return bytes.Repeat([]byte("01234
 // would slow down its access to memory.
 var measuring sync.Mutex
 
-// Measure returns the processor time that f takes, and what it may take for n bytes: 100 ms a MiB; on a slower or busier
-// machine 40 times a plain pass, and with the race detector 160 times, the slower one of those right before and behind it. A function that took longer
-// is measured again, up to seven times, unless it took ten times as long: others may have used the caches of the
-// processor. The garbage of others is not collected meanwhile.
+// Measure returns the CPU time that f takes, and the time that it may take for n bytes: 100 ms a MiB. On a
+// slower or busier machine the limit is 40 times a plain pass, and with the race detector 160 times; the
+// slower one of the passes before and after f counts. A function that took longer is measured again, up to
+// seven times, unless it took ten times as long, because other programs may have used the caches of the CPU.
+// The garbage collector is off during the measurement.
 func Measure(n int, f func()) (took, limit time.Duration) {
 	measuring.Lock()
 	defer measuring.Unlock()
@@ -179,21 +181,22 @@ func Measure(n int, f func()) (took, limit time.Duration) {
 	return took, limit
 }
 
-// WorstBytes fails the test where a function takes more than 100 ms of processor time, see Measure, for most bytes of
-// any shape. most is a MiB, or what the function ever gets if that is less.
+// WorstBytes fails the test if a function takes more than 100 ms of CPU time (see Measure) for most bytes of
+// any shape. most is a MiB, or the largest number of bytes that the function ever gets if that is less.
 func WorstBytes(t *testing.T, most int, f func(p []byte)) {
 	t.Helper()
 	WorstShapes(t, most, Worsts(), f)
 }
 
-// WorstShapes is WorstBytes with other shapes. Each shape is tried with a thirty-second of the bytes first, and with a
-// quarter of these. Those whose time is not in proportion to their bytes, or would be more than half of what they may take, are
-// measured with all bytes, and so are the slowest of the others. The log has the slowest.
+// WorstShapes is like WorstBytes, with other shapes. First it tries each shape with 1/128 and with 1/32 of
+// the bytes. It measures a shape with all bytes if the two times are not in proportion, or if the whole would
+// take more than half of the limit. It also measures the slowest of the other shapes. The log has the slowest
+// shape.
 func WorstShapes(t *testing.T, most int, shapes []Worst, f func(p []byte)) {
 	t.Helper()
 	type guess struct {
 		shape Worst
-		time  time.Duration // for all bytes
+		time  time.Duration // estimate for all bytes
 		doubt bool
 	}
 	small, medium := min(max(most/128, 4<<10), most), min(max(most/32, 16<<10), most)
@@ -206,12 +209,12 @@ func WorstShapes(t *testing.T, most int, shapes []Worst, f func(p []byte)) {
 	for _, shape := range shapes {
 		took := of(shape, medium)
 		g := guess{shape: shape, time: took * time.Duration(max(1, most/medium))}
-		// With four times the bytes, the square takes sixteen times as long.
+		// With four times the bytes, quadratic code takes sixteen times as long.
 		g.doubt = medium < most && took > 8*of(shape, small)+200*time.Microsecond
 		list = append(list, g)
 	}
 	slices.SortStableFunc(list, func(a, b guess) int { return cmp.Compare(b.time, a.time) })
-	var share float64 // of what it may take
+	var share float64 // of the limit
 	var slowest time.Duration
 	var which Worst
 	for i, g := range list {
@@ -230,8 +233,8 @@ func WorstShapes(t *testing.T, most int, shapes []Worst, f func(p []byte)) {
 	t.Logf("%.0f %% of 100 ms on a quiet machine, at most (now %.1f ms of processor time for %d KiB): %v", 100*share, slowest.Seconds()*1000, most>>10, which)
 }
 
-// Neighbours returns texts that differ from p as two deliveries of one thing may: for functions
-// that compare.
+// Neighbours returns texts that differ from p in the way of two deliveries of one event, for functions that
+// compare.
 func Neighbours(p []byte) [][]byte {
 	reversed, scattered, last := slices.Clone(p), slices.Clone(p), slices.Clone(p)
 	slices.Reverse(reversed)
@@ -245,7 +248,7 @@ func Neighbours(p []byte) [][]byte {
 	return [][]byte{last, scattered, reversed, shifted, p[:len(p)/2], nil}
 }
 
-// CPUTime returns the time that f used on a processor: other programs of the machine do not count.
+// CPUTime returns the CPU time that f used. The time of other programs does not count.
 func CPUTime(f func()) time.Duration {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

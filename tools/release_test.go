@@ -11,7 +11,8 @@ import (
 	"github.com/goreleaser/goreleaser/v2/pkg/config"
 )
 
-// The program goreleaser accepts every key of .goreleaser.yaml, and the scripts that it names exist.
+// TestReleaseConfiguration: the program goreleaser accepts every key of .goreleaser.yaml, and the named
+// scripts exist.
 func TestReleaseConfiguration(t *testing.T) {
 	project, err := config.Load("../.goreleaser.yaml")
 	if err != nil {
@@ -27,8 +28,8 @@ func TestReleaseConfiguration(t *testing.T) {
 	}
 }
 
-// The package scripts act as each package manager expects, which they detect by their arguments. On
-// rpm the scripts of the old package run after those of the new one.
+// TestPackageScripts: each package manager calls the package scripts with other arguments, and the scripts
+// act accordingly. An rpm upgrade runs the scripts of the old package after those of the new one.
 func TestPackageScripts(t *testing.T) {
 	t.Parallel()
 	const deb, systemd, openrc = "deb-systemd-helper deb-systemd-invoke systemctl", "systemctl", "rc-service rc-update"
@@ -60,7 +61,7 @@ func TestPackageScripts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// systemd runs where its folder is.
+		// The scripts assume that systemd runs if its folder exists.
 		cmd := exec.Command("/bin/sh", append([]string{"-c", strings.ReplaceAll(string(text), "/run/systemd/system", folder), "script"}, strings.Fields(tc.args)...)...)
 		cmd.Env = []string{"PATH=" + folder}
 		out, err := cmd.CombinedOutput()

@@ -1,7 +1,6 @@
-// Command mutants checks that the tests can fail. It changes one line of the program at a time,
-// according to a list, runs the tests that must notice the change, and prints each change that they
-// did not notice. It changes no file of the work tree: the compiler reads the changed line through
-// -overlay.
+// Command mutants checks that the tests can fail. It changes one line of the program at a time, according to
+// a list, runs the tests that must notice the change, and prints each change that no test noticed. The files
+// of the work tree stay unchanged, because the compiler reads the changed line through -overlay.
 package main
 
 import (
@@ -20,7 +19,7 @@ import (
 	"time"
 )
 
-// patience is the time limit for the tests of one mutant. Tests that hang count as having noticed it.
+// patience is the time limit for the tests of one mutant. A test that hangs has noticed the change.
 const patience = 5 * time.Minute
 
 func main() {
@@ -40,7 +39,7 @@ func main() {
 }
 
 // try runs the mutants of a list that match, two at a time, prints a line for each, and returns the number of
-// those that were not killed. pass says that the tests are known to pass without a mutant.
+// those that were not killed. pass means that the tests are known to pass without a mutant.
 func try(root, list, run string, pass bool) (survivors int, err error) {
 	text, err := os.ReadFile(list)
 	if err != nil {
@@ -65,7 +64,7 @@ func try(root, list, run string, pass bool) (survivors int, err error) {
 	var mu sync.Mutex
 	err = each(mutants, func(m mutant) error {
 		begun, v := time.Now(), broken
-		if pass || passing[m.pkg+" "+m.tests] { // else the tests fail without the mutant, too
+		if pass || passing[m.pkg+" "+m.tests] { // otherwise the tests fail without the mutant, too
 			var err error
 			if v, err = m.try(root); err != nil {
 				return err
@@ -84,8 +83,8 @@ func try(root, list, run string, pass bool) (survivors int, err error) {
 	return counts[survived] + counts[stale] + counts[broken], nil
 }
 
-// unchanged runs the tests of the mutants without any of them, and returns which pass, by package and
-// pattern: all tests of a package at once, and one pattern after the other only where that fails.
+// unchanged runs the tests without any mutant, and returns which of them pass, by package and pattern. It
+// runs all patterns of a package at once. If that fails, it runs the patterns one after another.
 func unchanged(root string, mutants []mutant) (passing map[string]bool, err error) {
 	var packages []mutant
 	for _, m := range mutants {
@@ -127,7 +126,8 @@ func unchanged(root string, mutants []mutant) (passing map[string]bool, err erro
 	return passing, err
 }
 
-// each calls f for each mutant, two at a time: half of a run is linking, and the other half is tests that wait.
+// each calls f for each mutant, two at a time, because half of a run is linking, and in the other half the
+// tests mostly wait.
 func each(of []mutant, f func(mutant) error) error {
 	var wg sync.WaitGroup
 	var mu sync.Mutex
@@ -158,15 +158,15 @@ type verdict string
 const (
 	killed   verdict = "killed"   // a test failed
 	survived verdict = "SURVIVED" // all tests passed
-	stale    verdict = "STALE"    // the line is not in the file exactly once: change the list along with the code
-	broken   verdict = "BROKEN"   // the mutant does not build, or the tests fail without it, or there are none, or no verdict came in time
+	stale    verdict = "STALE"    // the line is not in the file exactly once: update the list
+	broken   verdict = "BROKEN"   // the mutant does not build, there are no tests, they fail without the mutant, or the time was too short
 )
 
 // mutant is one entry of the list.
 type mutant struct {
 	id, breaks string
 	file       string // within the repository
-	old, by    string // old stands in file exactly once
+	old, by    string // old occurs in file exactly once
 	pkg, tests string // tests is a pattern for go test -run
 }
 
@@ -248,7 +248,7 @@ func (m *mutant) try(root string) (verdict, error) {
 // conformance is the package whose tests drive the built programs. It is a module of its own.
 const conformance = "./conformance"
 
-// test runs the tests with an overlay, "" = none.
+// test runs the tests with an overlay file; "" = none.
 func (m *mutant) test(root, overlay string) (verdict, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience+time.Minute)
 	defer cancel()
@@ -272,7 +272,7 @@ func (m *mutant) test(root, overlay string) (verdict, error) {
 		run.Args = slices.Insert(run.Args, 2, "-overlay", overlay)
 	}
 	out, err := run.CombinedOutput()
-	if ctx.Err() != nil { // before the tests had begun, or else they would have ended themselves: the machine is too busy
+	if ctx.Err() != nil { // the tests have a timeout of their own, so the machine is too busy
 		fmt.Fprintf(os.Stderr, "%s: no verdict within %v\n", m.id, patience+time.Minute)
 		return broken, nil
 	}

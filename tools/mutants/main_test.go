@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A list is parsed correctly; an entry with missing or duplicate fields is an error.
+// TestParse: a list is parsed correctly. An entry with missing or duplicate fields is an error.
 func TestParse(t *testing.T) {
 	const entry = "id: a1\nbreaks: a sum: 1 + 1\nfile: sum.go\nold: a + b\nnew: a - b\ntest: ./sum ^TestSum$"
 	list, err := parse("# comment\n\n" + entry + "\n\n" + strings.NewReplacer("a1", "a2", "new: a - b", "new: ").Replace(entry) + "\n")
@@ -42,7 +42,7 @@ func TestList(t *testing.T) {
 	}
 }
 
-// Each verdict occurs once, in a small module.
+// TestVerdicts: each verdict occurs once, in a small module.
 func TestVerdicts(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{

@@ -1,6 +1,5 @@
-// Command sbom writes the SBOM of a Go program, in the format CycloneDX 1.6, from the build
-// information in the program itself. It lists only the linked modules. The same program gives the same
-// bytes.
+// Command sbom writes the SBOM of a Go program, in the format CycloneDX 1.6, from the build information in
+// the program itself. It lists only the linked modules. The output depends only on the program.
 package main
 
 import (

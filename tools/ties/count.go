@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// addArrows adds an arrow for each file that uses an identifier of another one.
+// addArrows adds an arrow for each file that uses an identifier of another file.
 func (p *pkg) addArrows() {
 	for id, object := range p.info.Uses {
 		if object.Pkg() != p.own || !p.isShared(object) {
@@ -23,7 +23,7 @@ func (p *pkg) addArrows() {
 	}
 }
 
-// isShared reports whether other files can use an object of the package: it is declared outside of
+// isShared reports whether other files can use an object of the package: the object is declared outside of
 // functions, or is a field or a method.
 func (p *pkg) isShared(object types.Object) bool {
 	if object.Parent() == p.own.Scope() {
@@ -71,8 +71,8 @@ func (p *pkg) fieldsOf(s *types.Struct) (fields []*types.Var) {
 	return fields
 }
 
-// writes reports whether a file assigns to a field of a struct, or to a part or an element of a field,
-// or takes its address. Making a struct does not count.
+// writes reports whether a file assigns to a field of a struct, or to a part or an element of a field, or
+// takes the address of a field. A composite literal of the struct does not count.
 func (p *pkg) writes(file *ast.File, s structure) (found bool) {
 	ast.Inspect(file, func(n ast.Node) bool {
 		var targets []ast.Expr
@@ -92,7 +92,7 @@ func (p *pkg) writes(file *ast.File, s structure) (found bool) {
 	return found
 }
 
-// reaches reports whether an expression is a field of a struct, or inside one.
+// reaches reports whether an expression is a field of a struct, or a part of a field.
 func (p *pkg) reaches(e ast.Expr, s structure) bool {
 	switch e := e.(type) {
 	case *ast.SelectorExpr:
@@ -100,7 +100,7 @@ func (p *pkg) reaches(e ast.Expr, s structure) bool {
 			return true
 		}
 		if _, pointer := p.info.TypeOf(e.X).Underlying().(*types.Pointer); pointer {
-			return false // what it points to is no part of the struct
+			return false // the target of a pointer is not part of the struct
 		}
 		return p.reaches(e.X, s)
 	case *ast.IndexExpr:

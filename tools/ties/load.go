@@ -23,11 +23,11 @@ import (
 type pkg struct {
 	path      string
 	files     []string // names, sorted
-	program   int      // files that people write
-	lines     int      // of these
+	program   int      // number of files that are not generated
+	lines     int      // number of lines in these files
 	arrows    map[arrow][]string
 	largest   structure
-	writers   []string // files that write its fields, but for those that only make one
+	writers   []string // files that write fields of the structs, except those that only create one
 	functions []function
 
 	fset *token.FileSet
@@ -54,7 +54,7 @@ func load(patterns []string) (packages []*pkg, err error) {
 		return nil, errors.New("name packages, such as ../store or ../delivery/...")
 	}
 	var all []listed
-	for _, pattern := range patterns { // each may be of another module
+	for _, pattern := range patterns { // one at a time, because each may belong to another module
 		dir := strings.TrimSuffix(strings.TrimSuffix(pattern, "..."), "/")
 		cmd := exec.Command("go", "list", "-export", "-deps", "-json=ImportPath,Dir,Export,GoFiles,CgoFiles,DepOnly", "."+strings.TrimPrefix(pattern, dir))
 		cmd.Dir, cmd.Stderr = dir, os.Stderr

@@ -1,14 +1,13 @@
-// Command ties prints how strongly the files of a package depend on each other, as figures to compare
-// before and after a change of structure. Test files are left out; generated files count for ties
-// only.
+// Command ties prints figures about the dependencies between the files of a package, to compare before and
+// after a change of structure. Test files are left out; generated files count for ties only.
 //
 //	cd tools && go run ./ties [-list] ../store ../delivery/...
 //
-// A file has an arrow to another one if it uses an identifier that is declared there: a function, a
-// type, a method, a field, a variable or a constant of the package. Two files with an arrow between
-// them, in either direction, are a tie. In an order in which each file should use only those after it,
-// an arrow to an earlier file is an upward arrow. The program searches for an order with few upward
-// arrows, so that the figure shows dependencies that no order can remove.
+// A file has an arrow to another file if it uses an identifier that is declared there: a function, a type, a
+// method, a field, a variable or a constant of the package. Two files with an arrow between them, in either
+// direction, are a tie. In an order in which each file should use only those after it, an arrow to an earlier
+// file is an upward arrow. The program searches for an order with few upward arrows. The remaining ones show
+// dependencies that no order can remove.
 package main
 
 import (

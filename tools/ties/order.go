@@ -29,9 +29,9 @@ func upward(files []string, arrows map[arrow][]string) (against []arrow) {
 	return against
 }
 
-// layered returns an order with few upward arrows. It repeatedly takes, of the remaining files, the
-// one that uses more files than use it (Eades, Lin and Smyth 1993), and then moves single files while
-// that helps. It need not find the smallest number: that is NP-hard.
+// layered returns an order with few upward arrows. It repeatedly takes the remaining file with the largest
+// difference between used files and using files (Eades, Lin and Smyth 1993), and then moves single files
+// while that helps. The result may not be the best order, because finding it is NP-hard.
 func layered(files []string, arrows map[arrow][]string) []string {
 	left, order := slices.Clone(files), []string(nil)
 	for len(left) > 0 {
@@ -60,18 +60,18 @@ func count(arrows map[arrow][]string, from, to string) int {
 	return 0
 }
 
-// improve moves each file to the place with the fewest upward arrows, and reports whether their number
-// has fallen.
+// improve moves each file to the place with the fewest upward arrows, and reports whether the number of
+// upward arrows has fallen.
 func improve(order []string, arrows map[arrow][]string) (better bool) {
 	for i := range order {
 		file, place, least, change := order[i], i, 0, 0
-		for j := i - 1; j >= 0; j-- { // up to before j: arrows between it and j turn
+		for j := i - 1; j >= 0; j-- { // for each earlier place, the arrows between file and j turn
 			if change += count(arrows, order[j], file) - count(arrows, file, order[j]); change < least {
 				place, least = j, change
 			}
 		}
 		change = 0
-		for j := i + 1; j < len(order); j++ { // down to after j
+		for j := i + 1; j < len(order); j++ { // for each later place
 			if change += count(arrows, file, order[j]) - count(arrows, order[j], file); change < least {
 				place, least = j, change
 			}
