@@ -91,7 +91,7 @@ func (s *server) addUserRoutes() {
 			return record.OfAccount(account), err
 		})
 	addAction(s, user.on("DELETE /users/{user}", "delete-user",
-		"Remove an account: its tunnels are closed and its tokens revoked; its aliases are kept for an admin to transfer", 404, 409),
+		"Remove an account: its tunnels are closed and its tokens revoked; its aliases stay, for an admin to transfer", 404, 409),
 		func(ctx context.Context, c *requestInfo) error {
 			if c.path("user") == c.who.AccountName { // the last admin could not be restored through the API
 				return relay.Errorf(relay.CodeConflict, "your own account cannot be removed here; another admin can do it, or: relayd user rm")

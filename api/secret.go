@@ -12,7 +12,7 @@ import (
 type secretInput struct {
 	Body struct {
 		Provider string       `json:"provider" maxLength:"100" doc:"name of the sender, one of GET /providers"`
-		Secret   string       `json:"secret,omitempty" doc:"kept sealed, and never shown again"`
+		Secret   string       `json:"secret,omitempty" doc:"stored sealed, and never shown again"`
 		From     string       `json:"from,omitempty" maxLength:"100" doc:"in place of secret: an event of the alias whose challenge contains it (asana, notion)"`
 		Path     nullableText `json:"path,omitzero" doc:"prefix of the request targets that it is for; null = all"`
 		Custom   anyJSON      `json:"custom,omitzero" doc:"the scheme, where the provider is custom: header, template, and perhaps hash, form, key, prefix and toleranceSeconds; null = none"`

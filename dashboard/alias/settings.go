@@ -57,7 +57,7 @@ var settingFields = [...]settingField{
 	{Key: "retention", Label: "Keep events for", Default: "empty (the server’s setting)", Help: "For example 12h or 30d. Older events are deleted, except queued, shared and pinned ones."},
 	{Key: "handshakes", Label: "Challenges answered while offline", Default: "none", Help: "Registration challenges of senders that the relay answers itself while no tunnel is online, such as “slack graph”, or all. Names: " + strings.Join(handshake.Names(), ", ") + ". Those that need a secret are answered only where the alias holds it."},
 	{Key: "answers", Label: "Answers while offline", Default: "none", Lines: 6, Help: "What callers get in place of the status above, as a JSON list. The first answer whose method and pathPrefix fit is sent; the event is queued as before. Example: " + record.ExampleAnswers},
-	{Key: record.KeyVerifyToken, Label: "Verify token", Default: "none", Secret: true, Help: "The token that you enter at Meta, WhatsApp or a WebSub hub beside the URL. The challenge “meta” is answered only with it. It is kept sealed and never shown again; a new one replaces it, and “default” removes it."},
+	{Key: record.KeyVerifyToken, Label: "Verify token", Default: "none", Secret: true, Help: "The token that you enter at Meta, WhatsApp or a WebSub hub beside the URL. The challenge “meta” is answered only with it. It is stored sealed and never shown again; a new one replaces it, and “default” removes it."},
 	{Key: "paused", Label: "Paused", Default: "off", Help: "Treats the alias as offline, also for replays. Switching it off counts as a reconnect."},
 }
 
