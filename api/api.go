@@ -42,9 +42,9 @@ type Options struct {
 	Nodes    Nodes
 	Site     relay.Site
 	Log      *slog.Logger       // nil = nothing is logged
-	Version  string             // of the program, named as the maker of exported files
+	Version  string             // version of the program, which exported files name
 	Limits   *Limits            // shared with the dashboard and the SSH server
-	Sending  compose.Limits     // of a new event, as the listener for aliases has them
+	Sending  compose.Limits     // limits of new events, equal to those of the listener for aliases
 	Secrets  relay.SecretOpener // for signatures of new events
 	// Budget bounds the memory for answers, from before they are built until the client has read them;
 	// nil = no bound.

@@ -51,7 +51,7 @@ func (s *server) authenticate(r *http.Request, c *requestInfo) error {
 // maxVia bounds the stored name of the program that a caller acts for, in characters.
 const maxVia = 80
 
-// viaOf returns the name of the program that the caller claims to act for; "" = none. It is recorded
+// viaOf returns the name of the program that the caller claims to act for; "" = none. The name is recorded
 // beside the actor and grants no rights.
 func viaOf(r *http.Request) string {
 	via := r.Header.Get(record.ViaHeader)

@@ -7,8 +7,8 @@ import (
 	"relay/record"
 )
 
-// TestOneLineOfCredentials: a request with more than one credential line is refused, whichever of them
-// is valid.
+// TestOneLineOfCredentials: a request with more than one credential line is refused, even if one of them is
+// valid.
 func TestOneLineOfCredentials(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)

@@ -61,8 +61,8 @@ async function run() {
 run().catch(e => { window.got = ["broke: " + e]; });
 </script>`
 
-// TestBrowserHostileNeighbour opens, with a logged-in browser, a page of an alias that attacks the
-// API: it reads nothing and changes nothing.
+// TestBrowserHostileNeighbour opens, with a logged-in browser, a page of an alias that attacks the API. The
+// attack reads nothing and changes nothing.
 func TestBrowserHostileNeighbour(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)

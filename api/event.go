@@ -78,8 +78,8 @@ func (s *server) addEventRoutes() {
 		})
 }
 
-// mostJSON returns the maximum size in bytes of the bodies of one answer, as JSON: an account can hold
-// two such answers at a time, however small the budget is.
+// mostJSON returns the maximum size in bytes of the bodies of one answer, as JSON: an account can hold two
+// such answers at a time, for any size of the budget.
 func (s *server) mostJSON() int64 { return min(record.MaxJSON, s.Budget.Share()/2) }
 
 // eventRecord returns the record of an event that was read, or err if that failed. It reserves the

@@ -184,7 +184,7 @@ func TestIdempotencyWithoutAStoredAnswer(t *testing.T) {
 	h.do(r).want(200)
 	r = h.request("POST", h.asAlice, target, "")
 	r.Header.Set("Idempotency-Key", "k")
-	h.do(r).code(409, "conflict") // until its answer is stored
+	h.do(r).code(409, "conflict") // a conflict, until the answer of the first call is stored
 	if n := h.deliver.calls(); n != 1 {
 		t.Errorf("%d replays", n)
 	}

@@ -19,7 +19,7 @@ type later struct {
 	err  error
 	over bool // the wait has ended
 
-	message bytes.Buffer // of the agent, for the second call
+	message bytes.Buffer // message of the agent, for the second call
 	long    bool         // the message exceeds maxWaitMessage: the call waits inside the library
 }
 

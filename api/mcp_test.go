@@ -360,7 +360,7 @@ func TestAgentWaitsHoldTheirSlot(t *testing.T) {
 	})
 	told := []relay.FeedItem{{Name: "event"}}
 	for _, feed := range open {
-		feed.items <- told // the wait takes it and finds that the delivery is in progress
+		feed.items <- told // the wait takes the item and finds that the delivery is in progress
 		select {
 		case feed.items <- told: // the wait goes on
 		case text := <-results:

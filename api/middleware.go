@@ -26,7 +26,7 @@ type requestInfo struct {
 	route    *route                   // nil when nothing matched
 	path     func(name string) string // the value of a placeholder in the path
 	who      relay.Actor
-	held     grant.Held         // of routes with a share token
+	held     grant.Held         // the share, on routes with a share token
 	event    *relay.Event       // the event of {id} or of the share, with the parts that the route asked for
 	attempt  *relay.Attempt     // the attempt of event that {n} names
 	alias    *relay.Alias       // the alias of {alias} or ?alias=
@@ -34,7 +34,7 @@ type requestInfo struct {
 	compared [2]record.Compared // the two sides of a comparison, by ?left= and ?right=
 	err      error              // the error, for the log
 	waited   bool               // the call waited for an event or an attempt: its duration is not a latency
-	again    bool               // the call of an agent is made again after its wait
+	again    bool               // an agent's call, which is made a second time after its wait; see type later
 	large    *record.Event      // the record of a replay that is too large to be stored as an answer
 }
 

@@ -112,8 +112,8 @@ func (s *server) replayAs(ctx context.Context, who relay.Actor, id relay.ID, wai
 	return e, n, err
 }
 
-// begunStatus returns the status to store for a call that failed with err. It is 0 if no attempt was begun;
-// otherwise e is the event of the attempt, or err says that the attempt may have begun.
+// begunStatus returns the status to store for a call that failed with err. The status is 0 if no attempt was
+// begun; otherwise e is the event of the attempt, or err says that the attempt may have begun.
 func begunStatus(e *relay.Event, err error) int {
 	switch {
 	case e != nil:
@@ -197,7 +197,7 @@ const (
 // idempotent is a call that runs at most once for one Idempotency-Key.
 type idempotent struct {
 	target string                      // "" = method and path
-	check  func(context.Context) error // refuses a call before it is counted; nil = nothing does
+	check  func(context.Context) error // refuses a call before it is counted; nil = no check
 	counts bool                        // check counts the call itself
 	// run returns a status beside an error if the call must not be repeated.
 	run func(context.Context) (int, any, error)

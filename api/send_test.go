@@ -221,8 +221,7 @@ func TestSendRefuses(t *testing.T) {
 	sealed.post(sealed.asAlice, sendTarget, `{"from":"`+id.String()+`","sign":"auto"}`).code(503, "secret-unavailable")
 }
 
-// TestSendOnce: the same key sends once, whatever happens to the tunnel, and does not match another
-// request.
+// TestSendOnce: the same key sends once, even if the tunnel fails, and cannot be used for another request.
 func TestSendOnce(t *testing.T) {
 	t.Parallel()
 	h := newSender(t)

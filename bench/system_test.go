@@ -231,8 +231,8 @@ func (b *bench) startFRP(name string) *system {
 const oneWay = 25 * time.Millisecond
 
 // measureStart measures the time from the start of a client to the first answer, on loopback and over a
-// delayed line, and the duration of the next requests over the delayed line. The figures for the delayed line
-// are in round trips.
+// delayed line. It also measures the duration of the next requests over the delayed line. The figures for the
+// delayed line are in round trips.
 func (b *bench) measureStart(s *system) {
 	first := func(ssh string) (time.Duration, net.Conn, []byte) {
 		began := time.Now()

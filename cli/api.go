@@ -40,7 +40,7 @@ type API struct {
 	Hold func(n int64) error
 	held int64
 
-	ahead atomic.Int64 // how far the relay's clock is ahead of ours, in nanoseconds; see Now
+	ahead atomic.Int64 // how far the relay's clock is ahead of this machine's clock, in nanoseconds; see Now
 
 	// TokenHint is the hint for a refused token; "" means the default one.
 	TokenHint string
@@ -171,8 +171,8 @@ func (a *API) request(ctx context.Context, method, path string, body []byte, med
 	return nil, a.answerError(resp)
 }
 
-// noteClock stores how far the relay's clock is ahead of ours. It ignores up to 5 s: the Date header has
-// whole seconds, and the response took time to arrive.
+// noteClock stores how far the relay's clock is ahead of this machine's clock. It ignores up to 5 s: the Date
+// header has whole seconds, and the response took time to arrive.
 func (a *API) noteClock(resp *http.Response) {
 	date, err := http.ParseTime(resp.Header.Get("Date"))
 	if err != nil {

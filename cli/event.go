@@ -330,7 +330,7 @@ test in go, js or python that sends the exact bytes.` + eventHelp,
 		Args: Takes("event id", 1, 1),
 	}
 	format := c.Flags().String("format", "curl", "`FORMAT`: curl, har, json, go, js or python")
-	isJSON := false // whether the export is JSON
+	isJSON := false
 	c.PreRunE = func(*cobra.Command, []string) error {
 		known := record.ExportFormats
 		if slices.Contains(known, *format) {

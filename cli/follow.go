@@ -24,7 +24,7 @@ const (
 )
 
 // Follow passes the last n events that match a query of GET /events to emit, oldest first, and then new
-// events as they arrive. When the connection is lost, it reconnects and passes the events in between. It
+// events as they arrive. When the connection is lost, Follow reconnects and passes the events in between. It
 // returns when ctx ends, when the relay refuses for good, when emit fails, or when the first connection
 // cannot be made. say gets messages about lost connections, not yet safe to print. The argument of emit is
 // valid during the call only.
@@ -73,12 +73,12 @@ func (f *follower) run(ctx context.Context) error {
 type follower struct {
 	api   *API
 	query url.Values
-	n     int // events to list
+	n     int // number of events in the first list
 	say   func(string)
 	emit  func(json.RawMessage) error
 
 	known  map[string]seen // the last written events
-	order  []string        // their ids, the oldest first
+	order  []string        // ids of known, oldest first
 	newest string          // highest written id; ids are in order of arrival
 	listed bool            // the first list has been written
 	base   string          // newest id when the first list was written
@@ -86,7 +86,7 @@ type follower struct {
 	after  string          // id of the last item of the stream
 
 	connectedOnce bool      // a stream has been open
-	began         time.Time // when the current stream began; zero = it has not
+	began         time.Time // when the current stream began; zero = none is open
 	lossReported  bool      // a loss was reported, a new connection not yet
 	askedAgain    bool      // the stream was requested again after it had ended with not-found
 }

@@ -34,7 +34,7 @@ type address struct {
 	host, port, user string
 	// The other fields come from ~/.ssh/config, with paths expanded.
 	identities     []string // IdentityFile
-	identityFiles  bool     // there is such a line, even "none": the default keys are not tried
+	identityFiles  bool     // there is an IdentityFile line, even "none", so the default keys are not tried
 	identitiesOnly bool     // IdentitiesOnly
 	agent          *string  // IdentityAgent; nil = SSH_AUTH_SOCK, "" = none
 	addKeys        string   // AddKeysToAgent

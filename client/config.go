@@ -60,8 +60,8 @@ func ReadConfig(path, name string) (*Config, error) {
 	return c, nil
 }
 
-// maxConfig bounds a configuration, in bytes: some hundred aliases. The file may come from another
-// person's repository, and the YAML parser takes quadratic time for some long lines.
+// maxConfig bounds a configuration, in bytes: some hundred aliases. The file may come from a repository of
+// another user, and the YAML parser takes quadratic time for some long lines.
 const maxConfig = 16 << 10
 
 const wellFormed = "write key: value, with a space after the colon, indent with spaces, and close brackets and quotes"

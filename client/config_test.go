@@ -58,7 +58,7 @@ func TestConfigFiles(t *testing.T) {
 }
 
 // TestConfigNamesTheKey: a value of the wrong type is an error that names the key and its position, even
-// after a byte order mark, which editors on Windows write. It is not reported as an unknown key.
+// after a byte order mark, which editors on Windows write. Such a key is not reported as unknown.
 func TestConfigNamesTheKey(t *testing.T) {
 	const begin, signing = "version: 1\naliases:\n  shop: { port: 3000, ", "signing: { stripe: { secretEnv: "
 	for _, c := range []struct{ text, place, key string }{

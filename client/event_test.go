@@ -47,7 +47,8 @@ func TestExportIsNotTouched(t *testing.T) {
 	})
 }
 
-// TestWait: only an event that arrives after the call counts. It is printed when its delivery has ended.
+// TestWait: only an event that arrives after the call counts. The event is printed when its delivery has
+// ended.
 func TestWait(t *testing.T) {
 	for name, x := range map[string]struct {
 		filter  string   // path filter, or ""

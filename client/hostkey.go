@@ -18,9 +18,8 @@ import (
 	"relay/record"
 )
 
-// hostKeys checks the identity of a server. The check cannot be skipped: a key is
-// pinned, known, or accepted on first use, which is allowed for loopback addresses or
-// when a person confirms it.
+// hostKeys checks the identity of a server. The check cannot be skipped: a key is pinned, known, or accepted
+// on first use, which is allowed for loopback addresses or if the user confirms it.
 type hostKeys struct {
 	pin      string   // the only accepted key, SHA256:…; "" = none
 	files    []string // known_hosts files that are read
@@ -44,8 +43,8 @@ type place struct {
 }
 
 // expectedKeys are the host keys that a base URL names for an address. In the logins of one Dialer they
-// replace the keys that this program stored before. They are stored only after the relay at the address has
-// confirmed the base URL.
+// replace the keys that this program stored before. The expected keys are stored only after the relay at the
+// address has confirmed the base URL.
 type expectedKeys struct {
 	addr string
 	keys []ssh.PublicKey

@@ -23,8 +23,8 @@ const (
 )
 
 // readMissed posts a message for each request that has ended since the stream was lost. Requests that were
-// queued meanwhile are delivered as soon as the tunnel is back, and may have ended before the stream is back.
-// query selects the aliases, as for the stream.
+// queued in the meantime are delivered as soon as the tunnel is back, and may have ended before the stream is
+// back. query selects the aliases, as for the stream.
 func (t *tunnel) readMissed(ctx context.Context, query url.Values) {
 	since := t.up.heard.Add(-missedBefore)
 	if since.Before(t.up.followed) {

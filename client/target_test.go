@@ -67,8 +67,8 @@ func TestTargetThatWasMeant(t *testing.T) {
 	}
 }
 
-// TestPortMeansBothLoopbacks: --port and localhost mean 127.0.0.1, then ::1, however the machine
-// resolves localhost.
+// TestPortMeansBothLoopbacks: --port and localhost mean 127.0.0.1, then ::1, even if the machine resolves
+// localhost differently.
 func TestPortMeansBothLoopbacks(t *testing.T) {
 	target, err := PortTarget(3000)
 	if want := []string{"127.0.0.1:3000", "[::1]:3000"}; err != nil || !slices.Equal(target.addrs, want) {

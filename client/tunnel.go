@@ -244,7 +244,7 @@ func (t *tunnel) post(ctx context.Context, m *Message) bool {
 // followLog posts a message for each request that ends, until ctx ends.
 func (t *tunnel) followLog(ctx context.Context) {
 	select {
-	case <-t.attached: // before that, the relay may not know the alias and refuse the stream
+	case <-t.attached: // before that, the relay may refuse the stream, because it does not know a new alias yet
 	case <-ctx.Done():
 		return
 	}

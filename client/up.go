@@ -126,8 +126,8 @@ func (u *Up) connect(ctx context.Context) (held, pause time.Duration, err error)
 	return max(1, time.Since(begun)), max(0, time.Until(t.noRetryBefore)), err
 }
 
-// Release delivers the events of an alias that were queued while it was offline and returns
-// their number. It fails while there is no connection. It is safe for concurrent use.
+// Release delivers the events that were queued while an alias was offline, and returns their number. It fails
+// while there is no connection. It is safe for concurrent use.
 func (u *Up) Release(ctx context.Context, alias string) (*record.Released, error) {
 	t := u.tunnel.Load()
 	if t == nil {

@@ -121,8 +121,8 @@ func (c *wallClock) set(ahead time.Duration) {
 }
 
 // TestFaultClock sets the wall clock of relayd ahead and back by hours, days and a month while it serves. It
-// also starts relayd with a clock that is ahead of all stored times. The tunnel stays, each request is
-// answered, stored and shown to a live reader, logins and new tokens work at once, a queue keeps its order,
+// also starts relayd with a clock that is ahead of all stored times. The tunnel stays, and each request is
+// answered, stored and shown to a live reader. Logins and new tokens work at once, a queue keeps its order,
 // and an Idempotency-Key works once. No event is deleted that is younger than its retention by the right
 // clock.
 func TestFaultClock(t *testing.T) {

@@ -250,7 +250,7 @@ func TestFaultLargeBodies(t *testing.T) {
 	}
 }
 
-// probe calls an alias ten times a second until end.
+// probe calls an alias ten times a second until end is closed.
 func (r *relayServer) probe(alias string, end chan struct{}) (q quiet) {
 	for {
 		begun := time.Now()

@@ -216,7 +216,8 @@ func (f localFault) check(t *testing.T, r *relayServer, alias string) {
 	}
 }
 
-// wholeAnswer reads the final answer on a connection to its framed end, or returns an error.
+// wholeAnswer reads the final answer on a connection, as its length, chunks or close define it. An incomplete
+// answer is an error.
 func wholeAnswer(br *bufio.Reader) ([]byte, error) {
 	var all []byte
 	for {

@@ -64,8 +64,8 @@ func onlyInFull(t *testing.T, instead string) {
 	}
 }
 
-// storesInFull runs a test on both stores, but in the short form only on SQLite. It is for faults that hardly
-// involve the store.
+// storesInFull runs a test on both stores, but in the short form only on SQLite. Use it for faults that
+// hardly involve the store.
 func storesInFull(t *testing.T, f func(t *testing.T, databaseURL string)) {
 	if size(false, true) {
 		stores(t, f)

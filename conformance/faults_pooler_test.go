@@ -54,7 +54,7 @@ func outages(t *testing.T, d *dba, b *bouncer, r *relayServer) {
 		{"every session terminated", d.terminate, func() {}},
 	} {
 		if c.name == "pgbouncer paused" && b.mode == "session" {
-			continue // PAUSE waits there until every client has gone
+			continue // in session mode, PAUSE waits until every client has gone
 		}
 		if c.name == "every session terminated" && size(true, false) {
 			continue // TestFaultMisbehavingAdministrator covers it

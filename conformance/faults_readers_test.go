@@ -75,7 +75,7 @@ func testUnreadAnswers(t *testing.T) {
 	r.waitFor(30*time.Second, "what was reserved to be given back", func() bool { return r.metric("relay_buffer_bytes") == 0 })
 }
 
-// reads lists the person's aliases ten times a second until end.
+// reads lists the account's aliases ten times a second until end is closed.
 func (p *person) reads(end chan struct{}) (q quiet) {
 	for {
 		begun := time.Now()

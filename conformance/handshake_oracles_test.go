@@ -44,8 +44,8 @@ type libraryAnswer struct {
 	Body   string `json:"body"`
 }
 
-// TestHandshakeOracles compares relayd's answers to challenges with those of the senders' own libraries. They
-// are equal, and both refuse a request with a wrong byte or another secret.
+// TestHandshakeOracles compares relayd's answers to challenges with those of the senders' own libraries. The
+// answers are equal, and both relayd and the library refuse a request with a wrong byte or another secret.
 func TestHandshakeOracles(t *testing.T) {
 	t.Parallel()
 	now := time.Now()

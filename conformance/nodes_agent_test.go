@@ -42,7 +42,7 @@ func (r *relayServer) agentTool(name, arguments string) (string, error) {
 }
 
 // TestAgentAtAnotherNode: an agent waits at one node for an event whose caller and tunnel are at the other
-// node, and gets the end of its delivery. It then shows and replays the event from its own node.
+// node, and gets the end of its delivery. The agent then shows and replays the event from its own node.
 func TestAgentAtAnotherNode(t *testing.T) {
 	t.Parallel()
 	a, b := twoNodes(t)

@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// TestNodeWithoutTheSecretKey: one of three nodes lacks the key of the secrets. It serves, lists, replays and
-// sends like the other nodes. If it needs the value of a secret, it returns the error for that or leaves the
-// verdict unchecked. It does not change verdicts of the other nodes.
+// TestNodeWithoutTheSecretKey: one of three nodes lacks the key of the secrets. This node serves, lists,
+// replays and sends like the other nodes. If it needs the value of a secret, it returns an error or leaves
+// the verdict unchecked. It does not change verdicts of the other nodes.
 func TestNodeWithoutTheSecretKey(t *testing.T) {
 	t.Parallel()
 	_, databaseURL := ownPostgres(t)

@@ -37,10 +37,10 @@ func (s *secretSearch) value(place string) string {
 }
 
 // TestSecretsOfSendersAreFoundNowhere stores secrets through every interface and uses them in every way.
-// Afterwards their values are in no file of the store, the spool and the backup, in no log, metric, profile,
-// support file or audit entry, in no answer and on no page, and not in the stacks of a crash. The test does
-// not search the memory itself, because the memory must hold the values. A heap profile has only names of
-// functions.
+// Afterwards the values must not be in any file of the store, the spool and the backup, or in a log, metric,
+// profile, support file or audit entry. No answer, no page and no stack of a crash may have them either. The
+// test does not search the memory itself, because the memory must hold the values. A heap profile has only
+// names of functions.
 func TestSecretsOfSendersAreFoundNowhere(t *testing.T) {
 	t.Parallel()
 	for _, engine := range []string{"sqlite", "postgres"} {

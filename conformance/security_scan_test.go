@@ -38,7 +38,7 @@ func (s secrets) found(text []byte) (names []string) {
 	return names
 }
 
-// keep adds a secret. It must be long enough not to occur by chance.
+// keep adds a secret. The secret must be long enough not to occur by chance.
 func (s secrets) keep(t *testing.T, name, secret string) string {
 	t.Helper()
 	if len(secret) < 20 {

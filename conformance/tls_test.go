@@ -113,8 +113,8 @@ func okServer(t *testing.T) string {
 	return ln.Addr().String()
 }
 
-// TestCertificatesFromCA runs a real ACME server, which rejects a fifth of all nonces. It validates at the
-// ports of relayd, once with each kind of challenge.
+// TestCertificatesFromCA runs a real ACME server, which rejects a fifth of all nonces. The server validates
+// at the ports of relayd, once with each kind of challenge.
 func TestCertificatesFromCA(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{"http-01", "tls-alpn-01"} {

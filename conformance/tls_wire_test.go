@@ -118,7 +118,7 @@ func (r *tlsRelay) checkBytes(t *testing.T, tg *target) {
 	}
 }
 
-// checkEnds: a client that reads to the end of the TLS connection can tell whether the answer is complete.
+// checkEnds: a client that reads to the end of the TLS connection knows whether the answer is complete.
 func (r *tlsRelay) checkEnds(t *testing.T, tg *target) {
 	const head = "HTTP/1.1 200 OK\r\n"
 	for say, whole := range map[string]bool{

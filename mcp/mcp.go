@@ -95,7 +95,7 @@ type ranKey struct{}
 // tools are the tools of one agent.
 type tools struct {
 	Options
-	ctx context.Context // of the agent
+	ctx context.Context // context of the agent
 }
 
 type toolsKey struct{}

@@ -26,10 +26,9 @@ func FreeAddr(t testing.TB) string {
 }
 
 // ReserveAddr returns an unused loopback address. Its port is below the ports that the system gives to
-// outgoing connections and to listeners on port 0, because one of these could take the port before the
-// program listens, or during a restart of the program. No other call returns the port until release, even in
-// another test process: a UDP socket at another loopback address holds the number, if the system has that
-// address.
+// outgoing connections and to listeners on port 0. One of these could take the port before the program
+// listens, or during its restart. No other call returns the port until release, even in another test process:
+// a UDP socket at another loopback address holds the number, if the system has that address.
 func ReserveAddr() (addr string, release func(), err error) {
 	for range 1000 {
 		port := 10_000 + (int64(os.Getpid())*199+ports.Add(1))%20_000

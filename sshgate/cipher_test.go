@@ -9,8 +9,8 @@ import (
 	"relay/link"
 )
 
-// TestCiphersOfClients: a client that supports AES-GCM uses it, whatever its own preference. A client that
-// supports only CTR still logs in.
+// TestCiphersOfClients: a client that supports AES-GCM uses AES-GCM, even if it prefers another cipher. A
+// client that supports only CTR still logs in.
 func TestCiphersOfClients(t *testing.T) {
 	t.Parallel()
 	if !link.HasAES() {

@@ -39,7 +39,7 @@ type conn struct {
 	// start sets these fields, before they are used.
 	meta     ssh.ConnMetadata
 	who      relay.Actor
-	enrolled []string // not nil: the connection only registers a key, and its sessions print this
+	enrolled []string // not nil: the connection only registers a key, and its sessions print these lines
 	user     string
 
 	// These types guard their own fields. If two of their mutexes are locked together, that of forwards is

@@ -43,7 +43,7 @@ type forward struct {
 	info          relay.TunnelInfo
 	rightsVersion int64            // revalidator.version before the alias was read
 	closed        atomic.Bool      // detached or replaced: Close does nothing
-	att           relay.Attachment // under forwardSet.mu; nil until attached
+	att           relay.Attachment // guarded by forwardSet.mu; nil until attached
 }
 
 func (f *forward) online() shell.Notice {
@@ -325,7 +325,7 @@ func (c *conn) refuse(f *forward, why *relay.Error) {
 	message := record.SafeText(why.Detail)
 	c.notify(shell.Notice{Kind: relay.NoticeRefused, Alias: bind, Code: why.Code, Message: message})
 	if why == errCommand && !f.named {
-		return // the client sends it with every command; it is no mistake to show
+		return // clients send this forward with every command, so it is not a mistake to report
 	}
 	c.srv.o.Accounts.NoteRefusedForward(c.who.Account, relay.RefusedForward{Bind: bind, Code: why.Code, Message: message, Remote: c.remote})
 }

@@ -18,7 +18,7 @@ type packets interface {
 	writePacket([]byte) error
 }
 
-// rawPackets returns the packet layer of a logged-in client. It sends any bytes, and no library sends
+// rawPackets returns the packet layer of a logged-in client. This layer sends any bytes; no library sends
 // malformed messages.
 func rawPackets(c *ssh.Client) packets {
 	field := reflect.ValueOf(c.Conn).Elem().FieldByName("mux").Elem().FieldByName("conn")

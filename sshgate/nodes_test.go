@@ -511,7 +511,7 @@ func TestRequestThatMeetsAMoveIsServed(t *testing.T) {
 }
 
 // TestUntakenBytesOfAnotherNodeAreReserved: bytes that the client of a tunnel does not read stay at the node
-// of the tunnel. They are reserved in its budget until the channel ends.
+// of the tunnel. The bytes are reserved in its budget until the channel ends.
 func TestUntakenBytesOfAnotherNodeAreReserved(t *testing.T) {
 	t.Parallel()
 	shared := budget.New(64 << 20)

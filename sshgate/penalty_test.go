@@ -56,8 +56,8 @@ func dialPort(port string, k key) (*ssh.Client, error) {
 	})
 }
 
-// TestFailingSourceIsKeptOut: after four refused logins, even a valid key is refused from the same source. It
-// is accepted from other sources. Loopback gets no penalties.
+// TestFailingSourceIsKeptOut: after four refused logins, a valid key is refused from the same source, and
+// accepted from other sources. Loopback gets no penalties.
 func TestFailingSourceIsKeptOut(t *testing.T) {
 	t.Parallel()
 	now := time.Now() // a fake clock: a millisecond passes between two calls on any machine

@@ -17,7 +17,7 @@ const recheckAgain = time.Second
 
 // revalidator checks the rights of connections again after a published change that may have revoked a right
 // of a key, an account, an alias or a membership. One goroutine asks the store about the affected
-// connections. It runs only while checks are due.
+// connections. The goroutine runs only while checks are due.
 type revalidator struct {
 	srv     *Server
 	ctx     context.Context
@@ -54,7 +54,7 @@ func (srv *Server) Publish(changes []relay.Change) {
 			due[subject{account: c.Account}] = true
 		case c.Kind == relay.ChangeAlias && c.Alias != 0:
 			due[subject{alias: c.Alias}] = true
-		case c.Kind == relay.ChangeAccount, c.Kind == relay.ChangeAlias: // of an unknown account or alias
+		case c.Kind == relay.ChangeAccount, c.Kind == relay.ChangeAlias: // the change names no account or alias
 			due[subject{all: true}] = true
 			srv.nudgeEnrolments("") // the store may have lost changes of any kind
 		case c.Kind == relay.ChangeEnrolment:
@@ -62,7 +62,7 @@ func (srv *Server) Publish(changes []relay.Change) {
 		}
 	}
 	if len(due) > 0 {
-		srv.revalidator.version.Add(1) // before the check, so recheckIfChanged sees it for new connections
+		srv.revalidator.version.Add(1) // before the check: recheckIfChanged compares versions for new connections
 		srv.revalidator.check(due)
 	}
 }

@@ -66,7 +66,7 @@ func TestRemovedAliasLeavesTheOthers(t *testing.T) {
 }
 
 // TestRemovedAliasWithoutSession: plain ssh -N with two aliases keeps the second alias when the first one is
-// removed. It is disconnected when both are removed.
+// removed. The client is disconnected when both are removed.
 func TestRemovedAliasWithoutSession(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)

@@ -68,8 +68,8 @@ type Options struct {
 	// DrainTime is how long requests may continue on a connection that is sent to another node; negative = no
 	// limit.
 	DrainTime time.Duration
-	// EnrolTime is how long a proven key waits for its approval, and a prompt for its answer. 0 = 110 s,
-	// which is less than two minutes together with the handshake.
+	// EnrolTime is how long a proven key waits for its approval, and a prompt for its answer. 0 = 110 s; with
+	// the handshake that is less than two minutes.
 	EnrolTime time.Duration
 
 	// MaxConnections, MaxPerSource and MaxPerAccount limit the number of connections;
@@ -170,8 +170,8 @@ func New(o Options) *Server {
 	srv.metrics = newMetrics(srv, o.Registry)
 	srv.revalidator = &revalidator{srv: srv, due: scope{}}
 	srv.revalidator.ctx, srv.revalidator.cancel = context.WithCancel(context.Background())
-	// The acceptor never uses its handler and key, because serve takes each connection. They are set here,
-	// because each call of Serve would set missing ones without a lock.
+	// The acceptor never uses its handler and key, because serve takes each connection. Handler and key are
+	// set here, because each call of Serve would set missing ones without a lock.
 	srv.acceptor = &gliderlabs.Server{
 		ConnCallback: srv.serve, Handler: func(gliderlabs.Session) {}, HostSigners: []gliderlabs.Signer{o.HostKeys[0]},
 	}

@@ -15,7 +15,7 @@ import (
 const (
 	echoedLines = 24
 	echoedDepth = 50  // of brackets that are indented; deeper ones make long lines
-	echoedRunes = 160 // of a line
+	echoedRunes = 160 // largest length of a line
 )
 
 // echoed shows the request that the local server of --echo got, above the line of the request.

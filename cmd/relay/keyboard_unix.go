@@ -110,8 +110,8 @@ func (k *keyboard) restore(ends bool) {
 	k.before, k.closed = nil, ends
 }
 
-// read reads until the terminal is closed. Nothing can interrupt the read of a terminal, so the goroutine
-// ends with the program.
+// read reads until the terminal is closed. Nothing can interrupt the read of a terminal, so the reading
+// goroutine ends with the program.
 func (k *keyboard) read(in *os.File, press func(key byte)) {
 	buf := make([]byte, 4096)
 	for {

@@ -24,7 +24,7 @@ type upScreen struct {
 	helloShown bool            // the first line was printed
 	shown      map[string]bool // aliases whose lines were printed
 	queued     map[string]int
-	refusals   map[string]string // why an alias was refused that is requested again, by alias
+	refusals   map[string]string // reason of the last refusal, by alias that is requested again
 	ready      bool              // the last of the fixed lines was printed
 	missed     bool              // the warning about missing requests was printed, and no request since
 

@@ -378,7 +378,7 @@ func TestTerminalIsPutBackAtTheSecondCtrlC(t *testing.T) {
 	a.press("\x03")
 	time.Sleep(500 * time.Millisecond) // the program waits longer for the request
 	a.press("\x03")
-	a.leaves("") // ended by the signal, or by itself if its wait for the request is over
+	a.leaves("") // the signal ends the program, unless its wait for the request is over before
 	<-answered
 }
 

@@ -141,8 +141,8 @@ func TestAgentSession(t *testing.T) {
 	}
 }
 
-// TestAgentTaskList: an agent finds a failed invoice of this morning, explains it and replays it after
-// the fix in three calls, however many other events there are.
+// TestAgentTaskList: an agent finds a failed invoice of this morning, explains it and replays it after the
+// fix in three calls, for any number of other events.
 func TestAgentTaskList(t *testing.T) {
 	t.Parallel()
 	h := withAlias(t)

@@ -64,7 +64,7 @@ type app struct {
 	drainMu  sync.Mutex
 	endDrain context.CancelFunc // ends a drain that an operator has started; nil = none
 
-	startedAt time.Time   // time at which started was set; read it only after that
+	startedAt time.Time   // time at which started was set; valid only after that
 	connected atomic.Bool // the node has been ready once: see connectTime
 	started   atomic.Bool // everything is served, and the first account exists
 	failed    chan error  // error of a listener that ended unexpectedly
@@ -144,7 +144,7 @@ func (a *app) open(ctx context.Context) error {
 	if a.store, err = a.program.openStore(ctx, a.cfg, false); err != nil {
 		return err
 	}
-	if err := a.store.LockDataDir(); err != nil { // an error here, before the schema changes under another relayd
+	if err := a.store.LockDataDir(); err != nil { // before the migration, because another relayd may use the schema
 		return err
 	}
 	from, to, err := a.store.Migrate(ctx)
@@ -343,13 +343,13 @@ func (a *app) baseSite(apiHandler http.Handler, budget *budget.Budget) http.Hand
 	}))
 }
 
-// sending returns the limits for new events that users send. They are the limits of the listener for aliases.
+// sending returns the limits for new events that users send. The listener for aliases has the same limits.
 func (a *app) sending() compose.Limits {
 	return compose.Limits{Head: int(a.cfg.MaxHead), Target: int(a.cfg.MaxTarget), Body: a.cfg.MaxBody}
 }
 
-// apiOverSSH returns a function that creates the HTTP server for an actor's API channels over SSH. It has the
-// limits and timeouts of the base site.
+// apiOverSSH returns a function that creates the HTTP server for an actor's API channels over SSH. The server
+// has the limits and timeouts of the base site.
 func (a *app) apiOverSSH(apiHandler http.Handler) func(relay.Actor) *http.Server {
 	return func(who relay.Actor) *http.Server {
 		return &http.Server{

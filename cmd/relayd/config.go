@@ -19,15 +19,15 @@ import (
 	"relay/store/seal"
 )
 
-// Config is every setting of relayd. Each field is a flag, an environment variable RELAY_…, and a key
-// of the --config file; docs/config.md is made from its tags. It is built once, by load, and passed by
-// value.
+// Config is every setting of relayd. Each field is a flag, an environment variable RELAY_…, and a key of the
+// --config file; docs/config.md is made from the tags of the fields. A Config is built once, by load, and
+// passed by value.
 //
-// Tags: kind (the form of the value: see kinds; none = any text), flag (also the key in the file),
-// default, help (one line), note (added to it in docs/config.md), secret (masked when shown, also read
-// from NAME_FILE), file (also read from NAME_FILE, but not secret), zero (0 has a meaning of its own,
-// or a rule that refuses it), group (heading above it and the settings that follow, in help and
-// docs/config.md). A limit that is off is 0, or -1 with zero.
+// Tags: kind (the form of the value: see kinds; none = any text), flag (also the key in the file), default,
+// help (one line), note (follows the help in docs/config.md), secret (masked when shown, also read from
+// NAME_FILE), file (also read from NAME_FILE, but not secret), zero (the value 0 has a special meaning, or
+// another check refuses it), group (heading above it and the settings that follow, in help and
+// docs/config.md). A limit that is off has the value 0, or -1 if the tag zero is set.
 type Config struct {
 	// HTTPAddr is the plain HTTP address of aliases and the base site. It may be "off" if HTTPSAddr is set.
 	HTTPAddr string `group:"Addresses" kind:"addr" flag:"http-addr" default:"127.0.0.1:8080" help:"plain HTTP listener (aliases and base site)"`

@@ -64,7 +64,7 @@ func parseDatabaseURL(text string) (any, error) {
 // parameter to Postgres as a session setting, and Postgres refuses unknown settings.
 type parameterRule struct {
 	known   bool
-	refused string // why the parameter must not be dropped silently; "" = it may be
+	refused string // why the parameter must not be dropped silently; "" = it may be dropped
 	only    string // the values that are refused; "" = all
 	as      func(value string) (name, to string)
 }

@@ -26,7 +26,7 @@ func TestManyAliases(t *testing.T) {
 	t.Parallel()
 	const (
 		start = 10 * time.Second // promised; measured 1 s on a quiet machine
-		list  = 2 * time.Second  // promised are 500 ms on a machine that runs nothing else
+		list  = 2 * time.Second  // 500 ms are promised on an otherwise idle machine
 	)
 	all, own := 40_000, 5_000
 	if relaytest.RaceEnabled() { // SQLite becomes five times slower, and the API would give up

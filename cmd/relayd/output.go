@@ -27,8 +27,8 @@ const (
 // goroutine writes, until close.
 type output struct {
 	to io.Writer
-	// note returns a line that says how many lines were not written. The line is written before the next
-	// text; it may be empty.
+	// note returns a line that says how many lines were not written. The line, which may be empty, is written
+	// before the next text.
 	note func(lines int64) []byte
 	// told is called when the line of note has been written, because the reader reads again.
 	told func(lines int64, err error)

@@ -19,7 +19,7 @@ func lossy(to io.Writer) *output {
 }
 
 // TestOutputThatTakesNothing: neither writers nor the end of the program wait for a reader that does not
-// read. When it reads again, a line says how many lines are missing at this place.
+// read. When the reader reads again, a line says how many lines are missing at this place.
 func TestOutputThatTakesNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

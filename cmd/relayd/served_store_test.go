@@ -312,7 +312,8 @@ func TestDoctorOfAnotherServer(t *testing.T) {
 }
 
 // TestStoreThatNobodyNoted: if site.json was deleted while no server ran, the store of the server is unknown.
-// A command that would open the SQLite file names it before its result, and says how to name another store.
+// A command that would open the SQLite file prints the name of the file before its result, and says how to
+// choose another store.
 func TestStoreThatNobodyNoted(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, nil)

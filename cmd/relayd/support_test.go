@@ -83,7 +83,7 @@ func TestLogIsForThisMachine(t *testing.T) {
 	}
 }
 
-// TestRecentLines: the stored log is bounded. It holds whole lines, and drops the oldest ones.
+// TestRecentLines: the stored log is bounded, holds whole lines, and drops the oldest lines.
 func TestRecentLines(t *testing.T) {
 	t.Parallel()
 	var r recentLines

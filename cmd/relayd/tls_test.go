@@ -11,8 +11,8 @@ import (
 	"relay"
 )
 
-// TestEndOfCertificateIsTold: the metric shows the expiry of the certificates that callers get. It ignores
-// the certificates that prove the host to a CA.
+// TestEndOfCertificateIsTold: the metric shows the expiry of the certificates that callers get. The metric
+// ignores the certificates that prove the host to a CA.
 func TestEndOfCertificateIsTold(t *testing.T) {
 	t.Parallel()
 	until := time.Now().Add(time.Hour)

@@ -181,8 +181,8 @@ const (
 // that no key fits, so the user gets a message.
 //
 // A client that tries interactive first, with the user name link, is asked for an API token. A valid token
-// alone is not a login, because it proves no key. The client must then prove a key, which is registered. It
-// must not have tried its keys before, because most clients do not try a key twice.
+// alone is not a login, because it proves no key. The client must then prove a key, which is registered. The
+// client must not have tried its keys before, because most clients do not try a key twice.
 func (l *attempt) interactive(meta ssh.ConnMetadata, ask ssh.KeyboardInteractiveChallenge) (p *ssh.Permissions, err error) {
 	defer l.recovered(&err)
 	if !l.enrolling(meta) || l.keys > 0 || l.prompts >= tokenTries {

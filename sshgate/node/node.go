@@ -63,8 +63,8 @@ type Options struct {
 	Log          *slog.Logger
 }
 
-// ClientVersion is the version line of a node that connects to another node. It makes the other node use the
-// host key for nodes, and not the one for users.
+// ClientVersion is the version line of a node that connects to another node. With this version line, the
+// other node uses the host key for nodes, and not the one for users.
 const ClientVersion = "SSH-2.0-relayd-peer"
 
 const (

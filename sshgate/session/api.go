@@ -65,7 +65,7 @@ func (s *session) startAPI() (theirs net.Conn, srv *http.Server, served <-chan s
 		}
 	}
 	s.Go("api", func() {
-		s.ordered()                           // aliases that were requested before are created first
+		s.ordered()                           // waits until the aliases requested before are created
 		_ = srv.Serve(&oneConnListener{ours}) // returns at once; the connection is served in a goroutine
 		stop := context.AfterFunc(s.ctx, func() { _ = srv.Close() })
 		defer stop()

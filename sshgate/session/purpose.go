@@ -37,7 +37,7 @@ var knownClients = []struct {
 type purpose struct {
 	opened   int           // sessions that were opened
 	began    int           // sessions that have begun a shell, a command or a subsystem
-	first    chan struct{} // closed when the first session has begun one of these
+	first    chan struct{} // closed when the first session has begun a shell, a command or a subsystem
 	command  bool          // the first session runs a command or a subsystem
 	tunnel   bool          // forwards from before the first session are served
 	known    bool          // the client is one of knownClients

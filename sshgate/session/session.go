@@ -34,7 +34,7 @@ type session struct {
 	ctx      context.Context // ends with the channel, or at Stop with an exitCode as its cause
 	cancel   context.CancelCauseFunc
 	screen   shell.Screen
-	running  atomic.Int64  // number of goroutines of the session, without its own
+	running  atomic.Int64  // number of goroutines of the session, except the one that runs it
 	over     chan struct{} // closed when the session has ended
 	done     bool          // guarded by Sessions.mu: the session is only closing
 	ended    bool          // guarded by Sessions.mu: over is closed
@@ -75,7 +75,7 @@ func (s *session) asked(_ *link.Channel, req *link.Request) {
 		s.begun, ok = true, !s.begun
 	}
 	_ = req.Reply(ok, nil)
-	if start != nil && ok { // after the reply, because a quick command would end the channel before it
+	if start != nil && ok { // after the reply; otherwise a quick command could end the channel first
 		s.starts <- start
 	}
 }
@@ -140,7 +140,7 @@ func (s *session) finish(code int) {
 	done := make(chan struct{})
 	s.Go("finish", func() {
 		defer close(done)
-		// An earlier deadline may have passed. It would make the writes fail, and the client would see CLOSE
+		// An earlier deadline that has passed would make the writes fail, and the client would see CLOSE
 		// without an exit code.
 		_ = s.ch.SetWriteDeadline(time.Now().Add(endTimeout))
 		if !s.ch.Writing() { // a write that still waits for the peer is left alone

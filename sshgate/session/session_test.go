@@ -11,7 +11,7 @@ import (
 )
 
 // TestNoAPIAfterTheSession: a dial of a command's HTTP transport that begins after the end of the session
-// fails. It must not start goroutines that the session does not wait for.
+// fails. Such a dial must not start goroutines, because the session does not wait for them.
 func TestNoAPIAfterTheSession(t *testing.T) {
 	t.Parallel()
 	s := &session{of: New(Options{Used: func(int) {}})}

@@ -86,7 +86,7 @@ func (l *Sessions) run(s *session, open *link.Offer) {
 		return
 	}
 	l.mu.Lock()
-	l.purpose.opened++ // from now on the client can begin something in the session
+	l.purpose.opened++ // from now on the client can begin a shell or a command in the session
 	l.mu.Unlock()
 	s.serve()
 }

@@ -10,9 +10,9 @@ import (
 type Notice struct {
 	Kind    string // a kind of relay.Notice
 	Alias   string
-	Target  string       // of online: the local server that relay up announced
+	Target  string       // for NoticeOnline: the local server that relay up announced
 	Of      *relay.Alias // of online
-	Code    string       // of refused
+	Code    string       // for NoticeRefused
 	Message string
 }
 

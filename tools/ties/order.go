@@ -65,13 +65,13 @@ func count(arrows map[arrow][]string, from, to string) int {
 func improve(order []string, arrows map[arrow][]string) (better bool) {
 	for i := range order {
 		file, place, least, change := order[i], i, 0, 0
-		for j := i - 1; j >= 0; j-- { // for each earlier place, the arrows between file and j turn
+		for j := i - 1; j >= 0; j-- { // tries each earlier place; arrows between the file and file j change direction
 			if change += count(arrows, order[j], file) - count(arrows, file, order[j]); change < least {
 				place, least = j, change
 			}
 		}
 		change = 0
-		for j := i + 1; j < len(order); j++ { // for each later place
+		for j := i + 1; j < len(order); j++ { // tries each later place
 			if change += count(arrows, file, order[j]) - count(arrows, order[j], file); change < least {
 				place, least = j, change
 			}
