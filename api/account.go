@@ -93,7 +93,7 @@ func (s *server) addUserRoutes() {
 	addAction(s, user.on("DELETE /users/{user}", "delete-user",
 		"Remove an account: its tunnels are closed and its tokens revoked; its aliases stay, for an admin to transfer", 404, 409),
 		func(ctx context.Context, c *requestInfo) error {
-			if c.path("user") == c.who.AccountName { // the last admin could not be restored through the API
+			if c.path("user") == c.who.AccountName { // no API call could restore the last admin
 				return relay.Errorf(relay.CodeConflict, "your own account cannot be removed here; another admin can do it, or: relayd user rm")
 			}
 			return s.Accounts.RemoveAccount(ctx, c.who, c.path("user"))

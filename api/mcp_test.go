@@ -29,7 +29,7 @@ type agent struct {
 	session *sdk.ClientSession
 }
 
-// bearerAs adds a token and the name of a program to requests.
+// bearerAs is a transport that adds a token and the name of a program to requests.
 type bearerAs struct{ token, name string }
 
 func (b bearerAs) RoundTrip(r *http.Request) (*http.Response, error) {

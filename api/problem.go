@@ -58,7 +58,8 @@ func (s *server) problem(c *requestInfo, err error) *record.Problem {
 	return p
 }
 
-// ceilSeconds rounds up, so that a client that waits this long is not too early.
+// ceilSeconds rounds a duration up to whole seconds, because a client that waits as told must not be too
+// early.
 func ceilSeconds(d time.Duration) string {
 	return strconv.Itoa(max(1, int(math.Ceil(d.Seconds()))))
 }

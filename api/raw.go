@@ -17,7 +17,7 @@ import (
 
 // storedBytes are bytes of an event to download: a body, or a whole HTTP message in its exact bytes.
 type storedBytes struct {
-	attempt int // 0 = of the request
+	attempt int // 0 = bytes of the received request
 	body    *relay.Body
 	message *relay.Message
 	head    []byte

@@ -16,7 +16,8 @@ import (
 	"relay/signature"
 )
 
-// signed returns a change that turns an event into one that Stripe signed, age before it arrived.
+// signed returns a change that turns an event into one of Stripe, with a signature that is older than the
+// event by age.
 func signed(secret, body string, age time.Duration) func(*relay.Event) {
 	return func(e *relay.Event) {
 		c, err := signature.Sign(&signature.Find("stripe", nil).Schemes[0], secret, &signature.Request{Body: []byte(body)}, e.ReceivedAt.Add(-age))

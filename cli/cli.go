@@ -51,7 +51,7 @@ func HasCode(err error, code string) bool {
 	return ok && e.Code == code
 }
 
-// HintOf returns the hint of an error, or otherwise if it has none.
+// HintOf returns the hint of an error. For an error without a hint, it returns the argument otherwise.
 func HintOf(err error, otherwise string) string {
 	if e, ok := errors.AsType[*Error](err); ok && e.Hint != "" {
 		return e.Hint

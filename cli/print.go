@@ -19,7 +19,7 @@ import (
 
 // Front is the program in which a user types commands: relay, or a session of plain ssh.
 type Front struct {
-	// API returns the API that the commands call. A command closes it at its end.
+	// API returns the API that the commands call. A command closes the API when it ends.
 	API func(ctx context.Context) (*API, error)
 	// Printer returns the printer of data on stdout; Say prints messages on stderr.
 	Printer func() *Printer

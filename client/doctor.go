@@ -40,7 +40,7 @@ type Doctor struct {
 	BaseURL  string
 	Forwards []Forward // from webhooks.yaml, or from the command line
 
-	timeout time.Duration // of one request to the network; 0 = probeLimit
+	timeout time.Duration // time limit of one request to the network; 0 = probeLimit
 	list    []relay.Finding
 	addr    string
 	shown   ssh.PublicKey // the host key that the relay shows

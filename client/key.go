@@ -217,9 +217,9 @@ func (k *keyring) open(file string) (ssh.Signer, error) {
 	return signer, nil
 }
 
-// openHalf returns the public half of a key file, and the signer if the file has the private half. The agent
-// may hold the private half of a file without one. The error says why the file cannot be used; it may come
-// with a public half.
+// openHalf returns the public half of a key file, and the signer if the file has the private half. If the
+// file has only a public half, the agent may hold the private half. The error says why the file cannot be
+// used; the public half may be set all the same.
 func (k *keyring) openHalf(file string) (ssh.PublicKey, ssh.Signer, error) {
 	signer, err := k.open(file)
 	if err == nil {

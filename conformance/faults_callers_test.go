@@ -22,7 +22,7 @@ func TestFaultManyCallers(t *testing.T) {
 		senders, each := size(200, 2000), 5
 		r := startRelay(t, databaseURL)
 		r.tunnel("many", localServer(t))
-		manySenders(r, 20, 2) // opens what stays open in any case
+		manySenders(r, 20, 2) // warm-up: opens the connections of relayd that stay open
 		base := r.atRest()
 
 		stop, most := r.watchMemory()

@@ -13,7 +13,7 @@ const maxForwards = 16
 // forwardSet holds the forwards of a connection.
 type forwardSet struct {
 	mu      sync.Mutex
-	list    []*forward // replaced, never changed in place
+	list    []*forward // a change replaces the slice and never modifies it
 	closed  bool       // the connection is ending: forwards are refused
 	waiting int        // requested forwards with a name that are not handled yet
 }

@@ -142,7 +142,7 @@ func TestUnknownKeyIsTold(t *testing.T) {
 }
 
 // TestAgentWithManyKeys: a login succeeds if one key of eight is right, and the client gets no message about
-// the others.
+// the other keys.
 func TestAgentWithManyKeys(t *testing.T) {
 	t.Parallel()
 	for _, right := range []int{3, 7, 8} {

@@ -114,7 +114,7 @@ func (p *program) complete(root *cobra.Command) {
 	completeFlags(root)
 }
 
-// flagValues lists the values of flags that take one of a few words.
+// flagValues lists the words that a flag accepts, by the name of the flag.
 var flagValues = map[string][]string{
 	"output":      {outputCompact, outputQuiet, outputJSON},
 	"host-header": {relay.HostPreserve, relay.HostRewrite},

@@ -13,7 +13,7 @@ func TestEchoedText(t *testing.T) {
 	long := strings.Repeat("é", client.EchoedBody/2-1) + "x"
 	for name, c := range map[string]struct {
 		body  string
-		size  int64 // 0 = of the body
+		size  int64 // 0 = length of the body
 		want  string
 		lines int // 0 = all of want
 	}{

@@ -392,7 +392,7 @@ func TestTerminalIsPutBackAtEveryEnd(t *testing.T) {
 		_ = a.cmd.Process.Signal(sig)
 		a.leaves(how)
 	}
-	first, second := r.upAtTerminal(t, "ends-dev"), r.upAtTerminal(t, "ends-dev") // the alias is taken over
+	first, second := r.upAtTerminal(t, "ends-dev"), r.upAtTerminal(t, "ends-dev") // the second tunnel takes the alias over
 	first.leaves("exit status 5")
 	second.press("\x03")
 	second.leaves("exit status 0")

@@ -22,7 +22,7 @@ import (
 	"relay/store"
 )
 
-// operator holds what an operator command needs: the store, which a running server may use too, and the site.
+// operator holds the store and the site for an operator command. A running server may use the same store.
 type operator struct {
 	*program
 	cfg   Config

@@ -88,8 +88,8 @@ func (a *app) limitHeap(ctx context.Context) {
 	}
 }
 
-// garbagePercent returns the value of GOGC, the garbage in percent of the memory in use, for a number
-// of bytes in use: at least Go's own 100, and more while the heap is smaller than collectAt.
+// garbagePercent returns the value of GOGC for a number of bytes in use: the allowed garbage in percent of
+// these bytes. It is at least 100, which is Go's default, and more while the heap is smaller than collectAt.
 func garbagePercent(inUse uint64) int {
 	return max(100, int(collectAt*100/max(inUse, 4<<20))-100)
 }

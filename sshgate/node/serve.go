@@ -202,7 +202,7 @@ func (n *Links) serveOpen(open *link.Offer) {
 }
 
 // rejection returns the reason and the text for a channel that could not be opened. late means that the
-// client did not answer in time, heard that it sent other bytes in that time.
+// client did not answer in time, and heard means that it sent other bytes in that time.
 func rejection(err error, late, heard bool) (link.Reason, string) {
 	var e *relay.Error
 	for reason, code := range openCodes {

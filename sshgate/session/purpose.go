@@ -15,7 +15,7 @@ import (
 const (
 	// purposeWait is the time after which a client that does not answer counts as a tunnel.
 	purposeWait = 2 * time.Second
-	// knownClientWait is purposeWait for knownClients, which always answer.
+	// knownClientWait replaces purposeWait for knownClients, because they always answer.
 	knownClientWait = startTime
 	// purposeSettle is the time for a library to send a command that its caller has ready, and for relayd to
 	// read the requests of an open session.
