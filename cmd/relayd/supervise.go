@@ -54,8 +54,8 @@ func sameAddress(have net.Addr, addr string) bool {
 	return sameIP && (want.Port == 0 || want.Port == listens.Port)
 }
 
-// Memory that the heap may hold in addition to the bytes of --buffer-limit: for caches, requests in
-// progress and the pages of the store, and 64 KiB for each connection (an idle tunnel holds 46).
+// Memory that the heap may hold in addition to the bytes of --buffer-limit: for caches, requests in progress
+// and the pages of the store, and 64 KiB for each connection (an idle tunnel holds 46 KiB).
 const baseHeap, connectionHeap = 112 << 20, 64 << 10
 
 // collectAt is the heap size at which the garbage collector runs, unless more memory is in use: see

@@ -18,8 +18,8 @@ import (
 // LogInterval is the shortest time between two log lines about one problem of connections without a login.
 const LogInterval = 10 * time.Second
 
-// Bounds of the lines about failed logins in the log and the audit log, because anyone can cause any number
-// of failed logins.
+// Bounds of the lines about failed logins in the log and the audit log, because any client can cause any
+// number of failed logins.
 const (
 	refusedLines   = 10 // at once, then one more each LogInterval
 	refusedEntries = 20 // at once, then one more a minute

@@ -29,7 +29,7 @@ const (
 type session struct {
 	of       *Sessions
 	who      relay.Actor
-	enrolled []string // not nil: the session only prints this
+	enrolled []string // not nil: the session only prints these lines
 	ch       *link.Channel
 	ctx      context.Context // ends with the channel, or at Stop with an exitCode as its cause
 	cancel   context.CancelCauseFunc

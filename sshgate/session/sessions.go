@@ -79,7 +79,7 @@ func (l *Sessions) Offered(open *link.Offer, who relay.Actor, enrolled []string)
 func (l *Sessions) run(s *session, open *link.Offer) {
 	defer s.cancel(nil)
 	defer l.remove(s)
-	s.running.Add(1) // until the peer has closed the channel
+	s.running.Add(1) // counts the channel until the peer has closed it
 	var err error
 	if s.ch, err = open.Accept(link.ChannelOptions{Request: s.asked, Closed: s.closed, Guarded: true}); err != nil {
 		s.running.Add(-1)
