@@ -38,7 +38,7 @@ function countUnseen(html) {
 
 // Browser notifications, if the person asked for them.
 let notifiedAt = 0;
-const wantsNotices = () => "Notification" in window && Notification.permission === "granted" && stored("notify", false);
+const wantsNotices = () => "Notification" in window && stored("notify", false) && Notification.permission === "granted"; // the permission last: it takes some ms
 function notify(html) {
 	if (!wantsNotices() || Date.now() - notifiedAt < 3000) return;
 	notifiedAt = Date.now();
