@@ -21,10 +21,10 @@ import (
 // by its address, only print settings, or copy the named file.
 var beside = []string{"serve", "healthcheck", "config", "migrate-store"}
 
-// storeCommands returns a call of each command that works on a store.
-func storeCommands(cmd *cobra.Command) (calls [][]string) {
+// storeCommands returns a call of each command that works on a store. Files that it writes are in a folder.
+func storeCommands(cmd *cobra.Command, folder string) (calls [][]string) {
 	for _, sub := range cmd.Commands() {
-		calls = append(calls, storeCommands(sub)...)
+		calls = append(calls, storeCommands(sub, folder)...)
 	}
 	if cmd.Flags().Lookup("data-dir") == nil || slices.Contains(beside, cmd.Name()) {
 		return calls
@@ -39,6 +39,8 @@ func storeCommands(cmd *cobra.Command) (calls [][]string) {
 			call = append(call, "--provider", "stripe", "--generate")
 		case strings.Contains(word, "="):
 			call = append(call, "autoDeliver=on")
+		case word == "FILE":
+			call = append(call, filepath.Join(folder, cmd.Name()))
 		case !strings.HasPrefix(word, "[") && !strings.HasPrefix(word, "-"):
 			call = append(call, "name")
 		}
@@ -51,7 +53,7 @@ func storeCommands(cmd *cobra.Command) (calls [][]string) {
 // source of settings.
 func TestNoCommandWorksOnAnotherStore(t *testing.T) {
 	t.Parallel()
-	x := twoStores{t: t, dir: t.TempDir(), url: postgresFlags(t)["database-url"], calls: storeCommands((&program{}).rootCommand())}
+	x := twoStores{t: t, dir: t.TempDir(), url: postgresFlags(t)["database-url"], calls: storeCommands((&program{}).rootCommand(), t.TempDir())}
 	h := newTestServer(t, map[string]string{"data-dir": x.dir}) // the server once used SQLite
 	if err := h.app.stopOnce(); err != nil {
 		t.Fatal(err)
@@ -343,7 +345,7 @@ func TestStoreThatNobodyNoted(t *testing.T) {
 		try(when, true, "user", "list")
 		try(when, true, "audit", "--json")
 	}
-	for _, call := range storeCommands((&program{}).rootCommand()) {
+	for _, call := range storeCommands((&program{}).rootCommand(), t.TempDir()) {
 		switch call[0] {
 		case "doctor", "support": // doctor and support name the file in their check of the store
 			continue
