@@ -31,30 +31,30 @@ const (
 	ActorSystem ActorKind = "system" // operator commands and the server itself; may see everything
 )
 
-// Actor is the user or program on whose behalf something is done. Every store query
-// names the account of its actor in the WHERE clause, so that a forgotten check finds
-// no rows of other accounts.
+// Actor is the user or program on whose behalf an operation is done. Every store query names the
+// account of its actor in the WHERE clause: even if a check is missing, the query finds no rows of
+// other accounts.
 type Actor struct {
 	Account     int64
 	AccountName string
 	Admin       bool
 	Kind        ActorKind
-	Name        string // shown to people: account name, token name or id
+	Name        string // shown to users: account name, token name or id
 	Scopes      Scope
-	Alias       int64 // 0 = all of the account
+	Alias       int64 // 0 = all aliases of the account
 	AliasName   string
 	Credential  string    // id of the token, session, key or share that authenticated the actor
 	ExpiresAt   time.Time // end of the credential; zero = never
 	LoggedInAt  time.Time // start of the dashboard session; zero for every other credential
-	Via         string    // program that the actor says it acts by, such as "mcp claude-code 2.1"; "" = none is named
-	Shared      ID        // the one event that an ActorShare may see
+	Via         string    // program that acts for the actor, as named by the actor, such as "mcp claude-code 2.1"; "" = none is named
+	Shared      ID        // the only event that an ActorShare may see
 }
 
 // System returns the actor of operator commands.
 func System() Actor { return Actor{Kind: ActorSystem, Name: "system", Admin: true, Scopes: AllScopes} }
 
 // BufferAccount returns the account that the buffered bytes of the actor count against: the account of
-// its credential, or 0, which all actors without a login share, such as the holders of shares.
+// its credential, or 0 for all actors without a login, such as the holders of shares.
 func (a Actor) BufferAccount() int64 {
 	if a.Kind == ActorShare {
 		return 0
@@ -84,7 +84,7 @@ const (
 	ScopeAliasesRead
 	ScopeAliasesWrite
 	ScopeAccount
-	ScopeEventsSend       // stored tokens have these bits: a new scope comes last
+	ScopeEventsSend       // the bits are stored in tokens, so a new scope must come last
 	AllScopes       Scope = 1<<iota - 1
 )
 
@@ -158,7 +158,7 @@ type Right struct {
 }
 
 // Enrolment is a request to register an SSH key. Its client has proven that it holds the private key,
-// and waits until a logged-in user approves. It does not hold the code that the user types, because
+// and waits until a logged-in user approves. It does not contain the code that the user types, because
 // only the client may see that code.
 type Enrolment struct {
 	Link        string // last part of the URL of the page that approves it
@@ -177,8 +177,8 @@ const (
 	EnrolmentApproved = "approved"
 	EnrolmentExpired  = "expired"
 	EnrolmentMistyped = "mistyped" // too many wrong codes
-	EnrolmentReplaced = "replaced" // the same key asks anew
-	EnrolmentLeft     = "left"     // the client has gone
+	EnrolmentReplaced = "replaced" // the same key has started a new enrolment
+	EnrolmentLeft     = "left"     // the client has disconnected
 )
 
 // Token is an API token; its secret is shown once and stored as a hash.
@@ -188,7 +188,7 @@ type Token struct {
 	AccountName string
 	Name        string
 	Scopes      Scope
-	Alias       string // "" = all of the account
+	Alias       string // "" = all aliases of the account
 	CreatedAt   time.Time
 	ExpiresAt   time.Time // zero = never
 	LastUsedAt  time.Time

@@ -6,19 +6,19 @@ import (
 	"time"
 )
 
-// Alias is a named public endpoint. Values are immutable: a change of the alias makes
-// a new value, so a pointer may be kept while a request is served.
+// Alias is a named public endpoint. Values are immutable: a change of the alias makes a new value, so code
+// may keep a pointer while it serves a request.
 type Alias struct {
 	ID        int64
 	Name      string
 	Owner     int64
 	OwnerName string
-	// OwnerMaxQueue is MaxQueue of the owner.
+	// OwnerMaxQueue is MaxQueue of the owner's account.
 	OwnerMaxQueue *int64
 	Settings      Settings
 	CreatedAt     time.Time
-	// LastOnlineAt is the last time a tunnel was attached or lost, became stale or alive, or was
-	// paused or resumed: the present state of the alias began then. Zero = never online.
+	// LastOnlineAt is the time at which the present state of the alias began: a tunnel was attached or lost,
+	// became stale or alive, or was paused or resumed. Zero = never online.
 	LastOnlineAt time.Time
 }
 
@@ -40,8 +40,8 @@ type Settings struct {
 	Retention        *time.Duration  `json:"-"`          // nil = the default of the server; in the API a duration string or null
 	Handshakes       []string        `json:"handshakes"` // names of challenges that are answered while offline, see package handshake
 	Answers          []OfflineAnswer `json:"answers"`
-	// VerifyToken is the token that Meta and WebSub send when a URL is entered there. It is kept sealed:
-	// where there is one, reads give an empty text. Only delivery reads its value.
+	// VerifyToken is the token that Meta and WebSub send when a user enters a URL there. It is stored
+	// encrypted. If there is one, reads return an empty text; only delivery reads its value.
 	VerifyToken *SecretText `json:"-"`
 	Paused      bool        `json:"paused"`
 }
@@ -86,7 +86,7 @@ func DefaultSettings() Settings {
 // AliasStatus is the part of the state of an alias that is not in its database row.
 type AliasStatus struct {
 	State  TunnelState
-	Since  time.Time   // start of State; zero for TunnelNever
+	Since  time.Time   // begin of State; zero for TunnelNever
 	Tunnel *TunnelInfo // nil when State is offline or never
 	QueueStats
 	LastEventAt time.Time // first arrival of the newest event; zero = no event
@@ -95,7 +95,7 @@ type AliasStatus struct {
 // Usage counts the stored events and bytes of an alias or an account.
 type Usage struct {
 	Events int
-	Bytes  int64 // of requests and responses, as --max-alias-storage counts them
+	Bytes  int64 // bytes of requests and responses, as --max-alias-storage counts them
 }
 
 // AccountUsage holds the stored and queued amounts of all aliases of an account, and its limits; 0 = no limit.
@@ -106,9 +106,9 @@ type AccountUsage struct {
 
 // QueueStats counts the queue of an alias.
 type QueueStats struct {
-	Queued         int   // waiting attempts
-	QueuedEvents   int   // received events that were neither delivered nor released; replay-queued releases these
-	QueuedBytes    int64 // request bytes of waiting attempts
+	Queued         int   // queued attempts
+	QueuedEvents   int   // inbound events that were neither delivered nor released; replay-queued releases them
+	QueuedBytes    int64 // request bytes of queued attempts
 	OldestQueuedAt time.Time
 }
 

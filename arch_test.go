@@ -20,7 +20,7 @@ import (
 	"testing"
 )
 
-// testPackages may be imported by the tests of every package, and by nothing else.
+// testPackages may be imported by the tests of every package, but not by other code.
 var testPackages = []string{"relay/relaytest", "relay/store/pgtest", "relay/store/plantest", "relay/store/powertest", "relay/store/storetest"}
 
 // allowedImports maps each package to the packages of the module that its program files may import. A
@@ -90,7 +90,7 @@ var allowedImports = map[string][]string{
 	"relay/client":            {"relay", "relay/wire", "relay/record", "relay/cli", "relay/sockets", "relay/link"},
 	"relay/manual":            {"relay"},
 	"relay/cmd/relay":         {"relay", "relay/record", "relay/cli", "relay/client", "relay/manual", "relay/mcp"},
-	"relay/cmd/relayd":        nil, // it wires all packages together, but no test package
+	"relay/cmd/relayd":        nil, // may import all packages except test packages
 }
 
 // forbiddenDeps are packages that a binary must not link, with the reason.
@@ -109,7 +109,7 @@ type listed struct {
 	Imports, Deps   []string
 }
 
-// listOnce asks the go command once for all tests: it is the slow part of them.
+// listOnce asks the go command once for all tests, because the command takes most of their time.
 var listOnce = sync.OnceValues(func() (pkgs []listed, err error) {
 	out, err := exec.Command("go", "list", "-e", "-json=ImportPath,Doc,Imports,Deps", "./...").Output()
 	if err != nil {
@@ -154,9 +154,8 @@ func TestStarImports(t *testing.T) {
 	}
 }
 
-// rootImports are the only packages that the root package may import. It holds types, their text forms
-// and their errors; code that accepts, stores, schedules or limits requests belongs into other
-// packages.
+// rootImports are the only packages that the root package may import. It holds types, their text forms and
+// their errors; code that accepts, stores, schedules or limits requests belongs in other packages.
 var rootImports = []string{
 	"cmp", "context", "database/sql/driver", "encoding/binary", "encoding/hex", "errors", "fmt", "math", "net/netip", "net/url",
 	"net", // for the type Conn, which is a net.Conn
@@ -214,8 +213,8 @@ func TestForbiddenDependencies(t *testing.T) {
 	}
 }
 
-// TestPromises: each test and each mutant that docs/promises.md names exists, and one of the tests of a row
-// is among those that its mutants must fail.
+// TestPromises: each test and each mutant that docs/promises.md names exists. Each mutant of a row must
+// make at least one of the tests in that row fail.
 func TestPromises(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("docs/promises.md")
@@ -267,7 +266,7 @@ func TestPromises(t *testing.T) {
 var testNames = regexp.MustCompile(`\b(?:Test|Fuzz)\w+`)
 
 // TestEveryBoundHasBothSides: for each bound in the tables of docs/limits.md, docs/promises.md names a test
-// that goes up to it and a test that goes beyond it. TestPromises checks that they exist.
+// that goes up to it and a test that goes beyond it. TestPromises checks that these tests exist.
 func TestEveryBoundHasBothSides(t *testing.T) {
 	t.Parallel()
 	limits, err := os.ReadFile("docs/limits.md")
@@ -299,7 +298,7 @@ func TestEveryBoundHasBothSides(t *testing.T) {
 	}
 }
 
-// rowsOf gives the cells of the rows of the tables of a page, without their headings.
+// rowsOf returns the cells of the rows of the tables of a page, without their headings.
 func rowsOf(page string) (rows [][]string) {
 	for table := range strings.SplitSeq(page, "\n\n") {
 		if lines := strings.Split(strings.TrimSpace(table), "\n"); len(lines) > 2 && strings.HasPrefix(lines[1], "|-") {
@@ -315,7 +314,7 @@ func rowsOf(page string) (rows [][]string) {
 	return rows
 }
 
-// listOfMutants gives the pattern of the tests of each mutant.
+// listOfMutants returns, for each mutant, the pattern of the tests that it must fail.
 func listOfMutants(t *testing.T) map[string]*regexp.Regexp {
 	t.Helper()
 	patterns := map[string]*regexp.Regexp{}
@@ -351,8 +350,8 @@ func readMutants(t *testing.T) (list []map[string]string) {
 	return list
 }
 
-// TestMutantsAreCurrent: the text that a mutant changes stands in its file exactly once, and each test
-// that it names is in its package. Whoever changes such a line changes the list along with it.
+// TestMutantsAreCurrent: the text that a mutant changes is in its file exactly once, and each test that the
+// mutant names is in its package. A change of such a line also needs a change of the list.
 func TestMutantsAreCurrent(t *testing.T) {
 	t.Parallel()
 	list := readMutants(t)

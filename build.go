@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Set by the linker (-X relay.version=… -X relay.commit=… -X relay.date=…): see the
+// The linker sets these variables (-X relay.version=… -X relay.commit=… -X relay.date=…); see the
 // Makefile and .goreleaser.yaml.
 var version, commit, date string
 
@@ -21,7 +21,7 @@ type Build struct {
 	Platform string `json:"platform"` // such as linux/amd64
 }
 
-// ThisBuild returns the build that the linker was given, else the one that the go command recorded.
+// ThisBuild returns the build that the linker set, or else the build that the go command recorded.
 func ThisBuild() Build {
 	b := Build{Version: version, Commit: commit, Date: date, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	if info, ok := debug.ReadBuildInfo(); ok {

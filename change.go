@@ -10,7 +10,7 @@ const (
 	ChangeEvent   ChangeKind = "event"   // an event was captured or its summary changed
 	ChangeAttempt ChangeKind = "attempt" // attempt N of Event was added or changed; it implies ChangeEvent
 	ChangeQueue   ChangeKind = "queue"   // the queue counts of Alias changed (released, canceled, deleted, claimed)
-	ChangeAlias   ChangeKind = "alias"   // Alias was made or removed, or its settings, owner or members changed; read it again. Alias 0 = any
+	ChangeAlias   ChangeKind = "alias"   // Alias was made or removed, or its settings, owner or members changed; read the alias again. Alias 0 = any
 	ChangeMissed  ChangeKind = "missed"  // changes of events, attempts and queues were missed: read again what is shown
 	ChangeTunnel  ChangeKind = "tunnel"  // another node has attached or lost the tunnel of Alias, or its state changed; Alias 0 = of many aliases
 	ChangeAccount ChangeKind = "account" // a key, token or session of Account, or the account itself, was revoked; check open connections again. Account 0 = any
@@ -27,7 +27,7 @@ type Change struct {
 	Event      ID
 	N          int
 	Account    int64
-	Credential string // id of the revoked credential of a ChangeAccount; "" = any of the account. Of a ChangeEnrolment the fingerprint
+	Credential string // id of the revoked credential of a ChangeAccount; "" = any of the account. In a ChangeEnrolment, the fingerprint
 
 	// Snapshot returns the event and attempt N after the change, without bodies. A nil result is not in
 	// memory and must be read from the store. Snapshot itself may be nil. It may be called only until
@@ -35,7 +35,7 @@ type Change struct {
 	Snapshot func() (*Event, *Attempt)
 }
 
-// FeedItem is one message to the viewers of the live feed, encoded once for all of them.
+// FeedItem is one message to the viewers of the live feed. It is encoded once for all of them.
 type FeedItem struct {
 	ID    string // sent back by browsers in Last-Event-ID
 	Name  string // event, attempt, tunnel, resync
@@ -46,8 +46,8 @@ type FeedItem struct {
 
 // Subscription is one viewer of the live feed.
 type Subscription interface {
-	// Start returns the id after which the items come, with which a viewer can come back
-	// before the first one; "" if the viewer has given an id itself.
+	// Start returns the id that a viewer can resume with before it has received the first item; "" if
+	// the viewer itself has given an id.
 	Start() string
 	// Next waits for at least one item and returns all pending items, at most 20
 	// times a second. A viewer that is too slow gets one resync item instead of the

@@ -37,8 +37,9 @@ var endless = regexp.MustCompile(`^(ssh -N |relayd serve|relay up|relay events .
 // verdict matches the command lines that may fail because of the state of the machine.
 var verdict = regexp.MustCompile(`^relayd? doctor`)
 
-// TestCommandsOfDocs runs the shell commands of the pages in docs, with replaced names of hosts and
-// folders, ids and webhook senders. If a block of text follows a command, it must equal the output.
+// TestCommandsOfDocs runs the shell commands of the pages in docs. It replaces names of hosts and
+// folders, ids and webhook senders. If a block of text follows a command, it must equal the output of
+// the command.
 func TestCommandsOfDocs(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"curl", "jq", "ssh", "timeout"} {
@@ -65,12 +66,12 @@ func TestCommandsOfDocs(t *testing.T) {
 	}
 }
 
-// docs is a relay as the pages describe it, with the alias stripe-dev and an event of it.
+// docs is a relay as the pages describe it, with the alias stripe-dev and an event of this alias.
 type docs struct {
 	dir, data  string
 	env        []string
 	replace    *strings.Replacer
-	apartCount atomic.Int64 // what has a name that no other line uses
+	apartCount atomic.Int64 // number of names made so far that no other line uses
 }
 
 func startDocs(t *testing.T) *docs {
@@ -85,7 +86,7 @@ func startDocs(t *testing.T) *docs {
 			t.Fatal(err)
 		}
 	}
-	// ssh reads the home directory of the account and not HOME.
+	// ssh reads the home directory of the account from the system and ignores HOME.
 	wrapper := fmt.Sprintf("exec %s -F none -i %s -p %s -o IdentitiesOnly=yes -o StrictHostKeyChecking=accept-new -o UserKnownHostsFile=%s \"$@\"",
 		look(t, "ssh"), key, sshPort, filepath.Join(dir, "known"))
 	relaytest.WriteScript(t, filepath.Join(bin, "ssh"), wrapper)
@@ -143,9 +144,9 @@ func (f *docs) sh(t *testing.T, script string) {
 // shownAfter matches a block of commands and the block of text after it, if there is one.
 var shownAfter = regexp.MustCompile("(?ms)^```sh\n(.*?)^```$(?:\n+```text\n(.*?)^```$)?")
 
-// runPage runs the lines of a page as one script, because later ones use what earlier ones set.
+// runPage runs the lines of a page as one script, because later lines use what earlier lines set.
 func (f *docs) runPage(t *testing.T, text string, used []atomic.Bool) {
-	script, prints := "", map[string]*regexp.Regexp{} // by the file that has the output
+	script, prints := "", map[string]*regexp.Regexp{} // patterns of the expected output, by the file that gets the output
 	out := t.TempDir()
 	for i, block := range shownAfter.FindAllStringSubmatch(text, -1) {
 		lines := f.script(block[1], used)
@@ -155,7 +156,7 @@ func (f *docs) runPage(t *testing.T, text string, used []atomic.Bool) {
 		}
 		script += lines
 	}
-	// Pages run at once and name the same files, so each has a folder of its own.
+	// Pages run at the same time and name the same files, so each page has its own folder.
 	f.sh(t, "cd "+t.TempDir()+"\ntrap 'cat "+out+"/* 2>&- || :' EXIT\nset -x\n"+f.replace.Replace(script))
 	for file, want := range prints {
 		got, err := os.ReadFile(file)
@@ -181,7 +182,8 @@ func (f *docs) script(block string, used []atomic.Bool) (script string) {
 			continue
 		}
 		if endless.MatchString(line) {
-			// 124: timeout had to stop it. relayd ends in order when it is told to.
+			// 124 means that timeout had to stop the command. relayd ends with 0 when it is told to
+			// stop.
 			line, _, _ = strings.Cut(line, " #")
 			line = "timeout 3 " + f.apart(line) + " || { c=$?; [ $c = 124 ] || exit $c; }"
 		}

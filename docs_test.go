@@ -96,8 +96,8 @@ func TestLinksOfPages(t *testing.T) {
 	}
 }
 
-// documented returns the words of the command lines of a program in the code of a page: in blocks of
-// shell commands and in inline code.
+// documented returns the words of the command lines of a program in the code of a page, both in
+// blocks of shell commands and in inline code.
 func documented(text, program string) (lines [][]string) {
 	var code []string
 	for _, m := range codeBlock.FindAllStringSubmatch(text, -1) {
@@ -119,7 +119,7 @@ func documented(text, program string) (lines [][]string) {
 
 var commandWord = regexp.MustCompile(`^[a-z][a-z-]*$`)
 
-// Every command that the pages name exists, and has the flags that they give it.
+// Every command that the pages name exists, and accepts the flags that the pages use with it.
 func TestCommandsOfPages(t *testing.T) {
 	t.Parallel()
 	for _, program := range []string{"relayd", "relay"} {
@@ -128,7 +128,7 @@ func TestCommandsOfPages(t *testing.T) {
 			bin, help, found := relaytest.Program(t, program), map[string]string{}, 0
 			for path, text := range readPages(t) {
 				if strings.HasPrefix(path, "docs/adr/") || path == "CHANGELOG.md" {
-					continue // they tell of other times too
+					continue // they also describe earlier versions
 				}
 				for _, words := range documented(text, program) {
 					found++
@@ -154,7 +154,7 @@ func checkCommand(t *testing.T, page, bin string, words []string, help map[strin
 		name = append(name, w)
 	}
 	var text string
-	for ; len(name) > 0; name = name[:len(name)-1] { // a word behind the command may be its argument
+	for ; len(name) > 0; name = name[:len(name)-1] { // a word after the command may be its argument
 		key := strings.Join(name, " ")
 		if _, asked := help[key]; !asked {
 			out, err := exec.Command(bin, append(name[:len(name):len(name)], "--help")...).CombinedOutput()
@@ -178,14 +178,14 @@ func checkCommand(t *testing.T, page, bin string, words []string, help map[strin
 	}
 }
 
-// Every setting that a page, a manifest or a unit names is one of docs/config.md, which is
-// made from the program.
+// Every setting that a page, a manifest or a unit names is in docs/config.md, which is generated
+// from the program.
 func TestSettingsOfPages(t *testing.T) {
 	t.Parallel()
 	setting := regexp.MustCompile(`\bRELAY_[A-Z][A-Z_]*[A-Z]\b`)
 	all := readPages(t)
 	known := map[string]bool{
-		"RELAY_SERVER": true, "RELAY_TOKEN": true, "RELAY_URL": true, // of the client
+		"RELAY_SERVER": true, "RELAY_TOKEN": true, "RELAY_URL": true, // settings of the client
 	}
 	for _, name := range setting.FindAllString(all["docs/config.md"], -1) {
 		known[name] = true
@@ -216,7 +216,7 @@ func TestSettingsOfPages(t *testing.T) {
 	}
 }
 
-// compose.yaml has the nodes that HAProxy is configured for, and they believe its address.
+// compose.yaml has the nodes that HAProxy is configured for, and they trust its address.
 func TestComposeMatchesHAProxy(t *testing.T) {
 	text, err := os.ReadFile("compose.yaml")
 	if err != nil {
@@ -244,7 +244,8 @@ func TestComposeMatchesHAProxy(t *testing.T) {
 		if s.Environment["RELAY_NODE_NAME"] != name || s.Environment["RELAY_TRUSTED_PROXIES"] != address+"/32" || s.Environment["RELAY_DATABASE_URL_FILE"] == "" {
 			t.Errorf("the environment of %s is %v", name, s.Environment)
 		}
-		// Where Docker forwards by a process, all callers have the address of the gateway.
+		// If Docker forwards connections through a process of its own, all callers have the address
+		// of the gateway.
 		if own, err := netip.ParsePrefix(s.Environment["RELAY_SSH_PENALTY_EXEMPT"]); err != nil || !own.Contains(netip.MustParseAddr(address)) {
 			t.Errorf("%s gives penalties to the network of %s: %v", name, address, err)
 		}

@@ -15,7 +15,7 @@ type Error struct {
 	Reason     string        // replay blocker of an event-not-replayable
 	RetryAfter time.Duration // sent as Retry-After in seconds, rounded up; 0 = not sent
 	Fields     []FieldError  // wrong fields of a validation-failed
-	Unknown    bool          // it is not known whether the change was made; see MayBeDone
+	Unknown    bool          // the change may have been made or not; see MayBeDone
 	Cause      error
 }
 
@@ -52,14 +52,14 @@ func Errorf(code, format string, args ...any) *Error {
 	return &Error{Code: code, Detail: fmt.Sprintf(format, args...)}
 }
 
-// Overloaded returns the error for a request that has to wait because the relay is busy or its buffers
-// are full.
+// Overloaded returns the error for a request that is refused because the relay is busy or its buffers are
+// full, and may be tried again.
 func Overloaded(detail string) *Error {
 	return &Error{Code: CodeOverloaded, Detail: detail, RetryAfter: time.Second}
 }
 
-// MayBeDone reports whether err leaves open whether a change was made: its commit was lost with the connection. Such a
-// change must not be made again by itself.
+// MayBeDone reports whether the change that failed with err may have been made, because its commit was lost
+// with the connection. Such a change must not be repeated automatically.
 func MayBeDone(err error) bool {
 	var e *Error
 	return errors.As(err, &e) && e.Unknown
@@ -109,12 +109,12 @@ const (
 	CodeBadRequest                = "bad-request"
 	CodeUnauthorized              = "unauthorized"
 	CodeForbidden                 = "forbidden"
-	CodeLoginTooOld               = "login-too-old" // the action needs a session that began recently
+	CodeLoginTooOld               = "login-too-old" // the action needs a recent login
 	CodeNotFound                  = "not-found"
 	CodeMethodNotAllowed          = "method-not-allowed"
 	CodeConflict                  = "conflict"
 	CodeEventNotReplayable        = "event-not-replayable"
-	CodeAliasOffline              = "alias-offline" // a new event is sent now or not at all
+	CodeAliasOffline              = "alias-offline" // a new event is either sent now or not at all
 	CodeNoSigningSecret           = "no-signing-secret"
 	CodeCannotSign                = "cannot-sign"
 	CodeSecretUnavailable         = "secret-unavailable"
@@ -174,21 +174,19 @@ func Status(code string) int {
 
 // Errors that packages compare with errors.Is.
 var (
-	// ErrNotFound is the error for things that do not exist and for things that the
-	// actor may not see, so that its client cannot distinguish the two.
+	// ErrNotFound is the error for things that do not exist and for things that the actor may not see. A
+	// client cannot distinguish the two cases.
 	ErrNotFound = &Error{Code: CodeNotFound, Detail: "not found, or your account has no access to it"}
 	// ErrNotSent proves that no byte of the request was sent, so that it may be queued.
 	ErrNotSent = &Error{Code: "not-sent"}
-	// ErrTunnelMoved is ErrNotSent from another node that does not have the tunnel: the
-	// record of the tunnel has to be read again.
+	// ErrTunnelMoved is ErrNotSent from another node that does not have the tunnel (any more): the record of
+	// the tunnel has to be read again.
 	ErrTunnelMoved = &Error{Code: "tunnel-moved"}
-	// ErrTunnelSilent is ErrNotSent from another node where the client of the tunnel does
-	// not answer.
+	// ErrTunnelSilent is ErrNotSent from another node, where the client of the tunnel does not answer.
 	ErrTunnelSilent = &Error{Code: "tunnel-silent"}
-	// ErrTunnelSlow is ErrNotSent from another node where the client of the tunnel lives, but
-	// did not answer in time.
+	// ErrTunnelSlow is ErrNotSent from another node, where the client of the tunnel is alive but did not
+	// answer in time.
 	ErrTunnelSlow = &Error{Code: "tunnel-slow"}
-	// ErrFenced means that another process has claimed the attempt since, so that the
-	// result must not be written.
+	// ErrFenced means that another process has claimed the attempt since, so the result must not be written.
 	ErrFenced = &Error{Code: "fenced"}
 )

@@ -16,7 +16,7 @@ const (
 	StateCanceled    = "canceled"
 	StateRejected    = "rejected"
 	StateIncomplete  = "incomplete"
-	StateAnswered    = "answered" // the relay has answered a registration challenge itself; also a state of attempts
+	StateAnswered    = "answered" // the relay itself has answered a registration challenge; also a state of attempts
 )
 
 // Replay blockers are the reasons why an event cannot be replayed.
@@ -27,7 +27,7 @@ const (
 	BlockedUpgraded   = "upgraded"
 )
 
-// FaultSent precedes, in the message of a Fault, the bytes that a local server sent.
+// FaultSent precedes the bytes that a local server sent, in the message of a Fault.
 const FaultSent = "; it sent "
 
 // Fault is the error of an event or attempt as it is stored and shown.
@@ -46,8 +46,8 @@ type Provider struct {
 	Tolerance  time.Duration // age at which the libraries of the provider refuse the signature; 0 = never
 }
 
-// Event is a captured request. In lists only the fields of the first block and
-// Request.Body.Size are filled.
+// Event is a captured request. In lists only the fields up to the first blank line and Request.Body.Size
+// are filled.
 type Event struct {
 	ID             ID
 	AliasID        int64
@@ -63,27 +63,27 @@ type Event struct {
 	Provider       Provider
 	State          string
 	Error          *Fault
-	Status         int // status of the last attempt that ended; 0 = it had no response, or none has ended
+	Status         int // status of the last attempt that ended; 0 = it had no response, or no attempt has ended
 	Latency        time.Duration
 	HasLatency     bool
 	AttemptCount   int
 	Blocker        string // replay blocker; "" = the event can be replayed
-	Cause          string // what an error answer of the last attempt that ended says, as record.Cause reads it; lists have it, and the live feed
-	HostRefusedBy  string // framework that refused the Host or Origin header in the last attempt that ended, or what it did instead, as record.RefusedBy names it
-	// Handshake names the challenge that the relay has answered, MissedHandshake the one that was
-	// queued because the alias does not answer it; see package handshake.
+	Cause          string // error text of the last attempt that ended, as record.Cause reads it from an error response; filled in lists and the live feed
+	HostRefusedBy  string // framework that refused the Host or Origin header in the last attempt that ended, or its other reaction to the header; see record.RefusedBy
+	// Handshake names the challenge that the relay has answered. MissedHandshake names the challenge that
+	// was queued because the alias does not answer it; see package handshake.
 	Handshake, MissedHandshake string
 	Mark                       Mark
-	Sent                       *Sent      // nil = a caller sent it
-	Signature                  *Signature // nil = it was not judged
+	Sent                       *Sent      // nil = a caller sent the event
+	Signature                  *Signature // nil = the signature was not checked
 
 	Request        Message
 	ForwardedLines []byte // Forwarded header lines computed at capture; they are sent before the empty line that ends the head
-	// Attempts are in the order of their numbers. Of a stored event they are a page: the first
+	// Attempts are in the order of their numbers. An event from the store has only some of them: the first
 	// one and the newest ShownAttempts.
 	Attempts []Attempt
-	// Ended is the last attempt that ended where it is not among Attempts, because all of the
-	// newest ones wait or are in progress; nil = it is, or none has ended.
+	// Ended is the last attempt that ended if Attempts does not contain it, because the newest
+	// ShownAttempts are all queued or in progress; nil = Attempts contains it, or no attempt has ended.
 	Ended *Attempt
 }
 
@@ -115,7 +115,7 @@ func (a *Attempt) heldBytes() int64 {
 	return n
 }
 
-// LastEnded returns the last attempt that ended; nil = none has.
+// LastEnded returns the last attempt that ended; nil = no attempt has ended.
 func (e *Event) LastEnded() *Attempt {
 	if e.Ended != nil {
 		return e.Ended
@@ -130,17 +130,17 @@ func (e *Event) LastEnded() *Attempt {
 
 // AttemptPage selects attempts of an event, the newest first.
 type AttemptPage struct {
-	Before   int  // exclusive; 0 = from the newest on
+	Before   int  // only attempts with lower numbers; 0 = from the newest on
 	Limit    int  // 1 to MaxAttempts
 	Answered bool // only attempts that got a response
 	Ended    bool // only attempts that have ended
-	MaxBody  int  // bytes of each body; less where they are too many together
+	MaxBody  int  // bytes of each body; fewer if all bodies together are too large
 }
 
 // MaxAttempts is the maximum number of attempts on a page.
 const MaxAttempts = 200
 
-// Attempt returns the attempt with a number, nil if the event has none.
+// Attempt returns the attempt with the given number, or nil if the event has none.
 func (e *Event) Attempt(n int) *Attempt {
 	for i := range e.Attempts {
 		if e.Attempts[i].N == n {
@@ -178,7 +178,7 @@ const SignedByClient = "client"
 // Outgoing is a request from which a new event of an alias is made.
 type Outgoing struct {
 	Alias          *Alias
-	Request        Message // whole, with all of its body
+	Request        Message // complete, with all of its body
 	ForwardedLines []byte  // as in Event
 	From           netip.AddrPort
 	TLS            bool
@@ -217,9 +217,8 @@ const (
 	ConnectionReused = "reused"
 )
 
-// Timing has the phases of an attempt in the terms of HAR, measured by the monotonic
-// clock. Blocked is the wait in a queue or for a slot, Connect the opening of the
-// channel.
+// Timing has the phases of an attempt in the terms of HAR, measured by the monotonic clock. Blocked is the
+// wait in a queue or for a slot, and Connect the opening of the channel.
 type Timing struct {
 	Blocked, Connect, Send, Wait, Receive time.Duration
 }
@@ -258,9 +257,9 @@ type Attempt struct {
 	Released   bool
 	Position   int // position in the queue from 1, set by readers; 0 = not queued
 	Connection string
-	Node       string // name of the node that had the caller and ran it; "" = none, or not known
-	SentHead   []byte // the head as sent, only where it differs from the request's
-	CallerGone bool   // the caller had left, or was cut off, before it got the whole answer
+	Node       string // name of the node that had the caller and ran the attempt; "" = none, or unknown
+	SentHead   []byte // the head as sent, only if it differs from the head of the request
+	CallerGone bool   // the caller had left, or was cut off, before it got the whole response
 	Identical  *bool  // nil if nothing was sent yet, or if the original request is incomplete
 	Timing     Timing
 	HasTiming  bool
@@ -270,8 +269,8 @@ type Attempt struct {
 	Interim       [][]byte // heads of 1xx responses in order, except 101
 	ResponseState string
 	Response      Message
-	Cause         string // what an error answer says, as record.Cause reads it; set where its body is not read
-	Handshake     string // of an attempt that is answered: the name of the challenge, for its event
+	Cause         string // error text of an error response, as record.Cause reads it; set if the body of the response is not read
+	Handshake     string // for an answered attempt: the name of the challenge, which the event gets too
 }
 
 // Filter selects events of a list; zero fields do not filter. record.ParseFilter and
@@ -287,9 +286,10 @@ type Filter struct {
 	Type      string // event type; a * at the end matches any ending, as in invoice.*
 	Replayed  *bool  // whether there is an attempt besides the original
 	Pinned    *bool
-	Label     string // as Type
+	Label     string // same form as Type
 	Origin    string // OriginCaller or OriginSend
-	// Signature is a verdict. Unchecked selects also events that were not judged and whose sender signs.
+	// Signature is a verdict. The verdict unchecked also selects events without a verdict whose sender
+	// signs.
 	Signature string
 	JSON      []FieldFilter
 	Since     time.Time    // first arrival, inclusive
@@ -300,7 +300,7 @@ type Filter struct {
 	Budget    time.Duration
 }
 
-// StatusError as the status of a Filter selects the events for which IsError holds.
+// StatusError is a value of Filter.Status that selects the events for which IsError is true.
 const StatusError = "error"
 
 // IsError reports whether an event counts as an error: it ended without being delivered,
@@ -321,7 +321,7 @@ type FieldFilter struct {
 	Value string
 }
 
-// TextFilter selects events that contain the text. Exact respects letter case.
+// TextFilter selects events that contain the text. If Exact is set, letter case matters.
 type TextFilter struct {
 	Text  string
 	Exact bool

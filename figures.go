@@ -13,7 +13,7 @@ type Figures struct {
 	// are empty.
 	Buckets []Bucket
 	Total   Bucket
-	Types   []FigureType // by event type, the most frequent first; requests without one are left out
+	Types   []FigureType // by event type, the most frequent first; requests without a type are left out
 }
 
 // FigureType counts the events of one type.
@@ -27,8 +27,9 @@ type FigureType struct {
 type Bucket struct {
 	From   time.Time
 	Events int
-	Errors int // those for which IsError holds
-	// Classes counts by the first digit of the last response's status; 0 = there is none.
+	Errors int // events for which IsError is true
+	// Classes counts events by the first digit of the last response's status; 0 = no
+	// response.
 	Classes [10]int
 	States  map[string]int // by state; nil without events
 	Latency
@@ -46,7 +47,7 @@ type AliasHealth struct {
 	Events, Errors int
 	Parts          []AliasHealthPart // equal parts of the time, oldest first
 	Partial        bool              // there are older events in the time that were not counted
-	LastState      string            // of the newest event; "" = there is none in the time
+	LastState      string            // state of the newest event; "" = no event in the time
 	LastStatus     int
 }
 

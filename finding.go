@@ -5,9 +5,9 @@ import "fmt"
 // Verdicts of a Finding.
 const (
 	VerdictOK   = "ok"
-	VerdictWarn = "warn" // it works, but needs attention
+	VerdictWarn = "warn" // the checked thing works, but needs attention
 	VerdictFail = "fail"
-	VerdictSkip = "skip" // could not be looked at, or there is nothing to look at
+	VerdictSkip = "skip" // could not be checked, or there is nothing to check
 )
 
 // Finding is the result of one check of relay doctor or relayd doctor, in words. It holds no secrets.

@@ -12,8 +12,8 @@ import (
 // IDPrefix starts the text form of every event id.
 const IDPrefix = "evt_"
 
-// ID identifies an event. It is a UUIDv7 (RFC 9562, section 5.7) that is greater than
-// every earlier one of the same store, so that id order is arrival order.
+// ID identifies an event. It is a UUIDv7 (RFC 9562, section 5.7) that is greater than every earlier
+// ID of the same store, so that ids sort in the order of arrival.
 type ID [16]byte
 
 const idAlphabet = "0123456789abcdefghjkmnpqrstvwxyz"
@@ -31,8 +31,8 @@ func (id ID) String() string {
 	return IDPrefix + string(out[:])
 }
 
-// ParseID parses the text form. The error is ErrNotFound for any text that String does
-// not produce, so that clients cannot distinguish a malformed id from an unknown one.
+// ParseID parses the text form. For any text that String does not produce, the error is ErrNotFound,
+// so that clients cannot distinguish a malformed id from an unknown one.
 func ParseID(s string) (ID, error) {
 	text, ok := strings.CutPrefix(s, IDPrefix)
 	if !ok || len(text) != 26 || text[0] > '7' {
@@ -57,14 +57,13 @@ func (id ID) words() (hi, lo uint64) {
 	return binary.BigEndian.Uint64(id[:8]), binary.BigEndian.Uint64(id[8:])
 }
 
-// Time returns the time of arrival in the id, in milliseconds.
+// Time returns the time of arrival that the id contains, in milliseconds.
 func (id ID) Time() time.Time {
 	hi, _ := id.words()
 	return time.UnixMilli(int64(hi >> 16)).UTC()
 }
 
-// Next returns the id that follows id in the order of ids. As a cursor it selects the event of id and
-// all older ones.
+// Next returns the next higher id. As a cursor, it selects the event of id and all older events.
 func (id ID) Next() ID {
 	for i := len(id) - 1; i >= 0; i-- {
 		if id[i]++; id[i] != 0 {

@@ -7,8 +7,8 @@ import (
 
 // Caller is the HTTP/1.1 connection of a caller, positioned after a request head. One goroutine at a
 // time may read, and one at a time may write. All requests of a connection have the same Caller, and
-// Callers of different connections are never equal: delivery compares them, so that two callers never
-// share a reused channel.
+// Callers of different connections are never equal. Delivery compares them, because a reused channel
+// must carry requests of one caller only.
 type Caller interface {
 	// Buffered returns how many bytes Read can return without reading from the
 	// connection.
@@ -31,14 +31,14 @@ type Caller interface {
 	// another goroutine writes.
 	Presence() Presence
 	// Left reports whether the caller has left without reading all written bytes. A caller that has
-	// closed its connection looks like one that has closed only its sending side, until bytes sent to
-	// it are answered by a reset. Left waits a moment for that, unless more bytes of the caller have
-	// arrived.
+	// closed its connection looks like a caller that has closed only its sending side, until a reset
+	// answers the bytes sent to it. Left waits a moment for that reset, unless more bytes of the
+	// caller have arrived.
 	Left() bool
-	// ResetOnCrash makes the connection end with a reset if this process is killed. A
-	// response without a length ends with its connection: the system closes the connections
-	// of a killed process in order, so that the caller would take a part, or a response whose
-	// end is not stored, for the whole. CloseWrite and Abort end as usual.
+	// ResetOnCrash makes the connection end with a reset if this process is killed. By default the
+	// system closes the connections of a killed process in order. For a response without a length,
+	// that looks like its end: the caller would take a part of the response, or a response that is
+	// not stored, as complete. CloseWrite and Abort end the connection as usual.
 	ResetOnCrash()
 	// CloseWrite ends the response (TLS close_notify, FIN).
 	CloseWrite() error
@@ -69,18 +69,18 @@ type Inbound struct {
 
 // Outcome tells package server how to continue after a capture.
 type Outcome struct {
-	// Answer, if not nil, is the relay-made answer that server has to write. Then no
-	// byte of a final response was written before.
+	// Answer, if not nil, is the relay-made answer that server has to write. In that case no byte of
+	// a final response was written before.
 	Answer *Answer
 	// KeepAlive permits another request on the connection. Without it the connection
 	// is closed, gracefully unless Caller.Abort was called.
 	KeepAlive bool
-	// Status and Event are of a response that the local server sent, for the access log.
-	// Status is 0 if none of it went to the caller, or not all of it because the caller had left.
+	// Status and Event describe a response that the local server sent, for the access log. Status is
+	// 0 if the caller got no byte of the response, or left before it got the whole response.
 	Status int
 	Event  ID
-	// Gone, if not nil, is called once the answer was written to a caller that had left, or
-	// could not be written.
+	// Gone, if not nil, is called after writing the answer if the caller had left or the write
+	// failed.
 	Gone func()
 }
 
@@ -90,8 +90,8 @@ type Answer struct {
 	Event ID     // zero = no event was stored
 	// Status is the status of the answer; used when Error is nil.
 	Status int
-	// Own is the whole answer, head and body, where Error is nil and it is not the usual one: that
-	// to a registration challenge, or of the alias setting answers.
+	// Own is the whole answer, head and body, if Error is nil and the answer is not the usual offline
+	// answer. It answers a registration challenge, or comes from the alias setting answers.
 	Own       []byte
-	Handshake string // name of the challenge that it answers; "" = the event was queued
+	Handshake string // name of the answered challenge; "" = the event was queued
 }

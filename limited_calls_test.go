@@ -11,14 +11,15 @@ import (
 	"testing"
 )
 
-// limitedCalls are the calls that make a grant or send something, and the limit that has to count each of them.
+// limitedCalls are the calls that create a credential or a share, or send an event, and the limit that has to
+// count each of them.
 var limitedCalls = map[string][]string{
 	"CreateShare": {"Create"}, "CreateToken": {"Create"}, "CreateInvite": {"Create"}, "CreateLoginLink": {"Create"}, "AddKey": {"Create"},
 	"RenewToken": {"Create"}, "ApproveEnrolment": {"Create"}, "UseLoginLink": {"Create"}, "UseInvite": {"Create"},
 	"Replay": {"Replay", "ShareReplay"}, "Send": {"Replay"}, "Release": {"Replay"},
 }
 
-// countedElsewhere names for a function that makes such a call the function that counts it before.
+// countedElsewhere maps a function that makes such a call to the function that counts the call before.
 var countedElsewhere = map[string]string{
 	"api replayAs":           "runCounted",
 	"api addReplayRoutes":    "runCounted",
@@ -29,11 +30,12 @@ var countedElsewhere = map[string]string{
 	"dashboard useLogin":     "openSession",
 }
 
-// TestLimitedCallsAreCounted finds each call by which an account makes a grant or sends something. The same
-// function, or the one that the table names for it, must call the limit, so a new call without one fails.
+// TestLimitedCallsAreCounted finds each call by which an account creates a credential or a share, or sends an
+// event. The same function, or the one that the table names for it, must call the limit, so a new call
+// without a limit fails.
 func TestLimitedCallsAreCounted(t *testing.T) {
 	t.Parallel()
-	counts := map[string][]string{} // by function, the limits that it calls
+	counts := map[string][]string{} // limits that each function calls
 	type made struct{ where, fn, call string }
 	var calls []made
 	for _, front := range []string{"api", "dashboard", "sshgate", "grant", "mcp", "outgoing", "cli"} {

@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// sshLibrary is the library of which only package link uses connections and channels.
+// sshLibrary is the SSH library. Only package link uses its connections and channels.
 const sshLibrary = "golang.org/x/crypto/ssh"
 
 // sshConnections are the names in the library that give access to a connection or a channel. Only package link
@@ -23,9 +23,10 @@ var sshConnections = []string{
 	"ServerConn", "Session",
 }
 
-// namesConnections are the files beside those of link that have to name some of them.
+// namesConnections are the files outside of package link that have to use some of sshConnections, with these
+// names.
 var namesConnections = map[string][]string{
-	"client/doctor.go":            {"NewClientConn"}, // handshakes that their callback ends, under a deadline
+	"client/doctor.go":            {"NewClientConn"}, // for handshakes that the callback ends, with a deadline
 	"cmd/relayd/doctor_public.go": {"NewClientConn"},
 }
 
@@ -50,8 +51,8 @@ func TestNoWaitGroupSpansTheLibrary(t *testing.T) {
 	}
 }
 
-// TestOnlyLinkUsesConnections: no other program file has a connection or a channel of the SSH library,
-// and those that have to name one call none of its methods that may wait.
+// TestOnlyLinkUsesConnections: no other program file has a connection or a channel of the SSH library, and
+// files that have to name one call none of its methods that may wait.
 func TestOnlyLinkUsesConnections(t *testing.T) {
 	t.Parallel()
 	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
@@ -86,7 +87,7 @@ func TestOnlyLinkUsesConnections(t *testing.T) {
 		fset := token.NewFileSet()
 		file, err := parser.ParseFile(fset, path, nil, parser.SkipObjectResolution)
 		if err != nil {
-			t.Error(err) // the list names a file that is no more
+			t.Error(err) // the list names a file that does not exist any more
 			continue
 		}
 		for _, call := range callsOnParameters(file, importedAs(file, sshLibrary)) {
@@ -95,7 +96,7 @@ func TestOnlyLinkUsesConnections(t *testing.T) {
 	}
 }
 
-// importedAs returns the name by which a file uses a package, "" where it does not import it.
+// importedAs returns the name that a file uses for a package; "" if the file does not import it.
 func importedAs(file *ast.File, path string) string {
 	for _, imp := range file.Imports {
 		if p, _ := strconv.Unquote(imp.Path.Value); p == path {
@@ -108,7 +109,7 @@ func importedAs(file *ast.File, path string) string {
 	return ""
 }
 
-// connectionsUsed returns where a file names a connection or a channel of the library.
+// connectionsUsed returns the places where a file names a connection or a channel of the library.
 func connectionsUsed(file *ast.File, library string) (uses []*ast.SelectorExpr) {
 	ast.Inspect(file, func(n ast.Node) bool {
 		if use, ok := n.(*ast.SelectorExpr); ok {

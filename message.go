@@ -16,8 +16,8 @@ func (f Framing) String() string {
 	return [...]string{"none", "length", "chunked", "close"}[f&3]
 }
 
-// Body states. Of a request: complete, receiving, aborted, not_sent, over_limit.
-// Of a response: complete, over_limit.
+// Body states. A request has one of complete, receiving, aborted, not_sent and over_limit; a
+// response has complete or over_limit.
 const (
 	BodyComplete  = "complete"
 	BodyReceiving = "receiving"
@@ -41,11 +41,11 @@ const (
 	BodyPart   = 256 << 10
 )
 
-// Body is a message body without its transfer coding. Size and SHA256 cover every byte
-// that crossed the wire; Data and the stored parts may have fewer.
+// Body is a message body without its transfer coding. Size and SHA256 cover every byte that was
+// transferred; Data and the stored parts may have fewer bytes.
 type Body struct {
-	// Data is the inline body, or the first bytes of a body that is stored as parts,
-	// as many as the reader asked for.
+	// Data is the inline body or, for a body that is stored as parts, the first bytes, up to the
+	// number that the reader asked for.
 	Data   []byte
 	Parts  int // number of stored parts; 0 = the body is stored inline as Data
 	Stored int64
@@ -54,15 +54,15 @@ type Body struct {
 	State  string
 }
 
-// Message is one request or response as it crossed the wire. Head, Lines and the
-// decoded body rebuild the wire form exactly (wire.Rebuild).
+// Message is one request or response as it was transferred. Head, Lines and the decoded body are
+// enough to rebuild its exact bytes (wire.Rebuild).
 type Message struct {
 	Head    []byte // start line to the empty line, exactly as received
 	Lines   []byte // chunked only: every chunk-size line, the last chunk, trailers, final empty line
 	Framing Framing
 	Body    Body
-	// HeadOmitted says that Head and Lines are stored, but were not read: the messages of an
-	// event that are read together may have a bounded number of bytes.
+	// HeadOmitted is set if Head and Lines are stored but were not read, because the messages of
+	// an event that are read together have a limit in bytes.
 	HeadOmitted bool
 }
 

@@ -35,13 +35,13 @@ type Accounts interface {
 	// ShareActor returns the actor (kind share) of a share token; ErrNotFound for
 	// unknown, expired and revoked alike. use counts one use.
 	ShareActor(ctx context.Context, secret string, use bool) (Actor, Share, error)
-	// ReturnShareUse takes a use back if why, the error of its replay, means that none was
-	// begun. share is as it was before the use.
+	// ReturnShareUse takes back a use if no replay was begun, which why, the error of the replay, shows.
+	// share is the share before the use.
 	ReturnShareUse(ctx context.Context, share Share, why error) error
 
 	CreateToken(ctx context.Context, who Actor, t Token) (Token, string, error)
 	Tokens(ctx context.Context, who Actor, user string) ([]Token, error)
-	// RenewToken moves the expiry of the token that acts: to as far from now as it was when the token was made.
+	// RenewToken extends the acting token by its original lifetime, counted from now.
 	RenewToken(ctx context.Context, who Actor) (Token, error)
 	RemoveToken(ctx context.Context, who Actor, id string) error
 	AddKey(ctx context.Context, who Actor, user, name, authorizedKey string) (Key, error)
@@ -50,12 +50,13 @@ type Accounts interface {
 	Sessions(ctx context.Context, who Actor) ([]Session, error)
 	RemoveSession(ctx context.Context, who Actor, id string) error
 
-	// For admins only, but for Audit.
+	// The methods from here on are for admins only, except Audit.
 	Accounts(ctx context.Context, who Actor) ([]Account, error)
-	// AccountUsage says what each account has stored and queued, by its id.
+	// AccountUsage returns the stored and queued amounts of each account, by its id.
 	AccountUsage(ctx context.Context, who Actor) (map[int64]AccountUsage, error)
-	// SetAccount changes the limits of an account that limits names, maxAccountStorage and maxAccountQueue: bytes that all
-	// its aliases may store, and attempts that may be queued at all of them; nil = as the server says, 0 = no limit.
+	// SetAccount changes the limits of an account. The keys of limits are maxAccountStorage (bytes that all
+	// its aliases may store) and maxAccountQueue (attempts that may be queued at all its aliases). Values:
+	// nil = the server's default, 0 = no limit.
 	SetAccount(ctx context.Context, who Actor, name string, limits map[string]*int64) (Account, error)
 	CreateAccount(ctx context.Context, who Actor, name string, admin bool) (Account, error)
 	RemoveAccount(ctx context.Context, who Actor, name string) error
@@ -67,8 +68,8 @@ type Accounts interface {
 // need.
 type Events interface {
 	Events(ctx context.Context, who Actor, f Filter) (Page, error)
-	// Event reads one event with its request, its first attempt and the newest ShownAttempts; of
-	// each body at most maxBody bytes, and of heads and bodies together a bounded number.
+	// Event reads one event with its request, its first attempt and the newest ShownAttempts. It reads at
+	// most maxBody bytes of each body, and a limited number of bytes of all heads and bodies together.
 	Event(ctx context.Context, who Actor, id ID, maxBody int) (*Event, error)
 	// Request is Event without attempts.
 	Request(ctx context.Context, who Actor, id ID, maxBody int) (*Event, error)
@@ -76,39 +77,40 @@ type Events interface {
 	Attempts(ctx context.Context, who Actor, id ID, page AttemptPage) ([]Attempt, error)
 	// Matches reports whether a filter selects an event.
 	Matches(ctx context.Context, who Actor, id ID, f Filter) (bool, error)
-	// BodyPart reads part i of the request body (n = 0) or of the response body of
-	// attempt n; a body that is not stored as parts is part 0. Only after Event let the
-	// actor in.
+	// BodyPart reads part i of the request body (n = 0) or of the response body of attempt n. A body that is
+	// not stored as parts is part 0. BodyPart checks no rights: call it only after Event has returned the
+	// event to the actor.
 	BodyPart(ctx context.Context, id ID, n, i int) ([]byte, error)
-	// Figures counts the events of an alias between two times, in equal parts, within a time
-	// budget. until may lie ahead, so that the parts begin at whole minutes or hours.
+	// Figures counts the events of an alias between two times, in equal parts, within a time budget. until
+	// may be in the future, so that the parts can begin at whole minutes or hours.
 	Figures(ctx context.Context, who Actor, alias string, since, until time.Time, parts int) (Figures, error)
-	// SavedSearches lists the searches that the actor's account keeps for an alias.
+	// SavedSearches lists the searches that the actor's account has saved for an alias.
 	SavedSearches(ctx context.Context, who Actor, alias string) ([]SavedSearch, error)
-	// SaveSearch keeps a search of an alias by its name; without words it forgets the name.
+	// SaveSearch saves a search of an alias under its name. Without words it deletes the search of that name.
 	SaveSearch(ctx context.Context, who Actor, alias string, search SavedSearch) error
-	// DeleteEvent, for the owner of its alias, removes an event with its attempts; conflict
-	// while one is being delivered, queued ones go with it.
+	// DeleteEvent removes an event with its attempts, also queued ones, for the owner of its alias. The error
+	// is conflict while an attempt is being delivered.
 	DeleteEvent(ctx context.Context, who Actor, id ID) error
-	// MarkEvent, for the owner of its alias, changes what people noted about an event.
+	// MarkEvent changes the pin, label and note of an event, for the owner of its alias.
 	MarkEvent(ctx context.Context, who Actor, id ID, change func(*Mark)) error
 }
 
 // Deliverer has the methods of delivery that both the API and the dashboard need.
 type Deliverer interface {
-	// Replay asks for a new attempt and waits up to wait for its end; n is its number. e is the event
-	// after that, with this attempt alone and without bodies. An error means that no attempt was begun, or with
-	// MayBeDone that one may be queued.
+	// Replay requests a new attempt, with the number n, and waits up to wait for its end. e is the event
+	// afterwards, with only this attempt and without bodies. An error means that no attempt was begun, or
+	// with MayBeDone that an attempt may be queued.
 	Replay(ctx context.Context, who Actor, id ID, wait time.Duration) (e *Event, n int, err error)
-	// Send stores a new event, sends it through the tunnel of its alias and waits up to wait for the
-	// end. It is never queued and never sent twice. e is as for Replay, with its only attempt. An error
-	// means that nothing was sent.
+	// Send stores a new event, sends it through the tunnel of its alias and waits up to wait for the end. The
+	// event is never queued and never sent twice. e is the event afterwards, as in Replay. An error means
+	// that nothing was sent.
 	Send(ctx context.Context, who Actor, out Outgoing, wait time.Duration) (e *Event, err error)
-	// Release lets the inbound events go that were queued while offline.
+	// Release permits the delivery of the inbound events that were queued while the alias was offline, and
+	// returns their number.
 	Release(ctx context.Context, who Actor, alias string) (int, error)
-	// Cancel cancels the queued attempts of an event; conflict when there are none.
+	// Cancel cancels the queued attempts of an event. The error is conflict if there are none.
 	Cancel(ctx context.Context, who Actor, id ID) error
-	// Status returns the status of each alias, in their order.
+	// Status returns the status of each alias, in the order of aliases.
 	Status(ctx context.Context, aliases []Alias) ([]AliasStatus, error)
 	Subscribe(ctx context.Context, who Actor, alias int64, lastID string) (Subscription, error)
 }

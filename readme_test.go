@@ -26,7 +26,7 @@ func TestFirstStepsOfReadme(t *testing.T) {
 	_, steps, _ := strings.Cut(readPages(t)["README.md"], "## Try it on your machine")
 	steps, _, _ = strings.Cut(steps, "\n## ")
 	var lines []string
-	var shown []*regexp.Regexp // what the lines print
+	var shown []*regexp.Regexp // expected output of each line
 	for _, block := range codeBlock.FindAllStringSubmatch(steps, -1) {
 		if block[1] == "sh" {
 			lines = append(lines, strings.TrimSpace(block[2]))
@@ -58,8 +58,8 @@ func TestFirstStepsOfReadme(t *testing.T) {
 	if err := os.MkdirAll(filepath.Dir(key), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	// ssh reads the home directory of the account and not HOME, and needs -tt where its input is no
-	// terminal.
+	// ssh reads the home directory of the account from the system and ignores HOME. It needs -tt
+	// because its input is no terminal.
 	ours := "ssh -tt -F none -i " + key + " -o IdentitiesOnly=yes -o StrictHostKeyChecking=accept-new -o UserKnownHostsFile=" + filepath.Join(dir, "known_hosts")
 	replace := strings.NewReplacer("make run", "bin/relayd serve --data-dir .relay --admin-addr off --http-addr "+web+" --ssh-addr "+sshAddr,
 		"ssh -p 2222", ours+" -p "+sshPort, ":8080", ":"+webPort, "localhost:3000", "localhost:"+localPort,
@@ -117,7 +117,7 @@ func TestFirstStepsOfReadme(t *testing.T) {
 	})
 }
 
-// pattern matches what a block of the README shows, whatever the time, the duration and the id.
+// pattern matches the output that a block of the README shows, with any time, duration and id.
 func pattern(block string) *regexp.Regexp {
 	text := regexp.QuoteMeta(strings.TrimSpace(block))
 	for _, of := range [][2]string{
@@ -128,7 +128,7 @@ func pattern(block string) *regexp.Regexp {
 	return regexp.MustCompile(text)
 }
 
-// plainText drops the colours of a terminal and its line ends.
+// plainText removes the colours and line ends of a terminal.
 func plainText(s string) string {
 	return strings.ReplaceAll(regexp.MustCompile(`\x1b\[[0-9;?]*[a-zA-Z]`).ReplaceAllString(s, ""), "\r", "")
 }

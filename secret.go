@@ -14,12 +14,12 @@ const MaxSecrets = 20
 type SenderSecret struct {
 	ID          string // sec_…
 	Provider    string
-	Custom      string // JSON of the scheme where Provider is custom; else ""
-	Path        string // prefix of the request targets that it is for; "" = all
+	Custom      string // JSON of the scheme if Provider is custom; else ""
+	Path        string // prefix of the request targets that the secret is for; "" = all
 	Sign        bool   // requests may be signed with it
 	CreatedAt   time.Time
 	CreatedBy   string
-	LastValidAt time.Time // when it last fitted a request; zero = never
+	LastValidAt time.Time // when it last verified a request; zero = never
 }
 
 // SecretText is the value of a secret. Formatting and encoding it gives a placeholder; only Reveal
@@ -40,18 +40,19 @@ func (s SecretText) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(hiddenSe
 // MarshalText returns a placeholder.
 func (s SecretText) MarshalText() ([]byte, error) { return []byte(hiddenSecret), nil }
 
-// OpenSecret is a secret of a sender with its value, or without it if no key of this node opens it.
+// OpenSecret is a secret of a sender with its value, or without the value if no key of this node
+// decrypts it.
 type OpenSecret struct {
 	SenderSecret
 	Value  SecretText
-	Sealed bool // the value could not be opened here
+	Sealed bool // no key of this node decrypts the value
 }
 
 // OpenSecrets are the secrets of one alias.
 type OpenSecrets []OpenSecret
 
-// For returns the secrets that judge a request of a sender: those with the longest path that is a
-// prefix of its target. Several of them have equal rank: any of them may fit.
+// For returns the secrets that can verify a request of a sender: those with the longest path that is a
+// prefix of its target. If there are several, they have equal rank: each of them may be the right one.
 func (list OpenSecrets) For(provider, target string) OpenSecrets {
 	var out OpenSecrets
 	longest := 0
@@ -72,24 +73,25 @@ func (list OpenSecrets) For(provider, target string) OpenSecrets {
 type Secrets interface {
 	// Secrets lists the secrets of an alias, for its owner and members.
 	Secrets(ctx context.Context, who Actor, alias string) ([]SenderSecret, error)
-	// AddSecret seals a secret; of s it takes Provider, Custom, Path and Sign. For the owner only.
-	// Errors: validation-failed, conflict, secret-unavailable.
+	// AddSecret encrypts and stores a secret, for the owner of the alias. It uses Provider, Custom, Path
+	// and Sign of s. Errors: validation-failed, conflict, secret-unavailable.
 	AddSecret(ctx context.Context, who Actor, alias string, s SenderSecret, value SecretText) (SenderSecret, error)
 	RemoveSecret(ctx context.Context, who Actor, alias, id string) error
-	// OpenSecrets opens all secrets of an alias, the oldest first. It checks no right: only for
-	// events and aliases that the actor may see.
+	// OpenSecrets decrypts all secrets of an alias, the oldest first. It checks no rights: call it only
+	// for events and aliases that the actor may see.
 	OpenSecrets(ctx context.Context, alias int64) (OpenSecrets, error)
 	// StoreSignature replaces the stored verdict on the signature of an event that the actor may read.
 	StoreSignature(ctx context.Context, who Actor, id ID, judged *Signature) error
 }
 
-// SecretOpener opens secrets of senders. Package store implements it.
+// SecretOpener decrypts secrets of senders. Package store implements it.
 type SecretOpener interface {
-	// OpenSecrets opens all secrets of an alias, the oldest first. It checks no right.
+	// OpenSecrets decrypts all secrets of an alias, the oldest first. It checks no rights.
 	OpenSecrets(ctx context.Context, alias int64) (OpenSecrets, error)
-	// SigningSecret opens the secret by which a request of an alias is signed anew: that of id,
-	// or with "" the one for the longest path prefix of its target, the newest of several. One that
-	// fits accepts goes before these. Only one with Sign. Errors: no-signing-secret, secret-unavailable.
+	// SigningSecret decrypts the secret that signs a request of an alias anew: the secret with the given
+	// id. If id is "", it chooses the secret with the longest path prefix of target, and of several the
+	// newest; secrets that fits accepts come first. Only secrets with Sign are used. Errors:
+	// no-signing-secret, secret-unavailable.
 	SigningSecret(ctx context.Context, alias int64, provider, target, id string, fits func(secret string) bool) (OpenSecret, error)
 	// NoteSigned notes in the audit log that a secret of an alias has signed a request.
 	NoteSigned(ctx context.Context, who Actor, alias int64, s SenderSecret) error

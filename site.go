@@ -22,8 +22,8 @@ func (s Site) AliasURL(alias string) string {
 	return s.Base.Scheme + "://" + host
 }
 
-// Reserved reports whether a valid label is forbidden as the name of an alias on this
-// site, because it is reserved everywhere or would be the base host.
+// Reserved reports whether a valid label is forbidden as the name of an alias on this site, because it
+// is reserved everywhere or its host would be the base host.
 func (s Site) Reserved(label string) bool {
 	base := strings.TrimSuffix(s.Base.Hostname(), ".")
 	domain := strings.Trim(s.AliasDomain, ".")
@@ -46,8 +46,8 @@ func (s Site) AliasLabel(name string) string {
 	return name
 }
 
-// lowerASCII lowers A-Z only, because other letters whose lower-case form is in a-z must not become
-// part of a label.
+// lowerASCII lowers only A-Z. Other letters whose lower-case form is in a-z must not become part of a
+// label.
 func lowerASCII(s string) string {
 	return strings.Map(func(r rune) rune {
 		if 'A' <= r && r <= 'Z' {
@@ -57,8 +57,8 @@ func lowerASCII(s string) string {
 	}, s)
 }
 
-// SSHDestination returns the arguments with which ssh reaches the relay as a user: the port, unless it
-// is 22, and the host. "" = no user.
+// SSHDestination returns the ssh arguments that reach the relay as a user: the port, unless it is 22,
+// and the host. "" = no user.
 func (s Site) SSHDestination(user string) string {
 	if user != "" {
 		user += "@"

@@ -2,8 +2,8 @@ package relay
 
 import "sync"
 
-// Ticket reports when a step of the store has become durable, or the reason why it cannot. It is
-// resolved once. Its methods are safe for concurrent use.
+// Ticket reports when a step of the store has become durable, or the reason why it has failed.
+// It is resolved once. Its methods are safe for concurrent use.
 type Ticket struct {
 	once sync.Once
 	done chan struct{}

@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// TunnelState is the state of an alias' tunnel. Requests are queued in every state but
-// online.
+// TunnelState is the state of an alias' tunnel. Requests are queued in every state except online.
 type TunnelState string
 
 // The tunnel states.
@@ -25,26 +24,26 @@ const (
 type TunnelInfo struct {
 	ID         string // random, new with each attachment
 	Account    int64  // account that attached the tunnel
-	Client     string // such as OpenSSH_9.2p1; already safe text
+	Client     string // such as OpenSSH_9.2p1; unsafe characters are removed
 	Remote     netip.AddrPort
 	User       string // name of the account that attached the tunnel
 	Since      time.Time
-	Target     string // announced by relay up; "" for plain ssh
+	Target     string // local URL that relay up has reported; "" for plain ssh
 	HostHeader string // relay up --host-header; "" = the alias' setting
 }
 
 // TunnelRecord is the tunnel of an alias as stored. All nodes read it to find the node that has the
-// tunnel. Times are those of the node that attached the tunnel.
+// tunnel. Times are by the clock of the node that attached the tunnel.
 type TunnelRecord struct {
 	TunnelInfo
 	Alias     int64
-	AliasName string // filled in by Tunnels only
+	AliasName string // filled in by the method Tunnels only
 	Owner     int64  // account that owns the alias, filled in by the registry
 	Node      string // id of the node that has the tunnel, filled in by the store
-	NodeName  string // filled in by Tunnels only; "" = the node is not known any more
+	NodeName  string // filled in by the method Tunnels only; "" = the node is unknown
 	LazyDial  bool
 	State     TunnelState // online, stale or closing
-	Requests  int64       // requests that were sent through it, at most about a second old
+	Requests  int64       // requests sent through the tunnel; the number is at most about a second old
 }
 
 // TunnelOp is the kind of change of a TunnelWrite.
@@ -52,7 +51,7 @@ type TunnelOp uint8
 
 // The operations on tunnels.
 const (
-	TunnelAttach TunnelOp = iota // the tunnel replaces any other one of its alias
+	TunnelAttach TunnelOp = iota // the tunnel replaces any other tunnel of its alias
 	TunnelKeep                   // the record is written again, unless the alias has another tunnel
 	TunnelDetach                 // the record is deleted, unless the alias has another tunnel
 )
@@ -61,21 +60,21 @@ const (
 type TunnelWrite struct {
 	TunnelRecord
 	Op TunnelOp
-	At time.Time // when the tunnel was attached or lost, or changed its state
+	At time.Time // time at which the tunnel was attached or lost, or changed its state
 }
 
 // RefusedForward describes a refused remote forward (ssh -R) for display.
 type RefusedForward struct {
 	At      time.Time // time of the last refusal
 	Times   int       // number of refusals, at least 1
-	Bind    string    // bind address that the SSH client sent; safe text
+	Bind    string    // bind address that the SSH client sent; unsafe characters are removed
 	Code    string
-	Message string // reason and remedy; safe text
+	Message string // reason and remedy; unsafe characters are removed
 	Remote  netip.AddrPort
 }
 
-// AliasRemoved is the reason of Tunnel.Close if the alias was removed, and TakenOver if a newer tunnel
-// has the alias.
+// AliasRemoved is the reason of Tunnel.Close if the alias was removed. TakenOver is the reason if a
+// newer tunnel has the alias.
 const (
 	AliasRemoved = "the alias was removed"
 	TakenOver    = "taken over by a newer connection"
@@ -84,34 +83,34 @@ const (
 // Tunnel is a connection through which channels to a local server are opened. Package
 // sshgate implements it. All methods are safe for concurrent use.
 type Tunnel interface {
-	// Open opens a channel with origin as its originator address. Errors are *Error
-	// local-refused, local-unresolvable or overloaded, else ErrNotSent. Open returns
-	// when ctx ends; a channel that is confirmed later is closed.
+	// Open opens a channel with origin as its originator address. Errors are an *Error with code
+	// local-refused, local-unresolvable or overloaded, or else ErrNotSent. Open returns when ctx ends;
+	// a channel that is confirmed later is closed.
 	Open(ctx context.Context, origin netip.AddrPort) (Conn, error)
 	// Heard returns the time since the last byte from the peer.
 	Heard() time.Duration
-	// LazyDial reports whether the peer dials its local server only at the first byte
-	// of a channel, as relay up does. Then unused channels may be kept open in
-	// advance. With plain ssh, idle channels may be reused instead.
+	// LazyDial reports whether the peer dials its local server only at the first byte of a channel, as
+	// relay up does. Unused channels may then be kept open in advance. With plain ssh, idle channels
+	// may be reused instead.
 	LazyDial() bool
 	// Info describes the tunnel.
 	Info() TunnelInfo
-	// Close ends the tunnel and writes reason to the SSH sessions of its connection.
-	// In-flight channels get 10 s to finish. With AliasRemoved, the other aliases of
-	// the same connection stay attached.
+	// Close ends the tunnel and writes reason to the SSH sessions of its connection. Channels with a
+	// request in progress get 10 s to finish. With AliasRemoved, the other aliases of the same
+	// connection stay attached.
 	Close(reason string)
 }
 
 // RemoteTunnel is a tunnel of another node. Package sshgate implements it. Open fails with
-// ErrTunnelMoved if the other node does not have the tunnel (any more), with ErrTunnelSilent if the
-// client of the tunnel does not answer there, and with ErrTunnelSlow if the client is alive but does
-// not answer in time.
+// ErrTunnelMoved if the other node does not have the tunnel (any more). It fails with ErrTunnelSilent
+// if the client of the tunnel does not answer there, and with ErrTunnelSlow if the client is alive but
+// does not answer in time.
 type RemoteTunnel interface {
 	Tunnel
 	// Node returns the id of the other node.
 	Node() string
-	// Wake asks the other node to look at the queue of the alias. It does not wait, and
-	// returns false if the other node cannot be reached.
+	// Wake asks the other node to deliver from the queue of the alias. It does not wait, and returns
+	// false if the other node cannot be reached.
 	Wake() bool
 }
 
@@ -119,16 +118,16 @@ type RemoteTunnel interface {
 // methods are safe for concurrent use, and do nothing after Detach or once a newer
 // tunnel has taken over.
 type Attachment interface {
-	// Stale marks the peer as silent: no new request is sent to it, and in-flight
-	// exchanges fail with tunnel-lost.
+	// Stale marks the peer as silent: no new request is sent to it, and exchanges in progress fail
+	// with tunnel-lost.
 	Stale()
 	// Online marks a stale tunnel as alive again; queued deliveries continue.
 	Online()
-	// Acquire takes one of the slots of the tunnel for a request of another node, and
-	// returns what gives it back. It waits while all are in use, until done is closed.
+	// Acquire takes one of the slots of the tunnel for a request of another node, and returns the
+	// function that releases the slot. While all slots are in use it waits, until done is closed.
 	Acquire(done <-chan struct{}) (release func(), err *Error)
-	// Detach ends the registration. In-flight exchanges may finish on their channels
-	// if graceful is set, and fail with tunnel-lost otherwise.
+	// Detach ends the registration. Exchanges in progress may finish on their channels if graceful is
+	// set, and fail with tunnel-lost otherwise.
 	Detach(graceful bool)
 }
 
@@ -169,16 +168,16 @@ type Target struct {
 	HostHeader string
 }
 
-// Notice is the payload of NoticeRequest: one event of the connection or of one of its forwards. A
-// client ignores unknown kinds.
+// Notice is the payload of NoticeRequest. It reports one event of the connection or of one of its
+// forwards. A client ignores unknown kinds.
 type Notice struct {
 	Kind    string // one of the constants below
 	Alias   string // "" = the whole connection
 	Code    string // of a refusal: an error code of the API
 	Message string // safe to print
-	// RetryAfterMs is how long the client waits before it connects again: to a relay that
-	// stops, or to another node of it. In NoticeOnline it is the bound of a random wait
-	// after a loss: all clients of a lost node come to the others at once.
+	// RetryAfterMs is the time that the client waits before it connects again, to a relay that stops
+	// or to another node. In NoticeOnline it is the upper bound of a random wait after a loss, because
+	// all clients of a lost node reconnect at the same time.
 	RetryAfterMs uint32
 }
 
@@ -190,11 +189,11 @@ const (
 	NoticeOffline    = "offline"
 	NoticeSuperseded = "superseded"
 	NoticeStopping   = "stopping"
-	// NoticeMoving: this node of the relay takes no more clients. The client connects once
-	// more by the same address, which leads to another node, and keeps this connection
-	// until the relay ends it: its requests continue, and the alias is never offline.
+	// NoticeMoving: this node of the relay accepts no more clients. The client connects once more with
+	// the same address, which leads to another node. It keeps the old connection until the relay ends
+	// it, so that its requests continue and the alias is never offline.
 	NoticeMoving  = "moving"
-	NoticeRevoked = "revoked" // the alias, or without one the login
+	NoticeRevoked = "revoked" // for the alias or, without an alias, for the login
 )
 
 // DialFailed is the payload of DialFailedRequest. It proves that no byte of the channel

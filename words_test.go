@@ -15,13 +15,13 @@ import (
 	"testing"
 )
 
-// source is a Go file that people wrote; path is relative to the module.
+// source is a Go file that was not generated; path is relative to the module.
 type source struct {
 	path string
 	file *ast.File
 }
 
-// sources reads every Go file once for all tests, those of the other modules too.
+// sources reads every Go file once for all tests, including the files of the other modules.
 var sources = sync.OnceValues(func() (all []source, err error) {
 	fset := token.NewFileSet()
 	err = filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
@@ -40,12 +40,12 @@ var sources = sync.OnceValues(func() (all []source, err error) {
 	return all, err
 })
 
-// metaphors are words that explain nothing to a reader who does not know the picture behind them.
+// metaphors are words that only a reader who knows the metaphor understands.
 var metaphors = []string{
 	"house", "room", "door", "office", "cellar", "penman", "bequest", "lament", "usher", "hands", "fight", "crowd", "guest", "zombie", "ghost", "herald", "undertaker",
 }
 
-// oldMetaphors are existing names that contain one of them. This list may only shrink.
+// oldMetaphors are existing names that contain a metaphor. This list may only shrink.
 var oldMetaphors = []string{
 	"TestChunkFindsRoomLate", "TestCrowdThatEndsAtOnce", "TestManyChangesOfOneAliasLeaveRoomForOthers", "TestNoRoom", "TestQueueRoom", "TestSpoolKeepsRoomForEnds",
 	"crowd", "room", "startCrowd", "zombie",

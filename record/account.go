@@ -11,17 +11,17 @@ import (
 // ViaHeader names the client through which an actor calls the API, such as "mcp claude-code 2.1".
 const ViaHeader = "Relay-Via"
 
-// Me describes the caller: its account and what its credential allows.
+// Me describes the actor of a request: its account and the rights of its credential.
 type Me struct {
 	User   string   `json:"user"`
 	Admin  bool     `json:"admin"`
 	Scopes []string `json:"scopes" nullable:"false"`
 	Alias  *string  `json:"alias" doc:"the one alias that the credential is limited to, or null"`
-	// TokenID lets a client that was only given a token's secret revoke it.
+	// TokenID lets a client that only knows the secret of a token revoke that token.
 	TokenID *string `json:"tokenId" doc:"of the token that asks, or null when no token does"`
 }
 
-// OfActor returns the outward form of an actor.
+// OfActor returns the JSON form of an actor.
 func OfActor(who relay.Actor) *Me {
 	me := &Me{User: who.AccountName, Admin: who.Admin, Scopes: who.Scopes.Names(), Alias: textOf(who.AliasName)}
 	if who.Kind == relay.ActorToken {
@@ -35,7 +35,7 @@ type User struct {
 	Name      string `json:"name"`
 	Admin     bool   `json:"admin"`
 	CreatedAt Time   `json:"createdAt" format:"date-time"`
-	// MaxAccountStorage is what the account has of its own.
+	// MaxAccountStorage is the account's own limit; null if the server's applies.
 	MaxAccountStorage *int64 `json:"maxAccountStorage" doc:"bytes that all its aliases may store; 0 = no limit, null = the server's limit"`
 	StorageLimit      *int64 `json:"storageLimit" doc:"the limit that counts now; null = none, or not asked for"`
 	MaxAccountQueue   *int64 `json:"maxAccountQueue" doc:"attempts that may be queued at all its aliases; 0 = no limit, null = the server's limit"`
@@ -45,7 +45,7 @@ type User struct {
 	StoredBytes       *int64 `json:"storedBytes" doc:"of requests and responses, as the limit counts them; null = not asked for"`
 }
 
-// OfAccount returns the outward form of an account, without its usage.
+// OfAccount returns the JSON form of an account, without its usage.
 func OfAccount(a relay.Account) User {
 	return User{Name: a.Name, Admin: a.Admin, CreatedAt: Time{a.CreatedAt}, MaxAccountStorage: a.MaxStorage, MaxAccountQueue: a.MaxQueue}
 }
@@ -63,7 +63,7 @@ func OfAccountUsage(a relay.Account, usage relay.AccountUsage) User {
 	return u
 }
 
-// Token is an API token. Its field Token is set only in the answer to the call that made it.
+// Token is an API token. Its field Token is set only in the response to the call that made it.
 type Token struct {
 	ID         string   `json:"id"`
 	Token      string   `json:"token,omitempty" doc:"shown once, when it is made"`
@@ -76,7 +76,7 @@ type Token struct {
 	LastUsedAt *Time    `json:"lastUsedAt" format:"date-time"`
 }
 
-// OfToken returns the outward form of a token; secret is "" except in the answer to the call that made
+// OfToken returns the JSON form of a token; secret is "" except in the response to the call that made
 // it.
 func OfToken(t relay.Token, secret string) Token {
 	return Token{
@@ -97,7 +97,7 @@ type SenderSecret struct {
 	LastValidAt *Time           `json:"lastValidAt" format:"date-time" doc:"when it last fitted a request"`
 }
 
-// OfSecret returns the outward form of a secret of a sender.
+// OfSecret returns the JSON form of a secret of a sender.
 func OfSecret(s relay.SenderSecret) SenderSecret {
 	return SenderSecret{
 		ID: s.ID, Provider: s.Provider, Custom: json.RawMessage(s.Custom), Path: textOf(s.Path), Sign: s.Sign,
@@ -125,7 +125,7 @@ type Key struct {
 	LastUsedAt  *Time  `json:"lastUsedAt" format:"date-time"`
 }
 
-// OfKey returns the outward form of a key.
+// OfKey returns the JSON form of a key.
 func OfKey(k relay.Key) Key {
 	return Key{
 		ID: k.ID, User: k.AccountName, Name: k.Name, Fingerprint: k.Fingerprint, Type: k.Type,
@@ -144,7 +144,8 @@ type Session struct {
 	Current    bool   `json:"current" doc:"the one that asks"`
 }
 
-// OfSession returns the outward form of a session, marked as current if who is logged in by it.
+// OfSession returns the JSON form of a session. The session that who is logged in with is marked as
+// current.
 func OfSession(s relay.Session, who relay.Actor) Session {
 	agent, _ := lossy([]byte(s.UserAgent))
 	return Session{
@@ -153,8 +154,8 @@ func OfSession(s relay.Session, who relay.Actor) Session {
 	}
 }
 
-// Share is permission to replay one event. Token, URL and ReplayURL are set only in the answer to the
-// call that made it.
+// Share is the permission to replay one event. Token, URL and ReplayURL are set only in the response
+// to the call that made the share.
 type Share struct {
 	ID        string `json:"id"`
 	Token     string `json:"token,omitempty" doc:"shown once, when it is made"`
@@ -167,7 +168,7 @@ type Share struct {
 	CreatedAt Time   `json:"createdAt" format:"date-time"`
 }
 
-// OfShare returns the outward form of a share; secret is "" except in the answer to the call that made
+// OfShare returns the JSON form of a share; secret is "" except in the response to the call that made
 // it.
 func OfShare(s relay.Share, secret string, site relay.Site) Share {
 	out := Share{ID: s.ID, ExpiresAt: timeOf(s.ExpiresAt), View: s.View, OneUse: s.OneUse, Uses: s.Uses, CreatedAt: Time{s.CreatedAt}}
@@ -179,13 +180,13 @@ func OfShare(s relay.Share, secret string, site relay.Site) Share {
 	return out
 }
 
-// Invite is a one-time link by which a new person registers.
+// Invite is a one-time link with which a new user registers.
 type Invite struct {
 	URL       string `json:"url"`
 	ExpiresAt Time   `json:"expiresAt" format:"date-time"`
 }
 
-// OfInvite returns the outward form of an invitation.
+// OfInvite returns the JSON form of an invitation.
 func OfInvite(secret string, expires time.Time, site relay.Site) *Invite {
 	return &Invite{URL: site.URL("/invite/" + secret), ExpiresAt: Time{expires}}
 }
@@ -202,13 +203,13 @@ type AuditEntry struct {
 	Detail string  `json:"detail"`
 }
 
-// viaOf splits the Via of an actor into the account and the client.
+// viaOf splits the Via of an actor into the account and the client program.
 func viaOf(via string) (by, client *string) {
 	name, rest, _ := strings.Cut(via, " ")
 	return textOf(name), textOf(rest)
 }
 
-// OfAudit returns the outward form of an audit entry.
+// OfAudit returns the JSON form of an audit entry.
 func OfAudit(a relay.AuditEntry) AuditEntry {
 	by, client := viaOf(a.Via)
 	return AuditEntry{ID: a.ID, At: Time{a.At}, Actor: a.Actor, Via: by, Client: client, Action: a.Action, Target: a.Target, Detail: a.Detail}

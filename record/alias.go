@@ -31,7 +31,7 @@ type AliasTunnel struct {
 	Target     *string `json:"target" doc:"known from relay up only"`
 }
 
-// OfAlias returns the outward form of an alias and its status.
+// OfAlias returns the JSON form of an alias and its status.
 func OfAlias(a *relay.Alias, st relay.AliasStatus, site relay.Site) *Alias {
 	out := &Alias{
 		Name:           a.Name,
@@ -58,7 +58,7 @@ func OfAlias(a *relay.Alias, st relay.AliasStatus, site relay.Site) *Alias {
 	return out
 }
 
-// ReadAliases returns the outward form of aliases, with their current status, which from returns.
+// ReadAliases returns the JSON form of aliases, with their current status from the deliverer.
 func ReadAliases(ctx context.Context, from relay.Deliverer, aliases []relay.Alias, site relay.Site) ([]Alias, error) {
 	states, err := from.Status(ctx, aliases)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"relay/handshake"
 )
 
-// Bounds of the alias setting answers.
+// Limits of the alias setting answers.
 const (
 	MaxAnswers        = 20
 	MaxAnswerBody     = 16 << 10
@@ -104,8 +104,8 @@ func checkAnswer(a *relay.OfflineAnswer) error {
 	return checkAnswerBody(a)
 }
 
-// refusedLines are header lines that an answer must not set: those of framing and of the connection, and
-// cookies, which browsers would store for the host of the alias.
+// refusedLines are header lines that an answer must not set. They are the lines of framing and of the
+// connection, and cookies, which browsers would store for the host of the alias.
 var refusedLines = []string{
 	"content-length", "transfer-encoding", "trailer", "te", "connection", "keep-alive", "proxy-connection", "upgrade", "set-cookie", "set-cookie2",
 	"clear-site-data", "alt-svc", "strict-transport-security",
@@ -149,8 +149,8 @@ func checkAnswerBody(a *relay.OfflineAnswer) error {
 	return nil
 }
 
-// AnswerBytes returns the body of an answer as it is sent. It needs no error, because an answer that
-// cannot be decoded is never stored.
+// AnswerBytes returns the body of an answer as it is sent. It returns no error, because an answer that cannot
+// be decoded is never stored.
 func AnswerBytes(b relay.AnswerBody) []byte {
 	if b.Encoding == "base64" {
 		p, _ := base64.StdEncoding.DecodeString(b.Data)
@@ -228,7 +228,7 @@ func AnswersText(list []relay.OfflineAnswer) string {
 	enc.SetEscapeHTML(false)
 	for i := range list {
 		b.WriteString(map[bool]string{true: "[", false: " "}[i == 0])
-		_ = enc.Encode(&list[i]) // texts and numbers, which always encode
+		_ = enc.Encode(&list[i]) // never fails, because answers consist of texts and numbers
 		b.Truncate(b.Len() - 1)
 		b.WriteString(map[bool]string{true: "]", false: ",\n"}[i == len(list)-1])
 	}

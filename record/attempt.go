@@ -49,8 +49,7 @@ type AttemptMessage struct {
 	Attempt *Attempt `json:"attempt" nullable:"false"`
 }
 
-// OfAttempt returns the outward form of an attempt; without bodies the key body of its response is
-// left out.
+// OfAttempt returns the JSON form of an attempt. Without bodies, the response has no key body.
 func OfAttempt(a *relay.Attempt, bodies bool) *Attempt {
 	via, client := viaOf(a.Via)
 	out := &Attempt{
@@ -73,8 +72,8 @@ func OfAttempt(a *relay.Attempt, bodies bool) *Attempt {
 		out.QueuePosition = new(a.Position)
 	}
 	if a.HasTiming {
-		// Each phase is cut to the microsecond before they are added up, so that the shown
-		// figures add up.
+		// Each phase is truncated to the microsecond before the sum is taken, so that the shown figures add
+		// up.
 		t := a.Timing.Micros()
 		out.LatencyMs = new(millis(t.Latency()))
 		out.Timing = &Timing{
@@ -85,7 +84,7 @@ func OfAttempt(a *relay.Attempt, bodies bool) *Attempt {
 	return out
 }
 
-// actorOf returns the actor of an attempt: the relay, if it answered the request itself.
+// actorOf returns the actor of an attempt, or the relay if it answered the request itself.
 func actorOf(a *relay.Attempt) string {
 	if a.State == relay.StateAnswered {
 		return "relay"

@@ -15,8 +15,8 @@ type BodySource interface {
 }
 
 // OpenBody returns a reader of a stored body that reads part by part: n is 0 for the request, else the
-// number of an attempt. It reads the first part at once, so that a failing store is noticed before an
-// answer has begun.
+// number of an attempt. It reads the first part at once, so that an error of the store is noticed
+// before a response has begun.
 func OpenBody(ctx context.Context, from BodySource, id relay.ID, n int, b *relay.Body) (io.Reader, error) {
 	i, parts := 0, b.Parts
 	if b.Stored > 0 {
@@ -38,8 +38,8 @@ func OpenBody(ctx context.Context, from BodySource, id relay.ID, n int, b *relay
 
 // bodyReader reads parts as one stream.
 type bodyReader struct {
-	next func() ([]byte, error) // the next part, io.EOF behind the last one
-	part []byte                 // rest of the last part
+	next func() ([]byte, error) // returns the next part, or io.EOF after the last one
+	part []byte                 // what is left of the present part
 }
 
 func (r *bodyReader) fill() (err error) {

@@ -11,17 +11,17 @@ import (
 )
 
 const (
-	// inlineCURL is how many bytes of a body stand in the command as an argument: systems bound the
-	// length of one. Larger ones come on standard input.
+	// inlineCURL is the largest body, in bytes, that is an argument of the command, because systems
+	// limit the length of an argument. Larger bodies come on standard input.
 	inlineCURL = 64 << 10
-	// pipedPiece is how many bytes of such a body one printf writes.
+	// pipedPiece is the number of bytes of a larger body that one printf writes.
 	pipedPiece = 16 << 10
 )
 
 // CURL returns a POSIX shell command that sends the request of an event to its alias again: method,
-// target, header lines in their order and every byte of the body. It switches off the header lines
-// that curl adds by default; Host and the framing lines come where curl puts them. A body larger than
-// MaxBody is read from a file: without that file the command fails, and names the file to save.
+// target, header lines in their order and every byte of the body. It switches off the header lines that
+// curl adds by default; Host and the framing lines come at the places that curl chooses. A body larger
+// than MaxBody is read from a file. Without that file the command fails, and names the file to save.
 func CURL(e *relay.Event, site relay.Site) string {
 	c := &curl{}
 	body := e.Request.Body
@@ -59,8 +59,8 @@ type curl struct{ b strings.Builder }
 
 func (c *curl) option(s string) { c.b.WriteString(" \\\n  " + s) }
 
-// pipe writes bytes to the standard input of the command that follows. Each printf gets only a piece
-// of them: in some shells printf is a program, whose arguments are limited in size.
+// pipe writes bytes to the standard input of the command that follows. Each printf gets only a part of
+// the bytes, because in some shells printf is a program, whose arguments are limited in size.
 func (c *curl) pipe(p []byte) {
 	c.b.WriteString("{ ")
 	for first := true; len(p) > 0; first = false {
@@ -110,7 +110,7 @@ func (c *curl) target(e *relay.Event, site relay.Site) {
 	c.option(quoted([]byte(site.AliasURL(e.Alias) + "/")))
 }
 
-// headers adds the header lines, except those that curl makes for the body.
+// headers adds the header lines, except those that curl adds for the body.
 func (c *curl) headers(e *relay.Event, bodied bool) {
 	added := map[string]bool{"user-agent": true, "accept": true, "content-type": true, "expect": true}
 	for _, f := range wire.Fields(e.Request.Head) {
@@ -118,7 +118,7 @@ func (c *curl) headers(e *relay.Event, bodied bool) {
 		delete(added, lower)
 		switch {
 		case lower == "content-length" && bodied:
-		case len(f.Value) == 0: // with a colon curl would take the line out
+		case len(f.Value) == 0: // with a colon, curl would leave out the empty line
 			c.option("-H " + quoted([]byte(string(f.Name)+";")))
 		default:
 			c.option("-H " + quoted([]byte(string(f.Name)+": "+string(f.Value))))
@@ -131,7 +131,8 @@ func (c *curl) headers(e *relay.Event, bodied bool) {
 	}
 }
 
-// plainArgument reports whether bytes can stand unchanged and readable in a quoted word of a command.
+// plainArgument reports whether bytes are readable and can be used unchanged in a quoted word of a
+// command.
 func plainArgument(p []byte) bool {
 	if !utf8.Valid(p) {
 		return false

@@ -23,11 +23,11 @@ const (
 	DiffResponse = "response"
 )
 
-// Bounds of a comparison. The result says what is left out.
+// Limits of a comparison. The result says what is left out.
 const (
-	diffBody    = 2 << 20 // bytes of each body, stored and decoded
-	diffChanges = 500     // changes that are listed
-	diffBytes   = 1 << 20 // bytes of the listed changes of JSON, and one change more
+	diffBody    = 2 << 20 // bytes of each body, both stored and decoded
+	diffChanges = 500     // largest number of listed changes
+	diffBytes   = 1 << 20 // bytes of the listed changes of JSON; one further change may exceed it
 )
 
 // Diff holds the changes between two responses or two requests.
@@ -42,7 +42,7 @@ type Diff struct {
 	Body      BodyDiff       `json:"body"`
 	LatencyMs *float64       `json:"latencyMs" doc:"how much later the right response came; null where not known"`
 
-	right []byte // body, where both are JSON
+	right []byte // right body, if both bodies are JSON
 }
 
 // StatusChange holds the statuses of two responses, which may be equal.
@@ -113,10 +113,11 @@ type EventSource interface {
 	Attempts(ctx context.Context, who relay.Actor, id relay.ID, page relay.AttemptPage) ([]relay.Attempt, error)
 }
 
-// Compared names one side of a comparison: the request of an event, or its response to attempt N.
+// Compared names one side of a comparison: the request of an event, or the event's response to attempt
+// N.
 type Compared struct {
-	Event *relay.Event // with the attempt that is compared, where there is one
-	N     int          // 0 = none is named
+	Event *relay.Event // with the compared attempt, if N is set
+	N     int          // 0 = no attempt is named
 }
 
 // ReadCompared reads the event that a reference names: an event id, or an id with the number of an
@@ -165,11 +166,11 @@ func ReadDiff(ctx context.Context, from BodySource, left, right Compared, part s
 		if err := side.read(ctx, from); err != nil {
 			return nil, err
 		}
-		if size += len(side.stored); len(side.label.Codings) > 0 { // it may become longer
+		if size += len(side.stored); len(side.label.Codings) > 0 { // a decoded body may be longer
 			size += reading.Large
 		}
 	}
-	// Two bodies that are made for it use some hundred MiB while they are compared.
+	// Two hostile bodies can take some hundred MiB while they are compared.
 	done, err := reading.Turn(ctx, size)
 	if err != nil {
 		return nil, err
@@ -196,19 +197,19 @@ func DiffPart(left, right Compared) string {
 type diffSide struct {
 	name     string
 	id       relay.ID
-	n        int // of the attempt; 0 = the request
+	n        int // number of the attempt; 0 = the request
 	line     string
 	status   int
 	head     []byte
-	trailers []byte // lines as they were received
+	trailers []byte // lines as received
 	interim  [][]byte
 	body     *relay.Body
 	latency  *float64
 	delivery string // id of the delivery, of a request
 
 	label  reading.Label
-	stored []byte // as much of the body as is compared
-	json   []byte // body as JSON, nil = it is none
+	stored []byte // the stored body, up to the limit of comparisons
+	json   []byte // body as JSON; nil = the body is not JSON
 }
 
 func newDiffSide(c Compared, part string) (*diffSide, error) {
@@ -249,7 +250,7 @@ func NoResponse(id relay.ID, n int) *relay.Error {
 	return relay.Errorf(relay.CodeNotFound, "attempt %d of %s has no response", n, id)
 }
 
-// read reads the stored body, up to the bound of comparisons.
+// read reads the stored body, up to the limit of comparisons.
 func (s *diffSide) read(ctx context.Context, from BodySource) error {
 	s.label = reading.LabelOf(s.head)
 	body, err := OpenBody(ctx, from, s.id, s.n, s.body)
@@ -318,7 +319,7 @@ func (d *Diff) unlisted(was, is *diffSide) (names []string) {
 		differ("HTTP version", !bytes.Equal(c, g))
 	} else {
 		differ("HTTP version", !bytes.Equal(a, e))
-		differ("reason phrase", was.status == is.status && !bytes.Equal(c, g)) // another status has another one
+		differ("reason phrase", was.status == is.status && !bytes.Equal(c, g)) // the phrases of different statuses always differ
 	}
 	differ("interim responses", !slices.EqualFunc(was.interim, is.interim, bytes.Equal))
 	trailers := headerChanges(headersOf(wire.Trailers(was.trailers)), headersOf(wire.Trailers(is.trailers)), d.Part == DiffRequest)
@@ -380,12 +381,12 @@ func compareBodies(was, is *diffSide) BodyDiff {
 	switch {
 	case a != nil && b != nil && (left.Form == right.Form):
 		d = compareJSON(a, b)
-		for i := range d.Changes { // the ids of two deliveries of one sender always differ
+		for i := range d.Changes { // the ids of two deliveries by one sender always differ
 			c := &d.Changes[i]
 			c.Noise = c.Op == "replace" && was.delivery != "" && jsonLabel(c.Old) == was.delivery && is.delivery != "" && jsonLabel(c.Value) == is.delivery
 		}
 	case left.Form != reading.Binary && right.Form != reading.Binary:
-		plain := func(r *reading.Reading) string { // forms and parts by their fields, where both are one
+		plain := func(r *reading.Reading) string { // if both bodies are forms, or both multipart, their fields are compared
 			text := r.Text
 			if left.Form == right.Form && (r.Form == reading.URLEncoded || r.Form == reading.Multipart) {
 				text, _ = r.Plain()
@@ -447,7 +448,7 @@ func jsonText(r *reading.Reading) []byte {
 }
 
 // validText returns text in which invalid UTF-8 bytes are written as \xNN, and the surrogates that
-// jsonString keeps as JSON escapes. A valid JSON answer cannot contain them otherwise.
+// jsonString keeps as JSON escapes. A JSON response is only valid without these bytes and surrogates.
 func validText[T string | []byte](p T) string {
 	if s := string(p); utf8.ValidString(s) {
 		return s

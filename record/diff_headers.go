@@ -12,7 +12,7 @@ import (
 var noisyHeaders = map[string]bool{
 	"age":              true,
 	"cf-ray":           true,
-	"content-length":   true, // it follows the body
+	"content-length":   true, // changes with the body
 	"date":             true,
 	"server-timing":    true,
 	"traceparent":      true,
@@ -37,7 +37,7 @@ var deliveryHeaders = func() map[string]bool {
 			s := &p.Schemes[n]
 			names[strings.ToLower(s.TimeHeader)] = true
 			if s.Digest == signature.Equal || s.Digest == signature.Network && !strings.Contains(p.Mark, "-sig") {
-				continue // the line is the same each time
+				continue // the value of the line is the same each time
 			}
 			for _, name := range s.Headers() {
 				names[strings.ToLower(name)] = true
@@ -48,10 +48,10 @@ var deliveryHeaders = func() map[string]bool {
 	return names
 }()
 
-// headerChanges lists the header lines that differ, field by field. The order of lines of different
-// fields is ignored, that of lines of one field counts (RFC 9110, section 5.3). Two lines are equal if
-// their names, in the same letter case, and their values are equal, without the white space around a
-// value (section 5.5).
+// headerChanges lists the header lines that differ, field by field. The order of lines with different
+// names is ignored; the order of lines with the same name counts (RFC 9110, section 5.3). Two lines
+// are equal if their names, in the same letter case, and their values are equal, without the white
+// space around a value (section 5.5).
 func headerChanges(was, is []Header, request bool) []HeaderChange {
 	fields := map[string]*[2][]Header{}
 	var names []string

@@ -12,28 +12,28 @@ import (
 	"strings"
 )
 
-// jsonNode is a JSON value with a hash, by which values are compared.
+// jsonNode is a JSON value with a hash. Values are compared by their hashes.
 type jsonNode struct {
-	text  []byte // as it was written
-	kind  byte   // { [ or 0 for a scalar
+	text  []byte // the text of the value as received
+	kind  byte   // { or [ for an object or array, 0 for a scalar
 	names []string
 	kids  []*jsonNode
 	hash  uint64
 
-	doubled map[string]bool // names that occur more than once, nil = there is none
+	doubled map[string]bool // names that occur more than once; nil = none
 }
 
 // jsonDiffer makes the patch (RFC 6902) between two values. docs/adr/0024-own-json-diff.md explains
 // why no library is used.
 type jsonDiffer struct {
 	seed  maphash.Seed
-	space []jsonNode // for the next nodes
+	space []jsonNode // memory for the next nodes
 	path  []byte     // JSON pointer (RFC 6901) to the current value
-	field []byte     // the same in the form that the filter by a JSON field reads
+	field []byte     // the same path in the form that the filter by a JSON field reads
 	size  int        // bytes of the listed changes
 	out   BodyDiff
 
-	doubled string // a name that occurs more than once in an object that differs
+	doubled string // the first name that occurs more than once in an object that differs
 }
 
 // compareJSON compares two valid JSON texts in a time proportional to n log n of their size. It lists
@@ -60,7 +60,7 @@ func (d *jsonDiffer) read(text []byte) *jsonNode {
 type nodeReader struct {
 	scanner
 	d     *jsonDiffer
-	whole string // names without escapes are parts of it
+	whole string // the text as a string; names without escapes are slices of it
 }
 
 // newNode returns an empty node.
@@ -78,12 +78,12 @@ func (s *nodeReader) string(raw []byte) string {
 	if bytes.IndexByte(raw, '\\') >= 0 {
 		return jsonString(raw)
 	}
-	at := cap(s.p) - cap(raw) // where raw begins in the text
+	at := cap(s.p) - cap(raw) // index of raw in the text
 	return s.whole[at+1 : at+len(raw)-1]
 }
 
-// node reads one value. A name that occurs more than once in an object is kept as often: parsers differ in which
-// of them counts.
+// node reads one value. If a name occurs more than once in an object, all its members are kept, because
+// parsers differ in which of them they use.
 func (s *nodeReader) node() *jsonNode {
 	d := s.d
 	n := d.newNode()
@@ -105,7 +105,7 @@ func (s *nodeReader) node() *jsonNode {
 				n.doubled[name] = true
 			}
 			n.names, n.kids = append(n.names, name), append(n.kids, kid)
-			// A sum: the order of members has no meaning but among those of one name.
+			// A sum, because the order of members counts only among members with the same name.
 			n.hash += maphash.Comparable(d.seed, [3]uint64{maphash.String(d.seed, name), nth, kid.hash})
 			return true
 		})
@@ -121,7 +121,7 @@ func (s *nodeReader) node() *jsonNode {
 		}
 	case '"':
 		raw, _ := s.text()
-		n.hash = ^maphash.String(d.seed, s.string(raw)) // a number with the same digits is another value
+		n.hash = ^maphash.String(d.seed, s.string(raw)) // inverted, because a number with the same digits is another value
 	default:
 		n.hash = maphash.Bytes(d.seed, s.literal())
 	}
@@ -131,10 +131,11 @@ func (s *nodeReader) node() *jsonNode {
 
 type hashPair struct{ a, b uint64 }
 
-// timesOf counts how often each name of an object occurs. Few names are compared with each other.
+// timesOf counts how often each name of an object occurs. As long as there are few names, they are compared
+// with each other instead.
 type timesOf map[string]uint64
 
-// add counts a name, before which the object has these.
+// add counts a name and returns how often it has occurred. before holds the names that the object had before.
 func (t *timesOf) add(name string, before []string) (nth uint64) {
 	if len(before) < 8 {
 		for _, other := range before {
@@ -191,8 +192,8 @@ func (d *jsonDiffer) diff(was, is *jsonNode) {
 	}
 }
 
-// change counts a change of the current value from was to is, and lists it unless there are too many.
-// was is nil for an added value, is for a removed one.
+// change counts a change of the current value from was to is, and lists it unless there are too many. For an
+// added value was is nil, and for a removed value is is nil.
 func (d *jsonDiffer) change(op string, was, is *jsonNode) {
 	if d.out.Total++; d.full() {
 		return
@@ -256,7 +257,7 @@ func (d *jsonDiffer) differsInDoubled(was, is *jsonNode) bool {
 			d.doubled = cmp.Or(d.doubled, strconv.Quote(cutText(validText(name))))
 			return true
 		}
-		delete(left, name) // it is compared once, however often it occurs
+		delete(left, name) // each name is compared once, however often it occurs
 		delete(right, name)
 	}
 	return false
@@ -267,7 +268,7 @@ func (d *jsonDiffer) diffObjects(was, is *jsonNode) {
 		d.change("replace", was, is)
 		return
 	}
-	index := map[string]int{} // of the right names, once one stands at another place
+	index := map[string]int{} // index of each name on the right, filled when a name is at another position
 	place := func(i int, name string) (j int, ok bool) {
 		if i < len(is.names) && is.names[i] == name {
 			return i, true
@@ -282,7 +283,7 @@ func (d *jsonDiffer) diffObjects(was, is *jsonNode) {
 	}
 	paired := make([]bool, len(is.names))
 	for i, name := range was.names {
-		if was.doubled[name] { // all of them are equal
+		if was.doubled[name] { // differsInDoubled has found all members of this name equal
 			continue
 		}
 		j, ok := place(i, name)
@@ -318,9 +319,9 @@ func (d *jsonDiffer) diffArrays(was, is *jsonNode) {
 			d.atIndex(i, func() { d.change("remove", was.kids[i], nil) })
 		}
 	}
-	// The elements stand now as those of the left array that have a partner: one at each place.
-	// What is moved or added stands behind the element that is before it in the right array, and
-	// so at the place of the last one that stays: last.
+	// The elements are now those of the left array that have a partner, one at each place. A moved or added
+	// element is placed after its predecessor in the right array. That is the place of last, the last element
+	// that stays.
 	stand := newPlaces(len(partner) + 1)
 	for i, j := range partner {
 		if j >= 0 {
@@ -390,9 +391,9 @@ func (d *jsonDiffer) move(from, to, left int, n *jsonNode) {
 	d.atIndex(left, func() { c.Field = validText(d.field) })
 }
 
-// pairElements returns for each left element the index of its partner on the right, or -1, and which
-// of the paired elements keep their order. It pairs, in this order: equal values, objects with the
-// same id, and elements at the same place between elements that keep their order.
+// pairElements returns for each left element the index of its partner on the right, or -1, and which of the
+// paired elements keep their order. It pairs first equal values, then objects with the same id, and then
+// elements at the same place between elements that keep their order.
 func pairElements(was, is []*jsonNode) (partner []int, kept []bool) {
 	partner, kept = make([]int, len(was)), make([]bool, len(was))
 	taken := make([]bool, len(is))
@@ -408,10 +409,10 @@ func pairElements(was, is []*jsonNode) (partner []int, kept []bool) {
 	return partner, kept
 }
 
-// pairBy pairs the elements without a partner whose keys are equal, the first ones first.
+// pairBy pairs elements without a partner whose keys are equal, in the order of the arrays.
 func pairBy[K comparable](was, is []*jsonNode, partner []int, taken []bool, key func(*jsonNode) (K, bool)) {
-	first := map[K]int{}         // of the free right elements with a key
-	next := make([]int, len(is)) // the next one with the same key; 0 = there is none
+	first := map[K]int{}         // first free right element with each key
+	next := make([]int, len(is)) // next right element with the same key; 0 = none
 	for j := len(is) - 1; j >= 0; j-- {
 		if taken[j] {
 			continue
@@ -439,7 +440,7 @@ func pairBy[K comparable](was, is []*jsonNode, partner []int, taken []bool, key 
 // pairGaps pairs the remaining elements between two elements that keep their order, one after the
 // other, if their kinds agree.
 func pairGaps(was, is []*jsonNode, partner []int, kept, taken []bool) {
-	var left []int // without a partner, since the last element that stays
+	var left []int // elements without a partner after the last element that stays
 	j := 0
 	gap := func(end int) {
 		for ; j < end && len(left) > 0; j++ {
@@ -510,6 +511,6 @@ func compact(n *jsonNode) json.RawMessage {
 		return nil
 	}
 	var b bytes.Buffer
-	_ = json.Compact(&b, n.text) // it is valid
+	_ = json.Compact(&b, n.text) // never fails, because the text is valid JSON
 	return b.Bytes()
 }

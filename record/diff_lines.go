@@ -12,23 +12,23 @@ import (
 // DiffLine is a line of the right body, or a line that only the left body has, with its mark.
 type DiffLine struct {
 	Op   string // add, remove, replace, move; "" = the same in both
-	Text string // of a replaced value the line without its value
-	Old  string // of a replaced value
-	New  string // of a replaced value, with what follows it
+	Text string // for a replaced value, the line without the value
+	Old  string // for a replaced value, the old value
+	New  string // for a replaced value, the new value and the rest of the line
 }
 
-// shownLine bounds a line, in characters.
+// shownLine limits the length of a shown line, in characters.
 const shownLine = 300
 
-// Bounds of a body whose changes are marked in its text.
+// Limits of a body whose changes are marked in its text.
 const (
 	markedBytes = 64 << 10
 	markedLines = 600
 )
 
 // Lines returns the right body of a JSON comparison, with a line for each of its values, and the
-// changes marked in their places; all text is safe to print. ok is false if a change has no place in
-// that text, such as a moved element, if not all changes are listed, and for a long body.
+// changes marked in their places; all text is safe to print. ok is false for a long body, if not all
+// changes are listed, or if a change has no place in the text, such as a moved element.
 func (diff *Diff) Lines() (lines []DiffLine, ok bool) {
 	d := &diff.Body
 	if d.Kind != DiffJSON || d.Same || len(d.Changes) == 0 || d.Total > len(d.Changes) || len(diff.right) == 0 || len(diff.right) > markedBytes {
@@ -61,12 +61,12 @@ func (diff *Diff) Lines() (lines []DiffLine, ok bool) {
 
 // lineMarker marks changes in the lines of indented JSON, each of which has one value.
 type lineMarker struct {
-	changes map[string]*BodyChange   // by JSON pointer; those that are not found yet
-	removed map[string][]*BodyChange // by the pointer of what they were in
+	changes map[string]*BodyChange   // by JSON pointer; changes not found in the lines yet
+	removed map[string][]*BodyChange // by the pointer of the object or array that contained the removed value
 	open    []openValue
-	added   int             // depth of the value that is new with all that is in it; 0 = none is
-	whole   strings.Builder // text of that value
-	want    []byte          // the value, as its change has it
+	added   int             // depth of an added object or array whose lines are read; 0 = none
+	whole   strings.Builder // text of that object or array
+	want    []byte          // the same value in the listed change
 	lines   []DiffLine
 }
 
@@ -141,7 +141,7 @@ func (m *lineMarker) place(bare string) (pointer, value string) {
 	return in.pointer + "/" + escapePointer.Replace(jsonString(name)), value
 }
 
-// end adds the end of an object or array, preceded by the values that only the left one had.
+// end adds the end of an object or array, after the values that only the left object or array had.
 func (m *lineMarker) end(text string) bool {
 	if len(m.open) == 0 {
 		return false
@@ -167,8 +167,8 @@ func (m *lineMarker) end(text string) bool {
 	return true
 }
 
-// isWanted reports whether a value is the one in the change. It can differ: the indexes of elements are
-// those at the time of their change, not always the final ones.
+// isWanted reports whether a value equals the value in the change. The two can differ, because an index
+// in a change counts at the time of that change, and may not be the final index.
 func (m *lineMarker) isWanted(text string) bool {
 	var b bytes.Buffer
 	return json.Compact(&b, []byte(strings.TrimSuffix(text, ","))) == nil && bytes.Equal(b.Bytes(), m.want)

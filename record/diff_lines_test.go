@@ -10,8 +10,8 @@ import (
 	"relay/record"
 )
 
-// TestDiffInOneBody: JSON changes are shown at their positions in the right body; a change without a
-// position there has no such view.
+// TestDiffInOneBody: JSON changes are shown at their positions in the right body. If a change has no
+// position there, there is no such view.
 func TestDiffInOneBody(t *testing.T) {
 	t.Parallel()
 	for _, x := range []struct{ was, is, want string }{

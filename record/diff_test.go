@@ -54,7 +54,7 @@ func message(start, headers, body string) relay.Message {
 	return m
 }
 
-// answers is an event with an attempt for each answer: headers and body.
+// answers returns an event with an attempt for each response; a response consists of header lines and a body.
 func answers(list ...[2]string) (stored, relay.ID) {
 	e := &relay.Event{ID: idAt(time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)), Method: "POST", Target: []byte("/hook"), Request: message("POST /hook HTTP/1.1", "", "{}")}
 	for i, a := range list {
@@ -81,7 +81,7 @@ const (
 	isForm         = "Content-Type: application/x-www-form-urlencoded\r\n"
 )
 
-// lines returns the changes of a body as text, one per line.
+// lines returns the changes of a body as text, one on each line.
 func lines(d *record.Diff) string {
 	var list []string
 	for _, c := range d.Body.Changes {
@@ -265,8 +265,8 @@ func TestDiffOfRequests(t *testing.T) {
 	}
 }
 
-// The changes of two JSON bodies form a patch that turns one into the other, for random arrays too.
-// github.com/wI2L/jsondiff v0.7.1 gave a wrong patch for 839 of 20 000 such arrays.
+// The changes of two JSON bodies form a patch that turns the left body into the right one, also for random
+// arrays. github.com/wI2L/jsondiff v0.7.1 gave a wrong patch for 839 of 20 000 such arrays.
 func TestDiffIsAPatch(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(1, 2))
@@ -294,7 +294,7 @@ func TestDiffIsAPatch(t *testing.T) {
 		a, _ := json.Marshal(was)
 		b, _ := json.Marshal(is)
 		d := diffOf(t, [2]string{isJSON, string(a)}, [2]string{isJSON, string(b)})
-		if d.Body.Kind != record.DiffJSON { // two scalars look like text
+		if d.Body.Kind != record.DiffJSON { // two scalars are compared as text
 			continue
 		}
 		var got any
@@ -387,7 +387,7 @@ func TestDiffOfHostileBodies(t *testing.T) {
 	}
 	n := 100_000
 	if relaytest.RaceEnabled() {
-		n = 20_000 // the detector takes five to ten times as long
+		n = 20_000 // the race detector takes five to ten times as long
 	}
 	for name, c := range map[string][3]string{
 		"reversed":      {isJSON, numbers(n, func(i int) int { return i }), numbers(n, func(i int) int { return n - i })},

@@ -13,10 +13,10 @@ import (
 )
 
 const (
-	diffLines   = 4000 // lines of each side between the first and the last that differ
+	diffLines   = 4000 // lines of each side between the first and the last line that differ
 	diffContext = 3    // unchanged lines around a change
 	diffLine    = 1000 // bytes of a line that are shown
-	diffTokens  = 400  // words of a line that are compared with those of another
+	diffTokens  = 400  // words of a line that are compared with those of another line
 )
 
 // compareText compares two texts line by line.

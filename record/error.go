@@ -10,8 +10,8 @@ import (
 // ProblemType is the media type of a Problem.
 const ProblemType = "application/problem+json"
 
-// Problem is every error that leaves the relay over HTTP, and the last line on
-// stderr of a failed command with --json (RFC 9457).
+// Problem is the form of every error that the relay sends over HTTP (RFC 9457). It is also the
+// last line on stderr of a failed command with --json.
 type Problem struct {
 	Type      string         `json:"type"`
 	Title     string         `json:"title"`
@@ -45,7 +45,7 @@ func (p *Problem) GetStatus() int { return p.Status }
 // asked for.
 func (p *Problem) ContentType(string) string { return ProblemType }
 
-// ProblemOf returns the outward form of an error. An error that is not a *relay.Error, or has an
+// ProblemOf returns the JSON form of an error. An error that is not a *relay.Error, or has an
 // internal code, becomes internal; causes are left out.
 func ProblemOf(err error, requestID string) *Problem {
 	e := relay.AsError(err)
@@ -54,7 +54,7 @@ func ProblemOf(err error, requestID string) *Problem {
 	}
 	status := relay.Status(e.Code)
 	if status == http.StatusInternalServerError {
-		e = relay.AsError(errors.New(relay.CodeInternal)) // its standard text
+		e = relay.AsError(errors.New(relay.CodeInternal)) // the standard text of an internal error
 	}
 	p := &Problem{
 		Type:      "about:blank",

@@ -51,7 +51,7 @@ type Summary struct {
 	*Sent
 }
 
-// Sent describes how a new event was made. Only events that were made with Relay have it.
+// Sent describes how a new event was made. Only events that were made with Relay have a Sent.
 type Sent struct {
 	Actor    string   `json:"actor" doc:"who sent it, as user:NAME, token:NAME or ssh:NAME; only where origin is send, as the next three"`
 	MadeFrom *string  `json:"madeFrom" doc:"id of the event that it was made from, or null"`
@@ -83,8 +83,8 @@ type Page struct {
 	SearchedBackTo *Time     `json:"searchedBackTo" format:"date-time" doc:"first arrival of the oldest event looked at"`
 }
 
-// Of returns the record of an event that was read with its page of attempts; now decides about the
-// warnings.
+// Of returns the record of an event that was read with its page of attempts; now is the time by which
+// warnings are decided.
 func Of(e *relay.Event, site relay.Site, now time.Time) *Event {
 	out := &Event{
 		Summary:  *Summarise(e, site, now),
@@ -171,7 +171,7 @@ func Summarise(e *relay.Event, site relay.Site, now time.Time) *Summary {
 	if strings.HasPrefix(path, "/") || strings.HasPrefix(path, "?") {
 		out.URL += path
 	}
-	// What follows is not known of every event.
+	// The following fields are not known of every event.
 	if e.Remote.IsValid() {
 		out.RemoteAddr = e.Remote.String()
 	}
@@ -193,8 +193,8 @@ func PageOf(p relay.Page, site relay.Site, now time.Time) *Page {
 	return out
 }
 
-// WarningTimestampExpired is the code of the warning that the provider's own library will reject a
-// replay because the signature is too old.
+// WarningTimestampExpired is the code of a warning before a replay: the signature is so old that the
+// provider's own library will reject it.
 const WarningTimestampExpired = "signature-timestamp-expired"
 
 // Warning is a hint for the user before a replay.
@@ -220,11 +220,11 @@ func warningsOf(e *relay.Event, now time.Time) []Warning {
 }
 
 // WarningHandshake is the code of the warning that a registration challenge arrived while the alias
-// was offline and not set to answer it.
+// was offline, and that the alias is not set to answer it.
 const WarningHandshake = "handshake-unanswered"
 
-// MissedText returns the advice for a challenge that was queued without an answer. The command in it
-// replaces the alias' whole list of names, because the event does not know that list.
+// MissedText returns the advice for a challenge that was queued without an answer. The command in the
+// text replaces the alias' whole list of names, because the event does not contain that list.
 func MissedText(e *relay.Event) string {
 	name, first := e.MissedHandshake, ""
 	switch handshake.NeedOf(name) {
@@ -236,8 +236,8 @@ func MissedText(e *relay.Event) string {
 	return fmt.Sprintf("this is a registration challenge (%s), and no tunnel was online to answer it; run relayd alias set %s handshakes=%s%s to let the relay answer it, and let the sender try again; this list replaces the one before, so add the names to keep", name, e.Alias, name, first)
 }
 
-// refusalOf returns the warning about a request that the local server refused because of its host name
-// or scheme, if it did.
+// refusalOf returns the warning that the local server refused the request because of its host name or
+// scheme; no warning if it did not refuse it.
 func refusalOf(e *relay.Event) []Warning {
 	by, origin := strings.CutSuffix(e.HostRefusedBy, originRefused)
 	host, _ := lossy([]byte(e.Host))
@@ -257,8 +257,8 @@ func forwardedHint(alias string) string {
 	return fmt.Sprintf("run relayd alias set %s forwarded=on, and let the server trust X-Forwarded-Proto and X-Forwarded-Host", alias)
 }
 
-// Codes of the warnings that the local server refused the request because of its address: because of
-// its Host header, or because the server does not know that the request came by https.
+// Codes of the warnings that the local server refused the request because of its address. Either it
+// refused the Host header, or it does not know that the request came by https.
 const (
 	WarningHostRefused     = "host-refused"
 	WarningForwardedNeeded = "forwarded-needed"
@@ -270,7 +270,7 @@ func (s *Summary) Missed() bool {
 }
 
 // AddressRefused returns the warning that the local server refused the request because of its host
-// name or scheme, nil if it did not.
+// name or scheme, or nil if it did not.
 func (s *Summary) AddressRefused() *Warning {
 	if i := slices.IndexFunc(s.Warnings, func(w Warning) bool { return w.Code == WarningHostRefused || w.Code == WarningForwardedNeeded }); i >= 0 {
 		return &s.Warnings[i]
@@ -278,21 +278,21 @@ func (s *Summary) AddressRefused() *Warning {
 	return nil
 }
 
-// Values in HostRefusedBy of an event besides the names of frameworks: the suffix for a framework that
-// refused the Origin header, and the word for a redirect to the event's own address.
+// Values of HostRefusedBy besides the names of frameworks: the suffix of a framework that refused the
+// Origin header, and the word for a redirect to the event's own address.
 const (
 	originRefused    = " (Origin)"
 	RedirectedToSelf = "redirect to https"
 )
 
 // RefusedBy returns the framework that refused a request because of its host name or scheme, in the
-// form of an event's HostRefusedBy. It recognises the framework by the start of its response; "" =
-// none did.
+// form of an event's HostRefusedBy. It recognises the framework by the start of its response; "" = no
+// framework has refused it.
 func RefusedBy(status int, head, stored []byte) string {
 	if status >= http.StatusBadRequest && len(stored) > 0 {
 		if label := body.LabelOf(head); len(label.Codings) > 0 {
 			text, _ := body.Open(label, bytes.NewReader(stored), refusalBytes)
-			stored, _ = io.ReadAll(text) // the part before a fault
+			stored, _ = io.ReadAll(text) // up to an error in the coded text
 		}
 	}
 	if by := HostRefusedBy(status, stored); by != "" {
@@ -301,10 +301,10 @@ func RefusedBy(status int, head, stored []byte) string {
 	stored = stored[:min(len(stored), refusalBytes)]
 	has := func(text string) bool { return bytes.Contains(stored, []byte(text)) }
 	switch {
-	// The page escapes the apostrophe of "didn't match request.base_url".
+	// In the HTML page, the apostrophe of "didn't match request.base_url" is escaped.
 	case status == http.StatusUnprocessableEntity && has("HTTP Origin header (") && has("match request.base_url"):
 		return "Rails" + originRefused
-	case status == http.StatusForbidden && has("Origin checking failed"): // with DEBUG on
+	case status == http.StatusForbidden && has("Origin checking failed"): // only with DEBUG on
 		return "Django" + originRefused
 	}
 	return ""
@@ -315,8 +315,8 @@ func RefusedHost(by string) bool {
 	return by != "" && by != RedirectedToSelf && !strings.HasSuffix(by, originRefused)
 }
 
-// RedirectTo returns the host and target of the https address to which a response redirects; ok is
-// false if it does not.
+// RedirectTo returns the host and target of the https address to which a response redirects. ok is
+// false if the response does not redirect to https.
 func RedirectTo(status int, head []byte) (host string, target []byte, ok bool) {
 	switch status {
 	case http.StatusMovedPermanently, http.StatusFound, http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
@@ -339,8 +339,8 @@ func RedirectTo(status int, head []byte) (host string, target []byte, ok bool) {
 const refusalBytes = 16 << 10
 
 // HostRefusedBy returns the framework whose development server refused a request because of its Host
-// header, recognised by the text at the beginning of its response; "" = none did. body may hold chunk
-// lines.
+// header, recognised by the text at the beginning of its response; "" = no framework has refused it.
+// body may contain chunk lines.
 func HostRefusedBy(status int, body []byte) string {
 	body = body[:min(len(body), refusalBytes)]
 	has := func(text string) bool { return bytes.Contains(body, []byte(text)) }
@@ -348,13 +348,13 @@ func HostRefusedBy(status int, body []byte) string {
 	case status == http.StatusForbidden && has("Blocked request. This host ("):
 		return "Vite"
 	case status == http.StatusBadRequest && (has("DisallowedHost") || has("Invalid HTTP_HOST header")):
-		return "Django" // with DEBUG on; without it the page says nothing but Bad Request
+		return "Django" // only with DEBUG on; otherwise the page only says Bad Request
 	case status == http.StatusForbidden && has("Invalid Host header"),
 		status == http.StatusOK && bytes.Equal(bytes.TrimSpace(body), []byte("Invalid Host header")): // webpack-dev-server before 5
 		return "webpack-dev-server"
 	case status == http.StatusBadRequest && has("Bad Request - Invalid Hostname"):
 		return "IIS Express"
-	case status == http.StatusForbidden && (has("Blocked hosts: ") || has("Blocked host: ")): // from Rails 7; Rails 6
+	case status == http.StatusForbidden && (has("Blocked hosts: ") || has("Blocked host: ")): // Rails 7 and later; Rails 6
 		return "Rails"
 	}
 	return ""
@@ -365,8 +365,8 @@ func HostRefusedHint(alias string) string {
 	return fmt.Sprintf("run relay up with --host-header rewrite, or relayd alias set %s hostHeader=rewrite, or make the server accept the host", alias)
 }
 
-// BlockerText returns the reason why an event cannot be replayed, as the end of a sentence; "" = it
-// can.
+// BlockerText returns the reason why an event cannot be replayed, as the end of a sentence; "" = the
+// event can be replayed.
 func BlockerText(blocker string) string {
 	switch blocker {
 	case "":

@@ -16,8 +16,8 @@ import (
 	"relay/record"
 )
 
-// TestHostRefusedWarning: the summary of an event whose local server refused the Host header
-// warns and names both remedies; so does its line in a list.
+// TestHostRefusedWarning: if a local server refused the Host header, the summary of the event has a
+// warning that names both remedies, and so does the event's line in a list.
 func TestHostRefusedWarning(t *testing.T) {
 	e := &relay.Event{Alias: "stripe-dev", Host: "stripe-dev.example.com", State: relay.StateDelivered, Status: 403, HostRefusedBy: "Vite"}
 	site := relay.Site{Base: url.URL{Scheme: "https", Host: "example.com"}}
@@ -136,7 +136,7 @@ func TestRefusedBy(t *testing.T) {
 		{302, "http://shop.example.com/a", "", ""},
 		{302, "/a", "", ""},
 		{302, "https://a%b/", "", ""},
-		{303, "https://shop.example.com/a", "", ""}, // what follows a form
+		{303, "https://shop.example.com/a", "", ""}, // the usual answer to a form
 		{200, "https://shop.example.com/a", "", ""},
 	} {
 		host, target, ok := record.RedirectTo(c.status, []byte("HTTP/1.1 301 X\r\nLocation: "+c.location+"\r\n\r\n"))
@@ -146,7 +146,7 @@ func TestRefusedBy(t *testing.T) {
 	}
 }
 
-// A response of a local server that does not know that it is reached by https gets a warning that
+// If the response shows that the local server does not know that it is reached by https, a warning
 // names the setting to change.
 func TestForwardedNeeded(t *testing.T) {
 	t.Parallel()

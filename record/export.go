@@ -25,12 +25,12 @@ type Exported struct {
 	Body []byte
 }
 
-// Export returns an event in one of ExportFormats. The event must be read with its bodies, up to
-// MaxBody. creator is the version of the program, now decides about warnings. The bodies have at most
-// most bytes as JSON in total; longer ones are marked as truncated. Errors: validation-failed for
-// another format, and those of ExportRefusal.
+// Export returns an event in one of ExportFormats. The event must be read with its bodies, up to MaxBody.
+// creator is the version of the program, and now the time by which warnings are decided. All bodies
+// together have at most most bytes as JSON; longer ones are marked as truncated. Errors: validation-failed
+// for another format, and the errors of ExportRefusal.
 func Export(e *relay.Event, format string, site relay.Site, creator string, now time.Time, most int64) (_ *Exported, err error) {
-	// A program is plain text to browsers, whatever language it is in.
+	// Browsers show every program as plain text, whatever its language.
 	out := &Exported{Type: "text/plain; charset=utf-8", Name: e.ID.String()}
 	if refused := ExportRefusal(e, format); refused != nil {
 		return nil, refused
@@ -62,8 +62,9 @@ func Export(e *relay.Event, format string, site relay.Site, creator string, now 
 	return out, nil
 }
 
-// Number of copies of an event that Export holds at most: for har and json the event, its record, and the
-// file before and after it is indented. A program or a command has up to four bytes for each byte, twice.
+// Number of copies of an event that Export holds at most. har and json need the event, its record, and the
+// file before and after it is indented. A program or a command has up to four bytes for each byte, and is
+// held twice.
 const recordCopies, programCopies = 4, 10
 
 // ExportWeight returns roughly the number of bytes that are held while Export runs.
@@ -80,10 +81,10 @@ func ExportWeight(e *relay.Event, format string, most int64) int64 {
 }
 
 // ExportRefusal returns the reason why an event cannot be exported in a format, nil if it can. All formats
-// except json send the request again. A format that could not send exactly the received bytes is refused,
-// and the error names the formats that can. If a body is not completely in memory, its beginning decides.
-// Errors: event-not-replayable if the request was not stored completely, conflict if another format can
-// send it, validation-failed for an unknown format.
+// except json send the request again. If a format cannot send exactly the received bytes, it is refused,
+// and the error names the formats that can. Of a body that is not completely in memory, only the beginning
+// is checked. Errors: event-not-replayable if the request was not stored completely, conflict if another
+// format can send it, validation-failed for an unknown format.
 func ExportRefusal(e *relay.Event, format string) *relay.Error {
 	if !slices.Contains(ExportFormats, format) {
 		known := "expected one of " + strings.Join(ExportFormats, ", ")

@@ -18,7 +18,7 @@ import (
 	"relay/record"
 )
 
-// goLiterals reads the request back out of an exported Go test.
+// goLiterals reads the request from the literals of an exported Go test.
 func goLiterals(t *testing.T, text string) []byte {
 	t.Helper()
 	f, err := parser.ParseFile(token.NewFileSet(), "x.go", text, 0)
@@ -82,8 +82,8 @@ func withBody(body []byte) *relay.Event {
 	}}
 }
 
-// TestOtherLanguagesReadTheSameBytes gives many random requests to one interpreter
-// each, which evaluates the literals and writes them down.
+// TestOtherLanguagesReadTheSameBytes gives many random requests to one interpreter of each
+// language, which evaluates the literals and writes their bytes.
 func TestOtherLanguagesReadTheSameBytes(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 2))
@@ -130,8 +130,8 @@ func TestOtherLanguagesReadTheSameBytes(t *testing.T) {
 	}
 }
 
-// TestLargestExport: a body of the most that a test carries still compiles to the
-// same bytes, and the source stays bounded.
+// TestLargestExport: the largest body that an exported test may contain still compiles to the
+// same bytes, and the size of the source stays bounded.
 func TestLargestExport(t *testing.T) {
 	t.Parallel()
 	body := make([]byte, record.MaxBody)
@@ -150,5 +150,5 @@ func TestLargestExport(t *testing.T) {
 	}
 }
 
-// hostileBytes are those that mean something in one language or another.
+// hostileBytes are the bytes with a special meaning in one of the languages.
 const hostileBytes = "\"'\\`\n\r\t\x00xu{}$#/*"

@@ -167,8 +167,8 @@ func exportAll(t *testing.T, format string, site relay.Site) (list []exported) {
 	return list
 }
 
-// TestExportsSendWhatCame runs every export with its program in an otherwise empty folder: the program
-// sends the original request, as the format promises, or the export was refused.
+// TestExportsSendWhatCame runs every export with its program in an otherwise empty folder. The program must
+// send the original request, as far as the format promises it, unless the export is refused.
 func TestExportsSendWhatCame(t *testing.T) {
 	t.Parallel()
 	for _, shell := range []string{"sh", "bash", "dash"} {
@@ -220,8 +220,8 @@ func exportsByShell(t *testing.T, shell string) {
 	}
 }
 
-// sortedLines returns the start line and the sorted header lines of a head, because curl chooses the
-// place of Host and the framing, and the space before each value.
+// sortedLines returns the start line and the sorted header lines of a head. They are sorted because curl
+// chooses the place of Host and the framing, and the space before each value.
 func sortedLines(head string) string {
 	start, _, _ := strings.Cut(head, "\r\n")
 	var lines []string
@@ -255,8 +255,8 @@ func exportsByProgram(t *testing.T, format, program string, args ...string) {
 	}
 }
 
-// exportsOfGo compiles all exports into one program, each as a package of its own, and runs it: to link each of them
-// takes a minute.
+// exportsOfGo compiles all exports into one program, each as its own package, and runs it, because linking
+// each of them separately takes a minute.
 func exportsOfGo(t *testing.T) {
 	server := newExportServer(t)
 	dir := t.TempDir()
@@ -341,7 +341,7 @@ func exportsByImporter(t *testing.T) {
 	}
 }
 
-// decoded returns a URL or a form with its percent-encoding normalized.
+// decoded returns a URL or a form with normalised percent-encoding.
 func decoded(text string) string {
 	text = strings.TrimSuffix(text, "?")
 	if plain, err := url.QueryUnescape(text); err == nil {

@@ -2,7 +2,7 @@ package record
 
 import (
 	"bytes"
-	_ "embed" // the programs
+	_ "embed" // for the source texts of the programs
 	"strconv"
 	"strings"
 
@@ -10,7 +10,7 @@ import (
 	"relay/wire"
 )
 
-// maxProgram bounds the wire bytes that an exported test carries.
+// maxProgram bounds the size of the request in an exported test, in bytes.
 const maxProgram = MaxBody + 1<<20
 
 // program is an exported test: a source text with the placeholders {id}, {status} and {lines}. Only
@@ -21,8 +21,8 @@ const maxProgram = MaxBody + 1<<20
 // last response, or any from 200 to 299.
 type program struct {
 	source         string
-	before, after  string // name of the file, around the id
-	indent, prefix string // of a line
+	before, after  string // parts of the file name before and after the id
+	indent, prefix string // of each line with a literal
 }
 
 var (
@@ -35,7 +35,7 @@ var (
 
 	programs = map[string]program{
 		"go":     {goProgram, "", "_test.go", "\t", ""},        // Go 1.21; under another name it runs by "go run"
-		"js":     {jsProgram, "", ".test.js", "  ", ""},        // Node 18: node:test, as CommonJS or ES module alike
+		"js":     {jsProgram, "", ".test.js", "  ", ""},        // Node 18: node:test, both as CommonJS and as ES module
 		"python": {pythonProgram, "test_", ".py", "    ", "b"}, // Python 3.8: unittest
 	}
 )

@@ -45,7 +45,7 @@ func export(e *relay.Event, format string) (string, error) {
 	return string(x.Body), nil
 }
 
-// write puts the program of an event into a folder of its own, outside every module.
+// write writes the program of an event into its own folder, outside every module.
 func (l language) write(t *testing.T, e *relay.Event) (dir string) {
 	t.Helper()
 	text, err := export(e, l.format)
@@ -125,7 +125,7 @@ func rawOf(t *testing.T, e *relay.Event) []byte {
 	return b.Bytes()
 }
 
-// TestExportedTestsSendTheExactBytes runs them as a reader would.
+// TestExportedTestsSendTheExactBytes runs the exported tests as a user would.
 func TestExportedTestsSendTheExactBytes(t *testing.T) {
 	t.Parallel()
 	e := hostile(t)
@@ -152,12 +152,12 @@ func TestExportedTestsSendTheExactBytes(t *testing.T) {
 
 func TestExportedTestsSpeakTLS(t *testing.T) {
 	t.Parallel()
-	e := captured(t, "GET /x HTTP/1.1\r\nHost: a.b\r\n\r\n", "") // never answered: any 2xx will do
-	s := httptest.NewTLSServer(nil)                              // nil: 404 for everything
+	e := captured(t, "GET /x HTTP/1.1\r\nHost: a.b\r\n\r\n", "") // without a stored response, every 2xx is accepted
+	s := httptest.NewTLSServer(nil)                              // a nil handler answers 404 to everything
 	defer s.Close()
 	for _, l := range languages {
 		if l.name == "go test" || l.name == "js module" {
-			continue // as the other form
+			continue // covered by the other form of the language
 		}
 		t.Run(l.name, func(t *testing.T) {
 			out, err := l.start(t, l.write(t, e), s.Listener.Addr().String(), "RELAY_TEST_TLS=1")
@@ -168,7 +168,7 @@ func TestExportedTestsSpeakTLS(t *testing.T) {
 	}
 }
 
-// TestExportedGoIsTidy: gofmt and vet have nothing to say.
+// TestExportedGoIsTidy: gofmt changes nothing, and vet finds nothing.
 func TestExportedGoIsTidy(t *testing.T) {
 	t.Parallel()
 	l := languages[1]
@@ -209,7 +209,7 @@ func TestExportsThatCannotBe(t *testing.T) {
 		c.change(e)
 		formats := []string{"go", "js", "python"}
 		if len(e.Request.Body.Data) > 100 {
-			formats = formats[:1] // as the others, and slow
+			formats = formats[:1] // the other formats do the same, but need long
 		}
 		for _, f := range formats {
 			_, err := record.Export(e, f, relay.Site{}, "1", time.Now(), record.MaxJSON)

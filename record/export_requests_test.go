@@ -16,12 +16,12 @@ import (
 type exportCase struct {
 	name    string
 	start   string // request line
-	lines   string // header lines but Host and X-Case
-	body    string // as decoded; "" with framing none
+	lines   string // header lines except Host and X-Case
+	body    string // decoded body; "" with framing none
 	chunks  string // chunk lines, for a body in chunks
 	state   string // "" = complete
-	refused string // forms that cannot send it, parted by spaces
-	asForm  bool   // programs that read HAR make the body anew from its fields
+	refused string // formats that cannot send the request, separated by spaces
+	asForm  bool   // programs that read HAR rebuild the body from its fields
 }
 
 const (
@@ -142,11 +142,11 @@ func (c *exportCase) event(t *testing.T, n int) *relay.Event {
 	if c.state != "" {
 		e.Blocker, e.Request.Body.State = relay.BlockedIncomplete, c.state
 	}
-	e.Request.Body.Data = e.Request.Body.Data[:min(len(c.body), record.MaxBody)] // as the API reads it
+	e.Request.Body.Data = e.Request.Body.Data[:min(len(c.body), record.MaxBody)] // truncated, as the API reads it
 	return e
 }
 
-// wire returns the bytes of a case that was stored whole.
+// wire returns the transferred bytes of a case that was stored completely.
 func (c *exportCase) wire(t *testing.T, e *relay.Event) []byte {
 	t.Helper()
 	m := e.Request

@@ -11,9 +11,9 @@ import (
 	reading "relay/record/body"
 )
 
-// MatchBody reports whether a body has all of the fields with their values. It searches JSON, each of
-// several JSON values, the fields of form and multipart bodies by their names, and JSON within these. Of
-// a body that was cut or is partly invalid, it searches the readable beginning. Its memory is
+// MatchBody reports whether a body has all of the fields with their values. It searches JSON, each of several
+// JSON values, the fields of form and multipart bodies by their names, and JSON within these fields. If a
+// body was cut or is partly invalid, it searches the readable beginning. The memory that it needs is
 // proportional to most.
 func MatchBody(fields []relay.FieldFilter, l reading.Label, p []byte, cut bool, most int) bool {
 	if start := reading.Start(p); len(start) > 0 && start[0] == '{' && len(l.Codings) == 0 && (l.Charset == "" || strings.EqualFold(l.Charset, "utf-8")) {
@@ -21,7 +21,7 @@ func MatchBody(fields []relay.FieldFilter, l reading.Label, p []byte, cut bool, 
 			return true
 		}
 		if s := (scanner{p: start}); s.skip() && s.peek() == 0 {
-			return false // there is nothing else
+			return false // other bodies have no fields
 		}
 	}
 	r := reading.Read(l, p, cut, most)
@@ -53,7 +53,7 @@ func findIn(text []byte, path []string, want string) bool {
 // hasField reports whether a body has the wanted value at path.
 func hasField(r *reading.Reading, path []string, want string) bool {
 	switch r.Form {
-	case reading.JSONLines: // as the elements of an array
+	case reading.JSONLines: // compared as the elements of an array
 		for i, d := range r.Documents {
 			text := r.Text[d.Start:d.End]
 			if findIn(text, path, want) || path[0] == strconv.Itoa(i) && findIn(text, path[1:], want) {
@@ -89,7 +89,7 @@ func below(name string, path []string) (rest []string, named bool) {
 	if name == path[0] {
 		return path[1:], true
 	}
-	most := 0 // bytes of a name that has no more steps than the path: each byte may be an escape of ten
+	most := 0 // largest length of a name with no more steps than the path: each byte may be an escape of ten bytes
 	for _, step := range path {
 		most += 10*len(step) + len(`[""]`)
 	}
@@ -205,9 +205,9 @@ func (s *scanner) literal() []byte {
 	return s.p[start:s.i]
 }
 
-// ValueAt returns the value at a path in a text that is valid JSON; nil = there is none. The steps are names of
-// members and indexes of elements. Of several members with one name the last counts. It reads each byte once,
-// however long the path is.
+// ValueAt returns the value at a path in a text that is valid JSON, or nil if there is none. The steps are
+// names of members and indexes of elements. If several members have the same name, the last one counts.
+// ValueAt reads each byte once, however long the path is.
 func ValueAt(text []byte, steps []string) []byte {
 	s := scanner{p: text}
 	return s.valueAt(steps)

@@ -35,7 +35,7 @@ type LatencyFigure struct {
 	Max float64 `json:"max"`
 }
 
-// FiguresOf returns the outward form of figures.
+// FiguresOf returns the JSON form of figures.
 func FiguresOf(alias string, f *relay.Figures, part time.Duration) *Figures {
 	out := &Figures{
 		Alias: alias, From: Time{f.Buckets[0].From}, To: Time{f.To}, CountedFrom: Time{f.From}, PartMs: part.Milliseconds(),

@@ -17,7 +17,7 @@ import (
 	"relay/signature"
 )
 
-// Bounds of a filter.
+// Limits of a filter.
 const (
 	maxFilterValue  = 1000 // bytes of one value
 	maxFilterRepeat = 16   // values of a filter that may be repeated
@@ -28,13 +28,13 @@ const (
 type FilterName struct {
 	Name    string
 	Doc     string   // description of the value, as the end of a sentence
-	Values  []string // the usual values; nil = any text
+	Values  []string // the usual values; nil = any text is usual
 	Strict  bool     // other values than Values are an error
-	Repeat  bool     // may be given more than once; all must hold
+	Repeat  bool     // may be given more than once; an event must then match all values
 	Example string   // a word, as typed
 
-	expected string                    // says which values are taken; "" = lists them
-	field    func(f *relay.Filter) any // where the value is kept
+	expected string                    // describes the accepted values; "" = the list of Values
+	field    func(f *relay.Filter) any // returns the field that holds the value
 }
 
 // FilterNames lists the filters of event lists. Their names are the same in the query of the API and
@@ -63,7 +63,7 @@ var filters = []FilterName{
 	{Name: "q", Doc: "text in path, headers or decoded body; letter case is ignored unless the text is in double quotes; may be repeated", Repeat: true, Example: `"exact text"`, field: func(f *relay.Filter) any { return &f.Texts }},
 }
 
-// findFilter returns the filter with a name, nil = there is none.
+// findFilter returns the filter with a name, or nil.
 func findFilter(name string) *FilterName {
 	if i := slices.IndexFunc(filters, func(n FilterName) bool { return n.Name == name }); i >= 0 {
 		return &filters[i]
@@ -71,12 +71,12 @@ func findFilter(name string) *FilterName {
 	return nil
 }
 
-// ParseFilter reads a filter from values by name, as in the query of an address or from flags. Names in
-// others are ignored; every other unknown name is an error. Errors are *relay.Error with code
-// validation-failed; their field names the filter and suggests a correction.
+// ParseFilter reads a filter from values by name, from the query of a URL or from flags. Names in others
+// are ignored; every other unknown name is an error. Errors are *relay.Error with code validation-failed;
+// they name the filter and suggest a correction.
 func ParseFilter(values url.Values, others ...string) (relay.Filter, error) {
 	var f relay.Filter
-	for _, name := range slices.Sorted(maps.Keys(values)) { // of several faults always the same one is reported
+	for _, name := range slices.Sorted(maps.Keys(values)) { // sorted, so that of several mistakes the same one is always reported
 		if slices.Contains(others, name) {
 			continue
 		}
@@ -129,8 +129,8 @@ func ParseFilterWords(text string) (relay.Filter, error) {
 	return ParseFilter(values)
 }
 
-// SplitFilterWords splits a typed filter into the words that name a filter or a field of the body, and
-// the text to search for; both as typed. If the filter cannot be read, all of it is text.
+// SplitFilterWords splits a typed filter into the words that name a filter or a field of the body, and the
+// text to search for. Both are returned as typed. If the filter is invalid, all of it is returned as text.
 func SplitFilterWords(typed string) (named []string, text string) {
 	words, err := splitFilterWords(typed)
 	if err != nil {
@@ -153,7 +153,7 @@ func SplitFilterWords(typed string) (named []string, text string) {
 type filterWord struct {
 	text   string // without quotes
 	mark   int    // index in text of the first : or = outside quotes; -1 = none
-	quoted bool   // the word, or the value behind its mark, began with a quote
+	quoted bool   // the word, or the value after its mark, began with a quote
 	raw    string // as typed
 }
 
@@ -252,7 +252,7 @@ func filterError(name, message string, value any) *relay.Error {
 	return e
 }
 
-// notOneOf returns the error for a value that a filter does not take, with the expected values and the
+// notOneOf returns the error for a value that a filter does not accept, with the accepted values and the
 // most similar one.
 func notOneOf(name, value, expected string, values []string) error {
 	if near := Nearest(value, values); near != "" {
@@ -315,17 +315,18 @@ func (n *FilterName) set(f *relay.Filter, value string) error {
 // fieldAndValue splits data["a=b"].id=pi_1 at the first = outside the quotes of a step.
 var fieldAndValue = regexp.MustCompile(`(?s)^((?:\["(?:[^"\\]|\\.)*"\]|[^=])*)=(.*)$`)
 
-// statusFilter matches error, the HTTP classes, and every status that a local server may send: up to 999.
+// statusFilter matches the word error, the HTTP classes, and every status that a local server may send: up
+// to 999.
 var statusFilter = regexp.MustCompile(`^(?:` + relay.StatusError + `|[1-5]xx|[1-9][0-9][0-9])$`)
 
-// timeLayouts are the accepted forms of a time: RFC 3339, the forms that pages show, and forms in UTC, the
-// first of which browsers send from a time field. Each with seconds may also have a fraction.
+// timeLayouts are the accepted forms of a time: RFC 3339, the forms that pages show, and forms in UTC.
+// Browsers send the first form in UTC from a time field. Each form with seconds may also have a fraction.
 var timeLayouts = []string{
 	time.RFC3339Nano, time.DateTime + " UTC", time.DateTime + " -07:00",
 	"2006-01-02T15:04", "2006-01-02T15:04:05", time.DateTime, "2006-01-02 15:04", time.DateOnly,
 }
 
-// ParseTime reads a time, or a duration before now. ok is false for anything else.
+// ParseTime reads a time, or a duration that is subtracted from now. ok is false for any other text.
 func ParseTime(text string) (t time.Time, ok bool) {
 	for _, layout := range timeLayouts {
 		if t, err := time.Parse(layout, text); err == nil {
@@ -399,8 +400,8 @@ func joinPath(steps []string) string {
 	return b.String()
 }
 
-// FilterValues returns a filter as the query of an address; ParseFilter reads the same filter from it.
-// Cursor, Limit and Budget are left out.
+// FilterValues returns a filter as the query of a URL; ParseFilter reads the same filter from it. Cursor,
+// Limit and Budget are left out.
 func FilterValues(f relay.Filter) url.Values {
 	q := url.Values{}
 	for i := range filters {
@@ -485,9 +486,9 @@ func quoteWord(s string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(s) + `"`
 }
 
-// CompleteFilter returns completions for the last word of a typed filter, each a whole word, and the
-// byte at which that word starts. seen has the values that occur in the list, such as event types, by
-// the name of their filter; these come first.
+// CompleteFilter returns completions for the last word of a typed filter, each a whole word, and the byte
+// at which that word starts. seen holds, by the name of a filter, values that occur in the list, such as
+// event types. Completions from seen come first.
 func CompleteFilter(text string, seen map[string][]string) (start int, words []string) {
 	start = strings.LastIndexAny(text, " \t\n\r") + 1
 	name, typed, hasName := strings.Cut(text[start:], ":")

@@ -67,7 +67,7 @@ func TestFilterWords(t *testing.T) {
 	}
 }
 
-// A name with = in quotes is a part of the path.
+// A name with = in quotes is one step of the path.
 func TestFieldFilterWithAnEqualsSign(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]relay.FieldFilter{
@@ -90,7 +90,7 @@ func TestFieldFilterWithAnEqualsSign(t *testing.T) {
 	}
 }
 
-// A misspelled filter is an error that names it and what was meant.
+// A misspelled filter is an error that names the filter and the most similar known one.
 func TestFilterMistakes(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
@@ -165,8 +165,8 @@ func TestCompleteFilter(t *testing.T) {
 	}
 }
 
-// TestMatchSummary: a filter decides by a summary in the same way as a list, or leaves the decision
-// open.
+// TestMatchSummary: matching a summary gives the same result as the filter of a list, or leaves the
+// decision open.
 func TestMatchSummary(t *testing.T) {
 	t.Parallel()
 	arrived := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)

@@ -13,11 +13,11 @@ import (
 	"relay/wire"
 )
 
-// maxHARRequests bounds the bytes of requests in one archive: each entry repeats the request, and an
+// maxHARRequests bounds the bytes of requests in one archive, because each entry repeats the request and an
 // event may have been replayed a thousand times.
 const maxHARRequests = 16 << 20
 
-// maxHARFields bounds the fields of a form in an archive.
+// maxHARFields is the largest number of form fields in an archive.
 const maxHARFields = 10_000
 
 // maxHARUnpacked bounds the bytes of decoded responses, as JSON, in one archive.
@@ -26,13 +26,13 @@ const maxHARUnpacked = 4 << 20
 // object is a JSON object.
 type object = map[string]any
 
-// HAROf returns the archive (HAR 1.2) of an event that was read with its bodies: an entry for each
-// attempt, without a response if it got none. Names that begin with an underscore are extensions, as
-// HAR allows them. Entries beyond maxHARRequests have their request without headers and body. creator
-// is the version of the program.
+// HAROf returns the archive (HAR 1.2) of an event that was read with its bodies: an entry for each attempt,
+// without a response if it got none. Names that begin with an underscore are extensions, which HAR allows.
+// Entries beyond maxHARRequests contain their request without headers and body. creator is the version of the
+// program.
 func HAROf(e *relay.Event, site relay.Site, creator string, most int64) any {
 	request := harRequest(e, site)
-	// In the archive, short lines and parameters take about that many times their bytes.
+	// Short lines and parameters take about eight times as many bytes in the archive.
 	weight, left := 8*len(e.Request.Head)+min(len(e.Request.Body.Data), MaxBody), maxHARRequests
 	attempts := e.Attempts
 	if len(attempts) == 0 {
@@ -84,8 +84,8 @@ func harRequest(e *relay.Event, site relay.Site) object {
 }
 
 // harPosted returns the body of a request. Programs that read HAR rebuild a form from its parameters and
-// ignore its text. A body that is labelled as a form but is none, as curl labels all that it sends, or that
-// has more than maxHARFields fields, is therefore exported as plain text. Its header line keeps the media type
+// ignore its text. A body is therefore exported as plain text if it has more than maxHARFields fields, or is
+// labelled as a form but is no form, as bodies sent by curl often are. Its header line keeps the media type
 // that was sent.
 func harPosted(text, kind string) object {
 	params := []harPair{}
@@ -118,8 +118,8 @@ func harUnescape(s string) string {
 	return s
 }
 
-// harResponse returns the response of an attempt, read from m; its status is 0 if there was none. left
-// is as for harContent.
+// harResponse returns the response of an attempt, read from m; its status is 0 if there was no response. For
+// left see harContent.
 func harResponse(a *Attempt, m *relay.Message, left *int64) object {
 	r := object{
 		"status": 0, "statusText": "", "httpVersion": "HTTP/1.1", "cookies": []harPair{}, "headers": []harPair{}, "redirectURL": "",
@@ -136,8 +136,8 @@ func harResponse(a *Attempt, m *relay.Message, left *int64) object {
 	return r
 }
 
-// harContent returns the body of a response, as text or in base64. Content codings and charset are undone if all
-// of the body can be decoded and needs at most left bytes as JSON.
+// harContent returns the body of a response, as text or in base64. Content codings and charset are decoded if
+// the whole body can be decoded and needs at most left bytes as JSON.
 func harContent(s *Response, m *relay.Message, left *int64) object {
 	out := object{"mimeType": cmp.Or(headerValue(s.Headers, "content-type"), "application/octet-stream"), "size": s.Body.Size, "text": s.Body.Data}
 	b := s.Body

@@ -9,18 +9,21 @@ import (
 	"relay/wire"
 )
 
-// candidate is a sender whose scheme may judge a request, with the secrets for it.
+// candidate is a sender whose scheme may verify a request, with the secrets of this sender.
 type candidate struct {
 	sender *signature.Sender
 	set    relay.OpenSecrets
 }
 
-// judgedBy lists the candidates for judging a request. They have equal rank, and the best verdict wins. provider is the sender
-// that was recognised. The candidates are that sender and those whose requests look the same, if the alias has a secret of them
-// for this target; else the custom definitions of the alias whose signature line the request has; else, if no sender was
-// recognised, the secrets for its path. Of all these, only secrets with the longest matching path remain.
+// judgedBy lists the candidates for verifying a request. They have equal rank, and the best verdict wins.
+// provider is the sender that was recognised.
+//
+// If the alias has a secret for this target of that sender, or of senders whose requests look the same, these
+// senders are the candidates. Otherwise the candidates are the custom definitions of the alias whose
+// signature line the request has. If there are none and no sender was recognised, they are the secrets for
+// the request's path. Of all these, only secrets with the longest matching path remain.
 func judgedBy(provider, target string, secrets relay.OpenSecrets, request *signature.Request) []candidate {
-	var recognised *signature.Sender // nil also where a newer version knows the sender
+	var recognised *signature.Sender // nil also if only a newer version knows the sender
 	if provider != "" && provider != signature.CustomName {
 		recognised = signature.Find(provider, request)
 	}
@@ -79,8 +82,8 @@ func candidatesOf(target string, secrets relay.OpenSecrets, request *signature.R
 	return list
 }
 
-// sameSender returns the index of the candidate to which a secret belongs, -1 = none. Two definitions that differ
-// only in spelling make two candidates, and both are tried.
+// sameSender returns the index of the candidate that a secret belongs to; -1 = none. Two definitions that
+// differ only in spelling become two candidates, and both are tried.
 func sameSender(list []candidate, x *relay.OpenSecret) int {
 	for i := range list {
 		if have := &list[i].set[0]; have.Provider == x.Provider && have.Custom == x.Custom {
@@ -90,7 +93,7 @@ func sameSender(list []candidate, x *relay.OpenSecret) int {
 	return -1
 }
 
-// senderOfSecret returns the sender that signs with a secret, nil if only a later relayd knows it.
+// senderOfSecret returns the sender that signs with a secret; nil if only a later relayd knows the sender.
 func senderOfSecret(x *relay.OpenSecret, request *signature.Request) *signature.Sender {
 	if x.Provider != signature.CustomName {
 		return signature.Find(x.Provider, request)
@@ -102,7 +105,8 @@ func senderOfSecret(x *relay.OpenSecret, request *signature.Request) *signature.
 	return p
 }
 
-// candidatesFor lists the candidates of a stored request. provider "" is the sender that it is recognised by.
+// candidatesFor lists the candidates of a stored request. provider "" means the sender that the request is
+// recognised by.
 func candidatesFor(r *SignedRequest, provider, target string, secrets relay.OpenSecrets, request *signature.Request) []candidate {
 	if provider != "" && provider != signature.CustomName {
 		return []candidate{{signature.Find(provider, request), secrets.For(provider, target)}}
@@ -113,7 +117,7 @@ func candidatesFor(r *SignedRequest, provider, target string, secrets relay.Open
 	return judgedBy(provider, target, secrets, request)
 }
 
-// bestOf returns the candidate with the best verdict; its sender is nil if there is none.
+// bestOf returns the candidate with the best verdict. Its sender is nil if there are no candidates.
 func bestOf(list []candidate, r *SignedRequest, request *signature.Request) (best candidate) {
 	if len(list) == 1 {
 		return list[0]
@@ -142,10 +146,10 @@ var verdicts = []string{signature.Missing, signature.Invalid, Unchecked, signatu
 // better reports whether verdict a about a request has a higher rank than verdict b.
 func better(a, b string) bool { return slices.Index(verdicts, a) > slices.Index(verdicts, b) }
 
-// GivenSecret is a secret that is given for one call, and not stored.
+// GivenSecret is a secret that a user gives for one call, and that is not stored.
 type GivenSecret struct {
 	Provider string // "" = the sender that the request is recognised by
-	Custom   string // definition where the provider is custom; "" = those that the alias has
+	Custom   string // definition if the provider is custom; "" = the definitions of the alias
 	Value    string
 }
 
@@ -177,8 +181,8 @@ func (g *GivenSecret) among(recognised string, kept relay.OpenSecrets) (relay.Op
 	return list, nil
 }
 
-// ExplainGiven judges a request, as of its arrival, with a secret that is given for this call. From kept it
-// uses only the custom definitions. sender is the one whose scheme was used, "" = none is known.
+// ExplainGiven verifies a request, as of its arrival, with a secret that is given for this call. From kept it
+// uses only the custom definitions. It returns the report and the sender whose scheme was used; "" = unknown.
 func ExplainGiven(r *SignedRequest, target string, given *GivenSecret, kept relay.OpenSecrets) (report *signature.Report, sender string, err error) {
 	g, recognised := *given, ""
 	if g.Custom != "" && g.Provider == "" {
@@ -200,7 +204,7 @@ func ExplainGiven(r *SignedRequest, target string, given *GivenSecret, kept rela
 	}
 	request := requestOf(r)
 	candidates := candidatesFor(r, g.Provider, target, list, request)
-	if recognised != "" && g.Provider == "" { // a secret of unknown purpose
+	if recognised != "" && g.Provider == "" { // the user did not name the sender of the secret, so the definitions are tried too
 		candidates = append(candidates, definitionsOf(target, list, request)...)
 	}
 	c := bestOf(candidates, r, request)
@@ -212,8 +216,8 @@ func ExplainGiven(r *SignedRequest, target string, given *GivenSecret, kept rela
 }
 
 // SecretFor returns the secret with which to sign a request without a known sender: the newest of the alias'
-// secrets that judge it; nil = none. provider is "", or custom if the user asked for that. The list may contain
-// only secrets that may sign.
+// secrets that verify it; nil = none. provider is "", or custom if the user chose custom. secrets may only
+// contain secrets that may sign.
 func SecretFor(r *SignedRequest, provider, target string, secrets relay.OpenSecrets) *relay.OpenSecret {
 	var found *relay.OpenSecret
 	for _, c := range judgedBy(provider, target, secrets, requestOf(r)) {
@@ -226,8 +230,8 @@ func SecretFor(r *SignedRequest, provider, target string, secrets relay.OpenSecr
 	return found
 }
 
-// JudgedByCustom reports whether a request with a recognised sender is nevertheless judged by a custom definition
-// of the alias.
+// JudgedByCustom reports whether a request with a recognised sender is nevertheless verified by a custom
+// definition of the alias.
 func JudgedByCustom(r *SignedRequest, provider, target string, secrets relay.OpenSecrets) bool {
 	list := judgedBy(provider, target, secrets, requestOf(r))
 	return len(list) > 0 && list[0].sender != nil && list[0].sender.Name == signature.CustomName

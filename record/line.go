@@ -20,14 +20,14 @@ import (
 //	15:04:05 [500] POST /hook (2ms) evt_… invoice.paid stripe pinned label:bug-12 - Cannot read properties of null
 type Line struct {
 	Time         string // with date and zone in lists
-	Status       int    // without a response the one that the relay answers with; 0 = none
-	State        string // shown where there is no status
+	Status       int    // without a response, the status that the relay answers with; 0 = none
+	State        string // shown if there is no status
 	Method, Path string
-	Took         string // "" = not known
+	Took         string // "" = unknown
 	ID           string
-	What         string // follows the id: event type, sender and what people noted
-	Note         string // follows that: which replay it is, and the error
-	Cause        string // follows that: the text of an error response
+	What         string // text after the id: event type, sender and the marks of users
+	Note         string // text after What: the number of the replay, and the error
+	Cause        string // text after Note: the text of an error response
 }
 
 // CallerHadLeft is the note on an attempt whose caller did not get the whole response.
@@ -59,12 +59,12 @@ func AttemptName(number int, kind string) string {
 	return "attempt " + strconv.Itoa(number) + " (" + SafeText(kind) + ")"
 }
 
-// ZonedTime formats a time in the zone of this machine, with the zone: so it is unambiguous, and
-// filters such as since accept it.
+// ZonedTime formats a time in the zone of this machine, with the zone. The text is unambiguous, and filters
+// such as since accept it.
 func ZonedTime(t time.Time) string { return t.Local().Format(time.RFC3339) }
 
-// Arrived returns the time at which an event arrived, which a replay does not change: lists are in
-// this order.
+// Arrived returns the time at which an event arrived, which a replay does not change. Lists are in the order
+// of this time.
 func (s *Summary) Arrived() time.Time {
 	if id, err := relay.ParseID(s.ID); err == nil && !id.IsZero() {
 		return id.Time()
@@ -95,7 +95,7 @@ func newLine(at string, e *Summary, status int, state string, fault *relay.Fault
 		if fault.Message != "" {
 			l.Note += ": " + SafeText(fault.Message)
 		}
-		// 500 stands for codes that no caller is answered with, such as caller-gone.
+		// 500 is the status of codes that are never sent to a caller, such as caller-gone.
 		if answered := relay.Status(fault.Code); status == 0 && answered != http.StatusInternalServerError {
 			l.Status = answered
 		}
@@ -227,7 +227,7 @@ func SentText(s *Sent) string {
 	return text
 }
 
-// SignedText says by which secret a new event was signed: one of the alias, or one that a client has or a person
+// SignedText says which secret signed a new event: a secret of the alias, of a client, or one that a user
 // entered for this event.
 func SignedText(by string) string {
 	if by == relay.SignedByClient {
@@ -236,7 +236,7 @@ func SignedText(by string) string {
 	return "signed by " + SafeText(by)
 }
 
-// MarkText returns the marks that users set on an event, "" = none.
+// MarkText returns the marks that users set on an event; "" = none.
 func MarkText(e *Summary) string {
 	var words []string
 	if e.Pinned {
@@ -262,8 +262,8 @@ func writeMessage(b *strings.Builder, mark string, headers []Header, body *Body)
 	writeBody(b, headers, body)
 }
 
-// writeBody writes a body for reading: decoded, and forms and parts by their fields. A note at its end
-// names unreadable and omitted parts.
+// writeBody writes a body for reading: decoded, and forms and multipart bodies as their fields. A note at its
+// end names unreadable and omitted parts.
 func writeBody(b *strings.Builder, headers []Header, body *Body) {
 	r, err := body.Read(headers)
 	if err != nil || r.Form == reading.Binary {
@@ -302,7 +302,7 @@ func SafeJSON(p []byte) string {
 	var b strings.Builder
 	for i, r := range text {
 		switch {
-		case r < 0x7f: // within strings, JSON has escaped what is below a space
+		case r < 0x7f: // valid JSON has no unescaped control characters within strings
 			b.WriteByte(byte(r))
 		case r == utf8.RuneError || IsSafeText(text[i:i+utf8.RuneLen(r)]):
 			b.WriteRune(r)

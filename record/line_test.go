@@ -10,8 +10,9 @@ import (
 	"relay/record"
 )
 
-// TestTimesOfListsHaveTheirZone: a list of one machine was read as UTC on another one. It shows when an
-// event arrived, in whose order it is, and since takes that time as it is shown.
+// TestTimesOfListsHaveTheirZone: without its zone, a time in a list from one machine was taken for UTC
+// on another machine. A list shows the time of arrival of each event and is in that order, and the
+// filter since accepts the time as shown.
 func TestTimesOfListsHaveTheirZone(t *testing.T) {
 	here := time.Local
 	defer func() { time.Local = here }()

@@ -11,7 +11,7 @@ import (
 	"relay/record"
 )
 
-// sharedOf is record.OfShared of an event that can be read.
+// sharedOf returns the result of record.OfShared for an event that can be read.
 func sharedOf(t *testing.T, e *relay.Event, s relay.Share, online bool) *record.SharedEvent {
 	t.Helper()
 	shown, err := record.OfShared(t.Context(), e, s, online)
@@ -111,7 +111,8 @@ func TestSharedViewMasksTheWholeEvent(t *testing.T) {
 	}
 }
 
-// A body with unreadable fields is cut and the view says so; a text in brackets is shown as text.
+// A body with unreadable fields is cut, and the view says that it is. A text in brackets is shown as
+// text.
 func TestSharedViewSaysWhatIsLeftOut(t *testing.T) {
 	t.Parallel()
 	const part = "--B\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\n%s\r\n--B--\r\n"

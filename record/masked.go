@@ -18,10 +18,10 @@ import (
 	"relay/signature"
 )
 
-// Mask hides the secrets in the record of an event, as the page of a share does: values whose names
-// are those of secrets, and all occurrences of these values in the event. A body becomes decoded text,
-// and loses its SHA-256 if that text differs from its bytes. Mask waits for a turn before it reads
-// large bodies, see body.Turn; its error is that of ctx.
+// Mask hides the secrets in the record of an event, as the page of a share does: values with the names of
+// secrets, and all occurrences of these values in the event. A body becomes decoded text, and loses its
+// SHA-256 if that text differs from its bytes. Mask waits for a turn before it reads large bodies, see
+// body.Turn. If ctx ends, it returns the error of ctx.
 func Mask(ctx context.Context, e *Event) error {
 	v, answered, done, err := learned(ctx, e)
 	if err != nil {
@@ -61,11 +61,12 @@ func learned(ctx context.Context, e *Event) (v *sharedView, answered []*body.Rea
 	return v, answered, done, nil
 }
 
-// maxPartName is the length of the longest name of a part of a signature that the table of senders has, in bytes.
+// maxPartName is the length, in bytes, of the longest name of a signature part in the table of senders.
 const maxPartName = len("sign")
 
-// MaskReport hides in a report on the signature of an event what Mask hides in its record: the signature itself, the
-// secrets of the event, and the SHA-256 of a body that may contain them. It waits for a turn as Mask does.
+// MaskReport hides in a report on the signature of an event the secrets that Mask hides in the record: the
+// signature itself, the secrets of the event, and the SHA-256 of a body that may contain them. It waits for a
+// turn as Mask does.
 func MaskReport(ctx context.Context, e *Event, r *signature.Report) error {
 	v, _, done, err := learned(ctx, e)
 	if err != nil {
@@ -86,7 +87,7 @@ func MaskReport(ctx context.Context, e *Event, r *signature.Report) error {
 	for i := range r.Signature.Parts {
 		p := &r.Signature.Parts[i]
 		p.Value = maskUnlessTime(p.Value)
-		if len(p.Name) > maxPartName && !strings.HasSuffix(p.Name, "=") { // a prefix is of the scheme
+		if len(p.Name) > maxPartName && !strings.HasSuffix(p.Name, "=") { // a name that ends with = is a prefix from the scheme
 			p.Name = mask.Masked
 		}
 	}
@@ -94,7 +95,7 @@ func MaskReport(ctx context.Context, e *Event, r *signature.Report) error {
 	return nil
 }
 
-// all is mask, and also returns masked copies of all attempts.
+// all does the work of Mask, and also returns masked copies of all attempts.
 func (v *sharedView) all(answered []*body.Reading) []Attempt {
 	v.mask()
 	list := slices.Clone(v.full.Attempts)
@@ -159,7 +160,7 @@ func (v *sharedView) summary(s *Summary) {
 	}
 }
 
-// maskUnlessTime returns a text of the request if it is a time.
+// maskUnlessTime returns a text of the request if it is a time, and otherwise a placeholder.
 func maskUnlessTime(text string) string {
 	if len(text) > maxTime || strings.Trim(text, "0123456789-:.TZ+") != "" {
 		return mask.Masked
@@ -167,11 +168,12 @@ func maskUnlessTime(text string) string {
 	return text
 }
 
-// maxTime is the length of the longest time that a sender signs, in bytes: RFC 3339 with nanoseconds and a zone.
+// maxTime is the length, in bytes, of the longest time that a sender signs: RFC 3339 with nanoseconds and a
+// zone.
 const maxTime = len("2006-01-02T15:04:05.999999999+07:00")
 
-// MaskVerdict returns the message of a verdict without what it may repeat of the request: an address, or a part of
-// its lines.
+// MaskVerdict returns the message of a verdict without parts that may repeat the request, such as an address
+// or a part of its lines.
 func MaskVerdict(reason, message string) string {
 	switch reason {
 	case signature.URLDiffers:
@@ -200,7 +202,7 @@ func MaskedEvent(e *Event) (*relay.Event, BodySource) {
 		out.Provider.DeliveryID = textFrom(e.Provider.DeliveryID)
 	}
 	parts := maskedParts{}
-	target := strings.ReplaceAll(e.Path, mask.Masked, url.QueryEscape(mask.Masked)) // its brackets are no part of an address
+	target := strings.ReplaceAll(e.Path, mask.Masked, url.QueryEscape(mask.Masked)) // the brackets of the placeholder are not allowed in an address
 	out.Target = []byte(target)
 	out.Request = parts.message(0, e.Method+" "+target+" "+e.HTTPVersion, e.Request.Headers, e.Request.Body)
 	for i := range e.Attempts {
@@ -227,7 +229,7 @@ func textFrom(s *string) string {
 	return *s
 }
 
-// maskedParts has the bodies of a masked event by the number of their attempt; 0 = the request.
+// maskedParts holds the bodies of a masked event, by the number of the attempt; 0 = the request.
 type maskedParts map[int][]byte
 
 // BodyPart implements BodySource.
@@ -257,7 +259,7 @@ func (p maskedParts) message(n int, start string, headers []Header, b *Body) rel
 			m.Framing = relay.FramingLength
 		case "content-encoding":
 			if b.SHA256 == "" {
-				continue // the text is what it was decoded to
+				continue // the body is the decoded text
 			}
 		}
 		if raw, err := base64.StdEncoding.DecodeString(h.item(2)); err == nil && len(raw) > 0 {

@@ -13,7 +13,7 @@ import (
 )
 
 // shownAsIs lists the texts of a record that Mask does not change: words and ids of the relay, texts of the
-// owner, and addresses. None of them comes from a caller or a local server.
+// owner, and addresses. None of these texts comes from a caller or a local server.
 var shownAsIs = []string{
 	".Summary.ID", ".Summary.Alias", ".Summary.State", ".Summary.Error.Code", ".Summary.Method", ".Summary.HTTPVersion", ".Summary.Host",
 	".Summary.RemoteAddr", ".Summary.ReplayBlocker", ".Summary.Provider.Name", ".Summary.Signature.Provider", ".Summary.Signature.Verdict",
@@ -24,7 +24,7 @@ var shownAsIs = []string{
 	".Attempts[].Kind", ".Attempts[].State", ".Attempts[].Actor", ".Attempts[].Via", ".Attempts[].Client", ".Attempts[].Error.Code",
 	".Attempts[].Connection", ".Attempts[].Node", ".Attempts[].Response.HTTPVersion", ".Attempts[].Response.Framing", ".Attempts[].Response.State",
 	".Attempts[].Response.Body.SHA256", ".Attempts[].Response.Body.Encoding", ".Attempts[].Response.Body.State",
-	".Request.Headers[][]", ".Request.Trailers[][]", // names; the test sets values apart
+	".Request.Headers[][]", ".Request.Trailers[][]", // names; the test sets values separately
 	".Response.Headers[][]", ".Response.Trailers[][]", ".Response.Interim[].Headers[][]",
 	".Attempts[].Response.Headers[][]", ".Attempts[].Response.Trailers[][]", ".Attempts[].Response.Interim[].Headers[][]",
 }
@@ -56,8 +56,8 @@ func texts(v reflect.Value, path string, f func(path string, text reflect.Value)
 	}
 }
 
-// TestEveryTextIsMasked sets each text of a record to a value that is secret elsewhere in it. Every text that
-// Mask does not change must be listed in shownAsIs, so a new field cannot be forgotten.
+// TestEveryTextIsMasked sets each text of a record to a value that is secret elsewhere in the record. Every
+// text that Mask does not change must be listed in shownAsIs, so that no new field is forgotten.
 func TestEveryTextIsMasked(t *testing.T) {
 	t.Parallel()
 	const secret = "hunter2hunter2hunter2"
@@ -105,8 +105,8 @@ func TestEveryTextIsMasked(t *testing.T) {
 	}
 }
 
-// TestEveryTextOfAReportIsMasked: a text of the request stands in no text of a report on its signature, but for a time.
-// A new text of the report has to be thought of here.
+// TestEveryTextOfAReportIsMasked: no text of a report on a signature contains a text of the request, except a
+// time. A new text of the report has to be added to this test.
 func TestEveryTextOfAReportIsMasked(t *testing.T) {
 	t.Parallel()
 	const secret = "hunter2hunter2hunter2"

@@ -20,18 +20,18 @@ const (
 	EncodingBase64 = "base64"
 )
 
-// Header is one header or trailer line: name and value, and, only when the value is
-// not UTF-8, its bytes in base64 as a third item.
+// Header is one header or trailer line: name and value. If the value is not UTF-8, the third item has
+// its bytes in base64.
 type Header []string
 
 // Name returns the name as received.
 func (h Header) Name() string { return h.item(0) }
 
-// Value returns the value without outer white space. If the line has a third item, bytes that are not
-// UTF-8 are replaced.
+// Value returns the value without outer white space. If the line has a third item, the bytes that are
+// not UTF-8 are replaced.
 func (h Header) Value() string { return h.item(1) }
 
-// exact returns the value with its bytes that are not UTF-8 written as \xNN.
+// exact returns the value. Bytes that are not UTF-8 are written as \xNN.
 func (h Header) exact() *string {
 	if raw, err := base64.StdEncoding.DecodeString(h.item(2)); err == nil && len(raw) > 0 {
 		return new(validText(raw))
@@ -46,7 +46,8 @@ func (h Header) item(i int) string {
 	return ""
 }
 
-// Body is a message body. Size and SHA256 cover all of it, Data at most its first MaxBody bytes.
+// Body is a message body. Size and SHA256 cover the whole body; Data has at most its first MaxBody
+// bytes.
 type Body struct {
 	Size      int64  `json:"size" doc:"bytes, without transfer coding"`
 	SHA256    string `json:"sha256" doc:"hexadecimal, over the decoded body"`
@@ -91,7 +92,7 @@ type Message struct {
 	Body     *Body    `json:"body" nullable:"false"`
 }
 
-// RequestOf returns the outward form of a request.
+// RequestOf returns the JSON form of a request.
 func RequestOf(m *relay.Message) *Message { return messageOf(m) }
 
 // Response is the response of a local server.
@@ -104,7 +105,7 @@ type Response struct {
 	Interim     []Interim `json:"interim" nullable:"false"`
 	Framing     string    `json:"framing" enum:"none,length,chunked,close"`
 	State       string    `json:"state" enum:"complete,truncated,cut,upgraded"`
-	// HeadersOmitted is set where the heads of an event are too large to stand in one record.
+	// HeadersOmitted is set if the heads of an event are too large for one record.
 	HeadersOmitted bool `json:"headersOmitted,omitempty" doc:"the headers are too large to stand in this answer; response.raw of the attempt has them"`
 	// Body is left out of the live feed.
 	Body *Body `json:"body,omitempty"`
@@ -165,7 +166,7 @@ func statusLine(head []byte) (version string, status int, reason string) {
 
 func headersOf(fields []wire.Field) []Header {
 	list := make([]Header, 0, len(fields))
-	space := make([]string, 0, 2*len(fields)) // of all lines
+	space := make([]string, 0, 2*len(fields)) // memory for all lines
 	for _, f := range fields {
 		name, _ := lossy(f.Name)
 		value, exact := lossy(f.Value)
@@ -179,7 +180,7 @@ func headersOf(fields []wire.Field) []Header {
 	return list
 }
 
-// headerValue returns the first value of a header line, "" if there is none.
+// headerValue returns the first value of a header line; "" if there is none.
 func headerValue(headers []Header, name string) string {
 	for _, h := range headers {
 		if strings.EqualFold(h.Name(), name) {
@@ -189,7 +190,7 @@ func headerValue(headers []Header, name string) string {
 	return ""
 }
 
-// bodyOf returns the loaded part of a body. The encoding depends on that part alone, so that a large
+// bodyOf returns the loaded part of a body. The encoding depends only on that part, so that a large
 // body need not be read to its end.
 func bodyOf(b *relay.Body) *Body {
 	data := b.Data

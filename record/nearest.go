@@ -25,8 +25,8 @@ func Nearest(word string, known []string) string {
 	return found
 }
 
-// distance returns the optimal string alignment distance: letters inserted, deleted,
-// replaced, or swapped with the next one. It ignores letter case.
+// distance returns the optimal string alignment distance: the number of letters inserted,
+// deleted, replaced, or swapped with the next one. It ignores letter case.
 func distance(a, b string) int {
 	rows := [3][]int{make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)}
 	before, last, now := rows[0], rows[1], rows[2]

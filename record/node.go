@@ -20,7 +20,7 @@ type Node struct {
 	LastSeenAt    Time    `json:"lastSeenAt" format:"date-time"`
 }
 
-// OfNode returns the outward form of a node.
+// OfNode returns the JSON form of a node.
 func OfNode(n relay.Node) Node {
 	return Node{
 		Name: n.Name, Version: n.Version, Schema: n.Schema, State: n.State, Since: Time{n.Since}, Tunnels: n.Tunnels, SpoolSteps: n.SpoolSteps,
@@ -28,7 +28,7 @@ func OfNode(n relay.Node) Node {
 	}
 }
 
-// Tunnel is an attached tunnel, at any node.
+// Tunnel is a tunnel that is attached at any node.
 type Tunnel struct {
 	ID       string `json:"id"`
 	Alias    string `json:"alias"`
@@ -41,7 +41,7 @@ type Tunnel struct {
 	Requests int64  `json:"requests" doc:"requests that went through it, at most about a second old"`
 }
 
-// OfTunnel returns the outward form of a tunnel.
+// OfTunnel returns the JSON form of a tunnel.
 func OfTunnel(r relay.TunnelRecord) Tunnel {
 	t := Tunnel{
 		ID: r.ID, Alias: r.AliasName, Account: r.User, Client: r.Client, Node: r.NodeName, State: string(r.State), Since: Time{r.Since}, Requests: r.Requests,
@@ -59,7 +59,7 @@ type SSH struct {
 	HostKeys []relay.HostKey `json:"hostKeys" nullable:"false" doc:"every key that the server may show"`
 }
 
-// OfSSH returns the outward form of the SSH side of a site.
+// OfSSH returns the JSON form of a site's SSH address and host keys.
 func OfSSH(site relay.Site, keys []relay.HostKey) *SSH {
 	return &SSH{Addr: site.SSHAddr, BaseURL: site.URL(""), HostKeys: append([]relay.HostKey{}, keys...)}
 }

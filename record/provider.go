@@ -36,9 +36,9 @@ func providerOf(p relay.Provider) *Provider {
 const maxLabel = 200
 
 // Recognise returns the sender of a request. It looks at the header lines and, for providers that put
-// type and id into a JSON body or a form, at the first 64 KiB of the body. It proves nothing, because
-// anyone can send such lines. The zero value means not recognised. It runs for each request, so it
-// decodes no content coding and no charset.
+// type and id into a JSON body or a form, at the first 64 KiB of the body. The result proves nothing,
+// because every client can send such lines. The zero value means not recognised. Recognise runs for
+// each request, so it decodes no content coding and no charset.
 func Recognise(head, bodyStart []byte) relay.Provider {
 	fields := wire.Fields(head)
 	if s := senderOf(fields, bodyStart); s != nil {
@@ -49,7 +49,7 @@ func Recognise(head, bodyStart []byte) relay.Provider {
 
 // senderOf returns the row of the table for a request; nil if its sender is unknown.
 func senderOf(fields []wire.Field, bodyStart []byte) *signature.Sender {
-	var names uint64 // of the fields; most rows of the table need no closer look
+	var names uint64 // bits of the names of all fields; most rows of the table are excluded by them
 	for i := range fields {
 		names |= nameBit(fields[i].Name)
 	}
@@ -166,7 +166,8 @@ func value(fields []wire.Field, name string) []byte {
 		return nil
 	}
 	for i := range fields {
-		// What EqualFold takes for a letter of ASCII has more bytes than it: the length tells.
+		// EqualFold also matches characters outside of ASCII with ASCII letters. These have more
+		// bytes, so the length excludes them.
 		if field := fields[i].Name; len(field) == len(name) && strings.EqualFold(string(field), name) {
 			if fields[i].Value == nil {
 				return []byte{}
@@ -177,8 +178,8 @@ func value(fields []wire.Field, name string) []byte {
 	return nil
 }
 
-// label returns a value as a string if it can be shown unescaped, because text columns and terminals
-// get it later; else "".
+// label returns a value as a string if it can be shown without escapes, because text columns and
+// terminals use it later; else "".
 func label(b []byte) string {
 	if s := string(b); len(s) <= maxLabel && IsSafeText(s) {
 		return s

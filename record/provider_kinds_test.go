@@ -11,8 +11,8 @@ import (
 	"relay/record"
 )
 
-// payloads have a request of each sender as its documentation shows one, with the type and the id that it has there.
-// A sender without a type or an id in its row documents none.
+// payloads has a request of each sender as in its documentation, with the type and the id in that request. A
+// sender whose row has no type or no id documents none.
 var payloads = []struct {
 	body  string
 	lines []string
@@ -151,7 +151,7 @@ var payloads = []struct {
 		[]string{"X-CC-Webhook-Signature: aa"},
 		relay.Provider{Name: "coinbase-commerce", EventType: "charge:created", DeliveryID: "24934862-d980-46cb-9402-43c81b0cdba6"},
 	},
-	{ // its id stands behind what it is about, in the order of the alphabet
+	{ // the id comes after the event, in alphabetical order of the keys
 		`{"attempt_number":1,"event":{"id":"24934862-d980-46cb-9402-43c81b0cdba6","resource":"event","type":"charge:created"},"id":"45d9fdb5-3c5f-4a0b-9d2a-2f6b1a1c0d11"}`,
 		[]string{"X-CC-Webhook-Signature: aa"},
 		relay.Provider{Name: "coinbase-commerce", EventType: "charge:created", DeliveryID: "45d9fdb5-3c5f-4a0b-9d2a-2f6b1a1c0d11"},
@@ -294,7 +294,7 @@ var payloads = []struct {
 		[]string{"X-Signature-Ed25519: aa", "X-Signature-Timestamp: 1700000000"},
 		relay.Provider{Name: "discord", EventType: "APPLICATION_AUTHORIZED", SignedAt: signedAt},
 	},
-	{ // a request of polar: only a secret tells it from others of Standard Webhooks
+	{ // a request of polar: only its secret distinguishes it from others of Standard Webhooks
 		`{"type":"order.created","timestamp":"2023-11-14T22:13:20Z","data":{"id":"57107b74-8400-4d80-a2fc-54c2b4239cb3","status":"paid","customer_id":"992fae2a-2a17-4b7a-8d9e-e287cf90131b"}}`,
 		[]string{"webhook-id: msg_2QZ", "webhook-timestamp: 1700000000", "webhook-signature: v1,aa"},
 		relay.Provider{Name: "standard-webhooks", EventType: "order.created", DeliveryID: "msg_2QZ", SignedAt: signedAt, Tolerance: 5 * time.Minute},
@@ -315,8 +315,8 @@ func TestRecognisePayloads(t *testing.T) {
 	}
 }
 
-// TestEverySenderHasACase: each sender of the table is recognised in a test, but for polar, whose requests are those of
-// Standard Webhooks.
+// TestEverySenderHasACase: each sender of the table is recognised in a test, except polar, whose requests
+// look like Standard Webhooks.
 func TestEverySenderHasACase(t *testing.T) {
 	t.Parallel()
 	tested := []string{"polar"}

@@ -270,7 +270,8 @@ func TestBodyScanAllocatesNothingThatGrows(t *testing.T) {
 	}
 }
 
-// FuzzBodyScan compares with encoding/json wherever that can read the body.
+// FuzzBodyScan compares the result with encoding/json whenever encoding/json can
+// read the body.
 func FuzzBodyScan(f *testing.F) {
 	for _, s := range []string{
 		`{"id":"a","type":"b"}`, `{"x":{"id":"no"},"id":"yes"}`, `{"x":["id"],"type":"t"}`, `{"id":"\u00e9\"","type":""}`, `{`, `{"a":{"b":{"c":[]}}}`, `null`,

@@ -14,7 +14,7 @@ import (
 	"relay/record/body"
 )
 
-// requestOf is an event whose request has these header lines and this body.
+// requestOf returns an event whose request has the given header lines and body.
 func requestOf(lines, body string) *relay.Event {
 	return &relay.Event{
 		Method: "POST", Target: []byte("/"), State: relay.StateDelivered,

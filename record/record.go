@@ -33,16 +33,16 @@ type Time struct{ time.Time }
 // TimeFormat is the layout of Time.
 const TimeFormat = "2006-01-02T15:04:05.000Z"
 
-// String returns the outward form.
+// String returns the JSON form.
 func (t Time) String() string { return t.UTC().Format(TimeFormat) }
 
-// MarshalText writes the outward form.
+// MarshalText writes the JSON form.
 func (t Time) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
 
-// MarshalJSON writes the outward form as a string.
+// MarshalJSON writes the JSON form as a string.
 func (t Time) MarshalJSON() ([]byte, error) { return []byte(`"` + t.String() + `"`), nil }
 
-// timeOf returns the outward form of a time; nil for the zero time.
+// timeOf returns the JSON form of a time; nil for the zero time.
 func timeOf(t time.Time) *Time {
 	if t.IsZero() {
 		return nil

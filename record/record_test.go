@@ -62,7 +62,7 @@ func id(t *testing.T) relay.ID {
 
 func ptr[T any](v T) *T { return &v }
 
-// replayed is an event that was answered 500, and 200 by a replay.
+// replayed returns an event whose original got status 500 and whose replay got 200.
 func replayed(t *testing.T) *relay.Event {
 	t.Helper()
 	return &relay.Event{

@@ -11,10 +11,11 @@ const scanLimit = 64 << 10
 // found holds raw JSON strings, quotes included; nil = not found.
 type found struct{ event, delivery, innerEvent, innerDelivery []byte }
 
-// scanTop searches for string values of two keys at the top level of a JSON object, or of the first object of an array
-// if batch is set; and also within the object under nested, or the first object of an array there. A dot in nested
-// separates the keys that lead to an object in an object. The first value of a key counts. It reads
-// at most scanLimit bytes, tolerates incomplete or invalid JSON after the values, and allocates nothing.
+// scanTop searches for string values of two keys, event and delivery. It looks at the top level of a JSON
+// object or, if batch is set, of the first object of an array. It also looks within the object under nested,
+// or the first object of an array there. A dot in nested separates the keys of an object in an object. The
+// first value of a key counts. It reads at most scanLimit bytes, tolerates incomplete or invalid JSON after
+// the values, and allocates nothing.
 func scanTop(p []byte, event, delivery, nested string, batch bool) found {
 	s := scanner{p: p[:min(len(p), scanLimit)]}
 	if batch {
@@ -32,8 +33,8 @@ func scanTop(p []byte, event, delivery, nested string, batch bool) found {
 		default:
 			ok = s.pick(is(key, delivery), &f.delivery)
 		}
-		// Nothing is left to look for where all that was asked for is there. A delivery id at the top counts more
-		// than one within, wherever it stands.
+		// The search ends when all wanted values are found. A delivery id at the top level has priority over
+		// one in a nested object, whatever their order.
 		typed := event == "" || f.innerEvent != nil || nested == "" && f.event != nil
 		named := delivery == "" || f.delivery != nil
 		return ok && !(typed && named)
@@ -41,7 +42,7 @@ func scanTop(p []byte, event, delivery, nested string, batch bool) found {
 	return f
 }
 
-// within reads an object, or an array with the first object of it, as scanTop does.
+// within reads an object, or the first object of an array, as scanTop does.
 func (f *found) within(s *scanner, event, delivery, nested string) bool {
 	start := s.i
 	s.take('[')
@@ -55,7 +56,7 @@ func (f *found) within(s *scanner, event, delivery, nested string) bool {
 		}
 		return s.pick(is(key, delivery), &f.innerDelivery)
 	})
-	s.i = start // behind the rest of the array
+	s.i = start // so that skip passes the whole value, including the rest of an array
 	return s.skip()
 }
 
@@ -109,8 +110,8 @@ func (s *scanner) text() ([]byte, bool) {
 	return nil, false
 }
 
-// members reads the object that begins here. It calls each for every key; each reads the value and
-// returns whether to continue. members returns true if the object was read to its end.
+// members reads the object that begins here. It calls each for every key; each reads the value and reports
+// whether to continue. members returns true if the object was read to its end.
 func (s *scanner) members(each func(key []byte) bool) bool {
 	if !s.take('{') {
 		return false
@@ -127,8 +128,8 @@ func (s *scanner) members(each func(key []byte) bool) bool {
 	return true
 }
 
-// pick reads a value. It stores the value in to if that is wanted and still empty, and the value is a
-// string.
+// pick reads a value. If wanted is true, to is still empty and the value is a string, it stores the value in
+// to.
 func (s *scanner) pick(wanted bool, to *[]byte) (ok bool) {
 	if wanted && *to == nil && s.peek() == '"' {
 		*to, ok = s.text()

@@ -14,8 +14,8 @@ import (
 // Verdict is the result of a filter for an event.
 type Verdict int
 
-// The verdicts. Unknown means that the summary of an event does not decide, because the
-// filter looks into headers or bodies; the store's method Matches reads these.
+// The verdicts. Unknown means that the summary of an event does not decide, because the filter looks
+// into headers or bodies. The method Matches of the store reads these.
 const (
 	Miss Verdict = iota
 	Hit
@@ -30,7 +30,7 @@ func MatchSummary(f *relay.Filter, s *Summary) Verdict {
 		sender = *s.Provider
 	}
 	path := s.Path
-	if s.PathBase64 != "" { // the bytes that were received
+	if s.PathBase64 != "" { // the received bytes
 		if p, err := base64.StdEncoding.DecodeString(s.PathBase64); err == nil {
 			path = string(p)
 		}
@@ -72,16 +72,16 @@ const liveLookups = 20
 // goroutine.
 type LiveMatcher struct {
 	Filter relay.Filter
-	// Look reports whether the filter selects an event of which the summary is not enough:
+	// Look reports whether the filter selects an event if the summary is not enough: the method
 	// Matches of the store.
 	Look func(ctx context.Context, id relay.ID) (bool, error)
 
 	lookups *rate.Limiter
-	found   string // id of the event that Look selected last, which changes a moment later
+	found   string // id of the event that Look selected last, because its next changes follow a moment later
 }
 
-// Match decides whether the filter selects an event. It returns Unknown if the list has to be read
-// again instead, because too many events would have to be read one by one.
+// Match decides whether the filter selects an event. If too many events would have to be read one by
+// one, it returns Unknown: the list has to be read again instead.
 func (m *LiveMatcher) Match(ctx context.Context, s *Summary) Verdict {
 	verdict := MatchSummary(&m.Filter, s)
 	if verdict != Unknown {

@@ -14,14 +14,14 @@ import (
 )
 
 // TextSearch searches one event for the texts of a filter: first with Look in the parts in memory, then
-// with Body in bodies. It remembers the texts found so far; Reset starts with the next event. It is not
-// safe for concurrent use.
+// with Body in bodies. It remembers the texts found so far; Reset starts with the next event. A
+// TextSearch is not safe for concurrent use.
 type TextSearch struct {
 	needles []needle
 	missing int
-	overlap int    // bytes at the end of a piece in which a text may begin
-	folded  []byte // of Look
-	window  []byte // of Read: the end of what was searched, and the next piece
+	overlap int    // bytes at the end of a piece in which a wanted text may begin
+	folded  []byte // buffer of Look
+	window  []byte // buffer of Read: the end of the searched text, and the next piece
 	layers  [3]layer
 }
 
@@ -41,8 +41,8 @@ func NewTextSearch(texts []relay.TextFilter) *TextSearch {
 			n.text = fold(nil, n.text)
 		}
 		s.needles[i] = n
-		// A byte of a folded text stands for three bytes at most, such as those of the sign
-		// for Kelvin, and a character may be cut.
+		// A byte of a folded text comes from at most three bytes, as for the Kelvin sign, and a piece may
+		// end within a character.
 		s.overlap = max(s.overlap, 3*len(n.text)+utf8.UTFMax)
 	}
 	return s
@@ -81,7 +81,7 @@ func (s *TextSearch) Look(p []byte) bool {
 	return s.Found()
 }
 
-// LookDecoded searches a target or a head: as it was sent, and with its percent codes decoded.
+// LookDecoded searches a target or a head, both as it was sent and with its percent codes decoded.
 func (s *TextSearch) LookDecoded(p []byte) bool {
 	if s.Look(p) || bytes.IndexByte(p, '%') < 0 && bytes.IndexByte(p, '+') < 0 {
 		return s.Found()
@@ -89,14 +89,14 @@ func (s *TextSearch) LookDecoded(p []byte) bool {
 	if s.Look(reading.Unescape(p)) || bytes.IndexByte(p, '+') < 0 {
 		return s.Found()
 	}
-	return s.Look(reading.Unescape(bytes.ReplaceAll(p, []byte("+"), []byte("%2B")))) // in a path it is a plus
+	return s.Look(reading.Unescape(bytes.ReplaceAll(p, []byte("+"), []byte("%2B")))) // in a path, + is a plus and not a space
 }
 
 // searchPiece is the number of bytes of a body that are searched at a time.
 const searchPiece = 64 << 10
 
-// searchParts is the number of bytes that are searched of a body whose parts or fields must be in
-// memory, because each has a coding or a charset of its own. Bytes beyond it are searched as they were
+// searchParts is the number of bytes that are searched of a body whose parts or fields must be in memory,
+// because each has a coding or a charset of its own. Bytes beyond that number are searched as they were
 // sent.
 const searchParts = 8 << 20
 
@@ -160,7 +160,7 @@ func (s *TextSearch) read(r io.Reader, isForm bool) (bool, error) {
 	ofText.begin(nil)
 	form.begin(nil)
 	ofForm.begin(ofForm.buffer[:0])
-	kept := 0 // how much of the window was searched before
+	kept := 0 // number of bytes of the window that were searched before
 	for !s.Found() {
 		n, err := io.ReadFull(r, s.window[kept:kept+searchPiece])
 		before, p := s.window[:kept], s.window[kept:kept+n]
@@ -186,14 +186,14 @@ func (s *TextSearch) end(p []byte) []byte { return p[max(0, len(p)-s.overlap):] 
 // layer is a text with one kind of escapes resolved, piece by piece.
 type layer struct {
 	escapes escapes
-	window  []byte // the end of what was searched; nil = no escape has come yet, and the text is as the one below
-	buffer  []byte // of window, kept from event to event
+	window  []byte // the end of the searched text; nil = no escape has occurred, and the text equals that of the layer below
+	buffer  []byte // memory of window, reused for later events
 }
 
 // escapes resolves the escapes in a stream of pieces. All other bytes stay unchanged.
 type escapes interface {
-	marks() string               // the bytes that begin one
-	resolve(piece []byte) []byte // it is valid until the next call
+	marks() string               // the bytes that begin an escape
+	resolve(piece []byte) []byte // the result is valid until the next call
 	reset()                      // before the next stream
 }
 
@@ -210,7 +210,7 @@ func (s *TextSearch) look(l *layer, before, p []byte) []byte {
 		return nil
 	}
 	if l.window == nil {
-		if !bytes.ContainsAny(p, l.escapes.marks()) { // both forms are equal
+		if !bytes.ContainsAny(p, l.escapes.marks()) { // without escapes both forms are equal
 			return p
 		}
 		l.window = append(l.buffer[:0], before...)
@@ -227,7 +227,7 @@ func (s *TextSearch) look(l *layer, before, p []byte) []byte {
 func fold(dst, p []byte) []byte {
 	dst = slices.Grow(dst, len(p))
 	for i := 0; i < len(p); {
-		// Most bytes are ASCII: a run of these is copied first and then changed in place.
+		// Most bytes are ASCII: a run of ASCII bytes is copied first and then changed in place.
 		run := i
 		for run < len(p) && p[run] < utf8.RuneSelf {
 			run++
@@ -244,7 +244,7 @@ func fold(dst, p []byte) []byte {
 		if r == utf8.RuneError {
 			dst = append(dst, p[i:i+size]...)
 		} else {
-			// Upper case first: some letters have two lower-case forms, as σ and ς.
+			// First to upper case, because some letters have two lower-case forms, such as σ and ς.
 			dst = utf8.AppendRune(dst, unicode.ToLower(unicode.ToUpper(r)))
 		}
 		i += size
@@ -279,7 +279,7 @@ func (u *unescaper) resolve(p []byte) []byte {
 		}
 		u.out = append(u.out, p[:i]...)
 		p = p[i:]
-		// What follows may change what a short escape means.
+		// The escape may be incomplete, because the next bytes belong to it or change its meaning.
 		if len(p) < 2 || p[1] == 'u' && (len(p) < 6 || len(p) < longestEscape && isSurrogate(hexRune(p[2:6]))) {
 			u.rest = slices.Clone(p)
 			break
@@ -316,7 +316,7 @@ func appendEscape(dst, p []byte) ([]byte, int) {
 	return utf8.AppendRune(dst, r), n
 }
 
-// hexRune reads four hexadecimal digits; -1 if they are none.
+// hexRune reads four hexadecimal digits; -1 if p does not begin with them.
 func hexRune(p []byte) rune {
 	v, err := strconv.ParseUint(string(p), 16, 16)
 	if err != nil || p[0] == '+' {

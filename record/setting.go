@@ -14,7 +14,7 @@ import (
 	"relay/wire"
 )
 
-// Settings is the outward form of an alias' settings. Durations are texts such as 90s or 30d; null
+// Settings is the JSON form of an alias' settings. Durations are texts such as 90s or 30d; null
 // means the default of the server.
 type Settings struct {
 	relay.Settings
@@ -23,7 +23,7 @@ type Settings struct {
 	VerifyToken     *bool   `json:"verifyToken" doc:"true where there is one; it is not shown again"`
 }
 
-// OfSettings returns the outward form of settings.
+// OfSettings returns the JSON form of settings.
 func OfSettings(s relay.Settings) Settings {
 	out := Settings{Settings: s, ResponseTimeout: durationText(s.ResponseTimeout), Retention: durationText(s.Retention)}
 	if s.VerifyToken != nil {

@@ -294,7 +294,7 @@ func (s *Store) SigningSecret(ctx context.Context, alias int64, provider, target
 	ok, fit := false, false
 	for _, x := range list {
 		switch {
-		case !x.Sign, id != "" && x.ID != id, x.Provider != provider, id == "" && !strings.HasPrefix(target, x.Path): // without Sign, a secret is never used, because some schemes send the secret itself
+		case !x.Sign, id != "" && x.ID != id, x.Provider != provider, id == "" && !strings.HasPrefix(target, x.Path): // Sign is needed, because some schemes send the secret
 			continue
 		}
 		fitsNow := x.Sealed || fits(x.Value.Reveal())
