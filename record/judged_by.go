@@ -20,8 +20,9 @@ type candidate struct {
 //
 // If the alias has a secret for this target of that sender, or of senders whose requests look the same, these
 // senders are the candidates. Otherwise the candidates are the custom definitions of the alias whose
-// signature line the request has. If there are none and no sender was recognised, they are the secrets for
-// the request's path. Of all these, only secrets with the longest matching path remain.
+// signature line the request has. If there are none, the only candidate is the recognised sender, without a
+// secret. If no sender was recognised either, the candidates are the senders of secrets for the request's
+// path. Of all these, only secrets with the longest matching path remain.
 func judgedBy(provider, target string, secrets relay.OpenSecrets, request *signature.Request) []candidate {
 	var recognised *signature.Sender // nil also if only a newer version knows the sender
 	if provider != "" && provider != signature.CustomName {

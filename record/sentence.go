@@ -19,9 +19,9 @@ import (
 )
 
 const (
-	// CauseStart is how much of a stored answer Cause reads, in bytes.
+	// CauseStart is the number of bytes of a stored response that Cause reads.
 	CauseStart = 4 << 10
-	// CauseHead is how much of the head of that answer Cause reads, in bytes.
+	// CauseHead is the number of bytes of the head of that response that Cause reads.
 	CauseHead = 8 << 10
 	maxCause  = 200 // characters
 )
@@ -34,7 +34,7 @@ var (
 )
 
 // Sentence returns one sentence about the last attempt of an event that ended: status, duration, and the
-// error text of the response. It is safe to print. "" = there was no response.
+// error text of the response. It is safe to print. The result is "" if there was no response.
 //
 //	500 after 2.4 ms: Cannot read properties of null (reading 'email')
 func Sentence(e *Summary) string {
@@ -51,9 +51,9 @@ func Sentence(e *Summary) string {
 	return s
 }
 
-// Cause returns the error text of a response, as one line that is safe to print: in JSON the first text
-// named error, message or detail, in HTML the title, in plain text the first line. It reads at most
-// CauseStart bytes. "" = the response is no error, or has no such text.
+// Cause returns the error text of a response, as one line that is safe to print: in JSON the first text named
+// error, message or detail, in HTML the title, in plain text the first line. It reads at most CauseStart
+// bytes. The result is "" if the response is no error, or has no such text.
 func Cause(status int, head []byte, b *relay.Body) string {
 	if status < http.StatusBadRequest || b.Size == 0 || len(b.Data) == 0 {
 		return ""
@@ -62,8 +62,7 @@ func Cause(status int, head []byte, b *relay.Body) string {
 	return causeOf(status, body.Read(body.LabelOf(head[:min(len(head), CauseHead)]), start, int64(len(start)) < b.Size, CauseStart))
 }
 
-// Cause returns the error text of a response that may have been masked; "" if something in that text is
-// masked.
+// Cause returns the error text of a response that may have been masked; "" if a part of that text is masked.
 func (r *Response) Cause() string {
 	if r == nil || r.Status < http.StatusBadRequest || r.Body == nil {
 		return ""
@@ -107,10 +106,10 @@ func causeOf(status int, r *body.Reading) string {
 	return ""
 }
 
-// causes collects the texts of a response that may describe the error, by rank: those that do, less
-// specific ones, and those that only repeat the status.
+// causes collects the texts of a response that may describe the error, in three ranks: texts that describe
+// it, less specific texts, and texts that only repeat the status.
 type causes struct {
-	status                 string // its usual phrase
+	status                 string // usual phrase of the status
 	found, titles, generic []string
 }
 
@@ -151,11 +150,11 @@ func (c *causes) repeats(value string) bool {
 // maxCauseDepth bounds the depth in JSON at which texts are searched.
 const maxCauseDepth = 8
 
-// json adds the named texts of JSON, or of its beginning; less nested ones come first. Texts in an
+// json adds the named texts of JSON, or of its beginning; texts with less nesting come first. Texts in an
 // array have the name of the array.
 func (c *causes) json(p []byte) {
 	d := json.NewDecoder(bytes.NewReader(p))
-	d.UseNumber() // a number of any length is one
+	d.UseNumber() // so that a number may have any length
 	levels := make([]causes, maxCauseDepth+1)
 	for i := range levels {
 		levels[i].status = c.status
@@ -194,7 +193,7 @@ func walkJSON(d *json.Decoder, name string, depth int, text func(name, value str
 			name, _ = key.(string)
 		}
 		below := depth
-		if open == '{' { // a list is where its name is
+		if open == '{' { // a list keeps the depth of its name
 			below++
 		}
 		if below > maxCauseDepth || !walkJSON(d, name, below, text) {
@@ -205,7 +204,7 @@ func walkJSON(d *json.Decoder, name string, depth int, text func(name, value str
 	return err == nil
 }
 
-// text adds the first line of a text; of a Python traceback, the last one.
+// text adds the first line of a text, or the last line of a Python traceback.
 func (c *causes) text(p []byte, cut bool) {
 	trace := bytes.HasPrefix(p, []byte("Traceback (most recent call last)")) && !cut
 	for line := range bytes.Lines(p) {

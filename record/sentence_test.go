@@ -106,7 +106,8 @@ func TestSharedAnswerSaysNothingMasked(t *testing.T) {
 	}
 }
 
-// TestLineTellsEventsApart: in a terminal all events of a sender looked alike.
+// TestLineTellsEventsApart: the lines of different events of one sender differ in a terminal. In
+// the past they looked alike.
 func TestLineTellsEventsApart(t *testing.T) {
 	t.Parallel()
 	e := &record.Summary{

@@ -42,8 +42,8 @@ func durationText(d *time.Duration) *string {
 // setting is one setting of an alias.
 type setting struct {
 	key   string
-	field func(s *relay.Settings) any // where the value is kept
-	most  time.Duration               // the longest that an owner may choose
+	field func(s *relay.Settings) any // returns the field that holds the value
+	most  time.Duration               // longest duration that an owner may choose
 }
 
 // settings lists the settings in the order of Settings.
@@ -102,7 +102,7 @@ func ChangedSettings(was, is *relay.Settings) string {
 			switch v := x.field(is).(type) {
 			case *[]string:
 				none = "none"
-			case *[]relay.OfflineAnswer: // their texts are too long
+			case *[]relay.OfflineAnswer: // the texts are too long for the audit log
 				none, from, to = "none", Count(len(was.Answers), "answer", "answers"), Count(len(*v), "answer", "answers")
 			}
 			out = append(out, x.key+" "+cmp.Or(from, none)+" -> "+cmp.Or(to, none))
@@ -111,7 +111,7 @@ func ChangedSettings(was, is *relay.Settings) string {
 	return strings.Join(out, ", ")
 }
 
-// SetSetting changes one setting by its outward key. value is a JSON value, or a word of the command
+// SetSetting changes one setting by its key in JSON. value is a JSON value, or a word of the command
 // line: on and off for booleans, default for null. An unknown key or an invalid value gives
 // validation-failed and changes nothing.
 func SetSetting(s *relay.Settings, key string, value any) error {
@@ -127,7 +127,7 @@ func SetSetting(s *relay.Settings, key string, value any) error {
 	}
 	if err != nil {
 		failed := relay.Errorf(relay.CodeValidationFailed, "%s: %s", SafeTextMax(key, 60), err)
-		if key == KeyVerifyToken { // no error repeats it
+		if key == KeyVerifyToken { // errors must not contain the token
 			value = nil
 		}
 		failed.Fields = []relay.FieldError{{Location: "body." + SafeTextMax(key, 60), Message: err.Error(), Value: value}}
@@ -150,7 +150,8 @@ func KeptText(s *relay.SecretText) string {
 	return "kept"
 }
 
-// setVerifyToken sets a token, which must be valid in a URL; an empty one, null and default remove it.
+// setVerifyToken sets a token, which must be valid in a URL. An empty token, null and default remove
+// it.
 func setVerifyToken(to **relay.SecretText, value any) error {
 	text, ok := value.(string)
 	switch {
@@ -185,9 +186,9 @@ func noValue(text string) bool {
 	return text == "" || text == "null" || text == "default"
 }
 
-// set sets a field; most bounds a duration.
+// set sets a field; most is the longest duration.
 func set(field, value any, most time.Duration) error {
-	text := fmt.Sprint(value) // true, false, or a number as JSON writes it
+	text := fmt.Sprint(value) // true, false, or a number in the form of JSON
 	if value == nil {
 		text = ""
 	}
@@ -209,7 +210,7 @@ func set(field, value any, most time.Duration) error {
 		*to = n
 	case *string:
 		v, _ := value.(string)
-		if noValue(v) { // null or default would be sent as the name of a host
+		if noValue(v) { // the words null and default would be sent as a host name
 			v = ""
 		}
 		if err := CheckHostHeader(v); err != nil {
@@ -234,7 +235,7 @@ func set(field, value any, most time.Duration) error {
 		if err != nil {
 			return err
 		}
-		if d < time.Millisecond || d > most { // the database keeps microseconds, and would make less of it 0
+		if d < time.Millisecond || d > most { // the database stores microseconds, so a shorter duration would become 0
 			return fmt.Errorf("expected a duration from 1ms to %s", relay.FormatDuration(most))
 		}
 		*to = &d

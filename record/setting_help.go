@@ -11,8 +11,8 @@ import (
 // SettingHelp describes a setting of an alias for help texts.
 type SettingHelp struct {
 	Key     string
-	Default string // as it is written; "the server's" where the server's own setting holds
-	Values  string // that may be given
+	Default string // in the form of the setting; "the server's" if the server's own setting applies
+	Values  string // accepted values
 	Text    string
 }
 

@@ -10,7 +10,7 @@ import (
 	"relay/record"
 )
 
-// settingsPage begins docs/alias-settings.md. The table follows.
+// settingsPage is the beginning of docs/alias-settings.md. The table follows.
 const settingsPage = `# Settings of an alias
 
 Change a setting of an alias with ` + "`relayd alias set`" + ` on the server, in the dashboard (**Settings** of the alias), or by the API:

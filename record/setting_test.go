@@ -40,7 +40,8 @@ func TestSetSetting(t *testing.T) {
 	}
 }
 
-// TestSetSettingTakesTheWordsForNull: a token of the text null would be one that everybody can guess.
+// TestSetSettingTakesTheWordsForNull: null, default and an empty value reset a setting. As a token,
+// the word null would be easy to guess.
 func TestSetSettingTakesTheWordsForNull(t *testing.T) {
 	t.Parallel()
 	for _, key := range []string{"verifyToken", "responseTimeout", "retention", "handshakes", "answers"} {
@@ -96,7 +97,7 @@ func TestSetSettingRefuses(t *testing.T) {
 		{"hostHeader", 3000},
 		{"responseTimeout", "2h"},
 		{"responseTimeout", "0s"},
-		{"responseTimeout", "1ns"}, // it was stored as 0, and then every change of the alias was refused
+		{"responseTimeout", "1ns"}, // it was once stored as 0, and then every change of the alias was refused
 		{"responseTimeout", "-1s"},
 		{"responseTimeout", float64(3)},
 		{"responseTimeout", "soon"},

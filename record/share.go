@@ -47,8 +47,8 @@ func ReadShared(ctx context.Context, from EventSource, who relay.Actor, id relay
 	return e, nil
 }
 
-// OfShared returns the parts of an event that its share shows. The event must be read by ReadShared.
-// Before it reads large bodies it waits for a turn, see body.Turn; its error is that of ctx.
+// OfShared returns the parts of an event that its share shows. The event must be read by ReadShared. Before
+// it reads large bodies it waits for a turn, see body.Turn; if ctx ends first, it returns the error of ctx.
 func OfShared(ctx context.Context, e *relay.Event, s relay.Share, online bool) (*SharedEvent, error) {
 	full := Of(e, relay.Site{}, time.Time{})
 	done, err := body.Turn(ctx, textSize(full))
@@ -104,11 +104,11 @@ func textSize(e *Event) (n int) {
 // sharedView is an event as the holder of a share may see it.
 type sharedView struct {
 	full     *Event
-	host     string // of the alias; "" where that says nothing
+	host     string // host of the alias; "" if it does not reveal the alias
 	owner    bool   // the viewer knows the owner
 	m        *mask.Masker
-	sent     *body.Reading // nil where its content coding could not be undone
-	answered *body.Reading // the same
+	sent     *body.Reading // nil if its content coding could not be decoded
+	answered *body.Reading // nil if its content coding could not be decoded
 	request  *Message
 	response *Response
 }
@@ -123,7 +123,7 @@ func newSharedView(e *relay.Event, full *Event) *sharedView {
 	return v
 }
 
-// readBody decodes a body; nil if its content coding could not be undone.
+// readBody decodes a body; nil if its content coding could not be decoded.
 func readBody(b *Body, headers []Header) *body.Reading {
 	r, err := b.Read(headers)
 	if err != nil || len(r.Codings) < len(r.Label.Codings) {
@@ -132,8 +132,8 @@ func readBody(b *Body, headers []Header) *body.Reading {
 	return r
 }
 
-// learnQuery adds the query values of the address to the known secrets, if the sender puts its secret there
-// under any name.
+// learnQuery adds the query values of the address to the known secrets, if the sender puts its secret into
+// the query under any name.
 func (v *sharedView) learnQuery(provider *Provider, target string) {
 	if provider == nil || provider.Name != "event-grid" {
 		return
@@ -175,14 +175,14 @@ func (v *sharedView) answer(from *Response, read *body.Reading) *Response {
 	return &r
 }
 
-// body returns the text of a body without its secrets. It leaves out the SHA-256 if the text differs from
-// the stored bytes: short secrets can be guessed from it.
+// body returns the text of a body without its secrets. It leaves out the SHA-256 if the text differs from the
+// stored bytes, because short secrets can be guessed from the sum.
 func (v *sharedView) body(b *Body, r *body.Reading) *Body {
 	if b.Data == "" {
 		return b
 	}
 	out := *b
-	if r == nil { // its secrets are not known
+	if r == nil { // the secrets of the body are unknown
 		out.Encoding, out.Data, out.Truncated, out.SHA256 = EncodingBase64, "", true, ""
 		return &out
 	}
@@ -205,7 +205,7 @@ func (v *sharedView) headers(list []Header) []Header {
 		}
 		name := h.Name()
 		if v.m.Text(name) != name {
-			name = "masked" // with brackets it would be no name
+			name = "masked" // the placeholder has brackets, which a name must not contain
 		}
 		if value, changed := v.m.Header(h.Name(), h.Value(), v.host); changed {
 			out[i] = Header{name, value}
@@ -217,7 +217,7 @@ func (v *sharedView) headers(list []Header) []Header {
 	return out
 }
 
-// SharedReplay is the answer to a replay by share token.
+// SharedReplay is the response to a replay by share token.
 type SharedReplay struct {
 	Event   SharedReplayEvent   `json:"event"`
 	Attempt SharedReplayAttempt `json:"attempt"`

@@ -11,8 +11,8 @@ import (
 	"relay/record"
 )
 
-// TestSharesHideASecretInEveryPlace: the value of a header line stands nowhere in what a share shows of
-// request or response, in whatever form and place it is repeated.
+// TestSharesHideASecretInEveryPlace: a share shows the secret value of a header line nowhere in the request
+// or response, in whatever form and place the value is repeated.
 func TestSharesHideASecretInEveryPlace(t *testing.T) {
 	const s = "hunter2hunter2Zq9"
 	t.Parallel()
@@ -95,7 +95,8 @@ func TestSharesHideTheSecretThatASenderRepeats(t *testing.T) {
 	}
 }
 
-// TestMaskedNamesAreNames: a secret that is the name of a line as well leaves a name that programs can send.
+// TestMaskedNamesAreNames: if a secret is also the name of a header line, the masked name is still a valid
+// name.
 func TestMaskedNamesAreNames(t *testing.T) {
 	shared := sharedOf(t, shareable(t, "/", "x-odd-event-name: push\r\n", `{"password":"x-odd-event-name"}`), relay.Share{View: true}, true)
 	if got := mustJSON(t, shared.Request.Headers); !strings.Contains(got, `["masked","push"]`) {

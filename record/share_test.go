@@ -38,8 +38,8 @@ func TestSharedShowsNoSecretsAndNoOwner(t *testing.T) {
 	}
 }
 
-// TestLargeSharesTakeTurns: a body that was short when it was packed was read without a turn, and the
-// dashboard read all without one.
+// TestLargeSharesTakeTurns: bodies that are only large after decoding wait for a turn too, and so
+// does the dashboard. In the past both were read without a turn.
 func TestLargeSharesTakeTurns(t *testing.T) {
 	for range 2 {
 		done, err := body.Turn(t.Context(), body.Large+1)
@@ -71,8 +71,8 @@ func TestSharedReplay(t *testing.T) {
 	golden(t, "shared_replay.json", record.OfSharedReplay(replayed(t), 2))
 }
 
-// TestSharesDoNotNameTheOwnersHost: a redirect did, and two providers' signatures have
-// names that do not say so.
+// TestSharesDoNotNameTheOwnersHost: a share hides the host of the owner. In the past a redirect
+// revealed it. Two providers put their signatures into lines whose names do not show that.
 func TestSharesDoNotNameTheOwnersHost(t *testing.T) {
 	t.Parallel()
 	e := replayed(t)

@@ -51,20 +51,20 @@ func SignatureProviders() []SignatureProvider {
 // SignedRequest is a captured request with the data that a check of its signature needs.
 type SignedRequest struct {
 	Head       []byte
-	Body       []byte // as much of it as there is
-	Unread     string // reason why Body has not all of it: signature.BodyIncomplete or TooLarge; "" = it has
+	Body       []byte // the available part of the body
+	Unread     string // reason why Body is not complete: signature.BodyIncomplete or TooLarge; "" = Body is complete
 	URL        string // as the sender knows it
 	ReceivedAt time.Time
 }
 
-// ExplainSignature judges the signature of a request as of its arrival. With provider "" it uses the
-// sender that it recognises.
+// ExplainSignature verifies the signature of a request as of its arrival. If provider is "", it uses
+// the sender that it recognises.
 func ExplainSignature(r *SignedRequest, provider string, secrets []signature.Secret) (*signature.Report, error) {
 	return explain(r, provider, secrets, nil)
 }
 
-// explain is ExplainSignature with further secrets, others, with which a user may have confused the
-// right one.
+// explain is ExplainSignature with further secrets, others: a user may have used one of them instead
+// of the right one.
 func explain(r *SignedRequest, provider string, secrets, others []signature.Secret) (*signature.Report, error) {
 	request := requestOf(r)
 	p := senderOf(wire.Fields(r.Head), r.Body)
@@ -84,7 +84,7 @@ func explain(r *SignedRequest, provider string, secrets, others []signature.Secr
 	return explainBy(p, r, request, secrets, others), nil
 }
 
-// requestOf returns a captured request in the form that signatures cover.
+// requestOf returns a captured request in the form that package signature needs.
 func requestOf(r *SignedRequest) *signature.Request {
 	method, _, _ := wire.StartLine(r.Head)
 	return &signature.Request{Method: string(method), URL: r.URL, Body: r.Body, Line: lineOf(wire.Fields(r.Head))}

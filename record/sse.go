@@ -12,8 +12,8 @@ import (
 
 // Intervals of live streams.
 const (
-	streamCommentInterval = 15 * time.Second // so that proxies keep the connection
-	streamWriteTimeout    = 30 * time.Second // a viewer who takes nothing for this long is dropped
+	streamCommentInterval = 15 * time.Second // so that proxies do not close the connection
+	streamWriteTimeout    = 30 * time.Second // a viewer that reads nothing for this long is dropped
 )
 
 // EventStream collects server-sent events for one viewer.
@@ -33,8 +33,8 @@ func (s *EventStream) Write(id, name string, data []byte) {
 	s.buf.WriteByte('\n')
 }
 
-// CompleteItem gives a feed item its id and its encoding as a server-sent event, made once for all
-// viewers; its Data becomes a part of that encoding.
+// CompleteItem gives a feed item its id and its encoding as a server-sent event. All viewers share
+// the encoding, and Data becomes a part of it.
 func CompleteItem(item *relay.FeedItem, id string) {
 	var s EventStream
 	s.buf.Grow(len(item.Data) + len(id) + len(item.Name) + len("id: \nevent: \ndata: \n\n"))
@@ -55,9 +55,9 @@ type feedBatch struct {
 }
 
 // ServeStream answers with server-sent events until the viewer leaves, its access ends or the server
-// stops. begin writes the first events; show writes an item, with the index of its subscription. An
-// error is for the log only, because the status was already sent. A HEAD request gets only the
-// headers.
+// stops. begin writes the first events; show writes an item, with the index of its subscription. The
+// returned error is for the log only, because the status was already sent. A HEAD request gets only
+// the headers.
 func ServeStream(w http.ResponseWriter, r *http.Request, begin func(*EventStream) error, show func(s *EventStream, from int, items []relay.FeedItem) error, subs ...relay.Subscription) error {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("X-Accel-Buffering", "no")
@@ -67,7 +67,7 @@ func ServeStream(w http.ResponseWriter, r *http.Request, begin func(*EventStream
 	}
 	s := &EventStream{}
 	s.buf.WriteString(": connected\nretry: 1000\n")
-	if id := subs[0].Start(); id != "" { // without data it is no event (HTML Living Standard, section 9.2.6)
+	if id := subs[0].Start(); id != "" { // an id without data is no event for a browser (HTML Living Standard, section 9.2.6)
 		s.buf.WriteString("id: " + id + "\n")
 	}
 	s.buf.WriteByte('\n')
@@ -82,16 +82,17 @@ func ServeStream(w http.ResponseWriter, r *http.Request, begin func(*EventStream
 	for i, sub := range subs {
 		readers.Go(func() { readBatches(ctx, i, sub, batches) })
 	}
-	// The comments do not wait for silence: changes that show leaves out are silence to the viewer.
+	// Comments are sent at intervals even if changes arrive, because the viewer gets no bytes for
+	// changes that show leaves out.
 	comment := time.NewTicker(streamCommentInterval)
 	defer comment.Stop()
 	out := http.NewResponseController(w)
 	defer func() { _ = out.SetWriteDeadline(time.Time{}) }()
 	for {
-		// Not every writer has deadlines (h2 has, recorders have not).
+		// The error is ignored: HTTP/2 writers have deadlines, recorders of tests do not.
 		_ = out.SetWriteDeadline(time.Now().Add(streamWriteTimeout))
 		if _, err := w.Write(s.buf.Bytes()); err != nil || out.Flush() != nil {
-			return nil // the viewer is gone
+			return nil // the viewer has disconnected
 		}
 		s.buf.Reset()
 		select {

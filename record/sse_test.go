@@ -6,7 +6,8 @@ import (
 	"relay"
 )
 
-// A viewer sees no difference between an item that was encoded for all and one that was not.
+// A viewer sees no difference between an item that was encoded once for all viewers and an
+// item that was not.
 func TestItemIsEncodedOnce(t *testing.T) {
 	item := relay.FeedItem{Name: "event", Data: []byte(`{"id":"evt_1"}`)}
 	var alone, shared EventStream
@@ -16,7 +17,7 @@ func TestItemIsEncodedOnce(t *testing.T) {
 	if alone.buf.String() != shared.buf.String() || item.ID != "a-1" || string(item.Data) != `{"id":"evt_1"}` {
 		t.Errorf("%q, %q, %+v", alone.buf.String(), shared.buf.String(), item)
 	}
-	_ = append(item.Data, "more"...) // it may not reach into what others are shown
+	_ = append(item.Data, "more"...) // appending to Data must not change the bytes that other viewers get
 	if got := string(item.SSE); got != alone.buf.String() {
 		t.Errorf("%q", got)
 	}

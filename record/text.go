@@ -6,14 +6,14 @@ import (
 	"unicode/utf8"
 )
 
-// SafeText makes text from a caller or a local server safe to print in one line of a terminal. It
-// writes these as \n, \x1b, \u202e or \xff: control characters (C0, DEL, C1 also in UTF-8), line ends, characters that
-// change the writing direction, characters without width, accents without a letter or more than a few
-// on one letter, and bytes that are not UTF-8. All other characters stay unchanged, including
-// backslashes.
+// SafeText makes text from a caller or a local server safe to print in one line of a terminal. It writes
+// unsafe characters as escapes such as \n, \x1b, \u202e or \xff. These are control characters (C0, DEL, C1
+// also in UTF-8), line ends, characters that change the writing direction, characters without width, accents
+// without a letter or more than a few on one letter, and bytes that are not UTF-8. All other characters stay
+// unchanged, including backslashes.
 func SafeText(s string) string {
 	var b strings.Builder
-	marks, done := noLetter, 0 // s[:done] is in b
+	marks, done := noLetter, 0 // s[:done] is written to b
 	for i, r := range s {
 		broken := r == utf8.RuneError && !strings.HasPrefix(s[i:], "\ufffd")
 		if !broken && marks.shown(r) {
@@ -32,7 +32,7 @@ func SafeText(s string) string {
 			b.WriteString(`\r`)
 		case r == '\t':
 			b.WriteString(`\t`)
-		case r < 0x80: // above, \x is for bytes that are no UTF-8
+		case r < 0x80: // for larger values, \x is reserved for bytes that are not UTF-8
 			writeHex(&b, 'x', r, 2)
 		case r <= 0xffff:
 			writeHex(&b, 'u', r, 4)
@@ -46,8 +46,8 @@ func SafeText(s string) string {
 	return b.String() + s[done:]
 }
 
-// writeHex writes a backslash, a letter and the digits of a character. It does not use fmt, because a
-// text may consist of such characters alone.
+// writeHex writes a backslash, a letter and the digits of a character. It does not use fmt, which is too slow
+// for a text that consists only of such characters.
 func writeHex(b *strings.Builder, letter byte, r rune, digits int) {
 	b.WriteByte('\\')
 	b.WriteByte(letter)
@@ -58,7 +58,7 @@ func writeHex(b *strings.Builder, letter byte, r rune, digits int) {
 
 // SafeTextMax is SafeText cut to at most most runes; the last rune of a cut text is "…".
 func SafeTextMax(s string, most int) string {
-	if len(s) > 8*most { // an escaped rune is at most ten times its size, so the rest would be cut anyway
+	if len(s) > 8*most { // an escape is at most ten bytes, so the rest would be cut anyway
 		s = s[:8*most]
 	}
 	s = SafeText(s)
@@ -74,7 +74,7 @@ func SafeTextMax(s string, most int) string {
 	return ""
 }
 
-// IsSafeText reports whether SafeText would leave a text unchanged.
+// IsSafeText reports whether SafeText leaves a text unchanged.
 func IsSafeText(s string) bool {
 	marks := noLetter
 	for i, r := range s {
@@ -94,13 +94,13 @@ const (
 	noLetter           = maxAccents
 )
 
-// shown takes the next character and reports whether it can be printed unchanged.
+// shown takes the next character and reports whether the character can be printed unchanged.
 func (n *accents) shown(r rune) bool {
 	switch {
 	case r >= 0x20 && r < 0x7f:
 		*n = 0
 	case r < 0x20 || r >= 0x7f && r < 0xa0 || r >= 0xa0 && (r&0xfffe == 0xfffe || unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp, unicode.Co, blankRunes)):
-		// It moves the cursor, turns the text or cannot be seen.
+		// The character moves the cursor, changes the direction of the text, or cannot be seen.
 		*n = noLetter
 		return false
 	case r < 0x300 || !unicode.In(r, unicode.Mn, unicode.Me):
@@ -124,7 +124,7 @@ var blankRunes = &unicode.RangeTable{
 		{Lo: 0x2065, Hi: 0x2065, Stride: 1}, // among invisible operators
 		{Lo: 0x2800, Hi: 0x2800, Stride: 1}, // blank Braille
 		{Lo: 0x3164, Hi: 0x3164, Stride: 1}, // Hangul filler
-		{Lo: 0xfdd0, Hi: 0xfdef, Stride: 1}, // no characters
+		{Lo: 0xfdd0, Hi: 0xfdef, Stride: 1}, // reserved as noncharacters
 		{Lo: 0xfe00, Hi: 0xfe0f, Stride: 1}, // variation selectors
 		{Lo: 0xffa0, Hi: 0xffa0, Stride: 1}, // half-width Hangul filler
 		{Lo: 0xfff0, Hi: 0xfff8, Stride: 1}, // among interlinear marks

@@ -9,13 +9,13 @@ import (
 // Byte order marks at the start of a text, which identify its encoding.
 var (
 	markUTF8     = []byte("\xef\xbb\xbf")
-	markUTF16Low = []byte("\xff\xfe") // the low byte of each unit first, as programs on Windows write it
+	markUTF16Low = []byte("\xff\xfe") // the low byte of each unit first, as usual on Windows
 	markUTF16Big = []byte("\xfe\xff")
 )
 
-// DecodeText returns the text of a file or input that a user made, in UTF-8 and without the byte order
-// mark that editors and PowerShell on Windows add. The mark is not part of a key, a token or a
-// setting, and their parsers do not accept it.
+// DecodeText returns the text of a file or input that a user made. The result is in UTF-8, without the
+// byte order mark that editors and PowerShell on Windows add, because parsers of keys, tokens and
+// settings do not accept that mark.
 func DecodeText(text []byte) []byte {
 	switch {
 	case bytes.HasPrefix(text, markUTF16Low):

@@ -13,7 +13,7 @@ import (
 // CustomSender is the sender name of schemes that users define.
 const CustomSender = signature.CustomName
 
-// Unchecked is the verdict on a signature that was compared with no secret.
+// Unchecked is the verdict on a signature that was not compared with any secret.
 const Unchecked = signature.Unchecked
 
 // Signature holds the verdict on the signature of a request.
@@ -39,7 +39,7 @@ func signatureOf(e *relay.Event) *Signature {
 	}
 }
 
-// unjudged returns the Signature of an event of a known sender for which the alias had no secret.
+// unjudged returns the Signature of an event from a known sender if the alias had no secret of that sender.
 func unjudged(e *relay.Event) *relay.Signature {
 	return &relay.Signature{
 		Provider: e.Provider.Name, Verdict: Unchecked, Reason: signature.NoSecret, SignedAt: e.Provider.SignedAt,
@@ -61,12 +61,12 @@ var signingSenders = func() []string {
 	return names
 }()
 
-// maxJudged bounds the body of a request that is judged as it arrives, in bytes.
+// maxJudged is the largest body, in bytes, of a request that is verified as it arrives.
 const maxJudged = 256 << 10
 
-// JudgeArrival judges the signature of a request as it arrives, with the secrets of its alias. It
-// returns nil if the alias has no secret for this request. provider is the recognised sender, target
-// the request target.
+// JudgeArrival verifies the signature of a request as it arrives, with the secrets of its alias. It returns
+// nil if the alias has no secret for this request. provider is the recognised sender, target the request
+// target.
 func JudgeArrival(r *SignedRequest, provider, target string, secrets relay.OpenSecrets) *relay.Signature {
 	if len(secrets) == 0 {
 		return nil
@@ -81,7 +81,8 @@ func JudgeArrival(r *SignedRequest, provider, target string, secrets relay.OpenS
 	return out
 }
 
-// judge judges the signature of a request as it arrives. It returns nil if there is nothing to judge it by.
+// judge verifies the signature of a request as it arrives. It returns nil if there is no secret to verify it
+// with.
 func (c *candidate) judge(r *SignedRequest, request *signature.Request) *relay.Signature {
 	s := c.sender.SchemeOf(request)
 	if len(c.set) == 0 || s == nil {
@@ -102,7 +103,7 @@ func (c *candidate) judge(r *SignedRequest, request *signature.Request) *relay.S
 		out.Reason, out.Message = signature.SecretSealed, sealedText
 	default:
 		v := signature.Verify(s, open, request, r.ReceivedAt)
-		if v.Reason == signature.SecretEncoding { // which secret it is takes trying
+		if v.Reason == signature.SecretEncoding { // the report of the command verify names the secret
 			v.Reason = signature.WrongSecret
 		}
 		setVerdict(out, withSealed(&v, c.set, open))
@@ -112,9 +113,9 @@ func (c *candidate) judge(r *SignedRequest, request *signature.Request) *relay.S
 
 const sealedText = "this node has no key that opens the secret; relayd doctor names the key"
 
-// withSealed corrects a verdict that used only the secrets of a set that could be opened, open. If none of them
-// fits but there is one that this node cannot open, the signature is not called invalid, because that secret may
-// fit.
+// withSealed corrects a verdict that used only the secrets of a set that could be opened, open. If none of
+// them matches but this node cannot decrypt another one, the verdict is not invalid, because the other secret
+// may match.
 func withSealed(v *signature.Verdict, set relay.OpenSecrets, open []signature.Secret) *signature.Verdict {
 	notFound := v.Reason == signature.WrongSecret || v.Reason == signature.SecretEncoding && v.SecretID == "" || v.Reason == signature.NoSecret
 	if len(open) == len(set) || !notFound {
@@ -133,7 +134,7 @@ func setVerdict(s *relay.Signature, v *signature.Verdict) {
 	s.Verdict, s.Reason, s.Message, s.SignedAt, s.SecretID = v.Verdict, v.Reason, v.Message, v.SignedAt, v.SecretID
 }
 
-// openedOf returns the secrets that could be opened.
+// openedOf returns the secrets that could be decrypted.
 func openedOf(list relay.OpenSecrets) []signature.Secret {
 	var out []signature.Secret
 	for i := range list {
@@ -144,9 +145,9 @@ func openedOf(list relay.OpenSecrets) []signature.Secret {
 	return out
 }
 
-// VerifyStored judges a stored request with the secrets of its alias, and finds the reason of a
-// failure. provider may be "": the recognised one. judged is the verdict to store with the event, nil
-// if nothing was compared that could replace the stored one.
+// VerifyStored verifies a stored request with the secrets of its alias, and finds the reason of a failure.
+// provider "" means the recognised sender. judged is the verdict to store with the event; nil if the stored
+// verdict has to stay, because no digest was compared.
 func VerifyStored(r *SignedRequest, provider, target string, secrets relay.OpenSecrets) (report *signature.Report, judged *relay.Signature, err error) {
 	request := requestOf(r)
 	c := bestOf(candidatesFor(r, provider, target, secrets, request), r, request)
@@ -168,12 +169,12 @@ func VerifyStored(r *SignedRequest, provider, target string, secrets relay.OpenS
 	}
 	if v := withSealed(&report.Verdict, set, open); v != &report.Verdict {
 		report.Verdict = *v
-		last := &report.Checks[len(report.Checks)-1] // that the digest is equal
+		last := &report.Checks[len(report.Checks)-1] // the check that the digest is equal
 		last.Detail = v.Message
 	}
 	switch report.Reason {
 	case signature.SecretSealed, signature.TooLarge, signature.BodyIncomplete:
-		return report, nil, nil // nothing was compared: what another node, or the arrival, has said stays
+		return report, nil, nil // nothing was compared, so the verdict of another node, or of the arrival, stays
 	}
 	judged = &relay.Signature{Provider: p.Name}
 	setVerdict(judged, &report.Verdict)
@@ -181,11 +182,11 @@ func VerifyStored(r *SignedRequest, provider, target string, secrets relay.OpenS
 	return report, judged, nil
 }
 
-// targetOf returns the path and query by which secrets are chosen.
+// targetOf returns the path and query that secrets are chosen by.
 func targetOf(e *relay.Event) string { return strings.ToValidUTF8(string(e.Target), "\ufffd") }
 
-// SignedRequestOf returns the request of an event. Its body must be in memory, or only its stored size
-// is known.
+// SignedRequestOf returns the request of an event. If its body is not in memory, only its stored size is
+// used.
 func SignedRequestOf(e *relay.Event, url string) *SignedRequest {
 	r := &SignedRequest{Head: e.Request.Head, Body: e.Request.Body.Data, URL: url, ReceivedAt: e.ReceivedAt}
 	switch b := &e.Request.Body; {
@@ -197,7 +198,7 @@ func SignedRequestOf(e *relay.Event, url string) *SignedRequest {
 	return r
 }
 
-// JudgeEvent judges the signature of an event like JudgeArrival. Bodies of up to 256 KiB are in memory.
+// JudgeEvent verifies the signature of an event like JudgeArrival. Bodies of up to 256 KiB are in memory.
 func JudgeEvent(e *relay.Event, site relay.Site, secrets relay.OpenSecrets) *relay.Signature {
 	target := targetOf(e)
 	return JudgeArrival(SignedRequestOf(e, site.AliasURL(e.Alias)+target), e.Provider.Name, target, secrets)

@@ -12,7 +12,7 @@ import (
 	"relay/signature"
 )
 
-// arrived makes a request of Stripe that was signed with a secret some time before it arrived.
+// arrived returns a request of Stripe that was signed with a secret some time before it arrived.
 func arrived(secret, body string, age time.Duration) *SignedRequest {
 	at := time.Date(2026, 11, 28, 12, 0, 0, 0, time.UTC)
 	r := &SignedRequest{Body: []byte(body), ReceivedAt: at}
@@ -44,7 +44,7 @@ func TestJudgeArrival(t *testing.T) {
 	for name, c := range map[string]struct {
 		r       *SignedRequest
 		secrets relay.OpenSecrets
-		want    string // verdict, reason, secret
+		want    string // verdict, reason and secret
 	}{
 		"fits":                     {arrived(value, "{}", time.Second), relay.OpenSecrets{right}, "valid ok sec_right"},
 		"too old":                  {arrived(value, "{}", time.Hour), relay.OpenSecrets{right}, "expired time-too-old sec_right"},
@@ -94,7 +94,7 @@ func TestVerifyStored(t *testing.T) {
 		r       *SignedRequest
 		secrets relay.OpenSecrets
 		want    string
-		keeps   bool // what is kept stays
+		keeps   bool // the stored verdict stays
 	}{
 		"fits":              {signed, relay.OpenSecrets{right}, "valid ok", false},
 		"of another path":   {signed, relay.OpenSecrets{kept("sec_a", "stripe", "/other", value), kept("sec_b", "stripe", "/pay", "whsec_b")}, "invalid secret-of-other", false},
@@ -127,8 +127,8 @@ func TestVerifyStored(t *testing.T) {
 	}
 }
 
-// A scheme of the alias's own judges requests that have its line, and those of its path; the sender that is
-// recognised goes first.
+// A custom definition of the alias verifies requests that have its signature line, and requests for its path.
+// A recognised sender has priority.
 func TestJudgeCustom(t *testing.T) {
 	const value, definition = "secret", `{"header":"X-Shop","template":"{body}"}`
 	custom := func(path string) relay.OpenSecret {
@@ -174,15 +174,15 @@ func TestJudgeCustom(t *testing.T) {
 			t.Errorf("%s, verified: %+v %+v %v", name, report, judged, err)
 		}
 	}
-	for _, named := range []string{"github", "strpe"} { // not by a definition that nobody has named
+	for _, named := range []string{"github", "strpe"} { // the user named another sender, so the definition is not used
 		if report, judged, err := VerifyStored(signed, named, "/pay/1", relay.OpenSecrets{custom("/pay")}); err == nil && (judged != nil && judged.Provider != named || report.Verdict.Verdict == signature.Valid) {
 			t.Errorf("%s: %+v %+v", named, report, judged)
 		}
 	}
 }
 
-// Of several definitions each is tried that a request may be of, whatever the spelling of their JSON; those with the
-// longest path among them, and no secret for a shorter one.
+// If a request matches several definitions, each is tried, whatever the spelling of their JSON. Only those
+// with the longest path are tried, and no secret for a shorter path.
 func TestJudgeSeveralDefinitions(t *testing.T) {
 	custom := func(id, path, definition, value string) relay.OpenSecret {
 		s := kept(id, signature.CustomName, path, value)
@@ -235,14 +235,15 @@ func TestJudgeSeveralDefinitions(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, got, x.want)
 		}
 		if strings.Contains(x.want, Unchecked) {
-			continue // is kept as it is
+			continue // an unchecked verdict is stored unchanged
 		}
 		if report, judged, err := VerifyStored(x.r, "", "/pay/1", x.secrets); err != nil || judged == nil || !strings.HasPrefix(x.want, judged.Provider+" "+report.Verdict.Verdict+" ") {
 			t.Errorf("%s, verified: %+v %+v %v", name, report, judged, err)
 		}
 	}
 
-	// A secret that is given for one call is tried by each definition, or by the one that is given with it.
+	// A secret that is given for one call is tried with each definition, or only with the definition that is
+	// given too.
 	definitions := relay.OpenSecrets{custom("sec_a", "", hexBody, "a"), custom("sec_b", "", dotted, "b")}
 	for name, x := range map[string]struct {
 		r     *SignedRequest
@@ -275,8 +276,8 @@ func TestJudgeSeveralDefinitions(t *testing.T) {
 	}
 }
 
-// A request that a newer version has recognised by a sender that this one does not know is judged by definitions alone,
-// and a secret that is given for it without a sender is tried for them, too.
+// A newer version may have recognised a sender that this version does not know. Such a request is verified by
+// definitions only. A secret that is given without a sender is tried with the definitions too.
 func TestJudgeBesideARecognisedSender(t *testing.T) {
 	const definition, value = `{"header":"X-Shop","template":"{body}"}`, "secret"
 	p, err := signature.ReadCustom([]byte(definition))
@@ -308,7 +309,7 @@ func TestJudgeBesideARecognisedSender(t *testing.T) {
 	}
 }
 
-// A record says null where no scheme is known, and unchecked where the alias had no secret.
+// The signature of a record is null if no scheme is known, and unchecked if the alias had no secret.
 func TestSignatureOfRecords(t *testing.T) {
 	for provider, want := range map[string]string{"": "", "stripe": "unchecked no-secret"} {
 		s := Summarise(&relay.Event{Provider: relay.Provider{Name: provider}, Method: http.MethodPost}, relay.Site{}, time.Now())
@@ -336,7 +337,8 @@ func BenchmarkJudgeArrival(b *testing.B) {
 	}
 }
 
-// TestJudgeAlike: requests of Polar look like those of Standard Webhooks, and the secret says which they are.
+// TestJudgeAlike: requests of Polar look like those of Standard Webhooks; the secret that matches decides
+// between the two.
 func TestJudgeAlike(t *testing.T) {
 	const value = "polar_whs_right"
 	p := signature.Find("polar", &signature.Request{})

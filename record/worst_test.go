@@ -14,7 +14,7 @@ import (
 	"relay/wire"
 )
 
-// worstEvent is an event with these bytes as header lines, target and body.
+// worstEvent returns an event with the given header lines, target and body.
 func worstEvent(lines, target, kind string, body []byte) *relay.Event {
 	message := func(start string) relay.Message {
 		return relay.Message{
@@ -37,17 +37,18 @@ func ofBody(kind string, body []byte) *relay.Event { return worstEvent("", "/", 
 
 const formType, multipartType = "application/x-www-form-urlencoded", "multipart/form-data; boundary=b"
 
-// TestWorstBytes: no function of this package takes more than 100 ms for a MiB that a stranger sends, or for
-// all that he can send where that is less. 256 KiB of & kept the page of a share busy for 41 s.
+// TestWorstBytes: for 1 MiB of hostile input, no function of this package takes more than 100 ms. If callers
+// can send less, that amount is used. In the past, 256 KiB of & took 41 s in the page of a share.
 func TestWorstBytes(t *testing.T) {
 	t.Parallel()
-	// A head has at most 128 KiB, its target 16 KiB; the lines stand three times in an event, and the body twice.
+	// A head has at most 128 KiB, its target 16 KiB. An event contains the lines three times and the body
+	// twice.
 	const most, head, target = 1 << 20, 128 << 10, 16 << 10
 	now, site := time.Now(), relay.Site{AliasDomain: "localhost"}
 	share := relay.Share{View: true}
 	for _, c := range []struct {
 		name string
-		most int // bytes that it ever gets
+		most int // largest input of the function in bytes
 		f    func(p []byte)
 	}{
 		{"share of a body", most / 2, func(p []byte) { _, _ = OfShared(t.Context(), ofBody("text/plain", p), share, true) }},
@@ -121,7 +122,7 @@ func matchWorst(kind string) func(p []byte) {
 	}
 }
 
-// neighbour names a way in which a text differs from another one.
+// neighbour is a way in which one text differs from another.
 type neighbour struct {
 	name string
 	of   func(p []byte) []byte
@@ -136,7 +137,7 @@ func neighbours() []neighbour {
 }
 
 // TestWorstDiffs: the time of a comparison is proportional to the size of the bodies, and its result is
-// bounded. Once, two bodies of 23 KiB took 5.6 s and gave a result of 6 MB.
+// bounded. In the past, two bodies of 23 KiB took 5.6 s and gave a result of 6 MB.
 func TestWorstDiffs(t *testing.T) {
 	t.Parallel()
 	shapes := append(relaytest.Worsts(),
@@ -146,7 +147,7 @@ func TestWorstDiffs(t *testing.T) {
 		relaytest.Worst{Begin: `{"` + strings.Repeat("~", 10_000) + `":{"z":0`, Unit: `,"k%d":0`, End: "}}"},
 		relaytest.Worst{Begin: "[0", Unit: `,[%d,{"id":1}]`, End: "]"},
 	)
-	const most = 512 << 10 // of each of two bodies
+	const most = 512 << 10 // bytes of each of the two bodies
 	for kind, compare := range map[string]func(was, is []byte) BodyDiff{
 		"JSON": func(was, is []byte) (d BodyDiff) {
 			if json.Valid(was) && json.Valid(is) {
@@ -175,7 +176,7 @@ func TestWorstDiffs(t *testing.T) {
 	for _, n := range neighbours() {
 		t.Run("headers "+n.name, func(t *testing.T) {
 			t.Parallel()
-			relaytest.WorstBytes(t, 128<<10, func(p []byte) { // two heads
+			relaytest.WorstBytes(t, 128<<10, func(p []byte) { // both heads together
 				headerChanges(headersOf(wire.Fields(p)), headersOf(wire.Fields(n.of(p))), true)
 			})
 		})

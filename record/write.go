@@ -8,15 +8,16 @@ import (
 	"unicode/utf8"
 )
 
-// MaxJSON is the largest number of bytes of the bodies of one record as JSON, in which a body of
-// control characters is six times as long. Bodies beyond it are left out.
+// MaxJSON is the largest number of bytes that the bodies of one record may have as JSON. A body of
+// control characters becomes six times as long as JSON. Bodies that exceed MaxJSON are left out.
 const MaxJSON = 16 << 20
 
 // writtenPiece is the number of bytes of a body that are encoded at a time.
 const writtenPiece = 32 << 10
 
 // Fit leaves out bodies so that the remaining ones have at most most bytes as JSON. The request has
-// priority, then the last response, then those of the first attempt and of the newest ones.
+// priority, then the last response, then the responses of the first attempt and of the newest
+// attempts.
 func (e *Event) Fit(most int64) {
 	left := most
 	if e.Request != nil {
@@ -38,8 +39,8 @@ func fitAttempts(list []Attempt, left *int64) {
 	}
 }
 
-// fitResponse returns the response, or a copy without its body if that is left out; a record refers to
-// its last response twice, so the original stays unchanged.
+// fitResponse returns the response, or a copy without its body if the body is left out. It returns a
+// copy because a record refers to its last response twice.
 func fitResponse(r *Response, left *int64) *Response {
 	if r == nil {
 		return nil
@@ -129,8 +130,8 @@ func weightOf(headers, trailers []Header, b *Body) (n int64) {
 	return n
 }
 
-// WriteEvent writes the JSON of a record in pieces, so that memory holds no second copy of it. The
-// output is that of encoding/json without the escapes for HTML.
+// WriteEvent writes the JSON of a record in pieces, so that memory holds no second copy of the record.
+// The output is that of encoding/json without the escapes for HTML.
 func WriteEvent(w io.Writer, e *Event) error {
 	out := &pieceWriter{w: w}
 	out.begin(e.Summary)
@@ -172,7 +173,7 @@ func (w *pieceWriter) write(p []byte) {
 	}
 }
 
-// encode returns a small value as JSON, which is valid until the next call.
+// encode returns a small value as JSON. The result is valid until the next call.
 func (w *pieceWriter) encode(v any) []byte {
 	w.encoded.Reset()
 	to := json.NewEncoder(&w.encoded)

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// filled sets everything in a value, so that a field that WriteEvent forgets is found.
+// filled sets all fields in a value, so that the test finds a field that WriteEvent forgets.
 func filled(v reflect.Value, depth int) {
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -42,8 +42,8 @@ func filled(v reflect.Value, depth int) {
 	}
 }
 
-// A record that is written in pieces is byte for byte that of encoding/json, whatever is in it, and
-// no longer than Weight says.
+// A record that is written in pieces has exactly the bytes of encoding/json, whatever its content,
+// and is no longer than Weight returns.
 func TestRecordsAreWrittenAsJSON(t *testing.T) {
 	t.Parallel()
 	var full, bare Event
@@ -78,8 +78,9 @@ func TestRecordsAreWrittenAsJSON(t *testing.T) {
 	}
 }
 
-// TestRecordsHaveABound: bodies that grow six times in JSON do not make a record larger than MaxJSON:
-// bodies that do not fit are left out, the request and the newest responses last.
+// TestRecordsHaveABound: a record is not larger than MaxJSON, even with bodies that become six times
+// as long in JSON. Bodies that do not fit are left out; the request and the newest responses are kept
+// longest.
 func TestRecordsHaveABound(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{"control characters": "\x01", "quotes": `"`, "letters": "a", "line separators": "\u2028"} {

@@ -11,7 +11,7 @@ import (
 	"relay/wire"
 )
 
-// usual is the head of a webhook as a provider sends it.
+// usual is the head of a webhook from a typical provider.
 const usual = "POST /hook?source=stripe HTTP/1.1\r\nHost: stripe-dev.localhost:8080\r\n" +
 	"User-Agent: Stripe/1.0 (+https://stripe.com/docs/webhooks)\r\nContent-Type: application/json; charset=utf-8\r\n" +
 	"Accept: */*; q=0.5, application/xml\r\nCache-Control: no-cache\r\nContent-Length: 1024\r\nConnection: keep-alive\r\n" +
@@ -28,7 +28,7 @@ func BenchmarkRequest(b *testing.B) {
 	}
 }
 
-// BenchmarkNetHTTP is http.ReadRequest on the same head, for comparison.
+// BenchmarkNetHTTP measures http.ReadRequest on the same head, for comparison.
 func BenchmarkNetHTTP(b *testing.B) {
 	p := []byte(usual)
 	r := bytes.NewReader(p)
@@ -55,7 +55,7 @@ func BenchmarkResponse(b *testing.B) {
 	}
 }
 
-// BenchmarkRequestByteByByte parses the head of a sender that sends every byte alone.
+// BenchmarkRequestByteByByte parses a head that arrives one byte at a time.
 func BenchmarkRequestByteByByte(b *testing.B) {
 	p := []byte("GET / HTTP/1.1\r\nHost: a\r\n" + strings.Repeat("X-Many: 0123456789\r\n", 6000) + "\r\n")
 	b.SetBytes(int64(len(p)))

@@ -6,19 +6,19 @@ import (
 	"relay"
 )
 
-// Body follows the framing of one message body. It does not change or copy its bytes.
+// Body finds the end of one message body by its framing. It does not change or copy its bytes.
 type Body struct {
-	// Tee, if set, gets the decoded body bytes and the framing bytes (chunk-size
-	// lines, last chunk, trailers, final empty line) in wire order; one of the two is
-	// empty at each call. It does not get the CRLF after chunk data, except from Stop.
-	// The slices are valid during the call only.
+	// Tee, if set, gets the decoded body bytes and the framing bytes (chunk-size lines, last chunk,
+	// trailers, final empty line) in the order of transfer; one of the two is empty in each call. Tee
+	// does not get the CRLF after chunk data, except from Stop. The slices are valid during the call
+	// only.
 	Tee func(decoded, line []byte)
 
 	framing relay.Framing
 	done    bool
 	stopped bool
 	failed  *relay.Error
-	left    int64 // of the length or of the chunk
+	left    int64 // bytes left of the length or of the chunk
 	decoded int64
 	chunk   chunk
 }
@@ -33,8 +33,8 @@ func NewBody(h *Head) *Body {
 
 // Feed parses the next wire bytes. The first n of them belong to the body. end means that the body is
 // complete, so that p[n:] belongs to the next message. A body that is empty according to its framing
-// ends at Feed(nil). Errors are *relay.Error request-malformed or local-malformed; then p[n:] must not
-// be forwarded.
+// ends at Feed(nil). Errors are *relay.Error request-malformed or local-malformed. After an error
+// p[n:] must not be forwarded.
 func (b *Body) Feed(p []byte) (n int, end bool, err error) {
 	switch {
 	case b.failed != nil:
@@ -75,8 +75,7 @@ func (b *Body) EOF() error {
 }
 
 // Stop tells the parser that no more bytes follow; a second call does nothing. If the last bytes were
-// (part of) the CRLF after chunk data, Tee gets them as a line, because Rebuild would not know of them
-// otherwise.
+// (part of) the CRLF after chunk data, Tee gets them as a line, because Rebuild needs them.
 func (b *Body) Stop() {
 	end := "\r\n"
 	switch c := &b.chunk; {

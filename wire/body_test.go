@@ -66,7 +66,8 @@ func TestBodyEOF(t *testing.T) {
 	}
 }
 
-// TestBodyTee: framing lines and data are returned separately, in wire order, and never both at once.
+// TestBodyTee: framing lines and data are passed separately, in the order of transfer, and never both
+// at once.
 func TestBodyTee(t *testing.T) {
 	t.Parallel()
 	b := requestBody(relay.FramingChunked, 0)
@@ -87,8 +88,8 @@ func TestBodyTee(t *testing.T) {
 	}
 }
 
-// TestBodyOverhead: the framing of a request is kept in memory, so it must not grow far beyond its
-// data; a response may be an endless stream of small chunks.
+// TestBodyOverhead: the framing of a request is kept in memory, so it must not become much longer
+// than the data. A response has no such limit, because it may be an endless stream of small chunks.
 func TestBodyOverhead(t *testing.T) {
 	t.Parallel()
 	piece := []byte(strings.Repeat("1;"+strings.Repeat("x", 60)+"\r\na\r\n", 1000))

@@ -2,15 +2,15 @@ package wire
 
 import "relay"
 
-// Bounds of chunked bodies (RFC 9112, section 7.1).
+// Limits of chunked bodies (RFC 9112, section 7.1).
 const (
 	maxChunkDigits = 16
 	maxChunk       = 1 << 60 // bytes of one chunk
 	maxChunkLine   = 4 << 10 // bytes of a chunk-size line, CRLF included
 	maxTrailers    = 64 << 10
-	// The framing lines of a request are kept in memory, so they may have maxFramed
-	// bytes in all, and one more for each framedShare bytes of data. Responses have no
-	// such bound: they may be endless streams of small chunks.
+	// The framing lines of a request are kept in memory, so they may have maxFramed bytes
+	// altogether, and one more byte for each framedShare bytes of data. Responses have no such
+	// limit, because they may be endless streams of small chunks.
 	maxFramed   = 4 << 20
 	framedShare = 64
 )
@@ -19,7 +19,7 @@ const (
 type chunkState uint8
 
 const (
-	atSize      chunkState = iota // a digit of the chunk size, or what ends it
+	atSize      chunkState = iota // a digit of the chunk size, or the byte after it
 	afterSize                     // white space after the size
 	inExtension                   // after the first semicolon
 	sizeLF                        // LF of a chunk-size line
@@ -31,7 +31,7 @@ const (
 	inName
 	inValue
 	trailerLF
-	lastLF // LF of the empty line that ends all
+	lastLF // LF of the empty line at the end of the body
 	lastEnd
 )
 
@@ -41,14 +41,14 @@ type chunk struct {
 	state    chunkState
 	digits   int
 	size     int64
-	line     int   // bytes of this chunk-size line
+	line     int   // bytes of the present chunk-size line
 	trailers int   // bytes of the trailer section
 	framed   int64 // bytes of all lines
 	name     [len("transfer-encoding")]byte
-	named    int // length of the trailer name, also beyond name
+	named    int // length of the trailer name; it may exceed the length of name
 }
 
-// step parses one byte of a line, or a run of bytes that do not change the state. why describes an
+// step parses one byte of a line, or several bytes that do not change the state. why describes an
 // error, "" = none.
 func (c *chunk) step(p []byte) (n int, why string) {
 	if c.state >= trailerStart {
@@ -81,8 +81,8 @@ func (c *chunk) step(p []byte) (n int, why string) {
 	return n, why
 }
 
-// sizeByte parses a digit of a size, or the byte after the size. White space is allowed before an
-// extension only, but some local servers pad their sizes.
+// sizeByte parses a digit of a size, or the byte after the size. The RFC allows white space only
+// before an extension, but some local servers pad their sizes with spaces.
 func (c *chunk) sizeByte(b byte) string {
 	padded := c.state == afterSize
 	switch {
@@ -145,7 +145,7 @@ func (c *chunk) nameByte(b byte) string {
 	switch {
 	case b == ':':
 		c.state = inValue
-		// In a server that merges trailers into the headers these would change framing or
+		// If a server merges trailers into the headers, these names would change framing or
 		// routing (RFC 9110, section 6.5.1).
 		name := c.name[:min(c.named, len(c.name))]
 		if c.strict && len(name) == c.named && (fold(name, "content-length") || fold(name, "transfer-encoding") || fold(name, "host")) {
@@ -162,7 +162,7 @@ func (c *chunk) nameByte(b byte) string {
 	return "a trailer name holds a byte that names must not have, or has no colon"
 }
 
-// text parses bytes of an extension or a value, or the CR that ends it.
+// text parses bytes of an extension or a value, or the CR after it.
 func (c *chunk) text(p []byte, next chunkState) (n int, why string) {
 	for n < len(p) && (is(p[n], valueOctet) || !c.strict && p[n] != '\r' && p[n] != '\n' && p[n] != 0) {
 		n++

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// nextLine cuts the first line off p, its end included; text is without CRLF or LF.
+// nextLine cuts off the first line of p, including its line end; text is the line without CRLF or LF.
 func nextLine(p []byte) (text, rest []byte) {
 	end := bytes.IndexByte(p, '\n')
 	if end < 0 {
@@ -19,8 +19,7 @@ func nextLine(p []byte) (text, rest []byte) {
 	return text, p[end+1:]
 }
 
-// firstLine is nextLine, but skips one leading empty line, which a refused head may
-// have.
+// firstLine is nextLine, but skips one leading empty line, because a refused head may have one.
 func firstLine(head []byte) (text, rest []byte) {
 	text, rest = nextLine(head)
 	if len(text) == 0 {
@@ -29,8 +28,8 @@ func firstLine(head []byte) (text, rest []byte) {
 	return text, rest
 }
 
-// HeadEnd returns the index after the first empty line, which may end with CRLF or LF; -1 = there is
-// none. The caller knows that the first seen bytes contain none.
+// HeadEnd returns the index after the first empty line, which may end with CRLF or LF; -1 = no empty line.
+// The caller knows that the first seen bytes contain no empty line.
 func HeadEnd(p []byte, seen int) int {
 	for i := min(max(seen-2, 0), len(p)); ; {
 		line := bytes.IndexByte(p[i:], '\n') + 1
@@ -68,7 +67,7 @@ func Trailers(lines []byte) []Field {
 
 func fields(all []byte) []Field {
 	var list []Field
-	from := 0 // where the last value begins
+	from := 0 // start of the last value
 	for p := all; len(p) > 0; {
 		at := len(all) - len(p)
 		var line []byte
@@ -79,9 +78,9 @@ func fields(all []byte) []Field {
 			list = make([]Field, 0, bytes.Count(all, []byte{'\n'}))
 		}
 		if isSpace(line[0]) && len(list) > 0 {
-			// A folded line extends the value before it. An empty value begins in this line. A blank
-			// line adds nothing; the search for the end of a value would pass all of these again and
-			// again.
+			// A folded line extends the previous value. If that value is empty, it begins in this line. A
+			// blank line adds nothing; it is skipped here, because otherwise the search for the end of a
+			// value would pass over all blank lines again and again.
 			if len(bytes.TrimRight(line, " \t\r")) == 0 {
 				continue
 			}
@@ -126,9 +125,8 @@ func chunkSize(line []byte) (n int64, ok bool) {
 	return n, i > 0
 }
 
-// SetHost returns a copy of a request head in which only the value bytes of the Host
-// line differ. The copy is unchanged if the head has no Host line, or if the value is
-// not valid in one.
+// SetHost returns a copy of a request head in which only the value of the Host line is replaced. The copy
+// is unchanged if the head has no Host line, or if the value is not a valid host.
 func SetHost(head []byte, value string) []byte {
 	_, rest := nextLine(head)
 	for only([]byte(value), valueOctet) && len(rest) > 0 {

@@ -7,12 +7,12 @@ import (
 	"relay"
 )
 
-// TestForeignProtocols: a port that speaks TLS or HTTP/2 is recognized by its answer, and not reported
-// as no web server.
+// TestForeignProtocols: if a port speaks TLS or HTTP/2, the error says so, and does not say that the
+// port is no web server.
 func TestForeignProtocols(t *testing.T) {
 	t.Parallel()
 	for answer, want := range map[string]string{
-		"\x15\x03\x01\x00\x02\x02\x46":                     "it speaks TLS; use --target https://…", // what Node, Python and Java send
+		"\x15\x03\x01\x00\x02\x02\x46":                     "it speaks TLS; use --target https://…", // sent by Node, Python and Java
 		"\x15\x03\x03\x00\x02\x02\x46":                     "it speaks TLS; use --target https://…",
 		"\x15":                                             "it speaks TLS; use --target https://…",
 		"\x16\x03\x03\x00\x7a\x02":                         "it speaks TLS; use --target https://…",

@@ -6,13 +6,13 @@ import (
 	"relay"
 )
 
-// maxLengthDigits keeps a Content-Length within an int64.
+// maxLengthDigits limits a Content-Length so that it fits into an int64.
 const maxLengthDigits = 18
 
 // headerFlags collects the information about framing and connection in the header lines of one head.
 type headerFlags struct {
-	host, length, coding    []byte // the last such line
-	hosts, lengths, codings int    // how many there were
+	host, length, coding    []byte // value of the last line with this name
+	hosts, lengths, codings int    // number of lines with this name
 	close, keep             bool
 	upgrade, expect, auth   bool
 	proxyConnection         bool
@@ -20,7 +20,7 @@ type headerFlags struct {
 	timeout                 int
 }
 
-// note reads one header line; the value is trimmed.
+// note reads one header line. value has no white space at its ends.
 func (m *headerFlags) note(name, value []byte) {
 	switch {
 	case fold(name, "host"):
@@ -42,9 +42,9 @@ func (m *headerFlags) note(name, value []byte) {
 	case fold(name, "transfer-encoding"):
 		m.coding, m.codings = value, m.codings+1
 	case fold(name, "authorization"), fold(name, "proxy-authorization"):
-		// NTLM and Negotiate authenticate a connection instead of a request. In a list of
-		// challenges the scheme may be anywhere. A parameter that looks like one only prevents
-		// that the connection is reused.
+		// NTLM and Negotiate authenticate a connection instead of a request. In a list of challenges
+		// the scheme may be at any place. If a parameter looks like one of these schemes, the only
+		// effect is that the connection is not reused.
 		scheme, _, _ := bytes.Cut(value, []byte{' '})
 		m.auth = m.auth || fold(scheme, "ntlm") || fold(scheme, "negotiate")
 	case fold(name, "www-authenticate"), fold(name, "proxy-authenticate"):
@@ -69,8 +69,8 @@ func (m *headerFlags) keepAlive(value []byte) {
 }
 
 // apply sets the fields of a head for the connection (RFC 9112, section 9.3) and for the framing, by
-// Content-Length and Transfer-Encoding; with neither it is FramingNone. reason describes an ambiguity,
-// "" = none.
+// Content-Length and Transfer-Encoding; with neither, the framing is FramingNone. reason describes an
+// ambiguity, "" = none.
 func (m *headerFlags) apply(h *Head) (reason string) {
 	h.Close = m.close || h.Minor == 0 && !m.keep
 	h.Auth = m.auth

@@ -9,8 +9,8 @@ import (
 	"relay/wire"
 )
 
-// FuzzRequest: the verdict does not depend on the pieces in which the bytes arrive, a rebuilt request
-// has the same bytes, and net/http reads every accepted request alike.
+// FuzzRequest: the result does not depend on the pieces in which the bytes arrive, a rebuilt request
+// has the same bytes, and net/http reads every accepted request in the same way.
 func FuzzRequest(f *testing.F) {
 	for _, c := range goodRequests() {
 		if len(c.wire) < 4096 {
@@ -38,7 +38,8 @@ func FuzzRequest(f *testing.F) {
 	})
 }
 
-// FuzzResponse does the same as FuzzRequest for responses, and compares only clean ones with net/http.
+// FuzzResponse checks responses like FuzzRequest. It compares only responses without tolerated errors
+// with net/http.
 func FuzzResponse(f *testing.F) {
 	for _, c := range goodResponses() {
 		f.Add([]byte(c.wire+c.rest), byte(1), c.to == "HEAD")
@@ -80,7 +81,8 @@ func sameMessage(t *testing.T, a, b *message) {
 	}
 }
 
-// exactWire checks that the stored bytes equal the accepted ones, of an unfinished message too.
+// exactWire checks that the stored bytes equal the accepted bytes, also those of an unfinished
+// message.
 func exactWire(t *testing.T, m *message, taken []byte, piece int) {
 	t.Helper()
 	got, err := m.rebuilt(piece)
@@ -124,7 +126,7 @@ func FuzzBody(f *testing.F) {
 	})
 }
 
-// feed passes a body in pieces whose lengths are cuts, repeated.
+// feed passes a body in pieces. Their lengths are the values of cuts, repeated.
 func feed(h *wire.Head, p, cuts []byte) (m message, err error) {
 	m.head = &wire.Head{Framing: h.Framing}
 	b := wire.NewBody(h)
@@ -207,7 +209,7 @@ func editLikeNew(t *testing.T, h *wire.Head, host string) {
 	}
 	edited, _, err := wire.Request(wire.SetHost(h.Raw, host), wire.Limits{})
 	if err != nil {
-		return // such as a host that differs from an absolute-form target
+		return // for example if the new host differs from an absolute-form target
 	}
 	for i, fd := range wire.Fields(edited.Raw) {
 		if strings.EqualFold(string(fd.Name), "host") {

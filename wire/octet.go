@@ -94,8 +94,8 @@ func hasToken(list []byte, word string) bool {
 	return false
 }
 
-// hasWord reports whether a value has a word (in lower case); everything that is no token
-// octet separates words.
+// hasWord reports whether a value has a word (in lower case); all octets that are no
+// token octets separate words.
 func hasWord(value []byte, word string) bool {
 	for len(value) > 0 {
 		n := 0

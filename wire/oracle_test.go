@@ -18,9 +18,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// spacedExtension matches requests that net/http refuses although RFC 9112 allows them, with white
-// space before a chunk extension; they are not compared, and neither are chunk lines longer than the
-// data.
+// spacedExtension matches requests with white space before a chunk extension, which net/http refuses
+// although RFC 9112 allows them. They are not compared, and neither are requests whose chunk lines are
+// longer than the data.
 var spacedExtension = regexp.MustCompile(`(?m)^[0-9A-Fa-f]+[ \t]+;`)
 
 const netHTTPOverhead = 16 << 10
@@ -29,9 +29,10 @@ func unjudged(lines []byte) bool {
 	return len(lines) > netHTTPOverhead || spacedExtension.Match(lines)
 }
 
-// likeNetHTTP compares a request with the result of http.ReadRequest; rest holds the bytes behind it.
-// Not compared: targets that url.Parse refuses (this package decodes nothing), the host of a target
-// that it decodes, and messages with forbidden fields in Trailer.
+// likeNetHTTP compares a request with the result of http.ReadRequest; rest holds the bytes after the
+// request. It does not compare targets that url.Parse refuses, because this package decodes nothing.
+// It also skips the host of a target that url.Parse decodes, and messages with forbidden fields in
+// Trailer.
 func likeNetHTTP(t *testing.T, m *message, p, rest []byte) {
 	t.Helper()
 	if _, err := url.ParseRequestURI(string(m.head.Target)); err != nil || unjudged(m.lines) {
@@ -87,7 +88,7 @@ func responseLikeNetHTTP(t *testing.T, m *message, p, rest []byte, isHead bool) 
 			sameFraming(t, m, r.ContentLength, r.TransferEncoding)
 		}
 		want := headerOf(wire.Fields(m.head.Raw))
-		if r.Close { // net/http may take the line out
+		if r.Close { // net/http may leave out the Connection line
 			want.Del("Connection")
 			r.Header.Del("Connection")
 		}
@@ -96,8 +97,8 @@ func responseLikeNetHTTP(t *testing.T, m *message, p, rest []byte, isHead bool) 
 	sameBody(t, m, r.Body, br, rest)
 }
 
-// control matches the control bytes that lenient reading accepts in trailers of responses and net/http
-// refuses.
+// control matches the control bytes in trailers of responses that the lenient parser accepts and
+// net/http refuses.
 func control(r rune) bool {
 	return r < ' ' && r != '\r' && r != '\n' && r != '\t' || r == 0x7f
 }
@@ -159,7 +160,7 @@ func sameBody(t *testing.T, m *message, body io.Reader, br *bufio.Reader, want [
 func sameTrailer(t *testing.T, m *message, got http.Header) {
 	t.Helper()
 	want := headerOf(wire.Trailers(m.lines))
-	for key := range got { // declared and not sent
+	for key := range got { // declared but not sent
 		if _, sent := want[key]; !sent && got[key] == nil {
 			delete(got, key)
 		}

@@ -8,13 +8,14 @@ import (
 	"relay"
 )
 
-// Rebuild writes the exact wire form of a stored message to w, in pieces: head (used instead of
-// m.Head), then the decoded bytes of body in their framing; body may be nil if m.Body.Data is the
-// whole body. A piece may be as small as a chunk-size line, so w should collect pieces.
+// Rebuild writes the exact bytes of a stored message, as they were transferred, to w, in pieces:
+// head (used instead of m.Head), then the decoded bytes of body in their framing; body may be nil if
+// m.Body.Data is the whole body. A piece may be as small as a chunk-size line, so w should collect
+// pieces.
 //
 // An incomplete message is rebuilt as far as it is stored. If it ends after the data of a chunk, the
-// part of the CRLF that Body.Stop noted follows. Errors are those of body and w, and
-// io.ErrUnexpectedEOF if a body whose state is complete has another size than m.Body.Size.
+// part of the CRLF that Body.Stop noted follows. Errors of body and w are returned unchanged. The
+// error is io.ErrUnexpectedEOF if a body whose state is complete has another size than m.Body.Size.
 func Rebuild(w io.Writer, m *relay.Message, head []byte, body io.Reader) error {
 	if head == nil {
 		head = m.Head
@@ -41,14 +42,14 @@ func Rebuild(w io.Writer, m *relay.Message, head []byte, body io.Reader) error {
 	return nil
 }
 
-// rebuildChunks writes the stored lines and the data in wire order, and returns the number of data
-// bytes that it wrote.
+// rebuildChunks writes the stored lines and the data in the order of transfer, and returns the
+// number of data bytes that it wrote.
 func rebuildChunks(w io.Writer, lines []byte, body io.Reader) (passed int64, err error) {
 	for len(lines) > 0 {
 		end := bytes.IndexByte(lines, '\n') + 1
 		size, ok := chunkSize(lines)
 		if end == 0 || !ok || size == 0 {
-			_, err = w.Write(lines) // the last chunk and the trailers, or a line that broke off
+			_, err = w.Write(lines) // the last chunk and the trailers, or an incomplete line
 			return passed, err
 		}
 		if _, err = w.Write(lines[:end]); err != nil {
@@ -61,7 +62,7 @@ func rebuildChunks(w io.Writer, lines []byte, body io.Reader) (passed int64, err
 		switch {
 		case err != nil, n < size, len(lines) == 0:
 			return passed, err
-		case lines[0] == '\r': // no line begins so: it broke off within the CRLF, or after it
+		case lines[0] == '\r': // no line begins like this: the body ended within the CRLF after chunk data, or directly after it
 			_, err = w.Write(lines)
 			return passed, err
 		}

@@ -18,7 +18,8 @@ func collect(m *relay.Message, head []byte, body io.Reader) (string, error) {
 	return out.String(), err
 }
 
-// refuser is a writer that refuses every write after the first ones.
+// refuser is a writer that accepts a number of writes and then refuses every
+// write.
 type refuser struct {
 	takes, calls int
 	err          error
@@ -84,7 +85,7 @@ func TestRebuildErrors(t *testing.T) {
 			t.Errorf("%v: an error of the body was lost: %v", framing, err)
 		}
 		for refuse := range 2 {
-			for _, broken := range []error{broken, io.EOF} { // SSH channels that were closed say io.EOF
+			for _, broken := range []error{broken, io.EOF} { // closed SSH channels return io.EOF
 				to := &refuser{takes: refuse, err: broken}
 				err := wire.Rebuild(to, m, nil, nil)
 				if !errors.Is(err, broken) || to.calls != refuse+1 {

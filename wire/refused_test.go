@@ -308,7 +308,7 @@ func TestRefusalHoldsAfterHeadOfBody(t *testing.T) {
 	}
 }
 
-// The error for a target with a space names that space, whatever bytes follow.
+// The error for a target with a space reports that space, whatever bytes follow.
 func TestTargetWithASpaceIsNamed(t *testing.T) {
 	for _, line := range []string{"GET /a b HTTP/1.1", "GET /a b c HTTP/1.0", "GET /a  HTTP/1.1", "POST /?q=a b HTTP/1.1"} {
 		_, _, err := wire.Request([]byte(hosted(line)), wire.Limits{})

@@ -7,8 +7,8 @@ import (
 	"relay"
 )
 
-// wholeScan is the size up to which every call parses all of an incomplete head. While a longer head
-// is incomplete, a call parses only its start line and its last tailScan bytes.
+// wholeScan is the size up to which every call parses all of an incomplete head. If an incomplete head
+// is longer, a call parses only its start line and its last tailScan bytes.
 const (
 	wholeScan = 8 << 10
 	tailScan  = 2 << 10
@@ -52,7 +52,7 @@ func Request(p []byte, l Limits) (h *Head, n int, err error) {
 	return h, skip + n, nil
 }
 
-// unfinished looks for errors at both ends of a long head that has no empty line yet. It
+// unfinished looks for errors at the start and the end of a long head that has no empty line yet. It
 // never returns nil.
 func unfinished(p []byte, l Limits) error {
 	first := bytes.IndexByte(p, '\n')
@@ -223,8 +223,7 @@ func badName(c byte, first bool) *relay.Error {
 	return malformed("a header name holds a byte that names must not have")
 }
 
-// malformed returns the error for a refused request; why continues a sentence whose subject is the
-// request.
+// malformed returns the error for a refused request. why is a predicate whose subject is the request.
 func malformed(why string) *relay.Error {
 	return &relay.Error{Code: relay.CodeRequestMalformed, Detail: "the request was not understood: " + why}
 }

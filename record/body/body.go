@@ -1,7 +1,7 @@
 // Package body reads bodies for views, search, filters, event types, comparisons, masks, copies and
-// exports: it undoes content coding, byte order mark and charset, and then finds the form. Bodies come
-// from untrusted senders, so the output and the time of a reading are proportional to the bounds that
-// its caller gives. Stored bytes are never changed.
+// exports: it decodes content coding and charset, removes a byte order mark, and then finds the form.
+// Bodies come from untrusted senders, so the output and the time of a reading are proportional to the
+// bounds that its caller gives. Stored bytes are never changed.
 package body
 
 import (
@@ -38,12 +38,12 @@ func (f Form) String() string { return formNames[f] }
 type Reading struct {
 	Label   Label
 	Form    Form
-	Text    []byte   // without its content codings and in UTF-8, without mark; of binary and multipart bodies their bytes
-	Codings []string // that were undone, the first one first
+	Text    []byte   // without its content codings and byte order mark, in UTF-8; for binary and multipart bodies, the bytes without content codings
+	Codings []string // decoded content codings, in the order of decoding
 	Charset string   // that Text was decoded from, "" = UTF-8
-	Mark    bool     // it began with a byte order mark
-	Cut     bool     // Text is not all of it
-	Faults  []Fault  // the other fields hold everything that could be read in spite of them
+	Mark    bool     // the body began with a byte order mark
+	Cut     bool     // Text is not complete
+	Faults  []Fault  // errors; the other fields hold everything that could be read in spite of them
 
 	Documents []Document // of JSON lines
 	Fields    []Field    // of a form
@@ -52,8 +52,8 @@ type Reading struct {
 
 func (r *Reading) fault(at int, text string) { r.Faults = append(r.Faults, Fault{at, text}) }
 
-// Read reads a body, or, with cut, its beginning. Text has at most most bytes; the memory of the whole
-// reading is proportional to that.
+// Read reads a body or, with cut, the beginning of a body. Text has at most most bytes; the memory of the
+// whole reading is proportional to most.
 func Read(l Label, p []byte, cut bool, most int) *Reading {
 	r := &reader{cut: cut}
 	if len(l.Codings) == 0 {
@@ -80,10 +80,10 @@ func Read(l Label, p []byte, cut bool, most int) *Reading {
 // reader holds the state of one Read.
 type reader struct {
 	cut   bool
-	parts int // read so far, of all multipart bodies within each other
+	parts int // number of parts read so far, of all nested multipart bodies
 }
 
-// read reads p, whose content coding was undone.
+// read reads p, whose content codings are already decoded.
 func (r *reader) read(l Label, p []byte, cut bool, depth int) *Reading {
 	out := &Reading{Label: l, Text: p, Cut: cut}
 	if len(p) == 0 {
@@ -103,7 +103,7 @@ func (r *reader) read(l Label, p []byte, cut bool, depth int) *Reading {
 	}
 	switch {
 	case charset != "" && broken && !l.isText() && l.Kind != "":
-		text, charset, mark = p, "", 0 // what looked like a mark or a charset was chance
+		text, charset, mark = p, "", 0 // the bytes only looked like a mark or a charset by chance
 	case broken:
 		out.fault(-1, "some bytes are not "+quote(charset)+", and stand as \ufffd")
 	}
@@ -119,7 +119,7 @@ func (r *reader) read(l Label, p []byte, cut bool, depth int) *Reading {
 	return out
 }
 
-// form finds the form of a text. raw are its bytes before they were decoded.
+// form finds the form of a text. raw are the bytes of the text before decoding.
 func (r *reader) form(out *Reading, raw []byte) {
 	l, text := out.Label, out.Text
 	json := StartsJSON(text)
@@ -137,10 +137,10 @@ func (r *reader) form(out *Reading, raw []byte) {
 	case json && l.IsVague() && out.tryLines():
 	case l.IsForm(), (l.Kind == "" || l.Kind == "application/octet-stream") && LooksLikeForm(text):
 		if out.Charset != "" && strings.HasPrefix(out.Charset, "utf-") {
-			raw = text // each character of it has more than one byte
+			raw = text // each character has more than one byte in raw
 		}
 		charset := out.Charset
-		if at := bytes.Index(raw, []byte("_charset_=")); at == 0 || at > 0 && raw[at-1] == '&' { // as browsers tell it
+		if at := bytes.Index(raw, []byte("_charset_=")); at == 0 || at > 0 && raw[at-1] == '&' { // the field in which browsers send the charset
 			name, _, _ := bytes.Cut(raw[at+len("_charset_="):], []byte("&"))
 			charset, _, _ = charsetOf(Label{Charset: string(name[:min(len(name), 40)])}, nil)
 		}
@@ -168,7 +168,7 @@ func (r *Reading) isJSON() bool {
 	return f == nil || r.Cut && f.At >= len(r.Text)
 }
 
-// json reads a text that its label calls JSON.
+// json reads a text that is labelled as JSON.
 func (r *Reading) json() {
 	r.Form = JSON
 	if f := jsonFault(r.Text); f != nil && !(r.Cut && f.At >= len(r.Text)) {
@@ -176,10 +176,10 @@ func (r *Reading) json() {
 	}
 }
 
-// lines reads a text that its label calls JSON lines.
+// lines reads a text that is labelled as JSON lines.
 func (r *Reading) lines() { r.listed(jsonLines(r.Text, r.Cut)) }
 
-// listed takes the values that jsonLines has found.
+// listed takes over the values that jsonLines has found.
 func (r *Reading) listed(list []Document, faults int) {
 	r.Form, r.Documents = JSONLines, list
 	for _, d := range r.Documents {
@@ -219,7 +219,7 @@ func (r *Reading) tryLines() bool {
 	return true
 }
 
-// FaultText returns all faults in one line, "" if there are none.
+// FaultText returns all faults in one line; "" if there are none.
 func (r *Reading) FaultText() string {
 	list := make([]string, 0, len(r.Faults))
 	for _, f := range r.Faults {
@@ -228,8 +228,8 @@ func (r *Reading) FaultText() string {
 	return strings.Join(list, "; ")
 }
 
-// How returns a sentence, without its full stop, on how Text was made from the stored bytes; "" = they are
-// equal.
+// How returns a sentence, without its full stop, on how Text was decoded from the stored bytes; "" = they
+// are equal.
 func (r *Reading) How() string {
 	var steps []string
 	if len(r.Codings) > 0 {

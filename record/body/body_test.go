@@ -29,7 +29,7 @@ func TestForms(t *testing.T) {
 	for _, c := range []struct {
 		kind, in string
 		form     body.Form
-		fault    string // begins with it, "" = none
+		fault    string // beginning of the expected fault, "" = none
 	}{
 		{"application/json", ``, body.Empty, ""},
 		{"application/json", `{"a":1}`, body.JSON, ""},
@@ -70,8 +70,8 @@ func TestForms(t *testing.T) {
 	}
 }
 
-// TestBeginningsOfJSON: a JSON text that ends early, wherever it ends, is said to end within a value; one whose rest is
-// not stored is JSON.
+// TestBeginningsOfJSON: a complete body with an incomplete JSON text has a fault that says that it ends
+// within a value. A body whose end is not stored is JSON without a fault.
 func TestBeginningsOfJSON(t *testing.T) {
 	t.Parallel()
 	text := `{"a": [true, false, null, -1.5e+7, "\u00e9\n\ud83d\ude00é"], "b": {}}`
@@ -115,7 +115,7 @@ func TestCharsets(t *testing.T) {
 	}
 }
 
-// pack applies one content coding.
+// pack encodes a text with one content coding.
 func pack(t testing.TB, coding, text string) string {
 	t.Helper()
 	var b bytes.Buffer
@@ -139,7 +139,7 @@ func pack(t testing.TB, coding, text string) string {
 	return b.String()
 }
 
-// TestCodings: every content coding is undone, several in their order; a body that cannot be decoded
+// TestCodings: every content coding is decoded, and several in the right order. A body that cannot be decoded
 // is shown unchanged, with the reason.
 func TestCodings(t *testing.T) {
 	t.Parallel()
@@ -217,7 +217,7 @@ func TestParts(t *testing.T) {
 	for _, c := range []struct {
 		name, kind, in string
 		want           []string // name:text of each part
-		fault          string   // of all together, a part of it
+		fault          string   // part of the text of all faults
 	}{
 		{"plain", "multipart/form-data; boundary=b", part("b", "a", "1") + part("b", "c", "3") + "--b--\r\n", []string{"a:1", "c:3"}, ""},
 		{

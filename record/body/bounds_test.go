@@ -46,12 +46,12 @@ func TestBoundsOfReading(t *testing.T) {
 			t.Errorf("of %d parts %d are read: %s", parts, len(r.Parts), r.FaultText())
 		}
 	}
-	for window := 8 << 20; window <= 16<<20; window *= 2 { // as RFC 9659 bounds the memory of a decoder
+	for window := 8 << 20; window <= 16<<20; window *= 2 { // RFC 9659 limits the memory of a decoder to 8 MiB
 		var packed bytes.Buffer
 		w, err := zstd.NewWriter(&packed, zstd.WithWindowSize(window), zstd.WithSingleSegment(false))
 		if err == nil {
 			_, _ = w.Write([]byte("text"))
-			err = w.Flush() // the frame begins before its size is known
+			err = w.Flush() // so that the frame begins before its size is known
 		}
 		if err == nil {
 			err = w.Close()
@@ -66,7 +66,8 @@ func TestBoundsOfReading(t *testing.T) {
 	}
 }
 
-// Data that decompresses to much more than the bound is read only up to the bound, so its time is limited.
+// Data that decompresses to much more than the limit is read only up to the limit, so its time is limited
+// too.
 func TestBombOfTwoCodings(t *testing.T) {
 	t.Parallel()
 	var nothing bytes.Buffer

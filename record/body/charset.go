@@ -11,7 +11,8 @@ import (
 	"golang.org/x/text/encoding/unicode/utf32"
 )
 
-// marks are the byte order marks. A mark that starts with the bytes of another one comes before it.
+// marks are the byte order marks. A mark that starts with the bytes of another mark comes before that
+// mark.
 var marks = []struct{ bytes, charset string }{
 	{"\xef\xbb\xbf", "utf-8"},
 	{"\xff\xfe\x00\x00", "utf-32le"},
@@ -23,9 +24,10 @@ var marks = []struct{ bytes, charset string }{
 // charsetStart is the number of bytes of a body that are searched for its charset.
 const charsetStart = 1 << 10
 
-// charsetOf finds the charset of a body: by its byte order mark, which no text begins with by chance,
-// then by the label, then by the declaration in XML and HTML, else UTF-8. mark is the length of the
-// byte order mark. name is "" for UTF-8; fault is set if the named charset cannot be read.
+// charsetOf finds the charset of a body: by its byte order mark, because no text begins with these
+// bytes by chance, then by the label, then by the declaration in XML and HTML. Otherwise it is UTF-8.
+// mark is the length of the byte order mark. name is "" for UTF-8; fault is set if the named charset
+// cannot be read.
 func charsetOf(l Label, start []byte) (name string, mark int, fault string) {
 	isMedia := strings.HasPrefix(l.Kind, "image/") || strings.HasPrefix(l.Kind, "audio/") || strings.HasPrefix(l.Kind, "video/")
 	for _, m := range marks {
@@ -87,7 +89,7 @@ func encodingOf(name string) encoding.Encoding {
 	return e
 }
 
-// inUTF8 returns bytes of a charset in UTF-8, at most most of them. broken reports that some bytes are
+// inUTF8 converts bytes of a charset to UTF-8, up to most bytes. broken reports that some bytes are
 // invalid in the charset; they become U+FFFD.
 func inUTF8(name string, p []byte, most int) (text []byte, broken, cut bool) {
 	e := encodingOf(name)

@@ -15,10 +15,10 @@ import (
 )
 
 const (
-	maxCodings = 4        // that are undone of one body
-	maxWindow  = 8 << 20  // bytes that a zstd frame may refer back to, as RFC 9659 has it
-	probeBytes = 4 << 10  // in which a coding without a mark of its own has to begin
-	betweenAll = 64 << 10 // bytes that one coding may add to what it codes
+	maxCodings = 4        // codings of one body that are decoded
+	maxWindow  = 8 << 20  // bytes that a zstd frame may refer back to (RFC 9659)
+	probeBytes = 4 << 10  // bytes in which the data of a coding without a magic number has to begin
+	betweenAll = 64 << 10 // bytes that one coding may add to its content
 )
 
 // codingError is an error in the data of one content coding.
@@ -50,9 +50,9 @@ func (c *codedReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// uncode undoes the content codings of a label, the last one first. The output of the last decoder is at
-// most most bytes and that of the others little more, so that the time is proportional to most. If a
-// coding cannot be undone, it is kept, and fault has the reason.
+// uncode decodes the content codings of a label, the last one first. The output of the last decoder has at
+// most most bytes and that of the other decoders little more, so that the time is proportional to most. If
+// a coding cannot be decoded, the data keeps this coding, and fault has the reason.
 func uncode(codings []string, src io.Reader, most int64) (r io.Reader, undone []string, fault string) {
 	if len(codings) > maxCodings {
 		return src, nil, fmt.Sprintf("it has %d content codings, and no more than %d are undone here", len(codings), maxCodings)
@@ -73,8 +73,9 @@ func uncode(codings []string, src io.Reader, most int64) (r io.Reader, undone []
 	return r, undone, ""
 }
 
-// Uncoded undoes all content codings of a body, and returns at most most bytes. It returns an error if the
-// result is larger, or if not all codings can be undone. Charset and byte order mark are kept.
+// Uncoded decodes all content codings of a body, and returns at most most bytes. It returns an error if
+// the result is larger, or if not all codings can be decoded. It does not convert the charset or remove
+// the byte order mark.
 func Uncoded(l Label, p []byte, most int) ([]byte, error) {
 	src, undone, fault := uncode(l.Codings, bytes.NewReader(p), int64(most)+1)
 	if fault != "" || len(undone) < len(l.Codings) {
@@ -90,8 +91,8 @@ func Uncoded(l Label, p []byte, most int) ([]byte, error) {
 	return plain, nil
 }
 
-// open opens the decoder of one coding. decoder is nil if the data does not begin as data of the coding
-// does; then nothing was read from in.
+// open opens the decoder of one coding. If the data does not begin like data of this coding, decoder is
+// nil and nothing was read from in.
 func open(coding string, in *bufio.Reader) (decoder io.Reader, known bool) {
 	probe, _ := in.Peek(probeBytes)
 	marked := func(mark string) bool { return bytes.HasPrefix(probe, []byte(mark)) }
@@ -101,7 +102,7 @@ func open(coding string, in *bufio.Reader) (decoder io.Reader, known bool) {
 	case "gzip", "x-gzip":
 		begin = func(r io.Reader) (io.Reader, error) { return gzip.NewReader(r) }
 		fits = marked("\x1f\x8b\x08")
-	case "deflate": // with the header of zlib, which many senders leave out (RFC 9110, 8.4.1.2)
+	case "deflate": // with a zlib header, which many senders leave out (RFC 9110, 8.4.1.2)
 		if fits = len(probe) >= 2 && probe[0]&15 == 8 && (int(probe[0])<<8+int(probe[1]))%31 == 0; fits {
 			begin = func(r io.Reader) (io.Reader, error) { return zlib.NewReader(r) }
 			break
@@ -115,7 +116,7 @@ func open(coding string, in *bufio.Reader) (decoder io.Reader, known bool) {
 		begin = func(r io.Reader) (io.Reader, error) {
 			return zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxWindow))
 		}
-		// The magic number of a frame, or of a skippable frame.
+		// Either the magic number of a frame, or of a skippable frame.
 		fits = marked("\x28\xb5\x2f\xfd") || len(probe) > 3 && probe[0]&0xf0 == 0x50 && bytes.HasPrefix(probe[1:], []byte("\x2a\x4d\x18"))
 	default:
 		return nil, false

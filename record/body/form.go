@@ -12,11 +12,11 @@ const maxFields = 10_000
 // Field is one field of a URL-encoded form or query.
 type Field struct {
 	Name, Value string // decoded
-	JSON        bool   // Value is a JSON object or array
+	JSON        bool   // Value contains a JSON object or array
 }
 
-// LooksLikeForm reports whether the bytes of a text look like a URL-encoded form, whatever its label:
-// a name, =, and no space, quote or bracket of XML.
+// LooksLikeForm reports whether a text looks like a URL-encoded form, whatever its label: it begins
+// with a name and =, and contains no space, quote or bracket of XML.
 func LooksLikeForm(p []byte) bool {
 	p = bytes.TrimRight(p, " \t\r\n")
 	name := bytes.IndexByte(p, '=')
@@ -35,7 +35,7 @@ func isFormName(c byte) bool {
 	return c >= '0' && c <= '9' || c|0x20 >= 'a' && c|0x20 <= 'z' || bytes.IndexByte([]byte("_.%+[]-"), c) >= 0
 }
 
-// Query reads the fields of the query of a request-target; nil if it has none.
+// Query reads the fields of the query of a request-target; nil if the target has none.
 func Query(target []byte) []Field {
 	_, query, ok := bytes.Cut(target, []byte("?"))
 	if !ok {
@@ -46,7 +46,7 @@ func Query(target []byte) []Field {
 	return fields
 }
 
-// FormValue returns the value of the first field of a form with this name; nil = there is none. It
+// FormValue returns the value of the first field of a form with the given name; nil = no such field. It
 // decodes no other field.
 func FormValue(p []byte, name string) []byte {
 	for len(p) > 0 {
@@ -65,8 +65,8 @@ func Start(p []byte) []byte {
 	return bytes.TrimLeft(bytes.TrimPrefix(p, []byte(marks[0].bytes)), " \t\r\n")
 }
 
-// readForm reads the fields of a form in their order. charset is the charset of the unescaped bytes, ""
-// = UTF-8.
+// readForm reads the fields of a form in their order. charset is the charset of the decoded bytes, "" =
+// UTF-8.
 func readForm(p []byte, charset string) (list []Field, faults []Fault) {
 	malformed, foreign, left := 0, 0, 0
 	text := func(raw []byte) string {
@@ -114,8 +114,8 @@ func Unescape(p []byte) []byte {
 	return plain
 }
 
-// unescapeForm resolves + and the escapes of a form. A malformed escape is kept, and whole is then
-// false.
+// unescapeForm resolves + and the escapes of a form. A malformed escape stays unchanged, and whole is
+// then false.
 func unescapeForm(p []byte) (plain []byte, whole bool) {
 	if bytes.IndexByte(p, '%') < 0 && bytes.IndexByte(p, '+') < 0 {
 		return p, true
@@ -136,7 +136,7 @@ func unescapeForm(p []byte) (plain []byte, whole bool) {
 	return out, whole
 }
 
-// unhex returns the value of a hexadecimal digit, -1 = it is none.
+// unhex returns the value of a hexadecimal digit; -1 = no such digit.
 func unhex(c byte) int {
 	switch {
 	case c >= '0' && c <= '9':

@@ -9,26 +9,26 @@ import (
 	"unicode/utf8"
 )
 
-// Fault is the place of an error in a body, and the reason.
+// Fault is an error in a body: its place and the reason.
 type Fault struct {
-	At   int    // byte of the text at which it is, -1 = there is no such place
-	Text string // one sentence without its full stop, for people; it may hold what a stranger sent
+	At   int    // byte of the text, -1 = the error has no place
+	Text string // a sentence without its full stop, for users; it may contain text of an untrusted sender
 }
 
 // Document is one JSON value of a text.
 type Document struct {
-	Start, End int // in the text
+	Start, End int // range in the text
 	Fault      bool
 }
 
 // maxDocuments bounds the values of JSON lines that are read one by one.
 const maxDocuments = 10_000
 
-// jsonFault returns the first error in a text as JSON (RFC 8259); nil = it is valid. If the text is
-// only incomplete, the place is its length.
+// jsonFault returns the first error in a text as JSON (RFC 8259); nil = the text is valid. If the text is
+// only incomplete, the place is the length of the text.
 func jsonFault(p []byte) *Fault {
 	if json.Valid(p) {
-		if at := notUTF8(p); at >= 0 { // encoding/json replaces such bytes
+		if at := notUTF8(p); at >= 0 { // encoding/json accepts such bytes and replaces them
 			return notJSON(p, at, "a string that is not UTF-8")
 		}
 		return nil
@@ -41,8 +41,8 @@ func jsonFault(p []byte) *Fault {
 	return notJSON(p, int(syntax.Offset)-1, syntax.Error())
 }
 
-// atEnd reports whether a text is the beginning of a value. At the end of a text encoding/json reads a space, and
-// within a word, a number or an escape it finds fault with that.
+// atEnd reports whether a text is the beginning of a value. encoding/json reads a space after the end of a
+// text, and reports that space as an error if it is within a word, a number or an escape.
 func atEnd(p []byte, e *json.SyntaxError) bool {
 	return e.Error() == "unexpected end of JSON input" ||
 		int(e.Offset) == len(p) && !bytes.HasSuffix(p, []byte(" ")) && strings.HasPrefix(e.Error(), "invalid character ' '")
@@ -53,13 +53,13 @@ func notJSON(p []byte, at int, why string) *Fault {
 	return &Fault{at, fmt.Sprintf("Not JSON: line %d, column %d (byte %d): %s", line, column, at, why)}
 }
 
-// placeOf returns the line and column of a byte, counted from 1.
+// placeOf returns the line and column of a byte, both counted from 1.
 func placeOf(p []byte, at int) (line, column int) {
 	before := p[:min(at, len(p))]
 	return 1 + bytes.Count(before, []byte("\n")), len(before) - bytes.LastIndexByte(before, '\n')
 }
 
-// notUTF8 returns the index of the first byte that is not valid UTF-8, -1 = all are.
+// notUTF8 returns the index of the first byte that is not valid UTF-8; -1 = all are valid.
 func notUTF8(p []byte) int {
 	if utf8.Valid(p) {
 		return -1
@@ -71,7 +71,7 @@ func notUTF8(p []byte) int {
 	return at
 }
 
-// StartsJSON reports whether a text begins as an object or an array does.
+// StartsJSON reports whether a text begins like an object or an array.
 func StartsJSON(p []byte) bool {
 	p = bytes.TrimLeft(p[:min(len(p), 1<<10)], " \t\r\n")
 	return len(p) > 0 && (p[0] == '{' || p[0] == '[')
@@ -86,9 +86,9 @@ func isDocument(p []byte) bool {
 // recordSeparator begins each value of a JSON text sequence (RFC 7464).
 const recordSeparator = 0x1e
 
-// jsonLines splits a text into consecutive JSON values, however many lines each has. After the first error
-// it splits the rest into lines. faults is the number of these lines that are not JSON, without the last
-// line of a text that was cut.
+// jsonLines splits a text into consecutive JSON values, each of which may have several lines. After the first
+// error it splits the rest into lines. faults is the number of these lines that are not JSON, not counting
+// the last line of a text that was cut.
 func jsonLines(p []byte, cut bool) (list []Document, faults int) {
 	separated := bytes.IndexByte(p, recordSeparator) >= 0
 	at := 0
@@ -130,17 +130,17 @@ const jsonDepth = 64
 
 var indents = strings.Repeat("  ", jsonDepth)
 
-// Indent indents JSON, or its beginning, without changing a byte of its names, strings and numbers:
-// 1.0 stays 1.0, escapes and repeated keys are kept. json.Indent is not used because it needs a
-// complete text and has no bounds: it writes 10,000 levels of brackets with 10,000 levels of spaces.
+// Indent indents JSON, or its beginning, without changing a byte of its names, strings and numbers: 1.0 stays
+// 1.0, escapes and repeated keys are kept. json.Indent is not used because it needs a complete text and its
+// output is not bounded: for 10,000 levels of brackets it writes 10,000 levels of spaces.
 func Indent(p []byte) (out []byte) {
-	depth, most := 0, max(1<<20, 3*len(p)) // bytes after which indenting ends
+	depth, most := 0, max(1<<20, 3*len(p)) // most: bytes of output after which indenting ends
 	newline := func() {
 		if depth <= jsonDepth && len(out) <= most {
 			out = append(append(out, '\n'), indents[:2*max(depth, 0)]...)
 		}
 	}
-	opened := false // the token before is an opening bracket
+	opened := false // the previous token is an opening bracket
 	for size := 0; len(p) > 0; p = p[size:] {
 		size = 1
 		c := p[0]
@@ -151,7 +151,7 @@ func Indent(p []byte) (out []byte) {
 		if closes {
 			depth--
 		}
-		if closes != opened { // an empty object or array stays on its line
+		if closes != opened { // an empty object or array stays on one line
 			newline()
 		}
 		if opened = c == '{' || c == '['; opened {

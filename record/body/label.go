@@ -8,9 +8,9 @@ import (
 
 // Label holds the header values that describe the body of a message.
 type Label struct {
-	Kind     string   // media type in lower case, "" = none is named
-	Charset  string   // as written, "" = none is named
-	Boundary string   // of a multipart body, "" = none is named
+	Kind     string   // media type in lower case, "" = none
+	Charset  string   // as written, "" = none
+	Boundary string   // of a multipart body, "" = none
 	Codings  []string // content codings in lower case, in the order in which they were applied
 }
 
@@ -30,7 +30,7 @@ func LabelOf(head []byte) Label {
 	return NewLabel(kind, codings...)
 }
 
-// NewLabel reads the values of Content-Type and of the lines of Content-Encoding.
+// NewLabel makes a label from the values of Content-Type and of the Content-Encoding lines.
 func NewLabel(contentType string, contentEncoding ...string) Label {
 	var l Label
 	kind, rest, _ := strings.Cut(contentType, ";")
@@ -53,9 +53,8 @@ func NewLabel(contentType string, contentEncoding ...string) Label {
 	return l
 }
 
-// parameters calls each for the parameters of a header value as senders write them: also with =, : and
-// spaces in an unquoted value, and with repeated names, for which mime.ParseMediaType returns no
-// parameters.
+// parameters calls each for the parameters of a header value. Like senders, it allows =, : and spaces
+// in an unquoted value, and repeated names, for which mime.ParseMediaType returns no parameters.
 func parameters(list string, each func(name, value string)) {
 	for list != "" {
 		list = strings.TrimLeft(list, "; \t\r\n")
@@ -80,7 +79,7 @@ func parameters(list string, each func(name, value string)) {
 }
 
 // quoted reads a text up to its closing quote. A backslash escapes only a quote or a backslash,
-// because some senders write the path of a file unescaped.
+// because some senders write file paths without escaping backslashes.
 func quoted(s string) (text, rest string) {
 	var b strings.Builder
 	for i := 0; i < len(s); i++ {
@@ -102,7 +101,7 @@ func (l Label) IsJSON() bool {
 	return l.Kind == "application/json" || l.Kind == "text/json" || strings.HasSuffix(l.Kind, "+json")
 }
 
-// isJSONLines reports whether the label names JSON values one after the other.
+// isJSONLines reports whether the label names consecutive JSON values.
 func (l Label) isJSONLines() bool {
 	switch l.Kind {
 	case "application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonl", "application/jsonlines",
@@ -127,7 +126,7 @@ func (l Label) isText() bool {
 	return strings.HasPrefix(l.Kind, "text/") || l.IsJSON() || l.isJSONLines() || l.IsForm() || l.isXML() || l.Charset != ""
 }
 
-// IsVague reports whether the label leaves the form of the body open.
+// IsVague reports whether the label does not determine the form of the body.
 func (l Label) IsVague() bool {
 	return l.Kind == "" || l.Kind == "text/plain" || l.Kind == "application/octet-stream" || l.Kind == "binary/octet-stream" || l.Kind == "*/*"
 }

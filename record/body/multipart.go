@@ -11,21 +11,21 @@ import (
 )
 
 const (
-	maxParts   = 1000 // of a multipart body that are read, those within parts included
-	maxNesting = 3    // multipart bodies within each other
+	maxParts   = 1000 // parts of a multipart body that are read, including nested parts
+	maxNesting = 3    // depth of nested multipart bodies
 )
 
 // Part is one part of a multipart body.
 type Part struct {
-	Name, File string // of Content-Disposition
-	Raw        []byte // its content as it was sent
-	At         int    // where Raw begins in the text of the multipart body
-	*Reading          // of its content; its faults include those of the header of the part
+	Name, File string // from Content-Disposition
+	Raw        []byte // content of the part as sent
+	At         int    // start of Raw in the text of the multipart body
+	*Reading          // reading of the content; its faults include those of the header of the part
 }
 
 // delimiter is the place of a boundary in a body.
 type delimiter struct {
-	before, after int // the end of the content before it, the start of what follows
+	before, after int // end of the content before the boundary, start of the content after it
 	closes        bool
 }
 
@@ -89,7 +89,7 @@ func (r *reader) multipart(out *Reading, p []byte, depth int) bool {
 	}
 	add := func(from, to int, cut bool) {
 		part := r.part(p[from:to], cut, depth)
-		part.At = to - len(part.Raw) // the header comes before it
+		part.At = to - len(part.Raw) // the end of the part minus its content, because its header comes first
 		out.Parts = append(out.Parts, part)
 	}
 	for !d.closes {
@@ -123,7 +123,7 @@ func (r *reader) part(p []byte, cut bool, depth int) Part {
 		var line []byte
 		line, head, _ = bytes.Cut(head, []byte("\n"))
 		line = bytes.TrimSuffix(line, []byte("\r"))
-		for len(head) > 0 && (head[0] == ' ' || head[0] == '\t') { // the line continues
+		for len(head) > 0 && (head[0] == ' ' || head[0] == '\t') { // a continuation line
 			var next []byte
 			next, head, _ = bytes.Cut(head, []byte("\n"))
 			line = append(line[:len(line):len(line)], bytes.TrimSuffix(next, []byte("\r"))...)
@@ -142,7 +142,7 @@ func (r *reader) part(p []byte, cut bool, depth int) Part {
 		case name == "content-transfer-encoding":
 			transfer = strings.ToLower(strings.TrimSpace(value))
 		}
-		if len(faults.Faults) > 3 { // one that has so many is no header
+		if len(faults.Faults) > 3 { // with so many faults, these lines are no header
 			break
 		}
 	}
@@ -183,7 +183,7 @@ func partHead(p []byte, faults *Reading) (head, content []byte) {
 	return nil, p
 }
 
-// disposition reads the name of the field and of the file.
+// disposition reads the names of the field and of the file.
 func (part *Part) disposition(value string) {
 	_, rest, _ := strings.Cut(value, ";")
 	parameters(rest, func(name, text string) {
@@ -194,7 +194,7 @@ func (part *Part) disposition(value string) {
 			if part.File == "" {
 				part.File = text
 			}
-		case "filename*": // RFC 8187
+		case "filename*": // encoded as in RFC 8187
 			charset, coded, _ := strings.Cut(text, "'")
 			_, coded, _ = strings.Cut(coded, "'")
 			plain, _ := unescapeForm([]byte(strings.ReplaceAll(coded, "+", "%2B")))
@@ -202,13 +202,13 @@ func (part *Part) disposition(value string) {
 			part.File = string(plain)
 		}
 	})
-	var words mime.WordDecoder // as mail programs write them
+	var words mime.WordDecoder // encoded as in mails
 	if name, err := words.DecodeHeader(part.File); err == nil {
 		part.File = name
 	}
 }
 
-// transferred undoes the transfer encoding of a part.
+// transferred decodes the transfer encoding of a part.
 func transferred(encoding string, p []byte, cut bool) (content []byte, fault string) {
 	switch encoding {
 	case "base64":

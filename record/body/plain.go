@@ -6,8 +6,9 @@ import (
 	"strings"
 )
 
-// Plain returns the whole body as text: JSON indented, the fields of a form and the parts of a
-// multipart body one after the other, other text unchanged. ok is false for binary bodies.
+// Plain returns the whole body as text: JSON is indented, the fields of a form and the parts
+// of a multipart body follow one another, and other text is unchanged. ok is false for binary
+// bodies.
 func (r *Reading) Plain() (text []byte, ok bool) {
 	switch r.Form {
 	case JSON:

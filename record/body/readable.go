@@ -8,8 +8,9 @@ import (
 	"unicode/utf8"
 )
 
-// Readable removes JSON escapes of characters that need none: \u00d7 becomes ×, and \/ becomes /. Values
-// stay the same. Invisible characters, such as control characters, and unpaired surrogates stay escaped.
+// Readable replaces JSON escapes by their characters if these need no escape: \u00d7 becomes ×, and \/
+// becomes /. Values stay the same. Invisible characters, such as control characters, and unpaired
+// surrogates stay escaped.
 func Readable(p []byte) []byte {
 	at := bytes.IndexByte(p, '\\')
 	if at < 0 {
@@ -31,7 +32,7 @@ func Readable(p []byte) []byte {
 	return append(out, p...)
 }
 
-// plainEscape reads the escape at the start of p, if its character can be written without one.
+// plainEscape reads the escape at the start of p, if its character can be written without an escape.
 func plainEscape(p []byte) (r rune, size int) {
 	if p[1] == '/' {
 		return '/', 2

@@ -14,8 +14,8 @@ const Large = 256 << 10
 // turns holds an entry for each large reading in progress, because one may use some hundred MiB.
 var turns = make(chan struct{}, 2)
 
-// Turn waits until a reading of n bytes may begin. A reading of at most Large bytes never waits. done
-// ends the turn. The error is that of ctx.
+// Turn waits until a reading of n bytes may begin. A reading of at most Large bytes never waits. done ends
+// the turn. If ctx ends first, it returns the error of ctx.
 func Turn(ctx context.Context, n int) (done func(), err error) {
 	if n <= Large {
 		return func() {}, nil
@@ -29,8 +29,8 @@ func Turn(ctx context.Context, n int) (done func(), err error) {
 }
 
 // Open returns the text of a body, decoded and in UTF-8, as a stream of at most most bytes. start is its
-// beginning, from which its form can be found. A coding that cannot be undone is kept. An error that does not
-// come from src means that coded data is damaged or incomplete.
+// beginning, from which its form can be found. If a content coding cannot be decoded, the text keeps that
+// coding. An error that does not come from src means that coded data is damaged or incomplete.
 func Open(l Label, src io.Reader, most int64) (text io.Reader, start []byte) {
 	r := src
 	if len(l.Codings) > 0 {

@@ -14,7 +14,7 @@ import (
 	"relay/relaytest"
 )
 
-// fuzzed are labels under which the same bytes are read.
+// fuzzed are labels; the same bytes are read with each of them.
 var fuzzed = []body.Label{
 	{},
 	body.NewLabel("application/json"), body.NewLabel("application/x-ndjson"), body.NewLabel("application/x-www-form-urlencoded"),
@@ -24,7 +24,7 @@ var fuzzed = []body.Label{
 	body.NewLabel("application/json", "gzip"), body.NewLabel("", "deflate"), body.NewLabel("", "br"), body.NewLabel("", "zstd"), body.NewLabel("text/plain", "br, zstd, deflate, gzip"),
 }
 
-// TestWorstBytes: no body takes longer to be read than in proportion to its size.
+// TestWorstBytes: the time for reading a body is proportional to its size, for every hostile body.
 func TestWorstBytes(t *testing.T) {
 	t.Parallel()
 	coded := map[string]string{}
@@ -59,8 +59,8 @@ func TestWorstBytes(t *testing.T) {
 	})
 }
 
-// FuzzRead: whatever bytes and label a body has, reading it does not fail, takes no more than 100 ms a
-// MiB and gives no more than was asked for, twice the same.
+// FuzzRead: for any bytes and label, reading does not fail, takes at most 100 ms for a MiB, returns no
+// more than the requested bytes, and gives the same result twice.
 func FuzzRead(f *testing.F) {
 	for _, seed := range []string{
 		`{"a":[1,2]}`, "{}\n{}", "a=b&payload=%7B%7D", "--b\r\nContent-Disposition: form-data; name=a\r\n\r\n1\r\n--b--", "<a>b</a>", "\xff\xfea\x00", "\x00",
@@ -76,7 +76,7 @@ func FuzzRead(f *testing.F) {
 		given := slices.Clone(p)
 		var first *body.Reading
 		read := func() { first = body.Read(l, p, cut, most) }
-		if relaytest.CPUTime(read) > 100*time.Millisecond*time.Duration(len(p)+most)/(1<<20) { // it may have collected garbage
+		if relaytest.CPUTime(read) > 100*time.Millisecond*time.Duration(len(p)+most)/(1<<20) { // garbage collection may have taken that time, so it is measured again
 			if took, limit := relaytest.Measure(len(p)+most, read); took > limit {
 				t.Errorf("%d bytes took %v, more than %v", len(p), took, limit)
 			}
@@ -87,7 +87,7 @@ func FuzzRead(f *testing.F) {
 		if n := held(first); n > 6*most {
 			t.Errorf("it holds %d bytes", n)
 		}
-		if first.Charset == "" && len(first.Text) > most { // decoded to UTF-8, it may be longer
+		if first.Charset == "" && len(first.Text) > most { // a text converted to UTF-8 may be longer
 			t.Errorf("a text of %d bytes", len(first.Text))
 		}
 		if diff := cmp.Diff(first, body.Read(l, p, cut, most)); diff != "" {

@@ -11,14 +11,14 @@ import (
 // maxXML bounds the XML whose form is checked, in bytes.
 const maxXML = 256 << 10
 
-// xmlFault returns the first error in a text as XML; nil = it is well-formed, or was not checked
-// because it is long or declares entities of its own, which are not resolved here.
+// xmlFault returns the first error in a text as XML; nil = well-formed. It also returns nil for
+// a text that it does not check, because it is long or declares its own entities.
 func xmlFault(p []byte, cut bool) *Fault {
 	if len(p) > maxXML || bytes.Contains(p, []byte("<!ENTITY")) {
 		return nil
 	}
 	d := xml.NewDecoder(bytes.NewReader(p))
-	d.CharsetReader = func(_ string, r io.Reader) (io.Reader, error) { return r, nil } // it is decoded already
+	d.CharsetReader = func(_ string, r io.Reader) (io.Reader, error) { return r, nil } // the text is in UTF-8 already
 	for {
 		_, err := d.Token()
 		if err == io.EOF {

@@ -12,9 +12,9 @@ import (
 	"relay/record/body"
 )
 
-// Body returns the text of a body without its secrets. whole is false if a part is left out because it
-// could not be read, so that its secrets are unknown. The text of a binary body is its bytes, or empty if
-// these may contain a secret.
+// Body returns the text of a body without its secrets. whole is false if an unreadable part is left out,
+// because its secrets are unknown. The text of a binary body is its bytes, or empty if the bytes may
+// contain a secret.
 func (m *Masker) Body(r *body.Reading) (text string, changed, whole bool) {
 	switch {
 	case m.overflow, r.Form == body.Binary && !m.isHarmless(r.Text):
@@ -33,7 +33,7 @@ func (m *Masker) Body(r *body.Reading) (text string, changed, whole bool) {
 func (m *Masker) reading(out *edits, r *body.Reading, base int) (whole bool) {
 	form := r.Form
 	if form == body.JSON && !body.StartsJSON(r.Text) {
-		form = body.Text // only its label says JSON
+		form = body.Text // only the label says that it is JSON
 	}
 	switch form {
 	case body.Empty:
@@ -69,12 +69,12 @@ func (m *Masker) reading(out *edits, r *body.Reading, base int) (whole bool) {
 	return true
 }
 
-// archives are the first bytes of compressed files, whose text is not visible in their bytes: gzip, zip,
-// rar, zstd, xz, bzip2, lz4, 7z, and zlib with default settings.
+// archives are the first bytes of compressed files: gzip, zip, rar, zstd, xz, bzip2, lz4, 7z, and zlib
+// with default settings. Secrets in them are not visible in the bytes.
 var archives = []string{"\x1f\x8b", "PK\x03\x04", "Rar!", "\x28\xb5\x2f\xfd", "\xfd7zXZ", "BZh", "\x04\x22\x4d\x18", "7z\xbc\xaf", "\x78\x9c", "\x78\x01", "\x78\xda"}
 
-// isHarmless reports whether bytes can be shown: they contain no known secret, are no archive, and are an
-// image, audio or video or contain no text.
+// isHarmless reports whether bytes can be shown. They must contain no known secret and be no archive. In
+// addition, they must be an image, audio or video, or contain no text.
 func (m *Masker) isHarmless(p []byte) bool {
 	var out edits
 	if m.known(&out, p, 0); len(out.list) > 0 || slices.ContainsFunc(archives, func(start string) bool { return bytes.HasPrefix(p, []byte(start)) }) {
@@ -96,7 +96,7 @@ func (m *Masker) isHarmless(p []byte) bool {
 	return true
 }
 
-// lines hides the secrets of JSON lines. It reads a line with a fault as text.
+// lines hides the secrets of JSON lines. A line with a fault is treated as text.
 func (m *Masker) lines(out *edits, r *body.Reading, base int) (whole bool) {
 	done := 0
 	for _, d := range r.Documents {
@@ -114,7 +114,7 @@ func (m *Masker) lines(out *edits, r *body.Reading, base int) (whole bool) {
 	return true
 }
 
-// multipart hides the content of parts whose name is that of a secret, and the secrets in the others.
+// multipart hides the content of parts with the name of a secret, and the secrets in the other parts.
 func (m *Masker) multipart(out *edits, r *body.Reading, base int) (whole bool) {
 	whole = true
 	done := 0
@@ -133,7 +133,7 @@ func (m *Masker) multipart(out *edits, r *body.Reading, base int) (whole bool) {
 			}
 		case bytes.Equal(part.Text, part.Raw):
 			whole = m.reading(out, part.Reading, base+at) && whole
-		default: // it has a coding or charset of its own, and is shown decoded
+		default: // the part has its own coding or charset, and is shown decoded
 			var inner edits
 			whole = m.reading(&inner, part.Reading, 0) && whole
 			plain, _ := inner.apply(part.Text)
@@ -149,16 +149,16 @@ func (m *Masker) multipart(out *edits, r *body.Reading, base int) (whole bool) {
 	return whole
 }
 
-// maxRest is the number of bytes that may follow the last part that was read of a multipart body. More
-// bytes must contain parts that were not read.
+// maxRest is the number of bytes that may follow the last part that was read of a multipart body. If more
+// bytes follow, they must contain unread parts.
 const maxRest = 1 << 10
 
 // oauthFields are field names of OAuth. In a form with one of them, the field code is a secret.
 var oauthFields = []string{"grant_type", "client_id", "redirect_uri", "code_verifier", "state"}
 
 // form hides the secret values of a query or of a URL-encoded form, also in a field whose value is JSON.
-// Everything else keeps its spelling. A secret value ends only at &, because it may contain ; and #; these
-// end all other values too.
+// All other text keeps its spelling. A secret value ends only at &, because it may contain ; and #. Other
+// values also end at ; and #.
 func (m *Masker) form(out *edits, s []byte, base int) {
 	oauth := slices.ContainsFunc(oauthFields, func(name string) bool { return bytes.Contains(s, []byte(name+"=")) })
 	for i := 0; i < len(s); {
@@ -190,7 +190,7 @@ func (m *Masker) form(out *edits, s []byte, base int) {
 // formValue hides the secrets in the value of a field: JSON, or any text.
 func (m *Masker) formValue(out *edits, value []byte, base int) {
 	if body.StartsJSON(body.Unescape(value[:min(len(value), 3*maxName)])) {
-		j := m.scan() // for its space
+		j := m.scan() // to reuse its memory
 		defer m.done(j)
 		if j.inner.unescape(value); json.Valid(j.inner.plain) {
 			j.inner.mask(m, out, base, url.QueryEscape)

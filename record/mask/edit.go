@@ -14,8 +14,8 @@ type edit struct {
 // edits are the replacements in one text.
 type edits struct{ list []edit }
 
-// add adds an edit. One that overlaps the edit before it becomes one with it, as apply has it: in a text that
-// repeats itself a secret may end at each of its bytes.
+// add adds an edit. If it overlaps the previous edit, add extends that edit instead, because in a repetitive
+// text a secret may end at every byte.
 func (e *edits) add(from, to int, with string) {
 	if n := len(e.list); n > 0 {
 		if last := &e.list[n-1]; last.with == with && from < last.to && last.from < to {
@@ -26,8 +26,7 @@ func (e *edits) add(from, to int, with string) {
 	e.list = append(e.list, edit{from, to, with})
 }
 
-// apply makes the edits. Of two overlapping edits it uses the replacement of the first one for the text
-// of both.
+// apply makes the edits. Two overlapping edits become one, with the replacement of the first edit.
 func (e *edits) apply(s []byte) (edited []byte, changed bool) {
 	if len(e.list) == 0 {
 		return s, false

@@ -6,40 +6,41 @@ import (
 	"strings"
 )
 
-// Bounds of the secrets to search for.
+// Limits of the secrets to search for.
 const (
-	minSecret  = 4         // bytes of a secret that is masked as a whole word
-	minWithin  = 8         // bytes of a secret that is masked also within a longer word
-	minDigits  = 6         // bytes of a secret that is a number
-	maxPattern = 256       // bytes of a secret that are searched for; the text up to the next delimiter is masked too
-	maxSecrets = 128 << 10 // bytes of all secrets of an event
-	maxCoded   = 16 << 10  // bytes of the secrets that are searched for in base64 and hexadecimal digits
+	minSecret  = 4         // shortest secret, in bytes, that is masked as a whole word
+	minWithin  = 8         // shortest secret that is also masked within a longer word
+	minDigits  = 6         // shortest secret that is a number
+	maxPattern = 256       // bytes of a secret that are searched for; the text after them up to the next delimiter is masked too
+	maxSecrets = 128 << 10 // bytes of all secrets of an event together
+	maxCoded   = 16 << 10  // bytes of all secrets that are searched for in base64 and hexadecimal digits
 )
 
-// finder finds many secrets in a text, in time proportional to the length of the text alone: it is the
-// automaton of Aho and Corasick, "Efficient string matching" (1975).
+// finder finds many secrets in a text at the same time. Its time is proportional to the length of the text
+// and does not depend on the number of secrets. It is the automaton of Aho and Corasick, "Efficient string
+// matching" (1975).
 type finder struct {
 	root  [256]int32
-	edges map[uint32]int32 // node<<8 | byte, of nodes with many children
+	edges map[uint32]int32 // key: node<<8 | byte, for nodes with many children
 	nodes []node
 }
 
-// fewChildren is how many children of a node are looked at one by one.
+// fewChildren is the number of children up to which they are looked at one by one.
 const fewChildren = 4
 
 // node is a state of the automaton: the beginning of a secret.
 type node struct {
 	found match // the longest secret that ends here
-	fail  int32 // the node of the longest other beginning that ends here
-	child int32 // the first of its children, 0 = it has none
-	next  int32 // the next child of its parent, 0 = there is none
+	fail  int32 // the node of the longest other beginning that also ends here
+	child int32 // the first child, 0 = none
+	next  int32 // the next child of the same parent, 0 = none
 	c     byte  // the last byte of the beginning
-	many  bool  // its children are in edges too
+	many  bool  // the children are in edges too
 }
 
 // match is the secret that a node of the automaton has found.
 type match struct {
-	length int32 // of the secret, in normal form; 0 = none
+	length int32 // length of the secret in normal form; 0 = none
 	kind   matchKind
 }
 
@@ -56,8 +57,8 @@ func newFinder() *finder {
 	return &finder{edges: map[uint32]int32{}, nodes: []node{{}}}
 }
 
-// fold makes the two alphabets of base64 equal, a plus equal to the space that it means in forms, and capitals equal
-// to small letters.
+// fold makes the two alphabets of base64 equal, and capitals equal to small letters. It also makes a plus
+// equal to a space, because a plus means a space in forms.
 func fold(c byte) byte { return folded[c] }
 
 var folded = func() (table [256]byte) {
@@ -71,7 +72,7 @@ var folded = func() (table [256]byte) {
 	return table
 }()
 
-// child returns the child of a node by its byte, 0 = there is none.
+// child returns the child of a node for a byte; 0 = none.
 func (f *finder) child(at int32, c byte) int32 {
 	if at == 0 {
 		return f.root[c]
@@ -86,7 +87,7 @@ func (f *finder) child(at int32, c byte) int32 {
 	return child
 }
 
-// addChild adds a child to a node that has none with this byte.
+// addChild adds a child for a byte to a node that has no child for it.
 func (f *finder) addChild(at int32, c byte) int32 {
 	child := int32(len(f.nodes))
 	f.nodes = append(f.nodes, node{next: f.nodes[at].child, c: c})
@@ -157,8 +158,7 @@ func (f *finder) next(at int32, c byte) int32 {
 	return f.root[c]
 }
 
-// find calls take for each secret in a text, with the range of its bytes in the normal form. The text
-// is given in that form.
+// find calls take for each secret in a text, with its range of bytes in the normal form n of the text.
 func (f *finder) find(n *normal, take func(from, to int)) {
 	at := int32(0)
 	for i := 0; i < len(n.p); i++ {
@@ -200,9 +200,9 @@ func isBase64(c byte) bool {
 	return c < 0x80 && isWord(c) || c == '+' || c == '/' || c == '-' || c == '_' || c == '='
 }
 
-// codedForms returns the coded forms in which a secret may occur in a longer text: in base64, for each
-// of the three alignments, the digits that do not depend on neighbouring bytes; and in hexadecimal
-// digits.
+// codedForms returns the coded forms in which a secret may occur in a longer text. For base64 these are, for
+// each of the three alignments, the digits that do not depend on neighbouring bytes. A further form is in
+// hexadecimal digits.
 func codedForms(secret string) (forms []string) {
 	for before := range 3 {
 		coded := base64.RawStdEncoding.EncodeToString([]byte("\x00\x00"[:min(before, 2)] + secret))

@@ -13,7 +13,7 @@ const maxDepth = 10_000
 
 const (
 	maskedJSON   = `"` + Masked + `"`
-	maskedMember = ": " + maskedJSON // behind the name of a member
+	maskedMember = ": " + maskedJSON // after the name of a member
 )
 
 // json hides secrets in one or more JSON values that begin at base: the values of secret fields, including
@@ -34,8 +34,8 @@ func (m *Masker) json(out *edits, s []byte, base int) {
 	}
 }
 
-// scan returns a jsonScan that reuses the memory of an earlier one, because a body may have a hundred
-// thousand strings that hold JSON.
+// scan returns a jsonScan. It reuses the memory of earlier scans, because a body may have a hundred
+// thousand strings with JSON in them.
 func (m *Masker) scan() *jsonScan {
 	n := len(m.scans)
 	if n == 0 {
@@ -67,15 +67,15 @@ type jsonScan struct {
 type container struct {
 	object  bool
 	isName  bool   // the next string is a name
-	name    []byte // of the member that is read, raw
+	name    []byte // raw name of the present member
 	nameEnd int
-	items   int  // of an array
-	named   bool // its member name or key says that its member value is a secret
-	valueAt int  // where that value begins, 0 = there is none
-	valueTo int  // where it ends
+	items   int  // number of elements of an array
+	named   bool // a member called name or key says that the member called value is a secret
+	valueAt int  // start of the value of the member called value, 0 = none
+	valueTo int  // end of that value
 }
 
-// top returns the innermost container, nil at the top.
+// top returns the innermost container; nil at the top level.
 func (j *jsonScan) top() *container {
 	if len(j.open) == 0 {
 		return nil
@@ -192,7 +192,7 @@ func (j *jsonScan) value(from, to int, ended bool) {
 	case t.object && j.member(t, from, to, ended):
 		return
 	case !t.object && t.items == 0 && isString && ended && len(raw) < maxName && strongName(raw):
-		t.named = true // ["Authorization", "Bearer …"]
+		t.named = true // a pair such as ["Authorization", "Bearer …"]
 	case !t.object && t.items == 1 && t.named && isString:
 		t.valueAt, t.valueTo = from, to
 		return
@@ -239,7 +239,7 @@ func (j *jsonScan) member(t *container, from, to int, ended bool) bool {
 	return false
 }
 
-// isNameOf reports whether a member of an object may name another member of it, as in
+// isNameOf reports whether the value of this member may be the name of another member's value, as in
 // {"name":"password","value":"…"}.
 func isNameOf(name []byte) bool {
 	switch string(name) {
@@ -264,7 +264,7 @@ func (j *jsonScan) text(from, to int, ended bool) {
 	j.m.text(j.out, inside, j.base+from+1)
 }
 
-// unquoted resolves the escapes in the inside of a JSON string.
+// unquoted resolves the escapes of a JSON string without its quotes.
 func unquoted(inside []byte) []byte {
 	if bytes.IndexByte(inside, '\\') < 0 {
 		return inside

@@ -1,7 +1,6 @@
-// Package mask hides the secrets of an event from readers without full access: the values of header
-// lines, query parameters and body fields whose names are those of secrets, and every other occurrence
-// of these values, in any coding. Its time is proportional to the size of the event, even for hostile
-// input.
+// Package mask hides the secrets of an event from readers without full access: the values of header lines,
+// query parameters and body fields with names of secrets, and every other occurrence of these values, in any
+// coding. The time is proportional to the size of the event, even for hostile input.
 package mask
 
 import (
@@ -11,29 +10,29 @@ import (
 	"strings"
 )
 
-// Masked replaces a secret.
+// Masked is shown in place of a secret.
 const Masked = "[masked]"
 
-// Masker hides the secrets of one event in two passes. In the first, it learns them: pass every part of the
-// event to it, and discard the results. After Learned it hides the secrets wherever they occur: pass every
-// part of the event to it again.
+// Masker hides the secrets of one event in two passes. In the first pass it learns them: pass every part of
+// the event to it, and discard the results. Then call Learned. In the second pass it hides the secrets
+// wherever they occur: pass every part of the event to it again.
 type Masker struct {
 	learning bool
 	secrets  map[string]bool // in normal form
-	size     int             // bytes of them
-	coded    int             // bytes of those that are searched for in base64
+	size     int             // total size in bytes
+	coded    int             // bytes of the secrets that are searched for in base64
 	overflow bool            // there were more than maxSecrets bytes
 	patterns *finder
 	finder   *finder         // patterns, once they are complete; nil if there are none
-	buffer   normal          // its space is used for one text after the other
+	buffer   normal          // its memory is reused for each text
 	fields   map[string]bool // results of secretField by name
-	headers  map[string]bool // of secretHeader
-	scans    []*jsonScan     // that are not in use
-	pieces   int             // of compressed data in base64 so far, since Learned
-	unpacked int             // bytes of their texts
+	headers  map[string]bool // results of secretHeader by name
+	scans    []*jsonScan     // unused scans
+	pieces   int             // pieces of compressed data in base64 so far, since Learned
+	unpacked int             // bytes of the texts of these pieces
 }
 
-// maxFields bounds the number of names in fields and in headers.
+// maxFields is the largest number of names in fields and in headers.
 const maxFields = 1024
 
 // secretField is the function secretField with a cache, because most names occur many times in a body.
@@ -44,7 +43,8 @@ func (m *Masker) secretHeader(name string) bool {
 	return kept(m.headers, []byte(name), func(name []byte) bool { return secretHeader(string(name)) })
 }
 
-// kept returns the result of secret for a name, and keeps it in known. No name of two bytes is that of a secret.
+// kept returns the result of secret for a name, and keeps it in known. Names of at most two bytes are never
+// names of secrets.
 func kept(known map[string]bool, name []byte, secret func(name []byte) bool) bool {
 	if len(name) < 3 {
 		return false
@@ -68,7 +68,7 @@ func New(host string) *Masker {
 	return m
 }
 
-// Learned ends the phase in which the Masker collects secrets; masking may begin.
+// Learned ends the phase in which the Masker learns secrets; masking begins.
 func (m *Masker) Learned() {
 	m.pieces, m.unpacked = 0, 0
 	if m.learning = false; len(m.secrets) > 0 {
@@ -77,7 +77,7 @@ func (m *Masker) Learned() {
 	}
 }
 
-// Secret adds a value that the sender itself declares secret to the known secrets, whatever its name.
+// Secret adds a value to the known secrets whatever its name, because the sender itself declares it secret.
 func (m *Masker) Secret(value string) { m.learn([]byte(value)) }
 
 // learn adds a value to the known secrets.
@@ -134,10 +134,10 @@ var commonValues = []string{
 	"test", "http", "https", "application/json", "localhost", "example.com", "user", "admin",
 }
 
-// isKnown reports whether a number is one of the known secrets.
+// isKnown reports whether a number is a known secret.
 func (m *Masker) isKnown(number []byte) bool { return m.finder != nil && m.secrets[string(number)] }
 
-// known hides the known secrets in a text, and nothing else.
+// known hides only the known secrets in a text.
 func (m *Masker) known(out *edits, s []byte, base int) {
 	if m.finder == nil || len(s) < minSecret {
 		return
@@ -180,8 +180,8 @@ func (m *Masker) Target(target string) string {
 	return string(masked)
 }
 
-// Header returns the value of a header line without its secrets; changed is false if it has none. The
-// whole value is hidden if it contains host, which could identify the owner.
+// Header returns the value of a header line without its secrets; changed is false if it has none. If the
+// value contains host, which could identify the owner, the whole value is hidden.
 func (m *Masker) Header(name, value, host string) (masked string, changed bool) {
 	switch {
 	case m.secretHeader(name):
@@ -208,7 +208,7 @@ func (m *Masker) learnHeader(value string) {
 			piece = strings.Trim(credentials, `"`)
 		}
 		if len(piece) < 2*minWithin && !strings.HasPrefix(value, "B") {
-			continue // such as the time of a signature
+			continue // too short, such as the time of a signature
 		}
 		m.learn([]byte(piece))
 		if plain, err := base64.StdEncoding.DecodeString(piece); err == nil && strings.HasPrefix(value, "Basic ") {

@@ -22,7 +22,8 @@ import (
 // secret is the value that must not be shown. It contains every character that some encoding changes.
 const secret = "s3cret/of+the-test=="
 
-// seen returns the masked text of a body in a message with the given header lines, which may hold the secret.
+// seen returns the masked text of a body in a message with the given header lines, which may contain the
+// secret.
 func seen(t *testing.T, label, text string, lines ...string) (shown string, whole bool) {
 	t.Helper()
 	r := body.Read(body.NewLabel(label), []byte(text), false, 1<<20)
@@ -40,7 +41,8 @@ func seen(t *testing.T, label, text string, lines ...string) (shown string, whol
 	return shown, whole
 }
 
-// TestSecretsAreMaskedWhereverTheyStand: a value that has once the name of a secret is nowhere shown.
+// TestSecretsAreMaskedWhereverTheyStand: if a value has the name of a secret in one place, the value is shown
+// nowhere.
 func TestSecretsAreMaskedWhereverTheyStand(t *testing.T) {
 	t.Parallel()
 	quoted := func(s string) string { p, _ := json.Marshal(s); return string(p) }
@@ -114,8 +116,8 @@ func packed(t *testing.T, coding, text string) string {
 	return base64.StdEncoding.EncodeToString(b.Bytes())
 }
 
-// TestPackedText: compressed data in base64 is shown if it holds no secret, however much of it there is.
-// Data with a field that its name makes a secret is masked.
+// TestPackedText: compressed data in base64 is shown if it contains no secret, whatever its size. Data that
+// contains a field with the name of a secret is masked.
 func TestPackedText(t *testing.T) {
 	t.Parallel()
 	noise := ""
@@ -174,7 +176,8 @@ func TestPackedText(t *testing.T) {
 	}
 }
 
-// TestSecretsByTheirPlace: nothing else says that these are secrets.
+// TestSecretsByTheirPlace: these values are secrets because of the fields next to them, and not because of
+// their own names.
 func TestSecretsByTheirPlace(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
@@ -203,8 +206,8 @@ func TestSecretsByTheirPlace(t *testing.T) {
 	}
 }
 
-// TestSecretsInEntities: as XML and HTML write the characters of a value, also where JSON or an address
-// codes the entities again, or they code those.
+// TestSecretsInEntities: a secret is found if its characters are written as XML or HTML entities, also if
+// JSON or a URL encodes the entities again, or the reverse.
 func TestSecretsInEntities(t *testing.T) {
 	t.Parallel()
 	for name, coded := range map[string]string{
@@ -227,7 +230,7 @@ func TestSecretsInEntities(t *testing.T) {
 	}
 }
 
-// TestSecretsThatOverlap: where one begins inside another, nothing of either is shown.
+// TestSecretsThatOverlap: if two secrets overlap in a text, no part of either is shown.
 func TestSecretsThatOverlap(t *testing.T) {
 	t.Parallel()
 	const first, second, joined = "alpha11111beta22222", "beta22222gamma33333", "alpha11111beta22222gamma33333"
@@ -246,7 +249,8 @@ func TestSecretsThatOverlap(t *testing.T) {
 	}
 }
 
-// TestSecretsOfATarget: in the query and in the fragment, whichever of them there is.
+// TestSecretsOfATarget: secrets are masked in the query and in the fragment of a target, whether it has one
+// or both.
 func TestSecretsOfATarget(t *testing.T) {
 	t.Parallel()
 	for target, want := range map[string]string{
@@ -298,7 +302,7 @@ func TestSecretHeaderLines(t *testing.T) {
 	}
 }
 
-// FuzzMask: whatever stands around it, a secret is not shown.
+// FuzzMask: a secret is never shown, whatever text surrounds it.
 func FuzzMask(f *testing.F) {
 	for _, s := range []string{`{"a":"%"}`, "a=%&b=", "%25%32%35", `\\\\u00`, "&amp;%", "://@", "<a>%</a>", `[{"name":"token","value":"%"}]`} {
 		f.Add(s)

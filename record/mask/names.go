@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// secretParts are parts of names, in lower case and without separators. The value of a field or line
-// whose name contains one is a secret or proves a signature.
+// secretParts are parts of names, in lower case and without separators. If the name of a field or
+// header line contains one of them, the value is a secret or proves a signature.
 var secretParts = [][]byte{
 	[]byte("authorization"), []byte("cookie"), []byte("signature"), []byte("secret"), []byte("token"), []byte("hmac"), []byte("apikey"),
 	[]byte("passw"), []byte("passphrase"), []byte("passcode"), []byte("transmissionsig"), []byte("xauth"), []byte("accesskey"),
@@ -18,7 +18,7 @@ var secretParts = [][]byte{
 // within names.
 var secretFields = []string{"auth", "pwd", "pass", "pin", "otp", "key", "sig", "sid", "session", "cvc", "cvv", "ssn"}
 
-// secretEnds are last words of the names of secret fields.
+// secretEnds are last words in the names of secret fields.
 var secretEnds = []string{"key", "sig", "auth", "pwd", "pass", "pin", "otp", "cvc", "cvv", "ssn", "csrf", "xsrf", "code"}
 
 // openKeys are words before "key" in the names of keys that are not secret.
@@ -38,7 +38,7 @@ var codeKinds = []string{
 var secretWords = []string{"key", "sig", "auth", "hash", "session", "sid", "pwd", "pass", "otp", "pin", "csrf", "xsrf"}
 
 // secretHeaders are names of header lines that contain the host of the owner, or a signature although
-// their names do not show it.
+// the name does not show that.
 var secretHeaders = []string{
 	"host", "xforwardedhost", "xoriginalhost", "forwarded", "origin", "referer", "xtrellowebhook", "plaidverification",
 }
@@ -46,14 +46,14 @@ var secretHeaders = []string{
 // ownerHeaders are the secretHeaders that contain the host of the owner.
 var ownerHeaders = secretHeaders[:6]
 
-// addressWords are words in the names of fields whose value is a secret address: anyone who knows it
-// may confirm, answer or write.
+// addressWords are words in the names of fields with a secret address: every client that knows the
+// address may confirm, answer or write.
 var addressWords = []string{
 	"subscribe", "unsubscribe", "validation", "validate", "confirm", "confirmation", "verify", "verification", "response", "reset", "invite",
 	"invitation", "magic", "presigned", "signed", "upload", "webhook", "hook", "resume", "activation", "activate", "login", "optout",
 }
 
-// maxName is the length in bytes to which names are cut before they are compared.
+// maxName is the number of bytes to which names are cut before they are compared.
 const maxName = 128
 
 // plainName returns a name in lower case without separators, cut to maxName bytes: api_key, Api-Key
@@ -98,15 +98,15 @@ func words(name []byte) []string {
 	return list
 }
 
-// strongName reports whether a name says clearly that its value is a secret.
+// strongName reports whether a name clearly shows that its value is a secret.
 func strongName(name []byte) bool {
 	var space [maxName]byte
 	plain := plainName(name, &space)
 	return slices.ContainsFunc(secretParts, func(part []byte) bool { return bytes.Contains(plain, part) })
 }
 
-// secretField reports whether the value of a query, form or JSON field is taken for a secret, by the
-// name of the field. For a name such as card[cvc] or user.pass it also checks the last part.
+// secretField reports whether a query, form or JSON field is treated as a secret because of its name.
+// For a name such as card[cvc] or user.pass it also checks the last part.
 func secretField(name []byte) bool {
 	if len(name) < 3 || len(name) > maxName {
 		return len(name) > maxName && strongName(name)
@@ -149,8 +149,8 @@ func endsAsSecret(name []byte) bool {
 	return slices.Contains(secretEnds, last)
 }
 
-// secretAddress reports whether the value of a field is an address that must stay secret, because
-// anyone who knows it may use it. It decides by the name of the field.
+// secretAddress reports whether the name of a field shows that its value is a secret address: every
+// client that knows the address may use it.
 func secretAddress(name []byte) bool {
 	name = name[:min(len(name), maxName)]
 	if len(name) < 6 || !endsAsAddress(name) {

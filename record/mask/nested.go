@@ -7,16 +7,16 @@ import (
 	"unicode/utf8"
 )
 
-// nested is the JSON in a JSON string or form field: its decoded text, and for each of its bytes the
-// position of the bytes that encode it in the outer text.
+// nested is JSON within a JSON string or form field. It has the decoded text and, for each byte of
+// that text, the position of its encoding in the outer text.
 type nested struct {
 	plain []byte
-	at    []int32 // one more for the end
+	at    []int32 // for each byte of plain, and one more for the end
 	edits edits
 }
 
 // mask hides the secrets of the JSON in the outer text, in which the string or field begins at base.
-// Unchanged bytes keep their spelling; quote encodes a replacement.
+// Other bytes keep their spelling; quote encodes a replacement.
 func (n *nested) mask(m *Masker, out *edits, base int, quote func(string) string) {
 	n.edits.list = n.edits.list[:0]
 	m.json(&n.edits, n.plain, 0)
@@ -38,7 +38,7 @@ func inJSON(with string) string {
 
 var quoteInJSON = strings.NewReplacer(`"`, `\"`, `\`, `\\`)
 
-// unquote decodes the inside of a JSON string, and returns false if it is malformed.
+// unquote decodes a JSON string without its quotes, and returns false if the string is malformed.
 func (n *nested) unquote(inside []byte) bool {
 	n.plain, n.at = n.plain[:0], n.at[:0]
 	for i := 0; i < len(inside); {
@@ -72,7 +72,7 @@ func (n *nested) unquote(inside []byte) bool {
 					r, size = both, 12
 				}
 			}
-			n.plain = utf8.AppendRune(n.plain, r) // of half a pair it makes U+FFFD
+			n.plain = utf8.AppendRune(n.plain, r) // an unpaired surrogate becomes U+FFFD
 		default:
 			return false
 		}
@@ -83,7 +83,7 @@ func (n *nested) unquote(inside []byte) bool {
 	return true
 }
 
-// piece notes that the bytes appended last are encoded at position i.
+// piece notes that the bytes appended last are encoded from position i on.
 func (n *nested) piece(i int) {
 	for len(n.at) < len(n.plain) {
 		n.at = append(n.at, int32(i))

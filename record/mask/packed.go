@@ -8,17 +8,18 @@ import (
 	"relay/record/body"
 )
 
-// Limits for reading compressed data in base64. Those of pieces and bytes are for all texts of one event.
+// Limits for reading compressed data in base64. The limits of pieces and bytes count for all texts of one
+// event together.
 const (
-	minPacked   = 20        // digits
-	minLine     = 60        // digits of a line that is not the last one
+	minPacked   = 20        // base64 digits
+	minLine     = 60        // base64 digits of a line that is not the last one
 	maxPacked   = 100       // pieces
-	maxUnpacked = 256 << 10 // bytes of their texts
+	maxUnpacked = 256 << 10 // bytes of the texts of all pieces
 )
 
-// packings are the beginnings in base64 of what archives lists, with the digits that may follow, "" = any, and the
-// content coding that reads it, "" = none does. zlib begins differently at each of its levels; its third digit has bits
-// of the data.
+// packings are the beginnings of the formats in archives as base64. next are the digits that may follow ("" =
+// any), and coding is the content coding that decodes the data ("" = none). zlib begins differently for each
+// of its levels, and its third base64 digit already contains bits of the data.
 var packings = []struct{ start, next, coding string }{
 	{"H4sI", "", "gzip"},
 	{"KLUv", "", "zstd"},
@@ -34,7 +35,7 @@ var packings = []struct{ start, next, coding string }{
 	{"N3q8r", "", ""},
 }
 
-// isPacked reports whether a text may hold compressed data in base64.
+// isPacked reports whether a text may contain compressed data in base64.
 func isPacked(s []byte) bool {
 	if len(s) < minPacked {
 		return false
@@ -47,7 +48,7 @@ func isPacked(s []byte) bool {
 	return false
 }
 
-// packed hides the compressed data in base64 that holds a secret, or that cannot be read.
+// packed hides pieces of compressed data in base64 that contain a secret, or that cannot be read.
 func (m *Masker) packed(n *normal, hide func(from, to int)) {
 	for _, packing := range packings {
 		for from := 0; ; {
@@ -68,8 +69,8 @@ func (m *Masker) packed(n *normal, hide func(from, to int)) {
 	}
 }
 
-// packedEnd returns the end of the digits of base64 that begin at a place. They go on behind a line break if the line
-// is as long as those into which MIME and PEM break them.
+// packedEnd returns the end of the base64 digits that begin at a position. They continue after a line break
+// if the line is as long as MIME and PEM make their lines.
 func packedEnd(p []byte, at int) int {
 	line := at
 	for i := at; ; i++ {
@@ -102,12 +103,12 @@ func (m *Masker) hides(piece []byte, coding string) bool {
 		return r
 	}, piece)
 	data := make([]byte, base64.RawStdEncoding.DecodedLen(len(plain)))
-	size, _ := base64.RawStdEncoding.Decode(data, plain) // of one that was cut, its beginning
+	size, _ := base64.RawStdEncoding.Decode(data, plain) // if the data was cut, only its beginning is decoded
 	most := maxUnpacked - m.unpacked
 	r := body.Read(body.NewLabel("", coding), data[:size], true, most)
 	m.unpacked += len(r.Text)
 	if len(r.Codings) == 0 || len(r.Text) == 0 {
-		return false // it is something else
+		return false // not compressed data of this coding
 	}
 	outer := m.buffer
 	m.buffer = normal{}

@@ -9,13 +9,13 @@ import (
 )
 
 // normal is a text in which percent codes, JSON escapes and XML entities are decoded, so that a secret
-// is found in each of these codings. It is never longer than the text.
+// is found in each of these codings. The decoded text is never longer than the original.
 type normal struct {
 	s  []byte  // the text
-	p  []byte  // s itself, if nothing in it is coded
-	at []int32 // where the piece of each byte begins; one more for the end. nil if p is s
+	p  []byte  // the decoded text; s itself, if no byte of it is coded
+	at []int32 // for each byte of p, the start of its encoding in s, and one more for the end; nil if p is s
 
-	bytes  []byte // the space of p
+	bytes  []byte // memory of p
 	places []int32
 }
 
@@ -43,13 +43,13 @@ func normalise(s []byte, n *normal) *normal {
 
 // resolve decodes one level of coded characters, and reports whether there was one.
 func (n *normal) resolve() (changed bool) {
-	p, at, k := n.p, n.at, 0 // k <= i: nothing is written before it is read
+	p, at, k := n.p, n.at, 0 // k <= i, so no byte is overwritten before it is read
 	for i := 0; i < len(p); {
 		from, r, end := at[i], rune(-1), i
 		switch p[i] {
 		case '%':
 			if v, after, ok := percent(p, i); ok {
-				at[k], p[k] = from, v // a byte of a character, perhaps
+				at[k], p[k] = from, v // possibly one byte of a longer character
 				k, i, changed = k+1, after, true
 				continue
 			}
@@ -82,7 +82,7 @@ func (n *normal) escaped(i int) bool {
 	return n.at != nil && n.s[n.at[i]] == '%' && n.at[i+1] > n.at[i]+1
 }
 
-// percent reads a percent code such as %41, or %2541 in an address within an address.
+// percent reads a percent code such as %41, or %2541 in a URL within a URL.
 func percent(s []byte, i int) (v byte, end int, ok bool) {
 	i++
 	for bytes.HasPrefix(s[i:], []byte("25")) {
@@ -108,8 +108,8 @@ func hexDigit(c byte) int {
 	return -1
 }
 
-// escape reads a JSON escape, also one in JSON within a JSON string, where each backslash is doubled. r
-// is -1 if it read only backslashes.
+// escape reads a JSON escape, also in JSON within a JSON string, where each backslash is doubled. r is
+// -1 if it read only backslashes.
 func escape(s []byte, i int) (r rune, end int) {
 	for i < len(s) && s[i] == '\\' {
 		i++

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// text hides secrets in a text that begins at base: user information and secret query values of addresses,
+// text hides secrets in a text that begins at base: the user information and secret query values of URLs,
 // values that follow a name such as password, and the known secrets.
 func (m *Masker) text(out *edits, s []byte, base int) {
 	packed := isPacked(s)
@@ -47,9 +47,9 @@ type textScan struct {
 	m      *Masker
 	n      *normal
 	hide   func(from, to int)
-	open   int  // behind the last <, 0 = there was none
-	oauth  bool // the text has fields of OAuth
-	looked bool // for these
+	open   int  // position after the last <, 0 = none
+	oauth  bool // the text has field names of OAuth
+	looked bool // oauth is known
 }
 
 // secret adds a value to the known secrets and hides it.
@@ -59,7 +59,7 @@ func (t *textScan) secret(from, to int) int {
 	return max(from, to)
 }
 
-// separator handles a colon or an equals sign, and returns the position at which to continue.
+// separator handles a colon or an equals sign, and returns the position at which the scan continues.
 func (t *textScan) separator(i int) int {
 	p := t.n.p
 	if p[i] == ':' && bytes.HasPrefix(p[i:], []byte("://")) {
@@ -106,7 +106,7 @@ func nameBefore(p []byte, i int) (name []byte, quoted bool) {
 
 func isQuote(c byte) bool { return c == '"' || c == '\'' || c == '`' }
 
-// valueEnd returns where the value ends that begins at from, behind the separator at i.
+// valueEnd returns the end of the value that begins at from, after the separator at i.
 func (t *textScan) valueEnd(i, from int, quotedName bool) int {
 	p := t.n.p
 	end := func(chars string) int {
@@ -121,7 +121,7 @@ func (t *textScan) valueEnd(i, from int, quotedName bool) int {
 			return from + 1 + n
 		}
 		return len(p)
-	case p[from] == '{' || p[from] == '[': // it may hold anything
+	case p[from] == '{' || p[from] == '[': // an object or array may contain any character
 		return closing(p, from)
 	case p[i] == ':' && quotedName: // a number, or a word of YAML
 		return end(",}]\r\n")
@@ -151,8 +151,8 @@ func closing(p []byte, from int) int {
 	return len(p)
 }
 
-// isCode reports whether the value of a field named code is a login code: it looks like one, or it is
-// next to fields of OAuth, or in the query of an address of a function.
+// isCode reports whether the value of a field named code is a login code. That is so if it looks like a
+// login code, or is next to fields of OAuth, or is in the query of the URL of a function.
 func (t *textScan) isCode(name []byte, from int) bool {
 	if !strings.EqualFold(string(name), "code") {
 		return false
@@ -174,8 +174,8 @@ func (t *textScan) isCode(name []byte, from int) bool {
 	return t.oauth
 }
 
-// keptHosts are services whose addresses are secrets, by the end of the host and the start of the path:
-// anyone who knows such an address may write there.
+// keptHosts are services whose URLs are secrets, given by the end of the host and the start of the path:
+// every client that knows such a URL may write there.
 var keptHosts = []struct{ host, path string }{
 	{"hooks.slack.com", "/"},
 	{"discord.com", "/api/webhooks/"},
@@ -188,8 +188,8 @@ var keptHosts = []struct{ host, path string }{
 	{"logic.azure.com", "/"},
 }
 
-// address hides the user information of an address whose authority begins at from, and the path if it
-// is a secret. It returns the position at which to continue; the query is read like any other text.
+// address hides the user information of a URL whose authority begins at from, and its path if the path is
+// a secret. It returns the position at which the scan continues; the query is read like any other text.
 func (t *textScan) address(from int) int {
 	p := t.n.p
 	to := from + indexOf(p[from:], addressEnd+"/?#")
@@ -215,7 +215,7 @@ func (t *textScan) address(from int) int {
 	return to
 }
 
-// addressEnd are characters that end an address in a text.
+// addressEnd are characters that end a URL in a text.
 const addressEnd = " \t\r\n\"'`<>\\"
 
 func indexOf(p []byte, chars string) int {
@@ -225,7 +225,7 @@ func indexOf(p []byte, chars string) int {
 	return len(p)
 }
 
-// secretAddress hides an address that is a secret but for its scheme and host.
+// secretAddress hides a URL that is a secret, except its scheme and host.
 func (t *textScan) secretAddress(from int) int {
 	p := t.n.p
 	if isQuote(p[from]) {
@@ -236,7 +236,7 @@ func (t *textScan) secretAddress(from int) int {
 	return max(from, t.secret(from+host, to))
 }
 
-// hostEnd returns where scheme, host and slash of an address end, 0 where there is none.
+// hostEnd returns the end of scheme, host and slash of a URL; 0 = no URL.
 func hostEnd(p []byte) int {
 	scheme := bytes.Index(p, []byte("://"))
 	if scheme < 0 {
@@ -249,7 +249,7 @@ func hostEnd(p []byte) int {
 	return min(len(p), host+1)
 }
 
-// element hides the content of an XML element with the name of a secret, whose tag ends at i.
+// element hides the content of an XML element with the name of a secret. The tag of the element ends at i.
 func (t *textScan) element(i int) int {
 	p := t.n.p
 	from, open := i+1, t.open

@@ -7,8 +7,8 @@ import (
 	"relay/relaytest"
 )
 
-// TestWorstBytes: 1 MiB of whatever a stranger sends is masked in at most 100 ms of CPU, with what was
-// learned of it.
+// TestWorstBytes: 1 MiB of hostile input is masked in at most 100 ms of CPU time, including the
+// secrets that are learned from it.
 func TestWorstBytes(t *testing.T) {
 	t.Parallel()
 	const most, head, target = 1 << 20, 128 << 10, 16 << 10
@@ -40,7 +40,7 @@ func TestWorstBytes(t *testing.T) {
 			r := body.Read(body.NewLabel("multipart/form-data; boundary=b"), p, false, most)
 			twice(func(m *Masker) { m.Body(r) })
 		}},
-		{"secrets", most / 2, func(p []byte) { // half of it are the secrets
+		{"secrets", most / 2, func(p []byte) { // half of the input are secrets
 			m := New("")
 			for i := 0; i < len(p); i += 64 {
 				m.learn(p[i:min(len(p), i+64)])
