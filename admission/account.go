@@ -2,8 +2,8 @@ package admission
 
 import "math"
 
-// ReserveAccount counts a connection for the account that is about to log in; false
-// when the account has too many, at all nodes together.
+// ReserveAccount counts a connection for the account that is about to log in. It returns false if
+// the account has too many connections at all nodes together.
 func (f *Front) ReserveAccount(s *Slot, account int64) bool {
 	others := 0
 	if f.limits.Elsewhere != nil && f.limits.PerAccount < math.MaxInt {
@@ -22,7 +22,7 @@ func (f *Front) ReserveAccount(s *Slot, account int64) bool {
 	return true
 }
 
-// leaveAccount takes a connection out of the count of its account.
+// leaveAccount removes a connection from the count of its account.
 func (s *Slot) leaveAccount() {
 	if s.account == 0 {
 		return
@@ -35,8 +35,9 @@ func (s *Slot) leaveAccount() {
 }
 
 // AccountsToTell returns the number of connections of each account that has at least 1/64 of its
-// limit, for the other nodes to enforce the limit in total. Most of some thousand accounts have one
-// connection each; writing them all each second is not needed.
+// limit, so that the other nodes can enforce the limit in total. Smaller numbers are left out,
+// because most of some thousand accounts have one connection each, and writing them all each second
+// would be wasted work.
 func (f *Front) AccountsToTell() map[int64]int {
 	f.limiter.mu.Lock()
 	defer f.limiter.mu.Unlock()

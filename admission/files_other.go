@@ -2,5 +2,5 @@
 
 package admission
 
-// FileLimit is not known on this system.
+// FileLimit returns 0, because the limit is unknown on this system.
 func FileLimit() int { return 0 }

@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// FileLimit returns how many descriptors this process may have, 0 = unknown. The Go
-// runtime has raised the soft limit to the hard one before main.
+// FileLimit returns the number of file descriptors that this process may have, 0 =
+// unknown. The Go runtime has raised the soft limit to the hard limit before main.
 func FileLimit() int {
 	var r syscall.Rlimit
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &r) != nil {

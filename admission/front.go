@@ -1,7 +1,7 @@
-// Package admission says which connections relayd keeps. One Limiter counts those of all
-// listeners against the descriptors of the process; each Front, one for HTTP and one for SSH,
-// counts its own in all, by source and by account, and says which of them gives way to a new
-// one. Penalties keep sources of failed logins out for a while.
+// Package admission decides which connections relayd accepts and keeps. One Limiter counts the
+// connections of all listeners against the file descriptors of the process. Each Front, one for HTTP and
+// one for SSH, counts its own connections in total, by source and by account, and chooses the connection
+// that a new one replaces. Penalties reject sources of failed logins for a while.
 package admission
 
 import (
@@ -15,66 +15,68 @@ import (
 	"time"
 )
 
-// Class ranks a connection for eviction by connections that need its place.
+// Class ranks a connection: it decides whether a new connection may evict it.
 type Class int
 
 // Classes of connections. Connections of the classes Unknown and Idle give way to new ones. The others
 // do not, except logins while too many are in progress: see BeginPrompt and AcquireForNode.
 const (
-	// Unknown has not logged in. Among them the one whose peer is silent for longest gives way.
+	// Unknown has not logged in. Among the connections of this class, the one whose peer has been silent
+	// for longest is evicted first.
 	Unknown Class = iota
-	// Idle waits for a request of its peer. Of several, the one that has waited longest is evicted first.
+	// Idle waits for a request of its peer. Among several, the connection that has waited longest is
+	// evicted first.
 	Idle
 	// Busy carries a request.
 	Busy
-	// Prompting is a login that waits for a person.
+	// Prompting is a login that waits for a user.
 	Prompting
 	// LoggedIn has logged in.
 	LoggedIn
-	// NodeLogin is a connection that says, or may be about to say, that another node has made
-	// it, and Node one that has proven it. Both are outside of the limits of clients, so that
-	// nodes reach each other however many clients there are.
+	// NodeLogin is a connection that claims, or may be about to claim, to come from another node. Node is
+	// a connection that has proven it. Both do not count in the limits of clients, so that nodes reach
+	// each other however many clients there are.
 	NodeLogin
 	Node
 	classes
 )
 
-// Reasons for which a connection gets no place, or loses it.
+// Reasons for which a connection is refused or evicted.
 const (
 	ReasonPenalty         = "penalty"
 	ReasonTotal           = "total"           // Limits.Total
 	ReasonSource          = "source"          // Limits.PerSource
 	ReasonUnauthenticated = "unauthenticated" // Limits.Unknown
-	ReasonFiles           = "files"           // the process has no descriptors left, or none for this front
+	ReasonFiles           = "files"           // no file descriptors left for the process, or for this front
 )
 
-// Conn is a connection that has a place.
+// Conn is a connection that has a slot.
 type Conn interface {
-	// Evicted ends the connection, whose place another one has taken for this reason. It must not
-	// block.
+	// Evicted ends the connection, because another one has taken its place for the given reason. It must
+	// not block.
 	Evicted(reason string)
 }
 
-// Slot is the place of one connection. The exported fields are set once, before Acquire. The
-// methods of the zero value do nothing. They are safe for concurrent use.
+// Slot is the place of one connection. The exported fields are set once, before Acquire. The methods of
+// the zero value do nothing. The methods are safe for concurrent use.
 type Slot struct {
 	Conn Conn
-	// Silent returns the time since the peer was heard; 0 while the peer waits for this server. It
-	// may be nil for connections that are never Unknown.
+	// Silent returns the time since the last byte from the peer; 0 while the peer waits for this server.
+	// It may be nil for connections that are never Unknown.
 	Silent func() time.Duration
-	Source netip.Prefix // the zero value counts for none
-	// Shared marks loopback, trusted proxies and other nodes: many people come from there, so
-	// that no limit per source holds.
+	Source netip.Prefix // the zero value is not counted
+	// Shared marks loopback, trusted proxies and other nodes. Many users come from such a source, so no
+	// limit per source applies.
 	Shared bool
-	// OfNode marks addresses that other nodes are known to have. A stranger takes no place of
-	// them while strangers have others.
+	// OfNode marks the known addresses of other nodes. A connection from another address does not evict
+	// such a connection while it can evict one from elsewhere.
 	OfNode bool
 
-	front   *Front // nil = it has no place
+	front   *Front // nil = the slot has no place
 	class   Class
-	since   uint64 // orders slots by when their class was set
+	since   uint64 // number that orders slots by the time when their class was set
 	places  [2]place
-	account int64 // the account that it is counted for; 0 = none yet
+	account int64 // account that the connection is counted for; 0 = none yet
 }
 
 // Counts counts connections by class.
@@ -84,9 +86,9 @@ type Counts [classes]int
 func (n *Counts) All() int { return n[Unknown] + n[Idle] + n[Busy] + n[Prompting] + n[LoggedIn] }
 
 // Limiter counts the connections of several fronts against the file descriptors of the process; each
-// connection uses one. Safe for concurrent use.
+// connection uses one. It is safe for concurrent use.
 type Limiter struct {
-	most, mostOfOne int // descriptors for the clients of all fronts, and of one
+	most, mostOfOne int // file descriptors for the clients of all fronts, and of one front
 
 	mu     sync.Mutex
 	fronts []*Front
@@ -95,8 +97,8 @@ type Limiter struct {
 }
 
 // NewLimiter makes a Limiter without fronts, for a process that may open the given number of files; 0 =
-// unknown. One front never gets the last eighth of them, so that HTTP connections cannot prevent all
-// logins, nor logins all HTTP connections.
+// unknown. A single front never gets the last eighth of the files, so that HTTP connections cannot
+// prevent all logins, nor logins all HTTP connections.
 func NewLimiter(files int) *Limiter {
 	l := &Limiter{most: math.MaxInt, mostOfOne: math.MaxInt}
 	if files > 0 {
@@ -106,15 +108,14 @@ func NewLimiter(files int) *Limiter {
 	return l
 }
 
-// MostOfOne returns how many connections one front may have at most; math.MaxInt = any number.
+// MostOfOne returns the largest number of connections that one front may have; math.MaxInt = no limit.
 func (l *Limiter) MostOfOne() int { return l.mostOfOne }
 
 // reservedFiles is the number of file descriptors that clients may not use: other nodes, the database,
 // the spool and logs.
 const reservedFiles = 512
 
-// forClients returns the number of descriptors that clients may use, of those that the process may
-// open.
+// forClients returns the part of the given number of files that clients may use.
 func forClients(files int) int { return max(files-reservedFiles, files/2) }
 
 // Limits are the numbers of connections that a Front allows. 0 is no limit, unless the comment
@@ -125,7 +126,8 @@ type Limits struct {
 	Unknown int
 	// Prompts is the maximum number of logins that may wait for a user; 0 = 256.
 	Prompts int
-	// Elsewhere returns how many connections an account has at other nodes; nil = there are none.
+	// Elsewhere returns the number of connections that an account has at other nodes; nil = there are no
+	// other nodes.
 	Elsewhere func(account int64) int
 }
 
@@ -133,20 +135,20 @@ const (
 	// maxPromptsPerSource is the maximum number of logins of one unshared source that may wait for a
 	// user.
 	maxPromptsPerSource = 8
-	// maxNodeLogins bounds the connections that are logging in as other nodes; maxNodeLoginsPerSource
-	// bounds those from one source that is not known to be a node.
+	// maxNodeLogins bounds the connections that are logging in as other nodes. maxNodeLoginsPerSource
+	// bounds the connections of this kind from one source that is not a known node.
 	maxNodeLogins, maxNodeLoginsPerSource = 64, 8
 )
 
 // Front counts the connections of one protocol, in total, by source and by account. When no place is
 // free, a new connection takes the place of one that is idle or has not logged in, so that many silent
-// sockets do not prevent logins (OpenSSH's MaxStartups drops at random for the same reason). It closes
-// nothing itself: its callers close the connections that it names. Safe for concurrent use.
+// sockets do not prevent logins (OpenSSH's MaxStartups drops at random for the same reason). A Front does
+// not close connections: its callers close those that it returns. It is safe for concurrent use.
 type Front struct {
 	limiter *Limiter
 	limits  Limits
 
-	// The rest is guarded by limiter.mu.
+	// The other fields are guarded by limiter.mu.
 	all        *group
 	sources    map[netip.Prefix]*group // without empty ones
 	accounts   map[int64]int
@@ -174,8 +176,8 @@ func (l *Limiter) Front(limits Limits) *Front {
 }
 
 // Acquire takes a place for a new connection of class Unknown or Idle. reason is empty if a place was
-// free. Otherwise the caller ends the evicted connection, whose place the new one has taken, or, if
-// evicted is nil, the new connection.
+// free. Otherwise evicted is the connection whose place the new one has taken, and the caller ends it. If
+// evicted is nil, the caller ends the new connection.
 func (f *Front) Acquire(s *Slot, class Class) (evicted *Slot, reason string) {
 	l := f.limiter
 	l.mu.Lock()
@@ -204,13 +206,13 @@ func (f *Front) Acquire(s *Slot, class Class) (evicted *Slot, reason string) {
 	return evicted, reason
 }
 
-// firstToGo returns the connection of the front that gives way to a new one, or nil. Among connections
-// without a login it chooses one of the source that has the most of them.
+// firstToGo returns the connection of the front that a new connection evicts, or nil. Among connections
+// without a login it chooses one from the source with the most of them.
 func (f *Front) firstToGo() *Slot {
 	from := f.all
 	for s := range f.all.waiting() {
 		if s.class == Idle {
-			break // a front has idle connections, or logins
+			break // a front has either idle connections or logins
 		}
 		if own := s.places[1].in; from == f.all || own.counts[Unknown] > from.counts[Unknown] {
 			from = own
@@ -219,7 +221,7 @@ func (f *Front) firstToGo() *Slot {
 	return from.firstToGo()
 }
 
-// firstToGo returns the connection of all fronts that gives way to a new one, or nil.
+// firstToGo returns the connection of all fronts that a new connection evicts, or nil.
 func (l *Limiter) firstToGo() *Slot {
 	for _, f := range l.fronts {
 		if s := f.firstToGo(); s != nil {
@@ -257,10 +259,10 @@ func (f *Front) Shed(err error) int {
 	return len(evicted)
 }
 
-// AcquireForNode takes a place for a connection that may come from another node. With isNew it has
-// found no place as a client; otherwise it has a place and has said that it is of a node. If too many
-// are about to log in, the caller ends the evicted connection; ok is false if this connection gets no
-// place.
+// AcquireForNode takes a place for a connection that may come from another node. isNew is set if the
+// connection has found no place as a client. Otherwise it has a place and has claimed to come from a
+// node. If too many such connections are logging in, the caller ends the evicted one; ok is false if this
+// connection gets no place.
 func (f *Front) AcquireForNode(s *Slot, isNew bool) (evicted *Slot, ok bool) {
 	f.limiter.mu.Lock()
 	defer f.limiter.mu.Unlock()
@@ -279,10 +281,10 @@ func (f *Front) AcquireForNode(s *Slot, isNew bool) (evicted *Slot, ok bool) {
 	return evicted, s.move(NodeLogin)
 }
 
-// BeginPrompt notes that the login waits for a user; ok is false when too many logins of its source
-// wait. If too many wait in total, it replaces the oldest one of the network with the most of them, if
-// its own network has fewer: waiting strangers must not lock out all others. The caller has to end the
-// evicted login.
+// BeginPrompt notes that the login waits for a user. ok is false if too many logins of its source wait.
+// If too many wait in total, it evicts the oldest login from the network with the most of them, provided
+// that the network of the new login has fewer. Otherwise waiting attackers could lock out all other
+// users. The caller has to end the evicted login.
 func (f *Front) BeginPrompt(s *Slot) (evicted *Slot, ok bool) {
 	f.limiter.mu.Lock()
 	defer f.limiter.mu.Unlock()
@@ -298,8 +300,8 @@ func (f *Front) BeginPrompt(s *Slot) (evicted *Slot, ok bool) {
 	return evicted, s.move(Prompting)
 }
 
-// oldestOfBusiest returns the slot that has been in its class the longest, in the network with the
-// most slots of this class. Slots of nodes come last.
+// oldestOfBusiest returns the slot that has been in its class the longest, in the network with the most
+// slots of this class. It chooses slots of known nodes last.
 func oldestOfBusiest(slots map[*Slot]struct{}) (oldest *Slot) {
 	counts := map[netip.Prefix]int{}
 	for s := range slots {
@@ -358,7 +360,7 @@ func (f *Front) Sources() int {
 	return n
 }
 
-// Limits returns the limits in all and of a source, 0 = none.
+// Limits returns the limit of all connections and the limit of one source; 0 = none.
 func (f *Front) Limits() (total, perSource int) {
 	number := func(limit int) int {
 		if limit == math.MaxInt {

@@ -11,12 +11,12 @@ import (
 // peer is a fake connection whose peer has been silent for a while.
 type peer struct {
 	silent  time.Duration
-	evicted []string // the reasons
+	evicted []string // reasons of the evictions
 }
 
 func (p *peer) Evicted(reason string) { p.evicted = append(p.evicted, reason) }
 
-// slot returns a slot, without a place, for a connection from addr.
+// slot returns a slot for a connection from addr that has no place yet.
 func (p *peer) slot(addr netip.Addr) *Slot {
 	s := &Slot{Conn: p, Silent: func() time.Duration { return p.silent }, Shared: addr.IsLoopback()}
 	if addr.IsValid() {
@@ -40,8 +40,8 @@ func silentSlots(l *Front, addr string, n int) (list []*Slot) {
 	return list
 }
 
-// TestBusiestSourceIsEvicted: a source with many silent sockets loses the oldest of
-// them to new connections, not the source that came first.
+// TestBusiestSourceIsEvicted: a source with many silent sockets loses the oldest of them to new
+// connections, even if another source came first.
 func TestBusiestSourceIsEvicted(t *testing.T) {
 	t.Parallel()
 	l := ssh(Limits{Unknown: 10})
@@ -62,8 +62,8 @@ func TestBusiestSourceIsEvicted(t *testing.T) {
 	}
 }
 
-// TestWorkingLoginsAreNotEvicted: when all logins wait for an answer of relayd, a new connection is
-// rejected.
+// TestWorkingLoginsAreNotEvicted: if all logins wait for a response of relayd, a new connection is
+// refused.
 func TestWorkingLoginsAreNotEvicted(t *testing.T) {
 	t.Parallel()
 	l := ssh(Limits{Unknown: 5})
@@ -100,8 +100,8 @@ func TestTotalLimit(t *testing.T) {
 	}
 }
 
-// TestPromptsOfOneSource: eight logins of one source may wait for a user. A source that many users
-// share has no limit of its own, only the total.
+// TestPromptsOfOneSource: eight logins of one source may wait for a user. For a source that many
+// users share, only the total limit applies.
 func TestPromptsOfOneSource(t *testing.T) {
 	t.Parallel()
 	for addr, want := range map[string]int{"203.0.113.1": maxPromptsPerSource, "127.0.0.1": 20} {
@@ -117,8 +117,8 @@ func TestPromptsOfOneSource(t *testing.T) {
 	}
 }
 
-// TestPromptsOfManySources: attackers who fill all places for logins that wait for a user, and come
-// back at once, neither block nor evict other users.
+// TestPromptsOfManySources: attackers take all places for logins that wait for a user, and reconnect
+// at once when evicted. They neither block nor evict other users.
 func TestPromptsOfManySources(t *testing.T) {
 	t.Parallel()
 	v4 := func(i int) netip.Addr { return netip.AddrFrom4([4]byte{198, 51, 100, byte(i)}) }
@@ -161,8 +161,8 @@ func TestPromptsOfManySources(t *testing.T) {
 	}
 }
 
-// TestPlacesOfNodes: connections of nodes, and those that claim to be of nodes, do not count as
-// clients. Few unproven ones are allowed, and they give way to proven nodes.
+// TestPlacesOfNodes: connections of nodes, and connections that claim to be of nodes, do not count
+// as clients. Few connections without proof are allowed, and proven nodes can evict them.
 func TestPlacesOfNodes(t *testing.T) {
 	t.Parallel()
 	l := ssh(Limits{Total: 2, Unknown: 2})
@@ -205,7 +205,8 @@ func TestPlacesOfNodes(t *testing.T) {
 	}
 }
 
-// TestLimiterForgets: connections that have ended leave nothing behind, however they ended.
+// TestLimiterForgets: connections that have ended leave no entries in the limiter, however they
+// ended.
 func TestLimiterForgets(t *testing.T) {
 	t.Parallel()
 	l := ssh(Limits{Total: 40, PerSource: 4, Unknown: 6})

@@ -12,16 +12,16 @@ import (
 	"time"
 )
 
-// TestWhoGivesWay is a table over both fronts and every class: a process with 40 descriptors, of which
-// clients may use 20 and one front 18.
+// TestWhoGivesWay is a table over both fronts and every class. The process has 40 file descriptors;
+// clients may use 20 of them, and one front 18.
 func TestWhoGivesWay(t *testing.T) {
 	t.Parallel()
-	type conns map[string]int // "http idle": how many there are already
+	type conns map[string]int // key such as "http idle": number of existing connections
 	for name, tt := range map[string]struct {
 		there        conns
 		http, logins Limits
 		comes        string
-		want         string // whose place it gets; "" = it needs none, "none" = it is refused
+		want         string // kind of the connection that it evicts; "" = evicts none, "none" = it is refused
 		reason       string
 	}{
 		"space":                                   {conns{"http idle": 9, "ssh logged in": 9}, Limits{}, Limits{}, "http", "", ""},
@@ -95,8 +95,8 @@ func TestWhoGivesWay(t *testing.T) {
 	}
 }
 
-// TestShed: a failed accept for lack of descriptors ends connections that wait, those of its own front
-// first, and no others.
+// TestShed: a failed accept for lack of file descriptors ends waiting connections, first those of its
+// own front, and no others.
 func TestShed(t *testing.T) {
 	t.Parallel()
 	l := NewLimiter(0)

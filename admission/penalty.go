@@ -7,36 +7,36 @@ import (
 	"time"
 )
 
-// The penalties of OpenSSH's PerSourcePenalties: what a connection without a login adds
-// to the penalty of its source. The source is rejected from 15 s on, until the penalty has
-// run down; it is 10 minutes at most.
+// The penalties, as in OpenSSH's PerSourcePenalties. A connection without a login adds to the penalty
+// of its source. From 15 s on, the source is rejected until the penalty has expired. A penalty is at
+// most 10 minutes.
 const (
 	PenaltyRefused = 5 * time.Second  // a login was refused
-	PenaltyNothing = time.Second      // no login was tried
-	PenaltySlow    = 10 * time.Second // the time for the login ran out
+	PenaltyNothing = time.Second      // the client did not try to log in
+	PenaltySlow    = 10 * time.Second // the client did not log in within the time limit
 	penaltyMin     = 15 * time.Second
 	penaltyMax     = 10 * time.Minute
 )
 
 // maxPenalties bounds the number of sources with penalties. While the table is full, further sources
-// get none, so an attacker with 32 768 addresses can avoid penalties; rejecting innocent sources would
-// be worse.
+// get no penalties. An attacker with 32 768 addresses can therefore avoid penalties; rejecting
+// innocent sources would be worse.
 const maxPenalties = 32768
 
 // penalty is the state of one source.
 type penalty struct {
 	until   time.Time
-	keptOut bool // it has reached penaltyMin, and has not run down since
+	keptOut bool // the penalty has reached penaltyMin, and has not expired since
 }
 
-// Penalties rejects sources of failed logins for a while. The caller knows which sources are exempt.
-// Safe for concurrent use.
+// Penalties rejects sources of failed logins for a while. The caller decides which sources are exempt.
+// It is safe for concurrent use.
 type Penalties struct {
 	now func() time.Time
 
 	mu       sync.Mutex
 	bySource map[netip.Prefix]penalty
-	swept    time.Time // when those that have run down were removed
+	swept    time.Time // time when expired penalties were last removed
 }
 
 // NewPenalties returns an empty table; now is its clock.
@@ -44,8 +44,8 @@ func NewPenalties(now func() time.Time) *Penalties {
 	return &Penalties{now: now, bySource: map[netip.Prefix]penalty{}}
 }
 
-// Add adds to the penalty of a source. It returns how long the source is rejected, 0
-// when it is not or already was.
+// Add adds to the penalty of a source. It returns the time for which the source is rejected; 0 if it
+// is not rejected, or already was.
 func (p *Penalties) Add(source netip.Prefix, cost time.Duration) (keptOut time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -73,7 +73,7 @@ func (p *Penalties) Add(source netip.Prefix, cost time.Duration) (keptOut time.D
 	return keptOut
 }
 
-// Left returns how long a source is still rejected; 0 when it is not.
+// Left returns the time for which a source is still rejected; 0 if it is not rejected.
 func (p *Penalties) Left(source netip.Prefix) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()

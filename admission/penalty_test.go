@@ -64,7 +64,7 @@ func TestPenaltiesAreBounded(t *testing.T) {
 }
 
 // TestEventsUntilASourceIsRejected counts how often each event must happen until its source is
-// rejected; docs/limits.md has the penalties.
+// rejected. docs/limits.md has the penalties.
 func TestEventsUntilASourceIsRejected(t *testing.T) {
 	t.Parallel()
 	a := sockets.SourceOf(netip.MustParseAddr("203.0.113.9"))

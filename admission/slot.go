@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// group lists connections of one front: all, or those of one source. Connections that keep their place
-// come first, then mark, then those that give way to new ones; within each part, the connection that
-// has been in its class the longest comes first. Moving a connection allocates nothing.
+// group lists connections of one front: all, or those of one source. The list has two parts, separated by
+// mark: connections that are never evicted, and connections that new ones may evict. In each part, the
+// connection that has been in its class the longest comes first. Moving a connection allocates nothing.
 type group struct {
 	list   list.List
 	mark   *list.Element
@@ -21,7 +21,7 @@ func newGroup() *group {
 	return g
 }
 
-// waiting lists the connections that give way.
+// waiting lists the connections that new ones may evict.
 func (g *group) waiting() iter.Seq[*Slot] {
 	return func(yield func(*Slot) bool) {
 		for e := g.mark.Next(); e != nil && yield(e.Value.(*Slot)); e = e.Next() {
@@ -29,9 +29,9 @@ func (g *group) waiting() iter.Seq[*Slot] {
 	}
 }
 
-// firstToGo returns the connection of the group that gives way to a new one, or nil. It never chooses
-// a login that waits for an answer of relayd: evicting it would waste work that is almost done, and
-// its client would come again.
+// firstToGo returns the connection of the group that a new connection evicts, or nil. It never chooses a
+// login that waits for an answer of relayd. Evicting such a login would waste work that is almost done, and
+// the client would try again.
 func (g *group) firstToGo() (first *Slot) {
 	var longest time.Duration
 	for s := range g.waiting() {
@@ -51,7 +51,7 @@ type place struct {
 	at *list.Element
 }
 
-// gives reports whether connections of the class give way to new ones.
+// gives reports whether new connections may evict connections of the class.
 func (c Class) gives() bool { return c == Unknown || c == Idle }
 
 // enter gives s a place in f. The caller holds the lock of the limiter, as for all unexported methods.

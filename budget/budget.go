@@ -1,5 +1,5 @@
-// Package budget bounds the memory for bytes that wait for a peer, and writes answers that were
-// built in memory within that bound.
+// Package budget bounds the memory for bytes that wait for a peer. It also writes responses that were
+// built in memory, and keeps their bytes within that bound.
 package budget
 
 import (
@@ -10,13 +10,13 @@ import (
 	"relay"
 )
 
-// ErrOver ends the reads of a Channel whose peer has sent bytes for which the
-// Budget had no space. The channel was closed and its unread bytes were dropped.
+// ErrOver is the error of reads from a Channel whose peer has sent bytes for which the Budget had no
+// space. The channel was closed and its unread bytes were dropped.
 var ErrOver = errors.New("no buffer space for the bytes that the peer sent")
 
 // Budget bounds the memory for bytes that wait for a reader: responses of fast local servers to slow
-// callers, and answers whose clients read slowly. One account may use at most a quarter. A nil Budget
-// bounds nothing. A Budget is safe for concurrent use.
+// callers, and responses of relayd to clients that read slowly. One account may use at most a quarter.
+// A nil Budget bounds nothing. A Budget is safe for concurrent use.
 type Budget struct {
 	limit, perAccount int64
 
@@ -51,8 +51,9 @@ func (b *Budget) Reserve(account, n int64) bool {
 	return true
 }
 
-// Fits reports whether Reserve would succeed for n bytes or, if an account may never hold that many,
-// for its whole share. So a small limit cuts unread answers, but does not refuse every request.
+// Fits reports whether Reserve would succeed for n bytes. If an account may never hold n bytes, Fits
+// checks its whole share instead: with a small limit, unread responses are cut off, but not every
+// request is refused.
 func (b *Budget) Fits(account, n int64) bool {
 	if b == nil {
 		return true
@@ -83,7 +84,7 @@ func (b *Budget) Release(account, n int64) {
 	}
 }
 
-// Share returns how many bytes one account may hold at most.
+// Share returns the largest number of bytes that one account may hold.
 func (b *Budget) Share() int64 {
 	if b == nil {
 		return math.MaxInt64
@@ -95,7 +96,7 @@ func (b *Budget) Share() int64 {
 type Stats struct {
 	Used     int64 // bytes
 	Limit    int64 // bytes; math.MaxInt64 = none
-	Accounts int   // accounts that use some of it
+	Accounts int   // number of accounts that hold bytes
 	Refused  int64 // number of failed reservations since the start
 }
 
@@ -118,9 +119,9 @@ type Hold struct {
 	held int64
 }
 
-// Set changes the reservation to n bytes, but at most the share of an account: a large answer is built
-// while the account holds nothing else. If there is no space, it returns an overloaded error and keeps
-// the previous reservation.
+// Set changes the reservation to n bytes, but at most the share of an account, because a large
+// response may be built while the account holds nothing else. If there is no space, it returns an
+// overloaded error and keeps the previous reservation.
 func (h *Hold) Set(n int64) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -35,8 +35,8 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// TestSmallBudgetRefusesOnlyWhereSomethingIsHeld: a limit of less than four paused answers must not
-// refuse every request.
+// TestSmallBudgetRefusesOnlyWhereSomethingIsHeld: a budget with space for fewer than four paused
+// responses must not refuse every request.
 func TestSmallBudgetRefusesOnlyWhereSomethingIsHeld(t *testing.T) {
 	t.Parallel()
 	b := budget.New(100)

@@ -7,30 +7,30 @@ import (
 	"relay"
 )
 
-// freeAnswer is the number of bytes of an answer that need no reservation: socket buffers hold as many
-// for a client that does not read.
+// freeAnswer is the number of bytes of a response that need no reservation: the socket buffers of a
+// client that does not read hold as many.
 const freeAnswer = 64 << 10
 
-// Writer writes an answer that was built in memory. Until the client has read it, its bytes count in
-// Budget; an answer without space is refused. The underlying writer cuts a client that does not read. A
-// Writer sends the head with the first byte of the body. It is used by one goroutine; Close is called
-// at the end.
+// Writer writes a response that was built in memory. Until the client has read the bytes, they count in
+// Budget; a response without space is refused. The underlying writer cuts off a client that does not
+// read. A Writer sends the head with the first byte of the body. Only one goroutine may use a Writer,
+// and it calls Close at the end.
 type Writer struct {
 	http.ResponseWriter
 	Budget  *Budget
-	Account int64 // the account (Actor.BufferAccount); 0 until it is known
-	// Refuse answers instead with the error.
+	Account int64 // the account (Actor.BufferAccount); 0 while it is unknown
+	// Refuse sends the error in place of the response.
 	Refuse func(w http.ResponseWriter, err *relay.Error)
 
-	status  int // of a head that was not sent yet
+	status  int // status of a head that was not sent yet
 	sent    bool
 	refused bool
 	hold    Hold
-	held    int64 // as it was asked for
+	held    int64 // the number of bytes passed to Hold
 }
 
-// Hold reserves n bytes in total until the next Hold or Close, like Hold.Set. Use it for an answer
-// that is kept in memory until it is written.
+// Hold reserves n bytes in total until the next Hold or Close, like Hold.Set. Use it for a response that
+// stays in memory until it is written.
 func (a *Writer) Hold(n int64) error {
 	a.hold.Budget, a.hold.Account = a.Budget, a.Account
 	if err := a.hold.Set(n); err != nil {
@@ -40,25 +40,25 @@ func (a *Writer) Hold(n int64) error {
 	return nil
 }
 
-// readKey is the context key of the Writer that WithReads gives.
+// readKey is the context key for the Writer in WithReads.
 type readKey struct{}
 
 // ReadCopies is the number of copies in memory of the bytes of a read: as read from the store, and as
-// encoded in the answer.
+// encoded in the response.
 const ReadCopies = 2
 
-// leastRead is the number of bytes that a read may return however small the budget is: enough for a body
-// as it is shown, with its head.
+// leastRead is the number of bytes that a read may return even with a small budget: enough for a shown
+// body with its head.
 const leastRead = 2 << 20
 
-// WithReads returns a context whose reads reserve the bytes that they return, with their copies,
-// before they read them.
+// WithReads returns a context for reads of the store. Each read reserves memory for the bytes that it
+// will return, and for their copies, before it reads them.
 func (a *Writer) WithReads(ctx context.Context) context.Context {
 	return context.WithValue(ctx, readKey{}, a)
 }
 
-// MostRead returns how many bytes a read may return: at most most, and no more than the account of
-// the context can hold with their copies.
+// MostRead returns the number of bytes that a read may return: at most most, and no more than the
+// account of the context can hold with their copies.
 func MostRead(ctx context.Context, most int64) int64 {
 	if a, _ := ctx.Value(readKey{}).(*Writer); a != nil {
 		most = min(most, max(leastRead, a.Budget.Share()/ReadCopies))
@@ -66,8 +66,8 @@ func MostRead(ctx context.Context, most int64) int64 {
 	return most
 }
 
-// ReserveRead reserves the space for n bytes that are about to be read, if the context is one of
-// WithReads. The first few bytes of a request need no reservation.
+// ReserveRead reserves memory for n bytes that are about to be read, if the context comes from
+// WithReads. The first freeAnswer bytes of a request need no reservation.
 func ReserveRead(ctx context.Context, n int64) error {
 	if a, _ := ctx.Value(readKey{}).(*Writer); a != nil && n > freeAnswer {
 		return a.Hold(a.held + ReadCopies*n)
@@ -75,7 +75,7 @@ func ReserveRead(ctx context.Context, n int64) error {
 	return nil
 }
 
-// WriteHeader keeps the status for the first byte of the body; an interim one is sent at once.
+// WriteHeader keeps the status for the first byte of the body; an interim status is sent at once.
 func (a *Writer) WriteHeader(status int) {
 	switch {
 	case status < http.StatusOK:
@@ -85,8 +85,7 @@ func (a *Writer) WriteHeader(status int) {
 	}
 }
 
-// Write writes p. When there is no space for it, the answer is refused, or breaks off if it
-// has begun.
+// Write writes p. If there is no space for p, it refuses the response, or aborts it if it has begun.
 func (a *Writer) Write(p []byte) (int, error) {
 	if a.refused {
 		return len(p), nil
@@ -105,7 +104,7 @@ func (a *Writer) Write(p []byte) (int, error) {
 
 func (a *Writer) refuse(err *relay.Error) {
 	if a.sent {
-		panic(http.ErrAbortHandler) // nobody may take the part for the whole
+		panic(http.ErrAbortHandler) // aborts the connection, so that the client cannot take the part for the whole response
 	}
 	for _, name := range []string{"Content-Length", "Content-Type", "Content-Disposition", "Etag"} {
 		a.Header().Del(name)
@@ -122,7 +121,7 @@ func (a *Writer) sendHead() {
 	}
 }
 
-// FlushError implements what http.ResponseController looks for.
+// FlushError is called by http.ResponseController.
 func (a *Writer) FlushError() error {
 	if a.refused {
 		return nil
@@ -134,7 +133,7 @@ func (a *Writer) FlushError() error {
 // Flush implements http.Flusher.
 func (a *Writer) Flush() { _ = a.FlushError() }
 
-// Unwrap lets http.ResponseController find deadlines.
+// Unwrap lets http.ResponseController find the methods for deadlines.
 func (a *Writer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
 // Close sends the head if there was no body, and releases the reservation.
@@ -143,7 +142,7 @@ func (a *Writer) Close() {
 	a.Abandon()
 }
 
-// Abandon releases the reservation of an answer that broke off, without sending anything.
+// Abandon releases the reservation of an aborted response, without sending anything.
 func (a *Writer) Abandon() {
 	_ = a.Hold(0)
 }

@@ -8,8 +8,8 @@ import (
 	"relay"
 )
 
-// TestAnswersWithinABudget: an answer counts while it is written. One without space is refused before
-// its head; small ones are free.
+// TestAnswersWithinABudget: a response counts in the budget while it is written. A response without
+// space is refused before its head; small ones need no space.
 func TestAnswersWithinABudget(t *testing.T) {
 	t.Parallel()
 	const size = 256 << 10
@@ -36,7 +36,7 @@ func TestAnswersWithinABudget(t *testing.T) {
 		t.Errorf("%d, %d bytes", rec.Code, rec.Body.Len())
 	}
 	serve(1, 10, func(a *Writer) {
-		if err := a.Hold(2 * size); err != nil { // more than an account may have: it has all of it
+		if err := a.Hold(2 * size); err != nil { // more than the share of an account: the whole share is reserved
 			t.Fatal(err)
 		}
 		rec := serve(1, size/2, free)
@@ -55,8 +55,8 @@ func TestAnswersWithinABudget(t *testing.T) {
 	}
 }
 
-// TestAnswersBreakOff: an answer that has begun and finds no space breaks off, so that no client takes
-// the part for the whole.
+// TestAnswersBreakOff: a response that has begun and finds no space is aborted, so that no client
+// takes the part for the whole.
 func TestAnswersBreakOff(t *testing.T) {
 	t.Parallel()
 	budget := New(4 << 20)
@@ -77,8 +77,8 @@ func TestAnswersBreakOff(t *testing.T) {
 	_, _ = a.Write(make([]byte, 100<<10))
 }
 
-// TestPiecesAreGivenBack: space that a write has reserved is free again once the peer has taken it. An
-// answer in many pieces holds one of them, and earlier reservations stay.
+// TestPiecesAreGivenBack: memory that a write has reserved is free again once the peer has read the
+// bytes. A response in many pieces holds one piece at a time, and earlier reservations stay.
 func TestPiecesAreGivenBack(t *testing.T) {
 	t.Parallel()
 	const piece = 128 << 10

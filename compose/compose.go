@@ -1,6 +1,6 @@
 // Package compose makes new requests: from a captured one and changes, from nothing, or from the bytes of a
-// whole request. Every byte that no change names stays as it is. relayd and the client use it alike; it reads
-// nothing and sends nothing.
+// complete request. Every byte that no change names stays unchanged. Both relayd and the client use the
+// package; it does no I/O.
 package compose
 
 import (
@@ -15,25 +15,25 @@ import (
 	"relay/wire"
 )
 
-// Request is one whole request in memory.
+// Request is one complete request in memory.
 type Request struct {
 	Head    []byte // as in relay.Message
 	Lines   []byte // as in relay.Message
 	Framing relay.Framing
 	Body    []byte // without its transfer coding
 
-	// Changes names what differs from the request that it was made from: method, path,
-	// header:NAME, body, or body: with a JSON pointer.
+	// Changes names the differences from the original request: method, path, header:NAME, body, or body: with
+	// a JSON pointer.
 	Changes []string
 
-	// Hidden is the name of a line whose value is a secret, not a signature made with it; "" = none.
+	// Hidden is the name of a line whose value is the secret itself; "" = none.
 	Hidden string
 }
 
-// Masked stands in place of a secret.
+// Masked is shown in place of a secret.
 const Masked = "[masked]"
 
-// Shown returns the request as it is shown to people: without the value of the line that is hidden.
+// Shown returns the request as it is shown to users: without the value of the hidden line.
 func (r *Request) Shown() *Request {
 	if r.Hidden == "" {
 		return r
@@ -47,7 +47,7 @@ func (r *Request) Shown() *Request {
 // Header is a header line to set.
 type Header struct{ Name, Value string }
 
-// From returns a copy of a captured request, whose body is complete and was read.
+// From returns a copy of a captured request. The request must be complete, and body is its whole body.
 func From(m *relay.Message, body []byte) *Request {
 	return &Request{Head: bytes.Clone(m.Head), Lines: bytes.Clone(m.Lines), Framing: m.Framing, Body: body}
 }
@@ -91,14 +91,14 @@ func Parse(raw []byte) (*Request, error) {
 	return r, nil
 }
 
-// Limits bound a request as the listener for aliases does; 0 = no bound.
+// Limits bound a request in the same way as the listener for aliases; 0 = no bound.
 type Limits struct {
 	Head, Target int
 	Body         int64
 }
 
 // Check returns an error if the listener for aliases would refuse the request. New, From and the edits check
-// each change by itself; Check checks the rules about several lines.
+// each change separately; Check checks the rules about several lines.
 func (r *Request) Check(l Limits) error {
 	h, _, err := wire.Request(r.Head, wire.Limits{Head: l.Head, Target: l.Target})
 	switch e := relay.AsError(err); {
@@ -153,18 +153,18 @@ func (r *Request) Message() relay.Message {
 func (r *Request) Wire() []byte {
 	m := r.Message()
 	var out bytes.Buffer
-	_ = wire.Rebuild(&out, &m, nil, nil) // a buffer and a body in memory do not fail
+	_ = wire.Rebuild(&out, &m, nil, nil) // a buffer and a body in memory return no errors
 	return out.Bytes()
 }
 
-// changed adds a change to the list of changes, unless it is there.
+// changed adds a change to the list of changes, unless the list has it already.
 func (r *Request) changed(what string) {
 	if !slices.Contains(r.Changes, what) {
 		r.Changes = append(r.Changes, what)
 	}
 }
 
-// start returns the positions of the start line, without its CRLF. One empty line may come before it.
+// start returns the range of the start line, without its CRLF. One empty line may come before it.
 func (r *Request) start() (from, to int) {
 	if bytes.HasPrefix(r.Head, []byte("\r\n")) {
 		from = 2
@@ -211,7 +211,7 @@ func (r *Request) setPath(path string) error {
 	line := r.Head[from:to]
 	end := from + bytes.LastIndexByte(line, ' ')
 	begin := end - len(old)
-	if _, target, _ := wire.StartLine(r.Head); !bytes.HasSuffix(target, []byte(old)) { // an authority alone, shown as /
+	if _, target, _ := wire.StartLine(r.Head); !bytes.HasSuffix(target, []byte(old)) { // the target has only an authority, and its path is shown as /
 		begin = end
 	}
 	r.replace(begin, end, []byte(path))
@@ -222,8 +222,8 @@ func (r *Request) setPath(path string) error {
 // headLine is one line of a head.
 type headLine struct {
 	name     string
-	from, to int // with its CRLF
-	value    int // where the value begins, without outer white space
+	from, to int // range of the line including its CRLF
+	value    int // start of the value, without outer white space
 	valueEnd int
 }
 
@@ -252,13 +252,13 @@ func framing(name string) bool {
 	return strings.EqualFold(name, "Content-Length") || strings.EqualFold(name, "Transfer-Encoding")
 }
 
-// setHeader sets the values of the header lines with a name: existing lines get the first values, further values
-// become new lines at the end of the head, and existing lines without a value are removed. It reads the head once,
-// for any number of values.
+// setHeader sets the values of the header lines with a name: existing lines get the first values, further
+// values become new lines at the end of the head, and existing lines without a value are removed. It reads
+// the head only once.
 func (r *Request) setHeader(name string, values []string) {
 	what := "header:" + strings.ToLower(name)
 	var head []byte
-	at := 0 // the head up to here is in the new one
+	at := 0 // the new head already has the bytes before at
 	for _, l := range r.lines() {
 		if !strings.EqualFold(l.name, name) {
 			continue
@@ -282,7 +282,7 @@ func (r *Request) setHeader(name string, values []string) {
 	}
 }
 
-// setBody gives the request a body, framed as the one before.
+// setBody gives the request a body. The framing is of the same kind as before.
 func (r *Request) setBody(body []byte, what string) {
 	if bytes.Equal(body, r.Body) {
 		return

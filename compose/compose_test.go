@@ -42,7 +42,7 @@ func TestApplyChangesNothingElse(t *testing.T) {
 	for _, c := range []struct {
 		name, raw string
 		edit      compose.Edit
-		old, new  []string // pairs of texts that are replaced in raw
+		old, new  []string // pairs: a text in raw and its replacement
 		changes   string
 	}{
 		{name: "nothing", raw: plain},
@@ -179,7 +179,7 @@ func TestApplyRefuses(t *testing.T) {
 	}
 }
 
-// TestBoundsOfAnEdit checks values on both sides of each bound of an edit.
+// TestBoundsOfAnEdit checks values on both sides of each limit of an edit.
 func TestBoundsOfAnEdit(t *testing.T) {
 	t.Parallel()
 	lines := func(n int) compose.Edit {
@@ -216,8 +216,8 @@ func TestBoundsOfAnEdit(t *testing.T) {
 	}
 }
 
-// TestMemberOfAPackedBody: a member of a compressed body is set in its text, and the body is sent
-// uncompressed.
+// TestMemberOfAPackedBody: a member of a compressed body is set in the decompressed body, which is
+// then sent uncompressed.
 func TestMemberOfAPackedBody(t *testing.T) {
 	t.Parallel()
 	var packed bytes.Buffer
@@ -287,7 +287,7 @@ func TestNew(t *testing.T) {
 	}
 }
 
-// TestSignedAnew: a new signature replaces the old one in its line, and verifies now.
+// TestSignedAnew: a new signature replaces the old one in its line, and verifies.
 func TestSignedAnew(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1_800_000_000, 0)
@@ -342,7 +342,7 @@ func TestRenew(t *testing.T) {
 		{"POST / HTTP/1.1\r\nHost: a\r\nStripe-Signature: t=1\r\nContent-Length: 14\r\n\r\n" + `{"id":"evt_1"}`, `"evt_1"`, "body:/id", `"evt_[1-9]"`},
 		{"POST / HTTP/1.1\r\nHost: a\r\nsvix-id: msg_aA9\r\nsvix-signature: v1,x\r\n\r\n", "msg_aA9", "header:svix-id", ` msg_[a-z][A-Z]\d`},
 	} {
-		for range 20 { // an id of one digit may stay what it is
+		for range 20 { // several tries, because an id of one digit may stay the same by chance
 			r := parse(t, c.raw)
 			if err := r.Renew(r.Sender()); err != nil {
 				t.Fatalf("%q: %v", c.raw, err)

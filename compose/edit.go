@@ -17,20 +17,20 @@ import (
 
 // Edit holds the changes of a request.
 type Edit struct {
-	Method string   // "" = as it is
-	Path   string   // "" = as it is
-	Header []Header // each replaces the lines of its name
+	Method string   // "" = unchanged
+	Path   string   // "" = unchanged
+	Header []Header // each replaces all lines with its name
 	Remove []string // names of header lines
-	Body   []byte   // nil = as it is
-	// Set replaces members of the JSON body by their paths: data.object.status, or a JSON pointer,
-	// which begins with /.
+	Body   []byte   // nil = unchanged
+	// Set replaces members of the JSON body. The keys are paths such as data.object.status, or
+	// JSON pointers, which begin with /.
 	Set map[string]json.RawMessage
 }
 
-// Bounds of an edit.
+// Limits of an edit.
 const (
 	maxHeaders = 200
-	maxName    = 256 // bytes of the name of a header line or the path of a member, which the record lists
+	maxName    = 256 // bytes of the name of a header line, or of the path of a member; the record lists both
 	maxSet     = 50
 	maxJSON    = 4 << 20 // bytes of a body in which members are set
 )
@@ -128,7 +128,7 @@ func mediaType(p []byte) string {
 	return "application/octet-stream"
 }
 
-// set replaces members of the JSON body. A content coding is undone first, and its line removed.
+// set replaces members of the JSON body. A content coding is decoded first, and its line removed.
 func (r *Request) set(members map[string]json.RawMessage) error {
 	if len(members) == 0 {
 		return nil
@@ -198,12 +198,12 @@ func (e *Edit) Memory(r *Request) int64 {
 	}
 	size := int64(len(r.Body))
 	if len(body.LabelOf(r.Head).Codings) > 0 {
-		size = 2 * maxJSON // while it grows
+		size = 2 * maxJSON // the decoded body, while its buffer grows
 	}
 	for _, value := range e.Set {
 		size += int64(len(value))
 	}
-	return 2 * size // without its coding, and changed
+	return 2 * size // the decoded body and the changed body
 }
 
 // parsePath reads data.object.status or /data/object/status.

@@ -8,16 +8,17 @@ import (
 	"strconv"
 )
 
-// change holds changes of a value of a JSON document: a new value, changes of its members, or both, in this
-// order. A nil change sets nothing.
+// change holds changes of a value of a JSON document. It may hold a new value and changes of members. The
+// new value is applied first. A nil change sets nothing.
 type change struct {
-	value   json.RawMessage // nil = as it is
+	value   json.RawMessage // nil = unchanged
 	members map[string]*change
-	indexes map[int]*change // the members whose names are indexes of arrays
-	names   []string        // of members, in the order in which they were added
-	list    []*change       // of members, in the same order
+	indexes map[int]*change // members whose names are indexes of arrays
+	names   []string        // names of the members, in the order in which they were added
+	list    []*change       // changes of the members, in the same order
 
-	// What the last member of its name in the object that is read made of it.
+	// Results for this member in the object that is being read. If its name occurs several times, those of
+	// the last occurrence.
 	seen    bool
 	splices []splice
 	err     error
@@ -38,7 +39,7 @@ func (c *change) add(path []string, value json.RawMessage) {
 		}
 		c = next
 	}
-	c.value, c.members, c.indexes, c.names, c.list = value, nil, nil, nil, nil // as if it were set after its members
+	c.value, c.members, c.indexes, c.names, c.list = value, nil, nil, nil, nil // the new value replaces earlier changes of members
 }
 
 // splice is a part of a document and its replacement.
@@ -47,8 +48,8 @@ type splice struct {
 	with     []byte
 }
 
-// apply applies a change to a whole JSON document, which must be valid. All other bytes stay as they are. It
-// reads the document once, for any number and depth of members.
+// apply applies a change to a whole JSON document, which must be valid. All other bytes stay unchanged. It
+// reads the document only once.
 func (c *change) apply(doc []byte) ([]byte, error) {
 	if c.value != nil {
 		doc = c.value
@@ -78,11 +79,11 @@ func (c *change) apply(doc []byte) ([]byte, error) {
 type walk struct {
 	doc     []byte
 	at      int
-	splices []splice // in the order of their places
+	splices []splice // in the order of their positions
 	err     error
 }
 
-// value reads the value that begins here and adds the replacements that a change requires.
+// value reads the value at the present position and adds the replacements that a change requires.
 func (w *walk) value(c *change) {
 	if c == nil || c.value == nil && len(c.members) == 0 {
 		w.at = skipValue(w.doc, w.at)
@@ -113,8 +114,8 @@ func (w *walk) fail(err error) {
 	}
 }
 
-// object reads an object. Of several members with the same name the last one is changed, because most
-// programs read that one.
+// object reads an object. If several members have the same name, the last one is changed, because most
+// programs use the last one.
 func (w *walk) object(c *change) {
 	for _, member := range c.list {
 		member.seen = false
@@ -128,7 +129,7 @@ func (w *walk) object(c *change) {
 		from := w.at
 		w.at = skipString(w.doc, from)
 		member := c.memberNamed(w.doc[from:w.at])
-		w.at = skipSpace(w.doc, skipSpace(w.doc, w.at)+1) // the colon
+		w.at = skipSpace(w.doc, skipSpace(w.doc, w.at)+1) // skips the colon
 		if member != nil {
 			w.splices, w.err = member.splices[:0], nil
 			w.value(member)
@@ -199,13 +200,13 @@ func (c *change) memberNamed(text []byte) *change {
 	return c.members[nameOf(text)]
 }
 
-// nameOf reads the name of a member as it is written, quotes included.
+// nameOf returns the name of a member from its text, which includes the quotes.
 func nameOf(text []byte) string {
 	if bytes.IndexByte(text, '\\') < 0 {
 		return string(text[1 : len(text)-1])
 	}
 	var name string
-	_ = json.Unmarshal(text, &name) // the document is valid
+	_ = json.Unmarshal(text, &name) // never fails, because the document is valid
 	return name
 }
 
@@ -256,8 +257,8 @@ func skipValue(doc []byte, at int) int {
 	return at
 }
 
-// findMember returns the value of a member of the top-level object of a JSON document: of several with
-// the name, the last one.
+// findMember returns the value of a member of the top-level object of a JSON document. If several members
+// have the name, it returns the last value.
 func findMember(doc []byte, name string) (value []byte) {
 	at := skipSpace(doc, 0)
 	if !json.Valid(doc) || doc[at] != '{' {

@@ -16,7 +16,8 @@ func jsonRequest(lines, doc string) *Request {
 	return &Request{Head: []byte("POST / HTTP/1.1\r\nHost: a\r\n" + lines + "\r\n"), Framing: relay.FramingLength, Body: []byte(doc)}
 }
 
-// TestSetMembers compares documents with set members, and checks that all other bytes stay.
+// TestSetMembers compares documents after setting members with the expected text, and checks that
+// all other bytes are unchanged.
 func TestSetMembers(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ doc, set, want string }{
@@ -66,7 +67,7 @@ func TestSetMembers(t *testing.T) {
 	}
 }
 
-// TestSetKeepsMarkAndCharset: a byte order mark stays, also within a content coding; a charset that
+// TestSetKeepsMarkAndCharset: a byte order mark stays, also within a content coding. A charset that
 // cannot be kept is refused.
 func TestSetKeepsMarkAndCharset(t *testing.T) {
 	t.Parallel()

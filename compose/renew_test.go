@@ -7,7 +7,8 @@ import (
 	"relay"
 )
 
-// TestRenewInTheBody: the delivery id of a sender that has it within an object or an array of the body is made anew there.
+// TestRenewInTheBody: if a sender has its delivery id within an object or an array of the body, the id is
+// renewed there.
 func TestRenewInTheBody(t *testing.T) {
 	t.Parallel()
 	for body, want := range map[string]string{
@@ -23,7 +24,8 @@ func TestRenewInTheBody(t *testing.T) {
 	}
 }
 
-// TestQueryIsNoSignature: an Event Grid request that a client writes is not signed by it.
+// TestQueryIsNoSignature: if a client writes an Event Grid request itself, the query of the request does not
+// count as its signature.
 func TestQueryIsNoSignature(t *testing.T) {
 	t.Parallel()
 	r, err := Parse([]byte("POST /hook?k=secret HTTP/1.1\r\nHost: a\r\naeg-event-type: Notification\r\nContent-Length: 2\r\n\r\n[]"))

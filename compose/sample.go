@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Sample is a built-in request in the form that a sender would send, without a signature.
+// Sample is a built-in request in the form that a sender uses, without a signature.
 type Sample struct {
 	Provider, Type string
 	lines          []Header
@@ -17,7 +17,7 @@ type Sample struct {
 // Name names the sample, such as stripe/invoice.paid.
 func (s *Sample) Name() string { return s.Provider + "/" + s.Type }
 
-// Request makes the request for the host of an alias.
+// Request returns the sample as a request to the host of an alias.
 func (s *Sample) Request(host string) *Request {
 	head := "POST / HTTP/1.1\r\nHost: " + host + "\r\nContent-Type: " + s.media + "\r\nContent-Length: " + strconv.Itoa(len(s.body)) + "\r\n"
 	for _, l := range s.lines {
@@ -25,12 +25,12 @@ func (s *Sample) Request(host string) *Request {
 	}
 	r, err := Parse([]byte(head + "\r\n" + s.body))
 	if err != nil {
-		panic("compose: the sample " + s.Name() + " is no request: " + err.Error()) // a test makes them all
+		panic("compose: the sample " + s.Name() + " is no request: " + err.Error()) // cannot happen, because a test makes the request of each sample
 	}
 	return r
 }
 
-// FindSample returns the sample with a name, nil if there is none.
+// FindSample returns the sample with the given name, or nil.
 func FindSample(name string) *Sample {
 	if i := slices.IndexFunc(samples, func(s Sample) bool { return strings.EqualFold(s.Name(), name) }); i >= 0 {
 		return &samples[i]

@@ -11,7 +11,8 @@ import (
 	"relay/signature"
 )
 
-// TestSamples: each sample is a request that its sender could sign, and is then recognised with its type.
+// TestSamples: each sample is a request that its sender could sign. The signed request is recognised,
+// with its event type.
 func TestSamples(t *testing.T) {
 	t.Parallel()
 	senders := map[string]bool{}

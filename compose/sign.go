@@ -15,7 +15,7 @@ import (
 	"relay/wire"
 )
 
-// Sender returns the sender that the request looks like, nil if it is not recognised.
+// Sender returns the sender that the request is recognised by, or nil.
 func (r *Request) Sender() *signature.Sender {
 	p := record.Recognise(r.Head, r.Body)
 	if p.Name == "" {
@@ -24,8 +24,8 @@ func (r *Request) Sender() *signature.Sender {
 	return signature.Find(p.Name, r.signed(""))
 }
 
-// SenderNamed returns the sender with a name, nil if there is none. If the table has several rows of
-// the name, it returns the row whose signature the request has.
+// SenderNamed returns the sender with the given name, or nil. If the table has several rows with that name,
+// it returns the row whose signature the request has.
 func (r *Request) SenderNamed(name string) *signature.Sender {
 	return signature.Find(name, r.signed(""))
 }
@@ -39,7 +39,7 @@ func (r *Request) HasSignature() bool {
 	return r.hasSignatureOf(p)
 }
 
-// signed returns the request in the form that signatures cover. url is its public URL.
+// signed returns the request in the form that package signature needs. url is its public URL.
 func (r *Request) signed(url string) *signature.Request {
 	fields := wire.Fields(r.Head)
 	list := make([]signature.Field, 0, len(fields))
@@ -49,7 +49,7 @@ func (r *Request) signed(url string) *signature.Request {
 	return &signature.Request{Method: r.Method(), URL: url, Body: r.Body, Line: signature.Lines(list)}
 }
 
-// Scheme returns the scheme by which a sender signs this request. The error has the code cannot-sign.
+// Scheme returns the scheme that a sender uses to sign this request. The error has the code cannot-sign.
 func (r *Request) Scheme(p *signature.Sender) (*signature.Scheme, error) {
 	s := p.SchemeOf(r.signed(""))
 	if s == nil || s.CanSign() == signature.SignNo || s.CanSign() == signature.SignKeyPair {
@@ -58,10 +58,12 @@ func (r *Request) Scheme(p *signature.Sender) (*signature.Scheme, error) {
 	return s, nil
 }
 
-// SignedAs returns the sender and scheme for the signature of a request that was made from base, whatever has
-// changed since. name is the sender, or "" for the one that base is recognised by. If several schemes fit a request
-// without a signature, secret chooses: the scheme is the one for secrets of its form; "" = the secret is not known
-// yet. Sender and scheme are nil if there is none. The error has the code cannot-sign.
+// SignedAs returns the sender and scheme for the signature of a request that was made from base, regardless
+// of later changes. name is the sender; "" = the sender that base is recognised by.
+//
+// If several schemes fit a request without a signature, secret decides: the scheme is the one for secrets of
+// that form; "" = the secret is not known yet. If there is no sender, both results are nil. The error has the
+// code cannot-sign.
 func (r *Request) SignedAs(base *Request, name, secret string) (*signature.Sender, *signature.Scheme, error) {
 	from, p := base, base.senderOr(name)
 	switch {
@@ -80,8 +82,8 @@ func (r *Request) SignedAs(base *Request, name, secret string) (*signature.Sende
 	return p, s, err
 }
 
-// Fits reports whether a secret has the form that the signature of base, from which the request was made, requires.
-// Any secret fits if base has no signature, or the sender is not in the table.
+// Fits reports whether a secret has the form that the signature of base requires; the request was made from
+// base. Any secret fits if base has no signature, or the sender is not in the table.
 func (r *Request) Fits(base *Request, name, secret string) bool {
 	p, s, err := r.SignedAs(base, name, "")
 	if err != nil || p == nil || !base.hasSignatureOf(p) {
@@ -90,7 +92,8 @@ func (r *Request) Fits(base *Request, name, secret string) bool {
 	return p.Fits(s, secret)
 }
 
-// senderOr returns the sender with a name, or with "" the sender that the request is recognised by.
+// senderOr returns the sender with the given name. For "" it returns the sender that the request is
+// recognised by.
 func (r *Request) senderOr(name string) *signature.Sender {
 	if name == "" {
 		return r.Sender()
@@ -127,8 +130,8 @@ func CustomScheme(definition string) (*signature.Scheme, error) {
 	return &p.Schemes[0], nil
 }
 
-// Sign adds the signature that the sender would make now. url is the public URL of the request. If the
-// sender signs a delivery id and the request has none, it gets one.
+// Sign adds the signature that the sender would make now. url is the public URL of the request. If the sender
+// signs a delivery id and the request has none, Sign adds one.
 func (r *Request) Sign(s *signature.Scheme, secret, url string, now time.Time) error {
 	if s.IDHeader != "" {
 		if _, there := r.Line(s.IDHeader); !there {
@@ -176,7 +179,8 @@ func (r *Request) Renew(p *signature.Sender) error {
 	return invalid("body.newId", "this request has no delivery id")
 }
 
-// deliveryIn finds the delivery id of a sender in a JSON body. path is a JSON pointer; old is nil if there is none.
+// deliveryIn finds the delivery id of a sender in a JSON body. path is a JSON pointer; old is nil if there is
+// no id.
 func deliveryIn(body []byte, p *signature.Sender) (path string, old []byte) {
 	if p.BodyDelivery == "" {
 		return "", nil
@@ -210,8 +214,8 @@ func (r *Request) idHeader(p *signature.Sender) string {
 	return ""
 }
 
-// idLike makes a random id in the form of another one: a prefix such as evt_ stays, digits become digits, and
-// letters become letters of the same case, hexadecimal ones if the old id is hexadecimal.
+// idLike makes a random id in the form of another id. A prefix such as evt_ stays, digits become digits, and
+// letters become letters of the same case. If the old id is hexadecimal, so is the new one.
 func idLike(old string) string {
 	kept := strings.LastIndexByte(old, '_') + 1
 	letters := "abcdefghijklmnopqrstuvwxyz"
@@ -223,7 +227,7 @@ func idLike(old string) string {
 	for i := kept; i < len(out); i++ {
 		switch c := out[i]; {
 		case '0' <= c && c <= '9':
-			if out[i] = pick("0123456789"); first { // a number does not begin with 0
+			if out[i] = pick("0123456789"); first { // a number must not begin with 0
 				out[i] = pick("123456789")
 			}
 		case 'a' <= c && c <= 'z':

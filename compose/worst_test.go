@@ -34,7 +34,7 @@ func TestWorstHeads(t *testing.T) {
 	}
 	t.Run("sender", func(t *testing.T) {
 		t.Parallel()
-		relaytest.WorstBytes(t, 128<<10, func(p []byte) { // the largest head
+		relaytest.WorstBytes(t, 128<<10, func(p []byte) { // the size of the largest head
 			r := From(&relay.Message{Head: append([]byte("POST / HTTP/1.1\r\n"), p...)}, nil)
 			r.Sender()
 			r.HasSignature()
@@ -44,7 +44,8 @@ func TestWorstHeads(t *testing.T) {
 	})
 }
 
-// set returns a function that sets a member of a JSON body with the bytes in its middle.
+// set returns a function that sets a member of a JSON body. The body consists of before, the
+// given bytes and behind.
 func set(path, before, behind string) func(p []byte) {
 	return func(p []byte) {
 		r := From(&relay.Message{Head: []byte("POST / HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n\r\n")}, slices.Concat([]byte(before), p, []byte(behind)))

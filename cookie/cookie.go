@@ -17,8 +17,9 @@ const maxSessionCookies = 4
 // the account that the request acts for (ADR 0018).
 var errTwoSessions = relay.Errorf(relay.CodeUnauthorized, "this request carried sessions of two accounts; a page on an alias host may have set one of them. Cookies set by other hosts were removed: try again. If this happens again, clear the cookies of this site and log in again")
 
-// Name returns the name of the session cookie. With https it has a prefix: browsers then refuse the
-// cookie without Secure, with a Domain, or from a sibling host (RFC 6265bis, section 4.1.3.2).
+// Name returns the name of the session cookie. With https the name has a prefix. Browsers then refuse
+// the cookie if it lacks Secure, has a Domain, or comes from a sibling host (RFC 6265bis, section
+// 4.1.3.2).
 func Name(s relay.Site) string {
 	if s.Base.Scheme == "https" {
 		return "__Host-relay_session"
@@ -39,9 +40,9 @@ func Secrets(s relay.Site, r *http.Request) []string {
 
 // Actor returns the actor of the session whose secret a request carries; owner looks a secret up.
 // Secrets of ended or unknown sessions are ignored, so that a page that can add a cookie cannot log a
-// user out. If another secret is a session, secrets that owner refuses after too many guesses are
-// ignored, too. The error is ErrNotFound if none is a session, and has the code unauthorized if they
-// are sessions of two accounts.
+// user out. If another secret belongs to a session, secrets that owner refuses after too many guesses
+// are ignored, too. The error is ErrNotFound if no secret belongs to a session, and has the code
+// unauthorized if the secrets belong to sessions of two accounts.
 func Actor(secrets []string, owner func(secret string) (relay.Actor, error)) (who relay.Actor, err error) {
 	isFound := false
 	for _, secret := range secrets {

@@ -9,8 +9,8 @@ import (
 	"relay/relaytest"
 )
 
-// TestWorstBytes: the time to read hostile cookies is proportional to their length, and few of them
-// are looked up.
+// TestWorstBytes: the time to read hostile cookies is proportional to their length, and only a few
+// of them are looked up.
 func TestWorstBytes(t *testing.T) {
 	t.Parallel()
 	site := relay.Site{Base: url.URL{Scheme: "http", Host: "example.com"}}

@@ -1,5 +1,5 @@
 // Package grant creates shares, tokens and invitations, and replays shared events. The API and the
-// dashboard read the request and show the result; this package has the checks, the limits and their
+// dashboard read the request and show the result; this package has the checks and the limits, and their
 // order. A request that the checks refuse does not count against a limit.
 package grant
 
@@ -21,14 +21,15 @@ const MaxTokenName = 100
 // maxLifetime bounds the lifetime of a share or a token.
 const maxLifetime = 100 * 365 * 24 * time.Hour
 
-// Limits counts the creation and use of grants. The errors are *relay.Error with code rate-limited.
+// Limits counts the creation and use of shares, tokens and other credentials. The errors are *relay.Error
+// with code rate-limited.
 type Limits interface {
 	// Create counts a login, link, share, token or key that an account creates.
 	Create(who relay.Actor) error
-	// ShareReplay counts a replay by a share, by its id.
+	// ShareReplay counts a replay with a share. share is its id.
 	ShareReplay(share string) error
-	// LookUpSecret calls look for a secret that remote (host:port) shows, unless too many
-	// wrong ones came from there lately. look returns ErrNotFound for a wrong one.
+	// LookUpSecret calls look to look up a secret from the client remote (host:port). It refuses if this
+	// client has sent too many wrong secrets lately. look returns ErrNotFound for a wrong secret.
 	LookUpSecret(remote, secret string, look func() error) error
 }
 
@@ -49,8 +50,8 @@ func Expiry(lifetime string) (at time.Time, ok bool) {
 	return time.Now().Add(d), true
 }
 
-// Replayable returns the reason why an event cannot be replayed, nil if it can. It is called before a limit
-// is counted.
+// Replayable returns the reason why an event cannot be replayed, or nil. It is called before the limit
+// counts.
 func Replayable(e *relay.Event) *relay.Error {
 	if e.Blocker == "" {
 		return nil
@@ -89,10 +90,10 @@ type Held struct {
 	Actor  relay.Actor
 	Share  relay.Share
 	Secret string
-	Event  *relay.Event // with what the holder may see
+	Event  *relay.Event // contains only data that the holder may see
 }
 
-// HeldRequest is the request of a visitor, the holder of a share, who shows its secret.
+// HeldRequest is a request of the holder of a share, with the secret of the share.
 type HeldRequest struct {
 	Remote  string // host:port of the holder
 	Secret  string
@@ -117,8 +118,8 @@ func (g Grants) CurrentShare(ctx context.Context, want HeldRequest) (held Held, 
 	return held, err
 }
 
-// ReplayShared replays a shared event. It counts the replay against the limit, then uses the share, and
-// returns the use if no replay was begun.
+// ReplayShared replays a shared event. It counts the replay against the limit, then uses the share. If no
+// replay was begun, it gives the use back to the share.
 func (g Grants) ReplayShared(ctx context.Context, held Held, replay func(context.Context, relay.Actor, relay.ID) (*relay.Event, int, error)) (*relay.Event, int, error) {
 	if refused := Replayable(held.Event); refused != nil {
 		return nil, 0, refused
@@ -139,8 +140,8 @@ func (g Grants) ReplayShared(ctx context.Context, held Held, replay func(context
 // TokenRequest asks for a token of the actor's account.
 type TokenRequest struct {
 	Name      string
-	Scopes    []string  // none = those of the actor
-	Alias     string    // "" = all of them
+	Scopes    []string  // none = all scopes of the actor
+	Alias     string    // "" = all aliases of the account
 	ExpiresAt time.Time // zero = never
 	Renew     bool      // the lifetime counts from the last use of the token
 }
@@ -183,8 +184,8 @@ func invalid(field, message string) error {
 	}
 }
 
-// CreateInvite creates a link with which one person may add a key to an account; only this call returns
-// its secret. The error is ErrNotFound if there is no such account.
+// CreateInvite creates a link with which one user may add a key to an account; only this call returns its
+// secret. The error is ErrNotFound if there is no such account.
 func (g Grants) CreateInvite(ctx context.Context, who relay.Actor, user string) (secret string, expires time.Time, err error) {
 	if err := g.Limits.Create(who); err != nil {
 		return "", expires, err

@@ -11,7 +11,7 @@ import (
 	"relay/grant"
 )
 
-// recorder is a store and its limits that record their calls, in order, and fail at one of them.
+// recorder is a store with limits. It records the calls in order, and fails at one of them.
 type recorder struct {
 	accounts
 	asked  []string
@@ -83,8 +83,9 @@ func TestCreationsAreLimited(t *testing.T) {
 	}
 }
 
-// TestReplaySharedKeepsItsOrder: a replay by a share is counted, then uses the share, then is made; a use without a replay is
-// returned. An event that cannot be replayed is neither counted nor uses the share.
+// TestReplaySharedKeepsItsOrder: a replay with a share is first counted, then uses the share, and is then
+// made. If no replay was made, the use is given back. If an event cannot be replayed, nothing is counted and
+// the share is not used.
 func TestReplaySharedKeepsItsOrder(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

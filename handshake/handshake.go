@@ -1,7 +1,7 @@
 // Package handshake answers the registration challenges of webhook senders. A sender sends a challenge
-// when a user enters a URL there; some repeat it later. A sender gives up if the answer is not the
-// expected one. The package does no I/O: it turns a request into an answer. The table in table.go has
-// one row for each challenge.
+// when a user enters a URL there; some senders repeat the challenge later. If the answer is wrong, the
+// sender does not accept the URL. The package does no I/O: it turns a request into an answer. The table
+// in table.go has one row for each challenge.
 package handshake
 
 import (
@@ -20,13 +20,13 @@ import (
 )
 
 // All stands for every challenge in a list of names. Meta is the challenge whose answer needs a verify
-// token, which is not the secret for signatures.
+// token. This token is not the secret for signatures.
 const (
 	All  = "all"
 	Meta = "meta"
 )
 
-// Bounds of a challenge.
+// Limits of a challenge.
 const (
 	maxEcho = 512      // bytes that an answer repeats
 	maxBody = 16 << 10 // bytes of the body of a request that may be a challenge
@@ -36,7 +36,7 @@ const (
 type Request struct {
 	Head []byte // as it was received
 	Body []byte // without its transfer coding
-	// URL is the address of the request as its sender knows it.
+	// URL is the URL of the request as its sender knows it.
 	URL string
 }
 
@@ -48,8 +48,8 @@ type Reply struct {
 	Body   []byte
 }
 
-// Secrets returns the secrets that an alias holds for the sender of a challenge. For meta these are
-// the verify tokens.
+// Secrets returns the secrets that an alias has for the sender of a challenge. For Meta these are the
+// verify tokens.
 type Secrets func(name string) []string
 
 // Names lists the names of the challenges.
@@ -83,8 +83,8 @@ func NeedOf(name string) Need {
 	return NeedsSecret
 }
 
-// SentSecret returns the secret for later signatures that a challenge contains, with its sender, as the
-// challenges of Asana and Notion do. It returns "" for other requests.
+// SentSecret returns the secret for later signatures that a challenge contains, and its sender. The
+// challenges of Asana and Notion contain such a secret. For other requests it returns "".
 func SentSecret(r *Request) (sender, secret string) {
 	q, ok := read(r)
 	if !ok {
@@ -100,17 +100,17 @@ func SentSecret(r *Request) (sender, secret string) {
 	return "", ""
 }
 
-// confirmation matches the hosts of the links with which Amazon SNS has a URL confirmed.
+// confirmation matches the hosts of the links that Amazon SNS sends to confirm a URL.
 var confirmation = regexp.MustCompile(`^sns\.[a-z0-9-]+\.amazonaws\.com(\.cn)?$`)
 
-// ConfirmationLink returns the link in a request with which Amazon SNS asks a user to confirm a URL. It
-// returns "" for other requests, and for links to other hosts. Relay never opens the link.
+// ConfirmationLink returns the link that a user has to open to confirm a URL to Amazon SNS. It returns
+// "" for other requests, and for links to other hosts. Relay never opens the link.
 func ConfirmationLink(r *Request) string {
 	q, ok := read(r)
 	if !ok {
 		return ""
 	}
-	q.object = objectOf(r.Body) // its label says text
+	q.object = objectOf(r.Body) // the media type of SNS is text, but the body is JSON
 	kind, _ := q.line("x-amz-sns-message-type")
 	link, ok := q.member("SubscribeURL")
 	u, err := url.Parse(link)
@@ -120,7 +120,7 @@ func ConfirmationLink(r *Request) string {
 	return u.String()
 }
 
-// Recognise returns the name of the challenge that a request is; "" if it is none or nil. It does not
+// Recognise returns the name of the challenge in a request; "" if r is nil or no challenge. It does not
 // recognise a plain HEAD request, because any client may send one.
 func Recognise(r *Request) string {
 	q, ok := read(r)
@@ -136,7 +136,8 @@ func Recognise(r *Request) string {
 }
 
 // Answer answers a request that is a challenge with one of the names. It returns nil if the request is
-// none, or if its answer needs a secret that the alias does not hold or that does not fit.
+// no such challenge, or if the answer needs a secret that the alias does not have or that does not
+// match.
 func Answer(r *Request, names []string, secrets Secrets, now time.Time) (name string, reply *Reply) {
 	q, ok := read(r)
 	if !ok || len(names) == 0 {
@@ -160,7 +161,7 @@ func (c *challenge) answer(q *request, echo string, secrets []string, now time.T
 	case none:
 		return c.reply(q, echo, "")
 	case checked:
-		if echo != "" && len(secrets) > 0 && !q.signed(c.name, secrets, now) { // Slack does not sign its check of TLS
+		if echo != "" && len(secrets) > 0 && !q.signed(c.name, secrets, now) { // Slack does not sign its check of TLS, which has no echo
 			return nil
 		}
 		return c.reply(q, echo, "")
@@ -194,7 +195,7 @@ type request struct {
 	method string
 	query  url.Values
 	fields []wire.Field
-	object map[string]json.RawMessage // of a body that is a JSON object; nil = it is none
+	object map[string]json.RawMessage // if the body is a JSON object; else nil
 }
 
 // read parses a request. ok is false if it cannot be a challenge.
@@ -215,7 +216,7 @@ func read(r *Request) (q *request, ok bool) {
 	return q, true
 }
 
-// objectOf returns the members of a JSON object; nil for anything else, and if a member occurs twice.
+// objectOf returns the members of a JSON object; nil for anything else, and if a name occurs twice.
 func objectOf(body []byte) map[string]json.RawMessage {
 	d := json.NewDecoder(bytes.NewReader(body))
 	if begin, err := d.Token(); err != nil || begin != json.Delim('{') {
@@ -234,7 +235,7 @@ func objectOf(body []byte) map[string]json.RawMessage {
 		}
 		object[key] = value
 	}
-	if _, err := d.Token(); err != nil { // the end of the object
+	if _, err := d.Token(); err != nil { // reads the end of the object
 		return nil
 	}
 	if _, err := d.Token(); err != io.EOF {
@@ -275,7 +276,7 @@ func (q *request) member(name string) (value string, ok bool) {
 	return value, there && json.Unmarshal(raw, &value) == nil
 }
 
-// members reports whether the JSON object has no members but these.
+// members reports whether the JSON object has no members other than the given ones.
 func (q *request) members(names ...string) bool {
 	for name := range q.object {
 		if !slices.Contains(names, name) {
@@ -295,7 +296,7 @@ func (q *request) media() string {
 // isEmptyGET reports whether the request is a GET without a body.
 func (q *request) isEmptyGET() bool { return q.method == "GET" && len(q.raw.Body) == 0 }
 
-// signed reports whether the signature of the request verifies with one of the secrets.
+// signed reports whether the signature of the request matches one of the secrets.
 func (q *request) signed(sender string, secrets []string, now time.Time) bool {
 	r := &signature.Request{Method: q.method, URL: q.raw.URL, Body: q.raw.Body, Line: q.line}
 	s := signature.Find(sender, r)

@@ -33,7 +33,7 @@ func hmacOf(message string) []byte {
 
 var discordKey = ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))
 
-// signedSlack returns a request in Slack's form with its signature, for a body.
+// signedSlack returns a signed request in Slack's form with the given body.
 func signedSlack(body string) string {
 	at := fmt.Sprint(now.Unix())
 	return "POST / HTTP/1.1\r\n" + jsonLine + "X-Slack-Request-Timestamp: " + at + "\r\nX-Slack-Signature: v0=" +
@@ -60,8 +60,8 @@ func signedXero(body string) string {
 	return "POST / HTTP/1.1\r\n" + jsonLine + "x-xero-signature: " + base64.StdEncoding.EncodeToString(hmacOf(body)) + "\r\n\r\n" + body
 }
 
-// cases have a published request of each challenge. %s is the repeated text, challenge the published
-// one. wrong is a change after which the request is no challenge.
+// challenge is the challenge text in the published requests. cases has a published request of each
+// challenge; %s is the repeated text, and wrong is a change after which the request is no challenge.
 const challenge = "3eZbrw1aBm2rZgRNFdxV2595E9CY3gmdALWMmHkvFXO7tYXAYM8P"
 
 type testCase struct {
@@ -71,7 +71,7 @@ type testCase struct {
 	wrong   [2]string
 	status  int
 	lines   [][2]string
-	body    string // with %s for what is repeated
+	body    string // with %s in place of the repeated text
 }
 
 func plain(format string) func(string) string {
@@ -246,8 +246,8 @@ var cases = []testCase{
 	{"head", nil, plain("HEAD / HTTP/1.1\r\n\r\n"), [2]string{"HEAD", "READ"}, 200, nil, ""},
 }
 
-// extras are additions that no published form of a challenge has. They are tried without a secret too, so
-// that only the form refuses them.
+// extras are additions that no published form of a challenge has. They are also tried without a secret,
+// where the form alone can refuse them.
 var extras = map[string]map[string][2]string{
 	"meta":        {"another parameter of a hub": {"hub.mode=", "hub.secret=x&hub.mode="}, "a mode twice": {"hub.mode=", "hub.mode=subscribe&hub.mode="}},
 	"graph":       {"a body": {"\r\n\r\n", "\r\n\r\n{}"}},
@@ -268,7 +268,8 @@ var extras = map[string]map[string][2]string{
 	"worldline": {"a body": {"\r\n\r\n", "\r\n\r\n{}"}},
 }
 
-// TestSignedFormsWithMore: signed forms with an additional member, correctly signed.
+// TestSignedFormsWithMore: signed challenges with an additional member are refused, although the
+// signature is right.
 func TestSignedFormsWithMore(t *testing.T) {
 	t.Parallel()
 	for name, raw := range map[string]string{
@@ -291,7 +292,7 @@ func TestSignedFormsWithMore(t *testing.T) {
 	}
 }
 
-// TestOtherSpellings: the published forms of Asana and Smartsheet in their other spellings.
+// TestOtherSpellings: the challenges of Asana and Smartsheet are recognised in other spellings too.
 func TestOtherSpellings(t *testing.T) {
 	t.Parallel()
 	for name, raw := range map[string]string{
@@ -305,8 +306,8 @@ func TestOtherSpellings(t *testing.T) {
 	}
 }
 
-// TestCheckOfTLS: Slack does not sign its check of TLS; it is answered even with a secret, and nothing
-// of it is repeated.
+// TestCheckOfTLS: Slack's check of TLS is not signed. It is answered even if the alias has a secret, and
+// the answer repeats nothing of it.
 func TestCheckOfTLS(t *testing.T) {
 	t.Parallel()
 	c := testCase{name: "slack"}
@@ -316,7 +317,7 @@ func TestCheckOfTLS(t *testing.T) {
 	}
 }
 
-// TestSentSecret: the challenges of Asana and Notion contain a secret, and no others.
+// TestSentSecret: only the challenges of Asana and Notion contain a secret.
 func TestSentSecret(t *testing.T) {
 	t.Parallel()
 	for _, c := range cases {
@@ -437,7 +438,7 @@ func TestPublishedChallenges(t *testing.T) {
 				}
 			}
 			if c.secrets != nil {
-				if c.name != "x" { // whose answer is made with it
+				if c.name != "x" { // for x any secret is right, because the answer is made with it
 					refuse("with a wrong secret", raw, []string{c.name}, []string{"another"})
 				}
 				if handshake.NeedOf(c.name) != handshake.NeedsNothing {
@@ -448,8 +449,8 @@ func TestPublishedChallenges(t *testing.T) {
 	}
 }
 
-// TestTestedSignatures: senders that test wrong signatures get 401 for one, all others no answer;
-// without a secret there is no answer.
+// TestTestedSignatures: senders that test wrong signatures get 401 for a wrong one, and other senders get
+// no answer. Without a secret there is no answer.
 func TestTestedSignatures(t *testing.T) {
 	for _, c := range cases {
 		if c.name != "discord" && c.name != "xero" {
@@ -474,7 +475,7 @@ func TestEveryChallengeHasACase(t *testing.T) {
 	}
 }
 
-// TestOldChallenges: a challenge with an old signature is not answered, because anyone may have
+// TestOldChallenges: a challenge with an old signature is not answered, because an attacker may have
 // recorded it.
 func TestOldChallenges(t *testing.T) {
 	for _, c := range cases {
@@ -504,8 +505,8 @@ func TestLargestChallenge(t *testing.T) {
 	}
 }
 
-// TestChallengeTwice: a query, a body or a header line that occurs twice leaves the text to repeat
-// open, so it is not answered.
+// TestChallengeTwice: if a query parameter, a member of the body or a header line occurs twice, the text
+// to repeat is ambiguous, so the challenge is not answered.
 func TestChallengeTwice(t *testing.T) {
 	for _, raw := range []string{
 		"GET /?challenge=a&challenge=b HTTP/1.1\r\n\r\n",

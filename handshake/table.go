@@ -17,17 +17,17 @@ type proof uint8
 
 const (
 	none    proof = iota
-	checked       // its signature is checked where the alias holds a secret
-	needed        // its signature has to fit
-	tested        // as needed, and the sender tests that a wrong signature gets 401
-	token         // it has to hold the verify token
+	checked       // the signature is checked if the alias has a secret
+	needed        // the signature has to match
+	tested        // like needed; in addition the sender tests that a wrong signature gets 401
+	token         // the request has to contain the verify token
 	keyed         // the answer is made with a secret; the request is not signed
 )
 
 // challenge is one row of the table. form reports whether a request is the challenge, and returns the
 // text that the answer repeats. reply makes the answer; secret is the first of the alias' secrets, if
-// proof requires one. givesSecret means that the text is the secret of later signatures, whether the
-// answer repeats it or not.
+// proof requires one. givesSecret means that the text is the secret of later signatures, whether or not
+// the answer repeats the text.
 type challenge struct {
 	name        string
 	proof       proof
@@ -61,13 +61,13 @@ var table = []challenge{
 	{nameHead, none, head, empty, false},
 }
 
-// Forms.
+// Functions that recognise the form of a challenge.
 
 func slack(q *request) (string, bool) {
 	if q.method != "POST" {
 		return "", false
 	}
-	if q.media() == "application/x-www-form-urlencoded" { // a check of TLS, of which nothing is repeated
+	if q.media() == "application/x-www-form-urlencoded" { // a check of TLS; the answer repeats nothing of it
 		form, err := url.ParseQuery(string(q.raw.Body))
 		return "", err == nil && slices.Equal(form["ssl_check"], []string{"1"}) && len(form["token"]) <= 1 && len(form) == 1+len(form["token"])
 	}
@@ -140,8 +140,9 @@ func monday(q *request) (string, bool) {
 	return echo, ok && q.method == "POST" && q.members("challenge") && mayEcho(echo)
 }
 
-// asana recognises the challenge of Asana. Others may use the same header name, so it requires the
-// published form: a request without content and without the signature line that later requests have.
+// asana recognises the challenge of Asana. Other senders may use the same header name, so asana
+// requires the published form: a request without content and without the signature line of later
+// requests.
 func asana(q *request) (string, bool) {
 	echo, ok := q.line("X-Hook-Secret")
 	empty := len(q.raw.Body) == 0 || q.object != nil && len(q.object) == 0
@@ -201,7 +202,7 @@ func mayEcho(echo string) bool {
 	return echo != "" && len(echo) <= maxEcho
 }
 
-// Replies.
+// Functions that make the reply to a challenge.
 
 func text(_ *request, echo, _ string) *Reply {
 	return &Reply{200, [][2]string{{"Content-Type", "text/plain; charset=utf-8"}}, []byte(echo)}
@@ -219,7 +220,7 @@ func object(name string) func(*request, string, string) *Reply {
 }
 
 func jsonReply(value any) *Reply {
-	body, _ := json.Marshal(value) // texts and numbers, which always encode
+	body, _ := json.Marshal(value) // never fails, because the value consists of texts and numbers
 	return &Reply{200, [][2]string{{"Content-Type", "application/json"}}, body}
 }
 

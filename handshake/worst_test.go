@@ -37,7 +37,7 @@ func TestWorstBytes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			relaytest.WorstBytes(t, 128<<10, f) // the largest head
+			relaytest.WorstBytes(t, 128<<10, f) // the size of the largest head
 		})
 	}
 }

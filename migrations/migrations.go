@@ -3,9 +3,9 @@
 // old and new servers may use the same database.
 //
 // Shared conventions: times are microseconds since 1970 as integers, 0 = none; flags are 0 or 1; event
-// ids are the 16 bytes of a UUIDv7; data from the wire is bytes, never text. Codes of states: 0 queued,
-// 1 delivering, 2 delivered, 3 failed, 4 interrupted, 5 canceled, 6 rejected, 7 incomplete, 8 answered.
-// Codes of attempt kinds: 0 original, 1 replay.
+// ids are the 16 bytes of a UUIDv7; data from callers and local servers is stored as bytes, never as
+// text. Codes of states: 0 queued, 1 delivering, 2 delivered, 3 failed, 4 interrupted, 5 canceled, 6
+// rejected, 7 incomplete, 8 answered. Codes of attempt kinds: 0 original, 1 replay.
 package migrations
 
 import (
@@ -25,7 +25,7 @@ func Postgres() fs.FS { return folder("postgres") }
 func folder(name string) fs.FS {
 	sub, err := fs.Sub(files, name)
 	if err != nil {
-		panic(err) // the folder is embedded; only a broken build gets here
+		panic(err) // the folder is embedded, so only a broken build can fail here
 	}
 	return sub
 }

@@ -40,8 +40,8 @@ func versions(t *testing.T, dir fs.FS) []string {
 	return out
 }
 
-// Both engines must have the same columns, in the same order: the store has one text of
-// SQL for both.
+// Both engines must have the same columns in the same order, because the store uses the same SQL
+// for both.
 func TestEqualColumns(t *testing.T) {
 	t.Parallel()
 	sqlite, postgres := columns(t, migrations.SQLite()), columns(t, migrations.Postgres())
@@ -72,7 +72,7 @@ func columns(t *testing.T, dir fs.FS) map[string][]string {
 			for line := range strings.Lines(table[2]) {
 				column := strings.Fields(line)[0]
 				if column != strings.ToLower(column) {
-					continue // a key of the table
+					continue // a key of the table, and not a column
 				}
 				if strings.Contains(line, "NOT NULL") {
 					column += " NOT NULL"

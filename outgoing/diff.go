@@ -8,8 +8,8 @@ import (
 	"relay/record"
 )
 
-// Diff compares the request of a new event with the one from which it was made. It also lists header lines
-// that comparisons of stored events leave out because they always differ, so that it shows every change.
+// Diff compares the request of a new event with the original request. To show every change, it also lists
+// header lines that comparisons of stored events leave out because these lines always differ.
 func (x *Made) Diff(ctx context.Context) (*record.Diff, error) {
 	sides := twoBodies{x.Base.Body, x.Request.Body}
 	d, err := record.ReadDiff(ctx, sides, sides.compared(0, x.Base), sides.compared(1, x.Request.Shown()), record.DiffRequest)
@@ -29,7 +29,7 @@ func (x *Made) Diff(ctx context.Context) (*record.Diff, error) {
 	return d, nil
 }
 
-// twoBodies are the bodies of two requests that are no events yet.
+// twoBodies holds the bodies of two requests that are not stored as events.
 type twoBodies [2][]byte
 
 func (b twoBodies) compared(i int, r *compose.Request) record.Compared {

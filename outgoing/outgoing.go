@@ -1,6 +1,6 @@
-// Package outgoing makes new events by the order of a user: it reads the event or the sample on which an order
-// is based, and the secret for its signature. The API and the dashboard read the order and show the result;
-// compose changes the bytes.
+// Package outgoing makes new events as ordered by a user. It reads the event or the sample that an order is
+// based on, and the secret for its signature. The API and the dashboard read the order and show the result;
+// package compose changes the bytes.
 package outgoing
 
 import (
@@ -15,8 +15,8 @@ import (
 	"relay/record"
 )
 
-// maxFrom bounds the body of an event from which a new one is made, in bytes, because it is held in
-// memory.
+// maxFrom is the largest body, in bytes, of an event from which a new event can be made, because the body is
+// held in memory.
 const maxFrom = 8 << 20
 
 // LastPrefix begins the name of a sample that is the newest event of a type.
@@ -32,26 +32,26 @@ type Maker struct {
 	Deliver relay.Deliverer
 	Secrets relay.SecretOpener
 	Site    relay.Site
-	Limits  compose.Limits // as the listener for aliases has them
-	// Hold reserves the memory of the answer, in bytes; nil = it is not counted.
+	Limits  compose.Limits // the limits of the listener for aliases
+	// Hold reserves the memory of the response, in bytes; nil = the memory is not counted.
 	Hold func(n int64) error
 }
 
-// Order describes a new event. It is based on Raw, else on From, else on Sample, else on nothing.
+// Order describes a new event. It is based on Raw, or else on From, or else on Sample, or else on nothing.
 type Order struct {
 	Alias  *relay.Alias
-	From   string // id of an event of the alias; beside Raw it is what Raw was made from
+	From   string // id of an event of the alias; with Raw, the event that Raw was made from
 	Sample string // name of a sample, or last:TYPE
 	Raw    []byte // exact bytes of one request
 	Edit   compose.Edit
 	Sign   string // "" = SignNone
-	Secret string // id of the secret that signs; "" = one that fits the request, of these the one whose path prefix is the longest
-	NewID  bool   // with a new delivery id
-	// Given is a secret that is given for this call in place of one of the alias, and not kept; nil = none. Its
-	// provider is Sign.
+	Secret string // id of the signing secret; "" = a secret that matches the request, and of several the one with the longest path prefix
+	NewID  bool   // give the request a new delivery id
+	// Given is a secret that a user gives for this call in place of a secret of the alias; it is not stored.
+	// nil = none. Its provider is Sign.
 	Given *record.GivenSecret
-	// Send says that it is to be sent, not only shown: nothing is signed while the alias has no tunnel, because the
-	// audit log would name a use that was none.
+	// Send is set if the event is to be sent, and not only shown. Nothing is then signed while the alias has
+	// no tunnel, because the audit log would record a signature that was never sent.
 	Send bool
 }
 
@@ -59,9 +59,9 @@ type Order struct {
 type Made struct {
 	Base     *compose.Request // the original request, unchanged
 	Request  *compose.Request
-	Outgoing relay.Outgoing // without where it comes from
+	Outgoing relay.Outgoing // without the fields about the origin of the event
 
-	provider string // of a sample
+	provider string // sender of a sample
 }
 
 // Make makes the request of a new event. This takes time and memory, so callers first count it against a
@@ -71,7 +71,7 @@ func (m Maker) Make(ctx context.Context, who relay.Actor, o *Order) (*Made, erro
 	x := &Made{Outgoing: relay.Outgoing{Alias: o.Alias, TLS: m.Site.Base.Scheme == "https", Sent: relay.Sent{Actor: who.String()}}}
 	err := m.begin(ctx, who, o, x)
 	if err == nil && x.Base == nil {
-		base := *x.Request // changes replace its parts
+		base := *x.Request // a shallow copy is enough, because changes replace whole fields
 		x.Base = &base
 	}
 	if err == nil && o.Raw == nil {
@@ -164,7 +164,7 @@ func (m Maker) parse(ctx context.Context, who relay.Actor, o *Order, x *Made) er
 	return nil
 }
 
-// from makes the request from a captured one of the alias.
+// from makes the request from a captured request of the alias.
 func (m Maker) from(ctx context.Context, who relay.Actor, o *Order, x *Made, name string) error {
 	id, err := relay.ParseID(name)
 	if err != nil {
@@ -196,7 +196,7 @@ func (m Maker) from(ctx context.Context, who relay.Actor, o *Order, x *Made, nam
 	return nil
 }
 
-// Usable returns the reason why no new event can be made from an event, nil if one can.
+// Usable returns the reason why no new event can be made from an event, or nil.
 func Usable(e *relay.Event) error {
 	switch {
 	case e.Blocker == relay.BlockedRejected, e.Blocker == relay.BlockedIncomplete, e.Request.Body.State != relay.BodyComplete:
@@ -224,7 +224,7 @@ func (m Maker) fromSample(ctx context.Context, who relay.Actor, o *Order, x *Mad
 	return nil
 }
 
-// Bounds of the search for the newest event of a type.
+// Limits of the search for the newest event of a type.
 const (
 	lastPages = 20
 	lastTime  = 5 * time.Second
@@ -267,7 +267,7 @@ func (m Maker) host(a *relay.Alias) string {
 // sign gives the request a new delivery id and a new signature, if the order asks for them.
 func (m Maker) sign(ctx context.Context, who relay.Actor, o *Order, x *Made) (err error) {
 	if o.NewID {
-		sender, _, _ := x.Request.SignedAs(x.Base, x.provider, "") // one that cannot be signed has an id, too
+		sender, _, _ := x.Request.SignedAs(x.Base, x.provider, "") // ignores the error: a request that cannot be signed has an id too
 		if err := x.Request.Renew(sender); err != nil {
 			return err
 		}
@@ -335,10 +335,10 @@ func (m Maker) signBy(o *Order, x *Made, name, custom, secret string) error {
 	return x.Request.Sign(scheme, secret, m.Site.AliasURL(o.Alias.Name)+x.Request.Path(), time.Now())
 }
 
-// judging returns the sender by whose scheme the base request is judged: a custom definition of the alias takes
+// judging returns the sender whose scheme verifies the base request. A custom definition of the alias takes
 // precedence over a recognised sender for which the alias has no secret. "" = the recognised sender, if any.
 func (m Maker) judging(ctx context.Context, o *Order, x *Made) (string, error) {
-	sender, _, _ := x.Request.SignedAs(x.Base, x.provider, "") // the caller says why it cannot be signed
+	sender, _, _ := x.Request.SignedAs(x.Base, x.provider, "") // the caller returns the error
 	if sender == nil || o.Secret != "" || o.Given != nil {
 		return x.provider, nil
 	}
@@ -350,7 +350,7 @@ func (m Maker) judging(ctx context.Context, o *Order, x *Made) (string, error) {
 }
 
 // secretFor chooses the secret for a request whose sender is not recognised, or that a custom definition of
-// the alias signs. provider is custom if the order asks for that, else "".
+// the alias signs. provider is custom if the order asks for a custom scheme, else "".
 func (m Maker) secretFor(ctx context.Context, o *Order, x *Made, provider string) (sender, id string, err error) {
 	kept, err := m.Secrets.OpenSecrets(ctx, o.Alias.ID)
 	if err != nil {
@@ -368,7 +368,7 @@ func (m Maker) secretFor(ctx context.Context, o *Order, x *Made, provider string
 	if provider == "" {
 		return "", "", relay.Errorf(relay.CodeNoSigningSecret, "the sender of this request is not recognised, so that no secret can be chosen; name one by sign")
 	}
-	return provider, o.Secret, nil // the store says what is missing
+	return provider, o.Secret, nil // the store returns an error that names the missing secret
 }
 
 // maxValue is the number of bytes of a value that an error repeats.

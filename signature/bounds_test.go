@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// A digest has exactly the length of its kind: with one byte less or more the line is malformed, which is
-// another verdict than a wrong secret.
+// A digest has exactly the length of its kind. With one byte less or more the line is malformed, and the
+// verdict differs from that of a wrong secret.
 func TestLengthsOfDigests(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -25,8 +25,8 @@ func TestLengthsOfDigests(t *testing.T) {
 	}
 }
 
-// During a change of its secret a sender signs with both secrets: a request is valid if any of its
-// signatures is.
+// While a sender changes its secret, it signs with both secrets: a request is valid if one of its
+// signatures is valid.
 func TestSeveralSignaturesOfARequest(t *testing.T) {
 	t.Parallel()
 	other := map[Form]string{Hex: strings.Repeat("ab", 32), Base64: base64.StdEncoding.EncodeToString(make([]byte, 32))}
@@ -54,7 +54,7 @@ func TestSeveralSignaturesOfARequest(t *testing.T) {
 	}
 }
 
-// An impossible secret is refused before it is stored, and no error contains a part of it.
+// A text that cannot be a secret is refused before it is stored, and no error contains a part of it.
 func TestCheckSecret(t *testing.T) {
 	t.Parallel()
 	whsec := "whsec_" + base64.StdEncoding.EncodeToString([]byte("a secret of 24 bytes....."))
@@ -97,7 +97,7 @@ func TestCheckSecret(t *testing.T) {
 	}
 }
 
-// A body of up to 1 MiB is tried in other forms; a larger body gets its verdict at once.
+// For a body of up to 1 MiB, Explain tries common mistakes. For a larger body it tries none.
 func TestLargestBodyThatIsTried(t *testing.T) {
 	t.Parallel()
 	stripe := Find("stripe", nil)

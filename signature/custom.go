@@ -24,7 +24,7 @@ type Custom struct {
 	Tolerance float64 `json:"toleranceSeconds,omitempty" doc:"age at which a signature is refused; 0 = never"`
 }
 
-// Bounds of a definition.
+// Limits of a definition.
 const (
 	maxCustom      = 4 << 10 // bytes of its JSON
 	maxTemplate    = 500
@@ -90,7 +90,8 @@ func (c *Custom) Sender() (*Sender, error) {
 	return &Sender{Name: CustomName, Mark: strings.ToLower(c.Header), Schemes: []Scheme{s}}, nil
 }
 
-// readTemplate reads the parts of the signed text from the template, and the places of time and id.
+// readTemplate reads the parts of the signed text from the template, and determines where time and id are in
+// a request.
 func (s *Scheme) readTemplate(c *Custom) error {
 	if len(c.Template) > maxTemplate {
 		return fmt.Errorf("it is longer than %d bytes", maxTemplate)
@@ -115,7 +116,7 @@ func (s *Scheme) readTemplate(c *Custom) error {
 		if err := s.placeholder(c, name, line); err != nil {
 			return err
 		}
-		if seen[name] { // each may be a whole body
+		if seen[name] { // each placeholder may stand for a whole body
 			return errors.New("it has {" + name + "} twice")
 		}
 		seen[name] = true

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// A custom definition signs and verifies, refuses a changed byte, a wrong secret and an old time, and agrees
-// with vectors computed by openssl.
+// A custom definition signs and verifies. It refuses a changed byte, a wrong secret and an old time, and its
+// results equal those of openssl.
 func TestCustom(t *testing.T) {
 	t.Parallel()
 	at, other := time.Unix(1_700_000_000, 0), strings.NewReplacer("AAEC", "BBEC", "secret", "Secret", "00ff", "11ff")
@@ -59,13 +59,13 @@ func TestCustom(t *testing.T) {
 	}
 	p, _ := ReadCustom([]byte(`{"header":"X-Sig","template":"{body}"}`))
 	r := &Request{Body: []byte("hello"), Line: Lines([]Field{{"x-sig", "88aab3ede8d3adf94d26ab90d3bafd4a2083070c3bcce9c014ee04a443847c0b"}})}
-	if v := Verify(&p.Schemes[0], []Secret{{Value: "secret"}}, r, at); v.Verdict != Valid { // printf hello | openssl dgst -sha256 -hmac secret
+	if v := Verify(&p.Schemes[0], []Secret{{Value: "secret"}}, r, at); v.Verdict != Valid { // expected digest: printf hello | openssl dgst -sha256 -hmac secret
 		t.Errorf("%+v", v)
 	}
 }
 
-// A form that cannot be parsed is signed as raw bytes, or else one signature would be valid for every
-// such body.
+// A form that cannot be parsed is signed as raw bytes. Otherwise one signature would be valid for every such
+// body.
 func TestCustomOfABrokenForm(t *testing.T) {
 	t.Parallel()
 	p, err := ReadCustom([]byte(`{"header":"X-Sig","template":"{form}"}`))
@@ -84,7 +84,7 @@ func TestCustomOfABrokenForm(t *testing.T) {
 	}
 }
 
-// An invalid definition is refused with the name of the wrong member.
+// An invalid definition is refused, and the error names the wrong member.
 func TestCustomRefuses(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 600)

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Bounds of an explanation: bytes of a body that is tried in other forms, bytes of an indented form, and
+// Limits of an explanation: bytes of a body that is tried in other forms, bytes of an indented form, and
 // the number of computed digests.
 const (
 	maxBody  = 1 << 20
@@ -21,7 +21,7 @@ const (
 )
 
 // Report is a verdict with the reason of a failure: the tries that were made, and the parts of the
-// request to look at.
+// request that a user should check.
 type Report struct {
 	Verdict
 	Signature SignatureLine `json:"signature"`
@@ -57,10 +57,10 @@ const (
 	CheckDigest = "digest equal"
 )
 
-// Explain judges a request as Verify does. If no secret fits, it tries common mistakes, at most
+// Explain verifies a request as Verify does. If no secret fits, it tries common mistakes, with at most
 // maxTried digests: the secret read in another way, a secret of another sender, a rewritten body,
-// another URL, another scheme. others are the secrets with which the right ones may have been
-// confused.
+// another URL, another scheme. others are secrets that a user may have entered instead of the right
+// ones.
 func Explain(p *Sender, secrets, others []Secret, r *Request, at time.Time) Report {
 	s := p.SchemeOf(r)
 	if s == nil {
@@ -139,7 +139,7 @@ func (s *Scheme) timeCheck(v *Verdict, at time.Time) Check {
 	return c
 }
 
-// trial searches for the mistake behind a signature that does not fit.
+// trial searches for the mistake behind a signature that does not match.
 type trial struct {
 	sender *Sender
 	scheme *Scheme
@@ -161,7 +161,8 @@ func (t *trial) run(secrets, others []Secret) {
 	}
 }
 
-// fits counts one digest and reports whether a changed request, scheme or secret fits.
+// fits counts one digest and reports whether a changed request, scheme or secret gives the signature of
+// the request.
 func (t *trial) fits(s *Scheme, secret Secret, k key, r *Request, got *reading) bool {
 	if t.count >= maxTried {
 		return false
@@ -249,7 +250,7 @@ func (t *trial) bodies(secrets []Secret) bool {
 	if json.Compact(&compact, t.r.Body) != nil {
 		compact.Reset()
 	}
-	for _, form := range bodyForms { // one at a time: each may be larger than the body
+	for _, form := range bodyForms { // one at a time, because each may be larger than the body
 		changed := *t.r
 		if changed.Body = form.of(t.r.Body, compact.Bytes()); len(changed.Body) == 0 || bytes.Equal(changed.Body, t.r.Body) {
 			continue
@@ -263,8 +264,8 @@ func (t *trial) bodies(secrets []Secret) bool {
 	return false
 }
 
-// bodyForms are forms that a body often had before a program rewrote it. compact is the body as compact
-// JSON, empty if it is not JSON. of returns nothing if the body has no such form.
+// bodyForms are common forms that a body may have had before a program rewrote it. compact is the body
+// as compact JSON, empty if the body is not JSON. of returns nothing if the body has no such form.
 var bodyForms = []struct {
 	name string
 	of   func(body, compact []byte) []byte
@@ -283,8 +284,8 @@ var bodyForms = []struct {
 
 func unixLines(body []byte) []byte { return bytes.ReplaceAll(body, []byte("\r\n"), []byte("\n")) }
 
-// indented returns compact JSON on several lines, or nil if that takes more than maxForm bytes: each
-// line of deep arrays begins with thousands of spaces.
+// indented returns compact JSON on several lines, or nil if the result has more than maxForm bytes: in
+// deeply nested arrays each line begins with thousands of spaces.
 func indented(compact []byte, unit string) []byte {
 	size, depth, quoted := 0, 0, false
 	for i := 0; i < len(compact); i++ {
@@ -317,8 +318,8 @@ func indented(compact []byte, unit string) []byte {
 	return out.Bytes()
 }
 
-// rewritten returns compact JSON with its strings in another spelling: the shortest, or with escapes
-// for all characters beyond ASCII.
+// rewritten returns compact JSON with its strings spelled differently: with as few escapes as possible,
+// or with escapes for all characters beyond ASCII.
 func rewritten(compact []byte, ascii bool) string {
 	var out strings.Builder
 	for i := 0; i < len(compact); {
@@ -426,7 +427,7 @@ func otherURLs(text string) []string {
 	return list
 }
 
-// schemes tries other common schemes: the digest of the body alone in the usual forms.
+// schemes tries other common schemes: the digest of only the body, in the usual forms.
 func (t *trial) schemes(secrets []Secret) bool {
 	if t.scheme.own != nil || t.scheme.Digest != HMACSHA256 && t.scheme.Digest != HMACSHA1 {
 		return false

@@ -11,7 +11,7 @@ import (
 func GenerateSecret(sender string) string {
 	var b [32]byte
 	_, _ = rand.Read(b[:])    // never fails
-	if sender == CustomName { // its digits are text, hex and base64 alike
+	if sender == CustomName { // hexadecimal digits are valid as text, hex and base64
 		return hex.EncodeToString(b[:])
 	}
 	for _, s := range schemesOf(sender) {

@@ -19,9 +19,9 @@ import (
 	"strings"
 )
 
-// key is a secret in the form that its scheme needs for computing.
+// key is a secret in the form that its scheme needs to compute a signature.
 type key struct {
-	secret  string // as the person gave it
+	secret  string // as the user gave it
 	raw     []byte
 	ed25519 ed25519.PublicKey
 	ecdsa   *ecdsa.PublicKey
@@ -83,8 +83,7 @@ func fromBase64(text, fault string) ([]byte, error) {
 	return raw, nil
 }
 
-// readECDSA reads the public key of SendGrid: the base64 of its DER form, with or without
-// the lines of PEM around it.
+// readECDSA reads the public key of SendGrid: its DER form in base64, with or without PEM lines around it.
 func readECDSA(secret string) (*ecdsa.PublicKey, error) {
 	fault := errors.New("the key is not the base64 of an ECDSA public key on the curve P-256")
 	der, err := base64.StdEncoding.DecodeString(secret)
@@ -153,7 +152,7 @@ func (s *Scheme) write(w io.Writer, r *Request, got *reading, secret string) {
 			_, _ = io.WriteString(w, r.URL)
 		case "form":
 			if !writeForm(w, r.Body, false) {
-				_, _ = w.Write(r.Body) // the signed text covers the body in any case
+				_, _ = w.Write(r.Body) // the signed text covers the body even if it is not a form
 			}
 		case "secret":
 			_, _ = io.WriteString(w, secret)
@@ -161,7 +160,7 @@ func (s *Scheme) write(w io.Writer, r *Request, got *reading, secret string) {
 	}
 }
 
-// fits reports whether one of the signatures that were read was made with a key.
+// fits reports whether one of the signatures in got was made with the key k.
 func (s *Scheme) fits(k key, r *Request, got *reading) bool {
 	if s.own != nil && s.own.fits != nil {
 		return s.own.fits(s, k, r, got)
@@ -172,8 +171,8 @@ func (s *Scheme) fits(k key, r *Request, got *reading) bool {
 	}
 	want := []byte(s.digest(k, r, got))
 	fit := 0
-	for _, digest := range got.digests { // all are compared, so that the time tells nothing
-		if s.Form == Hex && !s.SendsSecret() { // some libraries write it in capitals
+	for _, digest := range got.digests { // all digests are compared, so that the time reveals nothing
+		if s.Form == Hex && !s.SendsSecret() { // some libraries write hexadecimal digits in capitals
 			digest = strings.ToLower(digest)
 		}
 		fit |= subtle.ConstantTimeCompare(want, []byte(digest))

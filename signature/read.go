@@ -13,20 +13,20 @@ type Part struct {
 	Value string `json:"value"`
 }
 
-// masked replaces a secret that a sender sends in its requests.
+// masked is shown in place of a secret that a sender sends in its requests.
 const masked = "[masked]"
 
 // reading holds the parts of a signature, as read from a request.
 type reading struct {
-	header  string   // the line that was read, as the table spells it
-	parts   []Part   // the line taken apart
-	digests []string // candidates, as written, without prefix or version
-	others  []string // versions that this scheme does not know
+	header  string   // name of the line that was read, as spelled in the table
+	parts   []Part   // parts of the line
+	digests []string // possible digests, as written, without prefix or version
+	others  []string // versions that this scheme does not use
 	id      string
 	time    string // as written, "" = none
 
-	present bool   // there is a signature, whatever its form
-	fault   string // fault of its form, "" = none
+	present bool   // the request has a signature, whatever its form
+	fault   string // fault in the form of the signature, "" = none
 }
 
 // present reports whether a request has the header line, or the part of the body, that holds the
@@ -46,8 +46,7 @@ func (s *Scheme) present(r *Request) bool {
 	return false
 }
 
-// line returns the name of a header line that may hold a signature: Header for a negative i, else
-// More[i].
+// line returns the name of a header line that may contain a signature: Header for a negative i, else More[i].
 func (s *Scheme) line(i int) string {
 	if i < 0 {
 		return s.Header
@@ -55,8 +54,8 @@ func (s *Scheme) line(i int) string {
 	return s.More[i]
 }
 
-// read reads the parts of the signature of a request. It reads the body only if the scheme has the
-// time there.
+// read reads the parts of the signature of a request. It reads the body only if the scheme needs the time in
+// the body.
 func (s *Scheme) read(r *Request) reading {
 	got := reading{header: s.Header}
 	if s.own != nil && s.own.read != nil {
@@ -149,7 +148,7 @@ func beforeDigest(value string) string {
 	return name
 }
 
-// judgeForm stores the fault in the form of a signature that is present.
+// judgeForm checks the form of a signature that is present, and stores the fault.
 func (s *Scheme) judgeForm(got *reading) {
 	if !got.present || s.Digest == Equal || s.Digest == Network {
 		return
@@ -172,7 +171,7 @@ func (s *Scheme) judgeForm(got *reading) {
 	}
 }
 
-// unknownVersion is the fault of a line that has signatures, but only of unknown versions.
+// unknownVersion is the fault of a line whose signatures all have unknown versions.
 const unknownVersion = "version"
 
 // wellFormed reports whether text can be a digest of this scheme.
@@ -226,10 +225,11 @@ func (s *Scheme) SameSignature(a, b *Request) bool {
 	return len(one.digests) > 0 && slices.Equal(one.digests, other.digests)
 }
 
-// Suited returns the scheme that signs a request with a secret, for a sender such as GitLab that has a scheme
-// with keys and one that sends the secret itself. A key is never sent, whatever lines the request has, because
-// users who may send events must not read it. Any other text is sent, unless the request has a signature made
-// with a key.
+// Suited returns the scheme that signs a request with a secret. Some senders, such as GitLab, have both a
+// scheme with keys and a scheme that sends the secret itself.
+//
+// A key is never sent, whatever lines the request has, because users who may send events must not read it.
+// Any other text is sent, unless the request has a signature made with a key.
 func (p *Sender) Suited(s *Scheme, r *Request, secret string) *Scheme {
 	byKey, bySending := -1, -1
 	for i := range p.Schemes {

@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// Request is a request to judge or to sign.
+// Request is a request whose signature is verified or made.
 type Request struct {
 	Method string
 	URL    string // as its sender knows it: scheme, host and the path as sent
-	Body   []byte // without its transfer coding; a content coding is part of it
+	Body   []byte // without its transfer coding, but with its content coding
 
-	// Line gives the first value of a header line. Names are compared without letter case.
+	// Line returns the first value of a header line. Names are compared without letter case.
 	Line func(name string) (value string, ok bool)
 }
 
@@ -60,7 +60,7 @@ func member(body []byte, key string) (string, bool) {
 
 var errTime = errors.New("not a time")
 
-// Bounds of plausible times: seconds up to the year 5138, milliseconds up to the year 9999.
+// Limits of plausible times: seconds up to the year 5138, milliseconds up to the year 9999.
 const (
 	maxSeconds = 100_000_000_000
 	maxMillis  = 253_402_300_799_999

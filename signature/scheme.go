@@ -10,31 +10,31 @@ import (
 // event type and id, and their signatures. Header names are in lower case.
 type Sender struct {
 	Name string
-	Mark string   // header line that makes a request this sender's
-	Also string   // a second line that must be there, "" = none
-	Kind string   // where no line does: beginning of its media type
-	Body []string // where neither does: keys near the beginning of its JSON body, quotes included
+	Mark string   // header line that only this sender's requests have
+	Also string   // a second line that is required too, "" = none
+	Kind string   // if the sender has no such line: beginning of its media type
+	Body []string // if neither identifies the sender: keys near the beginning of its JSON body, with quotes
 
 	Event    string // header line with the event type
 	Delivery string // header line with the delivery id
 
-	BodyEvent    string // key of the JSON body with the event type, where no header has it
-	BodyDelivery string // the same for the delivery id
-	Nested       string // key of an object, or of an array of them, that has these too; its BodyEvent says more. a.b = b in a
-	Batch        bool   // its body may be an array of events, of which the first one counts
+	BodyEvent    string // key of the JSON body with the event type, if no header line has it
+	BodyDelivery string // key of the JSON body with the delivery id, if no header line has it
+	Nested       string // key of an object, or of an array of objects, that contains these keys too. Its BodyEvent has priority. a.b = b in a
+	Batch        bool   // the body may be an array of events, of which the first one counts
 
-	FormJSON  string   // where the body is a form: field with the JSON in which these keys are
-	FormEvent []string // where it is a form: fields with the event type, the first that is there
+	FormJSON  string   // if the body is a form: field with the JSON that contains these keys
+	FormEvent []string // if the body is a form: fields that may have the event type; the first existing one counts
 
-	Schemes []Scheme // the first whose line is there judges; none = not signed, or not known
+	Schemes []Scheme // the first scheme whose line a request has verifies it; none = the sender does not sign, or its scheme is unknown
 }
 
 // Scheme is one way in which a sender signs.
 type Scheme struct {
-	When    Field    // a line that must have this value for the row to apply
-	Header  string   // line that holds the signature, in the sender's spelling; "" = the body has it
-	More    []string // further lines that may hold one
-	Signed  string   // template of the signed text, with {id} {t} {b} {method} {url} {secret} in it
+	When    Field    // a line that must have this value for the scheme to apply
+	Header  string   // line with the signature, in the sender's spelling; "" = the signature is in the body
+	More    []string // further lines that may contain a signature
+	Signed  string   // template of the signed text with the placeholders {id} {t} {b} {method} {url} {secret}
 	Digest  Digest
 	Form    Form // how the digest is written
 	Key     Key  // how the secret is read
@@ -46,14 +46,14 @@ type Scheme struct {
 
 	IDHeader   string        // line of {id}
 	TimeHeader string        // line of {t}
-	TimeMember string        // key of the JSON body with the time that is signed
+	TimeMember string        // key of the JSON body with the signed time
 	Unit       Unit          // how the time is written
-	Old        time.Duration // age at which the sender's own libraries refuse; 0 = never
-	Future     time.Duration // the same for a time ahead
+	Old        time.Duration // age from which the sender's own libraries refuse a signature; 0 = never
+	Future     time.Duration // the same limit for a time in the future
 
-	Oracle string // how the tests check this row: by the "library" of the sender, or "" = by a vector
+	Oracle string // how the tests check this row: "library" of the sender, or "" = with a vector
 
-	own *special // rules that the data of a scheme cannot express; nil for nearly all
+	own *special // rules that the data of a scheme cannot express; nil for most senders
 }
 
 // Digest is the function that computes a signature from the key and the signed bytes.
@@ -67,7 +67,7 @@ const (
 	Ed25519
 	ECDSA // P-256 with SHA-256, ASN.1
 	Equal
-	Network // verified with a key from the sender's network, which nobody here fetches
+	Network // verified with a key from the sender's network, which Relay does not fetch
 	HMACSHA512
 )
 
@@ -102,7 +102,7 @@ const (
 // Layout describes the form of a header line with digests.
 type Layout int
 
-// The layouts: the digest after a prefix; key=value pairs; or versions before a comma, separated by
+// The layouts: the digest after a prefix, or key=value pairs, or versions before a comma, separated by
 // spaces.
 const (
 	Whole Layout = iota
@@ -120,11 +120,11 @@ const (
 	Instant // RFC 3339
 )
 
-// CanSign says whether Relay can make a new signature of a scheme, and what has to change for it.
+// CanSign tells whether Relay can make a new signature of a scheme, and which part of the request changes.
 type CanSign string
 
-// Values of CanSign: new header values are enough; the body changes; the public URL is signed; a key
-// pair of our own is needed; impossible.
+// Values of CanSign: new header values are enough; the body changes; the public URL is signed; a key pair of
+// Relay is needed; impossible.
 const (
 	SignYes     CanSign = "yes"
 	SignBody    CanSign = "body"
@@ -158,7 +158,7 @@ func (s *Scheme) CheckedWith() string { return cmp.Or(s.Oracle, "vector") }
 // SendsSecret reports whether the signature is the secret itself.
 func (s *Scheme) SendsSecret() bool { return s.Digest == Equal }
 
-// Describe returns a line on the signed bytes and the digest.
+// Describe returns a line that describes the signed bytes and the digest.
 func (s *Scheme) Describe() string {
 	if s.own != nil {
 		return s.own.describe
@@ -183,8 +183,8 @@ func (s *Scheme) Headers() []string {
 	return out
 }
 
-// Find returns the sender with a name, nil if there is none. Of several rows it returns the first
-// whose signature the request has; r may be nil.
+// Find returns the sender with a name, or nil. If the table has several rows with that name, Find returns
+// the first row whose signature the request has; r may be nil.
 func Find(name string, r *Request) *Sender {
 	var first *Sender
 	for i := range Senders {
@@ -202,8 +202,8 @@ func Find(name string, r *Request) *Sender {
 	return first
 }
 
-// SchemeOf returns the scheme that judges a request: the first whose signature it has, else the first;
-// nil if the sender has none.
+// SchemeOf returns the scheme that verifies a request: the first scheme whose signature the request has, or
+// else the first one; nil if the sender has no scheme.
 func (p *Sender) SchemeOf(r *Request) *Scheme {
 	for i := range p.Schemes {
 		if p.Schemes[i].present(r) {
@@ -216,8 +216,8 @@ func (p *Sender) SchemeOf(r *Request) *Scheme {
 	return &p.Schemes[0]
 }
 
-// SignedAt returns the time at which the sender says it has signed, and the age at which its own
-// libraries reject the signature. The time is zero if there is no plausible one.
+// SignedAt returns the time of signing as stated by the sender, and the age from which its own libraries
+// reject the signature. Without a plausible time, the time is zero.
 func (p *Sender) SignedAt(r *Request) (time.Time, time.Duration) {
 	s := p.SchemeOf(r)
 	if s == nil || !s.timed() {

@@ -12,8 +12,8 @@ import (
 // a new body if it contains the time or the signature.
 type Changes struct {
 	Lines   []Field
-	Body    []byte   // nil = as it is
-	Members []string // JSON pointers of what changed in the body
+	Body    []byte   // nil = unchanged
+	Members []string // JSON pointers of the changes in the body
 }
 
 // ErrCannotSign is the error for schemes that can only be verified, because only the sender has the
@@ -22,8 +22,8 @@ var ErrCannotSign = errors.New("requests of this sender can be verified, but not
 
 var errNoMember = errors.New("the body has no place for the signature of this sender")
 
-// Sign makes the signature that the sender would make for a request now. If the scheme signs an id, it
-// uses that of the request; a request without an id gets none.
+// Sign makes the signature that the sender would make for a request now. If the scheme signs an id, Sign uses
+// the id of the request; for a request without an id it returns an error.
 func Sign(s *Scheme, secret string, r *Request, now time.Time) (Changes, error) {
 	if s.CanSign() == SignKeyPair || s.CanSign() == SignNo {
 		return Changes{}, ErrCannotSign
@@ -85,7 +85,7 @@ func replaceMember(doc []byte, path []string, value []byte) ([]byte, error) {
 	return bytes.Join([][]byte{doc[:from], value, doc[to:]}, nil), nil
 }
 
-// findMember returns the begin and end of the value at a path. Steps are keys or indexes.
+// findMember returns the range of the value at a path. Steps are keys or indexes.
 func findMember(doc []byte, path []string) (from, to int, ok bool) {
 	dec := json.NewDecoder(bytes.NewReader(doc))
 	for _, step := range path {

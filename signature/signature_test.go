@@ -61,7 +61,7 @@ func otherSecretOf(s *Scheme) string {
 	}
 }
 
-// requestOf is an unsigned request of a sender.
+// requestOf returns an unsigned request of a sender.
 func requestOf(s *Scheme) *message {
 	r := &message{Method: "POST", URL: testURL, Body: []byte(testBody)}
 	switch {
@@ -102,8 +102,8 @@ func apply(r *message, c Changes) *message {
 	return out
 }
 
-// TestRows checks each row of the table: our own signature is valid; a changed byte or a wrong secret
-// is invalid; an old time is expired if the sender has a tolerance.
+// TestRows checks each row of the table. A signature made by this package is valid. A changed byte or
+// a wrong secret makes it invalid. An old time makes it expired if the sender has a tolerance.
 func TestRows(t *testing.T) {
 	t.Parallel()
 	for i := range Senders {
@@ -296,7 +296,7 @@ func TestReasons(t *testing.T) {
 		"key from the network": {Find("paypal", nil), nil, nil, &message{Lines: []Field{{"PAYPAL-TRANSMISSION-SIG", "x"}, {"PAYPAL-TRANSMISSION-TIME", "2026-01-01T00:00:00Z"}}}, testNow, "unchecked key-not-local"},
 		"not base64":           {standard, []Secret{{Value: "whsec_%%%"}}, nil, asText, testNow, "invalid secret-encoding"},
 	}
-	deserved := map[string]string{ // TestVerifyStored in package record makes these
+	deserved := map[string]string{ // verdicts with these reasons are made by package record, and tested by its TestVerifyStored
 		SecretSealed: "record", BodyIncomplete: "record", TooLarge: "record",
 	}
 	for name, tt := range tests {

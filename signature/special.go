@@ -26,8 +26,8 @@ type special struct {
 	sign     func(*Scheme, key, *Request, time.Time) (Changes, error)
 }
 
-// twilio signs the URL and, for a form, each name with its values, both sorted; equal values of a name
-// count once. Any other body is signed by its hash in the query.
+// twilio signs the URL. If the body is a form, it also signs each name with its values, both sorted; equal
+// values of a name count once. For any other body, the URL contains a hash of the body in its query.
 var twilio = &special{
 	describe: "HMAC-SHA1 in base64 over {url} and the form's names and values in order",
 	canSign:  SignURL,
@@ -51,7 +51,7 @@ var twilio = &special{
 	},
 }
 
-// mandrill signs as twilio does, but includes every value of a name, unchanged.
+// mandrill signs like twilio, but includes every value of a name, unchanged.
 var mandrill = &special{
 	describe: "HMAC-SHA1 in base64 over {url} and the form's names and values in order",
 	canSign:  SignURL,
@@ -72,8 +72,8 @@ func bodyHash(r *Request) (string, bool) {
 	return "", false
 }
 
-// writeForm writes the fields of a form, sorted by name, each value after its name; with once, equal
-// values of a name only once. It reports whether the body is a form; if not, it writes nothing.
+// writeForm writes the fields of a form, sorted by name, each value after its name. With once, it writes
+// equal values of a name only once. If the body is not a form, it writes nothing and returns false.
 func writeForm(w io.Writer, body []byte, once bool) bool {
 	form, err := url.ParseQuery(string(body))
 	if err != nil {
@@ -243,7 +243,7 @@ var hook0 = &special{
 		var values []string
 		for name := range strings.FieldsSeq(names) {
 			if len(values) == maxSignedLines {
-				break // one long line, named thousands of times, would become gigabytes
+				break // otherwise one long line that is named thousands of times would become gigabytes
 			}
 			value, _ := r.line(name)
 			values = append(values, value)
@@ -265,9 +265,8 @@ var hook0 = &special{
 	},
 }
 
-// jwt returns the functions for senders whose signature is a JSON Web Token (RFC 7519) with HS256.
-// claim is the claim with the hash of the body; "" = the token has none, only the time at which it was
-// issued.
+// jwt returns the functions for senders whose signature is a JSON Web Token (RFC 7519) with HS256. claim is
+// the claim with the hash of the body; "" = the token has only the time at which it was issued.
 func jwt(header, claim string, form Form, extra string) *special {
 	hashOf := func(body []byte) string {
 		sum := sha256.Sum256(body)
@@ -328,8 +327,9 @@ func jwt(header, claim string, form Form, extra string) *special {
 	}
 }
 
-// clientState is for Microsoft Graph, which repeats the client state of the subscription in each notification. An
-// event made from one has it already, so nothing is signed.
+// clientState is for Microsoft Graph, which repeats the client state of the subscription in each
+// notification. A new event that is made from a notification already contains the client state, so nothing is
+// signed.
 var clientState = &special{
 	describe: "the secret itself is sent, as clientState of each notification in the body",
 	canSign:  SignNo,
@@ -343,7 +343,7 @@ var clientState = &special{
 	},
 	fits: func(_ *Scheme, k key, _ *Request, got *reading) bool {
 		ok := len(got.digests) > 0
-		for _, state := range got.digests { // of all subscriptions, each is the secret
+		for _, state := range got.digests { // the client state of each notification must equal the secret
 			ok = hmac.Equal([]byte(state), []byte(k.secret)) && ok
 		}
 		return ok
@@ -365,13 +365,13 @@ func clientStatesOf(r *Request) (states []string) {
 		}
 	}
 	if len(states) < len(body.Value) {
-		return nil // one that has none is proof of nothing
+		return nil // a notification without a client state could come from any client
 	}
 	return states
 }
 
-// querySecret is for Event Grid, whose only proof is the text that the owner of the endpoint has put into the
-// query of its URL, under any name. A new event has that URL already, so nothing is signed.
+// querySecret is for Event Grid. Its only proof is the text that the owner of the endpoint has put into the
+// query of the URL, under any name. A new event already has that URL, so nothing is signed.
 var querySecret = &special{
 	describe: "the secret itself is sent, as a value of the query of the URL",
 	canSign:  SignNo,
@@ -429,7 +429,7 @@ var hygraph = &special{
 	},
 }
 
-// quote returns a JSON string as JavaScript writes it, without escapes for HTML.
+// quote returns a JSON string as JavaScript writes it, without escapes for HTML characters.
 func quote(s string) []byte {
 	var out bytes.Buffer
 	enc := json.NewEncoder(&out)

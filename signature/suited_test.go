@@ -8,13 +8,14 @@ import (
 	"time"
 )
 
-// A key is never sent: if a sender has schemes that send the secret itself and schemes that sign with a key, the
-// secret decides which is used, not the lines of the request, which the sending account controls.
+// A key is never sent. Some senders have schemes that send the secret itself and schemes that sign with a
+// key. The secret decides which scheme is used, and not the lines of the request, because the sending account
+// controls these lines.
 func TestKeysAreNotSent(t *testing.T) {
 	t.Parallel()
 	raw := []byte(strings.Repeat("k", 32))
 	std, short := base64.StdEncoding.EncodeToString(raw), base64.RawStdEncoding.EncodeToString(raw)
-	secrets := map[string]bool{ // whether it is a key
+	secrets := map[string]bool{ // true if the secret is a key
 		"whsec_" + std: true, "whsec_" + short: true, "whsec_c2hvcnQ=": true, "v1_" + std: true, std: true, short: true,
 		"secret": false, "a-token_with_underscores": false, strings.Repeat("0123456789abcdef", 2): false, strings.Repeat("0123456789abcdef", 4): false,
 	}
@@ -46,7 +47,7 @@ func TestKeysAreNotSent(t *testing.T) {
 				}
 				c, err := Sign(s, secret, r, time.Unix(1, 0))
 				if unsigned := !slices.ContainsFunc(of, func(f Field) bool { return f.Name == "webhook-id" }); (err != nil) != unsigned {
-					t.Errorf("%s, %q, %v: %v", p.Name, secret, of, err) // without an id there is nothing to sign
+					t.Errorf("%s, %q, %v: %v", p.Name, secret, of, err) // the scheme signs an id, so a request without an id cannot be signed
 				}
 				_, encoded, _ := strings.Cut(secret, "_")
 				for _, f := range c.Lines {

@@ -20,7 +20,7 @@ const (
 // header lines.
 func standard(prefix string) []Scheme { return standardOf(prefix, Whsec, library) }
 
-// standardOf is standard for a sender that reads the key in its own way.
+// standardOf is standard for a sender that reads the key in a different way.
 func standardOf(prefix string, key Key, oracle string) []Scheme {
 	s := Scheme{
 		Header: prefix + "signature", IDHeader: prefix + "id", TimeHeader: prefix + "timestamp",
@@ -30,8 +30,8 @@ func standardOf(prefix string, key Key, oracle string) []Scheme {
 	return []Scheme{s}
 }
 
-// Senders is the table of known senders, in the order in which they are tried: those that imitate
-// others come first.
+// Senders is the table of known senders, in the order in which they are tried. Senders that imitate the
+// requests of others come before these.
 var Senders = []Sender{
 	{
 		Name: "stripe", Mark: "stripe-signature", BodyEvent: "type", BodyDelivery: "id",
@@ -63,7 +63,8 @@ var Senders = []Sender{
 		Schemes: standard("webhook-"),
 	},
 	{
-		// Its requests are those of Standard Webhooks: only its name tells that the key is read as text.
+		// The requests look like those of Standard Webhooks. The row has its own name because the key is
+		// read as text.
 		Name: "polar", Mark: "webhook-signature", Also: "webhook-id", Delivery: "webhook-id", BodyEvent: "type",
 		Schemes: standardOf("webhook-", Text, ""),
 	},
@@ -100,7 +101,7 @@ var Senders = []Sender{
 		Schemes: []Scheme{{Header: "X-Square-HmacSha256-Signature", Signed: "{url}{b}", Form: Base64, Oracle: library}},
 	},
 	{
-		// Its eventId does not name a delivery: it belongs to one of the events, and need not be unique.
+		// eventId is not used as delivery id: it belongs to one of the events, and may not be unique.
 		Name: "hubspot", Mark: "x-hubspot-signature-v3", BodyEvent: "subscriptionType", Batch: true,
 		Schemes: []Scheme{{
 			Header: "X-HubSpot-Signature-v3", TimeHeader: "X-HubSpot-Request-Timestamp", Unit: Millis,
@@ -314,8 +315,8 @@ func base64Body(header, oracle string) []Scheme {
 	return []Scheme{{Header: header, Signed: body, Form: Base64, Oracle: oracle}}
 }
 
-// github returns the schemes of GitHub and of its imitators, which also send a line of their own; that
-// line takes precedence.
+// github returns the schemes of GitHub and of its imitators, which also send a line with a name of their
+// own; that line takes precedence.
 func github(own string) []Scheme {
 	list := []Scheme{
 		{Header: "X-Hub-Signature-256", Signed: body, Prefix: sha256Hex, Oracle: library},
@@ -332,8 +333,7 @@ func authorization() []Scheme {
 	return []Scheme{{Header: "Authorization", Digest: Equal}}
 }
 
-// Alike returns the names of the senders whose requests have the same marks as those of p, beginning with
-// p.
+// Alike returns the names of the senders that cannot be told from p by their requests, beginning with p.
 func Alike(p *Sender) []string {
 	names := []string{p.Name}
 	for i := range Senders {

@@ -12,12 +12,12 @@ import (
 
 // vector is a signed request from another implementation; see testdata/vectors.py.
 type vector struct {
-	Sender, Line      string // they name the row
+	Sender, Line      string // name and line of the row in the table
 	Kind, Source      string
 	At                time.Time
 	Secret, URL, Body string
 	Lines             [][2]string
-	Change            [2]string // text of the request, and what makes it invalid in its place
+	Change            [2]string // a text of the request, and a replacement that makes the request invalid
 }
 
 func readVectors(t *testing.T) (list []vector) {
@@ -53,9 +53,9 @@ func (v *vector) message(change func(string) string) *message {
 
 func as(text string) string { return text }
 
-// TestVectors checks each row without a library: a foreign signature is accepted, and refused after a change, with
-// another secret and, if the sender has a tolerance, when it is old; our own signature of the same request is
-// identical.
+// TestVectors checks each row without a library. A foreign signature is accepted. It is refused after a
+// change, with another secret and, if the sender has a tolerance, when it is old. This package makes an
+// identical signature for the same request.
 func TestVectors(t *testing.T) {
 	t.Parallel()
 	for _, v := range readVectors(t) {
@@ -86,9 +86,9 @@ func TestVectors(t *testing.T) {
 	}
 }
 
-// testSign compares our own signature with the vector, if the relay can sign for the sender.
+// testSign compares the signature that this package makes with the vector, if Relay can sign for the sender.
 func (v *vector) testSign(t *testing.T, s *Scheme, request *message) {
-	if s.CanSign() == SignNo || s.Unit == Instant && v.Kind == "published" { // its time has a zone, ours is in UTC
+	if s.CanSign() == SignNo || s.Unit == Instant && v.Kind == "published" { // the published time has a zone, but this package writes UTC
 		return
 	}
 	made, err := Sign(s, v.Secret, request.request(), v.At)
@@ -131,7 +131,7 @@ func TestEachRowHasItsVector(t *testing.T) {
 	t.Logf("%v", kinds)
 }
 
-// TestVectorsAreThoseOfTheScript compares the file with what the script writes.
+// TestVectorsAreThoseOfTheScript compares the file with the output of the script.
 func TestVectorsAreThoseOfTheScript(t *testing.T) {
 	t.Parallel()
 	python, err := exec.LookPath("python3")

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// The verdicts. Valid and Expired mean that a secret fits; with Expired the signed time is too old.
+// The verdicts. Valid and Expired mean that a secret matches; with Expired the signed time is too old.
 const (
 	Valid     = "valid"
 	Expired   = "expired"
@@ -15,7 +15,8 @@ const (
 	Unchecked = "unchecked"
 )
 
-// The reasons. Those from SecretEncoding on are found by Explain only, because they need trying.
+// The reasons. The reasons from SecretEncoding on are only found by Explain, because it has to try several
+// mistakes.
 const (
 	OK              = "ok"
 	NoSecret        = "no-secret"
@@ -54,7 +55,7 @@ type Verdict struct {
 	SecretID string    `json:"-"` // of the secret that fits
 }
 
-// Verify judges a request as of a time. It computes one digest for each secret.
+// Verify verifies a request as of the given time. It computes one digest for each secret.
 func Verify(s *Scheme, secrets []Secret, r *Request, at time.Time) Verdict {
 	got := s.read(r)
 	return s.judge(&got, secrets, r, at)

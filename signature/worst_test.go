@@ -10,8 +10,8 @@ import (
 	"relay/relaytest"
 )
 
-// TestWorstBytes: a verdict takes time proportional to the size of the request, for any sender; a
-// report computes at most maxTried digests.
+// TestWorstBytes: the time for a verdict is proportional to the size of the request, for any
+// sender. A report computes at most maxTried digests.
 func TestWorstBytes(t *testing.T) {
 	t.Parallel()
 	secrets := []Secret{{Value: "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"}}
@@ -44,13 +44,13 @@ func TestWorstBytes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			relaytest.WorstBytes(t, 32<<10, f) // each of some fifty schemes reads it
+			relaytest.WorstBytes(t, 32<<10, f) // each of some fifty schemes reads the input
 		})
 	}
 }
 
 // TestDeepBodyIsNotIndented: a body of 1 MiB with deeply nested arrays is not tried with indents,
-// which would take ten gigabytes.
+// because these would take ten gigabytes.
 func TestDeepBodyIsNotIndented(t *testing.T) {
 	t.Parallel()
 	deep := []byte(strings.Repeat("[", 9000) + strings.Repeat("0,", 20<<10) + "0" + strings.Repeat("]", 9000))
@@ -66,7 +66,8 @@ func TestDeepBodyIsNotIndented(t *testing.T) {
 	}
 }
 
-// TestLinesNamedManyTimes: a line that a signature names thousands of times is signed once.
+// TestLinesNamedManyTimes: if a signature names a line thousands of times, the line is signed a
+// limited number of times.
 func TestLinesNamedManyTimes(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 60<<10)

@@ -1,4 +1,5 @@
-// Package sockets has helpers for sockets and for the addresses of their peers that package net lacks.
+// Package sockets has helpers for sockets and for the addresses of their peers. Package net has no
+// such functions.
 package sockets
 
 import (
@@ -44,7 +45,8 @@ func HalfClose(c net.Conn) error {
 	return errors.ErrUnsupported
 }
 
-// SetLinger sets SO_LINGER if the connection supports it: with 0 s its close is a reset.
+// SetLinger sets SO_LINGER if the connection supports it. With 0 s, closing the connection sends a
+// reset.
 func SetLinger(c net.Conn, seconds int) {
 	if l, ok := KernelConn(c).(interface{ SetLinger(int) error }); ok {
 		_ = l.SetLinger(seconds)
@@ -55,8 +57,8 @@ func SetLinger(c net.Conn, seconds int) {
 const discardPiece = 16 << 10
 
 // Discard reads and drops the remaining input of a half-closed connection before it is closed. Closing
-// it with unread bytes would reset it (RFC 1122, section 4.2.2.13), and its peer would lose the last
-// written bytes. Discard returns nil when the peer has closed its side, or after most bytes. It
+// a connection with unread bytes resets it (RFC 1122, section 4.2.2.13), and its peer may lose the
+// last written bytes. Discard returns nil when the peer has closed its side, or after most bytes. It
 // returns an error at the deadline, which depends on the bytes read so far.
 func Discard(c net.Conn, most int64, deadline func(read int64) time.Time) error {
 	for read := int64(0); read < most; {
@@ -72,7 +74,7 @@ func Discard(c net.Conn, most int64, deadline func(read int64) time.Time) error 
 	return nil
 }
 
-// AddrOf returns the IP address and port of a TCP address, the zero value for any other address.
+// AddrOf returns the IP address and port of a TCP address; the zero value for any other address.
 func AddrOf(a net.Addr) netip.AddrPort {
 	if t, ok := a.(*net.TCPAddr); ok {
 		ap := t.AddrPort()
@@ -102,6 +104,6 @@ func IsLoopback(host string) bool {
 
 // ContainsAddr reports whether an address is in one of the networks, whatever its zone.
 func ContainsAddr(networks []netip.Prefix, a netip.Addr) bool {
-	a = a.WithZone("") // networks have none
+	a = a.WithZone("") // networks have no zone
 	return slices.ContainsFunc(networks, func(n netip.Prefix) bool { return n.Contains(a) })
 }

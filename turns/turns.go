@@ -1,5 +1,5 @@
-// Package turns bounds the tasks of one kind that run at a time, in total and for an account, and starts the waiting
-// ones in a fair order.
+// Package turns bounds the tasks of one kind that run at the same time, in total and for an account, and
+// starts the waiting ones in a fair order.
 package turns
 
 import (
@@ -9,38 +9,39 @@ import (
 	"sync"
 )
 
-// Turns limits how many tasks of one kind run at once, in all and for each account. Waiting tasks begin in
-// the order of their turns. Each further task of an account gets a later turn, so that an account with many
-// tasks does not delay the first task of another account. The methods are safe for concurrent use.
+// Turns limits the number of tasks of one kind that run at once, in total and for each account. Waiting tasks
+// begin in the order of their turns. Each further task of an account gets a later turn, so that an account
+// with many tasks does not delay the first task of another account. The methods are safe for concurrent use.
 type Turns struct {
 	most, perAccount int
 
 	mu      sync.Mutex
 	running int
 	of      map[int64]*account
-	turn    int // of the task that was admitted last
+	turn    int // turn of the task that was admitted last
 	waiting []*task
 }
 
 // account is an account with running or waiting tasks.
 type account struct {
 	running, waiting int
-	turn             int // of its newest task
+	turn             int // turn of its newest task
 }
 
 type task struct {
 	account int64
 	turn    int
-	let     chan struct{} // closed when it may begin
+	let     chan struct{} // closed when the task may begin
 }
 
-// New returns turns of which most may be taken at a time, perAccount of them by one account.
+// New returns Turns that let most tasks run at a time, and perAccount tasks of one account.
 func New(most, perAccount int) *Turns {
 	return &Turns{most: most, perAccount: perAccount, of: map[int64]*account{}}
 }
 
-// Wait waits for a turn of the account. The caller gives it back by done, at least once. The error is the cause
-// of the end of ctx; a turn that is free at once is given even then.
+// Wait waits for a turn of the account. The caller gives the turn back by calling done, once or several
+// times. If ctx ends first, Wait returns the cause; a turn that is free at once is given even if ctx has
+// ended.
 func (t *Turns) Wait(ctx context.Context, account int64) (done func(), err error) {
 	k := t.enter(account)
 	done = sync.OnceFunc(func() { t.leave(k) })

@@ -6,8 +6,8 @@ import (
 	"testing/synctest"
 )
 
-// An account that has a hundred tasks waiting delays the first one of another account by the tasks that run, not
-// by those that wait, and never has all turns.
+// An account with a hundred waiting tasks delays the first task of another account only by its running tasks,
+// and not by the waiting ones. It never has all turns.
 func TestTurnsAreFair(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turns := New(3, 2)
@@ -21,7 +21,7 @@ func TestTurnsAreFair(t *testing.T) {
 			entered <- account
 			<-hold
 			done()
-			done() // does nothing
+			done() // a second call does nothing
 		}
 		for range 100 {
 			go run(1)
@@ -38,7 +38,7 @@ func TestTurnsAreFair(t *testing.T) {
 		synctest.Wait()
 		ends, before := 0, int64(0)
 		for ; before != 3; ends++ {
-			hold <- struct{}{} // one of those that run ends
+			hold <- struct{}{} // one of the running tasks ends
 			synctest.Wait()
 			before = <-entered
 		}
@@ -53,7 +53,8 @@ func TestTurnsAreFair(t *testing.T) {
 	})
 }
 
-// A task whose context ends waits no longer and leaves its turn to others. One that need not wait begins.
+// A task whose context ends stops waiting and leaves its turn to others. A task that need not wait begins
+// even with an ended context.
 func TestTurnsOfEndedContexts(t *testing.T) {
 	t.Parallel()
 	turns := New(1, 1)

@@ -10,8 +10,8 @@ import (
 	"relay/wire"
 )
 
-// TestRequestExact: every good request is taken whole and rebuilt byte for byte,
-// however it arrives and with the next request right behind it.
+// TestRequestExact: every good request is read completely and rebuilt byte for byte, however it
+// arrives and even if the next request follows it directly.
 func TestRequestExact(t *testing.T) {
 	t.Parallel()
 	for _, c := range goodRequests() {
@@ -20,7 +20,7 @@ func TestRequestExact(t *testing.T) {
 			sent := []byte(strings.TrimPrefix(c.wire, "\r\n"))
 			for _, step := range []int{1, 2, 3, 5, 64, 4096, len(c.wire)} {
 				if step < 64 && len(c.wire) > 4<<10 {
-					continue // the head alone would be read thousands of times
+					continue // the head would be read thousands of times
 				}
 				m, err := readRequest([]byte(c.wire+"GET /next"), step, wire.Limits{})
 				if err != nil || !m.end || m.n != len(c.wire) {
@@ -35,7 +35,7 @@ func TestRequestExact(t *testing.T) {
 	}
 }
 
-// TestRequestEverySplit cuts each small request in two at every place.
+// TestRequestEverySplit splits each small request into two parts, at every place.
 func TestRequestEverySplit(t *testing.T) {
 	t.Parallel()
 	for _, c := range goodRequests() {
@@ -124,8 +124,8 @@ func TestRequestAllocs(t *testing.T) {
 	}
 }
 
-// An HTTP/1.0 request has neither Expect nor Upgrade, which belong to HTTP/1.1 (RFC 9110, 7.8 and
-// 10.1.1).
+// Expect and Upgrade of an HTTP/1.0 request are ignored, because they belong to HTTP/1.1 (RFC
+// 9110, 7.8 and 10.1.1).
 func TestLinesThatHTTP10DoesNotHave(t *testing.T) {
 	t.Parallel()
 	for minor := range 2 {

@@ -7,10 +7,10 @@ import (
 	"relay"
 )
 
-// Response parses a response head at the start of p, leniently. req is the head of the request that it
-// answers, nil if unknown. Errors are ErrMore and *relay.Error local-malformed.
+// Response parses a response head at the start of p, leniently. req is the head of the answered
+// request, or nil if unknown. Errors are ErrMore and *relay.Error local-malformed.
 //
-// Lines may end with LF alone, be folded, and have invalid names or control bytes; then the head is
+// Lines may end with LF alone, be folded, and have invalid names or control bytes. Such a head is
 // Sloppy. A head with ambiguous framing is refused.
 func Response(p []byte, l Limits, req *Head) (h *Head, n int, err error) {
 	line, from, err := statusLine(p)
@@ -37,9 +37,9 @@ func Response(p []byte, l Limits, req *Head) (h *Head, n int, err error) {
 	return h, n, nil
 }
 
-// statusLine reads "HTTP/1.1 200 reason"; the reason may be empty, and the space
-// before it may be missing. n is the length of the line, its end included. It refuses an
-// incomplete line as soon as no continuation could make it valid.
+// statusLine reads "HTTP/1.1 200 reason"; the reason may be empty, and the space before it may be
+// missing. n is the length of the line including its end. An incomplete line is refused as soon as no
+// continuation can make it valid.
 func statusLine(p []byte) (h Head, n int, err error) {
 	const name, whole = "HTTP/1.", len("HTTP/1.1 200")
 	if known := min(len(p), len(name)); string(p[:known]) != name[:known] {
@@ -94,9 +94,8 @@ func responseLines(h *Head, i int, m *headerFlags) *relay.Error {
 		}
 		value := line
 		if isSpace(line[0]) {
-			// A folded line counts as another line of the same name: a second
-			// Content-Length or Transfer-Encoding is refused, and the options of
-			// Connection are found.
+			// A folded line counts as another line of the same name. So a second Content-Length or
+			// Transfer-Encoding is refused, and all options of Connection are found.
 			h.Sloppy = true
 			if name == nil {
 				return localMalformed("its first header line begins with white space")
@@ -119,7 +118,7 @@ func responseLines(h *Head, i int, m *headerFlags) *relay.Error {
 	}
 }
 
-// badOctets reports whether a line has octets that parsers treat differently. Other invalid octets
+// badOctets reports whether a line has octets that parsers interpret differently. Other invalid octets
 // only set sloppy.
 func badOctets(line []byte, sloppy *bool) bool {
 	for _, c := range line {
@@ -134,7 +133,8 @@ func badOctets(line []byte, sloppy *bool) bool {
 	return false
 }
 
-// response completes a head: framing by method and status first (RFC 9112, section 6.3).
+// response completes a head. The method and the status decide about the framing before the header
+// lines do (RFC 9112, section 6.3).
 func (m *headerFlags) response(h *Head, req *Head) *relay.Error {
 	h.Upgrade = h.Status == 101
 	if h.Upgrade && req != nil && !req.Upgrade {
@@ -143,7 +143,7 @@ func (m *headerFlags) response(h *Head, req *Head) *relay.Error {
 	reason := m.apply(h)
 	switch {
 	case h.Status < 200 || h.Status == 204 || h.Status == 304 || req != nil && string(req.Method) == "HEAD":
-		// Such a response has no body, whatever its lines say. If they are invalid, the
+		// Such a response has no body, whatever its header lines say. If they are invalid, the
 		// connection is not reused.
 		h.Framing, h.Length = relay.FramingNone, 0
 		h.Sloppy = h.Sloppy || reason != ""
@@ -156,8 +156,8 @@ func (m *headerFlags) response(h *Head, req *Head) *relay.Error {
 	return nil
 }
 
-// localMalformed returns the error for a refused response; why continues a sentence whose subject is
-// the response.
+// localMalformed returns the error for a refused response. why is a predicate whose subject is the
+// response.
 func localMalformed(why string) *relay.Error {
 	return &relay.Error{Code: relay.CodeLocalMalformed, Detail: "the local server's answer was not understood: " + why}
 }

@@ -18,8 +18,8 @@ func diffHead(t *testing.T, name string, got, want wire.Head) {
 	}
 }
 
-// answer is a response that must be accepted: to is the request's method, rest the bytes that belong
-// to the next response.
+// answer is a response that must be accepted. to is the method of the request, and rest holds the
+// bytes of the next response.
 type answer struct {
 	name, to, wire, rest string
 	want                 wire.Head
@@ -97,7 +97,7 @@ func TestResponseExact(t *testing.T) {
 	}
 }
 
-// badResponses are responses that can be read in two ways, or not at all.
+// badResponses are responses that can be read in two ways, or cannot be read.
 func badResponses() map[string]string {
 	return map[string]string{
 		"length and coding":        ok + length + coding + "\r\n",

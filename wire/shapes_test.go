@@ -7,7 +7,7 @@ import (
 // shape is a request that must be accepted and forwarded byte for byte.
 type shape struct{ name, wire string }
 
-// post makes a POST with a Content-Length.
+// post returns a POST request with a Content-Length.
 func post(lines, body string) string {
 	return "POST /hook HTTP/1.1\r\nHost: a.localhost\r\n" + lines + "Content-Length: " + itoa(len(body)) + "\r\n\r\n" + body
 }

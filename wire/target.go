@@ -64,7 +64,7 @@ func ShownTarget(target []byte) []byte {
 }
 
 // ValidHost reports whether p is a valid uri-host [":" port] (RFC 9110, section 7.2) without percent
-// encoding, which no alias name contains.
+// encoding. Names of aliases contain no percent encoding.
 func ValidHost(p []byte) bool {
 	if bytes.HasPrefix(p, []byte{'['}) {
 		end := bytes.IndexByte(p, ']')

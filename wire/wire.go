@@ -4,7 +4,7 @@
 //
 // Received bytes are forwarded unchanged, so a request must have a single meaning: if RFC 9112 leaves
 // the meaning open, or another parser is known to read it differently, the request is refused.
-// Responses come from the user's own server and are parsed as browsers parse them, except that
+// Responses come from the user's own server and are parsed as tolerantly as in browsers, except that
 // ambiguous framing is refused.
 //
 // All functions are safe for concurrent use; a Body belongs to one goroutine.
@@ -16,16 +16,16 @@ import (
 	"relay"
 )
 
-// ErrMore means that the head is incomplete: call again with the same bytes and further ones.
+// ErrMore means that the head is incomplete: call again with the same bytes and further bytes.
 var ErrMore = errors.New("wire: more bytes needed")
 
 // Limits bound a head and the work on it; 0 = no bound.
 type Limits struct {
 	Head   int // bytes from start line to empty line
 	Target int // bytes of the request-target
-	// Seen is the length of p in an earlier call that returned ErrMore. These bytes
-	// are not searched again, so that a head that comes byte by byte does not cost
-	// quadratic time. 0 is always valid.
+	// Seen is the length of p in an earlier call that returned ErrMore. These bytes are not searched
+	// again, because a head that arrives byte by byte would otherwise cost quadratic time. 0 is
+	// always valid.
 	Seen int
 }
 
@@ -33,25 +33,25 @@ type Limits struct {
 type Head struct {
 	Raw     []byte // start line to empty line
 	Method  []byte // request
-	Target  []byte // request, as sent
+	Target  []byte // request: as sent
 	Host    []byte // request: value of the Host line, or the authority of an absolute-form target
 	Status  int    // response
 	Minor   int    // 0 or 1
 	Framing relay.Framing
-	Length  int64 // FramingLength
+	Length  int64 // with FramingLength: Content-Length
 	Close   bool  // the connection ends with this message
-	Upgrade bool  // request: asks for one; response: is a 101
+	Upgrade bool  // request: asks for an upgrade; response: has the status 101
 	Expect  bool  // request: Expect: 100-continue
-	Auth    bool  // Authorization or WWW-Authenticate or Proxy-… of NTLM or Negotiate: the connection itself is authenticated
-	// ProxyConnection: there is a Proxy-Connection line. It is no standard; some servers
-	// close the connection because of it without saying so, aiohttp 3.8 for one.
+	Auth    bool  // the connection itself is authenticated, by NTLM or Negotiate in Authorization, WWW-Authenticate or Proxy-…
+	// ProxyConnection is set if there is a Proxy-Connection line. The line is not standardised.
+	// Because of it some servers, such as aiohttp 3.8, close the connection without announcing that.
 	ProxyConnection bool
-	Sloppy          bool // response: accepted leniently (bare LF, folded lines): never reuse, close the caller's connection
+	Sloppy          bool // response: accepted leniently (bare LF, folded lines); the connection must not be reused, and the caller's connection must be closed
 	EventStream     bool // Content-Type: text/event-stream
-	// KeepAliveTimeout is the number of Keep-Alive: timeout=, in seconds; -1 = none.
+	// KeepAliveTimeout is the parameter timeout of Keep-Alive, in seconds; -1 = none.
 	KeepAliveTimeout int
 }
 
-// Field is one header or trailer line: the name as received, the value without
-// outer white space (obs-fold kept inside).
+// Field is one header or trailer line: the name as received, and the value without outer white space.
+// Line breaks within a folded value (obs-fold) are kept.
 type Field struct{ Name, Value []byte }

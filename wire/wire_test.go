@@ -30,7 +30,7 @@ func code(err error) string {
 type message struct {
 	head        *wire.Head
 	body, lines []byte
-	n           int // bytes taken
+	n           int // number of bytes read
 	end         bool
 }
 
@@ -42,7 +42,7 @@ func (m *message) stored() *relay.Message {
 	}
 }
 
-// rebuilt is the wire form of the stored message, the body given in pieces.
+// rebuilt returns the bytes of the stored message as transferred. The body is passed in pieces.
 func (m *message) rebuilt(piece int) ([]byte, error) {
 	var wireForm bytes.Buffer
 	stored := m.stored()
@@ -63,8 +63,8 @@ func readResponse(p []byte, step int, req *wire.Head) (message, error) {
 	})
 }
 
-// readMessage reads p in steps of the given size. It clears pieces of the body after use, so that no
-// caller may keep one.
+// readMessage reads p in steps of the given size. It clears pieces of the body after use, so that
+// the test fails if a piece is kept.
 func readMessage(p []byte, step int, head func(p []byte, seen int) (*wire.Head, int, error)) (m message, err error) {
 	have := 0
 	for m.head == nil {
@@ -93,11 +93,11 @@ func readMessage(p []byte, step int, head func(p []byte, seen int) (*wire.Head, 
 		have = min(max(have, m.n)+step, len(p))
 	}
 	b.Stop()
-	b.Stop() // as where an exchange is recorded twice
+	b.Stop() // a second call, as when an exchange is recorded twice
 	return m, err
 }
 
-// pieces gives data in pieces of n bytes.
+// pieces returns a reader of data that reads n bytes at a time.
 func pieces(data []byte, n int) io.Reader { return &pieceReader{data, n} }
 
 type pieceReader struct {

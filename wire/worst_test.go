@@ -9,7 +9,7 @@ import (
 	"relay/relaytest"
 )
 
-// pieces passes growing prefixes of a head to a parser, as a socket does.
+// pieces passes growing beginnings of a head to a parser, as if it arrived from a socket.
 func pieces(p []byte, size int, parse func(p []byte, seen int) bool) {
 	for seen, n := 0, 0; n < len(p); seen = n {
 		if n = min(n+size, len(p)); parse(p[:n], seen) {
@@ -41,7 +41,7 @@ func TestWorstBytes(t *testing.T) {
 	const most, heads, head = 1 << 20, 256 << 10, 128 << 10
 	for _, c := range []struct {
 		name string
-		most int // bytes that it ever gets
+		most int // largest input of the function in bytes
 		f    func(p []byte)
 	}{
 		{"Fields", heads, func(p []byte) { Fields(p) }},
