@@ -53,8 +53,8 @@ type Actor struct {
 // System returns the actor of operator commands.
 func System() Actor { return Actor{Kind: ActorSystem, Name: "system", Admin: true, Scopes: AllScopes} }
 
-// BufferAccount returns the account that the buffered bytes of the actor count against: the account of
-// its credential, or 0 for all actors without a login, such as the holders of shares.
+// BufferAccount returns the account that the buffered bytes of the actor count against. That is the
+// account of its credential, or 0 for all actors without a login, such as the holders of shares.
 func (a Actor) BufferAccount() int64 {
 	if a.Kind == ActorShare {
 		return 0

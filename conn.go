@@ -9,10 +9,10 @@ import (
 // those of the connection that carries the channel. Read and Ready may be called by one goroutine at
 // a time, and so may Write and CloseWrite. Deadlines, Close and End may be called at any time.
 //
-// Read fails with io.EOF once the local server has closed its side in order, with io.ErrUnexpectedEOF
-// if it broke the connection off while the tunnel was up, and with os.ErrDeadlineExceeded at the
-// deadline, which loses no bytes. Any other error means that the tunnel is lost or that Close was
-// called.
+// Read fails with io.EOF once the local server has closed its side in order, and with
+// io.ErrUnexpectedEOF if the local server broke the connection off while the tunnel was up. At the
+// deadline it fails with os.ErrDeadlineExceeded and loses no bytes. Any other error means that the
+// tunnel is lost or that Close was called.
 //
 // If Write returns (0, err), no byte was sent. A nil error does not prove that the peer has the
 // bytes. At the deadline, or at Close, a write ends with the number of bytes that were passed to the

@@ -82,8 +82,8 @@ type Event struct {
 	// Attempts are in the order of their numbers. An event from the store has only some of them: the first
 	// one and the newest ShownAttempts.
 	Attempts []Attempt
-	// Ended is the last attempt that ended if Attempts does not contain it, because the newest
-	// ShownAttempts are all queued or in progress; nil = Attempts contains it, or no attempt has ended.
+	// Ended is the last attempt that ended. It is nil if Attempts contains that attempt, or no attempt has
+	// ended. Attempts does not contain it if the newest ShownAttempts are all queued or in progress.
 	Ended *Attempt
 }
 

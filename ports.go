@@ -35,8 +35,8 @@ type Accounts interface {
 	// ShareActor returns the actor (kind share) of a share token; ErrNotFound for
 	// unknown, expired and revoked alike. use counts one use.
 	ShareActor(ctx context.Context, secret string, use bool) (Actor, Share, error)
-	// ReturnShareUse takes back a use if no replay was begun, which why, the error of the replay, shows.
-	// share is the share before the use.
+	// ReturnShareUse takes back a use if the error of its replay, why, shows that no replay was begun. share
+	// is the share before the use.
 	ReturnShareUse(ctx context.Context, share Share, why error) error
 
 	CreateToken(ctx context.Context, who Actor, t Token) (Token, string, error)
@@ -82,7 +82,7 @@ type Events interface {
 	// event to the actor.
 	BodyPart(ctx context.Context, id ID, n, i int) ([]byte, error)
 	// Figures counts the events of an alias between two times, in equal parts, within a time budget. until
-	// may be in the future, so that the parts can begin at whole minutes or hours.
+	// may be in the future, because parts can begin at whole minutes or hours.
 	Figures(ctx context.Context, who Actor, alias string, since, until time.Time, parts int) (Figures, error)
 	// SavedSearches lists the searches that the actor's account has saved for an alias.
 	SavedSearches(ctx context.Context, who Actor, alias string) ([]SavedSearch, error)

@@ -141,9 +141,10 @@ const (
 )
 
 // Front counts the connections of one protocol, in total, by source and by account. When no place is
-// free, a new connection takes the place of one that is idle or has not logged in, so that many silent
-// sockets do not prevent logins (OpenSSH's MaxStartups drops at random for the same reason). A Front does
-// not close connections: its callers close those that it returns. It is safe for concurrent use.
+// free, a new connection takes the place of a connection that is idle or has not logged in. So many
+// silent sockets do not prevent logins; OpenSSH's MaxStartups drops at random for the same reason. A
+// Front does not close connections: its callers close those that it returns. It is safe for concurrent
+// use.
 type Front struct {
 	limiter *Limiter
 	limits  Limits

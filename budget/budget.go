@@ -35,8 +35,8 @@ func New(limit int64) *Budget {
 	return &Budget{limit: limit, perAccount: max(1, limit/4), accounts: map[int64]int64{}}
 }
 
-// Reserve takes n bytes for the account. It returns false and takes nothing if that
-// would exceed the limit of the account or of all accounts.
+// Reserve takes n bytes for the account. If that would exceed the limit of the account or of all
+// accounts, it takes nothing and returns false.
 func (b *Budget) Reserve(account, n int64) bool {
 	if b == nil || n <= 0 {
 		return true

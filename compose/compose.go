@@ -252,7 +252,7 @@ func framing(name string) bool {
 	return strings.EqualFold(name, "Content-Length") || strings.EqualFold(name, "Transfer-Encoding")
 }
 
-// setHeader sets the values of the header lines with a name: existing lines get the first values, further
+// setHeader sets the values of the header lines with a name. Existing lines get the first values, further
 // values become new lines at the end of the head, and existing lines without a value are removed. It reads
 // the head only once.
 func (r *Request) setHeader(name string, values []string) {

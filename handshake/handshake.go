@@ -20,7 +20,7 @@ import (
 )
 
 // All stands for every challenge in a list of names. Meta is the challenge whose answer needs a verify
-// token. This token is not the secret for signatures.
+// token. This token is different from the secret for signatures.
 const (
 	All  = "all"
 	Meta = "meta"

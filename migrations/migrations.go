@@ -1,6 +1,6 @@
 // Package migrations holds the schema of the store as embedded SQL for goose, in one folder for each
-// engine, with equal version numbers. Migrations only go forward, and a released file is never changed:
-// old and new servers may use the same database.
+// engine, with equal version numbers. There are no migrations backwards, and a released file is never
+// changed, because old and new servers may use the same database.
 //
 // Shared conventions: times are microseconds since 1970 as integers, 0 = none; flags are 0 or 1; event
 // ids are the 16 bytes of a UUIDv7; data from callers and local servers is stored as bytes, never as

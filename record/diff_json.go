@@ -302,10 +302,9 @@ func (d *jsonDiffer) diffObjects(was, is *jsonNode) {
 	}
 }
 
-// diffArrays pairs the elements of two arrays. It lists first the removed elements, from the last to
-// the first, then the added and moved ones in the order of the right array, and then the changes
-// within paired elements. The index of each operation refers to the array after the operations before
-// it.
+// diffArrays pairs the elements of two arrays. It first lists the removed elements, from the last to the
+// first. Then come the added and moved elements in the order of the right array, and then the changes within
+// paired elements. The index of each operation refers to the array after the operations before it.
 func (d *jsonDiffer) diffArrays(was, is *jsonNode) {
 	partner, kept := pairElements(was.kids, is.kids)
 	leftOf := make([]int, len(is.kids)) // index in the left array; -1 = added

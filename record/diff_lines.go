@@ -26,9 +26,9 @@ const (
 	markedLines = 600
 )
 
-// Lines returns the right body of a JSON comparison, with a line for each of its values, and the
-// changes marked in their places; all text is safe to print. ok is false for a long body, if not all
-// changes are listed, or if a change has no place in the text, such as a moved element.
+// Lines returns the right body of a JSON comparison, with a line for each value. The changes are marked
+// in their places, and all text is safe to print. ok is false for a long body, if not all changes are
+// listed, or if a change has no place in the text, such as a moved element.
 func (diff *Diff) Lines() (lines []DiffLine, ok bool) {
 	d := &diff.Body
 	if d.Kind != DiffJSON || d.Same || len(d.Changes) == 0 || d.Total > len(d.Changes) || len(diff.right) == 0 || len(diff.right) > markedBytes {

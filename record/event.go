@@ -339,8 +339,8 @@ func RedirectTo(status int, head []byte) (host string, target []byte, ok bool) {
 const refusalBytes = 16 << 10
 
 // HostRefusedBy returns the framework whose development server refused a request because of its Host
-// header, recognised by the text at the beginning of its response; "" = no framework has refused it.
-// body may contain chunk lines.
+// header; "" = none. It recognises the framework by the text at the beginning of the response. body
+// may contain chunk lines.
 func HostRefusedBy(status int, body []byte) string {
 	body = body[:min(len(body), refusalBytes)]
 	has := func(text string) bool { return bytes.Contains(body, []byte(text)) }

@@ -99,8 +99,8 @@ func rawServer(t *testing.T, want int, answer string) (addr string, got <-chan [
 	return ln.Addr().String(), heard
 }
 
-// hostile returns a request with every byte value in its body and, where HTTP allows it, in its head,
-// and with sequences that end literals, comments and programs.
+// hostile returns a request with every byte value in its body and, if HTTP allows the byte, in its
+// head. It also contains sequences that end literals, comments and programs.
 func hostile(t *testing.T) *relay.Event {
 	t.Helper()
 	every := make([]byte, 256)

@@ -106,8 +106,8 @@ func below(name string, path []string) (rest []string, named bool) {
 // maxFieldDepth bounds the nesting of arrays that a path searches.
 const maxFieldDepth = 100
 
-// find reads one value and reports whether it has the wanted value at path. ok is false if the input
-// ends or is not JSON; then nothing more can be read.
+// find reads one value and reports whether it has the wanted value at path. ok is false if the input ends or
+// is not JSON; no further value can then be read.
 func (s *scanner) find(path []string, want string, depth int) (found, ok bool) {
 	if depth > maxFieldDepth {
 		return false, s.skip()

@@ -84,8 +84,8 @@ func harRequest(e *relay.Event, site relay.Site) object {
 }
 
 // harPosted returns the body of a request. Programs that read HAR rebuild a form from its parameters and
-// ignore its text. A body is therefore exported as plain text if it has more than maxHARFields fields, or is
-// labelled as a form but is no form, as bodies sent by curl often are. Its header line keeps the media type
+// ignore its text. A body is therefore exported as plain text if it has more than maxHARFields fields, or if
+// it is no form although its label says so, which is common with curl. Its header line keeps the media type
 // that was sent.
 func harPosted(text, kind string) object {
 	params := []harPair{}

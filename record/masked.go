@@ -18,9 +18,9 @@ import (
 	"relay/signature"
 )
 
-// Mask hides the secrets in the record of an event, as the page of a share does: values with the names of
-// secrets, and all occurrences of these values in the event. A body becomes decoded text, and loses its
-// SHA-256 if that text differs from its bytes. Mask waits for a turn before it reads large bodies, see
+// Mask hides the secrets in the record of an event, as the page of a share does. It hides values with the
+// names of secrets, and all occurrences of these values in the event. A body becomes decoded text, and loses
+// its SHA-256 if that text differs from its bytes. Mask waits for a turn before it reads large bodies, see
 // body.Turn. If ctx ends, it returns the error of ctx.
 func Mask(ctx context.Context, e *Event) error {
 	v, answered, done, err := learned(ctx, e)
@@ -64,9 +64,9 @@ func learned(ctx context.Context, e *Event) (v *sharedView, answered []*body.Rea
 // maxPartName is the length, in bytes, of the longest name of a signature part in the table of senders.
 const maxPartName = len("sign")
 
-// MaskReport hides in a report on the signature of an event the secrets that Mask hides in the record: the
-// signature itself, the secrets of the event, and the SHA-256 of a body that may contain them. It waits for a
-// turn as Mask does.
+// MaskReport hides secrets in a report on the signature of an event, as Mask does in the record. It hides the
+// signature itself, the secrets of the event, and the SHA-256 of a body that may contain secrets. It waits
+// for a turn as Mask does.
 func MaskReport(ctx context.Context, e *Event, r *signature.Report) error {
 	v, _, done, err := learned(ctx, e)
 	if err != nil {

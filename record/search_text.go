@@ -95,8 +95,8 @@ func (s *TextSearch) LookDecoded(p []byte) bool {
 // searchPiece is the number of bytes of a body that are searched at a time.
 const searchPiece = 64 << 10
 
-// searchParts is the number of bytes that are searched of a body whose parts or fields must be in memory,
-// because each has a coding or a charset of its own. Bytes beyond that number are searched as they were
+// searchParts is the number of bytes that are searched of some bodies. Their parts or fields must be in
+// memory, because each has its own coding or charset. Bytes beyond that number are searched as they were
 // sent.
 const searchParts = 8 << 20
 

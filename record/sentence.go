@@ -51,9 +51,9 @@ func Sentence(e *Summary) string {
 	return s
 }
 
-// Cause returns the error text of a response, as one line that is safe to print: in JSON the first text named
-// error, message or detail, in HTML the title, in plain text the first line. It reads at most CauseStart
-// bytes. The result is "" if the response is no error, or has no such text.
+// Cause returns the error text of a response, as one line that is safe to print. In JSON this is the first
+// text named error, message or detail, in HTML the title, and in plain text the first line. It reads at most
+// CauseStart bytes. The result is "" if the response is no error, or has no such text.
 func Cause(status int, head []byte, b *relay.Body) string {
 	if status < http.StatusBadRequest || b.Size == 0 || len(b.Data) == 0 {
 		return ""

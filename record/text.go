@@ -7,10 +7,10 @@ import (
 )
 
 // SafeText makes text from a caller or a local server safe to print in one line of a terminal. It writes
-// unsafe characters as escapes such as \n, \x1b, \u202e or \xff. These are control characters (C0, DEL, C1
-// also in UTF-8), line ends, characters that change the writing direction, characters without width, accents
-// without a letter or more than a few on one letter, and bytes that are not UTF-8. All other characters stay
-// unchanged, including backslashes.
+// unsafe characters as escapes such as \n, \x1b, \u202e or \xff. Unsafe are control characters (C0, DEL, C1
+// also in UTF-8), line ends, and bytes that are not UTF-8. Characters that change the writing direction or
+// have no width are also unsafe, and so are accents without a letter, or more than a few on one letter. All
+// other characters stay unchanged, including backslashes.
 func SafeText(s string) string {
 	var b strings.Builder
 	marks, done := noLetter, 0 // s[:done] is written to b

@@ -58,9 +58,9 @@ const (
 )
 
 // Explain verifies a request as Verify does. If no secret fits, it tries common mistakes, with at most
-// maxTried digests: the secret read in another way, a secret of another sender, a rewritten body,
-// another URL, another scheme. others are secrets that a user may have entered instead of the right
-// ones.
+// maxTried digests. The mistakes are the secret read in another way, a secret of another sender, a
+// rewritten body, another URL, or another scheme. others are secrets that a user may have entered
+// instead of the right ones.
 func Explain(p *Sender, secrets, others []Secret, r *Request, at time.Time) Report {
 	s := p.SchemeOf(r)
 	if s == nil {

@@ -41,8 +41,8 @@ func TestIdempotencyAfterTakeover(t *testing.T) {
 	}
 }
 
-// otherNode returns options for another node on the same store: one with its own data
-// dir, or one whose data dir is a copy without the id of the first node.
+// otherNode returns options for another node on the same store. It has its own data
+// dir, or a data dir that is a copy without the id of the first node.
 func otherNode(t *testing.T, o store.Options) store.Options {
 	t.Helper()
 	if o.URL != "" {

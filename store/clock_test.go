@@ -150,8 +150,8 @@ func TestStartWithAWrongClock(t *testing.T) {
 	}
 }
 
-// TestClockAtStartAfterWrongEntries: entries that were stored while the clock was a month ahead do not make
-// the same wrong clock look right at a later start, if a server has noted the right time since then.
+// TestClockAtStartAfterWrongEntries: entries were stored while the clock was a month ahead. If a server has
+// noted the right time since, they do not make the same wrong clock look right at a later start.
 func TestClockAtStartAfterWrongEntries(t *testing.T) {
 	t.Parallel()
 	const month = 31 * 24 * time.Hour

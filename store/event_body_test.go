@@ -31,7 +31,7 @@ func manyAttempts(t testing.TB, db *sql.DB, attempts int) {
 }
 
 // An event with thousands of attempts is returned with its request, its first attempt and the newest
-// ones; the others are returned in pages, and each body in the requested range.
+// attempts. The others are returned in pages, and each body in the requested range.
 func TestAttemptsComeInPages(t *testing.T) {
 	onEngines(t, func(t *testing.T, o store.Options) {
 		s := mustServe(t, o)

@@ -8,8 +8,8 @@ import (
 	"relay"
 )
 
-// Events that arrive after the clock was set back still get later times and ids than those before: a
-// list that starts at the time of such an event contains it.
+// Events that arrive after the clock was set back still get later times and ids than earlier events.
+// A list that starts at the time of such an event contains it.
 func TestListSinceAfterTheClockWasSetBack(t *testing.T) {
 	t.Parallel()
 	s := figured(t, 0)

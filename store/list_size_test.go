@@ -110,8 +110,8 @@ const (
 	sizedSpan = 7 * 24 * time.Hour // the arrival times are spread over this time
 )
 
-// fillSized makes an alias with n events of about 1 KiB, of which one in sizedRare has a
-// type, a status, a replay and a field of its own; every tenth body is compressed.
+// fillSized makes an alias with n events of about 1 KiB. One in sizedRare has a rare type, status
+// and field, and a replay; every tenth body is compressed.
 func fillSized(t *testing.T, s *Store, n int) relay.Actor {
 	t.Helper()
 	a, err := s.CreateAccount(t.Context(), relay.System(), "alice", false)

@@ -179,7 +179,7 @@ var loopCases = map[string]struct {
 	}, `SELECT COUNT(*) FROM body_chunks`},
 }
 
-// Each loop has the same result, whether one node or three nodes run it at the same moment, as may
+// Each loop has the same result with one node and with three nodes that run it at the same moment, as may
 // happen around the end of a lease.
 func TestLoopsOnSeveralNodes(t *testing.T) {
 	t.Parallel()
@@ -238,9 +238,9 @@ func (c *testCluster) allAtOnce(name string) {
 	ended.Wait()
 }
 
-// After a rolling restart with a lower limit, three nodes find that an alias, or an account with two aliases,
-// is above it. Together they remove no more than one node alone would: what is left is at most one body below
-// the limit, and has all events that must stay.
+// After a rolling restart with a lower limit, an alias, or an account with two aliases, is above the limit.
+// Three nodes that evict at the same time remove no more events than one node alone. The rest is at most one
+// body below the limit, and contains all events that must stay.
 func TestEvictionOnSeveralNodes(t *testing.T) {
 	t.Parallel()
 	for _, of := range []string{"alias", "account"} {
@@ -306,8 +306,8 @@ func (s *Store) aliasOf(t *testing.T) (id int64) {
 	return id
 }
 
-// Bodies whose events wait in a spool are not orphans, however old they are: neither while this or another
-// node has steps in its spool, nor while only a part of a spool is in the database.
+// Bodies whose events wait in a spool are not orphans, however old they are. That holds while any node has
+// steps in its spool, and while only a part of a spool is in the database.
 func TestOrphansWaitForSpools(t *testing.T) {
 	t.Parallel()
 	s, _ := servedOnPostgres(t)

@@ -168,9 +168,9 @@ func TestNodeOfSQLite(t *testing.T) {
 	}
 }
 
-// Two nodes serve one database: neither changes the running attempts of the other, one of them runs
-// the cleaning loops, and the queue that both fill is in order although their clocks differ by an
-// hour. A stopping node removes its row.
+// Two nodes serve one database. Neither changes the running attempts of the other, and one of them runs the
+// cleaning loops. The queue that both fill is in order although their clocks differ by an hour. A stopping
+// node removes its row.
 func TestTwoNodes(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)
@@ -388,8 +388,8 @@ func TestBeatDuringASlowStart(t *testing.T) {
 	t.Error("the beat stands still during the start")
 }
 
-// The attempts that a node has claimed from the queue of an alias are interrupted and queued again
-// when another node takes over the tunnel of that alias; claims of other aliases stay.
+// A node has claimed attempts from the queue of an alias, and another node takes over the tunnel of that
+// alias. The attempts are interrupted and queued again; claims of other aliases stay.
 func TestTakeoverSweepsClaims(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)
@@ -490,7 +490,7 @@ func TestConnectionsElsewhere(t *testing.T) {
 	here = map[int64]int{1: 3}
 	mu.Unlock()
 	eventually(t, "the connection is known", func() bool { return second.ConnectionsElsewhere(1) == 3 })
-	// This state arises when the answer to a renewal was lost, or a failover lost the renewal after it.
+	// This row is in the database if the answer to a renewal was lost, or a failover lost the last renewal.
 	db := database(t, store.Options{URL: url})
 	if _, err := db.Exec(`UPDATE nodes SET accounts = '1:200' WHERE name = 'a'`); err != nil {
 		t.Fatal(err)

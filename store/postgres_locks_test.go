@@ -64,8 +64,8 @@ func TestDeleteBesideAReplay(t *testing.T) {
 	settled(t, s.Finish(id, answered(2, "x"), ""))
 }
 
-// A claim waits for the oldest attempt of a queue while another transaction locks it, such as the
-// removal of its event: the order is kept, and no attempt is skipped.
+// If another transaction locks the oldest attempt of a queue, for example to remove its event, a
+// claim waits for that attempt. The order is kept, and no attempt is skipped.
 func TestNextWaitsForTheOldest(t *testing.T) {
 	t.Parallel()
 	o := engines(t)["postgres"]
@@ -127,7 +127,7 @@ func TestCloseEndsTheCount(t *testing.T) {
 	}
 }
 
-// While a backup reads a table for an hour, a new version starts beside the serving nodes: its
+// A backup reads a table for an hour while a new version starts next to the serving nodes. Its
 // migration waits for the backup, and no other query waits for the migration.
 func TestMigrationBesideALongReader(t *testing.T) {
 	t.Parallel()

@@ -219,8 +219,8 @@ func TestRetentionByAge(t *testing.T) {
 	})
 }
 
-// An alias' own retention wins over the server's, in both directions; without either
-// events stay for ever.
+// An alias' own retention takes precedence over the server's, whether it is longer or shorter. Without
+// either, events stay forever.
 func TestRetentionOfAlias(t *testing.T) {
 	onEngines(t, func(t *testing.T, o store.Options) {
 		s := mustServe(t, o)

@@ -11,8 +11,8 @@ import (
 	"relay/store/seal"
 )
 
-// One of three nodes lacks the key. It says so in verdicts, refuses to encrypt, and does not change the
-// secrets of the other nodes, which work as before.
+// One of three nodes lacks the key. That node says so in verdicts, refuses to encrypt, and does not
+// change the secrets of the other nodes, which work as before.
 func TestANodeWithoutTheKey(t *testing.T) {
 	t.Parallel()
 	key, other := seal.NewKey(), seal.NewKey()

@@ -9,8 +9,8 @@ import (
 )
 
 // Serve makes this process a node of the store. It takes the lock of the data dir, or fails at once if
-// another process has the lock. It then joins the other nodes, ends the attempts that belong to no
-// living node, and starts the committer, the heartbeat and the other loops.
+// another process has the lock. Serve then joins the other nodes, ends the attempts of nodes that no
+// longer live, and starts the committer, the heartbeat and the other loops.
 //
 // publish gets every change after its commit, in commit order, from one goroutine; it must not call
 // operations that change the store. Call Serve once, after Migrate.

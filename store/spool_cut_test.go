@@ -21,8 +21,8 @@ import (
 	"relay/store/pgtest"
 )
 
-// cuttingProxy is a proxy in front of Postgres that cuts connections: at any byte in either direction,
-// or between a COMMIT and its answer, and sometimes without an error for the relay.
+// cuttingProxy is a proxy in front of Postgres that cuts connections. It cuts at any byte in either
+// direction, or between a COMMIT and its answer, and sometimes without an error for the relay.
 type cuttingProxy struct {
 	to   string // unix socket of the Postgres server
 	ln   net.Listener
@@ -35,7 +35,7 @@ type cuttingProxy struct {
 	wait sync.WaitGroup
 }
 
-// behindCuttingProxy returns the address of a database behind a proxy.
+// behindCuttingProxy returns the address of a database that is reached through a cutting proxy.
 func behindCuttingProxy(t *testing.T, address string, rng *rand.Rand) (string, *cuttingProxy) {
 	t.Helper()
 	u, err := url.Parse(address)
@@ -210,9 +210,9 @@ func (c *told) wrong(t *testing.T, s *store.Store) string {
 	return ""
 }
 
-// After random cuts of the connections to Postgres, also between a COMMIT and its answer, every step
-// that the store confirmed is in the database once, with its bytes, and the queue has the order of
-// arrival.
+// Connections to Postgres are cut at random, also between a COMMIT and its answer. Afterwards every
+// step that the store confirmed is in the database once, with its bytes, and the queue has the order
+// of arrival.
 func TestSpoolOfCutConnections(t *testing.T) {
 	t.Parallel()
 	const seed = 1 // the seed repeats the operations; the places of the cuts still differ between runs
@@ -237,7 +237,7 @@ func TestSpoolOfCutConnections(t *testing.T) {
 				mu.Lock()
 				all = append(all, c)
 				mu.Unlock()
-				<-time.After(10 * time.Millisecond) // no event is missed meanwhile: every one is looked up below
+				<-time.After(10 * time.Millisecond) // no event is missed by this pause, because every event is looked up below
 			}
 		})
 	}

@@ -295,7 +295,7 @@ func TestDatabaseBusy(t *testing.T) {
 	eventually(t, "it goes on", func() bool { _, err := capture(s, alias); return err == nil })
 }
 
-// The bytes that an operator command removes beside the server are no longer counted.
+// If an operator command removes bytes while the server runs, the server no longer counts them.
 func TestStorageOfAnAliasThatACommandRemoves(t *testing.T) {
 	onEngines(t, func(t *testing.T, o store.Options) {
 		o.MaxAliasStorage = 1 << 20

@@ -63,8 +63,8 @@ type Options struct {
 	// else MaxAccountStorage; 0 = no bound.
 	AccountLimits     bool
 	MaxAccountStorage int64
-	// MaxAccountQueue bounds the queued attempts of an account that has no bound of its own; 0 = none.
-	// AccountUsage returns it, and delivery enforces it.
+	// MaxAccountQueue bounds the queued attempts of an account without a bound of its own; 0 = none.
+	// AccountUsage returns this bound, and delivery enforces it.
 	MaxAccountQueue int
 	// MinFree is how many bytes have to be free on the disk of a SQLite store: with
 	// less, new events are refused; 0 = no such bound. FreeSpace returns how many bytes

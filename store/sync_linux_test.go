@@ -10,8 +10,8 @@ import (
 	"relay/store"
 )
 
-// TestFilesAreSynced traces the system calls that write files beside the database: each file is synced
-// before its folder is, and a file that replaces another is synced before the rename.
+// TestFilesAreSynced traces the system calls that write files other than the database. Each file is
+// synced before its folder is, and a file that replaces another is synced before the rename.
 func TestFilesAreSynced(t *testing.T) {
 	t.Parallel()
 	if dir := os.Getenv("RELAY_TEST_SYNC"); dir != "" { // true in the child process that is traced

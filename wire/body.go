@@ -8,10 +8,10 @@ import (
 
 // Body finds the end of one message body by its framing. It does not change or copy its bytes.
 type Body struct {
-	// Tee, if set, gets the decoded body bytes and the framing bytes (chunk-size lines, last chunk,
-	// trailers, final empty line) in the order of transfer; one of the two is empty in each call. Tee
-	// does not get the CRLF after chunk data, except from Stop. The slices are valid during the call
-	// only.
+	// Tee, if set, gets the decoded body bytes and the framing bytes in the order of transfer; one of
+	// the two is empty in each call. Framing bytes are chunk-size lines, the last chunk, trailers and
+	// the final empty line. Tee does not get the CRLF after chunk data, except from Stop. The slices
+	// are valid during the call only.
 	Tee func(decoded, line []byte)
 
 	framing relay.Framing
@@ -60,8 +60,8 @@ func (b *Body) Feed(p []byte) (n int, end bool, err error) {
 	return n, b.done, nil
 }
 
-// EOF tells the parser that the peer has closed its side. It returns nil if the body is
-// complete, else *relay.Error caller-gone or local-closed.
+// EOF tells the parser that the peer has closed its side. It returns nil if the body is complete,
+// else an *relay.Error caller-gone or local-closed.
 func (b *Body) EOF() error {
 	switch {
 	case b.failed != nil:

@@ -9,7 +9,7 @@ import (
 	"relay/wire"
 )
 
-// FuzzRequest: the result does not depend on the pieces in which the bytes arrive, a rebuilt request
+// FuzzRequest: the result does not depend on the pieces in which the bytes arrive. A rebuilt request
 // has the same bytes, and net/http reads every accepted request in the same way.
 func FuzzRequest(f *testing.F) {
 	for _, c := range goodRequests() {

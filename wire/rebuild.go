@@ -8,10 +8,10 @@ import (
 	"relay"
 )
 
-// Rebuild writes the exact bytes of a stored message, as they were transferred, to w, in pieces:
-// head (used instead of m.Head), then the decoded bytes of body in their framing; body may be nil if
-// m.Body.Data is the whole body. A piece may be as small as a chunk-size line, so w should collect
-// pieces.
+// Rebuild writes the exact bytes of a stored message, as they were transferred, to w. It writes
+// head, which replaces m.Head, and then the bytes of body in the framing of m. body is decoded; it
+// may be nil if m.Body.Data is the whole body. A single write may be as small as a chunk-size line,
+// so w should be buffered.
 //
 // An incomplete message is rebuilt as far as it is stored. If it ends after the data of a chunk, the
 // part of the CRLF that Body.Stop noted follows. Errors of body and w are returned unchanged. The

@@ -2,8 +2,8 @@
 // requests and lenient for responses. It also rebuilds and edits stored messages. It has no readers,
 // no goroutines and no clock, and does not copy bodies.
 //
-// Received bytes are forwarded unchanged, so a request must have a single meaning: if RFC 9112 leaves
-// the meaning open, or another parser is known to read it differently, the request is refused.
+// Received bytes are forwarded unchanged, so a request must have a single meaning. If RFC 9112 leaves
+// the meaning open, or another parser is known to read the request differently, it is refused.
 // Responses come from the user's own server and are parsed as tolerantly as in browsers, except that
 // ambiguous framing is refused.
 //

@@ -1,5 +1,5 @@
 // Package body reads bodies for views, search, filters, event types, comparisons, masks, copies and
-// exports: it decodes content coding and charset, removes a byte order mark, and then finds the form.
+// exports. It decodes content coding and charset, removes a byte order mark, and then finds the form.
 // Bodies come from untrusted senders, so the output and the time of a reading are proportional to the
 // bounds that its caller gives. Stored bytes are never changed.
 package body
@@ -40,7 +40,7 @@ type Reading struct {
 	Form    Form
 	Text    []byte   // without its content codings and byte order mark, in UTF-8; for binary and multipart bodies, the bytes without content codings
 	Codings []string // decoded content codings, in the order of decoding
-	Charset string   // that Text was decoded from, "" = UTF-8
+	Charset string   // charset of the stored text, which was converted; "" = UTF-8
 	Mark    bool     // the body began with a byte order mark
 	Cut     bool     // Text is not complete
 	Faults  []Fault  // errors; the other fields hold everything that could be read in spite of them

@@ -24,10 +24,10 @@ var marks = []struct{ bytes, charset string }{
 // charsetStart is the number of bytes of a body that are searched for its charset.
 const charsetStart = 1 << 10
 
-// charsetOf finds the charset of a body: by its byte order mark, because no text begins with these
-// bytes by chance, then by the label, then by the declaration in XML and HTML. Otherwise it is UTF-8.
-// mark is the length of the byte order mark. name is "" for UTF-8; fault is set if the named charset
-// cannot be read.
+// charsetOf finds the charset of a body. A byte order mark has priority, because no text begins with
+// these bytes by chance. Then comes the label, and then the declaration in XML and HTML; the default
+// is UTF-8. mark is the length of the byte order mark. name is "" for UTF-8; fault is set if the
+// named charset cannot be read.
 func charsetOf(l Label, start []byte) (name string, mark int, fault string) {
 	isMedia := strings.HasPrefix(l.Kind, "image/") || strings.HasPrefix(l.Kind, "audio/") || strings.HasPrefix(l.Kind, "video/")
 	for _, m := range marks {

@@ -130,11 +130,12 @@ const jsonDepth = 64
 
 var indents = strings.Repeat("  ", jsonDepth)
 
-// Indent indents JSON, or its beginning, without changing a byte of its names, strings and numbers: 1.0 stays
-// 1.0, escapes and repeated keys are kept. json.Indent is not used because it needs a complete text and its
-// output is not bounded: for 10,000 levels of brackets it writes 10,000 levels of spaces.
+// Indent indents JSON, or its beginning, without changing a byte of its names, strings and numbers. For
+// example, 1.0 stays 1.0, and escapes and repeated keys are kept. json.Indent is not used because it needs a
+// complete text and its output is not bounded: for 10,000 levels of brackets it writes 10,000 levels of
+// spaces.
 func Indent(p []byte) (out []byte) {
-	depth, most := 0, max(1<<20, 3*len(p)) // most: bytes of output after which indenting ends
+	depth, most := 0, max(1<<20, 3*len(p)) // most is the size of the output after which indenting ends
 	newline := func() {
 		if depth <= jsonDepth && len(out) <= most {
 			out = append(append(out, '\n'), indents[:2*max(depth, 0)]...)

@@ -16,9 +16,9 @@ const (
 	maskedMember = ": " + maskedJSON // after the name of a member
 )
 
-// json hides secrets in one or more JSON values that begin at base: the values of secret fields, including
-// objects and arrays, and the secrets that text finds in other strings. If the JSON was cut, the whole rest
-// of an incomplete secret value is hidden.
+// json hides secrets in one or more JSON values that begin at base. It hides the values of secret fields,
+// including objects and arrays, and the secrets that the method text finds in other strings. If the JSON
+// was cut, the whole rest of an incomplete secret value is hidden.
 func (m *Masker) json(out *edits, s []byte, base int) {
 	j := m.scan()
 	defer m.done(j)

@@ -1,6 +1,7 @@
-// Package mask hides the secrets of an event from readers without full access: the values of header lines,
-// query parameters and body fields with names of secrets, and every other occurrence of these values, in any
-// coding. The time is proportional to the size of the event, even for hostile input.
+// Package mask hides the secrets of an event from readers without full access. Secrets are the values of
+// header lines, query parameters and body fields with names of secrets. Every other occurrence of these
+// values is hidden too, in any coding. The time is proportional to the size of the event, even for hostile
+// input.
 package mask
 
 import (

@@ -138,8 +138,8 @@ const (
 )
 
 // RevisionMark names the newest revision that this process has seen. After a failover to a replica that
-// lagged behind, the revision with this id is missing, or another process has written it later: so the
-// process detects the failover.
+// lagged behind, the revision with this id is missing, or another process has written it later. This shows
+// the failover to the process.
 type RevisionMark struct {
 	ID, at int64
 	origin string

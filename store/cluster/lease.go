@@ -23,9 +23,9 @@ const (
 	leaseRetry = 10 * time.Second // wait before a node asks again for a lease that another node holds
 )
 
-// leases are the leases that this node has asked for. If two nodes do the same work at once, for
-// example after one was frozen, they do no harm: each step of the work is a transaction that looks for
-// the remaining work itself.
+// leases are the leases that this node has asked for. Two nodes may do the same work at once, for
+// example after one was frozen. That does no harm, because each step of the work is a transaction that
+// looks for the remaining work itself.
 type leases struct {
 	mu    sync.Mutex
 	known map[string]leaseState

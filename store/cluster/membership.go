@@ -25,7 +25,7 @@ const (
 	beatInterval = time.Second
 	beatTimeout  = time.Second            // limit of one renewal
 	earlyBeat    = 200 * time.Millisecond // there is at most one requested renewal in this time
-	beatGap      = 2 * time.Second        // longest time between two renewals; after a longer one the observation of other nodes starts anew
+	beatGap      = 2 * time.Second        // longest time between two renewals; after a longer one the observation of other nodes starts again
 	claimTrust   = 3 * time.Second
 	deadAfter    = 4 * time.Second
 	sweepJitter  = 300 * time.Millisecond // random delay, so that two nodes rarely sweep a dead node at the same time
@@ -50,7 +50,7 @@ type membership struct {
 	schema  int64                // newest schema that this program knows
 	cut     map[string]bool      // ids of nodes that this node cannot connect to
 	state   string               // state of this node; an operator may change it in the row, see DrainNode
-	leaving bool                 // this process drains because it stops
+	leaving bool                 // this node is draining because its process stops
 	renewed time.Time            // start of the last renewal that succeeded
 	wall    time.Time            // the same time by the wall clock
 	steady  time.Time            // start of the first renewal since the last gap or failure; zero if there was none
@@ -156,8 +156,8 @@ func (s *Store) enter(ctx context.Context, gone map[string]bool) error {
 		}
 		c.Do(`INSERT INTO nodes (`+nodeColumns+`) VALUES (?, ?, ?, ?, ?, ?, `+c.Dialect.DatabaseTime()+`, `+c.Dialect.DatabaseTime()+`, 1, ?, 0, 0, '', '')`,
 			id, name, m.peerAddr, m.peerKey, s.opt.Version, schema, state)
-		// For most nodes that are gone, the name can be read from the id, as attempts do; their rows are
-		// deleted.
+		// The rows of former nodes are deleted if their id contains the name, because attempts read the name
+		// from the id.
 		c.Do(`DELETE FROM node_names WHERE id NOT IN (SELECT id FROM nodes) AND substr(id, 1, length(name) + 1) = name || '/'`)
 		c.Do(`INSERT INTO node_names (id, name) VALUES (?, ?)`, id, name)
 		return nil

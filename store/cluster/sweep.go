@@ -31,8 +31,8 @@ func (s *Store) SweepLoop(ctx context.Context) {
 	}
 }
 
-// EndDeadNodes ends, at the start of this node, the attempts in progress and the tunnels of nodes that
-// have ended. predecessor is the id of the node that used this data dir before, or "".
+// EndDeadNodes runs at the start of this node. It ends the attempts in progress and the tunnels of
+// nodes that have ended. predecessor is the id of the node that used this data dir before, or "".
 func (s *Store) EndDeadNodes(ctx context.Context, predecessor string) error {
 	swept := 0
 	for _, step := range []func() error{

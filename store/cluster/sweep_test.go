@@ -11,9 +11,9 @@ import (
 	"relay/store/pgtest"
 )
 
-// A node is marked dead only if its heartbeat is still the one that was seen to stand still. If the
-// heartbeat of a node moves between the observation and the sweep, the node keeps its row, its
-// tunnels and its running attempts.
+// A node is marked dead only if its heartbeat still has the observed value. If the heartbeat moves
+// between the observation and the sweep, the node keeps its row, its tunnels and its running
+// attempts.
 func TestSweepLeavesANodeWhoseBeatMoved(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -100,7 +100,7 @@ func (c *copier) again(filled string) error {
 	return nil
 }
 
-// Unfinished reports whether a copy into this database has begun and not ended.
+// Unfinished reports whether a copy into this database has started but not ended.
 func Unfinished(ctx context.Context, s *db.DB) (unfinished bool, err error) {
 	if !s.Dialect.SeveralNodes() {
 		return false, nil
@@ -109,8 +109,8 @@ func Unfinished(ctx context.Context, s *db.DB) (unfinished bool, err error) {
 	return unfinished, s.Fault("look for a copy that has not ended", err)
 }
 
-// begin checks that both sides have the same schema, and prepares the target unless an earlier call did. filled is a
-// table that has rows although no copy is in progress.
+// begin checks that both sides have the same schema. It prepares the target, unless an earlier call has done
+// that. filled is a table that has rows although no copy is in progress.
 func (c *copier) begin() (filled string, err error) {
 	var have, want int64
 	if err := errors.Join(c.source.Get(&have, db.SchemaVersion), c.target.Get(&want, db.SchemaVersion)); err != nil {

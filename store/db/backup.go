@@ -59,8 +59,8 @@ func (s *DB) Backup(ctx context.Context, path string) (err error) {
 
 // strayLog refuses a database file next to the log of another one, for example a backup that was
 // copied over the file of a killed server. SQLite would apply that log to the backup and damage it, or
-// delete the log if the file is missing. strayLog recognises by the header of a file whether it
-// belongs to a log: SQLite writes that mark before the log, and a backup does not have it.
+// delete the log if the file is missing. strayLog checks a mark in the header of the file: SQLite
+// writes the mark before it writes a log, and a backup does not have it.
 func strayLog(path string) error {
 	log, err := os.Stat(path + "-wal") // checked before the header: every file that has a log at this moment has the mark in its header
 	if errors.Is(err, os.ErrNotExist) || err == nil && log.Size() == 0 {

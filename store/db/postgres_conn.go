@@ -134,8 +134,8 @@ func openPool(ctx context.Context, dsn string, size int, by *dialer) (*sqlx.DB, 
 // or a read-only mode even after an operator has reverted the setting.
 //
 // shared is set behind a pooler. There, the end of a context does not cancel a statement: the driver
-// cancels over a separate connection, and pgbouncer 1.18 can crash when that is closed early. Statements
-// have their own time limits.
+// cancels over a separate connection, and pgbouncer 1.18 can crash when that connection is closed early.
+// Statements have their own time limits.
 type postgresSession struct {
 	driverConn
 	shared bool

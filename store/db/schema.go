@@ -79,10 +79,10 @@ func (s *DB) Migrate(ctx context.Context) (from, to int64, err error) {
 	return from, to, nil
 }
 
-// up applies the migrations, and reports whether it applied one. While another session, such as a
-// backup, uses a table, a migration of that table may have to wait for hours, and all statements of
-// serving nodes have to wait behind the migration. Therefore up gives up after TableWait, and its
-// caller tries again.
+// up applies the migrations, and reports whether it applied one. A migration of a table waits while
+// another session, such as a backup, uses the table, possibly for hours. All statements of serving
+// nodes have to wait behind the migration. Therefore up gives up after TableWait, and its caller tries
+// again.
 func (s *DB) up(ctx context.Context, p *goose.Provider) (applied bool, err error) {
 	for began := time.Now(); ; {
 		done, err := p.Up(ctx)

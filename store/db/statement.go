@@ -17,16 +17,16 @@ import (
 	"relay"
 )
 
-// Statement is an SQL text with a list of rows at %s. Postgres gets all rows in one statement, as one
-// array for each column, so that its text does not depend on their number. SQLite gets one row at a
-// time through a prepared statement.
+// Statement is an SQL text with a list of rows at %s. Postgres gets all rows in one statement, as one array
+// for each column, so that its text does not depend on their number. SQLite gets one row at a time through a
+// prepared statement.
 //
-// {id} and {event_id} stand for a condition on that column: it is between the lowest and the highest
-// id of the rows, which are the first values of the rows. With this condition Postgres plans only for
-// the days of these events: planning for all days takes longer than the execution.
+// {id} and {event_id} are placeholders for a condition on the column with that name. The column is between
+// the lowest and the highest id of the rows; the id is the first value of a row. With this condition Postgres
+// plans only for the days of these events: planning for all days takes longer than the execution.
 //
-// {claimant} is the condition that this node has claimed the attempt. Its parameter holds the ids of
-// the node, separated by spaces. On SQLite a node has only one.
+// {claimant} is the condition that this node has claimed the attempt. Its parameter holds the ids of the
+// node, separated by spaces. On SQLite a node has only one.
 type Statement struct {
 	types            []string // of the columns of a row
 	SQLite, Postgres string

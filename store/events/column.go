@@ -30,8 +30,8 @@ type column struct {
 	field              func(*relay.Event) any
 }
 
-// eventColumns are the columns of events. Those with a value stand first, in the order of the parameters of
-// InsertFunction.
+// eventColumns are the columns of events. The columns with a value come first, in the order of the parameters
+// of InsertFunction.
 var eventColumns = []column{
 	{"id", "uuid", func(r *NewRow) any { return r.ID }, func(e *relay.Event) any { return &e.ID }},
 	{"alias_id", "bigint", func(r *NewRow) any { return r.AliasID }, func(e *relay.Event) any { return &e.AliasID }},

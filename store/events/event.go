@@ -52,10 +52,9 @@ func BodyBlocker(state string) string {
 // lockSlice is the number of events that one statement of LockEvents locks.
 const lockSlice = 500
 
-// LockEvents locks events of Postgres in the order of their ids. Every transaction locks the rows that
-// it changes in the same order, so that no two of them wait for each other: events by id, then the
-// attempts and the bytes of events that it has locked. SQLite needs no locks, because it has one
-// writer.
+// LockEvents locks events of Postgres in the order of their ids. Every transaction locks the rows that it
+// changes in the same order: events by id, then the attempts and the bytes of these events. So no two
+// transactions wait for each other. SQLite needs no locks, because it has one writer.
 func LockEvents(c *db.Tx, ids []relay.ID) error {
 	if c.Dialect.ForUpdate() == "" {
 		return nil

@@ -10,7 +10,7 @@ import (
 )
 
 // If heads and bodies of an event together exceed the budget, the request, the first attempt and the
-// newest attempts are returned with their bytes, and the other attempts without them.
+// newest attempts have their bytes. The other attempts are returned without them.
 func TestBodiesWithinABudget(t *testing.T) {
 	t.Parallel()
 	s := openEvents(t, 1)

@@ -100,8 +100,8 @@ func (s *Store) Choices(ctx context.Context, who relay.Actor, alias string) (c r
 
 // listing is one list in progress. It reads the events of each of its aliases by the index on alias
 // and id, with a query for each alias and slice. With more than manyAliases aliases, and for the
-// operator, these queries are too many: the list then reads the events of all aliases by their ids,
-// and a condition on the alias selects those that the actor may see.
+// operator, these queries are too many. The list then reads the events of all aliases by their ids,
+// and a condition on the alias selects the visible ones.
 type listing struct {
 	db.Query
 	who     relay.Actor
@@ -380,8 +380,8 @@ func (l *listing) boundOf(bound relay.ID, where string, args ...any) (relay.ID, 
 }
 
 // oldest returns the arrival of the oldest event that this list could contain. With more than
-// manyAliases aliases that event takes too long to find; oldest then returns the time when the first
-// of the aliases was made, or the lower end of the filter.
+// manyAliases aliases it takes too long to find that event. In this case oldest returns the time when
+// the first of the aliases was made, or the lower end of the filter.
 func (l *listing) oldest() (time.Time, error) {
 	first := int64(0)
 	if l.byID && l.who.Kind != relay.ActorSystem {

@@ -41,8 +41,8 @@ type contentRow struct {
 	Body    []byte   `db:"body"`
 }
 
-// contents reads the messages of the first rows, by event: as many rows as searchBytes and searchRows
-// allow. n is the number of these rows; 0 = the first event alone exceeds the bounds.
+// contents reads the messages of the first rows, by event. n is the number of these rows, which
+// searchBytes and searchRows limit; 0 = the first event alone exceeds the limits.
 func (l *listing) contents(rows []relay.Event) (byEvent map[relay.ID][]contentRow, n int, err error) {
 	var sizes []contentRow
 	if err := l.contentRows(&sizes, contentSizes, rows, l.content.which()+` ORDER BY event_id DESC, n LIMIT ?`, searchRows+1); err != nil {
@@ -97,8 +97,8 @@ func (l *listing) contentRows(to *[]contentRow, columns string, rows []relay.Eve
 		append([]any{ids, ids[len(ids)-1], ids[0]}, args...)...)
 }
 
-// matchesMany is matches for an event whose messages are too many, or too large, to be read together:
-// it reads them in slices, until the result is certain or the time is used up.
+// matchesMany is matches for an event whose messages are too many, or too large, to be read together.
+// It reads them in slices, until the result is certain or the time is used up.
 func (l *listing) matchesMany(e *relay.Event, until time.Time) (bool, error) {
 	m := l.begin(e, until)
 	for after := -1; ; {

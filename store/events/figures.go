@@ -16,9 +16,9 @@ import (
 const (
 	figuresBudget = 250 * time.Millisecond
 	figuresSlice  = 2048    // rows of one query
-	figuresRows   = 200_000 // most rows of all
-	figuresMost   = 200     // most buckets
-	figuresTypes  = 200     // most event types; events of further types are counted without a type
+	figuresRows   = 200_000 // largest number of rows altogether
+	figuresMost   = 200     // largest number of buckets
+	figuresTypes  = 200     // largest number of event types; events of further types are counted without a type
 )
 
 // Figures counts the events of an alias that the actor may see, from since to until, in equal buckets.

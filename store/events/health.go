@@ -12,9 +12,9 @@ import (
 
 // Bounds of one call of AliasHealth.
 const (
-	healthAliases = 200    // most aliases
-	healthRows    = 10_000 // most events of all aliases together
-	healthOfEach  = 1000   // most events of one alias
+	healthAliases = 200    // largest number of aliases
+	healthRows    = 10_000 // largest number of events of all aliases together
+	healthOfEach  = 1000   // largest number of events of one alias
 )
 
 // AliasHealth counts the newest events of aliases that the actor may see, from since to now, in equal

@@ -45,7 +45,7 @@ func (s *Store) Usage(ctx context.Context, who relay.Actor) (map[int64]relay.Usa
 	}
 	handle := s.db.Slow
 	if !s.db.Dialect.SeveralNodes() {
-		handle = s.db.Read // not the writing connection, which the server beside this command needs
+		handle = s.db.Read // not the writing connection, which the running server needs
 	}
 	type row struct {
 		relay.Usage

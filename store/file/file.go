@@ -22,8 +22,8 @@ import (
 // BusyTimeout and BusyBeside are pragmas with the time for which SQLite waits for the lock of another
 // process.
 const (
-	BusyTimeout = "busy_timeout(2000)"  // waits for another process, such as an operator command; below the limit of 5 s even behind a second one
-	BusyBeside  = "busy_timeout(10000)" // for a command that runs beside the server: waits for the server
+	BusyTimeout = "busy_timeout(2000)"  // short enough that a caller waits less than 5 s, even behind a second process, such as an operator command
+	BusyBeside  = "busy_timeout(10000)" // for a command, which may wait longer for the server
 )
 
 // lockedTime is the time for which an open waits for a file that another process keeps locked.

@@ -407,7 +407,7 @@ func (w *writer) requeueAttempt(st *step) error {
 			st.err = relay.ErrFenced
 			return nil
 		}
-		// It is queued: this step was committed before, but its result was lost and never
+		// The attempt is queued: this step was committed before, but its result was lost and never
 		// published.
 	}
 	w.Publish(relay.Change{Kind: relay.ChangeAttempt, Alias: rows[0].AliasID, Event: st.ID, N: st.N},

@@ -52,8 +52,8 @@ func TestNewEventsAreWrittenTwice(t *testing.T) {
 	}
 }
 
-// A batch whose commit got no answer is written again: a claim in it is found, and an event that has
-// left the queue meanwhile is not queued again.
+// A batch whose commit got no answer is written again. A claim in the batch is found, and an event
+// that has left the queue since is not queued again.
 func TestBatchIsWrittenTwice(t *testing.T) {
 	t.Parallel()
 	s, alias := servedOnPostgres(t)

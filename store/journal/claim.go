@@ -284,8 +284,8 @@ const claimSQL = `UPDATE attempts SET state = 1, claim_node = ?, from_queue = 1,
 	FROM v WHERE event_id = v.vid AND n = v.vn AND state = 0 {event_id} AND NOT EXISTS (SELECT 1 FROM queue w WHERE w.alias_id = v.valias AND w.claim_node <> '')
 		AND EXISTS (SELECT 1 FROM aliases al WHERE al.id = v.valias) RETURNING event_id, n, alias_id, bytes`
 
-// claimOnPostgres and claimOnSQLite claim attempts, at most one of each alias, and none of an alias
-// with another attempt that is being delivered from the queue. claimOnPostgres returns the attempts
+// claimOnPostgres and claimOnSQLite claim attempts, at most one of each alias. They claim none of an
+// alias while another attempt from its queue is being delivered. claimOnPostgres returns the attempts
 // with their events. OFFSET 0 makes the planner look up each row by its key; otherwise, without
 // statistics, it reads the whole table.
 var (

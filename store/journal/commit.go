@@ -76,7 +76,7 @@ func (c *committer) commit(ctx context.Context, steps []*step, write func(contex
 }
 
 // tryContext returns the context of one transaction, which does not end with ctx. SQLite needs no time
-// limit: it waits 2 s for the lock of an operator command and then fails, and a context with a
+// limit, because it waits 2 s for the lock of an operator command and then fails. A context with a
 // deadline would need a goroutine for every statement.
 func (j *Journal) tryContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx = context.WithoutCancel(ctx)
@@ -89,8 +89,8 @@ func (j *Journal) tryContext(ctx context.Context) (context.Context, context.Canc
 	return context.WithTimeout(ctx, tryLimit)
 }
 
-// ShouldSpool reports whether steps that failed with err go to the spool: they do if the connection or
-// the server caused the error, except for a full disk of the server.
+// ShouldSpool reports whether steps that failed with err go to the spool. They do if the connection or
+// the server caused the error, unless the disk of the server is full.
 func (j *Journal) ShouldSpool(err error) bool {
 	return j.spool.Enabled() && db.Unavailable(err) == relay.CodeStoreUnavailable
 }

@@ -122,7 +122,7 @@ func (c *committer) expire(l *lane, st *step) {
 	expired := st.waiter != nil && !l.hasSpace(st)
 	if expired {
 		st.waiter = nil
-		st.dead, st.Data = true, nil // it stays in its lane until take skips it
+		st.dead, st.Data = true, nil // the step stays in its lane until take skips it
 		l.out += l.cost(st)
 	}
 	c.mu.Unlock()

@@ -19,7 +19,7 @@ import (
 	"relay/store/spool"
 )
 
-// These types are embedded in fixture for their operations, as in the store.
+// fixture embeds these types for their operations, as the store does.
 type (
 	peopleStore  = people.Store
 	eventStore   = events.Store

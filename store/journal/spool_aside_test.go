@@ -11,9 +11,9 @@ import (
 	"relay/store/spool"
 )
 
-// A drained step that cannot be applied is quarantined before it counts as done: an event with missing parts,
-// one of a removed alias, and the end of an attempt that was never stored. A step that cannot be quarantined
-// stays in the spool.
+// A drained step that cannot be applied is quarantined before it counts as done. Examples are an event with
+// missing parts, an event of a removed alias, and the end of an attempt that was never stored. A step that
+// cannot be quarantined stays in the spool.
 func TestStepsWithoutEffectAreKeptAside(t *testing.T) {
 	t.Parallel()
 	s, alias := servedOnPostgres(t)

@@ -21,7 +21,7 @@ type step struct {
 	seq    uint64
 	ahead  int64       // cost of all steps that came into the lane before
 	waiter *time.Timer // fails the step if it has no space by then; nil once it is taken
-	dead   bool        // its ticket was resolved while it waited
+	dead   bool        // the ticket was resolved while the step waited
 	err    error       // the error of this step alone, set in its transaction
 
 	spooled int64 // number of the step in the spool; 0 = not from the spool
@@ -119,7 +119,7 @@ func (j *Journal) enqueueStep(st *step) *relay.Ticket {
 type eventSteps struct {
 	id     relay.ID
 	steps  []*step
-	insert *newEvent // its Accept merged with later steps; nil without an Accept
+	insert *newEvent // the Accept merged with later steps; nil without an Accept
 }
 
 // groupByEvent groups the steps of a batch by event and keeps their order.
@@ -138,8 +138,8 @@ func groupByEvent(steps []*step) []*eventSteps {
 	return list
 }
 
-// newEvent is a new event in the state at the end of its batch: the Accept, merged with the
-// Amend and the Finish of the first attempt if they are in the same batch.
+// newEvent is a new event in the state at the end of its batch. It is the Accept, merged with the
+// Amend and the Finish of the first attempt if these are in the same batch.
 type newEvent struct {
 	event   *relay.Event
 	attempt *relay.Attempt

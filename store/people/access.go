@@ -97,7 +97,7 @@ const credentialUseInterval = time.Minute
 var allOfAccount = fmt.Sprintf(`o.name, %d, 0, ''`, relay.AllScopes)
 
 // credentialOwner reads the actor of the credential that where selects in a table, and notes the use
-// of the credential. columns are its name, scopes, alias_id, alias, end and time of login.
+// of the credential. columns are the columns for name, scopes, alias_id, alias, end and time of login.
 func (s *Store) credentialOwner(ctx context.Context, kind relay.ActorKind, table, columns, where string, args ...any) (relay.Actor, error) {
 	who, used := relay.Actor{Kind: kind}, time.Time{}
 	err := s.db.ViewLogin(ctx, "read credential", func(q db.Query) error {

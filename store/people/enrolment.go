@@ -33,9 +33,10 @@ func waitingEnrolment(q db.Query, link, lock string) (enrolmentRow, error) {
 	return e, err
 }
 
-// AddEnrolment makes a proven key wait for approval until e.ExpiresAt, and returns the link and the
-// code with which a user approves it at any node. e holds the authorized_keys line and the data of the
-// client. An earlier enrolment of the same key ends.
+// AddEnrolment stores a key whose client has proven that it has the private key. The key waits for
+// approval until e.ExpiresAt. It returns the link and the code with which a user approves the key at
+// any node. e holds the authorized_keys line and the data of the client. An earlier enrolment of the
+// same key ends.
 func (s *Store) AddEnrolment(ctx context.Context, e relay.Enrolment) (link, code string, err error) {
 	key, err := newKey("", e.AuthorizedKey)
 	if err != nil {

@@ -1,6 +1,6 @@
-// Package pgtest starts a real Postgres for tests from the installed binaries: once for a test
-// process, in a temporary directory, on a unix socket, as an unprivileged user if the tests run as
-// root. The server ends with the test process, even if that is killed.
+// Package pgtest starts a real Postgres for tests from the installed binaries. There is one server
+// for a test process, in a temporary directory and on a unix socket. If the tests run as root, it
+// runs as an unprivileged user. The server ends with the test process, even if that is killed.
 //
 // Without Postgres a test fails and names the package to install. It does not skip itself, because
 // skipped tests are easily overlooked.
@@ -101,7 +101,7 @@ func Start(t testing.TB, o Options) *Server {
 // Close stops the server and removes its data.
 func (s *Server) Close() {
 	s.Stop()
-	_ = os.RemoveAll(s.dir) // best effort: what is left is in the temporary folder
+	_ = os.RemoveAll(s.dir) // best effort, because the files are in the temporary folder anyway
 }
 
 // URL returns the address of an empty schema on this server for the test.
@@ -228,8 +228,8 @@ func (s *Server) data() string { return filepath.Join(s.dir, "data") }
 
 // watch is the shell script that runs the server. When its standard input is closed, it ends the
 // server and removes its directory. The input is closed in any case when the test process ends. If
-// the test process dies while the server is frozen, stopped processes are left: the kernel then sends
-// HUP to the group, and the script continues the others so that they end.
+// the test process dies while the server is frozen, its processes are stopped. The kernel then sends
+// HUP to the group, and the script continues these processes so that they end.
 const watch = `trap '' INT HUP
 dir=$1; shift
 "$@" & server=$!
@@ -247,8 +247,9 @@ func (s *Server) Restart() error {
 	if s.opt.Fsync {
 		fsync = "on"
 	}
-	// How a killed server brings its data to the disk before it recovers. syncfs is a single call,
-	// but only Linux has it. fsync is a call for each of some thousand files, which takes seconds.
+	// The method by which a killed server brings its data to the disk before it recovers. syncfs is a
+	// single call, but only Linux has it. fsync is a call for each of some thousand files, which
+	// takes seconds.
 	recovery := "fsync"
 	if runtime.GOOS == "linux" {
 		recovery = "syncfs"

@@ -25,7 +25,7 @@ func TestOwnSchema(t *testing.T) {
 	}
 }
 
-// A test server of its own has its data after a stop and a restart.
+// The data of a server that a test has started are still there after a stop and a restart.
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Start(t, pgtest.Options{})

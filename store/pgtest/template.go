@@ -19,7 +19,7 @@ var initdbOptions = []string{"-U", "relay", "-A", "trust", "-E", "UTF8", "--loca
 // makeCluster makes the data folder of the server. initdb takes seconds, so it runs once for each
 // machine: its result is kept as a template in the user's cache folder, and each cluster is a copy of
 // the template. The clusters of one machine therefore have the same system identifier, which only
-// replication uses. If there is no template, or it cannot be copied, initdb makes the cluster.
+// replication uses. Without a template that can be copied, initdb makes the cluster.
 func (s *Server) makeCluster() error {
 	template := s.template()
 	if template != "" {

@@ -22,9 +22,10 @@ const (
 	orphanAgeSpool = 30 * 24 * time.Hour
 )
 
-// SweepOrphans deletes bodies that have no event although their id is older than OrphanAge at the time now:
-// the request broke off, the relay was killed, or a removal failed. It returns the number of deleted bodies.
-// It deletes none while steps wait in a spool, because these may contain the events of old bodies.
+// SweepOrphans deletes bodies that have no event although their id is older than OrphanAge at the time now.
+// Such bodies are left if a request was aborted, the relay was killed, or a removal failed. It returns the
+// number of deleted bodies. It deletes none while steps wait in a spool, because these may contain the events
+// of old bodies.
 func (r *Retention) SweepOrphans(ctx context.Context, now time.Time) (total int, err error) {
 	for _, table := range []orphanTable{orphanParts, orphanPayloads} {
 		for after := (relay.ID{}); ; {

@@ -20,7 +20,7 @@ import (
 // the callers of every alias wait for it. The number of rows is therefore adapted to the duration of
 // the previous transactions.
 const (
-	removalMaxRows      = 200                  // most rows in one transaction; rowPerBytes of a body count as a row
+	removalMaxRows      = 200                  // rows in one transaction; rowPerBytes of a body count as a row
 	removalMinRows      = 32                   // fewer do not make a transaction shorter on a busy machine
 	removalTarget       = 2 * time.Millisecond // length of a transaction on SQLite
 	removalInitialRows  = 60
@@ -29,8 +29,8 @@ const (
 	rowsPerPart         = relay.BodyPart / rowPerBytes
 )
 
-// pace keeps deletes short: it runs one transaction at a time, with a number of rows that follows from the
-// duration of the previous ones, and a pause of the same length after each.
+// pace keeps deletes short. It runs one transaction at a time and then pauses for as long as the transaction
+// took. The number of rows depends on the duration of the previous transactions.
 type pace struct {
 	turn   chan struct{} // holds a token while a transaction runs
 	budget int           // rows of the next transaction; 0 = no transaction has run
@@ -120,8 +120,8 @@ func (r *Retention) removeOldest(ctx context.Context, of usage.Holder, before re
 	return events, nil
 }
 
-// fitting returns the number of the oldest events that one transaction deletes: as many as the budget of rows
-// allows, at least one, and not more than needed to free the bytes.
+// fitting returns the number of the oldest events that one transaction deletes. It is at least one, at most
+// as many as the budget of rows allows, and not more than needed to free the bytes.
 func fitting(list []removalCandidate, budget int, bytes int64) (n int, heavy bool) {
 	rows := list[0].cost()
 	bytes -= list[0].Bytes

@@ -1,6 +1,6 @@
-// Package retention removes data that need not be kept: events that are too old or exceed the limit of an
-// alias or an account, events of removed aliases, bodies without an event, and expired rows. It deletes in
-// short transactions, so that the journal gets most of the time of SQLite's only writer.
+// Package retention removes data that need not be kept. These are events that are too old or exceed the
+// limit of an alias or an account, events of removed aliases, bodies without an event, and expired rows.
+// It deletes in short transactions, so that the journal gets most of the time of SQLite's only writer.
 //
 // The store runs the work in loops; see loops.go there for the intervals. Every removal of events ends in
 // remove (removal.go), which gets the oldest removable events from candidate.go.

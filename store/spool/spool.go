@@ -394,7 +394,7 @@ func (p *Spool) Advance(rows []Row) {
 	defer p.mu.Unlock()
 	p.Drained.Add(bytes)
 	last := rows[len(rows)-1].Seq
-	if last <= p.stored { // the file of these steps was set aside meanwhile, and does not count any more
+	if last <= p.stored { // the file of these steps was set aside meanwhile, and no longer counts
 		return
 	}
 	p.stored = last
@@ -445,8 +445,8 @@ func (p *Spool) Throttle(bytes int64) {
 }
 
 // Part reads part i of a stored body from the spool. It returns nil if the spool does not have the
-// part, or cannot read it; the database may have it. n = 0 is the request, n = k the response of
-// attempt k.
+// part, or cannot read it; the part may be in the database. n = 0 is the request, n = k the response
+// of attempt k.
 func (p *Spool) Part(id relay.ID, n, i int) []byte {
 	var rows []Row
 	p.readParts(&rows, `SELECT seq, sum, data FROM steps WHERE part = ? LIMIT 1`, partKey{id, n, i}.bytes())

@@ -131,8 +131,8 @@ func TestSpoolOrder(t *testing.T) {
 	}
 }
 
-// A full spool refuses steps until some are stored, and its files never exceed its limit; the space of
-// stored steps is used again, so that the files do not grow while the spool is never empty.
+// A full spool refuses steps until some are stored, and its files never exceed its limit. The space of
+// stored steps is used again, so that the files do not grow even if the spool is never empty.
 func TestSpoolLimit(t *testing.T) {
 	t.Parallel()
 	const limit = 64 << 20

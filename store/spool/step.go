@@ -251,7 +251,7 @@ func (c *coder) fields(values ...any) {
 				c.b = c.b[copy(p[:], c.b):]
 			}
 		case *netip.AddrPort:
-			b, _ := p.MarshalBinary() // it never fails
+			b, _ := p.MarshalBinary() // never fails
 			asBytes(c, p, b, addrPortOf)
 		case *[sha256.Size]byte:
 			asBytes(c, p, p[:], sumOf)

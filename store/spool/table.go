@@ -107,7 +107,7 @@ func (r *Row) Step() (*Step, error) {
 // are in Postgres. Commits wait for the disk. Readers do not wait for the writer.
 type table struct {
 	path   string
-	write  *sqlx.DB // one connection
+	write  *sqlx.DB // a single connection
 	read   *sqlx.DB
 	insert *sql.Stmt
 	pages  *sql.Stmt

@@ -39,7 +39,7 @@ type act struct {
 }
 
 // testActs checks that every operation that changes the rights of an account is in the audit log. The log of
-// the server must contain each entry once, including those of a command that runs beside the server.
+// the server must contain each entry once, including the entries of a command that runs at the same time.
 func testActs(t *testing.T, fresh func(testing.TB) store.Options) {
 	t.Run("every operation is known", func(t *testing.T) {
 		b := &actFixture{fixture: setup(t, fresh)}

@@ -75,8 +75,8 @@ func (b *fixture) states(n int) (out []string) {
 	return out
 }
 
-// keptName checks that the name of a removed alias is reserved for its former owner for thirty days,
-// and that a new alias of that name shows no data of the old one.
+// keptName checks that the name of a removed alias is reserved for its former owner for thirty days.
+// A new alias of that name must show no data of the old one.
 func (b *fixture) keptName(offset *atomic.Int64) {
 	b.Helper()
 	ctx := b.Context()

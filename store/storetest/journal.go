@@ -320,8 +320,8 @@ func (b *fixture) ids() {
 	}
 }
 
-// callersGone checks the departure of a caller: it is stored with or after the end of an attempt, for
-// original requests only, it does not count in the usage, and viewers learn of it.
+// callersGone checks the departure of a caller. It is stored with or after the end of an attempt, and
+// for original requests only. It does not count in the usage, and viewers learn of it.
 func (b *fixture) callersGone() {
 	for _, late := range []bool{false, true} {
 		e := b.newEvent(b.hooks, relay.StateDelivering, "/gone", "body")

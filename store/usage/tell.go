@@ -13,9 +13,9 @@ import (
 	"relay/store/db"
 )
 
-// changeStorage is the kind of a revision with which a node reports to the other nodes of a Postgres the
-// bytes that it has added to, and removed from, the storage of aliases: "ALIAS:BYTES,…" as Credential. On
-// both engines an operator command reports its removals with such a revision. A removal is reported in the
+// changeStorage is the kind of a revision about the storage of aliases. With it, a node reports to the
+// other nodes of a Postgres the bytes that it has added and removed: "ALIAS:BYTES,…" as Credential. On both
+// engines an operator command reports its removals with such a revision. A removal is reported in the
 // transaction that removes, so that no node removes events for bytes that another node has already removed.
 // Bytes that a node stored in the second before it was killed are not reported; the next start of each node
 // counts anew.
@@ -112,9 +112,9 @@ func (u *Usage) Lost(revision int64) {
 	u.accounts.changed.Store(true)
 }
 
-// HearEvictions corrects the count before a transaction evicts. Other nodes may evict too: the transaction
-// waits until their evictions of the alias or account have ended, for an account also those of its aliases,
-// and counts the bytes that they have removed.
+// HearEvictions corrects the count before a transaction evicts. Other nodes may evict too. The transaction
+// waits until their evictions of the alias or account have ended, for an account also those of its aliases.
+// It then counts the bytes that these evictions have removed.
 func (u *Usage) HearEvictions(c *db.Tx, h Holder) error {
 	if c.Dialect.SeveralNodes() {
 		owner := h.ID
