@@ -46,7 +46,7 @@ type Actor struct {
 	Credential  string    // id of the token, session, key or share that authenticated the actor
 	ExpiresAt   time.Time // end of the credential; zero = never
 	LoggedInAt  time.Time // start of the dashboard session; zero for every other credential
-	Via         string    // program that acts for the actor, as named by the actor, such as "mcp claude-code 2.1"; "" = none is named
+	Via         string    // program that acts for the actor, such as "mcp claude-code 2.1"; the actor itself names it. "" = none
 	Shared      ID        // the only event that an ActorShare may see
 }
 

@@ -128,7 +128,7 @@ func TestCommandsOfPages(t *testing.T) {
 			bin, help, found := relaytest.Program(t, program), map[string]string{}, 0
 			for path, text := range readPages(t) {
 				if strings.HasPrefix(path, "docs/adr/") || path == "CHANGELOG.md" {
-					continue // they also describe earlier versions
+					continue // these pages also describe earlier versions
 				}
 				for _, words := range documented(text, program) {
 					found++

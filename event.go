@@ -270,7 +270,7 @@ type Attempt struct {
 	ResponseState string
 	Response      Message
 	Cause         string // error text of an error response, as record.Cause reads it; set if the body of the response is not read
-	Handshake     string // for an answered attempt: the name of the challenge, which the event gets too
+	Handshake     string // name of the challenge that an answered attempt has answered
 }
 
 // Filter selects events of a list; zero fields do not filter. record.ParseFilter and
@@ -344,6 +344,6 @@ type NextClaim struct {
 
 // Claim is a queued attempt that this process is delivering.
 type Claim struct {
-	Event *Event // with its request and this attempt; the parts of a large body are read with BodyPart
+	Event *Event // with its request and the claimed attempt; the parts of a large body are read with BodyPart
 	N     int
 }

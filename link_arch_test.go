@@ -26,7 +26,7 @@ var sshConnections = []string{
 // namesConnections are the files outside of package link that have to use some of sshConnections, with these
 // names.
 var namesConnections = map[string][]string{
-	"client/doctor.go":            {"NewClientConn"}, // for handshakes that the callback ends, with a deadline
+	"client/doctor.go":            {"NewClientConn"}, // for handshakes with a deadline, which their callback ends
 	"cmd/relayd/doctor_public.go": {"NewClientConn"},
 }
 

@@ -16,7 +16,7 @@ type Node struct {
 	ID       string // random, new with each start and rejoin; compared for equality only
 	Name     string // label, unique among living nodes
 	PeerAddr string // address at which other nodes reach its SSH listener; "" = none
-	PeerKey  string // public key that it shows there, in the format of authorized_keys
+	PeerKey  string // public key of its SSH listener for other nodes, in the format of authorized_keys
 	Version  string // of the program
 	Schema   int64  // newest schema that the program knows
 

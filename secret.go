@@ -19,7 +19,7 @@ type SenderSecret struct {
 	Sign        bool   // requests may be signed with it
 	CreatedAt   time.Time
 	CreatedBy   string
-	LastValidAt time.Time // when it last verified a request; zero = never
+	LastValidAt time.Time // last time at which the secret verified a request; zero = never
 }
 
 // SecretText is the value of a secret. Formatting and encoding it gives a placeholder; only Reveal

@@ -74,7 +74,7 @@ type Slot struct {
 
 	front   *Front // nil = the slot has no place
 	class   Class
-	since   uint64 // number that orders slots by the time when their class was set
+	since   uint64 // number that orders slots by the time at which their class was set
 	places  [2]place
 	account int64 // account that the connection is counted for; 0 = none yet
 }

@@ -21,7 +21,7 @@ func TestWhoGivesWay(t *testing.T) {
 		there        conns
 		http, logins Limits
 		comes        string
-		want         string // kind of the connection that it evicts; "" = evicts none, "none" = it is refused
+		want         string // kind of the connection that is evicted; "" = none is evicted, "none" = the new one is refused
 		reason       string
 	}{
 		"space":                                   {conns{"http idle": 9, "ssh logged in": 9}, Limits{}, Limits{}, "http", "", ""},

@@ -30,7 +30,7 @@ type Edit struct {
 // Limits of an edit.
 const (
 	maxHeaders = 200
-	maxName    = 256 // bytes of the name of a header line, or of the path of a member; the record lists both
+	maxName    = 256 // bytes of the name of a header line, or of the path of a member, which the record lists
 	maxSet     = 50
 	maxJSON    = 4 << 20 // bytes of a body in which members are set
 )

@@ -161,7 +161,7 @@ func (c *challenge) answer(q *request, echo string, secrets []string, now time.T
 	case none:
 		return c.reply(q, echo, "")
 	case checked:
-		if echo != "" && len(secrets) > 0 && !q.signed(c.name, secrets, now) { // Slack does not sign its check of TLS, which has no echo
+		if echo != "" && len(secrets) > 0 && !q.signed(c.name, secrets, now) { // Slack does not sign its check of TLS, which has no text to repeat
 			return nil
 		}
 		return c.reply(q, echo, "")

@@ -438,7 +438,7 @@ func TestPublishedChallenges(t *testing.T) {
 				}
 			}
 			if c.secrets != nil {
-				if c.name != "x" { // for x any secret is right, because the answer is made with it
+				if c.name != "x" { // for x every secret is right, because the answer is made with the secret
 					refuse("with a wrong secret", raw, []string{c.name}, []string{"another"})
 				}
 				if handshake.NeedOf(c.name) != handshake.NeedsNothing {

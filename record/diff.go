@@ -27,7 +27,7 @@ const (
 const (
 	diffBody    = 2 << 20 // bytes of each body, both stored and decoded
 	diffChanges = 500     // largest number of listed changes
-	diffBytes   = 1 << 20 // bytes of the listed changes of JSON; one further change may exceed it
+	diffBytes   = 1 << 20 // bytes of the listed changes of JSON; the last change may exceed this number
 )
 
 // Diff holds the changes between two responses or two requests.

@@ -60,7 +60,7 @@ func (d *jsonDiffer) read(text []byte) *jsonNode {
 type nodeReader struct {
 	scanner
 	d     *jsonDiffer
-	whole string // the text as a string; names without escapes are slices of it
+	whole string // the text as a string; names without escapes are slices of whole
 }
 
 // newNode returns an empty node.

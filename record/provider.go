@@ -166,8 +166,8 @@ func value(fields []wire.Field, name string) []byte {
 		return nil
 	}
 	for i := range fields {
-		// EqualFold also matches characters outside of ASCII with ASCII letters. These have more
-		// bytes, so the length excludes them.
+		// EqualFold also accepts some characters outside of ASCII for ASCII letters. These characters
+		// have more bytes, so a name of the same length has none of them.
 		if field := fields[i].Name; len(field) == len(name) && strings.EqualFold(string(field), name) {
 			if fields[i].Value == nil {
 				return []byte{}

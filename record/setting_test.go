@@ -97,7 +97,7 @@ func TestSetSettingRefuses(t *testing.T) {
 		{"hostHeader", 3000},
 		{"responseTimeout", "2h"},
 		{"responseTimeout", "0s"},
-		{"responseTimeout", "1ns"}, // it was once stored as 0, and then every change of the alias was refused
+		{"responseTimeout", "1ns"}, // in the past 1ns was stored as 0, and then every change of the alias was refused
 		{"responseTimeout", "-1s"},
 		{"responseTimeout", float64(3)},
 		{"responseTimeout", "soon"},

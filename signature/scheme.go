@@ -12,21 +12,21 @@ type Sender struct {
 	Name string
 	Mark string   // header line that only this sender's requests have
 	Also string   // a second line that is required too, "" = none
-	Kind string   // if the sender has no such line: beginning of its media type
-	Body []string // if neither identifies the sender: keys near the beginning of its JSON body, with quotes
+	Kind string   // for a sender without Mark: beginning of its media type
+	Body []string // for a sender without Mark and Kind: keys near the beginning of its JSON body, with quotes
 
 	Event    string // header line with the event type
 	Delivery string // header line with the delivery id
 
 	BodyEvent    string // key of the JSON body with the event type, if no header line has it
 	BodyDelivery string // key of the JSON body with the delivery id, if no header line has it
-	Nested       string // key of an object, or of an array of objects, that contains these keys too. Its BodyEvent has priority. a.b = b in a
+	Nested       string // key of an object, or of an array of objects, with further keys of the event type and the delivery id. Its event type has priority. a.b = b in a
 	Batch        bool   // the body may be an array of events, of which the first one counts
 
-	FormJSON  string   // if the body is a form: field with the JSON that contains these keys
+	FormJSON  string   // if the body is a form: field with the JSON in which the keys are
 	FormEvent []string // if the body is a form: fields that may have the event type; the first existing one counts
 
-	Schemes []Scheme // the first scheme whose line a request has verifies it; none = the sender does not sign, or its scheme is unknown
+	Schemes []Scheme // the first scheme whose line a request has verifies the request; none = the sender does not sign, or its scheme is unknown
 }
 
 // Scheme is one way in which a sender signs.
@@ -44,8 +44,8 @@ type Scheme struct {
 	SigKey  string // key of the digest among the pairs, or version before the comma
 	Joint   string // between the pairs, "," unless set
 
-	IDHeader   string        // line of {id}
-	TimeHeader string        // line of {t}
+	IDHeader   string        // header line with the value of {id}
+	TimeHeader string        // header line with the value of {t}
 	TimeMember string        // key of the JSON body with the signed time
 	Unit       Unit          // how the time is written
 	Old        time.Duration // age from which the sender's own libraries refuse a signature; 0 = never

@@ -42,7 +42,7 @@ const (
 
 // Secret is a secret that an alias has for a sender.
 type Secret struct {
-	ID    string // "" = given for this call
+	ID    string // "" = a secret that is given for this call
 	Value string
 }
 

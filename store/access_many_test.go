@@ -15,7 +15,7 @@ import (
 // revocation is in force within 2 s.
 func TestRevokedOfManyCredentials(t *testing.T) {
 	t.Parallel()
-	credentials, accounts := 10_000, 500 // each account owns one alias and is a member of the next one
+	credentials, accounts := 10_000, 500 // each account owns one alias and is a member of the next alias
 	if relaytest.RaceEnabled() {
 		credentials = 1000 // the race detector makes SQLite some five times as slow
 	}

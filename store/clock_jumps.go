@@ -25,7 +25,7 @@ func (l *clockJumps) begin(wall, seen time.Time, database, tolerance time.Durati
 }
 
 const (
-	maxClockDrift = time.Minute      // more than this ahead of the monotonic clock is a jump and not drift
+	maxClockDrift = time.Minute      // the clock jumped if it is ahead of the monotonic clock by more
 	jumpWait      = 10 * time.Minute // how long a clock that jumped forward is not trusted
 )
 

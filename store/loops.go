@@ -49,7 +49,7 @@ const (
 	tidyAgain         = time.Minute
 
 	reconcileInterval = 2 * time.Second
-	reconcileAge      = 10 * time.Second // age of a claim from which it may count as one that no process runs
+	reconcileAge      = 10 * time.Second // minimum age of a claim that Reconcile ends because no process runs it
 )
 
 // loops lists all loops. last is the newest revision from before the start.
@@ -83,7 +83,7 @@ func (s *Store) loops(last cluster.RevisionMark) []loop {
 			return err
 		}},
 	}
-	if s.opt.MaxAliasStorage > 0 { // a node without a limit must not take the lease from nodes with one
+	if s.opt.MaxAliasStorage > 0 { // otherwise a node without a limit would hold the lease and evict nothing
 		list = append(list, loop{name: "events beyond the storage of an alias", who: cluster.LeaseEviction, every: evictionInterval, when: withDatabase, round: func(ctx context.Context) error {
 			return s.EvictOverLimit(ctx, false)
 		}})

@@ -225,7 +225,7 @@ func (c *testCluster) allAtOnce(name string) {
 			ended.Go(func() {
 				<-begin
 				err := l.round(c.Context())
-				for tries := 0; db.SQLState(err) == "57014" && tries < 10; tries++ { // as the loop does after a statement timeout
+				for tries := 0; db.SQLState(err) == "57014" && tries < 10; tries++ { // a loop also tries again after a statement timeout
 					err = l.round(c.Context())
 				}
 				if err != nil {

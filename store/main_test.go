@@ -49,7 +49,7 @@ func inMemory(run func() int) int {
 	return run()
 }
 
-const prefix = "relay-store-" // of folders in memory
+const prefix = "relay-store-" // prefix of the names of folders in memory
 
 // dropLeft removes the memory files that killed tests left behind.
 func dropLeft(memory string) {

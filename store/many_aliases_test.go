@@ -17,10 +17,10 @@ import (
 // Sizes of the store with many aliases.
 const (
 	manyAll    = 40_000 // aliases of the store
-	manyOwn    = 5_000  // aliases of alice among them: every eighth
+	manyOwn    = 5_000  // number of these that alice owns: every eighth alias
 	manyEvents = 40_000 // spread over all aliases and over manyDays
 	manyDays   = 8
-	manyQueued = 49 // one event in this many is queued
+	manyQueued = 49 // one of so many events is queued
 )
 
 // withManyAliases runs a test with a store on each engine. The store has manyAll aliases, inserted by

@@ -44,8 +44,8 @@ func today(d int) partition.Day {
 	return partition.Day(time.Now().UTC().Truncate(24*time.Hour).AddDate(0, 0, d))
 }
 
-// makePartitions makes the partitions of today. It tries again if a statement takes longer than its
-// 300 ms on a busy machine, as a server does.
+// makePartitions makes the partitions of today. On a busy machine a statement may exceed its limit of 300 ms;
+// makePartitions then tries again, as a server does.
 func makePartitions(t *testing.T, s *Store) {
 	t.Helper()
 	err := partition.Make(t.Context(), s.db, s.log, time.Now())

@@ -79,7 +79,7 @@ func TestReconcile(t *testing.T) {
 	claimed(t, s, alias.ID, waited)
 	runs(busy)
 	var last *relay.Ticket
-	for range 1001 { // more than one batch of older attempts that run, such as streams: they hid those that no process runs
+	for range 1001 { // more running attempts, such as streams, than Reconcile reads at once; in the past they hid attempts that no process runs
 		e := &relay.Event{
 			ID: s.NewID(), AliasID: alias.ID, ReceivedAt: time.Now(), State: relay.StateDelivering,
 			Attempts: []relay.Attempt{{N: 1, State: relay.StateDelivering, ReceivedAt: time.Now(), StartedAt: time.Now().Add(-time.Second)}},

@@ -15,7 +15,7 @@ import (
 const (
 	judgedAgain     = 200             // number of the newest events of the sender
 	judgedAgainTime = 5 * time.Second // the caller waits for as long
-	judgedBody      = 256 << 10       // bytes of a body; only the command verify checks larger ones
+	judgedBody      = 256 << 10       // largest body in bytes; larger bodies are only checked by the command verify
 )
 
 // AddSecret adds a secret; see people.Store. It then verifies the newest events of the sender again,

@@ -104,7 +104,7 @@ func (c *cable) pass(to, from net.Conn, up bool) {
 			return
 		}
 		if n > 0 {
-			_, _ = to.Write(buf[:n]) // read shows if the other end was closed
+			_, _ = to.Write(buf[:n]) // no error check: the next read shows if the other end was closed
 		}
 		if err != nil {
 			_ = to.Close()

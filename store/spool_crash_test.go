@@ -118,7 +118,7 @@ func TestSpoolKilledProcess(t *testing.T) {
 func twoNodes(t *testing.T) (first, second *store.Store, line *cable, o store.Options) {
 	t.Helper()
 	pg := pgtest.Start(t, pgtest.Options{})
-	direct := pg.URL(t) // each call returns a schema of its own
+	direct := pg.URL(t) // each call of URL returns the address of a new schema
 	address, line := overCable(t, direct)
 	o = store.Options{URL: address, DataDir: t.TempDir(), SpoolLimit: 64 << 20, Log: testLog(t), NodeName: "first"}
 	first = mustServe(t, o)

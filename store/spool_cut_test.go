@@ -90,8 +90,8 @@ func (c *cuttingProxy) accept() {
 	}
 }
 
-// pass copies bytes in one direction until bytesLeft are copied, and then cuts the connection, unless
-// the proxy is calm.
+// pass copies bytes in one direction until bytesLeft are copied, and then cuts the connection. If the
+// proxy is calm, it cuts nothing.
 func (c *cuttingProxy) pass(to, from net.Conn, bytesLeft int, up bool, cut func()) {
 	defer func() { _, _ = to.Close(), from.Close() }()
 	buf := make([]byte, 32<<10)
@@ -111,7 +111,7 @@ func (c *cuttingProxy) pass(to, from net.Conn, bytesLeft int, up bool, cut func(
 		if up && !calm && bytes.Contains(buf[:n], []byte("COMMIT")) && c.chance(12) == 0 {
 			c.lost.Add(1)
 			_ = from.Close()                                    // the relay gets no error and the server continues
-			_ = to.SetReadDeadline(time.Now().Add(time.Second)) // ends the goroutine that reads from it; the answer may have arrived before
+			_ = to.SetReadDeadline(time.Now().Add(time.Second)) // ends the goroutine that reads from to, after an answer that may still arrive
 			_, _ = io.Copy(io.Discard, to)
 			return
 		}
@@ -139,7 +139,7 @@ func (c *told) run(s *store.Store, alias int64, rng *rand.Rand) {
 		size = c.parts * relay.BodyPart
 	}
 	c.body = bytes.Repeat([]byte(c.id.String()), size/len(c.id.String())+1)[:size]
-	now := time.Now() // one time for both, as in delivery, because the queue is in the order of attempts
+	now := time.Now() // the event and its attempt have the same time, as in delivery, because the queue is in the order of attempts
 	e := &relay.Event{
 		ID: c.id, AliasID: alias, Alias: "hooks", ReceivedAt: now, State: relay.StateDelivering, Method: "POST", Target: []byte("/" + c.id.String()),
 		Request:  relay.Message{Head: []byte("POST / HTTP/1.1\r\n\r\n"), Body: relay.Body{Data: c.body, Size: int64(size), State: relay.BodyComplete}},

@@ -75,7 +75,7 @@ func TestStorageOfAlias(t *testing.T) {
 		eventually(t, "the same is counted after a restart", func() bool { return s.Retention().StoredBytes == counted })
 
 		for s.Capacity(alias, weight, 10*time.Second) == nil && len(list) < 40 {
-			add(relay.StateQueued) // they evict every event that can go, and then nothing more fits
+			add(relay.StateQueued) // queued events evict all events that can go, and then nothing more fits
 		}
 		room(t, s, alias, weight, relay.CodeStorageFull)
 		if n := len(list); n < 20 || n > 26 || !there(t, s, list[1]) {

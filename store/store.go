@@ -320,7 +320,7 @@ func (s *Store) health(ctx context.Context) error {
 // Stats are figures for the admin page.
 type Stats struct {
 	Committed   int64 // steps made durable
-	Batches     int64 // transactions that wrote these steps
+	Batches     int64 // transactions that wrote the committed steps
 	QueuedSteps int   // steps that wait or are being written
 	SpoolBytes  int64 // bytes in the spool that are not in Postgres yet
 	SpoolFull   int64 // steps that were refused because the spool was full

@@ -18,7 +18,7 @@ const (
 	maxCodings = 4        // codings of one body that are decoded
 	maxWindow  = 8 << 20  // bytes that a zstd frame may refer back to (RFC 9659)
 	probeBytes = 4 << 10  // bytes in which the data of a coding without a magic number has to begin
-	betweenAll = 64 << 10 // bytes that one coding may add to its content
+	betweenAll = 64 << 10 // bytes by which a coding may lengthen its content
 )
 
 // codingError is an error in the data of one content coding.

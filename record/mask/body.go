@@ -33,7 +33,7 @@ func (m *Masker) Body(r *body.Reading) (text string, changed, whole bool) {
 func (m *Masker) reading(out *edits, r *body.Reading, base int) (whole bool) {
 	form := r.Form
 	if form == body.JSON && !body.StartsJSON(r.Text) {
-		form = body.Text // only the label says that it is JSON
+		form = body.Text // only the label says that the text is JSON
 	}
 	switch form {
 	case body.Empty:

@@ -30,7 +30,7 @@ type Masker struct {
 	headers  map[string]bool // results of secretHeader by name
 	scans    []*jsonScan     // unused scans
 	pieces   int             // pieces of compressed data in base64 so far, since Learned
-	unpacked int             // bytes of the texts of these pieces
+	unpacked int             // bytes of the decompressed texts so far
 }
 
 // maxFields is the largest number of names in fields and in headers.

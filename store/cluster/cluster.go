@@ -91,7 +91,7 @@ type NodeStats struct {
 	Nodes   int           // serving and living nodes, including this one; 0 before Serve
 	BeatAge time.Duration // since the last renewal; 0 on SQLite
 	Swept   int64         // dead nodes that this node swept
-	Ended   int64         // attempts of these nodes that this node marked interrupted
+	Ended   int64         // attempts of dead nodes that this node marked interrupted
 }
 
 // NodeStats returns figures about the nodes, from memory.

@@ -40,12 +40,12 @@ type membership struct {
 	early    chan struct{} // asks for a renewal before it is due
 
 	swept       atomic.Int64 // dead nodes that this node swept
-	interrupted atomic.Int64 // attempts of these nodes that this node ended
+	interrupted atomic.Int64 // attempts of dead nodes that this node ended
 	newer       atomic.Int64 // schema of the database if it is newer than this program's, else 0
 
 	mu      sync.Mutex
 	id      string
-	former  []string // ids before the last rejoins, oldest first; attempts that began under such an id end under it
+	former  []string // ids before the last rejoins, oldest first; an attempt ends under the id under which it began
 	name    string
 	schema  int64                // newest schema that this program knows
 	cut     map[string]bool      // ids of nodes that this node cannot connect to
@@ -71,7 +71,7 @@ type membership struct {
 // nodeSeen holds the last observation of another node.
 type nodeSeen struct {
 	row         nodeRow
-	still       time.Time       // when its heartbeat was first seen with the present value
+	still       time.Time       // when the heartbeat was first seen with its present value
 	connections map[int64]int64 // values of row.accounts, by account
 }
 

@@ -36,7 +36,7 @@ type notices struct {
 	revised bool     // revisions were written since the last notice
 	wake    chan struct{}
 
-	echo      chan struct{} // a notice of this node came back
+	echo      chan struct{} // gets a signal when a notice of this node came back
 	poll      chan struct{} // another node has written revisions
 	listening atomic.Bool
 }

@@ -33,7 +33,7 @@ func tunnelFields(r *relay.TunnelRecord) []any {
 // fails, the slices before it stay stored.
 func (s *Store) StoreTunnels(ctx context.Context, writes []relay.TunnelWrite) (replaced []relay.TunnelRecord, err error) {
 	writes = slices.Clone(writes)
-	slices.SortFunc(writes, func(a, b relay.TunnelWrite) int { return int(a.Alias - b.Alias) }) // by alias, the order in which all nodes lock rows
+	slices.SortFunc(writes, func(a, b relay.TunnelWrite) int { return int(a.Alias - b.Alias) }) // in the order of aliases, because all nodes lock rows in this order
 	for some := range slices.Chunk(writes, tunnelSlice) {
 		var from []relay.TunnelRecord
 		if err := s.db.Update(ctx, "store tunnels", func(c *db.Tx) error {

@@ -165,7 +165,7 @@ func (t *Table) scan(scan func(...any) error) (row []any, size int, err error) {
 			size += len(v)
 		case []byte:
 			size += len(v)
-			if t.columns[i].kind == "TEXT" { // one of the drivers reads text as bytes
+			if t.columns[i].kind == "TEXT" { // one driver returns text as bytes
 				row[i] = string(v)
 			}
 		}

@@ -63,7 +63,7 @@ func (c *Clock) Arrival(t time.Time) time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	passed := mono - c.at
-	if passed < 0 { // this event arrived before the latest one and is stored after it
+	if passed < 0 { // the event arrived before the latest one but is stored after it
 		if wall.After(c.last) {
 			return c.last
 		}

@@ -20,10 +20,10 @@ import (
 
 const (
 	DefaultConns       = 12               // largest number of connections of one relayd
-	otherConns         = 3                // of these, connections for the heartbeat, notifications and the committer
+	otherConns         = 3                // connections for the heartbeat, notifications and the committer; included in the number above
 	migrationConns     = 3                // connections for a migration
 	readTimeout        = 2 * time.Second  // longest wait for an answer of the server to a statement
-	journalReadTimeout = time.Second      // the same for the committer, because callers wait for it
+	journalReadTimeout = time.Second      // the same for the committer, because callers wait for its commits
 	directReadTimeout  = 10 * time.Minute // the same for a migration
 
 	connectTimeout     = "2"  // seconds for connecting if callers wait

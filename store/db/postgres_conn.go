@@ -76,7 +76,7 @@ func (c *deadlineConn) Write(p []byte) (int, error) {
 // sessionConnector opens connections with the session settings that relayd needs.
 type sessionConnector struct {
 	*pq.Connector
-	settings string // the statement for these settings
+	settings string // the statement that sets the settings
 	shared   bool   // through a pooler
 }
 

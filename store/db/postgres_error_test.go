@@ -30,13 +30,13 @@ func TestPostgresUnavailable(t *testing.T) {
 		"3D000": relay.CodeStoreUnavailable,
 		"40P01": relay.CodeStoreUnavailable, // still after several tries
 		"42501": relay.CodeStoreUnavailable,
-		"42P01": relay.CodeStoreUnavailable, // Postgres reports a missing USAGE right on the schema like this
+		"42P01": relay.CodeStoreUnavailable, // Postgres also reports this code if the USAGE right on the schema is missing
 		"53300": relay.CodeStoreUnavailable,
 		"54000": relay.CodeStoreUnavailable, // Postgres allows no more transactions before a VACUUM
 		"55P03": relay.CodeStoreUnavailable,
 		"57014": relay.CodeStoreUnavailable,
 		"57P01": relay.CodeStoreUnavailable,
-		"08P01": relay.CodeStoreUnavailable, // pgbouncer uses it for all its own errors
+		"08P01": relay.CodeStoreUnavailable, // pgbouncer uses this code for all its own errors
 		"XX000": relay.CodeStoreUnavailable,
 	} {
 		err := fmt.Errorf("write: %w", &pq.Error{Code: code})
@@ -60,7 +60,7 @@ func TestUnansweredCommit(t *testing.T) {
 	}{
 		{driver.ErrBadConn, true},
 		{&net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}, true},
-		{&pq.Error{Code: "08P01"}, true}, // pgbouncer uses it for all its own errors
+		{&pq.Error{Code: "08P01"}, true}, // pgbouncer uses this code for all its own errors
 		{&pq.Error{Code: "08006"}, true},
 		{&pq.Error{Code: "40001"}, false},
 		{&pq.Error{Code: "23503"}, false},

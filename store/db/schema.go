@@ -73,7 +73,7 @@ func (s *DB) Migrate(ctx context.Context) (from, to int64, err error) {
 	if err != nil {
 		return from, from, fmt.Errorf("migrate: %w", err)
 	}
-	if !applied { // another process applied the migrations while this one waited for the lock
+	if !applied { // another process applied the migrations while this process waited for the lock
 		return to, to, nil
 	}
 	return from, to, nil
@@ -100,7 +100,7 @@ func (s *DB) up(ctx context.Context, p *goose.Provider) (applied bool, err error
 
 const (
 	TableWait      = 300 * time.Millisecond // for the table locks of partitions and migrations, because other statements wait behind them
-	migrationPause = 3 * time.Second        // ten times TableWait, so that other statements wait for at most a tenth of the time
+	migrationPause = 3 * time.Second        // ten times TableWait, so that other statements have to wait for at most a tenth of the time
 	migrationWait  = 10 * time.Minute       // for a table that another session uses
 )
 

@@ -301,7 +301,7 @@ func readPositions(q db.Query, alias int64, heads map[relay.AttemptRef]*relay.At
 		return nil
 	}
 	positions, err := queuePositions(q, alias, waiting)
-	for _, ref := range waiting { // only those of refs: positions may also have other attempts of the same events
+	for _, ref := range waiting { // only for refs in waiting: positions may also have other attempts of the same events
 		heads[ref].Position = positions[ref]
 	}
 	return err

@@ -18,7 +18,7 @@ type NewRow struct {
 	relay.Event
 	State   int // code of the state
 	EndedN  int // number of the attempt that ended with the event; 0 = none
-	Latency any // of that attempt, in the form that LatencyMicros returns
+	Latency any // latency of attempt EndedN, in the form that LatencyMicros returns
 }
 
 // column is a column of the table of events. value returns the value that the insert writes; if value is nil,

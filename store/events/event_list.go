@@ -18,7 +18,7 @@ const (
 	listLimit    = 50
 	listMost     = 200
 	listBudget   = 300 * time.Millisecond
-	sliceMost    = 4096 // rows of one alias that a query looks at; with several aliases, fewer of each
+	sliceMost    = 4096 // rows of one alias that a query looks at; with several aliases, the number for each is smaller
 	sliceMany    = 512  // rows of the first slice of a list about more than manyAliases aliases
 	sliceLeast   = 10
 	arrivalSlack = 2 * time.Hour
@@ -128,7 +128,7 @@ func newListing(q db.Query, who relay.Actor, f relay.Filter) (*listing, error) {
 		Query: q, who: who, limit: limit, slice: limit + 1, until: time.Now().Add(cmp.Or(max(f.Budget, 0), listBudget)),
 		search: searchMost, before: LastID,
 	}
-	if len(f.Texts)+len(f.JSON) > 0 { // without such filters, no heads or bodies are read
+	if len(f.Texts)+len(f.JSON) > 0 { // without filters of this kind, no heads or bodies are read
 		l.content = &contentFilter{texts: record.NewTextSearch(f.Texts), fields: f.JSON, requestOnly: len(f.Texts) == 0}
 	}
 	switch {
@@ -331,7 +331,7 @@ func (l *listing) run() (relay.Page, error) {
 		}
 		page.SearchedBackTo = bound.Time()
 		took := time.Since(began)
-		if !time.Now().Add(took).Before(l.until) { // no time is left for another slice, judged by the last one
+		if !time.Now().Add(took).Before(l.until) { // not enough time is left for another slice, which takes as long as the last one
 			page.Next = bound.String()
 			return page, nil
 		}

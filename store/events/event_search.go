@@ -14,7 +14,7 @@ import (
 
 const (
 	searchMost  = 128      // events whose heads and bodies one query reads
-	searchBytes = 1 << 20  // bytes of heads and inline bodies that one query reads; one further message may exceed it
+	searchBytes = 1 << 20  // bytes of heads and inline bodies that one query reads; the last message may exceed this number
 	searchRows  = 2048     // messages of which one query reads the sizes
 	searchBody  = 32 << 20 // bytes of a decoded body that are searched for text
 	searchJSON  = 8 << 20  // bytes of a decoded body in which fields are looked for; the body is held in memory

@@ -162,7 +162,7 @@ func Create(path string, content []byte) error {
 		err = f.Sync()
 	}
 	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Link(f.Name(), path) // unlike a rename, it never replaces
+		err = os.Link(f.Name(), path) // unlike a rename, a link never replaces a file
 	}
 	if err = errors.Join(err, os.Remove(f.Name())); err != nil {
 		return err

@@ -19,7 +19,7 @@ import (
 // aliases share a transaction.
 type queueClaim struct {
 	relay.NextClaim
-	started int64 // when a transaction claimed; tells this claim from other claims of the attempt
+	started int64 // time of the claiming transaction; tells this claim from other claims of the attempt
 
 	oldest events.AttemptRow // the candidate
 	tried  bool              // a transaction that may have been committed claimed it

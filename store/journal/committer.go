@@ -55,7 +55,7 @@ type committer struct {
 	busy    int  // steps in the current transaction
 	seq     uint64
 	closing bool
-	away    error // why the database cannot be used; steps fail at once while it is set
+	away    error // reason why the database cannot be used; while it is set, steps fail at once
 	refusal error // the error for callers while away is set
 	wake    chan struct{}
 
@@ -74,7 +74,7 @@ func newCommitter(j *Journal) *committer {
 
 func (c *committer) enqueue(st *step) {
 	if refusal := c.add(st); refusal != nil {
-		c.refuse(st, refusal) // without the lock, because it may enqueue the return of a claim
+		c.refuse(st, refusal) // without the lock, because refuse may enqueue the return of a claim
 	}
 }
 

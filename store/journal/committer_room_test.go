@@ -93,7 +93,7 @@ func TestChunkFindsRoomLate(t *testing.T) {
 		if third.Data != nil {
 			t.Error("the bytes of a part that was failed are held")
 		}
-		time.Sleep(time.Minute) // second keeps its space while it waits
+		time.Sleep(time.Minute) // the step second keeps its space while it waits
 		chunks, rows := c.dequeue()
 		if !slices.Equal(chunks, []*step{second}) || !slices.Equal(rows, []*step{row}) {
 			t.Fatalf("took %d parts and %d rows", len(chunks), len(rows))

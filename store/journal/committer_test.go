@@ -250,7 +250,7 @@ func TestDeadlocksWithoutEnd(t *testing.T) {
 	began, tries := time.Now(), 0
 	go c.commit(context.Background(), []*step{st}, func(context.Context, []*step) ([]relay.Change, error) {
 		if tries++; time.Since(began) > 30*time.Second {
-			return nil, nil // the test has failed; this lets commit end
+			return nil, nil // the test has failed; without an error, commit ends
 		}
 		return nil, &pq.Error{Code: "40P01"}
 	})

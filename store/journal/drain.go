@@ -36,7 +36,7 @@ func (j *Journal) RecoverSpool(ctx context.Context) error {
 			return nil
 		}
 		options := p.Options
-		options.Limit = 1 // a spool needs a limit, but nothing new is put into this one
+		options.Limit = 1 // a spool needs a limit, but no new step is put into this spool
 		p = spool.New(options)
 		defer func() { _ = p.Close() }() // the spool is empty, unless ctx ended
 	}
@@ -281,7 +281,7 @@ func (d *drainer) write(ctx context.Context, rows []spool.Row, steps []*step, un
 		for len(news) > 0 && news[0].spooled <= mark {
 			news[0].err, news = nil, news[1:]
 		}
-		if len(news) < len(steps) { // the result of their commit was lost, so they were never published
+		if len(news) < len(steps) { // the first steps are in the database, but their commit got no answer, so they were never published
 			w.Publish(relay.Change{Kind: relay.ChangeMissed})
 		}
 		known, foreign, err := d.splitForeign(w, news)

@@ -103,7 +103,7 @@ type Meter struct {
 	Commit prometheus.Histogram // seconds for a transaction
 
 	Committed  atomic.Int64 // steps made durable in the database
-	Batches    atomic.Int64 // transactions that wrote these steps
+	Batches    atomic.Int64 // transactions that wrote the committed steps
 	Failed     atomic.Int64 // steps that failed
 	Reconciled atomic.Int64 // attempts that Reconcile ended because no process ran them
 	Retried    atomic.Int64 // transactions that were tried again

@@ -37,7 +37,7 @@ func (j *Journal) Reconcile(ctx context.Context, before time.Time) error {
 		return err
 	}
 	running := j.underWay()
-	if j.spool.Active.Load() { // the ends of some of these attempts may be in the spool by now
+	if j.spool.Active.Load() { // the ends of some claimed attempts may be in the spool
 		return nil
 	}
 	for i := range claims {

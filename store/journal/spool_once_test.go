@@ -243,7 +243,7 @@ func TestSpoolOfAnotherDatabase(t *testing.T) {
 		}
 	}
 	kept := refusedSteps(t, p.Dir)
-	if len(kept) != 4 || kept[0].Event != removed.ID.String() || kept[1].Kind != "requeue" { // each with the step that put it back into the queue
+	if len(kept) != 4 || kept[0].Event != removed.ID.String() || kept[1].Kind != "requeue" { // both events, each with the step that put it back into the queue
 		t.Errorf("kept aside: %+v", kept)
 	}
 }

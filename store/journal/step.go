@@ -22,7 +22,7 @@ type step struct {
 	ahead  int64       // cost of all steps that came into the lane before
 	waiter *time.Timer // fails the step if it has no space by then; nil once it is taken
 	dead   bool        // the ticket was resolved while the step waited
-	err    error       // the error of this step alone, set in its transaction
+	err    error       // error of only this step, set in its transaction
 
 	spooled int64 // number of the step in the spool; 0 = not from the spool
 }
@@ -205,7 +205,7 @@ func (f *newEvent) mergeStep(st *step) bool {
 			f.state = state
 		}
 		end, stored := *a, f.attempt
-		end.Kind, end.ReceivedAt, end.Actor, end.Released = stored.Kind, stored.ReceivedAt, stored.Actor, false // because it was never in the queue
+		end.Kind, end.ReceivedAt, end.Actor, end.Released = stored.Kind, stored.ReceivedAt, stored.Actor, false // the attempt was never in the queue
 		if end.StartedAt.IsZero() {
 			end.StartedAt = stored.StartedAt
 		}

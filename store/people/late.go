@@ -49,7 +49,7 @@ const (
 // lateWrites holds late writes until they are written, which happens each second. The number of waiting
 // writes is bounded; further ones are dropped. All methods are safe for concurrent use.
 type lateWrites struct {
-	writing sync.Mutex // held while some of them are written
+	writing sync.Mutex // held while late writes are written
 
 	mu      sync.Mutex
 	waiting map[lateKey]lateWrite

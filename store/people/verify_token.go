@@ -41,7 +41,7 @@ func (t keptToken) set(kept bool) {
 // keepToken encrypts and stores a verify token in place of the previous one; nil removes the previous
 // one.
 func (s *Store) keepToken(c *db.Tx, who relay.Actor, a *relay.Alias, token *relay.SecretText) error {
-	id := fmt.Sprint("token_", a.ID) // one for each alias
+	id := fmt.Sprint("token_", a.ID) // an alias has at most one verify token
 	c.Do(`DELETE FROM sender_secrets WHERE id = ?`, id)
 	if token == nil {
 		return nil

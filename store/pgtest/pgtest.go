@@ -84,7 +84,7 @@ type Server struct {
 	opt  Options
 	who  *user.User // nil = the user of the test process
 	cmd  *exec.Cmd
-	hold io.Closer // the watcher ends the server when this is closed
+	hold io.Closer // the watcher ends the server when hold is closed
 }
 
 // Start starts a server for one test; it is stopped when the test ends.

@@ -94,8 +94,8 @@ func loadSizes(q db.Query, list []removalCandidate) error {
 	return nil
 }
 
-// accountCandidates returns the oldest events of all aliases of an account after an id that are
-// removable, as removalCandidates does for one alias.
+// accountCandidates returns the oldest removable events in a range, of all aliases of an account; see
+// removalCandidates.
 func (r *Retention) accountCandidates(ctx context.Context, account int64, in removalRange) (list []removalCandidate, err error) {
 	err = r.db.View(ctx, "look for events to remove", func(q db.Query) error {
 		list = nil

@@ -67,7 +67,7 @@ func (r *Retention) trimAudit(ctx context.Context, keep int) error {
 			return q.Get(&last, `SELECT id FROM audit WHERE account_id = ? AND action = ? ORDER BY id DESC LIMIT 1 OFFSET ?`, f.account, f.action, keep)
 		})
 		if errors.Is(err, relay.ErrNotFound) {
-			continue // another node has deleted these entries since
+			continue // another node has deleted the entries meanwhile
 		}
 		if err != nil {
 			return err

@@ -21,7 +21,7 @@ import (
 // the previous transactions.
 const (
 	removalMaxRows      = 200                  // rows in one transaction; rowPerBytes of a body count as a row
-	removalMinRows      = 32                   // fewer do not make a transaction shorter on a busy machine
+	removalMinRows      = 32                   // with fewer rows, a transaction on a busy machine is not shorter
 	removalTarget       = 2 * time.Millisecond // length of a transaction on SQLite
 	removalInitialRows  = 60
 	removalRowsPostgres = 1000 // rows on Postgres, where other writers do not wait
@@ -72,7 +72,7 @@ func (r *Retention) removalTx(ctx context.Context, what string, fn func(c *db.Tx
 	}
 	var began time.Time
 	err = r.db.UpdateBy(ctx, what, begin, func(c *db.Tx) error {
-		began = time.Now() // this transaction holds the writer from here to the end of the commit
+		began = time.Now() // the writer is held from here to the end of the commit
 		return fn(c, budget)
 	})
 	if began.IsZero() {
@@ -187,7 +187,7 @@ func removeEvents(c *db.Tx, of usage.Holder, list []removalCandidate, now time.T
 	for i := range list {
 		ids[i] = list[i].ID
 	}
-	if c.Dialect.SeveralNodes() { // skips rows that a concurrent replay or share has locked; if the delete is first, they do not find the event
+	if c.Dialect.SeveralNodes() { // skips rows that a concurrent replay or share has locked; a replay or share that comes later does not find the event
 		var locked []relay.ID
 		if err := c.AllIn(&locked, `SELECT id FROM events WHERE id IN (?) ORDER BY id`+c.Dialect.SkipLocked(), ids); err != nil || len(locked) == 0 {
 			return nil, err

@@ -58,7 +58,7 @@ type State struct {
 	Away         atomic.Bool  // the database did not answer the last time; set by the loop that drains the spool
 	IntakeClosed atomic.Bool  // new events are refused
 	Undrained    atomic.Int64 // bytes of steps that are not in the database yet
-	Waiting      atomic.Int64 // number of these steps
+	Waiting      atomic.Int64 // number of steps that are not in the database yet
 	Drained      atomic.Int64 // bytes of steps that reached the database since the start
 	Refused      atomic.Int64 // steps that were refused
 }

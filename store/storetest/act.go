@@ -27,7 +27,7 @@ var (
 	}
 	unaudited = []string{
 		"BeginIdempotent", "EndIdempotent", // the stored response of a call
-		"SaveSearch",                        // words that only their account sees
+		"SaveSearch",                        // words that only the account of the search sees
 		"StoreSignature", "StoreSignatures", // a verdict, which can be computed again at any time
 	}
 )

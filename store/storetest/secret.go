@@ -199,7 +199,7 @@ func (b *fixture) chosenSecrets() {
 		{"stripe", "/a/b/c", "", "", relay.CodeNoSigningSecret},
 		{"github", "/a", ids["longer"], "", relay.CodeNoSigningSecret},
 		{"slack", "/", "", "", relay.CodeNoSigningSecret},
-		{"deepgram", "/", ids["path"], "", relay.CodeNoSigningSecret}, // this scheme would send the secret itself
+		{"deepgram", "/", ids["path"], "", relay.CodeNoSigningSecret}, // the scheme of deepgram would send the secret itself
 	} {
 		got, err := b.SigningSecret(b.Context(), b.hooks.ID, c.provider, c.target, c.id, anySecret)
 		switch {

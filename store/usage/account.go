@@ -17,7 +17,7 @@ type accountStorage struct {
 	own     map[int64]int64        // limits of single accounts; 0 = none
 	owners  map[int64]int64        // owner of each alias; nil if no account has a limit
 	stored  map[int64]*bytesStored // by account, for accounts with bytes; nil if no account has a limit
-	changed atomic.Bool            // owners or limits may have changed since they were read
+	changed atomic.Bool            // owners or limits may have changed since ReadLimits has read them
 }
 
 // note notes a change after which an alias may have another owner, or an account another limit.

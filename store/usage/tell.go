@@ -75,7 +75,7 @@ func (u *Usage) Committed(c *db.Tx) {
 // TellFreed adds a revision with the removed bytes to a transaction, if other processes count them
 // too.
 func (u *Usage) TellFreed(c *db.Tx) {
-	beside := !u.serving.Load() // true in a command: the server needs the report if it has a limit
+	beside := !u.serving.Load() // an operator command; the server may have a limit and then needs the report
 	if len(c.Freed) == 0 || !beside && (!u.db.Dialect.SeveralNodes() || !u.counts()) {
 		return
 	}
