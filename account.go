@@ -14,7 +14,8 @@ type Account struct {
 	// MaxStorage bounds the stored bytes of all aliases of the account: nil = the server's default, 0 =
 	// no limit.
 	MaxStorage *int64
-	// MaxQueue bounds the queued attempts of all aliases of the account in the same way.
+	// MaxQueue bounds the queued attempts of all aliases of the account: nil = the server's default, 0
+	// = no limit.
 	MaxQueue *int64
 }
 

@@ -216,7 +216,8 @@ func TestSettingsOfPages(t *testing.T) {
 	}
 }
 
-// compose.yaml has the nodes that HAProxy is configured for, and they trust its address.
+// compose.yaml has the nodes that HAProxy is configured for, and these nodes trust the address of
+// HAProxy.
 func TestComposeMatchesHAProxy(t *testing.T) {
 	text, err := os.ReadFile("compose.yaml")
 	if err != nil {

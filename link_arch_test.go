@@ -51,8 +51,8 @@ func TestNoWaitGroupSpansTheLibrary(t *testing.T) {
 	}
 }
 
-// TestOnlyLinkUsesConnections: no other program file has a connection or a channel of the SSH library, and
-// files that have to name one call none of its methods that may wait.
+// TestOnlyLinkUsesConnections: no other program file uses a connection or a channel of the SSH library. The
+// files in namesConnections name such a type, but call none of its methods that may wait.
 func TestOnlyLinkUsesConnections(t *testing.T) {
 	t.Parallel()
 	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {

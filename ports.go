@@ -32,8 +32,8 @@ type Accounts interface {
 	// Shares lists the shares of an event; forbidden for members.
 	Shares(ctx context.Context, who Actor, id ID) ([]Share, error)
 	RemoveShare(ctx context.Context, who Actor, id ID, share string) error
-	// ShareActor returns the actor (kind share) of a share token; ErrNotFound for
-	// unknown, expired and revoked alike. use counts one use.
+	// ShareActor returns the actor (kind share) of a share token. The error is ErrNotFound for unknown,
+	// expired and revoked tokens alike. If use is set, it counts one use.
 	ShareActor(ctx context.Context, secret string, use bool) (Actor, Share, error)
 	// ReturnShareUse takes back a use if the error of its replay, why, shows that no replay was begun. share
 	// is the share before the use.

@@ -34,8 +34,8 @@ func Mask(ctx context.Context, e *Event) error {
 	return nil
 }
 
-// learned returns a view of an event that knows the secrets in it, with the bodies of its attempts. done ends the
-// turn of its reading.
+// learned returns a view of an event that has learned the secrets of the event, and the bodies of its
+// attempts. done ends the turn for reading these bodies.
 func learned(ctx context.Context, e *Event) (v *sharedView, answered []*body.Reading, done func(), err error) {
 	size := textSize(e)
 	for i := range e.Attempts {

@@ -71,8 +71,9 @@ func TestSharedReplay(t *testing.T) {
 	golden(t, "shared_replay.json", record.OfSharedReplay(replayed(t), 2))
 }
 
-// TestSharesDoNotNameTheOwnersHost: a share hides the host of the owner. In the past a redirect
-// revealed it. Two providers put their signatures into lines whose names do not show that.
+// TestSharesDoNotNameTheOwnersHost: a share hides the host of the owner, which a redirect
+// revealed in the past. It also hides two signatures whose header lines have names that do not
+// look secret.
 func TestSharesDoNotNameTheOwnersHost(t *testing.T) {
 	t.Parallel()
 	e := replayed(t)

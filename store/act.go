@@ -11,8 +11,8 @@ import (
 // audit log.
 const changeAct relay.ChangeKind = "audit"
 
-// tellActs announces the audit entries of a command's transaction to the running servers, so that they
-// write them to their log. It does nothing in a server, which logs its own entries (logActs).
+// tellActs announces the audit entries of a command's transaction to the running servers, which then
+// write the entries to their logs. It does nothing in a server, which logs its own entries (logActs).
 func (s *Store) tellActs(c *db.Tx) {
 	if s.Serving() {
 		return
@@ -34,7 +34,8 @@ func (s *Store) logActs(c *db.Tx) {
 	}
 }
 
-// heardAct logs the entry that a command has added to the audit log, if the revision is about one.
+// heardAct logs an entry that a command has added to the audit log, if the revision contains one. It
+// reports whether it does.
 func (s *Store) heardAct(kind relay.ChangeKind, text string) bool {
 	if kind != changeAct {
 		return false

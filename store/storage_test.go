@@ -17,7 +17,7 @@ import (
 	"relay/store/pgtest"
 )
 
-// room checks whether a request may be stored, and waits for the eviction of older ones.
+// room checks whether a request may be stored, and waits for the eviction of older events.
 func room(t testing.TB, s *store.Store, alias, need int64, want string) {
 	t.Helper()
 	code := ""

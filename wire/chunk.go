@@ -145,8 +145,8 @@ func (c *chunk) nameByte(b byte) string {
 	switch {
 	case b == ':':
 		c.state = inValue
-		// If a server merges trailers into the headers, these names would change framing or
-		// routing (RFC 9110, section 6.5.1).
+		// The following names are refused: if a server merges trailers into the headers, they
+		// change framing or routing (RFC 9110, section 6.5.1).
 		name := c.name[:min(c.named, len(c.name))]
 		if c.strict && len(name) == c.named && (fold(name, "content-length") || fold(name, "transfer-encoding") || fold(name, "host")) {
 			return "a trailer is named Content-Length, Transfer-Encoding or Host"

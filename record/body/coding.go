@@ -116,7 +116,7 @@ func open(coding string, in *bufio.Reader) (decoder io.Reader, known bool) {
 		begin = func(r io.Reader) (io.Reader, error) {
 			return zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxWindow))
 		}
-		// Either the magic number of a frame, or of a skippable frame.
+		// The data must begin with the magic number of a frame or of a skippable frame.
 		fits = marked("\x28\xb5\x2f\xfd") || len(probe) > 3 && probe[0]&0xf0 == 0x50 && bytes.HasPrefix(probe[1:], []byte("\x2a\x4d\x18"))
 	default:
 		return nil, false

@@ -151,8 +151,8 @@ func closing(p []byte, from int) int {
 	return len(p)
 }
 
-// isCode reports whether the value of a field named code is a login code. That is so if it looks like a
-// login code, or is next to fields of OAuth, or is in the query of the URL of a function.
+// isCode reports whether the value of a field named code is a login code. That is so if the value looks
+// like a login code, or if the text has fields of OAuth.
 func (t *textScan) isCode(name []byte, from int) bool {
 	if !strings.EqualFold(string(name), "code") {
 		return false

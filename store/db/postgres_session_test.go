@@ -55,8 +55,8 @@ func TestSessionSettings(t *testing.T) {
 	}
 }
 
-// Behind a pooler each transaction has these settings. Afterwards the session has its own lock_timeout
-// again; synchronous_commit stays on.
+// Behind a pooler each transaction sets the settings that relayd needs. Afterwards the session has its own
+// lock_timeout again; synchronous_commit stays on.
 func TestTransactionSettings(t *testing.T) {
 	t.Parallel()
 	address := pgtest.URL(t) + "&synchronous_commit=off"

@@ -90,8 +90,8 @@ func idLead(q db.Query) (time.Duration, error) {
 	return time.Duration(us) * time.Microsecond, err
 }
 
-// LowestID returns the lowest id with the time t. With the lowest id of the next time it bounds the
-// ids of t.
+// LowestID returns the lowest id with the time t. Ids with the time t are below LowestID of the next
+// millisecond.
 func LowestID(t time.Time) (id relay.ID) {
 	ms := max(t.UnixMilli(), 0)
 	binary.BigEndian.PutUint32(id[0:], uint32(ms>>16))

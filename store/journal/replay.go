@@ -124,8 +124,8 @@ func releaseSome(c *db.Tx, alias, until int64) (int, error) {
 // cancelSlice is the number of attempts that one transaction of Cancel changes; see releaseSlice.
 const cancelSlice = 1000
 
-// Cancel cancels the queued attempts of an event, the oldest first, in several transactions: if it
-// fails, some may be canceled. It returns conflict if none is queued.
+// Cancel cancels the queued attempts of an event, the oldest first, in several transactions. If it
+// fails, some attempts may already be canceled. The error is conflict if no attempt is queued.
 func (j *Journal) Cancel(ctx context.Context, who relay.Actor, id relay.ID) error {
 	if err := people.Allow(who, relay.ScopeEventsReplay); err != nil {
 		return err

@@ -366,7 +366,7 @@ func (p *Spool) reject(steps []*Step, rows []Row) (on, away []*Step) {
 }
 
 // Next reads the oldest steps that are not in the database, in order: up to limit steps of one node,
-// and up to bytes, but at least one. It returns no rows if there are none.
+// with up to bytes bytes, but at least one step. It returns no rows if there are no such steps.
 func (p *Spool) Next(limit int, bytes int64) ([]Row, error) {
 	p.mu.Lock()
 	t, stored := p.table.Load(), p.stored

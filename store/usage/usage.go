@@ -103,7 +103,8 @@ func (u *Usage) counts() bool {
 // Add changes the stored bytes of an alias after a commit of this node.
 func (u *Usage) Add(alias, bytes int64) { u.change(alias, bytes, bytes) }
 
-// change adds bytes to the count of an alias, and untold to those that have to be reported to the other nodes.
+// change adds bytes to the count of an alias. It adds untold to the bytes that have to be reported to the
+// other nodes.
 func (u *Usage) change(alias, bytes, untold int64) {
 	if !u.counts() || bytes == 0 && untold == 0 {
 		return
