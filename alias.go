@@ -41,7 +41,7 @@ type Settings struct {
 	Handshakes       []string        `json:"handshakes"` // names of challenges that are answered while offline, see package handshake
 	Answers          []OfflineAnswer `json:"answers"`
 	// VerifyToken is the token that Meta and WebSub send when a user enters a URL there. It is stored
-	// encrypted. If there is one, reads return an empty text; only delivery reads its value.
+	// encrypted. If there is a token, reads return an empty text; only delivery reads its value.
 	VerifyToken *SecretText `json:"-"`
 	Paused      bool        `json:"paused"`
 }

@@ -109,7 +109,7 @@ type listed struct {
 	Imports, Deps   []string
 }
 
-// listOnce asks the go command once for all tests, because the command takes most of their time.
+// listOnce runs the go command once for all tests, because the command takes most of the time of the tests.
 var listOnce = sync.OnceValues(func() (pkgs []listed, err error) {
 	out, err := exec.Command("go", "list", "-e", "-json=ImportPath,Doc,Imports,Deps", "./...").Output()
 	if err != nil {
@@ -154,8 +154,9 @@ func TestStarImports(t *testing.T) {
 	}
 }
 
-// rootImports are the only packages that the root package may import. It holds types, their text forms and
-// their errors; code that accepts, stores, schedules or limits requests belongs in other packages.
+// rootImports are the only packages that the root package may import. The root package holds types, their
+// text forms and their errors; code that accepts, stores, schedules or limits requests belongs in other
+// packages.
 var rootImports = []string{
 	"cmp", "context", "database/sql/driver", "encoding/binary", "encoding/hex", "errors", "fmt", "math", "net/netip", "net/url",
 	"net", // for the type Conn, which is a net.Conn

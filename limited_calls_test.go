@@ -19,7 +19,8 @@ var limitedCalls = map[string][]string{
 	"Replay": {"Replay", "ShareReplay"}, "Send": {"Replay"}, "Release": {"Replay"},
 }
 
-// countedElsewhere maps a function that makes such a call to the function that counts the call before.
+// countedElsewhere maps a function that makes one of the limitedCalls to the function that counts the call
+// before.
 var countedElsewhere = map[string]string{
 	"api replayAs":           "runCounted",
 	"api addReplayRoutes":    "runCounted",

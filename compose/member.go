@@ -17,8 +17,8 @@ type change struct {
 	names   []string        // names of the members, in the order in which they were added
 	list    []*change       // changes of the members, in the same order
 
-	// Results for this member in the object that is being read. If its name occurs several times, those of
-	// the last occurrence.
+	// Results for this member in the object that is being read. If its name occurs several times, these
+	// are the results for the last occurrence.
 	seen    bool
 	splices []splice
 	err     error

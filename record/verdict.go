@@ -113,9 +113,9 @@ func (c *candidate) judge(r *SignedRequest, request *signature.Request) *relay.S
 
 const sealedText = "this node has no key that opens the secret; relayd doctor names the key"
 
-// withSealed corrects a verdict that used only the secrets of a set that could be opened, open. If none of
-// them matches but this node cannot decrypt another one, the verdict is not invalid, because the other secret
-// may match.
+// withSealed corrects a verdict that used only the decrypted secrets of a set, open. If none of them matches
+// but this node cannot decrypt another secret of the set, the verdict is not invalid, because the other
+// secret may match.
 func withSealed(v *signature.Verdict, set relay.OpenSecrets, open []signature.Secret) *signature.Verdict {
 	notFound := v.Reason == signature.WrongSecret || v.Reason == signature.SecretEncoding && v.SecretID == "" || v.Reason == signature.NoSecret
 	if len(open) == len(set) || !notFound {

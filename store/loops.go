@@ -104,8 +104,8 @@ func (s *Store) loops(last cluster.RevisionMark) []loop {
 	if s.db.Dialect.SeveralNodes() {
 		list = append(list,
 			loop{name: "dead nodes", who: everyNode, run: s.SweepLoop},
-			// A sweep may run at the same moment as a claim of the node that it sweeps, and miss it:
-			// this loop ends such claims.
+			// A sweep may miss a claim that the swept node makes at the same moment. This loop ends
+			// such claims.
 			loop{name: "claims of dead nodes", who: cluster.LeaseClaims, every: leaseSweep, when: withDatabase, round: s.sweepLeft})
 	}
 	return list

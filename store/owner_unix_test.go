@@ -12,7 +12,7 @@ import (
 )
 
 // If an operator runs relayd migrate as root in a data dir of the service user, that user can open
-// each file that this creates.
+// each file that the command creates.
 func TestFilesBelongToTheOwnerOfTheDataDir(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

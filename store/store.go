@@ -51,8 +51,8 @@ type Options struct {
 	MaxShareAge time.Duration
 	// MaxAliases bounds the aliases of an account; 0 = no bound.
 	MaxAliases int
-	// SpoolLimit bounds the spool in DataDir, in bytes, which keeps steps of the
-	// journal while Postgres does not take them; 0 = no spool. Unused on SQLite.
+	// SpoolLimit bounds the spool in DataDir, in bytes; 0 = no spool. The spool keeps steps of the journal
+	// while Postgres does not accept them. Unused on SQLite.
 	SpoolLimit int64
 	// Retention is the age at which events are deleted, unless their alias has its own
 	// retention; 0 = never. MaxAliasStorage bounds the stored bytes of an alias; 0 = no
@@ -66,9 +66,9 @@ type Options struct {
 	// MaxAccountQueue bounds the queued attempts of an account without a bound of its own; 0 = none.
 	// AccountUsage returns this bound, and delivery enforces it.
 	MaxAccountQueue int
-	// MinFree is how many bytes have to be free on the disk of a SQLite store: with
-	// less, new events are refused; 0 = no such bound. FreeSpace returns how many bytes
-	// are free; nil = ask the file system.
+	// MinFree is the number of bytes that have to be free on the disk of a SQLite store: with less, new
+	// events are refused; 0 = no such bound. FreeSpace returns the number of free bytes; nil = ask the file
+	// system.
 	MinFree   int64
 	FreeSpace func(dir string) (int64, error)
 	// Now is the wall clock; nil = time.Now. Durations are never measured with it.

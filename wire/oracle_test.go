@@ -19,8 +19,8 @@ import (
 )
 
 // spacedExtension matches requests with white space before a chunk extension, which net/http refuses
-// although RFC 9112 allows them. They are not compared, and neither are requests whose chunk lines are
-// longer than the data.
+// although RFC 9112 allows it. Such requests are not compared, and neither are requests whose chunk
+// lines are longer than the data.
 var spacedExtension = regexp.MustCompile(`(?m)^[0-9A-Fa-f]+[ \t]+;`)
 
 const netHTTPOverhead = 16 << 10

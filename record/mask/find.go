@@ -25,7 +25,7 @@ type finder struct {
 	nodes []node
 }
 
-// fewChildren is the number of children up to which they are looked at one by one.
+// fewChildren is the number of children of a node up to which find looks at the children one by one.
 const fewChildren = 4
 
 // node is a state of the automaton: the beginning of a secret.

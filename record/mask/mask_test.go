@@ -176,8 +176,8 @@ func TestPackedText(t *testing.T) {
 	}
 }
 
-// TestSecretsByTheirPlace: these values are secrets because of the fields next to them, and not because of
-// their own names.
+// TestSecretsByTheirPlace: the masked values are secrets because of the fields next to them, and not because
+// of their own names.
 func TestSecretsByTheirPlace(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{

@@ -26,9 +26,9 @@ const (
 )
 
 // notices tell the other nodes which events, attempts and queues have changed, and receive such
-// notices. NOTIFY runs outside of the transactions: within them, their commits would have to wait for
-// each other. If a node receives no notices, for example behind a pooler that shares sessions, its
-// viewers read again at intervals instead.
+// notices. NOTIFY runs outside of the transactions, because transactions with NOTIFY have to wait for
+// each other's commits. If a node receives no notices, for example behind a pooler that shares
+// sessions, its viewers read again at intervals instead.
 type notices struct {
 	mu      sync.Mutex
 	words   []string // words of the next notice, one for each change

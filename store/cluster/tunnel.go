@@ -28,9 +28,9 @@ func tunnelFields(r *relay.TunnelRecord) []any {
 }
 
 // StoreTunnels stores changes of this node's tunnels, many in one transaction, and returns the tunnels
-// of other nodes that they replaced. There is at most one write for each alias. The order of takeovers
-// is the order in which the rows are written. Writes for removed aliases are ignored. If a slice
-// fails, the slices before it stay stored.
+// of other nodes that the new tunnels replaced. There is at most one write for each alias. The order
+// of takeovers is the order in which the rows are written. Writes for removed aliases are ignored. If
+// a slice fails, the slices before it stay stored.
 func (s *Store) StoreTunnels(ctx context.Context, writes []relay.TunnelWrite) (replaced []relay.TunnelRecord, err error) {
 	writes = slices.Clone(writes)
 	slices.SortFunc(writes, func(a, b relay.TunnelWrite) int { return int(a.Alias - b.Alias) }) // in the order of aliases, because all nodes lock rows in this order

@@ -202,8 +202,8 @@ func (c *copier) compare(t *Table) error {
 	return nil
 }
 
-// digest is the number of rows and the sum of their SHA-256. The sum does not depend on the order of
-// the rows, because the two engines sort text differently.
+// digest is the number of rows and the sum of the SHA-256 of the rows. The sum does not depend on the
+// order of the rows, because the two engines sort text differently.
 type digest struct {
 	rows int64
 	sum  [4]uint64

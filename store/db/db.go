@@ -189,7 +189,7 @@ func (s *DB) Describe() string { return s.Dialect.name() + " " + s.place() }
 // place returns the place of the data as text for users.
 func (s *DB) place() string { return PlaceOf(s.opt.URL, s.opt.DataDir) }
 
-// PlaceOf returns the place of the data of a store with this address or data dir, as text for users.
+// PlaceOf returns the place of the data of a store with the given address or data dir, as text for users.
 func PlaceOf(address, dataDir string) string {
 	if address == "" {
 		return filepath.Join(dataDir, databaseFile)

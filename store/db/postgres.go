@@ -146,8 +146,8 @@ func (s *DB) openPostgres(ctx context.Context) error {
 	return err
 }
 
-// openDirect opens a handle at the direct URL for statements that may take long. They wait at most
-// lockTimeout for a lock; 0 = without limit.
+// openDirect opens a handle at the direct URL for statements that may take long. These statements
+// wait at most lockTimeout for a lock; 0 = without limit.
 func (s *DB) openDirect(ctx context.Context, lockTimeout time.Duration) (*sqlx.DB, error) {
 	dsn, err := postgresDSN(cmp.Or(s.opt.DirectURL, s.opt.URL), slowConnectTimeout)
 	if err != nil {

@@ -100,8 +100,8 @@ func (c sessionConnector) Connect(ctx context.Context) (driver.Conn, error) {
 	return &postgresSession{driverConn: session, shared: c.shared}, nil
 }
 
-// openPool opens a handle whose connections are opened by the dialer by. They fail when the server does
-// not answer within the read timeout of by.
+// openPool opens a handle whose connections are opened by the dialer by. These connections fail when the
+// server does not answer within the read timeout of by.
 func openPool(ctx context.Context, dsn string, size int, by *dialer) (*sqlx.DB, error) {
 	connector, err := pq.NewConnector(dsn)
 	if err != nil {
@@ -215,7 +215,7 @@ func sessionSettings(local bool, wait, statement time.Duration) string {
 	return query
 }
 
-// lockWait returns the lock_timeout of connections with this read timeout.
+// lockWait returns the lock_timeout of connections with the given read timeout.
 func lockWait(timeout time.Duration) time.Duration { return timeout * 9 / 10 }
 
 // postgresUnavailable returns the relay code of an error that means that the server cannot write now, and

@@ -40,7 +40,7 @@ func LatencyMicros(a *relay.Attempt) any {
 	return max(a.Timing.Latency().Microseconds(), 0)
 }
 
-// BodyBlocker returns the reason why an event with a body in this state cannot be replayed, "" if it
+// BodyBlocker returns the reason why an event with a body in the given state cannot be replayed; "" if it
 // can.
 func BodyBlocker(state string) string {
 	if state == relay.BodyComplete || state == "" {
@@ -319,7 +319,7 @@ func OwnEventForUpdate(c *db.Tx, who relay.Actor, id relay.ID) (relay.Event, err
 const receivingTime = time.Minute
 
 // fillEvent adds the messages in list to an event. ended is the number of the last attempt that ended;
-// firstEnd is the end of the first one.
+// firstEnd is the end of the first attempt.
 func (s *Store) fillEvent(e *relay.Event, list []*payload, ended int, firstEnd time.Time) {
 	fillAttempts(e.Attempts, list)
 	if len(list) > 0 && list[0].n == 0 {

@@ -118,8 +118,8 @@ func Missing(q db.Query, now time.Time) (missing []Day, err error) {
 // MakeDay makes the partitions of one day. It does not use CREATE TABLE … PARTITION OF, which locks the
 // whole table exclusively: the statement waits for every reader, and every later statement waits for it. A
 // table that is made separately and then attached blocks neither readers nor writers, except on the
-// default partition. relayd waits for that lock for TableWait and tries again later. Names in DDL cannot
-// be parameters; these names consist of constants and digits.
+// default partition. relayd waits for the lock of the default partition for TableWait and tries again
+// later. Names in DDL cannot be parameters; these names consist of constants and digits.
 func MakeDay(ctx context.Context, d *db.DB, day Day) error {
 	tx, err := d.Slow.BeginTxx(ctx, nil)
 	if err != nil {

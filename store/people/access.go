@@ -76,8 +76,8 @@ func AliasAccess(who relay.Actor) (string, []any) {
 	return may, args
 }
 
-// AliasesAccess is AliasAccess for statements that list aliases. The engine finds these by the indexes
-// on owners and members instead of reading every alias.
+// AliasesAccess is AliasAccess for statements that list aliases. The engine finds these aliases by the
+// indexes on owners and members instead of reading every alias.
 func AliasesAccess(who relay.Actor) (string, []any) {
 	may, args := AliasAccess(who)
 	if who.Kind == relay.ActorSystem {

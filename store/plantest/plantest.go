@@ -190,6 +190,6 @@ const FillQueue = `INSERT INTO queue (event_id, n, alias_id, received_at, kind, 
 // planSliceMost is the largest number of rows of an alias that one query of a list may read.
 const planSliceMost = 4096
 
-// AnalyzeTables are the statements that collect statistics of the tables that tests fill. ANALYZE
-// without a table also covers the tables of Postgres itself, and two of them can deadlock.
+// AnalyzeTables are the statements that collect statistics of the tables that tests fill. ANALYZE without a
+// table also covers the tables of Postgres itself, and two such statements can deadlock.
 var AnalyzeTables = []string{`ANALYZE aliases`, `ANALYZE events`, `ANALYZE attempts`, `ANALYZE queue`, `ANALYZE payloads`}

@@ -90,9 +90,9 @@ func (r *Retention) EvictOverLimit(ctx context.Context, accounts bool) error {
 	return r.vacuum(ctx)
 }
 
-// evict removes the oldest events of an alias or an account until need more bytes fit or, with all, until it
-// is within its limit. It begins no transaction after until. Several evictions of one holder may run at once:
-// each transaction counts the removals of the others.
+// evict removes the oldest events of an alias or an account until need more bytes fit or, with all, until the
+// alias or account is within its limit. It begins no transaction after until. Several evictions of one holder
+// may run at once: each transaction counts the removals of the others.
 func (r *Retention) evict(ctx context.Context, h usage.Holder, need int64, all bool, until time.Time) {
 	ended := false
 	most := func(c *db.Tx) (surplus int64, err error) {

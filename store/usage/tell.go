@@ -103,8 +103,8 @@ func (u *Usage) hear(revision int64, text string) {
 	}
 }
 
-// Lost makes later revisions count again from the given number, after a failover has lost the ones
-// above it.
+// Lost makes later revisions count again from the given number on, after a failover has lost the revisions
+// above that number.
 func (u *Usage) Lost(revision int64) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
