@@ -42,7 +42,7 @@ func TestIdempotencyAfterTakeover(t *testing.T) {
 }
 
 // otherNode returns options for another node on the same store. It has its own data
-// dir, or a data dir that is a copy without the id of the first node.
+// dir or, on SQLite, the same data dir without the id of the first node.
 func otherNode(t *testing.T, o store.Options) store.Options {
 	t.Helper()
 	if o.URL != "" {

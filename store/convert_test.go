@@ -154,8 +154,8 @@ func TestCopySQLite(t *testing.T) {
 	}
 }
 
-// TestCopyOfAnother: rows that do not belong to the same store are refused, and changes made during
-// the copy are detected.
+// TestCopyOfAnother: a copy is refused while a server runs, into a database with other rows, and
+// between different schemas. Changes made during the copy are detected.
 func TestCopyOfAnother(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()

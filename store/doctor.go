@@ -46,7 +46,8 @@ func (s *Store) Examine(ctx context.Context) []relay.Finding {
 	return list
 }
 
-// hearsWithin is the time after its start within which a node need not have received any notice of Postgres.
+// hearsWithin is the time after the start of a node within which the node need not have received any notice
+// of Postgres.
 const hearsWithin = 30 * time.Second
 
 // examineNodes checks the nodes of Postgres: whether there are enough connections for all of them,
