@@ -85,7 +85,8 @@ func (a *Writer) WriteHeader(status int) {
 	}
 }
 
-// Write writes p. If there is no space for p, it refuses the response, or aborts it if it has begun.
+// Write writes p. If there is no space for p, Write refuses the response; a response that has begun is
+// aborted.
 func (a *Writer) Write(p []byte) (int, error) {
 	if a.refused {
 		return len(p), nil

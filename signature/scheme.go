@@ -49,7 +49,7 @@ type Scheme struct {
 	TimeMember string        // key of the JSON body with the signed time
 	Unit       Unit          // how the time is written
 	Old        time.Duration // age from which the sender's own libraries refuse a signature; 0 = never
-	Future     time.Duration // the same limit for a time in the future
+	Future     time.Duration // largest time in the future that the sender's own libraries accept; 0 = unlimited
 
 	Oracle string // how the tests check this row: "library" of the sender, or "" = with a vector
 
