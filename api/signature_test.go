@@ -113,8 +113,8 @@ func TestProviders(t *testing.T) {
 	}
 }
 
-// TestVerifyByKeptSecrets: without a secret in the call, the secrets of the alias verify the event, and its
-// record then has the same verdict.
+// TestVerifyByKeptSecrets: without a secret in the call, the secrets of the alias verify the event. The
+// record of the event then has the same verdict.
 func TestVerifyByKeptSecrets(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)

@@ -408,7 +408,7 @@ func TestFirstRequestsToANodeShareAConnection(t *testing.T) {
 		})
 	}
 	group.Wait()
-	if n := owner.srv.metrics.accepted.Load(); n > 1+1+4 { // one of the client, one for control, four for data
+	if n := owner.srv.metrics.accepted.Load(); n > 1+1+4 { // connections: one of the client, one for control, four for data
 		t.Errorf("%d connections were made", n)
 	}
 }

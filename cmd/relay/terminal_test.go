@@ -199,8 +199,8 @@ func TestKeyRReleasesWhatWasQueued(t *testing.T) {
 	a.sees("disconnected") // the output can be read from the terminal after the program has ended
 }
 
-// TestKeyRGoesOnAfterARefusedAlias: if the events of one alias cannot be delivered, such as of the reserved
-// name www, R continues with the other aliases.
+// TestKeyRGoesOnAfterARefusedAlias: if R cannot deliver the events of one alias, for example of the reserved
+// name www, it continues with the other aliases.
 func TestKeyRGoesOnAfterARefusedAlias(t *testing.T) {
 	t.Parallel()
 	r := useSharedRelay(t)
