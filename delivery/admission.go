@@ -71,13 +71,13 @@ func (j *job) storeFirst() (out relay.Outcome, ok bool) {
 	if whole, why := q.Whole(); !whole {
 		return j.outcome(j.spoilt(why)), false
 	}
-	_, q.Attempt.Released = j.st.RemoteOwner() // if it cannot be reached, its node delivers this out of the queue
+	_, q.Attempt.Released = j.st.RemoteOwner() // a tunnel whose node cannot be reached: that node delivers the event from the queue
 	q.Prepare(relay.StateDelivering)
 	t := d.store.Accept(q.Event)
 	if err := d.exchanges.Await(t); err != nil {
 		d.markStoreDegraded(j.st, err)
 		why := exchange.StoreError(err)
-		if !closed(t.Done()) { // it may be stored yet, and nobody will deliver it
+		if !closed(t.Done()) { // the store may still store the event, but no code would deliver it
 			a := q.Failed(why)
 			d.store.Finish(q.Event.ID, &a, "")
 			d.counters.finished(&a, false)
@@ -151,5 +151,5 @@ func (d *Delivery) reject(st *registry.Alias, in *relay.Inbound, why *relay.Erro
 	e := newEvent(in, h)
 	e.ID, e.State, e.Error, e.Blocker = d.store.NewID(), relay.StateRejected, &relay.Fault{Code: why.Code, Message: why.Detail}, relay.BlockedRejected
 	e.Request.Body.State, e.Request.Body.SHA256 = relay.BodyNotSent, sha256.Sum256(nil)
-	d.store.Accept(e) // best effort: nobody waits for the ticket
+	d.store.Accept(e) // best effort: nothing waits for the ticket
 }

@@ -10,8 +10,8 @@ import (
 	"relay/delivery"
 )
 
-// TestNoRoom: without space nothing is forwarded or stored, only counted; with space again requests
-// are accepted.
+// TestNoRoom: requests that come while there is no space are counted, but neither forwarded nor stored.
+// Once there is space again, requests are accepted.
 func TestNoRoom(t *testing.T) {
 	var k bodyRecorder
 	b := realFixture(t)
@@ -50,8 +50,8 @@ func TestNoRoom(t *testing.T) {
 	b.d = first
 }
 
-// TestStoreFirst: while the store is not sure to have space, a request is stored before a byte of it
-// is forwarded; one that cannot be stored is not forwarded.
+// TestStoreFirst: while the store is not sure to have space, each request is stored before a byte of it
+// is forwarded. A request that cannot be stored is not forwarded.
 func TestStoreFirst(t *testing.T) {
 	var k bodyRecorder
 	var first bool

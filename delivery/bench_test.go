@@ -60,7 +60,7 @@ func (t *echoTunnel) LazyDial() bool         { return false }
 func (t *echoTunnel) Info() relay.TunnelInfo { return relay.TunnelInfo{} }
 func (t *echoTunnel) Close(string)           {}
 
-// sinkCaller has a body buffered and takes every answer.
+// sinkCaller is a caller that has sent its whole body and reads every answer.
 type sinkCaller struct{ body []byte }
 
 func (c *sinkCaller) Buffered() int { return len(c.body) }

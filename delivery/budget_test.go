@@ -28,8 +28,7 @@ func TestAnswerOverBudgetIsCut(t *testing.T) {
 	})
 }
 
-// TestHeldAnswersAreBounded: bytes that are held until the request is stored count in the budget;
-// without space the caller gets an error, and the reservations are returned.
+// 200 KiB for an account; the bytes of an answer count twice: as held and as recorded
 func TestHeldAnswersAreBounded(t *testing.T) {
 	t.Parallel()
 	budget := budget.New(800 << 10) // 200 KiB for an account; an answer counts as held and as recorded
@@ -100,8 +99,8 @@ func TestUnfinishedBodiesAreBounded(t *testing.T) {
 	}
 }
 
-// TestAnswerOverBudgetBeforeItWentOut: if a response finds no space before a byte of it was sent, its
-// caller gets an error, not a reset.
+// TestAnswerOverBudgetBeforeItWentOut: if there is no space for a response before a byte of it was
+// sent, the caller gets an error, not a reset.
 func TestAnswerOverBudgetBeforeItWentOut(t *testing.T) {
 	t.Parallel()
 	run(t, func(l *local) {
@@ -117,8 +116,8 @@ func TestAnswerOverBudgetBeforeItWentOut(t *testing.T) {
 	}, func(b *fixture) { b.s.delay = time.Second })
 }
 
-// TestAnswerThatFindsNoSpaceAtItsEnd: a response that was sent in part, and whose last bytes find no
-// space, is recorded as far as it came.
+// TestAnswerThatFindsNoSpaceAtItsEnd: if there is no space for the last bytes of a response that was
+// sent in part, the bytes that arrived before are recorded.
 func TestAnswerThatFindsNoSpaceAtItsEnd(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -156,7 +155,8 @@ func TestAnswerThatFindsNoSpaceAtItsEnd(t *testing.T) {
 	}
 }
 
-// TestHeadInPiecesIsNotHeldForEver: a response head that arrives in pieces counts once in the budget.
+// TestHeadInPiecesIsNotHeldForEver: the bytes of a response head that arrived in pieces no longer count
+// in the budget while the body is sent.
 func TestHeadInPiecesIsNotHeldForEver(t *testing.T) {
 	t.Parallel()
 	budget := budget.New(0)

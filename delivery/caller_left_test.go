@@ -23,7 +23,7 @@ func TestCallerLeft(t *testing.T) {
 		gone   bool
 		status int
 		state  string
-		told   bool // package server finds that its answer was not taken
+		told   bool // package server finds that the caller did not take the whole answer
 	}{
 		"stays":      {post, late, func(*memCaller) {}, false, 200, relay.StateDelivered, false},
 		"resets":     {post, late, reset, true, 0, relay.StateDelivered, false},
@@ -101,8 +101,8 @@ func TestCallerIsNotLookedAtWhileItIsRead(t *testing.T) {
 	}, smallWindow)
 }
 
-// TestCallerCutAfterTheEndWasStored: the record says that a caller had left even if that becomes known
-// after the end of the attempt was stored.
+// TestCallerCutAfterTheEndWasStored: the record says that the caller has left, even if relayd finds
+// this out after it has stored the end of the attempt.
 func TestCallerCutAfterTheEndWasStored(t *testing.T) {
 	run(t, func(l *local) {
 		l.until("\r\n\r\n")
@@ -118,7 +118,7 @@ func TestCallerCutAfterTheEndWasStored(t *testing.T) {
 		cancel()
 		_ = b.d.Close(ctx)
 		out := <-done
-		time.Sleep(5 * time.Second) // for the store
+		time.Sleep(5 * time.Second) // until the store has resolved its steps
 		e := b.event()
 		b.want("answer, state, caller gone", words(out.Answer == nil, e.State, e.Attempts[0].CallerGone), words(true, relay.StateDelivered, true))
 	}, func(b *fixture) { b.s.delay = time.Second })

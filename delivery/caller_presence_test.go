@@ -25,7 +25,7 @@ func TestCallerGoneInsideSilence(t *testing.T) {
 				l.ended()
 			}, func(b *fixture) {
 				caller, done := b.begin(post)
-				time.Sleep(time.Hour) // an answer has no deadline while somebody waits for it
+				time.Sleep(time.Hour) // an answer has no deadline while its caller is connected
 				caller.become(c.presence)
 				start := time.Now()
 				<-done
@@ -70,7 +70,7 @@ func TestCallerGoneWhileTheLocalServerTakesNoMore(t *testing.T) {
 	}, func(b *fixture) {
 		c, done := b.begin(largePost)
 		c.in.write(make([]byte, largeSize/2))
-		time.Sleep(time.Hour) // an answer has no deadline while somebody waits for it
+		time.Sleep(time.Hour) // an answer has no deadline while its caller is connected
 		b.want("channels", b.d.Stats().Channels, 1)
 		c.become(relay.CallerReset)
 		c.in.finish(io.ErrUnexpectedEOF)

@@ -115,9 +115,9 @@ func TestCallerGoneBeforeAnswer(t *testing.T) {
 	})
 }
 
-// TestSlowCallerOfAShortAnswerSeesABreak: an orderly close marks a response as complete if it ends
-// with its connection. A caller that could not be given all of it must see a break instead, even if a
-// rest of its request is unread.
+// TestSlowCallerOfAShortAnswerSeesABreak: the end of its connection marks the end of a response without
+// a length. If the caller could not be given all of such a response, its connection is therefore reset
+// and not closed in order, even if a part of the request is unread.
 func TestSlowCallerOfAShortAnswerSeesABreak(t *testing.T) {
 	for name, request := range map[string]string{
 		"whole request": post, "answered early": "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\nhello",
@@ -200,7 +200,7 @@ func TestLargeBodyGoesInParts(t *testing.T) {
 		}
 		b.want("sha256", e.Request.Body.SHA256, sum(all))
 		b.want("identical", *e.Attempts[0].Identical, true)
-		// and again, out of the store
+		// The same request, replayed from the store.
 		ev, n, err := b.d.Replay(context.Background(), relay.System(), e.ID, time.Minute)
 		b.want("error", err, nil)
 		b.want("state", ev.Attempt(n).State, relay.StateDelivered)

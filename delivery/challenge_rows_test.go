@@ -16,15 +16,16 @@ import (
 	"relay/handshake"
 )
 
-// challengeRow is a published challenge of the table of handshakes.
+// challengeRow is a challenge as its sender publishes it; the tests have one for each row of the table
+// of handshakes.
 type challengeRow struct {
 	name, line string // the start of the request; %s is what the answer repeats
 	fields     string
 	body       string
-	secret     string                       // of the alias, "" = none
-	sign       func(at, body string) string // the lines that sign it; nil = it is not signed
-	wrong      [2]string                    // a byte of the signed request, and another one in its place
-	refused    string                       // status of the answer to the wrong one; "" = it is queued
+	secret     string                       // secret of the alias; "" = none
+	sign       func(at, body string) string // returns the header lines that sign the request; nil = it is not signed
+	wrong      [2]string                    // a byte of the signed request, and the wrong byte that replaces it
+	refused    string                       // status of the answer to the request with the wrong byte; "" = that request is queued
 }
 
 const challengeSecret = "topsecret"
@@ -111,8 +112,9 @@ func (c *challengeRow) prepare(b *fixture) {
 	}
 }
 
-// TestEachChallenge tries each row of the table of handshakes: it is answered while the alias is offline, and not
-// without the setting, not with a byte wrong and not with markup in it; a tunnel that is up gets its bytes.
+// TestEachChallenge tries the challenge of each row of the table of handshakes. While the alias is
+// offline, relayd answers the challenge, but not without the setting, with a wrong byte, or with markup
+// in it. An online tunnel gets the challenge unchanged.
 func TestEachChallenge(t *testing.T) {
 	for _, name := range handshake.Names() {
 		i := slices.IndexFunc(challengeRows, func(c challengeRow) bool { return c.name == name })
@@ -125,7 +127,7 @@ func TestEachChallenge(t *testing.T) {
 			offline := func(what, echo, status, state string, names ...string) {
 				t.Helper()
 				run(t, nil, func(b *fixture) {
-					out, _ := b.send(c.raw(echo)) // signed by the clock of the fixture
+					out, _ := b.send(c.raw(echo)) // the time in the signature is that of the fixture
 					b.want(what+": answer", code(out), status)
 					b.want(what+": state", b.event().State, state)
 				}, withHandshakes(names...), c.prepare)

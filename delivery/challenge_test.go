@@ -11,8 +11,8 @@ import (
 	"relay"
 )
 
-// TestChallengeWhoseTunnelComes: a challenge goes to a tunnel that is attached while the challenge is still
-// being read: the relay answers only if there is no local server.
+// TestChallengeWhoseTunnelComes: a tunnel that is attached while relayd still reads a challenge gets
+// the challenge: relayd answers only if there is no tunnel.
 func TestChallengeWhoseTunnelComes(t *testing.T) {
 	run(t, nil, func(b *fixture) {
 		c, done := b.begin(slackChallenge[:len(slackChallenge)-10])
@@ -31,8 +31,8 @@ func TestChallengeWhoseTunnelComes(t *testing.T) {
 	}, func(b *fixture) { b.a.Settings.Handshakes, b.a.Settings.AutoDeliver = []string{"all"}, true })
 }
 
-// TestChallengeWithASealedSecret: a challenge may be signed with a secret that this node cannot open. The
-// relay then does not answer it unverified.
+// TestChallengeWithASealedSecret: if a challenge may be signed with a secret that this node cannot
+// open, relayd queues the challenge, because it cannot verify the signature.
 func TestChallengeWithASealedSecret(t *testing.T) {
 	for name, raw := range map[string]string{"slack": slackChallenge, "x": "GET /w?crc_token=abc HTTP/1.1\r\nHost: hook.localhost\r\n\r\n"} {
 		run(t, nil, func(b *fixture) {

@@ -17,7 +17,7 @@ const (
 	goAhead = "HTTP/1.1 100 Continue\r\n\r\n"
 )
 
-// silent is a local server that reads everything and sends nothing.
+// silent is a local server that reads the whole request and sends nothing.
 func silent(l *local) { l.ended() }
 
 // TestSilentServerIsNotTheFaultOfWhoWaitsForContinue: a caller that waits for 100 Continue of a silent
@@ -51,8 +51,8 @@ func TestSilentServerIsNotTheFaultOfWhoWaitsForContinue(t *testing.T) {
 }
 
 // TestWhoGotItsContinueMayStall: a caller that gets 100 Continue, from relayd or from the local server,
-// and then sends no body gets request-timeout, even if the 100 came one second before the first read
-// timeout ended.
+// and then sends no body gets request-timeout. This holds even if the 100 came one second before the
+// first read timeout ended.
 func TestWhoGotItsContinueMayStall(t *testing.T) {
 	late := func(l *local) {
 		l.until("\r\n\r\n")
@@ -76,8 +76,8 @@ func TestWhoGotItsContinueMayStall(t *testing.T) {
 	}
 }
 
-// TestBodyBeforeContinueIsAsAnyOther: if a caller sends its body without waiting for 100, that body is
-// treated like any other, and the local server has its full response timeout after it.
+// TestBodyBeforeContinueIsAsAnyOther: if a caller sends its body without waiting for 100, the body is
+// treated like any other: the response timeout of the local server begins after the body.
 func TestBodyBeforeContinueIsAsAnyOther(t *testing.T) {
 	run(t, silent, func(b *fixture) {
 		begin := time.Now()
@@ -101,8 +101,8 @@ func TestBodyBeforeContinueIsAsAnyOther(t *testing.T) {
 	})
 }
 
-// TestLateContinueOfTheLocalServer: the local server's 100, however late, is passed on and recorded
-// without additions; a refusal ends the wait as well.
+// TestLateContinueOfTheLocalServer: the local server's 100 Continue is passed on and recorded
+// unchanged, however late it comes. A refusal also ends the caller's wait.
 func TestLateContinueOfTheLocalServer(t *testing.T) {
 	answer := func(first string, after time.Duration) func(*local) {
 		return func(l *local) {

@@ -35,14 +35,14 @@ type Options struct {
 	MaxHead            int64         // bytes of a response head
 	MaxBody            int64         // decoded bytes of a request body
 	MaxResponseCapture int64         // decoded bytes of a response body that are stored
-	ResponseTimeout    time.Duration // to the final response head; an alias may have its own
-	QueueLimit         int           // waiting attempts per alias
-	QueueBytes         int64         // their request bytes per alias
-	AccountQueue       int           // waiting attempts of all aliases of an account without its own limit
+	ResponseTimeout    time.Duration // time until the final response head; an alias may have its own
+	QueueLimit         int           // queued attempts per alias
+	QueueBytes         int64         // request bytes of these attempts per alias
+	AccountQueue       int           // queued attempts of all aliases of an account without its own limit
 
-	// Capacity returns nil when a request of about need bytes can be stored for the alias,
-	// else the error that its caller gets. It may wait up to wait for space. Without the
-	// function there always is space. Many goroutines call it.
+	// Capacity returns nil when a request of about need bytes can be stored for the alias, else the
+	// error that its caller gets. It may wait up to wait for space. nil = there is always space. It
+	// must be safe for concurrent use.
 	Capacity func(alias, need int64, wait time.Duration) *relay.Error
 	// StoreFirst reports whether each request has to be stored before any of it is
 	// forwarded, because the store may have no room for it; nil = never. It is called for
@@ -52,9 +52,9 @@ type Options struct {
 	// Remote returns the tunnel of a record of another node; nil = there are no other nodes.
 	Remote func(relay.TunnelRecord) relay.RemoteTunnel
 
-	// AwaitRenewal is called before a request is given to a tunnel. It returns at once,
-	// except in a process that was frozen, which first has to learn which tunnels were taken
-	// over. nil = not called.
+	// AwaitRenewal is called before a request is given to a tunnel. It returns at once, except after
+	// the process was frozen: then it waits until this node knows which tunnels were taken over. nil =
+	// not called.
 	AwaitRenewal func()
 	// Budget bounds the bytes of answers that wait for the store or the caller; nil = no bound.
 	Budget *budget.Budget
@@ -66,9 +66,9 @@ type Options struct {
 // Bounds that no setting changes.
 const (
 	storeWait    = 10 * time.Second        // for a read of the store
-	cutStoreWait = 2 * time.Second         // for exchanges that were cut to store what they have
-	cutWait      = 2500 * time.Millisecond // for exchanges that were cut to end
-	workersWait  = 2250 * time.Millisecond // for background goroutines at the end, which store what tunnels were lost
+	cutStoreWait = 2 * time.Second         // for the store to keep the records of exchanges that were cut
+	cutWait      = 2500 * time.Millisecond // for exchanges to end after they were cut
+	workersWait  = 2250 * time.Millisecond // for background goroutines to end, some of which store the loss of tunnels
 	retryAfter   = registry.RetryAfter
 )
 
@@ -76,7 +76,7 @@ const (
 type Stats struct {
 	Tunnels  int // attached, stale ones included
 	Channels int // open, idle ones included
-	Queued   int // attempts that wait
+	Queued   int // queued attempts
 
 	StorageFull int64 // requests refused since the start because the storage was full
 }
@@ -97,11 +97,11 @@ type Delivery struct {
 
 	cut     context.Context // ends when the drain is over
 	endCut  context.CancelFunc
-	base    context.Context // ends when everything must stop: nothing waits for the store any more
+	base    context.Context // ends when everything must stop: from then on nothing waits for the store
 	endBase context.CancelFunc
 	workers sync.WaitGroup // background goroutines
 
-	underWay attempts // those of this process
+	underWay attempts // attempts of this process that have not ended
 	finds    *rate.Limiter
 
 	mu       sync.Mutex
@@ -207,8 +207,8 @@ func (d *Delivery) Alias(label string) (*relay.Alias, bool) {
 	return st.Current(), true
 }
 
-// Reads of aliases that are not in memory: how many a second, so that callers of names that nobody has
-// cannot load the store, and how long one may take.
+// Reads of aliases that are not in memory: how many a second, and how long one read may take. The bound
+// keeps requests for unknown names from loading the store.
 const (
 	findsPerSecond = 20
 	findWait       = 2 * time.Second
@@ -227,7 +227,7 @@ func (d *Delivery) FindAlias(label string) (*relay.Alias, bool) {
 		return nil, false
 	}
 	select {
-	case <-d.registry.ReadAgain(a.ID): // with its secrets, and in order with other reads of it
+	case <-d.registry.ReadAgain(a.ID): // that read includes the secrets, and keeps the order with other reads of the alias
 	case <-ctx.Done():
 	}
 	return d.Alias(label)
@@ -260,8 +260,8 @@ func (d *Delivery) NodeReachable(node string, reachable bool) {
 // needed after other nodes have declared this node dead, because the node then has a new id.
 func (d *Delivery) ReadTunnels() { d.registry.ReadTunnels() }
 
-// WakeQueue checks the queue of an alias whose tunnel is on this node. Another node asks for it after
-// it has changed the queue.
+// WakeQueue checks the queue of an alias whose tunnel is on this node. Another node asks this one to
+// check after a change of the queue.
 func (d *Delivery) WakeQueue(alias int64) { d.registry.WakeQueue(alias) }
 
 // Subscribe opens the live feed for the actor: see feed.Feed.Subscribe.
@@ -312,7 +312,7 @@ func (d *Delivery) Close(ctx context.Context) error {
 	return err
 }
 
-// awaitWorkers waits for the background goroutines, some of which may wait for the store.
+// awaitWorkers waits for the background goroutines to end, at most for workersWait.
 func (d *Delivery) awaitWorkers() {
 	ended := make(chan struct{})
 	go func() {
@@ -385,8 +385,8 @@ func (a *attempts) remove(r relay.AttemptRef) {
 	delete(a.list, r)
 }
 
-// Running returns the attempts that this process has in progress. Their events may not be stored yet;
-// their ends are not stored, unless the store has failed to store one.
+// Running returns the attempts that this process has in progress. An event of these attempts may not be
+// stored yet.
 func (d *Delivery) Running() map[relay.AttemptRef]bool {
 	d.underWay.mu.Lock()
 	defer d.underWay.mu.Unlock()
@@ -402,7 +402,7 @@ func closed(c <-chan struct{}) bool {
 	}
 }
 
-// Stats counts tunnels, channels and waiting attempts.
+// Stats counts tunnels, channels and queued attempts.
 func (d *Delivery) Stats() Stats {
 	tunnels, queued := d.registry.Count()
 	return Stats{

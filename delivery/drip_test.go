@@ -43,7 +43,7 @@ func TestDrippingBodiesKeepNobodyWaiting(t *testing.T) {
 					for _, c := range drips {
 						c.in.write([]byte("x"))
 					}
-					for range 7 { // at odd times, to meet any rhythm of the limiter
+					for range 7 { // every 137 ms, so that the requests meet every phase of the steps of the limiter
 						time.Sleep(137 * time.Millisecond)
 						send()
 					}

@@ -46,7 +46,7 @@ func TestEveryPhaseEnds(t *testing.T) {
 	const second, minute = time.Second, time.Minute
 	ends := map[string]struct {
 		do    func(b *fixture, c *memCaller)
-		after map[string]time.Duration // at most, where it is not the time of ""
+		after map[string]time.Duration // longest wait for the end in the named phases; "" = in all others
 	}{
 		// An answer that has begun has no time limit while its caller is there, nor has an upgraded
 		// connection.
@@ -55,7 +55,7 @@ func TestEveryPhaseEnds(t *testing.T) {
 		"lost":             {func(b *fixture, _ *memCaller) { b.hold.Detach(false) }, map[string]time.Duration{"": 2 * second, "hold for the store": 11 * second}},
 		"takeover": {func(b *fixture, _ *memCaller) {
 			b.d.Attach(b.a, &memTunnel{serve: always("hello", ok)})
-			b.hold.Detach(false) // as package sshgate does after a while
+			b.hold.Detach(false) // package sshgate does this, too, some time after a takeover
 		}, map[string]time.Duration{"": 2 * second, "hold for the store": 11 * second}},
 		"drain": {func(b *fixture, _ *memCaller) {
 			ctx, cancel := context.WithCancel(context.Background())
@@ -64,8 +64,8 @@ func TestEveryPhaseEnds(t *testing.T) {
 				b.t.Errorf("Close took %v", took)
 			}
 		}, map[string]time.Duration{"": 5 * second}},
-		// A request that came whole is sent and answered although its caller has left; what the
-		// caller did not send whole ends at once.
+		// A request that was received completely is sent and answered although its caller has left. An
+		// incomplete request ends at once.
 		"caller reset": {func(_ *fixture, c *memCaller) {
 			c.become(relay.CallerReset)
 			c.in.finish(io.ErrUnexpectedEOF)
@@ -145,7 +145,7 @@ func TestPartOfTheFirstWriteIsNeverSentAgain(t *testing.T) {
 						}
 					}
 					run(t, func(l *local) { l.hang() }, func(b *fixture) {
-						if lazy && when != late { // the spare that is there is used, and another one opened
+						if lazy && when != late { // the request uses the existing spare; its replacement takes no byte
 							synctest.Wait()
 							b.tun.set(func() { b.tun.window = 0 })
 						}
@@ -168,7 +168,7 @@ func TestPartOfTheFirstWriteIsNeverSentAgain(t *testing.T) {
 						b.tun.cutAll()
 						out := <-done
 						b.want("code", code(out), relay.CodeTunnelLost)
-						sent := 0 // relay up opens spares too
+						sent := 0 // a client of relay up has spares without a request, too
 						b.tun.set(func() {
 							for _, c := range b.tun.channels {
 								if len(c.up.buf) > 0 {
@@ -188,8 +188,8 @@ func TestPartOfTheFirstWriteIsNeverSentAgain(t *testing.T) {
 }
 
 // TestNothingTakenBeforeTheTunnelEnds: a request of which no byte was taken before its tunnel ended is
-// queued, however long the write had waited, and whichever end is noticed first: of the write, the
-// channel or the tunnel.
+// queued, however long the write had waited, and whether the exchange first notices the end of the
+// write, of the channel or of the tunnel.
 func TestNothingTakenBeforeTheTunnelEnds(t *testing.T) {
 	ends := map[string]func(b *fixture){
 		"channel, then tunnel": func(b *fixture) { b.tun.cutAll(); b.hold.Detach(false) },
@@ -198,7 +198,7 @@ func TestNothingTakenBeforeTheTunnelEnds(t *testing.T) {
 	for name, end := range ends {
 		for _, raw := range []string{post, longHead} {
 			t.Run(fmt.Sprintf("%s, %d bytes", name, len(raw)), func(t *testing.T) {
-				for range 20 { // which of them is noticed first is random
+				for range 20 { // the order in which the exchange notices the ends is random
 					run(t, func(l *local) { l.hang() }, func(b *fixture) {
 						_, done := b.begin(raw)
 						time.Sleep(time.Second)
@@ -215,8 +215,8 @@ func TestNothingTakenBeforeTheTunnelEnds(t *testing.T) {
 	}
 }
 
-// TestAnswerBegunWithNothingTaken: a local server that responds, or begins to, without taking a byte
-// of the request, and then ends the channel, has not responded.
+// TestAnswerBegunWithNothingTaken: if a local server takes no byte of the request before the channel
+// ends, its response does not count, whether complete or only begun.
 func TestAnswerBegunWithNothingTaken(t *testing.T) {
 	for _, begun := range []string{"HTTP/1.1 2", "HTTP/1.1 100 Continue\r\n\r\n"} {
 		for _, raw := range []string{post, longHead} {
@@ -235,8 +235,8 @@ func TestAnswerBegunWithNothingTaken(t *testing.T) {
 }
 
 // TestWholeAnswerWithNothingTaken: the rest of a request is read, and its event becomes complete, even
-// if the local server responded before it took a byte and the channel ended while the response was
-// stored.
+// if the local server has responded without taking a byte and the channel has ended while the response
+// was stored.
 func TestWholeAnswerWithNothingTaken(t *testing.T) {
 	raw := strings.Replace(post, "Length: 5", "Length: 10", 1)
 	run(t, func(l *local) { l.Write(ok); l.hang() }, func(b *fixture) {
@@ -254,8 +254,9 @@ func TestWholeAnswerWithNothingTaken(t *testing.T) {
 	}, func(b *fixture) { b.tun.window, b.s.delay = -1, 2*time.Second })
 }
 
-// TestHeadAndLossInOneRead: an answer whose head comes in one read with the loss of its tunnel is recorded as one
-// whose head came a moment before it: whole or not, the request belongs to an attempt with a truncated answer.
+// TestHeadAndLossInOneRead: a read may return the head of an answer together with the loss of the
+// tunnel. That answer is recorded like one whose head came just before the loss: the attempt has a
+// truncated answer, whether or not the request is complete.
 func TestHeadAndLossInOneRead(t *testing.T) {
 	const answer = "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc"
 	const part = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\nhello"
@@ -268,7 +269,7 @@ func TestHeadAndLossInOneRead(t *testing.T) {
 					if !together {
 						time.Sleep(time.Millisecond)
 					}
-					l.c.down.finish(errLate) // no end of its own: the tunnel ends
+					l.c.down.finish(errLate) // the channel has no end of its own, because the tunnel ends
 					l.ended()
 				}, func(b *fixture) {
 					c, done := b.begin(raw)
@@ -287,7 +288,7 @@ func TestHeadAndLossInOneRead(t *testing.T) {
 					b.want("answer", words(a.Status, a.ResponseState, string(a.Response.Body.Data)), words(200, relay.ResponseTruncated, "abc"))
 					state, body := relay.BodyComplete, "hello"
 					switch {
-					case name == "caller leaves", name == "caller sends the rest" && !together: // the answer had begun, and was reset
+					case name == "caller leaves", name == "caller sends the rest" && !together: // the answer had begun, so the caller's connection was reset
 						state = relay.BodyAborted
 					case name == "caller sends the rest":
 						body = "helloworld"

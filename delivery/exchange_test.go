@@ -332,8 +332,8 @@ func TestEarlyAnswer(t *testing.T) {
 	})
 }
 
-// TestRequestIsWholeWithItsAnswer: a local server that responds while it reads, like an echo, ends its
-// response when it has the whole request. By then the record has the whole request, too.
+// TestRequestIsWholeWithItsAnswer: a local server may respond while it reads, like an echo server, and
+// end its response when it has the whole request. The record then has the whole request, too.
 func TestRequestIsWholeWithItsAnswer(t *testing.T) {
 	run(t, func(l *local) {
 		l.until("\r\n\r\nab")

@@ -181,7 +181,7 @@ func TestRefusedBodiesAreCounted(t *testing.T) {
 	}, func(b *fixture) { b.opt.Registry = reg })
 }
 
-// TestPromisedBodyTakesNoMemory: a body that is only announced takes no memory.
+// TestPromisedBodyTakesNoMemory: a Content-Length whose body has not arrived takes no memory.
 func TestPromisedBodyTakesNoMemory(t *testing.T) {
 	const callers, each = 200, 64 << 10
 	run(t, nil, func(b *fixture) {
@@ -201,8 +201,8 @@ func TestPromisedBodyTakesNoMemory(t *testing.T) {
 	})
 }
 
-// TestLostPartBeforeAStoredStep: the spool may accept an event, or the end of an attempt, after it
-// could not write one of its parts. Such a request is not answered as stored, and such a response
+// TestLostPartBeforeAStoredStep: the spool may accept an event, or the end of an attempt, although it
+// could not write a part of the body. The caller of such a request gets an error, and such a response
 // breaks off.
 func TestLostPartBeforeAStoredStep(t *testing.T) {
 	large := strings.Repeat("x", relay.InlineBody+1000)

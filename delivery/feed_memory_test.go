@@ -25,14 +25,14 @@ func TestFeedFromMemory(t *testing.T) {
 	defer sub.Close()
 	answers := []func(l *local){
 		func(l *local) { l.Write(ok) },
-		func(l *local) { time.Sleep(20 * time.Millisecond); l.Write(ok) }, // Accept is stored meanwhile
+		func(l *local) { time.Sleep(20 * time.Millisecond); l.Write(ok) }, // Accept is stored before the response
 		func(l *local) {
 			time.Sleep(20 * time.Millisecond)
 			l.Write("HTTP/1.1 500 Oh\r\nX-A: 1\r\nContent-Length: 0\r\n\r\n")
 		},
-		func(*local) {}, // closed without an answer
+		func(*local) {}, // the connection ends without a response
 		func(*local) { time.Sleep(20 * time.Millisecond) },
-		func(l *local) { // the page of Django, later than its event is stored
+		func(l *local) { // Django's error page, after the event is stored
 			time.Sleep(60 * time.Millisecond)
 			l.Write("HTTP/1.1 400 Bad Request\r\nContent-Length: 14\r\n\r\nDisallowedHost")
 		},
@@ -54,7 +54,7 @@ func TestFeedFromMemory(t *testing.T) {
 	if len(ids) != len(answers) {
 		t.Fatalf("%d events of %d requests", len(ids), len(answers))
 	}
-	last := map[string]string{} // items by name and event
+	last := map[string]string{} // the last item of each event, by name
 	deadline, cancel := timeout(realWait)
 	defer cancel()
 	for ended := 0; ended < len(answers); {

@@ -56,7 +56,7 @@ func TestFeed(t *testing.T) {
 		_, err = b.d.Subscribe(ctx, relay.Actor{Account: 2, Kind: relay.ActorUser}, 7, "")
 		b.want("foreign alias", relay.AsError(err).Code, relay.CodeNotFound)
 		b.send(post)
-		time.Sleep(200 * time.Millisecond) // one round or two
+		time.Sleep(200 * time.Millisecond) // one round of the feed, or two
 		items, err := sub.Next(ctx)
 		b.want("error", err, nil)
 		items = items[max(0, len(items)-2):]
@@ -143,8 +143,8 @@ func TestFeedIsBoundedInBytes(t *testing.T) {
 	}, func(b *fixture) { b.opt.Registry = reg })
 }
 
-// TestFeedGoesOnAfterItsStart: a viewer that was cut before its first item misses no change in
-// between, and does not read again if there was none.
+// TestFeedGoesOnAfterItsStart: a viewer that reconnects after it was cut before its first item gets a
+// resync item if there was a change in between, and nothing otherwise.
 func TestFeedGoesOnAfterItsStart(t *testing.T) {
 	run(t, always("hello", ok), func(b *fixture) {
 		ctx := context.Background()
@@ -161,7 +161,7 @@ func TestFeedGoesOnAfterItsStart(t *testing.T) {
 			return names(items)
 		}
 		b.want("nothing came", goesOn(), "")
-		b.send(post) // that nobody sees
+		b.send(post) // no viewer gets this change
 		time.Sleep(time.Second)
 		b.want("something came", goesOn(), "resync")
 	})
@@ -172,8 +172,9 @@ func TestRoundOfTheFeedIsBoundedInBytes(t *testing.T) {
 	run(t, always("hello", huge), func(b *fixture) {
 		sub, _ := b.d.Subscribe(context.Background(), relay.Actor{Account: 1}, 0, "")
 		defer sub.Close()
-		// After this request the feed pauses for 50 ms, so that what follows falls into one
-		// round. It takes no time, so that nothing is left of a pause that ends earlier.
+		// After the change of this request the feed pauses for 50 ms, and then reads all later changes
+		// in one round. The request takes no time, so that the pause has not ended when the next
+		// requests come.
 		b.send(post)
 		synctest.Wait()
 		before := b.s.num(&b.s.heads)
@@ -214,8 +215,8 @@ func TestViewersOfAnAccountAreBounded(t *testing.T) {
 	})
 }
 
-// TestFeedReadsAttemptsTogether: the feed reads changed attempts together, and numbers the queue of an
-// alias once for all waiting ones.
+// TestFeedReadsAttemptsTogether: the feed reads changed attempts together, and computes the positions
+// of an alias' queued attempts together.
 func TestFeedReadsAttemptsTogether(t *testing.T) {
 	run(t, nil, func(b *fixture) {
 		sub, err := b.d.Subscribe(context.Background(), relay.System(), 0, "")
@@ -234,13 +235,13 @@ func TestFeedReadsAttemptsTogether(t *testing.T) {
 		}
 		b.s.mu.Unlock()
 		b.want("events", len(changes), many)
-		_, err = sub.Next(context.Background()) // what the requests brought
+		_, err = sub.Next(context.Background()) // the items of the requests above
 		must(t, err)
 		before := b.s.num(&b.s.headReads)
 		b.d.Publish(changes)
 		items, err := sub.Next(context.Background())
 		must(t, err)
-		b.want("items", names(items), "resync") // 300 of them are more than may wait for a viewer
+		b.want("items", names(items), "resync") // 300 items are more than may wait for a viewer
 		b.want("reads of what no viewer gets", b.s.num(&b.s.headReads)-before, 0)
 		b.d.Publish(changes[:50])
 		items, err = sub.Next(context.Background())
@@ -270,7 +271,7 @@ func TestViewerThatCannotKeepUpReadsAgainTwiceASecond(t *testing.T) {
 		for n := range 250 {
 			changes = append(changes, relay.Change{Kind: relay.ChangeAttempt, Alias: b.a.ID, Event: relay.ID{byte(n)}, N: 1})
 		}
-		const flood = 5200 * time.Millisecond // it ends between two resync items
+		const flood = 5200 * time.Millisecond // the flood ends between two resync items
 		go func() {
 			for range flood / (25 * time.Millisecond) {
 				b.d.Publish(changes)
@@ -288,7 +289,7 @@ func TestViewerThatCannotKeepUpReadsAgainTwiceASecond(t *testing.T) {
 			b.want("items", names(items), "resync")
 			resyncs++
 		}
-		b.want("resync items", resyncs, 12) // at once, every half second, and one for what came last
+		b.want("resync items", resyncs, 12) // one at once, one every half second, and one for the changes after the last of these
 	})
 }
 
@@ -402,7 +403,7 @@ func TestCredentialRevokedWhileSubscribing(t *testing.T) {
 			}
 			sub, err := b.d.Subscribe(context.Background(), relay.Actor{Account: 1, Kind: relay.ActorUser}, 0, "")
 			if err != nil {
-				return // it may be refused at once as well
+				return // Subscribe may also fail, instead of the later Next
 			}
 			defer sub.Close()
 			ctx, cancel := timeout(3 * time.Second)
@@ -420,7 +421,7 @@ func TestTokenOfOneAliasSeesNoOther(t *testing.T) {
 		sub, err := b.d.Subscribe(context.Background(), relay.Actor{Account: 1, Kind: relay.ActorToken, Alias: 7}, 0, "")
 		b.want("error", err, nil)
 		defer sub.Close()
-		for range 2 { // made, and changed
+		for range 2 { // one change for the creation, one for new settings
 			b.newAlias(8, 1, "other")
 			time.Sleep(time.Second)
 			in, _ := b.inbound(post)
@@ -475,7 +476,7 @@ func TestSlowItemsOfAnAliasDelayNoOther(t *testing.T) {
 			b.send(post)
 			time.Sleep(100 * time.Millisecond)
 		}
-		const slowAliases = 12 // of one owner, which has half of the places
+		const slowAliases = 12 // of one owner, which may use half of the rounds
 		for id := range int64(slowAliases) {
 			b.newAlias(100+id, 1, fmt.Sprint("slow", id))
 			others, err := b.d.Subscribe(ctx, relay.Actor{Account: 1, Kind: relay.ActorUser}, 100+id, "")
@@ -525,8 +526,8 @@ func (b *fixture) newAlias(id, owner int64, name string) {
 	b.d.Publish([]relay.Change{{Kind: relay.ChangeAlias, Alias: id}})
 }
 
-// TestEventsOfAnAliasThatWasGained: a viewer of all its aliases also gets events of an alias that is
-// new, or that it was just given, even before the feed has read its rights.
+// TestEventsOfAnAliasThatWasGained: a viewer without a chosen alias also gets the events of an alias
+// that was just created or shared with its account, even before the feed has read the new rights.
 func TestEventsOfAnAliasThatWasGained(t *testing.T) {
 	eventsOf := func(b *fixture, sub relay.Subscription) (all []string) {
 		for {

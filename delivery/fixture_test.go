@@ -19,16 +19,16 @@ type fixture struct {
 	t    *testing.T
 	d    *delivery.Delivery
 	s    *memStore
-	real delivery.Store // of realFixture
+	real delivery.Store // the store of realFixture
 	a    *relay.Alias
 	tun  *memTunnel
 	hold relay.Attachment
 	opt  delivery.Options
 
-	caller *memCaller    // the connection of every request; nil = each has one of its own
-	log    *bytes.Buffer // of logged
+	caller *memCaller    // the connection of all requests; nil = each request has its own
+	log    *bytes.Buffer // set by logged
 
-	storeFirst bool // of a test that sets Options.StoreFirst
+	storeFirst bool // value for tests that set Options.StoreFirst
 }
 
 // oneConnection makes all requests of a test come over one caller connection.
@@ -80,7 +80,8 @@ func (b *fixture) close() {
 	}
 }
 
-// inbound returns a request from raw bytes, whose body is buffered as far as given.
+// inbound returns a request from raw bytes. Its buffered body is the text after the head, which may be
+// only a part of the body.
 func (b *fixture) inbound(raw string) (*relay.Inbound, *memCaller) {
 	head, body, _ := strings.Cut(raw, "\r\n\r\n")
 	c := newCaller(body)
@@ -144,7 +145,8 @@ const (
 	ok   = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 )
 
-// always answers every request of a connection with the same bytes. want is the end of a request.
+// always returns a local server that answers every request of a connection with the same bytes. want is
+// the text with which a request ends.
 func always(want, answer string) func(*local) {
 	return func(l *local) {
 		for l.until(want) {

@@ -7,8 +7,8 @@ import (
 	"relay"
 )
 
-// TestEndStoredLate: an end that is stored after its caller was told that it could not be stored is
-// not shown as a plain delivery.
+// TestEndStoredLate: if the end of an attempt is stored after its caller got the error that it could
+// not be stored, the event is not shown as simply delivered.
 func TestEndStoredLate(t *testing.T) {
 	t.Parallel()
 	for name, begun := range map[string]bool{"before a byte of the answer": false, "before the last byte": true} {

@@ -13,22 +13,22 @@ import (
 type memCaller struct {
 	in, out *stream
 	stall   time.Duration
-	head    []byte // buffered bytes
+	head    []byte // buffered bytes of the request
 	mu      sync.Mutex
 	aborted bool
 	halved  bool
 	unread  []byte
-	deaf    error // of writes
+	deaf    error // the error of each write; nil = writes succeed
 	state   relay.Presence
 	reads   int
-	raced   bool // something read while Left ran
+	raced   bool // the test has read from the connection while Left ran
 }
 
 // Presence returns the state that become has set.
 func (c *memCaller) Presence() relay.Presence { c.mu.Lock(); defer c.mu.Unlock(); return c.state }
 
-// Left reports whether the test has broken the connection. Like that of package server, it waits a
-// moment if the caller has closed its side, and checks what was read.
+// Left reports whether the test has broken the connection. Like Left in package server, it waits a
+// moment if the caller has closed its side, and notes whether anything was read in that time.
 func (c *memCaller) Left() bool {
 	if c.Presence() != relay.CallerHalfClosed {
 		return c.Presence() == relay.CallerReset

@@ -17,10 +17,10 @@ const (
 	outcomeAnswered  = "answered" // the local server's answer went out, or its caller had gone
 	outcomeQueued    = "queued"
 	outcomeHandshake = "handshake" // the relay has answered a registration challenge
-	outcomeRefused   = "refused"   // in durations: any other outcome
+	outcomeRefused   = "refused"   // any other outcome, in the metrics of durations
 	labelOther       = "other"
 
-	kindQueued = "queued" // an attempt that waited, of either kind
+	kindQueued = "queued" // an attempt from the queue: an original or a replay
 )
 
 var outcomes = []string{
@@ -33,16 +33,16 @@ var outcomes = []string{
 // counts holds the metrics; docs/metrics.md explains each. Labels are resolved once, so that an
 // observation costs no lookup by several labels.
 type counts struct {
-	outcomes map[string]prometheus.Counter    // of captures
-	opened   map[string]prometheus.Counter    // channels, by way
-	refused  map[string]prometheus.Counter    // requests that got no channel
+	outcomes map[string]prometheus.Counter    // outcomes of captures
+	opened   map[string]prometheus.Counter    // channels that requests got, by way: new, reused or spare
+	refused  map[string]prometheus.Counter    // requests that got no channel, by error code
 	ended    map[[2]string]prometheus.Counter // attempts, by kind and state
-	statuses [10]prometheus.Counter           // answers of local servers, by hundreds; 0 = nil
+	statuses [10]prometheus.Counter           // responses of local servers, by the first digit of the status; 0 = nil
 
 	requeued, attached, takenOver prometheus.Counter
 	reuseEnded                    prometheus.Counter
 	rejected, dropped             prometheus.Counter
-	waiting                       prometheus.Gauge // for a slot
+	waiting                       prometheus.Gauge // requests that wait for a slot
 	storageFull                   atomic.Int64
 
 	capture                   map[string]prometheus.Observer    // by outcome
@@ -183,7 +183,7 @@ func (c *counts) finished(a *relay.Attempt, queued bool) {
 	if a.Connection == relay.ConnectionNew {
 		c.connect.Observe(t.Connect.Seconds())
 	}
-	if !a.HasResponse || a.State == relay.StateAnswered { // no local server has answered
+	if !a.HasResponse || a.State == relay.StateAnswered { // no local server has sent this response
 		return
 	}
 	c.firstByte.Observe((t.Connect + t.Send + t.Wait).Seconds())

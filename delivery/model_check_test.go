@@ -59,8 +59,8 @@ func (w *model) name(id relay.ID, n int) string {
 	return fmt.Sprintf("%d/%d", w.numbers[id], n)
 }
 
-// waiting returns the places of the attempts that may be delivered automatically, and of those that
-// were taken from the queue and have not ended.
+// waiting returns the places of the attempts that may be delivered automatically, and of the attempts
+// that were taken from the queue and have not ended.
 func (w *model) waiting(auto bool) (waits, under []turn) {
 	rows, err := w.db.Query(`SELECT received_at, event_id, n, CASE WHEN claim_node = '' THEN 0 ELSE 1 END FROM queue
 		WHERE kind = 1 OR released = 1 OR ? OR claim_node <> ''`, auto)
@@ -84,7 +84,7 @@ func (w *model) waiting(auto bool) (waits, under []turn) {
 	return waits, under
 }
 
-// events reads all that is stored.
+// events reads all stored events with their attempts.
 func (w *model) events() (list []*eventRow) {
 	byID := map[relay.ID]*eventRow{}
 	rows, err := w.db.Query(`SELECT e.id, e.state, e.attempts, COALESCE(p.size, -1) FROM events e
@@ -117,7 +117,7 @@ func (w *model) events() (list []*eventRow) {
 	return list
 }
 
-// promised stores what a caller was told.
+// promised keeps the promise that the answer to a caller makes.
 func (w *model) promised(number int, out relay.Outcome, c *memCaller) {
 	p := promise{number: number, n: 1, what: "answered " + code(out)}
 	switch {
@@ -126,7 +126,7 @@ func (w *model) promised(number int, out relay.Outcome, c *memCaller) {
 		p.holds = func(_ *eventRow, a *attemptRow) bool {
 			return a.state == rowDelivered && a.status == 200 && a.response == relay.ResponseComplete && a.code == ""
 		}
-	case c.answer() != "": // broken off, or upgraded
+	case c.answer() != "": // the answer broke off, or the connection was upgraded
 		p.holds = func(*eventRow, *attemptRow) bool { return true }
 	case out.Answer == nil || out.Answer.Event.IsZero():
 		return
@@ -140,7 +140,7 @@ func (w *model) promised(number int, out relay.Outcome, c *memCaller) {
 		p.holds = func(_ *eventRow, a *attemptRow) bool { return a.state == rowFailed && a.code == out.Answer.Error.Code }
 	}
 	if _, _, dead := w.slowStore.times(); dead {
-		return // the answer never left
+		return // the relay was killed before it sent the answer
 	}
 	w.mu.Lock()
 	w.promises = append(w.promises, p)

@@ -13,23 +13,23 @@ import (
 	"relay"
 )
 
-// Reactions of a site to a completely read request, or to a connection.
+// The ways in which a site handles a request or a connection.
 const (
 	siteAnswers  = "answers"
 	siteSlow     = "slow"
-	siteRefuses  = "refuses" // connections
+	siteRefuses  = "refuses" // refuses connections
 	siteHangs    = "hangs"
 	siteBreaks   = "breaks"
-	siteShortens = "shortens" // breaks off inside its answer
+	siteShortens = "shortens" // ends the connection within its answer
 	siteGarbage  = "garbage"
 	siteUpgrades = "upgrades"
-	siteEarly    = "early" // answers at the head
+	siteEarly    = "early" // answers before it has read the body
 )
 
 // visits holds what a site saw of one event.
 type visits struct {
-	times int            // heads of it that came in
-	did   map[string]int // what was done with them
+	times int            // number of heads that the site got
+	did   map[string]int // how often the site reacted in each way
 }
 
 // site is the local server of a model: it outlives tunnels and relays, and records its requests.
@@ -138,7 +138,7 @@ type link struct {
 
 	state   sync.Mutex
 	cut     bool
-	frozen  time.Time // zero = it is not
+	frozen  time.Time // when the client became silent; zero = it is not silent
 	refused map[*memChannel]bool
 }
 
@@ -154,7 +154,7 @@ func newLink(w *model, lazy bool) *link {
 	return l
 }
 
-// serve dials the local server, a lazy client at the first byte only.
+// serve connects to the local server; for a lazy client only once the first byte of a request arrives.
 func (l *link) serve(end *local) {
 	if l.lazy {
 		if b := make([]byte, 1<<10); end.peek(b) != nil {
@@ -170,7 +170,7 @@ func (l *link) serve(end *local) {
 	l.site.serve(end)
 }
 
-// peek waits for the first bytes.
+// peek waits for the first bytes of the request and leaves them unread.
 func (l *local) peek(b []byte) error {
 	n, err := l.c.up.read(b, 0)
 	l.got = append(l.got, b[:n]...)
@@ -198,7 +198,7 @@ func (l *link) Open(ctx context.Context, origin netip.AddrPort) (relay.Conn, err
 		return nil, err
 	}
 	p := &pipe{ch.(*memChannel), l}
-	if l.gone() { // it was cut meanwhile
+	if l.gone() { // the tunnel was cut during the open
 		p.lose()
 	}
 	return p, nil

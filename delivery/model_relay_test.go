@@ -27,18 +27,18 @@ type model struct {
 	rnd  *rand.Rand
 	site *site
 
-	dirs      string // where the data dirs are made
+	dirs      string // the directory that holds the data dirs
 	runs      int
 	dir       string
-	db        *sql.DB // the file beside the store, for looking and for making it fail
+	db        *sql.DB // a second connection to the database file, to read it and to make writes fail
 	real      *store.Store
 	slowStore *slowStore
 	d         *delivery.Delivery
 	alias     *relay.Alias
 	ended     chan struct{} // closed when this relay has ended
-	links     []*link       // the last one has the alias, unless offline
+	links     []*link       // the last link has the alias, unless the alias is offline
 	off       bool
-	busy      sync.WaitGroup // callers and others who ask
+	busy      sync.WaitGroup // callers, and others that wait for a result
 
 	mu       sync.Mutex
 	last     int
@@ -46,14 +46,14 @@ type model struct {
 	wrong    []string
 	promises []promise
 	deleted  map[int]bool
-	numbers  map[relay.ID]int // of events
+	numbers  map[relay.ID]int // numbers of the events
 }
 
 // promise is something that a caller or user was told, and that must stay true.
 type promise struct {
 	what   string
 	number int
-	n      int // attempt
+	n      int // number of the attempt
 	holds  func(e *eventRow, a *attemptRow) bool
 }
 
@@ -122,7 +122,7 @@ func (w *model) start() {
 	var err error
 	w.db, err = sql.Open("sqlite", "file:"+filepath.Join(w.dir, "relay.db")+"?_pragma=busy_timeout(5000)")
 	w.must(err)
-	w.heal() // it would not start
+	w.heal() // the relay does not start on a failing database
 	w.real, err = store.Open(ctx, store.Options{DataDir: w.dir})
 	w.must(err)
 	w.slowStore = &slowStore{Store: w.real, w: w}
@@ -138,7 +138,7 @@ func (w *model) start() {
 	w.must(err)
 }
 
-// stop stops the relay within drain; remaining requests are cut after that.
+// stop stops the relay: requests that have not ended after drain are cut.
 func (w *model) stop(drain time.Duration) {
 	ctx, cancel := timeout(drain)
 	defer cancel()
@@ -151,7 +151,7 @@ func (w *model) stop(drain time.Duration) {
 
 // kill ends the relay like kill -9: only what is on the disk remains.
 func (w *model) kill() {
-	synctest.Wait() // nothing is half written
+	synctest.Wait() // no step of the store is half written then
 	w.slowStore.kill()
 	for _, l := range w.links {
 		l.lose()
@@ -211,9 +211,9 @@ func (w *model) send(size int) {
 	})
 }
 
-// fail makes steps of the store that touch a table fail, or ends that.
+// fail makes every statement of the kind how fail for a table, such as UPDATE.
 func (w *model) fail(table, how string) {
-	synctest.Wait() // who waits for a lock in a bubble sleeps, and holds up those behind it
+	synctest.Wait() // a goroutine in a bubble that waits for a lock of the database sleeps, and delays those behind it
 	_, err := w.db.Exec(`CREATE TRIGGER IF NOT EXISTS broken_` + table + how + ` BEFORE ` + how + ` ON ` + table + ` BEGIN SELECT RAISE(ABORT, 'broken'); END`)
 	w.must(err)
 }

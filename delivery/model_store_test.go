@@ -20,11 +20,11 @@ type slowStore struct {
 
 	mu     sync.Mutex
 	dead   bool
-	unread bool // bodies cannot be read
+	unread bool // reads of bodies fail
 	before time.Duration
 	after  time.Duration
-	newest chan struct{} // closed when the last step was handed over
-	taken  string        // the attempt from the queue that is under way
+	newest chan struct{} // closed when the last step was passed to the store
+	taken  string        // the attempt from the queue that is being delivered
 }
 
 var errKilled = &relay.Error{Code: relay.CodeStoreUnavailable, Detail: "killed"}
@@ -56,7 +56,7 @@ func (g *slowStore) times() (before, after time.Duration, dead bool) {
 	return g.before, g.after, g.dead
 }
 
-// step passes a step on, after those before it.
+// step passes a step to the store, after all earlier steps.
 func (g *slowStore) step(hand func() *relay.Ticket) *relay.Ticket {
 	g.mu.Lock()
 	before, after, behind := g.before, g.after, g.newest
@@ -198,8 +198,8 @@ func (g *slowStore) FinishAndClaim(id relay.ID, a *relay.Attempt, event string, 
 	}
 }
 
-// take records a claim. Only one may be in progress, and no earlier attempt may wait; waited and under
-// are the queue before the claim.
+// take records a claim. It fails the test if another claim is in progress or an earlier attempt waits.
+// waited and under are the queue before the claim.
 func (g *slowStore) take(ref relay.AttemptRef, auto bool, waited, under []turn) {
 	g.w.say("%s is taken from the queue", g.w.name(ref.Event, ref.N))
 	waits, still := g.w.waiting(auto)

@@ -156,7 +156,7 @@ func (w *model) stepTunnel() {
 	}
 }
 
-// stepSilence makes the peer silent and ends that.
+// stepSilence makes the client of a tunnel silent, or lets it respond again.
 func (w *model) stepSilence() {
 	l := w.link()
 	if l == nil {

@@ -76,13 +76,13 @@ func (j *job) challenge() *handshake.Request {
 // alias answers while it is offline. The event and the answer are stored before the answer is sent.
 func (j *job) answerHandshake() (out relay.Outcome, ok bool) {
 	names := j.alias.Settings.Handshakes
-	if len(names) == 0 || j.clientSlow { // a tunnel is up, though its client is slow
+	if len(names) == 0 || j.clientSlow { // with a slow client the tunnel is up
 		return out, false
 	}
-	if att, lost := j.st.Online(); att != nil && (att != j.att || lost != j.lost) { // it came, or came back, while the request was read
+	if att, lost := j.st.Online(); att != nil && (att != j.att || lost != j.lost) { // the tunnel was attached, or became online again, while the request was read
 		return out, false
 	}
-	if _, online := j.st.RemoteOwner(); online { // at its node, though not to be reached from here
+	if _, online := j.st.RemoteOwner(); online { // the tunnel is online at another node, which this node may not reach
 		return out, false
 	}
 	unopened := false
@@ -98,9 +98,9 @@ func (j *job) answerHandshake() (out relay.Outcome, ok bool) {
 	return j.storeAnswer(name, &own), true
 }
 
-// secrets returns the secrets that the alias holds for a challenge. For Meta it returns the verify token,
-// because the secret of that sender is for signatures. sealed means that there are secrets, but this node can
-// open none.
+// secrets returns the secrets that the alias holds for a challenge. For Meta it returns the verify
+// token, because Meta's secret is for signatures only. sealed means that there are secrets, but this
+// node can open none of them.
 func (j *job) secrets(sender string) (values []string, sealed bool) {
 	if sender == handshake.Meta {
 		switch token := j.alias.Settings.VerifyToken; {
@@ -139,11 +139,11 @@ func (j *job) storeAnswer(name string, own *ownAnswer) relay.Outcome {
 	finish, gone := d.store.Finish(q.Event.ID, &a, ""), func() { d.store.CallerGone(q.Event.ID, a.N) }
 	err := d.exchanges.Await(finish)
 	if accept != nil && closed(accept.Done()) && accept.Err() != nil {
-		err = accept.Err() // the reason why Finish failed, too
+		err = accept.Err() // Finish has failed for the same reason
 	}
 	if err != nil {
 		d.markStoreDegraded(j.st, err)
-		if errors.Is(err, exchange.ErrStoreTimeout) { // it may be stored later, and nobody got this answer
+		if errors.Is(err, exchange.ErrStoreTimeout) { // the end may be stored later, but the caller does not get this answer
 			d.background(func() {
 				if d.exchanges.AwaitEnd(finish) == nil {
 					gone()

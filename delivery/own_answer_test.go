@@ -244,8 +244,8 @@ func TestChallengeForASlowClient(t *testing.T) {
 	}
 }
 
-// TestChallengeForASilentNode: if a tunnel is online at a node that does not answer, according to the
-// store, a challenge is queued for it.
+// TestChallengeForASilentNode: if the store says that a tunnel is online at another node, but that node
+// does not answer, a challenge is queued for the tunnel.
 func TestChallengeForASilentNode(t *testing.T) {
 	atOtherNode(t, func(b *fixture, remote *memRemote) {
 		b.s.change(7, func(s *relay.Settings) { s.Handshakes = []string{"slack"} })
@@ -265,7 +265,7 @@ func TestChallengeForASilentNode(t *testing.T) {
 func TestCallerOfAChallengeLeft(t *testing.T) {
 	for name, c := range map[string]struct {
 		leave func(*memCaller)
-		told  bool // package server finds that the answer was not taken
+		told  bool // package server finds that the caller did not take the whole answer
 		gone  bool
 	}{
 		"stays":               {func(*memCaller) {}, false, false},
@@ -281,7 +281,7 @@ func TestCallerOfAChallengeLeft(t *testing.T) {
 				if c.told {
 					out.Gone()
 				}
-				time.Sleep(time.Second) // fake, for the store
+				time.Sleep(time.Second) // fake time in which the store resolves its steps
 				b.want("caller gone", b.event().Attempts[0].CallerGone, c.gone)
 				b.want("told twice", out.Gone != nil, !c.gone || c.told)
 			}, withHandshakes("slack"))
@@ -296,7 +296,7 @@ func TestChallengeBeforeItIsStored(t *testing.T) {
 	run(t, nil, func(b *fixture) {
 		began := time.Now()
 		out, _ := b.send(slackChallenge)
-		if took := time.Since(began); took < time.Second || out.Answer.Handshake != "slack" { // of fake time
+		if took := time.Since(began); took < time.Second || out.Answer.Handshake != "slack" { // the fake time that the request took
 			t.Errorf("answered after %v: %+v", took, out.Answer)
 		}
 	}, withHandshakes("slack"), func(b *fixture) { b.s.delay = time.Second })

@@ -51,8 +51,8 @@ func logged(b *fixture) {
 	b.opt.Log = slog.New(slog.NewTextHandler(b.log, nil))
 }
 
-// wantPanic runs a request whose exchange panics. The panic must be logged once, with the stack of the
-// goroutine in which it began, and the caller's connection must be reset.
+// wantPanic runs a request whose exchange panics. It fails the test unless the panic is logged once,
+// with the stack of the goroutine in which it began, and the caller's connection is reset.
 func (b *fixture) wantPanic(in *relay.Inbound, c *memCaller) {
 	b.t.Helper()
 	out := b.d.Capture(context.Background(), in)
@@ -107,9 +107,9 @@ func TestPanicOfTheUpload(t *testing.T) {
 	}, logged)
 }
 
-// TestPanicOfARequestThatIsToBeQueued: a request that panics before it is queued is not stored,
-// because its caller has no answer. The panic reaches package server, which logs it and resets the
-// connection.
+// TestPanicOfARequestThatIsToBeQueued: a request whose goroutine panics before the request is queued is
+// not stored, because its caller has no answer. The panic reaches package server, which logs it and
+// resets the connection.
 func TestPanicOfARequestThatIsToBeQueued(t *testing.T) {
 	run(t, nil, func(b *fixture) {
 		in, c := b.inbound(cutPost)
@@ -139,7 +139,8 @@ func TestPanicOfAnUpgradedConnection(t *testing.T) {
 	}, logged)
 }
 
-// panickingTunnel is a tunnel that panics in its write number at, counted over all channels.
+// panickingTunnel is a tunnel that panics in one of its writes: at is the number of that write, counted
+// over all channels.
 type panickingTunnel struct {
 	*memTunnel
 	at, writes atomic.Int32
@@ -220,7 +221,7 @@ func TestPanicOfAQueuedDelivery(t *testing.T) {
 		time.Sleep(time.Millisecond)
 		b.send(post)
 		attach()
-		time.Sleep(time.Second) // storing the tunnel wakes the dispatcher too
+		time.Sleep(time.Second) // the dispatcher also starts when the tunnel is stored
 		b.s.change(7, func(s *relay.Settings) { s.AutoDeliver = true })
 		time.Sleep(500 * time.Millisecond)
 		b.want("at once", b.s.states(), "interrupted queued")

@@ -11,7 +11,8 @@ import (
 
 const largeSize = 1 << 20
 
-// largePost has a body that does not fit into what a channel takes unread.
+// largePost has a body that is larger than the window of a channel, whose bytes are sent without being
+// read.
 var largePost = fmt.Sprintf("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n", largeSize)
 
 // TestLocalServerTakesNoMore: a local server that stops reading in the middle of a large request ends
@@ -65,8 +66,8 @@ func TestSlowUploadIsNoTimeout(t *testing.T) {
 	}
 }
 
-// TestQueueGoesOnPastOneThatTakesNoMore: a queued delivery that hangs in its body does not block the
-// next one.
+// TestQueueGoesOnPastOneThatTakesNoMore: a queued delivery whose body the local server stops reading
+// does not block the next one.
 func TestQueueGoesOnPastOneThatTakesNoMore(t *testing.T) {
 	var k bodyRecorder
 	run(t, nil, func(b *fixture) {

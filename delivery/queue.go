@@ -31,7 +31,7 @@ func (j *job) enqueue() relay.Outcome {
 	if _, why := q.Whole(); why != nil {
 		return j.outcome(j.spoilt(why))
 	}
-	if q.Accepted() { // stored before it was to go out
+	if q.Accepted() { // the request was stored before it was to be sent
 		if out, ok := j.answerHandshake(); ok {
 			return out
 		}
@@ -83,11 +83,11 @@ func (j *job) enqueueStored() relay.Outcome {
 	return j.ifPresent(refusal(exchange.StoreError(err), relay.ID{}))
 }
 
-// requeue puts the attempt back into the queue. After exchange.ErrStoreTimeout, the store may still do
-// so later.
+// requeue puts the attempt back into the queue. After exchange.ErrStoreTimeout, the store may still
+// queue the attempt later.
 func (j *job) requeue() (t *relay.Ticket, err error) {
 	j.st.Queue.Move()
-	if a := &j.q.Attempt; j.clientSlow && a.Released { // it waits as it would at the node of the client
+	if a := &j.q.Attempt; j.clientSlow && a.Released { // the attempt waits for a release, as it would at the client's node
 		a.Released = false
 		t = j.d.store.RequeueHeld(j.q.Event.ID, a.N)
 	} else {
@@ -139,11 +139,11 @@ func (j *job) queuedAnswer() relay.Outcome {
 func (j *job) acceptQueued() *relay.Error {
 	d, st, e, reserved := j.d, j.st, j.q.Event, j.queueBytes
 	a := relay.Attempt{N: 1, Kind: relay.KindOriginal, ReceivedAt: e.ReceivedAt}
-	if _, a.Released = st.RemoteOwner(); j.clientSlow { // else its node delivers it at once, if it lives
-		a.Released = false // it waits as it would at that node
+	if _, a.Released = st.RemoteOwner(); j.clientSlow { // otherwise a reachable node delivers the event at once
+		a.Released = false // the event waits for a release, as it would at the client's node
 	}
 	j.q.Attempt = a
-	if !j.clientSlow && !a.Released { // else a tunnel is up, and nothing was missed
+	if !j.clientSlow && !a.Released { // otherwise a tunnel is up, so no challenge was missed
 		e.MissedHandshake = handshake.Recognise(j.challenge())
 	}
 	j.q.Prepare(relay.StateQueued)
@@ -162,7 +162,7 @@ func (j *job) acceptQueued() *relay.Error {
 			return exchange.StoreError(err)
 		}
 	}
-	defer st.Queue.GiveBack(1, reserved) // not before it is counted: another one would take its place
+	defer st.Queue.GiveBack(1, reserved) // only after the event is counted, so that no other request takes its place
 	switch {
 	case err == nil:
 		d.markStoreHealthy(st)
@@ -171,15 +171,16 @@ func (j *job) acceptQueued() *relay.Error {
 		return nil
 	case refused:
 		d.queueMoved(st, t.Err(), 1, cost)
-	default: // the relay stops
+	default: // the relay is stopping
 		st.Queue.Moved(0, 0)
 	}
 	return exchange.StoreError(err)
 }
 
 // cancelUnanswered waits for the result of a step that the store did not confirm in time, and cancels
-// the event if it was queued after all: its caller was told that it is not stored and sends it again,
-// so it would be delivered twice. It returns the error of a queue change whose result is unknown.
+// the event if it was queued after all. The caller was told that the event is not stored and sends it
+// again, so without the cancel it would be delivered twice. cancelUnanswered returns the error of a
+// queue change whose result is unknown.
 func (d *Delivery) cancelUnanswered(t *relay.Ticket, id relay.ID) error {
 	if err := d.exchanges.AwaitEnd(t); err != nil {
 		return err
@@ -214,7 +215,7 @@ type dispatcher struct {
 
 	mu      sync.Mutex
 	running bool
-	rescan  bool // it has to read the queue once more before it ends
+	rescan  bool // the dispatcher has to read the queue once more before it ends
 }
 
 func newDispatcher(d *Delivery, st *registry.Alias) *dispatcher {
@@ -237,7 +238,7 @@ func (q *dispatcher) Rescan() {
 	}
 }
 
-// run starts the dispatcher. If it is running, it makes it read the queue once more before it ends.
+// run starts the dispatcher. A running dispatcher reads the queue once more before it ends.
 func (q *dispatcher) run() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -256,7 +257,7 @@ func dispatchQueued(st *registry.Alias, released bool) {
 }
 
 // dispatch delivers the queued attempts of the alias in order, one at a time. It returns when no
-// further one may be delivered.
+// further attempt may be delivered.
 func (q *dispatcher) dispatch() {
 	q.pause = 0
 	var claimed *relay.Claim
@@ -309,9 +310,9 @@ func (q *dispatcher) sleep(pause time.Duration) bool {
 }
 
 // deliverNext delivers the oldest attempt that may be delivered, or the one in claimed, which was
-// claimed together with the end of the last delivery. It sets claimed to the attempt for the next
-// call, if it claims one. more means that another one may follow; again means that the dispatcher has
-// to try later. The backoff is reset once an attempt was sent.
+// claimed together with the end of the last delivery. It sets claimed to the attempt for the next call,
+// if it has claimed one. more means that another attempt may be ready; again means that the dispatcher
+// has to try later. The backoff is reset once an attempt was sent.
 func (q *dispatcher) deliverNext(claimed **relay.Claim) (more, again bool) {
 	c := *claimed
 	*claimed = nil
@@ -329,15 +330,15 @@ func (q *dispatcher) deliverNext(claimed **relay.Claim) (more, again bool) {
 		var err error
 		if c, err = q.d.store.Next(next); err != nil || c == nil {
 			q.st.Queue.Moved(0, 0)
-			if err == nil || errors.Is(err, relay.ErrFenced) { // when the tunnel is stored, the dispatcher is started again
+			if err == nil || errors.Is(err, relay.ErrFenced) { // the dispatcher starts again when the tunnel is stored
 				return false, false
 			}
 			level := slog.LevelWarn
 			if relay.AsError(err).Code == relay.CodeStoreUnavailable {
-				level = slog.LevelDebug // the store says it once for all
+				level = slog.LevelDebug // the store logs its own failure
 			}
 			q.d.log.Log(q.d.base, level, "cannot read a queue", "alias", q.st.ID, "err", err)
-			// A fixed pause: the store says soon whether it is back.
+			// A fixed pause, because the store soon reports whether it is available again.
 			return q.sleep(minRequeueBackoff), false
 		}
 	}
@@ -363,14 +364,14 @@ func (d *Delivery) nextClaim(st *registry.Alias) (next relay.NextClaim, ok bool)
 // or when the tunnel is back. It returns their number; a second call returns 0.
 func (d *Delivery) Release(ctx context.Context, who relay.Actor, alias string) (int, error) {
 	n, err := d.store.Release(ctx, who, alias)
-	if st := d.registry.ByLabel(alias); st != nil && (err == nil || notAnswered(err)) { // the store may have released them before it failed
+	if st := d.registry.ByLabel(alias); st != nil && (err == nil || notAnswered(err)) { // the store may have released the events before it failed
 		d.feed.Tunnel(st.ID)
 		st.StartDispatch()
 	}
 	return n, err
 }
 
-// notAnswered reports whether the store failed in a way that leaves open whether it made the change.
+// notAnswered reports whether err leaves unknown whether the store has made a change.
 func notAnswered(err error) bool {
 	code := relay.AsError(err).Code
 	return code == relay.CodeStoreUnavailable || code == relay.CodeOverloaded
@@ -384,7 +385,7 @@ func (d *Delivery) Cancel(ctx context.Context, who relay.Actor, id relay.ID) err
 		return err
 	}
 	err = d.store.Cancel(ctx, who, id)
-	if err == nil || notAnswered(err) { // some may have been canceled before it failed
+	if err == nil || notAnswered(err) { // the store may have canceled some attempts before it failed
 		d.registry.Recount(e.AliasID)
 		d.feed.Tunnel(e.AliasID)
 	}

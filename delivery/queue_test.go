@@ -61,7 +61,7 @@ func (b *fixture) attach(serve func(*local)) (*memTunnel, relay.Attachment) {
 }
 
 // TestOfflineAnswersAreCommittedFirst: each answer that the relay makes while an alias is offline waits
-// until its event is durable, and none reports something that the store has not done.
+// until its event is durable, and no answer reports a result that the store has not confirmed.
 func TestOfflineAnswersAreCommittedFirst(t *testing.T) {
 	own := relay.OfflineAnswer{PathPrefix: "/", Status: 299, Body: relay.AnswerBody{Encoding: "utf8", Data: "own"}}
 	for name, c := range map[string]struct {
@@ -159,7 +159,7 @@ func TestClaimedAttemptIsPutBack(t *testing.T) {
 		b.send(numbered(1))
 		b.send(numbered(2))
 		tun, h := b.attach(k.serve)
-		time.Sleep(1500 * time.Millisecond) // the answer has come, its end is being stored
+		time.Sleep(1500 * time.Millisecond) // the answer has arrived, and the end of its attempt is being stored
 		h.Detach(false)
 		time.Sleep(5 * time.Second)
 		b.want("delivered", k.list(), "00001")
@@ -175,7 +175,7 @@ func TestClaimedAttemptIsPutBack(t *testing.T) {
 	}, func(b *fixture) { b.a.Settings.AutoDeliver, b.s.delay = true, time.Second })
 }
 
-// fencedStore has another tunnel for the alias than the claiming one.
+// fencedStore is a store whose record names another tunnel for the alias than the one that claims.
 type fencedStore struct {
 	*memStore
 	claims atomic.Int64
@@ -250,7 +250,7 @@ func TestAutoDeliver(t *testing.T) {
 }
 
 // firstTries waits half a second after a tunnel was attached, and returns how often attempts were
-// queued again until then; the attach and its record in the store may both cause a try.
+// queued again in that time. Both the attach and its record in the store may cause a try.
 func (b *fixture) firstTries() int {
 	time.Sleep(500 * time.Millisecond)
 	return b.s.num(&b.s.requeues)
@@ -369,7 +369,7 @@ func TestQueueLimits(t *testing.T) {
 			}, func(b *fixture) { b.opt.QueueBytes = limit })
 		}
 	})
-	// What waits at all aliases of an account counts together; other accounts have their own.
+	// The queued attempts of all aliases of an account count together; each account has its own count.
 	t.Run("account", func(t *testing.T) {
 		run(t, nil, func(b *fixture) {
 			sendTo := func(name string, i int) relay.Outcome {
@@ -395,7 +395,7 @@ func TestQueueLimits(t *testing.T) {
 			b.want("after a cancel", code(sendTo("other", 6)), "202")
 			own := int64(3)
 			b.s.mu.Lock()
-			for _, id := range []int64{7, 8} { // any alias of the account tells it
+			for _, id := range []int64{7, 8} { // the store gives the limit of the account with each of its aliases
 				changed := *b.s.aliases[id]
 				changed.OwnerMaxQueue = &own
 				b.s.aliases[id] = &changed
@@ -411,7 +411,7 @@ func TestQueueLimits(t *testing.T) {
 			b.s.aliases[9] = &relay.Alias{ID: 9, Name: "foreign", Owner: 2, Settings: relay.DefaultSettings()}
 		})
 	})
-	// A chunked body of which all had come with its head was not counted before it was queued.
+	// A chunked body that has arrived completely with its head was not counted before it is queued.
 	t.Run("chunked", func(t *testing.T) {
 		const head = "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"
 		run(t, nil, func(b *fixture) {
@@ -496,10 +496,10 @@ func TestRemovedAlias(t *testing.T) {
 	})
 }
 
-// TestStoredJustInTimeOrCanceled: a caller is told that its event is stored, or the event is canceled
-// if it is stored all the same, even if the store answers exactly at the end of the wait.
+// TestStoredJustInTimeOrCanceled: if the store answers exactly at the end of the wait, either the
+// caller is told that its event is stored, or the stored event is canceled.
 func TestStoredJustInTimeOrCanceled(t *testing.T) {
-	for range 50 { // which comes first is random
+	for range 50 { // the order of the store's answer and the timeout is random
 		run(t, nil, func(b *fixture) {
 			_, done := b.begin(post)
 			out := <-done

@@ -64,8 +64,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// nextEvent returns the next event, other than but, in the live view. The live view also reports
-// tunnels, whenever changes by other processes are polled.
+// nextEvent returns the next event, whose id is not but, in the live feed. It skips the items of
+// tunnels, which the feed sends whenever the store has polled the changes of other processes.
 func nextEvent(t *testing.T, sub relay.Subscription, but relay.ID) relay.ID {
 	t.Helper()
 	ctx, cancel := timeout(realWait)

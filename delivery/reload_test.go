@@ -83,7 +83,7 @@ func TestViewersStayWhileTheStoreIsAway(t *testing.T) {
 // memory then.
 func TestUnknownNamesAreReadRarely(t *testing.T) {
 	run(t, nil, func(b *fixture) {
-		const most = 20 // a second; the clock stands still here
+		const most = 20 // reads a second; the clock of the bubble stands still here
 		add := func(id int64, name string) {
 			b.s.mu.Lock()
 			defer b.s.mu.Unlock()
@@ -98,7 +98,7 @@ func TestUnknownNamesAreReadRarely(t *testing.T) {
 				t.Error("found an alias that is not there")
 			}
 		}
-		for _, name := range []string{"www", "wpad", "xn--p1ai", "a_b", "-a", strings.Repeat("a", 64)} { // of no alias: not read
+		for _, name := range []string{"www", "wpad", "xn--p1ai", "a_b", "-a", strings.Repeat("a", 64)} { // names that no alias can have: they are not read
 			if _, ok := b.d.FindAlias(name); ok {
 				t.Errorf("found %s", name)
 			}
@@ -128,15 +128,15 @@ func TestSettingsDoNotWaitForACount(t *testing.T) {
 		b.s.slowCounts = true
 		b.s.mu.Unlock()
 		b.d.Publish([]relay.Change{{Kind: relay.ChangeQueue, Alias: 7}})
-		synctest.Wait() // it is being counted
+		synctest.Wait() // the store is counting the queue
 		b.s.change(7, func(s *relay.Settings) { s.OfflineStatus = 299 })
 		a, _ := b.d.Alias("hook")
 		b.want("status", a.Settings.OfflineStatus, 299)
 	})
 }
 
-// TestQueueOfAnAliasThatIsNew: a change of the queue of an alias that this node does not know yet is counted once
-// it does.
+// TestQueueOfAnAliasThatIsNew: a node that does not know an alias yet counts the alias' changed queue
+// as soon as it knows the alias.
 func TestQueueOfAnAliasThatIsNew(t *testing.T) {
 	run(t, nil, func(b *fixture) {
 		b.s.mu.Lock()

@@ -12,7 +12,7 @@ import (
 // memRemote is a tunnel of another node.
 type memRemote struct {
 	*memTunnel
-	cut   bool // its node cannot be reached
+	cut   bool // the node of the tunnel cannot be reached
 	woken int
 }
 
@@ -93,8 +93,8 @@ func TestRequestThroughAnotherNode(t *testing.T) {
 	})
 }
 
-// TestMovedTunnelIsLookedUp: if the other node reports that it no longer has the tunnel, before this
-// node knows where it is, the request is served by the next tunnel.
+// TestMovedTunnelIsLookedUp: if the other node reports that it no longer has the tunnel, this node
+// reads the new tunnel of the alias from the store, and that tunnel serves the request.
 func TestMovedTunnelIsLookedUp(t *testing.T) {
 	next := &memRemote{memTunnel: &memTunnel{serve: always("hello", ok), info: relay.TunnelInfo{ID: "tun_2"}}}
 	atOtherNode(t, func(b *fixture, remote *memRemote) {
@@ -121,8 +121,8 @@ func TestMovedTunnelIsLookedUp(t *testing.T) {
 }
 
 // TestSilentNodeDeliversFromTheQueue: a request for a tunnel whose node does not answer is queued and
-// released, even before this node knows that it cannot reach the other one, because that one may still
-// have Postgres and its client.
+// released, even before this node knows that it cannot reach the other node. That node may still reach
+// Postgres and its client, and then delivers the event.
 func TestSilentNodeDeliversFromTheQueue(t *testing.T) {
 	atOtherNode(t, func(b *fixture, remote *memRemote) {
 		silent := func(is bool, heard time.Duration) {
@@ -284,13 +284,13 @@ func TestAttachWhileTheStoreIsAway(t *testing.T) {
 }
 
 // TestTunnelOfNodeThatRejoined: a node was declared dead and has rejoined under another id, with the
-// same tunnels. Another node that has not read the records in between must find them under the new id.
+// same tunnels. A node that has not read the records in between finds the tunnels under the new id.
 func TestTunnelOfNodeThatRejoined(t *testing.T) {
 	again := &memRemote{memTunnel: &memTunnel{serve: always("hello", ok), info: relay.TunnelInfo{ID: "tun_1"}}}
 	atOtherNode(t, func(b *fixture, remote *memRemote) {
 		defer again.wg.Wait()
 		defer again.cutAll()
-		remote.set(func() { remote.openErr = relay.ErrTunnelMoved }) // no node has that id any more
+		remote.set(func() { remote.openErr = relay.ErrTunnelMoved }) // no node has the old id any more
 		b.d.NodeReachable("there", false)
 		b.s.mu.Lock()
 		b.s.tunnels[7] = relay.TunnelRecord{TunnelInfo: relay.TunnelInfo{ID: "tun_1"}, Alias: 7, Node: "there again", State: relay.TunnelOnline}
@@ -312,7 +312,7 @@ func TestTunnelOfNodeThatRejoined(t *testing.T) {
 }
 
 // TestRequestUnderWayWhenTheTunnelOfAnotherNodeGoes: when a plain ssh client at another node is
-// disconnected, requests in progress may end, those that came through this node too.
+// disconnected, requests in progress may end, including those that came through this node.
 func TestRequestUnderWayWhenTheTunnelOfAnotherNodeGoes(t *testing.T) {
 	atOtherNode(t, func(b *fixture, remote *memRemote) {
 		answer := make(chan struct{})

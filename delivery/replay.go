@@ -62,9 +62,10 @@ func begunAs(e *relay.Event) *relay.Event {
 	return &begun
 }
 
-// outcome waits for the end of attempt n, at most for wait, and returns its event with this attempt alone and without
-// bodies. It never returns an error, because the attempt was begun: a caller that got an error would ask for another
-// attempt, and the request would be sent twice. If the event cannot be read, outcome returns begun.
+// outcome waits for the end of attempt n, at most for wait, and returns its event with this attempt
+// alone and without bodies. It never returns an error, because the attempt was begun: after an error
+// the caller would ask for another attempt, so that the request would be sent twice. If the event
+// cannot be read, outcome returns begun.
 func (d *Delivery) outcome(ctx context.Context, who relay.Actor, begun *relay.Event, n int, done <-chan struct{}, wait time.Duration) *relay.Event {
 	if wait > 0 {
 		select {
@@ -77,7 +78,7 @@ func (d *Delivery) outcome(ctx context.Context, who relay.Actor, begun *relay.Ev
 	if err != nil {
 		return begun
 	}
-	e.Attempts, err = d.store.Attempts(ctx, who, begun.ID, relay.AttemptPage{Before: n + 1, Limit: 1}) // there may be thousands
+	e.Attempts, err = d.store.Attempts(ctx, who, begun.ID, relay.AttemptPage{Before: n + 1, Limit: 1}) // not all attempts, because an event may have thousands
 	if err != nil {
 		return begun
 	}
@@ -88,35 +89,35 @@ func (d *Delivery) outcome(ctx context.Context, who relay.Actor, begun *relay.Ev
 func (d *Delivery) queueReplay(ctx context.Context, who relay.Actor, st *registry.Alias, e *relay.Event) (*relay.Event, int, error) {
 	cost := costOf(e)
 	if got := st.Queue.Reserve(1, cost, d.queueLimits()); got != registry.Reserved {
-		ofAccount := got == registry.AccountQueueFull && who.Kind != relay.ActorShare // a share tells nothing of the owner
+		ofAccount := got == registry.AccountQueueFull && who.Kind != relay.ActorShare // the error to a user of a share says nothing about the owner's account
 		return nil, 0, exchange.ErrQueueFull(ofAccount, "the replay was not taken")
 	}
 	st.Queue.Move()
 	c, err := d.store.BeginReplay(ctx, who, e.ID, false)
 	d.queueMoved(st, err, 1, cost)
-	st.Queue.GiveBack(1, cost) // not before: another one would take its place
-	st.StartDispatch()         // the tunnel may have come meanwhile; the store may have queued it before it failed
+	st.Queue.GiveBack(1, cost) // only after the replay is counted, so that no other one takes its place
+	st.StartDispatch()         // the tunnel may have returned in the meantime; after an error the replay may still be queued
 	if err != nil {
 		return nil, 0, err
 	}
 	return d.outcome(ctx, who, begunAs(c.Event), c.N, nil, 0), c.N, nil
 }
 
-// costOf returns the number of bytes by which an event counts against the limit of the queue.
+// costOf returns the bytes of an event that count against the limit of the queue.
 func costOf(e *relay.Event) int64 {
 	m := &e.Request
 	return int64(len(m.Head)+len(m.Lines)) + m.Body.Size
 }
 
-// deliver sends a stored request through the current tunnel of the alias, which may differ from the
-// one before the store was asked. back means that the attempt is queued again, because no byte reached
-// the local server, or because a queued delivery panicked. next is the attempt that was claimed
-// together with the end of a queued one.
+// deliver sends a stored request through the current tunnel of the alias, which may be another one than
+// before the claim. back means that the attempt is queued again, because no byte reached the local
+// server, or because a queued delivery panicked. next is the attempt that was claimed together with the
+// end of a queued one.
 func (d *Delivery) deliver(st *registry.Alias, c *relay.Claim, queued bool) (back bool, next *relay.Claim) {
 	defer func() {
 		if v := recover(); v != nil {
 			d.log.Error("panic while delivering a stored request", "event", c.Event.ID, "attempt", c.N, "panic", v, "stack", string(debug.Stack()))
-			back = queued // the store queues it again; the dispatcher must not try at once
+			back = queued // the store queues the attempt again; the dispatcher must pause before the next try
 		}
 	}()
 	a := relay.Attempt{N: c.N, Kind: relay.KindReplay, ReceivedAt: time.Now()}
@@ -140,7 +141,7 @@ func (d *Delivery) deliver(st *registry.Alias, c *relay.Claim, queued bool) (bac
 		j.journal = claims
 	}
 	j.att, j.lost = st.Online()
-	if queued && j.att != nil && j.att.Remote() { // its node delivers the queue now, with what was claimed here
+	if queued && j.att != nil && j.att.Remote() { // the other node delivers the queue now, including the attempt that was claimed here
 		j.att = nil
 	}
 	q.SetHead(j.sentHead())
@@ -153,7 +154,7 @@ func (d *Delivery) deliver(st *registry.Alias, c *relay.Claim, queued bool) (bac
 	switch {
 	case r.Panicked:
 		return queued, nil
-	case !r.Untaken: // the store queues an interrupted queued delivery anew
+	case !r.Untaken: // the store queues the attempt of an interrupted queued delivery again
 		if j.noteResult(&r); r.StoreErr == nil {
 			return false, nil
 		}
@@ -162,7 +163,7 @@ func (d *Delivery) deliver(st *registry.Alias, c *relay.Claim, queued bool) (bac
 		back = true
 		_, err = j.requeue()
 	}
-	if err != nil && !errors.Is(err, relay.ErrNotFound) { // else the event was removed meanwhile
+	if err != nil && !errors.Is(err, relay.ErrNotFound) { // after ErrNotFound the event was deleted in the meantime
 		d.log.Error("cannot store the result of an attempt", "event", c.Event.ID, "attempt", c.N, "requeued", back, "err", err)
 	}
 	return back, nil
@@ -174,7 +175,7 @@ type claimingJournal struct {
 	d    *Delivery
 	st   *registry.Alias
 	end  *relay.Ticket
-	next func() *relay.Claim // once end has resolved; nil = not asked for
+	next func() *relay.Claim // valid once end has resolved; nil = no claim was asked for
 }
 
 // Finish implements exchange.Journal.
@@ -188,7 +189,7 @@ func (c *claimingJournal) Finish(id relay.ID, a *relay.Attempt, event string) *r
 	return c.end
 }
 
-// claimed returns the attempt that was claimed, nil for none.
+// claimed returns the attempt that was claimed; nil = none.
 func (c *claimingJournal) claimed() (next *relay.Claim) {
 	if c.next == nil {
 		return nil

@@ -41,8 +41,8 @@ func TestReplayOutlivesWho(t *testing.T) {
 	})
 }
 
-// TestBegunIsToldWithoutTheStore: after an attempt was begun no error is returned, because the caller
-// would ask for another one, and the request would be sent twice.
+// TestBegunIsToldWithoutTheStore: once an attempt was begun, Replay returns no error, because the
+// caller would then ask for another attempt and the request would be sent twice.
 func TestBegunIsToldWithoutTheStore(t *testing.T) {
 	away := &relay.Error{Code: relay.CodeStoreUnavailable}
 	left, leave := context.WithCancel(context.Background())
@@ -139,7 +139,7 @@ func TestReplayTimesOut(t *testing.T) {
 	})
 }
 
-// send2202 captures a request while the alias is paused.
+// send2202 sends a request while the alias is paused.
 func (b *fixture) send2202(raw string) {
 	b.s.change(7, func(s *relay.Settings) { s.Paused = true })
 	b.send(raw)

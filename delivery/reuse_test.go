@@ -141,7 +141,7 @@ func TestReuseGuards(t *testing.T) {
 	})
 }
 
-// chunkedWith is a chunked request whose trailer lines are given.
+// chunkedWith returns a chunked request with the trailer lines.
 func chunkedWith(trailers string) string {
 	return "POST /hook HTTP/1.1\r\nHost: hook.localhost\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n" + trailers + "\r\n"
 }
@@ -187,7 +187,8 @@ func answerBody(c *memCaller) string {
 	return body
 }
 
-// ignoresBodies answers each request head with the start of the head, and does not read bodies.
+// ignoresBodies answers each request head with the start of the head, and does not read bodies, so that
+// it takes a body for the next head.
 func ignoresBodies(l *local) {
 	for l.until("\r\n\r\n") {
 		head, rest, _ := bytes.Cut(l.got, []byte("\r\n\r\n"))
@@ -370,8 +371,8 @@ func TestSilentLocalServerLosesParkedChannels(t *testing.T) {
 	})
 }
 
-// serial returns a function that serves the connections of a tunnel like a local server without threads: the
-// next one only after the previous one is closed.
+// serial returns a function that serves the connections of a tunnel one after another: it serves a
+// connection only after the previous one is closed.
 func serial() func(*local) {
 	free := make(chan struct{}, 1)
 	return func(l *local) {
@@ -427,7 +428,7 @@ func TestSlowAnswerClosesNoChannelOfAQuickServer(t *testing.T) {
 	}, func(b *fixture) {
 		alone := strings.Replace(get, "Host", "Connection: close\r\nHost", 1)
 		slow := strings.Replace(alone, "/", "/slow", 1)
-		b.send(post) // its channel is kept, for its caller alone
+		b.send(post) // the channel is kept for this caller alone
 		time.Sleep(time.Millisecond)
 		b.send(alone)
 		b.send(slow)
@@ -449,7 +450,7 @@ func TestSlowAnswerClosesNoChannelOfAQuickServer(t *testing.T) {
 func TestSlowAnswerOnAReusedChannelClosesNoOther(t *testing.T) {
 	run(t, func(l *local) {
 		for l.until("hello") {
-			time.Sleep(10 * time.Millisecond) // so that neither channel is idle while the other one is answered
+			time.Sleep(10 * time.Millisecond) // slow enough that neither channel is idle while the other one has a request
 			if contains(l.got, "slow") {
 				time.Sleep(150 * time.Millisecond)
 			}
@@ -505,7 +506,7 @@ func TestEachOfManyCallersReusesItsChannel(t *testing.T) {
 		b.want("opened", b.tun.count(), len(senders))
 		b.sendAll(callers(100), post)
 		b.want("kept", b.d.Stats().Channels, 256)
-		time.Sleep(300 * time.Millisecond) // some of the others have gone
+		time.Sleep(300 * time.Millisecond) // some of the other callers have left
 		senders = callers(100)
 		b.sendAll(senders, post)
 		opened := b.tun.count()
@@ -531,8 +532,8 @@ func workers(n int) func(*local) {
 	}
 }
 
-// TestKeptChannelsLeaveWorkersFree: kept channels that occupy every worker of a local server delay further
-// requests only shortly.
+// TestKeptChannelsLeaveWorkersFree: kept channels that occupy every worker of a local server delay
+// further requests by little more than 200 ms.
 func TestKeptChannelsLeaveWorkersFree(t *testing.T) {
 	for _, n := range []int{2, 5, 16} {
 		run(t, nil, func(b *fixture) {
@@ -562,7 +563,7 @@ func TestAnotherLocalServerMayBeSerial(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		b.tun.set(func() { b.tun.serve = serial() })
 		for range 5 {
-			b.send(post) // keeps its channel
+			b.send(post) // leaves a kept channel
 			if took := b.sendAll(callers(1), post); took > 150*time.Millisecond {
 				t.Errorf("the next caller waited %v", took)
 			}

@@ -114,7 +114,7 @@ func TestBrokenOffAnswers(t *testing.T) {
 		for endName, end := range ends {
 			seen, bad := strings.HasPrefix(headName, "head"), end.code == relay.CodeLocalMalformed
 			if headName == "half a head" && bad {
-				continue // a line of that head
+				continue // the broken line would be a line of this head
 			}
 			for when, delay := range map[string]time.Duration{"within the commit": time.Second, "after it": 0} {
 				for _, gap := range []time.Duration{apart, 0} {

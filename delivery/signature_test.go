@@ -12,8 +12,9 @@ import (
 	"relay"
 )
 
-// TestVerdictAtArrival: an event has its verdict when it is passed to the store, delivered or queued.
-// The local server gets the same bytes with a secret and without one.
+// TestVerdictAtArrival: an event has the verdict on its signature when it is passed to the store,
+// whether it is delivered or queued. The local server gets the same bytes whether or not the alias has
+// a secret.
 func TestVerdictAtArrival(t *testing.T) {
 	const value, body = "secret of the sender", `{"id":1}`
 	mac := hmac.New(sha256.New, []byte(value))
@@ -47,7 +48,8 @@ func TestVerdictAtArrival(t *testing.T) {
 
 const signedHead = "POST / HTTP/1.1\r\nHost: hook.localhost\r\nX-GitHub-Event: push\r\nX-Hub-Signature-256: sha256=%s\r\nContent-Length: %d\r\n\r\n"
 
-// TestVerdictOfNewEvents: a sent event is judged like one that arrives.
+// TestVerdictOfNewEvents: the signature of an event that Send makes is judged like that of a received
+// event.
 func TestVerdictOfNewEvents(t *testing.T) {
 	const value, body = "secret of the sender", `{"id":1}`
 	mac := hmac.New(sha256.New, []byte(value))
@@ -68,8 +70,8 @@ func TestVerdictOfNewEvents(t *testing.T) {
 	}
 }
 
-// TestVerdictAfterAnEarlyAnswer: a request that was answered before it was complete is judged again
-// when the rest has arrived.
+// TestVerdictAfterAnEarlyAnswer: the signature of a request that was answered before the request was
+// complete is judged again when the rest has arrived.
 func TestVerdictAfterAnEarlyAnswer(t *testing.T) {
 	const value, body = "secret of the sender", `{"id":1}`
 	mac := hmac.New(sha256.New, []byte(value))

@@ -110,7 +110,7 @@ func TestFullDiskBehindTheForwardIsNotStorageFull(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			run(t, func(l *local) { c.serve(l) }, func(b *fixture) {
 				want := relay.CodeStoreUnavailable
-				if c.serve == nil { // not one byte was forwarded
+				if c.serve == nil { // the tunnel refuses the connection, so no byte is forwarded
 					b.tun.set(func() { b.tun.openErr = relay.Errorf(relay.CodeLocalRefused, "refused") })
 					want = relay.CodeStorageFull
 				}
@@ -124,7 +124,7 @@ func TestFullDiskBehindTheForwardIsNotStorageFull(t *testing.T) {
 				b.want("retry", out.Answer.Error.RetryAfter, 30*time.Second)
 				b.want("event", out.Answer.Event.IsZero(), true)
 				out, _ = b.send(post)
-				if c.step == "accept" { // it is known now, and stored first
+				if c.step == "accept" { // relayd knows now that the disk is full, and stores the next request first
 					b.want("the next one", code(out), relay.CodeStorageFull)
 				}
 			})
@@ -133,7 +133,8 @@ func TestFullDiskBehindTheForwardIsNotStorageFull(t *testing.T) {
 }
 
 // TestNothingIsForwardedOfABodyThatCannotBeRead: nothing of a request that was stored first is
-// forwarded while parts of its body cannot be read; the local server would get an incomplete body.
+// forwarded while parts of its body cannot be read, because the local server would get an incomplete
+// body.
 func TestNothingIsForwardedOfABodyThatCannotBeRead(t *testing.T) {
 	const size = relay.InlineBody + 1
 	large := fmt.Sprintf("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n", size)
@@ -161,13 +162,13 @@ func TestNothingIsForwardedOfABodyThatCannotBeRead(t *testing.T) {
 }
 
 // TestStoredFirstUploadHasItsTimeForAnAnswer: the response timeout of a large request that was stored
-// first begins when it was sent to the local server, not when its caller had sent it.
+// first begins when it was sent to the local server, not when it had arrived from its caller.
 func TestStoredFirstUploadHasItsTimeForAnAnswer(t *testing.T) {
 	const size = 1 << 20
 	large := fmt.Sprintf("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n", size)
 	run(t, func(l *local) {
 		piece := make([]byte, 16<<10)
-		for got := 0; got < len(large)+size; { // two minutes
+		for got := 0; got < len(large)+size; { // reading takes two minutes
 			n, err := l.c.up.read(piece, 0)
 			if err != nil {
 				return

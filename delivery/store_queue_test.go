@@ -394,8 +394,8 @@ func (s *memStore) StillValid(context.Context, relay.Actor) error {
 	return s.failing["valid"]
 }
 
-// TestEventQueuedAfterItsCallerWasRefused: a caller that was told that its request is not stored sends
-// it again, so a request that is stored after all is canceled and not delivered.
+// TestEventQueuedAfterItsCallerWasRefused: if a request is stored after its caller was told that it is
+// not, the event is canceled and not delivered, because the caller sends the request again.
 func TestEventQueuedAfterItsCallerWasRefused(t *testing.T) {
 	var k bodyRecorder
 	run(t, nil, func(b *fixture) {

@@ -28,26 +28,26 @@ type memStore struct {
 	touches    int // calls of StoreTunnels
 	tunnels    map[int64]relay.TunnelRecord
 	requests   map[string]int64
-	announced  []int64 // by AnnounceQueues
+	announced  []int64 // aliases given to AnnounceQueues
 	takeovers  []string
 	invalid    bool
 	publish    func([]relay.Change)
 
 	delay      time.Duration
 	slowCounts bool             // QueueStats does not answer
-	unchecked  bool             // Accept and Finish do not look at parts, as in the spool
-	newest     *relay.Ticket    // steps keep their order
-	failing    map[string]error // by step name
+	unchecked  bool             // Accept and Finish do not check that all parts are stored, like the spool
+	newest     *relay.Ticket    // ticket of the newest step, which keeps the steps in order
+	failing    map[string]error // errors by the name of the step
 	accepts    int
 	requeues   int
 	amends     []relay.Message
 	wg         sync.WaitGroup
-	reads      int // of Summaries
+	reads      int // calls of Summaries
 	heads      int // attempts read by AttemptHeads
 	headReads  int // calls of AttemptHeads
 	// rightsReads are calls of Aliases and AccountsOf.
 	rightsReads int
-	unsettled   int // chunks handed over and not resolved
+	unsettled   int // chunks that were passed to the store and have not resolved
 	mostUnset   int
 }
 
@@ -80,7 +80,7 @@ func (s *memStore) setDelay(d time.Duration) {
 	s.delay = d
 }
 
-// step runs f under the lock after the delay, then resolves.
+// step runs f under the lock after the delay, then resolves the ticket.
 func (s *memStore) step(name string, f func() ([]relay.Change, error)) *relay.Ticket {
 	t := relay.NewTicket()
 	run := func() {
@@ -253,7 +253,7 @@ func (s *memStore) change(id int64, f func(*relay.Settings)) {
 	s.publish([]relay.Change{{Kind: relay.ChangeAlias, Alias: id}})
 }
 
-// num reads a counter.
+// num returns a counter, read under the lock.
 func (s *memStore) num(n *int) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -10,15 +10,15 @@ import (
 )
 
 // TestCallerGoneInsideStream: when the reader of a stream has left, its local server sees the end of
-// the connection within 2 s. A response with a length is read to its end within the response timeout,
-// and so is one whose beginning the caller has not seen.
+// the connection within 2 s. A response with a length, and one of which the caller has not seen the
+// head, are read to their end for up to the response timeout.
 func TestCallerGoneInsideStream(t *testing.T) {
 	const minute = time.Minute
 	answers := map[string]struct {
 		head  string
 		piece string
-		early time.Duration // limit if the caller leaves before the head, and
-		late  time.Duration // inside the body
+		early time.Duration // limit if the caller leaves before the head
+		late  time.Duration // limit if it leaves inside the body
 	}{
 		"events, chunked":  {"HTTP/1.1 200 OK\r\ncontent-type: Text/Event-Stream; charset=utf-8\r\nTransfer-Encoding: chunked\r\n\r\n", "1\r\nx\r\n", 0, 0},
 		"events, close":    {"HTTP/1.0 200 OK\r\nContent-Type: text/event-stream\r\n\r\n", "x", 0, 0},
@@ -41,10 +41,10 @@ func TestCallerGoneInsideStream(t *testing.T) {
 			for _, early := range []bool{false, true} {
 				for _, every := range []time.Duration{0, time.Second} { // the time between two pieces; 0 = none comes
 					if every == 0 && how == "reset seen by a write" || every != 0 && how == "ended" {
-						continue // nothing is written; a half-closed caller gets what still comes
+						continue // without pieces no write sees the reset, and a half-closed caller still gets each piece
 					}
 					limit := a.late
-					if early && how != "reset seen by a write" { // else nothing tells that it left so early
+					if early && how != "reset seen by a write" { // a write sees the reset only after the head
 						limit = a.early
 					}
 					name := name + "/" + how
@@ -89,14 +89,14 @@ func TestCallerGoneInsideStream(t *testing.T) {
 	}
 }
 
-// TestEndOfAStreamAfterItsReader: bytes that were on their way when the reader of a stream left may be
-// its end. The record then has the complete response, even if the end came while the exchange waited
-// for the store.
+// TestEndOfAStreamAfterItsReader: bytes that arrive just after the reader of a stream has left may
+// complete the response. The record then has the complete response, even if these bytes came while the
+// exchange waited for the store.
 func TestEndOfAStreamAfterItsReader(t *testing.T) {
 	const head = "HTTP/1.1 200 OK\r\n\r\n"
 	for name, c := range map[string]struct {
-		size  int           // of the body
-		end   time.Duration // from its last byte on
+		size  int           // bytes of the body
+		end   time.Duration // time from the last byte of the body to the end of the connection
 		store time.Duration
 		want  string
 	}{
@@ -114,7 +114,7 @@ func TestEndOfAStreamAfterItsReader(t *testing.T) {
 				time.Sleep(c.end)
 			}, func(b *fixture) {
 				in, caller := b.inbound(post)
-				caller.onWrite(caller.failWrites) // from the head on
+				caller.onWrite(caller.failWrites) // every write after the head fails
 				b.d.Capture(context.Background(), in)
 				a := b.event().Attempts[0]
 				b.want("response", words(a.State, a.ResponseState), words(relay.StateDelivered, c.want))
@@ -143,7 +143,8 @@ func TestHalfClosedReaderOfAStream(t *testing.T) {
 	})
 }
 
-// TestStreamOfAReplay: the stream of a replay, which has no caller, is read for the response timeout.
+// TestStreamOfAReplay: a replay has no caller, so its stream is read for the response timeout and then
+// cut.
 func TestStreamOfAReplay(t *testing.T) {
 	run(t, func(l *local) {
 		l.until("hello")

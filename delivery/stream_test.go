@@ -21,8 +21,8 @@ type stream struct {
 	cond   *sync.Cond
 	buf    []byte
 	window int
-	end    error  // after buf: io.EOF or a failure
-	hook   func() // called under mu after a change
+	end    error  // the error after buf: io.EOF or a failure
+	hook   func() // called under mu after each change
 }
 
 func newStream() *stream {
@@ -40,7 +40,7 @@ func (s *stream) changed() {
 
 func (s *stream) write(p []byte) (n int, err error) { return s.writeBy(p, time.Time{}) }
 
-// writeBy writes until a time; zero = without limit.
+// writeBy writes p, at most until the time by; zero = without limit.
 func (s *stream) writeBy(p []byte, by time.Time) (n int, err error) {
 	if !by.IsZero() {
 		t := time.AfterFunc(time.Until(by), func() {
@@ -86,7 +86,7 @@ func (s *stream) finish(err error) {
 
 var errLate = errors.New("deadline")
 
-// read waits for bytes, the end, or until d has passed (0 = for ever).
+// read waits for bytes or for the end of the stream, at most for d (0 = without limit).
 func (s *stream) read(p []byte, d time.Duration) (int, error) {
 	late := false
 	if d > 0 {
@@ -120,12 +120,11 @@ type memTunnel struct {
 	serve func(*local) // runs for each connection
 	lazy  bool
 	info  relay.TunnelInfo
-	// window is how many bytes of a request a local server leaves unread before the
-	// channel takes no more; 0 = any number.
+	// window is the number of unread bytes of a request that a channel takes; 0 = any number.
 	window int
 	// endsWithLast makes a read that returns the last bytes return the end of the channel too.
 	endsWithLast bool
-	// most is how many connections the client can have at once, as it has no more
+	// most is the number of connections that the client can have at once, because of its file
 	// descriptors; 0 = any number.
 	most int
 
@@ -133,11 +132,11 @@ type memTunnel struct {
 	alive    int
 	heard    time.Duration
 	openErr  error
-	hang     bool // opens are not answered
+	hang     bool // the client does not answer channel opens
 	opened   int
 	origins  []netip.AddrPort
 	closed   []string
-	dead     []error // write errors of next channels' first write
+	dead     []error // errors of the first write of the next channels
 	channels []*memChannel
 	refusal  *relay.Error
 	wg       sync.WaitGroup
@@ -216,10 +215,10 @@ func (t *memTunnel) cutAll() {
 type memChannel struct {
 	noAddr
 	t     *memTunnel
-	up    *stream // to the local server
-	down  *stream // from it
+	up    *stream // bytes to the local server
+	down  *stream // bytes from the local server
 	ready chan struct{}
-	dead  error // of the next write
+	dead  error // error of the next write
 
 	writeBy atomic.Pointer[time.Time]
 }
@@ -273,7 +272,7 @@ func (c *memChannel) End(time.Duration) relay.ConnEnd {
 	return relay.ConnEnd{Refusal: c.t.refusal}
 }
 
-// noAddr implements the methods of a net.Conn that nothing uses.
+// noAddr implements the address and deadline methods of net.Conn, which nothing calls.
 type noAddr struct{}
 
 func (noAddr) LocalAddr() net.Addr             { return nil }
@@ -289,10 +288,10 @@ func (c *memChannel) Close() error {
 	return nil
 }
 
-// local is a connection from the view of the local server.
+// local is the local server's end of a connection.
 type local struct {
 	c   *memChannel
-	got []byte // all that was read
+	got []byte // all bytes that were read
 }
 
 func (l *local) Write(s string) bool {
@@ -303,7 +302,7 @@ func (l *local) Write(s string) bool {
 // Close ends the local server's side.
 func (l *local) Close() { l.c.down.finish(io.EOF) }
 
-// Break ends it like a broken connection.
+// Break ends the local server's side like a broken connection.
 func (l *local) Break() { l.c.down.finish(io.ErrUnexpectedEOF) }
 
 // until reads until the request contains want. It returns false if the request ends first.

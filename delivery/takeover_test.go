@@ -59,7 +59,7 @@ func TestNothingToTheOldTunnelAfterATakeover(t *testing.T) {
 		c, done := b.begin(numbered(1))
 		time.Sleep(time.Second)
 		oneConnection(b)
-		b.send(numbered(2)) // leaves an idle channel, after 3 s
+		b.send(numbered(2)) // leaves an idle channel when it is answered, after 3 s
 		b.pause()
 		_, reused := b.begin(numbered(3))
 		<-reused
@@ -77,8 +77,8 @@ func TestNothingToTheOldTunnelAfterATakeover(t *testing.T) {
 	})
 }
 
-// TestQueuedDeliveryTakenOverAndThenLost: the same for a queued delivery, which must return to the
-// queue.
+// TestQueuedDeliveryTakenOverAndThenLost: if the tunnel of a queued delivery is taken over and its
+// connection then ends, the attempt returns to the queue.
 func TestQueuedDeliveryTakenOverAndThenLost(t *testing.T) {
 	run(t, nil, func(b *fixture) {
 		b.send(post)
@@ -239,8 +239,9 @@ func (t *cancelingTunnel) Open(context.Context, netip.AddrPort) (relay.Conn, err
 	return nil, relay.Errorf(relay.CodeLocalRefused, "open failed")
 }
 
-// TestForwardCanceledDuringAnOpen: a request or replay that meets a forward which its client cancels
-// at that moment waits for the next tunnel; it does not fail as if the local server had refused it.
+// TestForwardCanceledDuringAnOpen: if a client cancels its forward while a channel is being opened, the
+// request or replay waits for the next tunnel. It does not fail as if the local server had refused the
+// connection.
 func TestForwardCanceledDuringAnOpen(t *testing.T) {
 	run(t, nil, func(b *fixture) {
 		cancel := func() {

@@ -87,8 +87,8 @@ func (s *slowCount) QueueStats(ctx context.Context, ids []int64) (map[int64]rela
 	return s.memStore.QueueStats(ctx, ids)
 }
 
-// TestLongQueuesAreNotCountedAllTheTime: counting a long queue after each delivery is limited, so that
-// changes of aliases need not wait for it.
+// TestLongQueuesAreNotCountedAllTheTime: relayd counts a long queue only now and then while it is
+// delivered, so that changes of aliases need not wait for the counts.
 func TestLongQueuesAreNotCountedAllTheTime(t *testing.T) {
 	var s *slowCount
 	run(t, nil, func(b *fixture) {

@@ -58,7 +58,8 @@ func TestUpgradeAndTunnelLost(t *testing.T) {
 }
 
 // TestUpgradeBeforeTheRequestIsWhole: if a local server switches protocols before the request is
-// complete, only one goroutine reads from the caller, and the next exchange starts clean.
+// complete, only one goroutine reads from the caller, and the next exchange does not read bytes of this
+// request.
 func TestUpgradeBeforeTheRequestIsWhole(t *testing.T) {
 	run(t, func(l *local) {
 		l.until("\r\n\r\n")

@@ -13,16 +13,16 @@ import (
 	"relay/record"
 )
 
-// AtOnce is the number of changes whose events and attempts are read and held together: an attempt may have
-// 128 KiB of response head, and as much of interim ones.
+// AtOnce is the number of changes whose events and attempts are read and held together: an attempt may
+// have 128 KiB of response head, and 128 KiB of interim response heads.
 const AtOnce = 16
 
-// Store is the part of the store that is read. Its methods are safe for concurrent use.
+// Store is the part of the store that this package reads. Its methods are safe for concurrent use.
 type Store interface {
-	// Summaries reads rows of lists; events that are gone are left out.
+	// Summaries reads events as lists show them; deleted events are left out.
 	Summaries(ctx context.Context, ids []relay.ID) ([]relay.Event, error)
-	// AttemptHeads reads attempts of an alias without their response bodies; those that are gone are
-	// left out.
+	// AttemptHeads reads attempts of an alias without their response bodies; deleted attempts are left
+	// out.
 	AttemptHeads(ctx context.Context, alias int64, refs []relay.AttemptRef) (map[relay.AttemptRef]*relay.Attempt, error)
 }
 
@@ -30,20 +30,21 @@ type Store interface {
 type Encoder struct {
 	Store Store
 	Site  relay.Site
-	// Alias returns an alias, from memory; nil when it is gone.
+	// Alias returns an alias, from memory; nil when the alias was removed.
 	Alias func(id int64) *relay.Alias
-	// Status returns the status of aliases, in their order.
+	// Status returns the status of each of the aliases, in the same order.
 	Status func(ctx context.Context, aliases []relay.Alias) ([]relay.AliasStatus, error)
 }
 
-// Change is a change with the snapshot that the store passed along; nil = Items has to read it.
+// Change is a change with the snapshot of the event and the attempt that the store passed along. Items
+// reads a snapshot that is nil.
 type Change struct {
 	relay.Change
 	event   *relay.Event
 	attempt *relay.Attempt
 }
 
-// Of returns c without memory of the store.
+// Of returns c with its own snapshots, without references to memory of the store.
 func Of(c relay.Change) Change {
 	own := Change{Change: c}
 	if c.Snapshot != nil {
@@ -53,8 +54,8 @@ func Of(c relay.Change) Change {
 	return own
 }
 
-// Coalesce removes changes that a later, equal change replaces. A changed attempt changes its event
-// too.
+// Coalesce removes changes that a later, equal change replaces. A changed attempt also changes its
+// event.
 func Coalesce(changes []Change) (out []Change) {
 	type key struct {
 		kind relay.ChangeKind
@@ -115,8 +116,8 @@ func (e *Encoder) Items(ctx context.Context, alias int64, changes []Change) (ite
 	return items, nil
 }
 
-// summarise returns the summaries of changed events, each after its last change: the snapshot of an
-// earlier change may be outdated.
+// summarise returns the summaries of changed events, each from the snapshot of its last change, because
+// earlier snapshots may be outdated.
 func summarise(changes []Change, site relay.Site) map[relay.ID]*record.Summary {
 	summaries := map[relay.ID]*record.Summary{}
 	for _, c := range slices.Backward(changes) {

@@ -10,8 +10,8 @@ import (
 	"relay"
 )
 
-// TestCoalesce holds that of equal changes the last one stays, at its place, and that a changed attempt also
-// shows its event.
+// TestCoalesce: of equal changes only the last one remains, at its place. A changed attempt adds a
+// change of its event.
 func TestCoalesce(t *testing.T) {
 	type step struct {
 		kind  relay.ChangeKind
@@ -46,7 +46,7 @@ func TestCoalesce(t *testing.T) {
 	}
 }
 
-// rows is a store with one event and one attempt, or with a fault.
+// rows is a store with one event and one attempt, or a store whose reads fail.
 type rows struct {
 	event   relay.Event
 	attempt *relay.Attempt

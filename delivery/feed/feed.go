@@ -19,25 +19,26 @@ import (
 
 // Bounds of the feed.
 const (
-	roundPause     = 50 * time.Millisecond  // between two reads of an alias' changes, and between two results of Next
-	resyncPause    = 500 * time.Millisecond // between two resync items: for each the viewer reads all its data
-	pendingItems   = 200                    // items that may wait for a viewer, and changes of an alias that may wait for them
-	pendingBytes   = 1 << 20                // of the items that wait for one viewer, but for one larger item
-	waitingChanges = 5_000                  // of all aliases
+	roundPause     = 50 * time.Millisecond  // time between two reads of an alias' changes, and between two results of Next
+	resyncPause    = 500 * time.Millisecond // time between two resync items, because a viewer reads all its data for each
+	pendingItems   = 200                    // largest number of items that wait for a viewer, and of changes that wait for an alias
+	pendingBytes   = 1 << 20                // largest size of the items that wait for one viewer; a single larger item is allowed
+	waitingChanges = 5_000                  // largest number of waiting changes of all aliases
 	roundsAtOnce   = 8                      // aliases that are read and encoded at the same time
-	accountRounds  = roundsAtOnce / 2       // of these, aliases of one owner
-	unseenAliases  = 10_000                 // of which it is known that nobody saw a change
-	accountViewers = 256                    // viewers of one account
-	readTimeout    = 10 * time.Second       // for what is read together
-	retryPause     = time.Second            // before rights that could not be read are read again
+	accountRounds  = roundsAtOnce / 2       // the same for the aliases of one owner
+	unseenAliases  = 10_000                 // number of aliases that are remembered for changes that no viewer saw
+	accountViewers = 256                    // largest number of viewers of one account
+	readTimeout    = 10 * time.Second       // time limit of one read
+	retryPause     = time.Second            // pause before rights are read again after an error
 )
 
-// Rights is the part of the store that tells who may see what. Its methods are safe for concurrent use.
+// Rights is the part of the store that knows which aliases an account may see. Its methods are safe for
+// concurrent use.
 type Rights interface {
 	// Aliases lists the aliases that an actor may see.
 	Aliases(ctx context.Context, who relay.Actor) ([]relay.Alias, error)
-	// AccountsOf returns the accounts that may see each of some aliases; those that are gone
-	// are left out.
+	// AccountsOf returns, for each of the aliases, the accounts that may see it; removed aliases are
+	// left out.
 	AccountsOf(ctx context.Context, aliases []int64) (map[int64][]int64, error)
 	// StillValid returns nil while the credential of an actor is valid.
 	StillValid(ctx context.Context, who relay.Actor) error
@@ -55,24 +56,24 @@ type Options struct {
 // own rights. The methods are safe for concurrent use.
 type Feed struct {
 	Options
-	boot string // starts every id, so that those of another run are known as foreign
+	boot string // the start of every id, which tells this process's ids from those of other runs
 
 	mu      sync.Mutex
-	seq     uint64 // of the last item, or change that nobody saw
+	seq     uint64 // number of the last item, or of the last change that no viewer saw
 	viewers map[*viewer]bool
-	waiting map[int64]*queue // alias -> its changes that were not told yet
-	count   int              // of the changes in waiting
-	unseen  map[int64]bool   // aliases with changes that nobody saw
+	waiting map[int64]*queue // changes of each alias that were not sent yet
+	count   int              // number of changes in waiting
+	unseen  map[int64]bool   // aliases with changes that no viewer saw
 	tellers sync.WaitGroup
-	turns   *turns.Turns    // of owners, to read and encode an alias
-	ctx     context.Context // of Run; nil = it does not run
+	turns   *turns.Turns    // turns of the owners to have an alias read and encoded
+	ctx     context.Context // the context of Run; nil = Run was not called
 	closed  error           // the error for viewers after Close; nil = open
 }
 
 // queue holds the waiting changes of one alias.
 type queue struct {
 	changes []changes.Change
-	missed  bool // there were too many: its viewers read again
+	missed  bool // changes were left out, so the viewers of the alias get a resync item
 	rights  bool // the rights to see the alias may have changed
 }
 
@@ -94,7 +95,7 @@ func (f *Feed) Run(ctx context.Context) {
 	}
 	f.mu.Unlock()
 	<-ctx.Done()
-	f.mu.Lock() // held by whoever starts to tell, and has not seen the end of ctx
+	f.mu.Lock() // waits for calls that hold mu and have not seen the end of ctx: they may still start a goroutine
 	//lint:ignore SA2001 nothing is to be done while it is held
 	f.mu.Unlock()
 	f.tellers.Wait()
@@ -140,7 +141,7 @@ func (f *Feed) put(c relay.Change) {
 		f.start(c.Alias)
 	}
 	if q.rights = q.rights || rights; rights {
-		c.Kind = relay.ChangeQueue // both show the alias
+		c.Kind = relay.ChangeQueue // an item of a queue shows the alias as well
 	}
 	if q.missed = q.missed || len(q.changes) >= pendingItems || f.count >= waitingChanges; q.missed {
 		return
@@ -149,8 +150,8 @@ func (f *Feed) put(c relay.Change) {
 	f.count++
 }
 
-// watched reports whether a viewer may see the alias and does not need to read all its data again
-// anyway. The caller holds mu.
+// watched reports whether at least one viewer may see the alias and is not about to read all its data
+// again. The caller holds mu.
 func (f *Feed) watched(alias int64) bool {
 	for v := range f.viewers {
 		if v.sees(alias) && !v.behind {

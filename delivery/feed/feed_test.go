@@ -59,7 +59,7 @@ func TestManyChangesOfOneAliasLeaveRoomForOthers(t *testing.T) {
 // at the same time.
 func TestRoundsOfOneOwner(t *testing.T) {
 	f := New(Options{})
-	now, cancel := context.WithCancel(t.Context()) // a turn that is free is given
+	now, cancel := context.WithCancel(t.Context()) // with an ended context, Wait succeeds only if a turn is free
 	cancel()
 	for range roundsAtOnce / 2 {
 		if _, err := f.turns.Wait(now, 1); err != nil {
@@ -74,8 +74,8 @@ func TestRoundsOfOneOwner(t *testing.T) {
 	}
 }
 
-// TestChangesOfRightsAreBounded: a bounded number of changes waits, however many aliases change, and a
-// change of the accounts that may see an alias is reported for each.
+// TestChangesOfRightsAreBounded: however many aliases change, the number of waiting changes is bounded.
+// For each alias whose accounts may have changed, the feed still checks the rights.
 func TestChangesOfRightsAreBounded(t *testing.T) {
 	f := New(Options{})
 	v := newViewer(f, 0)
@@ -90,7 +90,7 @@ func TestChangesOfRightsAreBounded(t *testing.T) {
 	}
 }
 
-// stored is a store with one event; what it counts is guarded by mu.
+// stored is a store with one event; mu guards its counts.
 type stored struct {
 	changes.Store
 	event relay.Event
@@ -104,7 +104,7 @@ func (s *stored) Summaries(ctx context.Context, _ []relay.ID) ([]relay.Event, er
 	s.reading++
 	s.worst = max(s.worst, s.reading)
 	s.mu.Unlock()
-	time.Sleep(time.Second) // of the bubble where it matters
+	time.Sleep(time.Second) // fake time in tests that run in a bubble
 	s.mu.Lock()
 	s.reading--
 	s.mu.Unlock()
@@ -118,8 +118,9 @@ func feedOf(s *stored) *Feed {
 	})
 }
 
-// TestEventIsShownAsItsLastChangeLeftIt: an event and its end in one commit are shown from memory. If
-// a mark or a replay follows in the same round, the event must be shown with that change.
+// TestEventIsShownAsItsLastChangeLeftIt: an event that is stored together with its end is shown from
+// memory. If a label, a note or a replay follows in the same round, the event is shown with that
+// change.
 func TestEventIsShownAsItsLastChangeLeftIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		event := relay.Event{AliasID: 1, AttemptCount: 1, State: relay.StateFailed}
@@ -142,8 +143,9 @@ func TestEventIsShownAsItsLastChangeLeftIt(t *testing.T) {
 	})
 }
 
-// TestFewAliasesReadAtOnce: however many aliases change at the same time, few read the database at once,
-// because pages and logins need the same connections, and read data uses memory.
+// TestFewAliasesReadAtOnce: however many aliases change at the same time, the feed reads only a few of
+// them at once. Pages and logins need the same database connections, and the data of each read uses
+// memory.
 func TestFewAliasesReadAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const aliases = 100

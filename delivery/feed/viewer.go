@@ -17,17 +17,17 @@ type viewer struct {
 	f     *Feed
 	who   relay.Actor
 	alias int64         // 0 = all that the actor may see
-	start string        // see Start
+	start string        // the result of Start
 	ready chan struct{} // has an element when Next has something to do
 
 	may             map[int64]bool // aliases that the actor may see
-	changed, learnt int            // changes of its rights, and how many of them may has
+	changed, learnt int            // changed counts the changes of the viewer's rights; learnt is the count that may includes
 	pending         []relay.FeedItem
 	size            int  // bytes of the items in pending
-	behind          bool // it gets a resync item in place of pending
+	behind          bool // the viewer gets a resync item in place of pending
 	ended           error
-	expiry          *time.Timer // of the credential; nil = never
-	last            time.Time   // of the last result of Next
+	expiry          *time.Timer // ends the viewer when its credential expires; nil = never
+	last            time.Time   // when Next last returned items
 	again           bool        // the last result was a resync item
 }
 
@@ -47,7 +47,7 @@ func (f *Feed) Subscribe(ctx context.Context, who relay.Actor, alias int64, last
 		f.remove(v)
 		return nil, err
 	}
-	v.pending, v.size = nil, 0 // the viewer has not read the changes until now
+	v.pending, v.size = nil, 0 // the viewer reads its data only now, so it needs no earlier changes
 	if v.behind = lastID != "" && lastID != f.id(); lastID == "" {
 		v.start = f.id()
 	}
@@ -117,7 +117,7 @@ func (v *viewer) learn(ctx context.Context) error {
 	for i := range list {
 		id := list[i].ID
 		if v.may[id] = v.who.Alias == 0 || v.who.Alias == id; before != nil && !before[id] && v.f.unseen[id] && v.sees(id) {
-			v.fallBehind() // as when another node tells of an event before the alias
+			v.fallBehind() // the feed may have left out changes of this alias, if another node published an event before the alias
 		}
 	}
 	if err != nil || v.alias != 0 && !v.sees(v.alias) {
@@ -176,7 +176,7 @@ func (v *viewer) Next(ctx context.Context) ([]relay.FeedItem, error) {
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
-		wait := retryPause // for rights that could not be read; the viewer stays subscribed
+		wait := retryPause // until rights that could not be read are read again; the viewer stays subscribed
 		if err := v.learn(ctx); err != nil {
 			v.signal()
 		} else if items, early, err := v.take(); err != nil || len(items) > 0 {
@@ -203,7 +203,7 @@ func (v *viewer) take() (items []relay.FeedItem, wait time.Duration, err error) 
 	}
 	switch wait = pause - time.Since(v.last); {
 	case v.ended != nil:
-		v.signal() // for the next call
+		v.signal() // makes the next call return at once as well
 		return nil, 0, v.ended
 	case len(v.pending) == 0 && !v.behind:
 		return nil, 0, nil
@@ -212,7 +212,7 @@ func (v *viewer) take() (items []relay.FeedItem, wait time.Duration, err error) 
 		return nil, wait, nil
 	}
 	items = slices.DeleteFunc(v.pending, func(item relay.FeedItem) bool { return !v.sees(item.Alias) })
-	if v.behind { // it reads all that came until now
+	if v.behind { // the resync item stands for all changes until now
 		items = []relay.FeedItem{{Name: "resync", Data: []byte("{}")}}
 		record.CompleteItem(&items[0], v.f.id())
 	}

@@ -13,21 +13,21 @@ import (
 type Alias struct {
 	ID          int64
 	Queue       QueueCount
-	StorageFull atomic.Bool // the store has refused a request of the alias for lack of room
-	Rejects     MinuteCount // refused requests
+	StorageFull atomic.Bool // the store has refused a request of the alias because it has no space
+	Rejects     MinuteCount // refused requests of the current minute
 
 	r          *Registry
 	alias      atomic.Pointer[relay.Alias]
-	owner      atomic.Pointer[owner] // its owner
+	owner      atomic.Pointer[owner] // the account that owns the alias
 	secrets    atomic.Pointer[relay.OpenSecrets]
 	dispatcher Dispatcher
 
 	mu        sync.Mutex
 	gone      bool // the alias was removed
 	attached  *Attachment
-	since     time.Time // when the present state began; all nodes have it from the store
+	since     time.Time // when the current state began; all nodes read it from the store
 	wasOnline bool      // a tunnel was attached at some time
-	// tunnelVersion is raised with each change of attached that comes from this node.
+	// tunnelVersion is raised with each change of attached that this node makes.
 	tunnelVersion uint64
 }
 
@@ -38,7 +38,7 @@ type MinuteCount struct {
 	n     int
 }
 
-// Add counts one more and returns how many there were in this minute.
+// Add counts one more event and returns the number of events in this minute.
 func (c *MinuteCount) Add() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -98,7 +98,7 @@ func (st *Alias) status() relay.AliasStatus {
 		s.State = relay.TunnelOnline
 		if h.stale != 0 {
 			s.State = relay.TunnelStale
-			if h.remote != nil && h.stale&silentPeer == 0 { // only this node cannot use it
+			if h.remote != nil && h.stale&silentPeer == 0 { // the tunnel is up, but this node cannot reach it
 				s.Since = h.cutAt
 			}
 		}
@@ -138,8 +138,7 @@ func (r *Registry) Status(ctx context.Context, aliases []relay.Alias) ([]relay.A
 }
 
 // RemoteOwner returns the tunnel of the alias if another node has it; that node delivers the queue.
-// awaits means that the tunnel is online there according to the store, although this node may not
-// reach it.
+// awaits means that the store says the tunnel is online there; this node may be unable to reach it.
 func (st *Alias) RemoteOwner() (t relay.RemoteTunnel, awaits bool) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -185,7 +184,7 @@ func (r *Registry) changed(a *relay.Alias) *Alias {
 	}
 	st := r.put(a)
 	if known == nil {
-		r.ReadTunnel(a.ID) // the read leaves out an alias that is not there yet, and so does the count
+		r.ReadTunnel(a.ID) // the read skips aliases that the registry does not have yet, and so does the count
 		r.Recount(a.ID)
 	}
 	now := a.Settings
@@ -193,7 +192,7 @@ func (r *Registry) changed(a *relay.Alias) *Alias {
 		st.StartDispatch()
 	}
 	if known != nil && before.Paused != now.Paused {
-		r.ReadTunnel(a.ID) // the store has the time since when
+		r.ReadTunnel(a.ID) // the store has the time since which the alias is in the new state
 	}
 	return st
 }

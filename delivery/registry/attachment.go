@@ -20,30 +20,30 @@ type Attachment struct {
 	Info     relay.TunnelInfo
 	Lazy     bool // the client dials the local server at the first byte of a channel
 	Channels Channels
-	Requests atomic.Int64 // sent through the tunnel and not stored yet
+	Requests atomic.Int64 // requests that were sent through the tunnel and are not counted in the store yet
 
 	st      *Alias
 	t       relay.Tunnel
-	remote  relay.RemoteTunnel // t, if another node has it; else nil
-	node    string             // id of that node
+	remote  relay.RemoteTunnel // the same value as t, if another node has the tunnel; else nil
+	node    string             // id of the node that has the tunnel, if it is another one
 	limiter *limiter.Limiter
 
 	// Guarded by st.mu.
 	lost     context.Context // ended while new and running exchanges must not use the tunnel
 	endLost  context.CancelFunc
-	stale    silence   // why nothing may be sent on the tunnel; 0 = it may
+	stale    silence   // reasons why nothing may be sent on the tunnel; 0 = there is none
 	cutAt    time.Time // when this node last found that it cannot use the tunnel of another node
 	detached bool
 }
 
 const (
-	maxChannelsPlain = 2000            // in use, as many when the first ones hang
-	maxChannelsLazy  = 200             // the bundled client takes 256, spares and closing ones among them
-	probeAfter       = 2 * time.Second // a peer not heard of for longer is probed by a fresh channel
+	maxChannelsPlain = 2000            // largest number of channels in use, also if the first ones hang
+	maxChannelsLazy  = 200             // the bundled client accepts 256, which include spares and channels that are being closed
+	probeAfter       = 2 * time.Second // a peer that was silent for longer is tested by opening a new channel
 	probeAfterLazy   = 2500 * time.Millisecond
 
-	openTimeout = 1900 * time.Millisecond // for the answer to a channel open: a request for a silent tunnel is queued and stored after at most 2 s
-	closeTime   = 50 * time.Millisecond   // given to the peer to close channels before another one is opened
+	openTimeout = 1900 * time.Millisecond // longest wait for the answer to a channel open, so that a request for a silent tunnel is queued and stored after at most 2 s
+	closeTime   = 50 * time.Millisecond   // time for the client to close channels before another one is opened
 
 	// RetryAfter is the time after which a caller may retry a request that got no slot.
 	RetryAfter = limiter.RetryAfter
@@ -55,7 +55,7 @@ type silence uint8
 const (
 	silentPeer  silence = 1 << iota // the SSH gate called Stale, or the record of a remote tunnel says so
 	silentOpen                      // the client did not answer a channel open
-	silentNode                      // the node of a remote tunnel did not answer one; it may reach the client
+	silentNode                      // the node of a remote tunnel did not answer a channel open; that node may still reach the client
 	unreachable                     // the node of a remote tunnel cannot be reached
 )
 
@@ -181,7 +181,7 @@ func (h *Attachment) stateChanged() bool {
 		return false
 	}
 	if h.remote != nil {
-		h.cutAt = storedNow() // h.st.since is what the node of the tunnel says
+		h.cutAt = storedNow() // h.st.since is the time that the tunnel's own node has stored
 		return true
 	}
 	h.st.since = storedNow()
@@ -281,7 +281,7 @@ func (h *Attachment) Serves() bool {
 // Channel returns a channel for a request of a caller at origin; caller is nil for replays and queued
 // deliveries. With fresh, it opens a new channel instead of taking one from the pool. If a client
 // refuses a channel while many are open, it closes some and tries again: OpenSSH reports that a name
-// does not resolve when it has no descriptor left. Errors: local-refused, local-unresolvable,
+// does not resolve when it has no file descriptor left. Errors: local-refused, local-unresolvable,
 // overloaded, ErrNotSent, or ErrTunnelSlow.
 func (h *Attachment) Channel(caller relay.Caller, origin netip.AddrPort, fresh bool) (Channel, *relay.Error) {
 	limit := probeAfter
@@ -298,7 +298,7 @@ func (h *Attachment) Channel(caller relay.Caller, origin netip.AddrPort, fresh b
 		time.Sleep(closeTime)
 		l, err = h.open(origin)
 	}
-	if isRefusal(err) && h.replaced() { // the client refused it for lack of a forward
+	if isRefusal(err) && h.replaced() { // the client refused the channel because it no longer has the forward
 		return nil, relay.ErrNotSent
 	}
 	return l, err
@@ -330,7 +330,7 @@ func (h *Attachment) open(origin netip.AddrPort) (Channel, *relay.Error) {
 			r.Background(func() { h.awaitLiveness(why) })
 		}
 	}
-	if errors.Is(err, relay.ErrTunnelMoved) { // the record tells of the next tunnel
+	if errors.Is(err, relay.ErrTunnelMoved) { // the record in the store names the next tunnel
 		select {
 		case <-r.ReadTunnel(h.st.ID):
 		case <-time.After(time.Second):

@@ -18,13 +18,13 @@ type Channels interface {
 	Take(caller relay.Caller) Channel
 	// New makes a channel of a connection that was just opened.
 	New(c relay.Conn) Channel
-	// Reduce closes idle channels, and keeps fewer from now on, if the client may have no descriptor
-	// left for another one. It reports whether that has happened just now.
+	// Reduce closes idle channels, and keeps fewer from now on, if the client may have no file
+	// descriptor left for another channel. It reports whether this call has closed any.
 	Reduce() bool
 	// Refill opens channels ahead until there are enough.
 	Refill()
 	CloseIdle()
-	Close() // for good
+	Close() // no channel is kept afterwards
 }
 
 // Channel is a connection of a tunnel, used by one request at a time.
@@ -32,16 +32,17 @@ type Channel interface {
 	relay.Conn
 	// Way says how the request got the channel: new, reused, or opened ahead.
 	Way() string
-	// Idled reports whether the channel was idle before the request: it may have ended before that came.
+	// Idled reports whether the channel was idle before the request: an idle channel may have ended
+	// before the request came.
 	Idled() bool
 	// Reused reports whether the channel has carried another request before.
 	Reused() bool
-	// Begin is called before a request is sent.
+	// Begin is called before a request is sent on the channel.
 	Begin()
 	// Slow is called once if the local server has not begun to answer in 100 ms.
 	Slow()
-	// Keep gives the channel back after an answer that leaves it usable for another request within
-	// limit: for one of owner only, unless owner is nil. Else Close ends it.
+	// Keep gives the channel back after an answer, usable for another request within limit: only for
+	// one of owner, unless owner is nil. After other answers Close ends the channel.
 	Keep(limit time.Duration, owner relay.Caller)
 }
 

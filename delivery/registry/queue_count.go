@@ -15,9 +15,9 @@ type QueueCount struct {
 		n     int
 		bytes int64
 	}
-	moving  int // calls of Move without their Moved
+	moving  int // calls of Move without their call of Moved
 	changes uint64
-	added   struct { // by all calls of Moved
+	added   struct { // what all calls of Moved have added
 		n     int
 		bytes int64
 	}
@@ -28,7 +28,7 @@ type QueueCount struct {
 // accountQueue counts the queued attempts of all aliases of an account, reserved ones included.
 type accountQueue struct {
 	n   atomic.Int64
-	own atomic.Pointer[int64] // its own limit; nil = as the server says
+	own atomic.Pointer[int64] // limit of this account; nil = the server's limit
 }
 
 // QueueLimits are the largest number of queued attempts of an alias, of their bytes, and of attempts of an account
@@ -46,7 +46,7 @@ type Reservation int
 const (
 	Reserved Reservation = iota
 	QueueFull
-	AccountQueueFull // of all aliases of the owner
+	AccountQueueFull // the limit of all aliases of the owner
 )
 
 // limit returns the largest number of attempts of the account; 0 = no limit.
@@ -57,7 +57,7 @@ func (a *accountQueue) limit(server int) int64 {
 	return int64(server)
 }
 
-// setAccount moves the attempts to the count of another owner; nil = to none.
+// setAccount moves the attempts to the count of another owner; nil = to no owner.
 func (q *QueueCount) setAccount(a *accountQueue) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -70,7 +70,7 @@ func (q *QueueCount) setAccount(a *accountQueue) {
 	q.count(total)
 }
 
-// count adds n to the attempts of the account. The caller holds mu.
+// count adds n to the number of attempts of the account. The caller holds mu.
 func (q *QueueCount) count(n int) {
 	if q.account != nil {
 		q.account.n.Add(int64(n))
@@ -84,8 +84,8 @@ func (q *QueueCount) Len() int {
 	return q.n + q.reserved.n
 }
 
-// Reserve reserves space for n attempts and their bytes. Its result says whether there was space, and
-// which limit was reached otherwise.
+// Reserve reserves space for n attempts and their bytes. Its result says whether there was space, or
+// which limit was reached.
 func (q *QueueCount) Reserve(n int, bytes int64, limits QueueLimits) Reservation {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -95,7 +95,7 @@ func (q *QueueCount) Reserve(n int, bytes int64, limits QueueLimits) Reservation
 	if limits.Bytes > 0 && q.bytes+q.reserved.bytes+bytes > limits.Bytes {
 		return QueueFull
 	}
-	if a := q.account; n > 0 && a != nil { // other aliases of the account reserve at the same time
+	if a := q.account; n > 0 && a != nil { // other aliases of the account may reserve at the same time
 		for limit, taken := a.limit(limits.Account), false; !taken; {
 			now := a.n.Load()
 			if limit > 0 && now+int64(n) > limit {
@@ -127,8 +127,8 @@ func (q *QueueCount) Move() {
 	q.changes++
 }
 
-// Moved ends the change that Move has announced: the queue has n attempts more (or fewer, if
-// negative), and the given number of bytes more.
+// Moved ends the change that Move has announced: the queue has n more attempts and the given number of
+// bytes more (fewer, if negative).
 func (q *QueueCount) Moved(n int, bytes int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -157,8 +157,8 @@ func (q *QueueCount) version() queueVersion {
 	return queueVersion{q.changes, q.added.n, q.added.bytes}
 }
 
-// maxUnsettled is the number of consecutive counts of the store that are discarded because the queue
-// changed in the meantime.
+// maxUnsettled is the number of consecutive results of the store that correct discards because the
+// queue changed in the meantime.
 const maxUnsettled = 3
 
 // correct replaces the counts by those of the store, which was asked after version was read. If the queue has changed

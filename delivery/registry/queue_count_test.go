@@ -66,7 +66,7 @@ func TestQueuesOfAnAccount(t *testing.T) {
 	counted("fewer than there are", 0, 3)
 	r.remove(2)
 	counted("removed", 0, 1)
-	second.Queue.GiveBack(1, 10) // of a request that was under way
+	second.Queue.GiveBack(1, 10) // the reservation of a request that was being queued during the change
 	counted("removed", 0, 1)
 }
 
@@ -74,10 +74,10 @@ func TestQueuesOfAnAccount(t *testing.T) {
 // and never too low.
 func TestCountsOfABusyQueue(t *testing.T) {
 	t.Parallel()
-	const own, others = 2, 3 // attempts that come during each reading
+	const own, others = 2, 3 // attempts that this node and other nodes add during each reading
 	for _, c := range []struct {
 		name string
-		step func(q *QueueCount) // during a reading
+		step func(q *QueueCount) // called during a reading
 	}{
 		{"attempts are queued", func(q *QueueCount) {
 			for range own {
@@ -86,7 +86,7 @@ func TestCountsOfABusyQueue(t *testing.T) {
 			}
 		}},
 		{"one is being queued", func(q *QueueCount) {
-			q.Moved(1, 10) // of the reading before
+			q.Moved(1, 10) // of an attempt that was added before this reading
 			q.Move()
 			q.Moved(1, 10)
 			q.Move()

@@ -1,6 +1,6 @@
 // Package registry knows the tunnel of each alias: it keeps all aliases in memory with their settings,
-// their tunnel and the length of their queue, bounds the requests on each tunnel, and connects this
-// with the store's records of the tunnels of all nodes.
+// their tunnel and the length of their queue, bounds the requests on each tunnel, and keeps the store's
+// records of all tunnels in step with the tunnels of this node.
 package registry
 
 import (
@@ -27,7 +27,7 @@ type Options struct {
 
 	// Remote returns the tunnel of a record of another node; nil = there are no other nodes.
 	Remote func(relay.TunnelRecord) relay.RemoteTunnel
-	// NewDispatcher returns what delivers the queue of an alias.
+	// NewDispatcher returns the Dispatcher of an alias.
 	NewDispatcher func(*Alias) Dispatcher
 	// TunnelChanged tells that the state of the tunnel of an alias has changed.
 	TunnelChanged func(alias int64)
@@ -46,31 +46,30 @@ type Options struct {
 type Dispatcher interface {
 	// Start begins to deliver, or ends a pause.
 	Start()
-	// Rescan reads the queue once more, because the store has changed it. It does not end a
-	// pause: what the dispatcher puts back changes the queue as well.
+	// Rescan reads the queue once more, because the store has changed it. It does not end a pause: an
+	// attempt that the dispatcher returns to the queue also changes the queue.
 	Rescan()
 }
 
-// Registry keeps all aliases in memory, so that a request for a name that does not exist costs no
-// query. Code outside this package must not assume that a tunnel is in this process. Its methods are
-// safe for concurrent use.
+// Registry keeps all aliases in memory, so that a request for an unknown name costs no query. The
+// tunnel of an alias may be in another process. Its methods are safe for concurrent use.
 type Registry struct {
 	Options
 
 	mu     sync.RWMutex
 	labels map[string]*Alias
 	ids    map[int64]*Alias
-	owners map[int64]*owner // those that have an alias
+	owners map[int64]*owner // accounts that own at least one alias
 
 	wakeReads  chan struct{}
-	reloads    workList[chan struct{}] // of KeepAliases; each is closed when the alias has been read again
+	reloads    workList[chan struct{}] // aliases for KeepAliases to read; each channel is closed when its alias was read
 	wakeCounts chan struct{}
-	counts     workList[bool] // of KeepCounts
+	counts     workList[bool] // aliases for KeepCounts to count
 
 	tunnels  tunnels
-	overflow *semaphore.Weighted // channels in use beyond those of each tunnel
+	overflow *semaphore.Weighted // slots in use beyond the soft slots of each tunnel
 	open     atomic.Int64        // channels of all tunnels, idle ones included
-	kept     atomic.Int64        // see kept.Counts
+	kept     atomic.Int64        // kept channels of all tunnels; see kept.Counts
 }
 
 // New makes a Registry without aliases; Load reads them.
@@ -136,7 +135,7 @@ func (w *workList[V]) take() map[int64]V {
 	return list
 }
 
-// request adds an alias, and returns the channel that is closed when the work is done.
+// request adds an alias, and returns the channel that is closed when the alias was read.
 func request(w *workList[chan struct{}], id int64) <-chan struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -155,7 +154,7 @@ func request(w *workList[chan struct{}], id int64) <-chan struct{} {
 type owner struct {
 	aliases  int
 	queue    accountQueue
-	overflow *semaphore.Weighted // channels in use beyond those of each tunnel
+	overflow *semaphore.Weighted // slots in use beyond the soft slots of each tunnel
 	upgraded *semaphore.Weighted // connections that are upgraded, or may be
 }
 
@@ -164,7 +163,7 @@ type owner struct {
 const maxUpgraded = 1000
 
 // AcquireUpgrade takes a place for a connection that may be upgraded, and returns the function that
-// gives it back; nil if the account that owns the alias has too many of them.
+// gives it back; nil if the account that owns the alias has no place left.
 func (st *Alias) AcquireUpgrade() (release func()) {
 	s := st.owner.Load().upgraded
 	if !s.TryAcquire(1) {
@@ -212,7 +211,7 @@ func (r *Registry) put(a *relay.Alias) *Alias {
 	return r.set(a)
 }
 
-// set is put for callers that hold mu.
+// set does the same as put, for a caller that holds mu.
 func (r *Registry) set(a *relay.Alias) *Alias {
 	o := r.owners[a.Owner]
 	if o == nil {
@@ -232,8 +231,8 @@ func (r *Registry) set(a *relay.Alias) *Alias {
 	st.Queue.setAccount(&o.queue)
 	st.owner.Store(o)
 	st.alias.Store(a)
-	// Ids rise. An alias with a lower id than that of its label was removed, and its label given to
-	// another one, since a was read.
+	// Ids rise with time. If the label belongs to a higher id, this alias was removed after a was read,
+	// and the label was given to the newer alias.
 	if has := r.labels[a.Name]; has == nil || has.ID < a.ID {
 		r.labels[a.Name] = st
 	}
@@ -252,7 +251,7 @@ func (r *Registry) Find(a *relay.Alias) *Alias {
 	r.mu.Unlock()
 	r.ReadTunnel(a.ID)
 	r.Recount(a.ID)
-	r.ReadAgain(a.ID) // a may be outdated, and its alias removed
+	r.ReadAgain(a.ID) // a may be outdated; the alias may have been removed
 	return st
 }
 
@@ -282,16 +281,16 @@ func (r *Registry) forget(st *Alias) {
 	}
 }
 
-// ReadAgain asks KeepAliases to read an alias from the store, 0 = all of them. The returned
-// channel is closed once that is done.
+// ReadAgain asks KeepAliases to read an alias from the store, 0 = all aliases. The returned channel is
+// closed after the read.
 func (r *Registry) ReadAgain(id int64) <-chan struct{} {
 	defer nudge(r.wakeReads)
 	return request(&r.reloads, id)
 }
 
-// ReadAccountAgain asks KeepAliases to read the limits of an account. They are stored with each of its
-// aliases, some of which may just be removed or transferred; each returned channel is closed once one of
-// the aliases is read.
+// ReadAccountAgain asks KeepAliases to read the limits of an account. The store gives these limits with
+// each alias of the account. ReadAccountAgain has several aliases read, because one of them may have
+// been removed or transferred; each returned channel is closed when its alias was read.
 func (r *Registry) ReadAccountAgain(account int64) (done []<-chan struct{}) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -357,7 +356,7 @@ func (r *Registry) KeepAliases() {
 // KeepCounts counts queues, one query at a time and for at most a tenth of the time, until the context Base ends. It
 // runs beside KeepAliases, so that a change of settings does not wait for a slow count.
 func (r *Registry) KeepCounts() {
-	var pause <-chan time.Time // nil = none
+	var pause <-chan time.Time // nil = no pause
 	for {
 		select {
 		case <-r.wakeCounts:
@@ -399,7 +398,7 @@ func (r *Registry) reloadAll() {
 	}
 	r.Each(func(st *Alias) {
 		if !stored[st.ID] {
-			r.reload(st.ID) // it may be newer than the list
+			r.reload(st.ID) // the alias may be newer than the list
 		}
 	})
 }
@@ -468,6 +467,6 @@ func (r *Registry) recountAll() bool {
 
 const (
 	storeWait    = 10 * time.Second       // limit of a read of the store
-	recountPause = 100 * time.Millisecond // after a count that came while the queue changed
+	recountPause = 100 * time.Millisecond // pause after a count during which the queue changed
 	longestPause = 5 * time.Second
 )

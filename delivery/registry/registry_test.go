@@ -80,11 +80,11 @@ func TestOutdatedAliasDoesNotTakeTheLabel(t *testing.T) {
 	if r.ByLabel("hook") != now {
 		t.Error("the label is that of the removed alias")
 	}
-	r.remove(1) // it was read again
+	r.remove(1) // as after a read that found the alias removed
 	if r.ByLabel("hook") != now {
 		t.Error("the label is gone with the removed alias")
 	}
-	r.Find(&relay.Alias{ID: 2, Name: "hook", Owner: 1}) // from before it was handed on
+	r.Find(&relay.Alias{ID: 2, Name: "hook", Owner: 1}) // a value that was read before the alias was transferred
 	if now.alias.Load().Owner != 2 {
 		t.Error("an older value replaced the one that the registry has")
 	}
@@ -119,8 +119,8 @@ type thisNode struct{ Store }
 
 func (thisNode) NodeID() string { return "here" }
 
-// TestAccountIsReadInAllItsAliases: a change of an account is read with each of its aliases, because one
-// of them may be removed, or belong to another account by now.
+// TestAccountIsReadInAllItsAliases: after a change of an account, each of its aliases is read, because
+// any of them may have been removed or transferred.
 func TestAccountIsReadInAllItsAliases(t *testing.T) {
 	for _, own := range []int64{0, 1, 3, readAtOnce, readAtOnce + 1} {
 		r := New(Options{NewDispatcher: func(*Alias) Dispatcher { return nil }})

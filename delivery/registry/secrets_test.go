@@ -25,7 +25,7 @@ func (s *secretStore) OpenSecrets(context.Context, int64) (relay.OpenSecrets, er
 }
 
 // TestSecretsFollowTheAlias: a change of an alias updates its secrets in memory. While the store does
-// not answer, the known ones stay.
+// not answer, the known secrets stay.
 func TestSecretsFollowTheAlias(t *testing.T) {
 	store := &secretStore{secrets: relay.OpenSecrets{{SenderSecret: relay.SenderSecret{ID: "sec_a", Provider: "github"}}}}
 	ended, end := context.WithCancel(t.Context())

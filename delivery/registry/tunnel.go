@@ -10,19 +10,19 @@ import (
 )
 
 // tunnels connects the registry with the store's records of all tunnels: it writes the tunnels that
-// this node has attached and lost, and reads those of other nodes. Requests never wait for either.
-// While the store is down, both wait, and the last known tunnels stay in force.
+// this node has attached and lost, and reads those of other nodes. Requests never wait for these reads
+// and writes. While the store is down, reads and writes wait, and the last known tunnels stay in force.
 type tunnels struct {
 	wake   chan struct{}
-	writes workList[relay.TunnelWrite] // not stored yet
-	queues workList[bool]              // aliases whose queue the unreachable node of their tunnel has to look at
-	reads  workList[chan struct{}]     // aliases whose tunnel is to be read, 0 = all; closed once that is done
+	writes workList[relay.TunnelWrite] // writes that are not stored yet
+	queues workList[bool]              // aliases whose queue has changed, and whose tunnel is at a node that this one cannot reach
+	reads  workList[chan struct{}]     // aliases whose tunnel is to be read, 0 = all; each channel is closed after its read
 }
 
 const (
-	tunnelWait  = 2 * time.Second // limit of one call of the store
-	tunnelRetry = time.Second     // a failed call is repeated after this time at the latest
-	unheard     = time.Minute     // a node that was not heard of for so long is not connected: one that is speaks each second
+	tunnelWait  = 2 * time.Second // time limit of one call of the store
+	tunnelRetry = time.Second     // longest pause before a failed call is repeated
+	unheard     = time.Minute     // a node that was silent for longer is not connected: connected nodes send each second
 )
 
 // write schedules the write w, merged with an earlier write of the alias.
@@ -60,8 +60,8 @@ func (t *tunnels) announceQueue(alias int64) {
 	nudge(t.wake)
 }
 
-// readLater reads the tunnel of an alias again; alias 0 means all. The returned channel is
-// closed once that is done.
+// readLater reads the tunnel of an alias again; alias 0 means all. The returned channel is closed after
+// the read.
 func (t *tunnels) readLater(alias int64) <-chan struct{} {
 	defer nudge(t.wake)
 	return request(&t.reads, alias)
@@ -81,7 +81,7 @@ func (r *Registry) KeepTunnels() {
 		case <-r.Base.Done():
 			last, cancel := context.WithTimeout(context.WithoutCancel(r.Base), tunnelWait)
 			defer cancel()
-			r.storeTunnels(last) // those that were lost while the relay stops
+			r.storeTunnels(last) // stores the losses of tunnels that ended while the relay stopped
 			r.storeRequests(last)
 			return
 		}
@@ -129,9 +129,9 @@ func (r *Registry) storeTunnels(ctx context.Context) {
 		st.tunnelVersion++
 		st.mu.Unlock()
 		if w.Op == relay.TunnelDetach {
-			t.readLater(id) // another node may have had the tunnel before, and have it still
+			t.readLater(id) // another node may have had the tunnel before, and may still have it
 		} else {
-			st.dispatcher.Rescan() // the queue can be claimed only now
+			st.dispatcher.Rescan() // the store lets this node claim attempts only now
 		}
 	}
 }
@@ -199,7 +199,7 @@ func (r *Registry) readTunnels() {
 			r.Log.Debug("cannot read tunnels yet", "aliases", len(versions), "err", err)
 		}
 		clear(versions)
-		for id := range reads { // their readers wait no longer, but the records are read again
+		for id := range reads { // the callers of readLater wait no longer, but the records are read again
 			request(&r.tunnels.reads, id)
 		}
 	}
@@ -258,27 +258,28 @@ func (r *Registry) applyTunnel(st *Alias, version uint64, rec *relay.TunnelRecor
 	}
 }
 
-// setTunnel is the part of applyTunnel for which the caller holds st.mu. moved reports whether the change is
-// visible to users. rest has to be called without the lock; nil = nothing is left to do.
+// setTunnel is the part of applyTunnel for which the caller holds st.mu. moved reports whether the
+// change is visible to users. rest is the remaining work, which has to be called without the lock; nil
+// = none is left.
 func (r *Registry) setTunnel(st *Alias, version uint64, rec *relay.TunnelRecord, since time.Time) (moved bool, rest func()) {
 	if st.tunnelVersion != version || r.tunnels.unwritten(st.ID) {
-		return false, nil // the newer state here is stored and read again
+		return false, nil // this node has a newer state, which is stored and then read again
 	}
 	here := rec != nil && rec.Node == r.Store.NodeID()
-	if st.gone || !here && r.Remote == nil { // of a node that has ended
+	if st.gone || !here && r.Remote == nil { // a record of another node, although there are no other nodes, is one of a node that has ended
 		rec, here = nil, false
 	}
 	if moved = !since.IsZero() && !since.Equal(st.since); moved {
 		st.since, st.wasOnline = since, true
 	}
 	h := st.attached
-	// A node that has rejoined has its tunnels under another id of its own.
+	// A node that has joined again has the same tunnels under a new node id.
 	same := h != nil && rec != nil && rec.ID == h.Info.ID && (h.remote == nil || h.node == rec.Node)
 	switch {
 	case h == nil && rec == nil:
 		return moved, nil
 	case h != nil && h.remote == nil && (rec == nil || same):
-		if !here { // this node was taken for dead meanwhile
+		if !here { // the other nodes have declared this node dead in the meantime
 			st.since, moved = storedNow(), true
 			h.write(relay.TunnelKeep)
 		}
@@ -297,7 +298,7 @@ func (r *Registry) setTunnel(st *Alias, version uint64, rec *relay.TunnelRecord,
 	}
 	st.attached = next
 	st.wasOnline = st.wasOnline || next != nil
-	if h == nil && next == nil { // the record is of this node, and the tunnel not there any more
+	if h == nil && next == nil { // the record is of this node, but the tunnel has ended
 		st.since = storedNow()
 		r.tunnels.write(relay.TunnelWrite{TunnelRecord: *rec, Op: relay.TunnelDetach, At: st.since})
 	}
@@ -306,7 +307,7 @@ func (r *Registry) setTunnel(st *Alias, version uint64, rec *relay.TunnelRecord,
 	}
 	return true, func() {
 		h.Channels.Close()
-		if h.remote == nil { // else its node ends what runs on it when the client has gone
+		if h.remote == nil { // another node ends the exchanges on its own tunnels
 			r.Background(func() { h.t.Close(relay.TakenOver) })
 		}
 	}
@@ -319,7 +320,7 @@ func (r *Registry) remoteAttachment(st *Alias, rec relay.TunnelRecord) *Attachme
 	if rec.State != relay.TunnelOnline {
 		h.stale = silentPeer
 	}
-	if h.t.Heard() > unheard { // NodeReachable tells changes only
+	if h.t.Heard() > unheard { // NodeReachable is called only for changes
 		h.stale |= unreachable
 	}
 	if h.stale != 0 {
@@ -342,7 +343,7 @@ func (r *Registry) NodeReachable(node string, reachable bool) {
 			return
 		}
 		h.markStale(unreachable)
-		if n := st.Queue.Len(); n > 0 { // the last wake-ups may be lost
+		if n := st.Queue.Len(); n > 0 { // earlier wake-ups may not have reached that node
 			r.tunnels.announceQueue(st.ID)
 		}
 	})
@@ -352,12 +353,11 @@ func (r *Registry) NodeReachable(node string, reachable bool) {
 // needed after other nodes have declared this node dead, because the node then has a new id.
 func (r *Registry) ReadTunnels() { r.tunnels.readLater(0) }
 
-// ReadTunnel reads the tunnel of one alias again. The returned channel is closed once that is
-// done.
+// ReadTunnel reads the tunnel of one alias again. The returned channel is closed after the read.
 func (r *Registry) ReadTunnel(alias int64) <-chan struct{} { return r.tunnels.readLater(alias) }
 
-// WakeQueue checks the queue of an alias whose tunnel is on this node. Another node asks for it after
-// it has changed the queue.
+// WakeQueue checks the queue of an alias whose tunnel is on this node. Another node asks this one to
+// check after a change of the queue.
 func (r *Registry) WakeQueue(alias int64) {
 	if st := r.ByID(alias); st != nil {
 		r.Recount(alias)

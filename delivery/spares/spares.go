@@ -18,7 +18,7 @@ const Way = "spare"
 
 // Options describe the tunnel of a pool.
 type Options struct {
-	Remote bool // another node has it
+	Remote bool // another node has the tunnel
 	// Open opens a channel to the local server for a caller.
 	Open func(ctx context.Context, origin netip.AddrPort) (relay.Conn, error)
 	// Silent reports whether nothing may be sent on the tunnel.
@@ -40,7 +40,7 @@ type Pool struct {
 	trim      *time.Timer
 	opening   int
 	inUse     int
-	peak      [2]int // most channels in use in this window and in the one before
+	peak      [2]int // largest number of channels in use, in this window and in the previous one
 	window    time.Time
 	backoff   time.Duration
 	openAfter time.Time // no spare is opened before this time
@@ -109,7 +109,7 @@ func (p *Pool) Take() *Channel {
 		p.idle = slices.Delete(p.idle, 0, 1)
 		p.mu.Unlock()
 		select {
-		case <-l.Ready(): // it has ended
+		case <-l.Ready(): // this spare has ended
 			_ = l.Close()
 		default:
 			return l
@@ -159,7 +159,7 @@ func (p *Pool) trimIdle() {
 func (p *Pool) wanted() int {
 	least := 1
 	if p.Remote {
-		least = 0 // every node would keep one for each tunnel
+		least = 0 // otherwise every node would keep a spare for each tunnel
 	}
 	return max(least, min(maxSpares, max(p.peak[0], p.peak[1])))
 }
@@ -196,7 +196,7 @@ func (p *Pool) openSpare() {
 	p.backoff = 0
 	l := p.New(c)
 	l.spare = true
-	l.Ready() // shows an end while it is idle
+	l.Ready() // watches the spare for its end
 	p.mu.Unlock()
 	silent := p.Silent()
 	p.mu.Lock()
@@ -210,12 +210,12 @@ func (p *Pool) openSpare() {
 	}
 }
 
-// Channel is one channel of a tunnel. It belongs to one request, or to the pool.
+// Channel is one channel of a tunnel. It is used by one request, or idle in the pool.
 type Channel struct {
 	relay.Conn
 	pool   *Pool
-	spare  bool // it was opened ahead
-	sent   bool // something was written
+	spare  bool // the channel was opened ahead
+	sent   bool // a byte was written to the channel
 	closed bool
 }
 

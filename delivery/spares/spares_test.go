@@ -2,8 +2,9 @@ package spares
 
 import "testing"
 
-// TestWantedSpares: a node keeps a spare for each tunnel of its own and none for those of other nodes, and as many as
-// requests were in use at once, up to a bound.
+// TestWantedSpares: a node keeps at least one spare for each of its own tunnels, and none without
+// requests for tunnels of other nodes. It keeps as many spares as channels were in use at once, up to a
+// bound.
 func TestWantedSpares(t *testing.T) {
 	t.Parallel()
 	for remote, least := range map[bool]int{false: 1, true: 0} {
