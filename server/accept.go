@@ -85,11 +85,11 @@ func (s *Server) admit(nc net.Conn, cfg *tls.Config) {
 
 const (
 	maxConnsDefault = 20000
-	minPerSource    = 2000 // so many requests in progress are promised to an alias, and one source may send them all
+	minPerSource    = 2000 // an alias is promised 2,000 requests in progress, and one source may send all of them
 )
 
-// httpLimits returns the limits of Options, where 0 means the default and a negative number means
-// none, for a front that may have at most most connections.
+// httpLimits returns the limits of Options, where 0 means the default and a negative number means none,
+// for a front that may have up to most connections.
 func httpLimits(limit, limitPerSource, most int) admission.Limits {
 	if limit == 0 {
 		limit = min(most, maxConnsDefault)
@@ -103,9 +103,9 @@ func httpLimits(limit, limitPerSource, most int) admission.Limits {
 	return admission.Limits{Total: max(limit, 0), PerSource: max(limitPerSource, 0)}
 }
 
-// acquire takes a slot for the connection, which is idle at first, and closes the connection that had
-// the slot. If ok is false there was no slot, and bound names the limit. A source is an IPv4 address or
-// an IPv6 /64; connections from loopback have no source.
+// acquire takes a slot for the connection, which counts as idle at first. If it takes the slot of
+// another connection, it closes that one. If ok is false, there was no slot, and bound names the limit.
+// A source is an IPv4 address or an IPv6 /64; connections from loopback have no source.
 func (c *stallConn) acquire(s *Server, from netip.Addr) (bound string, ok bool) {
 	c.slot.Conn = evictable{c.Conn, s}
 	if !from.IsLoopback() {
@@ -176,14 +176,14 @@ func (s *Server) isClosed() bool {
 }
 
 const (
-	maxRejectors       = 64          // connections that are answered by answerOverloaded at once
-	rejectWriteTimeout = time.Second // of an answer; a new connection takes it at once, but a busy machine may run its goroutine late
+	maxRejectors       = 64          // number of answerOverloaded goroutines
+	rejectWriteTimeout = time.Second // time limit of writing the answer; generous, because a busy machine may run the goroutine late
 )
 
 // rejectConn ends a connection that gets no slot: with 503 overloaded, or by closing it if the answer
-// would need a TLS handshake first. Up to maxRejectors connections get the answer after their request
-// has begun, so that no reset can destroy it. The others get it at once, which needs no goroutine, but
-// some callers see a reset instead.
+// would need a TLS handshake first. Up to maxRejectors connections get the answer after the first bytes
+// of their request, so that no reset can destroy the answer. The other connections get it at once,
+// without a goroutine; some of their callers see a reset instead.
 func (s *Server) rejectConn(c *conn, bound string) {
 	s.met.refused[bound].Inc()
 	if suppressed, ok := s.rejectLog.allow(); ok {
@@ -199,7 +199,7 @@ func (s *Server) rejectConn(c *conn, bound string) {
 		if !s.start(c, (*conn).answerOverloaded) {
 			<-s.rejectSlots
 		}
-	default: // the first bytes on a connection fit into its send buffer
+	default: // this write does not block, because the answer fits into the empty send buffer
 		_ = c.sock.SetWriteDeadline(time.Now().Add(rejectWriteTimeout))
 		_, err := c.sock.Write(encodeAnswer(&relay.Answer{Error: errOverloaded}, requestID(), false, false))
 		_ = c.sock.Close()

@@ -19,7 +19,7 @@ import (
 
 func TestDefaultBounds(t *testing.T) {
 	t.Parallel()
-	for files, want := range map[int]int{ // an eighth is left to SSH
+	for files, want := range map[int]int{ // SSH has an eighth for itself
 		0: 20000, 256: 112, 1000: 438, 1024: 448, 4096: 3136, 20000: 17052, 1 << 20: 20000,
 	} {
 		if got := httpLimits(0, 0, admission.NewLimiter(files).MostOfOne()).Total; got != want {
@@ -41,7 +41,8 @@ func TestDefaultBounds(t *testing.T) {
 	}
 }
 
-// Connections from loopback belong to no source: a proxy on this machine, and what runs there.
+// TestLoopbackIsNoSource: the limit per source does not apply to connections from loopback, because
+// these come from a proxy or other programs on this machine.
 func TestLoopbackIsNoSource(t *testing.T) {
 	t.Parallel()
 	for from, want := range map[string]string{
@@ -61,10 +62,10 @@ func TestLoopbackIsNoSource(t *testing.T) {
 	}
 }
 
-// waiting is how many connections may be let go.
+// waiting returns the number of idle connections, which may be evicted.
 func waiting(s *Server) int { return s.front.Counts()[admission.Idle] }
 
-// kept connects and makes one request; the connection is idle then.
+// kept connects and makes one request; the returned connection is idle.
 func kept(t *testing.T, s *Server, addr string) (net.Conn, *bufio.Reader) {
 	t.Helper()
 	before := waiting(s)
@@ -84,7 +85,7 @@ func TestLongestIdleIsEvicted(t *testing.T) {
 	first, r1 := kept(t, s, addr)
 	second, r2 := kept(t, s, addr)
 	_, r3 := kept(t, s, addr)
-	send(t, first, hello) // now the second one has been idle longest
+	send(t, first, hello) // the second connection has now been idle longest
 	readAnswer(t, r1, "POST")
 	until(t, func() bool { return waiting(s) == 3 })
 	if _, body := parse(t, say(t, addr, "GET / HTTP/1.0\r\nHost: shop.hooks.test\r\n\r\n"), "GET"); body == "" {
@@ -104,8 +105,8 @@ func TestLongestIdleIsEvicted(t *testing.T) {
 	}
 }
 
-// A connection on which nothing was ever asked is let go like an idle one, so that
-// silent ones cannot keep others out.
+// TestSilentConnectionsAreEvicted: a connection without a request is evicted like an idle one, so that
+// silent callers cannot use up the slots.
 func TestSilentConnectionsAreEvicted(t *testing.T) {
 	t.Parallel()
 	o := testOptions(t, &upstream{})
@@ -121,7 +122,8 @@ func TestSilentConnectionsAreEvicted(t *testing.T) {
 	}
 }
 
-// Idle connections of the base site give way too; streams do not.
+// TestIdleBaseConnectionsAreEvicted: idle connections of the base site are evicted too, but not those
+// with a stream.
 func TestIdleBaseConnectionsAreEvicted(t *testing.T) {
 	t.Parallel()
 	for _, proto := range []string{"h2", "http/1.1"} {
@@ -157,7 +159,7 @@ func TestIdleBaseConnectionsAreEvicted(t *testing.T) {
 			}
 			stream := get("/stream")
 			defer func() { _ = stream.Body.Close() }()
-			for range 5 { // each on a connection of its own, which it keeps
+			for range 5 { // each request has its own connection, which stays open
 				resp := get("/")
 				if b, err := io.ReadAll(resp.Body); err != nil || string(b) != "data" {
 					t.Fatalf("got %q, %v", b, err)
@@ -172,7 +174,7 @@ func TestIdleBaseConnectionsAreEvicted(t *testing.T) {
 	}
 }
 
-// fromAddr is a connection that seems to come from elsewhere.
+// fromAddr is a connection that reports addr as its remote address.
 type fromAddr struct {
 	net.Conn
 	addr string
@@ -203,15 +205,15 @@ func TestBoundOfASource(t *testing.T) {
 		<-begun
 	}
 	refused := from("[2001:db8::3]:1")
-	go func() { _, _ = io.WriteString(refused, slow) }() // in memory: nobody reads it after a second
+	go func() { _, _ = io.WriteString(refused, slow) }() // in a goroutine, because the write to a pipe ends only when the server reads, up to a second later
 	checkProblem(t, rest(t, refused), 503, "overloaded", "Retry-After: 5")
 	for _, addr := range []string{"[2001:db8:0:1::3]:1", "192.0.2.1:1", "192.0.2.2:1", "127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"} {
 		send(t, from(addr), slow)
 		<-begun
 	}
-	mine := from("192.0.2.1:2") // the second one, silent
+	mine := from("192.0.2.1:2") // the second connection of this source sends nothing
 	until(t, func() bool { return waiting(s) == 1 })
-	third := from("192.0.2.1:3") // takes its slot
+	third := from("192.0.2.1:3") // evicts the silent connection and takes its slot
 	if got := rest(t, mine); got != "" {
 		t.Errorf("silent one: got %q", got)
 	}
@@ -226,7 +228,7 @@ func TestBoundOfASource(t *testing.T) {
 	close(release)
 }
 
-// A connection releases its slot however it ends.
+// TestSlotsAreReleased: a connection releases its slot, however it ends.
 func TestSlotsAreReleased(t *testing.T) {
 	t.Parallel()
 	u := &upstream{answer: func(_ context.Context, in *relay.Inbound) (relay.Outcome, bool) {

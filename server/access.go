@@ -14,13 +14,13 @@ import (
 // Access is an ended request to an alias host, or one that was refused before its alias was known. It
 // contains nothing that is usually secret: no query, no header, no body.
 type Access struct {
-	Arrived      time.Time // of its first byte
+	Arrived      time.Time // when the first byte of the request arrived
 	Alias        string    // label of the host; "" = not known
 	From         netip.Addr
 	TLS          bool
 	Method, Path string
-	Status       int    // that the caller got; 0 = none
-	Code         string // of a relay-made error
+	Status       int    // status that the caller got; 0 = none
+	Code         string // code of a relay-made error
 	Event        relay.ID
 }
 
@@ -41,8 +41,8 @@ func (c *conn) access(to route, head []byte, a Access) {
 	c.srv.opt.Access(a)
 }
 
-// accessOfBase reports a request that net/http has read and the base site refuses because it is for
-// another host.
+// accessOfBase reports a request that net/http has read and that the base site refuses because its Host
+// is another one.
 func (s *Server) accessOfBase(r *http.Request, to route, status int, code string, arrived time.Time) {
 	if s.opt.Access == nil || to.kind == hostBase {
 		return

@@ -14,7 +14,7 @@ import (
 	"relay/sockets"
 )
 
-// told is a log of requests.
+// told is an access log that the test reads.
 type told chan Access
 
 // next returns the next request of the access log.
@@ -59,7 +59,7 @@ func TestAccess(t *testing.T) {
 		request string
 		reset   bool // the caller resets the connection once it has sent the request
 		setUp   func(s *Server)
-		want    string // alias, method, path, status, code; "" = nobody is told
+		want    string // alias, method, path, status, code; "" = no line is logged
 		event   bool
 	}{
 		"delivered":           {"GET /delivered?secret HTTP/1.1\r\nHost: Shop.Hooks.Test\r\n\r\n", false, nil, "shop GET /delivered 201 ", true},
@@ -124,11 +124,12 @@ func TestAccess(t *testing.T) {
 	}
 }
 
-// TestAccessOverTLS: the name of the TLS connection says whose a request is that does not say it.
+// TestAccessOverTLS: a request without a Host is logged with the alias in the server name of its TLS
+// connection.
 func TestAccessOverTLS(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct{ server, request, want string }{
-		"delivered":   {"shop.hooks.test", "GET /x HTTP/1.1\r\nHost: shop.hooks.test\r\nConnection: close\r\n\r\n", "shop /x 0"}, // the test's engine reports none
+		"delivered":   {"shop.hooks.test", "GET /x HTTP/1.1\r\nHost: shop.hooks.test\r\nConnection: close\r\n\r\n", "shop /x 0"}, // status 0, because the test's Capturer reports none
 		"no Host":     {"shop.hooks.test", "GET /x HTTP/1.1\r\n\r\n", "shop /x 400"},
 		"misdirected": {"shop.hooks.test", "GET /x HTTP/1.1\r\nHost: other.hooks.test\r\n\r\n", "other /x 421"},
 		"by the base": {"relay.test", "GET /x HTTP/1.1\r\nHost: shop.hooks.test\r\nConnection: close\r\n\r\n", "shop /x 421"},

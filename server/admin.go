@@ -21,17 +21,17 @@ type AdminOptions struct {
 	// Stats returns the counts of the other packages. It is called once for each
 	// request.
 	Stats func() Stats
-	// Registry holds the metrics of /metrics; the collectors of Go and of the process
-	// are added to it. nil = only these.
+	// Registry holds the metrics of /metrics; the collectors of Go and of the process are added to it.
+	// nil = only these collectors.
 	Registry *prometheus.Registry
-	// Loopback says that the listener is on loopback. Then only requests with a
-	// loopback Host are answered, so that no web page can reach it through a DNS name
-	// that resolves to loopback.
+	// Loopback says that the listener is on loopback. Then only requests with a loopback Host are
+	// answered, so that no web page can reach the listener through a DNS name that resolves to
+	// loopback.
 	Loopback bool
 	// Health answers /healthz and /readyz, for probes that send no PROXY header; nil = not served.
 	Health http.Handler
-	// Pprof adds /debug/pprof/, without its cmdline page: the arguments of the process
-	// may hold a database password.
+	// Pprof adds /debug/pprof/, without its cmdline page, because the arguments of the process may
+	// contain a database password.
 	Pprof bool
 }
 
@@ -45,8 +45,8 @@ type Stats struct {
 	Version    string `json:"version"`
 	Node       string `json:"node"`  // name of this node
 	Peers      int    `json:"peers"` // other nodes whose tunnels can be used
-	// ForwardedOut and ForwardedIn are channels opened through other nodes, and by them
-	// through this one, since start.
+	// ForwardedOut is the number of channels that this node has opened through other nodes since the
+	// start, and ForwardedIn of those that other nodes have opened through this one.
 	ForwardedOut int64 `json:"forwardedOut"`
 	ForwardedIn  int64 `json:"forwardedIn"`
 
@@ -73,7 +73,7 @@ func Admin(o AdminOptions) http.Handler {
 	mux.HandleFunc("GET /debug/stats", func(w http.ResponseWriter, _ *http.Request) {
 		all := processStats{Goroutines: runtime.NumGoroutine(), OpenFds: -1, RSSBytes: -1}
 		if fds, err := os.ReadDir("/proc/self/fd"); err == nil {
-			all.OpenFds = len(fds) - 1 // without the one that reads the list
+			all.OpenFds = len(fds) - 1 // without the descriptor that reads this list
 		}
 		memory, _ := os.ReadFile("/proc/self/statm")
 		var pages, resident int64

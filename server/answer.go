@@ -16,12 +16,11 @@ import (
 // retryDefault is the Retry-After of a 503 whose error has no retry time.
 const retryDefault = 5 * time.Second
 
-// offlineRetry is the Retry-After of an offline answer with an error status. It is a guess: the tunnel
-// may return at any time.
+// offlineRetry is the Retry-After of an offline answer with an error status. The value is a guess,
+// because the tunnel may return at any time.
 const offlineRetry = 60 * time.Second
 
-// allowed is the Allow line of a 405. An alias accepts any other method too, except
-// CONNECT.
+// allowed is the Allow line of a 405. An alias also accepts all other methods except CONNECT.
 const allowed = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
 
 // answerHeadSize is the initial buffer size for the head of a relay-made answer; most heads fit.
@@ -52,7 +51,8 @@ func encodeAnswer(a *relay.Answer, requestID string, isHead, keep bool) []byte {
 	}
 	b := make([]byte, 0, answerHeadSize+len(body))
 	b = fmt.Appendf(b, "HTTP/1.1 %d %s\r\n", status, http.StatusText(status))
-	// As far as the status may have a body (RFC 9110, sections 8.6 and 15.3.6).
+	// Content-Length and Content-Type only for a status that allows them (RFC 9110, sections 8.6 and
+	// 15.3.6).
 	if status == http.StatusResetContent {
 		b = append(b, "Content-Length: 0\r\n"...)
 	} else if hasBody(status) {
@@ -114,7 +114,7 @@ func answerLines(a *relay.Answer, status int) [][2]string {
 // problem returns status and body of an error.
 func problem(e *relay.Error, requestID string) (int, []byte) {
 	p := record.ProblemOf(e, requestID)
-	body, _ := json.Marshal(p) // texts and numbers, which always encode
+	body, _ := json.Marshal(p) // strings and numbers can always be encoded
 	return p.Status, body
 }
 

@@ -83,8 +83,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// checkProblem demands the exact form of an error answer, byte by byte but for the
-// words.
+// checkProblem checks an error answer byte by byte, except for the texts of title and detail.
 func checkProblem(t *testing.T, raw string, status int, code string, more ...string) {
 	t.Helper()
 	head, body, _ := strings.Cut(raw, "\r\n\r\n")
@@ -112,7 +111,8 @@ func checkProblem(t *testing.T, raw string, status int, code string, more ...str
 	}
 }
 
-// answering gives a server whose captures end with that answer, unread body and all.
+// answering returns a server whose captures all end with the answer a, and leave the request body
+// unread.
 func answering(t *testing.T, a relay.Answer, keep bool) (s *Server, addr string) {
 	u := &upstream{answer: func(context.Context, *relay.Inbound) (relay.Outcome, bool) {
 		return relay.Outcome{Answer: &a, KeepAlive: keep}, true
@@ -120,7 +120,7 @@ func answering(t *testing.T, a relay.Answer, keep bool) (s *Server, addr string)
 	return start(t, testOptions(t, u))
 }
 
-// captureErrors are the errors that a delivery gives the listener to answer.
+// captureErrors are the errors with which package delivery ends a capture, and the expected responses.
 var captureErrors = []struct {
 	code   string
 	status int
@@ -159,7 +159,8 @@ func TestCaptureErrors(t *testing.T) {
 	}
 }
 
-// Every code is either one of the API and of attempts, or has its status and form tested above.
+// TestEveryCodeOfAnAnswerHasACase: each error code is one that only the API and attempts use, or is in
+// a table of this file with its status and form.
 func TestEveryCodeOfAnAnswerHasACase(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../error.go")
@@ -167,7 +168,7 @@ func TestEveryCodeOfAnAnswerHasACase(t *testing.T) {
 		t.Fatal(err)
 	}
 	others := []string{
-		relay.CodeSuperseded, relay.CodeCanceled, relay.CodeResponseNotStored, relay.CodeCallerGone, // of attempts
+		relay.CodeSuperseded, relay.CodeCanceled, relay.CodeResponseNotStored, relay.CodeCallerGone, // codes of attempts
 		relay.CodeBadRequest, relay.CodeUnauthorized, relay.CodeForbidden, relay.CodeLoginTooOld, relay.CodeNotFound, relay.CodeMethodNotAllowed, relay.CodeConflict,
 		relay.CodeEventNotReplayable, relay.CodeAliasOffline, relay.CodeNoSigningSecret, relay.CodeCannotSign, relay.CodeSecretUnavailable,
 		relay.CodeUnsupportedMediaType, relay.CodeValidationFailed, relay.CodeRateLimited, relay.CodeInternal,
@@ -228,7 +229,7 @@ func TestOfflineAnswer(t *testing.T) {
 				}
 				return
 			}
-			send(t, c, strings.Repeat(tt.request, 2)) // kept: the second one is answered too
+			send(t, c, strings.Repeat(tt.request, 2)) // the connection is kept, so the second request is answered too
 			_ = c.(interface{ CloseWrite() error }).CloseWrite()
 			if diff := cmp.Diff(strings.Repeat(tt.want, 2), rest(t, c)); diff != "" {
 				t.Error(diff)
@@ -237,7 +238,8 @@ func TestOfflineAnswer(t *testing.T) {
 	}
 }
 
-// An answer that was made elsewhere is sent as it is, and the connection is kept.
+// TestOwnAnswerIsSentAsItIs: an answer that another package made is sent unchanged, and the connection
+// is kept.
 func TestOwnAnswerIsSentAsItIs(t *testing.T) {
 	t.Parallel()
 	const own = "HTTP/1.1 201 Created\r\nX-A: b\r\nContent-Length: 2\r\n\r\nhi"
@@ -250,7 +252,7 @@ func TestOwnAnswerIsSentAsItIs(t *testing.T) {
 	}
 }
 
-// After a refusal nothing that follows on the connection is looked at.
+// TestRefusalEndsTheConnection: after a refusal the server reads no further request on the connection.
 func TestRefusalEndsTheConnection(t *testing.T) {
 	t.Parallel()
 	u := &upstream{}

@@ -44,7 +44,7 @@ func (s *Server) newBase() *http.Server {
 			return ctx
 		},
 		ConnState:                    s.trackState,
-		DisableGeneralOptionsHandler: true, // net/http would answer OPTIONS * itself, whatever the host
+		DisableGeneralOptionsHandler: true, // otherwise net/http answers OPTIONS * itself, for any host
 	}
 }
 
@@ -57,8 +57,8 @@ func HeadLimit(maxHead int) int {
 	return min(maxHead, math.MaxInt32)
 }
 
-// baseLog logs the messages of net/http: panics of handlers as errors, and all others, which report
-// errors of callers, at level debug.
+// baseLog logs the messages of net/http: panics of handlers as errors. All other messages report errors
+// of callers, and are logged at level debug.
 type baseLog struct{ log *slog.Logger }
 
 // Write logs one message.
@@ -106,7 +106,7 @@ type handedKey struct{}
 // be for an alias, which net/http must not read.
 func (s *Server) serveBase(w http.ResponseWriter, r *http.Request) {
 	switch h, ok := r.Context().Value(handedKey{}).(*handedConn); {
-	case !ok: // TLS, whose name is of the base host
+	case !ok: // a TLS connection for the server name of the base host
 	case h.state != nil:
 		r.TLS = h.state
 	default:
@@ -114,12 +114,12 @@ func (s *Server) serveBase(w http.ResponseWriter, r *http.Request) {
 	}
 	if stall := s.opt.StallTimeout; stall > 0 && r.ProtoMajor == 2 {
 		a := &stallWriter{w, http.NewResponseController(w), stall}
-		defer a.setDeadline() // net/http writes the rest after the handler has returned
+		defer a.setDeadline() // net/http writes the last bytes after the handler has returned
 		w = a
 	}
 	if stall := s.opt.StallTimeout; stall > 0 && r.ProtoMajor == 1 && r.ContentLength != 0 {
-		// net/http reads the rest of a body before it sends an answer, or closes: forever without a
-		// deadline.
+		// net/http reads the rest of a body before it sends an answer or closes the connection. Without
+		// a deadline this may take forever.
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(stall))
 	}
 	to, health := s.hosts.find(r.Host), isHealth(r.URL.Path)
@@ -156,7 +156,7 @@ func (s *Server) serveBase(w http.ResponseWriter, r *http.Request) {
 		}
 		w.Header().Set("Location", s.opt.Site.URL(target))
 		w.Header().Set("Content-Length", "0")
-		w.WriteHeader(http.StatusPermanentRedirect) // which keeps the method
+		w.WriteHeader(http.StatusPermanentRedirect) // a permanent redirect that keeps the method
 	case s.starting.Load():
 		writeProblem(w, errStarting)
 	default:
@@ -178,13 +178,14 @@ func (s *Server) serveSite(w http.ResponseWriter, r *http.Request) {
 	if stall := s.opt.StallTimeout; stall > 0 && r.ContentLength != 0 && r.Body != nil {
 		body := &stallReader{ReadCloser: r.Body, control: http.NewResponseController(w), stall: stall}
 		body.setDeadline()
-		// In a copy of r: net/http looks at the type of its own r.Body to see whether the caller waits
-		// for a 100 Continue, and else reads what the handler left before it sends the head.
+		// The new body goes into a copy of r. net/http needs the type of its own r.Body to see whether
+		// the caller waits for a 100 Continue; otherwise it reads the rest of the body before it sends
+		// the head.
 		r = r.WithContext(r.Context())
 		r.Body = body
 	}
-	// An HTTP/2 request whose body is shorter or longer than declared is malformed (RFC 9113,
-	// section 8.1.1), also if its handler ignores the body; the stream is reset then.
+	// An HTTP/2 request whose body is shorter or longer than declared is malformed (RFC 9113, section
+	// 8.1.1), even if its handler ignores the body. The server resets such a stream.
 	if r.ProtoMajor == 2 && r.ContentLength > 0 && r.ContentLength <= smallBody {
 		body, err := io.ReadAll(r.Body)
 		if err != nil {
@@ -214,7 +215,7 @@ func (c *conn) handOver() {
 	c.handed = c.srv.handoff.deliver(give, nil)
 }
 
-// handedConn is a connection with some bytes that were already read.
+// handedConn is a connection that was handed over, with the bytes that were already read.
 type handedConn struct {
 	net.Conn
 	conn  *stallConn
@@ -244,7 +245,7 @@ func (h *handedConn) CloseWrite() error {
 // which were already read.
 type handoff struct {
 	accepted chan acceptResult
-	ctx      context.Context // ends with Close
+	ctx      context.Context // ended by Close
 	cancel   context.CancelFunc
 }
 
@@ -300,12 +301,12 @@ func (s *Server) setSecurityHeaders(h http.Header) {
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("X-Frame-Options", "DENY")
 	h.Set("Content-Security-Policy", "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
-	if https || local { // elsewhere browsers ignore it and report an error in the console
+	if https || local { // with plain HTTP browsers ignore the line and report an error in the console
 		h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	}
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	h.Set("Referrer-Policy", "no-referrer")
-	if https && !local { // at localhost other programs have ports too
+	if https && !local { // not at localhost, where the line would also apply to programs on other ports
 		h.Set("Strict-Transport-Security", hsts)
 	}
 }

@@ -15,14 +15,15 @@ import (
 	"relay/relaytest"
 )
 
-// Frames of RFC 9113, section 6, that the tests look at.
+// Frame types and flags (RFC 9113, section 6) that the tests use.
 const (
 	frameData, frameHeaders, frameReset, frameSettings, frameWindow = 0, 1, 3, 4, 8
 
 	endStream, endHeaders = 1, 4
 )
 
-// h2Viewer is a viewer over HTTP/2 who says what to the letter, and reads all.
+// h2Viewer is an HTTP/2 client that sends exactly the frames of the test, and reads all frames of the
+// server.
 type h2Viewer struct {
 	t      *testing.T
 	c      net.Conn
@@ -30,7 +31,7 @@ type h2Viewer struct {
 	ended  chan uint32 // streams that ended in order
 }
 
-// viewH2 connects in memory; window is the initial flow control window of each stream.
+// viewH2 connects an h2Viewer in memory; window is the initial flow control window of each stream.
 func viewH2(t *testing.T, ln *handoff, cfg *tls.Config, window uint32) *h2Viewer {
 	t.Helper()
 	mine, theirs := net.Pipe()
@@ -51,7 +52,7 @@ func (v *h2Viewer) frame(kind, flags byte, stream uint32, payload []byte) {
 	send(v.t, v.c, string(append(b, payload...)))
 }
 
-// get asks for a path; the fields are those of the static table of RFC 7541.
+// get requests a path. It encodes the fields with the static table of HPACK (RFC 7541).
 func (v *h2Viewer) get(stream uint32, path string) {
 	v.t.Helper()
 	const host = "relay.test"
@@ -94,8 +95,9 @@ func serveH2(t *testing.T, base http.HandlerFunc) (ln *handoff, client *tls.Conf
 	return ln, &tls.Config{InsecureSkipVerify: true}, func() { stop(t, s, done) }
 }
 
-// A viewer over HTTP/2 that opens no flow control window held the handlers of a hundred
-// streams, and the connection, for as long as he liked.
+// TestViewerWithoutWindow: an HTTP/2 viewer that opens no flow control window has its streams reset
+// after the stall time. Such a viewer once held the handlers of a hundred streams and the connection
+// without limit.
 func TestViewerWithoutWindow(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -123,7 +125,7 @@ func TestViewerWithoutWindow(t *testing.T) {
 	})
 }
 
-// A viewer who reads slowly, and a stream that is silent, go on.
+// TestSlowViewerOverHTTP2: a viewer that reads slowly, and a stream that is silent, are not cut.
 func TestSlowViewerOverHTTP2(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -145,7 +147,7 @@ func TestSlowViewerOverHTTP2(t *testing.T) {
 		v := viewH2(t, ln, cfg, 64<<10)
 		v.get(1, "/stream")
 		v.get(3, "/large")
-		for range 16 { // 64 KiB within each stall time, except for the last part
+		for range 16 { // reads 64 KiB within each stall time, except for the last part
 			time.Sleep(20 * time.Second)
 			for _, stream := range []uint32{0, 3} {
 				v.frame(frameWindow, 0, stream, binary.BigEndian.AppendUint32(nil, 64<<10))

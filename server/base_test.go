@@ -35,8 +35,8 @@ func TestBaseSite(t *testing.T) {
 	}
 }
 
-// An empty line before a request, as some old clients send behind a body, is passed
-// over before the base site as well.
+// TestEmptyLineBeforeBaseRequest: an empty line before a request to the base site, as some old clients
+// send after a body, is skipped.
 func TestEmptyLineBeforeBaseRequest(t *testing.T) {
 	t.Parallel()
 	_, addr := start(t, testOptions(t, &upstream{}))
@@ -53,8 +53,8 @@ func TestEmptyLineBeforeBaseRequest(t *testing.T) {
 	}
 }
 
-// A caller of the base site gets a problem with a code for each request, also for one
-// that net/http would have refused in plain text.
+// TestBaseTargetThatIsNoURL: the base site answers each bad request with a problem that has a code,
+// even a request that net/http refuses in plain text.
 func TestBaseTargetThatIsNoURL(t *testing.T) {
 	t.Parallel()
 	_, addr := start(t, testOptions(t, &upstream{}))
@@ -98,9 +98,9 @@ func (f writerFunc) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// A client or a proxy keeps one connection for all hosts of an address, and sends requests to
-// aliases and to the base site in any order. Those to aliases behind one to the base site were once
-// answered 421. Now the answer of the base site ends a plain connection.
+// TestHandover: a client or proxy uses one connection for all hosts of an address, and sends requests
+// to aliases and to the base site in any order. Over plain HTTP, an answer of the base site ends the
+// connection. Otherwise net/http would read the next request, and answer one to an alias with 421.
 func TestHandover(t *testing.T) {
 	t.Parallel()
 	const (
@@ -110,7 +110,7 @@ func TestHandover(t *testing.T) {
 	chunked := strings.Replace(post, "Content-Length: 9\r\n\r\n", "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 1)
 	for name, tt := range map[string]struct {
 		requests []string
-		want     string // and the number of connections
+		want     string // statuses of the answers, and the number of connections
 	}{
 		"alias":        {[]string{hello, baseGet, hello, hello, baseGet, hello}, "200 200 200 200 200 200, 3"},
 		"first base":   {[]string{baseGet, baseGet, hello, hello, baseGet}, "200 200 200 200 200, 3"},
@@ -159,8 +159,8 @@ func TestHandover(t *testing.T) {
 	}
 }
 
-// net/http reads no request to an alias: it would answer those that it does not understand itself,
-// and no event would be kept.
+// TestAliasRequestThatNetHTTPRefuses: net/http reads no request to an alias. It would answer requests
+// that it does not understand itself, and no event would be stored.
 func TestAliasRequestThatNetHTTPRefuses(t *testing.T) {
 	t.Parallel()
 	const to = " HTTP/1.1\r\nHost: shop.hooks.test\r\nConnection: close\r\n"
@@ -183,7 +183,7 @@ func TestAliasRequestThatNetHTTPRefuses(t *testing.T) {
 			s, addr := start(t, testOptions(t, u))
 			c := dial(t, addr)
 			r := bufio.NewReader(c)
-			send(t, c, hello) // a connection that is kept
+			send(t, c, hello) // makes the connection a kept one
 			readAnswer(t, r, "POST")
 			send(t, c, tt.request)
 			resp, body := readAnswer(t, r, "POST")
@@ -204,7 +204,7 @@ func TestAliasRequestThatNetHTTPRefuses(t *testing.T) {
 			if tt.code == "" {
 				return
 			}
-			for end := time.Now().Add(patience); len(u.rejections()) == 0; time.Sleep(time.Millisecond) { // kept after the answer
+			for end := time.Now().Add(patience); len(u.rejections()) == 0; time.Sleep(time.Millisecond) { // the event is stored after the answer
 				if time.Now().After(end) {
 					t.Fatal("no rejected event")
 				}
@@ -216,7 +216,7 @@ func TestAliasRequestThatNetHTTPRefuses(t *testing.T) {
 	}
 }
 
-// Bytes that came with the head of a base request belong to its body.
+// TestHandoverInsideABody: bytes that came with the head of a base request belong to its body.
 func TestHandoverInsideABody(t *testing.T) {
 	t.Parallel()
 	o := testOptions(t, &upstream{})
@@ -233,8 +233,8 @@ func TestHandoverInsideABody(t *testing.T) {
 	}
 }
 
-// A caller that waits for a 100 Continue got the answer of a handler that does not read the body
-// once the body had stalled.
+// TestBaseAnswersBeforeTheBody: if a handler does not read the body, a caller that waits for a 100
+// Continue gets the answer at once, and not only when the body has stalled.
 func TestBaseAnswersBeforeTheBody(t *testing.T) {
 	t.Parallel()
 	o := testOptions(t, &upstream{})
@@ -267,8 +267,8 @@ func TestBaseAnswersBeforeTheBody(t *testing.T) {
 	}
 }
 
-// Without a limit of heads the base site had one of 1 MiB, and with a very large one it answered
-// nothing but 431.
+// TestBaseHeadLimit: no limit of heads, and a very large one, also apply to the base site. Without a
+// limit it once had one of 1 MiB, and with a very large one it answered every request with 431.
 func TestBaseHeadLimit(t *testing.T) {
 	t.Parallel()
 	for _, limit := range []int{0, math.MaxInt} {
@@ -302,8 +302,9 @@ func TestBaseBodyStalls(t *testing.T) {
 	}
 }
 
-// net/http waits for the rest of a body before it answers. A caller whose body never came got no
-// answer, and held the connection for ever: it counts as busy, so that it cannot be evicted.
+// TestAnswerToABodyThatNeverComes: net/http reads the rest of a body before it answers. A caller whose
+// body never comes still gets its answer, after StallTimeout; its connection is busy until then and
+// cannot be evicted.
 func TestAnswerToABodyThatNeverComes(t *testing.T) {
 	t.Parallel()
 	o := testOptions(t, &upstream{})
@@ -369,7 +370,7 @@ func TestRedirect(t *testing.T) {
 	}
 }
 
-// Streams of the base site flow, and end when the server stops.
+// TestStream: streams of the base site are sent without delay, and end when the server stops.
 func TestStream(t *testing.T) {
 	t.Parallel()
 	o := testOptions(t, &upstream{})
@@ -392,7 +393,7 @@ func TestStream(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	if err := s.Shutdown(ctx); err != nil { // it would wait for a stream that does not end
+	if err := s.Shutdown(ctx); err != nil { // Shutdown waits for a stream that does not end, and then fails
 		t.Errorf("shutdown: %v", err)
 	}
 }

@@ -8,8 +8,9 @@ import (
 	"testing"
 )
 
-// Only the path of a pending challenge is taken from an alias, on plain HTTP only,
-// and the answer comes before the redirect of the base host.
+// TestChallengeOnPlainHTTP: on plain HTTP, and only there, the server answers requests for the path of
+// a pending challenge in place of the alias. On the base host it answers them before the redirect to
+// https.
 func TestChallengeOnPlainHTTP(t *testing.T) {
 	t.Parallel()
 	u := &upstream{}

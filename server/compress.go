@@ -15,10 +15,11 @@ import (
 	"relay/wire"
 )
 
-// compressFrom is the size in bytes from which answers are compressed.
+// compressFrom is the smallest size in bytes of answers that are compressed.
 const compressFrom = 1 << 10
 
-// compressed are the media types of answers that are compressed. Live streams are not among them.
+// compressed are the media types of answers that are compressed. The type of live streams is not in the
+// list.
 var compressed = []string{
 	"text/html", "text/css", "text/javascript", "application/javascript", "application/json", "application/problem+json", "application/yaml", "image/svg+xml",
 }
@@ -30,8 +31,8 @@ var compressed = []string{
 // Other answers leak nothing by their size (BREACH): cookies are SameSite, so a page of another site
 // cannot request an answer that contains both a secret and text of its choice.
 //
-// Each write is compressed alone and before any of it is sent, so that a client that does not read
-// holds only the bytes of its answer, and no compressor.
+// Each write is compressed alone, and completely before it is sent, so that a client that does not read
+// occupies only the memory of its answer, and no compressor.
 func Compress(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet || r.Header.Get("Range") != "" || !wire.AcceptsCoding(r.Header.Values("Accept-Encoding"), "gzip") {
@@ -132,7 +133,7 @@ func (c *compressor) Flush() { _ = c.FlushError() }
 // Unwrap lets http.ResponseController find deadlines.
 func (c *compressor) Unwrap() http.ResponseWriter { return c.ResponseWriter }
 
-// close ends the answer. It adds nothing after a panic, which breaks the answer off.
+// close ends the answer. After a panic it adds nothing, so that the answer is incomplete.
 func (c *compressor) close() {
 	if !c.decided {
 		_ = c.decide(false)
@@ -150,10 +151,11 @@ type zipped struct {
 	started bool
 }
 
-// pieceMax is what is compressed at once: a page is one piece.
+// pieceMax is the largest number of bytes that are compressed at once; nearly every page is one piece.
 const pieceMax = 256 << 10
 
-// deflaters are for the time of compressing one piece, four at once at most: each has about 1 MiB.
+// deflaters are the compressors, of about 1 MiB each. A piece uses one only while it is compressed, and
+// deflating limits them to four at a time.
 var (
 	deflaters = sync.Pool{New: func() any {
 		z, _ := flate.NewWriter(nil, flate.DefaultCompression)
@@ -173,7 +175,7 @@ func (z *zipped) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// deflate returns the next bytes of the file, for a piece.
+// deflate compresses a piece, and returns the next bytes of the file.
 func (z *zipped) deflate(piece []byte) []byte {
 	var out bytes.Buffer
 	if !z.started {
@@ -188,7 +190,7 @@ func (z *zipped) deflate(piece []byte) []byte {
 	defer deflaters.Put(d)
 	d.Reset(&out)
 	_, _ = d.Write(piece)
-	_ = d.Flush() // to a full byte, so that the next piece may follow
+	_ = d.Flush() // fills the last byte, so that the next piece can follow
 	return out.Bytes()
 }
 

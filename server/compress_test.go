@@ -13,7 +13,7 @@ import (
 // TestCompress checks which responses are compressed and which are sent unchanged.
 func TestCompress(t *testing.T) {
 	t.Parallel()
-	long := strings.Repeat("<p>an event, and another one</p>\n", 400) // 60 of them are more than two pieces
+	long := strings.Repeat("<p>an event, and another one</p>\n", 400) // 60 of these texts are longer than two pieces
 	page := http.Header{"Content-Type": {"text/html; charset=utf-8"}}
 	with := func(name, value string) http.Header {
 		h := page.Clone()
@@ -25,7 +25,7 @@ func TestCompress(t *testing.T) {
 		head                   http.Header
 		status                 int
 		pieces                 []string
-		flush                  bool // after the first piece
+		flush                  bool // flush after the first piece
 		packed                 bool
 	}{
 		"page":             {head: page, pieces: []string{long}, packed: true},

@@ -34,8 +34,8 @@ func (l *lockedBuffer) String() string {
 	return l.b.String()
 }
 
-// A panic in a capture ended the process with all its tunnels. It ends the connection
-// of that request, is logged with its stack, and nothing else notices.
+// TestPanicEndsItsConnectionOnly: a panic in a capture is logged with its stack and resets the
+// connection of that request. Other connections go on.
 func TestPanicEndsItsConnectionOnly(t *testing.T) {
 	t.Parallel()
 	u := &upstream{answer: func(_ context.Context, in *relay.Inbound) (relay.Outcome, bool) {
@@ -81,11 +81,12 @@ func TestPanicEndsItsConnectionOnly(t *testing.T) {
 			if got := log.String(); !strings.Contains(got, "panic while serving a connection") || !strings.Contains(got, "conn_test.go") {
 				t.Errorf("no stack in the log: %s", got)
 			}
-		}) // the stop at the end waits for captures: the one that panicked has ended
+		}) // the stop at the end of the test waits until no capture is counted, which includes the one that panicked
 	}
 }
 
-// A store that was slow to keep a refused request delayed the refusal.
+// TestSlowRejectDoesNotDelayTheAnswer: a refused request is answered at once, although the store takes
+// long to store its event.
 func TestSlowRejectDoesNotDelayTheAnswer(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})
@@ -116,8 +117,9 @@ func testOptionsFor(t testing.TB, capture Capturer) Options {
 	return o
 }
 
-// Once the time for a body was over, each further read failed at once. A caller that waits for
-// a 100 Continue, meanwhile, kept a processor busy, and its body was refused when it came.
+// TestMinimumRateStartsAnew: after a read has failed with request-timeout, the next read measures the
+// rate anew. A caller that waits for a 100 Continue can then send its body, and the waiting server uses
+// no processor time.
 func TestMinimumRateStartsAnew(t *testing.T) {
 	t.Parallel()
 	u, failed, got := &upstream{}, 0, 0
@@ -148,15 +150,16 @@ func TestMinimumRateStartsAnew(t *testing.T) {
 	})
 }
 
-// A body that drips fails with request-timeout once its average is below the rate.
-// One that comes faster, waits within the grace, or is held up by its reader, does not.
+// TestMinimumRateOfABody: a body that arrives in drips fails with request-timeout once its average is
+// below MinRate. A body that arrives faster, that pauses within the grace, or whose reader is slow does
+// not fail.
 func TestMinimumRateOfABody(t *testing.T) {
 	t.Parallel()
 	type drip struct {
 		pieces, size int
 		every        time.Duration
-		readEvery    time.Duration // the capture pauses so long before each read
-		fails        time.Duration // 0 = it does not
+		readEvery    time.Duration // pause of the capture before each read
+		fails        time.Duration // time until the body fails; 0 = it does not fail
 	}
 	for name, d := range map[string]drip{
 		"drip":           {pieces: 1000, size: 1, every: 5 * time.Second, fails: 30 * time.Second},
@@ -210,8 +213,8 @@ func TestMinimumRateOfABody(t *testing.T) {
 	}
 }
 
-// `curl -0` offers http/1.0 alone and got no common protocol; a client without ALPN is
-// served too.
+// TestOldProtocolsOverTLS: a client that offers only http/1.0, such as `curl -0`, and a client without
+// ALPN are served.
 func TestOldProtocolsOverTLS(t *testing.T) {
 	t.Parallel()
 	addr, cfg := startTLS(t, testOptions(t, &upstream{}))

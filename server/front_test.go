@@ -9,8 +9,8 @@ import (
 	"relay"
 )
 
-// TestTLSInFront: where something in front ends TLS, a request counts as one over TLS, as its caller
-// sees it.
+// TestTLSInFront: if a proxy in front of relayd ends TLS, a plain request counts as one over TLS,
+// because its caller used https.
 func TestTLSInFront(t *testing.T) {
 	t.Parallel()
 	for _, front := range []bool{true, false} {
@@ -32,7 +32,8 @@ func TestTLSInFront(t *testing.T) {
 	}
 }
 
-// TestAdminHealth: probes from inside ask the admin listener, which takes no PROXY header.
+// TestAdminHealth: the admin listener answers health checks without a PROXY header, for probes from
+// inside the network.
 func TestAdminHealth(t *testing.T) {
 	t.Parallel()
 	o := testOptions(t, &upstream{})

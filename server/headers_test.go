@@ -14,7 +14,7 @@ func TestWall(t *testing.T) {
 	const alone = "same-origin"
 	for _, c := range []struct{ scheme, host, hsts, opener string }{
 		{"https", "relay.test", "max-age=15552000", alone},
-		{"http", "relay.test", "", ""}, // browsers would complain in their console
+		{"http", "relay.test", "", ""}, // browsers would report the line as an error in their console
 		{"http", "203.0.113.9:8080", "", ""},
 		{"http", "localhost:8080", "", alone},
 		{"http", "127.0.0.1:8080", "", alone},
@@ -67,7 +67,7 @@ func TestReboundNames(t *testing.T) {
 	}
 	addr, cfg := startTLS(t, o)
 	for _, method := range []string{"CONNECT", "TRACE"} {
-		c, err := dialTLS(t, addr, cfg, "relay.test") // the second request: net/http reads that
+		c, err := dialTLS(t, addr, cfg, "relay.test") // net/http reads the second request of a connection
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -26,18 +26,18 @@ type verdict struct {
 	Reasons  []string `json:"reasons,omitempty"` // why unavailable
 }
 
-// readiness calls ask once for all waiting requests, and keeps the answer for readyMaxAge.
+// readiness calls ask once for all waiting requests, and reuses the result for readyMaxAge.
 type readiness struct {
 	ask   func(ctx context.Context) (degraded, reasons []string) // nil = always ready
 	calls singleflight.Group
 
-	// Only refresh uses these, and of that one call runs at a time.
+	// Only refresh uses last and asked, and no two calls of refresh run at the same time.
 	last  verdict
-	asked time.Time // when the call that returned last began; zero = never
+	asked time.Time // when the call of ask that returned last began; zero = never
 }
 
-// verdict returns the kept verdict or a new one. After readyTimeout it returns a verdict that reports
-// the missing answer.
+// verdict returns the last verdict, or a new one if that is too old. After readyTimeout it returns a
+// verdict that reports the missing answer.
 func (r *readiness) verdict(ctx context.Context) verdict {
 	if r.ask == nil {
 		return newVerdict(nil, nil)
@@ -64,7 +64,7 @@ func (r *readiness) refresh() (any, error) {
 }
 
 func newVerdict(degraded, reasons []string) verdict {
-	v := verdict{Status: "ok", Degraded: append([]string{}, degraded...), Reasons: reasons} // never null
+	v := verdict{Status: "ok", Degraded: append([]string{}, degraded...), Reasons: reasons} // an empty list instead of null in JSON
 	if len(reasons) > 0 {
 		v.Status = "unavailable"
 	}
@@ -105,7 +105,7 @@ func (s *Server) serveHealth(w http.ResponseWriter, r *http.Request) {
 const maxNonce = 64
 
 // alive returns the answer of /healthz. If the request has a nonce, the answer has that nonce and the
-// name of this relay, so that a check from outside learns whether an address leads here.
+// name of this relay, so that a check from outside can tell whether an address leads to this server.
 func (s *Server) alive(r *http.Request) map[string]string {
 	answer := map[string]string{"status": "ok"}
 	if nonce := r.URL.Query().Get("nonce"); nonce != "" && len(nonce) <= maxNonce {

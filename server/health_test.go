@@ -41,7 +41,7 @@ func TestHealth(t *testing.T) {
 			t.Errorf("%s at %s: got %d %s", tt.path, tt.host, resp.StatusCode, body)
 		}
 	}
-	// An alias' own /healthz is the local server's.
+	// The local server answers /healthz on an alias host.
 	got := say(t, addr, "GET /healthz HTTP/1.1\r\nHost: shop.hooks.test\r\nConnection: close\r\n\r\n")
 	if _, body := parse(t, got, "GET"); !strings.HasPrefix(body, "GET /healthz") {
 		t.Errorf("alias: got %q", body)
@@ -85,7 +85,7 @@ func TestReadinessFollowsTheTruth(t *testing.T) {
 }
 
 // TestReadinessDoesNotWaitForever: an unavailable store delays /readyz only up to the time limit, and
-// it is asked by one request at a time.
+// only one request at a time asks the store.
 func TestReadinessDoesNotWaitForever(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -93,7 +93,7 @@ func TestReadinessDoesNotWaitForever(t *testing.T) {
 		var asked atomic.Int32
 		r := &readiness{ask: func(context.Context) (degraded, reasons []string) {
 			asked.Add(1)
-			<-release // ignores its context
+			<-release // ignores the end of its context
 			return nil, nil
 		}}
 		begun := time.Now()
@@ -116,7 +116,8 @@ func TestReadinessDoesNotWaitForever(t *testing.T) {
 	})
 }
 
-// Before what serves them has started, no caller hears that an alias does not exist.
+// TestStartingAnswersHealthChecksOnly: during the start no caller gets the answer that an alias does
+// not exist, because the aliases are not loaded yet.
 func TestStartingAnswersHealthChecksOnly(t *testing.T) {
 	t.Parallel()
 	s, addr := start(t, testOptions(t, &upstream{}))

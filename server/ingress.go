@@ -52,16 +52,16 @@ func (c *conn) request() bool {
 		return false
 	}
 	toBase := to.kind == hostBase && c.sni.kind != hostAlias
-	if to.kind == hostUnknown { // health checks may come by any name
+	if to.kind == hostUnknown { // health checks may use any host name
 		path, _, _ := bytes.Cut(wire.ShownTarget(h.Target), []byte("?"))
 		toBase = isHealth(string(path))
 	}
-	if toBase { // net/http answers
-		if _, err := url.ParseRequestURI(string(h.Target)); err != nil { // net/http would refuse it without a code
+	if toBase { // net/http answers the request
+		if _, err := url.ParseRequestURI(string(h.Target)); err != nil { // refused here, because net/http would refuse the request without an error code
 			c.refuse(relay.Errorf(relay.CodeRequestMalformed, "the path is not a valid URL; %% must begin an escape such as %%20"), isHead, "")
 			return false
 		}
-		c.r += n - len(h.Raw) // skips the empty line before a request, which net/http does not accept
+		c.r += n - len(h.Raw) // also skips an empty line before the request, which net/http does not accept
 		c.handOver()
 		return false
 	}
@@ -99,7 +99,7 @@ func (c *conn) alias(to route) (*relay.Alias, *relay.Error) {
 	return a, nil
 }
 
-// capture has a request delivered or queued, writes the relay-made answer if there is one, and reports
+// capture passes a request to the Capturer, writes the relay-made answer if there is one, and reports
 // whether another request may follow. h is invalid afterwards.
 func (c *conn) capture(a *relay.Alias, h *wire.Head, n int) bool {
 	c.phase.Store(phaseBusy)
@@ -109,15 +109,15 @@ func (c *conn) capture(a *relay.Alias, h *wire.Head, n int) bool {
 	c.r += n
 	c.fromBuf, c.body, c.served = false, bodyMeter{}, true
 	var done Access
-	defer func() { c.access(route{kind: hostAlias, label: a.Name}, in.Head, done) }() // also after a panic
+	defer func() { c.access(route{kind: hostAlias, label: a.Name}, in.Head, done) }() // deferred, so that a panic is logged too
 	out := c.srv.opt.Capture.Capture(c.srv.ctx, in)
 	done.Status, done.Event = out.Status, out.Event
 	keep := out.KeepAlive && !c.aborted.Load()
 	if out.Answer == nil {
 		c.srv.met.captured.Inc()
 	} else {
-		// Relay-made answers are HTTP/1.1 without the Connection line that would keep a
-		// connection of HTTP/1.0 open.
+		// A relay-made answer has the version HTTP/1.1, and no Connection line to keep an HTTP/1.0
+		// connection open.
 		keep = keep && out.Answer.Error == nil && !last && !c.srv.stopping.Load()
 		done.Status = c.answer(out.Answer, isHead, keep, a.Name)
 		keep = keep && done.Status != 0
@@ -142,9 +142,9 @@ func (c *conn) capture(a *relay.Alias, h *wire.Head, n int) bool {
 // restOfHeadTimeout bounds the wait for the rest of a refused head.
 const restOfHeadTimeout = time.Second
 
-// refuseBad answers a head that could not be parsed, and then has it stored if its Host is a known
-// alias. If the Host line has not arrived yet, for example after a target that is too long, refuseBad
-// first reads on until it has, within the limit of heads.
+// refuseBad answers a head that could not be parsed, and then has the request stored if its Host is a
+// known alias. If the Host line has not arrived yet, for example after a target that is too long,
+// refuseBad first reads more of the head, within the limit of heads.
 func (c *conn) refuseBad(why *relay.Error) {
 	head := c.buf[c.r:c.w]
 	to := c.routeBad(head)
@@ -211,8 +211,8 @@ func (c *conn) refuse(why *relay.Error, isHead bool, label string) (status int) 
 	return status
 }
 
-// answer writes a relay-made answer to a request to the host with a label, "" = none. It returns the
-// status that the caller got, 0 if the caller did not receive the answer.
+// answer writes a relay-made answer to a request; label is the label of its host, "" = none. It returns
+// the status that the caller got, 0 if the caller did not receive the answer.
 func (c *conn) answer(a *relay.Answer, isHead, keep bool, label string) (status int) {
 	if c.aborted.Load() {
 		return 0

@@ -31,7 +31,7 @@ func TestRequestReachesCaptureUnchanged(t *testing.T) {
 	}
 }
 
-// Every kind of caller gets its bytes echoed as sent, one request after another on
+// TestKeepAlive: callers of all kinds get their requests echoed unchanged, one request after another on
 // one connection.
 func TestKeepAlive(t *testing.T) {
 	t.Parallel()
@@ -55,8 +55,8 @@ func TestKeepAlive(t *testing.T) {
 	}
 }
 
-// Some senders write empty lines behind a body. They belong to no request, and the next one is
-// answered; more than a few are refused.
+// TestEmptyLinesBetweenRequests: some senders write empty lines after a body. The server skips a few of
+// these lines before the next request, and refuses more.
 func TestEmptyLinesBetweenRequests(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -189,12 +189,12 @@ func TestIdleConnectionsAreClosedSilently(t *testing.T) {
 		c = dial()
 		r := bufio.NewReader(c)
 		for range 2 {
-			time.Sleep(10 * time.Second) // the deadline is moved when less than the idle timeout is left
+			time.Sleep(10 * time.Second) // less than the idle timeout is left then, so the deadline is moved
 			send(t, c, "GET / HTTP/1.1\r\nHost: shop.hooks.test\r\n\r\n")
 			readAnswer(t, r, "GET")
 		}
 		begun = time.Now()
-		go func() { _, _ = io.WriteString(c, "\r\n") }() // of some old clients; no request begins with it
+		go func() { _, _ = io.WriteString(c, "\r\n") }() // some old clients send an empty line; no request begins with it
 		if got, took := rest(t, r), time.Since(begun); got != "" || took < 75*time.Second || took > 80*time.Second {
 			t.Errorf("kept connection: got %q after %v", got, took)
 		}
@@ -206,7 +206,7 @@ func TestStalledBody(t *testing.T) {
 	piped(t, nil, func(t *testing.T, dial func() net.Conn) {
 		c := dial()
 		send(t, c, "POST / HTTP/1.1\r\nHost: shop.hooks.test\r\nContent-Length: 5\r\n\r\n")
-		for range 4 { // moves, slower than the head timeout
+		for range 4 { // arrives more slowly than the head timeout, but without a stall
 			time.Sleep(29 * time.Second)
 			send(t, c, "x")
 		}
@@ -232,7 +232,7 @@ func TestCallerThatDoesNotRead(t *testing.T) {
 		c := dial()
 		send(t, c, "GET / HTTP/1.1\r\nHost: shop.hooks.test\r\n\r\n")
 		b := make([]byte, 1000)
-		for range 10 { // slow, but it moves
+		for range 10 { // reads slowly, but does not stall
 			time.Sleep(14 * time.Second)
 			if _, err := io.ReadFull(c, b); err != nil {
 				t.Fatal(err)
@@ -262,8 +262,8 @@ func TestAbortIsAReset(t *testing.T) {
 	}
 }
 
-// A thousand callers that never finish their heads are answered, cut and forgotten,
-// while others are served.
+// TestSlowHeads: a thousand callers that never finish their heads are answered and disconnected, while
+// others are served.
 func TestSlowHeads(t *testing.T) {
 	t.Parallel()
 	o := testOptions(t, &upstream{})
@@ -294,7 +294,7 @@ func TestSlowHeads(t *testing.T) {
 	})
 }
 
-// until polls a condition about real sockets.
+// until waits for a condition of real sockets.
 func until(t testing.TB, true func() bool) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
@@ -306,15 +306,15 @@ func until(t testing.TB, true func() bool) {
 	}
 }
 
-// An answer to a request whose body was not read arrives, although bytes are still
-// coming.
+// TestAnswerSurvivesUnreadBody: the answer to a request whose body is not read arrives, although the
+// caller still sends bytes.
 func TestAnswerSurvivesUnreadBody(t *testing.T) {
 	t.Parallel()
 	_, addr := start(t, testOptions(t, &upstream{}))
 	const size = 8 << 20
 	c := dial(t, addr)
 	send(t, c, fmt.Sprintf("POST / HTTP/1.1\r\nHost: nobody.hooks.test\r\nContent-Length: %d\r\n\r\n", size))
-	if _, err := c.Write(make([]byte, size)); err != nil { // like a client that writes all before it reads
+	if _, err := c.Write(make([]byte, size)); err != nil { // like a client that writes its whole request before it reads
 		t.Fatal(err)
 	}
 	resp, _ := parse(t, rest(t, c), "POST")
@@ -323,18 +323,18 @@ func TestAnswerSurvivesUnreadBody(t *testing.T) {
 	}
 }
 
-// ending is a connection in memory whose write side can be ended.
+// ending adds a CloseWrite, without an effect, to a connection in memory.
 type ending struct{ net.Conn }
 
 func (ending) CloseWrite() error { return nil }
 
-// TestLingeringClose: a caller that still sends, over a slow line, may finish before the connection is
-// closed, because a reset could discard a response that it has not read yet. The wait is bounded, and
-// it ends early for a silent or very slow caller.
+// TestLingeringClose: a caller that still sends over a slow network may finish before the server closes
+// the connection, because a reset could discard the response that the caller has not read yet. The wait
+// is bounded, and short for a silent or very slow caller.
 func TestLingeringClose(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
-		times, bytes int // one second between them
+		times, bytes int // writes of the caller, one second apart, and bytes of each
 		want         time.Duration
 	}{
 		"silent":  {0, 0, lingerTime},
@@ -359,7 +359,7 @@ func TestLingeringClose(t *testing.T) {
 						break
 					}
 				}
-				_, _ = c.Read(make([]byte, 1)) // the pipe ends both ways
+				_, _ = c.Read(make([]byte, 1)) // returns when the server closes the pipe
 				if took := time.Since(begun); took < tt.want || took > tt.want+time.Second {
 					t.Errorf("closed after %v, want %v", took, tt.want)
 				}

@@ -11,11 +11,11 @@ import (
 // a flood of lines, because every request would wait for the log.
 const (
 	logPerSecond = 20               // relay-made answers at level info
-	logInterval  = 10 * time.Second // between lines of any other limited kind
+	logInterval  = 10 * time.Second // time between two lines of any other limited kind
 )
 
-// logLimiter allows a number of log lines of one kind within an interval, and counts
-// the suppressed ones. Safe for concurrent use.
+// logLimiter allows a number of log lines of one kind within an interval, and counts the suppressed
+// ones. It is safe for concurrent use.
 type logLimiter struct {
 	rate       *rate.Limiter
 	suppressed atomic.Int64

@@ -23,12 +23,12 @@ import (
 	"relay/wire"
 )
 
-// patience is how long a test waits for what comes in a moment, where nothing is
-// wrong: on a machine that stops for seconds too.
+// patience is the longest wait of a test for something that normally takes a moment. It is long enough
+// for a machine that stops for seconds.
 const patience = time.Minute
 
-// TestMain looks for goroutines that tests left behind. Some end a moment after what
-// they served was closed; on a busy machine that moment is long.
+// TestMain looks for goroutines that tests have left behind. Some goroutines end a moment after their
+// connection or listener was closed, and on a busy machine that takes longer.
 func TestMain(m *testing.M) {
 	code := m.Run()
 	if code == 0 {
@@ -44,8 +44,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// upstream is a Capturer that answers like a local server. By default it answers 200 with the exact
-// bytes of the request as body.
+// upstream is a Capturer that answers as if it were a local server. By default it answers 200 with the
+// exact bytes of the request as body.
 type upstream struct {
 	answer func(ctx context.Context, in *relay.Inbound) (relay.Outcome, bool)
 
@@ -111,7 +111,7 @@ func (u *upstream) Capture(ctx context.Context, in *relay.Inbound) relay.Outcome
 	return relay.Outcome{KeepAlive: !h.Close}
 }
 
-// readBody returns the wire bytes of a request body and hands the bytes behind it back to the
+// readBody returns the wire bytes of a request body and returns the bytes after the body to the
 // connection.
 func readBody(h *wire.Head, c relay.Caller) ([]byte, error) {
 	b, all := wire.NewBody(h), []byte(nil)
@@ -136,7 +136,7 @@ func readBody(h *wire.Head, c relay.Caller) ([]byte, error) {
 	}
 }
 
-// testOptions returns the options of a relay at https?://relay.test with aliases below hooks.test.
+// testOptions returns options with the base host relay.test and the alias domain hooks.test.
 func testOptions(t testing.TB, u *upstream) Options {
 	return Options{
 		Capture: u,

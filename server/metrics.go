@@ -51,10 +51,10 @@ func (m counterByLabel) count(label string) {
 type metrics struct {
 	accepted, failed prometheus.Counter
 	panics           prometheus.Counter
-	refused, evicted counterByLabel // by bound
+	refused, evicted counterByLabel // by the limit that was reached
 	captured, base   prometheus.Counter
-	made             counterByLabel // relay-made answers by code
-	rejected         counterByLabel // by code
+	made             counterByLabel // relay-made answers, by code
+	rejected         counterByLabel // rejected requests, by code
 }
 
 // newMetrics makes the counters and registers them, unless reg is nil.
@@ -67,7 +67,7 @@ func newMetrics(s *Server, reg prometheus.Registerer) *metrics {
 	refused := counter("relay_http_refused_total", "Connections refused because a bound was reached and no connection was idle, by bound.", "bound")
 	evicted := counter("relay_http_evicted_total", "Idle connections closed to make way for others, by the bound that was reached.", "bound")
 	rejected := counter("relay_http_rejected_total", "Requests to aliases that were refused before delivery, by code.", "code")
-	connections := func(phase string, count func() int) { // counted when the metrics are read, so that requests need not
+	connections := func(phase string, count func() int) { // counted only when the metrics are read, which costs requests nothing
 		o := prometheus.GaugeOpts{Name: "relay_http_connections", Help: "Connections now, by phase.", ConstLabels: prometheus.Labels{"phase": phase}}
 		f.NewGaugeFunc(o, func() float64 { return float64(count()) })
 	}
@@ -83,12 +83,12 @@ func newMetrics(s *Server, reg prometheus.Registerer) *metrics {
 			return n
 		})
 	}
-	connections("base", func() int { return s.Stats().Base }) // those that net/http owns
+	connections("base", func() int { return s.Stats().Base }) // connections that net/http owns
 	return &metrics{
 		accepted: counter("relay_http_accepted_total", "Connections accepted by the HTTP and TLS listeners, refused ones included.").WithLabelValues(),
 		failed:   counter("relay_http_accept_failures_total", "Accepts that failed, for example because no file descriptors were left.").WithLabelValues(),
 		panics:   counter("relay_http_panics_total", "Connections that ended because serving them panicked; the log has the stack.").WithLabelValues(),
-		captured: answered.WithLabelValues("captured", ""), // the capture wrote it, or nothing: the local server's
+		captured: answered.WithLabelValues("captured", ""), // answers of local servers, and captures without an answer
 		base:     answered.WithLabelValues("base", ""),
 		made:     byLabel(answered.MustCurryWith(prometheus.Labels{"answer": "relay"}), slices.Concat(refusalCodes, otherCodes)...),
 		rejected: byLabel(rejected, refusalCodes...),

@@ -73,7 +73,8 @@ func TestMetrics(t *testing.T) {
 	until(t, func() bool { return slices.Equal(figures(t, reg), want) || t.Failed() })
 }
 
-// Offline answers, and responses with codes outside the known list, are counted too.
+// TestMetricsOfCaptures: offline answers, and responses with codes outside the known list, are counted
+// too.
 func TestMetricsOfCaptures(t *testing.T) {
 	t.Parallel()
 	for code, a := range map[string]relay.Answer{

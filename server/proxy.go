@@ -33,8 +33,8 @@ const (
 const (
 	headerAccepted  = "accepted"  // the connection has the source that the header names
 	headerLocal     = "local"     // the proxy itself is the source, as in a health check
-	headerMissing   = "missing"   // the connection began with something else
-	headerBad       = "malformed" // also one that is not about a TCP connection
+	headerMissing   = "missing"   // the connection began with something other than a header
+	headerBad       = "malformed" // a malformed header, or one that is not about a TCP connection
 	headerLate      = "timeout"
 	headerOverflow  = "overflow"  // maxPendingHeaders is reached
 	headerUntrusted = "untrusted" // a header from a source that is not trusted
@@ -46,18 +46,18 @@ var headerResults = []string{
 
 // ProxyOptions configure Proxies.
 type ProxyOptions struct {
-	Trusted  []netip.Prefix        // sources whose PROXY header is believed, and required
-	Timeout  time.Duration         // for reading a header; 0 = 5 s
+	Trusted  []netip.Prefix        // sources that must begin with a PROXY header, which relayd believes
+	Timeout  time.Duration         // longest wait for a complete header; 0 = 5 s
 	Registry prometheus.Registerer // nil = no metrics
 	Log      *slog.Logger          // nil = discarded
 }
 
 // Proxies adds the PROXY protocol (versions 1 and 2, as HAProxy specifies them) to listeners. A
 // connection from a trusted source has to begin with a header; the source in the header becomes the
-// RemoteAddr of the connection, so that limits and records have the true source. A connection without
-// a valid header is closed. Safe for concurrent use.
+// RemoteAddr of the connection, so that limits and records have the true source. A connection without a
+// valid header is closed. Proxies is safe for concurrent use.
 //
-// It does not use the Listener of go-proxyproto, whose RemoteAddr reads from the connection and so
+// Proxies does not use the Listener of go-proxyproto, whose RemoteAddr reads from the connection and so
 // would block both accept loops (docs/adr/0014).
 type Proxies struct {
 	opt ProxyOptions
@@ -161,7 +161,7 @@ func (l *proxyListener) readHeader(c net.Conn) {
 	closeEarly()
 	if err != nil {
 		_ = c.Close()
-		if errors.Is(err, io.EOF) { // a check whether the port is open
+		if errors.Is(err, io.EOF) { // a check whether the port is open sends nothing
 			return
 		}
 		if suppressed, ok := l.proxies.log.allow(); ok {
@@ -199,8 +199,8 @@ func (c *proxiedConn) NetConn() net.Conn { return c.Conn }
 // Lengths of headers. Version 1 is one line. Version 2 has 16 fixed bytes, which contain the length of
 // the addresses and TLVs that follow.
 const (
-	minHeader    = 6  // enough to tell a header from anything else
-	minV1Line    = 15 // PROXY UNKNOWN and its line end
+	minHeader    = 6  // number of bytes that tell a header from other data
+	minV1Line    = 15 // length of "PROXY UNKNOWN" with its line end
 	maxV1Line    = 107
 	v2Fixed      = 16
 	maxV2Payload = 4 << 10
@@ -208,8 +208,8 @@ const (
 
 var errNoHeader = errors.New("there is no PROXY header")
 
-// readHeader reads a PROXY header and not a byte more. It returns the zero value if the proxy itself
-// is the source. It splits off the header itself, because go-proxyproto refuses a line of version 1
+// readHeader reads a PROXY header and not a byte more. It returns the zero value if the proxy itself is
+// the source. It finds the end of the header without go-proxyproto, which refuses a line of version 1
 // that arrives in more than one read.
 func readHeader(r io.Reader) (netip.AddrPort, error) {
 	text, err := frameHeader(r)
@@ -276,17 +276,17 @@ func frameHeader(r io.Reader) (text []byte, err error) {
 	return text, nil
 }
 
-// rejectHeaderConn is a connection from a source that is not trusted. It closes itself
-// if it begins with a PROXY header.
+// rejectHeaderConn is a connection from a source that is not trusted. It is closed if its first bytes
+// are a PROXY header.
 type rejectHeaderConn struct {
 	net.Conn
 	proxies *Proxies
-	seen    []byte // first bytes, as many as the longest sign has at most
+	seen    []byte // the first bytes, up to the length of the longest signature
 }
 
 var errUntrustedHeader = errors.New("a PROXY header from a source that is not trusted")
 
-// Read checks the first bytes.
+// Read closes the connection if the first bytes are a PROXY header.
 func (c *rejectHeaderConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if len(c.seen) == len(proxyproto.SIGV2) {
@@ -303,5 +303,5 @@ func (c *rejectHeaderConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// NetConn returns the connection below.
+// NetConn returns the underlying connection.
 func (c *rejectHeaderConn) NetConn() net.Conn { return c.Conn }

@@ -10,7 +10,7 @@ import (
 	"testing/iotest"
 )
 
-// headerV2 builds a binary PROXY header; follows holds the bytes behind its fixed part.
+// headerV2 builds a binary PROXY header; follows holds the bytes after its fixed part.
 func headerV2(command, family byte, follows ...byte) string {
 	b := append([]byte("\r\n\r\n\x00\r\nQUIT\n"), command, family)
 	b = binary.BigEndian.AppendUint16(b, uint16(len(follows)))

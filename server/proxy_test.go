@@ -22,7 +22,7 @@ import (
 	"relay/sockets"
 )
 
-// proxied serves behind Proxies that trust 127.0.0.2.
+// proxied starts a server behind Proxies that trust 127.0.0.2.
 func proxied(t *testing.T, u *upstream, timeout time.Duration) (p *Proxies, s *Server, addr string, reg *prometheus.Registry) {
 	t.Helper()
 	reg = prometheus.NewRegistry()
@@ -43,7 +43,7 @@ func dialAs(t *testing.T, source, addr string) net.Conn {
 	c, err := d.Dial("tcp", addr)
 	if err != nil {
 		if runtime.GOOS != "linux" && errors.Is(err, syscall.EADDRNOTAVAIL) {
-			t.Skipf("this system has no address %s: %v", source, err) // Linux has all of 127.0.0.0/8
+			t.Skipf("this system has no address %s: %v", source, err) // on Linux the whole of 127.0.0.0/8 is local
 		}
 		t.Fatal(err)
 	}
@@ -54,8 +54,8 @@ func dialAs(t *testing.T, source, addr string) net.Conn {
 
 const proxyLine = "PROXY TCP4 203.0.113.9 192.0.2.1 52011 80\r\n"
 
-// Silent trusted peers do not delay other connections, and the limit per source counts the source in
-// the PROXY header.
+// TestSilentProxyDoesNotBlockAccept: silent trusted peers do not delay other connections, and the limit
+// per source counts the source in the PROXY header.
 func TestSilentProxyDoesNotBlockAccept(t *testing.T) {
 	t.Parallel()
 	from := make(chan netip.AddrPort, 4)
@@ -92,7 +92,7 @@ func echoSource(to chan netip.AddrPort) func(ctx context.Context, in *relay.Inbo
 	}
 }
 
-// A trusted peer that sends nothing is disconnected without a log line.
+// TestProxyHeaderTimeout: a trusted peer that sends nothing is disconnected without a log line.
 func TestProxyHeaderTimeout(t *testing.T) {
 	t.Parallel()
 	_, _, addr, reg := proxied(t, &upstream{}, 50*time.Millisecond)
@@ -120,7 +120,7 @@ func TestBareConnectionFromProxy(t *testing.T) {
 	}
 }
 
-// A PROXY header from an untrusted source is refused.
+// TestProxyHeaderFromUntrustedSource: a PROXY header from an untrusted source is refused.
 func TestProxyHeaderFromUntrustedSource(t *testing.T) {
 	t.Parallel()
 	u := &upstream{}
@@ -136,7 +136,8 @@ func TestProxyHeaderFromUntrustedSource(t *testing.T) {
 	}
 }
 
-// The IPv6 zone of an address does not affect whether the address is trusted.
+// TestTrustedAddressWithZone: the IPv6 zone of an address does not affect whether the address is
+// trusted.
 func TestTrustedAddressWithZone(t *testing.T) {
 	t.Parallel()
 	trusted := []netip.Prefix{netip.MustParsePrefix("fe80::/10")}
@@ -147,7 +148,7 @@ func TestTrustedAddressWithZone(t *testing.T) {
 	}
 }
 
-// A protocol handler behind the listener never sees the PROXY header.
+// TestGuardedListener: a protocol handler behind the listener never sees the PROXY header.
 func TestGuardedListener(t *testing.T) {
 	t.Parallel()
 	reg := prometheus.NewRegistry()
@@ -176,7 +177,8 @@ func TestGuardedListener(t *testing.T) {
 	}
 }
 
-// A closed listener leaves no goroutines, also if callers wait for it; goleak checks that.
+// TestProxyListenerCloses: a closed listener leaves no goroutines, even if callers wait for Accept;
+// goleak checks that.
 func TestProxyListenerCloses(t *testing.T) {
 	t.Parallel()
 	p := NewProxies(ProxyOptions{Trusted: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
@@ -187,7 +189,7 @@ func TestProxyListenerCloses(t *testing.T) {
 		_, err := ln.Accept()
 		waiting <- err
 	}()
-	dial(t, raw.Addr().String()) // silent
+	dial(t, raw.Addr().String()) // a connection that sends nothing
 	send(t, dial(t, raw.Addr().String()), proxyLine[:9])
 	_ = ln.Close()
 	_ = ln.Close()
@@ -214,8 +216,8 @@ func countOf(t *testing.T, reg *prometheus.Registry, name, label string) float64
 	return 0
 }
 
-// Limits count the source in the PROXY header, over TLS as well: one caller does not use up the places
-// of other callers behind the same proxy.
+// TestBoundsCountTheTrueSource: limits count the source in the PROXY header, also over TLS. One caller
+// does not use up the places of other callers behind the same proxy.
 func TestBoundsCountTheTrueSource(t *testing.T) {
 	t.Parallel()
 	hold, from := make(chan struct{}), make(chan netip.AddrPort, 4)
@@ -229,7 +231,7 @@ func TestBoundsCountTheTrueSource(t *testing.T) {
 	const request = "GET / HTTP/1.1\r\nHost: shop.hooks.test\r\nConnection: close\r\n\r\n"
 	first := dialAs(t, "127.0.0.2", addr)
 	send(t, first, proxyLine+request)
-	<-from // it is busy and cannot be let go
+	<-from // the first connection is now busy and cannot be evicted
 	second := dialAs(t, "127.0.0.2", addr)
 	send(t, second, proxyLine+request)
 	if resp, _ := parse(t, rest(t, second), "GET"); resp.StatusCode != http.StatusServiceUnavailable {

@@ -23,7 +23,7 @@ func TestRefusedWhereAllAreBusy(t *testing.T) {
 	o := testOptions(t, u)
 	o.MaxConns = 2
 	s, addr := start(t, o)
-	s.rejectReadTimeout = patience // the answer goes by what is asked
+	s.rejectReadTimeout = patience // the answer depends on the bytes of the request
 	busy := []net.Conn{dial(t, addr), dial(t, addr)}
 	for _, c := range busy {
 		send(t, c, slow)
@@ -68,8 +68,8 @@ func TestRefusedByTLS(t *testing.T) {
 	readAnswer(t, bufio.NewReader(c), "GET")
 }
 
-// A flood of connections over the limit uses a bounded number of goroutines, and all these connections
-// are closed.
+// TestRefusalsAreBounded: a flood of connections over the limit uses a bounded number of goroutines,
+// and all these connections are closed.
 func TestRefusalsAreBounded(t *testing.T) {
 	u, begun, release := blocking()
 	o := testOptions(t, u)
@@ -79,9 +79,9 @@ func TestRefusalsAreBounded(t *testing.T) {
 	send(t, c, slow)
 	<-begun
 	conns, most := make([]net.Conn, 500), 0
-	look := func() { most = max(most, goroutinesIn("relay/server.(*conn).answerOverloaded")) } // each is there for a second
+	look := func() { most = max(most, goroutinesIn("relay/server.(*conn).answerOverloaded")) } // each goroutine runs for a second
 	for i := range conns {
-		conns[i] = dial(t, addr) // and silent
+		conns[i] = dial(t, addr) // sends nothing
 		if i%20 == 19 {
 			look()
 		}
@@ -97,7 +97,7 @@ func TestRefusalsAreBounded(t *testing.T) {
 		}
 		_ = c.Close()
 	}
-	if answered != len(conns) { // no reset destroys an answer, because they have sent nothing
+	if answered != len(conns) { // no reset destroys an answer, because the callers have sent nothing
 		t.Errorf("only %d of %d got an answer", answered, len(conns))
 	}
 	close(release)
@@ -138,7 +138,7 @@ func TestAcceptWithoutDescriptors(t *testing.T) {
 	ln.times <- &net.OpError{Op: "accept", Net: "tcp", Err: fmt.Errorf("accept4: %w", syscall.EMFILE)}
 	mine, theirs := net.Pipe()
 	defer func() { _ = mine.Close() }()
-	ln.deliver(theirs, nil) // the accept under way; the next one fails, and is tried again
+	ln.deliver(theirs, nil) // answers the waiting Accept; the next one fails and is repeated
 	until(t, func() bool { return count(t, s.met.failed) == 1 })
 	for _, c := range idle[:16] {
 		if got := rest(t, c); got != "" {
@@ -154,7 +154,8 @@ func TestAcceptWithoutDescriptors(t *testing.T) {
 	readAnswer(t, bufio.NewReader(mine2), "POST")
 }
 
-// Many accepts that fail without file descriptors write one log line.
+// TestAcceptsThatFailAreOneLine: many accepts that fail for lack of file descriptors write one log
+// line.
 func TestAcceptsThatFailAreOneLine(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -176,7 +177,8 @@ func TestAcceptsThatFailAreOneLine(t *testing.T) {
 	})
 }
 
-// A connection with a refused large head does not hold that head during the lingering close.
+// TestLingeringCloseForgetsTheHead: a connection with a refused large head does not hold the memory of
+// the head during the lingering close.
 func TestLingeringCloseForgetsTheHead(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

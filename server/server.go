@@ -1,9 +1,9 @@
 // Package server is the HTTP side of relayd: listeners and TLS, routing by host, the caller's side of
 // an exchange, relay-made answers, health checks, and the handler of the admin listener.
 //
-// It reads requests to aliases itself; they never reach net/http or a mux. If a request names the base
-// host, its connection is passed to a net/http server at a request boundary, with the bytes that were
-// already read. Without TLS such a connection ends after the answer.
+// The package reads requests to aliases itself; these never reach net/http or a mux. If a request names
+// the base host, its connection is passed to a net/http server at a request boundary, with the bytes
+// that were already read. Without TLS such a connection ends after the answer.
 package server
 
 import (
@@ -27,7 +27,7 @@ import (
 // Options configure a Server. A limit or timeout of 0 means none, unless its comment says otherwise.
 type Options struct {
 	Capture Capturer
-	Base    http.Handler // the base site without /healthz and /readyz
+	Base    http.Handler // handles the base site except /healthz and /readyz
 	Site    relay.Site
 
 	// HostKey is the SHA-256 fingerprint of the SSH host key, which is public, and the same for all
@@ -38,26 +38,26 @@ type Options struct {
 	// checks. Set it when this server also has a TLS listener.
 	RedirectPlain bool
 
-	// TLSInFront says that callers use https, which something in front ends: a plain connection then
-	// counts as one over TLS, in records and in what local servers are told.
+	// TLSInFront says that a proxy in front of relayd ends TLS. A plain connection then counts as one
+	// over TLS, in records and in forwarded header lines.
 	TLSInFront bool
 
-	// Challenge returns the answer to an HTTP-01 challenge for a host (in lower case)
-	// and a path. ok is true only for a challenge that is pending: every other request
-	// belongs to the alias. nil = there are no challenges.
+	// Challenge returns the answer to an HTTP-01 challenge for a host (in lower case) and a path. ok is
+	// true only if the challenge is pending; otherwise the request is handled as usual. nil = there are
+	// no challenges.
 	Challenge func(host, path string) (answer string, ok bool)
 
-	MaxHead   int // bytes of a request head; 431
-	MaxTarget int // bytes of a request-target; 414
+	MaxHead   int // bytes of a request head; beyond it 431
+	MaxTarget int // bytes of a request-target; beyond it 414
 
-	HeadTimeout  time.Duration // from the first byte of a head to its end; also for a TLS handshake
-	IdleTimeout  time.Duration // before that first byte; then closed silently
-	StallTimeout time.Duration // a body of which no byte comes, a caller that does not read
+	HeadTimeout  time.Duration // from the first byte of a head to its end, and for a TLS handshake
+	IdleTimeout  time.Duration // until the first byte of a head; then the connection is closed without an answer
+	StallTimeout time.Duration // for a body of which no byte arrives, and for a caller that does not read
 
-	// MinRate is how many bytes of a body a caller has to send for each second that
-	// the relay waits for them, on average, once it has waited for MinRateGrace. A
-	// slower body fails with request-timeout, so that a body that drips cannot hold a
-	// slot of its alias.
+	// MinRate is the smallest average number of body bytes a second that a caller must send, over the
+	// time that the relay waits for them. It applies once the relay has waited for MinRateGrace. A
+	// slower body fails with request-timeout, so that a body that arrives in drips cannot hold a slot
+	// of its alias.
 	MinRate      int64
 	MinRateGrace time.Duration
 
@@ -66,9 +66,9 @@ type Options struct {
 	// answered 503 overloaded, or closed on a TLS listener. 0 = what Admission allows one
 	// protocol, at most 20,000; negative = no bound.
 	MaxConns int
-	// MaxConnsPerSource is the same for one IPv4 address or IPv6 /64, without
-	// loopback. 0 = a quarter of MaxConns, but no less than 2,000 (or MaxConns, if
-	// that is less); negative = no bound.
+	// MaxConnsPerSource bounds the open connections of one IPv4 address or IPv6 /64, except loopback. 0
+	// = a quarter of MaxConns, but no less than 2,000 (or MaxConns, if that is less); negative = no
+	// bound.
 	MaxConnsPerSource int
 	// Admission counts the connections together with those of other protocols. nil = there are none.
 	Admission *admission.Limiter
@@ -80,9 +80,8 @@ type Options struct {
 	// Registry gets the metrics of docs/metrics.md; nil = none.
 	Registry prometheus.Registerer
 
-	// Ready returns which parts are degraded, and the reasons why new events cannot
-	// be taken. It is called at most once a second, with a ctx of four seconds. nil =
-	// always ready.
+	// Ready returns the degraded parts, and the reasons why no new events can be accepted. It is called
+	// at most once a second, with a ctx of four seconds. nil = always ready.
 	Ready func(ctx context.Context) (degraded, reasons []string)
 
 	Log *slog.Logger // nil = discarded
@@ -101,20 +100,20 @@ type Server struct {
 	acceptLog *logLimiter // for failed accepts
 	rejectLog *logLimiter // for connections that get no slot
 
-	rejectSlots       chan struct{} // one element for each answerOverloaded that runs
-	rejectReadTimeout time.Duration // for the first bytes of the request; longer in tests
+	rejectSlots       chan struct{} // one element for each running answerOverloaded
+	rejectReadTimeout time.Duration // longest wait for the first bytes of a request; tests set a longer one
 
 	met *metrics
 
-	ctx         context.Context // for captures and base requests; ends when the drain time is over
+	ctx         context.Context // context of captures and base requests; ends when the drain time is over
 	cancel      context.CancelFunc
-	reads       context.Context // for GET and HEAD of the base site (streams, long polls); ends soon after a stop began
+	reads       context.Context // context of GET and HEAD on the base site (streams, long polls); ends soon after a stop has begun
 	cancelReads context.CancelFunc
 
 	base      *http.Server
 	handoff   *handoff
 	baseOnce  sync.Once
-	idleNew   sync.Map     // net.Conn: handed over, without a request yet
+	idleNew   sync.Map     // keys are the net.Conns that were handed over and have had no request
 	baseConns atomic.Int64 // connections that net/http owns
 
 	refused, evicted atomic.Int64 // connections, since the start
@@ -122,12 +121,12 @@ type Server struct {
 	starting atomic.Bool // see Starting
 	draining atomic.Bool // see Drain
 	stopping atomic.Bool
-	wg       sync.WaitGroup // connections
+	wg       sync.WaitGroup // goroutines of connections
 
 	mu        sync.Mutex
 	listeners map[net.Listener]struct{}
 	conns     map[*conn]struct{}
-	busy      int // captures that run
+	busy      int // captures in progress
 	closed    bool
 	drained   chan struct{} // closed when stopping and busy is 0
 }
@@ -165,12 +164,12 @@ func New(o Options) *Server {
 
 // Times of a stop that no setting changes.
 const (
-	streamGrace = 250 * time.Millisecond // from the begin of a stop to the end of streams and long polls
-	lingerGrace = 250 * time.Millisecond // for unfinished heads and lingering closes after the last request
-	cutGrace    = 2 * time.Second        // for captures to record that they were cut
-	connGrace   = 800 * time.Millisecond // for connections that were closed to end; more than lingerGrace
+	streamGrace = 250 * time.Millisecond // from the beginning of a stop to the end of streams and long polls
+	lingerGrace = 250 * time.Millisecond // time for unfinished heads and lingering closes after the last request
+	cutGrace    = 2 * time.Second        // time for captures to record that they were cut
+	connGrace   = 800 * time.Millisecond // time for closed connections to end; more than lingerGrace
 
-	handoverGrace = 500 * time.Millisecond // for connections accepted just before a handover
+	handoverGrace = 500 * time.Millisecond // time for connections that were accepted just before a handover
 )
 
 // errOverdue is the error of Shutdown if requests had to be cut.
@@ -179,7 +178,8 @@ var errOverdue = errors.New("requests were still running when the time to stop r
 // Shutdown stops gracefully: new requests are answered 503 stopping, idle connections are closed, and
 // running requests may finish until ctx ends. Requests that are still running then are cut, and
 // Shutdown returns errOverdue. The listeners stay open until the last request has finished. Shutdown
-// ends at the latest cutGrace and connGrace after ctx. A second call waits for the same end.
+// returns within cutGrace and connGrace after the end of ctx. A second call waits for the end of the
+// first one.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.beginStop()
 	var err error
@@ -187,7 +187,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	case <-s.drained:
 	case <-ctx.Done():
 		s.mu.Lock()
-		if s.busy > 0 { // else both were so
+		if s.busy > 0 { // with busy = 0, drained and ctx ended at the same time
 			err = errOverdue
 		}
 		s.mu.Unlock()
@@ -201,7 +201,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	s.closed = true
 	s.closeListeners()
 	s.mu.Unlock()
-	s.idleNew.Range(func(c, _ any) bool { // Shutdown of net/http would wait five seconds for those without a request
+	s.idleNew.Range(func(c, _ any) bool { // otherwise Shutdown of net/http waits five seconds for connections without a request
 		_ = c.(net.Conn).Close()
 		return true
 	})
@@ -244,9 +244,9 @@ func (s *Server) Drain(on bool) { s.draining.Store(on) }
 func (s *Server) Starting(on bool) { s.starting.Store(on) }
 
 // StopAccepting closes the listeners, and waits at most handoverGrace until each accepted connection
-// has sent its first request and received its answer. It is for sockets that the next process takes
-// over: new connections wait in these, so none has to be answered 503 stopping. Call Shutdown
-// afterwards.
+// has sent its first request and received its answer. Use it if the next process takes over the
+// listening sockets: new connections wait in these sockets and are not answered 503 stopping. Call
+// Shutdown afterwards.
 func (s *Server) StopAccepting() {
 	s.mu.Lock()
 	s.closeListeners()
@@ -274,7 +274,7 @@ func (s *Server) allAnswered() bool {
 func (s *Server) beginStop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.stopping.Swap(true) { // under mu, so that this or endRequest closes drained, and not both
+	if s.stopping.Swap(true) { // under mu, so that either beginStop or endRequest closes drained, but not both
 		return
 	}
 	time.AfterFunc(streamGrace, s.cancelReads)
@@ -341,13 +341,13 @@ type Capturer interface {
 	// Alias looks up a lower-case label. It reads memory only, so that unknown labels
 	// cost no query.
 	Alias(label string) (*relay.Alias, bool)
-	// FindAlias is Alias for a request that has come whole: it may also read the alias from the store, a
-	// bounded number of times a second.
+	// FindAlias is Alias for a request whose head is complete: it may also read the alias from the
+	// store, a bounded number of times a second.
 	FindAlias(label string) (*relay.Alias, bool)
-	// Capture runs one request to its end: event, delivery or queue, and response. ctx
-	// ends when the drain time is over.
+	// Capture handles one request completely: it stores the event, delivers or queues it, and has the
+	// response sent. ctx ends when the drain time is over.
 	Capture(ctx context.Context, in *relay.Inbound) relay.Outcome
-	// Reject keeps a refused request of a known alias as an event, best effort. It
-	// must not block: the refusal is answered before or after it.
+	// Reject tries to store a refused request of a known alias as an event. It must not block, because
+	// the answer may be sent after it.
 	Reject(in *relay.Inbound, why *relay.Error)
 }

@@ -14,16 +14,16 @@ import (
 
 // States of a socket in TCP_INFO (RFC 9293, section 3.3.2).
 const (
-	tcpClosed    = 7 // reset by the peer, or given up
+	tcpClosed    = 7 // the peer has reset the connection, or the system has given it up
 	tcpCloseWait = 8 // the peer has sent FIN
 )
 
-// peer is the other end of a socket, as the system knows it. One goroutine may ask at a time. What is
-// needed to ask is made once for a connection, because each request asks.
+// peer is the other end of a socket, as the system knows it. Only one goroutine may use it at a time.
+// ask is made once for a connection, so that the query for each request allocates nothing.
 type peer struct {
 	raw   syscall.RawConn // nil = the connection is no TCP socket
 	ask   func(fd uintptr)
-	start int // the first bytes of TCP_INFO: all 232 would be allocated for each request
+	start int // the first four bytes of TCP_INFO; a buffer for all 232 would be allocated for each request
 	err   error
 }
 
@@ -44,7 +44,7 @@ func (p *peer) presence() relay.Presence {
 	}
 	var info [4]byte
 	binary.NativeEndian.PutUint32(info[:], uint32(p.start))
-	switch info[0] { // the state
+	switch info[0] { // the state of the connection
 	case tcpClosed:
 		return relay.CallerReset
 	case tcpCloseWait:
@@ -67,8 +67,8 @@ func (p *peer) roundTrip() (d time.Duration) {
 }
 
 // unsentLimit is the number of bytes that the system accepts beyond those it can send at once. The
-// default is the whole send buffer, of up to several MiB: a waiting write would continue only after a
-// third of it was sent, and a slow reader would look like one that does not read.
+// default is the whole send buffer, of up to several MiB: with it a waiting write continues only after
+// a third of the buffer was sent, and a slow reader looks like one that does not read.
 const unsentLimit = 64 << 10
 
 // limitUnsent sets TCP_NOTSENT_LOWAT to unsentLimit, if the connection is a TCP socket.

@@ -14,11 +14,13 @@ type peer struct{}
 
 func newPeer(net.Conn) *peer { return &peer{} }
 
-// presence always reports the caller as present. A failing write shows that the caller has gone.
+// presence always reports the caller as present. The server notices that the caller has left when a
+// write fails.
 func (*peer) presence() relay.Presence { return relay.CallerPresent }
 
-// roundTrip returns 0. It is only needed for a caller whose closed side presence has seen.
+// roundTrip returns 0. The time is needed only if presence has reported a half-closed caller, which it
+// never does here.
 func (*peer) roundTrip() time.Duration { return 0 }
 
-// limitUnsent does nothing: other systems accept more bytes as soon as some were sent.
+// limitUnsent does nothing: other systems continue a waiting write as soon as some bytes were sent.
 func (*peer) limitUnsent() {}

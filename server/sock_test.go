@@ -8,7 +8,8 @@ import (
 	"relay"
 )
 
-// The presence of a peer is known without reading the bytes that it has sent.
+// TestPresenceOfAPeer: presence returns the state of a peer and leaves the bytes that the peer has sent
+// unread.
 func TestPresenceOfAPeer(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {

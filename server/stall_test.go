@@ -16,7 +16,7 @@ import (
 	"relay"
 )
 
-// Writes of an upgraded connection have no timeout.
+// TestWritesWithoutTimeout: writes of an upgraded connection have no timeout.
 func TestWritesWithoutTimeout(t *testing.T) {
 	t.Parallel()
 	u := &upstream{}
@@ -35,8 +35,8 @@ func TestWritesWithoutTimeout(t *testing.T) {
 	})
 }
 
-// pouring returns an upstream that answers with size bytes of body and sends the result of writing
-// them to the channel.
+// pouring returns an upstream that answers with a body of size bytes, and a channel that gets the
+// result of writing this body.
 func pouring(size int) (*upstream, chan error) {
 	ended := make(chan error, 1)
 	return &upstream{answer: func(_ context.Context, in *relay.Inbound) (relay.Outcome, bool) {
@@ -57,13 +57,13 @@ type slowReader struct {
 	buffer       int // receive buffer; 0 = the system's
 	stall, every time.Duration
 	reads        int
-	rest         bool // is taken at once in the end
+	rest         bool // after these reads the caller reads the rest at once
 }
 
-// A caller that reads slowly but steadily gets the whole response, although its kernel reports the
-// reading late: with default buffers on loopback Linux announces 95 KiB at a time, with a large
-// receive buffer 380 KiB at first. So the cases read 512 KiB within the stall time, except the one
-// with a small buffer. Time in which the machine runs no process does not count.
+// TestSlowReaderIsNotCut: a caller that reads slowly but steadily gets the whole response, although its
+// system announces the reading late: with default buffers on loopback Linux announces 95 KiB at a time,
+// with a large receive buffer 380 KiB at first. Therefore all cases read 512 KiB within the stall time,
+// except the one with a small buffer. Time in which the machine runs no process does not count.
 func TestSlowReaderIsNotCut(t *testing.T) {
 	t.Parallel()
 	for name, r := range map[string]slowReader{
@@ -152,10 +152,10 @@ func (r slowReader) read(t *testing.T) error {
 	return <-ended
 }
 
-// A caller that does not read is cut after the stall time.
+// TestSilentReaderIsCut: a caller that does not read is cut after the stall time.
 func TestSilentReaderIsCut(t *testing.T) {
 	t.Parallel()
-	const most = 10 * time.Second // the buffers are filled first, on a busy machine
+	const most = 10 * time.Second // long enough to fill the buffers on a busy machine first
 	for name, buffer := range map[string]int{"small buffer": 4 << 10, "default buffer": 0} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -179,7 +179,7 @@ func TestSilentReaderIsCut(t *testing.T) {
 	}
 }
 
-// dialBuffered connects with a receive buffer of that size; 0 = the system's.
+// dialBuffered connects with a receive buffer of size bytes; 0 = the system's default.
 func dialBuffered(t *testing.T, addr string, size int) net.Conn {
 	t.Helper()
 	c := dial(t, addr)
@@ -191,7 +191,7 @@ func dialBuffered(t *testing.T, addr string, size int) net.Conn {
 	return c
 }
 
-// Two thousand silent kept connections hold no read buffers.
+// TestIdleConnectionsAreCheap: two thousand silent kept connections hold no read buffers.
 func TestIdleConnectionsAreCheap(t *testing.T) {
 	o := testOptions(t, &upstream{answer: func(_ context.Context, in *relay.Inbound) (relay.Outcome, bool) {
 		_, _ = io.WriteString(in.Caller, "HTTP/1.1 204 No Content\r\n\r\n")

@@ -75,12 +75,12 @@ func TestGracefulStop(t *testing.T) {
 	if got := rest(t, unborn); got != "" {
 		t.Errorf("unused connection: got %q", got)
 	}
-	if _, err := ln.Accept(); !errors.Is(err, net.ErrClosed) { // others may listen at that port by now
+	if _, err := ln.Accept(); !errors.Is(err, net.ErrClosed) { // ask the listener, because another process may listen at its port by now
 		t.Errorf("still listening: %v", err)
 	}
 }
 
-// An unfinished head does not delay a shutdown.
+// TestStopDoesNotWaitForHeads: an unfinished head does not delay a shutdown.
 func TestStopDoesNotWaitForHeads(t *testing.T) {
 	t.Parallel()
 	o := testOptions(t, &upstream{})
@@ -131,7 +131,8 @@ func TestStopCutsWhatTakesTooLong(t *testing.T) {
 	}
 }
 
-// The last request may end at the moment the shutdown begins; the process must not panic then.
+// TestLastRequestEndsAsTheStopBegins: the process does not panic if the last request ends at the moment
+// the shutdown begins.
 func TestLastRequestEndsAsTheStopBegins(t *testing.T) {
 	t.Parallel()
 	for range 20_000 {
@@ -148,8 +149,8 @@ func TestLastRequestEndsAsTheStopBegins(t *testing.T) {
 	}
 }
 
-// A capture that ignores the end of its time is aborted, so that a response without a length does not
-// look complete.
+// TestStopBreaksOffWhatDoesNotHear: a capture that ignores the end of its context is aborted, so that a
+// response without a length does not look complete.
 func TestStopBreaksOffWhatDoesNotHear(t *testing.T) {
 	t.Parallel()
 	begun := make(chan struct{})
@@ -170,7 +171,7 @@ func TestStopBreaksOffWhatDoesNotHear(t *testing.T) {
 	<-begun
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	for range 20 { // one without requests has nothing to cut, although no time is left
+	for range 20 { // a server without requests has nothing to cut, even with an ended ctx
 		idle := New(testOptions(t, &upstream{}))
 		if err := idle.Shutdown(ctx); err != nil {
 			t.Errorf("shutdown of an idle server: %v", err)
@@ -187,8 +188,8 @@ func TestStopBreaksOffWhatDoesNotHear(t *testing.T) {
 	}
 }
 
-// A connection that was accepted before a handover and has sent no request yet is answered by this
-// server, not with 503 stopping.
+// TestStopAccepting: a connection that was accepted before a handover, and has sent no request yet, is
+// answered by this server, and not with 503 stopping.
 func TestStopAccepting(t *testing.T) {
 	t.Parallel()
 	u, _, _ := blocking()
@@ -197,7 +198,7 @@ func TestStopAccepting(t *testing.T) {
 	go func() { done <- s.Serve(ln) }()
 	early := dial(t, addr)
 	send(t, early, hello[:20])
-	for s.allAnswered() { // until the connection is accepted
+	for s.allAnswered() { // waits until the connection is accepted
 		runtime.Gosched()
 	}
 	stopped := make(chan error, 1)
@@ -205,7 +206,7 @@ func TestStopAccepting(t *testing.T) {
 		s.StopAccepting()
 		stopped <- s.Shutdown(t.Context())
 	}()
-	<-done // the listener is closed
+	<-done // the listener is closed now
 	send(t, early, hello[20:])
 	if got := rest(t, bufio.NewReader(early)); !strings.HasPrefix(got, "HTTP/1.1 200 OK") {
 		t.Errorf("a caller from before the handover got %q", got)

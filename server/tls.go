@@ -29,8 +29,8 @@ func (s *Server) byServerName(cfg *tls.Config) *tls.Config {
 		c.NextProtos = protos
 		return c
 	}
-	// http/1.0 is what `curl -0` offers, and nothing else: without it the handshake would
-	// fail with no_application_protocol.
+	// `curl -0` offers only http/1.0: without it in the list, the handshake fails with
+	// no_application_protocol.
 	forAlias, forBase := withProtos("http/1.1", "http/1.0"), withProtos("h2", "http/1.1", "http/1.0")
 	byName := forAlias.Clone()
 	byName.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
@@ -78,7 +78,7 @@ func (c *conn) handshake() bool {
 	return true
 }
 
-// httpStarts are the first bytes of a plain HTTP request line, instead of a TLS record.
+// httpStarts are the first bytes of plain HTTP requests, to tell them from a TLS record.
 var httpStarts = []string{"GET /", "HEAD ", "POST ", "PUT /", "PATCH", "DELET", "OPTIO"}
 
 // challengePath is the path prefix of HTTP-01 challenges (RFC 8555, section 8.3).

@@ -17,7 +17,7 @@ import (
 	"relay/relaytest"
 )
 
-// startTLS serves TLS on loopback; the client configuration trusts it.
+// startTLS serves TLS on loopback; client is a configuration that trusts its certificate.
 func startTLS(t *testing.T, o Options) (addr string, client *tls.Config) {
 	t.Helper()
 	_, addr, client = serverTLS(t, o)
@@ -42,7 +42,7 @@ func serverTLS(t *testing.T, o Options) (s *Server, addr string, client *tls.Con
 	return s, ln.Addr().String(), &tls.Config{RootCAs: relaytest.CertPool(t, cert)}
 }
 
-// dialTLS connects with a server name ("" = none) and protocols to offer.
+// dialTLS connects with a server name ("" = none) and offers protocols.
 func dialTLS(t *testing.T, addr string, cfg *tls.Config, name string, protocols ...string) (*tls.Conn, error) {
 	t.Helper()
 	cfg = cfg.Clone()
@@ -161,7 +161,8 @@ func TestHTTP2OnTheBaseHost(t *testing.T) {
 	}
 }
 
-// Requests to aliases pass through TLS unchanged, and an aborted response has no close_notify.
+// TestAliasOverTLS: requests to aliases pass through TLS unchanged, and an aborted response has no
+// close_notify.
 func TestAliasOverTLS(t *testing.T) {
 	t.Parallel()
 	u := &upstream{answer: func(_ context.Context, in *relay.Inbound) (relay.Outcome, bool) {
@@ -193,12 +194,13 @@ func TestAliasOverTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	send(t, c, "GET / HTTP/1.0\r\nHost: shop.hooks.test\r\n\r\n")
-	if got := rest(t, c); !strings.HasPrefix(got, "HTTP/1.1 200 OK\r\n") { // an end without close_notify would fail
+	if got := rest(t, c); !strings.HasPrefix(got, "HTTP/1.1 200 OK\r\n") { // rest fails the test if the connection ends without close_notify
 		t.Errorf("got %q", got)
 	}
 }
 
-// A malformed head over TLS is stored for the alias in the server name of the connection.
+// TestRejectByServerName: a malformed head over TLS is stored for the alias in the server name of the
+// connection.
 func TestRejectByServerName(t *testing.T) {
 	t.Parallel()
 	u := &upstream{}

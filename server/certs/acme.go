@@ -31,22 +31,22 @@ import (
 type ACMEOptions struct {
 	Site relay.Site
 	// Alias reports whether a label may have a certificate, and its owner. It is called in every
-	// handshake of an alias, and so must read memory only.
+	// handshake for an alias, so it must not read the database.
 	Alias func(label string) (owner int64, ok bool)
 
-	Dir   string         // where accounts, keys and certificates are kept, mode 0700
-	Files SharedFiles    // where all nodes keep them instead; nil = in Dir, for one node
+	Dir   string         // folder of accounts, keys and certificates, mode 0700
+	Files SharedFiles    // where all nodes store these files instead; nil = one node, which uses Dir
 	Email string         // contact of the ACME account; "" = none
 	CA    string         // directory URL; "" = Let's Encrypt
-	Roots *x509.CertPool // trusted for the CA's own certificate; nil = those of the system
+	Roots *x509.CertPool // roots that verify the CA's own server certificate; nil = those of the system
 
 	// HTTPAddr and TLSAddr are the addresses of this server for HTTP-01 challenges
 	// (RFC 8555, section 8.3) and TLS-ALPN-01 challenges (RFC 8737). "" = no
 	// challenges of that kind.
 	HTTPAddr, TLSAddr string
 
-	// DNS sets the records of DNS-01 challenges (RFC 8555, section 8.4), which are then the
-	// only ones: one wildcard certificate covers all aliases. nil = no such challenges.
+	// DNS sets the records of DNS-01 challenges (RFC 8555, section 8.4), and no others are used. One
+	// wildcard certificate then covers all aliases. nil = no such challenges.
 	DNS certmagic.DNSProvider
 	// Resolvers are asked for the zone of a name and for the records of challenges;
 	// empty = those of the system.
@@ -56,11 +56,11 @@ type ACMEOptions struct {
 	Log      *slog.Logger          // nil = discarded
 }
 
-// ACME orders certificates (RFC 8555) for the base host and for the aliases that may
-// have one: when a tunnel is attached to an alias, or when a handshake asks for its
-// name. A handshake never talks to the CA. It starts an order in the background and
-// waits for it for a bounded time; the order continues when the handshake has ended. A
-// failed order is tried again after a pause. Safe for concurrent use.
+// ACME orders certificates (RFC 8555) for the base host and for the aliases that may have one: when a
+// tunnel is attached to an alias, or when a handshake asks for its name. A handshake never talks to the
+// CA. It starts an order in the background and waits for it for a bounded time; the order continues
+// when the handshake has ended. A failed order is tried again after a pause. An ACME is safe for
+// concurrent use.
 type ACME struct {
 	opt           ACMEOptions
 	base, domain  string // base host and alias domain, in lower case and without a trailing dot
@@ -68,25 +68,26 @@ type ACME struct {
 	conf          *certmagic.Config
 	storage       certmagic.Storage
 	quota         *quota
-	slots         chan struct{} // of tries
-	prefetchSlots chan struct{} // of tries that nobody waits for
-	lookups       chan struct{} // of questions to the shared files that strangers cause
+	slots         chan struct{} // limits concurrent orders
+	prefetchSlots chan struct{} // limits concurrent orders without a waiting handshake
+	lookups       chan struct{} // limits concurrent reads of the shared files that any client can cause
 	met           *prometheus.CounterVec
 
-	ctx    context.Context // of tries
+	ctx    context.Context // context of orders
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 	once   sync.Once
-	ended  chan struct{} // closed when all of it has ended
+	ended  chan struct{} // closed when Stop has ended everything
 	// endCache stops the renewals of certmagic and waits for the one that runs.
 	endCache func()
 
 	mu        sync.Mutex
 	stopped   bool
-	issuances map[string]*issuance // names without a certificate in memory
+	issuances map[string]*issuance // names without a certificate in memory, with the state of their order
 }
 
-// NewACME returns an ACME. An error concerns Dir. Call Stop even if Start was never called.
+// NewACME returns an ACME. An error means that Dir cannot be used. Call Stop even if Start was never
+// called.
 func NewACME(o ACMEOptions) (*ACME, error) {
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	var storage certmagic.Storage
@@ -99,8 +100,9 @@ func NewACME(o ACMEOptions) (*ACME, error) {
 		if err := os.Chmod(o.Dir, 0o700); err != nil {
 			return nil, fmt.Errorf("close the folder of certificates to others: %w", err)
 		}
-		// Only one process uses the folder, so a killed one left the locks. certmagic would wait for
-		// those that the clock does not show to be old, and cannot read damaged ones.
+		// Only this process uses the folder, so all locks were left by a process that was killed.
+		// certmagic waits for a lock until the clock shows that the lock is old, and cannot read a
+		// damaged one.
 		if err := os.RemoveAll(filepath.Join(o.Dir, "locks")); err != nil {
 			return nil, fmt.Errorf("remove old locks of the folder of certificates: %w", err)
 		}
@@ -114,7 +116,7 @@ func NewACME(o ACMEOptions) (*ACME, error) {
 		issuances: map[string]*issuance{}, ended: make(chan struct{}),
 	}
 	for _, r := range []string{certIssued, certLoaded, certFailed, certRefused} {
-		a.met.WithLabelValues(r) // so that each result is there before its first time
+		a.met.WithLabelValues(r) // shows each result as 0 before it first occurs
 	}
 	a.ctx, a.cancel = context.WithCancel(context.Background())
 	a.configure()
@@ -135,8 +137,8 @@ func (a *ACME) configure() {
 		DefaultServerName: a.base,
 		Storage:           a.storage,
 		OCSP:              certmagic.OCSPConfig{DisableStapling: true},
-		// Before every order, also for a renewal: that for a name that may not have a
-		// certificate any more is stopped.
+		// Called before each order, also for a renewal: an order for a name that may no longer have a
+		// certificate is stopped.
 		ShouldEmitFunc: func(event string) bool { return event == "cert_obtaining" },
 		OnEvent: func(_ context.Context, _ string, data map[string]any) error {
 			name, _ := data["identifier"].(string)
@@ -160,8 +162,8 @@ func (a *ACME) configure() {
 	if template.CA == "" {
 		template.CA = certmagic.LetsEncryptProductionCA
 	}
-	// certmagic would open a listener of its own for challenges. With these addresses it
-	// finds the port in use, by this server, and relies on it.
+	// certmagic would open its own listener for challenges. With these addresses it finds that the port
+	// is in use, by this server, and relies on this server.
 	httpHost, httpPort := hostPort(o.HTTPAddr)
 	tlsHost, tlsPort := hostPort(o.TLSAddr)
 	template.AltHTTPPort, template.AltTLSALPNPort = httpPort, tlsPort
@@ -189,8 +191,8 @@ func (i nonInteractiveIssuer) PreCheck(ctx context.Context, names []string, _ bo
 	return i.ACMEIssuer.PreCheck(ctx, names, false)
 }
 
-// Start orders the certificate of the base host in the background, and that of all aliases
-// if one covers them. Call it when the listeners answer.
+// Start orders the certificate of the base host in the background, and the wildcard certificate for all
+// aliases if DNS is set. Call it when the listeners answer.
 func (a *ACME) Start() {
 	_, _ = a.request(a.base, 0, false)
 	if a.opt.DNS != nil {
@@ -244,7 +246,7 @@ func (a *ACME) allowed(name string) (owner int64, ok bool) {
 	if !ok || a.domain == "" || label == "" || strings.Contains(label, ".") {
 		return 0, false
 	}
-	if a.opt.DNS != nil { // the one certificate is there, and tells nothing about aliases
+	if a.opt.DNS != nil { // the wildcard certificate already exists, so this answer reveals nothing about aliases
 		return 0, label == "*" || relay.ValidLabel(label)
 	}
 	return a.opt.Alias(label)
@@ -282,7 +284,7 @@ func (a *ACME) Certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error)
 	if cert, err := a.conf.GetCertificateWithContext(hello.Context(), hello); err == nil {
 		return cert, nil
 	}
-	subject := name // that the certificate is ordered for
+	subject := name // the name for which the certificate is ordered
 	if a.opt.DNS != nil && name != a.base {
 		subject = a.wildcard()
 	}

@@ -24,7 +24,7 @@ func TestBudget(t *testing.T) {
 	t.Parallel()
 	dir, now := t.TempDir(), time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	spend := func(name string, account int64) error {
-		return (&quota{&certmagic.FileStorage{Path: dir}}).use(t.Context(), name, account, now, false) // anew each time: it lives in a file
+		return (&quota{&certmagic.FileStorage{Path: dir}}).use(t.Context(), name, account, now, false) // a new value each time, because the quota is in a file
 	}
 	for i := range quotaPerAccount {
 		if err := spend(fmt.Sprintf("a%d.test", i), 1); err != nil {
@@ -40,7 +40,7 @@ func TestBudget(t *testing.T) {
 		t.Errorf("a name that was counted: %v", err)
 	}
 	for i := range quotaTotal - quotaPerAccount {
-		if err := spend(fmt.Sprintf("b%d.test", i), int64(2+i/2)); err != nil { // two for each account
+		if err := spend(fmt.Sprintf("b%d.test", i), int64(2+i/2)); err != nil { // two names for each account
 			t.Errorf("another account: %v", err)
 		}
 	}
@@ -63,7 +63,7 @@ func TestBudgetAhead(t *testing.T) {
 	t.Parallel()
 	b, now := &quota{&certmagic.FileStorage{Path: t.TempDir()}}, time.Now()
 	for i := range quotaTotal / 2 {
-		if err := b.use(t.Context(), fmt.Sprintf("a%d.test", i), int64(max(0, i-quotaPerAccount/2+1)), now, true); err != nil { // half a share for the first, one name for each other
+		if err := b.use(t.Context(), fmt.Sprintf("a%d.test", i), int64(max(0, i-quotaPerAccount/2+1)), now, true); err != nil { // half a share for the first account, and one name for each other account
 			t.Fatal(err)
 		}
 		var spent *quotaError
@@ -117,8 +117,8 @@ func TestPostpone(t *testing.T) {
 	}
 }
 
-// newTestACME is one whose CA cannot be reached; labels that begin with good may
-// have certificates.
+// newTestACME returns an ACME whose CA cannot be reached. Only labels that begin with good may have
+// certificates.
 func newTestACME(t *testing.T) *ACME {
 	t.Helper()
 	a, err := NewACME(ACMEOptions{
@@ -136,8 +136,8 @@ func newTestACME(t *testing.T) *ACME {
 	return a
 }
 
-// The locks that a killed process left hold up no order: neither one that is renewed in the
-// future, because the clock was set back, nor one that a loss of power has damaged.
+// TestLocksOfAKilledProcess: the locks that a killed process left do not delay an order: neither a lock
+// with a time in the future, because the clock was set back, nor one that a power loss has damaged.
 func TestLocksOfAKilledProcess(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "certificates")
@@ -167,7 +167,7 @@ func TestLocksOfAKilledProcess(t *testing.T) {
 	}
 }
 
-// Names that may not have a certificate cost nothing: no order, no memory.
+// TestNamesThatAreNotServed: names that may not have a certificate cause no order and use no memory.
 func TestNamesThatAreNotServed(t *testing.T) {
 	t.Parallel()
 	a := newTestACME(t)
@@ -185,7 +185,8 @@ func TestNamesThatAreNotServed(t *testing.T) {
 	}
 }
 
-// A try that failed is not made anew for every handshake.
+// TestFailedOrderIsRemembered: after a failed order, further handshakes do not order again until the
+// pause has ended.
 func TestFailedOrderIsRemembered(t *testing.T) {
 	t.Parallel()
 	a := newTestACME(t)
@@ -199,7 +200,7 @@ func TestFailedOrderIsRemembered(t *testing.T) {
 	a.mu.Lock()
 	o := a.issuances["good.hooks.test"]
 	a.mu.Unlock()
-	a.Stop() // the try need not be waited for: it ends with the program
+	a.Stop() // Stop ends the running order, which does not have to complete
 	<-ended
 	if o.err == nil {
 		t.Error("a certificate came from nowhere")
@@ -212,8 +213,8 @@ func TestFailedOrderIsRemembered(t *testing.T) {
 	}
 }
 
-// The certificate of an alias is ordered when the alias comes online. The first handshake
-// ordered it, and failed when that took long.
+// TestOrderBeforeTheFirstHandshake: the certificate of an alias is ordered when the alias comes online,
+// because a first handshake that waits too long for its order fails.
 func TestOrderBeforeTheFirstHandshake(t *testing.T) {
 	t.Parallel()
 	a := newTestACME(t)
@@ -271,7 +272,7 @@ func TestOrderAheadWithoutBudget(t *testing.T) {
 func TestHandshakesComeBeforePrefetches(t *testing.T) {
 	t.Parallel()
 	a := newTestACME(t)
-	for range maxPrefetches { // as if so many were under way
+	for range maxPrefetches { // as if the largest number of orders ahead were running
 		a.prefetchSlots <- struct{}{}
 	}
 	ended, err := a.request("good.hooks.test", 1, true)
@@ -293,7 +294,7 @@ func TestHandshakesComeBeforePrefetches(t *testing.T) {
 	}
 }
 
-// Failures are remembered for so many names and no more.
+// TestOrdersAreBounded: the number of names whose failures are remembered is bounded.
 func TestOrdersAreBounded(t *testing.T) {
 	t.Parallel()
 	a := newTestACME(t)
@@ -309,8 +310,8 @@ func TestOrdersAreBounded(t *testing.T) {
 	}
 }
 
-// A name that may have no certificate is refused in the words of TLS, and a CA that
-// asks for what was never ordered alike.
+// TestUnknownNameInTLS: a handshake for a name that may not have a certificate, or for a challenge that
+// is not pending, fails with the TLS alert unrecognized_name.
 func TestUnknownNameInTLS(t *testing.T) {
 	t.Parallel()
 	a := newTestACME(t)

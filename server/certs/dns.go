@@ -25,12 +25,12 @@ type RFC2136 struct {
 
 // TSIGKey is a key for signing updates. The zero value signs nothing.
 type TSIGKey struct {
-	Name, Algorithm string // fully qualified names, such as hmac-sha256.
+	Name, Algorithm string // fully qualified names; an algorithm is, for example, hmac-sha256.
 	Secret          string // base64
 }
 
 // ParseTSIGKey reads NAME:ALGORITHM:SECRET; NAME and SECRET are as in nsupdate -y. The error never
-// repeats the text.
+// contains the text, which is a secret.
 func ParseTSIGKey(text string) (TSIGKey, error) {
 	name, rest, _ := strings.Cut(strings.TrimSpace(text), ":")
 	algorithm, secret, ok := strings.Cut(rest, ":")
@@ -112,7 +112,7 @@ func (c DNSCommand) run(ctx context.Context, action, zone string, records []libd
 	for _, record := range records {
 		name := libdns.AbsoluteName(record.RR().Name, zone)
 		cmd := exec.CommandContext(ctx, string(c), action, name, record.RR().Data)
-		// Settings of relayd may be secrets, which are not the command's.
+		// The settings of relayd may contain secrets, which the command must not get.
 		cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "RELAY_") })
 		cmd.WaitDelay = time.Second
 		if out, err := cmd.CombinedOutput(); err != nil {

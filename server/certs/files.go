@@ -36,7 +36,7 @@ type filePair struct {
 
 	mu      sync.Mutex
 	readAt  time.Time
-	lastErr string // of the read then; "" = none
+	lastErr string // error of the last read; "" = none
 	pair    *tls.Certificate
 }
 

@@ -43,8 +43,9 @@ func TestCertFiles(t *testing.T) {
 	relaytest.Until(t, 10*time.Second, "the new certificate", func() bool { return common() == "second" })
 }
 
-// TestCertFilesAreTriedAgain: a renewed pair that could not be read is read again, although size and time
-// of the files have not changed. The cause may be a mode that is corrected later, or a lack of descriptors.
+// TestCertFilesAreTriedAgain: a renewed pair that could not be read is read again, although size and
+// time of the files have not changed. The cause of the failure may be a file mode that is corrected
+// later, or a lack of file descriptors.
 func TestCertFilesAreTriedAgain(t *testing.T) {
 	t.Parallel()
 	dir, lines := t.TempDir(), make(chan string, 100)
@@ -67,8 +68,8 @@ func TestCertFilesAreTriedAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	later := time.Now().Add(time.Minute) // the first files may be of the same tick of the clock
-	replace := func(text []byte) {       // with something of the same size and time
+	later := time.Now().Add(time.Minute) // the files of the first pair may have been written within the same tick of the clock
+	replace := func(text []byte) {       // replaces the file by another one with the same size and time
 		file := filepath.Join(next, "file")
 		if err := os.WriteFile(file, text, 0o600); err != nil {
 			t.Fatal(err)

@@ -11,7 +11,8 @@ import (
 	"go.uber.org/zap"
 )
 
-// TestLinesOfCertmagic: the fields of a line were JSON inside of its message.
+// TestLinesOfCertmagic: the fields of a line of certmagic become fields of the log line, and not JSON
+// inside the message.
 func TestLinesOfCertmagic(t *testing.T) {
 	t.Parallel()
 	var text bytes.Buffer

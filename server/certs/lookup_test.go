@@ -14,9 +14,9 @@ import (
 	"relay"
 )
 
-type anyFiles = SharedFiles // whose name is that of a method
+type anyFiles = SharedFiles // an embedded field must not have the name of a method
 
-// slowFiles are shared files whose database takes its time.
+// slowFiles are shared files whose reads wait until the test opens the gate.
 type slowFiles struct {
 	anyFiles
 	now, most atomic.Int64
@@ -32,8 +32,8 @@ func (f *slowFiles) SharedFile(context.Context, string) (data []byte, modified t
 	return nil, time.Time{}, fs.ErrNotExist
 }
 
-// TestChallengesThatNobodyWaitsFor: requests for challenges, which anybody may send, take few
-// connections of the database.
+// TestChallengesThatNobodyWaitsFor: requests for challenges, which any client can send, use few
+// database connections.
 func TestChallengesThatNobodyWaitsFor(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

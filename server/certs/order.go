@@ -14,25 +14,25 @@ import (
 
 // Bounds of orders.
 const (
-	orderTimeout  = 3 * time.Minute  // for one order
-	handshakeWait = 20 * time.Second // how long a handshake waits for an order, at most
+	orderTimeout  = 3 * time.Minute  // longest time of one order
+	handshakeWait = 20 * time.Second // longest wait of a handshake for an order
 	maxOrders     = 4                // orders that run at once
 	maxPrefetches = 2                // orders among them for names that no handshake has asked for
-	challengeWait = 2 * time.Second  // for the challenges of other nodes to be read
-	stopTimeout   = 2 * time.Second  // for orders to end when their context has ended
+	challengeWait = 2 * time.Second  // longest time to read the challenges of other nodes
+	stopTimeout   = 2 * time.Second  // longest wait for orders to end after their context has ended
 	maxIssuances  = 1000             // entries of ACME.issuances
-	renewInterval = time.Minute      // between two checks of what has to be renewed, in memory
+	renewInterval = time.Minute      // time between two checks for certificates in memory that have to be renewed
 )
 
 // issuance is the state of a name that has no certificate in memory.
 type issuance struct {
 	running     chan struct{} // closed when the running order ends; nil = none runs
 	prefetch    bool          // no handshake has asked for the name yet
-	demanded    chan struct{} // closed when a handshake does
+	demanded    chan struct{} // closed when a handshake asks for the name
 	unreachable int           // failures in a row that say nothing about the name, such as a CA that cannot be reached
 	rejections  int           // the other failures
 	notBefore   time.Time     // earliest time of the next order
-	err         error         // of the last order
+	err         error         // error of the last order
 }
 
 // request starts an order for a name unless one is running, and returns a channel that is closed when
@@ -49,7 +49,7 @@ func (a *ACME) request(name string, owner int64, prefetch bool) (<-chan struct{}
 		if len(a.issuances) >= maxIssuances {
 			a.dropFailures()
 		}
-		if prefetch && len(a.issuances) >= maxIssuances { // all run: this one waits for its first handshake
+		if prefetch && len(a.issuances) >= maxIssuances { // all other orders are running: the certificate is ordered at the first handshake
 			return nil, errors.New("too many certificates are being ordered")
 		}
 		o = &issuance{}
@@ -98,7 +98,7 @@ func (a *ACME) run(name string, owner int64, o *issuance) {
 		a.opt.Log.Info("certificate ready", "name", name, "seconds", time.Since(began).Seconds())
 	case a.stopped:
 	case errors.As(err, &exceeded) && exceeded.prefetch:
-		delete(a.issuances, name) // a handshake may still use the other half of the quota
+		delete(a.issuances, name) // forget this failure, because a handshake may still use the other half of the quota
 		a.opt.Log.Debug("cannot order a certificate before the first handshake", "name", name, "err", err)
 	default:
 		wait, retry := o.backOff(err)
@@ -155,7 +155,7 @@ func (a *ACME) isPrefetch(o *issuance) bool {
 	return o.prefetch
 }
 
-// loadOrOrder loads or orders a certificate, and returns the result as the metrics name it, "" for
+// loadOrOrder loads or orders a certificate, and returns the name of the result in the metrics, "" for
 // none.
 func (a *ACME) loadOrOrder(ctx context.Context, name string, owner int64, o *issuance) (result string, err error) {
 	cert, err := a.conf.CacheManagedCertificate(ctx, name)
@@ -181,15 +181,15 @@ func (a *ACME) loadOrOrder(ctx context.Context, name string, owner int64, o *iss
 	return certIssued, nil
 }
 
-// Pauses between orders. Failures to reach a CA are not counted there, but rejections of a name are:
-// Let's Encrypt allows five failures an hour for a name.
+// Pauses between orders. A CA counts only rejections of a name, and no failures to reach the CA: Let's
+// Encrypt allows five failures an hour for a name.
 var (
 	unreachableBackoff = []time.Duration{time.Second, 2 * time.Second, 5 * time.Second, 15 * time.Second, time.Minute}
 	rejectedBackoff    = []time.Duration{time.Minute, 5 * time.Minute, 15 * time.Minute, 30 * time.Minute, time.Hour}
 )
 
 // backOff returns the time to wait after err, and whether to try again without a new request. It
-// retries if a failure costs nothing, or the name may become valid.
+// retries if a failed order does not count at the CA, or if the name may become valid.
 func (o *issuance) backOff(err error) (wait time.Duration, retry bool) {
 	var problem acme.Problem
 	var exceeded *quotaError

@@ -9,8 +9,8 @@ import (
 	"relay/relaytest"
 )
 
-// Each of very many tunnels that came at once had a goroutine of its own that waited
-// for its turn at the CA.
+// TestOrdersAheadAreBounded: the number of running orders ahead is bounded, however many tunnels are
+// attached at once.
 func TestOrdersAheadAreBounded(t *testing.T) {
 	t.Parallel()
 	a := newTestACME(t)
@@ -31,7 +31,7 @@ func TestOrdersAheadAreBounded(t *testing.T) {
 // without a handshake, because a handshake times out before an order is complete.
 func TestFailedOrderIsTriedAgainByItself(t *testing.T) {
 	t.Parallel()
-	a := newTestACME(t) // its CA refuses connections
+	a := newTestACME(t) // the CA of this ACME refuses connections
 	a.Start()
 	a.Online("good")
 	failures := func(name string) int {
@@ -45,7 +45,7 @@ func TestFailedOrderIsTriedAgainByItself(t *testing.T) {
 	for _, name := range []string{"relay.test", "good.hooks.test"} {
 		relaytest.Until(t, 10*time.Second, "a second try", func() bool { return failures(name) > 1 })
 	}
-	name := "gone.hooks.test" // an alias that was removed meanwhile
+	name := "gone.hooks.test" // an alias that was removed in the meantime
 	o := &issuance{}
 	a.mu.Lock()
 	a.issuances[name] = o
@@ -58,8 +58,8 @@ func TestFailedOrderIsTriedAgainByItself(t *testing.T) {
 	}
 }
 
-// A stop waited for a look at the CA that takes as long as the CA likes, certificate by
-// certificate, before anything else was stopped.
+// TestStopDoesNotWaitForTheCA: Stop returns in time, although certmagic asks the CA about one
+// certificate after another and the CA does not answer.
 func TestStopDoesNotWaitForTheCA(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

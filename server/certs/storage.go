@@ -16,8 +16,8 @@ import (
 	"github.com/caddyserver/certmagic"
 )
 
-// The quota of new names. CAs limit them by week and registered domain (Let's Encrypt: 50). Renewals
-// do not count.
+// The quota of new names. CAs limit the new names of a registered domain in a week (Let's Encrypt: 50).
+// Renewals do not count.
 const (
 	quotaPeriod     = 7 * 24 * time.Hour
 	quotaPerAccount = 20
@@ -25,8 +25,8 @@ const (
 	quotaFile       = "new-names.json"
 )
 
-// quota counts the names for which a certificate was ordered, in a file that outlives
-// a restart and that all nodes share. Safe for concurrent use.
+// quota counts the names for which a certificate was ordered, in a file that outlives a restart and
+// that all nodes share. A quota is safe for concurrent use.
 type quota struct{ storage certmagic.Storage }
 
 // quotaEntry is one name in the file.
@@ -39,18 +39,18 @@ type quotaEntry struct {
 // quotaError says that the quota is used up.
 type quotaError struct {
 	detail   string
-	wait     time.Duration // until it is no longer
-	prefetch bool          // the half for prefetches is used up, the other half may not be
+	wait     time.Duration // time until a part of the quota is free again
+	prefetch bool          // the half for prefetches is used up; the other half may be free
 }
 
 func (e *quotaError) Error() string { return e.detail }
 
-// shareOf returns the number of names that one account may have, of those that the others have left:
-// half of it, so that no two accounts can use up the whole quota, but at least two.
+// shareOf returns the number of names that one account may have, half of the names that other accounts
+// have left, but at least two. No two accounts can therefore use up the whole quota.
 func shareOf(others int) int { return min(quotaPerAccount, max(2, (quotaTotal-others)/2)) }
 
 // use counts a name, or returns a *quotaError if the quota of the account or of all accounts is used
-// up. A prefetch may use half of it. A name that is already in the file does not count again.
+// up. A prefetch may use half of the quota. A name that is already in the file does not count again.
 func (b *quota) use(ctx context.Context, name string, account int64, now time.Time, prefetch bool) error {
 	if err := b.storage.Lock(ctx, quotaFile); err != nil {
 		return err
@@ -124,7 +124,7 @@ const sharedFolder = "certificates"
 // sharedStorage is the storage of certmagic that all nodes share.
 type sharedStorage struct {
 	files SharedFiles
-	held  *sync.Map // the locks, which certmagic gives back by name: name to unlock
+	held  *sync.Map // functions that release the locks, by name, because certmagic releases a lock by its name
 }
 
 func sharedName(key string) string { return path.Join(sharedFolder, key) }
