@@ -13,17 +13,17 @@ import (
 // of the client's CPU time and a twentieth of the server's.
 //
 // Write copies its bytes and returns. A goroutine, which exists only while there are bytes to write,
-// writes them together. So the error of a write is returned by a later one, which is also how x/crypto
-// behaves. The methods may be called concurrently.
+// writes them together. The error of a write is therefore returned by a later call of Write, which is
+// also how x/crypto behaves. The methods may be called concurrently.
 type batchWriter struct {
 	w io.WriteCloser
 
 	mu      sync.Mutex
-	changed sync.Cond // out was taken, or err set, or writing ended
-	out     []byte    // is written next
-	writing bool      // flush runs
-	err     error     // Write returns it
-	failed  bool      // w has failed: the rest is dropped
+	changed sync.Cond // signals that out was taken, err was set, or writing ended
+	out     []byte    // bytes for the next write to w
+	writing bool      // flush is running
+	err     error     // the error that Write returns
+	failed  bool      // a write to w has failed; further bytes are dropped
 }
 
 // batchSize bounds the bytes that wait to be written; a second buffer of this size may be in the
@@ -64,7 +64,7 @@ func (b *batchWriter) Write(p []byte) (int, error) {
 }
 
 func (b *batchWriter) flush() {
-	runtime.Gosched() // goroutines that are ready to run may write too
+	runtime.Gosched() // lets other goroutines that are ready to run call Write first
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for len(b.out) > 0 && !b.failed {
@@ -89,8 +89,8 @@ func (b *batchWriter) flush() {
 	}
 }
 
-// Close closes w once all written bytes were sent, at the latest after flushTime. It does not wait for
-// that; Wait does.
+// Close closes w once all written bytes were sent, at the latest after flushTime. Close does not wait
+// for the end of w; Wait does.
 func (b *batchWriter) Close() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 
 // slowWriter completes a write only when it is told to.
 type slowWriter struct {
-	began  chan []byte // gets each write
+	began  chan []byte // receives the bytes of each write
 	result chan error
 	closed chan struct{}
 }
@@ -73,8 +73,8 @@ func TestBatchWriterJoinsWrites(t *testing.T) {
 	w.result <- nil
 }
 
-// TestBatchWriterIsBounded: Write waits while the peer takes nothing, until it does or the connection
-// is closed.
+// TestBatchWriterIsBounded: Write waits while the peer takes no bytes, until the peer takes some or the
+// connection is closed.
 func TestBatchWriterIsBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -83,7 +83,7 @@ func TestBatchWriterIsBounded(t *testing.T) {
 		piece := strings.Repeat("x", 32<<10)
 		write(t, b, piece)
 		<-w.began
-		write(t, b, piece) // waits for the first one
+		write(t, b, piece) // waits for the end of the first write
 		done := make(chan error)
 		go func() {
 			for {
@@ -107,7 +107,7 @@ func TestBatchWriterIsBounded(t *testing.T) {
 	})
 }
 
-// TestBatchWriterCloses: bytes written before Close are sent, unless the peer takes nothing.
+// TestBatchWriterCloses: bytes written before Close are sent, unless the peer takes no bytes.
 func TestBatchWriterCloses(t *testing.T) {
 	t.Parallel()
 	for name, stuck := range map[string]bool{"flows": false, "stuck": true} {
@@ -138,7 +138,7 @@ func TestBatchWriterCloses(t *testing.T) {
 	}
 }
 
-// TestBatchWriterReportsErrors: after an error all later writes return it.
+// TestBatchWriterReportsErrors: after a failed write all later writes return the same error.
 func TestBatchWriterReportsErrors(t *testing.T) {
 	t.Parallel()
 	w := newSlowWriter()

@@ -6,21 +6,21 @@ import (
 	"time"
 )
 
-// EndTime bounds the time that the end of a connection waits for its goroutines.
+// EndTime is the longest time for which the end of a connection waits for its goroutines.
 const EndTime = time.Second
 
-// calls counts the goroutines of one connection that may be inside x/crypto. Some calls into x/crypto
-// never return: an OpenChannel that begins while the connection ends, because mux.loop forgets the
-// channels before it closes the transport. A WaitGroup over such goroutines would wait forever, so the
-// end of the connection waits for them for a limited time and then counts the remaining ones.
+// calls counts the goroutines of one connection that may be inside x/crypto. A call into x/crypto may
+// never return, such as an OpenChannel that begins while the connection ends, because mux.loop forgets
+// the channels before it closes the transport. A WaitGroup over such goroutines would wait forever, so
+// the end of the connection waits for them for a limited time and then counts the remaining ones.
 type calls struct {
-	left *atomic.Int64 // goroutines of ended connections that nobody waits for any more
+	left *atomic.Int64 // goroutines of ended connections that did not return in time
 
 	mu      sync.Mutex
 	running int64
 	ended   bool
-	given   bool          // the wait is over: calls that still run are counted in left
-	none    chan struct{} // made by end, closed when nothing runs
+	given   bool          // the wait is over; goroutines that are still running are counted in left
+	none    chan struct{} // made by end, closed when no goroutine is running
 }
 
 // begin counts one goroutine, which calls done at its end. It returns false if the connection has
@@ -35,7 +35,7 @@ func (g *calls) begin() bool {
 	return true
 }
 
-// done ends what begin began.
+// done ends the count of begin for one goroutine.
 func (g *calls) done() {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -7,7 +7,7 @@ import (
 )
 
 // BenchmarkChannel opens a channel, sends a small request on it, reads the answer and closes it, as a
-// request through relay up does. It includes the peer's end, which is x/crypto alone.
+// request through relay up does. The figures include the peer, which uses only x/crypto.
 func BenchmarkChannel(b *testing.B) {
 	own, peer := pair(b, Options{})
 	offers := peer.HandleChannelOpen("x")

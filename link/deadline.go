@@ -10,7 +10,7 @@ type deadline struct {
 	mu     sync.Mutex
 	timer  *time.Timer
 	at     time.Time     // zero = none
-	passed chan struct{} // closed when the deadline has passed; nil until somebody needs it
+	passed chan struct{} // closed when the deadline has passed; nil until a caller of wait needs it
 	closed bool          // passed is closed
 }
 

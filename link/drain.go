@@ -7,13 +7,13 @@ import (
 )
 
 // drain frees the goroutines of x/crypto that read a connection which has ended. They pass packets to
-// its mux through a channel with 16 places. A mux that has ended because of a packet, or of a refused
-// login, takes no more packets, so the reader waits forever and keeps them: up to 4 MiB for each
-// connection of a peer that provokes this. drain takes the remaining packets until the reader finds
+// its mux through a channel with 16 places. If a mux has ended because of a packet or a refused login,
+// it takes no more packets. The reader then waits forever and holds up to 4 MiB of packets, which a
+// malicious peer can cause on each connection. drain takes the remaining packets until the reader finds
 // the socket closed.
 //
-// x/crypto does not export that channel, so drain finds the field by its name. A version without the
-// field is not drained, and TestPacketsBehindTheEnd fails.
+// x/crypto does not export that channel, so drain finds the field by its name. With a version that has
+// no such field, drain does nothing, and TestPacketsBehindTheEnd fails.
 func drain(conn any) {
 	incoming := packetsOf(conn)
 	if incoming == nil {
@@ -26,7 +26,7 @@ func drain(conn any) {
 				return
 			}
 		case <-time.After(EndTime):
-			return // its reader has ended, or is about to
+			return // the reader of the connection has ended or is about to end
 		}
 	}
 }

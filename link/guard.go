@@ -13,8 +13,8 @@ import (
 // that still arrive, and Conn.guard.
 type guardedReads struct {
 	ssh.Channel
-	// reading is held while x/crypto reads: at the end of a channel it wakes one reader only, and
-	// a second one would wait forever.
+	// reading is held during a read of x/crypto, which wakes only one reader at the end of a channel: a
+	// second reader would wait forever.
 	reading sync.Mutex
 	eof     atomic.Bool // a read has returned EOF
 }
@@ -63,9 +63,9 @@ const settleTime, maxSettles = 5 * time.Millisecond, 200
 
 // ending reports, after a channel has ended, whether the connection has ended too or is about to. A
 // dying connection first ends its channels, in the same way as a peer that closes them. x/crypto reads
-// nothing after a disconnect message, and ends the channels before it closes the socket. So the
-// connection is alive if a goroutine waits for its next bytes, or, on a busy connection, if there was
-// another read since the channel ended.
+// nothing after a disconnect message, and ends the channels before it closes the socket. The connection
+// is therefore alive if a goroutine waits for its next bytes. On a busy connection, it is alive if
+// there was another read since the channel ended.
 func (c *Conn) ending() bool {
 	wait := func() {
 		select {
@@ -73,7 +73,7 @@ func (c *Conn) ending() bool {
 		case <-time.After(settleTime):
 		}
 	}
-	wait() // many clients close their channels just before they go
+	wait() // many clients close their channels just before their connection
 	before := c.Sock.reads.Load()
 	for range maxSettles {
 		switch {

@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// TestLateEndOfConnection: x/crypto ends the channels of a connection before it closes it. On a busy
-// machine, the end of a tunnel must not be taken for that of a response in between.
+// TestLateEndOfConnection: x/crypto ends the channels of a connection before it closes the connection.
+// Even on a busy machine, where time passes in between, the end of a tunnel must not look like the end
+// of a response.
 func TestLateEndOfConnection(t *testing.T) {
 	t.Parallel()
 	for name, x := range map[string]struct {
@@ -35,8 +36,8 @@ func TestLateEndOfConnection(t *testing.T) {
 	}
 }
 
-// TestEndOfAnAnswerOnABusyConnection: on a connection with constant traffic, where no goroutine is
-// seen waiting for bytes, the end of a response is still recognised at once.
+// TestEndOfAnAnswerOnABusyConnection: on a connection with constant traffic, whose reader hardly ever
+// waits for bytes, the end of a response is still recognised at once.
 func TestEndOfAnAnswerOnABusyConnection(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

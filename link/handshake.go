@@ -6,24 +6,25 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// Handlers get the channels and requests of a peer. All may be nil.
+// Handlers get the channels and requests of a peer. All fields may be nil.
 type Handlers struct {
-	// LoggedIn is called once on the side of the server, after the login has succeeded and before the others.
-	// A message that it sends leaves right behind the success of the login.
+	// LoggedIn is called once on the side of the server, after the login has succeeded and before the
+	// other handlers. A message that it sends follows directly after the success of the login.
 	LoggedIn func(meta ssh.ConnMetadata, p *ssh.Permissions)
 	// Channel gets each channel that the peer opens, and Request each global request, one after
-	// another, in one goroutine. They must not block: x/crypto reads nothing more of the connection
-	// while 16 wait. nil refuses all.
+	// another, in one goroutine. They must not block: x/crypto stops reading the connection while 16 of
+	// them wait. nil refuses all.
 	Channel func(*Offer)
 	Request func(*Request)
-	// Ended is called after the last call of the others, which may come after Options.Closed.
+	// Ended is called after the last call of the other handlers. They may still be called after
+	// Options.Closed.
 	Ended func()
 }
 
 // begun is a connection of x/crypto whose handshake has succeeded.
 type begun struct {
 	conn     ssh.Conn
-	perms    *ssh.Permissions // of a server
+	perms    *ssh.Permissions // permissions of the login, for a server
 	channels <-chan ssh.NewChannel
 	requests <-chan *ssh.Request
 }
@@ -83,16 +84,16 @@ func (c *Conn) handshake(ctx context.Context, h Handlers, shake func() (begun, e
 	}
 }
 
-// take runs loop, which reads a channel of x/crypto to its end: x/crypto blocks until its values are
-// read.
+// take runs loop, which reads a channel of x/crypto to its end: x/crypto blocks until the values in the
+// channel are read.
 func (c *Conn) take(what string, loop func()) {
 	if !c.Go(what, loop) {
-		go loop() // the connection has just ended, and with it what comes
+		go loop() // the connection has just ended, and loop ends with it
 	}
 }
 
-// serve passes the channels and global requests of the peer on. They end with x/crypto's mux, and so does
-// the connection. The last requests may arrive together with that end.
+// serve passes the channels and global requests of the peer on. When x/crypto's mux ends, it closes
+// both channels, and serve closes the connection. The last requests may arrive together with that end.
 func (c *Conn) serve(h Handlers, channels <-chan ssh.NewChannel, requests <-chan *ssh.Request) {
 	if h.Ended != nil {
 		defer h.Ended()
@@ -113,7 +114,7 @@ func (c *Conn) serve(h Handlers, channels <-chan ssh.NewChannel, requests <-chan
 			}
 			c.request(h, req)
 		case taken := <-c.barriers:
-			for range len(channels) { // nobody else receives
+			for range len(channels) { // no other goroutine receives from the channels
 				c.offer(h, <-channels)
 			}
 			for range len(requests) {

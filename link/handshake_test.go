@@ -23,7 +23,7 @@ func TestHandshakeEndsWithItsContext(t *testing.T) {
 	defer theirs.Close()
 	met := make(chan struct{})
 	go func() {
-		_, _ = theirs.Read(make([]byte, 1)) // of the version
+		_, _ = theirs.Read(make([]byte, 1)) // the first byte of the version
 		close(met)
 		_, _ = io.Copy(io.Discard, theirs)
 	}()
@@ -36,15 +36,15 @@ func TestHandshakeEndsWithItsContext(t *testing.T) {
 		cancel()
 	}()
 	within(t, "the handshake", func() {
-		if err := c.Connect(ctx, "", &ssh.ClientConfig{HostKeyCallback: ssh.InsecureIgnoreHostKey()}, Handlers{}); !errors.Is(err, context.Canceled) { // nobody is there
+		if err := c.Connect(ctx, "", &ssh.ClientConfig{HostKeyCallback: ssh.InsecureIgnoreHostKey()}, Handlers{}); !errors.Is(err, context.Canceled) { // the other end is closed
 			t.Error(err)
 		}
 	})
 	within(t, "the connection", func() { <-c.Done() })
 }
 
-// TestClient: a client handles what the server begins, including the last requests together with the
-// end, and a direct channel works without deadlines.
+// TestClient: a client handles the channels and requests that the server begins, including requests
+// that arrive together with the end. A direct channel works without deadlines.
 func TestClient(t *testing.T) {
 	t.Parallel()
 	ours, theirs := net.Pipe()
@@ -136,9 +136,9 @@ func TestClient(t *testing.T) {
 	}
 }
 
-// TestPacketsBehindTheEnd: packets after one that ends the mux must not keep the goroutines of
-// x/crypto, with what they have read. (The peer of this test uses x/crypto too, so it sends the
-// packets below its mux.)
+// TestPacketsBehindTheEnd: packets that follow one which ends the mux do not keep the goroutines of
+// x/crypto, nor the bytes that these have read. The peer of this test also uses x/crypto, so the test
+// sends the packets below the peer's mux.
 func TestPacketsBehindTheEnd(t *testing.T) {
 	t.Parallel()
 	own, peer := pair(t, Options{})
@@ -148,20 +148,20 @@ func TestPacketsBehindTheEnd(t *testing.T) {
 	}
 	raw := packetsTo(peer)
 	for range 100 {
-		_ = raw.writePacket([]byte{200}) // there is no such message
+		_ = raw.writePacket([]byte{200}) // a message number that is not assigned
 	}
 	within(t, "the connection", func() { <-own.Done() })
 	within(t, "x/crypto", func() { _ = own.ssh.Wait() }) // returns after its last goroutine
 }
 
-// packets is how x/crypto writes messages.
-type packets interface { // the methods of x/crypto's own interface
+// packets has the methods of the interface by which x/crypto reads and writes messages.
+type packets interface { // the same methods as x/crypto's own interface
 	Close() error
 	readPacket() ([]byte, error)
 	writePacket(p []byte) error
 }
 
-// packetsTo returns what writes messages to the other end.
+// packetsTo returns the part of x/crypto through which the peer writes messages.
 func packetsTo(peer *ssh.Client) packets {
 	field := reflect.ValueOf(peer.Conn).Elem().FieldByName("mux").Elem().FieldByName("conn")
 	return *(*packets)(unsafe.Pointer(field.UnsafeAddr()))

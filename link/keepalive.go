@@ -13,22 +13,22 @@ import (
 // becomes stale until its next byte. A connection that is stale for Close is closed. 0 = off.
 type Keepalive struct {
 	Interval, Timeout, Close time.Duration
-	// Stale and Back are called in turn, as the connection becomes stale and as it is not any
-	// more; no call of WithStale runs meanwhile.
+	// Stale is called when the connection becomes stale, and Back when it recovers. No call of
+	// WithStale runs during these calls.
 	Stale, Back func()
 }
 
 // pulse is the state of the keepalive of a connection. It needs no goroutine: its timer calls
 // Conn.keepalive.
 type pulse struct {
-	stale          atomic.Bool // changed with state held
-	state          sync.Mutex  // orders Stale and Back
+	stale          atomic.Bool // changed only while state is held
+	state          sync.Mutex  // keeps the calls of Stale and Back in order
 	byteWhileStale atomic.Bool
 
 	timer atomic.Pointer[time.Timer] // nil before the handshake
 
 	mu                 sync.Mutex
-	pinged, staleSince time.Duration // since the start of the socket; 0 = no
+	pinged, staleSince time.Duration // times since the start of the socket; 0 = not pinged, or not stale
 }
 
 func (c *Conn) startKeepalive() {
@@ -54,7 +54,7 @@ func (c *Conn) stopKeepalive() {
 	}
 }
 
-// WithStale calls f with the state of the connection, which cannot change during the call.
+// WithStale calls f with whether the connection is stale, which cannot change during the call.
 func (c *Conn) WithStale(f func(stale bool)) {
 	c.pulse.state.Lock()
 	defer c.pulse.state.Unlock()
@@ -113,7 +113,7 @@ func (c *Conn) keepalivePause(now, last time.Duration) time.Duration {
 			next = p.staleSince + o.Close - now
 		}
 	case p.pinged != 0:
-		next = min(p.pinged+o.Timeout-now, o.Interval) // to ping again soon where it was answered
+		next = min(p.pinged+o.Timeout-now, o.Interval) // at most Interval, because a ping that was answered is followed by the next one after Interval
 	case o.Interval > 0:
 		next = last + o.Interval - now
 	}
@@ -152,9 +152,9 @@ func (c *Conn) goBack() {
 // refusal.
 const pingRequest = "keepalive@openssh.com"
 
-// Ping sends a ping and does not wait for the answer. While one ping waits for its answer, Ping sends
-// none, because TCP repeats that one; but the answer may just have arrived unnoticed, so it sends
-// another ping afterwards. It needs the handshake.
+// Ping sends a ping and does not wait for the answer. While a ping waits for its answer, Ping sends no
+// other one at once, because TCP retransmits the first. It sends another ping after that answer, which
+// may have been sent before the call. Ping needs the handshake.
 func (c *Conn) Ping() {
 	if c.pings.Add(1) > 1 {
 		return
@@ -169,8 +169,8 @@ func (c *Conn) Ping() {
 	})
 }
 
-// RoundTrip returns once the peer has answered a ping, and the handlers have got the channels and global
-// requests that the peer sent before the answer. A handler must not call it.
+// RoundTrip returns once the peer has answered a ping, and the handlers have got all channels and
+// global requests that the peer sent before that answer. A handler must not call RoundTrip.
 func (c *Conn) RoundTrip(ctx context.Context) error {
 	if _, _, err := c.SendRequest(ctx, pingRequest, true, nil); err != nil {
 		return err
@@ -194,11 +194,11 @@ func (c *Conn) RoundTrip(ctx context.Context) error {
 }
 
 // Watch pings the peer at the interval ping, and checks at the interval look whether bytes have
-// arrived. It returns nil at the end of ctx. After looks checks in a row without a byte it closes the
-// connection and returns a *SilentError. If the connection ends otherwise, it returns ErrLost.
+// arrived. Watch returns nil at the end of ctx. After looks checks in a row without a byte it closes
+// the connection and returns a *SilentError. If the connection ends otherwise, it returns ErrLost.
 //
 // Silence is counted in checks and not measured by a clock: while this process is stopped or this
-// machine sleeps, there are no checks, so the peer gets its full time afterwards. It needs the
+// machine sleeps, there are no checks, so the peer gets its full time afterwards. Watch needs the
 // handshake.
 func (c *Conn) Watch(ctx context.Context, ping, look time.Duration, looks int) error {
 	pings, tick := time.NewTicker(ping), time.NewTicker(look)

@@ -22,14 +22,14 @@ func (a answers) SendRequest(string, bool, []byte) (bool, []byte, error) {
 	return false, nil, nil
 }
 
-// TestPingIsNeverSwallowed: a ping that is requested while another is being answered is sent after it;
-// otherwise a healthy peer could be taken for silent.
+// TestPingIsNeverSwallowed: a ping that is requested while another one waits for its answer is sent
+// after that answer. Otherwise a healthy peer could look silent.
 func TestPingIsNeverSwallowed(t *testing.T) {
 	t.Parallel()
 	own, _ := pair(t, Options{})
 	a := answers{asked: make(chan struct{}), answer: make(chan struct{})}
 	own.ssh = a
-	for range 3 { // and the last one leaves nothing behind
+	for range 3 { // three times, to see that no ping stays counted
 		own.Ping()
 		<-a.asked
 		own.Ping()
@@ -66,8 +66,8 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// TestRoundTripSeesWhatCameBefore: once the peer has answered a ping, the handlers have got what it sent before, also
-// where one of them is late.
+// TestRoundTripSeesWhatCameBefore: once the peer has answered a ping, the handlers have got everything
+// that the peer sent before, even if a handler is slow.
 func TestRoundTripSeesWhatCameBefore(t *testing.T) {
 	t.Parallel()
 	late, entered := make(chan struct{}), make(chan struct{})
@@ -102,7 +102,7 @@ func TestRoundTripSeesWhatCameBefore(t *testing.T) {
 	case err := <-trip:
 		t.Errorf("returned while a handler was late: %v", err)
 		close(late)
-	case <-time.After(50 * time.Millisecond): // it would have returned by then
+	case <-time.After(50 * time.Millisecond): // the time in which a wrong RoundTrip returns
 		close(late)
 		if err := <-trip; err != nil || offered.Load() != each || asked.Load() != each {
 			t.Errorf("%v, %d channels, %d requests", err, offered.Load(), asked.Load())

@@ -15,11 +15,11 @@ const maxKexInit = 8 << 10
 // msgKexInit is the number of SSH_MSG_KEXINIT (RFC 4253, section 12).
 const msgKexInit = 20
 
-// PeerCiphers reads the peer's first packet before x/crypto does, and returns the ciphers that the
-// peer offers for both directions. x/crypto fixes its own offer before it reads that packet.
-// PeerCiphers returns nil if the packet does not arrive within wait, because a peer may wait for ours
-// first, or if it is not a KEXINIT. Call it after ExchangeVersions. Most peers send both without
-// waiting, so this takes half a round trip.
+// PeerCiphers reads the peer's first packet before x/crypto does, and returns the ciphers that the peer
+// offers for both directions. x/crypto fixes its own offer before it reads that packet. PeerCiphers
+// returns nil if the packet does not arrive within wait, because a peer may wait for the first packet
+// of this side, or if the packet is not a KEXINIT. Call it after ExchangeVersions. Most peers send
+// version and KEXINIT without waiting, so the call takes half a round trip.
 func (s *Socket) PeerCiphers(wait time.Duration) []string {
 	end := bytes.IndexByte(s.ahead, '\n')
 	if end < 0 {
@@ -40,7 +40,7 @@ func (s *Socket) PeerCiphers(wait time.Duration) []string {
 			s.loginBytes += got
 			s.heard.Store(s.now())
 		}
-		if err != nil { // after the deadline, or one that the next read of x/crypto meets again
+		if err != nil { // the deadline has passed, or the next read of x/crypto returns the same error
 			s.ahead = buf[:n]
 			return nil
 		}
@@ -64,8 +64,8 @@ func offeredCiphers(p []byte) (ciphers []string, complete bool) {
 	if len(p) < 17 || p[0] != msgKexInit {
 		return nil, true
 	}
-	p = p[17:]            // after the cookie
-	var lists [4][]string // key exchanges, host keys, ciphers to us, ciphers from us
+	p = p[17:]            // skips message number and cookie
+	var lists [4][]string // key exchanges, host keys, ciphers from the peer, ciphers to the peer
 	for i := range lists {
 		if len(p) < 4 || uint64(len(p)) < 4+uint64(binary.BigEndian.Uint32(p)) {
 			return nil, true

@@ -61,7 +61,7 @@ func TestPeerCiphers(t *testing.T) {
 				t.Fatal(got)
 			}
 			wait := 10 * time.Second
-			if name == "nothing" || name == "a part" { // no more comes
+			if name == "nothing" || name == "a part" { // the peer sends nothing more
 				wait = 20 * time.Millisecond
 			}
 			if got := s.PeerCiphers(wait); !slices.Equal(got, c.want) {
@@ -76,7 +76,7 @@ func TestPeerCiphers(t *testing.T) {
 	}
 }
 
-// FuzzOfferedCiphers: no hostile packet is read beyond its end.
+// FuzzOfferedCiphers: offeredCiphers reads no packet beyond its end.
 func FuzzOfferedCiphers(f *testing.F) {
 	f.Add(kexInit("aes256-ctr", "aes256-ctr"))
 	f.Add([]byte{0, 0, 0, 1, 0})

@@ -20,8 +20,8 @@ import (
 	"relay"
 )
 
-// pair returns both ends of a connection over loopback: ours, as a server, and that of a peer that
-// uses only x/crypto.
+// pair returns both ends of a connection over loopback: own is a Conn of this package on the side of
+// the server, and peer is a client that uses only x/crypto.
 func pair(t testing.TB, o Options) (own *Conn, peer *ssh.Client) {
 	t.Helper()
 	return pairWith(t, o, Handlers{})
@@ -62,7 +62,7 @@ func pairWith(t testing.TB, o Options, h Handlers) (own *Conn, peer *ssh.Client)
 	})
 	met := make(chan error, 1)
 	go func() { met <- own.Accept(t.Context(), config, h) }()
-	conn, channels, requests, err := ssh.NewClientConn(theirs, "", &ssh.ClientConfig{HostKeyCallback: ssh.InsecureIgnoreHostKey()}) // loopback, own key
+	conn, channels, requests, err := ssh.NewClientConn(theirs, "", &ssh.ClientConfig{HostKeyCallback: ssh.InsecureIgnoreHostKey()}) // accepts any host key, because the test uses loopback and its own key
 	if err == nil {
 		err = <-met
 	}
@@ -126,7 +126,7 @@ func within(t *testing.T, what string, f func()) {
 	}
 }
 
-// eventually waits until a condition holds.
+// eventually waits until a condition holds, and fails the test after limit.
 func eventually(t *testing.T, limit time.Duration, what string, holds func() bool) {
 	t.Helper()
 	for end := time.Now().Add(limit); !holds(); time.Sleep(time.Millisecond) {
@@ -228,18 +228,18 @@ func TestReady(t *testing.T) {
 }
 
 // TestWriteDeadline: a write to a peer that opens no window ends at its deadline. It reports the bytes
-// that x/crypto has, which are sent in order once the peer reads.
+// that x/crypto has taken, which are sent in order once the peer reads.
 func TestWriteDeadline(t *testing.T) {
 	t.Parallel()
 	own, peer := pair(t, Options{})
 	ch, far := channel(t, own, peer, ChannelOptions{})
 	go ssh.DiscardRequests(far.reqs)
-	all := make([]byte, 3<<20) // more than the window
+	all := make([]byte, 3<<20) // more bytes than the window
 	for i := range all {
 		all[i] = byte(i * 7 >> 3)
 	}
 	sent := 0
-	for n := 1; n > 0 || !ch.Writing(); sent += n { // until a write of which x/crypto has nothing
+	for n := 1; n > 0 || !ch.Writing(); sent += n { // until x/crypto takes no byte of a write
 		_ = ch.SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
 		within(t, "a write", func() {
 			var err error
@@ -268,8 +268,8 @@ func TestWriteDeadline(t *testing.T) {
 	})
 }
 
-// TestCloseDuringCalls: Close ends a read and a write that wait for the peer, and does not wait for
-// the peer itself.
+// TestCloseDuringCalls: Close ends a read and a write that wait for the peer, without waiting for the
+// peer.
 func TestCloseDuringCalls(t *testing.T) {
 	t.Parallel()
 	own, peer := pair(t, Options{})
@@ -287,7 +287,7 @@ func TestCloseDuringCalls(t *testing.T) {
 		}
 		writeErr <- err
 	}()
-	if _, err := io.ReadFull(far, make([]byte, 1)); err != nil { // the write has begun
+	if _, err := io.ReadFull(far, make([]byte, 1)); err != nil { // waits until the write has begun
 		t.Fatal(err)
 	}
 	go func() { halfErr <- ch.CloseWrite() }()
@@ -368,8 +368,8 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-// TestCloseAsksNothing: the end of a channel that was closed on this side does not wait for a possible end of the
-// connection, because nobody needs the difference.
+// TestCloseAsksNothing: the end of a channel that was closed on this side does not wait for a possible
+// end of the connection, because its caller does not need the difference.
 func TestCloseAsksNothing(t *testing.T) {
 	t.Parallel()
 	own, peer := pair(t, Options{})
@@ -380,7 +380,7 @@ func TestCloseAsksNothing(t *testing.T) {
 		t.Error("asked whether the connection is ending")
 		return false
 	}
-	ch.Ready() // a read waits, as on a kept channel
+	ch.Ready() // starts a read that waits, as on a kept channel
 	_ = ch.Close()
 	_ = far.Close()
 	within(t, "the end", func() { <-closed })
@@ -401,7 +401,7 @@ func (c *countedEnds) Read(p []byte) (int, error) {
 }
 
 // TestCloseOfAWatchedChannelLeavesNoReader: a channel that is closed while a read waits has two
-// readers, of which x/crypto wakes one only; the other one must end too.
+// readers. x/crypto wakes only one of them, and the other one must end too.
 func TestCloseOfAWatchedChannelLeavesNoReader(t *testing.T) {
 	t.Parallel()
 	own, peer := pair(t, Options{})

@@ -38,7 +38,7 @@ func TestChannelsLeftOpen(t *testing.T) {
 }
 
 // TestCrowdThatEndsAtOnce: when many requests end together, the client has to close many channels at
-// once; it must not lose its tunnel for that.
+// once, and must not lose its tunnel because of this.
 func TestCrowdThatEndsAtOnce(t *testing.T) {
 	t.Parallel()
 	own, peer := pair(t, Options{})
@@ -70,8 +70,8 @@ func TestCrowdThatEndsAtOnce(t *testing.T) {
 	}
 }
 
-// TestChannelsBeyondAll: a client that closes its channels, but more slowly than requests arrive, gets
-// no more of them for a while.
+// TestChannelsBeyondAll: a client that closes its channels more slowly than requests arrive gets no new
+// channels for a while.
 func TestChannelsBeyondAll(t *testing.T) {
 	t.Parallel()
 	own, _ := pair(t, Options{})
@@ -87,7 +87,7 @@ func TestChannelsBeyondAll(t *testing.T) {
 	})
 }
 
-// TestLeftCallsAreCounted: a call that does not return from x/crypto is counted until it does, and
+// TestLeftCallsAreCounted: a call that does not return from x/crypto is counted until it returns, and
 // does not delay the end of the connection.
 func TestLeftCallsAreCounted(t *testing.T) {
 	t.Parallel()

@@ -19,11 +19,11 @@ func random(n int, seed uint64) []byte {
 	return p
 }
 
-// TestPausedChannelsAreBounded: responses of fast local servers whose callers do not read must not
-// hold 2 MiB each without bound.
+// TestPausedChannelsAreBounded: if callers do not read the responses of fast local servers, each
+// channel may hold 2 MiB. The budget bounds their sum.
 func TestPausedChannelsAreBounded(t *testing.T) {
 	t.Parallel()
-	shared := budget.New(16 << 20) // an account has a quarter: one channel fits, and a second one does not
+	shared := budget.New(16 << 20) // an account has a quarter of the budget: enough for one channel, but not for two
 	own, peer := pair(t, Options{})
 	answer, open := random(4<<20, 3), opener(t, own, peer)
 	cuts := make(chan struct{}, 2)
@@ -71,8 +71,8 @@ func (r *reads) isCut() bool {
 }
 
 // TestPauseReservesOnce: on a busy machine the timer of a pause can fire during a read and again after
-// it. There must be no second reservation, which would never be returned. Close returns that of a
-// paused channel.
+// it. It must not reserve a second time, because that reservation would never be returned. Close
+// returns the reservation of a paused channel.
 func TestPauseReservesOnce(t *testing.T) {
 	t.Parallel()
 	shared := budget.New(64 << 20)
@@ -124,7 +124,7 @@ func TestPausesKeepTheBytes(t *testing.T) {
 	if used := shared.Stats().Used; used != 0 {
 		t.Errorf("%d bytes reserved for a peer that sends nothing", used)
 	}
-	next <- 10_000 // into the read ahead
+	next <- 10_000 // the bytes go to the read ahead
 	eventually(t, 30*time.Second, "a reservation", func() bool { return shared.Stats().Used > 0 })
 	for len(all) < 10_000 {
 		if err := take(); err != nil {
@@ -133,7 +133,7 @@ func TestPausesKeepTheBytes(t *testing.T) {
 	}
 	eventually(t, 30*time.Second, "a second read ahead", ahead)
 	taken := make(chan error, 1)
-	go func() { taken <- take() }() // meets the read ahead
+	go func() { taken <- take() }() // the read ahead is still running
 	next <- 20_000
 	if err := <-taken; err != nil {
 		t.Fatal(err)
@@ -152,8 +152,8 @@ func TestPausesKeepTheBytes(t *testing.T) {
 	}
 }
 
-// TestWatchedChannelReservesNothing: a channel that is watched by Ready is not paused until bytes
-// arrive; unread bytes are then reserved.
+// TestWatchedChannelReservesNothing: a channel that a caller watches with Ready is not paused until
+// bytes arrive. Then space for the unread bytes is reserved.
 func TestWatchedChannelReservesNothing(t *testing.T) {
 	t.Parallel()
 	shared := budget.New(64 << 20)

@@ -8,13 +8,13 @@ import (
 )
 
 // unsentLimit bounds the unsent bytes in the kernel. The next write, such as a new request or a
-// keepalive, has to wait for them: without a limit, for megabytes if the client is slow.
+// keepalive, is sent after these bytes. Without the limit they may be megabytes for a slow client.
 const unsentLimit = 64 << 10
 
-// tune sets the kernel's own limit for unacknowledged data, as a second guard behind ours. It returns
-// ack, which requests immediate acknowledgements, and unread, which reports whether bytes of the peer
-// are unread. The kernel forgets the request for acknowledgements, so ack is called after each read.
-// Without it OpenSSH waits 40 ms within the handshake.
+// tune sets the kernel's own limit for unacknowledged data, as a second guard beside the stall time. It
+// returns ack, which requests immediate acknowledgements, and unread, which reports whether bytes of
+// the peer are unread. The kernel forgets the request for acknowledgements, so ack is called after each
+// read. Without ack, OpenSSH waits 40 ms within the handshake.
 func tune(c net.Conn, userTimeout time.Duration) (ack func(), unread func() bool) {
 	tcp, ok := c.(*net.TCPConn)
 	if !ok {

@@ -9,7 +9,7 @@ import (
 )
 
 // TestLittleWaitsUnsent: the kernel accepts little more than the peer has space for, because later
-// writes would wait behind it.
+// writes wait behind the accepted bytes.
 func TestLittleWaitsUnsent(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -30,14 +30,14 @@ func TestLittleWaitsUnsent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := newSocket(own, 300*time.Millisecond, 0) // a write that ends sooner hides the bug, and fails nothing
+	s := newSocket(own, 300*time.Millisecond, 0) // with a shorter stall time the write ends before the fault shows
 	defer s.Close()
 	for piece := make([]byte, writePiece); err == nil; {
 		_, err = sender{s}.Write(piece)
 		var unsent int
 		var failed error
 		look := func(fd uintptr) { unsent, failed = unix.IoctlGetInt(int(fd), unix.SIOCOUTQNSD) }
-		if e := raw.Control(look); e == nil && failed != nil { // the last write may have closed the socket
+		if e := raw.Control(look); e == nil && failed != nil { // the socket may already be closed by the failed write
 			t.Fatal(failed)
 		}
 		if unsent > 4*unsentLimit {

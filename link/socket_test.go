@@ -8,7 +8,7 @@ import (
 )
 
 // TestLastBytesReachAPeerThatSends: a closed connection is not reset while the peer sends bytes that
-// nobody reads, because a session would then not show the reason of its end.
+// are not read, because after a reset a session does not show the reason of its end.
 func TestLastBytesReachAPeerThatSends(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

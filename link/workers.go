@@ -8,13 +8,13 @@ import (
 )
 
 // Workers runs functions in reusable goroutines. A new goroutine begins with a small stack, which has
-// to grow when it calls into SSH. A request runs several such functions, and growing the stacks took 3
-// to 10 % of its CPU time. The methods may be called concurrently.
+// to grow when the function calls into SSH. A request runs several such functions, and without Workers
+// the growing stacks took 3 to 10 % of its CPU time. The methods may be called concurrently.
 type Workers struct {
 	mu       sync.Mutex
-	idle     []chan func() // one of each goroutine that waits; the last one is used next
-	unused   int           // so many of them, the first, have waited since the last trim
-	trimming bool          // trim runs
+	idle     []chan func() // one channel for each waiting goroutine; the last one is used next
+	unused   int           // the number of first elements in idle that have waited since the last call of endUnused
+	trimming bool          // the timer trim is running
 	trim     *time.Timer
 	closed   bool
 
@@ -27,7 +27,7 @@ func (w *Workers) Left() int64 { return w.left.Load() }
 
 const (
 	maxIdleWorkers = 64
-	workerIdleTime = time.Second // a goroutine waits for at least so long before it ends
+	workerIdleTime = time.Second // least time for which a goroutine waits before it ends
 )
 
 // NewWorkers returns Workers; it starts no goroutine.

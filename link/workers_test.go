@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Functions that come one after another share a goroutine, those that come together do not
-// wait for each other, and goroutines without work end.
+// TestWorkers: functions that come one after another share a goroutine, functions that come together do
+// not wait for each other, and goroutines without work end.
 func TestWorkers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -33,7 +33,7 @@ func TestWorkers(t *testing.T) {
 				<-meet
 			})
 		}
-		close(meet) // hangs here, and synctest says so, if one waits for another
+		close(meet) // if a function waits for another one, the test hangs here, and synctest reports it
 		all.Wait()
 		synctest.Wait()
 		if n := idleWorkers(w); n != maxIdleWorkers {
@@ -53,7 +53,7 @@ func TestWorkers(t *testing.T) {
 	})
 }
 
-// idleWorkers counts the goroutines of w that wait. It takes the mutex: the race detector sees
+// idleWorkers counts the goroutines of w that wait. It takes the mutex, because the race detector sees
 // no order between a read by the test and a timer that fires while the test sleeps.
 func idleWorkers(w *Workers) int {
 	w.mu.Lock()
