@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// tabTo presses Tab until an element has the focus, and returns the number of presses; each stop must
-// be visible.
+// tabTo presses Tab until an element has the focus, and returns the number of presses; it fails the
+// test if an element that gets the focus is not visible.
 func (b *browser) tabTo(sel string, most int) int {
 	b.t.Helper()
 	for n := 1; n <= most; n++ {
@@ -23,7 +23,7 @@ func (b *browser) tabTo(sel string, most int) int {
 }
 
 // TestBrowserByKeyboardAlone goes from the stream to an event and replays it with Tab and Enter; no
-// stop is hidden, and announcements are made once, never for rows.
+// focused element is hidden. Each announcement is made once, and none is made for rows.
 func TestBrowserByKeyboardAlone(t *testing.T) {
 	r := newFixture(t)
 	r.online()

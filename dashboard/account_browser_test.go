@@ -10,8 +10,8 @@ import (
 	"relay"
 )
 
-// TestBrowserAccountPages opens the pages of settings and accounts on a narrow screen: no errors in
-// the console, nothing wider than the screen, forms that work.
+// TestBrowserAccountPages opens the pages of settings and accounts on a narrow screen: the console has
+// no errors, nothing is wider than the screen, and the forms work.
 func TestBrowserAccountPages(t *testing.T) {
 	r := newFixture(t)
 	sys := relay.System()
@@ -43,7 +43,7 @@ func TestBrowserAccountPages(t *testing.T) {
 	for _, path := range []string{"/", "/aliases/hook/settings", "/account", "/admin", "/admin/audit", "/invite/" + invite} {
 		b.open(path)
 		fits(path)
-		// Whatever takes input has a name for those who do not see it.
+		// Each input has a label, for users of screen readers.
 		if bare := value[string](b, `[...document.querySelectorAll("main input:not([type=hidden]), main select, main textarea")].filter(e => !e.labels.length).map(e => e.name).join()`); bare != "" {
 			t.Errorf("%s: no label on %s", path, bare)
 		}

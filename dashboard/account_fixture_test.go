@@ -91,7 +91,7 @@ func (o *accountFixture) must(err error) {
 type answer struct {
 	t      *testing.T
 	status int
-	to     string // where a redirect leads
+	to     string // target of a redirect
 	body   string
 	head   http.Header
 }
@@ -193,7 +193,8 @@ func (o *accountFixture) publicKey() string {
 	return strings.TrimSpace(string(ssh.MarshalAuthorizedKey(key)))
 }
 
-// event stores an event with a response after some time; status 0 = the local server was unreachable.
+// event stores an event whose response came after the time took; status 0 = the local server was
+// unreachable.
 func (o *accountFixture) event(a *relay.Alias, status int, took time.Duration) {
 	o.Helper()
 	now := time.Now().UTC()

@@ -183,7 +183,7 @@ func TestMakingIsLimited(t *testing.T) {
 		}
 	}
 	o.get("", "/invite/"+invite).want(200)
-	o.get("", "/login/"+login).want(200) // not burned
+	o.get("", "/login/"+login).want(200) // the link was not used up
 	if keys.gone || keys.wrong > 0 {
 		t.Error("a code was tried although the limit was reached")
 	}

@@ -9,8 +9,8 @@ import (
 	"relay"
 )
 
-// TestReplaySeveral: ticked events are replayed after a question that names their number. All cannot
-// be ticked at once, and more than fifty are refused.
+// TestReplaySeveral: ticked events are replayed after a page that asks and names their number. There is
+// no way to tick all events, and more than fifty are refused.
 func TestReplaySeveral(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
@@ -41,7 +41,7 @@ func TestReplaySeveral(t *testing.T) {
 	r.submit("/aliases/hook/replay", url.Values{"id": {"evt_x"}}, 404)
 	_, err := r.s.CreateAlias(t.Context(), relay.System(), "spare", "alice")
 	must(t, err)
-	r.submit("/aliases/spare/replay", url.Values{"id": {one}}, 404) // of another alias
+	r.submit("/aliases/spare/replay", url.Values{"id": {one}}, 404) // an event of another alias
 }
 
 // TestSendSample: an empty alias offers a test event, which is delivered like any other.
@@ -64,7 +64,7 @@ func TestSendSample(t *testing.T) {
 	r.submit("/aliases/other/test", nil, 404)
 }
 
-// TestQRCode: the code is a picture of its own, for those who may see the alias.
+// TestQRCode: the code is an image at its own address, for users who may see the alias.
 func TestQRCode(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)

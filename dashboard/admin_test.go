@@ -83,7 +83,7 @@ func TestAuditLogIsFiltered(t *testing.T) {
 	o.get("", "/account/audit").want(401)
 }
 
-// nodesOf is a store with a list of nodes.
+// nodesOf is a store whose nodes the test sets.
 type nodesOf struct {
 	accountsPort
 	nodes []relay.Node

@@ -16,19 +16,19 @@ import (
 	"relay/dashboard"
 )
 
-// allPages is a relay in use: alice has an alias with traffic, one that is offline with a queue and
-// one that was never connected; root is an admin.
+// allPages is a relay in use: alice has an alias with traffic, an offline alias with a queue, and an
+// alias that was never connected; root is an admin.
 type allPages struct {
 	*fixture
-	paid      relay.ID // answered by 500, then replayed twice
-	single    relay.ID // with one attempt
+	paid      relay.ID // an event that was answered with 500, then replayed twice
+	single    relay.ID // an event with one attempt
 	queued    relay.ID
-	share     string // path of a shared page with view
+	share     string // path of the page of a share that allows the view
 	invite    string
 	loginLink string
 }
 
-// waitingCode is the code that the holder of the waiting key sees.
+// waitingCode is the code of the waiting key in fakeEnrolments.
 const waitingCode = "WXYZ-2345"
 
 // fakeEnrolments holds one key that waits for approval.
@@ -144,7 +144,7 @@ func (g *allPages) pages() (own, admin []string) {
 	return own, []string{"/admin", "/admin/audit", "/admin/audit?who=user:alice&what=share"}
 }
 
-// shop answers like a web shop.
+// shop answers requests as a web shop does.
 func (g *allPages) shop(head, body []byte) string {
 	if strings.HasPrefix(string(head), "GET") {
 		return httpAnswer("200 OK", `{"status":"ok"}`)
@@ -170,7 +170,7 @@ func stripe(kind string, n int) string {
 }
 
 func forge(kind, action string) string {
-	delivery := fmt.Sprintf("72d3162e-cc78-11e3-81ab-%012x", len(kind)) // each kind is sent once
+	delivery := fmt.Sprintf("72d3162e-cc78-11e3-81ab-%012x", len(kind)) // the id need not differ more, because each kind is sent once
 	body := fmt.Sprintf(`{"action":%q,"repository":{"full_name":"ana/shop"},"sender":{"login":"ana"}}`, action)
 	return fmt.Sprintf("POST /webhooks/github HTTP/1.1\r\nHost: github-dev.localhost\r\nUser-Agent: GitHub-Hookshot/044aadd\r\nX-GitHub-Event: %s\r\n"+
 		"X-GitHub-Delivery: %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", kind, delivery, len(body), body)

@@ -31,7 +31,7 @@ type browser struct {
 
 	mu       sync.Mutex
 	errors   []string
-	expected []int // statuses of pages of ours that the console may tell
+	expected []int // statuses of our pages about which the console may have an error
 	crashed  bool
 }
 
@@ -44,7 +44,8 @@ func newBrowser(t *testing.T, r *fixture) *browser {
 	t.Cleanup(cancel)
 	call(b, log.Enable, cdp.Empty{})
 	call(b, runtime.Enable, cdp.Empty{})
-	// Whatever else is open, this window is the one in front, and of one size.
+	// This window behaves as if it had the focus, whatever other windows are open, and has a fixed
+	// size.
 	call(b, emulation.SetFocusEmulationEnabled, emulation.SetFocusEmulationEnabledParams{Enabled: true})
 	call(b, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: 1280, Height: 900, DeviceScaleFactor: 1})
 	call(b, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: listener})
@@ -61,11 +62,12 @@ func newBrowser(t *testing.T, r *fixture) *browser {
 	return b
 }
 
-// listener records in every page the announcements to screen readers, which do not stay on the page.
+// listener is a script for every page. It records the announcements to screen readers, which the page
+// soon removes.
 const listener = `window.told = []; addEventListener("DOMContentLoaded", () => { const say = document.querySelector("#say"); if (say) new MutationObserver(() => { if (say.textContent) told.push(say.textContent); }).observe(say, {childList: true, characterData: true, subtree: true}); })`
 
-// waitForAnnouncement waits until a text was announced, at any time since the page was opened or the
-// record was emptied.
+// waitForAnnouncement waits until a text was announced, at any time since the page was opened or told
+// was emptied.
 func (b *browser) waitForAnnouncement(text string) {
 	b.t.Helper()
 	b.until(fmt.Sprintf(`told.some(text => text.includes(%q))`, text))
@@ -107,8 +109,8 @@ func (b *browser) forget() {
 	b.errors = nil
 }
 
-// expect allows errors in the console, now or later, about our pages with these statuses, and no
-// others.
+// expect allows only console errors about pages of ours with these statuses, whether they came before
+// the call or come later.
 func (b *browser) expect(statuses ...int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -121,7 +123,7 @@ func (b *browser) isExpected(e string) bool {
 	})
 }
 
-// checkAlive ends the test if the browser has died and waiting is useless.
+// checkAlive ends the test if the browser has died.
 func (b *browser) checkAlive() {
 	b.t.Helper()
 	b.mu.Lock()
@@ -204,7 +206,7 @@ func (b *browser) click(sel string) {
 	}
 }
 
-// key presses a key once the scripts of the page are ready: an earlier press would be lost.
+// key presses a key once the scripts of the page are ready: the page ignores an earlier press.
 func (b *browser) key(k string) {
 	b.t.Helper()
 	b.until(`document.readyState === "complete"`)
@@ -234,8 +236,8 @@ func (b *browser) follow() {
 	b.t.Fatalf("Enter leads nowhere from %s", from)
 }
 
-// see waits until an element is visible, possibly on the next page. By then the style sheet is loaded, so that
-// measurements are those of the visible page.
+// see waits until an element is visible, possibly on the next page. It also waits for the style sheet,
+// so that measurements are correct afterwards.
 func (b *browser) see(sel string) {
 	b.t.Helper()
 	b.until(fmt.Sprintf(`document.readyState === "complete" && document.querySelector(%q)?.checkVisibility()`, sel))
@@ -256,7 +258,7 @@ func TestBrowserJourney(t *testing.T) {
 	if value[bool](b, `!!document.querySelector("#empty")`) {
 		t.Error("the empty state is still there")
 	}
-	b.key("j") // opens it too
+	b.key("j") // the key opens the event, too
 	b.until(`document.querySelector("#event")`)
 	b.until(`document.readyState === "complete" && document.querySelectorAll("[data-attempt]").length === 1`)
 	r.answers(func([]byte, []byte) string {
@@ -289,7 +291,8 @@ func TestBrowserJourney(t *testing.T) {
 	b.until(`document.querySelector("#keys").open`)
 	b.click("#keys button")
 	b.until(`!document.querySelector("#keys").open`)
-	// At once: on a busy machine two keys of the browser's own may lie too far apart.
+	// One script presses both keys, because on a busy machine two key presses of the browser may be too
+	// far apart.
 	b.until(`["g", "a"].every(key => document.body.dispatchEvent(new KeyboardEvent("keydown", {key, bubbles: true})))`)
 	b.until(`location.pathname === "/"`)
 }
@@ -324,8 +327,8 @@ func TestBrowserWithoutScript(t *testing.T) {
 	}
 }
 
-// ended waits, without a script, until a replay was delivered. The page after the button shows that,
-// unless the machine took longer than that page waits.
+// ended waits, without a script, until a replay was delivered. It loads the page again, because the
+// page after the button shows the end only if the replay was quick.
 func (b *browser) ended(sel string) {
 	b.t.Helper()
 	for end := time.Now().Add(patience); value[string](b, fmt.Sprintf(`document.querySelector(%q).dataset.state`, sel)) == "delivering"; {

@@ -18,9 +18,10 @@ import (
 	"relay/dashboard"
 )
 
-// TestEveryPageIsInTheBudget tries every page with the largest event. While its account has used its
-// share of memory, a page of over 64 KiB is refused with 503, and never as a fault of the store;
-// otherwise it is sent. Nothing stays reserved. It finds new pages by itself.
+// TestEveryPageIsInTheBudget tries every page with the largest event. While the account has no memory
+// left in the budget, a page of over 64 KiB is refused with 503, and never with an error of the store.
+// With memory left the page is sent, and nothing stays reserved. The test finds the routes of all pages
+// itself.
 func TestEveryPageIsInTheBudget(t *testing.T) {
 	t.Parallel()
 	shared := budget.New(256 << 20)
@@ -57,7 +58,7 @@ func TestEveryPageIsInTheBudget(t *testing.T) {
 	}
 	refused := map[string]bool{}
 	for _, route := range pageRoutes(t) {
-		if strings.HasSuffix(route, "/live") || route == "/assets/" { // these have no end, and are no answers
+		if strings.HasSuffix(route, "/live") || route == "/assets/" { // streams have no end, and assets do not count in the budget
 			continue
 		}
 		paths := []string{""}

@@ -31,8 +31,8 @@ func TestBrowserBurst(t *testing.T) {
 	b := newBrowser(t, &fixture{t: t, base: s.base})
 	b.enter(s)
 	idle := &browser{t: t, ctx: shared.tab(t)}
-	// Without it Chromium draws a tab in the background about once a second, and what the
-	// idle window lost would excuse any standstill of the stream.
+	// Without the emulated focus, Chromium draws a background tab about once a second. The gaps of the
+	// idle window would then be as long as those of a page that stands still.
 	call(idle, emulation.SetFocusEmulationEnabled, emulation.SetFocusEmulationEnabledParams{Enabled: true})
 	stop := b.traceTasks()
 	best := b.burst(idle, s, 0)
@@ -48,7 +48,7 @@ func TestBrowserBurst(t *testing.T) {
 		t.Error("the rows differ after reload")
 	}
 
-	// Scrolled down, new rows wait behind a button.
+	// If the list is scrolled down, new rows wait behind a button.
 	value[any](b, `document.querySelector("#list").scrollTo(0, 1000)`)
 	b.until(`document.querySelector("#link").textContent === "live"`)
 	s.post("stripe-dev", "/pill", []byte("{}"))
@@ -62,8 +62,8 @@ func TestBrowserBurst(t *testing.T) {
 const longestStall = 100
 
 // TestBrowserOpenEventStaysStill opens one event while 100 others arrive in a second: its folds, its
-// scroll position and the focus stay, and the browser continues to draw. RELAY_STILL_SECONDS makes it
-// longer than the few seconds of CI.
+// scroll position and the focus stay, and the browser continues to draw. RELAY_STILL_SECONDS makes the
+// test longer than the few seconds of CI.
 func TestBrowserOpenEventStaysStill(t *testing.T) {
 	relayd := relaytest.Program(t, "relayd")
 	s := newDemoServer(t, relayd, false)
@@ -88,7 +88,7 @@ func TestBrowserOpenEventStaysStill(t *testing.T) {
 	best, task := 1e9, 0.0
 	for round := range 4 {
 		stop := func() float64 { return task }
-		if round == 0 { // a trace of several minutes is more than Chromium delivers
+		if round == 0 { // only one round, because Chromium does not deliver a trace of several minutes
 			stop = b.traceTasks()
 		}
 		value[any](idle, ticking)
@@ -114,12 +114,12 @@ func TestBrowserOpenEventStaysStill(t *testing.T) {
 }
 
 // traceTasks starts a trace of Chromium. stop ends it and returns the processor time of the longest
-// task of a page, in ms. Unlike wall time, a busy machine does not lengthen it.
+// task of a page, in ms. A busy machine does not lengthen processor time, unlike wall time.
 func (b *browser) traceTasks() (stop func() float64) {
 	type event struct {
 		Name     string
 		PID, TID int
-		TDur     float64 // µs
+		TDur     float64 // duration in µs
 		Args     struct{ Name string }
 	}
 	var mu sync.Mutex
@@ -227,7 +227,7 @@ func TestBrowserLargeJSON(t *testing.T) {
 	if first := value[string](b, `document.querySelector("#request pre.json .literal").textContent`); first != "1.0" {
 		t.Errorf("a number was changed to %q", first)
 	}
-	// What is printed, or searched with the browser, is all of it.
+	// A print and a search with the browser include the whole body.
 	b.open("/events/" + r.send(post("/list", "["+strings.Repeat("1,", 399)+"1]")).String())
 	const lines = `document.querySelectorAll("#request pre.json .ln").length`
 	b.until(lines + ` > 300`)
@@ -279,7 +279,7 @@ func (b *browser) burst(idle *browser, s *demoServer, n int) float64 {
 	if rows < 100 || rows > 500 {
 		b.t.Errorf("%d rows in the page", rows)
 	}
-	if lost > longestGap { // the machine, not the page, decided: this burst says nothing
+	if lost > longestGap { // the machine was too slow for this burst to say anything about the page
 		return 1e9
 	}
 	return gap - lost

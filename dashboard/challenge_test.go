@@ -11,8 +11,8 @@ import (
 	"relay"
 )
 
-// TestMissedChallenge: the page of a challenge that was queued without an answer, and that of its alias,
-// offer the setting to the owner until it is set.
+// TestMissedChallenge: the page of a challenge that was queued without an answer, and that of its
+// alias, offer the owner the setting that answers such challenges, until it is set.
 func TestMissedChallenge(t *testing.T) {
 	t.Parallel()
 	o := newAccountFixture(t)
@@ -31,8 +31,8 @@ func TestMissedChallenge(t *testing.T) {
 	o.get("alice", page).want(200, "Let the sender try again").lacks(form)
 }
 
-// TestMissedChallengeWithASecret: a challenge that needs a secret or the verify token is answered
-// after the owner has entered it in one form.
+// TestMissedChallengeWithASecret: one form sets an alias to answer a challenge and stores the secret or
+// the verify token that the challenge needs.
 func TestMissedChallengeWithASecret(t *testing.T) {
 	t.Parallel()
 	o := newAccountFixture(t)
@@ -53,8 +53,8 @@ func TestMissedChallengeWithASecret(t *testing.T) {
 	}
 }
 
-// TestKeepAsSecret: the challenges of Asana and Notion contain a secret. A button stores it, for the
-// owner only, until it is stored.
+// TestKeepAsSecret: the challenges of Asana and Notion contain a secret. The owner has a button that
+// stores the secret, until it is stored.
 func TestKeepAsSecret(t *testing.T) {
 	t.Parallel()
 	o := newAccountFixture(t)
@@ -80,7 +80,7 @@ func TestKeepAsSecret(t *testing.T) {
 	}
 }
 
-// TestConfirmationLinkIsShown: the link that confirms a URL to Amazon SNS is shown if it leads to
+// TestConfirmationLinkIsShown: the link with which Amazon SNS confirms a URL is shown if it leads to
 // Amazon.
 func TestConfirmationLinkIsShown(t *testing.T) {
 	t.Parallel()
@@ -113,7 +113,7 @@ func (o *accountFixture) queuedRequest(a *relay.Alias, missed, head, body string
 	return e.ID
 }
 
-// TestMissedChallengeOfAnAlias: the page of an alias offers the same for a challenge in its queue.
+// TestMissedChallengeOfAnAlias: the page of an alias offers the setting for a challenge in its queue.
 func TestMissedChallengeOfAnAlias(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)

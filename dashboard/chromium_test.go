@@ -18,11 +18,12 @@ import (
 const patience = time.Minute
 
 // chromium is the browser that the tests of this package share: one process, in which every test has
-// its own window and cookies. It starts with the first test that needs it, and again if it has died.
+// its own window and cookies. The process starts with the first test that needs it, and again if it has
+// died.
 type chromium struct {
 	mu   sync.Mutex
-	dir  string          // its profile and temporary files
-	ctx  context.Context // nil = not started
+	dir  string          // folder of the profile and of temporary files
+	ctx  context.Context // nil = Chromium is not started
 	stop func()
 }
 
@@ -49,8 +50,8 @@ func (c *chromium) tab(t *testing.T) context.Context {
 	}
 	ctx, cancel := chromedp.NewContext(c.ctx, chromedp.WithNewBrowserContext())
 	t.Cleanup(cancel)
-	// The context of the first step is that of the window's whole life, so it has no
-	// deadline of its own.
+	// chromedp keeps the context of the first step for the whole life of the window, so this context
+	// must have no deadline.
 	late := time.AfterFunc(patience, cancel)
 	if err := chromedp.Do(ctx); err != nil {
 		t.Fatalf("Chromium opens no window: %v", err)
@@ -65,8 +66,7 @@ func (c *chromium) start(t *testing.T) {
 	if err != nil {
 		t.Fatal("chromium is not installed; `make setup` does that")
 	}
-	// A short path of its own: it leaves files there, and a socket whose address may
-	// have 107 bytes.
+	// The path is short, because Chromium makes a socket there, whose address is limited to 107 bytes.
 	c.dir, err = os.MkdirTemp("", "relay-chromium-")
 	must(t, err)
 	opts := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path),
@@ -87,7 +87,7 @@ func (c *chromium) start(t *testing.T) {
 	late.Stop()
 }
 
-// gone reports whether the browser of a context has died.
+// gone reports whether the browser of the context has died.
 func gone(ctx context.Context) bool {
 	b := chromedp.FromContext(ctx).Browser
 	if b == nil {
@@ -109,8 +109,8 @@ func (c *chromium) close() {
 	}
 }
 
-// end stops the browser and removes its files. Its child processes may outlive it for a moment and
-// still write.
+// end stops the browser and removes its files. It tries again for a while, because child processes of
+// the browser may still write files.
 func (c *chromium) end() {
 	c.stop()
 	for end := time.Now().Add(10 * time.Second); os.RemoveAll(c.dir) != nil && time.Now().Before(end); {

@@ -3,7 +3,7 @@
 // copying.
 //
 // Its inner packages have the pages: alias for aliases and lists of events, event for one event, people
-// for accounts. page has their shared parts, and body shows messages.
+// for accounts. Package page has the shared parts of all pages, and package body shows messages.
 package dashboard
 
 import (
@@ -32,7 +32,7 @@ var files embed.FS
 // asset is a file that pages load, unchanged and compressed.
 type asset struct {
 	content, packed []byte
-	tag             string // of the content
+	tag             string // hash of the content
 }
 
 // assets returns the assets by path. The scripts that every page loads after its first one are joined in
@@ -48,20 +48,21 @@ var assets = sync.OnceValue(func() map[string]asset {
 	return all
 })
 
-// scripts are in the order in which they need each other: the last one begins.
+// scripts are in order: each one may use those before it, and the last one starts the page.
 var scripts = []string{"json.js", "regions.js", "list.js", "keyboard.js", "dialogs.js", "palette.js", "stream.js"}
 
-// unread is what browsers do not need of our files: indents, and comments on lines of their own.
+// unread matches the parts of our files that browsers do not need: indents, and comments on lines of
+// their own.
 var unread = regexp.MustCompile(`(?m)^[ \t]+|^[ \t]*//.*\n|[ \t]*/\*[^*]*\*/`)
 
-// packAsset joins files without their comments. Assets are few and small, so that each is compressed once, as
-// well as can be.
+// packAsset joins files without their comments. Each asset is compressed once, at the best level,
+// because assets are few and small.
 func packAsset(names ...string) asset {
 	var a asset
 	for _, name := range names {
 		text, err := files.ReadFile("assets/" + name)
 		if err != nil {
-			panic(err) // a name in this file
+			panic(err) // names are constants of this file, so every file exists
 		}
 		a.content = append(a.content, unread.ReplaceAll(text, nil)...)
 	}
@@ -78,7 +79,7 @@ func packAsset(names ...string) asset {
 // Options configure the pages, see page.Options.
 type Options = page.Options
 
-// Interfaces that the pages need of other packages.
+// Interfaces of other packages that the pages use.
 type (
 	Accounts   = page.Accounts
 	Events     = page.Events

@@ -27,21 +27,21 @@ import (
 )
 
 // demoServer is a complete installation: the relayd program, a local shop, a tunnel by ssh -R between
-// them, and senders. Only the bug in the shop is artificial.
+// them, and senders. Everything in it is real, except for the bug in the shop.
 type demoServer struct {
 	t       *testing.T
 	relayd  string
 	home    string
-	data    string // relayd's folder
-	base    string // of the dashboard
+	data    string // data dir of relayd
+	base    string // address of the dashboard
 	port    string
 	sshPort string
 	shop    demoApp
 	shopAt  string // address of the shop
 	account string
-	aliases []string  // with a tunnel to the shop
+	aliases []string  // aliases with a tunnel to the shop
 	sentAt  time.Time // the time that senders sign; zero = now
-	stops   []func()  // end what was started
+	stops   []func()  // functions that end what was started
 }
 
 // Secrets with which the senders sign, as a user sets them at a provider.
@@ -51,8 +51,8 @@ const (
 	shopifySecret = "shpss_5f2b8c1e"
 )
 
-// newDemoServer starts a demoServer. With known it uses the default ports, if they are free; tests use
-// others, because further tests run at the same time.
+// newDemoServer starts a demoServer. With known it uses the default ports, if they are free. Tests use
+// other ports, because other tests run at the same time.
 func newDemoServer(t *testing.T, relayd string, known bool) *demoServer {
 	t.Helper()
 	s := &demoServer{t: t, relayd: relayd, home: t.TempDir(), data: t.TempDir(), account: "ana", port: "0", sshPort: "0", aliases: []string{"stripe-dev", "github-dev"}}
@@ -85,7 +85,7 @@ func (s *demoServer) connect() {
 	})
 }
 
-// serve starts relayd. If another program takes the chosen port first, it tries another one.
+// serve starts relayd. If another program takes the chosen port first, serve tries another port.
 func (s *demoServer) serve() {
 	s.t.Helper()
 	for range 3 {
@@ -146,7 +146,8 @@ func (s *demoServer) run(name string, args ...string) string {
 	return string(out)
 }
 
-// start starts a program that stop ends, or the end of the test; ended is closed when it has ended.
+// start starts a program, which runs until stop or the end of the test; ended is closed when the
+// program has ended.
 func (s *demoServer) start(name string, args ...string) (ended <-chan struct{}) {
 	s.t.Helper()
 	c := exec.Command(name, args...)
@@ -213,11 +214,11 @@ func (s *demoServer) open(port string) string {
 }
 
 // demoApp is a small web shop that accepts webhooks: it checks signatures and writes orders to its
-// disk. Once repaired, it accepts customers without a name.
+// disk. With the bug it fails for customers without a name.
 type demoApp struct {
 	file     string
 	repaired atomic.Bool
-	slow     atomic.Bool // it takes as long as shops take
+	slow     atomic.Bool // the shop answers as slowly as real shops
 	mu       sync.Mutex
 	orders   int
 }
@@ -270,7 +271,7 @@ func (s *demoApp) take(body []byte) map[string]any {
 	}
 	name := "customer " + e.Data.Object.Customer
 	if !s.repaired.Load() || e.Data.Object.CustomerName != nil {
-		name = *e.Data.Object.CustomerName // the bug: not every customer has one
+		name = *e.Data.Object.CustomerName // the bug: a customer may have no name
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -2,8 +2,9 @@ package dashboard_test
 
 import "testing"
 
-// TestBrowserDifferenceInOneBody: the difference of two responses is shown once, within one body. A view of
-// the changes only, and one side by side, can be chosen without a script.
+// TestBrowserDifferenceInOneBody: the differences between two responses are marked within one body.
+// Without a script, the user can also choose a view of only the changes, or of both bodies side by
+// side.
 func TestBrowserDifferenceInOneBody(t *testing.T) {
 	r := newFixture(t)
 	r.online()

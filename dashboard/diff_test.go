@@ -55,8 +55,8 @@ func TestDiffMarksWithinLines(t *testing.T) {
 	contains(t, "diff", page, `id="diff"`, "1 line changed", "<mark>brown</mark>", "<mark>red</mark>", "\tthe quick", "&lt;script&gt;")
 }
 
-// TestPartsSayWhatIsLeftOut: the page says which parts are left out, and how much of a binary one is
-// shown.
+// TestPartsSayWhatIsLeftOut: the page says which parts of a body it leaves out, and how much of a
+// binary part it shows.
 func TestPartsSayWhatIsLeftOut(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)

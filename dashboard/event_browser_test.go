@@ -6,8 +6,9 @@ import (
 	"testing"
 )
 
-// TestBrowserJSONIsReadable: escapes are shown as characters, the envelope of a known sender and repeated
-// members are folded, and numbers that are times have their date. Copy copies the shown text.
+// TestBrowserJSONIsReadable: escapes are shown as characters, JSON of a known sender has its envelope
+// and its repeated members folded, and numbers that are times have a date beside them. Copy copies the
+// shown text.
 func TestBrowserJSONIsReadable(t *testing.T) {
 	r := newFixture(t)
 	r.online()
@@ -39,8 +40,8 @@ func TestBrowserJSONIsReadable(t *testing.T) {
 	}
 }
 
-// TestBrowserAttemptsAreATimeline: the newest attempt comes first; each can be opened, and compared with
-// any other.
+// TestBrowserAttemptsAreATimeline: the newest attempt comes first; each attempt can be opened, and
+// compared with any other one.
 func TestBrowserAttemptsAreATimeline(t *testing.T) {
 	r := newFixture(t)
 	r.online()
@@ -93,7 +94,7 @@ func TestBrowserSharesInTheHead(t *testing.T) {
 		t.Errorf("the new link is at %.0f", y)
 	}
 	b.until(`document.querySelector("[popovertarget=share-box]").textContent.includes("Share (1)")`)
-	for range 2 { // a reload creates no second one
+	for range 2 { // a reload creates no second share
 		value[any](b, `window.before = true; setTimeout(() => location.reload()); null`)
 		b.until(`!window.before && document.readyState === "complete" && document.querySelector("[popovertarget=share-box]")?.textContent.includes("Share (1)")`)
 	}

@@ -32,7 +32,7 @@ func TestInspectorShowsWhatCame(t *testing.T) {
 	contains(t, "inspector", page,
 		`data-event-id="`+id+`"`, `data-attempt="1"`, "POST /hook?b=2&amp;a=%41&amp;b=%zz HTTP/1.1",
 		"<code>X-lower</code>", "<code>X-LOWER</code>", `caf\xe9\u202e`, // what turns the text around stays visible
-		"&#34;z&#34;: 1.0,\n  &#34;a&#34;: &#34;é&#34;,\n  &#34;z&#34;: 2", // numbers as they were written, and no name left out
+		"&#34;z&#34;: 1.0,\n  &#34;a&#34;: &#34;é&#34;,\n  &#34;z&#34;: 2", // numbers keep their form, and members with the same name are all shown
 		"SHA-256 ", "Identical to the original request", "Sent by Stripe", "Expired: a replay", `href="/aliases/hook?provider=stripe"`, `href="/aliases/hook?status=200"`, "(tolerance 5m)", "/request.raw", "/response.body",
 		`<rect class="wait"`, "HTTP/1.1 200 OK", "new connection",
 	)
@@ -61,7 +61,7 @@ func TestInspectorShowsWhatCame(t *testing.T) {
 }
 
 // TestRefusedHostIsShown: the inspector and the list warn if the local server refused the Host header;
-// the inspector names both remedies.
+// the inspector names both ways to correct this.
 func TestRefusedHostIsShown(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
@@ -153,8 +153,8 @@ func TestReplayAndCompare(t *testing.T) {
 	}
 }
 
-// TestNothingSentIsSaidSo: an attempt that reached no server is shown as having sent nothing, and not
-// as incompletely known.
+// TestNothingSentIsSaidSo: an attempt that reached no server is shown as one that sent nothing, and not
+// as one with missing details.
 func TestNothingSentIsSaidSo(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
@@ -240,7 +240,7 @@ func TestShares(t *testing.T) {
 		}
 	}
 	page = r.get("/s/"+view, 200)
-	contains(t, "with view", page, "4242", "[masked]", ">Host<") // the first header line
+	contains(t, "with view", page, "4242", "[masked]", ">Host<") // the name of the first header line
 	if strings.Contains(page, "topsecret") || strings.Contains(page, "hidden") && strings.Contains(page, "v1=hidden") || strings.Contains(page, "hook.localhost") {
 		t.Error("secrets are not masked")
 	}
@@ -252,7 +252,7 @@ func TestShares(t *testing.T) {
 			t.Errorf("%s: %q", name, got)
 		}
 	}
-	// A form of a page without referrer says that its origin is null.
+	// A browser sends the origin "null" with a form of a page that has no referrer.
 	null := http.Header{"Origin": {"null"}, "Sec-Fetch-Site": {"same-origin"}}
 	page = r.do("POST", "/s/"+token+"/replay", nil, null, 200)
 	r.await("the end of the shared replay", func() bool {
@@ -327,7 +327,7 @@ func (b *busyEvents) Event(ctx context.Context, who relay.Actor, id relay.ID, mo
 }
 
 // TestShareIsMadeOnceAlsoIfItsPageFails: if a share is made but its page fails, sending the form again
-// shows the link of that share, and makes no second one.
+// shows the link of that share, and makes no second share.
 func TestShareIsMadeOnceAlsoIfItsPageFails(t *testing.T) {
 	t.Parallel()
 	store := &busyEvents{}
@@ -399,7 +399,8 @@ func TestExports(t *testing.T) {
 	}
 	r.get("/api/v1/events/"+id+"/export?format=exe", 422)
 
-	// A form that cannot send what came was a canceled download without a reason, or sent something else.
+	// If a format cannot carry a request, the menu gives the reason in place of the link. Such links
+	// once led to a failed download, or to a different request.
 	id = r.send(post("/hook?x=1", "\x00")).String()
 	page := r.get("/events/"+id, 200)
 	contains(t, "menu", page, "the body of this request is binary, and HAR carries only text; export it as curl, go, js, python, or take request.raw", "export?format=go")
@@ -409,7 +410,7 @@ func TestExports(t *testing.T) {
 	r.get("/api/v1/events/"+id+"/export?format=har", 409)
 }
 
-// cutCaller goes away when all of its bytes are read.
+// cutCaller is a caller that leaves when all of its bytes are read.
 type cutCaller struct{ caller }
 
 func (c *cutCaller) Read(p []byte) (int, error) {
@@ -439,7 +440,7 @@ func TestExportMenuGivesReasons(t *testing.T) {
 	const incomplete, trailer, large = "this request was not stored completely", "and this request has some", "too large to stand in a test"
 	for _, c := range []struct {
 		name, id string
-		reasons  map[string]string // by format
+		reasons  map[string]string // part of the reason for each refused format
 	}{
 		{"plain", r.send(post("/hook", "{}")).String(), nil},
 		{"1,500,000 bytes", r.send(post("/hook", strings.Repeat("x", 1_500_000))).String(), map[string]string{"har": "has 1500000 bytes, and a HAR file carries at most 1 MiB", "go": large, "js": large, "python": large}},

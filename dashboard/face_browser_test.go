@@ -40,7 +40,7 @@ func TestStyleSheetKeepsItsGrid(t *testing.T) {
 	must(t, err)
 	for n, line := range strings.Split(string(text), "\n") {
 		if strings.HasPrefix(strings.TrimSpace(line), "--t") {
-			continue // the sizes themselves
+			continue // the definitions of the sizes
 		}
 		rules := regexp.MustCompile(`@(media|container)[^{]*`).ReplaceAllString(line, "")
 		for _, length := range regexp.MustCompile(`(\d*\.?\d+)rem\b`).FindAllStringSubmatch(rules, -1) {
@@ -61,8 +61,9 @@ func TestStyleSheetKeepsItsGrid(t *testing.T) {
 	}
 }
 
-// TestStyleSheetSuitsOtherBrowsers: what only one browser knows has a standard property beside it or changes nothing
-// else. Markers of folds are removed in both ways that browsers have.
+// TestStyleSheetSuitsOtherBrowsers: a property that only one browser supports has the standard property
+// beside it, or the page works without it. The markers of folds are removed in the two ways that
+// browsers need.
 func TestStyleSheetSuitsOtherBrowsers(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("assets/style.css")
@@ -70,7 +71,7 @@ func TestStyleSheetSuitsOtherBrowsers(t *testing.T) {
 	for _, rule := range regexp.MustCompile(`([^{}]*)\{([^{}]*)\}`).FindAllStringSubmatch(string(text), -1) {
 		selector, body := strings.TrimSpace(regexp.MustCompile(`(?s)/\*.*?\*/`).ReplaceAllString(rule[1], "")), rule[2]
 		for _, own := range regexp.MustCompile(`-(?:webkit|moz|ms)-([a-z-]+): ([^;]*);`).FindAllStringSubmatch(body, -1) {
-			known := own[1] == "box-orient" || own[1] == "line-clamp" // all browsers know these two by this name
+			known := own[1] == "box-orient" || own[1] == "line-clamp" // all browsers support these two only with the prefix
 			if !known && !strings.Contains(body, " "+own[1]+": "+own[2]) {
 				t.Errorf("%s has only -webkit-%s", selector, own[1])
 			}
@@ -78,7 +79,7 @@ func TestStyleSheetSuitsOtherBrowsers(t *testing.T) {
 		if strings.Contains(selector, "summary") && strings.Contains(body, "list-style: none") && !strings.Contains(string(text), selector+"::-webkit-details-marker { display: none; }") {
 			t.Errorf("%s keeps its marker in Safari", selector)
 		}
-		// A browser that does not know one selector of a list drops the whole rule.
+		// A browser that does not support one selector of a list ignores the whole rule.
 		for _, part := range strings.Split(selector, ",\n") {
 			if list := regexp.MustCompile(`\([^()]*\)`).ReplaceAllString(part, ""); strings.Contains(part, ":has(") && strings.Count(list, ",")+1 != strings.Count(list, ":has") {
 				t.Errorf("%s is dropped by a browser without :has()", selector)
@@ -90,8 +91,8 @@ func TestStyleSheetSuitsOtherBrowsers(t *testing.T) {
 	}
 }
 
-// offGrid returns the vertical distances on a page that are no multiples of 4 px, and the line heights of its text
-// that are none, each with its element. A border counts with the padding inside it.
+// offGrid returns the vertical distances and line heights on a page that are not multiples of 4 px,
+// each with its element. A border counts together with the padding inside it.
 const offGrid = `[...new Set([...document.querySelectorAll("body *")].filter(e => e.checkVisibility() && !e.closest("svg, .unseen, .skip") && e.localName !== "option" && e.getBoundingClientRect().height).flatMap(e => {
 	const s = getComputedStyle(e), px = name => parseFloat(s[name]) || 0, isOff = n => Math.abs(n / 4 - Math.round(n / 4)) > .01, off = [];
 	const edge = parseFloat(getComputedStyle(e.parentElement).borderTopWidth);
@@ -104,11 +105,12 @@ const offGrid = `[...new Set([...document.querySelectorAll("body *")].filter(e =
 	return off.map(name => e.localName + "." + e.className + " in " + e.parentElement.localName + "." + e.parentElement.className + ": " + name + " " + s[name]);
 }))]`
 
-// typeStyles returns the sizes of the letters that are drawn, each with the kind of its font.
+// typeStyles returns the font sizes of all visible text, each with the kind of its font.
 const typeStyles = `[...new Set([...document.querySelectorAll("body *")].filter(e => e.checkVisibility() && !e.closest("svg, .unseen, .skip") && [...e.childNodes].some(n => n.nodeType === 3 && n.data.trim())).map(e => getComputedStyle(e)).map(s => parseFloat(s.fontSize) + (s.fontFamily.includes("monospace") ? " mono" : "")))]`
 
-// TestBrowserKeepsItsGrid: on every page, on a laptop and on a phone, vertical distances and line heights are
-// multiples of 4 px. Text has five styles; a sixth, small and monospaced, is that of bytes in hex on a phone.
+// TestBrowserKeepsItsGrid: on every page, on a laptop and on a phone, vertical distances and line
+// heights are multiples of 4 px. Text has five styles; bytes in hex have a sixth one on a phone, which
+// is small and monospaced.
 func TestBrowserKeepsItsGrid(t *testing.T) {
 	g := newAllPages(t)
 	b := newBrowser(t, g.fixture)
@@ -135,8 +137,8 @@ func TestBrowserKeepsItsGrid(t *testing.T) {
 }
 
 // TestBrowserFitsALaptop: the most important things are visible on a laptop without scrolling: the
-// response to a failed request, and twenty events. The times in a list never increase downwards, not
-// even after a replay.
+// response to a failed request, and twenty events. The times in a list are in descending order, also
+// after a replay.
 func TestBrowserFitsALaptop(t *testing.T) {
 	r := newFixture(t)
 	r.online()
@@ -176,8 +178,9 @@ func TestBrowserFitsALaptop(t *testing.T) {
 	}
 }
 
-// TestBrowserRows: in a narrow list two letters name the sender, and its name is their tooltip. What happened has a
-// line of its own on a phone, and everywhere if comfortable rows are chosen.
+// TestBrowserRows: in a narrow list two letters stand for the sender, with its name as their tooltip.
+// The error message has its own line on a phone, and on every screen if the user has chosen comfortable
+// rows.
 func TestBrowserRows(t *testing.T) {
 	r := newFixture(t)
 	r.online()
@@ -189,7 +192,8 @@ func TestBrowserRows(t *testing.T) {
 	row := func(id, script string) string {
 		return value[string](b, `(row => String(`+script+`))(document.getElementById("`+id+`"))`)
 	}
-	// under is whether an element begins below the type, and in its column, within the row.
+	// under is an expression that tells whether one of the elements is below the type, left-aligned
+	// with it, and within the row.
 	const under = `((what, e, all) => e && e.top >= what.bottom - 4 && Math.abs(e.left - what.left) < 4 && e.bottom <= all.bottom)(...[".what", ".cause, .under", "a"].map(s => row.querySelector(s)?.getBoundingClientRect()))`
 	for width, want := range map[int64]string{390: "true", 1440: "false", 1920: "false"} {
 		b.show("/aliases/hook", width, 900, "rows")
@@ -220,7 +224,7 @@ func TestBrowserRows(t *testing.T) {
 	if text := row(plain, `row.querySelector(".under").textContent`); text != "POST /webhooks/github" {
 		t.Errorf("the second line is %q", text)
 	}
-	later := r.send(forge("check_run", "created")).String() // a live row has it too
+	later := r.send(forge("check_run", "created")).String() // a row that arrives live has a second line, too
 	b.until(`document.getElementById("` + later + `")?.querySelector(".under")`)
 	b.click("[popovertarget=me]")
 	b.click(`#me button[value="compact"]`)
@@ -258,7 +262,7 @@ func TestBrowserMenusAreNotCutOff(t *testing.T) {
 		r.send(post("/webhooks/stripe", `{"id":"evt_`+kind+`","type":"`+kind+`"}`, "Stripe-Signature: t=1,v1=x"))
 	}
 	id := r.send(post("/a", "{}")).String()
-	r.submit("/events/"+id+"/shares", url.Values{"expires": {"7d"}, "view": {"on"}}, 200) // the box of shares has a list
+	r.submit("/events/"+id+"/shares", url.Values{"expires": {"7d"}, "view": {"on"}}, 200) // makes a share, so that the box of shares contains a list
 	b := newBrowser(t, r)
 	for _, width := range []int64{390, 1024, 1280, 1440, 1920} {
 		for _, path := range []string{"/aliases/hook?status=2xx", "/events/" + id} {
@@ -269,7 +273,7 @@ func TestBrowserMenusAreNotCutOff(t *testing.T) {
 				if menu == "filters" || menu == "more" {
 					b.picture(fmt.Sprintf("menu-%s-%d", menu, width))
 				}
-				// The corners are not covered or clipped, and lie in the window.
+				// All four corners are visible, and lie in the window.
 				if bad := value[string](b, `(menu => { const r = menu.getBoundingClientRect();
 					return [[r.left + 12, r.top + 12], [r.right - 20, r.top + 12], [r.left + 12, r.bottom - 12], [r.right - 20, r.bottom - 12]].filter(([x, y]) => !menu.contains(document.elementFromPoint(x, y))).join(" ") +
 						(menu.scrollWidth > menu.clientWidth ? " wider than its box" : ""); })(document.getElementById("`+menu+`"))`); bad != "" {

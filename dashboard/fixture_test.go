@@ -37,7 +37,7 @@ type fixture struct {
 	session string
 	hold    relay.Attachment
 
-	refuse atomic.Bool // the local server is not there
+	refuse atomic.Bool // the local server refuses connections
 
 	mu     sync.Mutex
 	answer func(head, body []byte) string
@@ -75,7 +75,7 @@ func newFixtureOn(t *testing.T, so store.Options, change ...func(*dashboard.Opti
 	}
 	mux := http.NewServeMux()
 	mux.Handle("/", dashboard.New(o))
-	mux.Handle("/api/", api.New(api.Options{Accounts: s, Events: s, Deliver: r.d, Limits: api.NewLimits(api.Rate{}, api.Rate{}), Site: site})) // pages link to exports and raw bytes
+	mux.Handle("/api/", api.New(api.Options{Accounts: s, Events: s, Deliver: r.d, Limits: api.NewLimits(api.Rate{}, api.Rate{}), Site: site})) // for links of pages to exports and raw bytes
 	srv.Config.Handler, r.handler = mux, mux
 	srv.Start()
 	t.Cleanup(func() {
@@ -165,7 +165,7 @@ func post(path, body string, headers ...string) string {
 	return fmt.Sprintf("POST %s HTTP/1.1\r\nHost: hook.localhost\r\nContent-Type: application/json\r\n%sContent-Length: %d\r\n\r\n%s", path, lines, len(body), body)
 }
 
-// get fetches a page; it must have the status.
+// get fetches a page, and fails the test if it has another status.
 func (r *fixture) get(path string, status int) string {
 	r.t.Helper()
 	return r.do("GET", path, nil, nil, status)
@@ -178,7 +178,7 @@ func (r *fixture) submit(path string, form url.Values, status int) string {
 }
 
 // replay replays an event and returns its page when the new attempt has ended; on a slow machine the
-// form itself may answer earlier.
+// form may return before that.
 func (r *fixture) replay(id string) (page string) {
 	r.t.Helper()
 	page = r.submit("/events/"+id+"/replay", nil, 200)
@@ -249,7 +249,7 @@ func (*caller) Left() bool                    { return false }
 func (c *caller) CloseWrite() error           { return nil }
 func (c *caller) Abort()                      {}
 
-// tunnel leads to the fixture's answer function.
+// tunnel is a tunnel to the fixture's answer function.
 type tunnel struct{ r *fixture }
 
 func (u *tunnel) Open(context.Context, netip.AddrPort) (relay.Conn, error) {

@@ -13,8 +13,8 @@ import (
 	"relay/store"
 )
 
-// TestHomeShowsHealth: an alias whose newest event failed comes first, then one with a queue; each
-// shows its results of the last day.
+// TestHomeShowsHealth: aliases whose newest event failed come first, then those with a queue. Each
+// alias shows its results of the last day.
 func TestHomeShowsHealth(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
@@ -44,8 +44,8 @@ func TestHomeShowsHealth(t *testing.T) {
 	contains(t, "home", page, "2 events, 50 % errors", `class="pill s5">500`, `class="pill s2">200`, "1 queued", "none yet")
 }
 
-// TestHomeOfManyAliases: 5,000 aliases are split into pages of 50, in a bounded time, and a part of a name
-// finds one.
+// TestHomeOfManyAliases: 5,000 aliases are shown in pages of 50, in a bounded time. A search for a part
+// of a name finds the alias.
 func TestHomeOfManyAliases(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

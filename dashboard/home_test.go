@@ -66,7 +66,7 @@ func TestRefusedTunnelsAreSaid(t *testing.T) {
 	})
 	accounts.account = o.actor("alice").Account
 	o.get("alice", "/").want(200, `id="refused"`, "<code>shop</code>", "no alias of yours is called &lt;shop&gt;", "from 192.0.2.7", "12 times", "say which alias", "is a reserved name").
-		lacks("<code>admin</code>") // its text names it
+		lacks("<code>admin</code>") // the text of the refusal contains the name
 	o.get("bob", "/").want(200).lacks(`id="refused"`)
 }
 
@@ -120,7 +120,8 @@ func TestCrossSiteFormsAreRefused(t *testing.T) {
 	}
 }
 
-// TestRevokedSessionsSeeNothing: a revoked session and a removed account can do nothing.
+// TestRevokedSessionsSeeNothing: a revoked session, and the session of a removed account, get no data
+// and change nothing.
 func TestRevokedSessionsSeeNothing(t *testing.T) {
 	t.Parallel()
 	o := newAccountFixture(t)

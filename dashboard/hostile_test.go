@@ -13,8 +13,8 @@ import (
 	"relay/relaytest"
 )
 
-// TestHostileEventsStaySmallPages: bodies and heads that are made to be expensive give pages that are
-// small and fast, and need little memory. It does not run in parallel, because it measures.
+// TestHostileEventsStaySmallPages: for bodies and heads that are made to be expensive, the pages are
+// still small and fast, and need little memory. The test does not run in parallel, because it measures.
 func TestHostileEventsStaySmallPages(t *testing.T) {
 	r := newFixture(t)
 	send := func(kind, body string, more ...string) string {
@@ -27,7 +27,7 @@ func TestHostileEventsStaySmallPages(t *testing.T) {
 	}
 	most := time.Second
 	if relaytest.RaceEnabled() {
-		most *= 5 // the detector's own work
+		most *= 5 // the race detector costs more time
 	}
 	for name, id := range map[string]string{
 		"one line of 20 MB":      send("application/json", `{"a":"`+strings.Repeat("x", 20<<20)+`"}`),
@@ -77,7 +77,7 @@ func (r *fixture) processorTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// bomb returns size zeros, compressed.
+// bomb returns size zero bytes, compressed with gzip.
 func bomb(size int) string {
 	var out bytes.Buffer
 	z, _ := gzip.NewWriterLevel(&out, gzip.BestSpeed)

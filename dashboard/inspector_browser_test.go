@@ -8,8 +8,8 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// TestBrowserHomeAndSidebarAreLive: the list of aliases, and the one beside every page,
-// follow the tunnels and the queues without a reload.
+// TestBrowserHomeAndSidebarAreLive: the list of aliases and the sidebar show changes of tunnels and
+// queues without a reload.
 func TestBrowserHomeAndSidebarAreLive(t *testing.T) {
 	r := newFixture(t)
 	b := newBrowser(t, r)
@@ -30,8 +30,8 @@ func TestBrowserHomeAndSidebarAreLive(t *testing.T) {
 	}
 }
 
-// TestBrowserFoldsRetries: retries of a sender are folded below the newest delivery, in the page and
-// live, and can be opened.
+// TestBrowserFoldsRetries: retries of a sender are folded below the newest delivery, both in a loaded
+// page and in live updates, and can be unfolded.
 func TestBrowserFoldsRetries(t *testing.T) {
 	r := newFixture(t)
 	r.online()
@@ -71,7 +71,7 @@ func TestBrowserTheme(t *testing.T) {
 	choose("dark")
 	b.until(dark)
 	b.until(`document.cookie.includes("relay_theme=dark")`) // Chromium stores a cookie behind the script's back
-	do(b, chromedp.Navigate("about:blank"))                 // the page's lock, granted now, would find its callback disabled: an error
+	do(b, chromedp.Navigate("about:blank"))                 // leaves the page, because a Web Lock that it gets after scripts are disabled is an error
 	call(b, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
 	b.open("/")
 	b.until(dark)
@@ -80,8 +80,8 @@ func TestBrowserTheme(t *testing.T) {
 	b.until(`!document.documentElement.dataset.theme`)
 }
 
-// TestBrowserSearch: words are completed, and found without loading the page; the search is in the
-// address and the history, and new matching events appear.
+// TestBrowserSearch: the search box completes words and shows results without loading the page. The
+// search is in the address and the history, and new matching events appear.
 func TestBrowserSearch(t *testing.T) {
 	r := newFixture(t)
 	r.online()

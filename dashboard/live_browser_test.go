@@ -38,8 +38,8 @@ func TestBrowserSaysWhyLiveUpdatesAreRefused(t *testing.T) {
 	b.until(`document.querySelector("#link").textContent === "live"`)
 }
 
-// TestBrowserNotifies: with the user's permission, a page in the background shows a notification for a
-// new event, which leads to the event, and counts it in its title.
+// TestBrowserNotifies: with the user's permission, a page in the background shows a notification with a
+// link for each new event, and counts these events in its title.
 func TestBrowserNotifies(t *testing.T) {
 	r := newFixture(t)
 	r.online()
@@ -50,7 +50,7 @@ func TestBrowserNotifies(t *testing.T) {
 		let isAway = false;
 		Object.defineProperty(document, "hidden", { get: () => isAway });
 		window.setAway = away => { isAway = away; document.dispatchEvent(new Event("visibilitychange")); };`})
-	// permit sets what the person answers for this site.
+	// permit sets the user's answer to the permission request of this site.
 	permit := func(setting browserdomain.PermissionSetting) {
 		t.Helper()
 		_, err := chromedp.CallBrowser(b.ctx, browserdomain.SetPermission, browserdomain.SetPermissionParams{
@@ -87,8 +87,8 @@ func TestBrowserNotifies(t *testing.T) {
 	}
 }
 
-// TestBrowserLateRereadKeepsTheChosenAttempt: if the page is read again, and another attempt is opened
-// before that ends, the page stays at the opened attempt.
+// TestBrowserLateRereadKeepsTheChosenAttempt: if the user opens another attempt while the page is being
+// read again, the page stays at that attempt.
 func TestBrowserLateRereadKeepsTheChosenAttempt(t *testing.T) {
 	r := newFixture(t)
 	r.online()
@@ -109,7 +109,7 @@ func TestBrowserLateRereadKeepsTheChosenAttempt(t *testing.T) {
 			if (String(url) !== "/events/`+id+`") return response;
 			held++;
 			await new Promise(done => release.push(done));
-			setTimeout(() => applied++, 50); // the page has got the answer by then
+			setTimeout(() => applied++, 50); // the page has processed the answer by then
 			return response;
 		};
 		return true;
@@ -158,8 +158,8 @@ func TestBrowserChangeWhileAnEventOpens(t *testing.T) {
 	b.until(`document.querySelector("#event")?.dataset.eventId === "` + second + `" && document.querySelector("#attempt-2")`)
 }
 
-// TestBrowserRepeatsAFailedReread: if reading a page again fails, it is repeated until it succeeds,
-// because no later update may cause it.
+// TestBrowserRepeatsAFailedReread: if reading a page again fails, the read is repeated until it
+// succeeds, because there may be no later update.
 func TestBrowserRepeatsAFailedReread(t *testing.T) {
 	r := newFixture(t)
 	r.online()

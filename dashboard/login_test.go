@@ -14,7 +14,7 @@ import (
 	"relay/store"
 )
 
-// TestNewLoginEndsTheOldSession: one browser has one login.
+// TestNewLoginEndsTheOldSession: a login ends the earlier session of the same browser.
 func TestNewLoginEndsTheOldSession(t *testing.T) {
 	t.Parallel()
 	o := newAccountFixture(t)
@@ -33,8 +33,8 @@ func TestNewLoginEndsTheOldSession(t *testing.T) {
 	o.get("alice", "/account").want(200)
 }
 
-// TestLastingChangesNeedAFreshLogin: a session of more than 15 minutes cannot add keys
-// or full tokens, or give an alias away; a fresh one can.
+// TestLastingChangesNeedAFreshLogin: a session older than 15 minutes cannot add keys or tokens with all
+// rights, or transfer an alias. A newer session can.
 func TestLastingChangesNeedAFreshLogin(t *testing.T) {
 	t.Parallel()
 	var ahead atomic.Int64
@@ -58,7 +58,7 @@ func TestLastingChangesNeedAFreshLogin(t *testing.T) {
 	o.post("alice", "/aliases/shop/settings/remove", "confirm", "shop").redirectsTo("/?done=alias-removed")
 }
 
-// TestDataIsForOwnPagesOnly: data addresses are not served to pages of other sites.
+// TestDataIsForOwnPagesOnly: routes that return data refuse requests from pages of other sites.
 func TestDataIsForOwnPagesOnly(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
@@ -72,10 +72,10 @@ func TestDataIsForOwnPagesOnly(t *testing.T) {
 	for _, site := range []string{"same-origin", "none"} {
 		r.do("GET", "/api/v1/events/"+id+"/request.raw", nil, http.Header{"Sec-Fetch-Site": {site}}, 200)
 	}
-	r.do("GET", "/events/"+id, nil, http.Header{"Sec-Fetch-Site": {"cross-site"}}, 200) // a link may lead to a page
+	r.do("GET", "/events/"+id, nil, http.Header{"Sec-Fetch-Site": {"cross-site"}}, 200) // a link on another site may lead to a page
 }
 
-// TestLiveStreamsTakeASlot: the streams of the pages and of the API have a common bound.
+// TestLiveStreamsTakeASlot: the streams of the pages and of the API count against the same limit.
 func TestLiveStreamsTakeASlot(t *testing.T) {
 	t.Parallel()
 	limits := api.NewLimits(api.Rate{}, api.Rate{})
@@ -96,10 +96,11 @@ func TestLiveStreamsTakeASlot(t *testing.T) {
 	}
 	releases[0]()
 	r.do("HEAD", "/aliases/hook/live", nil, nil, 200)
-	r.do("HEAD", "/live", nil, nil, 200) // the slot was given back
+	r.do("HEAD", "/live", nil, nil, 200) // the slot of the previous stream was given back
 }
 
-// TestLoginLinkNamesAnAlias: a link that names an own alias leads to it; others lead home.
+// TestLoginLinkNamesAnAlias: a login link that names an alias of the user leads to that alias; every
+// other login link leads to the home page.
 func TestLoginLinkNamesAnAlias(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)

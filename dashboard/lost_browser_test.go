@@ -10,8 +10,8 @@ import (
 	"relay"
 )
 
-// TestBrowserNewShareStays: the link of a new share, which is shown once, stays when its event
-// changes.
+// TestBrowserNewShareStays: the link of a new share is shown only once, and stays on the page when its
+// event changes.
 func TestBrowserNewShareStays(t *testing.T) {
 	r := newFixture(t)
 	r.online()
@@ -30,7 +30,7 @@ func TestBrowserNewShareStays(t *testing.T) {
 }
 
 // TestBrowserSkipLinkStaysOnThePage: on a page that is the answer to a form, the link to the content
-// must not load the address of the form.
+// does not load the address of the form.
 func TestBrowserSkipLinkStaysOnThePage(t *testing.T) {
 	r := newFixture(t)
 	b := newBrowser(t, r)
@@ -61,7 +61,7 @@ func TestBrowserHeldKeyReplaysOnce(t *testing.T) {
 	}
 }
 
-// TestBrowserNoteIsKept: saving a label alone does not rewrite the note, for example with escapes in
+// TestBrowserNoteIsKept: saving only a label does not rewrite the note, for example with escapes in
 // place of joined emoji.
 func TestBrowserNoteIsKept(t *testing.T) {
 	r := newFixture(t)

@@ -9,8 +9,8 @@ import (
 	"relay"
 )
 
-// TestPinLabelAndNote: each is set with a plain form, shown in the event and in the list, and found by
-// its filter.
+// TestPinLabelAndNote: pin, label and note are set with forms without a script, shown in the event and
+// in the list, and found by their filters.
 func TestPinLabelAndNote(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
@@ -49,7 +49,7 @@ func TestDeleteAsksFirst(t *testing.T) {
 	}
 	r.get("/events/"+id, 404)
 	r.submit("/events/"+id+"/delete", nil, 404)
-	// Back, and the list behind it, keep the filter.
+	// The link "Back", and the list after the deletion, keep the filter.
 	id = r.send(post("/gone", "{}")).String()
 	const filter = "?status=2xx"
 	contains(t, "event", r.get("/events/"+id+filter, 200), `href="/events/`+id+`/delete`+filter+`"`)
@@ -84,7 +84,7 @@ func TestMembersCannotMarkOrDelete(t *testing.T) {
 	}
 }
 
-// TestSavedSearches keeps searches by name on the server, for the account.
+// TestSavedSearches: the server stores the searches of an account by name.
 func TestSavedSearches(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)

@@ -74,7 +74,7 @@ run().catch(e => { window.got = ["broke: " + e]; });
 </script>`
 
 // TestBrowserHostileNeighbour opens, with a logged-in browser, a page of an alias that attacks the
-// dashboard: it reads nothing and changes nothing.
+// dashboard. The page reads nothing and changes nothing.
 func TestBrowserHostileNeighbour(t *testing.T) {
 	r := newFixture(t)
 	r.online()
@@ -87,8 +87,8 @@ func TestBrowserHostileNeighbour(t *testing.T) {
 	tossed, _, err := r.s.UseLoginLink(ctx, mallory, "", "")
 	must(t, err)
 
-	// Dashboard and alias on one listener, and of one site, as below localhost they
-	// would not be.
+	// Dashboard and alias have one listener and belong to the same site for the browser. Names below
+	// localhost do not.
 	srv := httptest.NewUnstartedServer(nil)
 	_, port, err := net.SplitHostPort(srv.Listener.Addr().String())
 	must(t, err)
@@ -99,7 +99,7 @@ func TestBrowserHostileNeighbour(t *testing.T) {
 		Accounts: r.s, Events: r.s, Deliver: r.d, Limits: api.NewLimits(api.Rate{}, api.Rate{}), Enrolments: w,
 		Site: relay.Site{Base: *u, AliasDomain: "relay.test", SSHAddr: "localhost:2222", Loopback: true},
 	})
-	var twice atomic.Int64 // requests to the dashboard with a tossed session beside the real one
+	var twice atomic.Int64 // number of requests to the dashboard with both the real session and the tossed one
 	srv.Config.Handler = http.HandlerFunc(func(rw http.ResponseWriter, req *http.Request) {
 		if !strings.HasPrefix(req.Host, "evil.") {
 			if len(req.CookiesNamed("relay_session")) > 1 {
@@ -133,11 +133,11 @@ func TestBrowserHostileNeighbour(t *testing.T) {
 	if got := value[string](b, `tossed`); !strings.Contains(got, "relay_session="+tossed) || twice.Load() == 0 {
 		t.Errorf("the browser did not take the tossed cookies (%q), or sent them %d times: the test shows nothing", got, twice.Load())
 	}
-	// The tossed session is of an account: nobody's before what was tossed is removed,
-	// which takes one look.
+	// With sessions of two accounts the first request is of no account: it gets 401, and removes the
+	// tossed cookie.
 	b.expect(401)
 	b.open("/account")
-	b.forget() // what the browser refused the neighbour is in its console until that page is gone
+	b.forget() // until the page is left, the console has the errors about requests that the browser refused
 	b.open("/account")
 	if who := value[string](b, `document.querySelector("[popovertarget=me]")?.textContent || "nobody"`); who != "alice" {
 		t.Errorf("alice is now %s", who)

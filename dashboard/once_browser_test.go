@@ -21,8 +21,8 @@ func (r *fixture) attempts(id relay.ID) (n int) {
 	return n
 }
 
-// TestBrowserDoubleClick: a second click, in any way, does not run the user's code again. A click on
-// the page that already shows the new attempt is another replay.
+// TestBrowserDoubleClick: a second click, or a second press of a key, does not run the user's code
+// again. A click on the page that already shows the new attempt is another replay.
 func TestBrowserDoubleClick(t *testing.T) {
 	r := newFixture(t)
 	r.online()
@@ -67,7 +67,7 @@ func TestBrowserDoubleClick(t *testing.T) {
 	try("row, two clicks at once", "/aliases/hook", row, calls)
 	try("row beside the event, double click", event, row, clicks)
 
-	// A new one, as soon as the page shows the attempt.
+	// A click replays again as soon as the page shows the attempt before.
 	b.open(event)
 	b.until(`document.querySelector("#link").textContent === "live"`)
 	for range 2 {

@@ -24,10 +24,10 @@ import (
 type pageForm struct {
 	action, method string
 	fields         url.Values
-	button         string // the text of what sends it
+	button         string // the text of the submit button
 }
 
-// formsOf reads the forms of a page; a button with its own address counts as one.
+// formsOf reads the forms of a page; a button with its own formaction counts as a form.
 func formsOf(t *testing.T, at, page string) (forms []*pageForm) {
 	t.Helper()
 	root, err := html.Parse(strings.NewReader(page))
@@ -234,7 +234,7 @@ func TestFormsActOnce(t *testing.T) {
 		name, page, action string
 		fields             url.Values
 		counted            count
-		adds               int // to what is counted
+		adds               int // the increase of counted
 		same               string
 	}{
 		{"replay", "EVENT", "EVENT/replay", nil, attempts, 1, ""},
@@ -269,7 +269,7 @@ func TestFormsActOnce(t *testing.T) {
 				g := newAllPages(t)
 				link, err := g.s.CreateLoginLink(t.Context(), relay.System(), "alice", patience)
 				must(t, err)
-				_, _, err = g.s.UseLoginLink(t.Context(), link, "127.0.0.1:2", "other browser") // the newest session stands first
+				_, _, err = g.s.UseLoginLink(t.Context(), link, "127.0.0.1:2", "other browser") // a second session, which is first in the list because it is the newest
 				must(t, err)
 				fill := strings.NewReplacer("EVENT", paid(g), "QUEUED", "/events/"+g.queued.String(), "ID", g.paid.String(), "SHARE", g.share)
 				form := g.formAt(fill.Replace(c.page), fill.Replace(c.action))
@@ -299,7 +299,7 @@ func TestFormsActOnce(t *testing.T) {
 				if c.adds != 1 || strings.Contains(c.name, "queued") || c.name == "cancel" || c.name == "alias" || c.name == "member" || c.name == "test event" {
 					return
 				}
-				again := g.formAt(fill.Replace(c.page), fill.Replace(c.action)) // a page that shows what was done
+				again := g.formAt(fill.Replace(c.page), fill.Replace(c.action)) // the form of a page that already shows the result
 				for name, values := range c.fields {
 					again.fields[name] = values
 				}
@@ -312,7 +312,7 @@ func TestFormsActOnce(t *testing.T) {
 	}
 }
 
-// send200 sends a form, follows its redirect, and returns the page; safe for concurrent use.
+// send200 sends a form, follows its redirect, and returns the page. It may be called concurrently.
 func (r *fixture) send200(f *pageForm) string {
 	res, err := r.client.PostForm(r.base+f.action, f.fields)
 	if err != nil {
@@ -327,9 +327,9 @@ func (r *fixture) send200(f *pageForm) string {
 	return string(body)
 }
 
-// TestEveryActingFormIsTold: a form that acts has a field that identifies its rendering. Exceptions are forms
-// that set a value, which may be sent twice, a login link, which works once, and the preview of a new event,
-// which does not act.
+// TestEveryActingFormIsTold: a form that acts has a field that identifies its rendering. Three kinds of
+// forms need no such field: those that set a value have the same result twice, a login link works once,
+// and the preview of a new event does not act.
 func TestEveryActingFormIsTold(t *testing.T) {
 	t.Parallel()
 	g := newAllPages(t)

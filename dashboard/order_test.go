@@ -11,7 +11,7 @@ import (
 	"relay"
 )
 
-// found returns what the first group of a pattern matches in the part of a page that begins with a text.
+// found returns the matches of the first group of a pattern, in the part of a page after the text from.
 func found(t *testing.T, page, from, pattern string) (all []string) {
 	t.Helper()
 	_, part, there := strings.Cut(page, from)
@@ -24,8 +24,8 @@ func found(t *testing.T, page, from, pattern string) (all []string) {
 	return all
 }
 
-// TestListsOfAnAccountAreSorted: lists of names are in the order of their names, lists of what was added in the order
-// of that, and the audit log shows the newest first; each whatever order things were made in.
+// TestListsOfAnAccountAreSorted: lists of names are sorted by name, lists of added things by the time
+// of the addition, and the audit log has its newest entry first. This holds for any order of creation.
 func TestListsOfAnAccountAreSorted(t *testing.T) {
 	t.Parallel()
 	o := newAccountFixture(t)
@@ -73,7 +73,7 @@ func TestListsOfAnAccountAreSorted(t *testing.T) {
 	}
 }
 
-// falls reports whether no time is later than the one before it.
+// falls reports whether the times are in descending order.
 func falls(t *testing.T, list []string) bool {
 	t.Helper()
 	var before time.Time
@@ -88,8 +88,8 @@ func falls(t *testing.T, list []string) bool {
 	return true
 }
 
-// TestListsOfEventsAreSorted: events stand by the time that their rows show, also after a replay of an old one;
-// attempts newest first, shares by their creation, and the places in a queue by the time of arrival.
+// TestListsOfEventsAreSorted: events are sorted by the time in their rows, also after a replay of an
+// old event. Attempts are sorted newest first, shares by creation, and queued events by arrival.
 func TestListsOfEventsAreSorted(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)

@@ -98,7 +98,8 @@ func (busyAliases) Aliases(context.Context, relay.Actor) ([]relay.Alias, error) 
 	return nil, relay.Overloaded("this took too long, because the relay is busy")
 }
 
-// TestBusyPageIsTriedAgain: a page that could not be read in time says so, and links to itself.
+// TestBusyPageIsTriedAgain: a page whose data could not be read in time says so, and has a link to try
+// again.
 func TestBusyPageIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t, func(o *dashboard.Options) { o.Accounts = busyAliases{o.Accounts} })
@@ -109,7 +110,8 @@ func TestBusyPageIsTriedAgain(t *testing.T) {
 
 var errStoreDown = relay.Errorf(relay.CodeStoreUnavailable, "the database does not answer")
 
-// TestOutageInTheMiddleOfAPage: the store fails after the session was found.
+// TestOutageInTheMiddleOfAPage: if the store fails after the session was found, the page reports the
+// outage.
 func TestOutageInTheMiddleOfAPage(t *testing.T) {
 	t.Parallel()
 	var down atomic.Bool
@@ -142,7 +144,7 @@ func TestOutageInTheMiddleOfABody(t *testing.T) {
 	contains(t, "body", r.get("/events/"+id+"/json/0", 503), "The database does not answer")
 }
 
-// fetch is do for use in any goroutine and with any status.
+// fetch does the same as do, in any goroutine and for any status.
 func (r *fixture) fetch(method, path string) (status int, page string, err error) {
 	req, err := http.NewRequest(method, r.base+path, nil)
 	if err != nil {
@@ -158,7 +160,7 @@ func (r *fixture) fetch(method, path string) (status int, page string, err error
 }
 
 // TestOutageOfPostgres stops, and then freezes, the real database under the pages: every page says so,
-// and nobody waits longer than 5 s.
+// and none takes longer than 5 s.
 func TestOutageOfPostgres(t *testing.T) {
 	t.Parallel()
 	pg := pgtest.Start(t, pgtest.Options{})
@@ -221,12 +223,12 @@ func TestOutageOfPostgres(t *testing.T) {
 		begin, end func() error
 	}{{"dead", pg.Kill, pg.Restart}, {"silent", pg.Freeze, pg.Thaw}} {
 		least := time.Hour
-		for range 3 { // a machine that stood still itself is no answer
+		for range 3 { // up to three tries, because the machine may have stood still
 			must(t, kind.begin())
 			took := outage(kind.how)
 			must(t, kind.end())
 			back("GET", "/events/"+id)
-			back("GET", "/") // which is read by another connection
+			back("GET", "/") // another connection to the database reads this page
 			if least = min(least, took); least <= most {
 				break
 			}

@@ -18,9 +18,9 @@ import (
 	"relay/server"
 )
 
-// TestBrowserEveryPage checks each page on a narrow screen: nothing is wider than it, every field has
-// a name, ids are unique, focus is visible, nothing moves if the user prefers that, and the console is
-// empty.
+// TestBrowserEveryPage checks each page on a narrow screen: nothing is wider than it, every field has a
+// name, ids are unique, focus is visible, nothing moves if the user prefers no motion, and the console
+// is empty.
 func TestBrowserEveryPage(t *testing.T) {
 	g := newAllPages(t)
 	b := newBrowser(t, g.fixture)
@@ -66,8 +66,8 @@ func (b *browser) inspect(path string) {
 	}
 }
 
-// TestPagesStayLight counts the bytes of everything that a browser loads for the page of an alias at its first visit,
-// with heads: a hundred events of several senders, a few of which failed.
+// TestPagesStayLight counts all bytes, including heads, that a browser loads at the first visit of an
+// alias' page with a hundred events of several senders. A few of these events failed.
 func TestPagesStayLight(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
@@ -94,7 +94,7 @@ func TestPagesStayLight(t *testing.T) {
 	}
 	site := httptest.NewServer(server.Compress(r.handler))
 	defer site.Close()
-	sent := func(path string) (n int) { // as a browser gets it
+	sent := func(path string) (n int) { // bytes of the response that a browser gets, with its head
 		req, err := http.NewRequest("GET", site.URL+path, nil)
 		must(t, err)
 		req.Header.Set("Accept-Encoding", "gzip, deflate, br, zstd")
@@ -113,7 +113,7 @@ func TestPagesStayLight(t *testing.T) {
 	paint, total := html, html
 	for _, name := range regexp.MustCompile(`/assets/\w+\.(js|css|svg)`).FindAllString(page, -1) {
 		n := sent(name)
-		if total += n; name == "/assets/style.css" || name == "/assets/page.js" { // the other scripts come after the first paint
+		if total += n; name == "/assets/style.css" || name == "/assets/page.js" { // the first paint does not need the other scripts
 			paint += n
 		}
 		t.Logf("%s: %d bytes", name, n)
@@ -124,7 +124,8 @@ func TestPagesStayLight(t *testing.T) {
 	}
 }
 
-// TestScriptsStaySmall: the scripts of all pages are few lines, and none has what would be taken for a comment.
+// TestScriptsStaySmall: the scripts that every page loads have few lines in total, and contain no text
+// that packAsset would take for a comment.
 func TestScriptsStaySmall(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("assets/*.js")
@@ -133,7 +134,7 @@ func TestScriptsStaySmall(t *testing.T) {
 	for _, name := range files {
 		text, err := os.ReadFile(name)
 		must(t, err)
-		if name != "assets/paste.js" { // only the page of sending has it
+		if name != "assets/paste.js" { // only the page that sends an event loads this script
 			lines += bytes.Count(text, []byte("\n"))
 		}
 		for n, line := range strings.Split(string(text), "\n") {
@@ -142,7 +143,7 @@ func TestScriptsStaySmall(t *testing.T) {
 			}
 		}
 	}
-	if len(files) == 0 || lines > 980 { // eight files, each with what it is for
+	if len(files) == 0 || lines > 980 { // the limit allows for eight files, each with a comment on its purpose
 		t.Errorf("%d scripts have %d lines", len(files), lines)
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"relay"
 )
 
-// TestBrowserPalette: one field, opened by a key, leads to an alias, the events of a type, an event by
-// its id and the actions of a page.
+// TestBrowserPalette: the palette, a field that a key opens, finds aliases, the events of a type, an
+// event by its id, and the actions of the page.
 func TestBrowserPalette(t *testing.T) {
 	r := newFixture(t)
 	r.online()
@@ -43,7 +43,7 @@ func TestBrowserPalette(t *testing.T) {
 	b.until(`document.querySelectorAll("#event [data-attempt]").length === 2`)
 }
 
-// TestPaletteFindsOwnAliases: the palette offers only what the viewer may see.
+// TestPaletteFindsOwnAliases: the palette offers only aliases and events that the viewer may see.
 func TestPaletteFindsOwnAliases(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)

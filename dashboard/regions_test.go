@@ -25,8 +25,9 @@ func (c countingEvents) Events(ctx context.Context, who relay.Actor, f relay.Fil
 	return c.eventReader.Events(ctx, who, f)
 }
 
-// TestRegionsAreReadAlone: the script gets the regions that it names, and nothing is read for others;
-// in particular, an open filtered page is not searched again for each new event.
+// TestRegionsAreReadAlone: the script gets only the regions that it names, and the server reads nothing
+// for other regions. For a new event, the list of an open filtered page is therefore not searched
+// again.
 func TestRegionsAreReadAlone(t *testing.T) {
 	t.Parallel()
 	var lists atomic.Int32

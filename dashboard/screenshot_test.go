@@ -72,9 +72,10 @@ func TestScreenshots(t *testing.T) {
 	take("phone", "light", 390, 844)
 }
 
-// day simulates a day of three providers. The last webhooks are sent now: one hits the bug of the
-// shop, and those of an alias without a tunnel are queued. Earlier ones are sent at once with older
-// signatures, and their times in the store are set after relayd has ended.
+// day simulates a day of three providers. The earlier webhooks are sent all at once with older
+// signatures, and their times in the store are set after relayd has ended. The last webhooks are sent
+// with the current time: one triggers the bug of the shop, and those of an alias without a tunnel are
+// queued.
 func (s *demoServer) day() {
 	s.t.Helper()
 	end := time.Now()
@@ -97,7 +98,7 @@ func (s *demoServer) day() {
 			s.shopify([]string{"orders/create", "orders/paid", "products/update"}[n/5%3], n)
 		default:
 			if n%37 == 0 {
-				name = "" // the bug
+				name = "" // triggers the bug of the shop
 			}
 			s.stripe(stripe[chance.IntN(len(stripe))], n, name)
 		}
@@ -151,7 +152,7 @@ func (s *demoServer) setTimes(times []time.Time) {
 	must(s.t, tx.Commit())
 }
 
-// point makes the page behave as with a mouse, which laptops have and headless browsers have not.
+// point makes the page behave as with a mouse, which a headless browser does not have.
 func (b *browser) point() {
 	b.t.Helper()
 	value[any](b, `for (const rule of document.styleSheets[0].cssRules) if (rule.media?.mediaText === "(hover: none)") rule.media.mediaText = "not all"`)
@@ -210,7 +211,7 @@ func small(t *testing.T, shot []byte, limit int) []byte {
 			often[picture.At(x, y)]++
 		}
 	}
-	// The most frequent colours, and of those alike, as at the edges of letters, one.
+	// The most frequent colors. Of nearly equal colors, as at the edges of letters, only one is used.
 	var edges color.Palette
 	palette := color.Palette(slices.SortedFunc(maps.Keys(often), func(a, b color.Color) int { return often[b] - often[a] }))
 	for _, c := range palette {

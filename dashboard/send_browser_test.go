@@ -13,8 +13,8 @@ import (
 	"relay/signature"
 )
 
-// TestBrowserSendsByKeys goes from a failed event to a new one with a fresh signature, and to a changed one, with
-// keys only.
+// TestBrowserSendsByKeys goes from a failed event to a new one with a fresh signature, and to a changed
+// one, using only the keyboard.
 func TestBrowserSendsByKeys(t *testing.T) {
 	r := newResendFixture(t)
 	b := newBrowser(t, r.fixture)
@@ -41,10 +41,10 @@ func TestBrowserSendsByKeys(t *testing.T) {
 	value[any](b, `document.querySelector("#send-body").focus()`)
 	value[any](b, `document.querySelector("#send-body").value = document.querySelector("#send-body").value.replace("open", "paid")`)
 	value[any](b, `document.querySelector("#send-path").focus()`)
-	b.key("\r") // shows it first
+	b.key("\r") // the first Enter shows a preview
 	b.until(`document.readyState === "complete" && document.querySelector("#diff")?.innerText.includes('"open" → "paid"')`)
 	value[any](b, `(path => { path.value += "/more"; path.focus(); })(document.querySelector("#send-path"))`)
-	b.key("\r") // it was changed: shown again, not sent
+	b.key("\r") // the form was changed, so Enter shows another preview and sends nothing
 	b.until(`document.readyState === "complete" && document.querySelector("#preview-of [role=alert]")?.textContent.includes("Nothing was sent yet")`)
 	if len(r.raws) > 0 {
 		t.Error("something was sent that was not shown")
@@ -97,7 +97,7 @@ func TestBrowserFromFailedToAccepted(t *testing.T) {
 	}
 }
 
-// TestBrowserSendsWithoutScript: every step of a send is a link, a form or a button.
+// TestBrowserSendsWithoutScript: each step on the way to a new event is a link, a form or a button.
 func TestBrowserSendsWithoutScript(t *testing.T) {
 	r := newResendFixture(t)
 	b := newBrowser(t, r.fixture)
@@ -112,8 +112,8 @@ func TestBrowserSendsWithoutScript(t *testing.T) {
 	<-r.raws
 }
 
-// TestBrowserReadsPastedRequests: a cURL command and a HAR file fill the form; one that names files or
-// variables is refused as a whole.
+// TestBrowserReadsPastedRequests: a cURL command and a HAR file fill the form; a command that refers to
+// files or variables is refused completely.
 func TestBrowserReadsPastedRequests(t *testing.T) {
 	r := newResendFixture(t)
 	b := newBrowser(t, r.fixture)
@@ -162,7 +162,8 @@ func TestBrowserReadsPastedRequests(t *testing.T) {
 	}
 }
 
-// TestBrowserOpensTheFieldsOfASecret: choosing the signature by a secret that is entered shows where to enter it.
+// TestBrowserOpensTheFieldsOfASecret: if the user chooses to sign with a typed secret, the page shows
+// the field for the secret.
 func TestBrowserOpensTheFieldsOfASecret(t *testing.T) {
 	r := newFixture(t)
 	b := newBrowser(t, r)

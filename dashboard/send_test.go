@@ -18,8 +18,8 @@ import (
 
 const sendSecret = "whsec_dGhlIHNlY3JldCBvZiBhIHNlbmRlcg=="
 
-// resendFixture has a Stripe event from an hour ago, whose alias has a secret that may sign; raws are the requests that
-// the local server got.
+// resendFixture has a Stripe event from an hour ago, whose alias has a secret that may sign; raws holds
+// the requests that the local server got.
 type resendFixture struct {
 	*fixture
 	id   string
@@ -43,8 +43,8 @@ func newResendFixture(t *testing.T) *resendFixture {
 
 var formField = regexp.MustCompile(`(?s)<(?:input [^>]*?name="(\w+)"[^>]*?value="([^"]*)"|textarea [^>]*?name="(\w+)"[^>]*>\n?(.*?)</textarea>|button [^>]*name="once" value="([^"]*)")`)
 
-// formOf returns the fields of the form of a new event, as a browser posts them; with once the form
-// sends.
+// formOf returns the fields of the form of a new event, as a browser posts them; once is the value of
+// OnceField.
 func formOf(t *testing.T, page string) (form url.Values, once string) {
 	t.Helper()
 	_, page, found := strings.Cut(page, `id="send"`)
@@ -110,8 +110,8 @@ func TestSendAgainFreshlySigned(t *testing.T) {
 	}
 }
 
-// TestSendByAGivenSecret: a secret typed into the form signs the event, with a definition if needed; neither is
-// stored.
+// TestSendByAGivenSecret: a secret typed into the form signs the event, with a typed definition of the
+// scheme if needed. Neither is stored.
 func TestSendByAGivenSecret(t *testing.T) {
 	t.Parallel()
 	r := newResendFixture(t)
@@ -217,8 +217,8 @@ func TestSendFromSampleAndNothing(t *testing.T) {
 	}
 }
 
-// TestSendRefusals: each error is at its field or above the form, with the right status, and the typed values
-// stay.
+// TestSendRefusals: each error is shown at its field or above the form, with the right status. The form
+// keeps the typed values.
 func TestSendRefusals(t *testing.T) {
 	t.Parallel()
 	r := newResendFixture(t)
@@ -264,8 +264,8 @@ func TestSendRefusals(t *testing.T) {
 	}
 }
 
-// TestSendAsMember: a member may send, and learns that only the owner can add a secret; other accounts
-// see nothing.
+// TestSendAsMember: a member may send events, and is told that only the owner can add a secret. Other
+// accounts get 404.
 func TestSendAsMember(t *testing.T) {
 	t.Parallel()
 	r := newResendFixture(t)
@@ -305,7 +305,7 @@ func TestSharedNewEvent(t *testing.T) {
 	}
 }
 
-// TestSendTwice: two equal forms at once send once.
+// TestSendTwice: of two equal forms that are sent at the same time, only one sends an event.
 func TestSendTwice(t *testing.T) {
 	t.Parallel()
 	r := newResendFixture(t)

@@ -12,8 +12,8 @@ import (
 	"relay/dashboard"
 )
 
-// TestTossedCookiesLogNobodyOut: on plain http an alias page can add a cookie. A cookie that is no
-// session is ignored and removed.
+// TestTossedCookiesLogNobodyOut: on plain http the page of an alias can set a cookie for the dashboard.
+// The dashboard ignores and removes a cookie that is no session.
 func TestTossedCookiesLogNobodyOut(t *testing.T) {
 	t.Parallel()
 	fake := newFakeStore()
@@ -49,8 +49,8 @@ func TestTossedCookiesLogNobodyOut(t *testing.T) {
 	}
 }
 
-// TestSessionsOfTwoAccountsAreNone: a neighbouring page must not be able to choose the account that a
-// user acts as.
+// TestSessionsOfTwoAccountsAreNone: requests with sessions of two accounts count as logged out, so that
+// the page of an alias cannot choose the account of a user.
 func TestSessionsOfTwoAccountsAreNone(t *testing.T) {
 	t.Parallel()
 	fake := newFakeStore()
@@ -126,12 +126,12 @@ func TestGuessesAreCounted(t *testing.T) {
 	o.send("", "/s/other/replay", url.Values{}).want(429)
 	o.send("", "/login/other", url.Values{}).want(429)
 	o.get("", "/login/"+login).want(200)
-	o.get("alice", "/account").want(200) // who is in stays in
+	o.get("alice", "/account").want(200) // a session that is already valid still works
 	o.cookies["bob"].Value = "guessed"
 	o.get("bob", "/account").want(429)
 }
 
-// TestWhereToIsBoundToTheHost: over https no neighbouring host can choose the page after a login.
+// TestWhereToIsBoundToTheHost: over https the host of an alias cannot choose the page after a login.
 func TestWhereToIsBoundToTheHost(t *testing.T) {
 	t.Parallel()
 	res, _ := sendRequest(serve(t, newFakeStore(), "https://example.com"), "GET", "/account", nil)

@@ -30,7 +30,8 @@ func TestSettingsAreKept(t *testing.T) {
 	o.get("alice", path+"?done=saved").want(200, "The settings were saved.", `value="30m"`, `value="7d"`)
 	o.get("alice", path+"?done=<script>").lacks("script>1", "&lt;script")
 
-	// What a form does not hold stays; an empty duration is the server's own again.
+	// Settings that are not in the form keep their values, and an empty duration restores the server's
+	// default.
 	o.post("alice", path, "retention", "", "paused", "off").redirectsTo(path + "?done=saved")
 	a, err = o.Alias(t.Context(), o.actor("alice"), "shop")
 	o.must(err)
@@ -131,7 +132,7 @@ func TestMembers(t *testing.T) {
 	o.post("alice", path+"/members", "user", " bob ").redirectsTo(path + "?done=member-added")
 	o.get("alice", path).want(200, "bob", path+"/members/bob/remove")
 
-	// A member looks and leaves, no more.
+	// A member can see the settings and leave the alias, and nothing else.
 	o.get("bob", path).want(200, "Only the owner, alice, can change them.", "Leave shop").
 		lacks("Save settings", "Delete alias", "Hand over", "Add member", `name="offlineStatus"`)
 	o.post("bob", path, "paused", "on").want(403, "only alice")
@@ -208,7 +209,8 @@ func TestPlotIsHonest(t *testing.T) {
 	}
 	o.get("alice", path+"?window=7d").want(200, "Latency: median 10 ms, 95 % within 12 ms, slowest 30 ms.").lacks("99 %")
 	o.get("alice", path+"?window=nonsense").want(200, `aria-current="true">24 hours</a>`)
-	// Bars begin at the parts of the clock: else the same events are in another one each time.
+	// Bars begin at whole parts of the clock. Otherwise each count would put the same events into other
+	// bars.
 	for window, part := range map[string]time.Duration{"1h": time.Minute, "24h": 30 * time.Minute, "7d": 2 * time.Hour, "30d": 12 * time.Hour} {
 		bar := regexp.MustCompile(`since=([^&"]*)&`).FindStringSubmatch(o.get("alice", path+"?window="+window).body)
 		if bar == nil {

@@ -11,8 +11,8 @@ import (
 	"relay"
 )
 
-// TestStaleForms: a page that was opened earlier must not undo later changes by others, or start the
-// deliveries of an alias that another user has paused.
+// TestStaleForms: a form of a page that was opened earlier does not undo later changes by other users,
+// and does not start the deliveries of an alias that another user has paused.
 func TestStaleForms(t *testing.T) {
 	t.Parallel()
 	type values = map[string]string
@@ -63,13 +63,14 @@ func TestStaleForms(t *testing.T) {
 				before := read()
 				stale, early := open(), open()
 				send(in{open(), theirs, form.first[theirs]}, 200)
-				send(in{stale, mine, form.first[mine]}, 200) // another field
+				send(in{stale, mine, form.first[mine]}, 200) // this form changes another field
 				want := maps.Clone(before)
 				want[theirs], want[mine] = form.first[theirs], form.first[mine]
 				if got := read(); !maps.Equal(got, want) {
 					t.Errorf("now %v, want %v", got, want)
 				}
-				// The same field, changed to the same: nothing to refuse. Changed to something else: refused.
+				// A form that changes the same field to the same value is accepted. One that changes it
+				// to another value is refused.
 				send(in{early, mine, form.first[mine]}, 200)
 				if form.other[mine] == "" {
 					return
@@ -81,7 +82,8 @@ func TestStaleForms(t *testing.T) {
 				if got := read(); !maps.Equal(got, want) {
 					t.Errorf("a refused form has made %v of %v", got, want)
 				}
-				// The page keeps what was typed; who saves again has seen the change.
+				// The page keeps the typed value. When the user saves again, the change of the other
+				// user is known and the value is accepted.
 				var again *pageForm
 				for _, f := range formsOf(t, at, page) {
 					if f.action == at && f.fields.Has(mine) {
@@ -134,7 +136,8 @@ func TestStaleSettingsStartNothing(t *testing.T) {
 	if !a.Settings.Paused || a.Settings.OfflineStatus != 503 || e.State != relay.StateQueued {
 		t.Errorf("settings %+v, the replay is %s", a.Settings, e.State)
 	}
-	// A form with a mistake does not hide a change, and shows what the others have set.
+	// A form with a mistake still reports that another user has changed a field, and shows the other
+	// user's values.
 	wrong := r.formAt(at, at)
 	_, err = r.s.SetAlias(t.Context(), relay.System(), "hook", func(s *relay.Settings) error {
 		s.HostHeader, s.AutoDeliver = "rewrite", true
@@ -155,7 +158,7 @@ func TestStaleSettingsStartNothing(t *testing.T) {
 	}
 }
 
-// TestBrowserStaleNote: live updates leave a field alone in which a user is typing.
+// TestBrowserStaleNote: live updates do not change a field in which a user is typing.
 func TestBrowserStaleNote(t *testing.T) {
 	r := newFixture(t)
 	id := r.send(post("/one", `{}`))

@@ -52,7 +52,7 @@ func TestStreamShowsAndFilters(t *testing.T) {
 	}
 	contains(t, "misspelled word", r.get("/aliases/hook?find=statsu:500", 422), "did you mean status?")
 	r.get("/aliases/hook?pth=/x", 422)
-	for _, undecodable := range []string{"path=%zz", "status=5xx;path=/x"} { // as the API answers them
+	for _, undecodable := range []string{"path=%zz", "status=5xx;path=/x"} { // the API gives the same answer
 		contains(t, "a query that cannot be decoded", r.get("/aliases/hook?"+undecodable, 422), "the query of the address cannot be read")
 	}
 	r.get("/aliases/hook?alias=other", 422)
@@ -91,7 +91,7 @@ func TestReplayQueuedAsksOnceMore(t *testing.T) {
 	r.offline()
 	r.send(post("/a", "{}"))
 	id := r.send(post("/b", "{}"))
-	r.submit("/events/"+delivered+"/replay", nil, 200) // it goes out by itself, and is not counted
+	r.submit("/events/"+delivered+"/replay", nil, 200) // this replay is sent without a release, so it does not count among the queued events
 	stream := r.get("/aliases/hook", 200)
 	contains(t, "stream", stream, "Replay all queued (2)", `data-state="queued"`, "2 events were queued while offline", "1 queued delivery: sent when the tunnel is back online", `title="3 queued"`)
 	if n := strings.Count(stream, `<span class="state queued">replay queued</span>`); n != 1 { // the others go out by the button
@@ -203,11 +203,11 @@ func TestLiveRowsArrive(t *testing.T) {
 	r.offline()
 	r.hear(messages, "event: region", `data-state="offline"`, "ssh -N -R hook")
 
-	// What happened between the page and its live updates is not missed.
+	// Changes between the page and its live updates lead to a resync.
 	r.hear(r.listen(live), "event: resync")
 	id, _, _ := strings.Cut(strings.TrimPrefix(m, "id: "), "\n")
 	r.hear(r.listen("/aliases/hook/live?after="+url.QueryEscape(id)), "event: resync")
-	r.hear(r.listen("/aliases/hook/live"), "event: resync") // it is not known since when
+	r.hear(r.listen("/aliases/hook/live"), "event: resync") // without an id the server does not know which changes the page lacks
 
 	filtered := r.listen("/aliases/hook/live?path=%2Fother")
 	r.hear(filtered, ": connected")
@@ -226,7 +226,7 @@ func TestLoginLeadsWhereOneWanted(t *testing.T) {
 	contains(t, "stranger", r.get("/aliases/hook?path=%2Fa", 401), "login")
 	contains(t, "after login", r.submit("/login/"+link, nil, 200), `data-live="/aliases/hook/live?after=`, "&amp;path=%2Fa")
 
-	// Only pages of this site are gone to.
+	// After a login, only paths of this site are redirect targets.
 	link, err = r.s.CreateLoginLink(context.Background(), relay.System(), "alice", time.Minute)
 	must(t, err)
 	r.client = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
@@ -259,8 +259,8 @@ func TestLiveBeginsWithWhatIs(t *testing.T) {
 	r.hear(r.listen(events), "event: resync")
 }
 
-// TestLiveGoesOnFromItsStart: live updates send their id at once, so that a browser that is cut off
-// before the first update catches up.
+// TestLiveGoesOnFromItsStart: live updates first send an id, so that a browser whose connection breaks
+// before the first update gets the missed changes.
 func TestLiveGoesOnFromItsStart(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
@@ -271,9 +271,9 @@ func TestLiveGoesOnFromItsStart(t *testing.T) {
 	r.hear(r.listen("/aliases/hook/live?after="+url.QueryEscape(strings.TrimSpace(id))), "event: resync")
 }
 
-// TestLiveGoesOnFromItsAlias: the live updates of a page are two feeds, of the sidebar and of the
-// alias. A browser that reconnects after an item of the sidebar must not miss an earlier one of the
-// alias.
+// TestLiveGoesOnFromItsAlias: the live updates of a page come from two feeds: one for the sidebar, and
+// one for the alias. A browser that reconnects after an item for the sidebar misses no earlier item for
+// the alias.
 func TestLiveGoesOnFromItsAlias(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
@@ -298,8 +298,8 @@ func TestLiveGoesOnFromItsAlias(t *testing.T) {
 	}
 }
 
-// TestLiveSendsOneStatus: if a viewer leaves while the first updates are made, no second status is
-// sent and no failed page is reported.
+// TestLiveSendsOneStatus: if a viewer leaves while the first updates are being made, the server sends
+// no second status and logs no failed page.
 func TestLiveSendsOneStatus(t *testing.T) {
 	t.Parallel()
 	for _, path := range []string{"/live", "/aliases/hook/live"} {
@@ -357,7 +357,8 @@ func (w *statusCounter) WriteHeader(status int) {
 	w.ResponseRecorder.WriteHeader(status)
 }
 
-// TestFilteredListsAreCounted: a page of a longer list shows the total number.
+// TestFilteredListsAreCounted: a page of a filtered list shows the number of all events that the filter
+// selects.
 func TestFilteredListsAreCounted(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)

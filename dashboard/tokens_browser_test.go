@@ -8,8 +8,8 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// TestBrowserTokens: the box shows the filter as words that can be removed one by one; more words can be
-// added, also without a script, and the number of events follows.
+// TestBrowserTokens: the search box shows the filter as words. The user can remove and add single
+// words, also without a script, and the shown number of events changes.
 func TestBrowserTokens(t *testing.T) {
 	r := newFixture(t)
 	r.online()

@@ -11,9 +11,9 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// TestBrowserShowsAndCopiesWhatIsThere: Copy copies the shown text or says why not; only deliveries of one
-// event are folded; a page that is open over midnight gets the line of the new day; and brackets may be
-// typed with AltGr or Option.
+// TestBrowserShowsAndCopiesWhatIsThere: Copy copies the shown text, or says why it cannot. Only
+// deliveries of the same event are folded. A page that is open at midnight gets the heading of the new
+// day. Brackets may be typed with AltGr or Option.
 func TestBrowserShowsAndCopiesWhatIsThere(t *testing.T) {
 	r := newFixture(t)
 	r.online()
@@ -71,8 +71,8 @@ func TestBrowserShowsAndCopiesWhatIsThere(t *testing.T) {
 	b.until(`document.querySelector("#rows > li").dataset.day === "Yesterday"`)
 }
 
-// TestBrowserManyTabsLoad: with notifications on, background tabs must not keep the six connections that
-// a browser has to a host over HTTP/1.1, or the seventh tab would never load.
+// TestBrowserManyTabsLoad: with notifications on, background tabs close their streams. A browser has
+// only six connections to a host over HTTP/1.1, so a seventh tab could otherwise not load.
 func TestBrowserManyTabsLoad(t *testing.T) {
 	r := newFixture(t)
 	r.online()

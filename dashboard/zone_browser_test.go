@@ -13,8 +13,8 @@ import (
 	"relay/record"
 )
 
-// TestShownTimesAreAccepted: without a script, each time with a date on a page is in UTC and says so, and
-// the filters take it as it is shown.
+// TestShownTimesAreAccepted: without a script, each time with a date on a page is in UTC and names that
+// zone, and the filters accept the shown text.
 func TestShownTimesAreAccepted(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
@@ -52,7 +52,7 @@ func TestBrowserShowsTimesInItsZone(t *testing.T) {
 	r.online()
 	id := r.send(post("/first", "{}")).String()
 	b := newBrowser(t, r)
-	call(b, emulation.SetTimezoneOverride, emulation.SetTimezoneOverrideParams{TimezoneID: "Asia/Kathmandu"}) // 5:45 ahead, all the year
+	call(b, emulation.SetTimezoneOverride, emulation.SetTimezoneOverrideParams{TimezoneID: "Asia/Kathmandu"}) // a zone that is 5:45 h ahead of UTC all year
 	ahead := time.FixedZone("", int((5*time.Hour + 45*time.Minute).Seconds()))
 	local := func(sel, layout string) {
 		t.Helper()
@@ -82,7 +82,8 @@ func TestBrowserShowsTimesInItsZone(t *testing.T) {
 	value[any](b, `document.querySelector("#facts").open = true`)
 	local(".facts time", "2006-01-02 15:04:05.000 -07:00")
 
-	// What is shown may be typed: with its zone as it is, and without one it is a time of this browser.
+	// The filter accepts a shown time with its zone. Without a zone it is a time in the zone of the
+	// browser.
 	shown := value[string](b, `document.querySelector(".facts time").textContent`)
 	at, err := time.Parse(time.RFC3339Nano, value[string](b, `document.querySelector(".facts time").dateTime`))
 	must(t, err)
@@ -107,7 +108,7 @@ func TestBrowserShowsTimesInItsZone(t *testing.T) {
 		t.Errorf("%d rows between an hour ago and in an hour: %s", rows, value[string](b, `location.search`))
 	}
 
-	// None of that moves what is on the page already.
+	// The script that formats the times does not move the content of the page.
 	for _, path := range []string{"/account", "/aliases/hook", "/events/" + id} {
 		b.open(path)
 		const moved = `(() => { const o = new PerformanceObserver(() => {}); o.observe({ type: "layout-shift", buffered: true }); return o.takeRecords().reduce((n, e) => n + e.value, 0.0001); })()`

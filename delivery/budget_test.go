@@ -28,10 +28,11 @@ func TestAnswerOverBudgetIsCut(t *testing.T) {
 	})
 }
 
-// 200 KiB for an account; the bytes of an answer count twice: as held and as recorded
+// TestHeldAnswersAreBounded: bytes that are held until the request is stored count in the budget;
+// without space the caller gets an error, and the reservations are returned.
 func TestHeldAnswersAreBounded(t *testing.T) {
 	t.Parallel()
-	budget := budget.New(800 << 10) // 200 KiB for an account; an answer counts as held and as recorded
+	budget := budget.New(800 << 10) // 200 KiB for an account; the bytes of an answer count twice: as held and as recorded
 	sizes := make(chan int, 3)
 	run(t, func(l *local) {
 		l.until("\r\n\r\n")

@@ -205,7 +205,7 @@ func TestBoundOfASource(t *testing.T) {
 		<-begun
 	}
 	refused := from("[2001:db8::3]:1")
-	go func() { _, _ = io.WriteString(refused, slow) }() // in a goroutine, because the write to a pipe ends only when the server reads, up to a second later
+	go func() { _, _ = io.WriteString(refused, slow) }() // in a goroutine, because a write to a pipe waits until the server reads
 	checkProblem(t, rest(t, refused), 503, "overloaded", "Retry-After: 5")
 	for _, addr := range []string{"[2001:db8:0:1::3]:1", "192.0.2.1:1", "192.0.2.2:1", "127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"} {
 		send(t, from(addr), slow)

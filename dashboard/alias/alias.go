@@ -12,9 +12,9 @@ import (
 // Head is the state of an alias, its tunnel and its queue.
 type Head struct {
 	record.Alias
-	Released                                int    // events released by the page before; 0 = none
-	Sending                                 []Row  // deliveries in progress while others wait
-	SSHCommand, RelayUpCommand, CurlCommand string // commands to type: ssh, relay up, a first request
+	Released                                int    // number of events that the previous page released; 0 = none
+	Sending                                 []Row  // deliveries in progress while other events wait
+	SSHCommand, RelayUpCommand, CurlCommand string // commands for the user to type: ssh, relay up, and a first request
 }
 
 // Head reads the state of an alias for the head of its pages.
@@ -26,8 +26,8 @@ func (p Pages) Head(r *http.Request, a *relay.Alias) (Head, error) {
 	return p.aliasHeadOf(r.Context(), list[0]), nil
 }
 
-// aliasHeadOf returns the state of an alias from its record. Live updates, which carry such records,
-// use it too.
+// aliasHeadOf returns the state of an alias from its record. Live updates contain such records and use
+// this function, too.
 func (p Pages) aliasHeadOf(ctx context.Context, a record.Alias) Head {
 	h := Head{Alias: a, RelayUpCommand: "relay up --port 3000 --alias " + a.Name, CurlCommand: p.CurlCommand(a.Name)}
 	if !a.Online {
@@ -36,7 +36,7 @@ func (p Pages) aliasHeadOf(ctx context.Context, a record.Alias) Head {
 	return h
 }
 
-// sinceText returns the words before the time in Since.
+// sinceText returns the words that the page shows before the time Since.
 func (a *Head) sinceText() string {
 	if a.Online {
 		return "online since "
@@ -44,7 +44,7 @@ func (a *Head) sinceText() string {
 	return "offline since "
 }
 
-// TunnelText names client, user and address of the tunnel.
+// TunnelText returns the client, user and address of the tunnel.
 func (a *Head) TunnelText() string {
 	if a.Tunnel == nil {
 		return ""

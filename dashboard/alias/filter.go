@@ -25,30 +25,30 @@ func (p Pages) saveSearch(w http.ResponseWriter, r *http.Request, who relay.Acto
 	return page.Acted(w, r, err, "The search is saved.", "list", page.WithQuery(page.AliasPath(alias), (&Filter{Typed: search.Words, find: true}).Query()))
 }
 
-// Filter is the filter of a list, as the address of the page has it: as named values, or as words that
-// were typed into the search box.
+// Filter is the filter of a list, from the address of the page: either named values, or words that were
+// typed into the search box.
 type Filter struct {
 	relay.Filter
 	Typed string // words of the search box
 	err   error  // why the filter cannot be read
 
-	find bool // the address has the words
+	find bool // the filter in the address is words
 }
 
-// otherParameters are names in the addresses of lists and events that are no filters.
+// otherParameters are the query parameters of lists and events that are not filters.
 var otherParameters = []string{
 	"find", "cursor", "tick", "window", "released", "replayed-now", "body", "response", "attempt", "attempts", "diff",
 	"v", "after", "event", "ev",
 }
 
 // FilterOf reads the filter from the address of a page of an alias. A query that cannot be decoded is
-// an error, as in the API, because without the lost value the list would show too much.
+// an error, as in the API, because a list without the lost value would show too many events.
 func FilterOf(address *url.URL, alias string) (f Filter) {
 	q, err := url.ParseQuery(address.RawQuery)
 	if err != nil {
 		f.Typed = rawWords(q)
 		f.err = relay.Errorf(relay.CodeValidationFailed, "the query of the address cannot be read")
-	} else if f.Typed = strings.TrimSpace(strings.Join(q["find"], " ")); f.Typed != "" { // one for each token, and what is typed
+	} else if f.Typed = strings.TrimSpace(strings.Join(q["find"], " ")); f.Typed != "" { // find has one value for each token, and one for the typed text
 		f.find = true
 		f.Filter, f.err = record.ParseFilterWords(f.Typed)
 	} else if f.Filter, f.err = record.ParseFilter(q, otherParameters...); f.err == nil {
@@ -78,7 +78,7 @@ func rawWords(q url.Values) string {
 	return strings.Join(words, " ")
 }
 
-// Query returns the query of an address: the filter, and the position at which the list begins.
+// Query returns the query of an address: the filter, and the cursor where the list begins.
 func (f *Filter) Query() url.Values {
 	q := url.Values{}
 	if f.find || f.err != nil {
@@ -111,7 +111,7 @@ func (f *Filter) Error() string {
 }
 
 // token is one word of the filter, and the address of the list without it.
-type token struct{ Word, Without string } // Without is the list without it
+type token struct{ Word, Without string } // Without is the address of the list without Word
 
 // Tokens returns the named values of the filter as words, and the text to search for. It returns no words
 // if the filter cannot be read, so that the user can correct all of it.
@@ -133,7 +133,7 @@ func (v *List) Tokens() (tokens []token, text string) {
 	return tokens, text
 }
 
-// Found returns the number of events in the list, as far as it was counted, as text.
+// Found returns the number of events in the list, as text, up to the bound of counting.
 func (v *List) Found() string {
 	if v.Older != "" {
 		text := strconv.Itoa(len(v.Rows))
@@ -167,7 +167,7 @@ func (v *List) chip(text, name, value string) choice {
 	return choice{Text: text, Link: page.WithQuery(page.AliasPath(v.Alias), q), On: on}
 }
 
-// Chips returns the filters that users need most, one click each.
+// Chips returns the filters that users need most; one click sets each.
 func (v *List) Chips() []choice {
 	return []choice{
 		{Text: "All", Link: page.AliasPath(v.Alias), On: !v.Filter.Active()},
@@ -176,13 +176,13 @@ func (v *List) Chips() []choice {
 	}
 }
 
-// choiceList is a kind of values by which the list can be filtered.
+// choiceList holds the values of one filter, such as the event types.
 type choiceList struct {
 	Title   string
 	Choices []choice
 }
 
-// Menu returns the choices that have no chip; it leaves out kinds without values.
+// Menu returns the choices that have no chip; it leaves out filters without values.
 func (v *List) Menu() []choiceList {
 	return slices.DeleteFunc([]choiceList{
 		{"Type", v.choices("type", v.Choices.Types)},
@@ -195,8 +195,8 @@ func (v *List) Menu() []choiceList {
 // shownChoices bounds the completions of a word.
 const shownChoices = 12
 
-// choices returns the choices for a filter: the values that events of the alias have and the one
-// chosen, each once.
+// choices returns the choices for a filter: the values that events of the alias have, and the chosen
+// value, each once.
 func (v *List) choices(name string, values []string) (list []choice) {
 	if chosen := v.Filter.values().Get(name); chosen != "" && !slices.Contains(values, chosen) {
 		values = append([]string{chosen}, values...)

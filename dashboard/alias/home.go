@@ -19,16 +19,16 @@ import (
 // homeView is a page of the list of aliases, with instructions for the first event.
 type homeView struct {
 	User       string
-	Aliases    []homeAlias // of this page
+	Aliases    []homeAlias // aliases on this page
 	All        int         // aliases of the viewer
-	Find       string      // text that the shown names contain
-	Found      int         // aliases that do
-	Prev, Next string      // addresses of the pages beside this one, "" = none
+	Find       string      // the text that the user searches in names
+	Found      int         // number of aliases whose name contains it
+	Prev, Next string      // addresses of the previous and next page, "" = none
 	Src        string      // address of this page
 	Create     page.Form
 	Connect    page.Connect
 	Done       string
-	Refused    []relay.RefusedForward // lately: ssh -N shows its user no reason
+	Refused    []relay.RefusedForward // recent ones; the page shows the reasons because ssh -N does not
 }
 
 // homeAlias is an alias in the list, with the results of its events in the last day.
@@ -39,8 +39,8 @@ type homeAlias struct {
 
 // Bounds of the list of aliases.
 const (
-	homeRows    = 50  // of a page
-	healthMost  = 100 // aliases of which the newest events are read: those that got events last
+	homeRows    = 50  // aliases on one page
+	healthMost  = 100 // number of aliases whose newest events are read, by their last event
 	healthSpan  = 24 * time.Hour
 	healthParts = 24
 )
@@ -66,7 +66,8 @@ func (p Pages) home(r *http.Request, who relay.Actor, create page.Form) (templ.C
 	return homePage(v), nil
 }
 
-// readHome reads one page of aliases: first those whose newest event failed, then those with a queue.
+// readHome reads one page of aliases: sorted so that aliases whose newest event failed come first, then
+// those with a queue.
 func (p Pages) readHome(r *http.Request, who relay.Actor, aliases []relay.Alias, v *homeView) error {
 	ids := map[string]int64{}
 	for i := range aliases {
@@ -173,7 +174,7 @@ func (a *homeAlias) dayText() string {
 	return events + ", " + strconv.Itoa(percent(a.Errors, a.Events)) + " % errors"
 }
 
-// percent returns n as a percentage of all, at least 1, so that one of a thousand is not shown as none.
+// percent returns n as a percentage of all, at least 1, so that one of a thousand is not shown as 0.
 func percent(n, all int) int { return max(1, (200*n+all)/(2*all)) }
 
 // shareText returns a number and its percentage of all, or a dash for 0.

@@ -100,7 +100,7 @@ func homePage(v homeView) templ.Component {
 	})
 }
 
-// addAlias is folded once there is an alias.
+// addAlias is the form for a new alias, which is folded once the user has an alias.
 func addAlias(v homeView) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context

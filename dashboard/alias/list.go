@@ -21,25 +21,25 @@ import (
 const (
 	streamRows  = 100 // rows of one page
 	shownPath   = 200 // runes of a path in a row
-	countedMost = 500 // events that a filter selects
-	shownCause  = 80  // runes of what an error answer says
+	countedMost = 500 // largest number of events that are counted for a filter
+	shownCause  = 80  // runes of the error message of a response
 )
 
-// List is the list of events at the left of an alias' page and of an event's page.
+// List is the list of events on the left of an alias' page and of an event's page.
 type List struct {
 	Alias, State   string
 	Filter         Filter
 	Rows           []Row
 	Selected       string    // id of the event shown beside the list, "" = none
 	Older          string    // address of the next page, "" = none
-	All            int       // events that the filter selects, as far as they were counted; 0 = not counted
-	AllMore        bool      // there may be more
-	Newest         string    // address of the first page, "" = this is it
-	SearchedBackTo time.Time // how far a search went, zero = to the end
+	All            int       // number of events that the filter selects, as far as counted; 0 = not counted
+	AllMore        bool      // there may be more events than All
+	Newest         string    // address of the first page, "" = the list is the first page
+	SearchedBackTo time.Time // the time back to which a search went, zero = to the end
 	Live           string    // address of the live updates
-	CurlCommand    string    // sends a first request
+	CurlCommand    string    // command that sends a first request
 	Online         bool
-	Ticks          bool // events can be ticked, to replay several
+	Ticks          bool // events have checkboxes, to replay several
 	Choices        relay.Choices
 	Searches       []searchView
 }
@@ -55,18 +55,18 @@ type searchView struct {
 type overviewView struct {
 	Alias  Head
 	Notice string
-	Missed *Missed   // nil = none
-	Plot   *plotView // nil = nothing ever came
+	Missed *Missed   // nil = no challenge was missed
+	Plot   *plotView // nil = the alias never had an event
 }
 
 // Row is one event in a list. The texts of its summary are safe to show.
 type Row struct {
 	*record.Summary
-	Arrived time.Time // first: a row stands at the place of its arrival, also after a replay
+	Arrived time.Time // time of arrival, which decides the place of the row, also after a replay
 	Link    string
-	Tick    bool // with a box
+	Tick    bool // with a checkbox
 	page.Pill
-	Note      string // beside the status, "" = nothing; see StateNote
+	Note      string // note beside the status, "" = none; see StateNote
 	EventType string
 }
 
@@ -90,7 +90,7 @@ func SentBy(s *record.Summary) string {
 	return record.SafeTextMax(name, 60)
 }
 
-// hover returns the details that a row is too short for, as its tooltip.
+// hover returns the tooltip of a row: details for which the row has no space.
 func (v *Row) hover() string {
 	lines := []string{v.Method + " " + v.Path}
 	if text := record.Sentence(v.Summary); text != "" {
@@ -102,13 +102,13 @@ func (v *Row) hover() string {
 	return strings.Join(lines, "\n")
 }
 
-// marked reports whether the row has a label, or what looks like one.
+// marked reports whether the row has a label, or a note that looks like a label.
 func (v *Row) marked() bool {
 	return v.Label != nil || SentBy(v.Summary) != "" || v.BadSignature() != ""
 }
 
-// says reports whether the row shows the error message of the response: it does unless there is none
-// or a note takes its place.
+// says reports whether the row shows the error message of the response: it shows it if there is one and
+// no note takes its place.
 func (v *Row) says() bool { return v.Cause != nil && v.Note == "" }
 
 // failureText returns the reason why an event failed, from the response or from the relay.
@@ -122,8 +122,8 @@ func (v *Row) failureText() string {
 	return record.Sentence(v.Summary)
 }
 
-// stream returns the page of an alias: its events, newest first, and beside them the state of the
-// alias.
+// stream returns the page of an alias: its events, newest first, and the state of the alias beside the
+// list.
 func (p Pages) stream(_ http.ResponseWriter, r *http.Request, who relay.Actor, a *relay.Alias) (templ.Component, error) {
 	head, err := p.Head(r, a)
 	if err != nil {
@@ -215,8 +215,8 @@ func (p Pages) ReadRows(r *http.Request, who relay.Actor, v *List) (err error) {
 	return err
 }
 
-// Shows reports whether the list at the address of a page is this list. The address of an event may
-// leave out the start of its list; then it fits any part of the list.
+// Shows reports whether the list at the address of a page is this list. If the address of an event
+// leaves out the start of its list, any part of the list matches.
 func (v *List) Shows(address string) bool {
 	u, err := url.Parse(address)
 	if err != nil || v.Filter.Cursor != "" {
@@ -248,8 +248,8 @@ func (v *List) TickLink() string {
 	return page.WithQuery(page.AliasPath(v.Alias), q)
 }
 
-// Neighbours returns the addresses of the events above and below an event in the list, "" = none.
-// found is false if the list does not contain the event.
+// Neighbours returns the addresses of the event above and the event below an event in the list, "" =
+// none. found is false if the list does not contain the event.
 func (v *List) Neighbours(id string) (newer, older string, found bool) {
 	at := slices.IndexFunc(v.Rows, func(row Row) bool { return row.ID == id })
 	if at > 0 {
@@ -273,7 +273,7 @@ func rowOf(s *record.Summary, query url.Values) Row {
 	return v
 }
 
-// Row returns the row of an event. Its link carries no filter.
+// Row returns the row of an event. The link of the row contains no filter.
 func (p Pages) Row(e *relay.Event) Row {
 	return rowOf(record.Summarise(e, p.Site, time.Now()), nil)
 }
@@ -286,7 +286,7 @@ func StateNote(s *record.Summary) string {
 		return "challenge not answered"
 	case s.State == relay.StateQueued && s.AttemptCount > 1 && s.Status == nil:
 		return "replay"
-	case s.State == relay.StateQueued && s.AttemptCount > 1: // the status is of an attempt before
+	case s.State == relay.StateQueued && s.AttemptCount > 1: // the status is of an earlier attempt
 		return "replay queued"
 	case s.Status == nil:
 		return ""
@@ -300,8 +300,9 @@ func StateNote(s *record.Summary) string {
 	return ""
 }
 
-// delivery returns a key that the retries of a sender share, "" = unknown: sender, event type, method, path and id. An event
-// that was sent from Relay has none. An id of CloudEvents is unique within its source only, which a row does not know.
+// delivery returns a key that the retries of a sender share, "" = unknown: sender, event type, method,
+// path and id. An event that was sent from Relay has no key, nor has one of CloudEvents, because its id
+// is unique only within its source, which a row does not contain.
 func (v *Row) delivery() string {
 	if v.Provider == nil || v.Provider.DeliveryID == nil || v.Sent != nil || v.Provider.Name == "cloudevents" {
 		return ""

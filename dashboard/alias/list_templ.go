@@ -16,7 +16,7 @@ import (
 	"relay/record"
 )
 
-// overview stands beside the list while no event is chosen.
+// overview is shown beside the list while no event is chosen.
 func overview(v overviewView) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -96,8 +96,8 @@ func overview(v overviewView) templ.Component {
 	})
 }
 
-// ListPanel is the list of events with its search and its links. The link to older events
-// is there, hidden, also where there are none: the script needs it once the list has grown.
+// ListPanel is the list of events with its search and its links. The link to older events is always
+// there, hidden if there are none, because the script shows it once the list has grown.
 func ListPanel(v List) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -472,8 +472,8 @@ func emptyStream(v List) templ.Component {
 	})
 }
 
-// eventRow is one event, in the page and in live updates. A page has a hundred of them, so
-// that what is empty is left out.
+// eventRow is one event, in the page and in live updates. It leaves out empty elements, because a page
+// has a hundred rows.
 func eventRow(v Row, current bool) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context

@@ -17,19 +17,19 @@ import (
 
 // Names of live updates, as the page's script expects them.
 const (
-	liveRow    = "row"    // a row to insert, or to replace the one of its event
-	liveUpdate = "update" // a row that only replaces the one of its event
-	liveRegion = "region" // an element to put into the place of the one with its id
-	liveReread = "reread" // the id of an element in the region to read again
-	liveResync = "resync" // updates were missed: read the list again
+	liveRow    = "row"    // a row to insert, or to put in place of its event's current row
+	liveUpdate = "update" // a row that only replaces its event's current row
+	liveRegion = "region" // an element that replaces the element with the same id
+	liveReread = "reread" // the id of an element whose region the script reads again
+	liveResync = "resync" // updates were missed, so the script reads the list again
 )
 
 // noData is the data of updates that need none: browsers ignore an update without data.
 var noData = []byte("{}")
 
-// lastID returns the id of the last item that a viewer has received: from its browser after a broken
-// connection, from the script after a pause, or else from the page, whose data was read after that
-// item.
+// lastID returns the id of the last item that a viewer has received: after a broken connection from the
+// browser, and after a pause from the script. Otherwise the page has the id: its data was read after
+// that item.
 func lastID(r *http.Request) string {
 	return cmp.Or(r.Header.Get("Last-Event-ID"), r.URL.Query().Get("after"))
 }
@@ -39,8 +39,8 @@ func (p Pages) sidebarLive(w http.ResponseWriter, r *http.Request, who relay.Act
 	return p.live(w, r, who, nil)
 }
 
-// live sends the live updates of a page: the sidebar, for all aliases that the actor sees; and, for
-// pages of an alias a and of its events, rows and the state of that alias.
+// live sends the live updates of a page: for every page the sidebar, with all aliases that the actor
+// sees, and for pages of an alias a and of its events also rows and the state of a.
 func (p Pages) live(w http.ResponseWriter, r *http.Request, who relay.Actor, a *relay.Alias) (templ.Component, error) {
 	release, err := p.Limits.Stream(who)
 	if err != nil {
@@ -71,7 +71,7 @@ func (p Pages) live(w http.ResponseWriter, r *http.Request, who relay.Actor, a *
 			case from > 0:
 				err = p.streamItem(r, who, l, filter, match, &item)
 			case a != nil:
-				item.ID = "" // a page goes on behind the last item of its alias: one of the sidebar may come before an earlier one of that
+				item.ID = "" // no id for items of the sidebar: a page reconnects with the last item of its alias, some of which may come later than this item
 				fallthrough
 			default:
 				err = p.sidebarItem(r, l, &item)
@@ -95,8 +95,8 @@ func (p Pages) live(w http.ResponseWriter, r *http.Request, who relay.Actor, a *
 	return nil, nil
 }
 
-// liveStart tells a page to read its data again if the page does not name the feed item at which it
-// was made. Other pages get all later changes from the feed.
+// liveStart tells a page to read its data again if the page does not name the last feed item before it
+// was made. A page that does gets all later changes from the feed.
 func (p Pages) liveStart(r *http.Request, a *relay.Alias, l *record.EventStream) error {
 	switch {
 	case lastID(r) != "":

@@ -8,7 +8,7 @@ package alias
 import "github.com/a-h/templ"
 import templruntime "github.com/a-h/templ/runtime"
 
-// foundLinks are what the palette offers besides what the page has.
+// foundLinks lists the results that the palette offers in addition to the actions of the page.
 func foundLinks(list []found) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context

@@ -15,13 +15,14 @@ import (
 	"relay/record"
 )
 
-// shownSending is the number of events in delivery that a page names while a queue drains.
+// shownSending is the largest number of events in delivery that a page lists while a queue is being
+// delivered.
 const shownSending = 3
 
-// WaitingCount returns the number of deliveries that need no further action of a user.
+// WaitingCount returns the number of queued deliveries that will be sent without an action of a user.
 func (a *Head) WaitingCount() int { return max(0, a.Queued-a.QueuedEvents) }
 
-// SentCount returns the number of the events released last that were delivered.
+// SentCount returns how many of the events that the user released last were delivered.
 func (a *Head) SentCount() int { return max(0, a.Released-a.WaitingCount()) }
 
 // QueueText returns a sentence on the next step of the queue.
@@ -44,8 +45,8 @@ func queuedText(n int) string {
 	return record.Count(n, "event was queued while offline", "events were queued while offline")
 }
 
-// released returns the number of events that the user released from this page, as its address has it;
-// 0 = none.
+// released returns the number of events that the user released from this page, from the address of the
+// page; 0 = none.
 func released(r *http.Request) int { return max(0, numberOf(r, "released")) }
 
 // numberOf reads a count from an address; -1 = there is none.
@@ -65,7 +66,7 @@ func (p Pages) addQueueProgress(ctx context.Context, who relay.Actor, a *Head, r
 		return
 	}
 	found, err := p.Events.Events(ctx, who, relay.Filter{
-		Alias: a.Name, State: relay.StateDelivering, Limit: shownSending, Budget: 80 * time.Millisecond, // of the time of a page, whose list follows
+		Alias: a.Name, State: relay.StateDelivering, Limit: shownSending, Budget: 80 * time.Millisecond, // only a part of the time of a page, whose list is read next
 	})
 	if err != nil {
 		p.Log.Warn("cannot read deliveries", "alias", a.Name, "err", err)
@@ -91,8 +92,8 @@ func releasedNotice(r *http.Request, a Head) string {
 	return text + "."
 }
 
-// confirmRelease returns the page that asks before "Replay all queued", with the events that it would
-// deliver.
+// confirmRelease returns the page that asks before "Replay all queued", with the events that the button
+// would deliver.
 func (p Pages) confirmRelease(_ http.ResponseWriter, r *http.Request, who relay.Actor, a *relay.Alias) (templ.Component, error) {
 	head, err := p.Head(r, a)
 	if err != nil {

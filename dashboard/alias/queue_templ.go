@@ -15,7 +15,7 @@ import (
 	"relay/dashboard/page"
 )
 
-// queuePanel shows the waiting deliveries of an alias and their progress.
+// queuePanel shows the waiting deliveries of an alias and the progress of their delivery.
 func queuePanel(a Head) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -241,7 +241,7 @@ func queuePanel(a Head) templ.Component {
 	})
 }
 
-// releasePage asks once more before queued events go out.
+// releasePage asks for confirmation before queued events are delivered.
 func releasePage(a Head, newest time.Time) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context

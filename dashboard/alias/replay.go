@@ -20,7 +20,7 @@ type replaysView struct {
 	Alias  string
 	Online bool
 	Rows   []Row
-	Failed []string // reasons, after some could not be replayed
+	Failed []string // reasons why some events could not be replayed
 	Done   int
 }
 

@@ -13,7 +13,7 @@ import (
 	"relay/record"
 )
 
-// replaysPage asks before several events are replayed, and tells what could not be.
+// replaysPage asks before several events are replayed, and lists the events that could not be replayed.
 func replaysPage(v replaysView) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context

@@ -21,8 +21,8 @@ import (
 // sampleBody is the body of a test event.
 const sampleBody = `{"type":"relay.test","message":"Hello from Relay","sentBy":%q}`
 
-// sendSample sends a test event to an alias as a caller would, but through package delivery: the
-// server may not be able to reach its own public address.
+// sendSample sends a test event to an alias as a caller would, but through package delivery, because
+// the server may be unable to reach its own public address.
 func (p Pages) sendSample(w http.ResponseWriter, r *http.Request, who relay.Actor, a *relay.Alias) (templ.Component, error) {
 	if err := p.Limits.Replay(who); err != nil {
 		return nil, err
@@ -84,7 +84,7 @@ func (p Pages) qrCode(w http.ResponseWriter, r *http.Request, who relay.Actor, a
 	if err != nil {
 		return nil, err
 	}
-	const border = 4 // modules, as ISO/IEC 18004 asks for
+	const border = 4 // width in modules, as ISO/IEC 18004 requires
 	side := strconv.Itoa(code.Size + 2*border)
 	var path strings.Builder
 	for y := range code.Size {

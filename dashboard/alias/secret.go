@@ -11,7 +11,7 @@ import (
 )
 
 // addSecret stores the secret of a sender. The typed value is never shown again, even if another field
-// was wrong.
+// has an error.
 func (p Pages) addSecret(w http.ResponseWriter, r *http.Request, who relay.Actor, a *relay.Alias) (templ.Component, error) {
 	f := page.Posted("secret", r)
 	want := relay.SenderSecret{Provider: page.Field(r, "provider"), Path: page.Field(r, "path"), Sign: page.Field(r, "sign") == "on"}
@@ -26,8 +26,8 @@ func (p Pages) removeSecret(w http.ResponseWriter, r *http.Request, who relay.Ac
 	return page.SeeOther(w, r, err, page.AliasPath(a.Name, "settings")+"?done=secret-removed#secrets")
 }
 
-// BadSignature returns the signature verdict for the row of an event, if the verdict asks for
-// attention.
+// BadSignature returns the signature verdict for the row of an event, if the verdict is one that needs
+// attention; else "".
 func (v Row) BadSignature() string {
 	if s := v.Signature; s != nil && (s.Verdict == signature.Invalid || s.Verdict == signature.Expired) {
 		return s.Verdict

@@ -22,8 +22,8 @@ type settingsView struct {
 	Fields                []settingField
 	Members               []string
 	Secrets               []record.SenderSecret
-	Senders               []string  // names that a secret may have
-	Failed                page.Form // the form that was wrong; the zero form = none
+	Senders               []string  // senders that a secret may be for
+	Failed                page.Form // the form with an error; the zero form = none
 	Preview               []answerView
 	Done                  string
 }
@@ -31,16 +31,16 @@ type settingsView struct {
 // settingField is one setting as the page shows it.
 type settingField struct {
 	Key, Label, Default, Help string
-	Value                     string // as typed where that was wrong
-	Was                       string // as it is
-	Lines                     int    // of a text of several lines; 0 = it has one
-	Secret                    bool   // Value is only whether there is one: kept, or none
+	Value                     string // the current value, or the typed one if it has an error
+	Was                       string // the current value
+	Lines                     int    // lines of the text area; 0 = an input of one line
+	Secret                    bool   // Value says only whether a secret is stored
 }
 
 // answerView is the response to callers while the alias is offline.
 type answerView struct {
-	For  string // the requests that it is for
-	Text string // head and body
+	For  string // the requests that get this response
+	Text string // head and body of the response
 }
 
 // Toggle reports whether the value is on or off.
@@ -90,7 +90,7 @@ func (p Pages) settingsOf(a *relay.Alias) page.FormPage {
 				continue
 			}
 			field.Value = failed.Named("set").Shown(field.Key, field.Was)
-			_ = record.SetSetting(&trial, field.Key, field.Value) // one that is wrong stays as it was
+			_ = record.SetSetting(&trial, field.Key, field.Value) // a value with an error leaves the setting unchanged
 		}
 		return settingsPage(settingsView{
 			Name: a.Name, URL: p.Site.AliasURL(a.Name), Owner: a.OwnerName, You: who.AccountName, IsOwner: a.Owner == who.Account,
@@ -184,7 +184,7 @@ func (p Pages) answerChallenge(w http.ResponseWriter, r *http.Request, who relay
 type Missed struct {
 	Alias, Name, Text string
 	Offer             bool   // the viewer can let the alias answer it
-	Needs             string // what is typed for that: label of the field; "" = nothing
+	Needs             string // label of the field that the user must fill in for that; "" = none
 }
 
 // MissedOf returns the hint for a registration challenge that the alias did not answer, and nil for other events.
@@ -208,12 +208,13 @@ func MissedOf(e *relay.Event, a *relay.Alias, who relay.Actor) *Missed {
 // needLabels name the value that a challenge needs.
 var needLabels = map[handshake.Need]string{handshake.NeedsSecret: "Secret", handshake.NeedsToken: "Verify token"}
 
-// missedOf looks among the newest queued events for a challenge that the alias would still not answer.
+// missedOf returns a challenge among the newest queued events that the alias would still not answer;
+// nil = there is none.
 func (p Pages) missedOf(r *http.Request, who relay.Actor, a *relay.Alias, queued int) *Missed {
 	if queued == 0 {
 		return nil
 	}
-	found, _ := p.Events.Events(r.Context(), who, relay.Filter{Alias: a.Name, State: relay.StateQueued, Limit: 50}) // the page does without
+	found, _ := p.Events.Events(r.Context(), who, relay.Filter{Alias: a.Name, State: relay.StateQueued, Limit: 50}) // on an error the page is shown without the hint
 	for i := range found.Events {
 		if v := MissedOf(&found.Events[i], a, who); v != nil && v.Offer {
 			return v
@@ -223,8 +224,7 @@ func (p Pages) missedOf(r *http.Request, who relay.Actor, a *relay.Alias, queued
 }
 
 // applySettings applies the posted fields to the settings, and returns the keys of those that another
-// user has changed in the meantime. Each toggle is posted as off and, when ticked, also as on after
-// it.
+// user has changed in the meantime. Each toggle is posted as off, followed by on if it is ticked.
 func applySettings(set *relay.Settings, f page.Form) (stale []string) {
 	texts := record.SettingTexts(set)
 	for i := range settingFields {
@@ -235,7 +235,7 @@ func applySettings(set *relay.Settings, f page.Form) (stale []string) {
 			stale = append(stale, key)
 		case want:
 			err := record.SetSetting(set, key, typed)
-			_ = f.AddError(err, key) // nothing but validation-failed
+			_ = f.AddError(err, key) // the only possible error is validation-failed, which AddError keeps
 		}
 	}
 	return stale

@@ -47,12 +47,12 @@ const (
 
 // Source is a body with the address of its page.
 type Source struct {
-	ID, What        string // for addresses within the page, for screen readers
+	ID, What        string // ID makes addresses within the page unique; What names the body for screen readers
 	Body            *relay.Body
-	Head            []byte // of its message
-	Download, Image string // addresses of all of it, and of it as a picture; "" = there is none
-	Whole           string // address of it as indented JSON
-	Page            string // address of its page, on which Param in the query chooses the view; "" = there is one view
+	Head            []byte // head of the message of the body
+	Download, Image string // addresses of the whole body, and of the body as an image; "" = none
+	Whole           string // address of the whole body as indented JSON
+	Page            string // address of the page, whose query parameter Param chooses the view; "" = there is only one view
 	Query           url.Values
 	Param           string
 }
@@ -68,22 +68,22 @@ type View struct {
 	ID, What     string
 	Size, SHA256 string
 	Empty        bool
-	State        string // the missing part, "" = none
-	Note         string // how it is shown
+	State        string // text about the missing part, "" = none is missing
+	Note         string // text about the form in which the body is shown
 	Tabs         []tab
 	View         string
-	Text         string // of pretty, raw and hex
+	Text         string // text of the views pretty, raw and hex
 	JSON         bool   // Text is indented JSON
-	Core         string // name of the member of JSON that is what a sender tells about; what is around it is folded
-	Folded       string // names of members of JSON that are folded, divided by spaces
-	Mark, Rest   string // the byte at which it is no JSON, and what follows
-	Fault        string // the fault there
+	Core         string // name of the JSON member with the payload of a sender; everything around that member is folded
+	Folded       string // names of the JSON members that are folded, separated by spaces
+	Mark, Rest   string // the byte at which the JSON is invalid, and the text after it
+	Fault        string // error at the byte Mark
 	Form         []Pair
 	Parts        []partView
 	Image        string
 	Download     string
-	Whole        string // address of all of a longer JSON text, indented; "" = it is shown, or too long
-	NotCopied    string // why the text that is shown is not copied, "" = it is all of the body
+	Whole        string // address of the whole indented JSON, if Text is only its beginning; "" = Text is complete, or the whole is too long
+	NotCopied    string // reason why Text cannot be copied, "" = it is the whole body
 }
 
 // Show makes the view that the address asks for, or the most useful one.
@@ -118,7 +118,7 @@ func Show(s Source) View {
 	return v
 }
 
-// bodyStates has the text for a body that is not complete, by its state.
+// bodyStates has the texts for incomplete bodies, by the state of the body.
 var bodyStates = map[string]string{
 	relay.BodyReceiving: "It is still being received.",
 	relay.BodyAborted:   "The caller went away before its end.",
@@ -163,7 +163,8 @@ func (c *content) show(v *View, image string) {
 	}
 }
 
-// notCopied returns the reason why a view cannot be copied: its text is not the complete body.
+// notCopied returns the reason why the text of a view is not the complete body and cannot be copied, ""
+// = it can.
 func (c *content) notCopied(v *View) string {
 	switch {
 	case c.Form == reading.Binary:
@@ -202,7 +203,7 @@ func (c *content) pretty(v *View) {
 	v.Text, v.JSON = Visible(text), c.Form == reading.JSON
 }
 
-// marked shows a text with a mark on the byte at position at.
+// marked sets the text of a view, with a mark on the character at position at.
 func (c *content) marked(v *View, at int) {
 	end := min(at+1, len(c.Text))
 	for end < len(c.Text) && !utf8.RuneStart(c.Text[end]) {
@@ -211,8 +212,8 @@ func (c *content) marked(v *View, at int) {
 	v.Text, v.Mark, v.Rest = Visible(c.Text[:at]), Visible(c.Text[at:end]), Visible(c.Text[end:])
 }
 
-// Visible returns text with its lines and tabs, in which all hidden characters and those that change
-// the direction or position of text are made visible.
+// Visible returns text in which all hidden characters, and those that change the direction or position
+// of text, are made visible. Line ends and tabs stay.
 func Visible(p []byte) string {
 	var b strings.Builder
 	b.Grow(len(p))

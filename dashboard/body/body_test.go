@@ -13,8 +13,8 @@ import (
 	"relay"
 )
 
-// shown returns the view of a body with these header lines, as text: its table, its parts or its
-// lines.
+// shown returns a view of a body with the header lines lines, and the text of the view: its table, its
+// parts or its lines.
 func shown(lines, body, view string) (v View, text string) {
 	v = Show(Source{
 		ID: "b", Body: &relay.Body{Data: []byte(body[:min(len(body), Shown)]), Size: int64(len(body)), State: relay.BodyComplete},
@@ -30,7 +30,7 @@ func shown(lines, body, view string) (v View, text string) {
 	return v, text
 }
 
-// TestViews: a body is shown in a readable form, with its errors.
+// TestViews: each view shows a body in a readable form, with the errors in the body.
 func TestViews(t *testing.T) {
 	t.Parallel()
 	var br, gz bytes.Buffer

@@ -11,7 +11,7 @@ import (
 // content is the loaded part of a body, decoded.
 type content struct {
 	*reading.Reading
-	raw  []byte // as stored, perhaps only its start
+	raw  []byte // the stored bytes, which may be only the beginning of the body
 	size int64
 }
 
@@ -37,8 +37,8 @@ func (c *content) views() []string {
 	}
 }
 
-// ImageKind returns the media type of an image that is safe to show: recognised by its first bytes,
-// and of a kind without scripts; "" for everything else.
+// ImageKind returns the media type of an image that is safe to show: one that is recognised by its
+// first bytes, and whose type cannot contain scripts. It returns "" for everything else.
 func ImageKind(p []byte) string {
 	switch kind := http.DetectContentType(p[:min(len(p), 512)]); kind {
 	case "image/png", "image/jpeg", "image/gif", "image/webp":

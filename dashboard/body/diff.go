@@ -18,11 +18,11 @@ type Diff struct {
 	*record.Diff
 	Title   string
 	Columns [2]string
-	Changed []fieldChange // method and path, and header lines
-	Noise   []fieldChange // header lines that always differ
-	Fields  []fieldChange // of two JSON bodies
-	Lines   []diffRow     // the right one of them, with its changes; nil = they have no place in it
-	Faded   bool          // some of the fields always differ
+	Changed []fieldChange // changes of method, path and header lines
+	Noise   []fieldChange // changes of header lines that differ every time, such as Date
+	Fields  []fieldChange // changes of the fields of two JSON bodies
+	Lines   []diffRow     // lines of the right JSON body, with the changes marked; nil = the changes cannot be marked in it
+	Faded   bool          // some of the fields differ every time
 }
 
 // diffRow is a line of a body with its mark, or a gap of equal lines that are left out.
@@ -64,7 +64,7 @@ func rowsOf(lines []record.DiffLine) (rows []diffRow) {
 	return rows
 }
 
-// fieldChange is a header line or a JSON field that differs; "" = absent on that side.
+// fieldChange is a header line or a JSON field that differs; "" = the side has no such line or field.
 type fieldChange struct {
 	Name, Was, Is string
 	Noise         bool

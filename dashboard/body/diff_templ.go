@@ -10,7 +10,7 @@ import templruntime "github.com/a-h/templ/runtime"
 
 import "relay/record"
 
-// DiffPanel shows a comparison: of JSON one body with its changes, or its fields side by side.
+// DiffPanel shows a comparison: for JSON, one body with its changes or the fields side by side.
 func DiffPanel(d *Diff) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -266,7 +266,7 @@ func DiffPanel(d *Diff) templ.Component {
 	})
 }
 
-// markedBody is the right body with the marks of what changed.
+// markedBody is the right body, with its changed lines marked.
 func markedBody(lines []diffRow) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -432,7 +432,7 @@ func markedBody(lines []diffRow) templ.Component {
 	})
 }
 
-// changeTable are changed values, the old beside the new ones.
+// changeTable shows changed values, each old value beside the new one.
 func changeTable(what string, columns [2]string, list []fieldChange) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -608,7 +608,7 @@ func changeTable(what string, columns [2]string, list []fieldChange) templ.Compo
 	})
 }
 
-// fieldValue is one side of a value that differs.
+// fieldValue shows the value of a changed field on one side.
 func fieldValue(value string) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context

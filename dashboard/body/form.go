@@ -9,8 +9,8 @@ import (
 
 // Bounds of multipart bodies.
 const (
-	shownParts   = 50  // parts
-	shownPartHex = 512 // bytes of one that is no text
+	shownParts   = 50  // largest number of shown parts
+	shownPartHex = 512 // shown bytes of a part that is not text
 )
 
 // partView is one part of a multipart body.

@@ -19,7 +19,7 @@ import (
 	"relay/relaytest"
 )
 
-// payload is a real payload of a sender.
+// payload is a payload that a sender has published as an example.
 type payload struct {
 	sender, kind string
 	text         []byte
@@ -100,8 +100,9 @@ func leavesOf(value any, path []string) (list []leaf) {
 	return list
 }
 
-// TestRealPayloads: the types of real payloads of GitHub and Shopify are recognised in JSON, in payload=
-// of a form and compressed. Each is shown without a fault, and found by three of its values.
+// TestRealPayloads: the types of real payloads of GitHub and Shopify are recognised in JSON, in
+// payload= of a form and compressed. Each payload is shown without an error, and a search for any of
+// three of its values finds the event.
 func TestRealPayloads(t *testing.T) {
 	t.Parallel()
 	modules := filepath.Join(relaytest.NodeModules(t, "testdata/payloads", ""), "node_modules")

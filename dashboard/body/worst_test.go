@@ -51,7 +51,8 @@ func TestWorstBytes(t *testing.T) {
 	}
 }
 
-// TestWorstCompression: a body that unpacks to very many bytes is unpacked only as far as it is shown.
+// TestWorstCompression: of a body that decompresses to very many bytes, only the shown part is
+// decompressed.
 func TestWorstCompression(t *testing.T) {
 	t.Parallel()
 	var bomb bytes.Buffer

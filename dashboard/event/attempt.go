@@ -20,28 +20,28 @@ import (
 	"relay/wire"
 )
 
-// attemptView is the original delivery or a replay: a full column, or only an entry in the strip from
-// which the user chooses columns.
+// attemptView is the original delivery or a replay: as a full column, or only as an entry in the
+// timeline from which the user chooses columns.
 type attemptView struct {
 	N                   int
 	Title, State, Actor string
 	Column              bool
-	Link                string // shows it as a column
+	Link                string // address that shows the attempt as a column
 	Asked               time.Time
 	Queue, Error        string
 	page.Pill
 	Latency, Connection string
-	Timing              *record.Timing // nil = not known
-	Phases              []phaseView    // of Timing, in their order
-	TimingText          string         // the same in words
+	Timing              *record.Timing // nil = no times are known
+	Phases              []phaseView    // the parts of Timing, in their order
+	TimingText          string         // Timing in words
 
-	// Of columns only.
+	// Only for columns:
 	Fidelity              string
 	CallerGone            bool
-	Changed               []string // lines that differ from the original
-	Same                  bool     // byte for byte
+	Changed               []string // header lines that differ from those of the original response
+	Same                  bool     // the response is the same as the original, byte for byte
 	Response              *messageView
-	RawRequest, RawAnswer string // addresses, "" = there is none
+	RawRequest, RawAnswer string // addresses of the raw messages, "" = there is none
 }
 
 // allAttempts reports whether each attempt of the page is shown as a column.
@@ -96,8 +96,8 @@ func (p pages) addAttempts(r *http.Request, who relay.Actor, v *eventView, e *re
 	return nil
 }
 
-// opened returns the number of the attempt that the user has chosen; the other column is the one that it is
-// compared with.
+// opened returns the number of the attempt that the user has chosen; the other column has the attempt
+// that it is compared with.
 func opened(q url.Values, read attemptsPage) int {
 	if n, err := strconv.Atoi(q.Get("attempt")); err == nil && n == read.left {
 		return n
@@ -127,7 +127,7 @@ func (v *eventView) linkAttempts(q url.Values, oldest int) {
 type attemptsPage struct {
 	list        []relay.Attempt
 	left, right int
-	oldest      int // besides the first and those that the address chooses; 0 = none
+	oldest      int // number of the oldest attempt, besides the first one and those that the address chooses; 0 = none
 }
 
 // readAttempts returns the attempts of a page: those that were read with the event or, if the address
@@ -173,7 +173,7 @@ func (p pages) readAttempts(ctx context.Context, who relay.Actor, e *relay.Event
 	return read, nil
 }
 
-// addMissing adds attempts that are not in a list, which stays in the order of numbers.
+// addMissing adds attempts that are not in a list, and keeps the list in the order of their numbers.
 func addMissing(list []relay.Attempt, add ...relay.Attempt) []relay.Attempt {
 	for _, a := range add {
 		at, found := slices.BinarySearchFunc(list, a.N, func(x relay.Attempt, n int) int { return cmp.Compare(x.N, n) })
@@ -225,8 +225,8 @@ func attemptOf(a *relay.Attempt, auto bool) attemptView {
 	return v
 }
 
-// addColumn adds the response to a column, and whether the sent bytes are those of the original
-// request.
+// addColumn adds the response to a column, and says whether the sent bytes are the same as in the
+// original request.
 func (v *attemptView) addColumn(r *http.Request, e *relay.Event, a *relay.Attempt) {
 	if a.HasResponse {
 		v.Response = responseView(r, e, a)
@@ -301,11 +301,11 @@ type phaseView struct {
 	At, Taken float64
 }
 
-// shows reports whether a phase is long enough for a label of its own; the text of the bar has all
-// phases.
+// shows reports whether a phase is long enough to have a label in the bar. The text of the bar names
+// all phases.
 func (p *phaseView) shows(t *record.Timing) bool { return p.Taken >= t.Total/20 && p.Taken > 0 }
 
-// waits returns the text in place of the times of an attempt that has none yet.
+// waits returns the text that an attempt without times has in place of them.
 func (v *attemptView) waits() string {
 	if v.Queue != "" {
 		return "waits in the queue"

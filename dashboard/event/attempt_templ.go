@@ -107,8 +107,8 @@ func attemptList(v eventView) templ.Component {
 	})
 }
 
-// attemptTimeline lists the attempts of the page, the newest first; choosing one opens it beside the one
-// that it is compared with.
+// attemptTimeline lists the attempts of the page, the newest first; the chosen one is shown beside the
+// attempt that it is compared with.
 func attemptTimeline(v eventView) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -412,7 +412,7 @@ func attemptTimeline(v eventView) templ.Component {
 	})
 }
 
-// attemptPages leads to attempts that are not on this page.
+// attemptPages has links to attempts that are not on this page.
 func attemptPages(v eventView) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -1008,7 +1008,7 @@ func attemptColumn(a attemptView, longest float64) templ.Component {
 	})
 }
 
-// timingBar is a bar of phases; the colours are in the style sheet.
+// timingBar is a bar with the phases of an attempt; the style sheet has the colors.
 func timingBar(a attemptView, longest float64) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context

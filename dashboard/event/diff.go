@@ -16,15 +16,15 @@ import (
 	"relay/record"
 )
 
-const diffCandidates = 20 // events that an event can be compared with
+const diffCandidates = 20 // number of events that the user can choose from
 
 // diffPageView is the page that compares two events, or asks for the second one.
 type diffPageView struct {
 	Part        string
 	Sides       [2]alias.Row
 	Diff        *body.Diff
-	Other, Swap string      // addresses: of the other part, and with the sides swapped
-	Candidates  []alias.Row // to choose from, while only one side is known; Link compares
+	Other, Swap string      // addresses of the comparison of the other part, and of the one with the sides swapped
+	Candidates  []alias.Row // events to choose from while only one side is known; the Link of a row leads to the comparison
 	NoResponse  bool
 }
 
@@ -58,7 +58,7 @@ func (p pages) compare(_ http.ResponseWriter, r *http.Request, who relay.Actor) 
 	v.Other = comparePath(q.Get("left"), q.Get("right"), other)
 	d, err := record.ReadDiff(r.Context(), p.Events, compared[0], compared[1], v.Part)
 	switch {
-	case errors.Is(err, relay.ErrNotFound): // both events are there
+	case errors.Is(err, relay.ErrNotFound): // the events exist, but one of them lacks the part
 		v.NoResponse = true
 	case err != nil:
 		return nil, err
@@ -68,8 +68,8 @@ func (p pages) compare(_ http.ResponseWriter, r *http.Request, who relay.Actor) 
 	return diffPage(v), nil
 }
 
-// candidates returns earlier events similar to an event, to compare it with; for the oldest one, later
-// events.
+// candidates returns earlier events that are similar to an event and can be compared with it. If there
+// is none, it returns later events.
 func (p pages) candidates(ctx context.Context, who relay.Actor, like alias.Row) (list []alias.Row, err error) {
 	f := relay.Filter{Alias: like.Alias, Limit: diffCandidates, Cursor: like.ID}
 	if p := like.Provider; p != nil && p.EventType != nil {
@@ -78,7 +78,7 @@ func (p pages) candidates(ctx context.Context, who relay.Actor, like alias.Row) 
 		f.Method = like.Method
 	}
 	found, err := p.Events.Events(ctx, who, f)
-	if err == nil && len(found.Events) == 0 { // there is no older event: take a newer one
+	if err == nil && len(found.Events) == 0 { // there is no older event, so newer ones are offered
 		f.Cursor = ""
 		found, err = p.Events.Events(ctx, who, f)
 	}

@@ -21,47 +21,47 @@ import (
 	"relay/wire"
 )
 
-// shownBodies bounds the bodies of a page that shows a page of attempts side by side, in bytes.
+// shownBodies is the largest number of body bytes on a page that shows all its attempts side by side.
 const shownBodies = 4 << 20
 
 // eventView is the inspector of one event.
 type eventView struct {
-	*record.Summary // with texts that are safe to show
+	*record.Summary // its texts are safe to show
 	AliasState      string
 	page.Pill
 	Note         string
 	Latency      string
 	At           time.Time
-	Replayed     time.Time     // last; zero = never
-	Happened     string        // one sentence about the last attempt, where it failed; "" = it did not
-	HostRefused  string        // the warning that the local server refused the Host header, or ""
-	Blocker      string        // why the event cannot be replayed, "" = it can
-	Queued       string        // position in the queue, "" = nothing waits
-	SSHCommand   string        // how to bring the tunnel back, "" = it is online
-	Missed       *alias.Missed // the challenge that was not answered; nil = it is none
-	SecretSender string        // sender whose request contains its secret, which the viewer can keep; "" = none
-	Confirm      string        // link of Amazon SNS that somebody has to open; "" = none
+	Replayed     time.Time     // time of the last replay; zero = never
+	Happened     string        // one sentence about the last attempt, if it failed; else ""
+	HostRefused  string        // warning that the local server refused the Host header; "" = none
+	Blocker      string        // reason why the event cannot be replayed; "" = it can be
+	Queued       string        // position in the queue; "" = no attempt is queued
+	SSHCommand   string        // command that opens the tunnel; "" = the alias is online
+	Missed       *alias.Missed // the challenge that was not answered; nil = the event is none
+	SecretSender string        // sender whose request contains its own secret, which the viewer can store; "" = none
+	Confirm      string        // link of Amazon SNS that a user has to open; "" = none
 	Provider     *providerView
 	Request      messageView
 	Attempts     []attemptView
-	Longest      float64 // total time of one, in ms: bars side by side have one scale
-	Strip        bool    // not all of them are columns: there is a strip to choose from
-	Opened       int     // number of the attempt that a person has chosen, else the newest
-	AllAttempts  string  // address that shows each of them as a column
-	OlderReplays string  // address that has older replays beside the original, "" = there are none
-	NewerReplays string  // address that has the newest replays, "" = these are they
+	Longest      float64 // longest total time of an attempt, in ms: all bars have this scale
+	Strip        bool    // only some attempts are columns, so there is a strip to choose from
+	Opened       int     // number of the attempt that the user has chosen, else of the newest
+	AllAttempts  string  // address that shows each attempt as a column
+	OlderReplays string  // address of the page with older replays, "" = there are none
+	NewerReplays string  // address of the page with the newest replays, "" = this is that page
 	Diff         *body.Diff
-	Signed       *signatureView // nil = no scheme is known
-	Resend       *resendView    // nil = no new event can be made from it
+	Signed       *signatureView // nil = no signature scheme is known for the event
+	Resend       *resendView    // nil = no new event can be made from this one
 	Shares       sharesView
 	Exports      []exportItem
 	Mark         relay.Mark
-	Typed        page.Form // of the mark, where somebody else has changed it meanwhile
+	Typed        page.Form // typed values of the mark, if another user has changed it in the meantime
 	Back         string    // address of the list
 	Delete       string    // address of the page that deletes the event, with the filter of the list
-	Newer, Older string    // addresses of the events above and below in the list, "" = not known
+	Newer, Older string    // addresses of the events above and below this one in the list, "" = not known
 
-	auto bool // autoDeliver of the alias
+	auto bool // the setting autoDeliver of the alias
 }
 
 // Title returns the event type, or method and path.
@@ -80,14 +80,14 @@ func (v *eventView) sentChanges() string {
 // Failed reports whether the last response is an error, or there is none.
 func (v *eventView) Failed() bool { return v.Status == nil || *v.Status >= 400 }
 
-// messageView is a request or a response.
+// messageView is a request or a response, as a page shows it.
 type messageView struct {
-	Start    string // request or status line
+	Start    string // request line or status line
 	Headers  []body.Pair
 	Query    []body.Pair
 	Trailers []body.Pair
 	Interim  []messageView
-	State    string // of a response, "" = complete
+	State    string // state of an incomplete response, "" = complete
 	Body     body.View
 }
 
@@ -100,7 +100,7 @@ func (p pages) event(_ http.ResponseWriter, r *http.Request, who relay.Actor, id
 	return p.renderEvent(r, who, v, head)
 }
 
-// renderEvent renders the inspector, and its list unless the page shows that already.
+// renderEvent renders the inspector, and also the list unless the page already shows it.
 func (p pages) renderEvent(r *http.Request, who relay.Actor, v eventView, head alias.Head) (templ.Component, error) {
 	list := alias.ListOf(r, &head)
 	list.Selected = v.ID
@@ -113,7 +113,7 @@ func (p pages) renderEvent(r *http.Request, who relay.Actor, v eventView, head a
 	}}, nil
 }
 
-// readListOf reads the list of an event, and the events next to it there.
+// readListOf reads the list of an event, and the neighbours of the event in the list.
 func (p pages) readListOf(r *http.Request, who relay.Actor, list *alias.List, v *eventView) error {
 	if err := p.ReadList(r, who, list); err != nil {
 		return err
@@ -121,7 +121,7 @@ func (p pages) readListOf(r *http.Request, who relay.Actor, list *alias.List, v 
 	newer, older, found := list.Neighbours(v.ID)
 	if !found && !list.Filter.Active() && list.Filter.Cursor == "" {
 		id, _ := relay.ParseID(v.ID)
-		list.Filter.Cursor = id.Next().String() // the list begins with the event
+		list.Filter.Cursor = id.Next().String() // the list begins with this event
 		if err := p.ReadRows(r, who, list); err != nil {
 			return err
 		}
@@ -193,7 +193,8 @@ func (p pages) readEventView(r *http.Request, who relay.Actor, id relay.ID) (v e
 	return v, head, nil
 }
 
-// blockerText returns the reason why an event cannot be replayed, as a sentence; "" = it can.
+// blockerText returns the reason why an event cannot be replayed, as a sentence; "" = it can be
+// replayed.
 func blockerText(blocker string) string {
 	if blocker == "" {
 		return ""
@@ -201,8 +202,8 @@ func blockerText(blocker string) string {
 	return "This event cannot be replayed: " + record.BlockerText(blocker) + "."
 }
 
-// messageViewOf returns the view of message m of an event. n is its number in addresses: 0 is the
-// request, else the response of that attempt. source describes its body.
+// messageViewOf returns the view of message m of an event. n is the number of the message in addresses:
+// 0 is the request, k the response of attempt k. source describes its body.
 func messageViewOf(r *http.Request, e *relay.Event, n int, m *relay.Message, source body.Source) *messageView {
 	id, number := e.ID.String(), strconv.Itoa(n)
 	source.Body, source.Head, source.Query = &m.Body, m.Head, r.URL.Query()
@@ -219,7 +220,7 @@ func startLine(head []byte) string {
 	return record.SafeTextMax(string(bytes.TrimSuffix(line, []byte("\r"))), 2000)
 }
 
-// pairsOf are header or trailer lines in their order, names as they were written.
+// pairsOf returns header or trailer lines in their order, with their names unchanged.
 func pairsOf(fields []wire.Field) []body.Pair {
 	list := make([]body.Pair, 0, min(len(fields), body.ShownLines))
 	for i, f := range fields {
@@ -231,8 +232,8 @@ func pairsOf(fields []wire.Field) []body.Pair {
 	return list
 }
 
-// readMessage reads the message of an event with the number in the address: 0 for the request, else
-// the response of that attempt. It reads at most most bytes of the body.
+// readMessage reads the message of an event with the number in the address: 0 is the request, k the
+// response of attempt k. It reads up to most bytes of the body.
 func (p pages) readMessage(r *http.Request, who relay.Actor, id relay.ID, most int) (n int, m *relay.Message, err error) {
 	if r.PathValue("n") == "0" {
 		e, err := p.Events.Request(r.Context(), who, id, most)
@@ -254,7 +255,7 @@ func (p pages) readMessage(r *http.Request, who relay.Actor, id relay.ID, most i
 	return n, &list[0].Response, nil
 }
 
-// wholeText sends a JSON body with indentation, for the view that renders only the visible part.
+// wholeText sends a JSON body with indentation, for the view that draws only its visible part.
 func (p pages) wholeText(w http.ResponseWriter, r *http.Request, who relay.Actor, id relay.ID) (templ.Component, error) {
 	n, m, err := p.readMessage(r, who, id, 0)
 	if err != nil {
@@ -284,9 +285,9 @@ func (p pages) wholeText(w http.ResponseWriter, r *http.Request, who relay.Actor
 	return nil, nil
 }
 
-// image sends a body as an image, if it is of a kind that carries no script.
+// image sends a body as an image, if its media type cannot contain scripts.
 func (p pages) image(w http.ResponseWriter, r *http.Request, who relay.Actor, id relay.ID) (templ.Component, error) {
-	const magic = 64 // bytes that tell what a body is
+	const magic = 64 // first bytes, by which the type of a body is recognised
 	n, m, err := p.readMessage(r, who, id, magic)
 	if err != nil {
 		return nil, err
@@ -302,7 +303,7 @@ func (p pages) image(w http.ResponseWriter, r *http.Request, who relay.Actor, id
 	w.Header().Set("Content-Type", kind)
 	w.Header().Set("Content-Security-Policy", "sandbox; default-src 'none'")
 	if _, err := io.Copy(w, stored); err != nil {
-		panic(http.ErrAbortHandler) // the head is out: nobody may take it for whole
+		panic(http.ErrAbortHandler) // the head was sent, so the response must look incomplete
 	}
 	return nil, nil
 }
@@ -310,7 +311,7 @@ func (p pages) image(w http.ResponseWriter, r *http.Request, who relay.Actor, id
 // exportItem is a format in which an event can be exported.
 type exportItem struct {
 	Format, Name, What string
-	Refused            string // why this event cannot be; "" = it can
+	Refused            string // reason why this event cannot be exported in the format; "" = it can be
 }
 
 // exportMenu lists all of record.ExportFormats, in the order of the menu.

@@ -483,8 +483,8 @@ func eventFragment(v eventView) templ.Component {
 	})
 }
 
-// neighbourLink leads to the event above or below in the list; the script fills in what
-// only the list knows.
+// neighbourLink is a link to the event above or below this one in the list. The script fills in an
+// address that only the list has.
 func neighbourLink(id, rel, label, href, text string) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -638,7 +638,7 @@ func neighbourLink(id, rel, label, href, text string) templ.Component {
 	})
 }
 
-// findLink leads from a value to the events of the alias that have it too.
+// findLink is a link from a value to the events of the alias that have the same value.
 func findLink(v eventView, same relay.Filter) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -689,7 +689,7 @@ func findLink(v eventView, same relay.Filter) templ.Component {
 	})
 }
 
-// statusLine is the outcome, what was asked for, and by whom.
+// statusLine shows the outcome of an event, its request, and who sent it.
 func statusLine(v eventView) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -1389,7 +1389,7 @@ func eventActions(v eventView) templ.Component {
 	})
 }
 
-// signatureNote says what the age of the signature means for a replay.
+// signatureNote says how the age of the signature affects a replay.
 func signatureNote(p providerView, resend *resendView) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -1533,7 +1533,7 @@ func signatureNote(p providerView, resend *resendView) templ.Component {
 	})
 }
 
-// eventDetails are the facts that are rarely needed.
+// eventDetails has the facts that are rarely needed.
 func eventDetails(v eventView) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context

@@ -60,7 +60,7 @@ func (p pages) staleMark(r *http.Request, who relay.Actor, id relay.ID, f page.F
 	return page.WithStatus{Component: body, Status: http.StatusConflict}, err
 }
 
-// confirmDelete asks before an event is deleted.
+// confirmDelete returns the page that asks before an event is deleted.
 func (p pages) confirmDelete(_ http.ResponseWriter, r *http.Request, who relay.Actor, id relay.ID) (templ.Component, error) {
 	e, err := p.Events.Request(r.Context(), who, id, 0)
 	if err != nil {
@@ -72,12 +72,12 @@ func (p pages) confirmDelete(_ http.ResponseWriter, r *http.Request, who relay.A
 	return deletePage(row, deletePath(e, filter.Query()), e.ReceivedAt), nil
 }
 
-// deletePath returns the page that deletes an event, from a list with this filter.
+// deletePath returns the address of the page that deletes an event. It includes the filter of the list.
 func deletePath(e *relay.Event, filter url.Values) string {
 	return page.WithQuery(page.EventPath(e.ID.String(), "delete"), filter)
 }
 
-// deleteEvent deletes an event for good and shows the list without it, with the filter that it had.
+// deleteEvent deletes an event permanently, and shows the list with its filter.
 func (p pages) deleteEvent(w http.ResponseWriter, r *http.Request, who relay.Actor, id relay.ID) (templ.Component, error) {
 	e, err := p.Events.Request(r.Context(), who, id, 0)
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"relay/record"
 )
 
-// markPanel shows what the owner noted about an event, and lets the owner change it.
+// markPanel shows the pin, label and note of an event, and lets the owner change them.
 func markPanel(v eventView) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -200,8 +200,8 @@ func markPanel(v eventView) templ.Component {
 	})
 }
 
-// wasInput says what a field was when the page was made. A live update leaves it alone while something
-// else is typed in the field, but not where the person was told of the change.
+// wasInput holds the value that a field had when the page was made. A live update does not change it
+// while the field has another typed value, unless the page has told the user of the change.
 func wasInput(field, value string, typed page.Form) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -267,7 +267,7 @@ func wasInput(field, value string, typed page.Form) templ.Component {
 	})
 }
 
-// pinButton keeps the event from retention, or lets it go again.
+// pinButton excludes the event from retention, or ends that.
 func pinButton(v eventView) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context

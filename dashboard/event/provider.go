@@ -9,20 +9,20 @@ import (
 	"relay/record"
 )
 
-// providerView holds the known facts about the sender.
+// providerView holds the known facts about the sender of an event.
 type providerView struct {
 	Name, EventType, DeliveryID string
-	Word                        string // the name in filters
+	Word                        string // name of the sender in filters
 	Signed                      time.Time
 	Tolerance                   string
 	Meaning                     string
-	Until                       time.Time // ends the sentence of Meaning, zero = it has its own end
+	Until                       time.Time // time at the end of the sentence in Meaning, zero = the sentence has no time
 	Expired                     bool
-	Same                        string // address of events that name the same delivery
+	Same                        string // address of the events with the same delivery id
 }
 
-// coreOf names the payload in the JSON of a sender: the member that holds it, within an envelope, or
-// the members to fold because they are alike in every event.
+// coreOf names members in the JSON of a sender: the member of an envelope that holds the payload, or
+// the members that are folded because they are the same in every event.
 type coreOf struct{ member, folded string }
 
 var cores = map[string]coreOf{
@@ -33,7 +33,8 @@ var cores = map[string]coreOf{
 	"gitea": {folded: "repository sender"}, "forgejo": {folded: "repository sender"}, "gogs": {folded: "repository sender"},
 }
 
-// providerOf returns the sender of an event and the effect of a replay now on the check of its signature.
+// providerOf returns the sender of an event, and whether the sender's signature is still valid in a
+// replay at the time now.
 func providerOf(e *relay.Event, now time.Time) *providerView {
 	p := &e.Provider
 	if p.Name == "" {

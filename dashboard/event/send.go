@@ -25,8 +25,8 @@ import (
 
 // resendView describes the ways to send an event again as a new one.
 type resendView struct {
-	Signs  bool   // it can be signed as its sender does
-	Sender string // "" = not recognised
+	Signs  bool   // the event can be signed with the scheme of its sender
+	Sender string // "" = the sender is not recognised
 }
 
 // resendOf returns the ways in which a new event can be made from an event; nil = there is none.
@@ -48,8 +48,8 @@ const (
 	fieldFrom, fieldSample                          = "from", "sample"
 	fieldMethod, fieldPath, fieldHeaders, fieldBody = "method", "path", "headers", "body"
 	fieldSign, fieldNewID                           = "sign", "newId"
-	fieldSecret, fieldCustom                        = "secret", "custom" // for this form alone, where fieldSign is signGiven
-	fieldShown                                      = "shown"            // the input of the last preview
+	fieldSecret, fieldCustom                        = "secret", "custom" // only for this form, if fieldSign is signGiven
+	fieldShown                                      = "shown"            // hash of the form's content at the last preview
 )
 
 // signGiven is the choice to sign with a secret that is typed into the form and not stored.
@@ -59,30 +59,30 @@ const signGiven = "given"
 type sendView struct {
 	Alias, Owner string
 	Online       bool
-	From         *record.Summary // the source event; nil = a sample, or nothing
+	From         *record.Summary // the event that the new one is made from; nil = a sample, or nothing
 	Form         page.Form
 	Base         *compose.Request
-	BodyNote     string // why the body cannot be changed here, "" = it can
+	BodyNote     string // reason why the form cannot change the body, "" = it can
 	Signers      []signer
-	NoSecret     string // why no secret can sign, "" = some can
-	Settings     string // address where the owner adds one; "" = the viewer is not the owner
+	NoSecret     string // reason why there is no secret to sign with, "" = there is one
+	Settings     string // address where the owner adds a secret; "" = the viewer is not the owner
 	Samples      []string
-	Types        []string // of events of the alias
-	Failed       string   // faults that belong to no field
-	Status       int      // of the answer
+	Types        []string // event types of the alias
+	Failed       string   // errors that belong to no field
+	Status       int      // status of the response
 	Preview      *previewView
 }
 
 // previewView is a new event before it is sent.
 type previewView struct {
-	Diff     *body.Diff // nil = it is made from nothing
-	Text     string     // the request
-	Cut      bool       // only the beginning of it
+	Diff     *body.Diff // nil = the event is not made from another one
+	Text     string     // the text of the request
+	Cut      bool       // Text is only the beginning of the request
 	SignedBy string
-	Changed  bool // the form was changed after the preview before
+	Changed  bool // the form was changed after the previous preview
 }
 
-// signer is a way to sign.
+// signer is a way to sign, as the form offers it.
 type signer struct{ Value, Text, Provider string }
 
 // Title returns the title of the page.
@@ -108,7 +108,7 @@ func (p pages) composePage(_ http.ResponseWriter, r *http.Request, who relay.Act
 	for _, name := range []string{fieldFrom, fieldSample, fieldSign} {
 		f.Values.Set(name, q.Get(name))
 	}
-	if strings.HasPrefix(f.Values.Get(fieldSample), outgoing.LastPrefix) { // is searched for
+	if strings.HasPrefix(f.Values.Get(fieldSample), outgoing.LastPrefix) { // the newest event of the type is searched for
 		if err := p.Limits.Verify(who); err != nil {
 			return nil, err
 		}
@@ -177,8 +177,8 @@ func (p pages) sendNow(w http.ResponseWriter, r *http.Request, who relay.Actor, 
 	return page.SeeOther(w, r, nil, page.EventPath(e.ID.String()))
 }
 
-// countSend counts a send against the rate limit of replays, or a preview, which may be signed,
-// against its own.
+// countSend counts a send against the rate limit of replays, or a preview against the limit of
+// signature checks, because a preview may be signed.
 func (p pages) countSend(who relay.Actor, sends bool) error {
 	if sends {
 		return p.Limits.Replay(who)
@@ -225,7 +225,7 @@ func (p pages) readSend(ctx context.Context, who relay.Actor, a *relay.Alias, f 
 		}
 		v.From = record.Summarise(e, p.Site, e.ReceivedAt)
 		f.Values.Set(fieldFrom, from)
-		f.Values.Del(fieldSample) // the newest event of a type stays the same one
+		f.Values.Del(fieldSample) // a later form uses the same event, even if a newer one of the type has come
 	}
 	v.BodyNote = bodyNote(v.Base)
 	states, err := p.Deliver.Status(ctx, []relay.Alias{*a})
@@ -291,13 +291,13 @@ func (p pages) readSigners(ctx context.Context, who relay.Actor, a *relay.Alias,
 		v.Settings = page.AliasPath(a.Name, "settings") + "#secrets"
 	}
 	if auto := (signer{Value: outgoing.SignAuto, Text: "freshly, as the sender does"}); v.Form.Values.Get(fieldSign) == outgoing.SignAuto && v.Signers[min(1, len(v.Signers)-1)].Value != auto.Value {
-		v.Signers = slices.Insert(v.Signers, 1, auto) // it was asked for, and is refused with the reason
+		v.Signers = slices.Insert(v.Signers, 1, auto) // the address asks for this signer; the page says why it cannot be used
 	}
 	return nil
 }
 
-// sumOf returns a hash of the content of the form, which does not depend on the line ends that a
-// browser uses.
+// sumOf returns a hash of the content of the form, which is the same for each kind of line ends that
+// browsers use.
 func sumOf(values url.Values) string {
 	sum := sha256.New()
 	for _, name := range []string{fieldFrom, fieldSample, fieldMethod, fieldPath, fieldHeaders, fieldBody, fieldSign, fieldNewID, fieldSecret, fieldCustom} {

@@ -22,8 +22,8 @@ import (
 
 // Bounds of the page that makes a new event.
 const (
-	maxEdited  = 192 << 10 // bytes of a body that can be changed in a form, whose encoding is up to three times as long
-	shownBytes = 64 << 10  // of a request before it is sent
+	maxEdited  = 192 << 10 // largest body that the form can change, in bytes; in a form its encoding is up to three times as long
+	shownBytes = 64 << 10  // bytes of a request in its preview
 )
 
 // bodyNote returns the reason why a body cannot be changed in a form, "" = it can.
@@ -54,13 +54,13 @@ func rowsFor(text string, most int) string {
 	return strconv.Itoa(min(max(lines, 4), most))
 }
 
-// headerLines returns the header lines of a request that can be changed: as the form shows them, and
-// as they are.
+// headerLines returns the header lines of a request that can be changed: in the form that the page
+// shows, and unchanged.
 func headerLines(r *compose.Request) (shown, exact []compose.Header) {
 	for _, f := range wire.Fields(r.Head) {
 		name, value := string(f.Name), string(f.Value)
 		if strings.EqualFold(name, "Content-Length") || strings.EqualFold(name, "Transfer-Encoding") {
-			continue // they follow from the body
+			continue // these lines are computed from the body
 		}
 		exact = append(exact, compose.Header{Name: name, Value: value})
 		shown = append(shown, compose.Header{Name: record.SafeText(name), Value: record.SafeText(value)})
@@ -68,7 +68,7 @@ func headerLines(r *compose.Request) (shown, exact []compose.Header) {
 	return shown, exact
 }
 
-// fillForm fills the fields that are still empty from the request from which the new one is made.
+// fillForm fills the empty fields with the values of the request from which the new one is made.
 func fillForm(v *sendView) {
 	set := func(field, value string) {
 		if !v.Form.Values.Has(field) {
@@ -131,8 +131,8 @@ func orderOf(a *relay.Alias, f *page.Form, base *compose.Request) (o *outgoing.O
 	return o, !f.Failed()
 }
 
-// editHeaders adds the names whose header lines were changed to the edit. A line that the form shows in
-// another form keeps its original bytes unless the user changed it.
+// editHeaders adds the names whose header lines were changed to the edit. A line that is not shown byte
+// for byte keeps its original bytes unless the user changed it.
 func editHeaders(e *compose.Edit, values url.Values, base *compose.Request) (wrong string) {
 	shown, exact := headerLines(base)
 	var typed []compose.Header

@@ -14,8 +14,8 @@ import (
 	"relay/record"
 )
 
-// sendPage makes a new event: what it is made from, what is changed, and how it is signed. Nothing is sent that
-// was not shown before.
+// sendPage makes a new event: its source, its changes and its signature. An event is sent only after a
+// preview.
 func sendPage(v *sendView) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -370,7 +370,7 @@ func sendPage(v *sendView) templ.Component {
 	})
 }
 
-// sampleChoice begins with a sample, or the newest event of a type.
+// sampleChoice lets the user start from a sample, or from the newest event of a type.
 func sampleChoice(v *sendView) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -518,7 +518,7 @@ func sampleChoice(v *sendView) templ.Component {
 	})
 }
 
-// sendPreview is what would be sent, with the button that does it.
+// sendPreview shows the request before it is sent, with the button that sends it.
 func sendPreview(v *sendView) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -914,7 +914,7 @@ const (
 	customHint = "Only for a sender that is not known: JSON as for a secret of the provider custom."
 )
 
-// sendSigning chooses how the new event is signed.
+// sendSigning lets the user choose how the new event is signed.
 func sendSigning(v *sendView) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context

@@ -12,7 +12,7 @@ import (
 )
 
 // secretSenderOf returns the sender whose request contains its own secret, if the viewer can store that
-// secret and it is not stored yet.
+// secret and has not stored it yet; "" = none.
 func (p pages) secretSenderOf(r *http.Request, who relay.Actor, e *relay.Event, a *relay.Alias) string {
 	sender, secret := record.SentSecret(e)
 	if sender == "" || a.Owner != who.Account {
@@ -20,7 +20,7 @@ func (p pages) secretSenderOf(r *http.Request, who relay.Actor, e *relay.Event, 
 	}
 	kept, err := p.Accounts.OpenSecrets(r.Context(), a.ID)
 	if err != nil || slices.ContainsFunc(kept, func(k relay.OpenSecret) bool { return k.Provider == sender && k.Value == secret }) {
-		return "" // the page does without
+		return "" // the page is shown without the button
 	}
 	return sender
 }

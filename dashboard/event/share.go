@@ -21,11 +21,11 @@ import (
 
 // sharesView lists the shares by which others may replay an event.
 type sharesView struct {
-	Owner         string // owner, the only one who may share it; "" = the viewer
-	Error         string // why there is no list
+	Owner         string // owner of the alias, if only that account may share; "" = the viewer is the owner
+	Error         string // reason why there is no list
 	List          []relay.Share
-	NewURL        string // address of the share just made, shown once
-	NewAllowsView bool   // of that one
+	NewURL        string // address of the new share, which is shown only once
+	NewAllowsView bool   // the new share allows the view
 }
 
 // shareButton names the button that opens the shares of an event.
@@ -125,7 +125,7 @@ func (p pages) createShare(_ http.ResponseWriter, r *http.Request, who relay.Act
 	return p.renderEvent(r, who, v, head)
 }
 
-// wantedShare reads the form of a share. Without a time to live it never expires.
+// wantedShare reads the form of a share. A share without a lifetime never expires.
 func wantedShare(q url.Values) (relay.Share, error) {
 	want := relay.Share{View: q.Get("view") == "on", OneUse: q.Get("oneUse") == "on"}
 	if text := q.Get("expires"); text != "" {
@@ -141,19 +141,19 @@ func wantedShare(q url.Values) (relay.Share, error) {
 // revokeShare ends a share.
 func (p pages) revokeShare(w http.ResponseWriter, r *http.Request, who relay.Actor, id relay.ID) (templ.Component, error) {
 	err := p.Accounts.RemoveShare(r.Context(), who, id, r.PathValue("share"))
-	if errors.Is(err, relay.ErrNotFound) { // it has ended
+	if errors.Is(err, relay.ErrNotFound) { // the share has already ended
 		err = nil
 	}
 	return page.SeeOther(w, r, err, page.EventPath(id.String())+"#shares")
 }
 
-// sharedView is the view for the holder of a share. It has nothing about the owner.
+// sharedView is the view for the holder of a share. It contains nothing about the owner.
 type sharedView struct {
 	*record.SharedEvent
-	Sent, Answered *messageView // masked
-	IsMade         bool         // it was made and sent here; no sender sent it
-	Spent          bool         // a share for one use was used: only Result is left to show
-	Action         string       // of the replay form
+	Sent, Answered *messageView // with masked secrets
+	IsMade         bool         // the event was made and sent with Relay, and not by a sender
+	Spent          bool         // a share for one use was used, so only Result is shown
+	Action         string       // address of the replay form
 	Result         *relay.Attempt
 }
 
@@ -205,7 +205,7 @@ func shareError(err error) error {
 func (p pages) sharedReplay(w http.ResponseWriter, r *http.Request) (templ.Component, error) {
 	held, err := p.currentShare(w, r)
 	who := held.Actor
-	if err != nil && relay.AsError(err).Code == relay.CodeNotFound { // the form of a share for one use, sent again, gets the answer to the first time
+	if err != nil && relay.AsError(err).Code == relay.CodeNotFound { // a form of a used share for one use, sent again, gets the first response again
 		var unused error
 		if who, unused = p.Accounts.UsedShare(r.Context(), r.PathValue("token")); unused != nil {
 			return nil, err
@@ -228,7 +228,7 @@ func (p pages) replayShared(w http.ResponseWriter, r *http.Request, held grant.H
 	if err != nil {
 		return nil, shareError(err)
 	}
-	if held.Share.OneUse { // its address shows nothing any more
+	if held.Share.OneUse { // the address of a used share shows nothing, so the result is in this response
 		held.Share.View = false
 		shown, err := record.OfShared(r.Context(), held.Event, held.Share, false)
 		if err != nil {
@@ -254,7 +254,7 @@ func sharedOf(e *relay.Event, s *record.SharedEvent) sharedView {
 // sharedMessage returns a message whose secrets are masked. Its body has one view and no
 // downloads, which are for members only.
 func sharedMessage(id, what, start string, headers []record.Header, b *record.Body) *messageView {
-	head := "-\r\n" // wire.Fields skips an empty first line and takes the next one for it
+	head := "-\r\n" // a first line that wire.Fields skips; an empty one would make it skip the next line
 	for _, h := range headers {
 		head += h.Name() + ": " + h.Value() + "\r\n"
 	}
@@ -268,7 +268,7 @@ func sharedMessage(id, what, start string, headers []record.Header, b *record.Bo
 		}
 		return m
 	}
-	shown := relay.Body{Data: data, Size: int64(len(data))} // masking changes the length
+	shown := relay.Body{Data: data, Size: int64(len(data))} // the size after masking, which changes the length
 	if b.Truncated {
 		shown.Size = max(b.Size, shown.Size+1)
 	}
@@ -295,7 +295,7 @@ func readHead(headers []record.Header) string {
 	return head + "\r\n"
 }
 
-// resultOf returns the attempt that was replayed by this share. It returns no other attempts.
+// resultOf returns the attempt that was replayed by this share. It never returns another attempt.
 func (p pages) resultOf(ctx context.Context, who relay.Actor, e *relay.Event, text string) (*relay.Attempt, error) {
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 || n > e.AttemptCount {

@@ -351,7 +351,7 @@ func shareForm(id string) templ.Component {
 	})
 }
 
-// sharePreviewPage shows what the holder of a link would see, before it is created.
+// sharePreviewPage shows the page of a share before the share is created.
 func sharePreviewPage(id, name, expires string, v sharedView) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -573,7 +573,7 @@ func sharePreviewPage(id, name, expires string, v sharedView) templ.Component {
 	})
 }
 
-// madeHere says of a new event what it is: neither who sent it nor from what it was made.
+// madeHere says that an event was made and sent with Relay. It does not name its author or its source.
 func madeHere(v sharedView) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -658,7 +658,7 @@ func sharedMessages(v sharedView) templ.Component {
 	})
 }
 
-// sharedPage is for people without an account: nothing about the owner is on it.
+// sharedPage is for users without an account, and contains nothing about the owner.
 func sharedPage(v sharedView) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context

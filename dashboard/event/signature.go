@@ -17,12 +17,12 @@ import (
 type signatureView struct {
 	ID, Alias, Provider string
 	Verdict, Message    string
-	Cure                string // advice what to change, "" = none
+	Cure                string // what the user should change, "" = nothing
 	Parts               []signature.Part
 	Checks              []signature.Check
 	Template            string
-	Secrets             string // address of the settings where secrets are added, for the owner
-	Tried               bool   // it is the answer to a secret that was given, or to Verify
+	Secrets             string // for the owner: address of the settings, where secrets are added
+	Tried               bool   // the card is the result of a typed secret, or of Verify
 }
 
 // cures are the advice for each reason of a failed verification.
@@ -66,7 +66,7 @@ func signatureOf(e *relay.Event, s *record.Summary, owner bool) *signatureView {
 	return v
 }
 
-// title names the sender by whose scheme was judged, and the verdict.
+// title returns the verdict and the sender whose scheme was used.
 func (v *signatureView) title() string {
 	if v.Provider == "" {
 		return "Signature: " + v.Verdict
@@ -74,8 +74,8 @@ func (v *signatureView) title() string {
 	return "Signature of " + v.Provider + ": " + v.Verdict
 }
 
-// show adds the parts of the signature line and the checks to the card. Without a secret the last check is
-// left out, because the verdict says so.
+// show adds the parts of the signature line and the checks to the card. Without a secret the last check
+// is left out, because the verdict already says that no secret fits.
 func (v *signatureView) show(r *signature.Report, fits bool) {
 	v.Template = r.Signed.Template
 	for _, p := range r.Signature.Parts {
@@ -93,8 +93,8 @@ func (v *signatureView) show(r *signature.Report, fits bool) {
 	}
 }
 
-// verify judges the signature again: with a secret that was typed, which is not stored, or with the
-// secrets of the alias, and then the event gets the new verdict.
+// verify judges the signature again: with a typed secret, which is not stored, or with the secrets of
+// the alias. In the second case it stores the new verdict in the event.
 func (p pages) verify(_ http.ResponseWriter, r *http.Request, who relay.Actor, id relay.ID) (templ.Component, error) {
 	if err := p.Limits.Verify(who); err != nil {
 		return nil, err
@@ -140,8 +140,8 @@ func (p pages) verify(_ http.ResponseWriter, r *http.Request, who relay.Actor, i
 // maxVerified bounds the body that is read to verify a signature, in bytes.
 const maxVerified = 1 << 20
 
-// judge uses the secret of the form, or else those of the alias. It names the sender by whose
-// scheme it has judged, "" = the one that the event was recognised by.
+// judge checks the signature with the secret of the form, or without one with the secrets of the alias.
+// It returns the sender whose scheme it has used, "" = the recognised sender of the event.
 func (p pages) judge(r *http.Request, who relay.Actor, e *relay.Event, signed *record.SignedRequest) (report *signature.Report, provider string, err error) {
 	kept, err := p.Accounts.OpenSecrets(r.Context(), e.AliasID)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"relay/signature"
 )
 
-// signatureCard is the place below the request, with its headers, for what is known of its signature.
+// signatureCard shows what is known about the signature of a request, below the headers of the request.
 func signatureCard(v eventView) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -181,7 +181,7 @@ func trySecret(id string) templ.Component {
 	})
 }
 
-// signatureReport is the verdict in words, what to change, and the line taken apart.
+// signatureReport shows the verdict in words, the advice, and the parts of the signature line.
 func signatureReport(v signatureView) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -419,7 +419,7 @@ func signatureFacts(v signatureView) templ.Component {
 	})
 }
 
-// verifyPage is the answer to Verify.
+// verifyPage shows the result of the button Verify.
 func verifyPage(v signatureView) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context

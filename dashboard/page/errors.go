@@ -17,16 +17,16 @@ import (
 func (p *Pages) explain(w http.ResponseWriter, r *http.Request, err error) WithStatus {
 	e := relay.AsError(err)
 	status := relay.Status(e.Code)
-	if status == http.StatusInternalServerError && r.Context().Err() == nil { // else nobody is there for the page
+	if status == http.StatusInternalServerError && r.Context().Err() == nil { // after the end of the context no user waits for the page
 		p.Log.Error("page failed", "path", r.Pattern, "err", err)
 	}
 	if e.RetryAfter > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(e.RetryAfter.Seconds()))))
 	}
 	if e.Code == relay.CodeLoginTooOld {
-		http.SetCookie(w, p.NextCookie(p.PageOf(referer(r)), nextAge)) // of the form that was refused
+		http.SetCookie(w, p.NextCookie(p.PageOf(referer(r)), nextAge)) // remembers the page of the refused form
 	}
-	retry := "" // address of a retry link; forms have none
+	retry := "" // address of a retry link; "" for forms
 	if status == http.StatusServiceUnavailable && r.Method == http.MethodGet {
 		retry = LocalPath(url.QueryEscape(r.URL.RequestURI()))
 	}
@@ -58,14 +58,14 @@ func WithTitle(title string, err error) error { return Titled{err, title} }
 // Unwrap returns the error.
 func (t Titled) Unwrap() error { return t.error }
 
-// WithStatus is a component that is sent with a status other than 200, such as a
-// form that is shown again with what was wrong.
+// WithStatus is a component that is sent with a status other than 200, such as a form that is shown
+// again with its errors.
 type WithStatus struct {
 	templ.Component
 	Status int
 }
 
-// statusOf returns the status that a component is sent with.
+// statusOf returns the status with which a component is sent.
 func statusOf(c templ.Component) int {
 	status := 0
 	switch c := c.(type) {

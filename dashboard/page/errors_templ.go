@@ -12,7 +12,7 @@ import (
 	"strconv"
 )
 
-// errorPage tells of an error. retry is the address to try again, "" = that would not help.
+// errorPage shows an error. retry is the address to try again, "" = trying again does not help.
 func errorPage(status int, text, detail, retry string) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -127,7 +127,7 @@ func errorPage(status int, text, detail, retry string) templ.Component {
 	})
 }
 
-// errorFragment is what the script gets to announce.
+// errorFragment is the error message that the script announces.
 func errorFragment(status int, detail string) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -183,7 +183,7 @@ func errorFragment(status int, detail string) templ.Component {
 	})
 }
 
-// outagePage tells what still works while the database does not answer.
+// outagePage says what still works while the database does not answer.
 func outagePage(detail, retry string) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context

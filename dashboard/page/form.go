@@ -41,9 +41,9 @@ func readForm(w http.ResponseWriter, r *http.Request) error {
 // Form is the content of a form that is shown again after a mistake: the typed values, and the errors
 // by field. A Form with only a name is empty.
 type Form struct {
-	Name   string // tells the forms of a page apart
+	Name   string // distinguishes the forms of a page
 	Values url.Values
-	Errors map[string]string // faults by field
+	Errors map[string]string // errors, by field
 }
 
 // Posted returns the form in the body of a request.
@@ -51,8 +51,8 @@ func Posted(name string, r *http.Request) Form {
 	return Form{Name: name, Values: r.PostForm, Errors: map[string]string{}}
 }
 
-// Named returns f if it has that name, else an empty form of that name. Of the forms of a page at most
-// one was posted.
+// Named returns f if it has that name, else an empty form of that name. A request posts at most one of
+// the forms of a page.
 func (f Form) Named(name string) Form {
 	if f.Name == name {
 		return f
@@ -78,7 +78,7 @@ func (f Form) Attributes(field, hint string) templ.Attributes {
 	}
 	if f.Errors[field] != "" {
 		at["aria-invalid"] = "true"
-		at["autofocus"] = true // of several the first one counts
+		at["autofocus"] = true // the browser uses only the first of several
 		by = append(by, f.ID(field)+"-wrong")
 	}
 	if len(by) > 0 {
@@ -100,7 +100,7 @@ func (f Form) Change(field, now string) (typed string, want, stale bool) {
 	if len(values) == 0 {
 		return "", false, false
 	}
-	typed = plainText(values[len(values)-1]) // of a toggle the last one counts
+	typed = plainText(values[len(values)-1]) // the last value of a toggle decides
 	if !f.Values.Has(WasField(field)) {
 		return typed, true, false
 	}
@@ -186,7 +186,8 @@ func (render FormPage) Empty(_ http.ResponseWriter, r *http.Request, who relay.A
 	return render(r, who, Form{})
 }
 
-// Finish redirects to path after form f succeeded, or shows its page again with err beside the field.
+// Finish redirects to path after form f succeeded, or shows the page of the form again, with err beside
+// its field.
 func (render FormPage) Finish(w http.ResponseWriter, r *http.Request, who relay.Actor, f Form, err error, field, path string) (templ.Component, error) {
 	if err = f.AddError(err, field); err != nil {
 		return nil, err
@@ -198,8 +199,8 @@ func (render FormPage) Finish(w http.ResponseWriter, r *http.Request, who relay.
 	return WithStatus{page, http.StatusUnprocessableEntity}, err
 }
 
-// successTexts has the messages after a form succeeded. The key is in the address of the page, so that
-// no other text can be shown.
+// successTexts has the messages after a form succeeded. The address of the page has only the key, so
+// that a link cannot make the page show another text.
 var successTexts = map[string]string{
 	"saved":          "The settings were saved.",
 	"member-added":   "The member was added.",
@@ -218,7 +219,7 @@ var successTexts = map[string]string{
 	"user-removed":   "The account was removed.",
 }
 
-// SuccessText returns what became of the form before, "" for none.
+// SuccessText returns the message about the form that led to this page, "" for none.
 func SuccessText(r *http.Request) string { return successTexts[r.URL.Query().Get("done")] }
 
 const keyHint = "the one line of a .pub file, such as ~/.ssh/id_ed25519.pub; ssh-keygen -t ed25519 makes one"

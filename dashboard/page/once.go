@@ -26,11 +26,12 @@ const OnceField = "once"
 func NewOnce() string { return rand.Text() }
 
 const (
-	// oncePatience is how long the second of two equal forms waits for the end of the first.
+	// oncePatience is the longest time for which the second of two equal forms waits for the end of the
+	// first.
 	oncePatience = ReplayWait + 5*time.Second
-	oncePause    = 50 * time.Millisecond // doubled each time: each question is a write to the store
+	oncePause    = 50 * time.Millisecond // first pause between two questions, each of which writes to the store; it doubles each time
 	oncePauseMax = time.Second
-	maxOnceHTML  = 64 << 10 // bytes of a page that are kept; beyond it the second form leads to the page of the form
+	maxOnceHTML  = 64 << 10 // largest page in bytes that is stored; for a larger one, the second form leads to the page of the form
 )
 
 // formAnswer is the stored response to a form that has been handled. A second submission of the same
@@ -60,17 +61,17 @@ func (p *Pages) Once(handle SignedInHandler) SignedInHandler {
 		if r.Method != http.MethodPost || !r.Form.Has(OnceField) {
 			return handle(w, r, who)
 		}
-		text := r.Form.Encode() // a form that was changed after going back acts anew
+		text := r.Form.Encode() // includes all fields, so that a form that was changed after going back acts again
 		if Partial(r) {
-			text += " partial" // it has another answer
+			text += " partial" // a form that the script sends has another answer
 		}
-		// The store never holds the text, which opens the answer: that may hold the secret of a
-		// share or token.
+		// The key is a hash, so that the store never contains the text. The text decrypts the answer,
+		// which may contain the secret of a share or token.
 		key := "form " + hexOf("key", text+" "+r.URL.Path)
 		status, sealed, err := p.begin(r.Context(), who, key, r.Pattern)
 		switch {
 		case err != nil && relay.AsError(err).Code == relay.CodeConflict:
-			return SeeOther(w, r, nil, p.pageAbove(r.URL.Path)) // the first one still runs
+			return SeeOther(w, r, nil, p.pageAbove(r.URL.Path)) // the first form is still being handled
 		case err != nil:
 			return nil, err
 		case status != 0:
@@ -94,11 +95,11 @@ func (p *Pages) Once(handle SignedInHandler) SignedInHandler {
 		refusal, is := body.(WithStatus)
 		failed := err != nil || is && refusal.Status >= http.StatusBadRequest
 		if failed && made == "" && !relay.MayBeDone(err) {
-			return body, err // the form may be sent again
+			return body, err // the form did not act and may be sent again
 		}
-		status = http.StatusOK // it has acted, whatever becomes of its answer
+		status = http.StatusOK // the form has acted, even if its page failed
 		answer := formAnswer{Location: to.location}
-		if len(r.Form.Get(OnceField)) >= len(NewOnce()) { // nobody can guess the text that opens the answer
+		if len(r.Form.Get(OnceField)) >= len(NewOnce()) { // only if the text contains a random value, without which it could be guessed
 			answer.Secret = made
 		}
 		if body != nil && made == "" {
@@ -109,11 +110,12 @@ func (p *Pages) Once(handle SignedInHandler) SignedInHandler {
 			body, answer.HTML = templ.Raw(html.String()), html.Bytes()
 		}
 		kept = answer.seal(text)
-		return body, err // an error after the secret was made: the form sent again shows it
+		return body, err // the form failed after it made the secret; sent again, it shows the secret
 	}
 }
 
-// begin is BeginIdempotent, but waits while the first submission with the key is still being handled.
+// begin calls BeginIdempotent, and waits while the first submission with the key is still being
+// handled.
 func (p *Pages) begin(ctx context.Context, who relay.Actor, key, target string) (status int, sealed []byte, err error) {
 	ctx, cancel := context.WithTimeout(ctx, oncePatience)
 	defer cancel()
@@ -163,7 +165,7 @@ func sealerOf(text string) cipher.AEAD {
 	key := sha256.Sum256([]byte("answer " + text))
 	block, err := aes.NewCipher(key[:])
 	if err != nil {
-		panic(err) // of no other length than 32
+		panic(err) // the key always has 32 bytes, so there is no error
 	}
 	sealer, err := cipher.NewGCMWithRandomNonce(block)
 	if err != nil {
@@ -194,6 +196,6 @@ func (w *redirectWatch) WriteHeader(status int) {
 // Unwrap returns the inner writer, for http.ResponseController.
 func (w *redirectWatch) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// ReplayWait is the time that the answer to a form without the script waits for the end of the
-// attempt. The script does not wait: it gets a live update.
+// ReplayWait is the time that the answer to a form without the script waits for the end of the attempt.
+// A form that the script sends does not wait, because a live update follows.
 const ReplayWait = 5 * time.Second

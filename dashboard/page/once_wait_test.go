@@ -43,8 +43,8 @@ func (e *ended) EndIdempotent(_ context.Context, _ relay.Actor, _ string, status
 	return nil
 }
 
-// TestFormWhosePageFailsActsOnce: a form that has acted, or may have, but whose page failed, does not act again
-// when it is sent again.
+// TestFormWhosePageFailsActsOnce: a form that has acted, or may have acted, but whose page failed does
+// not act again when it is sent again.
 func TestFormWhosePageFailsActsOnce(t *testing.T) {
 	store := &ended{}
 	p := &Pages{Options: Options{Accounts: store}}
@@ -61,7 +61,7 @@ func TestFormWhosePageFailsActsOnce(t *testing.T) {
 		acted     bool
 	}{
 		{broken, nil, failed, true},
-		{nil, lost, lost, true}, // its commit was lost with the connection to the database
+		{nil, lost, lost, true}, // the connection to the database was lost during the commit
 		{nil, relay.ErrNotFound, relay.ErrNotFound, false},
 	} {
 		_, err := p.Once(func(http.ResponseWriter, *http.Request, relay.Actor) (templ.Component, error) {
@@ -74,8 +74,8 @@ func TestFormWhosePageFailsActsOnce(t *testing.T) {
 }
 
 // TestSecondFormsAskSeldom: a form that waits for its first submission queries the store rarely,
-// because each query is a transaction that writes: some hundred such forms would block all other
-// writes.
+// because each query is a transaction that writes. Some hundred such forms could otherwise delay all
+// other writes.
 func TestSecondFormsAskSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &stillRunning{}

@@ -2,9 +2,9 @@
 // logged-in user, forms that act once, errors, and common texts and addresses.
 //
 // A handler returns a component or an error; Page renders either. Pages for logged-in users go through
-// SignedIn. A request with the header X-Regions comes from the script. Its answer contains the regions
-// that it names, without the shell: see Regions. Forms are answered by a redirect (303) to the page
-// that shows the result.
+// SignedIn. A request with the header X-Regions comes from the script. The answer contains only the
+// regions that the header names, without the shell: see Regions. Forms are answered by a redirect (303)
+// to the page that shows the result.
 package page
 
 import (
@@ -34,17 +34,17 @@ type Options struct {
 	Events   Events
 	Deliver  Deliverer
 	Limits   Limits
-	// Enrolments are keys that wait to be accepted; nil = there is no such page.
+	// Enrolments holds the keys that wait for approval; nil = there is no page for them.
 	Enrolments Enrolments
 	Site       relay.Site
-	Sending    compose.Limits // of a new event, as the listener for aliases has them
-	Version    string         // of the program, named as the maker of exported files
+	Sending    compose.Limits // limits of a new event, the same as on the listener for aliases
+	Version    string         // version of the program, which exported files name as their maker
 	HostKey    string         // fingerprint of the SSH host key, SHA256:…; "" = not shown
-	// SSHFlags gives what ssh must be told on this machine for an account to get in,
-	// such as "-i KEY -o IdentitiesOnly=yes"; user "" is a stranger; nil = nothing.
+	// SSHFlags returns the flags that ssh needs on this machine to log in as an account, such as "-i
+	// KEY -o IdentitiesOnly=yes". user "" stands for a visitor without an account; nil = no flags.
 	SSHFlags func(user string) string
 	Log      *slog.Logger // nil = nothing is logged
-	// Budget has the bytes of pages that nobody takes; nil = they have no bound.
+	// Budget bounds the bytes of pages that wait until their clients read them; nil = no bound.
 	Budget *budget.Budget
 }
 
@@ -53,7 +53,7 @@ type Options struct {
 type Pages struct {
 	Options
 	mux  *http.ServeMux
-	data map[string]bool // patterns of GET routes that are no pages, such as live streams
+	data map[string]bool // patterns of GET routes that return no page, such as live streams
 }
 
 // New returns Pages without routes.
@@ -80,7 +80,7 @@ func (p *Pages) Handler() http.Handler {
 	routes := http.NewCrossOriginProtection().Handler(p.mux)
 	const csp = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; " +
 		"connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
-	// Elsewhere browsers ignore that header, and say so in the console as an error.
+	// On other addresses browsers ignore that header, and report an error in the console.
 	isolates := p.Secure() || sockets.IsLoopback(p.Site.Base.Hostname())
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
@@ -99,7 +99,7 @@ func (p *Pages) Handler() http.Handler {
 			_ = page.Render(r.Context(), w)
 		}}
 		defer answer.Abandon()
-		if r.Method == http.MethodGet { // the result of a form is shown, even without space in the budget
+		if r.Method == http.MethodGet { // the result of a form does not need space in the budget: it is always shown
 			r = r.WithContext(answer.WithReads(r.Context()))
 		}
 		routes.ServeHTTP(answer, r)
@@ -107,7 +107,7 @@ func (p *Pages) Handler() http.Handler {
 	})
 }
 
-// nowhere returns the handler of requests without a route. It redirects a GET for the address of a
+// nowhere returns the handler for requests that match no route. It redirects a GET for the address of a
 // form, from a reload or a sent link, to the page of the form.
 func (p *Pages) nowhere() http.Handler {
 	nothing := p.SignedInOrElse(
@@ -132,7 +132,7 @@ func (p *Pages) Grants() grant.Grants {
 	return grant.Grants{Accounts: p.Accounts, Events: p.Events, Limits: p.Limits}
 }
 
-// pattern returns the pattern of the route for a path, "/" = there is none.
+// pattern returns the pattern of the route for a path, "/" = no route matches.
 func (p *Pages) pattern(method, path string) string {
 	_, pattern := p.mux.Handler(&http.Request{Method: method, URL: &url.URL{Path: path}})
 	return pattern
@@ -144,8 +144,8 @@ func (p *Pages) isPage(pattern string) bool {
 	return strings.HasPrefix(pattern, "GET /") && !p.data[pattern]
 }
 
-// pageAbove returns an address if it is a page, else the nearest page above it: a form without a page
-// of its own is on that page.
+// pageAbove returns an address if it is a page, else the nearest page above it, which contains the form
+// if the address is that of a form.
 func (p *Pages) pageAbove(address string) string {
 	for address = path.Clean("/" + address); address != "/"; address = path.Dir(address) {
 		if p.isPage(p.pattern(http.MethodGet, address)) {
@@ -156,8 +156,9 @@ func (p *Pages) pageAbove(address string) string {
 }
 
 // ownPages refuses requests that a page of another site made. It protects addresses that return data
-// instead of a page: a page elsewhere cannot read the data, but could make the server produce it again
-// and again. The check uses a header that browsers send; other clients do not send it and are allowed.
+// instead of a page: a page of another site cannot read the data, but could make the server produce it
+// again and again. The check uses a header that browsers send; other clients do not send it and are
+// allowed.
 func ownPages(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.Header.Get("Sec-Fetch-Site") {
@@ -192,7 +193,7 @@ func (p *Pages) Page(handle Handler) http.Handler {
 			return
 		}
 		var buf bytes.Buffer
-		if err := body.Render(r.Context(), &buf); err != nil { // a region that could not be read
+		if err := body.Render(r.Context(), &buf); err != nil { // for example, a region could not be read
 			buf.Reset()
 			body = p.explain(w, r, err)
 			if err := body.Render(r.Context(), &buf); err != nil {
@@ -229,7 +230,7 @@ func (p *Pages) OfEvent(handle func(http.ResponseWriter, *http.Request, relay.Ac
 // AliasHandler handles a path below an alias that the actor may see.
 type AliasHandler func(http.ResponseWriter, *http.Request, relay.Actor, *relay.Alias) (templ.Component, error)
 
-// OfAlias is SignedIn for paths below an alias; it reads the alias first.
+// OfAlias is SignedIn for paths below an alias; it reads the alias before it calls handle.
 func (p *Pages) OfAlias(handle AliasHandler) http.Handler {
 	return p.SignedIn(func(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
 		a, err := p.Accounts.Alias(r.Context(), who, r.PathValue("alias"))

@@ -17,21 +17,23 @@ const regionsHeader = "X-Regions"
 // Partial reports whether the script asks for only some parts of a page.
 func Partial(r *http.Request) bool { return r.Header.Get(regionsHeader) != "" }
 
-// Regions is a page of parts that can be sent alone, each an element with an id: the script replaces
-// the element with the same id.
+// Regions is a page whose parts can be sent alone. Each part is an element with an id, and the script
+// replaces the element with the same id.
 type Regions struct {
 	Title, Class, Alias string // see Shell
-	Status              int    // of the answer, which Show may set; 0 = 200
+	Status              int    // status of the answer, which Show may set; 0 = 200
 	All                 []Region
 }
 
 // Region is a part of a page.
 type Region struct {
-	ID    string // of its element
-	Inner bool   // it stands within another part of the page, and is sent alone only where it is named
-	// Has reports whether the region that the script has, by its address, is this one; nil = never.
+	ID    string // id of its element
+	Inner bool   // the region is inside another part of the page, and is sent alone only if the script names it
+	// Has reports whether the script already has this region, from the address of the region in its
+	// page; nil = never.
 	Has func(address string) bool
-	// Show reads and makes the region. Those of a page are called in their order.
+	// Show reads and makes the region. The Show functions of a page are called in the order of its
+	// regions.
 	Show func() (templ.Component, error)
 }
 
@@ -79,8 +81,8 @@ func withWanted(r *http.Request) *http.Request {
 	return r.WithContext(context.WithValue(r.Context(), wantedKey{}, wanted))
 }
 
-// wantedOf returns the addresses of the regions that the script asks for, by their ids; none = the whole
-// page.
+// wantedOf returns the addresses of the regions that the script asks for, by their ids; an empty map =
+// the whole page.
 func wantedOf(ctx context.Context) map[string]string {
 	wanted, _ := ctx.Value(wantedKey{}).(map[string]string)
 	return wanted

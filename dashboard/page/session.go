@@ -26,10 +26,10 @@ func (p *Pages) loginRequired(w http.ResponseWriter, r *http.Request) (templ.Com
 	return WithStatus{loginHelpPage(p.LoginCommand()), status}, nil
 }
 
-// RememberPage remembers the page that a visitor asked for before logging in. It ignores addresses
-// that a page's script requests.
+// RememberPage remembers the page that a visitor asked for before logging in. It ignores requests that
+// the script of a page makes.
 func (p *Pages) RememberPage(w http.ResponseWriter, r *http.Request) {
-	mode := r.Header.Get("Sec-Fetch-Mode") // not every client sends it
+	mode := r.Header.Get("Sec-Fetch-Mode") // some clients do not send this header
 	if r.Method == http.MethodGet && !Partial(r) && p.isPage(r.Pattern) && (mode == "" || mode == "navigate") {
 		http.SetCookie(w, p.NextCookie(r.URL.RequestURI(), nextAge))
 	}
@@ -51,7 +51,7 @@ func (p *Pages) PageOf(address string) string {
 	return address
 }
 
-// SessionAge is the time for which a browser keeps a session, in seconds.
+// SessionAge is the time for which a browser keeps the cookie of a session, in seconds.
 const SessionAge = 30 * 24 * 3600
 
 // Bounds of the work for a request with more than one session.
@@ -71,8 +71,7 @@ func (p *Pages) Cookie(value string, age int) *http.Cookie {
 	}
 }
 
-// LookUpSecret looks up a secret of a request, unless too many wrong ones came from its
-// source.
+// LookUpSecret looks up a secret of a request, unless too many wrong secrets came from the same source.
 func LookUpSecret[T any](p *Pages, r *http.Request, secret string, look func(ctx context.Context, secret string) (T, error)) (found T, err error) {
 	err = p.Limits.LookUpSecret(r.RemoteAddr, secret, func() (err error) {
 		found, err = look(r.Context(), secret)
@@ -81,8 +80,8 @@ func LookUpSecret[T any](p *Pages, r *http.Request, secret string, look func(ctx
 	return found, err
 }
 
-// Sweep removes session cookies that another host of the same domain has set (ADR 0018). Unlike ours
-// they have a Domain, and a path that is a prefix of the requested one.
+// Sweep removes session cookies that another host of the same domain has set (ADR 0018). Unlike the
+// cookies of the dashboard, these have a Domain, and a path that is a prefix of the requested one.
 func (p *Pages) Sweep(w http.ResponseWriter, r *http.Request) {
 	domain := p.Site.Base.Hostname()
 	if p.Secure() || len(cookie.Secrets(p.Site, r)) < 2 || net.ParseIP(domain) != nil {
@@ -90,7 +89,7 @@ func (p *Pages) Sweep(w http.ResponseWriter, r *http.Request) {
 	}
 	for range sweptDomains {
 		if !strings.Contains(domain, ".") {
-			return // no browser lets anybody set cookies of one label
+			return // no browser accepts a cookie for a Domain of one label
 		}
 		at := path.Clean(r.URL.Path)
 		for range sweptPaths {
@@ -103,7 +102,7 @@ func (p *Pages) Sweep(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-const nextAge = 15 * 60 // seconds, as long as a login link is good for
+const nextAge = 15 * 60 // in seconds; the same as the lifetime of a login link
 
 // NextCookie returns the cookie that remembers the page that a visitor asked for before logging in.
 func (p *Pages) NextCookie(path string, age int) *http.Cookie {

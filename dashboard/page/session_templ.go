@@ -71,7 +71,7 @@ func loginHelpPage(login string) templ.Component {
 	})
 }
 
-// loginAgainPage is the answer to a form that needs a fresh login.
+// loginAgainPage is the answer to a form for which the login is too old.
 func loginAgainPage(detail, login string) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context

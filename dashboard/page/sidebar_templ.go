@@ -96,7 +96,7 @@ func Sidebar(f Viewer, current string) templ.Component {
 	})
 }
 
-// SidebarAlias is also sent by live updates.
+// SidebarAlias is one alias in the sidebar. Live updates send it, too.
 func SidebarAlias(a record.Alias, current bool) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -327,7 +327,7 @@ func SidebarAlias(a record.Alias, current bool) templ.Component {
 	})
 }
 
-// TunnelState is a chip; its words, not its colour, tell the state.
+// TunnelState is a chip that names the state of a tunnel in words, not only by its color.
 func TunnelState(state string) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context

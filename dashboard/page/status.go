@@ -31,14 +31,15 @@ func ProviderName(word string) string {
 	return strings.ToUpper(word[:1]) + word[1:]
 }
 
-// ProviderMark returns the first two letters of a provider's name, for where the name is too long.
+// ProviderMark returns the first two letters of a provider's name, for places that are too narrow for
+// the name.
 func ProviderMark(word string) string {
 	name := []rune(ProviderName(word))
 	return string(name[:min(2, len(name))])
 }
 
-// Pill is the label for the result of an event or attempt: its status, or its state if there is no
-// status.
+// Pill is the label for the result of an event or attempt: the status of the response, or the state if
+// there is no response.
 type Pill struct{ Outcome, Class string }
 
 // PillOf returns the label for a status, or for a state if there is no status.

@@ -7,7 +7,7 @@ import (
 	"relay/record"
 )
 
-// ISOTime returns a time for machines, and on hover.
+// ISOTime returns a time for the attribute datetime and for tooltips.
 func ISOTime(t time.Time) string { return record.Time{Time: t}.String() }
 
 // RelativeText returns a time relative to now, such as 3 min ago. page.js uses the same words.

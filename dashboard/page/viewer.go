@@ -16,15 +16,15 @@ import (
 type Viewer struct {
 	User  string
 	Admin bool
-	Path  string // of the page shown
-	Theme string // one of themes
-	Rows  string // one of densities
-	// FeedID is where the live feed was before anything of the page was read.
+	Path  string // path of the page
+	Theme string // one of the values in themes
+	Rows  string // one of the values in densities
+	// FeedID is the id of the last item of the live feed before any data of the page was read.
 	FeedID string
 
-	// aliases lists all aliases of the person, read once for a page.
+	// aliases lists all aliases of the user, which are read once for a page.
 	aliases func() ([]relay.Alias, error)
-	// sidebar lists the aliases beside the page; only whole pages ask for it.
+	// sidebar lists the aliases in the sidebar; only whole pages call it.
 	sidebar func(ctx context.Context, current string) (list []record.Alias, more int)
 }
 
@@ -37,7 +37,7 @@ func Aliases(ctx context.Context) ([]relay.Alias, error) {
 	return slices.Clone(list), err
 }
 
-// ViewerOf returns the viewer of a page, or the zero Viewer if nobody is logged in.
+// ViewerOf returns the viewer of a page, or the zero Viewer if no user is logged in.
 func ViewerOf(ctx context.Context) Viewer {
 	f, _ := ctx.Value(viewerKey{}).(Viewer)
 	return f
@@ -50,8 +50,8 @@ var themes = []string{"auto", "light", "dark"}
 // scripts are not allowed, and other scripts run after the first paint.
 const themeCookie = "relay_theme"
 
-// densities are the choices for the rows of events: one line each, or a second one for the error message
-// or the path.
+// densities are the choices for the rows of events: one line for each row, or a second line with the
+// error message or the path.
 var densities = []string{"compact", "comfortable"}
 
 // rowsCookie holds the density, as themeCookie holds the theme.

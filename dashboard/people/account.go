@@ -16,19 +16,19 @@ import (
 	"relay/record"
 )
 
-// accountView is the page with the credentials of an account and its logins.
+// accountView is the page with the credentials and sessions of an account.
 type accountView struct {
 	User     string
 	Admin    bool
-	Session  string // the viewer's own
+	Session  string // the session of the viewer
 	Keys     []relay.Key
 	Tokens   []relay.Token
 	Sessions []relay.Session
-	Aliases  []relay.Alias // that a token may be limited to
-	Failed   page.Form     // the form that was wrong; the zero form = none
-	Token    page.Form     // of a new token
+	Aliases  []relay.Alias // aliases to which a token may be limited
+	Failed   page.Form     // the form with an error; the zero form = none
+	Token    page.Form     // the form of a new token
 	Done     string
-	Command  string // to open a first tunnel by, after a key was accepted
+	Command  string // command that opens a first tunnel, after a key was approved
 }
 
 func (p pages) account(r *http.Request, who relay.Actor, failed page.Form) (templ.Component, error) {
@@ -58,8 +58,9 @@ func (p pages) addKey(w http.ResponseWriter, r *http.Request, who relay.Actor) (
 	return page.FormPage(p.account).Finish(w, r, who, page.Posted("key", r), err, "key", "/account?done=key-added")
 }
 
-// removal returns the handler that removes a key, token or session of the logged-in account. Admins
-// remove those of other accounts with relayd, so any id that is not on the page is not found.
+// removal returns the handler that removes a key, token or session of the logged-in account. An id that
+// is not on the page is not found, even for admins, who remove credentials of other accounts with the
+// commands of relayd.
 func removal(remove func(ctx context.Context, who relay.Actor, id string) error, done string) page.SignedInHandler {
 	return func(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
 		who.Admin = false
@@ -131,10 +132,10 @@ func (p pages) createToken(w http.ResponseWriter, r *http.Request, who relay.Act
 	}), nil
 }
 
-// tokenOf reads the form of a new token. Errors in fields that only the form has are stored in it.
+// tokenOf reads the form of a new token. Errors in fields that exist only in the form are stored in f.
 func tokenOf(f page.Form) grant.TokenRequest {
 	want := grant.TokenRequest{Name: strings.TrimSpace(f.Values.Get("name")), Scopes: f.Values["scopes"], Alias: f.Values.Get("alias")}
-	if len(want.Scopes) == 0 { // a form without a tick asks for nothing, not for everything
+	if len(want.Scopes) == 0 { // a form without a ticked scope must not become a token with all scopes
 		f.Errors["scopes"] = "choose at least one"
 	}
 	if life := f.Values.Get("expiresIn"); life != "never" {

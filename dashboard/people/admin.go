@@ -18,8 +18,8 @@ type adminView struct {
 	Users   []relay.Account
 	Usage   map[int64]relay.AccountUsage
 	Nodes   []relay.Node
-	Unowned []relay.Alias // their owners were removed
-	Failed  page.Form     // the form that was wrong; the zero form = none
+	Unowned []relay.Alias // aliases whose owner was removed
+	Failed  page.Form     // the form with an error; the zero form = none
 	Done    string
 }
 
@@ -65,7 +65,7 @@ func (p pages) admin(r *http.Request, who relay.Actor, failed page.Form) (templ.
 	v.Users, errs[0] = p.Accounts.Accounts(r.Context(), who)
 	v.Unowned, errs[1] = p.Accounts.UnownedAliases(r.Context(), who)
 	v.Nodes, errs[2] = p.Accounts.Nodes(r.Context())
-	v.Usage, _ = p.Accounts.AccountUsage(r.Context(), who) // the accounts are shown without it
+	v.Usage, _ = p.Accounts.AccountUsage(r.Context(), who) // on an error the accounts are shown without their usage
 	return adminPage(v), cmp.Or(errs[:]...)
 }
 
@@ -93,8 +93,8 @@ func (p pages) inviteUser(_ http.ResponseWriter, r *http.Request, who relay.Acto
 	}), nil
 }
 
-// removeUser removes another account. It refuses to remove the last admin, because nobody could then
-// restore one.
+// removeUser removes another account. It refuses to remove the last admin, because then no admin is
+// left to make another one.
 func (p pages) removeUser(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
 	user := r.PathValue("user")
 	if user == who.AccountName {

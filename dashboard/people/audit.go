@@ -15,13 +15,13 @@ import (
 // auditView is the page of the audit log.
 type auditView struct {
 	Title, Path string
-	Everything  bool // all accounts, for admins
+	Everything  bool // entries of all accounts, for admins
 	Filter      auditFilter
-	Actions     []string // that occur, for the filter
+	Actions     []string // actions that occur in the entries, for the filter
 	Rows        []*relay.AuditEntry
-	Searched    int    // entries that were searched
-	Bound       bool   // and there may be older ones that no page shows
-	More        string // address of a longer list, "" = there is none
+	Searched    int    // number of entries that were searched
+	Bound       bool   // there may be older entries that no page shows
+	More        string // address of a page with a longer list, "" = there is none
 }
 
 // auditFilter selects entries by actor, action and target.
@@ -33,8 +33,8 @@ const (
 	auditLong  = 1000
 )
 
-// audit returns the handler of the page of the audit log: with everything, all entries for admins;
-// else the actions by and on one account.
+// audit returns the handler of the page of the audit log: with everything, all entries, for admins;
+// otherwise the actions by and on the viewer's account.
 func (p pages) audit(everything bool) page.SignedInHandler {
 	return func(_ http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
 		v := auditView{Title: "Audit log", Path: "/admin/audit", Everything: everything}
@@ -70,15 +70,15 @@ func (p pages) audit(everything bool) page.SignedInHandler {
 			}
 		}
 		if f := v.Filter.What; f != "" && !slices.Contains(v.Actions, f) {
-			v.Actions = append(v.Actions, f) // one action alone, or one of long ago
+			v.Actions = append(v.Actions, f) // the entry is a single action, or an old one
 		}
 		slices.Sort(v.Actions)
 		return auditPage(v), nil
 	}
 }
 
-// matches reports whether an entry passes the filter. What is an action or the noun before its dot; Who
-// and On match a part of a text in any letter case.
+// matches reports whether an entry passes the filter. What is an action, or the part of an action
+// before the dot; Who and On match a part of a text in any letter case.
 func (f *auditFilter) matches(e *relay.AuditEntry) bool {
 	part := func(text, of string) bool {
 		return of == "" || strings.Contains(strings.ToLower(text), strings.ToLower(of))

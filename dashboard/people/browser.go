@@ -8,8 +8,8 @@ import (
 	"relay/record"
 )
 
-// Product names of browsers and systems in a User-Agent, with their display names. Most browsers also name others, so
-// the first product of the list decides.
+// Product names of browsers and systems in a User-Agent, with their display names. The User-Agent of
+// most browsers names several products, so the first match in the list decides.
 var (
 	browsers = [][2]string{
 		{"Edg/", "Edge"},

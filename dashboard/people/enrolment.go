@@ -10,8 +10,8 @@ import (
 	"relay/dashboard/page"
 )
 
-// enrolmentLogin shows visitors who are not logged in how to log in. The text is the same for links
-// that belong to no enrolment.
+// enrolmentLogin shows visitors who are not logged in how to log in. The text is the same if the link
+// belongs to no enrolment.
 func (p pages) enrolmentLogin(w http.ResponseWriter, r *http.Request) (templ.Component, error) {
 	p.RememberPage(w, r)
 	return page.WithStatus{Component: enrolmentLoginPage(p.LoginCommand(), r.URL.Path), Status: http.StatusUnauthorized}, nil
@@ -22,12 +22,12 @@ func (p pages) enrolment(r *http.Request, who relay.Actor, code page.Form) (temp
 	if err != nil {
 		return nil, enrolmentError(err)
 	}
-	code.Values.Del("code") // a wrong code is typed again, not edited
+	code.Values.Del("code") // the user types the whole code again after a wrong one
 	return enrolmentPage(who.AccountName, e, code.Named("link")), nil
 }
 
-// approve registers the key if the typed code is the one that its client shows. The link alone
-// approves nothing, because another person may have sent it.
+// approve registers the key if the typed code is the one that its client shows. The link alone approves
+// nothing, because another person may have sent the link to the user.
 func (p pages) approve(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
 	if err := p.Limits.Create(who); err != nil {
 		return nil, err

@@ -14,7 +14,7 @@ import (
 	"relay/record"
 )
 
-// enrolmentPage asks a user for the code that the holder of a waiting key sees.
+// enrolmentPage asks a user for the code of a waiting key, which the client of the key shows.
 func enrolmentPage(user string, v relay.Enrolment, code page.Form) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -163,7 +163,7 @@ func enrolmentPage(user string, v relay.Enrolment, code page.Form) templ.Compone
 	})
 }
 
-// enrolmentLoginPage is for people who are not logged in in this browser.
+// enrolmentLoginPage is for users who are not logged in with this browser.
 func enrolmentLoginPage(login, path string) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context

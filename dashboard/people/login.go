@@ -30,8 +30,8 @@ func (p pages) linkOwner(r *http.Request, owner func(context.Context, string) (r
 }
 
 // openSession uses up the link in the address. owner returns the account of the link, use opens the
-// session, and gone is the error for an unknown link. It sets the cookie of the new session and ends
-// the earlier sessions of the browser: one browser has one login.
+// session, and gone is the error for an unknown link. openSession sets the cookie of the new session
+// and ends the earlier sessions of the browser, because one browser has one login.
 func (p pages) openSession(w http.ResponseWriter, r *http.Request, owner func(context.Context, string) (relay.Account, error), gone error, use func(secret string) (session string, acc relay.Account, err error)) (relay.Account, error) {
 	acc, err := p.linkOwner(r, owner, gone)
 	if err == nil {

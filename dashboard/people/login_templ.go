@@ -72,7 +72,7 @@ func loginPage(name string) templ.Component {
 	})
 }
 
-// invitePage lets an invited person register a key.
+// invitePage lets an invited user register a key.
 func invitePage(host, user string, key page.Form) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
