@@ -57,8 +57,9 @@ func TestBrowserBurst(t *testing.T) {
 	b.until(`document.querySelector("#rows > li").textContent.includes("/pill") && document.querySelector("#new").hidden`)
 }
 
-// longestStall is the longest time for which an open event may keep the browser from drawing while
-// other events arrive, in ms, and the largest processor time of a task of a page.
+// longestStall is a limit in ms for two times. It is the longest time for which an open event may keep
+// the browser from drawing while other events arrive, and the largest processor time of a task of a
+// page.
 const longestStall = 100
 
 // TestBrowserOpenEventStaysStill opens one event while 100 others arrive in a second: its folds, its

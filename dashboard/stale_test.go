@@ -11,8 +11,8 @@ import (
 	"relay"
 )
 
-// TestStaleForms: a form of a page that was opened earlier does not undo later changes by other users,
-// and does not start the deliveries of an alias that another user has paused.
+// TestStaleForms: a form of a page that was opened earlier does not undo later changes by other users.
+// It also does not start the deliveries of an alias that another user has paused.
 func TestStaleForms(t *testing.T) {
 	t.Parallel()
 	type values = map[string]string

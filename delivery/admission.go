@@ -77,7 +77,7 @@ func (j *job) storeFirst() (out relay.Outcome, ok bool) {
 	if err := d.exchanges.Await(t); err != nil {
 		d.markStoreDegraded(j.st, err)
 		why := exchange.StoreError(err)
-		if !closed(t.Done()) { // the store may still store the event, but no code would deliver it
+		if !closed(t.Done()) { // the store may still accept the event, so its attempt must end
 			a := q.Failed(why)
 			d.store.Finish(q.Event.ID, &a, "")
 			d.counters.finished(&a, false)

@@ -121,8 +121,8 @@ func TestDetachIsShown(t *testing.T) {
 	})
 }
 
-// TestRunningForgetsWhatEnded: ended attempts are not reported as running, because the store would
-// then never sweep them.
+// TestRunningForgetsWhatEnded: ended attempts are not reported as running, because the store never
+// sweeps the attempts that are reported.
 func TestRunningForgetsWhatEnded(t *testing.T) {
 	run(t, always("hello", ok), func(b *fixture) {
 		c, done := b.begin("POST / HTTP/1.1\r\nHost: hook.localhost\r\nContent-Length: 5\r\n\r\n")

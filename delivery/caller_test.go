@@ -115,9 +115,9 @@ func TestCallerGoneBeforeAnswer(t *testing.T) {
 	})
 }
 
-// TestSlowCallerOfAShortAnswerSeesABreak: the end of its connection marks the end of a response without
-// a length. If the caller could not be given all of such a response, its connection is therefore reset
-// and not closed in order, even if a part of the request is unread.
+// TestSlowCallerOfAShortAnswerSeesABreak: a response without a length ends with its connection. If the
+// caller did not receive all of such a response, the connection is reset and not closed in order, even
+// if a part of the request is unread.
 func TestSlowCallerOfAShortAnswerSeesABreak(t *testing.T) {
 	for name, request := range map[string]string{
 		"whole request": post, "answered early": "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\nhello",

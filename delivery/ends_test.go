@@ -187,9 +187,9 @@ func TestPartOfTheFirstWriteIsNeverSentAgain(t *testing.T) {
 	}
 }
 
-// TestNothingTakenBeforeTheTunnelEnds: a request of which no byte was taken before its tunnel ended is
-// queued, however long the write had waited, and whether the exchange first notices the end of the
-// write, of the channel or of the tunnel.
+// TestNothingTakenBeforeTheTunnelEnds: a request is queued if no byte of it was taken before its tunnel
+// ended, however long the write had waited. It does not matter whether the exchange first notices the
+// end of the write, of the channel or of the tunnel.
 func TestNothingTakenBeforeTheTunnelEnds(t *testing.T) {
 	ends := map[string]func(b *fixture){
 		"channel, then tunnel": func(b *fixture) { b.tun.cutAll(); b.hold.Detach(false) },
@@ -234,9 +234,9 @@ func TestAnswerBegunWithNothingTaken(t *testing.T) {
 	}
 }
 
-// TestWholeAnswerWithNothingTaken: the rest of a request is read, and its event becomes complete, even
-// if the local server has responded without taking a byte and the channel has ended while the response
-// was stored.
+// TestWholeAnswerWithNothingTaken: the local server responds without taking a byte, and the channel
+// ends while the response is being stored. The rest of the request is still read, and the event becomes
+// complete.
 func TestWholeAnswerWithNothingTaken(t *testing.T) {
 	raw := strings.Replace(post, "Length: 5", "Length: 10", 1)
 	run(t, func(l *local) { l.Write(ok); l.hang() }, func(b *fixture) {

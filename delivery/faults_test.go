@@ -46,7 +46,7 @@ func TestStoredFirstTooLateIsNotLeftDelivering(t *testing.T) {
 	}, func(b *fixture) { b.opt.StoreFirst, b.s.delay = yes, 15*time.Second })
 }
 
-// TestSparesComeBack: spares are opened again after one could not be opened and none was left.
+// TestSparesComeBack: after a spare could not be opened and none is left, the pool opens spares again.
 func TestSparesComeBack(t *testing.T) {
 	run(t, always("hello", ok), func(b *fixture) {
 		time.Sleep(time.Millisecond)

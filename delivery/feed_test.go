@@ -126,8 +126,8 @@ func TestFeedIsBoundedInBytes(t *testing.T) {
 			_, err := reads.Next(ctx)
 			b.want("error", err, nil)
 			if i == 1 {
-				// An event is shown once or twice: while it is delivered, if its request is
-				// stored before its attempt, and at its end.
+				// An event has one item at its end, and an earlier one if its request is stored while
+				// its attempt is being delivered.
 				items, _ := waits.Next(ctx)
 				b.want("a few items wait", strings.ReplaceAll(names(items), "event event", "event"), "event attempt event attempt")
 			}
@@ -527,7 +527,8 @@ func (b *fixture) newAlias(id, owner int64, name string) {
 }
 
 // TestEventsOfAnAliasThatWasGained: a viewer without a chosen alias also gets the events of an alias
-// that was just created or shared with its account, even before the feed has read the new rights.
+// that was just created or shared with its account. This holds even before the feed has read the new
+// rights.
 func TestEventsOfAnAliasThatWasGained(t *testing.T) {
 	eventsOf := func(b *fixture, sub relay.Subscription) (all []string) {
 		for {

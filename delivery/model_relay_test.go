@@ -70,8 +70,8 @@ func (w *model) fault(format string, args ...any) {
 	w.wrong = append(w.wrong, fmt.Sprintf(format, args...))
 }
 
-// must ends the test with a list of all steps. In a bubble, a plain failure would be hidden by the
-// goroutines that it leaves running.
+// must ends the test with a list of all steps. It panics, because in a bubble the goroutines that are
+// still running hide a plain failure.
 func (w *model) must(err error) {
 	if err != nil {
 		panic(strings.Join(w.log, "\n") + "\n" + err.Error())

@@ -11,9 +11,9 @@ import (
 	"relay/store"
 )
 
-// slowStore is the store of a model's Delivery. It delays each step before the real store gets it and
-// before its result is returned, does nothing once the relay was killed, and checks the order in which
-// queued attempts are taken.
+// slowStore is the store of a model's Delivery. It delays each step, both before the real store gets it
+// and before its result is returned. It does nothing once the relay was killed, and checks the order in
+// which queued attempts are taken.
 type slowStore struct {
 	*store.Store
 	w *model

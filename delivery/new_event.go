@@ -85,7 +85,7 @@ func (d *Delivery) acceptNew(ctx context.Context, st *registry.Alias, out *relay
 	if err := d.exchanges.Await(t); err != nil {
 		d.markStoreDegraded(st, err)
 		why := exchange.StoreError(err)
-		if !closed(t.Done()) { // the store may still store the event, which is not sent
+		if !closed(t.Done()) { // the store may still accept the event, so its attempt must end
 			failed := j.q.Failed(why)
 			d.store.Finish(e.ID, &failed, "")
 			d.counters.finished(&failed, false)

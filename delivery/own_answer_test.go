@@ -289,9 +289,9 @@ func TestCallerOfAChallengeLeft(t *testing.T) {
 	}
 }
 
-// TestChallengeBeforeItIsStored: an answer is sent only after the event and the answer are durable. If the
-// store does not confirm in time, the caller is refused, and a record that is stored later says that nobody
-// got the answer.
+// TestChallengeBeforeItIsStored: an answer is sent only after the event and the answer are durable. If
+// the store does not confirm in time, the caller is refused, and a record that is stored later says
+// that the caller did not get the answer.
 func TestChallengeBeforeItIsStored(t *testing.T) {
 	run(t, nil, func(b *fixture) {
 		began := time.Now()

@@ -11,8 +11,8 @@ import (
 
 const largeSize = 1 << 20
 
-// largePost has a body that is larger than the window of a channel, whose bytes are sent without being
-// read.
+// largePost has a body that is larger than the window of a channel, which is the number of bytes that
+// it takes before the local server reads.
 var largePost = fmt.Sprintf("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n", largeSize)
 
 // TestLocalServerTakesNoMore: a local server that stops reading in the middle of a large request ends

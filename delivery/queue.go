@@ -210,7 +210,8 @@ type dispatcher struct {
 	d    *Delivery
 	st   *registry.Alias
 	wake chan struct{}
-	// pause is the backoff after the last delivery. Only dispatch and what it calls use it.
+	// pause is the backoff after the last delivery. Only dispatch and the functions that it calls use
+	// pause.
 	pause time.Duration
 
 	mu      sync.Mutex

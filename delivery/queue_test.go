@@ -411,7 +411,8 @@ func TestQueueLimits(t *testing.T) {
 			b.s.aliases[9] = &relay.Alias{ID: 9, Name: "foreign", Owner: 2, Settings: relay.DefaultSettings()}
 		})
 	})
-	// A chunked body that has arrived completely with its head was not counted before it is queued.
+	// If a chunked body arrives completely with its head, its bytes are counted only when the request
+	// is queued.
 	t.Run("chunked", func(t *testing.T) {
 		const head = "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"
 		run(t, nil, func(b *fixture) {

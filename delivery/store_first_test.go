@@ -250,7 +250,8 @@ func TestSilentStoreEndsALargeRequest(t *testing.T) {
 }
 
 // TestStoredFirstAndQueuedTooLate: a request that was stored first and could not be sent is queued, or
-// its caller is told that it is not stored; then it is canceled if the store queues it after all.
+// its caller is told that it is not stored; in the second case the event is canceled if the store
+// queues it after all.
 func TestStoredFirstAndQueuedTooLate(t *testing.T) {
 	run(t, nil, func(b *fixture) {
 		b.tun = &memTunnel{hang: true}

@@ -56,9 +56,8 @@ func (c *Conn) guard(ch *guardedReads, ended <-chan struct{}) {
 	}
 }
 
-// settleTime is the time that a channel which has ended waits for the end of the whole connection, at
-// most maxSettles times, because the goroutine that reads the connection may not have run yet. See
-// ending.
+// settleTime is the time for which a channel that has ended waits for the end of the whole connection,
+// up to maxSettles times. The goroutine that reads the connection may not have run yet. See ending.
 const settleTime, maxSettles = 5 * time.Millisecond, 200
 
 // ending reports, after a channel has ended, whether the connection has ended too or is about to. A

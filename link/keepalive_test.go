@@ -102,7 +102,7 @@ func TestRoundTripSeesWhatCameBefore(t *testing.T) {
 	case err := <-trip:
 		t.Errorf("returned while a handler was late: %v", err)
 		close(late)
-	case <-time.After(50 * time.Millisecond): // the time in which a wrong RoundTrip returns
+	case <-time.After(50 * time.Millisecond): // long enough for a wrong RoundTrip to return
 		close(late)
 		if err := <-trip; err != nil || offered.Load() != each || asked.Load() != each {
 			t.Errorf("%v, %d channels, %d requests", err, offered.Load(), asked.Load())

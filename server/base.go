@@ -223,7 +223,7 @@ type handedConn struct {
 	state *tls.ConnectionState // nil = plain
 }
 
-// Read returns the bytes that were already read first.
+// Read first returns the bytes that were already read.
 func (h *handedConn) Read(p []byte) (int, error) {
 	if len(h.early) > 0 {
 		n := copy(p, h.early)

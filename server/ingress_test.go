@@ -329,8 +329,8 @@ type ending struct{ net.Conn }
 func (ending) CloseWrite() error { return nil }
 
 // TestLingeringClose: a caller that still sends over a slow network may finish before the server closes
-// the connection, because a reset could discard the response that the caller has not read yet. The wait
-// is bounded, and short for a silent or very slow caller.
+// the connection. An earlier close could reset the connection, and discard the response before the
+// caller has read it. The wait is bounded, and short for a silent or very slow caller.
 func TestLingeringClose(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {

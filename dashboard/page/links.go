@@ -45,7 +45,7 @@ func WithQuery(path string, q url.Values) string {
 }
 
 // LocalPath returns a remembered path if it is on this site, or else the path of the home page. A path
-// that begins with two slashes would lead to another host.
+// that begins with two slashes leads to another host.
 func LocalPath(escaped string) string {
 	path, err := url.QueryUnescape(escaped)
 	if err != nil || len(path) > 2048 || !strings.HasPrefix(path, "/") || strings.HasPrefix(path, "//") || strings.ContainsAny(path, "\\\r\n\t") {

@@ -173,8 +173,8 @@ func ownPages(next http.Handler) http.Handler {
 // Handler answers a request with the component that Page renders, or with an error.
 type Handler func(http.ResponseWriter, *http.Request) (templ.Component, error)
 
-// Page reads the form of a POST and renders what a handler returns. A nil component without
-// an error means that the handler has answered by itself.
+// Page reads the form of a POST and renders the component that a handler returns. A nil component
+// without an error means that the handler has answered by itself.
 func (p *Pages) Page(handle Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r = withWanted(r)

@@ -176,7 +176,7 @@ func (v *viewer) Next(ctx context.Context) ([]relay.FeedItem, error) {
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
-		wait := retryPause // until rights that could not be read are read again; the viewer stays subscribed
+		wait := retryPause // pause before the viewer's rights are read again after an error; the viewer stays subscribed
 		if err := v.learn(ctx); err != nil {
 			v.signal()
 		} else if items, early, err := v.take(); err != nil || len(items) > 0 {

@@ -1,6 +1,6 @@
-// Package registry knows the tunnel of each alias: it keeps all aliases in memory with their settings,
-// their tunnel and the length of their queue, bounds the requests on each tunnel, and keeps the store's
-// records of all tunnels in step with the tunnels of this node.
+// Package registry knows the tunnel of each alias. It keeps all aliases in memory with their settings,
+// their tunnel and the length of their queue, and bounds the requests on each tunnel. It also keeps the
+// store's records of all tunnels in step with the tunnels of this node.
 package registry
 
 import (
@@ -29,11 +29,12 @@ type Options struct {
 	Remote func(relay.TunnelRecord) relay.RemoteTunnel
 	// NewDispatcher returns the Dispatcher of an alias.
 	NewDispatcher func(*Alias) Dispatcher
-	// TunnelChanged tells that the state of the tunnel of an alias has changed.
+	// TunnelChanged is called when the state of the tunnel of an alias has changed.
 	TunnelChanged func(alias int64)
-	// ReuseEnded tells that the connections of a tunnel are not reused any more; nil = not called.
+	// ReuseEnded is called when the connections of a tunnel are no longer reused; nil = not called.
 	ReuseEnded func()
-	// Attached tells that a tunnel has attached an alias, and whether another one had it.
+	// Attached is called when a tunnel has attached an alias. takenOver says that another tunnel had
+	// the alias before.
 	Attached func(takenOver bool)
 	// Background runs a function in a goroutine of its own. It returns false when the relay
 	// is stopping, and does not run it then.

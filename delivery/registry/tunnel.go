@@ -243,9 +243,9 @@ func (r *Registry) storedTunnels(ctx context.Context, all bool, ids []int64) (ma
 // reasonClosed is the reason that Tunnel.Close gets when a user closed the tunnel.
 const reasonClosed = "this tunnel was closed by an operator or in the dashboard"
 
-// applyTunnel applies the store's record of the tunnel of an alias to this node; nil = it has no
-// tunnel. since is the time of its last change; version is that of the state before the store was
-// asked.
+// applyTunnel applies the store's record of the tunnel of an alias to this node; nil = the alias has no
+// tunnel. since is the time of the last change of the tunnel; version is the version of the state
+// before the store was asked.
 func (r *Registry) applyTunnel(st *Alias, version uint64, rec *relay.TunnelRecord, since time.Time) {
 	st.mu.Lock()
 	moved, rest := r.setTunnel(st, version, rec, since)
