@@ -65,10 +65,10 @@ type Options struct {
 
 // Bounds that no setting changes.
 const (
-	storeWait    = 10 * time.Second        // for a read of the store
-	cutStoreWait = 2 * time.Second         // for the store to keep the records of exchanges that were cut
-	cutWait      = 2500 * time.Millisecond // for exchanges to end after they were cut
-	workersWait  = 2250 * time.Millisecond // for background goroutines to end, some of which store the loss of tunnels
+	storeWait    = 10 * time.Second        // longest read of the store
+	cutStoreWait = 2 * time.Second         // longest wait for the store to keep the records of exchanges that were cut
+	cutWait      = 2500 * time.Millisecond // longest wait for exchanges to end after they were cut
+	workersWait  = 2250 * time.Millisecond // longest wait for background goroutines to end, some of which store the loss of tunnels
 	retryAfter   = registry.RetryAfter
 )
 

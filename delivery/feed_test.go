@@ -476,7 +476,7 @@ func TestSlowItemsOfAnAliasDelayNoOther(t *testing.T) {
 			b.send(post)
 			time.Sleep(100 * time.Millisecond)
 		}
-		const slowAliases = 12 // of one owner, which may use half of the rounds
+		const slowAliases = 12 // aliases of one owner, which may use half of the rounds
 		for id := range int64(slowAliases) {
 			b.newAlias(100+id, 1, fmt.Sprint("slow", id))
 			others, err := b.d.Subscribe(ctx, relay.Actor{Account: 1, Kind: relay.ActorUser}, 100+id, "")

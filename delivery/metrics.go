@@ -45,8 +45,8 @@ type counts struct {
 	waiting                       prometheus.Gauge // requests that wait for a slot
 	storageFull                   atomic.Int64
 
-	capture                   map[string]prometheus.Observer    // by outcome
-	attempt                   map[[2]string]prometheus.Observer // by kind and state
+	capture                   map[string]prometheus.Observer    // durations of captures, by outcome
+	attempt                   map[[2]string]prometheus.Observer // durations of attempts, by kind and state
 	connect, firstByte, added prometheus.Histogram
 }
 

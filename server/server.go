@@ -96,9 +96,9 @@ type Server struct {
 	ready     *readiness
 	log       *slog.Logger
 	front     *admission.Front
-	answerLog *logLimiter // for relay-made answers
-	acceptLog *logLimiter // for failed accepts
-	rejectLog *logLimiter // for connections that get no slot
+	answerLog *logLimiter // limits the log lines about relay-made answers
+	acceptLog *logLimiter // limits the log lines about failed accepts
+	rejectLog *logLimiter // limits the log lines about connections that get no slot
 
 	rejectSlots       chan struct{} // one element for each running answerOverloaded
 	rejectReadTimeout time.Duration // longest wait for the first bytes of a request; tests set a longer one

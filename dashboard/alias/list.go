@@ -64,7 +64,7 @@ type Row struct {
 	*record.Summary
 	Arrived time.Time // time of arrival, which decides the place of the row, also after a replay
 	Link    string
-	Tick    bool // with a checkbox
+	Tick    bool // the row has a checkbox
 	page.Pill
 	Note      string // note beside the status, "" = none; see StateNote
 	EventType string

@@ -71,7 +71,7 @@ func (p Pages) live(w http.ResponseWriter, r *http.Request, who relay.Actor, a *
 			case from > 0:
 				err = p.streamItem(r, who, l, filter, match, &item)
 			case a != nil:
-				item.ID = "" // no id for items of the sidebar: a page reconnects with the last item of its alias, some of which may come later than this item
+				item.ID = "" // no id for items of the sidebar: a page that reconnects must continue after the last item of its alias
 				fallthrough
 			default:
 				err = p.sidebarItem(r, l, &item)

@@ -11,7 +11,7 @@ import (
 // Accounts finds the logged-in actors and their rights. store satisfies it.
 type Accounts interface {
 	relay.Accounts
-	relay.SecretOpener // for the signatures of new events
+	relay.SecretOpener // opens the secrets that sign new events
 	// LoginLink returns the account of a login link, and does not use the link up. Error: ErrNotFound.
 	LoginLink(ctx context.Context, secret string) (relay.Account, error)
 	// UseLoginLink uses up a login link and opens a session.

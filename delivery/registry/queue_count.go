@@ -22,7 +22,7 @@ type QueueCount struct {
 		bytes int64
 	}
 	unsettled int           // calls of correct since it last replaced the counts
-	account   *accountQueue // of the owner; nil = the alias is gone
+	account   *accountQueue // the count of the owner; nil = the alias was removed
 }
 
 // accountQueue counts the queued attempts of all aliases of an account, reserved ones included.

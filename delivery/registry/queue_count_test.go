@@ -86,7 +86,7 @@ func TestCountsOfABusyQueue(t *testing.T) {
 			}
 		}},
 		{"one is being queued", func(q *QueueCount) {
-			q.Moved(1, 10) // of an attempt that was added before this reading
+			q.Moved(1, 10) // counts an attempt that was added before this reading
 			q.Move()
 			q.Moved(1, 10)
 			q.Move()

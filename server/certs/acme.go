@@ -342,7 +342,7 @@ func (a *ACME) Challenge(host, path string) (answer string, ok bool) {
 // Results of the search for a certificate that is not in memory, as the metrics name them.
 const (
 	certIssued  = "issued"
-	certLoaded  = "loaded" // from Dir
+	certLoaded  = "loaded" // loaded from Dir
 	certFailed  = "failed"
 	certRefused = "refused" // the quota of new names is used up
 )
