@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestBrowserKeys presses every key of the list, and types all of them into a field.
+// TestBrowserKeys presses every key of the list, and types all these keys into a field, where they have
+// no effect.
 func TestBrowserKeys(t *testing.T) {
 	r := newFixture(t)
 	r.online()
@@ -33,14 +34,14 @@ func TestBrowserKeys(t *testing.T) {
 	b.key("k")
 	focus("/second")
 	shows("/second")
-	// There are three seconds to take it back: the page presses both keys, so that a machine that
-	// stands still between them does not let these pass.
+	// The page replays an event three seconds after the key, so that Escape can stop it. One script
+	// presses both keys, because a slow machine could let the three seconds pass.
 	value[any](b, `(press => { press("r"); setTimeout(press, 200, "Escape"); })(key => document.activeElement.dispatchEvent(new KeyboardEvent("keydown", {key, bubbles: true})))`)
 	b.waitForAnnouncement("Esc cancels")
 	b.waitForAnnouncement("Not replayed.")
 	b.key("r")
 	b.until(fmt.Sprintf(`document.querySelector("#%s").textContent.includes("↻1")`, second))
-	focus("/second") // the row was replaced, the focus stays
+	focus("/second") // the row was replaced, and the focus stays on the event
 	b.key("c")
 	b.until(`told.includes("Copied.") || document.querySelector("dialog[open] textarea")?.value.includes("curl ")`)
 	value[any](b, `document.querySelector("dialog[open]")?.close()`)
@@ -59,14 +60,14 @@ func TestBrowserKeys(t *testing.T) {
 	value[any](b, `document.activeElement.blur()`)
 	b.key("?")
 	b.until(`document.querySelector("#keys").open`)
-	b.key("r") // none within a dialog either
+	b.key("r") // the key has no effect while a dialog is open
 	b.click("#keys button")
 	b.until(`!document.querySelector("#keys").open`)
 	if n := value[string](b, fmt.Sprintf(`document.querySelector("#%s .replays").textContent.trim()`, second)); n != "↻1" {
 		t.Errorf("replays: %q", n)
 	}
 
-	b.key("k") // wherever the dialog left the focus
+	b.key("k") // works wherever the focus is after the dialog
 	b.key("k")
 	focus("/second")
 	b.key("\r")
@@ -74,7 +75,7 @@ func TestBrowserKeys(t *testing.T) {
 	b.until(`document.querySelector("#diff")`)
 	b.key("\x1b")
 	focus("/second")
-	b.key("d") // it is the first: compared with the one below
+	b.key("d") // the first event of the list is compared with the one below
 	b.until(`location.pathname === "/diff" && document.querySelector("#diff")?.textContent.includes("different method or path")`)
 	b.open("/events/" + second)
 	b.until(`document.querySelector("#link").textContent === "live"`)
@@ -92,7 +93,7 @@ func TestBrowserKeys(t *testing.T) {
 	b.key("x")
 	b.until(`document.querySelector('[data-attempt="3"][data-state="canceled"]')`)
 	value[any](b, `told.length = 0`)
-	b.key("x") // nothing is queued: the reason is announced
+	b.key("x") // the page announces that no attempt is queued
 	b.until(`told.some(text => /nothing|no attempt|waits/i.test(text))`)
 	value[any](b, `document.querySelector("#mark summary").focus()`)
 	b.key(" ")
@@ -114,9 +115,9 @@ func TestBrowserKeys(t *testing.T) {
 	b.until(`location.pathname === "/"`)
 }
 
-// TestBrowserReadsTheNextEventAhead: the event that a key leads to next is read before, once, and is shown without
-// another request. What changed since is shown: its attempts, the folds of the page, and, after some seconds, what
-// the live connection does not tell.
+// TestBrowserReadsTheNextEventAhead: the page reads the event that a key opens next before the key is
+// pressed, once, and shows it without another request. It shows later changes too: new attempts, the
+// folds of the page, and, after some seconds, changes without a live update.
 func TestBrowserReadsTheNextEventAhead(t *testing.T) {
 	r := newFixture(t)
 	r.online()

@@ -25,12 +25,12 @@ type job struct {
 	journal exchange.Journal
 
 	att        *registry.Attachment // nil = the alias has no tunnel
-	lost       context.Context      // ends when that is lost
+	lost       context.Context      // ends when the tunnel is lost
 	slot       limiter.Slot
 	hasSlot    bool
 	endUpgrade func() // gives back the place of a connection that may be upgraded; nil = none is taken
 	conn       conn   // the channel in use
-	clientSlow bool   // the client of a tunnel at another node lives, but did not answer in time
+	clientSlow bool   // the client of a tunnel at another node is connected, but did not answer in time
 	queueBytes int64  // reserved in the queue for the request
 }
 
@@ -117,7 +117,7 @@ func (j *job) sendOnTunnel() exchange.Result {
 		if r.Err != nil {
 			return j.unsent(r.Err)
 		}
-		if fresh || !c.Idled() { // one that was idle may have ended before; any other one is not tried again
+		if fresh || !c.Idled() { // a reused connection may have ended while it was idle; after a failure of any other one the request is not tried again
 			return j.unsent(relay.ErrNotSent)
 		}
 	}
@@ -126,7 +126,7 @@ func (j *job) sendOnTunnel() exchange.Result {
 // spoilt records a request that cannot be sent; why is the reason.
 func (j *job) spoilt(why *relay.Error) exchange.Result {
 	j.releaseSlot()
-	if j.q.Accepted() { // it would not be read another time either
+	if j.q.Accepted() { // a stored event cannot be read later either
 		return exchange.Fail(j.q, why, j.journal, j.sink())
 	}
 	return exchange.Refuse(j.q, j.journal, j.sink())
@@ -145,7 +145,7 @@ func (j *job) unsent(err *relay.Error) exchange.Result {
 	case j.q.Queued:
 		return exchange.Result{Untaken: true, Err: err}
 	}
-	j.releaseSlot() // the rest of the request may take its caller hours
+	j.releaseSlot() // the caller may take hours to send the rest of the request
 	return exchange.Fail(j.q, err, j.journal, j.sink())
 }
 
@@ -170,7 +170,7 @@ func (j *job) admit() *relay.Error {
 	}
 	j.hasSlot = true
 	j.att.Channels.Begin()
-	if j.lost.Err() != nil { // while the event was stored, or while it waited for a slot
+	if j.lost.Err() != nil { // the tunnel was lost while the event was stored or the request waited for a slot
 		return relay.ErrNotSent
 	}
 	j.q.Admitted = time.Now()
@@ -187,10 +187,10 @@ func (j *job) open(fresh bool) (*conn, *relay.Error) {
 	count(j.d.counters.opened, l.Way())
 	if j.caller == nil && j.d.store.MayClaim() != nil {
 		_ = l.Close()
-		return nil, relay.ErrNotSent // another node may have claimed it
+		return nil, relay.ErrNotSent // another node may have claimed the attempt
 	}
 	l.Begin()
-	j.conn = conn{Channel: l, j: j} // nothing uses one that was not taken any more
+	j.conn = conn{Channel: l, j: j} // the last channel, of which no byte was taken, is not used any more
 	return &j.conn, nil
 }
 
@@ -198,7 +198,7 @@ func (j *job) open(fresh bool) (*conn, *relay.Error) {
 type conn struct {
 	registry.Channel
 	j     *job
-	begun bool // a byte was taken
+	begun bool // the channel has taken a byte
 }
 
 // Write implements relay.Conn.
@@ -278,7 +278,7 @@ func (j *job) sentHead() []byte {
 	switch policy {
 	case "", relay.HostPreserve:
 		return head
-	case relay.HostRewrite: // to the authority that relay up has announced; plain ssh announces none
+	case relay.HostRewrite: // to the authority that a client of relay up has announced; a client of plain ssh announces none
 		if _, rest, ok := strings.Cut(target, "://"); ok {
 			target = rest
 		}

@@ -17,38 +17,39 @@ import (
 // ErrLost is the error of a connection that has ended, and of its channels.
 var ErrLost = errors.New("the connection was lost")
 
-// EOFMeans is the meaning of an EOF on a channel if the peer does not report how the channel ended.
+// EOFMeans says what an EOF on a channel means if the peer does not report how the channel ended.
 type EOFMeans uint8
 
-// The meanings of such an EOF.
+// The meanings of an EOF.
 const (
 	// EOFEnds: the peer has ended its side.
 	EOFEnds EOFMeans = iota
-	// EOFUnlessLost: the peer has ended its side, unless the whole connection is ending: x/crypto
-	// then ends its channels as a peer does.
+	// EOFUnlessLost: the peer has ended its side, unless the whole connection is ending: x/crypto then
+	// ends the channels in the same way as a peer.
 	EOFUnlessLost
-	// EOFLost: the connection is ending. Before any other end the peer says how the channel ends.
+	// EOFLost: the connection is ending. For every other end the peer first reports how the channel
+	// ends.
 	EOFLost
 )
 
 // ChannelOptions describe a channel. All fields may be zero.
 type ChannelOptions struct {
-	// Request is called for each request of the peer on the channel, one after another. It must
-	// not block for long: x/crypto reads nothing more of the connection while 16 wait. A request
-	// that it does not answer is refused. nil refuses all.
+	// Request is called for each request of the peer on the channel, one after another. It must not
+	// block for long: x/crypto stops reading the connection while 16 requests wait. A request that the
+	// function does not answer is refused. nil refuses all requests.
 	Request func(*Channel, *Request)
 	// Closed is called once the peer has closed the channel, or the connection has ended.
 	Closed func()
 	EOF    EOFMeans
-	// Explains: where the peer ends the channel, it may say why until its CLOSE.
+	// Explains: a peer that ends the channel may report the reason until its CLOSE.
 	Explains bool
-	// Guarded: the peer may not send extended data (RFC 4254, section 5.2: they are for servers) nor
-	// data after EOF (section 5.3). x/crypto would keep up to 2 MiB of them unread on each channel, so
-	// such a peer loses its connection.
+	// Guarded: the peer may not send extended data (only servers send it, RFC 4254, section 5.2) nor
+	// data after EOF (section 5.3). The connection of such a peer is closed, because x/crypto keeps up
+	// to 2 MiB of these bytes unread on each channel.
 	Guarded bool
-	// Direct: reads and writes run in the goroutine of their caller, which saves two switches for
-	// each. They know no deadline, and Close does not end them: they end with the peer's CLOSE or
-	// with the connection. Ready is not to be used.
+	// Direct: reads and writes run in the goroutine of their caller, which saves two switches for each.
+	// They have no deadline, and Close does not end them: they end with the peer's CLOSE or with the
+	// connection. Ready must not be used.
 	Direct bool
 	// Budget bounds the unread bytes of channels, and Account is the account that they count for. Cut
 	// is called before a channel is closed because there is no space for its bytes. A nil Budget bounds
@@ -58,26 +59,26 @@ type ChannelOptions struct {
 	Cut     func()
 }
 
-// Channel is a channel of a connection as relay.Conn. It can be used once it was accepted or opened.
+// Channel is a channel of a connection that was accepted or opened. It implements relay.Conn.
 type Channel struct {
 	reads
 	writes
 	conn *Conn
 	ch   guardedReads
 	o    ChannelOptions
-	// counted: this side has opened it.
+	// counted: this side has opened the channel.
 	counted bool
 
 	done    chan struct{} // closed by Close
 	begun   atomic.Bool   // a Write was called
 	closing sync.Once
-	unused  sync.Once     // of release
-	ended   chan struct{} // closed when the peer has closed the channel, or is no more
-	told    chan struct{} // closed when said is set, and with ended
+	unused  sync.Once     // guards the call of released
+	ended   chan struct{} // closed when the peer has closed the channel, or the connection has ended
+	told    chan struct{} // closed when said is set, at the latest together with ended
 	telling sync.Once
-	said    atomic.Pointer[relay.ConnEnd] // by the peer
-	found   atomic.Uint32                 // relay.ConnHow that a read has found
-	lost    func() bool                   // Conn.ending, asked once when the channel has ended
+	said    atomic.Pointer[relay.ConnEnd] // the peer's report
+	found   atomic.Uint32                 // the relay.ConnHow that a read has found
+	lost    func() bool                   // Conn.ending, called once when the channel has ended
 }
 
 func (c *Conn) newChannel(ch ssh.Channel, reqs <-chan *ssh.Request, o ChannelOptions, counted bool) *Channel {
@@ -112,7 +113,7 @@ func (h *Channel) requests(reqs <-chan *ssh.Request) {
 	close(h.ended)
 	h.telling.Do(func() { close(h.told) })
 	if said := h.said.Load(); h.o.EOF == EOFUnlessLost && !over(h.done) && (said == nil || said.How != relay.ConnRefused) {
-		h.lost() // before the last channel that is not in use any more may end the connection
+		h.lost() // asked before this channel, the last one in use, may end the connection
 	}
 	h.release()
 	if h.counted {
@@ -146,11 +147,11 @@ func (h *Channel) explain(err error) error {
 		h.find(relay.ConnLost)
 		return err
 	}
-	if over(h.done) { // nobody asks how it ends any more
+	if over(h.done) { // after Close the reason of the end is not needed
 		return err
 	}
 	if h.o.EOF == EOFLost {
-		<-h.told // at the latest with the end of the connection
+		<-h.told // closed at the latest when the connection ends
 	}
 	how := relay.ConnEOF
 	switch said := h.said.Load(); {
@@ -166,17 +167,18 @@ func (h *Channel) explain(err error) error {
 	case relay.ConnLost:
 		return ErrLost
 	}
-	return io.EOF // of a refusal, too: its reason may come after it
+	return io.EOF // also after a refusal, whose reason may follow
 }
 
-// find stores how the channel ended, unless it was closed by this side before.
+// find stores how the channel ended, unless this side has closed it before.
 func (h *Channel) find(how relay.ConnHow) {
 	if !over(h.done) {
 		h.found.Store(uint32(how))
 	}
 }
 
-// End returns how the channel ended. It waits at most wait for the peer's reason. It implements relay.Conn.
+// End returns how the channel ended. It waits for the peer's reason, at most for wait. It implements
+// relay.Conn.
 func (h *Channel) End(wait time.Duration) relay.ConnEnd {
 	if h.o.Explains && h.said.Load() == nil {
 		late := time.NewTimer(wait)
@@ -192,7 +194,7 @@ func (h *Channel) End(wait time.Duration) relay.ConnEnd {
 	}
 	how := relay.ConnHow(h.found.Load())
 	if how == relay.ConnOpen && !over(h.done) && h.conn.ctx.Err() != nil {
-		how = relay.ConnLost // no read has found it
+		how = relay.ConnLost // no read has found how the channel ended
 	}
 	return relay.ConnEnd{How: how}
 }
@@ -220,16 +222,16 @@ func (h *Channel) Write(p []byte) (int, error) {
 	first := !h.begun.Swap(true)
 	n, err := h.write(h.ch.Channel, p)
 	if first && n == 0 && err == io.EOF && h.o.EOF == EOFUnlessLost && !h.o.Explains && !h.lost() {
-		// plink and some libraries confirm a channel before they dial, and close it when that
-		// fails. On a connection that lives this is the local server's answer and no proof that
-		// another try is due; the next read tells the end. Clients that dial at the first byte
-		// close channels for other reasons.
+		// plink and some libraries confirm a channel before they connect, and close the channel when
+		// the connect fails. While the connection is alive, this is the answer of the local server and
+		// no reason to try another channel; the next read reports the end. Clients that connect at the
+		// first byte close channels for other reasons.
 		return len(p), nil
 	}
 	return n, err
 }
 
-// Stderr returns a writer of extended data. Its writes and those of the channel take turns.
+// Stderr returns a writer of extended data. Its writes and those of the channel run one at a time.
 func (h *Channel) Stderr() io.Writer { return errorOutput{h} }
 
 type errorOutput struct{ h *Channel }
@@ -240,7 +242,7 @@ func (o errorOutput) Write(p []byte) (int, error) { return o.h.write(o.h.ch.Chan
 // SendRequest sends a request on the channel. It fails at the deadline of writes, at Close and at the
 // end of the connection, but does not wait for a write that is in progress.
 func (h *Channel) SendRequest(kind string, wantReply bool, payload []byte) (ok bool, err error) {
-	var granted bool // of the call, which may continue when nobody waits for it any more
+	var granted bool // local to the call, which may go on after SendRequest has returned
 	if err := h.call(func() (err error) {
 		granted, err = h.ch.SendRequest(kind, wantReply, payload)
 		return err
@@ -265,11 +267,11 @@ func (h *Channel) Close() error {
 		h.release()
 		h.reads.close()
 		h.writes.deadline.stop()
-		h.conn.work.Go(func() { // it waits where the socket is stuck
+		h.conn.work.Go(func() { // in a goroutine, because the call waits if the socket is blocked
 			defer h.conn.Recovered("channel close")
 			_ = h.ch.Close()
-			// What the peer sends anyway must not wait here for its CLOSE. The window is
-			// not opened again.
+			// Without this read, further bytes of the peer would delay its CLOSE. Reading them does not
+			// open the window again.
 			_, _ = io.Copy(io.Discard, &h.ch)
 		})
 	})
@@ -283,7 +285,7 @@ func (h *Channel) release() {
 	}
 }
 
-// cutOff closes a channel whose received bytes find no buffer space.
+// cutOff closes a channel because there is no buffer space for its received bytes.
 func (h *Channel) cutOff() {
 	if h.o.Cut != nil {
 		h.o.Cut()

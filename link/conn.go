@@ -15,42 +15,42 @@ import (
 // Options configure a connection. Workers is required.
 type Options struct {
 	Workers *Workers
-	Log     *slog.Logger // nil = silent
-	// Stall is the time after which a connection ends whose peer reads nothing, UserTimeout the time
-	// after which one ends whose peer's kernel acknowledges nothing. 0 = no limit.
+	Log     *slog.Logger // nil = no log
+	// Stall is the time after which a connection ends if its peer reads nothing. UserTimeout is the
+	// time after which it ends if the peer's kernel acknowledges nothing. 0 = no limit.
 	Stall, UserTimeout time.Duration
 	Keepalive          Keepalive
 	// Unbounded: the peer may leave any number of channels unanswered or open.
 	Unbounded bool
 
-	// Flood is called before a connection is closed whose peer has sent too much before its
+	// Flood is called before a connection is closed because its peer has sent too much before the
 	// login; nil = there is no such limit.
 	Flood func()
-	// Lost is called once, when a read of the socket has failed: nothing more will come.
+	// Lost is called once, when a read of the socket has failed, so that no more bytes will arrive.
 	Lost func()
-	// Closed is called once, when the connection was closed by anyone, and must not block. Then
-	// Ended is called, which may, and at last Gone: when nothing runs any more for the connection
-	// but calls that x/crypto does not answer.
+	// Closed is called once, when either side has closed the connection, and must not block. Then Ended
+	// is called, which may block. At last Gone is called, when no goroutine runs for the connection,
+	// except calls into x/crypto that do not return.
 	Closed, Ended, Gone func()
 }
 
-// Conn is one SSH connection, from before its handshake until its last goroutine has ended. Its
-// methods may be called concurrently; those that need the handshake say so.
+// Conn is one SSH connection, from before its handshake until its last goroutine has ended. Its methods
+// may be called concurrently; the comments of those that need the handshake say so.
 type Conn struct {
 	Sock   *Socket
 	o      Options
 	work   *Workers
 	logger atomic.Pointer[slog.Logger]
-	ctx    context.Context // ends with the connection
+	ctx    context.Context // ends together with the connection
 	cancel context.CancelFunc
-	done   chan struct{} // closed when the connection holds nothing any more
+	done   chan struct{} // closed when the connection uses no goroutine and no memory
 	calls  calls
 
 	ssh      ssh.Conn     // set by Use
-	shaking  atomic.Value // what x/crypto's handshake is for; its memory is freed at its end, see drain
+	shaking  atomic.Value // the connection during x/crypto's handshake; drain frees its memory at the end
 	channels channels
-	pings    atomic.Int64       // asked for since the last one was answered
-	barriers chan chan struct{} // closed by serve once it has taken what had come before
+	pings    atomic.Int64       // pings that were requested since the last one was answered
+	barriers chan chan struct{} // serve closes each of these channels once it has handled all earlier channels and requests
 	pulse    pulse
 }
 
@@ -69,8 +69,8 @@ func New(tcp net.Conn, o Options) *Conn {
 	return c
 }
 
-// Use gives c the connection of a handshake that has succeeded over its socket. It is called before any
-// method that needs the handshake.
+// Use gives c the connection of x/crypto after a successful handshake over the socket of c. Use is
+// called before any method that needs the handshake.
 func (c *Conn) Use(conn ssh.Conn) {
 	c.ssh = conn
 	c.startKeepalive()
@@ -89,7 +89,7 @@ func (c *Conn) Close() error {
 	return nil
 }
 
-// CloseSent closes the connection like Close, but returns only once all written bytes were sent, at the
+// CloseSent closes the connection like Close, but returns once all written bytes were sent, at the
 // latest after flushTime.
 func (c *Conn) CloseSent() {
 	_ = c.Sock.Close()
@@ -119,7 +119,7 @@ func (c *Conn) Go(where string, f func()) bool {
 	return true
 }
 
-// Run is Go in the goroutine of its caller.
+// Run does the same as Go, but runs f in the goroutine of its caller.
 func (c *Conn) Run(where string, f func()) bool {
 	if !c.calls.begin() {
 		return false
@@ -147,7 +147,7 @@ func (c *Conn) panicked(where string, v any) {
 // side.
 func (c *Conn) end() {
 	c.calls.end()
-	c.cancel() // before the timer is stopped: it starts again as long as the context has not ended
+	c.cancel() // before stopKeepalive, because the timer is set again while the context has not ended
 	c.stopKeepalive()
 	c.o.Closed()
 	go func() {
@@ -160,8 +160,8 @@ func (c *Conn) end() {
 	}()
 }
 
-// drainAfter is the time after which the unread rest of an ended connection is drained; a live mux has
-// read it by then.
+// drainAfter is the time after which the unread rest of an ended connection is drained; a mux that is
+// still running has read these bytes by then.
 const drainAfter = EndTime
 
 // drain frees the memory that x/crypto still holds for the connection.
@@ -209,11 +209,11 @@ type Request struct {
 
 func newRequest(req *ssh.Request) *Request {
 	r := &Request{Type: req.Type, Payload: req.Payload, WantReply: req.WantReply, req: req}
-	req.Payload = nil // so that a caller who drops r.Payload frees it
+	req.Payload = nil // frees the payload once the receiver drops r.Payload
 	return r
 }
 
-// Reply answers the request, if it asks for a reply. Only the first call has an effect. It may wait
+// Reply answers the request, if it asks for a reply. Only the first call has an effect. Reply may wait
 // for the socket. Replies carry no id, so those on one channel, or on the connection itself, must be
 // sent in the order of the requests.
 func (r *Request) Reply(ok bool, payload []byte) error {

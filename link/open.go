@@ -11,25 +11,26 @@ import (
 )
 
 const (
-	// maxUnanswered is the maximum number of unanswered opens of a connection. Each keeps a goroutine
-	// until the peer answers, and, if it was too late, closes what it opened.
+	// maxUnanswered is the maximum number of unanswered opens of a connection. Each open keeps a
+	// goroutine until the peer answers. The goroutine closes a channel that was opened too late.
 	maxUnanswered = 2048
 	// maxUnclosed is the maximum number of channels that are closed on this side and still open on the
-	// peer's, if the peer closes none of them for unclosedTime: many requests that end at once leave
-	// more to a slow client. The next open checks it. maxAlive bounds those of a slow client too.
+	// peer's. The next open ends the connection beyond it, if the peer has also closed no channel for
+	// unclosedTime: many requests that end at once leave more such channels to a slow client. maxAlive
+	// also bounds the channels of a slow client.
 	maxUnclosed  = 1024
 	unclosedTime = 10 * time.Second
 	maxAlive     = 8192
 )
 
-// ErrUnclosed is the error of an open on a connection whose peer has not closed the channels before
-// it.
+// ErrUnclosed is the error of an open on a connection whose peer has too many earlier channels still
+// open.
 var ErrUnclosed = errors.New("the peer has not closed earlier channels yet")
 
 // RefusedError is the error of an open that the peer refuses.
 type RefusedError struct {
 	Reason Reason
-	Text   string // of the peer, as it came
+	Text   string // the text that the peer sent
 }
 
 // Error implements error.
@@ -40,12 +41,12 @@ func (e *RefusedError) Error() string {
 // channels counts the channels that this side has opened.
 type channels struct {
 	mu         sync.Mutex
-	inUse      int           // not closed by either side
-	alive      int           // those and the ones that the peer has not closed yet
-	closedAt   time.Time     // when the peer closed one last, or was first seen to leave too many
-	opening    int           // opens that somebody waits for
-	unanswered int           // opens without an answer, or answered too late and not closed yet
-	drained    chan struct{} // made by Drain, closed when nothing is in use
+	inUse      int           // channels that neither side has closed
+	alive      int           // channels in use, and those that the peer has not closed yet
+	closedAt   time.Time     // when the peer last closed a channel, or was first found to leave too many open
+	opening    int           // opens whose caller is waiting
+	unanswered int           // opens that the peer has not answered, or answered too late and whose channel is not closed yet
+	drained    chan struct{} // made by Drain, closed when no channel is in use
 }
 
 // change calls f to change the counts, and notices when no channel is in use any more.
@@ -95,8 +96,8 @@ func (c *Conn) Drain() <-chan struct{} {
 	return n.drained
 }
 
-// reserveOpen counts an open that has no answer yet, or returns the reason why none is possible. It
-// ends the connection of a peer that does not close its channels.
+// reserveOpen counts an open that has no answer yet, or returns the reason why no open is possible. It
+// ends the connection if the peer does not close its channels.
 func (c *Conn) reserveOpen() error {
 	n := &c.channels
 	n.mu.Lock()
@@ -126,17 +127,17 @@ type opened struct {
 	err  error
 }
 
-// OpenChannel opens a channel. Errors: a *RefusedError; ErrUnclosed; that of ctx; ErrLost if the
+// OpenChannel opens a channel. Errors: a *RefusedError; ErrUnclosed; the error of ctx; ErrLost if the
 // connection has ended or accepts no channels. If the peer confirms the channel after the end of ctx,
-// the channel is closed. It needs the handshake.
+// the channel is closed. OpenChannel needs the handshake.
 func (c *Conn) OpenChannel(ctx context.Context, kind string, payload []byte, o ChannelOptions) (*Channel, error) {
 	if err := c.reserveOpen(); err != nil {
 		return nil, err
 	}
 	n := &c.channels
-	defer n.change(func() { n.opening-- }) // newChannel has counted the channel by then
+	defer n.change(func() { n.opening-- }) // runs after newChannel has counted the channel
 	result, left := make(chan opened), make(chan struct{})
-	defer close(left) // channels that open after this are closed
+	defer close(left) // from then on, a channel that the peer confirms is closed
 	if !c.Go("open", func() {
 		defer n.change(func() { n.unanswered-- })
 		ch, reqs, err := c.ssh.OpenChannel(kind, payload)
@@ -163,7 +164,7 @@ func (c *Conn) OpenChannel(ctx context.Context, kind string, payload []byte, o C
 		return nil, ErrLost
 	case <-ctx.Done():
 		return nil, ctx.Err()
-	case <-c.ctx.Done(): // x/crypto may not say so
+	case <-c.ctx.Done(): // x/crypto may not report the end of the connection
 		return nil, ErrLost
 	}
 }

@@ -11,16 +11,16 @@ import (
 )
 
 const (
-	// PauseAfter is the time without a Read after which a channel counts as paused. What a peer
-	// can send within it is not counted.
+	// PauseAfter is the time without a Read after which a channel counts as paused. The bytes that a
+	// peer can send within this time are not counted.
 	PauseAfter = 100 * time.Millisecond
-	// askedPause is the same after a Ready: its caller is about to read.
+	// askedPause is the same time after a call of Ready, whose caller is about to read.
 	askedPause = time.Second
-	// PausedBytes is what a paused channel may hold: x/crypto's window, which is a constant, and
-	// what the exchange keeps back.
+	// PausedBytes is the number of bytes that a paused channel may hold: x/crypto's constant window,
+	// and the bytes that the exchange holds back.
 	PausedBytes = 2<<20 + 256<<10
-	// smallPiece is the size of a read of which not much is expected, largePiece that of a read
-	// after one that was filled: x/crypto cuts packets of 32 KiB.
+	// smallPiece is the usual size of a read. largePiece is the size of a read after one that filled
+	// its buffer, because x/crypto sends packets of up to 32 KiB.
 	smallPiece, largePiece = 4 << 10, 32 << 10
 )
 
@@ -30,36 +30,36 @@ var (
 )
 
 // reads runs the reads of a channel. x/crypto cannot interrupt a read, so each runs in a goroutine and
-// into its own buffer, at most one at a time. A caller that waits for it can give up: the next Read
-// returns the bytes.
+// into its own buffer, at most one at a time. A caller can stop waiting for this read: the next Read
+// returns its bytes.
 //
-// Between two Reads, x/crypto continues to accept bytes from the peer, up to its window. So a channel
-// without a Read for a while reads one piece ahead. When bytes arrive, space for the bytes that may
-// follow is reserved in the budget until the next Read. An idle peer reserves nothing.
+// Between two Reads, x/crypto continues to accept bytes from the peer, up to its window. Therefore a
+// channel that had no Read for a while reads one piece ahead. When bytes arrive, space for the bytes
+// that may follow is reserved in the budget until the next Read. An idle peer reserves nothing.
 type reads struct {
 	work     *Workers
-	from     io.Reader         // the channel
-	end      func(error) error // explains its error; may wait
-	failed   func(any)         // told of a panic
-	over     <-chan struct{}   // closed when the connection holds nothing any more
+	from     io.Reader         // the channel of x/crypto
+	end      func(error) error // explains the error of a read; may wait
+	failed   func(any)         // called with the value of a panic
+	over     <-chan struct{}   // closed when the connection has ended completely
 	deadline deadline
-	ready    chan struct{} // has an element once bytes, or the end, have come
-	run      func()        // readOnce
+	ready    chan struct{} // has an element once bytes or the end have arrived
+	run      func()        // the method readOnce
 
-	budget  *budget.Budget // nil = what waits is not counted, and nothing is read ahead
+	budget  *budget.Budget // nil = unread bytes are not counted, and no piece is read ahead
 	account int64
 	cut     func() // called when the budget has no space
 
 	mu       sync.Mutex
 	timer    *time.Timer
-	reading  bool // a read of x/crypto runs
-	ahead    bool // it was started by a pause
-	waiting  bool // a Read waits for it
-	asked    bool // a Ready has started it, and no Read came since
-	large    bool // the next one may bring much
+	reading  bool // a read of x/crypto is running
+	ahead    bool // a pause has started the running read
+	waiting  bool // a Read waits for the running read
+	asked    bool // Ready has started the running read, and no Read was called since
+	large    bool // the last read filled its buffer, so the next one is large
 	buf      []byte
-	data     []byte // of buf, came and not yet taken
-	err      error  // the error that follows data
+	data     []byte // the bytes in buf that no Read has taken yet
+	err      error  // the error of the read that follows data
 	closed   bool
 	reserved bool
 }
@@ -96,7 +96,7 @@ func (r *reads) Read(p []byte) (int, error) {
 			}
 			r.pause()
 			return n, nil
-		case r.closed && (r.err == nil || r.err == io.EOF): // after Close x/crypto says io.EOF
+		case r.closed && (r.err == nil || r.err == io.EOF): // after Close x/crypto returns io.EOF
 			return 0, net.ErrClosed
 		case r.err != nil:
 			return 0, r.err
@@ -147,10 +147,10 @@ func (r *reads) Ready() <-chan struct{} {
 	return r.ready
 }
 
-// startRead starts a read of x/crypto, unless one runs; mu is held, and there are no data.
+// startRead starts a read of x/crypto, unless one is running. mu is held, and data is empty.
 func (r *reads) startRead() {
 	select {
-	case <-r.ready: // of what was taken
+	case <-r.ready: // an element for bytes that a Read has already taken
 	default:
 	}
 	if !r.reading {
@@ -226,7 +226,7 @@ func (r *reads) signal() {
 	}
 }
 
-// pause notes the begin of a time without a Read; resume notes its end. mu is held.
+// pause notes the beginning of a time without a Read; resume notes its end. mu is held.
 func (r *reads) pause() {
 	if r.timer == nil || r.closed || r.err != nil {
 		return
@@ -258,8 +258,8 @@ func (r *reads) paused() {
 	}
 }
 
-// reserve reserves space for the bytes that may wait, and cuts the channel if there is none; mu is
-// held, and data has arrived.
+// reserve reserves space for the bytes that the channel may hold, and calls cut if there is no space.
+// mu is held, and data is not empty.
 func (r *reads) reserve() {
 	if r.reserved {
 		return
@@ -279,7 +279,7 @@ func (r *reads) release() {
 	}
 }
 
-// close ends the reads. It releases the reservation.
+// close ends the reads. It gives back the reserved space.
 func (r *reads) close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -18,35 +18,35 @@ import (
 type Socket struct {
 	net.Conn
 	start   time.Time
-	ack     func()      // acknowledges what was read at once; may be nil
+	ack     func()      // acknowledges received bytes at once; may be nil
 	unread  func() bool // reports whether received bytes are unread; may be nil
-	onHeard func()      // called after each read that gave bytes
+	onHeard func()      // called after each read that returned bytes
 	onLost  func()      // called once, after the first read that failed
 	onClose func()
-	onFlood func() // called before a peer is closed that sent more than maxLoginBytes; nil = no such bound
+	onFlood func() // called before the connection is closed because the peer sent more than maxLoginBytes before its login; nil = no such bound
 
-	loggedIn   atomic.Bool // the peer may send as much as it wants
-	loginBytes int         // read before that; only Read uses it
+	loggedIn   atomic.Bool // the peer has logged in and may send any number of bytes
+	loginBytes int         // bytes that were read before the login; only Read uses it
 
-	heard   atomic.Int64  // since start, of the last byte read
+	heard   atomic.Int64  // time of the last received byte, since start
 	state   atomic.Int32  // one of the constants below
 	reading atomic.Bool   // a goroutine waits for the peer's next bytes
-	reads   atomic.Int64  // how often somebody began to
-	stall   time.Duration // for a write that makes no progress; 0 = no limit
-	linger  atomic.Bool   // there is a session, which is told why it ends
-	out     *batchWriter  // to send
-	shut    chan struct{} // closed once the connection below is
+	reads   atomic.Int64  // number of reads that have begun
+	stall   time.Duration // longest time for which a write may make no progress; 0 = no limit
+	linger  atomic.Bool   // the connection has a session, which is told why the connection ends
+	out     *batchWriter  // bytes to send
+	shut    chan struct{} // closed once the TCP connection is closed
 	shutOne sync.Once
 
-	said  []byte // of our version: already sent, so x/crypto's is dropped
-	ahead []byte // of the peer: read by ExchangeVersions, not yet by x/crypto
+	said  []byte // our version line, which was already sent, so that the one that x/crypto writes is dropped
+	ahead []byte // bytes of the peer that ExchangeVersions has read, and x/crypto has not
 }
 
 // States of a socket. A socket never returns to an earlier state.
 const (
 	socketOpen   int32 = iota
-	socketLost         // a read has failed: nothing more will come
-	socketClosed       // by this side
+	socketLost         // a read has failed, so no more bytes will arrive
+	socketClosed       // closed by this side
 )
 
 func newSocket(tcp net.Conn, stall, userTimeout time.Duration) *Socket {
@@ -94,9 +94,9 @@ func (s *Socket) LoggedIn() { s.loggedIn.Store(true) }
 // Linger makes the end of the connection wait a moment, so that the peer can read the last bytes.
 func (s *Socket) Linger() { s.linger.Store(true) }
 
-// ExchangeVersions sends our version and returns the peer's. It runs before x/crypto reads the
-// version, because x/crypto fixes its offer before it knows the peer. If the peer stops sending, it
-// returns the bytes so far; x/crypto then reports the error itself.
+// ExchangeVersions sends our version and returns the peer's. It runs before x/crypto reads the version,
+// because x/crypto fixes its offer before it knows the peer. If the peer stops sending,
+// ExchangeVersions returns the bytes so far, and x/crypto reports the error later.
 func (s *Socket) ExchangeVersions(own string) (peer string) {
 	s.said = []byte(own + "\r\n")
 	if _, err := s.Conn.Write(s.said); err != nil {
@@ -114,17 +114,17 @@ func (s *Socket) ExchangeVersions(own string) (peer string) {
 	return string(s.ahead)
 }
 
-// maxLoginBytes limits the bytes of a peer before it has logged in. A login with 20 RSA keys of 8,192 bits, each
-// offered and proven, takes less than 80 KiB. x/crypto itself skips any number of ignorable messages, and
-// accepts login messages of up to 256 KiB each.
+// maxLoginBytes limits the bytes of a peer before it has logged in. A login that offers and proves 20
+// RSA keys of 8,192 bits takes less than 80 KiB. x/crypto itself skips any number of ignorable
+// messages, and accepts login messages of up to 256 KiB each.
 const maxLoginBytes = 256 << 10
 
-// Read notes the time of every byte.
+// Read implements net.Conn, and notes the time of received bytes.
 func (s *Socket) Read(p []byte) (int, error) {
 	if len(s.ahead) > 0 {
 		n := copy(p, s.ahead)
 		if s.ahead = s.ahead[n:]; len(s.ahead) == 0 {
-			s.ahead = nil // its buffer is not to last as long as the connection
+			s.ahead = nil // frees the buffer now, and not only with the connection
 		}
 		return n, nil
 	}
@@ -158,7 +158,8 @@ func (s *Socket) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Write writes p, possibly together with the bytes of other writes. The caller serialises writes.
+// Write writes p, possibly together with the bytes of other writes. The caller makes one call at a
+// time.
 func (s *Socket) Write(p []byte) (int, error) {
 	if s.said != nil {
 		same := bytes.Equal(s.said, p)
@@ -169,20 +170,20 @@ func (s *Socket) Write(p []byte) (int, error) {
 	return s.out.Write(p)
 }
 
-// sender is the writer of a socket for combined writes.
+// sender is the writer through which the batchWriter of a socket sends.
 type sender struct{ *Socket }
 
-// lingerTime and LingerBytes bound the time for which a closed connection still takes bytes from its
-// peer, and their number.
+// lingerTime is the longest time for which a closed connection still takes bytes from its peer, and
+// LingerBytes is the largest number of these bytes.
 const (
 	lingerTime  = time.Second
 	LingerBytes = 64 << 10
 )
 
-// Close closes the connection below the socket. Closing it with unread bytes would reset the
-// connection (RFC 1122, section 4.2.2.13), and a session would lose the last written bytes. So it
-// first closes the sending side, and then drops further input. A peer that does not close its own side
-// is reset after lingerTime.
+// Close closes the connection below the socket. A close with unread bytes resets the connection (RFC
+// 1122, section 4.2.2.13), and a session then loses the last written bytes. Close therefore first ends
+// the sending side, and then drops further input. A peer that does not close its own side is reset
+// after lingerTime.
 func (s sender) Close() error {
 	if !s.linger.Load() || sockets.HalfClose(s.Conn) != nil {
 		return s.closeBelow()
@@ -202,7 +203,7 @@ func (s sender) closeBelow() error {
 	return s.Conn.Close()
 }
 
-// Write sends all of p. If the peer takes nothing for the stall time, it ends the connection.
+// Write sends all of p. If the peer takes no byte for the stall time, Write ends the connection.
 func (s sender) Write(p []byte) (written int, err error) {
 	for {
 		if s.stall > 0 {

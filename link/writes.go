@@ -13,20 +13,20 @@ const writePiece = 32 << 10
 var writePieces = sync.Pool{New: func() any { return new([writePiece]byte) }}
 
 // writes runs the writes of a channel. x/crypto cannot interrupt a write that waits for the peer's
-// window or for its socket, so each runs in a goroutine with a copy of its bytes. A caller can give up
-// waiting for it; the next write then waits for it first.
+// window or for its socket, so each runs in a goroutine with a copy of its bytes. A caller can stop
+// waiting for its write; the next write then first waits for the end of that one.
 type writes struct {
 	work     *Workers
-	failed   func(any)       // told of a panic
-	done     <-chan struct{} // closed when the channel is closed here
+	failed   func(any)       // called with the value of a panic
+	done     <-chan struct{} // closed when this side has closed the channel
 	gone     <-chan struct{} // closed when the connection has ended
 	deadline deadline
-	run      func() // writeOnce
+	run      func() // the method writeOnce
 	wrote    chan wrote
 
-	mu    sync.Mutex // one Write at a time
-	left  bool       // a write that nobody has waited for is in progress
-	to    io.Writer  // of the write that is in progress
+	mu    sync.Mutex // held by one call of Write at a time
+	left  bool       // a write is running whose caller has stopped waiting
+	to    io.Writer  // target of the running write
 	piece *[writePiece]byte
 	size  int
 }
@@ -47,7 +47,7 @@ func (w *writes) write(to io.Writer, p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	passed := w.deadline.wait()
-	switch { // both, where a select would take one of them by chance
+	switch { // checked in this order, because a select would choose at random if both are closed
 	case over(w.done):
 		return 0, net.ErrClosed
 	case over(passed):
@@ -85,7 +85,7 @@ func (w *writes) await(passed <-chan struct{}) (n int, err error) {
 		err = net.ErrClosed
 	case <-w.gone:
 		select {
-		case r := <-w.wrote: // of before
+		case r := <-w.wrote: // the result of a write that ended before the connection
 			w.left = false
 			return r.n, w.cause(r.err)
 		default:
@@ -98,8 +98,8 @@ func (w *writes) await(passed <-chan struct{}) (n int, err error) {
 	return w.size, err
 }
 
-// cause returns the error of a failed call. After Close it is net.ErrClosed, although x/crypto returns
-// io.EOF.
+// cause returns the error of a failed call. After Close the error is net.ErrClosed, although x/crypto
+// returns io.EOF.
 func (w *writes) cause(err error) error {
 	if err != nil && over(w.done) {
 		return net.ErrClosed
@@ -112,10 +112,10 @@ func (w *writes) writeOnce() {
 	r := wrote{err: ErrLost}
 	defer func() {
 		if v := recover(); v != nil {
-			r.n, r.err = max(r.n, 1), ErrLost // something may be on its way
+			r.n, r.err = max(r.n, 1), ErrLost // some bytes may have been sent
 			w.failed(v)
 		}
-		w.wrote <- r // it has space: one write runs at a time
+		w.wrote <- r // does not block, because wrote has space for one result and one write runs at a time
 	}()
 	r.n, r.err = w.to.Write(w.piece[:w.size])
 	writePieces.Put(w.piece)

@@ -19,43 +19,43 @@ import (
 
 // Phases of a connection, for Shutdown and metrics.
 const (
-	phaseNew    int32 = iota // nothing read yet, or in its TLS handshake
-	phaseIdle                // kept, waits for another request
-	phaseHead                // inside a head
-	phaseBusy                // a capture runs
-	phaseLinger              // all said, waits for the caller to close
+	phaseNew    int32 = iota // no byte was read, or the TLS handshake is not complete
+	phaseIdle                // waits for another request
+	phaseHead                // reads a head
+	phaseBusy                // a capture is running
+	phaseLinger              // everything was sent; waits for the caller to close
 )
 
-// conn is a connection that carries requests to aliases. It is the relay.Caller of its requests. One
-// goroutine serves it; a capture may read in a second one and write in a third one. Abort may be
-// called from any goroutine.
+// conn is a connection that carries requests to aliases. It implements relay.Caller for its requests.
+// One goroutine serves the connection; a capture may read in a second goroutine and write in a third
+// one. Abort may be called from any goroutine.
 type conn struct {
 	srv    *Server
 	sock   *stallConn
 	peer   *peer
-	net    net.Conn    // sock, or TLS above it
+	net    net.Conn    // sock, or the TLS connection over it
 	tls    *tls.Config // nil = plain HTTP
 	from   netip.AddrPort
 	secure bool
-	sni    route // of the TLS server name
-	handed bool  // net/http owns the connection now
-	linger bool  // close with closeOrderly
-	served bool  // a request came before
-	// emptyLines is how many bytes of empty lines were skipped since then.
+	sni    route // route of the TLS server name
+	handed bool  // the connection was handed over to net/http
+	linger bool  // the connection is to be closed with closeOrderly
+	served bool  // the connection has had a request
+	// emptyLines is the number of bytes of empty lines that were skipped since that request.
 	emptyLines int
 
 	phase      atomic.Int32
 	aborted    atomic.Bool
 	crashReset bool // ResetOnCrash was called
 
-	// buf[r:w] was read and is not consumed yet. buf is smallBuf while the connection
-	// is idle, then a larger one for a head that it does not hold.
+	// buf[r:w] holds bytes that were read and not consumed yet. buf is smallBuf while the connection is
+	// idle, and a larger buffer for a head that does not fit.
 	buf     []byte
 	r, w    int
-	fromBuf bool // the last Read took its bytes from buf
+	fromBuf bool // the bytes that the last Read returned came from buf
 	arrived time.Time
 	body    bodyMeter
-	// idleUntil is the deadline of reads, if deadlineOfIdle has set it.
+	// idleUntil is the read deadline that deadlineOfIdle has set.
 	idleUntil time.Time
 	smallBuf  [2 << 10]byte
 }
@@ -66,11 +66,11 @@ type bodyMeter struct {
 	waited time.Duration // time spent in reads; the caller is not charged for other time
 }
 
-// errCallerGone means that no caller waits for an answer: it has closed the connection, or sent no
-// byte of another request within the idle timeout.
+// errCallerGone means that no caller waits for an answer: the caller has closed the connection, or sent
+// no byte of another request within the idle timeout.
 var errCallerGone = errors.New("caller gone")
 
-// rewind makes smallBuf the buffer. Nothing may be buffered.
+// rewind makes smallBuf the buffer. There must be no buffered bytes.
 func (c *conn) rewind() { c.buf, c.r, c.w = c.smallBuf[:], 0, 0 }
 
 // grow moves the buffered bytes to the start of a buffer of at least size bytes.
@@ -79,9 +79,8 @@ func (c *conn) grow(size int) {
 	c.buf, c.r, c.w = larger, 0, copy(larger, c.buf[c.r:c.w])
 }
 
-// readHead reads until a request head is complete. The head consists of the next n bytes of the
-// buffer, and points into it until the next read. An error is a *relay.Error to answer with, or
-// errCallerGone.
+// readHead reads until a request head is complete. h refers to the next n bytes of the buffer, and is
+// valid until the next read. An error is a *relay.Error to answer with, or errCallerGone.
 func (c *conn) readHead() (h *wire.Head, n int, err error) {
 	if c.w == c.r {
 		c.rewind()
@@ -119,8 +118,8 @@ func (c *conn) readHead() (h *wire.Head, n int, err error) {
 	}
 }
 
-// deadlineOfHead limits the time of the rest of a head. closeRemaining sets a shorter deadline, which has
-// to stay if it came first.
+// deadlineOfHead limits the time of the rest of a head. closeRemaining sets a shorter deadline, which
+// deadlineOfHead keeps if it was set before.
 func (c *conn) deadlineOfHead() {
 	c.deadline(c.srv.opt.HeadTimeout)
 	if c.srv.isClosed() {
@@ -209,8 +208,9 @@ func (c *conn) deadline(d time.Duration) {
 func (c *conn) Buffered() int { return c.w - c.r }
 
 // Read returns the buffered bytes first, then reads from the connection. It fails with request-timeout
-// if no byte arrives for StallTimeout, or if the body arrives more slowly than MinRate. It may then be
-// called again, and measures the rate anew, because the caller may have waited for 100 Continue.
+// if no byte arrives for StallTimeout, or if the body arrives more slowly than MinRate. Read may be
+// called again after that error. It then starts a new measurement of the rate, because the caller may
+// have waited for 100 Continue.
 func (c *conn) Read(p []byte) (int, error) {
 	if c.fromBuf = c.r < c.w; c.fromBuf {
 		n := copy(p, c.buf[c.r:c.w])
@@ -222,7 +222,7 @@ func (c *conn) Read(p []byte) (int, error) {
 	wait := stall
 	if rate := c.srv.opt.MinRate; rate > 0 && !c.sock.noTimeout.Load() {
 		sent := time.Duration(float64(c.body.bytes) / float64(rate) * float64(time.Second))
-		left := max(sent, c.srv.opt.MinRateGrace) - c.body.waited // until the average falls below MinRate
+		left := max(sent, c.srv.opt.MinRateGrace) - c.body.waited // the time until the average falls below MinRate
 		if stall <= 0 || left < stall {
 			wait, slow = max(left, time.Nanosecond), true
 		}
@@ -271,7 +271,7 @@ func (c *conn) Presence() relay.Presence { return c.peer.presence() }
 // reset comes after one round trip.
 const minLeftWait, maxLeftWait = 10 * time.Millisecond, 300 * time.Millisecond
 
-// Left reports whether the caller has left without receiving all that was written.
+// Left reports whether the caller has left before it received all written bytes.
 func (c *conn) Left() bool {
 	var until time.Time
 	for {
@@ -293,7 +293,8 @@ func (c *conn) Left() bool {
 }
 
 // DisableWriteTimeout removes the time limit of further writes, for a connection that was upgraded.
-// Read still returns request-timeout after each StallTimeout without a byte, and may be called again.
+// Read still returns request-timeout after each StallTimeout without a byte. It may be called again
+// after that.
 func (c *conn) DisableWriteTimeout() {
 	c.sock.noTimeout.Store(true)
 	c.sock.armDeadline()
@@ -306,11 +307,11 @@ func (c *conn) ResetOnCrash() {
 	sockets.SetLinger(c.sock.Conn, 0)
 }
 
-// CloseWrite closes our sending direction: with close_notify over TLS, and with FIN.
+// CloseWrite ends the sending direction of the server with FIN, over TLS after a close_notify.
 func (c *conn) CloseWrite() error {
 	if c.crashReset {
 		c.crashReset = false
-		sockets.SetLinger(c.sock.Conn, -1) // the default of Go
+		sockets.SetLinger(c.sock.Conn, -1) // restores Go's default, in place of that of ResetOnCrash
 	}
 	if t, ok := c.net.(*tls.Conn); ok {
 		if err := t.CloseWrite(); err != nil {
@@ -331,23 +332,23 @@ func (c *conn) Abort() {
 
 // Bounds of a lingering close.
 const (
-	lingerTime    = 3 * time.Second  // plus the time that the received bytes take at lingerPace
-	lingerMaxTime = 30 * time.Second // for both
-	lingerPace    = 16 << 10         // bytes a second
+	lingerTime    = 3 * time.Second  // lingering close without received bytes; each received byte adds time according to lingerPace
+	lingerMaxTime = 30 * time.Second // longest lingering close
+	lingerPace    = 16 << 10         // bytes a second that earn more time
 	lingerBytes   = 64 << 20
-	lingerMaxHead = 256 << 10 // bytes of a refused head, if heads have no limit
+	lingerMaxHead = 256 << 10 // further bytes that are read of a refused head, if heads have no limit
 )
 
-// closeOrderly closes our sending direction, and then discards further bytes of the caller for a
-// while. During that time the connection may be evicted.
+// closeOrderly ends the sending direction of the server, and then discards further bytes of the caller
+// for a while. During that time the connection may be evicted.
 func (c *conn) closeOrderly() {
 	if c.aborted.Load() || c.CloseWrite() != nil {
 		return
 	}
 	c.sock.slot.SetClass(admission.Idle)
-	c.rewind() // frees the buffer of a large head
+	c.rewind() // frees the large buffer of a head
 	begun, most := time.Now(), lingerMaxTime
-	if c.srv.isClosed() { // else closeRemaining ends it
+	if c.srv.isClosed() { // a later stop ends the wait in closeRemaining
 		most = lingerGrace
 	}
 	_ = sockets.Discard(c.sock, lingerBytes, func(read int64) time.Time {

@@ -18,7 +18,7 @@ import (
 const writePiece = 64 << 10
 
 // stallConn is a caller's socket. It fails a write if the caller's system has taken no byte for the
-// stall time, and gives the connection's slot back on Close. It is below TLS, because crypto/tls
+// stall time, and gives the connection's slot back on Close. The type is below TLS, because crypto/tls
 // cannot continue a write that timed out.
 //
 // A caller that reads slowly looks silent for a while, because its system announces free receive
@@ -30,15 +30,15 @@ type stallConn struct {
 	stall time.Duration // 0 = writes never time out
 	slot  admission.Slot
 
-	noTimeout atomic.Bool // the stall time no longer applies
+	noTimeout atomic.Bool // DisableWriteTimeout was called
 
 	mu            sync.Mutex
 	outerDeadline time.Time // write deadline that crypto/tls or net/http has set
-	armed         time.Time // the write deadline that armDeadline has set; zero = it has set none
+	armed         time.Time // the write deadline that armDeadline has set; zero = none
 }
 
-// A deadline of a connection that serves many requests is set a slack-th of its time later than needed,
-// and moved only when less than its time is left, because moving it costs more than reading the clock.
+// A deadline that many requests share is set a sixteenth of its time later than needed, and moved only
+// when less than its time is left, because moving it costs more than reading the clock.
 const slack = 16
 
 // Write sends p in pieces, each with its own deadline. It continues a piece that was taken in part.

@@ -14,37 +14,37 @@ import (
 
 // plotView is the plot of the events of an alias over time, with its text.
 type plotView struct {
-	*relay.Figures        // nil = they cannot be read
-	Path           string // of the alias
-	Window         int    // chosen one of plotWindows
+	*relay.Figures        // nil = the figures cannot be read
+	Path           string // path of the alias' page
+	Window         int    // index of the chosen element of plotWindows
 	Summary        []string
-	Failed         string // why there are no figures
-	Most           int    // events in one bar
+	Failed         string // reason why there are no figures
+	Most           int    // largest number of events in one bar
 	Bars           []plotBar
 	Types          []typeView
 	Slowest        []typeView
-	Failures       []Row // the newest
+	Failures       []Row // the newest failed events
 }
 
 // typeView is an event type in the overview.
 type typeView struct {
 	relay.FigureType
-	Link string // the list of its events
+	Link string // address of the list of these events
 }
 
 // Bounds of the overview.
 const (
 	shownTypes    = 8
 	shownSlowest  = 3
-	slowestOf     = 3 // measured latencies from which on a type may be called slow
+	slowestOf     = 3 // number of measured latencies from which a type can be called slow
 	shownFailures = 5
 )
 
 // plotBar is one part of the time span that had events.
 type plotBar struct {
 	relay.Bucket
-	At   int    // its place among all parts
-	Link string // the list of its events
+	At   int    // position among all parts
+	Link string // address of the list of its events
 }
 
 // Size of the drawing; the page scales it.
@@ -67,7 +67,7 @@ var plotWindows = []plotWindow{
 	{"30d", "30 days", 30 * 24 * time.Hour, 60},
 }
 
-const plotDefault = 1 // of plotWindows
+const plotDefault = 1 // index in plotWindows
 
 // plot counts the events of an alias in the time span that the address names, by default one day. If
 // the store cannot count, it returns nil, and the rest of the page is shown.
@@ -80,7 +80,7 @@ func (p Pages) plot(r *http.Request, who relay.Actor, a *Head) *plotView {
 	w := plotWindows[v.Window]
 	f, err := p.figures(r, who, a, w, now)
 	if err == nil && chosen < 0 && f.Total.Events == 0 && a.LastEventAt == nil {
-		return nil // nothing ever came
+		return nil // the alias never had an event
 	}
 	if err != nil {
 		p.Log.Warn("cannot read figures", "alias", a.Name, "err", err)
@@ -105,8 +105,8 @@ func (p Pages) plot(r *http.Request, who relay.Actor, a *Head) *plotView {
 	return v
 }
 
-// addTypes picks the event types to show: those with errors first, then the most frequent; and those
-// whose local server is slowest.
+// addTypes picks the event types to show: types with errors first, then the most frequent ones, and
+// separately the types that the local server answers most slowly.
 func (v *plotView) addTypes() {
 	for _, t := range v.Figures.Types {
 		if t.Type == record.SafeText(t.Type) {
@@ -158,7 +158,8 @@ func (v *plotView) uncounted() string {
 	return page.Part(float64(v.From.Sub(first)), float64(v.To.Sub(first)), plotWidth)
 }
 
-// Least numbers of latencies for a quantile: with fewer, it would only be the slowest one.
+// Least numbers of latencies for a quantile: with fewer latencies, the quantile is just the slowest
+// one.
 const (
 	enoughForP95 = 20
 	enoughForP99 = 100
@@ -194,7 +195,7 @@ func plotSentences(f *relay.Figures, window string) []string {
 	return append(out, text+", slowest "+latencyText(t.Max)+".")
 }
 
-// latencyText returns a latency as text, never 0 for a measured one.
+// latencyText returns a latency as text, never as 0 if it was measured.
 func latencyText(d time.Duration) string {
 	if d > 0 && d < 100*time.Microsecond {
 		return "<0.1 ms"

@@ -204,7 +204,7 @@ func traffic(v *plotView) templ.Component {
 	})
 }
 
-// failureList has the newest events that failed, each with what its answer said.
+// failureList has the newest events that failed, each with the error message of its response.
 func failureList(v *plotView) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -353,7 +353,7 @@ func failureList(v *plotView) templ.Component {
 	})
 }
 
-// typeTable has the event types with their share of errors; each leads to its events.
+// typeTable has the event types with their share of errors; each has a link to its events.
 func typeTable(v *plotView) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -563,8 +563,8 @@ func typeTable(v *plotView) templ.Component {
 	})
 }
 
-// plotDrawing draws the events of each part of the time; the bars lead to them. They are
-// no stops for the keyboard, because the table below has the same links.
+// plotDrawing draws the events of each part of the time; the bars are links to these events. The
+// keyboard skips the bars, because the table below has the same links.
 func plotDrawing(v *plotView) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context

@@ -40,9 +40,9 @@ func (x *run) answered() Result {
 		return x.made(nil, true)
 	}
 	if x.answer.state == relay.ResponseCut && o.reader == readerHalfClosed {
-		o.abort() // a caller that still reads sees that the answer is not whole
+		o.abort() // the reset tells a caller that still reads that the answer is incomplete
 	}
-	if x.sending && q.rec.isWhole() { // its last write is returning
+	if x.sending && q.rec.isWhole() { // the sender's last write is about to return
 		if !x.send.whole.Load() {
 			x.closeConn()
 		}
@@ -52,8 +52,8 @@ func (x *run) answered() Result {
 	if x.end.how == endWhole && q.accepted != acceptedWhole {
 		x.amend()
 	}
-	whole := x.end.how == endWhole || q.accepted == acceptedWhole // or it was stored first, and the local server did not read it
-	if !whole {                                                   // it was answered early: the rest is read for a while, so that the event is whole if it can be
+	whole := x.end.how == endWhole || q.accepted == acceptedWhole // acceptedWhole: the request was stored first, and the local server did not read all of it
+	if !whole {                                                   // the local server answered early: the rest of the request is read for a while, so that the event can become complete
 		x.closeConn()
 		if o.reader != readerCut && (o.closes || q.bodyNotSent()) {
 			_ = o.sink.CloseWrite()
@@ -75,7 +75,7 @@ func (x *run) answered() Result {
 // caller's connection.
 func (x *run) failed() Result {
 	cut := x.q.o.Cut.Err() != nil
-	x.closeConn() // with its slot: the rest of the request may take its caller hours
+	x.closeConn() // frees the slot, because the caller may take hours to send the rest of the request
 	x.endStoredSender()
 	if !x.q.Accepted() {
 		if x.fault.Code != relay.CodeInternal && x.answer.state != relay.ResponseTruncated {
@@ -103,7 +103,7 @@ func (x *run) failed() Result {
 		return x.made(x.fault, true)
 	}
 	if x.answer.state == relay.ResponseTruncated && (x.out.started || x.fault.Code == relay.CodeLocalClosed) {
-		x.out.flush() // else its caller has got nothing yet, and is told what is wrong
+		x.out.flush() // a caller that has got no byte yet gets an error response instead
 	}
 	switch {
 	case x.out.started, x.fault.Code == relay.CodeInternal:
@@ -160,7 +160,7 @@ func (x *run) failedState() string {
 	case a.final != nil && a.state == relay.ResponseTruncated:
 		return relay.StateDelivered
 	case x.q.Queued && x.end.how == endUnreadable && errors.As(x.fault.Cause, &cause) && (cause.Code == relay.CodeStoreUnavailable || cause.Code == relay.CodeOverloaded):
-		a.final = nil // the store was unavailable or busy, and no part of the request is missing: it is sent again
+		a.final = nil // the store was unavailable or busy, but the request is complete, so it is sent again later
 		return relay.StateInterrupted
 	}
 	a.final = nil
@@ -203,7 +203,7 @@ func (x *run) refuse() Result {
 	case sent:
 		x.answer.final = nil
 		x.sendFinish(relay.StateFailed, why, state)
-	case state == relay.StateRejected: // best effort: nobody waits
+	case state == relay.StateRejected: // best effort: nothing waits for the ticket
 		return x.made(why, false)
 	}
 	err := x.awaitStored()
@@ -240,7 +240,7 @@ func (x *run) panicked(v any, stack []byte) Result {
 		select {
 		case u := <-x.send.done:
 			x.join(u)
-		case <-time.After(partWait): // it may wait for the store
+		case <-time.After(partWait): // the goroutine may be waiting for the store
 		}
 	}
 	if !x.q.Accepted() {

@@ -27,12 +27,12 @@ type Journal interface {
 	Amend(id relay.ID, m *relay.Message, judged *relay.Signature) *relay.Ticket
 }
 
-// Bodies reads the bodies of stored requests.
+// Bodies reads the stored bodies of requests.
 type Bodies interface {
-	// BodyPart reads part i of a stored body in one short query. n is the number of the attempt whose
-	// response it is, 0 = the request.
+	// BodyPart reads part i of a stored body in one short query. n is 0 for the body of the request,
+	// and the number of the attempt for the body of a response.
 	BodyPart(ctx context.Context, id relay.ID, n, i int) ([]byte, error)
-	// CheckParts is nil when all parts of a stored body can be read now.
+	// CheckParts returns nil when all parts of a stored body can be read now.
 	CheckParts(ctx context.Context, id relay.ID, n, parts int) error
 }
 
@@ -42,9 +42,10 @@ type Conn interface {
 	relay.Conn
 	// Reused reports whether the connection has carried another request before.
 	Reused() bool
-	// Slow is called once if the local server has not begun to answer slowAfter after it could have.
+	// Slow is called once if the local server has not begun to answer within slowAfter of the time from
+	// which it could.
 	Slow()
-	// Upgraded is called when the connection serves no requests any more.
+	// Upgraded is called when the connection was upgraded and serves no more requests.
 	Upgraded()
 	// Keep releases the connection for another request within limit, after an answer that leaves it
 	// usable. body says that the request had a body.
@@ -75,34 +76,34 @@ type Options struct {
 	MaxBody            int64 // decoded bytes of a request body
 	MaxResponseCapture int64 // decoded bytes of a response body that are stored
 
-	// Cut ends when the drain is over: exchanges end, and no caller is waited for any more. Base ends
-	// some time later: nothing waits for the store any more.
+	// Cut ends when the drain is over: exchanges end, and stop waiting for callers. Base ends some time
+	// later: from then on nothing waits for the store.
 	Cut, Base context.Context
 
-	timers sync.Pool // of stopped *time.Timer
+	timers sync.Pool // holds stopped timers (*time.Timer)
 }
 
 const (
-	storeWait              = 10 * time.Second      // for a step before which the caller gets no answer
-	partWait               = 20 * time.Second      // for a part of a body: it may wait 10 s for room in the write queue
-	earlyAnswerWait        = 10 * time.Second      // for the rest of a request that was answered early
-	acceptDelay            = 20 * time.Millisecond // ADR 0034
-	firstWait              = 20 * time.Millisecond // for the first write, which the second goroutine then continues
-	lastWriteWait          = 10 * time.Millisecond // for a write that is about to return
+	storeWait              = 10 * time.Second      // longest wait for a step that must be stored before the caller gets an answer
+	partWait               = 20 * time.Second      // longest wait for a part of a body, of which up to 10 s are for space in the write queue
+	earlyAnswerWait        = 10 * time.Second      // longest wait for the rest of a request that was answered early
+	acceptDelay            = 20 * time.Millisecond // delay of Accept after the final head; ADR 0034 gives the reason
+	firstWait              = 20 * time.Millisecond // time limit of the first write; after it the second goroutine sends the rest
+	lastWriteWait          = 10 * time.Millisecond // longest wait for the sender's last write to return
 	lostWait               = 100 * time.Millisecond
 	slowAfter              = 100 * time.Millisecond
 	refusalWait            = time.Second
-	continueWait           = time.Second      // a stored body waits so long for 100 Continue
-	minWriteTimeout        = 30 * time.Second // least result of run.writeTimeout
+	continueWait           = time.Second      // longest wait of a stored body for 100 Continue
+	minWriteTimeout        = 30 * time.Second // smallest result of run.writeTimeout
 	defaultResponseTimeout = 60 * time.Second
 	retryAfter             = 5 * time.Second
 
 	maxFirstWrite   = 16 << 10  // head and body bytes in the first write
-	pieceSize       = 32 << 10  // one read, either side
-	writeSize       = 64 << 10  // one write to the caller
-	maxHeldOutput   = 256 << 10 // bytes held back before reading stops
+	pieceSize       = 32 << 10  // bytes of one read, from the caller or the local server
+	writeSize       = 64 << 10  // bytes of one write to the caller
+	maxHeldOutput   = 256 << 10 // bytes that are held before the exchange stops reading
 	maxInterim      = 16
-	maxFramingBytes = 4 << 20 // chunk lines kept of one message
+	maxFramingBytes = 4 << 20 // bytes of chunk lines that are kept of one message
 )
 
 // seed is the seed of the hashes that compare received and sent bytes.

@@ -13,12 +13,13 @@ const (
 	// from the first byte of the final answer on.
 	checkCallerEvery = time.Second
 	// streamCutWait is the longest silence of a stream after its caller has closed its sending side,
-	// which may mean that the caller has left. Each byte that the caller reads starts it anew.
+	// which may mean that the caller has left. Each write to the caller starts the time anew.
 	streamCutWait = 800 * time.Millisecond
-	// lastCutWait is the time in which the end of a stream may still arrive after its reader has left.
+	// lastCutWait is the time for which an exchange waits for the end of a stream after its reader has
+	// left.
 	lastCutWait = 100 * time.Millisecond
-	// lastReads is the number of pieces that are still read of an answer before it is cut, if they have
-	// arrived.
+	// lastReads is the number of pieces of an answer, already received, that are read before the answer
+	// is cut.
 	lastReads = 8
 )
 
@@ -26,19 +27,19 @@ const (
 // whether the reader still takes them. A response without a reader is treated as one whose reader has
 // left.
 type output struct {
-	sink   Sink // nil = nobody reads
+	sink   Sink // nil = the response has no reader
 	reader reader
-	held   []byte      // bytes that wait for the journal
-	space  reservation // for held, and for a part of a head
+	held   []byte      // bytes that wait until their event is stored
+	space  reservation // buffer space for held, and for a part of a head
 
-	started bool // a byte of a final answer went to the reader
+	started bool // a byte of a final answer was sent to the reader
 
 	// Set by begin.
 	final   bool
-	stream  bool          // the answer may continue for as long as somebody takes it
-	closes  bool          // it ends with its connection
+	stream  bool          // the answer may continue without a limit while a reader takes it
+	closes  bool          // the end of the connection ends the answer
 	timeout time.Duration // the response timeout; 0 = none
-	cutAt   time.Time     // when an answer that nobody reads is cut; zero = never
+	cutAt   time.Time     // when an answer without a reader is cut; zero = never
 	checkAt time.Time     // next check of the reader; zero = none
 }
 
@@ -47,9 +48,9 @@ type reader uint8
 
 const (
 	readerTakes      reader = iota
-	readerHalfClosed        // it has closed its sending side; it may read on
-	readerLeft              // it takes no more
-	readerCut               // it has not received all bytes that were written to it
+	readerHalfClosed        // the reader has closed its sending side, and may still read
+	readerLeft              // the reader takes no more bytes
+	readerCut               // the reader has not received all bytes that were written to it
 )
 
 // reads reports whether a reader still takes the response.
@@ -63,25 +64,25 @@ func (o *output) leave(how reader) {
 // begin prepares for the final response.
 func (o *output) begin(h *wire.Head, timeout time.Duration) {
 	o.final, o.closes, o.timeout = true, h.Framing == relay.FramingClose, timeout
-	leftBefore := false // an answer without a length that begins now is the result that the sender of a webhook did not wait for
+	leftBefore := false // if true, an answer without a length is a late result, and not a stream
 	if o.sink != nil && h.Framing != relay.FramingNone && h.Framing != relay.FramingLength {
 		leftBefore = o.reader >= readerLeft || o.sink.Presence() != relay.CallerPresent
 	}
 	o.stream = o.sink != nil && isStream(h, leftBefore)
 	if o.reads() {
-		// Nothing reads from the caller now, so that one that leaves while the local server is
-		// silent would only be noticed by the next write, which may never come.
+		// Nothing reads from the caller now. While the local server is silent, only this check notices
+		// that the caller has left, because there may be no further write.
 		o.checkAt = time.Now().Add(checkCallerEvery)
 	} else {
 		o.limit()
 	}
 	if o.reads() {
-		o.held = slices.Clip(h.Raw) // the record has it too: an append copies it
+		o.held = slices.Clip(h.Raw) // a copy on append, because the record uses these bytes as well
 	}
 }
 
-// isStream reports whether the response may be endless. Then it is not worth waiting for its end once
-// its reader has left.
+// isStream reports whether the response may be endless. The exchange does not wait for the end of such
+// a response once its reader has left.
 func isStream(h *wire.Head, leftBefore bool) bool {
 	if h.Framing == relay.FramingNone {
 		return false
@@ -146,8 +147,8 @@ func (o *output) write(p []byte) bool {
 		p = p[len(piece):]
 	}
 	if o.reader == readerHalfClosed {
-		// Had it closed the whole connection, the write would cause a reset, and the next check
-		// would see that.
+		// The caller has not closed the whole connection: in that case the write causes a reset, which
+		// the next check sees.
 		o.cutAt = time.Time{}
 		o.limit()
 	}
@@ -166,7 +167,7 @@ func (o *output) check(now time.Time) {
 		o.leave(readerLeft)
 		o.checkAt = time.Time{}
 		o.limit()
-	case relay.CallerHalfClosed: // perhaps for good, perhaps reading on
+	case relay.CallerHalfClosed: // the caller may have left, or may still read
 		o.reader = readerHalfClosed
 		o.limit()
 	case relay.CallerPresent:

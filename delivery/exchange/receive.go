@@ -9,7 +9,7 @@ import (
 	"relay/wire"
 )
 
-// answer is the response of the local server, as far as it has arrived. It does no I/O.
+// answer is the response of the local server, as far as it has arrived. The type does no I/O.
 type answer struct {
 	request *wire.Head // the request that is answered
 	maxHead int64
@@ -17,13 +17,13 @@ type answer struct {
 	interim     [][]byte // heads of 1xx responses
 	interimSize int64
 	partial     []byte // an incomplete head
-	refused     []byte // the beginning of a head that was refused
+	refused     []byte // the beginning of a head that was malformed
 	final       *wire.Head
 	body        *wire.Body
 	rec         recording
-	state       string // how it has ended; "" = not yet
-	trailing    bool   // bytes came after its end
-	early       bool   // it began before the whole request was written
+	state       string // the state of the response once it has ended; "" = it has not ended
+	trailing    bool   // bytes came after the end of the response
+	early       bool   // the response began before the whole request was written
 }
 
 // maxRefusedShown bounds the recorded part of the head of a refused response.
@@ -110,7 +110,7 @@ func (a *answer) endsByClose() bool { return a.body != nil && a.body.EOF() == ni
 // 0005). It assumes that the whole request was sent. served means that the response has a reader.
 func (a *answer) reusable(trailers, served bool) (time.Duration, bool) {
 	q, f := a.request, a.final
-	limit := 24 * time.Hour // the pool has a smaller one
+	limit := 24 * time.Hour // the pool's own limit is smaller
 	if t := f.KeepAliveTimeout; t >= 0 {
 		limit = time.Duration(t) * time.Second / 2
 	}
@@ -120,9 +120,9 @@ func (a *answer) reusable(trailers, served bool) (time.Duration, bool) {
 	case q.Minor == 0 || f.Minor == 0 || q.Close || f.Close || f.Sloppy:
 	case q.Upgrade || q.Expect || q.Auth || f.Auth || q.ProxyConnection || f.ProxyConnection:
 	case f.Framing != relay.FramingLength && f.Framing != relay.FramingChunked:
-	case f.Status == 400 || f.Status == 408 || f.Status == 501 || f.Status == 505: // perhaps the request was not understood
+	case f.Status == 400 || f.Status == 408 || f.Status == 501 || f.Status == 505: // these statuses may mean that the local server did not understand the request
 	case !reusableMethod(q), a.early, a.trailing: // early is also set after a failed write
-	case hasBody && (f.Status >= 400 || !served): // a replay has no caller that could continue
+	case hasBody && (f.Status >= 400 || !served): // a replay has no caller whose next request could use the connection
 	case trailers:
 	default:
 		return limit, true

@@ -18,24 +18,24 @@ import (
 type recording struct {
 	journal Journal
 	id      relay.ID
-	n       int   // of Journal.Chunk: 0 = the request, else the attempt
+	n       int   // as in Journal.Chunk: 0 = the request, else the number of the attempt
 	limit   int64 // decoded bytes that are kept; 0 = all
 	expect  int64 // announced size of the body in decoded bytes; 0 = unknown
 	space   reservation
-	over    <-chan struct{} // closed when nothing waits for the journal any more
+	over    <-chan struct{} // closed when nothing may wait for the journal any more
 
 	mu        sync.Mutex
 	data      []byte // inline body, or the part in progress
 	first     []byte // the first part that was passed to the journal
 	lines     []byte
 	parts     int
-	stored    int64 // in parts
+	stored    int64 // number of parts that were passed to the journal
 	size      int64
-	sum       hash.Hash // from the first part, or the limit, on
+	sum       hash.Hash // set once the first part is full or limit is reached
 	pending   []*relay.Ticket
-	overLimit bool // more came than is kept
+	overLimit bool // more bytes arrived than are kept
 	whole     bool
-	failed    error // a part cannot be stored, or data finds no buffer space
+	failed    error // why the recording has failed: a part cannot be stored, or data finds no buffer space
 }
 
 // freeHeld is the number of bytes that may be held without a reservation.
@@ -44,7 +44,7 @@ const freeHeld = 16 << 10
 // reservation is buffer space of the budget for bytes that wait for a peer or the store.
 type reservation struct {
 	budget  *budget.Budget
-	account int64 // whose share of the budget it uses
+	account int64 // the account whose share of the budget is used
 	bytes   int64
 }
 
@@ -66,7 +66,7 @@ func (r *reservation) release() {
 	r.bytes = 0
 }
 
-// tee is the callback of wire.Body: it gets the decoded bytes and the chunk lines.
+// tee is the callback of wire.Body: it records the decoded bytes and the chunk lines.
 func (r *recording) tee(decoded, line []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -99,7 +99,7 @@ func (r *recording) tee(decoded, line []byte) {
 	}
 }
 
-// startSum begins the running hash. decoded was not added to data yet.
+// startSum begins the running hash. decoded holds the next bytes, which are not in data yet.
 func (r *recording) startSum(decoded []byte) {
 	if r.sum == nil {
 		r.sum = sha256.New()
@@ -114,7 +114,7 @@ func (r *recording) add(p []byte) int {
 	switch {
 	case r.parts > 0 || len(r.data)+n > relay.InlineBody:
 		if r.sum == nil {
-			r.startSum(p) // data holds all bytes before p
+			r.startSum(p) // all bytes before p are still in data
 		}
 		if cap(r.data) < relay.BodyPart {
 			r.data = append(make([]byte, 0, relay.BodyPart), r.data...)
@@ -206,8 +206,8 @@ func (r *recording) end() {
 	r.whole = true
 }
 
-// stop passes the last part of an incomplete body to the journal, which gets no more of it. framing,
-// if not nil, is the parser of the body; it is stopped too.
+// stop passes the last part of an incomplete body to the journal, and adds no more bytes. framing is
+// the parser of the body, which is stopped too; nil = there is none.
 func (r *recording) stop(framing *wire.Body) {
 	if framing != nil {
 		framing.Stop()
@@ -226,8 +226,8 @@ func (r *recording) isWhole() bool {
 	return r.whole
 }
 
-// progress returns the number of decoded bytes that have arrived, and whether more arrived than are
-// kept.
+// progress returns the number of decoded bytes that have arrived, and whether more bytes arrived than
+// are kept.
 func (r *recording) progress() (size int64, over bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -256,7 +256,7 @@ func (r *recording) message(head []byte, framing relay.Framing, state string) re
 	if r.sum == nil {
 		b.SHA256 = sha256.Sum256(r.data)
 	} else {
-		copy(b.SHA256[:], r.sum.Sum(nil)) // not into m, which would be allocated then
+		copy(b.SHA256[:], r.sum.Sum(nil)) // an array in m would be allocated on the heap
 	}
 	return m
 }

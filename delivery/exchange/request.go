@@ -15,22 +15,22 @@ import (
 	"relay/wire"
 )
 
-// Request is one request to a local server, with its record. It belongs to the
-// goroutine that made it, and while Run runs to Run.
+// Request is one request to a local server, with its record. Only the goroutine that made it may use
+// it; while Run runs, only Run.
 type Request struct {
-	Event   *relay.Event  // not changed any more once it was given to the journal
-	Attempt relay.Attempt // as far as known
+	Event   *relay.Event  // not changed after it was given to the journal
+	Attempt relay.Attempt // as far as its data are known
 	Head    *wire.Head
-	// Queued marks a delivery out of the queue: Run stores nothing of it if no byte reached the
-	// local server, because it goes back to the queue.
+	// Queued marks a delivery out of the queue: Run stores nothing of it if no byte reached the local
+	// server, because the attempt then returns to the queue.
 	Queued          bool
-	Admitted        time.Time         // when it was given a place on its tunnel
-	ResponseTimeout time.Duration     // from the whole request to the first byte of the answer; 0 = no limit
-	Secrets         relay.OpenSecrets // of the senders of the alias, by which its signature is judged
+	Admitted        time.Time         // when it got its slot on the tunnel
+	ResponseTimeout time.Duration     // from the end of the request to the first byte of the answer; 0 = no limit
+	Secrets         relay.OpenSecrets // secrets of the alias, by which the signature of the request is judged
 
 	o        *Options
 	began    time.Time
-	caller   relay.Caller // reads the body from it; nil for replays and queued deliveries
+	caller   relay.Caller // the source of the body; nil for replays and queued deliveries
 	stored   bool         // the body is read from the store
 	body     *wire.Body   // parser of the caller's body; nil = there is none
 	rec      recording
@@ -38,16 +38,16 @@ type Request struct {
 	accepted acceptance
 
 	firstPiece
-	raw       maphash.Hash // over the request as it came
-	continued bool         // a 100 Continue went to the caller
-	left      bool         // the caller takes no answer any more
+	raw       maphash.Hash // hash of the request as it was received
+	continued bool         // a 100 Continue was sent to the caller
+	left      bool         // the caller takes no more of the answer
 }
 
 // firstPiece holds the bytes of the first write.
 type firstPiece struct {
-	sentHead []byte  // the head as it is sent
-	first    []byte  // sentHead, and what is there of the body
-	piece    *[]byte // the buffer of first; nil = it has none of its own
+	sentHead []byte  // the head for the local server
+	first    []byte  // sentHead, and the bytes of the body that have arrived
+	piece    *[]byte // the pooled buffer that holds first; nil = first is not in one
 }
 
 // acceptance is the part of the event that was given to the journal.
@@ -55,8 +55,8 @@ type acceptance uint8
 
 const (
 	notAccepted   acceptance = iota
-	acceptedPart             // the request was not whole yet
-	acceptedWhole            // all of it, or it was stored before
+	acceptedPart             // the request was not complete yet
+	acceptedWhole            // the request was complete, or was stored before it was sent
 )
 
 // requestEnd is the result of reading or sending a request.
@@ -68,7 +68,7 @@ type requestEnd struct {
 type ending uint8
 
 const (
-	endOpen       ending = iota // not yet
+	endOpen       ending = iota // it has not ended
 	endWhole                    // nothing is left to read or to send
 	endUntaken                  // the connection has taken not one byte of the first piece
 	endLeft                     // the caller left inside its body
@@ -76,9 +76,9 @@ const (
 	endMalformed                // the framing is broken
 	endTooLarge                 // the body is larger than the limit
 	endQueueFull                // the queue has no room for it
-	endUnstored                 // a part of it cannot be stored
+	endUnstored                 // a part of the request cannot be stored
 	endUnreadable               // the stored body cannot be read
-	endAnswered                 // a final answer came where 100 Continue was waited for
+	endAnswered                 // a final answer came during the wait for 100 Continue
 	endPanicked
 )
 
@@ -93,7 +93,7 @@ func (o *Options) Receive(journal Journal, e *relay.Event, h *wire.Head, caller 
 	} else {
 		q.body = wire.NewBody(h)
 		q.body.Tee = q.rec.tee
-		_, q.rec.whole, _ = q.body.Feed(nil) // a length of 0
+		_, q.rec.whole, _ = q.body.Feed(nil) // ends a body of length 0 at once
 	}
 	return q
 }
@@ -126,8 +126,8 @@ func (q *Request) freePiece() {
 	}
 }
 
-// Whole reports whether the request was read to its end, and returns an error if it can no longer be
-// complete.
+// Whole reports whether the request was read to its end, and returns an error if the request can no
+// longer become complete.
 func (q *Request) Whole() (whole bool, why *relay.Error) { return q.end.how == endWhole, q.end.err }
 
 // Ref returns the reference of the attempt.
@@ -135,7 +135,7 @@ func (q *Request) Ref() relay.AttemptRef { return relay.AttemptRef{Event: q.Even
 
 // SetHead sets the head as it is sent to the local server.
 func (q *Request) SetHead(head []byte) {
-	if q.first != nil { // another tunnel had another head; no byte was sent
+	if q.first != nil { // replaces the head for another tunnel; no byte was sent
 		q.first = slices.Concat(head, q.first[len(q.sentHead):])
 	}
 	q.sentHead = head
@@ -184,7 +184,7 @@ func (q *Request) gatherStored() {
 	case m.Body.Parts > 0:
 		ctx, cancel := context.WithTimeout(q.o.Base, storeWait)
 		defer cancel()
-		if err := q.o.Bodies.CheckParts(ctx, q.Event.ID, 0, m.Body.Parts); err != nil { // nothing of it leaves then
+		if err := q.o.Bodies.CheckParts(ctx, q.Event.ID, 0, m.Body.Parts); err != nil { // on an error no byte of the request is sent
 			q.end = requestEnd{endUnreadable, StoreError(err)}
 		}
 		return
@@ -213,7 +213,7 @@ func (q *Request) rebuild(w io.Writer) error {
 			return err
 		}
 	}
-	noHead := []byte{} // it has its own form in sentHead
+	noHead := []byte{} // the first write sends the head, from sentHead
 	return wire.Rebuild(io.MultiWriter(&q.raw, w), m, noHead, body)
 }
 
@@ -281,8 +281,9 @@ func ErrTooLarge(limit int64) *relay.Error {
 // NotKept says that nothing of a refused request was stored.
 const NotKept = "nothing of this request was kept"
 
-// ErrQueueFull returns the error for a request that the queue has no space for. With account, the limit is that of
-// the alias' owner. lost says whether the request was stored.
+// ErrQueueFull returns the error for a request that the queue has no space for. account says that the
+// limit of the alias' owner was reached, and not that of the alias. lost is a clause that says what
+// happened to the request.
 func ErrQueueFull(account bool, lost string) *relay.Error {
 	full := "its queue is full"
 	if account {
@@ -321,21 +322,21 @@ func (q *Request) bodyNotSent() bool {
 const continueLine = "HTTP/1.1 100 Continue\r\n\r\n"
 
 // ReadToEnd reads the request to its end when no response of the local server will come, so that the
-// event can be stored and sent later. If the caller waits for 100 Continue, the relay sends it; that is
-// not recorded as part of the response. grow, if not nil, reserves space in the queue for a request of
-// size bytes in total; it returns false if there is none.
+// event can be stored and sent later. If the caller waits for 100 Continue, ReadToEnd sends it, and
+// does not record it as part of the response. grow, if not nil, reserves space in the queue for a
+// request of size bytes in total; it returns false if there is no space.
 func (q *Request) ReadToEnd(grow func(size int64) bool) {
 	if q.reserve(grow); q.end.how != endOpen {
 		return
 	}
-	q.freePiece() // its bytes are not sent as they came
+	q.freePiece() // the bytes of the first write will not be sent
 	if q.caller.Buffered() == 0 && q.bodyNotSent() {
 		q.continued = true
 		if _, err := q.caller.Write([]byte(continueLine)); err != nil {
 			q.left = true
 		}
 	}
-	stop := context.AfterFunc(q.o.Cut, q.caller.Abort) // nobody is waited for after the drain
+	stop := context.AfterFunc(q.o.Cut, q.caller.Abort) // the end of Cut ends the read
 	b := newPiece()
 	defer pieces.Put(b)
 	for q.end.how == endOpen {
@@ -349,7 +350,7 @@ func (q *Request) ReadToEnd(grow func(size int64) bool) {
 			q.end = readError(err)
 		}
 	}
-	if !stop() { // it is called in any case: Cut holds the caller until then
+	if !stop() { // stop must be called in any case, because otherwise Cut keeps a reference to the caller
 		q.left = true
 	}
 }
@@ -362,8 +363,8 @@ func (q *Request) SendStored() {
 	q.Gather()
 }
 
-// Prepare fills the event with the part of its request that has arrived, and gives it its first
-// attempt; both get the state. It must not be called after the event was given to the journal.
+// Prepare fills the event with the part of its request that has arrived, and adds the first attempt.
+// Event and attempt get the state. It must not be called after the event was given to the journal.
 func (q *Request) Prepare(state string) {
 	q.accepted = acceptedPart
 	body := relay.BodyReceiving
@@ -374,7 +375,7 @@ func (q *Request) Prepare(state string) {
 	q.addAttempt(state)
 }
 
-// addAttempt gives the event its first attempt, and both the same state.
+// addAttempt adds the first attempt to the event. Event and attempt get the state.
 func (q *Request) addAttempt(state string) {
 	a := q.Attempt
 	a.State = state
@@ -393,8 +394,8 @@ func (q *Request) fill(bodyState string) {
 	e.Signature = q.judge(&e.Request)
 }
 
-// judge returns the verdict on the signature of the event, whose request is m; nil = its alias has no
-// secret for it.
+// judge returns the verdict on the signature of the event, whose request is m; nil = the alias has no
+// secret for that signature.
 func (q *Request) judge(m *relay.Message) *relay.Signature {
 	if len(q.Secrets) == 0 {
 		return nil
@@ -422,7 +423,7 @@ func (q *Request) Body() (body []byte, ok bool) {
 	return b.Data, b.Parts == 0
 }
 
-// Answered returns the attempt as answered by the relay with m. name is the challenge that it answers.
+// Answered returns the attempt as answered by the relay with m. name is the challenge that m answers.
 func (q *Request) Answered(name string, status int, m relay.Message) relay.Attempt {
 	a := q.Attempt
 	a.State, a.StartedAt, a.EndedAt, a.Handshake = relay.StateAnswered, q.began, time.Now(), name
@@ -436,8 +437,8 @@ func (q *Request) Left() bool { return q.left }
 // Accepted reports whether the event was given to the journal.
 func (q *Request) Accepted() bool { return q.accepted != notAccepted }
 
-// withRetry returns the error of a client that could not connect to its local server. If that server
-// is overloaded, it includes the time after which to try again.
+// withRetry returns the error of a client that could not connect to its local server. For an overloaded
+// local server, the error includes the time after which to try again.
 func withRetry(why *relay.Error) *relay.Error {
 	if why.Code != relay.CodeOverloaded || why.RetryAfter > 0 {
 		return why

@@ -10,28 +10,28 @@ import (
 
 // Result is the result of an exchange.
 type Result struct {
-	// Untaken says that no byte of the request reached the local server and that nothing was stored
-	// of this attempt: it may be sent in another way, or be queued. The connection is still the
-	// caller's. Err says why, if there is a reason.
+	// Untaken says that no byte of the request reached the local server and that nothing was stored of
+	// this attempt: the caller of Run may send it on another connection, or queue it. The connection
+	// stays with the caller of Run. Err is the reason, if there is one.
 	Untaken bool
 	// Err is the error for the caller of the request; nil = none, because the answer was sent or the
 	// caller has left.
 	Err    *relay.Error
-	Stored relay.ID // the event, if it is stored; else zero
-	// StoreErr is why a step of the store has failed; nil = none has. Recorded says that all steps
-	// are stored.
+	Stored relay.ID // id of the event, if the event is stored; else zero
+	// StoreErr is the reason why a step of the store has failed; nil = no step has. Recorded says that
+	// all steps are stored.
 	StoreErr error
 	Recorded bool
 
-	Attempt  *relay.Attempt // as it was given to the journal, if Ended
+	Attempt  *relay.Attempt // if Ended: the attempt as it was given to the journal
 	Ended    bool           // the attempt has ended, and its end was given to the journal
-	Status   int            // of an answer of which the caller got all, as far as is known; else 0
+	Status   int            // status of an answer that the caller got completely, as far as is known; else 0
 	Gone     bool           // the record says that the caller did not get the whole answer
-	Left     bool           // the caller takes no answer any more
+	Left     bool           // the caller takes no more of an answer
 	KeepOpen bool           // the caller's connection may carry another request
-	Panicked bool           // the attempt was interrupted, and the caller reset
-	// Local is the time from the opening of the connection to the end of the answer, if Answered:
-	// the local server has answered, and the connection is not an upgraded one.
+	Panicked bool           // the attempt was interrupted, and the caller's connection reset
+	// Local is the time from the opening of the connection to the end of the answer, if the local
+	// server has answered and the connection was not upgraded.
 	Local    time.Duration
 	Answered bool
 }
@@ -46,7 +46,7 @@ func (x *run) result(err error) Result {
 		x.endStoredSender()
 		return Result{Untaken: true, Err: x.fault}
 	case err == nil && x.answer.state == relay.ResponseUpgraded && x.out.sink != nil:
-		a := x.attempt // without the time that the upgraded connection lasts
+		a := x.attempt // the attempt as stored before the splice, whose duration does not count
 		x.splice()
 		x.attempt = a
 		return x.made(nil, true)
@@ -98,8 +98,8 @@ func (x *run) attemptSoFar() relay.Attempt {
 	return a
 }
 
-// setEnd makes the attempt as it has ended: with its state, its error and its response. It does not
-// change one that was made before, because that belongs to the journal.
+// setEnd makes the attempt as it has ended: with its state, its error and its response. It makes a new
+// value, because an earlier one belongs to the journal.
 func (x *run) setEnd(state string, why *relay.Error) {
 	if x.at.end.IsZero() {
 		x.at.end = time.Now()
@@ -122,7 +122,7 @@ func (x *run) setEnd(state string, why *relay.Error) {
 			body = relay.BodyOverLimit
 		}
 		from.rec.stop(from.body)
-		from.body = nil // it is stopped once
+		from.body = nil // stops the parser only once
 		a.Response = from.rec.message(from.final.Raw, from.final.Framing, body)
 	}
 	x.attempt = &a
@@ -131,7 +131,8 @@ func (x *run) setEnd(state string, why *relay.Error) {
 // recordSent stores in the attempt whether its caller has left, how the request was sent, and the
 // duration of each phase.
 func (x *run) recordSent(a *relay.Attempt) {
-	// The system is asked after the last piece of a whole answer, which is not written yet: see noteGone.
+	// For a complete answer the system is asked later, in noteGone, because the last piece is not
+	// written yet.
 	x.gone = x.gone || x.callerLeft(a.Error != nil)
 	a.CallerGone = x.gone
 	a.Timing, a.HasTiming = x.timing(), true
@@ -148,12 +149,12 @@ func (x *run) recordSent(a *relay.Attempt) {
 		same := q.raw.Sum64() == x.send.written.Sum64()
 		a.Identical = &same
 	case q.accepted == acceptedWhole:
-		a.Identical = new(bool) // the answer came before all of the request was sent
+		a.Identical = new(bool) // the answer came before the whole request was sent
 	}
 }
 
-// callerLeft reports whether the caller is known to have left, or was cut off, before it got the
-// whole answer. An upgraded connection has none. With ask it asks the system too.
+// callerLeft reports whether the caller is known to have left, or was cut off, before it got the whole
+// answer. An upgraded connection has no whole answer. With ask, callerLeft also asks the system.
 func (x *run) callerLeft(ask bool) bool {
 	if x.out.sink == nil || x.answer.state == relay.ResponseUpgraded {
 		return false
@@ -164,15 +165,15 @@ func (x *run) callerLeft(ask bool) bool {
 // knownLeft is callerLeft without asking the system: it uses only what the exchange already knows.
 func (x *run) knownLeft() bool { return x.out.reader >= readerLeft || x.end.how == endLeft }
 
-// noteGone stores that the caller has left, if this is noticed only after the end of the attempt was
-// passed to the journal, because the last bytes of a response are sent after that. Only one goroutine
+// noteGone stores that the caller has left, if the exchange notices it only after it has passed the end
+// of the attempt to the journal: the last bytes of a response are sent after that. Only one goroutine
 // may check the caller.
 func (x *run) noteGone() {
 	if x.out.sink == nil || x.gone {
 		return
 	}
 	left := x.sending && x.callerLeft(true)
-	if !x.sending { // Left asks the system what callerLeft asks it
+	if !x.sending { // Left also asks the system about a reset
 		left = x.answer.state != relay.ResponseUpgraded && x.knownLeft() || x.out.sink.Left()
 	}
 	if left {

@@ -11,11 +11,11 @@ import (
 	"relay/budget"
 )
 
-// run is one exchange. It belongs to the goroutine of Run.
+// run is one exchange. Only the goroutine of Run uses it.
 type run struct {
 	ctx     context.Context
 	q       *Request
-	conn    Conn // nil once it was given back
+	conn    Conn // nil once the connection was given back
 	journal Journal
 	send    sender
 	answer  answer
@@ -23,12 +23,12 @@ type run struct {
 
 	steps
 	end     requestEnd // how the sending has ended
-	sending bool       // the sender's goroutine runs
+	sending bool       // the goroutine of the sender is running
 	fault   *relay.Error
-	reached bool           // false: it is known that no byte reached the local server
+	reached bool           // false = certainly no byte reached the local server
 	gone    bool           // the record says that the caller did not get the whole answer
 	slow    bool           // slowAfter has passed before the first byte of an answer
-	attempt *relay.Attempt // as it was given to the journal; nil = it was not yet
+	attempt *relay.Attempt // as it was given to the journal; nil = not given yet
 	way     string         // relay.ConnectionNew or relay.ConnectionReused
 
 	at    times
@@ -39,8 +39,8 @@ type run struct {
 // steps are the steps that were passed to the journal, with the time and the result of their storing.
 type steps struct {
 	accept, finish *relay.Ticket // accept is nil again once it has resolved
-	storeBy        time.Time     // when the event has to be stored, from the final head on
-	storeErr       error         // why a step has failed
+	storeBy        time.Time     // the time by which the event must be stored, set at the final head
+	storeErr       error         // the error of a failed step
 	recorded       bool          // all steps are stored
 }
 
@@ -51,11 +51,11 @@ type times struct {
 
 // deadlines are the times of the next checks of the loop; zero = no check.
 type deadlines struct {
-	armed        time.Time // the timer
-	upload       time.Time // check of the sender
-	caller       time.Time // check of the caller before an answer
+	armed        time.Time // the time for which the timer is set
+	upload       time.Time // next check of the sender
+	caller       time.Time // next check of the caller before there is an answer
 	continueLine time.Time // end of the wait for a 100 Continue
-	leftAt       time.Time // when a caller was seen to have left before the final head
+	leftAt       time.Time // when the caller was found to have left, before the final head
 }
 
 // Errors of transfer.
@@ -125,8 +125,8 @@ func (x *run) release() {
 	x.answer.rec.release()
 }
 
-// fail ends the attempt because of err. The duration of later reads of the request counts for the
-// caller, not for the attempt.
+// fail ends the attempt because of err. The time of later reads of the request does not count for the
+// attempt.
 func (x *run) fail(err *relay.Error) error {
 	x.fault = err
 	if x.at.end.IsZero() {
@@ -147,7 +147,7 @@ func (x *run) transfer() error {
 	if x.end.how == endWhole && len(rest) == 0 {
 		x.send.whole.Store(!x.send.failed && !x.send.late)
 		x.at.whole = x.at.open
-		x.q.freePiece() // it was sent
+		x.q.freePiece() // all its bytes were sent
 	} else {
 		x.startSender(rest)
 	}
@@ -170,7 +170,7 @@ func (x *run) startSender(rest []byte) {
 		}
 	}
 	if len(rest) == 0 {
-		q.freePiece() // it was sent
+		q.freePiece() // all its bytes were sent
 	}
 	x.end, x.sending, x.due.upload = requestEnd{}, true, time.Now().Add(slowAfter)
 	s.start(rest)
@@ -215,7 +215,7 @@ func (x *run) step() error {
 		return x.onTime(time.Now())
 	case <-x.ctx.Done():
 		return x.onLost()
-	case <-x.q.o.Cut.Done(): // Base ends later
+	case <-x.q.o.Cut.Done(): // Base ends later than Cut
 		return x.fail(x.broken("the relay stopped"))
 	}
 }
@@ -310,7 +310,7 @@ func (x *run) takeBody(p []byte) error {
 	switch e := a.rec.partsError(); {
 	case e != nil:
 		return x.fail(StoreError(e))
-	case err != nil: // as where the connection breaks off: the head came, whether or not it could be passed on yet
+	case err != nil: // like a connection that breaks off: the response has begun, whether or not its head was passed on
 		a.state = relay.ResponseTruncated
 		return x.fail(relay.AsError(err))
 	}
@@ -342,7 +342,7 @@ func (x *run) onConnEnd(err error) error {
 	switch {
 	case errors.Is(err, budget.ErrOver) && (a.final == nil || x.out.reads() && !x.out.started):
 		return x.fail(relay.Errorf(relay.CodeOverloaded, "no buffer space for the local server's answer; try again in a moment"))
-	case errors.Is(err, budget.ErrOver): // the caller takes it too slowly, and sees a broken transfer
+	case errors.Is(err, budget.ErrOver): // the caller reads too slowly, and gets a broken transfer
 		a.state = relay.ResponseCut
 		x.out.leave(readerCut)
 		return nil
@@ -394,8 +394,8 @@ func (x *run) onLost() error {
 	}
 }
 
-// tunnelLost fails the exchange as tunnel-lost, unless its first write is still running and no byte
-// was taken: then the result of that write decides, which ends about when the tunnel does.
+// tunnelLost fails the exchange as tunnel-lost, unless its first write is still running and no byte was
+// taken: then the result of that write decides. The write ends at about the same time as the tunnel.
 func (x *run) tunnelLost() error {
 	if x.sending && x.at.first.IsZero() {
 		select {
@@ -406,7 +406,7 @@ func (x *run) tunnelLost() error {
 		case <-time.After(lastWriteWait):
 		}
 	}
-	if x.answer.final != nil { // its head may have come in the same read, before the event was accepted
+	if x.answer.final != nil { // the head may have come in the same read as the loss
 		x.answer.state = relay.ResponseTruncated
 	}
 	return x.fail(x.broken("the tunnel went away"))
@@ -427,9 +427,9 @@ func (x *run) sent(u sent) error {
 	case u.how == endUntaken && x.at.first.IsZero():
 		return errUntaken
 	case u.how == endUntaken && x.end.how == endOpen:
-		x.startSender(nil) // an answer came anyway: the rest of the request is recorded
+		x.startSender(nil) // an answer came although no byte of the request was taken: the sender goes on to record the request
 		return nil
-	case x.end.how == endWhole, x.answer.final != nil: // if nothing of it was taken, the end of the connection follows
+	case x.end.how == endWhole, x.answer.final != nil: // if no byte was taken, the end of the connection follows
 		return nil
 	case u.how == endUnreadable, u.how == endUnstored, u.how == endPanicked:
 		return x.fail(u.err)

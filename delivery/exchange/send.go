@@ -11,25 +11,25 @@ import (
 	"relay"
 )
 
-// sender sends the request. It belongs to the goroutine of Run until Run starts a second goroutine
-// with the method run, and then to that one, until its result has arrived on done.
+// sender sends the request. It belongs to the goroutine of Run until Run starts a second goroutine with
+// the method run, and then to the second goroutine, until the result has arrived on done.
 type sender struct {
 	signals
 	q       *Request
 	conn    Conn
-	written maphash.Hash // over what the connection took
-	failed  bool         // the connection takes no more
-	reached bool         // it has taken at least one byte
-	late    bool         // the first write took longer than firstWait: its last bytes may not have left yet
+	written maphash.Hash // hash of the bytes that the connection took
+	failed  bool         // the connection takes no more bytes
+	reached bool         // the connection has taken at least one byte
+	late    bool         // the first write took longer than firstWait, so its last bytes may not have been sent yet
 }
 
 // signals are the channels that connect the goroutines of Run and of the sender.
 type signals struct {
 	done        chan sent
-	proceed     chan bool    // to a sender that waits for 100 Continue; nil = it does not wait
-	stop        atomic.Bool  // the sender is to stop
-	awaiting100 atomic.Bool  // the caller holds the body back for a 100 Continue, and none was sent
-	whole       atomic.Bool  // the last byte was written
+	proceed     chan bool    // tells a sender that waits for 100 Continue whether to send the body; nil = the sender does not wait
+	stop        atomic.Bool  // tells the sender to stop
+	awaiting100 atomic.Bool  // the caller waits for a 100 Continue before it sends the body, and none was sent
+	whole       atomic.Bool  // the last byte of the request was written
 	onFirst     atomic.Bool  // the first piece is not written yet
 	writing     atomic.Int64 // when the running write began, in ns after Request.began; 0 = none runs
 }
@@ -139,7 +139,7 @@ func (s *sender) sendReceived() requestEnd {
 		}
 		if err != nil {
 			end := readError(err)
-			if end.how != endStalled || !held { // the stall timeout starts anew once a 100 Continue was sent
+			if end.how != endStalled || !held { // the stall timeout starts anew when a 100 Continue was sent
 				return end
 			}
 		}
@@ -153,7 +153,8 @@ func (s *sender) sendReceived() requestEnd {
 var errWriteFailed = errors.New("the connection accepts no more bytes")
 
 // sendStored sends a stored body, and stops once a write has failed. If the request expects 100
-// Continue, it waits one second for it, and sends nothing if the final response comes instead.
+// Continue, sendStored waits one second for the 100 Continue. It sends nothing if the final response
+// comes instead.
 func (s *sender) sendStored() requestEnd {
 	if s.proceed != nil {
 		select {
@@ -184,7 +185,7 @@ func (s *sender) sendStored() requestEnd {
 type pieceWriter struct {
 	s     *sender
 	piece []byte
-	n     int // bytes of it that are used
+	n     int // used bytes of the buffer
 }
 
 func (w *pieceWriter) Write(p []byte) (int, error) {

@@ -36,8 +36,8 @@ func (x *run) sendAccept() {
 
 // sendFinish asks the journal to end the attempt, and to accept the event if that was not done yet.
 // event is the state of the event if it differs from the state of the attempt, else empty. It prepares
-// both steps before it passes on the first one: the committer takes a waiting step at once, so with a
-// pause between the two it would commit the first one alone.
+// both steps before it passes on the first one, because the committer takes a waiting step at once:
+// with a pause in between it would commit the first step alone.
 func (x *run) sendFinish(state string, why *relay.Error, event string) {
 	first := !x.q.Accepted()
 	if first {
@@ -61,7 +61,7 @@ func (x *run) store() error {
 		select {
 		case u := <-x.send.done:
 			x.joinOn(u)
-		case <-x.finish.Done(): // not before accept, and failed if accept has failed
+		case <-x.finish.Done(): // finish resolves after accept, and fails if accept has failed
 			return x.onFinish()
 		case <-x.timer.C:
 			return x.storeLate()
@@ -84,7 +84,7 @@ func (x *run) onAccept() error {
 func (x *run) onFinish() error {
 	if x.accept != nil && closed(x.accept.Done()) {
 		if err := x.onAccept(); err != nil {
-			return err // the reason why Finish failed, too
+			return err // finish has failed for the same reason
 		}
 	}
 	if err := cmp.Or(x.finish.Err(), x.answer.rec.partsError()); err != nil {
@@ -99,7 +99,7 @@ func (x *run) onFinish() error {
 // storeLate ends an exchange whose steps the store has neither stored nor refused in time.
 func (x *run) storeLate() error {
 	x.storeErr = ErrStoreTimeout
-	if x.answer.state != "" && x.out.sink != nil { // it may be stored yet, although the caller is told that it is not
+	if x.answer.state != "" && x.out.sink != nil { // the store may still store the event, but the caller is told that it is not stored
 		x.setEnd(relay.StateDelivered, errResponseNotStored)
 		x.journal.Finish(x.q.Event.ID, x.attempt, "")
 	}
@@ -110,7 +110,7 @@ func (x *run) storeLate() error {
 // that the event is stored.
 func (x *run) awaitStored() *relay.Error {
 	if x.fault != nil && x.isStoreFault() {
-		return nil // the answer says already that the event is not stored
+		return nil // the answer to the caller already says that the event is not stored
 	}
 	late := time.After(storeWait)
 	for _, t := range []*relay.Ticket{x.accept, x.finish} {
@@ -207,8 +207,8 @@ func (x *run) awaitSender(enough <-chan time.Time) {
 	}
 }
 
-// joinOn takes the result of the sender. If the sender could not send its first piece, it starts the
-// sender once more, because the rest of the request is still recorded.
+// joinOn takes the result of the sender. If the connection took nothing of the first piece, joinOn
+// starts the sender once more to record the rest of the request.
 func (x *run) joinOn(u sent) {
 	if x.join(u); x.end.how == endOpen {
 		x.startSender(nil)
@@ -242,7 +242,7 @@ func (x *run) readToEnd() {
 		}
 		return
 	}
-	if x.end.how == endOpen && q.bodyNotSent() { // the sender has read what was there
+	if x.end.how == endOpen && q.bodyNotSent() { // the sender has read all bytes that had arrived
 		q.continued = true
 		x.out.write([]byte(continueLine))
 	}

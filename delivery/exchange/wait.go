@@ -78,7 +78,7 @@ func (x *run) onTime(now time.Time) error {
 			return x.storeLate()
 		case due(x.out.cutAt):
 			return x.cutAnswer()
-		case due(x.out.checkAt) && x.sending && x.send.blocked(x.q, now) < checkCallerEvery: // the sender reads, and learns it there
+		case due(x.out.checkAt) && x.sending && x.send.blocked(x.q, now) < checkCallerEvery: // the sender still reads from the caller, and notices there when the caller leaves
 			x.out.checkAt = now.Add(checkCallerEvery)
 		case due(x.out.checkAt):
 			x.out.check(now)
@@ -113,7 +113,7 @@ func (x *run) onTime(now time.Time) error {
 }
 
 // cutAnswer ends a response without a reader that has reached its time limit. The bytes that have
-// arrived are recorded; they may include the end of the response.
+// arrived are recorded; they may contain the end of the response.
 func (x *run) cutAnswer() error {
 	for range lastReads {
 		if !closed(x.conn.Ready()) {
@@ -132,7 +132,8 @@ func (x *run) errNoAnswer() *relay.Error {
 }
 
 // becomeSlow closes the tunnel's idle channels if the local server may not have begun to read this
-// request: a server that handles one connection at a time may be waiting for one of them.
+// request: a server that handles one connection at a time may be waiting for the next request on an
+// idle one.
 func (x *run) becomeSlow() {
 	if !x.slow {
 		x.slow = true
@@ -141,8 +142,8 @@ func (x *run) becomeSlow() {
 }
 
 // writeTimeout returns the time in which the local server must take a piece of the request: the
-// response timeout. After the first piece it is never so short that a slow line looks like a server
-// that hangs.
+// response timeout. After the first piece it is at least minWriteTimeout, so that a slow network does
+// not look like a server that hangs.
 func (x *run) writeTimeout() time.Duration {
 	if x.send.onFirst.Load() {
 		return x.q.ResponseTimeout
@@ -151,10 +152,10 @@ func (x *run) writeTimeout() time.Duration {
 }
 
 // checkUpload checks a sender that is still running. If its write has been blocked for slowAfter, the
-// local server may be one that handles one connection at a time: see becomeSlow. After writeTimeout
-// the exchange fails, because it would hold its caller and its slot for as long as the tunnel is up. A
-// blocked sender does not read from its caller, so checkUpload asks the system whether the caller has
-// left inside its body.
+// local server may be one that handles one connection at a time: see becomeSlow. After writeTimeout the
+// exchange fails; otherwise it would keep its caller and its slot until the tunnel ends. A blocked
+// sender does not read from its caller, so checkUpload asks the system whether the caller has left
+// inside its body.
 func (x *run) checkUpload(now time.Time) error {
 	waited, limit := x.send.blocked(x.q, now), x.writeTimeout()
 	if waited >= slowAfter && x.at.first.IsZero() {

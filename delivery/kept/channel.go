@@ -8,25 +8,25 @@ import (
 	"relay"
 )
 
-// Channel is one channel of a tunnel. It belongs to one request, or to the pool.
+// Channel is one channel of a tunnel. It is used by one request, or idle in the pool.
 type Channel struct {
 	relay.Conn
 	pool *Pool
 
-	// Of the request that uses it.
-	sent     answeredChannels // as it was sent
-	answered bool             // the answer has begun
-	slow     bool             // the pool counts it as slow
+	// State of the request that uses the channel.
+	sent     answeredChannels // the counts at the moment when the request was sent
+	answered bool             // the response has begun
+	slow     bool             // the pool counts the request as slow
 
 	// owner is the caller whose request body this channel has carried; nil = it has
 	// carried none. Only the owner's requests may follow: a local server that answers
 	// without reading a body takes the body for the beginning of the next request.
 	owner    relay.Caller
-	reused   bool      // it has carried a request before
-	gotBytes bool      // something came while it waited
-	ended    bool      // something came, or it ended, while it waited
-	since    time.Time // when it was kept
-	until    time.Time // how long it may be
+	reused   bool      // the channel has carried a request before
+	gotBytes bool      // the channel received bytes while it was idle
+	ended    bool      // the channel received bytes, or ended, while it was idle
+	since    time.Time // when the channel was kept
+	until    time.Time // the time until which it may be kept
 	closed   bool
 }
 

@@ -15,49 +15,50 @@ import (
 // Counts holds the counters of the pools of all tunnels.
 type Counts struct {
 	Open *atomic.Int64 // channels that are open, idle ones included
-	Kept *atomic.Int64 // of these, those that were kept at some time
+	Kept *atomic.Int64 // of these, channels that were kept at some time
 }
 
 // Pool holds the idle channels of one tunnel. Its methods are safe for concurrent use.
 type Pool struct {
 	counts Counts
-	// reuseEnded is called once when reuse ends for good; why is a clause about the local server.
+	// reuseEnded is called once when reuse ends for good; why is the reason, a clause about the local
+	// server.
 	reuseEnded func(why string)
 
 	mu            sync.Mutex
 	closed        bool
 	reuseDisabled bool
-	verified      bool       // an idle channel was seen to stay open: the local server keeps connections
+	verified      bool       // an idle channel was seen to stay open, so the local server keeps connections
 	idle          []*Channel // oldest first
 	trim          *time.Timer
 
 	// A local server that handles one connection at a time, or a fixed number of them,
 	// answers no other request while idle channels use them up (ADR 0005).
-	slow       int       // requests that addSlow counts
-	reuseAgain time.Time // no channel is kept before this time
-	maxIdle    int       // see Reduce
+	slow       int       // number of slow requests, as addSlow counts them
+	reuseAgain time.Time // until this time no channel is kept
+	maxIdle    int       // the largest number of idle channels, which Reduce lowers
 	reducedAt  time.Time
 	concurrent bool // proven was 2 or more at some time
 	// proven is the number of connections that the local server is known to handle at once: it answered
 	// a request while the other channels, each with an answer before, stayed open. It is reset to 0
 	// when none of these is open, because another program may listen now.
 	proven atomic.Int64
-	kept   atomic.Int64 // open channels that Park has kept at some time
-	ended  atomic.Int64 // those that were closed since
+	kept   atomic.Int64 // channels that were kept at some time and are open
+	ended  atomic.Int64 // channels that were kept at some time and have been closed
 
 	inUse int
 }
 
 const (
-	maxIdleChannels = 256  // of one tunnel; a request with a body needs the one of its own caller
-	maxReduced      = 64   // the same for a client with few descriptors
-	manyOpen        = 128  // so many open channels may take the last descriptors of a client
-	maxKeptInAll    = 8192 // in use or idle, of all tunnels
-	// evictAfter is the age from which an idle channel gives way to a new one: its caller has
-	// probably gone. A younger one does not, so that more callers than channels, which come
-	// in turn, do not take each other's.
+	maxIdleChannels = 256  // idle channels of one tunnel; a request with a body needs the channel of its own caller
+	maxReduced      = 64   // the same for a client with few file descriptors
+	manyOpen        = 128  // from this number of open channels on, a client may be short of file descriptors
+	maxKeptInAll    = 8192 // kept channels of all tunnels, in use or idle
+	// evictAfter is the age from which an idle channel gives way to a new one, because its caller has
+	// probably left. Younger channels stay: otherwise, if more callers than channels send in turn, each
+	// would take the channel of another one.
 	evictAfter  = 250 * time.Millisecond
-	reuseLimit  = time.Second // an idle channel is kept for so long
+	reuseLimit  = time.Second // longest time for which an idle channel is kept
 	verifyAfter = 20 * time.Millisecond
 	reusePause  = 10 * time.Second // pause of reuse after a slow request while a channel was idle
 )
@@ -147,7 +148,7 @@ func (p *Pool) park(l *Channel, limit time.Duration) {
 	}
 	l.endSlow()
 	l.reused, l.since, l.until = true, now, now.Add(limit)
-	l.Ready() // shows an end, or a byte, while it is idle
+	l.Ready() // watches the idle channel for its end or for bytes
 	if ch, remote := l.Conn.(interface{ Parked() }); remote {
 		ch.Parked()
 	}
@@ -180,10 +181,10 @@ func (p *Pool) reuses() bool {
 }
 
 // addSlow counts a request that has waited long for a response on a new channel, and closes the idle
-// channels, which may be the reason if more channels are open than the local server is known to handle
-// at once; otherwise it does nothing and returns false. No channel is kept until removeSlow ends the
-// count. If a channel was idle now, none is kept for reusePause either, unless the local server has
-// handled several connections at once before.
+// channels, which may be the reason for the wait if more channels are open than the local server is
+// known to handle at once. Otherwise addSlow does nothing and returns false. No channel is kept until
+// removeSlow ends the count. If a channel was idle now, none is kept for reusePause either, unless the
+// local server has handled several connections at once before.
 func (p *Pool) addSlow() (counted bool) {
 	p.mu.Lock()
 	if int64(len(p.idle)+p.inUse) <= p.proven.Load() {
@@ -204,7 +205,7 @@ type answeredChannels struct{ open, ended int64 }
 
 // answered returns the current count of channels that have had a response.
 func (p *Pool) answered() answeredChannels {
-	ended := p.ended.Load() // first: a channel that is closed meanwhile then counts too low
+	ended := p.ended.Load() // read first, so that a channel which is closed in between makes the result too low, not too high
 	return answeredChannels{p.kept.Load(), ended}
 }
 

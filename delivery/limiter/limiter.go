@@ -12,23 +12,23 @@ import (
 )
 
 // Limiter bounds the requests in progress on a tunnel. Up to soft requests start at once, in order of
-// arrival. A request that has waited for overflowAfter may start beyond soft, up to hard, so that a
-// few hung requests do not block the others. The fewer requests end, the faster such overflow is
-// admitted. It is admitted step by step, because starting all waiting requests at once was slower.
+// arrival. A request that has waited for overflowAfter may start beyond soft, up to hard, so that a few
+// hung requests do not block the others. The fewer requests end, the faster requests beyond soft are
+// admitted. They are admitted step by step, because starting all waiting requests at once was slower.
 type Limiter struct {
 	soft, hard int
 
 	mu       sync.Mutex
 	used     int
-	overflow int // how many of used are beyond soft
-	ended    int // requests that ended in about the last overflowAfter
+	overflow int // number of used slots beyond soft
+	ended    int // number of requests that ended in about the last overflowAfter
 	waiting  []*waiter
 	timer    *time.Timer // runs admitOverflow while requests wait
 }
 
-// Slot is the reservation for one channel in use: a slot of its tunnel and, beyond soft, also a slot
-// of the owner of the alias and one of the whole process. So stuck requests of other tunnels never use
-// up the soft slots of a tunnel.
+// Slot is the reservation for one channel in use: a slot of its tunnel and, beyond soft, also a slot of
+// the owner of the alias and one of the whole process. Stuck requests of other tunnels therefore never
+// use up the soft slots of a tunnel.
 type Slot struct {
 	tunnel     *Limiter
 	owner, all *semaphore.Weighted
@@ -38,7 +38,7 @@ type Slot struct {
 // waiter is a request that waits for its slot.
 type waiter struct {
 	slot     *Slot
-	admitted chan struct{} // closed when it gets the slot
+	admitted chan struct{} // closed when the request gets the slot
 	since    time.Time
 }
 
@@ -53,19 +53,19 @@ func (s *Limiter) Slot(owner, all *semaphore.Weighted) Slot {
 
 // Bounds of requests in progress, and of those beyond soft.
 const (
-	MaxInUse = 64 // of one tunnel at once, before some have waited
+	MaxInUse = 64 // requests of one tunnel that may run at once before others have waited for overflowAfter
 	// RetryAfter is the time after which a caller may retry a request that got no slot.
 	RetryAfter = 5 * time.Second
 
-	manyRequests       = 2000                   // for one alias, above which the wait for a slot ends after slotWait
-	slotWait           = 5 * time.Second        // longest wait for a slot beside manyRequests
-	overflowAfter      = 800 * time.Millisecond // in line before one more than MaxInUse is used; nobody waits over 1 s
-	OverflowPerAccount = 4096                   // in use beyond those of each tunnel, over all tunnels of aliases of one owner
-	OverflowInAll      = 8192                   // the same over all owners
+	manyRequests       = 2000                   // from this number of requests for one alias on, the wait for a slot ends after slotWait
+	slotWait           = 5 * time.Second        // longest wait for a slot with more than manyRequests
+	overflowAfter      = 800 * time.Millisecond // wait in the line before a request may run beyond MaxInUse; no request waits over 1 s
+	OverflowPerAccount = 4096                   // slots beyond MaxInUse, in use on all tunnels of one owner
+	OverflowInAll      = 8192                   // slots beyond MaxInUse, in use on all tunnels
 
 	overflowStep     = overflowAfter / 8 // time between two runs of admitOverflow
-	minOverflowBatch = 16                // slots given in one run, or an eighth of those in use if that is more
-	overflowPerStuck = 4                 // slots given in addition for each request in progress more than have ended
+	minOverflowBatch = 16                // slots given in one run, or an eighth of the used slots if that is more
+	overflowPerStuck = 4                 // further slots given for each request in progress that exceeds the number of ended requests
 )
 
 // Acquire takes a slot in order of arrival. It waits for at most maxWait (0 = no limit), and at most
@@ -113,7 +113,7 @@ func (p *Slot) Acquire(maxWait time.Duration, lost, cut <-chan struct{}) *relay.
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	i := slices.Index(s.waiting, w)
-	if i < 0 { // it got its slot meanwhile
+	if i < 0 { // the request got its slot in the meantime
 		return nil
 	}
 	s.waiting = slices.Delete(s.waiting, i, i+1)
@@ -142,7 +142,7 @@ func (s *Limiter) admitOverflow() {
 	for more := max(minOverflowBatch, s.used/8) + overflowPerStuck*hung; len(s.waiting) > 0; more-- {
 		first := s.waiting[0]
 		left := overflowAfter - time.Since(first.since)
-		extra := s.used-s.overflow >= s.soft // false: requests below soft have ended, those beyond have not
+		extra := s.used-s.overflow >= s.soft // false = fewer than soft slots are used, apart from those beyond soft
 		if left > 0 || more <= 0 || s.used >= s.hard || extra && !first.slot.takeShared() {
 			s.armTimer(max(left, overflowStep))
 			return
@@ -151,7 +151,8 @@ func (s *Limiter) admitOverflow() {
 	}
 }
 
-// takeShared takes a slot of the owner and one of the process, or none of them.
+// takeShared takes a slot of the owner and one of the process. It takes both or neither, and reports
+// which.
 func (p *Slot) takeShared() bool {
 	if !p.owner.TryAcquire(1) {
 		return false
@@ -176,7 +177,7 @@ func (s *Limiter) wake(overflow bool) {
 	close(w.admitted)
 }
 
-// Release returns a slot. It goes to the next waiter if fewer than soft are in use.
+// Release returns a slot. The slot goes to the next waiter if fewer than soft slots are in use.
 func (p *Slot) Release() {
 	s := p.tunnel
 	s.mu.Lock()

@@ -13,8 +13,8 @@ import (
 
 func newLimiter(soft, hard int) *Limiter { return &Limiter{soft: soft, hard: hard} }
 
-// take waits for a slot without a time limit, with enough slots of owner and process. It returns nil
-// if there is none.
+// take waits for a slot without a time limit, with enough slots of owner and process. It returns nil if
+// no slot is free.
 func (s *Limiter) take() *Slot {
 	p := &Slot{tunnel: s, owner: semaphore.NewWeighted(1), all: semaphore.NewWeighted(1)}
 	if p.Acquire(0, nil, nil) != nil {
@@ -24,7 +24,7 @@ func (s *Limiter) take() *Slot {
 }
 
 func TestOverloadedOnlyWithManyRequests(t *testing.T) {
-	const promised = 2000 // requests in flight, below which none is refused as overloaded
+	const promised = 2000 // number of requests in progress up to which none is refused as overloaded
 	synctest.Test(t, func(t *testing.T) {
 		s := newLimiter(2, 3)
 		begin := time.Now()
@@ -84,7 +84,7 @@ func TestSlotsAreGivenInOrderOfArrival(t *testing.T) {
 				if got.i != want {
 					t.Fatalf("slot %d went to request %d", want, got.i)
 				}
-				got.slot.Release() // one of two slots: the next request waits for overflowAfter again
+				got.slot.Release() // only one of two slots is free, so the next request waits for overflowAfter again
 			}
 			first.Release()
 		})
@@ -123,8 +123,8 @@ func TestOverflowIsAdmittedGradually(t *testing.T) {
 	})
 }
 
-// TestHungSlotsAreReplaced: hung requests do not keep others waiting: further slots are given for each
-// of them.
+// TestHungSlotsAreReplaced: hung requests do not keep others waiting, because the limiter gives further
+// slots for each hung request.
 func TestHungSlotsAreReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLimiter(64, 2000)
@@ -224,7 +224,7 @@ func TestHungOverflowLeavesTheSoftSlots(t *testing.T) {
 		for _, p := range quick {
 			p.Release()
 		}
-		for range 3 { // one after another: none of them takes a shared slot
+		for range 3 { // one after another, so that no request takes a shared slot
 			p := ask()
 			if err := p.Acquire(2*overflowAfter, nil, nil); err != nil {
 				t.Fatal("beside five that hang:", err)
