@@ -19,7 +19,7 @@ import (
 // challengeRow is a challenge as its sender publishes it; the tests have one for each row of the table
 // of handshakes.
 type challengeRow struct {
-	name, line string // the start of the request; %s is what the answer repeats
+	name, line string // the start of the request; %s is the text that the answer repeats
 	fields     string
 	body       string
 	secret     string                       // secret of the alias; "" = none

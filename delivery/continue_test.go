@@ -31,7 +31,7 @@ func TestSilentServerIsNotTheFaultOfWhoWaitsForContinue(t *testing.T) {
 		b.want("100 before the response timeout", c.answer(), "")
 		time.Sleep(2 * time.Second)
 		b.want("100 behind it", c.answer(), goAhead)
-		time.Sleep(20 * time.Second) // less than the stall timeout
+		time.Sleep(20 * time.Second) // shorter than the stall timeout
 		c.in.write([]byte("hello"))
 		out := <-done
 		b.want("code", code(out), relay.CodeLocalTimeout)

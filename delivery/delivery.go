@@ -74,8 +74,8 @@ const (
 
 // Stats are counters for the admin listener.
 type Stats struct {
-	Tunnels  int // attached, stale ones included
-	Channels int // open, idle ones included
+	Tunnels  int // attached tunnels, stale ones included
+	Channels int // open channels, idle ones included
 	Queued   int // queued attempts
 
 	StorageFull int64 // requests refused since the start because the storage was full

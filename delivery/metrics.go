@@ -14,7 +14,7 @@ import (
 
 // Label values that are not error codes.
 const (
-	outcomeAnswered  = "answered" // the local server's answer went out, or its caller had gone
+	outcomeAnswered  = "answered" // the local server's answer was sent, or the caller had left
 	outcomeQueued    = "queued"
 	outcomeHandshake = "handshake" // the relay has answered a registration challenge
 	outcomeRefused   = "refused"   // any other outcome, in the metrics of durations

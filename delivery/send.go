@@ -31,7 +31,7 @@ type job struct {
 	endUpgrade func() // gives back the place of a connection that may be upgraded; nil = none is taken
 	conn       conn   // the channel in use
 	clientSlow bool   // the client of a tunnel at another node is connected, but did not answer in time
-	queueBytes int64  // reserved in the queue for the request
+	queueBytes int64  // bytes of the request that are reserved in the queue
 }
 
 // newJob returns the job of a request; release ends it.
@@ -278,7 +278,7 @@ func (j *job) sentHead() []byte {
 	switch policy {
 	case "", relay.HostPreserve:
 		return head
-	case relay.HostRewrite: // to the authority that a client of relay up has announced; a client of plain ssh announces none
+	case relay.HostRewrite: // replaces the Host by the authority that relay up has announced; plain ssh announces none
 		if _, rest, ok := strings.Cut(target, "://"); ok {
 			target = rest
 		}

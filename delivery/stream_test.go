@@ -117,7 +117,7 @@ func (s *stream) read(p []byte, d time.Duration) (int, error) {
 
 // memTunnel is a tunnel to a local server that is a function.
 type memTunnel struct {
-	serve func(*local) // runs for each connection
+	serve func(*local) // called for each connection
 	lazy  bool
 	info  relay.TunnelInfo
 	// window is the number of unread bytes of a request that a channel takes; 0 = any number.

@@ -242,7 +242,7 @@ func (o errorOutput) Write(p []byte) (int, error) { return o.h.write(o.h.ch.Chan
 // SendRequest sends a request on the channel. It fails at the deadline of writes, at Close and at the
 // end of the connection, but does not wait for a write that is in progress.
 func (h *Channel) SendRequest(kind string, wantReply bool, payload []byte) (ok bool, err error) {
-	var granted bool // local to the call, which may go on after SendRequest has returned
+	var granted bool // not ok, because the function may still set it after SendRequest has returned
 	if err := h.call(func() (err error) {
 		granted, err = h.ch.SendRequest(kind, wantReply, payload)
 		return err

@@ -46,7 +46,7 @@ type Conn struct {
 	done   chan struct{} // closed when the connection uses no goroutine and no memory
 	calls  calls
 
-	ssh      ssh.Conn     // set by Use
+	ssh      ssh.Conn     // the connection of x/crypto, set by Use
 	shaking  atomic.Value // the connection during x/crypto's handshake; drain frees its memory at the end
 	channels channels
 	pings    atomic.Int64       // pings that were requested since the last one was answered

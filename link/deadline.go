@@ -9,7 +9,7 @@ import (
 type deadline struct {
 	mu     sync.Mutex
 	timer  *time.Timer
-	at     time.Time     // zero = none
+	at     time.Time     // the time of the deadline; zero = none
 	passed chan struct{} // closed when the deadline has passed; nil until a caller of wait needs it
 	closed bool          // passed is closed
 }

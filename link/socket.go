@@ -29,8 +29,8 @@ type Socket struct {
 	loginBytes int         // bytes that were read before the login; only Read uses it
 
 	heard   atomic.Int64  // time of the last received byte, since start
-	state   atomic.Int32  // one of the constants below
-	reading atomic.Bool   // a goroutine waits for the peer's next bytes
+	state   atomic.Int32  // one of the constants socketOpen to socketClosed
+	reading atomic.Bool   // a goroutine is waiting for bytes of the peer
 	reads   atomic.Int64  // number of reads that have begun
 	stall   time.Duration // longest time for which a write may make no progress; 0 = no limit
 	linger  atomic.Bool   // the connection has a session, which is told why the connection ends

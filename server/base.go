@@ -220,7 +220,7 @@ type handedConn struct {
 	net.Conn
 	conn  *stallConn
 	early []byte
-	state *tls.ConnectionState // nil = plain
+	state *tls.ConnectionState // nil = the connection has no TLS
 }
 
 // Read first returns the bytes that were already read.

@@ -63,7 +63,7 @@ type conn struct {
 // bodyMeter measures how fast the caller sends the body of the current request.
 type bodyMeter struct {
 	bytes  int64
-	waited time.Duration // time spent in reads; the caller is not charged for other time
+	waited time.Duration // time spent in reads; other time does not count for the caller
 }
 
 // errCallerGone means that no caller waits for an answer: the caller has closed the connection, or sent

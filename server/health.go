@@ -28,7 +28,7 @@ type verdict struct {
 
 // readiness calls ask once for all waiting requests, and reuses the result for readyMaxAge.
 type readiness struct {
-	ask   func(ctx context.Context) (degraded, reasons []string) // nil = always ready
+	ask   func(ctx context.Context) (degraded, reasons []string) // nil = the server is always ready
 	calls singleflight.Group
 
 	// Only refresh uses last and asked, and no two calls of refresh run at the same time.

@@ -203,7 +203,7 @@ func (c *conn) inbound(a *relay.Alias, head []byte) *relay.Inbound {
 	return &relay.Inbound{Alias: a, From: c.from, TLS: c.secure || c.srv.opt.TLSInFront, Arrived: c.arrived, Head: bytes.Clone(head)}
 }
 
-// refuse answers and ends the connection. It returns what answer returns.
+// refuse answers and ends the connection. It returns the status that answer returns.
 func (c *conn) refuse(why *relay.Error, isHead bool, label string) (status int) {
 	c.phase.Store(phaseLinger)
 	status = c.answer(&relay.Answer{Error: why}, isHead, false, label)

@@ -116,7 +116,7 @@ type Server struct {
 	idleNew   sync.Map     // keys are the net.Conns that were handed over and have had no request
 	baseConns atomic.Int64 // connections that net/http owns
 
-	refused, evicted atomic.Int64 // connections, since the start
+	refused, evicted atomic.Int64 // number of refused and of evicted connections since the start
 
 	starting atomic.Bool // see Starting
 	draining atomic.Bool // see Drain
@@ -187,12 +187,12 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	case <-s.drained:
 	case <-ctx.Done():
 		s.mu.Lock()
-		if s.busy > 0 { // with busy = 0, drained and ctx ended at the same time
+		if s.busy > 0 { // if busy is 0, drained was closed at the same time as ctx ended
 			err = errOverdue
 		}
 		s.mu.Unlock()
 		s.cancel()
-		select { // captures whose context has ended record that they were cut
+		select { // waits for captures to record that they were cut
 		case <-s.drained:
 		case <-time.After(cutGrace):
 		}

@@ -30,7 +30,7 @@ func (p Pages) saveSearch(w http.ResponseWriter, r *http.Request, who relay.Acto
 type Filter struct {
 	relay.Filter
 	Typed string // words of the search box
-	err   error  // why the filter cannot be read
+	err   error  // reason why the filter cannot be read
 
 	find bool // the filter in the address is words
 }

@@ -38,7 +38,7 @@ func (p Pages) sendSample(w http.ResponseWriter, r *http.Request, who relay.Acto
 		Alias: a, From: from, TLS: p.Secure(), Arrived: time.Now(), Head: []byte(head), Caller: caller,
 	})
 	if out.Answer != nil && out.Answer.Error != nil && out.Answer.Event.IsZero() {
-		return nil, out.Answer.Error // nothing was stored
+		return nil, out.Answer.Error // no event was stored
 	}
 	return page.Acted(w, r, nil, "A test event was sent.", "", page.AliasPath(a.Name))
 }

@@ -193,7 +193,7 @@ func (p *Pages) Page(handle Handler) http.Handler {
 			return
 		}
 		var buf bytes.Buffer
-		if err := body.Render(r.Context(), &buf); err != nil { // for example, a region could not be read
+		if err := body.Render(r.Context(), &buf); err != nil { // the error may be that of a region that could not be read
 			buf.Reset()
 			body = p.explain(w, r, err)
 			if err := body.Render(r.Context(), &buf); err != nil {

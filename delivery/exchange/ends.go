@@ -62,7 +62,7 @@ func (x *run) answered() Result {
 		x.amend()
 	}
 	x.giveBack()
-	if o.reader == readerCut { // an orderly close would look like the end of the answer
+	if o.reader == readerCut { // an orderly close looks like the end of the answer
 		o.sink.Abort()
 	}
 	f := x.answer.final

@@ -120,7 +120,7 @@ func (r *recording) add(p []byte) int {
 			r.data = append(make([]byte, 0, relay.BodyPart), r.data...)
 		}
 		n = min(n, relay.BodyPart-len(r.data))
-	case r.data == nil && r.expect > 0: // bounded, because the announced size may be wrong
+	case r.data == nil && r.expect > 0: // the announced size may be wrong, so the buffer is bounded
 		r.data = make([]byte, 0, max(int64(n), min(r.expect, 64<<10, 4*int64(n))))
 	}
 	r.data = append(r.data, p[:n]...)

@@ -69,13 +69,13 @@ type ending uint8
 
 const (
 	endOpen       ending = iota // it has not ended
-	endWhole                    // nothing is left to read or to send
-	endUntaken                  // the connection has taken not one byte of the first piece
+	endWhole                    // all bytes were read or sent
+	endUntaken                  // the connection has taken no byte of the first piece
 	endLeft                     // the caller left inside its body
-	endStalled                  // no byte came within the stall timeout
-	endMalformed                // the framing is broken
+	endStalled                  // no byte arrived within the stall timeout
+	endMalformed                // the framing of the request is malformed
 	endTooLarge                 // the body is larger than the limit
-	endQueueFull                // the queue has no room for it
+	endQueueFull                // the queue has no space for the request
 	endUnstored                 // a part of the request cannot be stored
 	endUnreadable               // the stored body cannot be read
 	endAnswered                 // a final answer came during the wait for 100 Continue

@@ -22,7 +22,7 @@ type run struct {
 	out     output
 
 	steps
-	end     requestEnd // how the sending has ended
+	end     requestEnd // the result of the sender
 	sending bool       // the goroutine of the sender is running
 	fault   *relay.Error
 	reached bool           // false = certainly no byte reached the local server
@@ -60,7 +60,7 @@ type deadlines struct {
 
 // Errors of transfer.
 var (
-	errFault    = errors.New("the exchange has failed") // run.fault says why
+	errFault    = errors.New("the exchange has failed") // the field fault of run has the reason
 	errUntaken  = errors.New("not one byte of the request was taken")
 	errNotWhole = errors.New("the request did not come whole")
 )
@@ -378,7 +378,7 @@ func (x *run) tunnelEnded(abnormal bool) bool {
 	select {
 	case <-x.ctx.Done():
 		return true
-	case <-time.After(lostWait): // channels end a moment before their tunnel is known to be lost
+	case <-time.After(lostWait): // x/crypto ends channels a moment before the end of their tunnel is known
 		return false
 	}
 }

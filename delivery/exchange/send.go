@@ -30,8 +30,8 @@ type signals struct {
 	stop        atomic.Bool  // tells the sender to stop
 	awaiting100 atomic.Bool  // the caller waits for a 100 Continue before it sends the body, and none was sent
 	whole       atomic.Bool  // the last byte of the request was written
-	onFirst     atomic.Bool  // the first piece is not written yet
-	writing     atomic.Int64 // when the running write began, in ns after Request.began; 0 = none runs
+	onFirst     atomic.Bool  // the first piece is still being written
+	writing     atomic.Int64 // when the running write began, in ns after Request.began; 0 = no write is running
 }
 
 // sent is the result of a sender.

@@ -16,7 +16,7 @@ import (
 type viewer struct {
 	f     *Feed
 	who   relay.Actor
-	alias int64         // 0 = all that the actor may see
+	alias int64         // 0 = all aliases that the actor may see
 	start string        // the result of Start
 	ready chan struct{} // has an element when Next has something to do
 

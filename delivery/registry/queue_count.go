@@ -21,7 +21,7 @@ type QueueCount struct {
 		n     int
 		bytes int64
 	}
-	unsettled int           // calls of correct since it last replaced the counts
+	unsettled int           // number of calls of correct since it last replaced the counts
 	account   *accountQueue // the count of the owner; nil = the alias was removed
 }
 

@@ -467,7 +467,7 @@ func (r *Registry) recountAll() bool {
 }
 
 const (
-	storeWait    = 10 * time.Second       // limit of a read of the store
+	storeWait    = 10 * time.Second       // longest read of the store
 	recountPause = 100 * time.Millisecond // pause after a count during which the queue changed
 	longestPause = 5 * time.Second
 )

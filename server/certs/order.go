@@ -20,17 +20,17 @@ const (
 	maxPrefetches = 2                // orders among them for names that no handshake has asked for
 	challengeWait = 2 * time.Second  // longest time to read the challenges of other nodes
 	stopTimeout   = 2 * time.Second  // longest wait for orders to end after their context has ended
-	maxIssuances  = 1000             // entries of ACME.issuances
+	maxIssuances  = 1000             // largest number of entries in ACME.issuances
 	renewInterval = time.Minute      // time between two checks for certificates in memory that have to be renewed
 )
 
 // issuance is the state of a name that has no certificate in memory.
 type issuance struct {
-	running     chan struct{} // closed when the running order ends; nil = none runs
+	running     chan struct{} // closed when the running order ends; nil = no order is running
 	prefetch    bool          // no handshake has asked for the name yet
 	demanded    chan struct{} // closed when a handshake asks for the name
 	unreachable int           // failures in a row that say nothing about the name, such as a CA that cannot be reached
-	rejections  int           // the other failures
+	rejections  int           // number of all other failures in a row
 	notBefore   time.Time     // earliest time of the next order
 	err         error         // error of the last order
 }
@@ -162,7 +162,7 @@ func (a *ACME) loadOrOrder(ctx context.Context, name string, owner int64, o *iss
 	switch {
 	case err == nil && !cert.Expired():
 		return certLoaded, nil
-	case err == nil: // certmagic would not order a certificate that is in memory
+	case err == nil: // certmagic does not order a certificate that is in memory
 		a.cache.RemoveManaged([]certmagic.SubjectIssuer{{Subject: name}})
 	case !errors.Is(err, fs.ErrNotExist):
 		return certFailed, err
