@@ -72,7 +72,7 @@ func (c *Conn) ending() bool {
 		case <-time.After(settleTime):
 		}
 	}
-	wait() // many clients close their channels just before their connection
+	wait() // many clients close their channels just before they close the connection
 	before := c.Sock.reads.Load()
 	for range maxSettles {
 		switch {

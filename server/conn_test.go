@@ -81,7 +81,7 @@ func TestPanicEndsItsConnectionOnly(t *testing.T) {
 			if got := log.String(); !strings.Contains(got, "panic while serving a connection") || !strings.Contains(got, "conn_test.go") {
 				t.Errorf("no stack in the log: %s", got)
 			}
-		}) // the stop at the end of the test waits until no capture is counted, which includes the one that panicked
+		}) // the stop at the end of the test waits for all captures in progress; the one that panicked must not count among them
 	}
 }
 

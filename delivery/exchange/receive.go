@@ -29,8 +29,8 @@ type answer struct {
 // maxRefusedShown bounds the recorded part of the head of a refused response.
 const maxRefusedShown = 1 << 10
 
-// head parses the next head from p and the bytes of it that arrived before. It returns nil if more
-// bytes are needed, else the head and the bytes after it.
+// head parses the next head, from the bytes that arrived before and the new bytes p. It returns nil if
+// more bytes are needed, else the head and the bytes after that head.
 func (a *answer) head(p []byte) (h *wire.Head, rest []byte, err *relay.Error) {
 	limits := wire.Limits{Head: int(a.maxHead), Seen: len(a.partial)}
 	if len(a.partial) > 0 {

@@ -15,8 +15,8 @@ import (
 	"relay/wire"
 )
 
-// Request is one request to a local server, with its record. Only the goroutine that made it may use
-// it; while Run runs, only Run.
+// Request is one request to a local server, with its record. Only the goroutine that made the Request
+// may use it. During Run, only Run may use it.
 type Request struct {
 	Event   *relay.Event  // not changed after it was given to the journal
 	Attempt relay.Attempt // as far as its data are known
