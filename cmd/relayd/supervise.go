@@ -102,7 +102,8 @@ func (a *app) superviseUntil(ctx context.Context) {
 	if !a.systemd.present() {
 		return
 	}
-	a.tell("READY=1\n" + a.status())
+	const ready = "READY=1\n"
+	told := a.tell(ready + a.status())
 	rounds := int64(0)
 	interval := statusInterval
 	if a.systemd.watchdog > 0 {
@@ -115,7 +116,10 @@ func (a *app) superviseUntil(ctx context.Context) {
 		if now := a.store.Rounds(); now != rounds {
 			rounds, state = now, "WATCHDOG=1\n"+state
 		}
-		a.tell(state)
+		if !told { // without this line, systemd ends the process after TimeoutStartSec
+			state = ready + state
+		}
+		told = a.tell(state) || told
 	}
 }
 
@@ -128,22 +132,37 @@ func (a *app) status() string {
 	return fmt.Sprintf("STATUS=%s, %s", record.Count(a.delivery.Stats().Tunnels, "tunnel", "tunnels"), spool)
 }
 
-// tellStopping tells systemd that a stop has begun and how long the stop may take.
+// stoppingWait is the longest time that a stop waits until systemd has its message.
+const stoppingWait = 100 * time.Millisecond
+
+// tellStopping tells systemd that a stop has begun and how long the stop may take. The message may still be
+// on its way when tellStopping returns, because the drain time does not include the wait for a reader.
 func (a *app) tellStopping() {
 	limit := a.cfg.Drain
 	if limit < 0 { // off: systemd needs a time limit
 		limit = 30 * 24 * time.Hour
 	}
-	a.tell(fmt.Sprintf("STOPPING=1\nSTATUS=stopping\nEXTEND_TIMEOUT_USEC=%d", (limit + a.cfg.DrainDelay + stopMargin).Microseconds()))
+	told := make(chan struct{})
+	go func() {
+		defer close(told)
+		a.tell(fmt.Sprintf("STOPPING=1\nSTATUS=stopping\nEXTEND_TIMEOUT_USEC=%d", (limit + a.cfg.DrainDelay + stopMargin).Microseconds()))
+	}()
+	select {
+	case <-told:
+	case <-time.After(stoppingWait):
+	}
 }
 
 // stopMargin is the longest time that a stop takes in addition to the drain time.
 const stopMargin = 20 * time.Second
 
-func (a *app) tell(state string) {
-	if err := a.systemd.notify(state); err != nil {
+// tell sends a state to systemd, and reports whether that succeeded.
+func (a *app) tell(state string) bool {
+	err := a.systemd.notify(state)
+	if err != nil {
 		a.log.Debug("systemd could not be notified", "err", err)
 	}
+	return err == nil
 }
 
 // ready returns the degraded parts, and the reasons why new events cannot be accepted: the store refuses

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -165,13 +166,23 @@ func listens(t *testing.T, p *relaytest.Process) (line []string) {
 // its messages to the service manager.
 func TestManagerThatReadsNothing(t *testing.T) {
 	t.Parallel()
+	p := silentManager(t).start(t.TempDir(), "--http-addr", "127.0.0.1:0", "--ssh-addr", "127.0.0.1:0", "--drain", "1s")
+	listens(t, p)
+	_ = p.Cmd.Process.Signal(syscall.SIGTERM)
+	if code := p.Code(t, 6*time.Second); code != 0 {
+		t.Errorf("it ended with %d: %s", code, p.Out.String())
+	}
+}
+
+// silentManager returns a manager whose queue is full. It reads nothing until its method read runs.
+func silentManager(t *testing.T) *manager {
+	t.Helper()
 	path := filepath.Join(relaytest.SocketDir(t), "notify")
 	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close()
-	silent := &manager{t: t, conn: conn}
+	t.Cleanup(func() { _ = conn.Close() })
 	fill, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_DGRAM|syscall.SOCK_CLOEXEC|syscall.SOCK_NONBLOCK, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -183,12 +194,39 @@ func TestManagerThatReadsNothing(t *testing.T) {
 	if !errors.Is(err, syscall.EAGAIN) {
 		t.Fatal(err)
 	}
-	p := silent.start(t.TempDir(), "--http-addr", "127.0.0.1:0", "--ssh-addr", "127.0.0.1:0", "--drain", "1s")
-	listens(t, p)
-	_ = p.Cmd.Process.Signal(syscall.SIGTERM)
-	if code := p.Code(t, 6*time.Second); code != 0 {
-		t.Errorf("it ended with %d: %s", code, p.Out.String())
+	return &manager{t: t, conn: conn, states: make(chan string, 10_000), stored: map[string]*os.File{}}
+}
+
+// TestManagerThatReadsLate: relayd says that it is ready until the service manager has got it, because systemd
+// ends a service that has not said so. A stop does not wait for the reader, which gets its message nevertheless.
+func TestManagerThatReadsLate(t *testing.T) {
+	t.Parallel()
+	idle, err := store.Open(t.Context(), store.Options{DataDir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
 	}
+	defer idle.Close()
+	late := func(log io.Writer) (*manager, *app) {
+		m := silentManager(t)
+		return m, &app{
+			log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})), store: idle, delivery: delivery.New(delivery.Options{}),
+			systemd: &serviceManager{socket: m.conn.LocalAddr().String(), watchdog: 30 * time.Millisecond},
+		}
+	}
+	var log relaytest.Buffer
+	m, a := late(&log)
+	ctx, end := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); a.superviseUntil(ctx) }()
+	defer func() { end(); <-ended }()
+	relaytest.Until(t, 20*time.Second, "a message that fails", func() bool { return strings.Contains(log.String(), "systemd could not be notified") })
+	go m.read()
+	m.next("READY=1")
+
+	m, a = late(io.Discard)
+	a.tellStopping()
+	go m.read()
+	m.next("STOPPING=1")
 }
 
 // TestWatchdogNotFedByAHangingStore: relayd reports to the watchdog only after a new round of the store's
