@@ -415,10 +415,16 @@ type writerFunc func(p []byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
-// TestStopBeforeTheFirstAccount: a relayd that is stopped after it has begun to serve, and before it has made its
-// first account, has stopped in order.
-func TestStopBeforeTheFirstAccount(t *testing.T) {
+// TestStopAroundTheFirstAccount: a relayd that is stopped after it has begun to serve has stopped in order. It
+// leaves no account without its keys, to which nobody could log in, and to which the next start adds none.
+func TestStopAroundTheFirstAccount(t *testing.T) {
 	t.Parallel()
+	t.Run("before it", func(t *testing.T) { stopAtLine(t, "msg=serving ", 0) })
+	t.Run("before its keys", func(t *testing.T) { stopAtLine(t, "action=user.add ", 1) })
+}
+
+// stopAtLine starts a relayd, stops it at a line of its log, and checks how many accounts and keys there are.
+func stopAtLine(t *testing.T, line string, want int) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	nothing := func(string) string { return "" }
@@ -429,7 +435,7 @@ func TestStopBeforeTheFirstAccount(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := newApp(&program{getenv: nothing, stdout: io.Discard, stderr: writerFunc(func(p []byte) (int, error) {
-		if strings.Contains(string(p), "msg=serving ") {
+		if strings.Contains(string(p), line) {
 			stop()
 		}
 		return len(p), nil
@@ -438,6 +444,14 @@ func TestStopBeforeTheFirstAccount(t *testing.T) {
 	greeting, served, err := a.startWithin(ctx, list)
 	if greeting != nil || !served || err != nil {
 		t.Errorf("greeting %v, served %v, error %v", greeting, served, err)
+	}
+	accounts, err := a.store.Accounts(t.Context(), relay.System())
+	if err != nil || len(accounts) != want {
+		t.Errorf("%d accounts, error %v", len(accounts), err)
+	}
+	keys, err := a.store.Keys(t.Context(), relay.System(), "")
+	if err != nil || len(keys) != want {
+		t.Errorf("%d keys, error %v", len(keys), err)
 	}
 	if err := a.Stop(); err != nil {
 		t.Error(err)
