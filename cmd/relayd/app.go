@@ -120,8 +120,8 @@ func (a *app) Start(ctx context.Context) (err error) {
 	if file := unusedDatabase(a.cfg); file != "" {
 		a.log.Warn("the data dir has a SQLite file that is not used; move it away when you no longer need its contents", "file", file)
 	}
-	if note := noteOtherStore(a.cfg); note != "" {
-		a.log.Warn(note, "fix", "if it is to serve the former one, stop it and give it the setting --database-url of then")
+	if note, fix := noteOtherStore(a.cfg); note != "" {
+		a.log.Warn(note, "fix", fix)
 	}
 	if err := saveSiteFile(a.cfg, a.site, a.settings); err != nil { // not fatal: a full disk is handled for each request
 		a.log.Warn("the addresses cannot be stored for operator commands; give them as flags", "err", err)

@@ -143,13 +143,19 @@ func noteDefaultStore(cfg Config, list []*setting, served func() (bool, error)) 
 }
 
 // noteOtherStore returns a warning for a server that starts with another store than the last server of its
-// data dir, because the setting for the store may be missing. "" = the store is the same.
-func noteOtherStore(cfg Config) string {
+// data dir, because the setting for the store may be missing, and how to serve the former store again.
+// "" = the store is the same.
+func noteOtherStore(cfg Config) (note, fix string) {
 	served, known := servedPlace(cfg.DataDir)
-	if mine := placeOf(cfg); known && !served.same(mine) {
-		return fmt.Sprintf("the last server of this data dir kept its data in %s, and this one serves %s", served, mine)
+	mine := placeOf(cfg)
+	if !known || served.same(mine) {
+		return "", ""
 	}
-	return ""
+	fix = "if it is to serve the former one, stop it and give it the setting --database-url of then"
+	if served.Engine == "sqlite" {
+		fix = "if it is to serve the former one, stop it and leave out --database-url (RELAY_DATABASE_URL)"
+	}
+	return fmt.Sprintf("the last server of this data dir kept its data in %s, and this one serves %s", served, mine), fix
 }
 
 // errNotServed is the reason of the finding of checkWhichStore.

@@ -94,8 +94,9 @@ func findShare(ctx context.Context, o *operator, text string) (relay.Share, erro
 	return relay.Share{}, cli.Errorf(cli.ExitFailure, "the ids of %d shares end so; give more of it", len(list))
 }
 
-// linkPath matches the part of an address that names a share, a login link or an invite by its secret.
-var linkPath = regexp.MustCompile(`/(s|shared|login|invite)/([^/?#\s]+)`)
+// linkPath matches the part of an address that names a share, a login link or an invite by its secret. A
+// secret is base64url, so the punctuation behind a link in a text does not belong to it.
+var linkPath = regexp.MustCompile(`/(s|shared|login|invite)/([\w-]+)`)
 
 // linkOf returns the secret in an address, with or without its scheme, and the word before it; "" if the
 // address is not that of a share or a one-time link.

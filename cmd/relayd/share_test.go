@@ -60,9 +60,10 @@ func endWhatLeaked(t *testing.T, h *testServer) {
 		func(s record.Share) string { return s.URL },
 		func(s record.Share) string { return s.ReplayURL },
 		func(s record.Share) string { return s.ID },
-		func(s record.Share) string { return s.ID[len(s.ID)-8:] },
+		func(s record.Share) string { return strings.TrimLeft(s.ID[len(s.ID)-8:], "-") }, // a - would begin a flag
 		func(s record.Share) string { return s.Token },
 		func(s record.Share) string { return strings.TrimPrefix(s.URL, "http://") + "/?from=chat#top" },
+		func(s record.Share) string { return "<" + s.URL + ">." },
 	} {
 		s := share(`{}`)
 		out, code := h.operate("share", "rm", by(s))
