@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"relay/store/file"
 )
@@ -27,13 +28,20 @@ func (s *Store) LockDataDir() error {
 	if err != nil {
 		return err
 	}
-	if err := file.Lock(f, false); err != nil {
+	err = file.Lock(f, false)
+	for began := time.Now(); err != nil && time.Since(began) < probeTime; err = file.Lock(f, false) {
+		time.Sleep(time.Millisecond)
+	}
+	if err != nil {
 		return errors.Join(fmt.Errorf("another relayd already serves %s; stop it, or give this one its own --data-dir", s.opt.DataDir), f.Close())
 	}
 	s.lock = f
 	s.noteFile()
 	return nil
 }
+
+// probeTime is longer than the time for which Served of a command holds the lock.
+const probeTime = 200 * time.Millisecond
 
 // noteFile writes into the lock file which SQLite file this process serves; see CheckServedFile. It ignores
 // errors.
@@ -120,7 +128,8 @@ func (s *Store) noteOwner(node string) {
 	}
 }
 
-// Served reports whether a server has the lock of the data dir.
+// Served reports whether a server has the lock of the data dir. It holds the lock for a moment if no server
+// has it.
 func (s *Store) Served() (bool, error) {
 	if s.lock != nil {
 		return true, nil

@@ -3,6 +3,7 @@
 package cluster
 
 import (
+	"errors"
 	"os"
 	"testing"
 
@@ -30,5 +31,36 @@ func TestLockBesideAChildThatStarts(t *testing.T) {
 	}
 	if err := openCluster(t, dir).LockDataDir(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestLockBesideCommands: a server that starts gets the lock, although commands look at the same time whether a
+// server has it.
+func TestLockBesideCommands(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	command := openCluster(t, dir)
+	first := openCluster(t, dir) // creates the lock file
+	if err := errors.Join(first.LockDataDir(), first.UnlockDataDir()); err != nil {
+		t.Fatal(err)
+	}
+	done, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			select {
+			case <-done:
+				return
+			default:
+				_, _ = command.Served()
+			}
+		}
+	}()
+	defer func() { close(done); <-ended }()
+	for range 20 {
+		s := openCluster(t, dir)
+		if err := errors.Join(s.LockDataDir(), s.UnlockDataDir()); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
