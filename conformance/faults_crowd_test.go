@@ -254,8 +254,9 @@ func TestFaultLargeBodies(t *testing.T) {
 func (r *relayServer) probe(alias string, end chan struct{}) (q quiet) {
 	for {
 		begun := time.Now()
-		if status, _, _ := r.call(alias, "/probe", "x"); status != 200 {
+		if status, body, _ := r.call(alias, "/probe", "x"); status != 200 {
 			q.errors++
+			r.t.Logf("probe: %d %.200q after %v", status, body, time.Since(begun))
 		}
 		q.waits = append(q.waits, time.Since(begun))
 		select {
