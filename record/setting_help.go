@@ -23,7 +23,7 @@ var settingHelp = map[string][2]string{
 	"hostHeader":       {"preserve, rewrite or a host", "`Host` line that your server gets; rewrite: the target of `relay up`, or localhost with plain ssh"},
 	"forwarded":        {"on, off", "on: add `X-Forwarded-For`, `-Proto` and `-Host`; a replay sends the same values"},
 	"freshConnections": {"on, off", "on: with plain ssh too, open a new connection to your server for each request"},
-	"responseTimeout":  {"1ms to 1h", "how long to wait for the first byte of your server's response; callers then get 504"},
+	"responseTimeout":  {"1ms to 1h", "how long to wait for the head of your server's response; callers then get 504"},
 	"retention":        {"up to 3650d", "how long to keep events; queued, shared and pinned ones stay"},
 	"handshakes":       {"names, or all", "registration challenges that the relay answers while no tunnel is online"},
 	"answers":          {"a JSON list", "responses while offline by method and path, in place of offlineStatus"},

@@ -11,10 +11,10 @@ import (
 	"relay/sshgate/shell"
 )
 
-// Everything that ends the connection of a client is in this file, except what package link detects itself: a
-// socket that fails, a write that makes no progress, a silent peer, a handshake that takes too long. Each end
-// closes the socket, and link then calls closed, detachAll and Server.forget, in this order. Connections that
-// are refused at their start are in admit.go.
+// This file ends the connections of clients after their login. Other places end connections too: package link, for
+// a socket that fails, a write that makes no progress, a silent peer and a peer that breaks the protocol; package
+// login and admit.go, before and during the login; and Server.Shutdown. Each end closes the socket, and link then
+// calls closed, detachAll and Server.forget (admit.go), in this order.
 
 // closeReason is the reason for draining and closing a connection, and the exit code of its sessions.
 type closeReason struct {

@@ -171,7 +171,7 @@ func TestADayStaysInTheDefaultPartition(t *testing.T) {
 	dropPartitions(t, s, today(0))
 	dropPartitions(t, s, today(1))
 	q := s.db.Session(t.Context(), s.db.Slow)
-	if _, err := q.Exec(`INSERT INTO events (`+events.EventColumns+`) VALUES (?, 1, 1, 1, '', 0, 'POST', '', 1, '', '', '', '', 0, 0, 0, '', '', 0, NULL, 1, 0, '', 0)`,
+	if _, err := q.Exec(`INSERT INTO events (`+eventColumns+`) VALUES (?, 1, 1, 1, '', 0, 'POST', '', 1, '', '', '', '', 0, 0, 0, '', '', 0, NULL, 1, 0, '', 0)`,
 		events.LowestID(time.Now())); err != nil {
 		t.Fatal(err)
 	}

@@ -119,7 +119,7 @@ type Config struct {
 	// MinRateGrace is how long a body may be slower than MinRate.
 	MinRateGrace time.Duration `kind:"duration" flag:"min-rate-grace" default:"30s" help:"how long a body may be slower than min-rate" note:"off = min-rate never applies"`
 	// ResponseTimeout can be set for each alias, too.
-	ResponseTimeout time.Duration `kind:"duration" flag:"response-timeout" default:"60s" help:"how long to wait for the first byte of the local server's response (504)"`
+	ResponseTimeout time.Duration `kind:"duration" flag:"response-timeout" default:"60s" help:"how long to wait for the head of the local server's response (504)"`
 	// BufferLimit bounds the memory for bytes that wait for slow readers.
 	BufferLimit int64 `kind:"size" flag:"buffer-limit" default:"512MiB" help:"most bytes to hold in memory for slow readers (503 overloaded)" note:"an account may hold a quarter; each response to a slow caller counts 2.25 MiB, and a body in progress beyond 16 KiB counts up to 256 KiB"`
 	// MaxConnections, MaxConnectionsPerSource and MaxConnectionsPerAccount count SSH

@@ -25,7 +25,7 @@ type Request struct {
 	// server, because the attempt then returns to the queue.
 	Queued          bool
 	Admitted        time.Time         // when it got its slot on the tunnel
-	ResponseTimeout time.Duration     // from the end of the request to the first byte of the answer; 0 = no limit
+	ResponseTimeout time.Duration     // from the end of the request to the head of the final answer; 0 = no limit
 	Secrets         relay.OpenSecrets // secrets of the alias, by which the signature of the request is judged
 
 	o        *Options

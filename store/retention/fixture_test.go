@@ -85,7 +85,7 @@ func (s *fixture) insert(t testing.TB, alias int64, at time.Time) relay.ID {
 	t.Helper()
 	id := events.LowestID(at)
 	err := s.db.Update(t.Context(), "insert", func(c *db.Tx) error {
-		c.Do(`INSERT INTO events (`+events.EventColumns+`) VALUES (?, ?, ?, ?, '', 0, 'POST', ?, 1, '', '', '', '', 0, 0, ?, '', '', 200, 1, 1, 1, '', 0)`,
+		c.Do(`INSERT INTO events (`+eventColumns+`) VALUES (?, ?, ?, ?, '', 0, 'POST', ?, 1, '', '', '', '', 0, 0, ?, '', '', 200, 1, 1, 1, '', 0)`,
 			id, alias, db.Micros(at), db.Micros(at), []byte("/"), events.Delivered)
 		return nil
 	})
@@ -108,3 +108,8 @@ func (s *fixture) payload(t testing.TB, id relay.ID, alias int64, n, size int) {
 	}
 	s.usage.Add(alias, events.StoredSize(m))
 }
+
+// eventColumns are the columns of events that rows of these tests have. Columns that are added later have defaults.
+const eventColumns = `id, alias_id, received_at, asked_at, remote, tls, method, target, http_minor, host,
+	provider_name, provider_type, provider_delivery, signed_at, tolerance_us,
+	state, error_code, error_message, status, latency_us, attempts, ended_n, blocker, req_size`
