@@ -54,7 +54,7 @@ func senderOf(fields []wire.Field, bodyStart []byte) *signature.Sender {
 		names |= nameBit(fields[i].Name)
 	}
 	for i, mark := range senderMarks {
-		if names&mark == 0 {
+		if mark != 0 && names&mark == 0 {
 			continue
 		}
 		if s := &signature.Senders[i]; sentBy(s, fields, bodyStart) {
@@ -64,10 +64,10 @@ func senderOf(fields []wire.Field, bodyStart []byte) *signature.Sender {
 	return nil
 }
 
-// senderMarks has the bit of the mark of each row of signature.Senders, all bits of a row without one.
+// senderMarks has the bit of the mark of each row of signature.Senders; 0 = the row has no mark.
 var senderMarks = func() (marks []uint64) {
 	for i := range signature.Senders {
-		mark := ^uint64(0)
+		mark := uint64(0)
 		if name := signature.Senders[i].Mark; name != "" {
 			mark = nameBit(name)
 		}

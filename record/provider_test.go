@@ -17,6 +17,15 @@ func recognise(body string, lines ...string) relay.Provider {
 	return record.Recognise([]byte(head), []byte(body))
 }
 
+// TestRecogniseWithoutHeaderLines: a request of HTTP/1.0 may have no header line. Its body is looked at
+// all the same.
+func TestRecogniseWithoutHeaderLines(t *testing.T) {
+	got := record.Recognise([]byte("POST /hook HTTP/1.0\r\n\r\n"), []byte(`{"value":[{"subscriptionId":"7f1","changeType":"created"}]}`))
+	if want := (relay.Provider{Name: "graph", EventType: "created"}); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
 var recognised = map[string]struct {
 	body  string
 	lines []string
