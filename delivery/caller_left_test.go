@@ -2,6 +2,7 @@ package delivery_test
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"testing"
 	"testing/synctest"
@@ -77,6 +78,24 @@ func TestCallerLeft(t *testing.T) {
 			}, slowStep)
 		})
 	}
+}
+
+// TestCallerResetsInsideABodyThatIsAnsweredEarly: the record says that the caller has left, although the
+// rest of its request is still awaited when the response is complete.
+func TestCallerResetsInsideABodyThatIsAnsweredEarly(t *testing.T) {
+	run(t, func(l *local) {
+		l.until("hello")
+		time.Sleep(20 * time.Second)
+		l.Write(ok)
+		l.ended()
+	}, func(b *fixture) {
+		c, done := b.begin("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nhello")
+		time.Sleep(10 * time.Second)
+		c.become(relay.CallerReset)
+		out := <-done
+		time.Sleep(time.Second)
+		b.want("status, caller gone", words(fmt.Sprint(out.Status), b.event().Attempts[0].CallerGone), words("0", true))
+	}, slowStep)
 }
 
 // TestCallerIsNotLookedAtWhileItIsRead: the exchange does not check whether a caller has left while

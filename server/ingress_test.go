@@ -179,6 +179,25 @@ func TestSlowHead(t *testing.T) {
 	})
 }
 
+// TestHeadThatBeginsAsTheStopEnds: a head whose first part is read only after the remaining connections
+// have got their short deadline gets one too, and not the whole head timeout.
+func TestHeadThatBeginsAsTheStopEnds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		mine, theirs := net.Pipe()
+		defer func() { _, _ = mine.Close(), theirs.Close() }()
+		s := New(testOptions(t, &upstream{}))
+		if err := s.Shutdown(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		c, begun := &conn{srv: s, net: mine}, time.Now()
+		c.deadlineOfHead()
+		if _, err := c.net.Read(make([]byte, 1)); time.Since(begun) != lingerGrace {
+			t.Errorf("got %v after %v", err, time.Since(begun))
+		}
+	})
+}
+
 func TestIdleConnectionsAreClosedSilently(t *testing.T) {
 	t.Parallel()
 	piped(t, nil, func(t *testing.T, dial func() net.Conn) {
@@ -193,6 +212,10 @@ func TestIdleConnectionsAreClosedSilently(t *testing.T) {
 			send(t, c, "GET / HTTP/1.1\r\nHost: shop.hooks.test\r\n\r\n")
 			readAnswer(t, r, "GET")
 		}
+		for _, part := range []string{"POST / HTTP/1.1\r\nHost: shop.hooks.test\r\nContent-Length: 1\r\n\r\n", "x"} {
+			send(t, c, part) // the body has a deadline of its own
+		}
+		readAnswer(t, r, "POST")
 		begun = time.Now()
 		go func() { _, _ = io.WriteString(c, "\r\n") }() // some old clients send an empty line; no request begins with it
 		if got, took := rest(t, r), time.Since(begun); got != "" || took < 75*time.Second || took > 80*time.Second {

@@ -3,14 +3,17 @@ package server
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"runtime"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"relay"
@@ -31,6 +34,28 @@ func TestWritesWithoutTimeout(t *testing.T) {
 		time.Sleep(time.Hour)
 		if got := rest(t, c); !strings.HasSuffix(got, "upgraded") {
 			t.Errorf("got %q", got)
+		}
+	})
+}
+
+// TestStallTimeAfterAnotherDeadline: the stall time still applies after crypto/tls or net/http has set a
+// write deadline and removed it.
+func TestStallTimeAfterAnotherDeadline(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		mine, theirs := net.Pipe()
+		defer func() { _ = theirs.Close() }()
+		c := &stallConn{Conn: mine, stall: 30 * time.Second}
+		defer func() { _ = mine.Close() }()
+		go func() { _, _ = theirs.Read(make([]byte, 1)) }()
+		send(t, c, "a")
+		_ = c.SetWriteDeadline(time.Now().Add(time.Hour))
+		_ = c.SetWriteDeadline(time.Time{})
+		defer time.AfterFunc(time.Hour, func() { _ = theirs.Close() }).Stop()
+		begun := time.Now()
+		_, err := io.WriteString(c, "b")
+		if took := time.Since(begun); !errors.Is(err, os.ErrDeadlineExceeded) || took < 30*time.Second || took > 32*time.Second {
+			t.Errorf("got %v after %v", err, took)
 		}
 	})
 }

@@ -52,6 +52,7 @@ func goodResponses() []answer {
 		{"trailer folded", "GET", ok + "Transfer-Encoding: chunked\r\n\r\n0\r\nX: 1\r\n 2\r\n\r\n", "X", wire.Head{Status: 200, Minor: 1, Framing: byChunks}},
 		{"until close", "GET", ok + "Content-Type: text/plain\r\n\r\nabc\r\n\r\n", "", wire.Head{Status: 200, Minor: 1, Framing: byClose, Close: true}},
 		{"stream of events", "GET", ok + "Content-Type: Text/Event-Stream ; charset=utf-8\r\nContent-Length: 1\r\n\r\na", "X", wire.Head{Status: 200, Minor: 1, Framing: byLength, Length: 1, EventStream: true}},
+		{"stream of events, folded", "GET", ok + "Content-Type:\r\n text/event-stream\r\n ;charset=utf-8\r\n\r\na", "", wire.Head{Status: 200, Minor: 1, Framing: byClose, Close: true, Sloppy: true, EventStream: true}},
 		{"no lines", "GET", ok + "\r\nabc", "", wire.Head{Status: 200, Minor: 1, Framing: byClose, Close: true}},
 		{"http/1.0", "GET", "HTTP/1.0 200 OK\r\nServer: SimpleHTTP\r\nContent-Length: 1\r\n\r\na", "", wire.Head{Status: 200, Framing: byLength, Length: 1, Close: true}},
 		{"http/1.0 keep-alive", "GET", "HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 1\r\n\r\na", "X", wire.Head{Status: 200, Framing: byLength, Length: 1}},
