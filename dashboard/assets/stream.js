@@ -100,6 +100,7 @@ const filterOf = url => { const q = new URLSearchParams(url.search); q.delete("a
 // connect asks for what came after an item: "" = all since the list of the page was read.
 function connect(after = lastID) {
 	source?.close();
+	forgetAhead();
 	lastID = after;
 	if (!mayConnect() || !$("#sidebar")) return;
 	const url = liveAddress();
@@ -108,6 +109,7 @@ function connect(after = lastID) {
 	source = new EventSource(url);
 	source.onopen = () => { showConnection("live"); readAhead(); };
 	source.onerror = async e => {
+		forgetAhead(); // it may change, and nothing tells
 		if (e.target.readyState !== EventSource.CLOSED) return showConnection("reconnecting…"); // by the browser
 		const reason = await refusalOf(url);
 		if (source !== e.target) return;
@@ -136,7 +138,7 @@ watch("relay-watch", ...wantsNotices() ? ["relay-notify-1", "relay-notify-2"] : 
 document.addEventListener("visibilitychange", () => {
 	unseen = 0;
 	showTitle();
-	if (source?.readyState !== EventSource.OPEN || !mayConnect()) connect();
+	if (!isLive() || !mayConnect()) connect();
 });
 
 decorate(document);
