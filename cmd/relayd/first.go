@@ -132,6 +132,9 @@ func (a *app) createFirstAccount(ctx context.Context, out *summary, env *operato
 	if err != nil || keys == nil {
 		return err
 	}
+	if err := requireNewKeys(ctx, a.store, keys); err != nil {
+		return fmt.Errorf("make the first account: %w", err)
+	}
 	ctx = context.WithoutCancel(ctx) // a stop must not leave an account without its keys, because the next start adds none
 	if _, err := a.store.CreateAccount(ctx, relay.System(), name, true); err != nil {
 		return fmt.Errorf("make the first account: %w", err)

@@ -18,6 +18,7 @@ import (
 	"relay"
 	"relay/cli"
 	"relay/record"
+	"relay/store"
 )
 
 // publicKey is one line of an authorized_keys text.
@@ -108,6 +109,21 @@ func (c *program) keyCommand() *cobra.Command {
 	}, "there is no key %s; `relayd key list` shows their fingerprints", "key %s removed",
 		func(ctx context.Context, o *operator, name string) error { return o.store.RemoveKey(ctx, o.who, name) })
 	return group("key", "SSH public keys: add, list, rm", add, list, remove)
+}
+
+// requireNewKeys returns an error if one of the keys belongs to an account. It is called before an account is
+// made, because an account without its keys must not remain.
+func requireNewKeys(ctx context.Context, s *store.Store, keys []publicKey) error {
+	known, err := s.Keys(ctx, relay.System(), "")
+	if err != nil {
+		return err
+	}
+	for _, k := range known {
+		if slices.ContainsFunc(keys, func(x publicKey) bool { return x.fingerprint == k.Fingerprint }) {
+			return fmt.Errorf("key %s belongs to %s already", k.Fingerprint, k.AccountName)
+		}
+	}
+	return nil
 }
 
 func (o *operator) addKeys(ctx context.Context, user string, keys []publicKey) error {

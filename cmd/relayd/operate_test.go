@@ -209,7 +209,7 @@ func TestPrintedCommandsNameTheDatabase(t *testing.T) {
 }
 
 // TestInitialAdminBesideAnotherAccount: an account that `user add` made while the server started does not
-// prevent the admin of --initial-admin-keys. Another admin account does.
+// prevent the admin of --initial-admin-keys, unless it has the key. Another admin account does.
 func TestInitialAdminBesideAnotherAccount(t *testing.T) {
 	t.Parallel()
 	nothing := func(string) string { return "" }
@@ -227,6 +227,21 @@ func TestInitialAdminBesideAnotherAccount(t *testing.T) {
 	}
 	defer a.stopOnce()
 	if _, err := a.store.CreateAccount(t.Context(), relay.System(), "bob", false); err != nil {
+		t.Fatal(err)
+	}
+	keys, err := initialAdminKeys(cfg.InitialAdminKeys)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.store.AddKey(t.Context(), relay.System(), "bob", "", keys[0].line); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // a later start must not take an account without its key for the admin
+		if _, err := a.firstStart(t.Context(), list); err == nil || !strings.Contains(err.Error(), "belongs to bob already") {
+			t.Errorf("with the key of bob: %v", err)
+		}
+	}
+	if err := a.store.RemoveKey(t.Context(), relay.System(), keys[0].fingerprint); err != nil {
 		t.Fatal(err)
 	}
 	for _, first := range []bool{true, false} {

@@ -183,14 +183,8 @@ func (c *program) userAdd() *cobra.Command {
 			}
 			keys = appendNew(keys, found...)
 		}
-		known, err := o.store.Keys(ctx, o.who, "")
-		if err != nil {
+		if err := requireNewKeys(ctx, o.store, keys); err != nil {
 			return fmt.Errorf("%w; no account was made", err)
-		}
-		for _, k := range known {
-			if slices.ContainsFunc(keys, func(x publicKey) bool { return x.fingerprint == k.Fingerprint }) {
-				return fmt.Errorf("key %s belongs to %s already; no account was made", k.Fingerprint, k.AccountName)
-			}
 		}
 		acc, err := o.store.CreateAccount(ctx, o.who, args[0], *admin)
 		if err != nil {
