@@ -111,7 +111,7 @@ func checkServedStore(cfg Config) error {
 	if !known || served.same(mine) || slices.Contains(mine.Places, "") { // the driver refuses it, and says why
 		return nil
 	}
-	missing := "give this command the same --database-url (RELAY_DATABASE_URL, or RELAY_DATABASE_URL_FILE with the path of a file)"
+	missing := "give this command the same --database-url (RELAY_DATABASE_URL, or RELAY_DATABASE_URL_FILE with the path of a file), and the same variables such as PGHOST"
 	if served.Engine == "sqlite" {
 		missing = "leave out --database-url (RELAY_DATABASE_URL)"
 	}

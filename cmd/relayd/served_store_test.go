@@ -212,6 +212,9 @@ func TestPlaceOfADatabase(t *testing.T) {
 				}
 			}
 			err := checkServedStore(Config{DataDir: dir, DatabaseURL: tc.command, DatabaseDirectURL: tc.command})
+			if _, fix := hintOf(err); !tc.same && !strings.Contains(fix, "PGHOST") {
+				t.Errorf("the hint does not name the variables: %s", fix)
+			}
 			if (err == nil) != tc.same {
 				t.Errorf("server %s, command %s: %v", placeOf(server), placeOf(Config{DatabaseURL: tc.command, DatabaseDirectURL: tc.command}), err)
 			}
