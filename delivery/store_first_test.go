@@ -232,6 +232,32 @@ func TestSilentStoreIsAskedFirst(t *testing.T) {
 	}, func(b *fixture) { b.s.delay = 5 * time.Minute })
 }
 
+// refusingStore has no space for new events, but still for the smaller ends of their attempts.
+type refusingStore struct{ *memStore }
+
+func (refusingStore) Accept(*relay.Event) *relay.Ticket {
+	t := relay.NewTicket()
+	time.AfterFunc(2*time.Second, func() { t.Resolve(relay.Errorf(relay.CodeStoreUnavailable, "no space")) })
+	return t
+}
+
+func (refusingStore) Finish(relay.ID, *relay.Attempt, string) *relay.Ticket {
+	t := relay.NewTicket()
+	time.AfterFunc(time.Hour, func() { t.Resolve(relay.ErrNotFound) })
+	return t
+}
+
+// TestRefusedEventIsNotWaitedFor: the caller learns that its event was refused, although the end of the
+// attempt still waits for the store.
+func TestRefusedEventIsNotWaitedFor(t *testing.T) {
+	run(t, always("hello", ok), func(b *fixture) {
+		begun := time.Now()
+		out, _ := b.send(post)
+		b.want("code", code(out), relay.CodeStoreUnavailable)
+		b.want("waited", time.Since(begun), 2*time.Second)
+	}, func(b *fixture) { b.opt.Store = refusingStore{b.s} })
+}
+
 // TestSilentStoreEndsALargeRequest: the wait for the parts of a large body to be stored is bounded.
 func TestSilentStoreEndsALargeRequest(t *testing.T) {
 	const size = 8 * relay.BodyPart

@@ -56,15 +56,27 @@ func (x *run) store() error {
 	x.amendWhole()
 	x.sendFinish(relay.StateDelivered, nil, "")
 	x.giveBack()
-	x.setTimer(x.at.end.Add(storeWait))
-	for {
+	x.setTimer(x.at.end.Add(slowStore))
+	for slow := false; ; {
+		var accept <-chan struct{} // a small Finish may find space, and wait on, where its larger Accept was refused
+		if slow {
+			accept = pending(x.accept)
+		}
 		select {
 		case u := <-x.send.done:
 			x.joinOn(u)
-		case <-x.finish.Done(): // finish resolves after accept, and fails if accept has failed
+		case <-accept:
+			if err := x.onAccept(); err != nil {
+				return err
+			}
+		case <-x.finish.Done(): // it succeeds only after accept has, and fails if accept has failed
 			return x.onFinish()
 		case <-x.timer.C:
-			return x.storeLate()
+			if slow {
+				return x.storeLate()
+			}
+			slow = true
+			x.setTimer(x.at.end.Add(storeWait))
 		case <-x.q.o.Base.Done():
 			return x.storeLate()
 		}
