@@ -25,7 +25,7 @@ type person struct {
 	r           *relayServer
 	name, key   string
 	fingerprint string
-	token, id   string // of the API token
+	token, id   string // the secret and the id of an API token
 }
 
 // person creates an account without admin rights.
@@ -82,7 +82,8 @@ func (p *person) do(method, path, body string, want int) []byte {
 	return b
 }
 
-// tunnel opens a tunnel by OpenSSH with the key of the account. The channel gets its end.
+// tunnel opens a tunnel by OpenSSH with the account's key and waits until the alias is online. The channel
+// gets an error when ssh has ended.
 func (p *person) tunnel(alias, target string) <-chan error {
 	p.r.t.Helper()
 	args := append([]string{"-N", "-R", alias + ":80:" + target}, p.r.sshArgs()...)
@@ -106,7 +107,8 @@ func (p *person) tunnel(alias, target string) <-chan error {
 	return ended
 }
 
-// follow opens a stream with a prepared request. The channel gets its end.
+// follow sends a prepared request for a stream and waits for its first line. The channel gets the result of
+// reading the rest.
 func (r *relayServer) follow(req *http.Request) <-chan error {
 	r.t.Helper()
 	res, err := http.DefaultClient.Do(req)
@@ -134,7 +136,8 @@ func (p *person) stream(query string) <-chan error {
 	return p.r.follow(p.r.bearer(p.r.t.Context(), p.token, "GET", "/stream"+query, ""))
 }
 
-// wait waits for an event that never comes. The channel gets the error that ends the wait.
+// wait calls the API to wait for an event that never comes, and returns once the server counts the call. The
+// channel gets the error or the status that ends the call.
 func (p *person) wait(query string) <-chan error {
 	p.r.t.Helper()
 	open := p.r.metric("relay_api_waits")
@@ -178,7 +181,7 @@ func (r *relayServer) fetch(address string) string {
 	return string(b)
 }
 
-// browser returns a client with a cookie jar that has logged in with a one-time link.
+// browser logs in with a one-time link. It returns a client with the session cookie, and the link.
 func (r *relayServer) browser(user string) (*http.Client, string) {
 	r.t.Helper()
 	link := strings.TrimSpace(r.relayd("login-link", "--user", user))
@@ -199,8 +202,7 @@ func (r *relayServer) browser(user string) (*http.Client, string) {
 	return c, link
 }
 
-// local returns a URL of the base site with the address of the listener, which relayd also serves as base
-// site on loopback.
+// local replaces the scheme and host of a URL of the base site by the address of the listener.
 func (r *relayServer) local(address string) string {
 	r.t.Helper()
 	u, err := url.Parse(address)

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestAlertRules: Prometheus accepts the alert rules. Each rule fires in its situation and stays silent just
-// below it.
+// TestAlertRules: the tests of the alert rules pass in promtool. Each alert has a test in which it fires and
+// a test in which it is silent.
 func TestAlertRules(t *testing.T) {
 	t.Parallel()
 	folder, err := filepath.Abs("../deploy/prometheus")

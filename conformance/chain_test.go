@@ -14,9 +14,9 @@ import (
 )
 
 // TestChainOfVersions opens one store with the programs of earlier versions, oldest first, and then with this
-// version. The oldest creates the store. Each program records a request, and reads the requests of the
-// earlier programs byte for byte. This version delivers all requests. RELAY_CHAIN names the programs;
-// scripts/versions builds them and runs the test.
+// version. Each program records a request and returns the requests of the earlier programs with the same
+// bytes. This version delivers all requests. RELAY_CHAIN names the programs; scripts/versions builds them and
+// runs the test.
 func TestChainOfVersions(t *testing.T) {
 	programs := strings.Fields(os.Getenv("RELAY_CHAIN"))
 	if len(programs) < 3 {

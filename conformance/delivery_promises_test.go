@@ -53,7 +53,8 @@ func TestQueuedUpgrade(t *testing.T) {
 	})
 }
 
-// TestDripEnds: if a body arrives more slowly than --min-rate, the request ends after the grace time.
+// TestDripEnds: if a body arrives more slowly than --min-rate, the caller gets 408 after the grace time, and
+// the event is recorded as incomplete.
 func TestDripEnds(t *testing.T) {
 	t.Parallel()
 	const grace = time.Second
@@ -91,8 +92,7 @@ func TestDripEnds(t *testing.T) {
 	}
 }
 
-// TestRejectedWithoutStore: the answer to a rejected request does not wait for the store, even while the
-// store does not answer.
+// TestRejectedWithoutStore: a malformed request gets its 400 within half a second while Postgres is frozen.
 func TestRejectedWithoutStore(t *testing.T) {
 	t.Parallel()
 	pg, databaseURL := ownPostgres(t)
@@ -117,8 +117,8 @@ func TestRejectedWithoutStore(t *testing.T) {
 	}
 }
 
-// TestOverloadedAlias: up to 2,000 requests of an alias wait for a local server that hangs. A further request
-// gets 503 overloaded after 5 s. Its event is failed and can be replayed.
+// TestOverloadedAlias: 2,000 requests of an alias may wait for a local server that hangs. A further request
+// gets 503 overloaded, and its event can be replayed.
 func TestOverloadedAlias(t *testing.T) {
 	t.Parallel()
 	const most = 2000
@@ -149,8 +149,8 @@ func TestOverloadedAlias(t *testing.T) {
 		_, _ = io.Copy(io.Discard, res.Body)
 		return res.StatusCode, res.Header.Get("Relay-Error")
 	}
-	// A hundred at a time: on a busy machine, an SSH client that has to open two thousand channels at once
-	// would count as silent.
+	// The test sends a hundred requests at a time. On a busy machine, an SSH client could not open two
+	// thousand channels quickly enough and would count as silent.
 	for begun := 0; begun < most; {
 		for range 100 {
 			begun++
@@ -186,7 +186,8 @@ func TestOverloadedAlias(t *testing.T) {
 }
 
 // TestOriginatorOfAReusedConnection: with plain ssh, one connection to the local server serves several
-// callers one after another. The originator address of the connection is the first caller.
+// callers one after another. Its originator port is that of the first caller, and later attempts are recorded
+// as reused.
 func TestOriginatorOfAReusedConnection(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "")
@@ -199,7 +200,7 @@ func TestOriginatorOfAReusedConnection(t *testing.T) {
 		t.Fatal(err)
 	}
 	client, err := ssh.Dial("tcp", r.ssh, &ssh.ClientConfig{
-		User: "relay", Auth: []ssh.AuthMethod{ssh.PublicKeys(signer)}, HostKeyCallback: ssh.InsecureIgnoreHostKey(), // own server, loopback
+		User: "relay", Auth: []ssh.AuthMethod{ssh.PublicKeys(signer)}, HostKeyCallback: ssh.InsecureIgnoreHostKey(),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -245,7 +246,9 @@ func TestOriginatorOfAReusedConnection(t *testing.T) {
 	r.waitFor(10*time.Second, "the tunnel", func() bool { return r.online("shared") })
 	var first uint32
 	reused := false
-	for n := 0; n < 20 && !reused; n++ { // after a pause of more than a second, the next request gets a new channel
+	// A request that comes more than a second after the previous one gets a new channel, so the test repeats
+	// it.
+	for n := 0; n < 20 && !reused; n++ {
 		c := r.dial()
 		fmt.Fprint(c, "GET /asset HTTP/1.1\r\nHost: shared.localhost\r\n\r\n")
 		if res, err := http.ReadResponse(bufio.NewReader(c), nil); err != nil || res.StatusCode != 200 {

@@ -39,7 +39,8 @@ func newNameServer(t *testing.T) *nameServer {
 		listening := make(chan struct{})
 		server.Handler, server.TsigSecret = s, map[string]string{"relay.": tsigSecret}
 		server.NotifyStartedFunc = func() { close(listening) }
-		server.MsgAcceptFunc = func(dns.Header) dns.MsgAcceptAction { return dns.MsgAccept } // including updates
+		// By default, the library rejects dynamic updates.
+		server.MsgAcceptFunc = func(dns.Header) dns.MsgAcceptAction { return dns.MsgAccept }
 		go func() { _ = server.ActivateAndServe() }()
 		<-listening
 		t.Cleanup(func() { _ = server.Shutdown() })
@@ -169,7 +170,7 @@ func (s *nameServer) cloudflare(t *testing.T) string {
 	return server.URL
 }
 
-// left returns the number of remaining records.
+// left returns the number of TXT records in the zone.
 func (s *nameServer) left() (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -16,7 +16,7 @@ import (
 // of relayd stay.
 type misdeed struct {
 	name string
-	full bool // only in the full form
+	full bool // whether the misdeed runs only in the full form
 	does func(d *dba) (undo func())
 }
 

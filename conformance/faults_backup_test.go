@@ -47,7 +47,8 @@ func TestFaultRestore(t *testing.T) {
 		restored()
 		r.start()
 		back := time.Since(begun)
-		r.tunnel("busy", localServer(t)) // with the old known_hosts
+		// The client still has the old known_hosts, so it accepts only the same host key.
+		r.tunnel("busy", localServer(t))
 		v := before.check(t)
 		waiting := len(r.events("asleep", "&state=queued"))
 		doctor := r.relayd("doctor")
@@ -71,7 +72,8 @@ func TestFaultReadersOfPostgres(t *testing.T) {
 	_, databaseURL := ownPostgres(t)
 	r := startRelay(t, databaseURL)
 	r.tunnel("quiet", localServer(t))
-	filled := startLoad(r, "quiet", 8, nil) // the data for pg_dump
+	// pg_dump needs data to read.
+	filled := startLoad(r, "quiet", 8, nil)
 	filled.more(size(2000, 50000), 5*time.Minute)
 	filled.end()
 	plain, schema := plainURL(t, databaseURL)
@@ -81,7 +83,7 @@ func TestFaultReadersOfPostgres(t *testing.T) {
 	}
 	defer db.Close()
 	turns, phase := size(3, 5), size(time.Second, 5*time.Second)
-	r.measure(phase / 4) // warm-up
+	r.measure(phase / 4)
 	var alone, beside quiet
 	dumps := 0
 	for range turns {
@@ -134,7 +136,7 @@ func (r *relayServer) backup(t *testing.T) (restore func()) {
 	t.Helper()
 	dir, data := t.TempDir(), filepath.Join(r.dir, "data")
 	key := filepath.Join(dir, "ssh_host_ed25519_key")
-	store := r.backupPostgres // the store also has the host key
+	store := r.backupPostgres // the database also holds the host key
 	if r.database == "" {
 		copyFile(t, filepath.Join(data, "ssh_host_ed25519_key"), key)
 		store = r.backupSQLite
@@ -160,7 +162,8 @@ func (r *relayServer) backupSQLite(t *testing.T, dir string) func() {
 	return func() { copyFile(t, file, filepath.Join(r.dir, "data", "relay.db")) }
 }
 
-// backupPostgres dumps the schema. The returned function restores it on another server.
+// backupPostgres dumps the schema. The returned function restores the dump on another server, which r then
+// uses.
 func (r *relayServer) backupPostgres(t *testing.T, dir string) func() {
 	file := filepath.Join(dir, "relay.dump")
 	from, schema := plainURL(t, r.database)

@@ -83,8 +83,8 @@ type attack struct {
 	work  sync.WaitGroup
 
 	callers, cut, opened, streams, heads atomic.Int64
-	answers, refused, commands           atomic.Int64 // counted by unreadAnswers
-	wrong                                atomic.Value // a 503 answer with another code than overloaded
+	answers, refused, commands           atomic.Int64 // numbers of unread answers, of answers with 503, and of unread commands
+	wrong                                atomic.Value // a body with 503 and another code than overloaded
 }
 
 func (a *attack) left() time.Duration { return time.Until(a.until) }
@@ -116,7 +116,7 @@ func (a *attack) login(p *person) (*ssh.Client, error) {
 		return nil, err
 	}
 	return ssh.Dial("tcp", a.r.ssh, &ssh.ClientConfig{
-		User: "relay", Auth: []ssh.AuthMethod{ssh.PublicKeys(signer)}, HostKeyCallback: ssh.InsecureIgnoreHostKey(), Timeout: 10 * time.Second, // own server, loopback
+		User: "relay", Auth: []ssh.AuthMethod{ssh.PublicKeys(signer)}, HostKeyCallback: ssh.InsecureIgnoreHostKey(), Timeout: 10 * time.Second,
 	})
 }
 
@@ -157,7 +157,7 @@ func (a *attack) extendedData(p *person) {
 	}
 }
 
-// sessions opens the largest number of sessions on one connection. Each session gets input that no command
+// sessions opens as many sessions on one connection as relayd allows. Each session gets input that no command
 // reads, and follows events that the client does not read.
 func (a *attack) sessions(p *person, alias string) {
 	c, err := a.login(p)

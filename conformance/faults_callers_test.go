@@ -22,7 +22,8 @@ func TestFaultManyCallers(t *testing.T) {
 		senders, each := size(200, 2000), 5
 		r := startRelay(t, databaseURL)
 		r.tunnel("many", localServer(t))
-		manySenders(r, 20, 2) // warm-up: opens the connections of relayd that stay open
+		// The first requests open the connections that relayd keeps open.
+		manySenders(r, 20, 2)
 		base := r.atRest()
 
 		stop, most := r.watchMemory()
@@ -123,7 +124,7 @@ func TestFaultSlowHeads(t *testing.T) {
 	for range sockets {
 		c := r.dial()
 		work.Go(func() {
-			if trickle(c, relaytest.Patience(2*patience)) { // the time is checked below
+			if trickle(c, relaytest.Patience(2*patience)) {
 				closed.Add(1)
 				last.Store(max(last.Load(), int64(time.Since(begun))))
 			}

@@ -137,10 +137,11 @@ func TestFaultClock(t *testing.T) {
 		}
 		s.expires(databaseURL == "")
 		s.r.stop(syscall.SIGTERM)
-		s.clock.set(31 * 24 * time.Hour) // as far ahead as it was for some stored events
+		s.clock.set(31 * 24 * time.Hour) // the offset at which some events were stored
 		s.r.start()
 		s.connect()
-		time.Sleep(15 * time.Second) // the loops of retention and others run several times; deletions are checked below
+		// During this time, the loop of retention and other loops run several times. Deletions are checked below.
+		time.Sleep(15 * time.Second)
 		s.serves(31 * 24 * time.Hour)
 		s.clock.set(0)
 		s.serves(0)
@@ -222,10 +223,10 @@ type clockedRelay struct {
 	t      *testing.T
 	r      *relayServer
 	clock  *wallClock
-	told   *relaytest.Buffer // items of a live reader
-	token  string            // expires in three hours
+	told   *relaytest.Buffer // the items that the live reader has received
+	token  string            // secret of a token that lives for three hours
 	events []string          // ids of the events of alias "on", oldest first
-	n      int               // number of requests to each alias
+	n      int               // number of requests that were sent to each alias
 
 	mu    sync.Mutex
 	order []string // paths of queued events of "off" in the order in which the local server got them
@@ -260,7 +261,8 @@ func (s *clockedRelay) connect() {
 	}()
 }
 
-// serves checks everything that must work at any time of the clock.
+// serves checks requests to both aliases, the live reader, a new token and an Idempotency-Key while the wall
+// clock is ahead by the given time.
 func (s *clockedRelay) serves(ahead time.Duration) {
 	s.t.Helper()
 	path := "/" + strconv.Itoa(s.n)
@@ -281,7 +283,8 @@ func (s *clockedRelay) serves(ahead time.Duration) {
 	if status := s.status(token, "GET", "/aliases", ""); status != 200 {
 		s.t.Errorf("%v ahead: a new token gets %d", ahead, status)
 	}
-	if ahead.Abs() >= 24*time.Hour { // a key is remembered for a day, by the wall clock
+	// relayd forgets an Idempotency-Key after a day of its wall clock.
+	if ahead.Abs() >= 24*time.Hour {
 		return
 	}
 	if status := s.status(s.r.token, "POST", "/events/"+s.events[0]+"/replay?wait=10s", "once"); status != 200 {
@@ -307,8 +310,8 @@ func (s *clockedRelay) status(token, method, path, key string) int {
 	return res.StatusCode
 }
 
-// expires checks a token with a lifetime of three hours. The clock that decides is that of the machine (own),
-// or that of Postgres, which the test does not set.
+// expires checks at several offsets whether a token with a lifetime of three hours is accepted. With own set,
+// the wall clock of relayd decides. Otherwise the clock of Postgres decides, which the test does not change.
 func (s *clockedRelay) expires(own bool) {
 	s.t.Helper()
 	for ahead, ended := range map[time.Duration]bool{-48 * time.Hour: false, 0: false, 2 * time.Hour: false, 4 * time.Hour: own, 48 * time.Hour: own} {

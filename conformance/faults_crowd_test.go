@@ -89,9 +89,9 @@ func (c *crowd) once(alias string) time.Duration {
 		}
 		tcp.Close()
 	}()
-	_ = tcp.SetDeadline(time.Now().Add(20 * time.Second)) // a time limit for the handshake, like that of relayd
+	_ = tcp.SetDeadline(time.Now().Add(20 * time.Second))
 	conn, channels, requests, err := ssh.NewClientConn(tcp, c.r.ssh, &ssh.ClientConfig{
-		User: "relay", Auth: []ssh.AuthMethod{ssh.PublicKeys(c.signer)}, HostKeyCallback: ssh.InsecureIgnoreHostKey(), // own server, loopback
+		User: "relay", Auth: []ssh.AuthMethod{ssh.PublicKeys(c.signer)}, HostKeyCallback: ssh.InsecureIgnoreHostKey(),
 	})
 	if err != nil {
 		return 0
@@ -175,7 +175,7 @@ func TestFaultTunnelsComeBack(t *testing.T) {
 	c := startCrowd(r, n)
 	c.back()
 	idle := r.atRest()
-	const garbage = 96 << 20 // below this size, the heap is not collected
+	const garbage = 96 << 20 // Go does not collect a heap that is smaller
 	grown := int64(idle.RSSBytes - before.RSSBytes)
 	figure(t, "%d idle tunnels: RSS grew by %d MiB, %.1f goroutines each", n, grown>>20, float64(idle.Goroutines-before.Goroutines)/float64(n))
 	if each := (grown - memory(t, garbage)) / int64(n) >> 10; each > memory(t, 100) {
@@ -206,7 +206,7 @@ func TestFaultTunnelsComeBack(t *testing.T) {
 func TestFaultLargeBodies(t *testing.T) {
 	senders, body := size(20, 100), int64(size(2, 16)<<20)
 	r := startRelay(t, "")
-	var arrived sync.Map // path → SHA-256
+	var arrived sync.Map // the SHA-256 of each body, by its path
 	r.tunnel("large", serveLocal(t, func(w http.ResponseWriter, req *http.Request) {
 		h, piece := sha256.New(), make([]byte, 256<<10)
 		for {

@@ -15,7 +15,8 @@ import (
 // missing, and relayd recovers without a restart when space is free again.
 func TestFaultDiskFull(t *testing.T) {
 	t.Parallel()
-	disk := smallDisk(t, 128<<20) // the events must leave the 16 MiB free that relayd waits for
+	// relayd waits until 16 MiB are free, so the disk must be larger than that and the events.
+	disk := smallDisk(t, 128<<20)
 	r := startRelay(t, "", "RELAY_DATA_DIR="+disk, "RELAY_MIN_FREE=0")
 	r.autossh("disk", localServer(t))
 	l := startLoad(r, "disk", 8, func(l *load) { l.pause = 2 * time.Millisecond })
@@ -43,7 +44,7 @@ func TestFaultDiskFull(t *testing.T) {
 	}
 }
 
-// waitFor503 waits until a caller gets the answer that its request cannot be stored.
+// waitFor503 waits until a further request is answered with 503.
 func (l *load) waitFor503(limit time.Duration) {
 	l.r.t.Helper()
 	before := l.code(503)
@@ -75,7 +76,8 @@ func fill(t *testing.T, disk string, leave int64) (free func()) {
 	}
 	file := filepath.Join(disk, "ballast")
 	if n := int64(st.Bavail)*st.Bsize - leave; n > 0 {
-		// If the server has used some of the space by now, the disk is full, too.
+		// The write fails if relayd has used some of the space in the meantime. The disk is full in that case,
+		// too.
 		if err := os.WriteFile(file, make([]byte, n), 0o600); err != nil && !errors.Is(err, syscall.ENOSPC) {
 			t.Fatalf("fill the disk: %v", err)
 		}

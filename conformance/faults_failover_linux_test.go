@@ -41,7 +41,8 @@ func TestFaultFailover(t *testing.T) {
 	relaytest.Until(t, 20*time.Second, "the replica to be in step", func() bool {
 		return d.count(`SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'`) == 1
 	})
-	front.Lead("unix", postgresSocket(replica.socket)) // before the sessions end, so no node reconnects to the primary
+	// The redirection comes before the end of the sessions, because no node may reconnect to the primary.
+	front.Lead("unix", postgresSocket(replica.socket))
 	d.do(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '` + appRole + `'`)
 	refused := size(2*time.Second, 10*time.Second)
 	<-time.After(refused)
@@ -90,7 +91,7 @@ type replica struct {
 	socket string
 }
 
-// replicate starts a hot standby. The server waits for it at each commit.
+// replicate starts a hot standby, and makes the primary wait for the standby at each commit.
 func (d *dba) replicate() *replica {
 	d.t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "relay-replica")

@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// kinds are the ways in which requests and responses of a mixed load are framed and end.
+// kinds are the kinds of requests in a mixed load. They differ in the framing and the end of request and
+// response.
 var kinds = []string{"plain", "chunked", "large", "until-close", "upgrade", "broken"}
 
 // mixedServer is a local server for a mixed load: it responds with a length, in chunks with the body
@@ -29,7 +30,8 @@ func mixedServer(t *testing.T) string {
 				t.Error(err)
 				return
 			}
-			_, _ = io.WriteString(c, answer) // relayd may have been killed
+			// The write fails if relayd was killed.
+			_, _ = io.WriteString(c, answer)
 			_ = c.Close()
 		}
 		switch kind := req.URL.Path[strings.LastIndex(req.URL.Path, "/")+1:]; kind {

@@ -31,7 +31,7 @@ func keepTunnel(ctx context.Context, r *relayServer, alias, target string) {
 type load struct {
 	r       *relayServer
 	alias   string
-	pause   time.Duration // between two requests of a sender
+	pause   time.Duration // time between two requests of a sender
 	retry   bool          // senders repeat a request without an answer or with a 503
 	mixed   bool          // senders send every kind of request, for mixedServer
 	compare int           // number of events to read back completely, in the full form
@@ -40,15 +40,15 @@ type load struct {
 	work sync.WaitGroup
 
 	mu       sync.Mutex
-	answered map[string]answered // by path
-	vain     map[string]int      // by path: tries without a complete answer, or with a 503
+	answered map[string]answered // the answers, by path
+	vain     map[string]int      // number of tries without a complete answer or with a 503, by path
 	codes    map[int]int
-	broken   int            // without a complete answer
+	broken   int            // number of tries without a complete answer
 	longest  time.Duration  // longest time until an answer or a failure
 	noRetry  int            // number of 503 without Retry-After
 	refused  map[string]int // number of 503, by Relay-Error
 
-	mostTries int // tries of the request that needed most
+	mostTries int // number of tries of the request that needed the most
 	lastFail  time.Time
 	lastGood  time.Time
 }
@@ -56,7 +56,7 @@ type load struct {
 type answered struct {
 	sum    string // SHA-256 of the request's body
 	status int
-	whole  bool // the answer was complete
+	whole  bool // whether the answer was complete
 }
 
 // startLoad starts senders. They stop at the end of the test at the latest.
@@ -138,7 +138,8 @@ func wait(ctx context.Context, d time.Duration) {
 	}
 }
 
-// once sends one request and records its outcome. It returns true if the answer was not 503.
+// once sends one request and records its outcome. It reports whether the caller got a complete answer other
+// than 503.
 func (l *load) once(client *http.Client, path, body string) bool {
 	begun := time.Now()
 	req, err := http.NewRequest("POST", "http://"+l.alias+".localhost"+path, strings.NewReader(body))
@@ -156,7 +157,8 @@ func (l *load) once(client *http.Client, path, body string) bool {
 	res, err := client.Do(req)
 	if err != nil {
 		l.note(begun, path, nil, answered{})
-		<-time.After(5 * time.Millisecond) // no server listens: avoid a busy loop
+		// The pause avoids a busy loop while no server listens.
+		<-time.After(5 * time.Millisecond)
 		return false
 	}
 	_, err = io.Copy(io.Discard, res.Body)
@@ -199,10 +201,10 @@ func (l *load) note(begun time.Time, path string, res *http.Response, a answered
 // verdict counts the answered requests by their stored state.
 type verdict struct {
 	answered  int
-	missing   int // without an event
-	different int // with an event of another body
-	unproven  int // complete answers whose attempt is not stored as delivered
-	stuck     int // events still in the state delivering
+	missing   int // number of answered requests without an event
+	different int // number of answered requests whose event has another body
+	unproven  int // number of complete answers whose attempt is not stored as delivered
+	stuck     int // number of events that are still in the state delivering
 }
 
 func (v verdict) ok() bool { return v.missing+v.different+v.unproven+v.stuck == 0 }
@@ -219,7 +221,7 @@ func (l *load) check(t *testing.T) verdict {
 	t.Helper()
 	// Events in the spool are in no list. With a slow database, the spool may fill again after it was empty.
 	l.r.waitFor(60*time.Second, "the spool to be empty", func() bool { return l.r.stats().SpoolBytes == 0 })
-	stored := map[string][]string{} // several if the sender has repeated the request
+	stored := map[string][]string{} // the ids of the events of each path; a repeated request has several
 	for _, e := range l.r.events(l.alias, "") {
 		stored[e.Path] = append(stored[e.Path], e.ID)
 	}

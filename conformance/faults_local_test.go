@@ -19,9 +19,9 @@ type localFault struct {
 	script func(c net.Conn, br *bufio.Reader) // the local server; nil = its port is closed
 	status string                             // beginning of the caller's answer; "" = none
 	code   string                             // value of Relay-Error, and the event's error
-	state  string                             // of the event
+	state  string                             // state of the event
 	broken bool                               // the answer is incomplete
-	says   string                             // a part of the answer
+	says   string                             // a part of the answer's text
 	within time.Duration
 	came   chan struct{} // closed when the caller has a byte; nil = the local server does not wait
 	upOnly bool          // only relay up can report this failure
@@ -49,8 +49,8 @@ func localFaults() []localFault {
 	isTLS := garbage
 	isTLS.says = "it speaks TLS; use --target https://… of relay up, or forward the port where it speaks plain HTTP"
 	cut := localFault{status: "HTTP/1.1 200 ", state: "delivered", broken: true, within: 2 * time.Second}
-	// The local server fails only after the caller has begin, because a reset may discard bytes that an SSH
-	// client has not read yet.
+	// The local server fails only after the caller has received begin, because a reset may discard bytes that
+	// an SSH client has not read yet.
 	later := func(name, begin string, end func(c net.Conn)) localFault {
 		f := cut
 		f.name, f.came = name, make(chan struct{})
@@ -88,7 +88,8 @@ func localFaults() []localFault {
 		as(garbage, "F12 endless interim answers", text(strings.Repeat("HTTP/1.1 102 Processing\r\n\r\n", 100)+ok)),
 		as(garbage, "F12 SSH instead of HTTP", text("SSH-2.0-OpenSSH_9.2\r\n")),
 		as(isTLS, "F12 TLS alert", text("\x15\x03\x01\x00\x02\x02\x46")), // sent by Node, Python and Java
-		as(isTLS, "F12 TLS alert in pieces", after(func(c net.Conn) { // as over a slow line
+		// The pieces arrive separately, as over a slow line.
+		as(isTLS, "F12 TLS alert in pieces", after(func(c net.Conn) {
 			_, _ = io.WriteString(c, "\x15")
 			_, _ = io.WriteString(c, "\x03\x03\x00\x02\x02\x46")
 		})),
@@ -244,7 +245,8 @@ func wholeAnswer(br *bufio.Reader) ([]byte, error) {
 	}
 }
 
-// callerLeaves: an incomplete request is never delivered as complete.
+// callerLeaves: if a caller resets its connection inside the body, the local server gets no complete request,
+// and the event is recorded as incomplete.
 func callerLeaves(t *testing.T, r *relayServer, tg *target, passed *int) {
 	began, ended := make(chan struct{}), make(chan error, 1)
 	tg.run(func(_ net.Conn, br *bufio.Reader) {

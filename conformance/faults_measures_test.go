@@ -43,7 +43,8 @@ func bound(promised time.Duration) time.Duration {
 	return size(relaytest.Limit(promised, begun), relaytest.Limit(promised/2, begun))
 }
 
-// memory returns the limit for the memory of relayd, which is ten times as large with the race detector.
+// memory returns the limit for the memory of relayd: most, or ten times most if relayd was built with the
+// race detector.
 func memory(t *testing.T, most int64) int64 {
 	t.Helper()
 	info, err := buildinfo.ReadFile(relaytest.Program(t, "relayd"))
@@ -56,7 +57,8 @@ func memory(t *testing.T, most int64) int64 {
 	return most
 }
 
-// onlyInFull skips a test in the short form, because the test named by instead covers the same promises.
+// onlyInFull skips a test in the short form. instead names the tests that check the same promises in that
+// form.
 func onlyInFull(t *testing.T, instead string) {
 	t.Helper()
 	if size(true, false) {
@@ -81,7 +83,7 @@ func figure(t *testing.T, format string, args ...any) {
 	t.Logf("figure: %s (%s): "+format, append([]any{strings.TrimPrefix(t.Name(), "TestFault"), form}, args...)...)
 }
 
-// needRoot fails a test that has no right to mount or to make a network namespace.
+// needRoot fails a test that does not run as root. what names the thing that only root can make.
 func needRoot(t *testing.T, what string) {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -89,7 +91,7 @@ func needRoot(t *testing.T, what string) {
 	}
 }
 
-// needs returns the message for a machine on which even root lacks a right.
+// needs returns the message about the rights that a test lacks.
 func needs(t *testing.T, what string) string {
 	return fmt.Sprintf("needs root with CAP_SYS_ADMIN and CAP_NET_ADMIN: it makes %s. Run the tests as root (in a container: --privileged), or leave it out with -skip '%s'", what, t.Name())
 }
@@ -120,7 +122,8 @@ func (r *relayServer) stats() stats {
 func rssOf(res *http.Response) int64 {
 	defer res.Body.Close()
 	var s stats
-	_ = json.NewDecoder(res.Body).Decode(&s) // without a value: 0
+	// After an error, RSSBytes is 0.
+	_ = json.NewDecoder(res.Body).Decode(&s)
 	return s.RSSBytes
 }
 
@@ -140,11 +143,11 @@ func (r *relayServer) settled(base stats, goroutines, fds int) (now stats, ok bo
 	return now, false
 }
 
-// descriptors counts the open descriptors of relayd by their kind, for a test that finds too many.
+// descriptors counts the open descriptors of relayd by their kind, for the log of a failed test.
 func (r *relayServer) descriptors() map[string]int {
 	kinds := map[string]int{}
 	dir := fmt.Sprintf("/proc/%d/fd", r.process.get().Cmd.Process.Pid)
-	files, _ := os.ReadDir(dir) // empty without /proc
+	files, _ := os.ReadDir(dir) // the list is empty on a system without /proc
 	for _, f := range files {
 		to, _ := os.Readlink(filepath.Join(dir, f.Name()))
 		kind, _, _ := strings.Cut(to, ":[")
@@ -287,13 +290,14 @@ func quantile(d []time.Duration, q float64) time.Duration {
 	return d[min(len(d)-1, int(q*float64(len(d))))]
 }
 
-// ownPostgres returns a server that a test may stop, kill and freeze, and the URL of a schema on the server.
-// The server is up again at the end of the test.
+// ownPostgres returns a Postgres server that a test may stop, kill and freeze, and the URL of a schema on it.
+// At the end of the test, a frozen server continues.
 func ownPostgres(t *testing.T) (*pgtest.Server, string) {
 	t.Helper()
 	s := pgtest.Start(t, pgtest.Options{Fsync: true}) // committed data must survive a kill
 	databaseURL := s.URL(t)
-	t.Cleanup(func() { _ = s.Thaw() }) // before the schema is dropped
+	// The cleanup of the schema runs later and needs a server that is not frozen.
+	t.Cleanup(func() { _ = s.Thaw() })
 	return s, databaseURL
 }
 

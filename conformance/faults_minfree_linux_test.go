@@ -8,9 +8,8 @@ import (
 	"time"
 )
 
-// TestFaultMinFree leaves less free space on the data disk than --min-free. Callers are refused before a byte
-// is forwarded, and relayd does not use the rest of the space. When more space is free again, relayd recovers
-// without a restart.
+// TestFaultMinFree leaves less free space on the data disk than --min-free. Callers get 503 storage-full
+// before a byte is forwarded. When more space is free again, relayd recovers without a restart.
 func TestFaultMinFree(t *testing.T) {
 	t.Parallel()
 	disk := smallDisk(t, 64<<20)

@@ -23,7 +23,7 @@ func TestFaultNoisyNeighbour(t *testing.T) {
 		r.must(200, "PATCH", "/aliases/noisy", []byte(`{"responseTimeout":"`+hang.String()+`"}`))
 		r.tunnel("quiet", localServer(t))
 		turns, phase := size(2, 5), size(time.Second, 4*time.Second)
-		r.measure(phase / 4) // warm-up
+		r.measure(phase / 4)
 		var still, noisy quiet
 		codes := map[string]int{}
 		for range turns {
@@ -107,9 +107,9 @@ func (r *relayServer) measure(d time.Duration) quiet {
 	return q
 }
 
-// flood keeps n requests to the noisy alias in progress. It returns when they have begun. codes counts their
-// answers, to be read after stop. The first requests start one after another, because those that reach the
-// local server must not all time out at the same moment. Such a burst would measure the speed of the machine.
+// flood keeps n requests to the noisy alias in progress and returns when they have begun. After stop, codes
+// has the number of each result. The first requests start at different times, because a burst of timeouts
+// would measure the speed of the machine.
 func (r *relayServer) flood(n int, codes map[string]int) (stop func()) {
 	r.t.Helper()
 	end := make(chan struct{})

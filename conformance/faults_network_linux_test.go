@@ -25,7 +25,7 @@ var netNamespaces atomic.Int32
 type netNamespace struct {
 	t           *testing.T
 	space       string
-	here, there string // interfaces
+	here, there string // names of the two interfaces
 	near, far   string // their addresses, in the network for benchmarks (RFC 2544)
 }
 
@@ -41,7 +41,7 @@ func newNetNamespace(t *testing.T) *netNamespace {
 	}
 	t.Cleanup(func() { c.ip("netns", "del", c.space) })
 	c.ip("link", "add", c.here, "type", "veth", "peer", "name", c.there)
-	t.Cleanup(func() { _ = exec.Command("ip", "link", "del", c.here).Run() }) // usually gone with the namespace
+	t.Cleanup(func() { _ = exec.Command("ip", "link", "del", c.here).Run() }) // usually, the interface has gone with the namespace
 	c.ip("link", "set", c.there, "netns", c.space)
 	c.ip("addr", "add", c.near+"/30", "dev", c.here)
 	c.ip("link", "set", c.here, "up")
@@ -149,7 +149,8 @@ func TestFaultCutNetwork(t *testing.T) {
 			after, _, _ := r.through("cut-off", "/after", "x")
 			state := r.event(under.event).State
 			stuck := len(r.events("cut-off", "&state=delivering"))
-			base.Goroutines, base.OpenFds = base.Goroutines+8, base.OpenFds+1 // for the new tunnel
+			// The new tunnel adds goroutines and a descriptor.
+			base.Goroutines, base.OpenFds = base.Goroutines+8, base.OpenFds+1
 			now, ok := r.settled(base, 10, 5)
 			figure(t, "line %s: offline after %v, under way answered %d after %v and %s, next %d after %v, taken over from another address after %v and answered %d; tunnels left %d, goroutines %d (before %d), descriptors %d (before %d)",
 				name, offline.Round(100*time.Millisecond), under.status, under.took.Round(100*time.Millisecond), state, next.status, next.took.Round(100*time.Millisecond),

@@ -44,8 +44,8 @@ func startNodes(t *testing.T, nodes [3]*relayServer) {
 	}
 }
 
-// knows waits until a node forwards requests to an alias that was created at another node. It empties the
-// queue of the requests that came before the tunnel.
+// knows waits until node r forwards requests to the tunnel of an alias at another node. After that, it
+// empties the queue of the requests that came too early.
 func (r *relayServer) knows(alias string) *relayServer {
 	r.t.Helper()
 	queued := false
@@ -85,7 +85,7 @@ func (r *relayServer) since(begun time.Time, what string, ok func() bool) time.D
 
 // TestFaultNodeKilled kills the node with the tunnel, with senders at the other two nodes. Requests are
 // queued within 5 s, attempts in progress are interrupted, and all answered requests are stored. When the
-// node is back, it serves the tunnel again, without a restart of anything else.
+// node is back, the tunnel serves again.
 func TestFaultNodeKilled(t *testing.T) {
 	t.Parallel()
 	_, databaseURL := ownPostgres(t)
@@ -204,7 +204,7 @@ func postgresComesAndGoes(t *testing.T) {
 }
 
 // TestFaultNodeFrozen stops the process of the node with the tunnel until the node is declared dead. When the
-// process continues, the node rejoins without help and serves the tunnel, which its client has kept open.
+// process continues, it rejoins as a new node, and requests reach the tunnel again.
 func TestFaultNodeFrozen(t *testing.T) {
 	t.Parallel()
 	_, databaseURL := ownPostgres(t)

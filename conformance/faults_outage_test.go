@@ -39,8 +39,9 @@ func TestFaultPostgresKilled(t *testing.T) {
 	}
 }
 
-// TestFaultPostgresFrozen stops every process of Postgres for a while: sockets stay open, but Postgres does
-// not answer.
+// TestFaultPostgresFrozen freezes Postgres under load, so its sockets stay open without an answer. Callers
+// are answered within 5 s, the tunnel stays, memory is bounded, /readyz reports the outage, and relayd
+// recovers.
 func TestFaultPostgresFrozen(t *testing.T) {
 	t.Parallel()
 	onlyInFull(t, "TestFaultSpool")
@@ -72,7 +73,7 @@ func TestFaultPostgresFrozen(t *testing.T) {
 	l.finish(t, fmt.Sprintf("Postgres frozen %v: memory grew %d MiB, /readyz says so after %v, tunnels up %d, back after %v",
 		frozen.Round(100*time.Millisecond), grown, said.Round(100*time.Millisecond), tunnels, rounded([]time.Duration{back})[0]))
 	switch {
-	case grown > memory(t, 32+96): // below 96 MiB, the heap is not collected in any case
+	case grown > memory(t, 32+96): // Go does not collect a heap below 96 MiB
 		t.Errorf("memory grew by %d MiB", grown)
 	case back > bound(5*time.Second):
 		t.Errorf("full service took %v after Postgres went on", back)

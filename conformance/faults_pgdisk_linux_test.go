@@ -12,7 +12,7 @@ import (
 )
 
 // TestFaultPostgresDiskFull fills the disk of Postgres under load. Callers get 503, and no answered request
-// is missing. The log says what to do, but not too often, and relayd recovers when space is free again.
+// is missing. The log names the full disk in at most 20 lines, and relayd recovers when space is free again.
 func TestFaultPostgresDiskFull(t *testing.T) {
 	t.Parallel()
 	d := newDBA(t)

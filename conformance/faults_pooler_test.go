@@ -12,8 +12,9 @@ import (
 	"relay/relaytest"
 )
 
-// TestFaultPooler runs relayd behind pgbouncer, in both modes that relayd supports, with a direct URL. It
-// stops pgbouncer and Postgres under load.
+// TestFaultPooler runs relayd with a direct URL behind pgbouncer, in transaction and in session mode. relayd
+// serves before and after outages of pgbouncer and Postgres, after a kill, and when a second relayd takes
+// over.
 func TestFaultPooler(t *testing.T) {
 	t.Parallel()
 	for mode, settings := range map[string]map[string]string{
@@ -57,7 +58,7 @@ func outages(t *testing.T, d *dba, b *bouncer, r *relayServer) {
 			continue // in session mode, PAUSE waits until every client has gone
 		}
 		if c.name == "every session terminated" && size(true, false) {
-			continue // TestFaultMisbehavingAdministrator covers it
+			continue // TestFaultMisbehavingAdministrator covers this case
 		}
 		l := startLoad(r, "pooled", 4, func(l *load) { l.pause = size(50*time.Millisecond, 10*time.Millisecond) })
 		l.more(50, 30*time.Second)
@@ -88,8 +89,8 @@ func echoServer(t *testing.T) string {
 	return serveLocal(t, func(w http.ResponseWriter, req *http.Request) { _, _ = io.Copy(w, req.Body) })
 }
 
-// usual makes typical requests: a body of several parts, a replay, the live view, and a key and a token that
-// another process makes and removes, which the server has to notice.
+// usual makes typical requests: a body of several parts, a replay, the live view, and a token that another
+// process creates and removes.
 func usual(t *testing.T, r *relayServer) {
 	t.Helper()
 	live := r.live()
@@ -123,7 +124,7 @@ func usual(t *testing.T, r *relayServer) {
 	r.token = mine
 }
 
-// overKill queues events and kills relayd. The events are delivered after the restart.
+// overKill queues events and kills relayd. After the restart, the events are delivered in order.
 func overKill(t *testing.T, r *relayServer) {
 	t.Helper()
 	r.alias("asleep")
@@ -180,8 +181,8 @@ func (r *relayServer) live() *live {
 	return l
 }
 
-// TestFaultPoolerWithoutDirectURL: relayd depends on no state of a Postgres session, so it serves
-// behind a pooler in either mode, with and without a direct URL.
+// TestFaultPoolerWithoutDirectURL: behind a pooler, relayd starts and is ready in transaction mode with and
+// without a direct URL, and in session mode without one.
 func TestFaultPoolerWithoutDirectURL(t *testing.T) {
 	t.Parallel()
 	d := newDBA(t)

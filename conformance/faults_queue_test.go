@@ -22,7 +22,7 @@ func (a *arrivals) serve(w http.ResponseWriter, req *http.Request) {
 	a.mu.Lock()
 	a.paths = append(a.paths, req.URL.Path)
 	a.mu.Unlock()
-	<-time.After(5 * time.Millisecond) // a kill finds a delivery in progress
+	<-time.After(5 * time.Millisecond) // the delay lets a kill find a delivery in progress
 	_, _ = io.WriteString(w, "done")
 }
 

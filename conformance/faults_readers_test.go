@@ -131,7 +131,8 @@ func (a *attack) unreadAnswers(p *person, id, share string) {
 	}
 }
 
-// unreadAnswer requests an answer repeatedly, and counts the results.
+// unreadAnswer requests an answer repeatedly, stops reading after the status, and counts the answers with 200
+// and 503.
 func (a *attack) unreadAnswer(p *person, path string) {
 	for a.left() > 0 {
 		c, err := net.Dial("tcp", a.r.http)
@@ -145,7 +146,7 @@ func (a *attack) unreadAnswer(p *person, path string) {
 		switch n, _ := c.Read(head); {
 		case n == len(head) && bytes.HasSuffix(head, []byte(" 200")):
 			a.answers.Add(1)
-			<-time.After(a.left()) // read no further
+			<-time.After(a.left())
 		case n == len(head) && bytes.HasSuffix(head, []byte(" 503")):
 			a.refused.Add(1)
 			rest := make([]byte, 4096)

@@ -18,7 +18,7 @@ func TestFaultRetentionByAge(t *testing.T) {
 		r := startRelay(t, databaseURL, "RELAY_RETENTION="+age.String())
 		tunnel := r.tunnel("old", localServer(t))
 		body := strings.Repeat("x", 300<<10) // large enough to be stored in parts
-		sent := map[string]time.Time{}       // by path
+		sent := map[string]time.Time{}       // the time of each request, by its path
 		var shared []string
 		for i := range old {
 			path := fmt.Sprintf("/%d", i)
@@ -27,7 +27,8 @@ func TestFaultRetentionByAge(t *testing.T) {
 				t.Fatalf("answered %d %s", status, answer)
 			}
 			if i == 2 {
-				shared = r.share(t, "old", 3) // long before the events expire
+				// The events are shared long before they expire.
+				shared = r.share(t, "old", 3)
 			}
 		}
 		last := time.Now()
@@ -110,7 +111,7 @@ func TestFaultRetentionBySize(t *testing.T) {
 			send()
 		}
 		shared := r.share(t, "fat", 2)
-		told := 0 // callers are told to retry, for at most two seconds
+		told := 0 // number of callers that were told to retry
 		for sent := 0; sent < 60; {
 			switch status, code := send(); {
 			case status == 200:

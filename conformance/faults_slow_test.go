@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// TestFaultSlowStore delays every packet from and to Postgres by 100 ms. The throughput falls, but no caller
-// waits longer than 5 s, no event is lost, and connections do not pile up. Without the delay, everything is
-// normal again.
+// TestFaultSlowStore delays every packet from and to Postgres by 100 ms. Requests are still answered, none
+// after more than 5 s and none with 503, and at most 16 connections to Postgres are open. Without the delay,
+// relayd recovers.
 func TestFaultSlowStore(t *testing.T) {
 	t.Parallel()
 	_, databaseURL := ownPostgres(t)

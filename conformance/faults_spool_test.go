@@ -100,9 +100,8 @@ func (l *load) codes503() int {
 	return l.codes[503] + l.broken
 }
 
-// TestFaultSpoolFull lets the spool become full. After that, no request is forwarded, and callers are told to
-// retry. Only the request that finds the spool full may have been forwarded already. Its answer does not
-// claim that it is stored.
+// TestFaultSpoolFull lets the spool become full. After that, callers get 503 with Retry-After, and their
+// requests are not forwarded. All requests that were answered with 200 are stored.
 func TestFaultSpoolFull(t *testing.T) {
 	t.Parallel()
 	pg, databaseURL := ownPostgres(t)
@@ -150,10 +149,9 @@ func TestFaultSpoolFull(t *testing.T) {
 	}
 }
 
-// TestFaultSpoolLargeBodies sends bodies that are stored in parts while Postgres is down. With a spool of
-// this size, each request is stored before it is forwarded, so relayd has to read the parts from the spool.
-// Every answered request reached the local server completely, no request reached it incompletely, and callers
-// are refused only once the spool is full.
+// TestFaultSpoolLargeBodies sends bodies that are stored in parts while Postgres is down. Every answered
+// request reached the local server with the same bytes and is stored, and no request reached it incompletely.
+// Callers are refused only when the spool is more than half full.
 func TestFaultSpoolLargeBodies(t *testing.T) {
 	t.Parallel()
 	const limit = 16 << 20

@@ -40,9 +40,9 @@ func (r *relayServer) startTraced(args ...string) *relaytest.Process {
 // shape is a kind of request that is stored in a particular way.
 type shape struct {
 	name, alias string
-	size        int // of the request body
+	size        int // size of the request body in bytes
 	chunked     bool
-	status      int // of the answer
+	status      int // status of the answer
 }
 
 // shapes lists the kinds of requests whose storage is traced. The upgraded request is last, because its
@@ -123,7 +123,7 @@ func localOfShapes(t *testing.T) string {
 
 // traced is the trace of strace, in order.
 type traced struct {
-	writes []tracedCall // to files
+	writes []tracedCall // the writes to files
 	syncs  []tracedCall
 	sent   map[int]int // line of the first write to each caller, by the caller's port
 }
@@ -131,7 +131,7 @@ type traced struct {
 type tracedCall struct {
 	name, file string
 	data       string
-	begin, end int // line numbers
+	begin, end int // lines of the trace in which the call begins and ends
 }
 
 var (
@@ -149,7 +149,7 @@ func readTrace(t *testing.T, file string) *traced {
 	}
 	defer f.Close()
 	out := &traced{sent: map[int]int{}}
-	open := map[string]*tracedCall{} // by thread
+	open := map[string]*tracedCall{} // the calls that have not ended yet, by thread
 	var calls []*tracedCall
 	lines := bufio.NewScanner(f)
 	lines.Buffer(nil, 1<<20)

@@ -89,7 +89,7 @@ func (r *tlsRelay) clientHello() []byte {
 }
 
 // TestFaultStopOverTLS: TLS requests that are in progress when relayd stops get complete answers, and their
-// connections end properly.
+// connections end with close_notify.
 func TestFaultStopOverTLS(t *testing.T) {
 	t.Parallel()
 	const requests = 50

@@ -89,8 +89,7 @@ func TestFaultSilentClient(t *testing.T) {
 }
 
 // TestFaultTakeover opens a second tunnel for the alias while a request is in progress on the first tunnel.
-// The second tunnel serves at once, the request does not hang, and the first client is notified and
-// disconnected.
+// The second tunnel serves within 2 s, the request ends, and the first client is disconnected.
 func TestFaultTakeover(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "")

@@ -80,7 +80,7 @@ func TestFaultQueueFull(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		setting, body string
-		least, most   int // number of requests that fit
+		least, most   int // bounds of the number of requests that fit
 	}{
 		"count": {"RELAY_QUEUE_LIMIT=20", "x", 20, 20},
 		"bytes": {"RELAY_QUEUE_BYTES=200KiB", strings.Repeat("x", 10<<10), 19, 20}, // heads count, too

@@ -55,7 +55,8 @@ func TestVersionsSideBySide(t *testing.T) {
 	}
 }
 
-// eachOther checks everything that two nodes of different versions do for each other.
+// eachOther checks in both directions that one version queues a request, delivers it through a tunnel at the
+// other version, and finds an alias that moves.
 func eachOther(t *testing.T, newer, older *relayServer) {
 	t.Helper()
 	older.waitFor(10*time.Second, "the older one to see the newer schema", func() bool {

@@ -11,7 +11,7 @@ import (
 	"relay/relaytest"
 )
 
-// h2Cases is the number of cases of h2spec, of 145, that the base host has to pass.
+// h2Cases is the number of h2spec's 145 cases that the base host has to pass.
 const h2Cases = 141
 
 // TestHTTP2 runs h2spec against the base host over TLS.

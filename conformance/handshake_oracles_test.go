@@ -34,7 +34,7 @@ type challengeCase struct {
 	Secret    string            `json:"secret"`
 
 	what    string
-	refused bool // the case is invalid, so relayd and the library must refuse it
+	refused bool // whether relayd and the library must refuse the case
 }
 
 // libraryAnswer is the answer of a library. It has no status if the library computes only the content.

@@ -70,8 +70,8 @@ func steady(answer []byte) string {
 	return s
 }
 
-// TestHTTPBinThroughTheTunnel calls every endpoint of a real local server directly, through the
-// tunnel, and by replay.
+// TestHTTPBinThroughTheTunnel calls every endpoint of a real local server directly, through the tunnel, and
+// by replay. The answers are equal, except for times and random values.
 func TestHTTPBinThroughTheTunnel(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "")

@@ -153,7 +153,8 @@ func (m *machine) firstReplays() (hostKey string) {
 	return hostKey
 }
 
-// credential starts the service with a secret from /etc/credstore, and then without the secret.
+// credential: relayd reads its database URL from /etc/credstore and does not log the password. Without the
+// file, the service starts again.
 func (m *machine) credential() {
 	m.t.Helper()
 	m.run("install -D -m 600 /dev/null /etc/credstore/relayd.database-url && echo postgres://relay:secret@127.0.0.1:9/relay >/etc/credstore/relayd.database-url")

@@ -99,7 +99,7 @@ func TestTunnelsAreLinearizable(t *testing.T) {
 	}
 	h := &history{begun: time.Now()}
 	end := h.begun.Add(size(6*time.Second, time.Minute))
-	var answered sync.Map // by number of the tunnel
+	var answered sync.Map // the tunnels that have answered, by number
 	var numbers atomic.Int64
 	var work sync.WaitGroup
 	for lane := range 4 {
@@ -123,7 +123,7 @@ func TestTunnelsAreLinearizable(t *testing.T) {
 						return
 					}
 					var n int
-					_, _ = fmt.Sscan(res.Header.Get("Tunnel"), &n) // absent: the request was queued, or its tunnel was lost
+					_, _ = fmt.Sscan(res.Header.Get("Tunnel"), &n) // the header is absent if the request was queued or its tunnel was lost
 					_ = drain(res)
 					h.add(tunnelOp{"request", alias, i, n}, call, time.Now())
 					answered.Store(n, true)
@@ -161,7 +161,7 @@ func (h *history) hold(t *testing.T, r *relayServer, signer ssh.Signer, alias st
 	}
 	defer c.Close()
 	conn, channels, requests, err := ssh.NewClientConn(c, r.ssh, &ssh.ClientConfig{
-		User: "relay", Auth: []ssh.AuthMethod{ssh.PublicKeys(signer)}, HostKeyCallback: ssh.InsecureIgnoreHostKey(), // own server, loopback
+		User: "relay", Auth: []ssh.AuthMethod{ssh.PublicKeys(signer)}, HostKeyCallback: ssh.InsecureIgnoreHostKey(),
 	})
 	if err != nil {
 		t.Error(err)

@@ -45,13 +45,14 @@ func TestNodeWithoutTheSecretKey(t *testing.T) {
 		n.waitFor(20*time.Second, "the tunnel to be known", func() bool { return n.online("pay") })
 	}
 
-	// Each node gets a request: only the verdict differs.
+	// Each node gets a request, and only the verdicts differ.
 	for i, n := range nodes {
 		want := "valid ok"
 		if n == c {
 			want = "unchecked secret-sealed"
 		}
-		n.waitFor(20*time.Second, fmt.Sprintf("node %d to judge %s", i, want), func() bool { // waits until the node knows the secret
+		// At first, the node may not know the secret.
+		n.waitFor(20*time.Second, fmt.Sprintf("node %d to judge %s", i, want), func() bool {
 			at := strconv.FormatInt(time.Now().Unix(), 10)
 			body := fmt.Sprintf(`{"id":"evt_%d"}`, i)
 			n.sendStripe(t, "t="+at+",v1="+hex.EncodeToString(mac(plainSecret, at+"."+body)), body)

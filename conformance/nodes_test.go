@@ -71,8 +71,8 @@ func TestDrainedNodeSaysSo(t *testing.T) {
 	}
 }
 
-// TestEventsAfterTheDeathOfANode: a request that arrives before the other nodes know the death of the
-// tunnel's node is queued, like later requests. If the alias does not deliver automatically, it waits for a
+// TestEventsAfterTheDeathOfANode: a request that arrives after the death of the tunnel's node is queued,
+// whether or not the other node knows the death yet. When the alias is online again, the request waits for a
 // release.
 func TestEventsAfterTheDeathOfANode(t *testing.T) {
 	t.Parallel()

@@ -151,7 +151,8 @@ func readAPK(data []byte) (c packageContent, err error) {
 // entries have sizes in hexadecimal digits.
 func readRPM(data []byte) (c packageContent, err error) {
 	c = packageContent{files: map[string]string{}, scripts: map[string]string{}}
-	rest := data[96:] // skips the lead
+	// The first 96 bytes are the lead, which is skipped.
+	rest := data[96:]
 	for i := range 2 {
 		entries, size := int(binary.BigEndian.Uint32(rest[8:])), int(binary.BigEndian.Uint32(rest[12:]))
 		index, store := rest[16:], rest[16+16*entries:16+16*entries+size]

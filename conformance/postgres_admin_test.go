@@ -28,7 +28,7 @@ import (
 type dba struct {
 	t      *testing.T
 	pg     *pgtest.Server
-	db     *sql.DB // as superuser, in the same database
+	db     *sql.DB // connection as superuser to the database of relayd
 	socket string  // folder of the Unix socket
 }
 
@@ -111,7 +111,7 @@ type bouncer struct {
 	mode string // pool mode
 	log  *relaytest.Buffer
 	cmd  *exec.Cmd
-	hold io.Closer // pgbouncer's script ends when this is closed, and so at the end of the test
+	hold io.Closer // closing it ends pgbouncer's script
 }
 
 // newBouncer starts a pgbouncer with the given settings of pgbouncer.ini.
@@ -134,8 +134,8 @@ func (d *dba) newBouncer(settings map[string]string) *bouncer {
 	return b
 }
 
-// restartIfEnded restarts pgbouncer after a crash. Version 1.18 crashes if the sender of a cancel request has
-// gone before the request is passed on ("bad client state").
+// restartIfEnded starts pgbouncer again if it no longer accepts connections. Version 1.18 crashes if the
+// sender of a cancel request has gone before the request is passed on ("bad client state").
 func (b *bouncer) restartIfEnded() {
 	b.t.Helper()
 	c, err := net.Dial("tcp", b.addr)

@@ -115,8 +115,8 @@ func dialFrom(t *testing.T, source, addr string) net.Conn {
 	return c
 }
 
-// TestProxiedSSH logs in with an SSH client over connections that began with a PROXY
-// header.
+// TestProxiedSSH: a login works behind a PROXY header from a trusted source, and without a header from
+// another source. The other two combinations fail.
 func TestProxiedSSH(t *testing.T) {
 	t.Parallel()
 	r := newRelay(t, "", "RELAY_TRUSTED_PROXIES=127.0.0.2/32")
@@ -157,7 +157,7 @@ func (r *relayServer) whoami(c net.Conn) []byte {
 		r.t.Fatal(err)
 	}
 	conn, chans, reqs, err := ssh.NewClientConn(c, r.ssh, &ssh.ClientConfig{
-		User: "admin", Auth: []ssh.AuthMethod{ssh.PublicKeys(signer)}, HostKeyCallback: ssh.InsecureIgnoreHostKey(), // loopback
+		User: "admin", Auth: []ssh.AuthMethod{ssh.PublicKeys(signer)}, HostKeyCallback: ssh.InsecureIgnoreHostKey(),
 	})
 	if err != nil {
 		return nil

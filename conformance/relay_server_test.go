@@ -17,7 +17,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	http.DefaultClient.Timeout = 5 * time.Minute // a server that hangs ends as an error with a message
+	// With a timeout, a server that hangs causes an error with a message.
+	http.DefaultClient.Timeout = 5 * time.Minute
 	os.Exit(relaytest.Main(m))
 }
 
@@ -32,7 +33,7 @@ type relayServer struct {
 	t         *testing.T // the test that uses the server now
 	owner     *testing.T // the test at whose end the process ends
 	dir       string
-	http, ssh string // addresses
+	http, ssh string // addresses of the listeners
 	admin     string
 	key       string // private key file
 	token     string
@@ -122,7 +123,7 @@ func (r *relayServer) start() {
 	})
 }
 
-// spawn starts relayd serve without waiting. stop ends the process, or the end of the owner test does.
+// spawn starts relayd serve without waiting. The process ends with stop, or with the owner test.
 func (r *relayServer) spawn() *relaytest.Process {
 	r.t.Helper()
 	program := r.program

@@ -26,7 +26,7 @@ import (
 // values.
 type secretSearch struct {
 	*relayServer
-	values map[string]string // by the place where each was given
+	values map[string]string // the secrets, by the place where each was given
 	where  map[string][]byte // searched texts, by where they come from
 }
 
@@ -226,7 +226,8 @@ func (s *secretSearch) look() {
 	}
 }
 
-// crash ends the program like a panic that is not recovered: with the stacks of all goroutines.
+// crash sends SIGQUIT, which ends relayd with the stacks of all goroutines, as an unrecovered panic does. It
+// adds the log to the searched texts.
 func (s *secretSearch) crash() {
 	s.t.Helper()
 	p := s.process.get()
@@ -263,8 +264,8 @@ func (s *secretSearch) files(dir string) {
 	}
 }
 
-// report fails for every value that is found, as plain text or encoded. It also checks that the signatures
-// with these values exist.
+// report fails for every value that is found in plain text, hex or base64. It also fails if no file has the
+// name of the alias, because the search of files would then prove nothing.
 func (s *secretSearch) report() {
 	s.t.Helper()
 	size, found := 0, false

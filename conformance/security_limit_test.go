@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// TestSecurityLimits reaches every limit of the base site, and fails for a route without a limit.
+// TestSecurityLimits: replays, replays of a share and new tokens get 429 with the headers of their limit. 500
+// lists of events are allowed. The metrics count a refused replay.
 func TestSecurityLimits(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "", "RELAY_REPLAY_LIMIT=3/min")
@@ -18,7 +19,7 @@ func TestSecurityLimits(t *testing.T) {
 	var share struct{ Token string }
 	r.decode(r.must(201, "POST", "/events/"+id+"/shares", []byte(`{}`)), &share)
 	for name, c := range map[string]struct {
-		free, most   int // number of calls that are allowed at once: at least, at most
+		free, most   int // bounds of the number of calls that are allowed at once
 		path, body   string
 		token, limit string
 	}{

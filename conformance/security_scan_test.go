@@ -83,7 +83,7 @@ func TestSecurityNoSecretIsKept(t *testing.T) {
 	for _, name := range known.found(pages) {
 		t.Errorf("the %s is on a page or in an answer", name)
 	}
-	files := known.files(t, filepath.Join(r.dir, "data")) // while there is a write-ahead log
+	files := known.files(t, filepath.Join(r.dir, "data")) // this search covers the write-ahead log
 	r.stop(syscall.SIGTERM)                               // the stop writes everything to the disk
 	if log := r.log.String(); !strings.Contains(log, "level=DEBUG") {
 		t.Errorf("this is no debug log: %.500s", log)
@@ -198,7 +198,7 @@ func useLogin(t *testing.T, r *relayServer, known secrets, see seer) *http.Clien
 	r.decode(r.must(201, "POST", "/users/other/invite", nil), &invite)
 	known.keep(t, "invite of the API", last(invite.URL))
 	r.see(&http.Client{}, "GET", "/invite/"+last(invite.URL), "")
-	see(&http.Client{}, "GET", "/login/"+last(link), "") // a used link
+	see(&http.Client{}, "GET", "/login/"+last(link), "")
 	return c
 }
 
@@ -238,7 +238,8 @@ func useWrongSecrets(t *testing.T, r *relayServer, known secrets, see seer) {
 	}
 }
 
-// TestSecurityOfAnswers checks what the headers of the base site allow a browser to do from other sites.
+// TestSecurityOfAnswers: changes that other sites request get 403, and forms sent to the API get 415. No
+// answer allows CORS or sniffing, and downloads are sandboxed attachments.
 func TestSecurityOfAnswers(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "")

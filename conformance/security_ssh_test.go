@@ -150,8 +150,8 @@ func listening(t *testing.T, pid int) (list []string) {
 	return list
 }
 
-// TestSecuritySSHOpensNothing: for any request of a client, the server opens no further listener and no
-// outgoing connection.
+// TestSecuritySSHOpensNothing: for each kind of forward and channel that OpenSSH requests, the server opens
+// no further listener and no outgoing connection.
 func TestSecuritySSHOpensNothing(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "")
@@ -217,7 +217,7 @@ func TestSecuritySSHOpensNothing(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := io.Copy(io.Discard, c); err != nil { // ends when the channel is refused
+			if _, err := io.Copy(io.Discard, c); err != nil { // the copy ends when the channel is refused
 				t.Log(err)
 			}
 			c.Close()
@@ -251,8 +251,8 @@ func TestSecuritySSHOpensNothing(t *testing.T) {
 	}
 }
 
-// TestSecuritySSHEnrolment: an unknown key is approved on the page, after one wrong code, and can then
-// open a tunnel.
+// TestSecuritySSHEnrolment: an unknown key is approved on the page after one wrong code, and can then log in.
+// Link and code are not in the log.
 func TestSecuritySSHEnrolment(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "")

@@ -15,7 +15,8 @@ import (
 	"relay/relaytest"
 )
 
-// TestSecuritySSHWithoutProof: only a signature by a registered key logs in, with any client.
+// TestSecuritySSHWithoutProof: OpenSSH, plink, Dropbear and paramiko cannot log in without a signature by a
+// registered key.
 func TestSecuritySSHWithoutProof(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "")
@@ -132,8 +133,8 @@ async def main():
 asyncio.run(main())
 `
 
-// TestSecuritySSHLibrariesLogIn: the algorithms and the announced host keys work with common
-// libraries.
+// TestSecuritySSHLibrariesLogIn: with two announced host keys, paramiko and asyncssh log in, and OpenSSH
+// learns the next host key.
 func TestSecuritySSHLibrariesLogIn(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "")

@@ -41,8 +41,8 @@ func (h *stripeHandler) serve(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// last returns the number of requests, and for the newest one its signature and body and the reason of its
-// refusal.
+// last returns the number of requests. For the newest one, it returns signature and body as raw, and the
+// reason of its refusal.
 func (h *stripeHandler) last() (n int, raw string, refused error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -50,8 +50,8 @@ func (h *stripeHandler) last() (n int, raw string, refused error) {
 }
 
 // TestSendAgainFreshlySigned: Stripe's library refuses the exact replay of an event that was signed an hour
-// ago, and accepts a new event that is made from it and signed now. Both attempts are recorded, and the
-// original is unchanged.
+// ago. It accepts a new event that is made from it and signed now, by relayd or by the client. The original
+// is unchanged.
 func TestSendAgainFreshlySigned(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "")
@@ -108,7 +108,7 @@ func TestSendAgainFreshlySigned(t *testing.T) {
 	}
 	checkSigned(t, r, id, "expired", "")
 
-	// The same send, with a secret that does not leave the machine of the client.
+	// The client can also sign the new event itself, with a secret that it does not send to relayd.
 	cmd := exec.CommandContext(t.Context(), relaytest.Program(t, "relay"), "send", "pay", "--from", id, "--sign", "--secret-env", "SECRET", "--json",
 		"--server", r.ssh, "--identity", r.key, "--host-key", r.hostKey())
 	cmd.Env = append(r.env(), "SECRET="+plainSecret)
@@ -118,7 +118,8 @@ func TestSendAgainFreshlySigned(t *testing.T) {
 	}
 }
 
-// checkSigned checks the signature verdict in the record of an event, and the secret that signed it.
+// checkSigned checks the signature verdict in the record of an event, and the id of the secret that relayd
+// signed it with; "" = relayd did not sign it.
 func checkSigned(t *testing.T, r *relayServer, id, verdict, by string) {
 	t.Helper()
 	var e struct {

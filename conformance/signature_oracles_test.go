@@ -39,16 +39,16 @@ type oracleCase struct {
 
 // oracle is a row of the signature table with the library that tests it.
 type oracle struct {
-	name   string // in testdata/oracles/verify.cjs
+	name   string // name of the oracle in testdata/oracles/verify.cjs
 	sender string
-	header string // header line of the row
+	header string // signature header of the row
 	secret string
 	other  string
 	body   string
 	lines  []signature.Field
 }
 
-// Modes in which each row of the table is tested.
+// The cases in which each row of the table is tested.
 const (
 	caseSigned  = "as signed"
 	caseChanged = "a changed body"

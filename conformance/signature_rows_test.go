@@ -17,11 +17,12 @@ import (
 type triedRow struct {
 	oracle   string
 	library  bool
-	accepted map[string]bool // by case
+	accepted map[string]bool // whether the library or the vector accepted each case
 }
 
-// TestEachSignatureRowIsTried prints, for each row of the table of signatures, the library or the vector that
-// tests it, and fails if a case is missing. TestSignatureOracles runs the Node libraries.
+// TestEachSignatureRowIsTried prints the library or the vector that tests each row of the table of
+// signatures. It fails if a row lacks a case or a case has the wrong result. TestSignatureOracles runs the
+// Node libraries.
 func TestEachSignatureRowIsTried(t *testing.T) {
 	t.Parallel()
 	rows := map[*signature.Scheme]*triedRow{}

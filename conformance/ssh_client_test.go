@@ -22,8 +22,8 @@ var programs = everyClient[:3]
 // forwarding is a forward that a client is told to request.
 type forwarding struct {
 	user, bind, port string
-	to               string // host:port
-	session          bool   // with a session, without -N
+	to               string // address of the local server, host:port
+	session          bool   // whether the client also opens a session, without -N
 	flags            []string
 }
 
@@ -106,7 +106,7 @@ func (r *relayServer) command(t *testing.T, client, line string) *relaytest.Proc
 // request.
 func (r *relayServer) serves(t *testing.T, alias, want string) {
 	t.Helper()
-	got, wrong := "", map[string]string{} // by the tunnel that was attached at the time of the request
+	got, wrong := "", map[string]string{} // wrong answers, by the tunnel that was attached before the request
 	for deadline := time.Now().Add(60 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		since := r.tunnelSince(alias)
 		if since == "" {
@@ -128,7 +128,8 @@ func (r *relayServer) serves(t *testing.T, alias, want string) {
 	t.Fatalf("%s answered %.200q, want %q", alias, got, want)
 }
 
-// tunnelSince returns the time at which the tunnel of an alias was attached; empty if it is offline.
+// tunnelSince identifies the tunnel of an alias by its start and its client's address; "" = the alias is
+// offline.
 func (r *relayServer) tunnelSince(alias string) string {
 	status, body := r.api("GET", "/aliases/"+alias, nil)
 	var a struct {

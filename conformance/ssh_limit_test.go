@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestSSHLimits: aliases and login links that an account creates over SSH and by the API share one limit, and
-// replays have the configured limit.
+// TestSSHLimits: login links, shares and tokens that an account makes over SSH, and its shares by the API,
+// count against one limit. Replays have the configured limit.
 func TestSSHLimits(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "", "RELAY_REPLAY_LIMIT=2/min")

@@ -28,7 +28,7 @@ func (r *relayServer) dials(t *testing.T, key string) *ssh.Client {
 		t.Fatal(err)
 	}
 	c, err := ssh.Dial("tcp", r.ssh, &ssh.ClientConfig{
-		User: "relay", Auth: []ssh.AuthMethod{ssh.PublicKeys(signer)}, HostKeyCallback: ssh.InsecureIgnoreHostKey(), // loopback, own server
+		User: "relay", Auth: []ssh.AuthMethod{ssh.PublicKeys(signer)}, HostKeyCallback: ssh.InsecureIgnoreHostKey(),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -231,8 +231,8 @@ func TestSSHToken(t *testing.T) {
 	}
 }
 
-// TestSSHWaitAndReplay: wait, replay and its difference, as a test suite uses
-// them.
+// TestSSHWaitAndReplay: wait prints a delivered event, replay compares its response with the first one, and
+// export works in every format.
 func TestSSHWaitAndReplay(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "")

@@ -106,8 +106,8 @@ func rowDirect(t *testing.T, r *relayServer) {
 	})
 }
 
-// rowNotOffered: a feature that relayd does not offer is refused with a clear message, and the connection
-// stays open.
+// rowNotOffered: a subsystem and the forward of a socket path are refused, and OpenSSH shows that. Agent
+// forwarding and variables do not disturb a command.
 func rowNotOffered(t *testing.T, r *relayServer) {
 	c := r.runs(t, "ssh", append(append([]string{"-s"}, r.openSSH("relay")...), "sftp")...)
 	if code := c.Code(t, 15*time.Second); code != 255 || !strings.Contains(c.Out.String(), "subsystem request failed") {

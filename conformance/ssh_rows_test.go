@@ -12,11 +12,11 @@ import (
 )
 
 // TestSSHRows runs a relayd with the common SSH clients, one row of required behaviour after another.
-// TestSSHRows/C05/plink is the spelling that plink sends. The rows about keys, logins and floods are in the
-// tests of enrolment.
+// TestSSHRows/C05/plink is the spelling that plink sends. Other tests cover the rows about keys and logins.
 func TestSSHRows(t *testing.T) {
 	t.Parallel()
-	// A client is stale after 3 s, and a silent client stays connected for ten minutes.
+	// A client is stale 3 s after a ping without an answer, and a silent client stays connected for ten
+	// minutes.
 	r := startRelay(t, "", "RELAY_PING_INTERVAL=1s", "RELAY_PING_TIMEOUT=3s", "RELAY_STALE_CLOSE=10m", "RELAY_MAX_ALIASES=200", "RELAY_MAX_BODY=256MiB")
 	r.relayd("user", "add", "bob")
 	r.relayd("alias", "add", "bobs", "--user", "bob")
@@ -83,7 +83,7 @@ func rowForward(t *testing.T, r *relayServer) {
 		if c.HasEnded() {
 			t.Error("the client has ended")
 		}
-		if client == "plink" { // plink shows the greeting, which package programs share
+		if client == "plink" {
 			relaytest.Until(t, 10*time.Second, "greeting", func() bool { return strings.Contains(c.Out.String(), "hello admin") })
 		}
 	})
@@ -232,7 +232,7 @@ func rowCancel(t *testing.T, r *relayServer) {
 			}
 			relaytest.Until(t, 10*time.Second, x.state, func() bool { return r.state("c14-openssh") == x.state })
 		}
-		// C22: a command on the connection of the forwards.
+		// C22 runs a command on the connection of the forwards.
 		c := r.runs(t, "ssh", append(append([]string{"-S", socket}, r.openSSH("relay")...), "whoami")...)
 		if code := c.Code(t, 15*time.Second); code != 0 || !strings.Contains(c.Out.String(), "admin") {
 			t.Errorf("exit %d: %s", code, c.Out)

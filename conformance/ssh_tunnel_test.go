@@ -58,7 +58,7 @@ func (r *relayServer) newToken(keyFile string) (token, id string) {
 		r.t.Fatal(err)
 	}
 	client, err := ssh.Dial("tcp", r.ssh, &ssh.ClientConfig{
-		User: "relay", Auth: []ssh.AuthMethod{ssh.PublicKeys(signer)}, HostKeyCallback: ssh.InsecureIgnoreHostKey(), // own server, loopback
+		User: "relay", Auth: []ssh.AuthMethod{ssh.PublicKeys(signer)}, HostKeyCallback: ssh.InsecureIgnoreHostKey(),
 	})
 	if err != nil {
 		r.t.Fatalf("log in for a token: %v", err)

@@ -10,7 +10,8 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// pagesUnread opens live pages of the dashboard and of one event, whose browser reads nothing.
+// pagesUnread opens live pages of an alias whose browsers read nothing, and sends requests that the pages
+// show.
 func pagesUnread(t *testing.T, r *relayServer) {
 	client, _ := deafClient(t, r)
 	forwardTo(t, client, answerOK, "busy")
@@ -25,7 +26,8 @@ func pagesUnread(t *testing.T, r *relayServer) {
 	}
 }
 
-// waitsOpen opens calls that wait: of an agent, of the API, of a replay without an answer, and of commands.
+// waitsOpen opens calls that wait: of an agent, of the API and of SSH commands, and a request without an
+// answer.
 func waitsOpen(t *testing.T, r *relayServer) {
 	client, _ := deafClient(t, r)
 	forwardTo(t, client, takeNothing, "waited")
@@ -52,7 +54,7 @@ func waitsOpen(t *testing.T, r *relayServer) {
 	r.waitFor(20*time.Second, "the waits", func() bool { return r.metric("relay_api_waits") >= 10 })
 }
 
-// callsHalfSent opens API channels and HTTP connections on which a call is begun and never completed.
+// callsHalfSent opens API channels on which a call is begun and never completed.
 func callsHalfSent(t *testing.T, r *relayServer) {
 	var client *ssh.Client
 	for i := range 20 {

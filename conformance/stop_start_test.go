@@ -33,7 +33,7 @@ func TestStopOnFrozenPostgres(t *testing.T) {
 		r.waitFor(20*time.Second, "a connection to Postgres", func() bool { return r.descriptors()["socket"] > 0 })
 		begun := time.Now()
 		_ = p.Cmd.Process.Signal(syscall.SIGTERM)
-		for !p.HasEnded() { // repeated, because two pending signals may arrive as one
+		for !p.HasEnded() { // the signal is repeated, because two pending signals may arrive as one
 			_ = p.Cmd.Process.Signal(syscall.SIGINT)
 			<-time.After(50 * time.Millisecond)
 		}
@@ -60,8 +60,8 @@ func TestStopOnFrozenPostgres(t *testing.T) {
 	}
 }
 
-// TestStopBehindALock: SIGTERM soon ends a starting relayd, and a migration, although another session
-// holds a lock that they need.
+// TestStopBehindALock: SIGTERM soon ends a starting relayd, a migration and an operator command that wait for
+// a database lock of another session.
 func TestStopBehindALock(t *testing.T) {
 	t.Parallel()
 	d := newDBA(t)

@@ -61,8 +61,8 @@ func TestLongestStop(t *testing.T) {
 		r, _ := newFilesRig(t, "RELAY_DRAIN=2s")
 		for range 50 {
 			c := rawConn(t, r.https)
-			go func() { // sends a first message and nothing more
-				_ = tls.Client(halfConn{c}, &tls.Config{InsecureSkipVerify: true}).Handshake() // the handshake never ends
+			go func() {
+				_ = tls.Client(halfConn{c}, &tls.Config{InsecureSkipVerify: true}).Handshake() // the handshake never ends, because halfConn reads nothing
 			}()
 		}
 		stopsInTime(t, r.relayServer)
@@ -125,7 +125,8 @@ func TestLongestStop(t *testing.T) {
 				<-hold
 			}
 		}))
-		t.Cleanup(func() { close(hold) }) // before the cleanup of the local server, which waits for its requests
+		// This cleanup runs before that of the local server, which waits for its requests.
+		t.Cleanup(func() { close(hold) })
 		a.knows("far")
 		for range 20 {
 			go a.call("far", "/held", strings.Repeat("x", 256<<10))
@@ -196,7 +197,7 @@ func fullPipe(t *testing.T) *os.File {
 type deafConn struct {
 	net.Conn
 	mu   sync.Mutex
-	deaf chan struct{} // not nil: closed when the test ends
+	deaf chan struct{} // closed when the test ends; nil while reads continue
 }
 
 func (c *deafConn) Read(p []byte) (int, error) {
@@ -232,7 +233,7 @@ func deafClient(t *testing.T, r *relayServer) (*ssh.Client, *deafConn) {
 	}
 	c := &deafConn{Conn: rawConn(t, r.ssh)}
 	conn, channels, requests, err := ssh.NewClientConn(c, "relay", &ssh.ClientConfig{
-		User: "relay", Auth: []ssh.AuthMethod{ssh.PublicKeys(signer)}, HostKeyCallback: ssh.InsecureIgnoreHostKey(), // loopback, own server
+		User: "relay", Auth: []ssh.AuthMethod{ssh.PublicKeys(signer)}, HostKeyCallback: ssh.InsecureIgnoreHostKey(),
 	})
 	if err != nil {
 		t.Fatal(err)

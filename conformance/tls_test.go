@@ -249,7 +249,8 @@ func TestEndedCertificate(t *testing.T) {
 	})
 }
 
-// TestCertificateFiles: files are read again without a restart, and invalid ones are ignored.
+// TestCertificateFiles: changed files are used without a restart, and invalid ones are ignored. A request for
+// another host than the server name gets 421.
 func TestCertificateFiles(t *testing.T) {
 	t.Parallel()
 	r := newTLSRig(t, "RELAY_TLS=files")

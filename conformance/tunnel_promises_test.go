@@ -67,8 +67,8 @@ func TestAPIByPlainSSH(t *testing.T) {
 	}
 }
 
-// TestUpReachesIPv6Loopback: --port dials 127.0.0.1 first and then ::1, because many development servers
-// listen on ::1 only.
+// TestUpReachesIPv6Loopback: relay up --port reaches a local server that listens on ::1 only, as many
+// development servers do.
 func TestUpReachesIPv6Loopback(t *testing.T) {
 	t.Parallel()
 	ln, err := net.Listen("tcp6", "[::1]:0")
@@ -101,8 +101,8 @@ func TestLocalServerWithoutAddress(t *testing.T) {
 	}
 }
 
-// TestResponseOfAGoneCaller: after a caller has left, the response of the local server is read until the
-// response timeout, and no longer.
+// TestResponseOfAGoneCaller: after a caller has left, the response of the local server is cut within 2 s and
+// recorded as cut.
 func TestResponseOfAGoneCaller(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "")
@@ -112,7 +112,7 @@ func TestResponseOfAGoneCaller(t *testing.T) {
 		for q.Context().Err() == nil {
 			fmt.Fprint(w, "x")
 			_ = http.NewResponseController(w).Flush()
-			time.Sleep(20 * time.Millisecond) // sends a byte each 20 ms
+			time.Sleep(20 * time.Millisecond)
 		}
 	})
 	r.tunnel("gone", addr)
@@ -157,7 +157,7 @@ func (r *relayServer) loginFrom(source, key, user string) (greeting string, err 
 		r.t.Fatal(err)
 	}
 	conn, _, _, err := ssh.NewClientConn(c, "", &ssh.ClientConfig{
-		User: user, Auth: []ssh.AuthMethod{ssh.PublicKeys(signer)}, HostKeyCallback: ssh.InsecureIgnoreHostKey(), // own server, loopback
+		User: user, Auth: []ssh.AuthMethod{ssh.PublicKeys(signer)}, HostKeyCallback: ssh.InsecureIgnoreHostKey(),
 		BannerCallback: func(text string) error { greeting += text; return nil },
 	})
 	if err == nil {
@@ -166,8 +166,8 @@ func (r *relayServer) loginFrom(source, key, user string) (greeting string, err 
 	return greeting, err
 }
 
-// TestSSHPenalties: a source of failed logins is rejected even with a valid key, and gets a message. Other
-// sources are not rejected, nor is an exempt source.
+// TestSSHPenalties: after failed logins, their source is rejected even with a valid key. Other sources and
+// exempt sources are not rejected, and penalties can be switched off.
 func TestSSHPenalties(t *testing.T) {
 	t.Parallel()
 	const bad, other = "203.0.113.9", "198.51.100.4"
@@ -200,15 +200,15 @@ func TestSSHPenalties(t *testing.T) {
 	}
 }
 
-// TestBannerForetells: the banner, which ssh -N also shows, predicts from the user name whether -R will be
-// refused. The prediction is right.
+// TestBannerForetells: the banner, which ssh -N also shows, warns if -R without an alias will be refused for
+// the user name. The forward is then refused, and otherwise accepted.
 func TestBannerForetells(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "")
 	r.relayd("user", "add", "bob")
 	r.relayd("alias", "add", "bobs", "--user", "bob")
 	r.relayd("alias", "add", "mine", "--user", "admin")
-	r.relayd("alias", "add", "second", "--user", "admin") // with a second alias, a forward needs a name
+	r.relayd("alias", "add", "second", "--user", "admin") // with two aliases, a forward needs a name
 	for user, want := range map[string]bool{"bobs": true, "www": true, "a_b": true, "mine": false} {
 		p := r.forward(t, "openssh", forwarding{user: user, to: "127.0.0.1:1", flags: []string{"-o", "ExitOnForwardFailure=yes"}})
 		r.waitFor(10*time.Second, "the greeting", func() bool { return strings.Contains(p.Out.String(), "hello admin") })
@@ -223,8 +223,8 @@ func TestBannerForetells(t *testing.T) {
 	}
 }
 
-// TestRecordOfACallerWhoLeft: if a caller leaves before the answer, the record says so, for each way of
-// leaving.
+// TestRecordOfACallerWhoLeft: if a caller closes or resets its connection before the answer, the record says
+// so. A caller that only closes its sending side still gets the answer.
 func TestRecordOfACallerWhoLeft(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "")

@@ -22,7 +22,7 @@ func (r *relayServer) dialSSH(t *testing.T) *ssh.Client {
 		t.Fatal(err)
 	}
 	c, err := ssh.Dial("tcp", r.ssh, &ssh.ClientConfig{
-		User: "relay", Auth: []ssh.AuthMethod{ssh.PublicKeys(signer)}, HostKeyCallback: ssh.InsecureIgnoreHostKey(), // own server, loopback
+		User: "relay", Auth: []ssh.AuthMethod{ssh.PublicKeys(signer)}, HostKeyCallback: ssh.InsecureIgnoreHostKey(),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -40,8 +40,7 @@ func TestTunnelTimes(t *testing.T) {
 	t.Run("stale within 8 s of silence", func(t *testing.T) { t.Parallel(); silentIsStale(t, r.on(t)) })
 }
 
-// onlineAtOnce calls the alias directly after its forward is confirmed: the alias must be online within 100
-// ms, and no request is queued.
+// onlineAtOnce: an alias is online within 100 ms after its forward was confirmed.
 func onlineAtOnce(t *testing.T, r *relayServer) {
 	c := r.dialSSH(t)
 	for open := range 5 {
@@ -54,7 +53,7 @@ func onlineAtOnce(t *testing.T, r *relayServer) {
 		}
 		confirmed := time.Now()
 		relaytest.Until(t, 5*time.Second, "the alias to be online", func() bool { return r.online("times") })
-		took := time.Since(confirmed) // includes a round trip or two of the calls
+		took := time.Since(confirmed) // the time includes the calls that ask for the state
 		if took > bound(100*time.Millisecond) {
 			t.Errorf("online %v after the forward was confirmed", took)
 		}
@@ -69,7 +68,7 @@ func onlineAtOnce(t *testing.T, r *relayServer) {
 	}
 }
 
-// unusedIsClosed logs in and requests nothing.
+// unusedIsClosed: a connection that requests nothing is closed after about 5 s.
 func unusedIsClosed(t *testing.T, r *relayServer) {
 	c := r.dialSSH(t)
 	begun := time.Now()
@@ -87,7 +86,8 @@ func unusedIsClosed(t *testing.T, r *relayServer) {
 	}
 }
 
-// silentIsStale holds the line of a client: no byte passes, but no connection is closed.
+// silentIsStale freezes a client. Its alias is stale within 8 s and requests are queued. When the client
+// continues, the alias is online within a second.
 func silentIsStale(t *testing.T, r *relayServer) {
 	client := r.tunnel("silent", says(t, "x"))
 	r.serves(t, "silent", "x")

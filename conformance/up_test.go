@@ -74,7 +74,7 @@ func (r *relayServer) back(alias string, limit time.Duration) time.Duration {
 			if status, _, _ := r.call(alias, "/back", "x"); status == 200 {
 				select {
 				case came <- time.Since(begun):
-				default: // a request was answered before
+				default: // another request was answered before
 				}
 			}
 		}()
@@ -88,7 +88,8 @@ func (r *relayServer) back(alias string, limit time.Duration) time.Duration {
 	return first
 }
 
-// TestUpComesBackAfterAKill kills the relay and starts it again on the same ports.
+// TestUpComesBackAfterAKill kills relayd repeatedly and starts it again on the same ports. relay up
+// reconnects each time, and also after an orderly restart.
 func TestUpComesBackAfterAKill(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "")
@@ -100,7 +101,7 @@ func TestUpComesBackAfterAKill(t *testing.T) {
 		r.start()
 		took = append(took, r.back("back", 40*time.Second))
 	}
-	// A server that stops tells relay up to wait a second.
+	// A server that stops tells relay up when to connect again.
 	r.stop(syscall.SIGTERM)
 	r.start()
 	inOrder := r.back("back", 40*time.Second)

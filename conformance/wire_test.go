@@ -44,7 +44,8 @@ func TestWireFidelity(t *testing.T) {
 			t.Errorf("the cases took %d channels from the other node, which gave %d", out, in)
 		}
 	})
-	t.Cleanup(func() { compareRecords(t, local, foreign) }) // after both subtests
+	// The comparison runs after both subtests.
+	t.Cleanup(func() { compareRecords(t, local, foreign) })
 }
 
 // compareRecords compares the records of a node that has the tunnel with those of a node that does
@@ -66,7 +67,8 @@ func (k records) keep(t *testing.T, r *relayServer, name string, seen map[string
 		}
 		seen[e.ID] = true
 		var all any
-		if e.State == "rejected" { // stored with low priority, so perhaps only after the next case
+		// A rejected event is stored with low priority, perhaps only after the next case.
+		if e.State == "rejected" {
 			continue
 		}
 		if err := json.Unmarshal(r.must(200, "GET", "/events/"+e.ID, nil), &all); err != nil {
@@ -111,7 +113,7 @@ func wireCases(t *testing.T, r, owner *relayServer, kept records) {
 	run := func(name string, f func(t *testing.T)) {
 		t.Run(strings.ReplaceAll(name, " ", "_"), func(t *testing.T) {
 			f(t)
-			if name != "60 mutated requests" && name != "57 ambiguous requests" { // their requests are many and random
+			if name != "60 mutated requests" && name != "57 ambiguous requests" { // these cases send many random requests
 				kept.keep(t, r, name, seen)
 			} else {
 				records{}.keep(t, r, name, seen)

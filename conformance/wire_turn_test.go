@@ -156,7 +156,7 @@ func upgradeEnds(t *testing.T, r *relayServer, tg *target) {
 	big := random(500_000, 61)
 	for name, x := range map[string]struct {
 		localFirst    bool
-		local, caller string // sent before the end, and four times by the side that ends last
+		local, caller string // texts of both sides; the side that ends last sends its text four times
 	}{
 		"local ends first": {true, "bye", "more"}, "local ends at once": {true, "", "more"}, "local ends first, large": {true, big, big},
 		"caller ends first": {false, "more", "bye"}, "caller ends at once": {false, "more", ""}, "caller ends first, large": {false, big, big},

@@ -28,8 +28,8 @@ func (srv *Server) serve(_ gliderlabs.Context, tcp net.Conn) net.Conn {
 	return nil
 }
 
-// admit accepts or refuses a new connection before the first byte is exchanged. It serves the connections of
-// other nodes itself, and returns false for these too.
+// admit decides about a new connection before the first byte is exchanged. ok is false if it has refused the
+// connection, or has served the connection for another node.
 func (srv *Server) admit(c *conn) (ok bool) {
 	srv.metrics.accepted.Add(1)
 	if !c.penaltyExempt {
@@ -136,7 +136,7 @@ func seconds(d time.Duration) int { return int(math.Ceil(d.Seconds())) }
 
 // Bounds of the time and memory that a rejected connection may cost.
 const (
-	maxRejecting = 64 // at the same time; further ones are closed at once
+	maxRejecting = 64 // connections that are rejected at the same time; further ones are closed without a message
 	rejectTime   = 2 * time.Second
 )
 
@@ -206,7 +206,8 @@ func (srv *Server) forget(c *conn) {
 	delete(srv.conns, c)
 	stopping := srv.stopping
 	srv.mu.Unlock()
-	defer c.slot.Release() // deferred: the penalty must count before the slot is free
+	// The slot is released last, because the penalty must count before the slot is free.
+	defer c.slot.Release()
 	loggedIn, result := c.login.Outcome()
 	if loggedIn {
 		return

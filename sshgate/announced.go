@@ -18,8 +18,8 @@ type announced struct {
 	lazy atomic.Bool // the client dials at the first byte
 
 	mu      sync.Mutex
-	client  string // such as OpenSSH_9.2p1
-	moves   bool   // the client follows NoticeMoving
+	client  string // name of the client, such as OpenSSH_9.2p1
+	moves   bool   // whether the client follows NoticeMoving
 	targets map[string]relay.Target
 }
 
@@ -65,7 +65,7 @@ func (c *conn) target(payload []byte) bool {
 	if link.Unmarshal(payload, &t) != nil || len(t.Bind) > maxBindLength || len(t.URL) > 2048 || len(t.HostHeader) > 512 {
 		return false
 	}
-	// The value becomes part of a header line.
+	// HostHeader becomes part of a header line.
 	if strings.ContainsFunc(t.HostHeader, func(r rune) bool { return r <= ' ' || r == 0x7f }) {
 		return false
 	}

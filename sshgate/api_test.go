@@ -246,15 +246,15 @@ func TestAPIChannelEnds(t *testing.T) {
 			began := time.Now()
 			end(b, ch)
 			<-ended
-			if took := time.Since(began); took > 10*time.Second { // the periodic check would end it after 15 s
+			if took := time.Since(began); took > 10*time.Second { // the periodic check would end the request after 15 s
 				t.Errorf("the request ended after %v", took)
 			}
 		})
 	}
 }
 
-// TestAPIChannelWithoutSpace: pipelined requests are reserved in the budget while an earlier request waits.
-// If the budget has no space, the channel is closed.
+// TestAPIChannelWithoutSpace: bytes that arrive while an earlier request waits are reserved in the budget. If
+// the budget has no space, the channel is closed.
 func TestAPIChannelWithoutSpace(t *testing.T) {
 	t.Parallel()
 	for limit, want := range map[int64]bool{1 << 20: true, 64 << 20: false} {

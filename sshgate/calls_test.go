@@ -18,7 +18,7 @@ import (
 )
 
 // TestConnectionEndsUnderOpens cuts the TCP connections of clients while callers open channels. Some opens
-// begin while x/crypto ends the connection, and get no answer.
+// get no answer from x/crypto, but every connection ends.
 func TestConnectionEndsUnderOpens(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
@@ -29,7 +29,7 @@ func TestConnectionEndsUnderOpens(t *testing.T) {
 			t.Fatal(err)
 		}
 		conn, channels, requests, err := ssh.NewClientConn(tcp, "relay", &ssh.ClientConfig{
-			User: "relay", Auth: []ssh.AuthMethod{ssh.PublicKeys(b.alice.signer)}, HostKeyCallback: ssh.InsecureIgnoreHostKey(), // loopback, own server
+			User: "relay", Auth: []ssh.AuthMethod{ssh.PublicKeys(b.alice.signer)}, HostKeyCallback: ssh.InsecureIgnoreHostKey(),
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -79,7 +79,7 @@ type unanswered struct {
 	ssh.Conn
 	kind    string
 	extra   []byte
-	accepts bool // Accept succeeds
+	accepts bool // whether Accept succeeds
 	reqs    chan *ssh.Request
 
 	once    sync.Once
@@ -205,7 +205,8 @@ func TestCallsWithoutAnswer(t *testing.T) {
 	}
 }
 
-// TestLeftCallsAreCounted: the metric counts a call that x/crypto does not return from, until it returns.
+// TestLeftCallsAreCounted: Left counts a goroutine of a connection that has ended, until the goroutine
+// returns.
 func TestLeftCallsAreCounted(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)

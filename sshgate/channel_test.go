@@ -12,8 +12,9 @@ import (
 	"relay/link"
 )
 
-// TestClosedBeforeTheFirstWrite: if a client confirms a channel and closes it at once, because its dial
-// failed, the request fails and is not queued.
+// TestClosedBeforeTheFirstWrite: a client confirms a channel and closes it at once. If the client dials at
+// the first byte, the first write fails without a sent byte. Otherwise, the first write succeeds, and the
+// read ends with EOF.
 func TestClosedBeforeTheFirstWrite(t *testing.T) {
 	t.Parallel()
 	for name, lazy := range map[string]bool{"plain": false, "dials at the first byte": true} {

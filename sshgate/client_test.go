@@ -162,8 +162,8 @@ func TestUnresolvableTarget(t *testing.T) {
 	}
 }
 
-// TestSpellings tries every way to write a forward with the real clients. Each client must recognize
-// its own forward in the channel.
+// TestSpellings tries the ways to write a forward with OpenSSH, which must recognize its own forward in the
+// channel.
 func TestSpellings(t *testing.T) {
 	for _, c := range []struct{ name, user, forward, alias string }{
 		{"bind", "relay", "stripe-dev:80", "stripe-dev"},

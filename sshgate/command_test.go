@@ -85,7 +85,7 @@ func (b *fixture) mustDialSilent(k key) ssh.Conn {
 		b.t.Fatal(err)
 	}
 	c, channels, requests, err := ssh.NewClientConn(tcp, "relay", &ssh.ClientConfig{
-		User: "relay", Auth: []ssh.AuthMethod{ssh.PublicKeys(k.signer)}, HostKeyCallback: ssh.InsecureIgnoreHostKey(), // loopback, own server
+		User: "relay", Auth: []ssh.AuthMethod{ssh.PublicKeys(k.signer)}, HostKeyCallback: ssh.InsecureIgnoreHostKey(),
 	})
 	if err != nil {
 		b.t.Fatalf("login: %v", err)
@@ -195,7 +195,8 @@ func TestNamelessBesideNamed(t *testing.T) {
 			t.Run(fmt.Sprintf("%s first=%v", nameless, first), func(t *testing.T) {
 				t.Parallel()
 				b := newFixture(t)
-				b.store.alias("other", 1) // the alias that the user name names
+				// A forward without a name is for this alias, because the user name names it.
+				b.store.alias("other", 1)
 				line := "RemoteForward " + nameless
 				line = strings.ReplaceAll(line, "PORT", b.says("nameless"))
 				lines := []string{"RemoteForward shop:80 127.0.0.1:" + b.says("named"), line}
@@ -305,7 +306,8 @@ func TestSecondForwardOfAlias(t *testing.T) {
 	}
 }
 
-// TestOrderOfForwardsAndSessions: forwards and sessions may be opened in any order on one connection.
+// TestOrderOfForwardsAndSessions checks which forwards are served if they come before, beside or after a
+// command or a subsystem on one connection.
 func TestOrderOfForwardsAndSessions(t *testing.T) {
 	t.Parallel()
 	command := func(t *testing.T, c *ssh.Client, line string) *ssh.Session {
@@ -348,7 +350,7 @@ func TestOrderOfForwardsAndSessions(t *testing.T) {
 		if ok, _ := forwards(t, c, "", 80); ok {
 			t.Error("a forward without a name was let in beside a command")
 		}
-		if ok, _ := forwards(t, c, "shop", 80); !ok { // as requested by ssh -O forward
+		if ok, _ := forwards(t, c, "shop", 80); !ok { // ssh -O forward sends this request
 			t.Error("a forward with a name was refused")
 		}
 		b.online("shop")
@@ -380,7 +382,8 @@ func TestOrderOfForwardsAndSessions(t *testing.T) {
 				t.Fatal(err)
 			}
 			_ = s.RequestSubsystem(name)
-			if ok, _ := forwards(t, c, "keepalive", 65536); ok { // refused; its reply comes after that of the forward
+			// The invalid port is refused. Its reply comes after that of the first forward.
+			if ok, _ := forwards(t, c, "keepalive", 65536); ok {
 				t.Error("a port that is none was let in")
 			}
 			if b.store.has("shop") {

@@ -39,7 +39,7 @@ type conn struct {
 	// start sets these fields, before they are used.
 	meta     ssh.ConnMetadata
 	who      relay.Actor
-	enrolled []string // not nil: the connection only registers a key, and its sessions print these lines
+	enrolled []string // if not nil, the connection only registers a key, and its sessions print these lines
 	user     string
 
 	// These types guard their own fields. If two of their mutexes are locked together, that of forwards is
@@ -50,7 +50,7 @@ type conn struct {
 	notices   notices
 	usage     usage
 	sessions  *session.Sessions
-	answering atomic.Int64 // goroutines for channels that the client has opened
+	answering atomic.Int64 // number of goroutines for channels that the client has opened
 
 	started  atomic.Bool // the account of the login is known
 	draining atomic.Bool
@@ -133,8 +133,8 @@ func (c *conn) serve() {
 	for _, key := range slices.Backward(c.srv.o.HostKeys) { // of several keys of one type, the last added is used
 		config.AddHostKey(key)
 	}
-	// No deadline here: the end of the connection ends the handshake, and its error says more than that of a
-	// context.
+	// The context has no deadline. The end of the connection ends the handshake, and its error says more than
+	// that of a context.
 	if err := c.Accept(context.Background(), config, link.Handlers{LoggedIn: c.start, Channel: c.offered, Request: c.request}); err != nil {
 		_ = c.Close()
 		c.srv.logins.HandshakeFailed(c.remote, err)

@@ -19,8 +19,8 @@ import (
 // closeReason is the reason for draining and closing a connection, and the exit code of its sessions.
 type closeReason struct {
 	notice   shell.Notice
-	exit     int  // of the sessions
-	graceful bool // requests on open channels may end first
+	exit     int  // exit code of the sessions
+	graceful bool // whether requests on open channels may end first
 }
 
 // stopped ends a connection whose sessions were already told that the relay is stopping.

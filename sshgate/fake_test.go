@@ -22,8 +22,8 @@ type fakeStore struct {
 	site     relay.Site
 	mu       sync.Mutex
 	claiming bool
-	down     bool            // the store does not answer
-	asked    [][]relay.Right // queries of Revoked
+	down     bool            // whether the store does not answer
+	asked    [][]relay.Right // the rights of each call of Revoked
 	keys     map[string]relay.Actor
 	tokens   map[string]relay.Actor
 	aliases  map[string]*relay.Alias

@@ -34,15 +34,15 @@ type forwardRequest struct {
 // forward is an alias on a connection, requested by one tcpip-forward. It implements relay.Tunnel.
 type forward struct {
 	c             *conn
-	asked         forwardRequest // as the client wrote it
-	named         bool           // asked.Bind has the form of a name
-	waits         bool           // the forward is counted in forwardSet.waiting
-	begun         int            // sessions that had begun something at the time of the request
+	asked         forwardRequest // the request as the client wrote it
+	named         bool           // whether asked.Bind has the form of a name
+	waits         bool           // whether the forward is counted in forwardSet.waiting
+	begun         int            // number of sessions that had begun something when the request came
 	port          uint32         // port in channel opens
 	alias         *relay.Alias
 	info          relay.TunnelInfo
 	rightsVersion int64            // revalidator.version before the alias was read
-	closed        atomic.Bool      // detached or replaced: Close does nothing
+	closed        atomic.Bool      // the forward was detached or replaced, so Close does nothing
 	att           relay.Attachment // guarded by forwardSet.mu; nil until attached
 }
 
@@ -104,7 +104,7 @@ func (c *conn) forward(f *forward) (ok bool, reply []byte, then func()) {
 	}
 	client, target := c.announced.of(f.asked.Bind)
 	f.info = relay.TunnelInfo{
-		ID:         "tun_" + rand.Text(), // unique among the tunnels of all nodes
+		ID:         "tun_" + rand.Text(), // the id is unique among the tunnels of all nodes
 		Account:    c.who.Account,
 		Client:     client,
 		Remote:     c.remote,
@@ -252,7 +252,8 @@ func (c *conn) attach(f *forward) {
 	}
 	c.usage.add(1 - len(replaced))
 
-	c.srv.nodes.Add(f.info.ID, f) // before other nodes can learn of the tunnel
+	// This node must know the tunnel before other nodes can learn of it.
+	c.srv.nodes.Add(f.info.ID, f)
 	att := c.srv.o.Attach.Attach(f.alias, f)
 	for _, old := range replaced {
 		old.detach(true)

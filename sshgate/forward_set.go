@@ -15,7 +15,7 @@ type forwardSet struct {
 	mu      sync.Mutex
 	list    []*forward // a change replaces the slice and never modifies it
 	closed  bool       // the connection is ending: forwards are refused
-	waiting int        // requested forwards with a name that are not handled yet
+	waiting int        // number of requested forwards with a name that are not handled yet
 }
 
 // ask adds n to the number of named forwards that were requested and not handled yet: 1 for a new

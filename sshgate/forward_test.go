@@ -124,7 +124,7 @@ func TestForwardLimit(t *testing.T) {
 		t.Error("the name of a refused forward was claimed")
 	}
 	b.store.mu.Unlock()
-	for range 2 * maxQueuedRequests { // in sequence: each waits for its reply
+	for range 2 * maxQueuedRequests { // each request waits for the reply to the previous one
 		if ok, _ := forwards(t, c, "one-more", 80); ok {
 			t.Fatal("accepted")
 		}
@@ -191,7 +191,7 @@ func TestSlowStoreBlocksNothing(t *testing.T) {
 	forwards(t, c, "a", 80)
 	tun := b.online("a")
 	b.store.slow = make(chan struct{})
-	for i := range 40 { // more than x/crypto buffers at a time
+	for i := range 40 { // x/crypto buffers fewer requests at a time
 		if _, _, err := c.SendRequest("tcpip-forward", false, ssh.Marshal(forwardRequest{fmt.Sprintf("b%d", i), 80})); err != nil {
 			t.Fatal(err)
 		}
@@ -204,5 +204,5 @@ func TestSlowStoreBlocksNothing(t *testing.T) {
 		cancel()
 	}
 	close(b.store.slow)
-	b.online("b14") // the last forward within the limit; the claim of b0 may have timed out
+	b.online("b14") // b14 is the last forward within the limit; the claim of b0 may have timed out
 }

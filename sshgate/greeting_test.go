@@ -9,8 +9,8 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// TestGreetingFits: the greeting contains all known facts in lines of at most 76 characters, because
-// PuTTY wraps longer ones.
+// TestGreetingFits: the greeting contains all known facts and fits the limits of Dropbear. Its lines have at
+// most 76 characters, because PuTTY wraps longer ones; only a long URL may be longer.
 func TestGreetingFits(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)

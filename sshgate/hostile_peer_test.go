@@ -77,7 +77,7 @@ func TestHostilePeers(t *testing.T) {
 		times int // how often the packets are sent
 		send  [][]byte
 		then  []byte // sent after the server has read the end of the channel
-		end   string // expected for the connection: ends, lives, or either, if the test client may end it itself
+		end   string // the expected state of the connection: ends, lives, or either if the test client may end it
 	}{
 		{"extended data", 1, [][]byte{message(msgExtended, 0, 1, "x")}, nil, ends},
 		{"extended data of an unknown type", 512, [][]byte{message(msgExtended, 0, 7, piece)}, nil, lives},

@@ -33,8 +33,8 @@ func hostile(r *rand.Rand) string {
 	return b.String()
 }
 
-// harmless returns an error if a text contains a control character other than a line end, or an
-// invisible character.
+// harmless returns an error if a text is not UTF-8, or contains an invisible character or a control character
+// other than a line end.
 func harmless(text string) error {
 	if !utf8.ValidString(text) {
 		return fmt.Errorf("no UTF-8: %q", text)

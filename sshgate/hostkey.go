@@ -59,7 +59,7 @@ func makeHostKey(path string) error {
 	if err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), HostKeyFile+".*") // mode 0600
+	f, err := os.CreateTemp(filepath.Dir(path), HostKeyFile+".*") // CreateTemp uses mode 0600
 	if err != nil {
 		return fmt.Errorf("write host key: %w", err)
 	}

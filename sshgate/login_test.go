@@ -25,7 +25,7 @@ func (b *fixture) dial(user string, methods ...ssh.AuthMethod) (*ssh.Client, str
 	b.t.Helper()
 	var banner strings.Builder
 	client, err := ssh.Dial("tcp", "127.0.0.1:"+b.port, &ssh.ClientConfig{
-		User: user, Auth: methods, HostKeyCallback: ssh.InsecureIgnoreHostKey(), // loopback, own server
+		User: user, Auth: methods, HostKeyCallback: ssh.InsecureIgnoreHostKey(),
 		BannerCallback: func(text string) error { banner.WriteString(text); return nil },
 		Timeout:        60 * time.Second,
 	})
@@ -88,7 +88,7 @@ func TestLoginAsksLittle(t *testing.T) {
 			}
 			client, err := ssh.Dial("tcp", "127.0.0.1:"+b.port, &ssh.ClientConfig{
 				User: "relay", Auth: []ssh.AuthMethod{ssh.PublicKeys(b.alice.signer)}, ClientVersion: c.version,
-				HostKeyCallback: ssh.InsecureIgnoreHostKey(), // loopback, own server
+				HostKeyCallback: ssh.InsecureIgnoreHostKey(),
 			})
 			if err != nil {
 				t.Fatal(err)

@@ -23,7 +23,7 @@ type slowStore struct {
 func (h *slowStore) KeyOwner(ctx context.Context, fingerprint string) (relay.Actor, error) {
 	h.most.Store(max(h.most.Load(), h.now.Add(1)))
 	defer h.now.Add(-1)
-	<-h.open // may exceed the time limit of a query on a busy machine
+	<-h.open // the wait may exceed the time limit of a query on a busy machine
 	return h.fakeStore.KeyOwner(ctx, fingerprint)
 }
 

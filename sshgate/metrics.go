@@ -47,7 +47,7 @@ type metrics struct {
 	channelsCut                      prometheus.Counter
 	drops, logins, refusals, enrolls *prometheus.CounterVec
 
-	accepted, dropped, refused atomic.Int64 // for Stats
+	accepted, dropped, refused atomic.Int64 // counts for Stats
 }
 
 // newMetrics makes the counters and registers them, unless reg is nil.

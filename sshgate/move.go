@@ -12,10 +12,10 @@ import (
 // Bounds of a move of all clients to other nodes. The clients move in slices, because the other nodes should
 // not get all logins at once.
 const (
-	moveInterval = 250 * time.Millisecond // between two slices
+	moveInterval = 250 * time.Millisecond // time between two slices
 	maxSlices    = 40
-	minSlice     = 20              // connections
-	moveWait     = 5 * time.Second // for a client to connect to another node
+	minSlice     = 20              // smallest number of connections in a slice
+	moveWait     = 5 * time.Second // time for a client to connect to another node
 )
 
 // Move sends the clients of this node to the other nodes, in slices, and refuses new clients until Stay. It
@@ -25,8 +25,8 @@ func (srv *Server) Move(ctx context.Context) {
 	tick := time.NewTicker(moveInterval)
 	defer tick.Stop()
 	for size := minSlice; ; {
-		var waiting []*conn // not asked to move yet
-		left := 0           // logged in and still in use
+		var waiting []*conn // clients that were not asked to move yet
+		left := 0           // number of clients that are still in use
 		for _, c := range srv.users() {
 			if c.started.Load() && c.Context().Err() == nil && !c.draining.Load() {
 				left++

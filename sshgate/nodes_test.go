@@ -26,7 +26,7 @@ import (
 type cluster struct {
 	mu    sync.Mutex
 	nodes map[string]relay.Node
-	late  map[string]relay.Node // listed from the next RefreshPeers on
+	late  map[string]relay.Node // nodes that are listed from the next RefreshPeers on
 }
 
 // member is one node of a cluster. It records the calls that its server makes.
@@ -124,8 +124,8 @@ func echo(_ forwardedOpen, n ssh.NewChannel) {
 	_ = ch.CloseWrite()
 }
 
-// TestTunnelOfAnotherNode: bytes, ends and refusals of a tunnel at another node are the same as those of a
-// local tunnel.
+// TestTunnelOfAnotherNode: the client of a tunnel at another node gets the caller's address, and bytes and
+// half-closes pass in both directions.
 func TestTunnelOfAnotherNode(t *testing.T) {
 	t.Parallel()
 	got := make(chan forwardedOpen, 1)
@@ -246,8 +246,8 @@ func TestEndsOfAnotherNode(t *testing.T) {
 	}
 }
 
-// TestStrangersAtThePeerPort: a connection for nodes needs the key of a node, the host key of the intended
-// node, and may only open tunnels.
+// TestStrangersAtThePeerPort: a connection for nodes needs the key of a living node, which may have just
+// started. It gets another host key than users get.
 func TestStrangersAtThePeerPort(t *testing.T) {
 	t.Parallel()
 	owner, _, other, _ := twoNodes(t, echo)
@@ -321,7 +321,7 @@ func TestNodeThatCannotBeReached(t *testing.T) {
 }
 
 // TestUnusedChannelsOfASilentClientEnd: an unused channel at another node ends when its client becomes
-// silent. The next request opens a new channel, which shows whether the client still answers.
+// silent.
 func TestUnusedChannelsOfASilentClientEnd(t *testing.T) {
 	t.Parallel()
 	_, _, _, tun := twoNodes(t, echo)
@@ -368,7 +368,7 @@ func TestSlowOpenFailsAlone(t *testing.T) {
 			}
 			ch := open(t, tun)
 			defer ch.Close()
-			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second) // the time limit of delivery
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second) // delivery has the same time limit
 			defer cancel()
 			want := relay.ErrNotSent
 			if at == "another node" {
@@ -389,8 +389,8 @@ func TestSlowOpenFailsAlone(t *testing.T) {
 	}
 }
 
-// TestFirstRequestsToANodeShareAConnection: concurrent first requests for tunnels of another node share one
-// connection to that node.
+// TestFirstRequestsToANodeShareAConnection: 40 concurrent requests for a tunnel of another node open at most
+// four data connections to that node.
 func TestFirstRequestsToANodeShareAConnection(t *testing.T) {
 	t.Parallel()
 	owner, _, _, tun := twoNodes(t, func(o forwardedOpen, n ssh.NewChannel) { go echo(o, n) })
@@ -477,8 +477,8 @@ func TestRequestOnAParkedChannelCounts(t *testing.T) {
 	eventually(t, 30*time.Second, "the slot to be free", func() bool { return !inUse() })
 }
 
-// TestRequestThatMeetsAMoveIsServed: a request on a parked channel is served while the client moves to
-// another node, because the channel is not closed at once.
+// TestRequestThatMeetsAMoveIsServed: after a tunnel was detached in an orderly way, a request on a parked
+// channel is still served. The channel ends afterwards.
 func TestRequestThatMeetsAMoveIsServed(t *testing.T) {
 	t.Parallel()
 	owner, _, _, tun := twoNodes(t, echo)
@@ -520,7 +520,7 @@ func TestUntakenBytesOfAnotherNodeAreReserved(t *testing.T) {
 	ingress, other := c.newMember(t, "ingress")
 	client := owner.mustDial(owner.alice)
 	accept(t, client, func(_ forwardedOpen, n ssh.NewChannel) {
-		if _, reqs, err := n.Accept(); err == nil { // does not read
+		if _, reqs, err := n.Accept(); err == nil { // the client does not read
 			go ssh.DiscardRequests(reqs)
 		}
 	})
@@ -675,7 +675,7 @@ func TestNodeThatTakesNothing(t *testing.T) {
 			}
 			ask(t, tun)
 			end(owner, client, ch)
-			for range wrote { // until the writes of the client block
+			for range wrote { // the loop ends when the writes of the client fail
 			}
 			eventually(t, 30*time.Second, "no bridge", func() bool {
 				all, busy := owner.srv.nodes.Bridged()

@@ -19,7 +19,7 @@ func (b *fixture) dialHearing(k key) (c *ssh.Client, notices <-chan relay.Notice
 		b.t.Fatal(err)
 	}
 	conn, channels, requests, err := ssh.NewClientConn(raw, "relay", &ssh.ClientConfig{
-		User: "relay", Auth: []ssh.AuthMethod{ssh.PublicKeys(k.signer)}, HostKeyCallback: ssh.InsecureIgnoreHostKey(), // loopback, own server
+		User: "relay", Auth: []ssh.AuthMethod{ssh.PublicKeys(k.signer)}, HostKeyCallback: ssh.InsecureIgnoreHostKey(),
 	})
 	if err != nil {
 		b.t.Fatalf("login: %v", err)
@@ -94,11 +94,11 @@ func TestNoticesOfSilence(t *testing.T) {
 	wantNotice(t, notices, relay.NoticeOnline, "a")
 	silent := b.srv.all()[0]
 	eventually(t, 30*time.Second, "it to be taken for silent", func() bool {
-		silent.GoStale(silent.Sock.Heard()) // no effect if a byte has just come
+		silent.GoStale(silent.Sock.Heard()) // GoStale has no effect if a byte has just come
 		return len(notices) > 0
 	})
 	wantNotice(t, notices, relay.NoticeStale, "a")
-	wantNotice(t, notices, relay.NoticeOnline, "a") // sent at the answer to the ping
+	wantNotice(t, notices, relay.NoticeOnline, "a") // the answer to the ping causes this notice
 }
 
 // TestNoticeOfStop: before a stopping relay closes a connection, its client gets a notice with the

@@ -63,12 +63,12 @@ func TestDataAfterEOFClosesTheConnection(t *testing.T) {
 	reqs := make(chan *ssh.Request)
 	defer close(reqs)
 	h := c.confirmed(&talker{badPeer: badPeer{reqs: reqs}}, reqs)
-	_, _ = h.Read(make([]byte, 1)) // reads the EOF
+	_, _ = h.Read(make([]byte, 1)) // this read gets the EOF
 	closed(t, client)
 }
 
 // TestSessionInputIsRead: the input of sessions is read and dropped, because x/crypto would hold 2 MiB of it
-// for each of 64 sessions.
+// for each session.
 func TestSessionInputIsRead(t *testing.T) {
 	b := newFixture(t)
 	b.store.alias("a", 1)
@@ -97,7 +97,7 @@ func TestSessionInputIsRead(t *testing.T) {
 			}
 		}
 	}
-	const most = maxSessions * size / (2 << 20) // MiB, half of what was sent
+	const most = maxSessions * size / (2 << 20) // half of the MiB that were sent
 	eventually(t, 30*time.Second, "the input to be read, and not kept", func() bool { return heapMiB()-before < most })
 	t.Logf("%d sessions: %.1f MiB more", maxSessions, heapMiB()-before)
 }

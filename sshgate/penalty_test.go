@@ -60,7 +60,7 @@ func dialPort(port string, k key) (*ssh.Client, error) {
 // accepted from other sources. Loopback gets no penalties.
 func TestFailingSourceIsKeptOut(t *testing.T) {
 	t.Parallel()
-	now := time.Now() // a fake clock: a millisecond passes between two calls on any machine
+	now := time.Now() // now is a fake clock, which advances by a millisecond with each call
 	b := newFixture(t, func(o *Options) { o.Now = func() time.Time { now = now.Add(time.Millisecond); return now } })
 	bad, good := b.serveFrom("203.0.113.9:5000"), b.serveFrom("203.0.113.10:5000")
 	stranger := b.newKey("stranger", 0)

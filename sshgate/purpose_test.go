@@ -22,7 +22,7 @@ func (b *fixture) dialAs(version string) scripted {
 	}
 	c, channels, requests, err := ssh.NewClientConn(tcp, "relay", &ssh.ClientConfig{
 		User: "relay", ClientVersion: "SSH-2.0-" + version,
-		Auth: []ssh.AuthMethod{ssh.PublicKeys(b.alice.signer)}, HostKeyCallback: ssh.InsecureIgnoreHostKey(), // loopback, own server
+		Auth: []ssh.AuthMethod{ssh.PublicKeys(b.alice.signer)}, HostKeyCallback: ssh.InsecureIgnoreHostKey(),
 	})
 	if err != nil {
 		b.t.Fatalf("login: %v", err)
@@ -74,7 +74,7 @@ func TestForwardsOfKnownClients(t *testing.T) {
 			c = b.dialAs(version)
 			var ping *ssh.Request
 			if early {
-				ping = c.ping(t) // before the client has sent a request
+				ping = c.ping(t) // an early client is pinged before it has sent a request
 			}
 			c.forward(t)
 			if session {
@@ -108,7 +108,7 @@ func TestForwardsOfKnownClients(t *testing.T) {
 		t.Run(version+" command that comes late", func(t *testing.T) {
 			t.Parallel()
 			b, _, ch := begin(t, true)
-			time.Sleep(200 * time.Millisecond) // a time in which relayd could decide without the command
+			time.Sleep(200 * time.Millisecond) // relayd could decide without the command in this time
 			if b.store.has("shop") {
 				t.Error("the alias was claimed before it was known what the session runs")
 			}

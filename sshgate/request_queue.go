@@ -12,7 +12,7 @@ const maxQueuedRequests = 256
 // requestQueue runs the global requests of a connection, and the starts of its sessions, in the order
 // in which they arrived.
 type requestQueue struct {
-	waiting atomic.Int64 // jobs that wait or are running
+	waiting atomic.Int64 // number of jobs that wait or are running
 
 	mu   sync.Mutex
 	last chan struct{} // closed when the last posted job has ended

@@ -62,7 +62,8 @@ func (srv *Server) Publish(changes []relay.Change) {
 		}
 	}
 	if len(due) > 0 {
-		srv.revalidator.version.Add(1) // before the check: recheckIfChanged compares versions for new connections
+		// The version changes before the check, because recheckIfChanged compares versions for new connections.
+		srv.revalidator.version.Add(1)
 		srv.revalidator.check(due)
 	}
 }

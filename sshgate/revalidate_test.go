@@ -17,8 +17,8 @@ import (
 	"relay/sshgate/shell"
 )
 
-// TestRemovedAliasLeavesTheOthers: removing an alias ends only its forward, with every kind of message about
-// the removal. The connection ends when no forward is left.
+// TestRemovedAliasLeavesTheOthers: removing an alias ends only its forward, whether the store or the
+// attachment reports the removal. The connection ends when no forward is left.
 func TestRemovedAliasLeavesTheOthers(t *testing.T) {
 	t.Parallel()
 	for name, remove := range map[string]func(b *fixture, alias string){
@@ -182,8 +182,8 @@ func TestRightsLostBetweenTheQuestionAndTheUse(t *testing.T) {
 	})
 }
 
-// TestChecksAskOnlyAboutWhatChanged: a change of an account or alias checks only the affected rights, and the
-// periodic check makes one query.
+// TestChecksAskOnlyAboutWhatChanged: a change of an account or alias checks only the affected rights. A
+// change that names nothing checks all rights in one query.
 func TestChecksAskOnlyAboutWhatChanged(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
@@ -232,8 +232,8 @@ func TestChecksAskOnlyAboutWhatChanged(t *testing.T) {
 	}
 }
 
-// TestRemovedKeyEndsAConnectionThatDrains: a removed key loses the API at once, even on a connection that is
-// draining.
+// TestRemovedKeyEndsAConnectionThatDrains: if the key of a draining connection is removed, the connection
+// ends at once.
 func TestRemovedKeyEndsAConnectionThatDrains(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t, withAPI(new(atomic.Int64), func(w http.ResponseWriter, _ *http.Request, who relay.Actor) {
@@ -260,7 +260,7 @@ func TestRemovedKeyEndsAConnectionThatDrains(t *testing.T) {
 		t.Fatal(status, body)
 	}
 	held := b.store.hold("a")
-	forwards(t, b.mustDial(b.alice), "a", 80) // a takeover of the alias
+	forwards(t, b.mustDial(b.alice), "a", 80) // this forward takes the alias over
 	eventually(t, 30*time.Second, "the takeover", func() bool { return b.store.hold("a") != held })
 	b.store.mu.Lock()
 	clear(b.store.keys)

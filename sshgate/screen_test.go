@@ -164,7 +164,7 @@ func TestUnreadLogStopsNothing(t *testing.T) {
 			return
 		}
 		go ssh.DiscardRequests(reqs)
-		go func() { // one answer; greetingServer does the same
+		go func() {
 			buf := make([]byte, 64)
 			n, _ := ch.Read(buf)
 			_, _ = fmt.Fprintf(ch, "hello %s", buf[:n])

@@ -118,7 +118,7 @@ type Server struct {
 	rejected, acceptErrors rate.Sometimes // limit the log lines
 
 	sessions session.Config
-	moving   atomic.Bool   // see Move
+	moving   atomic.Bool   // whether Move is in effect
 	moveWait time.Duration // changed by tests only
 
 	mu        sync.Mutex

@@ -91,7 +91,7 @@ func newFixtureOn(t testing.TB, ln net.Listener, change ...func(*Options)) *fixt
 		Site:    relay.Site{Base: *base, AliasDomain: "example.test", SSHAddr: "relay.example.test:2222"},
 		Version: "v9-test",
 		Log:     slog.New(slog.NewTextHandler(testWriter{t}, &slog.HandlerOptions{Level: slog.LevelInfo})),
-		// Long limits: tests that do not set them must not reach them on a busy machine.
+		// The limits are long, because a test that does not set them must not reach them on a busy machine.
 		HandshakeTimeout: time.Minute, IdleClose: time.Minute,
 	}
 	for _, f := range change {
@@ -324,7 +324,7 @@ type fill struct {
 	Err error
 }
 
-// filled reads once.
+// filled reads once in the background. The channel gets the result.
 func filled(ch relay.Conn, buf []byte) <-chan fill {
 	f := make(chan fill, 1)
 	go func() {

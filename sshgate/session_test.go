@@ -36,7 +36,7 @@ func attemptEnded(t *testing.T, b *fixture, e *relay.Event) []relay.FeedItem {
 	return []relay.FeedItem{
 		{Name: "attempt", Alias: e.AliasID, Data: attempt},
 		{Name: "event", Alias: e.AliasID, Data: summary},
-		{Name: "attempt", Alias: e.AliasID, Data: attempt}, // sent twice, shown once
+		{Name: "attempt", Alias: e.AliasID, Data: attempt}, // the attempt is sent twice and must be shown once
 	}
 }
 
@@ -154,7 +154,8 @@ func TestSessionKeys(t *testing.T) {
 func TestSessionWithoutForward(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
-	b.srv.sessions.Shell.FirstForward = shell.FirstForward // the real wait, because no forward comes
+	// No forward comes, so the session waits for the real time.
+	b.srv.sessions.Shell.FirstForward = shell.FirstForward
 	p := b.openssh(b.alice, "127.0.0.1")
 	if code := p.code(t); code != 1 || !contains(p.out, "replay-queued") || !contains(p.out, "ssh -N -R ALIAS:80:localhost:3000 -p 2222 relay.example.test") {
 		t.Errorf("exit %d: %s", code, p.out)
@@ -293,8 +294,8 @@ func TestQuickCommandIsAnsweredFirst(t *testing.T) {
 	}
 }
 
-// TestLogOutlivesItsFeed: when its feed ends, a live log continues with the next feed and says once that
-// lines may be missing.
+// TestLogOutlivesItsFeed: when its feed ends, a live log continues with the next feed. After each gap, it
+// says once that lines may be missing.
 func TestLogOutlivesItsFeed(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)

@@ -137,7 +137,8 @@ type timed struct {
 }
 
 func newTimed(t *testing.T) *timed {
-	t.Cleanup(func() { time.Sleep(time.Second) }) // runs last: bytes in transit arrive before the bubble ends
+	// This cleanup runs last and lets bytes in transit arrive before the bubble ends.
+	t.Cleanup(func() { time.Sleep(time.Second) })
 	l, registry := newMemoryListener(), prometheus.NewRegistry()
 	return &timed{newFixtureOn(t, l, func(o *Options) {
 		o.Registry = registry
@@ -150,7 +151,7 @@ func newTimed(t *testing.T) *timed {
 func (b *timed) login(user string, methods ...ssh.AuthMethod) (*ssh.Client, *direction, error) {
 	conn, toServer := b.listener.dial()
 	c, chans, reqs, err := ssh.NewClientConn(conn, "", &ssh.ClientConfig{
-		User: user, Auth: methods, HostKeyCallback: ssh.InsecureIgnoreHostKey(), // own server, in memory
+		User: user, Auth: methods, HostKeyCallback: ssh.InsecureIgnoreHostKey(),
 	})
 	if err != nil {
 		_ = conn.Close()
@@ -173,7 +174,8 @@ func (b *timed) tunnel(alias string) (*ssh.Client, *direction) {
 	return client, toServer
 }
 
-// changesAfter fails the test unless the state is before until the end of the pause, and after from then on.
+// changesAfter waits for pause and fails the test unless state() changes from before to after within a
+// millisecond of the end of the wait.
 func changesAfter[T comparable](t *testing.T, pause time.Duration, before, after T, state func() T) {
 	t.Helper()
 	time.Sleep(pause - time.Millisecond)

@@ -146,8 +146,8 @@ func TestLazyDialer(t *testing.T) {
 	}
 }
 
-// TestLostConnectionIsNoCleanEnd: when a local server closes its connection, the reader gets EOF. When the
-// tunnel is lost, the reader gets an error.
+// TestLostConnectionIsNoCleanEnd: if the tunnel is lost in the middle of a response, the reader gets an
+// error, not EOF.
 func TestLostConnectionIsNoCleanEnd(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
@@ -204,7 +204,7 @@ func TestCloseReleasesBlockedWrite(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
 	c := b.mustDial(b.alice)
-	accept(t, c, func(_ forwardedOpen, n ssh.NewChannel) { // does not read
+	accept(t, c, func(_ forwardedOpen, n ssh.NewChannel) { // the client does not read
 		if _, reqs, err := n.Accept(); err == nil {
 			go ssh.DiscardRequests(reqs)
 		}

@@ -43,8 +43,8 @@ func TestStoreAwayIsNoRefusedLogin(t *testing.T) {
 	b.mustDial(b.alice)
 }
 
-// TestFullAccountIsNoRefusedLogin: a login with a valid key ends, if its account has no free connection slot,
-// with a closed connection, not with a refused key.
+// TestFullAccountIsNoRefusedLogin: if the account has no free connection slot, a login with a valid key ends
+// with a closed connection, and not with a refused key. A second key may still log in.
 func TestFullAccountIsNoRefusedLogin(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t, func(o *Options) { o.MaxPerAccount = 1 })

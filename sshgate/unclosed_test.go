@@ -69,7 +69,7 @@ func (b *fixture) met() (*ssh.Client, *conn) {
 	}
 	b.t.Cleanup(func() { _ = raw.Close() })
 	opened, channels, requests, err := ssh.NewClientConn(raw, "relay", &ssh.ClientConfig{
-		User: "relay", Auth: []ssh.AuthMethod{ssh.PublicKeys(b.alice.signer)}, HostKeyCallback: ssh.InsecureIgnoreHostKey(), // loopback, own server
+		User: "relay", Auth: []ssh.AuthMethod{ssh.PublicKeys(b.alice.signer)}, HostKeyCallback: ssh.InsecureIgnoreHostKey(),
 	})
 	if err != nil {
 		b.t.Fatalf("login: %v", err)
@@ -213,7 +213,7 @@ func TestEmptyCommand(t *testing.T) {
 }
 
 // TestChecksAreRepeatedUntilTheStoreAnswers: if a key was removed while the store did not answer, the
-// connection ends soon after the store answers, even if further changes are published.
+// connection ends soon after the store answers.
 func TestChecksAreRepeatedUntilTheStoreAnswers(t *testing.T) {
 	t.Parallel()
 	asked := make(chan struct{}, 64)
@@ -251,13 +251,13 @@ func (f telling) Revoked(ctx context.Context, rights []relay.Right) ([]relay.Rig
 	return revoked, err
 }
 
-// unclosed is a TCP connection that the library does not close.
+// unclosed is a TCP connection whose Close does nothing, so x/crypto/ssh cannot close it.
 type unclosed struct{ net.Conn }
 
 func (unclosed) Close() error { return nil }
 
-// TestIdleEndIsNoReset: if a client writes while its unused connection ends, for example the answer to a
-// ping, its write does not fail, and it reads the end of the connection.
+// TestIdleEndIsNoReset: if a client writes after its unused connection has ended, for example the answer to a
+// ping, the write does not fail.
 func TestIdleEndIsNoReset(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
@@ -269,7 +269,7 @@ func TestIdleEndIsNoReset(t *testing.T) {
 		}
 		defer tcp.Close()
 		client, channels, requests, err := ssh.NewClientConn(unclosed{tcp}, "relay", &ssh.ClientConfig{
-			User: "relay", Auth: []ssh.AuthMethod{ssh.PublicKeys(b.alice.signer)}, HostKeyCallback: ssh.InsecureIgnoreHostKey(), // loopback, own server
+			User: "relay", Auth: []ssh.AuthMethod{ssh.PublicKeys(b.alice.signer)}, HostKeyCallback: ssh.InsecureIgnoreHostKey(),
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -220,7 +220,8 @@ func (l *attempt) lookupFailed(cause error) error {
 // retry after a refused login, so hangUp closes the connection at the end.
 func (l *attempt) refuseForNow(text string) error {
 	l.unavailable, l.explained = true, true
-	_ = l.banner.SendAuthBanner("relay: " + text + "\r\n") // before attemptEnded, which may hang up
+	// The banner is sent before attemptEnded, which may hang up.
+	_ = l.banner.SendAuthBanner("relay: " + text + "\r\n")
 	return errRefused
 }
 
@@ -312,7 +313,7 @@ func (g *Login) Config() *ssh.ServerConfig {
 
 // Bounds of the store queries of logins and forwards.
 const (
-	maxLookups      = 16 // at the same time
+	maxLookups      = 16 // queries at the same time
 	shortGreetingAt = 64 // number of waiting logins at which greetings become short
 )
 

@@ -120,7 +120,7 @@ func (l *attempt) await(w *enrolment) (relay.Actor, error) {
 	switch how {
 	case relay.EnrolmentApproved:
 		l.Extend(l.o.HandshakeTimeout)
-		who, err := l.owner(w.key) // the owner is read from the store
+		who, err := l.owner(w.key)
 		if err != nil {
 			return who, l.refuseWith("the key was approved, but cannot be looked up right now; connect again in a moment")
 		}

@@ -43,7 +43,7 @@ func TestClientsThatLeaveTheLine(t *testing.T) {
 	}
 	all.lookups.Release(maxLookups)
 	g = all.Login(conn, nil, netip.AddrPort{}, t.Context())
-	for range 2 * maxLookups { // each slot is given back
+	for range 2 * maxLookups { // every slot must be free again
 		_, done := g.BeginLookup(lookupTime)
 		done()
 	}

@@ -21,15 +21,15 @@ const LogInterval = 10 * time.Second
 // Bounds of the lines about failed logins in the log and the audit log, because any client can cause any
 // number of failed logins.
 const (
-	refusedLines   = 10 // at once, then one more each LogInterval
-	refusedEntries = 20 // at once, then one more a minute
-	notedKeys      = 3  // per connection
+	refusedLines   = 10 // lines at once; after that, one more each LogInterval
+	refusedEntries = 20 // entries at once; after that, one more each minute
+	notedKeys      = 3  // keys that are noted for each connection
 )
 
 // failures limits the log lines about failed logins.
 type failures struct {
 	lines, entries *rate.Limiter
-	suppressed     atomic.Int64 // lines since the last one that was written
+	suppressed     atomic.Int64 // number of lines that were left out since the last written one
 }
 
 func newFailures() *failures {
@@ -54,7 +54,7 @@ func (f *failures) log(log *slog.Logger, text string, args ...any) {
 // refusal holds the attempts of a client that did not log in.
 type refusal struct {
 	user string
-	keys []string // fingerprints
+	keys []string // fingerprints of the refused keys
 	err  string   // why its last try was refused
 }
 
@@ -79,7 +79,7 @@ func (g *Login) tell(tried refusal) {
 	keys := strings.Join(tried.keys, " ")
 	args := []any{"from", g.remote.String(), "user", tried.user, "client", ClientName([]byte(g.version))}
 	if keys == "" {
-		args = append(args, "err", tried.err) // such as a refused signature algorithm
+		args = append(args, "err", tried.err) // err may name a refused signature algorithm
 	} else {
 		args = append(args, "keys", keys)
 	}

@@ -28,9 +28,9 @@ type bridge struct {
 
 	mu      sync.Mutex
 	busy    bool   // opened for a request, or bytes of a request have come
-	came    uint64 // bytes from the other node
-	went    uint64 // bytes to the other node
-	ended   uint64 // how many of came belong to ended requests
+	came    uint64 // number of bytes from the other node
+	went    uint64 // number of bytes to the other node
+	ended   uint64 // number of bytes in came that belong to ended requests
 	release func() // returns the slot of the tunnel; nil = the request has none
 	closed  bool
 }

@@ -19,7 +19,7 @@ func (s *slots) Acquire(<-chan struct{}) (release func(), err *relay.Error) {
 }
 
 // TestParkedOutOfOrder: the other node sends each parked@relay from its own goroutine, so these messages may
-// arrive out of order. Even then, the next request returns its slot before the end of the channel.
+// arrive out of order. Even then, an ended request holds no slot, and the next request gets one.
 func TestParkedOutOfOrder(t *testing.T) {
 	t.Parallel()
 	tunnel := &slots{}

@@ -31,8 +31,8 @@ type nodeLink struct {
 	end  context.CancelFunc
 
 	control atomic.Pointer[link.Conn]  // nil while the node is unreachable
-	addr    atomic.Pointer[netip.Addr] // last or next address of the node
-	header  atomic.Bool                // connections begin with a PROXY header
+	addr    atomic.Pointer[netip.Addr] // the address that was dialed last or is dialed next
+	header  atomic.Bool                // whether new connections begin with a PROXY header
 	notes   chan note                  // messages to be sent to the node
 
 	dials singleflight.Group // dials of data connections

@@ -26,7 +26,8 @@ type Nodes interface {
 	NodeID() string
 	// Peers lists the other living nodes, from memory.
 	Peers() []relay.Node
-	// RefreshPeers updates the list of Peers. It may wait, because strangers must not cause many queries.
+	// RefreshPeers updates the list of Peers. The call may wait, because any connection that claims to come
+	// from a node can cause one, and the store must not get many queries.
 	RefreshPeers(context.Context)
 }
 
@@ -68,14 +69,14 @@ type Options struct {
 const ClientVersion = "SSH-2.0-relayd-peer"
 
 const (
-	pingEvery   = time.Second     // between two pings
+	pingEvery   = time.Second     // time between two pings
 	silentAfter = 3 * time.Second // silence after which the other node is unreachable
-	LoginTime   = 2 * time.Second // for a connection and its login
-	redialEvery = time.Second     // between two tries, and between two looks at the list of nodes
-	maxData     = 4               // connections for data to one node
-	busyConn    = 16              // channels in use on each connection at which another connection is opened
+	LoginTime   = 2 * time.Second // time limit for a connection and its login
+	redialEvery = time.Second     // time between two tries, and between two looks at the list of nodes
+	maxData     = 4               // largest number of data connections to one node
+	busyConn    = 16              // number of channels in use on each connection at which another connection is opened
 	maxConns    = 2 * (1 + maxData)
-	maxNotes    = 1024 // messages that wait to be sent to a node
+	maxNotes    = 1024 // largest number of messages that wait to be sent to a node
 )
 
 // Requests and channels between nodes. Their payloads have the types of RFC 4251, section 5, in the order of
@@ -100,7 +101,7 @@ type (
 	}
 	wakeQueue struct{ Alias uint64 }
 	takenOver struct{ Tunnel, Reason string }
-	parked    struct{ Sent uint64 } // bytes on the channel so far
+	parked    struct{ Sent uint64 } // number of bytes on the channel so far
 )
 
 // Reasons for refusing tunnelChannel channels, in addition to those of openCodes. The range is for
@@ -143,7 +144,7 @@ type Links struct {
 	ctx     context.Context
 	end     context.CancelFunc
 
-	in, out atomic.Int64 // channels opened by other nodes and at other nodes since the start
+	in, out atomic.Int64 // numbers of channels that other nodes opened here, and this node opened there
 	tunnels sync.Map     // string: Tunnel; the tunnels of this node that others can use, by id
 
 	mu      sync.Mutex

@@ -7,7 +7,7 @@ import (
 )
 
 // TestParkedBesideTheNextRequest: bytes of the next request may arrive before the message that the earlier
-// request has ended. These bytes keep their slot until the next request has ended, too.
+// request has ended. The next request keeps its slot until its own end.
 func TestParkedBesideTheNextRequest(t *testing.T) {
 	t.Parallel()
 	tunnel := &slots{}

@@ -49,7 +49,7 @@ func (s *session) startAPI() (theirs net.Conn, srv *http.Server, served <-chan s
 	srv = s.of.API(s.who)
 	api := srv.Handler
 	srv.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		r.RemoteAddr = s.of.Remote.String() // shown in the log
+		r.RemoteAddr = s.of.Remote.String() // the log shows this address
 		if r.ContentLength != 0 && r.Body != nil {
 			body := &timedBody{ReadCloser: r.Body, control: http.NewResponseController(w)}
 			_ = body.control.SetReadDeadline(time.Now().Add(s.of.StallTimeout))
@@ -65,7 +65,7 @@ func (s *session) startAPI() (theirs net.Conn, srv *http.Server, served <-chan s
 		}
 	}
 	s.Go("api", func() {
-		s.ordered()                           // waits until the aliases requested before are created
+		s.ordered()                           // waits for the aliases that were requested before
 		_ = srv.Serve(&oneConnListener{ours}) // returns at once; the connection is served in a goroutine
 		stop := context.AfterFunc(s.ctx, func() { _ = srv.Close() })
 		defer stop()
@@ -94,7 +94,7 @@ func (s *session) copyToAPI(to net.Conn, srv *http.Server, in *bufio.Reader) {
 	for {
 		n, err := in.Read(buf)
 		if n > 0 && !s.writeToAPI(to, buf[:n]) {
-			_, _ = io.Copy(io.Discard, in) // bytes that the peer sends before it sees the end
+			_, _ = io.Copy(io.Discard, in) // the peer may send bytes before it sees the end
 			return
 		}
 		if err != nil {

@@ -35,13 +35,13 @@ var knownClients = []struct {
 // purpose distinguishes connections for tunnels from connections for commands, by their sessions. Sessions.mu
 // guards it.
 type purpose struct {
-	opened   int           // sessions that were opened
-	began    int           // sessions that have begun a shell, a command or a subsystem
+	opened   int           // number of sessions that were opened
+	began    int           // number of sessions that have begun a shell, a command or a subsystem
 	first    chan struct{} // closed when the first session has begun a shell, a command or a subsystem
-	command  bool          // the first session runs a command or a subsystem
-	tunnel   bool          // forwards from before the first session are served
-	known    bool          // the client is one of knownClients
-	pinged   bool          // a ping was sent, and answered will be closed
+	command  bool          // whether the first session runs a command or a subsystem
+	tunnel   bool          // whether forwards from before the first session are served
+	known    bool          // whether the client is one of knownClients
+	pinged   bool          // whether a ping was sent, so answered will be closed
 	answered chan struct{} // closed when the client has answered the ping, or the connection has ended
 }
 

@@ -29,7 +29,7 @@ const (
 type session struct {
 	of       *Sessions
 	who      relay.Actor
-	enrolled []string // not nil: the session only prints these lines
+	enrolled []string // if not nil, the session only prints these lines
 	ch       *link.Channel
 	ctx      context.Context // ends with the channel, or at Stop with an exitCode as its cause
 	cancel   context.CancelCauseFunc
@@ -75,7 +75,8 @@ func (s *session) asked(_ *link.Channel, req *link.Request) {
 		s.begun, ok = true, !s.begun
 	}
 	_ = req.Reply(ok, nil)
-	if start != nil && ok { // after the reply; otherwise a quick command could end the channel first
+	// The session starts after the reply, because a quick command could otherwise end the channel first.
+	if start != nil && ok {
 		s.starts <- start
 	}
 }
@@ -101,7 +102,7 @@ func (s *session) request(req *link.Request) (start func() int, ok bool) {
 		s.Stop(cli.ExitInterrupted) // a signal that ends programs ends the session (RFC 4254, section 6.9)
 		return nil, true
 	}
-	return nil, s.screen.Request(req.Type, req.Payload) // false for all other requests
+	return nil, s.screen.Request(req.Type, req.Payload) // Request returns false for all other requests
 }
 
 // inputWait is how long the first input of the peer waits for the request of a shell, command or subsystem.
@@ -136,7 +137,9 @@ func (s *session) Exit(otherwise int) int {
 
 // finish sends the exit code and closes the channel, without waiting for a peer that does not read.
 func (s *session) finish(code int) {
-	s.of.finished(s) // now, because a client that sees the end may open the next session
+	// The session counts as finished before the client sees its end, because the client may then open the next
+	// one.
+	s.of.finished(s)
 	done := make(chan struct{})
 	s.Go("finish", func() {
 		defer close(done)
@@ -190,7 +193,7 @@ func (s *session) run(command string) int {
 // rest.
 func pass(to *io.PipeWriter, in *bufio.Reader) {
 	_, err := io.Copy(to, in)
-	_ = to.CloseWithError(err) // nil means io.EOF
+	_ = to.CloseWithError(err) // if err is nil, the reader gets io.EOF
 	_, _ = io.Copy(io.Discard, in)
 }
 

@@ -77,8 +77,8 @@ func run(t *testing.T, line string) (asked, out, said string, code int) {
 	return strings.Join(session.asked, " "), stdout.String(), stderr.String(), code
 }
 
-// TestFiltersOfCommands: the commands about events accept filters as flags and as words. Quoted text keeps
-// its letter case.
+// TestFiltersOfCommands: the commands about events accept filters as flags and as words, and quoted text
+// keeps its letter case. A wrong filter is a usage error with a hint.
 func TestFiltersOfCommands(t *testing.T) {
 	t.Parallel()
 	for line, want := range map[string]string{
@@ -151,8 +151,7 @@ func TestWrongUse(t *testing.T) {
 	}
 }
 
-// TestWaitInVain: with --json, a wait without an event ends with an error that says so, and not with a
-// failure of the relay.
+// TestWaitInVain: a wait without an event fails with an error that names the reason, in text and in JSON.
 func TestWaitInVain(t *testing.T) {
 	t.Parallel()
 	for flags, want := range map[string]string{"": "relay: no such event came within 1ms\n", " --json": `"detail":"no such event came within 1ms","code":"request-timeout"`} {

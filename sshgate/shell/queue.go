@@ -11,8 +11,8 @@ type Notice struct {
 	Kind    string // a kind of relay.Notice
 	Alias   string
 	Target  string       // for NoticeOnline: the local server that relay up announced
-	Of      *relay.Alias // of online
-	Code    string       // for NoticeRefused
+	Of      *relay.Alias // the alias, for NoticeOnline
+	Code    string       // error code, for NoticeRefused
 	Message string
 }
 

@@ -17,7 +17,7 @@ func TestLinesAreBoundedInBytes(t *testing.T) {
 	if size := len(strings.Join(waiting, "")); size > maxBytes || len(waiting)+lost != maxWaiting || lost == 0 {
 		t.Errorf("%d lines of %d bytes wait, %d lost", len(waiting), size, lost)
 	}
-	l.line(strings.Repeat("x", 2*maxBytes)) // one line of any size fits
+	l.line(strings.Repeat("x", 2*maxBytes))
 	if waiting, lost, _ := l.out.Take(); len(waiting) != 1 || lost != 0 {
 		t.Errorf("%d lines wait, %d lost", len(waiting), lost)
 	}
