@@ -20,7 +20,7 @@ import (
 
 const (
 	responseTimeout = 90 * time.Second
-	maxAnswer       = 256 << 20 // bytes of an answer, which is held in memory
+	maxAnswer       = 256 << 20 // largest answer in bytes; an answer is held in memory
 	// sshBase is the base URL of a relay whose API is reached over SSH; its host is never resolved.
 	sshBase = "http://relay"
 	// apiChannels is the maximum number of API channels of a connection: the relay accepts four
@@ -66,7 +66,7 @@ type Connection struct {
 	Endpoint  Endpoint
 	Base      string // URL before /api/v1
 	Token     string // "" = the connection itself identifies the account
-	Version   string // of the program that makes the requests
+	Version   string // version of the program that makes the requests
 	Transport *http.Transport
 	Link      Link // nil = no connection is needed first
 }
@@ -83,7 +83,7 @@ type Link interface {
 // NewAPI returns the API at the end of a connection.
 func NewAPI(c Connection) *API {
 	c.Transport.ResponseHeaderTimeout = responseTimeout
-	c.Transport.IdleConnTimeout = 30 * time.Second // below that of the relay
+	c.Transport.IdleConnTimeout = 30 * time.Second // the timeout is below that of the relay
 	return &API{Connection: c, maxAnswer: maxAnswer, http: &http.Client{
 		Transport: c.Transport,
 		// A redirect could send the token elsewhere.
@@ -225,7 +225,7 @@ func (a *API) answerError(resp *http.Response) error {
 		if to, err := resp.Location(); err == nil && resp.StatusCode/100 == 3 && to.Host != "" {
 			e = e.WithHint("it points to %s://%s; is that the address of the dashboard?", to.Scheme, to.Host)
 		}
-		e.Transient = resp.StatusCode >= http.StatusInternalServerError // such as the answer of a proxy in front of a stopped relay
+		e.Transient = resp.StatusCode >= http.StatusInternalServerError // for example, a proxy answers in place of a stopped relay
 		return e
 	}
 	e := Errorf(ExitFailure, "%s", p.Error())

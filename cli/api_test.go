@@ -42,8 +42,8 @@ func TestBackoff(t *testing.T) {
 	}
 }
 
-// TestLineWithoutEnd: the memory for one line is bounded, and the error is final, because a retry
-// would not help.
+// TestLineWithoutEnd: a line of a stream that is longer than maxLine is a final error, because a retry would
+// not help.
 func TestLineWithoutEnd(t *testing.T) {
 	endless := io.MultiReader(strings.NewReader("data: "), bytes.NewReader(make([]byte, maxLine+1)))
 	err := readStream(endless, nil)
@@ -56,7 +56,8 @@ func TestLineWithoutEnd(t *testing.T) {
 	}
 }
 
-// TestIDBeforeTheFirstItem: the relay begins a stream with the id after which the stream continues.
+// TestIDBeforeTheFirstItem: readStream passes on an id that comes without an item, from which the stream may
+// continue later.
 func TestIDBeforeTheFirstItem(t *testing.T) {
 	var got []string
 	err := readStream(strings.NewReader(": connected\nid: 40\n\n:\n\nid: 41\nevent: event\ndata: {}\n\n"), func(id, name string, data []byte) error {

@@ -353,7 +353,8 @@ test in go, js or python that sends the exact bytes.` + eventHelp,
 		// escaped.
 		func(w *Printer, export *json.RawMessage) error {
 			var form struct{ Text string }
-			var indented bytes.Buffer // the same bytes over HTTP and SSH
+			// Indented output has the same bytes over HTTP and SSH.
+			var indented bytes.Buffer
 			if isJSON && json.Indent(&indented, []byte(record.SafeJSON(*export)), "", "  ") == nil {
 				form.Text = strings.TrimSpace(indented.String())
 			} else if err := json.Unmarshal(*export, &form); err != nil {
@@ -370,13 +371,13 @@ test in go, js or python that sends the exact bytes.` + eventHelp,
 // --json chooses the output.
 type eventFilter struct {
 	flags map[string]*filterValues
-	query url.Values // set by parse
+	query url.Values // parse sets this field
 }
 
 // filterValues is the pflag.Value of a filter flag that may be repeated.
 type filterValues []string
 
-func (v *filterValues) String() string { return "" } // without a default
+func (v *filterValues) String() string { return "" } // the flag has no default
 func (v *filterValues) Type() string   { return "VALUE" }
 
 func (v *filterValues) Set(value string) error {

@@ -58,7 +58,7 @@ func eventsOf(t *testing.T, asked *[]string) *httptest.Server {
 }
 
 // TestEventsByOtherNames: each command that takes the id of an event also takes an alias, @last and the end
-// of an id, and prints that event.
+// of an id, and calls the API for that event.
 func TestEventsByOtherNames(t *testing.T) {
 	var asked []string
 	server := eventsOf(t, &asked)

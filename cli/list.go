@@ -114,7 +114,7 @@ func (a *API) Wait(ctx context.Context, query url.Values, timeout time.Duration)
 	}
 	var id string
 	f.emit = func(event json.RawMessage) error {
-		if id = idOf(event); id <= f.base { // a change of an event that came before the call
+		if id = idOf(event); id <= f.base { // the event came before the call
 			return nil
 		}
 		return errFound

@@ -58,7 +58,7 @@ func (f *Front) configuredSecret(ctx context.Context, api *API, alias string, ca
 	if err != nil {
 		return err
 	}
-	if name == "" { // perhaps a custom scheme of the alias signs it
+	if name == "" { // a custom scheme of the alias may sign the request
 		name = signature.CustomName
 	}
 	x.env, err = f.Secrets.Configured(alias, name)

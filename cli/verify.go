@@ -92,7 +92,7 @@ func (f *Front) verdict(ctx context.Context, api *API, id string, q verifyQuesti
 			name, given.Provider = signature.CustomName, signature.CustomName
 		case name == "" && provider != nil:
 			name = provider.Name
-		case name == "": // perhaps a custom scheme of the alias fits
+		case name == "": // a custom scheme of the alias may fit
 			name = signature.CustomName
 		}
 		var err error

@@ -54,7 +54,7 @@ func SplitServer(s string) (user, host, port string, err error) {
 	} else if bare := strings.Trim(host, "[]"); net.ParseIP(bare) != nil {
 		host = bare
 	} else if strings.Contains(host, ":") {
-		host = "" // an unknown form
+		host = "" // the text has an unknown form
 	}
 	n, convErr := strconv.ParseUint(cmp.Or(port, defaultPort), 10, 16)
 	if host == "" || strings.ContainsAny(host, " /\\\t\r\n") || convErr != nil || n == 0 {

@@ -214,7 +214,7 @@ func TestResetIsNoCleanEnd(t *testing.T) {
 	if r.Type != relay.BrokeOffRequest || len(r.Payload) != 0 || !r.WantReply {
 		t.Fatalf("request %s, want reply %v", r.Type, r.WantReply)
 	}
-	alive(t, ch) // not closed yet
+	alive(t, ch) // the channel must not be closed yet
 	_ = r.Reply(false, nil)
 	// The client sends CLOSE before this side does, which ends the channel.
 	select {

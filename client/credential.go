@@ -102,7 +102,7 @@ func writePrivate(path string, text []byte) (err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	file, err := os.CreateTemp(dir, "."+filepath.Base(path)+"-") // mode 0600
+	file, err := os.CreateTemp(dir, "."+filepath.Base(path)+"-") // CreateTemp uses mode 0600
 	if err != nil {
 		return err
 	}

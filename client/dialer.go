@@ -35,7 +35,7 @@ type Dialer struct {
 	Home     string // the directory of .ssh
 	StateDir string // directory for accepted host keys
 	Agent    string // socket of the ssh-agent, or ""
-	Version  string // of this program
+	Version  string // version of this program
 	// Prompter asks the user at the terminal; nil = there is no user to ask.
 	Prompter Prompter
 	// KeepNothing: an accepted host key is not stored.
@@ -168,7 +168,7 @@ func (d *Dialer) Dial(ctx context.Context) (*Conn, error) {
 			continue
 		}
 		if err != nil && errors.Is(ctx.Err(), context.Canceled) {
-			return nil, ctx.Err() // the error of an interrupted prompt, too
+			return nil, ctx.Err() // an interrupted prompt gets this error, too
 		}
 		return conn, err
 	}

@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	probeLimit = 5 * time.Second // of one request to the network
+	probeLimit = 5 * time.Second // time limit of one request to the network
 	// Limits of the clock difference. Signatures of webhooks are valid for minutes, so a wrong clock makes
 	// them fail.
 	skewWarn = 5 * time.Second

@@ -157,7 +157,8 @@ func TestWaitForARareEvent(t *testing.T) {
 	})
 }
 
-// TestWaitOverALostConnection restarts the relay while the delivery of the event is in progress.
+// TestWaitOverALostConnection: the relay cannot be reached for two requests while the delivery of the event
+// is in progress. Wait tries again and returns the delivered event.
 func TestWaitOverALostConnection(t *testing.T) {
 	var asked atomic.Int32
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

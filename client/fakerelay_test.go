@@ -26,7 +26,7 @@ type fakeRelay struct {
 	notices func(c *fakeConn)
 	// api serves the API on the subsystem. Without a handler for the stream, the stream is empty.
 	api   *http.ServeMux
-	noAPI bool // refuse the subsystem
+	noAPI bool // whether the subsystem is refused
 
 	auths atomic.Int64 // offered credentials, including the method "none"
 	wg    sync.WaitGroup
@@ -37,7 +37,7 @@ type fakeRelay struct {
 // fakeConn is one connection to a fakeRelay.
 type fakeConn struct {
 	*ssh.ServerConn
-	mu       sync.Mutex // hello, targets, forwards
+	mu       sync.Mutex // guards hello, targets and forwards
 	hello    relay.Hello
 	targets  map[string]relay.Target
 	forwards []string

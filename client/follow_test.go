@@ -162,8 +162,8 @@ func TestFollowEnds(t *testing.T) {
 	})
 }
 
-// TestFollowWithFilters: list and stream are requested with the filters, and an event that both
-// contain is written once.
+// TestFollowWithFilters: list and stream are requested with the filters. The events of the list are written
+// first, then those of the stream.
 func TestFollowWithFilters(t *testing.T) {
 	query := url.Values{"alias": {"a"}, "status": {"5xx"}, "json": {"a=1", "b=2"}}
 	mux := http.NewServeMux()
@@ -216,7 +216,7 @@ func TestFollowTellsThatItLeavesEventsOut(t *testing.T) {
 	mux.HandleFunc("GET /api/v1/stream", func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, ": hello\n\n")
 		_ = http.NewResponseController(w).Flush()
-		<-listed // the first time only
+		<-listed // only the first list sends a value
 		newest.Store(1003 + 200 + 1)
 		_, _ = io.WriteString(w, "id: s1\nevent: resync\ndata: {}\n\n")
 	})

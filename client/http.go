@@ -24,7 +24,7 @@ func NewAPI(base, token, version string) (*cli.API, error) {
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return nil, cli.Errorf(cli.ExitUsage, "%q is not a base URL", base).WithHint("set RELAY_URL to the address of the dashboard, such as https://relay.example.com")
 	}
-	if u.User != nil { // every error message would contain it
+	if u.User != nil { // every error message would contain the user and the password
 		return nil, cli.Errorf(cli.ExitUsage, "the base URL %s contains a login", u.Redacted()).WithHint("write it without; RELAY_TOKEN holds the token")
 	}
 	if token != "" && !Private(base) {

@@ -56,7 +56,7 @@ func TestKeysAsSSHReadsThem(t *testing.T) {
 	home := t.TempDir()
 	names := []string{"agent1", "agent2", "file", "id_ed25519"}
 	var files []string
-	public := map[string]string{} // name by public key
+	public := map[string]string{} // names of the keys, by public key
 	for _, name := range names {
 		file := filepath.Join(home, name)
 		if name == "id_ed25519" {

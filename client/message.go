@@ -32,7 +32,7 @@ type Message struct {
 	// Event and Attempt are set for a request, with the fields that AttemptLine needs.
 	Event   *record.Summary `json:"-"`
 	Attempt *record.Attempt `json:"-"`
-	item    []byte          // of a request: the item of the stream
+	item    []byte          // item of the stream, for a request
 }
 
 // MarshalJSON encodes event and attempt of a request as the relay sent them, because a newer relay may send

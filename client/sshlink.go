@@ -57,7 +57,7 @@ func (l *sshLink) Connect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	l.keepalive.Wait() // the keepalive of the connection before
+	l.keepalive.Wait() // the keepalive of the former connection must have ended
 	l.conn = conn
 	l.keepalive.Go(func() { l.reason = conn.keepalive(conn.Context()) })
 	return nil

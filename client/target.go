@@ -27,7 +27,7 @@ type Target struct {
 	// HostHeader is the value of --host-header; "" = the setting of the alias.
 	HostHeader string
 
-	addrs []string // tried in this order
+	addrs []string // the addresses, which are tried in this order
 	tls   *tls.Config
 }
 
@@ -70,7 +70,7 @@ func ParseTarget(s string) (Target, error) {
 	if u.Scheme == "https" {
 		t.tls = &tls.Config{
 			ServerName:         u.Hostname(),
-			NextProtos:         []string{"http/1.1"}, // the protocol of callers
+			NextProtos:         []string{"http/1.1"}, // callers use HTTP/1.1
 			InsecureSkipVerify: LoopbackName(u.Hostname()),
 		}
 	}

@@ -19,10 +19,10 @@ import (
 
 const (
 	forwardPort     = 80
-	replyTimeout    = 10 * time.Second // for the first sign that the peer is a relay
-	shutDownTimeout = 2 * time.Second  // for requests in progress at a clean disconnect
-	forwardRetry    = 3 * time.Second  // before an alias is requested again after a transient refusal
-	askAgain        = time.Second      // between failing requests to the API
+	replyTimeout    = 10 * time.Second // time until the first sign that the peer is a relay
+	shutDownTimeout = 2 * time.Second  // time for requests in progress at a clean disconnect
+	forwardRetry    = 3 * time.Second  // pause before an alias is requested again after a transient refusal
+	askAgain        = time.Second      // pause between failing requests to the API
 )
 
 // tunnel is one connection of Up: its forwards, their notices, and the log of their requests.
@@ -31,8 +31,8 @@ type tunnel struct {
 	conn *Conn
 	api  *cli.API
 	wg   sync.WaitGroup
-	open atomic.Int64 // channels
-	busy atomic.Int64 // channels with a request on them
+	open atomic.Int64 // number of open channels
+	busy atomic.Int64 // number of channels with a request on them
 
 	messages      chan *Message         // nil = there are no more notices
 	ended         error                 // why there are no more notices; valid after a nil message

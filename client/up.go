@@ -48,8 +48,8 @@ type Up struct {
 	followed time.Time      // when the first stream began, by the clock of the relay
 	leaving  sync.WaitGroup // connections to former nodes, which still serve their last requests
 
-	active atomic.Pointer[[]Forward] // without the aliases that were removed for good
-	tunnel atomic.Pointer[tunnel]    // the connected one, or nil
+	active atomic.Pointer[[]Forward] // the forwards, without those that were removed for good
+	tunnel atomic.Pointer[tunnel]    // the connected tunnel, or nil
 
 	// Only the goroutine of Run uses the other fields.
 	reached     bool          // an alias has been online

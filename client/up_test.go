@@ -137,7 +137,8 @@ func TestUpGoesOnWithTheOthers(t *testing.T) {
 	}
 }
 
-// TestUpStopsWhenTakenOver: a tunnel that a user closed is not reported as taken over.
+// TestUpStopsWhenTakenOver: relay up ends when its tunnel is taken over or closed by a user, with a message
+// that names the reason.
 func TestUpStopsWhenTakenOver(t *testing.T) {
 	for reason, want := range map[string]string{
 		relay.TakenOver:                  "alias stripe-dev was taken over by a newer connection",
@@ -147,7 +148,7 @@ func TestUpStopsWhenTakenOver(t *testing.T) {
 		d.notices = func(c *fakeConn) {
 			c.notify(onlineNotice, relay.Notice{Kind: "newer-than-us"},
 				relay.Notice{Kind: relay.NoticeSuperseded, Alias: "stripe-dev", Message: reason})
-			c.Close() // with the notices still unread
+			c.Close() // the client has not read the notices yet
 		}
 		dialer, _ := newDialer(t, d.listen())
 		run := startUp(t, dialer, Forward{Alias: "stripe-dev"})

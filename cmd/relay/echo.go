@@ -14,7 +14,7 @@ import (
 // Bounds of a body that relay up --echo prints.
 const (
 	echoedLines = 24
-	echoedDepth = 50  // of brackets that are indented; deeper ones make long lines
+	echoedDepth = 50  // largest depth of brackets that is indented; deeper brackets would make long lines
 	echoedRunes = 160 // largest length of a line
 )
 

@@ -10,8 +10,8 @@ import (
 )
 
 // TestEditAtATerminal: the editor uses the terminal, and its result is signed and sent. A refused text stays
-// in a file that the message names; a sent or empty text does not. The sender is that of the sample, even if
-// the user removes header lines.
+// in a file that the message names; a sent or empty text leaves no file. The sender is that of the sample,
+// even if the user removes header lines.
 func TestEditAtATerminal(t *testing.T) {
 	t.Parallel()
 	r := useSharedRelay(t)

@@ -55,7 +55,7 @@ func poll(so func() bool) bool { return relaytest.Poll(testTimeout/4, so) }
 
 type servers struct {
 	mu   sync.Mutex
-	list map[string]*server // by data folder
+	list map[string]*server // the servers, by data folder
 }
 
 var (

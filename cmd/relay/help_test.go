@@ -117,8 +117,8 @@ func TestHelpOfACommand(t *testing.T) {
 	}
 }
 
-// TestManual: each command has a page, which names its flags and contains nothing that a formatter
-// would interpret.
+// TestManual: each command has a manual page, whose lines begin with no unknown roff request. The page of
+// wait names --timeout.
 func TestManual(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -108,7 +108,7 @@ func TestNothingRaw(t *testing.T) {
 				api := map[string]string{"RELAY_TOKEN": secret, "RELAY_URL": web.URL}
 				harmless(t, place.name+" over the API", api, args...)
 				cases++
-				if i == 0 { // only all texts at once, because both connections use one printer
+				if i == 0 { // over SSH, only the joined texts are tried, because both connections use one printer
 					harmless(t, place.name+" over SSH", nil, append(args, "--identity", sshServer.key)...)
 					cases++
 				}

@@ -243,7 +243,7 @@ func (p *program) registerKey(ctx context.Context, dialer *client.Dialer, api *c
 	defer byKey.Close()
 	proven, wrong := client.CheckSite(ctx, byKey, login.BaseURL)
 	if e, ok := errors.AsType[*cli.Error](wrong); ok && (proven || e.Exit == cli.ExitRefused && !dialer.HostKeyAccepted()) {
-		return false, wrong // another relay, or another host key
+		return false, wrong // the address leads to another relay, or shows another host key
 	}
 	if cli.Conflict(err) {
 		if me, refused := byKey.Me(ctx); refused == nil { // the key belongs to another account

@@ -152,7 +152,7 @@ func (p *program) terminal() cli.Terminal {
 	if !term.IsTerminal(fd) {
 		return cli.Terminal{}
 	}
-	columns, _, _ := term.GetSize(fd) // 0 if unknown
+	columns, _, _ := term.GetSize(fd) // columns is 0 if the width is unknown
 	return cli.Terminal{Color: !p.noColor && p.getenv("NO_COLOR") == "" && p.getenv("TERM") != "dumb", Columns: columns}
 }
 

@@ -17,15 +17,15 @@ import (
 type upScreen struct {
 	w        *cli.Printer
 	say      func(string)
-	mode     string // of --output
+	mode     string // value of --output
 	forwards []client.Forward
 
 	mu         sync.Mutex
-	helloShown bool            // the first line was printed
+	helloShown bool            // whether the first line was printed
 	shown      map[string]bool // aliases whose lines were printed
 	queued     map[string]int
 	refusals   map[string]string // reason of the last refusal, by alias that is requested again
-	ready      bool              // the last of the fixed lines was printed
+	ready      bool              // whether the last of the fixed lines was printed
 	missed     bool              // the warning about missing requests was printed, and no request since
 
 	reason   string // reason of the last reported loss; "" after a reconnect

@@ -92,8 +92,8 @@ func TestSeveralAliasesAreNamedInTheLog(t *testing.T) {
 	}
 }
 
-// TestMissingRequestsAreSaidOnce: while Postgres is down, requests at other nodes are missing in the log; the
-// warning is printed once, not for each request.
+// TestMissingRequestsAreSaidOnce: several messages about missing requests cause one warning, until the next
+// request is shown.
 func TestMissingRequestsAreSaidOnce(t *testing.T) {
 	s := newRecordedScreen(t, outputCompact, "stripe-dev")
 	for _, line := range []string{`{"type":"missed"}`, `{"type":"missed"}`, requestLog, `{"type":"missed"}`} {
@@ -112,7 +112,7 @@ func TestSeveralAliasesAndReconnect(t *testing.T) {
 	s.connected(false)
 	s.receive(t, requestLog)
 	s.lost(errors.New("gone"), 0)
-	s.lost(errors.New("gone"), time.Second) // printed once
+	s.lost(errors.New("gone"), time.Second) // this reason is printed once
 	s.receive(t, helloLine)
 	s.receive(t, strings.Replace(onlineLine, ":3}", ":0}", 1))
 	s.receive(t, strings.Replace(onlineLine2, "1}", `1,"paused":true}`, 1))
@@ -145,8 +145,8 @@ alias github-dev was taken over by a newer connection
 	}
 }
 
-// TestRefusalThatMayPassIsTold: a transient refusal is printed even for a single alias, because the program
-// waits and would seem to hang.
+// TestRefusalThatMayPassIsTold: a transient refusal is printed once, even for a single alias, because the
+// program waits and would seem to hang.
 func TestRefusalThatMayPassIsTold(t *testing.T) {
 	s := newRecordedScreen(t, outputCompact, "stripe-dev")
 	s.receive(t, `{"type":"revoked","alias":"stripe-dev","message":"it is the error at the end"}`)

@@ -35,7 +35,7 @@ func (a terminalPrompter) Confirm(question string) bool {
 	line, _ := orInterrupted(a.interrupted, func() (string, error) {
 		return bufio.NewReader(io.LimitReader(a.in, maxAnswer)).ReadString('\n')
 	})
-	if !strings.HasSuffix(line, "\n") { // Ctrl+D, or Ctrl+C
+	if !strings.HasSuffix(line, "\n") { // the user typed Ctrl+D or Ctrl+C
 		_, _ = io.WriteString(a.err, "\n")
 	}
 	switch strings.ToLower(strings.TrimSpace(line)) {

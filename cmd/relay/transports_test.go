@@ -15,8 +15,9 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// same EXIT WORD… runs relay with the words over SSH with KEY, then over HTTP with TOKEN, then ssh with the
-// words. All must give the same exit code and output. The output is stored in the file same.out.
+// same EXIT WORD… runs relay with the words over HTTP with TOKEN and over SSH with KEY, and plain ssh with
+// the words if it understands them. All must exit with EXIT and give the same output. The output is stored in
+// the file same.out.
 func same(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: same EXIT WORD…")

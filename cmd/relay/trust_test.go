@@ -312,8 +312,8 @@ func kexInit(name string) []byte {
 	return append(append(packet, payload...), make([]byte, padding)...)
 }
 
-// TestTokenForNobody: if the relay at the SSH address names no base URL, RELAY_TOKEN is not sent to the
-// program that listens at the usual port of this machine.
+// TestTokenForNobody: if no program answers at the SSH address, the token is sent nowhere, not even to the
+// usual port of this machine.
 func TestTokenForNobody(t *testing.T) {
 	t.Parallel()
 	const nobody = "127.0.0.1:1"

@@ -12,7 +12,7 @@ import (
 	"relay/relaytest"
 )
 
-// TestAccessLog: each request to an alias has one line, and no line contains data that is usually
+// TestAccessLog: an answered and a queued request have a line each, and no line contains data that is usually
 // secret.
 func TestAccessLog(t *testing.T) {
 	t.Parallel()
@@ -48,7 +48,8 @@ func TestAccessLog(t *testing.T) {
 	}
 }
 
-// TestAccessLogRotation: after the signal, lines go to a new file with the configured name.
+// TestAccessLogRotation: after the file was renamed and reopen was called, lines go to a new file with the
+// configured name.
 func TestAccessLogRotation(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "access.log")

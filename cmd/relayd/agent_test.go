@@ -141,8 +141,8 @@ func TestAgentSession(t *testing.T) {
 	}
 }
 
-// TestAgentTaskList: an agent finds a failed invoice of this morning, explains it and replays it after the
-// fix in three calls, for any number of other events.
+// TestAgentTaskList: among other events, an agent finds a failed invoice, explains it and replays it after
+// the fix, in three calls.
 func TestAgentTaskList(t *testing.T) {
 	t.Parallel()
 	h := withAlias(t)
@@ -177,7 +177,7 @@ func TestAgentTaskList(t *testing.T) {
 	}
 }
 
-// TestRevokedAgent: revoking a token ends the waits that began with it, and the agent sees no later events.
+// TestRevokedAgent: revoking a token ends the waits that began with it, with an error.
 func TestRevokedAgent(t *testing.T) {
 	t.Parallel()
 	h := withAlias(t)

@@ -113,8 +113,8 @@ func TestRefusedHostWarning(t *testing.T) {
 	}
 }
 
-// TestRefusedHostIsShownLive: live views show a refused Host header even if the response is committed after
-// the event.
+// TestRefusedHostIsShownLive: a live view shows the warning about a refused Host header, even if it has shown
+// the event before the response.
 func TestRefusedHostIsShownLive(t *testing.T) {
 	t.Parallel()
 	h := withAlias(t)
@@ -292,7 +292,7 @@ func TestResponseTimeoutSetting(t *testing.T) {
 	}
 }
 
-// TestRetentionSetting: retention removes events by their age; null means the retention of the server.
+// TestRetentionSetting: with a retention of 2 s, an event is removed when it is 2 s old, at most 5 s late.
 func TestRetentionSetting(t *testing.T) {
 	t.Parallel()
 	h := withAlias(t)
@@ -302,7 +302,7 @@ func TestRetentionSetting(t *testing.T) {
 	h.send(ask)
 	id := h.newest("demo").ID
 	h.set(`{"retention":"2s"}`)
-	if !relaytest.Poll(7*time.Second, func() bool { return h.api(http.MethodGet, "/events/"+id, "", nil) == http.StatusNotFound }) { // a retention of 2 s, applied at most 5 s late
+	if !relaytest.Poll(7*time.Second, func() bool { return h.api(http.MethodGet, "/events/"+id, "", nil) == http.StatusNotFound }) {
 		t.Error("the event is still there")
 	}
 	if took := time.Since(begun); took < 2*time.Second {

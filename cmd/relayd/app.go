@@ -38,14 +38,14 @@ import (
 type app struct {
 	program  *program
 	cfg      Config
-	settings []*setting // with their origins, for doctor and other commands
+	settings []*setting // the settings with their origins, for doctor and other commands
 	log      *slog.Logger
 
 	store     *store.Store
 	hostKeys  []ssh.Signer // the first key of each type is in use, all are announced
 	site      relay.Site
 	delivery  *delivery.Delivery
-	admission *admission.Limiter // of the connections of server and sshServer
+	admission *admission.Limiter // limits the connections of server and sshServer together
 	server    *server.Server
 	sshServer *sshgate.Server
 	admin     *http.Server
@@ -144,7 +144,8 @@ func (a *app) open(ctx context.Context) error {
 	if a.store, err = a.program.openStore(ctx, a.cfg, false); err != nil {
 		return err
 	}
-	if err := a.store.LockDataDir(); err != nil { // before the migration, because another relayd may use the schema
+	// The lock comes before the migration, because another relayd may use the schema.
+	if err := a.store.LockDataDir(); err != nil {
 		return err
 	}
 	from, to, err := a.store.Migrate(ctx)
@@ -295,7 +296,7 @@ func (a *app) wireHTTP(registry *prometheus.Registry, base http.Handler) (err er
 		options.Access = a.accessLog.add
 	}
 	if c.MinRateGrace == 0 {
-		options.MinRate = 0 // off: the grace never ends
+		options.MinRate = 0 // MinRateGrace is off, so the grace never ends
 	}
 	if a.acme != nil {
 		options.Challenge = a.acme.Challenge

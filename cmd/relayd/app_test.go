@@ -2,8 +2,7 @@ package main
 
 import "testing"
 
-// TestUncleanPathsOfTheAPI: an unclean path below /api/ gets 404, although the mux of the dashboard
-// redirects such paths.
+// TestUncleanPathsOfTheAPI: isAPIPath recognizes the paths of the API, even unclean ones.
 func TestUncleanPathsOfTheAPI(t *testing.T) {
 	for path, want := range map[string]bool{
 		"/api": true, "/api/v1/me": true, "//api/v1/me": true, "/x/../api/v1/me": true, "/./api/v1/me": true, "/api/../x": true,

@@ -175,7 +175,7 @@ type Config struct {
 // setting is one field of Config together with its texts and the source of its value.
 type setting struct {
 	kind, name, def, help, note string
-	group                       string // never empty
+	group                       string // the heading, never empty
 	secret, file, zero          bool
 	field                       reflect.Value
 	origin                      string // such as "default", "--drain", "RELAY_DRAIN", "relay.yaml:3"
@@ -202,7 +202,7 @@ func (c *Config) settings() []*setting {
 	var list []*setting
 	for i, tagged := range taggedFields() {
 		if tagged.name == "" {
-			continue // not a setting of its own
+			continue // this field is not a setting
 		}
 		tagged.field = v.Field(i)
 		list = append(list, &tagged)

@@ -24,7 +24,7 @@ import (
 
 // sources are the places from which settings are read, in order of precedence.
 type sources struct {
-	flags  map[string]string // given on the command line
+	flags  map[string]string // the flags on the command line
 	getenv func(string) string
 	file   string // --config; "" = none
 	system string // file of the packaged service; "" = none
@@ -318,7 +318,7 @@ func effective(cfg Config, list []*setting) []settingRow {
 	return mapSlice(list, func(s *setting) settingRow {
 		value := s.String()
 		if s.origin == "default" {
-			value = cmp.Or(s.def, value) // 75s, the form of all other output
+			value = cmp.Or(s.def, value) // the default has the form of all other output, such as 75s
 		}
 		lines := strings.FieldsFunc(value, func(r rune) bool { return r == '\n' || r == '\r' }) // initial-admin-keys may have several lines
 		return settingRow{Name: s.name, Value: cmp.Or(strings.Join(lines, "; "), derived[s.name]), Origin: s.origin}

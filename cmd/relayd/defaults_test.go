@@ -12,7 +12,7 @@ var contractDefaults = map[string]struct {
 	"http-addr":                   {value: "127.0.0.1:8080"},
 	"https-addr":                  {value: "off"},
 	"ssh-addr":                    {value: "127.0.0.1:2222"},
-	"ssh-public-addr":             {value: ""}, // base host and SSH port; see TestDefaults
+	"ssh-public-addr":             {value: ""}, // follows from base host and SSH port; see TestDefaults
 	"ssh-host-key":                {value: ""},
 	"node-name":                   {value: ""},
 	"database-max-conns":          {value: "12"},
@@ -20,7 +20,7 @@ var contractDefaults = map[string]struct {
 	"peer-addr":                   {value: "", announced: true},
 	"admin-addr":                  {value: "127.0.0.1:9091"},
 	"pprof":                       {value: "off"},
-	"base-url":                    {value: ""}, // http://localhost:<HTTP port>; see TestDefaults
+	"base-url":                    {value: ""}, // is http://localhost:<HTTP port>; see TestDefaults
 	"alias-domain":                {value: "localhost"},
 	"data-dir":                    {value: "/home/tester/.local/share/relayd"},
 	"database-url":                {value: ""},

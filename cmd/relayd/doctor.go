@@ -52,7 +52,7 @@ type examination struct {
 	*program
 	cfg      Config
 	settings []*setting
-	site     relay.Site // of the running server, or of the settings
+	site     relay.Site // site of the running server, or of the settings
 	list     []relay.Finding
 
 	served   bool     // a server uses the store, or doctor could not find out

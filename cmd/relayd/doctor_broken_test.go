@@ -128,7 +128,8 @@ func withDatabase(t *testing.T, address, name string) string {
 	return u.String()
 }
 
-// weakRole creates a role that may only log in, and returns a database URL with this role.
+// weakRole creates a role that may log in and use the schema, but create nothing. It returns a database URL
+// with this role.
 func weakRole(t *testing.T, address string) string {
 	t.Helper()
 	u, err := url.Parse(address)

@@ -24,7 +24,7 @@ import (
 // situation is a mistake of an operator, and the expected finding of doctor.
 type situation struct {
 	name           string
-	flags          map[string]string // replace flags of the running server
+	flags          map[string]string // flags that replace those of the running server
 	breaks         func(t *testing.T, dir string)
 	check, verdict string
 	says, fix      string // regular expressions for reason and fix
@@ -373,7 +373,7 @@ func TestDoctorWithoutAServer(t *testing.T) {
 	text := func(s string) func(string) error {
 		return func(path string) error { return os.WriteFile(path, []byte(s), 0o600) }
 	}
-	// The database URL leads elsewhere, or to a Postgres that refuses.
+	// In the last situations, the database URL leads elsewhere, or to a Postgres that refuses.
 	at := freeAddr(t)
 	base := postgresFlags(t)["database-url"]
 	for _, s := range []situation{

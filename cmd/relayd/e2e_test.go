@@ -49,7 +49,7 @@ func TestLoop(t *testing.T) {
 			t.Errorf("replay\n got %q\nwant %q", got, odd)
 		}
 
-		// The same after a restart, with a new tunnel.
+		// The replay is the same after a restart, with a new tunnel.
 		tn.close()
 		if err := h.app.stopOnce(); err != nil {
 			t.Fatal(err)
@@ -109,7 +109,7 @@ func TestOffline(t *testing.T) {
 			t.Errorf("replay while offline answered %d, want 202", status)
 		}
 		h.tunnel("demo", l.addr)
-		l.seen(t, 1) // only the replay
+		l.seen(t, 1) // only the replay is delivered
 		if !relaytest.Poll(10*time.Second, func() bool { return h.newest("demo").State == "delivered" }) {
 			t.Fatal("the replay never ended")
 		}

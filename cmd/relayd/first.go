@@ -27,7 +27,7 @@ type summary struct {
 	NoAdmin                   bool   // there are accounts, but no admin
 	Fingerprints              []string
 	KeyFile                   string // private key that relayd made; "" = the user has a key
-	LoginLink                 string // only at the first start
+	LoginLink                 string // one-time link; only at the first start
 	Commands                  string // commands to try; each is complete and works as printed
 }
 
@@ -242,7 +242,7 @@ func (s *operatorEnv) ownKeys() (keys []publicKey, keyFile string, err error) {
 	for _, file := range s.publicKeyFiles() {
 		found, err := readKeyFile(file)
 		if err != nil {
-			continue // such as a certificate
+			continue // the file holds no plain public key, but for example a certificate
 		}
 		keys = appendNew(keys, found...)
 	}

@@ -39,8 +39,8 @@ func hexSum(b []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// TestBulk: 2 MiB with a length and 1 MiB in chunks pass in both directions completely, are stored in parts,
-// and are the same on a replay.
+// TestBulk: 2 MiB with a length and 1 MiB in chunks pass completely in both directions, and are the same on a
+// replay.
 func TestBulk(t *testing.T) {
 	t.Parallel()
 	noise := make([]byte, 2<<20)

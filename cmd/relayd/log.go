@@ -47,7 +47,7 @@ func (c *program) useOutputs(cfg Config) {
 		log.Warn(notWritten(lines), "output", "stdout", "err", err)
 	}
 	c.stdout = c.out.start()
-	slog.SetDefault(log) // includes the standard library's log, for packages that use it
+	slog.SetDefault(log) // this also redirects the standard library's log, for packages that use it
 }
 
 func notWritten(lines int64) string {

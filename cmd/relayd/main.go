@@ -26,7 +26,7 @@ func main() {
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	if !signal.Ignored(syscall.SIGHUP) { // under nohup, SIGHUP is ignored
-		signal.Notify(signals, syscall.SIGHUP) // sent when the terminal is closed
+		signal.Notify(signals, syscall.SIGHUP) // the system sends SIGHUP when the terminal is closed
 	}
 	go func() {
 		<-signals

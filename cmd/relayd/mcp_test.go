@@ -13,8 +13,8 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// TestAgentMendsAHandler: an agent waits for an event with relay mcp and sees why it failed. After the fix it
-// replays the event and sees the changes.
+// TestAgentMendsAHandler: an agent waits for an event with relay mcp, sees why it failed, replays it after
+// the fix and sees the changes. It cannot reach another alias, and --read-only offers no replay.
 func TestAgentMendsAHandler(t *testing.T) {
 	t.Parallel()
 	onStores(t, func(t *testing.T, flags map[string]string) {

@@ -12,7 +12,8 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-// TestMetricsAreDocumented: docs/metrics.md names exactly the metrics of a running relay.
+// TestMetricsAreDocumented: docs/metrics.md names exactly the metrics of a running relay. The alert rules and
+// the dashboard use only these metrics.
 func TestMetricsAreDocumented(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, map[string]string{
@@ -69,7 +70,8 @@ func TestMetricsAreDocumented(t *testing.T) {
 	}
 }
 
-// TestDeployedRules: the files for Prometheus and Grafana are well-formed, and each alert says what to do.
+// TestDeployedRules: the files for Prometheus and Grafana are well-formed. Each alert says what to do, and a
+// test sees it fire.
 func TestDeployedRules(t *testing.T) {
 	t.Parallel()
 	dashboard, err := os.ReadFile("../../deploy/grafana/relay.json")

@@ -18,8 +18,9 @@ import (
 	"relay/store/pgtest"
 )
 
-// TestMigrateStore moves a server from SQLite to Postgres with a command that is killed repeatedly:
-// tokens and links keep working, and every event keeps its bytes.
+// TestMigrateStore moves a server from SQLite to Postgres with a command that is killed repeatedly. The token
+// works, every event keeps its bytes, and the SQLite file is unchanged. Wrong calls of the command are
+// refused.
 func TestMigrateStore(t *testing.T) {
 	t.Parallel()
 	dir, url := t.TempDir(), pgtest.URL(t)

@@ -256,7 +256,8 @@ func TestInitialAdminBesideAnotherAccount(t *testing.T) {
 	}
 }
 
-// TestReadyWhenTheFirstAccountIsThere: when /readyz answers 200, the account of the first start exists.
+// TestReadyWhenTheFirstAccountIsThere: /readyz answers 503 until the account of the first start exists, and
+// then 200.
 func TestReadyWhenTheFirstAccountIsThere(t *testing.T) {
 	t.Parallel()
 	nothing := func(string) string { return "" }
@@ -355,8 +356,8 @@ func TestFirstAccountOfNodesThatStartAtOnce(t *testing.T) {
 	}
 }
 
-// TestTwoNodes: on Postgres a second relayd serves together with the first one, and both list two nodes. The
-// second one still serves after the first one has ended.
+// TestTwoNodes: on Postgres a second relayd serves together with the first one, and lists two nodes. It still
+// serves after the first one has ended.
 func TestTwoNodes(t *testing.T) {
 	t.Parallel()
 	flags := postgresFlags(t)
@@ -430,8 +431,8 @@ type writerFunc func(p []byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
-// TestStopAroundTheFirstAccount: a relayd that is stopped after it has begun to serve has stopped in order. It
-// leaves no account without its keys, to which nobody could log in, and to which the next start adds none.
+// TestStopAroundTheFirstAccount: a relayd that is stopped while it creates the first account stops without an
+// error. It leaves no account without its keys, because the next start would add none.
 func TestStopAroundTheFirstAccount(t *testing.T) {
 	t.Parallel()
 	t.Run("before it", func(t *testing.T) { stopAtLine(t, "msg=serving ", 0) })

@@ -49,8 +49,8 @@ type output struct {
 
 	// The writing goroutine alone uses these fields.
 	unsaid int64 // lines that were not written, which the reader has not been told
-	err    error // of the write that failed last; nil = the queue was full
-	torn   bool  // the last write ended within a line
+	err    error // error of the write that failed last; nil = the queue was full
+	torn   bool  // whether the last write ended within a line
 }
 
 // queuedText is a text and the number of lines that were dropped just before it.

@@ -23,7 +23,7 @@ func lossy(to io.Writer) *output {
 func TestOutputThatTakesNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		r, w := io.Pipe() // no reader yet
+		r, w := io.Pipe() // nothing reads from r yet
 		o := lossy(w)
 		line := []byte(strings.Repeat("x", 1023) + "\n")
 		const sent = 3 * outputBytes / 1024
@@ -72,7 +72,7 @@ func TestOutputEndsUnread(t *testing.T) {
 		if took := time.Since(begun); took != outputFlush {
 			t.Errorf("the end took %v", took)
 		}
-		_, _ = o.Write([]byte("late\n")) // from a goroutine that has not ended
+		_, _ = o.Write([]byte("late\n")) // a goroutine may write after the end
 		if o.lost() != 1 {
 			t.Errorf("%d lines counted as dropped, want the late one", o.lost())
 		}

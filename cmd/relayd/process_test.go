@@ -128,8 +128,8 @@ func TestSignals(t *testing.T) {
 	}
 }
 
-// TestKilled: after a kill, attempts that were in progress are interrupted, queued attempts are still queued,
-// and both can be replayed.
+// TestKilled: after a kill, attempts that were in progress are interrupted and can be replayed, and queued
+// attempts are still queued.
 func TestKilled(t *testing.T) {
 	t.Parallel()
 	onStores(t, func(t *testing.T, flags map[string]string) {

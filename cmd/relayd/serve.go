@@ -74,9 +74,9 @@ func (a *app) Stop() error {
 // Times of a stop after the drain time, which is the end of ctx. With the time for the last lines of the log,
 // a stop takes less than five seconds after ctx, even if peers, pipes and the database do not respond.
 const (
-	stopGrace    = 3800 * time.Millisecond // all steps
-	requestGrace = 3 * time.Second         // storing the requests that were cut
-	sshGrace     = 500 * time.Millisecond  // between the cut of requests and that of SSH connections
+	stopGrace    = 3800 * time.Millisecond // limit for all steps
+	requestGrace = 3 * time.Second         // limit for storing the requests that were cut
+	sshGrace     = 500 * time.Millisecond  // time between the cut of requests and that of SSH connections
 )
 
 // drainRequests waits until the running requests end, or ctx does, and then closes the SSH connections. It

@@ -108,7 +108,7 @@ func servedPlace(dataDir string) (place storePlace, known bool) {
 func checkServedStore(cfg Config) error {
 	served, known := servedPlace(cfg.DataDir)
 	mine := placeOf(cfg)
-	if !known || served.same(mine) || slices.Contains(mine.Places, "") { // the driver refuses it, and says why
+	if !known || served.same(mine) || slices.Contains(mine.Places, "") { // the driver refuses the address, and says why
 		return nil
 	}
 	missing := "give this command the same --database-url (RELAY_DATABASE_URL, or RELAY_DATABASE_URL_FILE with the path of a file), and the same variables such as PGHOST"

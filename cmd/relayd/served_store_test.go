@@ -121,7 +121,7 @@ func (x twoStores) serveBy(way settingsWay) {
 	var out, errs relaytest.Buffer
 	ended := make(chan int)
 	path := filepath.Join(x.dir, siteFileName)
-	_ = os.Remove(path) // the file of the server before
+	_ = os.Remove(path) // this is the file of the former server
 	go func() {
 		ended <- run(ctx, append([]string{
 			"serve", "--data-dir", x.dir, "--http-addr", "127.0.0.1:0", "--ssh-addr", "127.0.0.1:0", "--admin-addr", "off", "--drain-delay", "0s",
@@ -144,7 +144,7 @@ func (x twoStores) serveBy(way settingsWay) {
 	if code := <-ended; code != cli.ExitOK || !strings.Contains(errs.String(), "the data dir has a SQLite file that is not used") {
 		t.Errorf("%s: exit %d: %s", way.name, code, errs.String())
 	}
-	x.refuse("RELAY_DATABASE_URL_FILE") // without a running server, too
+	x.refuse("RELAY_DATABASE_URL_FILE") // the commands also refuse without a running server
 }
 
 // TestDefaultStoreWithoutAServer: if no setting names the store of a command, and no server runs on the default

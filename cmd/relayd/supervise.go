@@ -139,7 +139,7 @@ const stoppingWait = 100 * time.Millisecond
 // on its way when tellStopping returns, because the drain time does not include the wait for a reader.
 func (a *app) tellStopping() {
 	limit := a.cfg.Drain
-	if limit < 0 { // off: systemd needs a time limit
+	if limit < 0 { // the drain time is off, but systemd needs a limit
 		limit = 30 * 24 * time.Hour
 	}
 	told := make(chan struct{})

@@ -64,8 +64,7 @@ func TestSupportReport(t *testing.T) {
 	}
 }
 
-// TestLogIsForThisMachine: only clients on this machine can read the log, even if the admin listener
-// serves others.
+// TestLogIsForThisMachine: a request for the log gets 403 if its Host is not an address of this machine.
 func TestLogIsForThisMachine(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, nil)

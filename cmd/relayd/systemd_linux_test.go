@@ -28,7 +28,7 @@ type manager struct {
 	conn   *net.UnixConn
 	states chan string
 	mu     sync.Mutex
-	stored map[string]*os.File // by name
+	stored map[string]*os.File // the stored sockets, by name
 }
 
 func newManager(t *testing.T) *manager {
