@@ -9,9 +9,9 @@ import (
 	"relay/store"
 )
 
-// The storage limit of an account holds over all its aliases: the oldest removable events of all of
-// them are removed, and other accounts are not affected. A changed limit applies within a moment, a
-// transferred alias counts for its new owner, and a restart computes the same sums.
+// The storage limit of an account counts the events of all its aliases, and evicts the oldest ones first.
+// Events of other accounts stay. A changed limit applies, a transferred alias counts for its new owner, and a
+// restart counts the same bytes.
 func TestStorageOfAccount(t *testing.T) {
 	onEngines(t, func(t *testing.T, o store.Options) {
 		o.AccountLimits, o.MaxAccountStorage = true, 1<<20

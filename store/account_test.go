@@ -28,8 +28,8 @@ func authorizedKey(t *testing.T) string {
 	return string(ssh.MarshalAuthorizedKey(key))
 }
 
-// A key or membership that is added to an account during its removal is removed too; otherwise no
-// other account could register that key.
+// A key or membership that is added while its account is removed is refused, or removed with the account.
+// Another account can register the key afterwards.
 func TestKeyOfAnAccountThatIsRemovedMeanwhile(t *testing.T) {
 	t.Parallel()
 	for name, held := range map[string]string{
@@ -48,8 +48,8 @@ func TestKeyOfAnAccountThatIsRemovedMeanwhile(t *testing.T) {
 	}
 }
 
-// addDuringRemoval adds a key and a membership to an account during its removal. It reports false when
-// a transaction gave up waiting for a lock.
+// addDuringRemoval adds a key and a membership to an account during its removal, and checks that neither is
+// left. It returns false if a transaction gave up waiting for a lock.
 func addDuringRemoval(t *testing.T, held string) bool {
 	t.Helper()
 	o := store.Options{URL: pgtest.URL(t), DataDir: t.TempDir(), Log: testLog(t)}
@@ -106,8 +106,8 @@ func addDuringRemoval(t *testing.T, held string) bool {
 	return true
 }
 
-// blockedBy waits until a session waits for a lock of another one, and returns its process id. It
-// returns 0 when the operation ends first, with its result in done.
+// blockedBy waits until a session waits for a lock of the session pid, and returns the process id of the
+// waiting session. It returns 0 if the operation that reports to done ends first.
 func blockedBy(t *testing.T, db *sql.DB, pid int, done chan error) (blocked int) {
 	t.Helper()
 	eventually(t, "a session waits for the lock, or has ended", func() bool {

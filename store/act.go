@@ -34,8 +34,7 @@ func (s *Store) logActs(c *db.Tx) {
 	}
 }
 
-// heardAct logs an entry that a command has added to the audit log, if the revision contains one. It
-// reports whether it does.
+// heardAct logs the audit entry in text if kind is changeAct. It returns whether kind is changeAct.
 func (s *Store) heardAct(kind relay.ChangeKind, text string) bool {
 	if kind != changeAct {
 		return false

@@ -15,8 +15,8 @@ import (
 	"relay/store"
 )
 
-// A backup made while events arrive is complete, contains all events acknowledged before it began, and
-// can be served.
+// A backup that is made while events arrive is undamaged, contains the events that were acknowledged before
+// it began, and can be served. A second backup does not replace it.
 func TestBackup(t *testing.T) {
 	t.Parallel()
 	o := store.Options{DataDir: t.TempDir()}
@@ -102,7 +102,8 @@ func TestBackupOfPostgres(t *testing.T) {
 	}
 }
 
-// Every check of Examine detects its own fault.
+// Each of several faults is reported by its own check of Examine, with a reason and advice, and by no other
+// check.
 func TestExamine(t *testing.T) {
 	onEngines(t, func(t *testing.T, o store.Options) {
 		s := mustServe(t, o)
@@ -120,7 +121,8 @@ func TestExamine(t *testing.T) {
 			t.Helper()
 			got := map[string]relay.Finding{}
 			for _, f := range beside.Examine(t.Context()) {
-				// The test server may be configured not to sync its commits to disk.
+				// The durability check is left out, because a test server may be configured not to wait
+				// for the disk.
 				if f.Verdict != relay.VerdictOK && f.Check != "durability" {
 					if got[f.Check] = f; f.Fix == "" || f.Reason == "" {
 						t.Errorf("%+v says not what to do", f)

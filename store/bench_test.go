@@ -16,9 +16,9 @@ import (
 	"relay/store/pgtest"
 )
 
-// BenchmarkCommit measures durable captures: Accept and Finish of one event, from
-// enqueueing to both tickets. Many senders share commits; in "single" only one
-// sender at a time writes, so that each row has its own commit.
+// BenchmarkCommit measures durable captures: Accept and Finish of one event, from enqueueing until both
+// tickets resolve. Concurrent senders share commits, except in rowbyrow, where each event waits until the one
+// before is durable.
 func BenchmarkCommit(b *testing.B) {
 	engines := map[string]func(testing.TB) store.Options{
 		"sqlite": func(t testing.TB) store.Options { return store.Options{DataDir: t.TempDir()} },
@@ -37,7 +37,7 @@ func BenchmarkCommit(b *testing.B) {
 func commit(b *testing.B, o store.Options, senders int, single bool) {
 	s, alias := serve(b, o)
 	var took latencies
-	var gate sync.Mutex // for "single": the next event begins when the last one is durable
+	var gate sync.Mutex // with single, an event begins only when the one before is durable
 	var left atomic.Int64
 	left.Store(int64(b.N))
 	var wg sync.WaitGroup
@@ -99,7 +99,8 @@ func serve(b *testing.B, o store.Options) (*store.Store, int64) {
 	return s, a.ID
 }
 
-// webhook is an event of 2 KiB with a response of 512 bytes and the usual headers.
+// webhook returns an event with a body of 2 KiB, and the end of its attempt with a response body of 512
+// bytes.
 func webhook(id relay.ID, alias int64, random *rand.Rand) (*relay.Event, *relay.Attempt) {
 	now := time.Now()
 	request, response := noise(random, 2048), noise(random, 512)
@@ -152,7 +153,7 @@ func (l *latencies) add(d time.Duration) {
 	l.mu.Unlock()
 }
 
-// at returns a quantile in milliseconds.
+// at returns the quantile q of the latencies in milliseconds.
 func (l *latencies) at(q float64) float64 {
 	if len(l.list) == 0 {
 		return 0

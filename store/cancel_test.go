@@ -10,7 +10,7 @@ import (
 	"relay/store"
 )
 
-// queueReplays adds queued replays to a queued event, as BeginReplay adds them one by one.
+// queueReplays adds n queued replays to the only event of a store, by SQL.
 func queueReplays(t *testing.T, o store.Options, n int) {
 	t.Helper()
 	db := database(t, o)
@@ -28,8 +28,8 @@ func queueReplays(t *testing.T, o store.Options, n int) {
 	}
 }
 
-// TestCancelOfManyAttempts: an event with the maximum number of queued replays can be canceled without
-// delaying other requests: those that arrive during the cancel are stored before it ends.
+// TestCancelOfManyAttempts cancels an event with 10,000 queued replays. Other events are stored before the
+// cancel ends.
 func TestCancelOfManyAttempts(t *testing.T) {
 	onEngines(t, func(t *testing.T, o store.Options) {
 		const many = 10_000

@@ -9,8 +9,7 @@ import (
 	"relay/store/db"
 )
 
-// Copies of two constants of package db: from worthPages on a checkpoint is worthwhile, and from longPages on
-// the writer itself does it.
+// worthPages and longPages are copies of checkpointPages and walMaxPages in package db.
 const (
 	worthPages = 1000
 	longPages  = 8000
@@ -22,8 +21,8 @@ type logState struct {
 	Done int `db:"checkpointed"`
 }
 
-// TestLogIsMovedBesideTheWriter: the write-ahead log is checkpointed after commits, not during one;
-// the writer does it only if no other goroutine can.
+// TestLogIsMovedBesideTheWriter: after 30 commits, the write-ahead log is checkpointed in the background. The
+// writer itself checkpoints only from longPages on.
 func TestLogIsMovedBesideTheWriter(t *testing.T) {
 	t.Parallel()
 	s := figured(t, 1)

@@ -10,8 +10,7 @@ import (
 	"relay/store/pgtest"
 )
 
-// claimBed makes a store with one alias and returns it as a queue model that runs no
-// operations by itself.
+// claimBed returns a queue model of a new store with one alias. It runs no random operations.
 func claimBed(t *testing.T, o Options) (*queueModel, *relay.Alias) {
 	m := &queueModel{T: t, o: o}
 	m.serve()
@@ -62,12 +61,11 @@ func TestClaimIsFencedByTheTunnel(t *testing.T) {
 	}
 }
 
-// Within a second after an outage of Postgres, a replay was queued although the tunnel was
-// online, because the node had not renewed its right to claim yet. MayClaim now asks for a
-// renewal.
+// If the last renewal of a node is too old for a claim, BeginReplay asks for a new one. Afterwards the node
+// may claim again.
 func TestReplayAsksForARenewal(t *testing.T) {
 	t.Parallel()
-	var ahead atomic.Int64 // how far the clock is ahead; it jumps as if the process had been frozen
+	var ahead atomic.Int64 // the clock jumps ahead by this time, as if the process had been frozen
 	now := func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
 	m, alias := claimBed(t, Options{URL: pgtest.URL(t), DataDir: t.TempDir(), Now: now})
 	id := m.accept(alias, relay.StateQueued)

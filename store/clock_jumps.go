@@ -5,13 +5,13 @@ import "time"
 // clockJumps detects changes of the wall clock.
 type clockJumps struct {
 	wall        time.Time
-	mono, until time.Time // both with their monotonic reading
+	mono, until time.Time // both have a monotonic reading
 }
 
-// begin checks the clock at a start. seen is the latest time that the store has noted, zero if there
-// is none. database is the time by which the clock of Postgres is ahead of this machine's. If the
-// clock is ahead of seen by more than tolerance, or database exceeds maxClockDrift, begin doubts the
-// clock as after a jump and returns the time by which it is ahead.
+// begin checks the clock at a start and returns the time by which it is ahead; 0 = it is trusted. seen is the
+// latest time that the store has noted, zero if there is none. database is the time by which the clock of
+// Postgres is ahead of this machine's. The clock is doubted if it is ahead of seen by more than tolerance, or
+// if database exceeds maxClockDrift.
 func (l *clockJumps) begin(wall, seen time.Time, database, tolerance time.Duration) (ahead time.Duration) {
 	l.recentJump(wall)
 	if !seen.IsZero() {
@@ -26,12 +26,11 @@ func (l *clockJumps) begin(wall, seen time.Time, database, tolerance time.Durati
 
 const (
 	maxClockDrift = time.Minute      // the clock jumped if it is ahead of the monotonic clock by more
-	jumpWait      = 10 * time.Minute // how long a clock that jumped forward is not trusted
+	jumpWait      = 10 * time.Minute // a clock that jumped forward is doubted for this time
 )
 
-// recentJump reports whether the clock jumped forward within the last jumpWait, or the machine was
-// suspended. During that time nothing expires: if the clock was set wrong by mistake and is corrected,
-// no event was deleted.
+// recentJump reports whether the clock jumped forward within the last jumpWait, or the machine was suspended.
+// Nothing expires during that time, so a clock that was set ahead by mistake deletes no events.
 func (l *clockJumps) recentJump(wall time.Time) bool {
 	mono := time.Now()
 	if !l.wall.IsZero() {

@@ -15,7 +15,7 @@ import (
 	"relay/store/db"
 )
 
-// A clock that is set far ahead is doubted for a while. A clock that is corrected is trusted at once.
+// A clock that is set far ahead is doubted for jumpWait, and trusted at once when it is corrected.
 func TestLeapsAreDoubted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l clockJumps
@@ -43,8 +43,8 @@ func TestLeapsAreDoubted(t *testing.T) {
 	})
 }
 
-// The start and end of an attempt are taken from the clock of Postgres, as is the arrival of its event. On a
-// node whose clock differs, an attempt still starts after its event was received and before it ends.
+// On a node whose clock differs from that of Postgres by an hour, an attempt starts after its event was
+// received, and ends after its start.
 func TestAttemptOfANodeWithAnotherClock(t *testing.T) {
 	for _, offset := range []time.Duration{time.Hour, -time.Hour} {
 		s := openMigrated(t, Options{DataDir: t.TempDir()})
@@ -81,7 +81,7 @@ func TestAttemptOfANodeWithAnotherClock(t *testing.T) {
 				if err != nil || c == nil {
 					t.Fatal(c, err)
 				}
-				a = &c.Event.Attempts[0] // an attempt starts with its claim
+				a = &c.Event.Attempts[0]
 			}
 			a.State, a.EndedAt = relay.StateDelivered, time.Now()
 			if err := wait(s.Finish(e.ID, a, "")); err != nil {
@@ -99,8 +99,8 @@ func TestAttemptOfANodeWithAnotherClock(t *testing.T) {
 	}
 }
 
-// A machine without a battery may start with a clock of years ago, or of next week. If the store has noted a
-// time that shows the error, the log of the server and doctor report it.
+// A server that starts with a clock two days behind, or a week ahead, logs that. Doctor compares the clock
+// with the newest entry of the store.
 func TestStartWithAWrongClock(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -150,8 +150,8 @@ func TestStartWithAWrongClock(t *testing.T) {
 	}
 }
 
-// TestClockAtStartAfterWrongEntries: entries were stored while the clock was a month ahead. If a server has
-// noted the right time since, they do not make the same wrong clock look right at a later start.
+// TestClockAtStartAfterWrongEntries: entries were stored while the clock was a month ahead. A later start
+// with that clock doubts it if a server has noted the right time since.
 func TestClockAtStartAfterWrongEntries(t *testing.T) {
 	t.Parallel()
 	const month = 31 * 24 * time.Hour

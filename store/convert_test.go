@@ -45,7 +45,7 @@ func fillEveryTable(t *testing.T, s *Store) {
 					id := s.NewID()
 					first := lowestID(days[i%len(days)])
 					copy(id[:6], first[:6])
-					id[6+i] = byte(i) // one value in each table
+					id[6+i] = byte(i)
 					var value any
 					switch column.Type {
 					case "INTEGER":
@@ -74,9 +74,9 @@ func lowestID(at time.Time) (id relay.ID) {
 	return day
 }
 
-// TestCopySQLite copies a store with rows in every table and stops the copy again and again, later
-// each time. Each call continues where the one before stopped, no server opens an incomplete copy, and
-// at the end all rows are copied and the old files are unchanged.
+// TestCopySQLite copies a store with rows in every table and interrupts the copy again and again, later each
+// time. An incomplete copy cannot be migrated. At the end all rows are copied, and the old files are
+// unchanged.
 func TestCopySQLite(t *testing.T) {
 	t.Parallel()
 	ctx, dir := t.Context(), t.TempDir()

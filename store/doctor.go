@@ -46,8 +46,7 @@ func (s *Store) Examine(ctx context.Context) []relay.Finding {
 	return list
 }
 
-// hearsWithin is the time after the start of a node within which the node need not have received any notice
-// of Postgres.
+// hearsWithin is the time that a node has after its start to receive its first notice of Postgres.
 const hearsWithin = 30 * time.Second
 
 // examineNodes checks the nodes of Postgres: whether there are enough connections for all of them,
@@ -141,7 +140,7 @@ func (c rowCheck) examine(q db.Query) relay.Finding {
 const reportIt = "events of before are shown wrongly, nothing else suffers; keep a backup and report it with the version of relayd"
 
 func rowChecks() []rowCheck {
-	old := events.LowestID(time.Now().Add(-3 * retention.OrphanAge)) // younger bytes are ignored: their event may still be stored, or the next sweep deletes them
+	old := events.LowestID(time.Now().Add(-3 * retention.OrphanAge)) // the event of younger bytes may still be stored
 	return []rowCheck{
 		{
 			"attempt counts", `SELECT (SELECT COUNT(*) FROM events e WHERE e.attempts <> (SELECT COUNT(*) FROM attempts a WHERE a.event_id = e.id))
@@ -193,13 +192,13 @@ func (s *Store) examineUnderWay(q db.Query) relay.Finding {
 	case lost == 0:
 		return db.OKFinding("no server runs, and no attempt is in progress")
 	case !served:
-		verdict = relay.VerdictWarn // expected after a kill, or in a backup
+		verdict = relay.VerdictWarn // running attempts are normal after a kill and in a backup
 	}
 	return relay.Findingf(verdict, "start a server: it marks them interrupted, or queues them again", "%d attempts are in progress, but no server runs them", lost)
 }
 
-// examineClock compares the clock with the latest time that the store has noted. A clock that is ahead cannot
-// be told from a correct clock of a relay that was stopped for that long, so the text says how long that is.
+// examineClock compares the clock with the latest time that the store has noted. A relay that was stopped for
+// long looks like one whose clock is ahead, so the text says how long that is.
 func (s *Store) examineClock(q db.Query) relay.Finding {
 	seen, err := lastSeen(q)
 	if err != nil {

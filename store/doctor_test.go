@@ -69,7 +69,7 @@ func TestExamineFindsDamagedPages(t *testing.T) {
 	o := store.Options{DataDir: t.TempDir()}
 	s := mustServe(t, o)
 	alias := withAlias(t, s)
-	for range 30 { // pages of a body that spans several pages
+	for range 30 {
 		stored(t, s, eventAt(s, alias, time.Now(), relay.StateDelivering, strings.Repeat("x", 3000)))
 	}
 	if err := s.Close(); err != nil {
@@ -94,9 +94,8 @@ func TestExamineFindsDamagedPages(t *testing.T) {
 	}
 }
 
-// TestExamineAfterAKill: running attempts left by a killed server, or contained in a backup, are
-// only a warning, because the next start corrects them. relayd doctor must not fail before that
-// start, because operators run it after restoring a backup.
+// TestExamineAfterAKill: an attempt that a stopped server left delivering is only a warning. Operators run
+// relayd doctor on restored backups, which may contain such attempts, and the next start corrects them.
 func TestExamineAfterAKill(t *testing.T) {
 	onEngines(t, func(t *testing.T, o store.Options) {
 		s := mustServe(t, o)

@@ -83,7 +83,7 @@ func drain(b *testing.B, o store.Options, senders int) {
 	}
 }
 
-// fillQueues stores released attempts at each alias.
+// fillQueues stores drainQueued events with a queued attempt for each alias.
 func fillQueues(b *testing.B, s *store.Store, aliases []int64) {
 	b.Helper()
 	random := rand.New(rand.NewPCG(1, 1))
@@ -104,8 +104,8 @@ func fillQueues(b *testing.B, s *store.Store, aliases []int64) {
 	}
 }
 
-// drainAlias claims and ends the attempts of an alias like a dispatcher, with a local server that
-// answers at once.
+// drainAlias claims and ends all queued attempts of an alias, as a dispatcher does whose local server answers
+// at once. It returns their number.
 func drainAlias(b *testing.B, s *store.Store, alias int64) (n int64) {
 	random := rand.New(rand.NewPCG(uint64(alias), 1))
 	next := relay.NextClaim{Alias: alias, Auto: true}

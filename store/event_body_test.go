@@ -30,8 +30,8 @@ func manyAttempts(t testing.TB, db *sql.DB, attempts int) {
 	}
 }
 
-// An event with thousands of attempts is returned with its request, its first attempt and the newest
-// attempts. The others are returned in pages, and each body in the requested range.
+// An event with 5000 attempts is returned with its request, its first attempt and the newest ones. All
+// attempts are returned in pages. Each body has at most the requested number of bytes.
 func TestAttemptsComeInPages(t *testing.T) {
 	onEngines(t, func(t *testing.T, o store.Options) {
 		s := mustServe(t, o)
@@ -142,7 +142,7 @@ func TestManyWaitingAttempts(t *testing.T) {
 	})
 }
 
-// Deleting an event with many attempts leaves no rows behind.
+// Deleting an event with many attempts deletes all of its rows, and no rows of another event.
 func TestDeleteLargeEvent(t *testing.T) {
 	onEngines(t, func(t *testing.T, o store.Options) {
 		s := mustServe(t, o)
@@ -192,8 +192,8 @@ func TestFinishWithoutItsPartIsRefused(t *testing.T) {
 	}
 }
 
-// TestReleasedOnlyInTheQueue: an event that is stored before its delivery is marked as released, in
-// case it must wait. The record of an attempt that did not wait does not show that mark.
+// TestReleasedOnlyInTheQueue: an event that is stored before its delivery is marked as released. The mark
+// stays if the attempt has to wait in the queue, and is gone if the attempt is held or ends.
 func TestReleasedOnlyInTheQueue(t *testing.T) {
 	onEngines(t, func(t *testing.T, o store.Options) {
 		s := mustServe(t, o)

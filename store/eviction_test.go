@@ -12,9 +12,9 @@ import (
 	"relay/store/usage"
 )
 
-// farAbove returns a node with an alias and an account that each store about 4 MB, forty times their limit.
-// It also returns a second alias of the account, and an alias of another account. The loops of the node do
-// not evict.
+// farAbove returns a node that stores about 4 MB of one alias. That is forty times the limit of the alias or,
+// if of is "account", of its account. second is another alias of the account, and foreign an alias of another
+// account. Another node holds the leases, so the loops of this node do not evict.
 func farAbove(t *testing.T, of string) (c *testCluster, second, foreign int64) {
 	t.Helper()
 	const limit = 100 << 10
@@ -48,8 +48,8 @@ func farAbove(t *testing.T, of string) (c *testCluster, second, foreign int64) {
 	return c, second, other.ID
 }
 
-// A request to an alias or account far above a lowered limit waits only until the space that it needs is
-// free. The stored bytes never exceed those at the start.
+// A request to an alias or account far above a lowered limit evicts only about as many bytes as it needs. The
+// stored bytes never exceed those at the start.
 func TestEvictionForARequestFreesWhatItNeeds(t *testing.T) {
 	t.Parallel()
 	for _, of := range []string{"alias", "account"} {
@@ -84,8 +84,8 @@ func TestEvictionForARequestFreesWhatItNeeds(t *testing.T) {
 	}
 }
 
-// While requests of one alias or account wait for an eviction, evictions of other accounts and of the
-// loop continue.
+// While an eviction of an account runs, another request of that account is refused. Evictions of other
+// accounts and of the loop continue.
 func TestEvictionsDoNotWaitForEachOther(t *testing.T) {
 	t.Parallel()
 	c, second, foreign := farAbove(t, "account")
@@ -112,8 +112,8 @@ func TestEvictionsDoNotWaitForEachOther(t *testing.T) {
 	}
 }
 
-// An eviction frees space before it ends, because bodies are removed after their events. A waiting request is
-// stored as soon as there is space.
+// A request that waits for an eviction is admitted as soon as there is space, even if the eviction has not
+// ended.
 func TestSpaceOfAnEvictionThatGoesOn(t *testing.T) {
 	t.Parallel()
 	c, second, _ := farAbove(t, "account")

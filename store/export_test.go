@@ -31,8 +31,9 @@ func (s *Store) Retention() RetentionStats {
 	}
 }
 
-// CommitSettings returns synchronous_commit as transactions of each handle see it, after the session
-// setting was changed as a pooler could do.
+// CommitSettings returns the values of synchronous_commit in a read, an update and a batch of the journal.
+// With a direct URL it turns the setting off in the sessions before the update, as other clients of a pooler
+// could do.
 func (s *Store) CommitSettings(ctx context.Context) (values []string) {
 	read := func(q db.Query) error {
 		var value string

@@ -82,8 +82,8 @@ func TestChangesAfterAFailover(t *testing.T) {
 	}
 }
 
-// A node does not read its own changes back, so that it has not read the last ones when a failover
-// loses them. It detects the failover nevertheless, whatever is written afterwards.
+// A failover loses the last changes of a node, which does not read its own changes back. The node detects the
+// failover nevertheless, whatever is written afterwards.
 func TestOwnChangesAreLostByAFailover(t *testing.T) {
 	t.Parallel()
 	for name, instead := range map[string]int{"nothing instead": 0, "as many": 1, "more": 3} {

@@ -8,10 +8,9 @@ import (
 	"relay/store"
 )
 
-// Delivery times out on a slow store and reports that the response is not stored. The store may then
-// commit the first end of the attempt, with the response, alone or together with the later end that
-// carries this report. The record shows the reported state, and the bytes of the response are not
-// counted.
+// An attempt ends twice if its response is stored too late: with the response, and with the error
+// response-not-stored that delivery has reported. The record shows the error and no response, and the bytes
+// of the response are not counted.
 func TestEndStoredLate(t *testing.T) {
 	onEngines(t, func(t *testing.T, o store.Options) {
 		o.MaxAliasStorage = 1 << 30

@@ -28,7 +28,7 @@ const fixtureVersion = 12
 
 var fixturePath = map[string]string{"queued": "queued", "small": "delivered", "large": "delivered", "failed": "failed", "running": "interrupted", "shared": "delivered"}
 
-// oldEvent is an event of a fixture.
+// oldEvent returns an event for a fixture.
 func oldEvent(s *store.Store, alias int64, name, state string) *relay.Event {
 	now := time.Now()
 	e := &relay.Event{
@@ -220,7 +220,7 @@ func openOldStore(t *testing.T, engine, file string) {
 	}
 }
 
-// checkOldMarks reads the pins, labels and notes of events. Stores have them since schema 6.
+// checkOldMarks checks the mark of an event and the saved search of bob. Stores have both since schema 6.
 func checkOldMarks(t *testing.T, s *store.Store, file string, marked relay.ID) {
 	t.Helper()
 	var version int
@@ -244,7 +244,7 @@ func checkOldMarks(t *testing.T, s *store.Store, file string, marked relay.ID) {
 	}
 }
 
-// writeFixture makes a store with one running attempt and writes it as SQL.
+// writeFixture fills a store with fillOldStore and writes it to the file of the fixture as SQL.
 func writeFixture(t *testing.T, engine string) {
 	t.Helper()
 	o := store.Options{DataDir: t.TempDir()}

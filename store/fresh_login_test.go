@@ -13,9 +13,9 @@ import (
 	"relay/store"
 )
 
-// TestLastingChangesNeedAFreshLogin: every method that creates a lasting credential from a dashboard
-// session refuses a login older than 15 minutes, and accepts one of exactly that age. The test reads
-// the list of methods from the source, so a new one needs a row.
+// TestLastingChangesNeedAFreshLogin: every method that calls requireFreshLogin refuses a session whose login
+// is older than 15 minutes, and accepts one of exactly that age. The test finds these methods in the source,
+// so a new one needs a row.
 func TestLastingChangesNeedAFreshLogin(t *testing.T) {
 	t.Parallel()
 	now := time.Now()

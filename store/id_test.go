@@ -9,8 +9,8 @@ import (
 	"relay/store"
 )
 
-// Ids keep increasing after the clock was set back, also after a restart. A list up to a time has exactly
-// the events up to that time, both while ids are ahead of the clock and after the clock has caught up.
+// After the clock was set back and the store restarted, a list up to a time has exactly the events that
+// arrived by then. This holds while ids are ahead of the clock, and after the clock has caught up.
 func TestListUntilAfterTheClockWasSetBack(t *testing.T) {
 	onEngines(t, func(t *testing.T, o store.Options) {
 		ahead := func(by time.Duration) func() time.Time { return func() time.Time { return time.Now().Add(by) } }

@@ -8,8 +8,8 @@ import (
 )
 
 // mostStopped is the longest time for which a relay may have been stopped before a start doubts its clock. A
-// clock that is ahead by less is trusted and deletes events too early by as much, so the bound is lower if
-// events are kept for a shorter time.
+// clock that is ahead by less is trusted and deletes events too early by that time. The bound is therefore
+// lower if events are kept for a shorter time.
 const mostStopped = time.Hour
 
 // judgeClock checks the clock before the first loop that deletes old events. A machine may start with a wrong

@@ -10,9 +10,8 @@ import (
 	"relay/store/pgtest"
 )
 
-// Transactions that lock an attempt before its event can deadlock with transactions that lock in the
-// other order, and a deadlock in the journal fails a whole batch of events. Each operation runs while
-// another transaction locks the event: it must wait for that lock without having locked the attempt.
+// While another transaction locks an event, each operation waits for that lock and has not locked the attempt
+// of the event. Another order could deadlock, and a deadlock in the journal fails a whole batch of events.
 func TestLocksAreTakenInOneOrder(t *testing.T) {
 	t.Parallel()
 	o := Options{URL: pgtest.URL(t), DataDir: t.TempDir()}

@@ -10,8 +10,7 @@ import (
 	"relay/store/db"
 )
 
-// A feed that accepts no change delays an operation by at most the feed's time limit; the change is
-// committed.
+// Operations succeed although the feed accepts no change.
 func TestOperationsDoNotWaitForTheFeed(t *testing.T) {
 	t.Parallel()
 	s := openMigrated(t, Options{DataDir: t.TempDir()})
@@ -26,7 +25,8 @@ func TestOperationsDoNotWaitForTheFeed(t *testing.T) {
 	}
 }
 
-// A feed that accepts no change delays a shutdown by at most the time limit of the shutdown.
+// A shutdown ends at its time limit with an error while the feed accepts no change, and is completed
+// afterwards.
 func TestShutdownIsBounded(t *testing.T) {
 	t.Parallel()
 	s := openMigrated(t, Options{DataDir: t.TempDir()})
@@ -61,8 +61,8 @@ func TestSlowFileIsOverloaded(t *testing.T) {
 	}
 }
 
-// A credential without the right scope gets no data from the reads of the store, and shares only
-// from the owner's.
+// The listed operations are refused to a credential without their scope. The shares of an event are refused
+// to members of its alias.
 func TestReadsAskForScopes(t *testing.T) {
 	t.Parallel()
 	s := openMigrated(t, Options{DataDir: t.TempDir()})

@@ -157,7 +157,7 @@ func (s *Store) runLoop(ctx context.Context, l *loop) {
 // runRound does the work of a loop once, if this node has to do it now. If woken is true, the node
 // does it even without the lease.
 func (s *Store) runRound(ctx context.Context, l *loop, woken bool) (done bool, err error) {
-	jumped := s.jumps.recentJump(s.db.Now) // called in every round, because it must see each jump, also for loops that ignore jumps
+	jumped := s.jumps.recentJump(s.db.Now) // loops that ignore jumps call recentJump too, so that it detects each jump
 	switch {
 	case l.when&withDatabase != 0 && s.db.Away() != nil,
 		l.when&sureClock != 0 && jumped,

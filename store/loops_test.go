@@ -111,7 +111,7 @@ func (c *testCluster) count(query string) (n int) {
 // loopCases define for each loop its input and the check of its result.
 var loopCases = map[string]struct {
 	prepare func(*testCluster)
-	result  string // a query
+	result  string // query for a number that must be the same with one node and with three
 }{
 	"changes by others": {func(c *testCluster) {
 		c.exec(`INSERT INTO revisions (at, origin, kind, alias_id, n, account_id, credential) VALUES (1, 'other', 'alias', 7, 0, 0, '')`)
@@ -185,7 +185,7 @@ func TestLoopsOnSeveralNodes(t *testing.T) {
 	t.Parallel()
 	for _, l := range (&Store{clusterStore: &clusterStore{}, eventRetention: &eventRetention{}, db: &db.DB{Dialect: db.Postgres{}}, opt: Options{MaxAliasStorage: 1, AccountLimits: true}, spool: spool.New(spool.Options{Limit: 1})}).loops(cluster.RevisionMark{}) {
 		if l.run != nil {
-			continue // loops with their own schedule: for the spool of a node, its write-ahead log, and its checks of other nodes
+			continue // loops with their own schedule do work of one node only
 		}
 		t.Run(l.name, func(t *testing.T) {
 			t.Parallel()
@@ -208,7 +208,7 @@ func TestLoopsOnSeveralNodes(t *testing.T) {
 	}
 }
 
-// allAtOnce runs a loop at each node at the same time, whatever node has the lease.
+// allAtOnce runs a loop at each node at the same time, even at nodes without the lease.
 func (c *testCluster) allAtOnce(name string) {
 	c.Helper()
 	begin := make(chan struct{})
@@ -225,7 +225,7 @@ func (c *testCluster) allAtOnce(name string) {
 			ended.Go(func() {
 				<-begin
 				err := l.round(c.Context())
-				for tries := 0; db.SQLState(err) == "57014" && tries < 10; tries++ { // a loop also tries again after a statement timeout
+				for tries := 0; db.SQLState(err) == "57014" && tries < 10; tries++ { // a server runs a loop again after a statement timeout, too
 					err = l.round(c.Context())
 				}
 				if err != nil {
@@ -477,7 +477,7 @@ func TestClockAtStart(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	for _, c := range []struct {
-		seen               time.Duration // how long before the present time
+		seen               time.Duration // age of the newest stored time
 		database, tolerant time.Duration
 		doubted            bool
 	}{

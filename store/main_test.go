@@ -13,11 +13,9 @@ import (
 	"relay/store/file"
 )
 
-// TestMain keeps the databases of the tests in memory if there is enough, because on a busy disk the
-// tests would mostly wait for commits. An fsync has no effect in memory, so no test of this package
-// may rely on it. Loss of power is tested by lossyDisk, and the order of sync and response on a disk
-// by TestFaultSync of the conformance tests. Benchmarks, and tests with TMPDIR set, stay on the
-// disk.
+// TestMain keeps the databases of the tests in memory if it is large enough, because on a busy disk the tests
+// mostly wait for commits. An fsync has no effect there, so no test may rely on it; tests of power loss use
+// package powertest. Benchmarks, and tests with TMPDIR or RELAY_LONG set, stay on the disk.
 func TestMain(m *testing.M) {
 	commandline.Parse()
 	relaytest.Slowdown(time.Now()) // starts to measure how busy the machine is

@@ -8,7 +8,7 @@ import (
 	"relay/store"
 )
 
-// Every metric exists from the start, and the journal changes its own metrics.
+// The metrics exist from the start, and captured events change those of the journal.
 func TestMetrics(t *testing.T) {
 	onEngines(t, func(t *testing.T, o store.Options) {
 		s := mustOpen(t, o)
@@ -56,7 +56,7 @@ func TestMetrics(t *testing.T) {
 		if _, there := got["relay_store_min_free_bytes"]; there != hasDisk || spool != float64(o.SpoolLimit) {
 			t.Errorf("spool limit %v, min-free there: %t", spool, there)
 		}
-		if got["relay_store_disk_free_bytes"] <= 0 { // with Postgres, the disk of the spool
+		if got["relay_store_disk_free_bytes"] <= 0 { // with Postgres, this is the disk of the spool
 			t.Errorf("free space: %v", got["relay_store_disk_free_bytes"])
 		}
 		for _, name := range []string{

@@ -27,7 +27,7 @@ func addNode(t *testing.T, o store.Options, id, name string, seen time.Time) {
 	}
 }
 
-// nodesByName lists the nodes as operator commands and servers see them.
+// nodesByName returns the nodes that a store lists, by their names.
 func nodesByName(t *testing.T, s *store.Store) map[string]relay.Node {
 	t.Helper()
 	list, err := s.Nodes(t.Context())
@@ -41,8 +41,8 @@ func nodesByName(t *testing.T, s *store.Store) map[string]relay.Node {
 	return byName
 }
 
-// The running attempts of a dead node become interrupted within 5 s, its tunnels are removed and so is
-// its row. A node that finds itself declared dead rejoins a second later.
+// The running attempt of a dead node becomes interrupted, and the tunnel and the row of the node are removed.
+// A node that finds itself declared dead rejoins with a new id.
 func TestNodeSweptAndBack(t *testing.T) {
 	t.Parallel()
 	o := store.Options{URL: pgtest.URL(t), DataDir: t.TempDir(), Log: testLog(t), NodeName: "a", Version: "v1"}
@@ -87,8 +87,8 @@ func TestNodeSweptAndBack(t *testing.T) {
 	})
 }
 
-// A node that is declared dead several times still ends the attempts that it had begun before, so that
-// the caller of a long request gets the response.
+// A node that was declared dead several times can still end, or put back into the queue, the attempts that it
+// had begun before.
 func TestEndAfterRejoins(t *testing.T) {
 	t.Parallel()
 	o := store.Options{URL: pgtest.URL(t), DataDir: t.TempDir(), Log: testLog(t)}
@@ -150,7 +150,7 @@ func TestNodeNames(t *testing.T) {
 	}
 }
 
-// A SQLite store has one node; operator commands see whether its server runs.
+// A SQLite store has one node, which may claim at once. Operator commands see that its server runs.
 func TestNodeOfSQLite(t *testing.T) {
 	t.Parallel()
 	o := store.Options{DataDir: t.TempDir(), Log: testLog(t), NodeName: "a"}
@@ -168,9 +168,8 @@ func TestNodeOfSQLite(t *testing.T) {
 	}
 }
 
-// Two nodes serve one database. Neither changes the running attempts of the other, and one of them runs the
-// cleaning loops. The queue that both fill is in order although their clocks differ by an hour. A stopping
-// node removes its row.
+// Two nodes serve one database, and the running attempt of one is not changed by the other. The queue that
+// both fill is in order although their clocks differ by an hour. A stopping node removes its row.
 func TestTwoNodes(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)
@@ -193,7 +192,7 @@ func TestTwoNodes(t *testing.T) {
 	var queued []relay.ID
 	began := time.Now().Add(-10 * time.Minute)
 	for i := range 10 {
-		s, at := first, began.Add(time.Duration(i)*time.Minute) // further apart than the error of the measured offset
+		s, at := first, began.Add(time.Duration(i)*time.Minute) // the times are further apart than the error of the measured offset
 		if i%2 == 1 {
 			s, at = second, at.Add(time.Hour)
 		}
@@ -211,7 +210,7 @@ func TestTwoNodes(t *testing.T) {
 		settled(t, second.Finish(id, &relay.Attempt{N: 1, State: relay.StateDelivered, EndedAt: time.Now()}, ""))
 	}
 	settled(t, first.Finish(under.ID, &relay.Attempt{N: 1, State: relay.StateDelivered, EndedAt: time.Now()}, ""))
-	for _, s := range []*store.Store{first, second} { // the clock of the second one was corrected twice
+	for _, s := range []*store.Store{first, second} { // both nodes give a replay the present time
 		c, err := s.BeginReplay(t.Context(), relay.System(), queued[0], false)
 		if err != nil {
 			t.Fatal(err)
@@ -353,8 +352,7 @@ func TestNodeNoticesANewerSchema(t *testing.T) {
 	settled(t, s.Accept(eventAt(s, withAlias(t, s), time.Now(), relay.StateDelivering, "x")))
 }
 
-// A start that takes longer than the dead-node limit, because of a large spool or a locked table,
-// keeps sending heartbeats.
+// A start that waits longer than the dead-node limit for a locked table keeps sending heartbeats.
 func TestBeatDuringASlowStart(t *testing.T) {
 	t.Parallel()
 	o := store.Options{URL: pgtest.URL(t), DataDir: t.TempDir(), Log: testLog(t), NodeName: "a", Version: "v1"}
@@ -363,7 +361,7 @@ func TestBeatDuringASlowStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	db := database(t, o)
-	for range 5 { // a start waits for at most 1.8 s, which a busy machine may use up otherwise
+	for range 5 { // a start waits for a lock for at most 1.8 s, which may be too short on a busy machine
 		lock := begun(t, db, `LOCK TABLE events IN ACCESS EXCLUSIVE MODE`)
 		s, served, beat := mustOpen(t, o), make(chan error, 1), 0
 		go func() { served <- s.Serve(t.Context(), deaf) }()
@@ -490,7 +488,8 @@ func TestConnectionsElsewhere(t *testing.T) {
 	here = map[int64]int{1: 3}
 	mu.Unlock()
 	eventually(t, "the connection is known", func() bool { return second.ConnectionsElsewhere(1) == 3 })
-	// This row is in the database if the answer to a renewal was lost, or a failover lost the last renewal.
+	// After a failover, or after a renewal whose answer was lost, the row may differ from the values that
+	// the node wrote last.
 	db := database(t, store.Options{URL: url})
 	if _, err := db.Exec(`UPDATE nodes SET accounts = '1:200' WHERE name = 'a'`); err != nil {
 		t.Fatal(err)
@@ -565,8 +564,8 @@ func TestStartBesideAnAbandonedLock(t *testing.T) {
 	}
 }
 
-// Each start is a node with its own name. Few rows of former nodes are kept, and their attempts still show the
-// name of the node.
+// After several starts, at most two names of former nodes are kept. An attempt of the first start still shows
+// the name of its node.
 func TestNamesOfFormerNodesDoNotPileUp(t *testing.T) {
 	onEngines(t, func(t *testing.T, o store.Options) {
 		o.NodeName = "left"

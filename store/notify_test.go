@@ -14,8 +14,8 @@ import (
 	"relay/store/pgtest"
 )
 
-// A node sends its own changes to other nodes, receives theirs, and makes viewers read again after
-// missed notices.
+// A node notifies other nodes of its changes, and publishes the changes in their notices. After a notice that
+// it cannot read, it makes viewers read again.
 func TestNoticesBetweenNodes(t *testing.T) {
 	t.Parallel()
 	o := store.Options{URL: pgtest.URL(t), DataDir: t.TempDir(), Log: testLog(t), NodeName: "eu west"}

@@ -40,7 +40,7 @@ func TestOpenBesideALongTransaction(t *testing.T) {
 	ended.Wait()
 }
 
-// If Postgres refuses connections at first, the start tries again.
+// If the first connection to Postgres gets no answer, the start tries again.
 func TestOpenOfABusyPostgres(t *testing.T) {
 	t.Parallel()
 	address, err := url.Parse(pgtest.URL(t))

@@ -254,8 +254,8 @@ func almostSecret(p *people) {
 		SELECT $1 || '-' || n, id, owner_id, 'github', '', '', 0, '', '', n, '' FROM aliases, generate_series(1, 18) n WHERE name = $1`)
 }
 
-// almostMarked fills the marks of hooks up to one below the limit. almostSearched does so with the saved
-// searches of bob there.
+// almostMarked fills the marks of hooks up to one below the limit. almostSearched fills the saved searches of
+// bob for hooks in the same way.
 func almostMarked(p *people) {
 	p.fill(`INSERT INTO event_marks (alias_id, event_id, pinned, label, note) SELECT al.id, gen_random_uuid(), 0, 'x', '' FROM aliases al, generate_series(1, 999) WHERE al.name = $1`)
 }
@@ -274,7 +274,7 @@ func (p *people) fill(statement string) {
 var pairs = []struct {
 	a, b    operation
 	prepare func(*people)
-	twice   bool // both are the same operation of the same account: there is one order
+	twice   bool // both are the same operation of one account, so their order does not matter
 }{
 	{a: setPaused, b: setAuto},
 	{a: setPaused, b: unset},
@@ -372,7 +372,7 @@ func TestOperationsAtOnce(t *testing.T) {
 				return p
 			}
 			var orders []string
-			starts := 2 // which of them begins
+			starts := 2 // each of the two operations begins once
 			if c.twice {
 				p := world("a")
 				one, two := p.tell(c.a), p.tell(c.b)
@@ -464,8 +464,8 @@ func (g *gate) together(p *people, first, second operation, swapped bool) string
 	return p.state(told)
 }
 
-// waiting waits until the given number of operations wait for a lock or have ended, and returns the
-// number of ended ones.
+// waiting waits until want operations wait for a lock or have ended. n is the number of operations that ended
+// before; the result includes them.
 func (g *gate) waiting(want int, ended chan struct{}, n int) int {
 	g.Helper()
 	for {
@@ -482,7 +482,7 @@ func (g *gate) waiting(want int, ended chan struct{}, n int) int {
 		if blocked+n >= want {
 			return n
 		}
-		time.Sleep(time.Millisecond) // the operations need the processor more than this question
+		time.Sleep(time.Millisecond) // this loop leaves the processor to the operations
 	}
 }
 

@@ -44,8 +44,8 @@ func today(d int) partition.Day {
 	return partition.Day(time.Now().UTC().Truncate(24*time.Hour).AddDate(0, 0, d))
 }
 
-// makePartitions makes the partitions of today. On a busy machine a statement may exceed its limit of 300 ms;
-// makePartitions then tries again, as a server does.
+// makePartitions makes the partitions of the present days. It tries again when a statement exceeds its limit
+// of 300 ms, as a server does.
 func makePartitions(t *testing.T, s *Store) {
 	t.Helper()
 	err := partition.Make(t.Context(), s.db, s.log, time.Now())
@@ -57,8 +57,8 @@ func makePartitions(t *testing.T, s *Store) {
 	}
 }
 
-// A missing partition is made without waiting for long readers of events, because its lock would block every
-// insert. Until the readers are done, events of that day go to the default partition.
+// While a long reader of events runs, a missing partition cannot be made. A try gives up soon, and neither
+// the start nor inserts wait for it. The partition is made when the reader has ended.
 func TestPartitionsBesideAReader(t *testing.T) {
 	t.Parallel()
 	o := Options{URL: pgtest.URL(t), DataDir: t.TempDir()}
@@ -103,8 +103,8 @@ func TestPartitionsBesideAReader(t *testing.T) {
 	samePartitions(t, s, today(0), newest)
 }
 
-// insertsBeside stores events while partitions cannot be made. It fails the test if an insert has to wait for
-// that lock.
+// insertsBeside stores events while another goroutine tries to make partitions. It fails the test if the
+// inserts wait for these tries.
 func insertsBeside(t *testing.T, s *Store) {
 	t.Helper()
 	tries := make(chan struct{})
@@ -185,8 +185,8 @@ func TestADayStaysInTheDefaultPartition(t *testing.T) {
 	}
 }
 
-// A row that waits to be inserted into the default partition while the partition of its day is attached no
-// longer fits there. That is no fault of the row: its event is stored.
+// An event waits to be inserted into the default partition while the partition of its day is attached. The
+// default partition then refuses the row, but the event is stored.
 func TestRowThatMeetsANewPartition(t *testing.T) {
 	t.Parallel()
 	o := Options{URL: pgtest.URL(t), DataDir: t.TempDir(), SpoolLimit: 8 << 20}

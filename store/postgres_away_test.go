@@ -68,7 +68,7 @@ func TestPostgresAway(t *testing.T) {
 
 	thaw := freeze(t, pg)
 	lost()
-	before := s.Rounds() // the first of them may have begun before the outage
+	before := s.Rounds() // the first of the counted rounds may have begun before the outage
 	eventually(t, "the loop of the beat goes on while Postgres does not answer", func() bool { return s.Rounds() > before+1 })
 	thaw()
 	back()

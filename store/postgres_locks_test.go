@@ -38,7 +38,7 @@ func blocks(t *testing.T, db *sql.DB, tx *sql.Tx, statement string) bool {
 	return err == nil && n > 0
 }
 
-// If a replay begins while its event is being deleted, the event is kept.
+// An event whose replay begins while the event is being deleted is kept, and the delete returns conflict.
 func TestDeleteBesideAReplay(t *testing.T) {
 	t.Parallel()
 	o := engines(t)["postgres"]
@@ -55,7 +55,7 @@ func TestDeleteBesideAReplay(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := <-deleted
-	if errors.Is(err, &relay.Error{Code: relay.CodeStoreUnavailable}) { // the replay waits for 2 s only
+	if errors.Is(err, &relay.Error{Code: relay.CodeStoreUnavailable}) { // the delete waits for at most 2 s
 		err = s.DeleteEvent(t.Context(), system, id)
 	}
 	if !errors.Is(err, &relay.Error{Code: relay.CodeConflict}) || !there(t, s, id) {
@@ -92,7 +92,7 @@ func TestNextWaitsForTheOldest(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := <-answers
-	if errors.Is(got.err, &relay.Error{Code: relay.CodeStoreUnavailable}) { // the claim waits for 2 s only
+	if errors.Is(got.err, &relay.Error{Code: relay.CodeStoreUnavailable}) { // the claim waits for at most 2 s
 		next()
 		got = <-answers
 	}
@@ -105,7 +105,7 @@ func TestNextWaitsForTheOldest(t *testing.T) {
 func TestCloseEndsTheCount(t *testing.T) {
 	t.Parallel()
 	o := engines(t)["postgres"]
-	if err := mustServe(t, o).Close(); err != nil { // makes the partitions
+	if err := mustServe(t, o).Close(); err != nil { // this start makes the partitions
 		t.Fatal(err)
 	}
 	db := database(t, o)
@@ -127,8 +127,8 @@ func TestCloseEndsTheCount(t *testing.T) {
 	}
 }
 
-// A backup reads a table for an hour while a new version starts next to the serving nodes. Its
-// migration waits for the backup, and no other query waits for the migration.
+// While a backup reads a table, the migration of a newer version waits for it. No other query waits for the
+// migration.
 func TestMigrationBesideALongReader(t *testing.T) {
 	t.Parallel()
 	o := engines(t)["postgres"]

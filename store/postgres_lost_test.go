@@ -11,8 +11,8 @@ import (
 	"relay"
 )
 
-// If Postgres ends a session while a replay begins, or an event is read, the caller gets
-// store-unavailable and not a driver error. Both succeed again with a new session.
+// If Postgres ends a session while a replay begins, or an event is read, the caller gets store-unavailable
+// and not a driver error. Afterwards a replay can begin again.
 func TestEndedSessionsAreStoreUnavailable(t *testing.T) {
 	t.Parallel()
 	s, _, o := spooling(t, 0)

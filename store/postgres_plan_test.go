@@ -10,7 +10,7 @@ import (
 	"relay/store/plantest"
 )
 
-// Lists and queues use an index and never scan the whole store.
+// The reads and changes of events and queues use an index and never scan the whole store.
 func TestPostgresPlans(t *testing.T) {
 	t.Parallel()
 	s, p := storeWithPlans(t)

@@ -10,14 +10,14 @@ import (
 	"relay/store/pgtest"
 )
 
-// engines gives an empty store on each engine.
+// engines returns the options of an empty store on each engine.
 func engines(t testing.TB) map[string]store.Options {
 	return map[string]store.Options{
 		"sqlite": {DataDir: t.TempDir()}, "postgres": {URL: pgtest.URL(t), DataDir: t.TempDir()},
 	}
 }
 
-// eventually polls until ok holds.
+// eventually polls until ok returns true.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(time.Minute)
@@ -31,8 +31,8 @@ func eventually(t testing.TB, what string, ok func() bool) {
 	}
 }
 
-// mayClaim waits until a node may claim. A node may not claim for a moment after it was without
-// its database, or suspended, for three seconds.
+// mayClaim waits until a node may claim. A node that was suspended, or without its database, for three
+// seconds may not claim for a moment.
 func mayClaim(t *testing.T, s *store.Store) {
 	t.Helper()
 	eventually(t, "the node may claim", func() bool { return s.MayClaim() == nil })

@@ -155,7 +155,7 @@ func (m *queueModel) accept(alias *relay.Alias, state string) relay.ID {
 	return e.ID
 }
 
-// end ends a delivering attempt, or puts it back into the queue.
+// end ends a delivering attempt with a state, or puts it back into the queue if state is "".
 func (m *queueModel) end(state string) {
 	if len(m.held) == 0 {
 		return
@@ -176,7 +176,7 @@ type queuedAttempt struct {
 	Claimed int `db:"claimed"`
 }
 
-// check compares the queue with the attempts.
+// check compares the queue with the attempts that are queued, or delivered from the queue.
 func (m *queueModel) check() {
 	m.Helper()
 	var queue, attempts []queuedAttempt

@@ -26,7 +26,7 @@ func claimed(t *testing.T, s *Store, alias int64, id relay.ID) int64 {
 func TestReconcile(t *testing.T) {
 	t.Parallel()
 	ctx, s := t.Context(), figured(t, 0)
-	var mu sync.Mutex // the server calls the function at any time too
+	var mu sync.Mutex // the server calls the function too
 	running := map[relay.AttemptRef]bool{}
 	s.SetRunning(func() map[relay.AttemptRef]bool { mu.Lock(); defer mu.Unlock(); return maps.Clone(running) })
 	runs := func(id relay.ID) {
@@ -79,7 +79,7 @@ func TestReconcile(t *testing.T) {
 	claimed(t, s, alias.ID, waited)
 	runs(busy)
 	var last *relay.Ticket
-	for range 1001 { // more running attempts, such as streams, than Reconcile reads at once; in the past they hid attempts that no process runs
+	for range 1001 { // more running attempts than Reconcile reads at once
 		e := &relay.Event{
 			ID: s.NewID(), AliasID: alias.ID, ReceivedAt: time.Now(), State: relay.StateDelivering,
 			Attempts: []relay.Attempt{{N: 1, State: relay.StateDelivering, ReceivedAt: time.Now(), StartedAt: time.Now().Add(-time.Second)}},
@@ -88,7 +88,7 @@ func TestReconcile(t *testing.T) {
 		last = s.Accept(e)
 	}
 	settle(t, last)
-	if err := s.Reconcile(ctx, time.Now().Add(-time.Minute)); err != nil { // the limit is before the claim
+	if err := s.Reconcile(ctx, time.Now().Add(-time.Minute)); err != nil { // all attempts were claimed after this time
 		t.Fatal(err)
 	}
 	want(lost, relay.StateDelivering)

@@ -61,7 +61,7 @@ func settled(t testing.TB, tickets ...*relay.Ticket) {
 	}
 }
 
-// stored stores an event: a delivered one if state is "", otherwise one that is still in the state.
+// stored stores an event and, if its state is delivering, the end of its attempt.
 func stored(t testing.TB, s *store.Store, e *relay.Event) relay.ID {
 	t.Helper()
 	tickets := []*relay.Ticket{s.Accept(e)}
@@ -178,7 +178,7 @@ func TestRetentionByAge(t *testing.T) {
 		if _, err := s.SetAlias(t.Context(), system, "hooks", func(set *relay.Settings) error { set.Retention = &day; return nil }); err != nil {
 			t.Fatal(err)
 		}
-		later := now.Add(time.Hour + time.Second) // shortly before the youngest event expires
+		later := now.Add(time.Hour + time.Second) // a second after the share of the event lapsed has expired
 		eventually(t, "the loop removed what was due", func() bool { return !there(t, s, plain) })
 		if _, err := s.Retain(t.Context(), later); err != nil {
 			t.Fatal(err)
@@ -271,7 +271,7 @@ func TestRetentionOfLargeBodies(t *testing.T) {
 		t.Logf("longest hold of the writer: %v", s.Retention().LongestHold)
 
 		young, old := idAt(s, now.Add(-23*time.Hour)), idAt(s, now.Add(-25*time.Hour))
-		if err := s.Close(); err != nil { // the sweep after the start may not have removed the rest yet
+		if err := s.Close(); err != nil { // the sweep of the server could otherwise remove the parts below
 			t.Fatal(err)
 		}
 		for _, left := range []struct {

@@ -11,8 +11,8 @@ import (
 	"relay/store/seal"
 )
 
-// One of three nodes lacks the key. That node says so in verdicts, refuses to encrypt, and does not
-// change the secrets of the other nodes, which work as before.
+// Of four nodes, one has no key and one has another key. These two say in verdicts that the secret is sealed,
+// cannot sign, and do not change the secret, which the other nodes still decrypt.
 func TestANodeWithoutTheKey(t *testing.T) {
 	t.Parallel()
 	key, other := seal.NewKey(), seal.NewKey()

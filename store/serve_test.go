@@ -9,8 +9,7 @@ import (
 	"relay/store/events"
 )
 
-// figured returns a store with n events of one alias of the system account, a minute
-// apart.
+// figured returns a store with n events of the alias hooks of alice, a minute apart.
 func figured(t *testing.T, n int) *Store {
 	t.Helper()
 	s, err := Open(t.Context(), Options{DataDir: t.TempDir()})
@@ -48,7 +47,7 @@ func figured(t *testing.T, n int) *Store {
 	return s
 }
 
-// eventColumns are the columns of events that rows of these tests have. Columns that are added later have defaults.
+// eventColumns are the columns of events that these tests insert. Columns that are added later have defaults.
 const eventColumns = `id, alias_id, received_at, asked_at, remote, tls, method, target, http_minor, host,
 	provider_name, provider_type, provider_delivery, signed_at, tolerance_us,
 	state, error_code, error_message, status, latency_us, attempts, ended_n, blocker, req_size`

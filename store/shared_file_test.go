@@ -11,7 +11,7 @@ import (
 	"relay/store"
 )
 
-// Files stored by one node are shared by all. If two nodes add a file, the first one wins.
+// A file that one node stores can be read by another. If a file is added twice, the first one stays.
 func TestSharedFiles(t *testing.T) {
 	onEngines(t, func(t *testing.T, o store.Options) {
 		s, ctx := mustServe(t, o), t.Context()

@@ -13,8 +13,8 @@ import (
 
 // Bounds of the events that are verified again after a secret was added.
 const (
-	judgedAgain     = 200             // number of the newest events of the sender
-	judgedAgainTime = 5 * time.Second // the caller waits for as long
+	judgedAgain     = 200             // number of events, the newest ones of the sender
+	judgedAgainTime = 5 * time.Second // time limit, because the caller waits
 	judgedBody      = 256 << 10       // largest body in bytes; larger bodies are only checked by the command verify
 )
 
@@ -42,7 +42,7 @@ func (s *Store) judgeAgain(ctx context.Context, name, provider string) error {
 		return err
 	}
 	if provider == record.CustomSender {
-		provider = "" // requests of this sender are recognised by no provider
+		provider = "" // no provider recognises requests of this sender
 	}
 	list, err := s.Events(ctx, relay.System(), relay.Filter{Alias: name, Provider: provider, Limit: judgedAgain})
 	if err != nil {

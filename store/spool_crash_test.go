@@ -66,7 +66,7 @@ func TestSpoolKilledProcess(t *testing.T) {
 		}
 		lines := bufio.NewScanner(out)
 		stopped := make(chan struct{})
-		n, behind := 0, 0 // lines altogether, and since Postgres stopped
+		n, behind := 0, 0 // n counts all lines, and behind the lines since Postgres stopped
 		for ; lines.Scan(); n++ {
 			word, rest, _ := strings.Cut(lines.Text(), " ")
 			id, err := relay.ParseID(word)
@@ -92,7 +92,7 @@ func TestSpoolKilledProcess(t *testing.T) {
 				}
 			}
 		}
-		_ = child.Wait() // killed
+		_ = child.Wait() // the error says that the child was killed
 		if n <= 300 {
 			t.Fatalf("the relay ended by itself after %d events", n)
 		}

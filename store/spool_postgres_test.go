@@ -90,8 +90,8 @@ func (l *ledger) missing(t *testing.T, s *store.Store) (n int) {
 	return n
 }
 
-// backInService waits until the spool is drained and the node claims again, which a node begins to do
-// within a second. It returns the time that this took.
+// backInService waits until the spool is drained and the node may claim. It returns the time until the spool
+// was drained.
 func backInService(t *testing.T, s *store.Store) time.Duration {
 	t.Helper()
 	began := time.Now()
@@ -150,7 +150,7 @@ func TestSpoolKilled(t *testing.T) {
 	t.Logf("answered %d, back after %v, slowest caller %v", len(l.answered), took, l.slowest)
 }
 
-// If Postgres freezes under load for a while, callers wait for about a second once, and memory stays
+// If Postgres freezes under load for a while, no caller is refused or waits longer than 3 s, and memory stays
 // bounded.
 func TestSpoolFrozen(t *testing.T) { // not parallel, because it measures the memory of the process
 	s, pg, _ := spooling(t, 256<<20)
@@ -219,8 +219,8 @@ func TestSpoolFull(t *testing.T) {
 	})
 }
 
-// A large body whose parts reach the database before, during and after an outage is complete; an
-// attempt that was queued and put back is queued once.
+// A large body whose parts are stored before and during an outage is complete. Its attempt, put back into the
+// queue during the outage, is claimed and ended afterwards.
 func TestSpoolKinds(t *testing.T) {
 	t.Parallel()
 	s, pg, _ := spooling(t, 64<<20)

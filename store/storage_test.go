@@ -17,7 +17,8 @@ import (
 	"relay/store/pgtest"
 )
 
-// room checks whether a request may be stored, and waits for the eviction of older events.
+// room checks that Capacity returns the error code want, "" for none, for a request of need bytes. It waits
+// for the eviction of older events.
 func room(t testing.TB, s *store.Store, alias, need int64, want string) {
 	t.Helper()
 	code := ""
@@ -134,8 +135,7 @@ func TestStorageCountsAlike(t *testing.T) {
 	})
 }
 
-// A removal that ends early counts the bytes that it has removed until then, for example when its
-// request no longer waits.
+// A removal that is canceled counts the bytes that it has removed until then.
 func TestStorageAfterARemovalThatEndsEarly(t *testing.T) {
 	onEngines(t, func(t *testing.T, o store.Options) {
 		o.MaxAliasStorage, o.Retention = 1<<40, time.Hour
@@ -172,8 +172,8 @@ func TestStorageAfterARemovalThatEndsEarly(t *testing.T) {
 	})
 }
 
-// With less free space than min-free no new event is accepted, /readyz gives the reason, and events
-// are accepted again when there is space. Running attempts can end.
+// With less free space than min-free no new event is accepted, and Ready gives the reason. Running attempts
+// can end, and events are accepted again when there is space.
 func TestMinFree(t *testing.T) {
 	t.Parallel()
 	var free atomic.Int64
@@ -201,7 +201,7 @@ func TestMinFree(t *testing.T) {
 	eventually(t, "it ends by itself", func() bool { return s.Capacity(alias, 1, 0) == nil && s.Ready(t.Context()) == nil })
 }
 
-// A full disk is not ready, also if min-free is off and no event has failed yet.
+// A store on a full disk is not ready, even if min-free is off and no event has failed yet.
 func TestFullDiskWithoutMinFree(t *testing.T) {
 	t.Parallel()
 	s := mustServe(t, store.Options{DataDir: t.TempDir(), FreeSpace: func(string) (int64, error) { return 4 << 10, nil }})
@@ -266,8 +266,8 @@ func TestDiskFull(t *testing.T) {
 	t.Logf("%d events were kept until the disk was full", len(kept))
 }
 
-// While another process locks the database, it is unavailable within 5 s; afterwards it works without
-// a restart.
+// While another process locks the database file, an event is refused within about 2 s. Afterwards the store
+// works without a restart.
 func TestDatabaseBusy(t *testing.T) {
 	t.Parallel()
 	o := store.Options{DataDir: t.TempDir()}
@@ -317,7 +317,7 @@ func TestStorageOfAnAliasThatACommandRemoves(t *testing.T) {
 	})
 }
 
-// An interrupted command reports the bytes that it has removed until then.
+// The server no longer counts the bytes that an interrupted command has removed.
 func TestStorageOfAnAliasThatACommandRemovesInPart(t *testing.T) {
 	onEngines(t, func(t *testing.T, o store.Options) {
 		o.MaxAliasStorage = 1 << 30

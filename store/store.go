@@ -350,7 +350,7 @@ var ErrUsePgDump = db.ErrUsePgDump
 // is not changed.
 func (s *Store) Backup(ctx context.Context, path string) error { return s.db.Backup(ctx, path) }
 
-// errAway is the error of operations while the database does not respond; they fail without asking it.
+// errAway is the error of operations that fail at once because Postgres does not respond.
 var errAway = fmt.Errorf("postgres does not answer: %w", sql.ErrConnDone)
 
 // away returns an error while the database does not respond.

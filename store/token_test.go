@@ -8,8 +8,8 @@ import (
 	"relay/store"
 )
 
-// Tokens are renewed by the clock of Postgres, which also decides when they expire. With the clock of
-// the machine, a token in use could expire if that clock is behind by more than the renewal interval.
+// Tokens are renewed by the clock of Postgres, which also decides when they expire. A renewal by the clock of
+// a machine that is behind could end a token early.
 func TestTokensAreRenewedByTheClockThatEndsThem(t *testing.T) {
 	t.Parallel()
 	now := func() time.Time { return time.Now().Add(2 * time.Hour) } // as if the clock of Postgres were ahead

@@ -89,7 +89,7 @@ func (s *Store) CloseNode() error {
 // NodeStats holds figures about the nodes.
 type NodeStats struct {
 	Nodes   int           // serving and living nodes, including this one; 0 before Serve
-	BeatAge time.Duration // since the last renewal; 0 on SQLite
+	BeatAge time.Duration // time since the last renewal; 0 on SQLite
 	Swept   int64         // dead nodes that this node swept
 	Ended   int64         // attempts of dead nodes that this node marked interrupted
 }

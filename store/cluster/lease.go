@@ -10,15 +10,15 @@ import (
 
 // Names of the leases: work that one node does for all of them.
 const (
-	LeaseRetention = "retention"        // events that are too old
-	LeaseEviction  = "eviction"         // events of aliases that exceed their storage limit
-	LeaseAccounts  = "account-eviction" // events of accounts that exceed their storage limit
-	LeaseTidy      = "tidy"             // partitions, expired rows, the oldest entries of the audit log, bodies without an event
-	LeaseClaims    = "claims"           // claims of nodes that have ended
+	LeaseRetention = "retention"        // removes events that are too old
+	LeaseEviction  = "eviction"         // evicts events of aliases that exceed their storage limit
+	LeaseAccounts  = "account-eviction" // evicts events of accounts that exceed their storage limit
+	LeaseTidy      = "tidy"             // makes partitions; removes expired rows, the oldest audit entries, and bodies without an event
+	LeaseClaims    = "claims"           // ends the claims of nodes that have ended
 )
 
 const (
-	leaseLife  = 30 * time.Second // of a lease that is not renewed
+	leaseLife  = 30 * time.Second // life of a lease that is not renewed
 	leaseTrust = 20 * time.Second // how long a node relies on a lease after renewing it
 	leaseRetry = 10 * time.Second // wait before a node asks again for a lease that another node holds
 )

@@ -10,9 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestLockBesideAChildThatStarts: until it runs its program, a child process has all files of
-// this process, like the second descriptor here. The next server of the data dir can start
-// nevertheless.
+// TestLockBesideAChildThatStarts: a child process has copies of all open files until it runs its program;
+// here a second descriptor stands for it. The next server of the data dir can start nevertheless.
 func TestLockBesideAChildThatStarts(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

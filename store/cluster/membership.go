@@ -412,8 +412,8 @@ func (s *Store) SetPeer(addr, key string) {
 	s.membership.peerAddr, s.membership.peerKey = addr, key
 }
 
-// OnRejoin sets the function that is called after this node has rejoined with a new id: the tunnels of
-// its former id were detached. Call it before Serve.
+// OnRejoin sets the function that is called after this node has rejoined with a new id, because the tunnels
+// of its former id were detached. Call it before Serve.
 func (s *Store) OnRejoin(f func()) { s.membership.rejoined = f }
 
 // OnDrain sets the function that is called when an operator drains this node, and when the node is to
@@ -544,7 +544,8 @@ func (m *membership) living() (n int) {
 	return n
 }
 
-// figures returns the number of nodes and the time since the last renewal; 0 on SQLite.
+// figures returns the number of living nodes with this one, and the time since the last renewal. Both are 0
+// before Serve, and the time is 0 on SQLite.
 func (m *membership) figures() (nodes int, age time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -69,7 +69,7 @@ func (s *Store) DrainNode(ctx context.Context, who relay.Actor, name string, on 
 		return nobodyElse
 	}
 	return s.db.Update(ctx, "drain a node", func(c *db.Tx) error {
-		if on { // because of the lock, if two nodes are drained at once, one continues to serve
+		if on { // with this lock, one of two nodes that are drained at once continues to serve
 			c.LockText("drain", "")
 			var left int
 			if err := c.Get(&left, `SELECT COUNT(*) FROM nodes WHERE id <> ? AND state = ?`, id, relay.NodeServing); err != nil {

@@ -54,7 +54,8 @@ func TestDeadNodes(t *testing.T) {
 	}
 }
 
-// The offset of the clock follows the database, but not the uncertainty of a measurement.
+// Measure changes the offset of the clock only if the measured offset differs by more than the uncertainty of
+// the measurement.
 func TestClockOffset(t *testing.T) {
 	t.Parallel()
 	now := time.Now()

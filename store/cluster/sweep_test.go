@@ -11,9 +11,8 @@ import (
 	"relay/store/pgtest"
 )
 
-// A node is marked dead only if its heartbeat still has the observed value. If the heartbeat moves
-// between the observation and the sweep, the node keeps its row, its tunnels and its running
-// attempts.
+// A node is swept only if its heartbeat still has the observed value, or if it is marked dead. If the
+// heartbeat has moved, the node keeps its row and its tunnels.
 func TestSweepLeavesANodeWhoseBeatMoved(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -33,7 +33,8 @@ func tunnelFields(r *relay.TunnelRecord) []any {
 // a slice fails, the slices before it stay stored.
 func (s *Store) StoreTunnels(ctx context.Context, writes []relay.TunnelWrite) (replaced []relay.TunnelRecord, err error) {
 	writes = slices.Clone(writes)
-	slices.SortFunc(writes, func(a, b relay.TunnelWrite) int { return int(a.Alias - b.Alias) }) // in the order of aliases, because all nodes lock rows in this order
+	// All nodes lock the rows of aliases in the order of their ids.
+	slices.SortFunc(writes, func(a, b relay.TunnelWrite) int { return int(a.Alias - b.Alias) })
 	for some := range slices.Chunk(writes, tunnelSlice) {
 		var from []relay.TunnelRecord
 		if err := s.db.Update(ctx, "store tunnels", func(c *db.Tx) error {

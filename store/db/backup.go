@@ -26,8 +26,8 @@ func (s *DB) Backup(ctx context.Context, path string) (err error) {
 	if _, err := os.Lstat(path); err == nil {
 		return fmt.Errorf("%s is there already; give another name, or remove it", path)
 	}
-	// SQLite also writes into an existing empty file, so that relayd can choose its permissions.
-	part, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".part-*") // 0600
+	// CreateTemp makes the file with mode 0600. SQLite writes into an existing empty file.
+	part, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".part-*")
 	if err != nil {
 		return fmt.Errorf("make backup: %w", err)
 	}

@@ -23,7 +23,7 @@ type dialer struct {
 	net.Dialer
 	readTimeout time.Duration
 	shared      bool          // through a pooler, which shares sessions with other clients, so session settings do not last
-	lockTimeout time.Duration // of sessions with directReadTimeout; 0 = none
+	lockTimeout time.Duration // lock_timeout of sessions with directReadTimeout; 0 = none
 }
 
 // DialContext is called by the driver.

@@ -202,8 +202,8 @@ func (f *front) carry(near net.Conn, socket string) {
 	_, _ = io.Copy(near, far)
 }
 
-// Callers wait for the journal: if Postgres does not answer it for a second, the database counts as
-// unavailable and steps go to the spool. Other connections have a longer limit.
+// A statement of the journal fails if Postgres takes too long, because callers wait for it. A statement on
+// the handle Slow may take longer.
 func TestJournalWaitsForOneSecond(t *testing.T) {
 	t.Parallel()
 	s := openTest(t, Options{URL: pgtest.URL(t)})

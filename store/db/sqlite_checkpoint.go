@@ -11,7 +11,7 @@ import (
 // journal need not do it. Sizes are pages of 4 KiB in the log.
 const (
 	checkpointPages    = 1000                  // from this size on a checkpoint is worthwhile
-	walMaxPages        = 8000                  // from this size on the writer checkpoints after a commit and restarts the log, for which commits pause briefly
+	walMaxPages        = 8000                  // from this size on the writer itself checkpoints after a commit, and the log should be restarted
 	checkpointInterval = 20 * time.Millisecond // between two checks
 )
 
@@ -55,8 +55,8 @@ func (l walState) worthCheckpoint() bool { return l.Log-l.Done >= checkpointPage
 // pending reports whether any page waits.
 func (l walState) pending() bool { return l.Log > l.Done }
 
-// needsRestart reports whether the log is so long that it should be restarted, which is possible once
-// all its pages are checkpointed.
+// needsRestart reports whether the log is too long and still has pages that wait. Once no page waits, SQLite
+// can restart the log.
 func (l walState) needsRestart() bool { return l.Log >= walMaxPages && l.pending() }
 
 // HasLog reports whether this process checkpoints the log of SQLite.
@@ -65,7 +65,7 @@ func (s *DB) HasLog() bool { return s.checkpointer.db != nil }
 // CheckpointAll checkpoints the log if any page waits, so that the file can shrink. It ignores errors.
 func (s *DB) CheckpointAll(ctx context.Context) { s.checkpoint(ctx, walState.pending) }
 
-// CheckpointLong checkpoints a log that is so long that it should be restarted. It ignores errors.
+// CheckpointLong checkpoints the log if needsRestart returns true. It ignores errors.
 func (s *DB) CheckpointLong(ctx context.Context) { s.checkpoint(ctx, walState.needsRestart) }
 
 // checkpoint runs a passive checkpoint if due returns true. Readers and the writer do not wait for it.

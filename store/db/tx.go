@@ -19,7 +19,7 @@ type Tx struct {
 	Announced []relay.Change     // those of Changes that other processes have to learn about
 	Freed     map[int64]int64    // bytes that the transaction removes from the storage of each alias
 	Audited   []relay.AuditEntry // entries that the transaction added to the audit log
-	Err       error              // of the first failed Do
+	Err       error              // error of the first failed Do
 }
 
 // Do executes a statement whose only result is its success. After an error, all further calls do

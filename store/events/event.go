@@ -70,10 +70,10 @@ func LockEvents(c *db.Tx, ids []relay.ID) error {
 	return nil
 }
 
-// EndEvent copies the outcome of one attempt for each of several events. A row has the id, the number of the
-// attempt, its state (or rejected or incomplete), error code and message, status, latency and the blocker.
-// An event that was rejected or incomplete keeps that state. All other events get the state of their last
-// attempt, and the status of the last attempt that ended.
+// EndEvent copies the outcome of one attempt to each of several events. Its parameters for each event are the
+// id, the number of the attempt, its state (or rejected or incomplete), error code and message, status,
+// latency and blocker. A rejected or incomplete event keeps that state. Every other event gets the state of
+// its last attempt, and the status of the last attempt that ended.
 var EndEvent = db.NewStatement(`uuid bigint bigint text text bigint bigint text`,
 	`WITH v (vid, vn, vstate, vcode, vmessage, vstatus, vlatency, vblocker) AS (%s)
 		UPDATE events SET
@@ -167,8 +167,8 @@ var RareColumns = []struct {
 	}},
 }
 
-// SetCallerGone stores that the callers of attempts did not get the whole response. That a caller leaves is
-// rare, and often noticed only after the end of the attempt was stored.
+// SetCallerGone stores that the callers of attempts did not get the whole response. Few callers leave, and a
+// departure is often noticed only after the end of the attempt was stored.
 var SetCallerGone = db.NewStatement(`uuid bigint`,
 	`WITH v (vid, vn) AS (%s) UPDATE attempts SET caller_gone = 1 FROM v WHERE event_id = v.vid AND n = v.vn {event_id}`)
 

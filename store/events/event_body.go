@@ -20,7 +20,7 @@ const messageBudget = 16 << 20
 
 const (
 	partQuery   = `SELECT data FROM body_chunks WHERE event_id = ? AND n = ? AND i = ?`
-	inlineSlice = 100 // bodies of one query
+	inlineSlice = 100 // largest number of bodies in one query
 )
 
 // readMessages reads messages of an event with the given numbers, the most important ones first; 0 is
@@ -136,11 +136,9 @@ func (s *Store) BodyPart(ctx context.Context, id relay.ID, n, i int) (part []byt
 	return part, err
 }
 
-// CheckParts returns nil if all parts of a stored body can be read now: from the spool, or from the
-// database if it answers. Call it before the head of a stored request is forwarded, so that no local
-// server gets a request whose body cannot follow. A part may still become unreadable afterwards: the
-// spool is drained, and Postgres becomes unreachable again before the part is read. The request then
-// ends as incomplete.
+// CheckParts returns nil if all parts of a stored body can be read now: from the spool, or from the database
+// if it answers. Call it before the head of a stored request is forwarded, so that no local server gets a
+// request whose body cannot follow. If a part becomes unreadable afterwards, the request ends as incomplete.
 func (s *Store) CheckParts(ctx context.Context, id relay.ID, n, parts int) error {
 	missing := s.parts.MissingParts(id, n, parts)
 	if len(missing) == 0 {

@@ -114,8 +114,8 @@ type listing struct {
 	marked  bool           // the filter selects events with marks, of which there are few
 	content *contentFilter // nil = the filter needs no heads or bodies
 	start   relay.ID       // value of before at the begin of the list
-	before  relay.ID       // exclusive
-	floor   relay.ID       // inclusive
+	before  relay.ID       // exclusive upper bound of the ids
+	floor   relay.ID       // inclusive lower bound of the ids
 	slice   int
 	search  int
 

@@ -67,8 +67,8 @@ func TestSearchInResponses(t *testing.T) {
 	}
 }
 
-// A list searches large bodies as long as it has time. An event whose search did not end is the first
-// of the next page, and then gets a little more time.
+// Without time, each page of a list still finds the first event that it searches. The search of an event ends
+// with errSearchTime when its time is over.
 func TestSearchInLargeBodies(t *testing.T) {
 	t.Parallel()
 	s := openEvents(t, 3)

@@ -109,8 +109,8 @@ func (c *counting) walk(q db.Query, alias int64) error {
 	}
 }
 
-// count adds a row to its bucket, and to the total. An id is made a little after the arrival of its
-// event, so the event may seem to be later than the end of the span.
+// count adds a row to its bucket, and to the total. The time in an id may be a little after the arrival of
+// the event, and thus after the end of the span.
 func (c *counting) count(r *figureRow) {
 	i := min(max(int(r.ID.Time().Sub(c.out.Buckets[0].From)/c.width), 0), len(c.latencies)-1)
 	r.addTo(&c.out.Buckets[i], &c.latencies[i])
@@ -153,7 +153,7 @@ func (c *counting) figures() relay.Figures {
 	return c.out
 }
 
-// LatencyOf returns quantiles of measured times, each of which is one of these times.
+// LatencyOf returns quantiles of measured times. Each quantile is one of the measured times.
 func LatencyOf(measured []time.Duration) relay.Latency {
 	n := len(measured)
 	if n == 0 {

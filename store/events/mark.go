@@ -44,7 +44,7 @@ func (s *Store) MarkEvent(ctx context.Context, who relay.Actor, id relay.ID, cha
 			return err
 		}
 		c.Publish(relay.Change{Kind: relay.ChangeEvent, Alias: e.AliasID, Event: id})
-		text := map[bool]string{true: "pinned", false: "not pinned"}[mark.Pinned] // without the note, which may be private
+		text := map[bool]string{true: "pinned", false: "not pinned"}[mark.Pinned] // the text omits the note, which may be private
 		if mark.Label != "" {
 			text += ", label " + mark.Label
 		}
@@ -114,7 +114,7 @@ func (s *Store) SaveSearch(ctx context.Context, who relay.Actor, alias string, s
 		return err
 	}
 	return s.db.Update(ctx, "save search", func(c *db.Tx) error {
-		if err := people.LockAccount(c, who.Account); err != nil { // because the searches of the account are counted
+		if err := people.LockAccount(c, who.Account); err != nil { // the lock ensures that the count of saved searches stays right
 			return err
 		}
 		a, err := people.AliasForUpdate(c, func() (*relay.Alias, error) { return people.FindAlias(c.Query, who, alias) })

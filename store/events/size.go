@@ -7,8 +7,8 @@ import (
 	"relay/store/db"
 )
 
-// payloadRowOverhead is the number of bytes by which a row of payloads counts for more in the storage
-// of an alias than its content. PayloadBytes is the SQL expression for the sum.
+// payloadRowOverhead is the number of bytes that a row of payloads counts in addition to its content.
+// PayloadBytes is the SQL expression for the sum.
 const (
 	payloadRowOverhead = 512
 	PayloadBytes       = `(512 + stored + COALESCE(LENGTH(head), 0) + COALESCE(LENGTH(lines), 0) + COALESCE(LENGTH(extra), 0) + COALESCE(LENGTH(interim), 0))`
@@ -45,7 +45,7 @@ func (s *Store) Usage(ctx context.Context, who relay.Actor) (map[int64]relay.Usa
 	}
 	handle := s.db.Slow
 	if !s.db.Dialect.SeveralNodes() {
-		handle = s.db.Read // not the writing connection, which the running server needs
+		handle = s.db.Read // the running server needs the writing connection
 	}
 	type row struct {
 		relay.Usage

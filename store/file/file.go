@@ -22,8 +22,8 @@ import (
 // BusyTimeout and BusyBeside are pragmas with the time for which SQLite waits for the lock of another
 // process.
 const (
-	BusyTimeout = "busy_timeout(2000)"  // short enough that a caller waits less than 5 s, even behind a second process, such as an operator command
-	BusyBeside  = "busy_timeout(10000)" // for a command, which may wait longer for the server
+	BusyTimeout = "busy_timeout(2000)"  // for a server, whose callers must get an answer within 5 s
+	BusyBeside  = "busy_timeout(10000)" // for an operator command, which may wait longer for the server
 )
 
 // lockedTime is the time for which an open waits for a file that another process keeps locked.
@@ -140,7 +140,7 @@ func Write(path string, content []byte) error {
 	if err == nil {
 		err = f.Sync()
 	}
-	if err = errors.Join(err, f.Close()); err == nil { // before rename: Windows does not rename an open file
+	if err = errors.Join(err, f.Close()); err == nil { // Windows does not rename an open file
 		err = os.Rename(part, path)
 	}
 	if err != nil {
@@ -152,7 +152,7 @@ func Write(path string, content []byte) error {
 // Create durably makes a file that only its owner can access. If the file exists, even because another
 // process makes it at the same time, it is not changed and the error is fs.ErrExist.
 func Create(path string, content []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*.part") // mode 0600
+	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*.part") // CreateTemp uses mode 0600
 	if err != nil {
 		return err
 	}

@@ -10,9 +10,9 @@ import (
 	"testing"
 )
 
-// TestConnectionsToOneFile: after a file or its folder was moved away, the existing connections of a
-// handle still work, and the handle opens no connection to another file. That holds with and without
-// another file in its place.
+// TestConnectionsToOneFile: after a file or its folder was moved away, or the file was replaced, an open
+// connection of the handle still works. The handle opens no new connection, unless the same file is in its
+// place again.
 func TestConnectionsToOneFile(t *testing.T) {
 	t.Parallel()
 	for name, move := range map[string]func(dir string) error{

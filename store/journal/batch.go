@@ -19,7 +19,7 @@ import (
 type writeTarget struct {
 	db           *sqlx.DB
 	node, former string // ids of the node: the present one, and those before its last rejoins, separated by spaces
-	name         string // of the node
+	name         string // name of the node
 	// replaying is set for steps from the spool. Some of them may be in the database
 	// already, because the result of their commit was lost.
 	replaying bool
@@ -196,7 +196,7 @@ func (w *writer) newEventsOf(list []*eventSteps) (rows newRows, whole []*newEven
 	return rows, whole, nil
 }
 
-// insertNewEvents inserts the new events of a batch.
+// insertNewEvents inserts the new events of a batch. Events that are stored already stay unchanged.
 func (j *Journal) insertNewEvents(w *writer, list []*eventSteps) error {
 	rows, inserted, err := w.newEventsOf(list)
 	if err != nil {
@@ -252,10 +252,10 @@ func (j *Journal) insertNewEvents(w *writer, list []*eventSteps) error {
 	return w.Run(events.InsertQueue, queue)
 }
 
-// tunnelsElsewhere returns, for new events that are queued for the node of their alias' tunnel, which
-// of their aliases have a tunnel at another node. Aliases that are left out have lost their tunnel,
-// and their events stay in the queue. The lock ensures that a process that ends a tunnel sees these
-// events: see withholdSince.
+// tunnelsElsewhere is called with the new events of a batch. For the aliases of released queued events it
+// reports whether the tunnel of the alias is at another node. Aliases without a tunnel are left out, and
+// their events stay in the queue. The lock ensures that a process that ends a tunnel sees these events; see
+// withholdSince.
 func (w *writer) tunnelsElsewhere(list []*newEvent) (map[int64]bool, error) {
 	var aliases []int64
 	for _, f := range list {

@@ -9,8 +9,8 @@ import (
 	"relay/store/spool"
 )
 
-// A batch of new events is one statement on Postgres. If some of them are stored already, because the
-// answer to their commit was lost, the others are still stored.
+// A batch of new events is stored although some or all of its steps are stored already, because the answer to
+// their commit was lost.
 func TestNewEventsAreWrittenTwice(t *testing.T) {
 	t.Parallel()
 	s, alias := servedOnPostgres(t)
@@ -52,8 +52,8 @@ func TestNewEventsAreWrittenTwice(t *testing.T) {
 	}
 }
 
-// A batch whose commit got no answer is written again. A claim in the batch is found, and an event
-// that has left the queue since is not queued again.
+// A batch whose commit got no answer is written again. Its claim is found again, and an event that has left
+// the queue since is not queued again.
 func TestBatchIsWrittenTwice(t *testing.T) {
 	t.Parallel()
 	s, alias := servedOnPostgres(t)

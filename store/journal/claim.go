@@ -263,11 +263,11 @@ func (w *writer) claimRows(rows [][]any) ([]relay.Claim, error) {
 // keyFields returns the destinations of event_id, n, alias_id and bytes.
 func keyFields(r *events.AttemptRow) []any { return []any{&r.EventID, &r.N, &r.AliasID, &r.Bytes} }
 
-// oldestOnPostgres and oldestOnSQLite find the oldest attempt of each alias that may be claimed. A row
-// has the alias, and whether events that were not released may be claimed too. The CASE makes Postgres
-// expect that half of the rows match, so that it reads only the beginning of the alias' index. Without
-// statistics it expects few matches of the plain condition, and reads and sorts the whole queue of the
-// alias.
+// oldestOnPostgres and oldestOnSQLite find the oldest attempt of each alias that may be claimed. Their
+// parameters are, for each alias, its id and a number; 1 = events that were not released may be claimed too.
+// Without statistics, Postgres expects that a plain condition matches few attempts, and reads and sorts the
+// whole queue of the alias. With the CASE it expects half of them to match, and reads only the beginning of
+// the index.
 var (
 	oldestOnPostgres = db.NewStatement(`bigint bigint`,
 		`SELECT oldest.event_id, oldest.n, oldest.alias_id, oldest.bytes FROM (%s) v (valias, vauto) CROSS JOIN LATERAL
@@ -284,10 +284,9 @@ const claimSQL = `UPDATE attempts SET state = 1, claim_node = ?, from_queue = 1,
 	FROM v WHERE event_id = v.vid AND n = v.vn AND state = 0 {event_id} AND NOT EXISTS (SELECT 1 FROM queue w WHERE w.alias_id = v.valias AND w.claim_node <> '')
 		AND EXISTS (SELECT 1 FROM aliases al WHERE al.id = v.valias) RETURNING event_id, n, alias_id, bytes`
 
-// claimOnPostgres and claimOnSQLite claim attempts, at most one of each alias. They claim none of an
-// alias while another attempt from its queue is being delivered. claimOnPostgres returns the attempts
-// with their events. OFFSET 0 makes the planner look up each row by its key; otherwise, without
-// statistics, it reads the whole table.
+// claimOnPostgres and claimOnSQLite claim attempts, at most one of each alias, and none while another attempt
+// from the queue of the alias is being delivered. claimOnPostgres also returns the events. OFFSET 0 makes the
+// planner look up each row by its key; without statistics it otherwise reads the whole table.
 var (
 	claimOnPostgres = db.NewStatement(`uuid bigint bigint bigint`,
 		`WITH v (vid, vn, valias, vstarted) AS (%s), a AS (`+claimSQL+`, claim_node, kind, state, received_at, started_at, actor, released),

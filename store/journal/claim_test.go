@@ -40,7 +40,8 @@ func claim(t *testing.T, s *fixture, alias int64, id relay.ID) {
 	}
 }
 
-// If a step is refused at once, a further step gives its claim back to the queue.
+// A step with a claim that is refused at once returns its error, although dropping the claim enqueues a
+// further step.
 func TestRefusedStepReturnsItsClaim(t *testing.T) {
 	t.Parallel()
 	s, _ := served(t, "")

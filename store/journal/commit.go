@@ -13,17 +13,16 @@ import (
 // Times of one transaction of the journal.
 const (
 	commitLimit = 2500 * time.Millisecond // after this time a batch is not tried again
-	tryLimit    = 2 * db.OpTimeout        // for one try; if the server does not answer, the try fails earlier
+	tryLimit    = 2 * db.OpTimeout        // limit of one try, which fails earlier if the server does not answer
 	probeEvery  = 250 * time.Millisecond
 
 	logInterval = 10 * time.Second // between two log lines about a database that stores nothing
 )
 
-// commit makes steps durable with write, which runs one transaction and resolves no ticket. If a batch
-// fails because of one of its rows, it is split until only that row fails. If a batch fails because
-// the database is unreachable, commit tries it again for a while, so every step may run twice. After
-// that time the batch fails as a whole, together with all waiting steps. Steps that were dequeued
-// together with failed ones fail at once, so that no caller waits twice.
+// commit makes steps durable with write, which runs one transaction and resolves no ticket; write may run
+// twice for a step. A batch that fails because of one of its rows is split until only that row fails. If the
+// database is unreachable, commit tries again until commitLimit, and then fails the batch and all waiting
+// steps. Steps that were dequeued together with failed ones fail at once, so that no caller waits twice.
 func (c *committer) commit(ctx context.Context, steps []*step, write func(context.Context, []*step) ([]relay.Change, error)) {
 	if len(steps) == 0 {
 		return
@@ -150,9 +149,9 @@ func flatten(list []*eventSteps) (steps []*step) {
 	return steps
 }
 
-// failAll fails the batch and all waiting steps. It makes the error of all steps once, because that
-// reads the free space of the disk. It does so without the lock, because a disk that hangs must not
-// block the metrics.
+// failAll fails the batch and all waiting steps. It makes one error for all of them, because making it reads
+// the free space of the disk. It does so without the lock, because a disk that hangs must not block the
+// metrics.
 func (c *committer) failAll(steps []*step, cause error) {
 	refusal := c.j.db.Fault("write event", cause)
 	c.mu.Lock()

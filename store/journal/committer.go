@@ -17,7 +17,7 @@ const (
 	batchSteps = 256 // 128 events with their ends
 	batchBytes = 4 << 20
 	chunkBatch = 4               // parts in one transaction, so that the only writer of SQLite is held for a few ms
-	spaceWait  = 2 * time.Second // for space in the queue
+	spaceWait  = 2 * time.Second // longest wait of a step for space in the queue
 )
 
 // Bounds of the steps that wait for the database, in bytes. Parts of bodies have a separate quota, so
@@ -26,7 +26,7 @@ const (
 const (
 	queueBytes = 64 << 20
 	partBytes  = queueBytes / 4
-	partWait   = 10 * time.Second // for space in the quota of parts
+	partWait   = 10 * time.Second // longest wait of a part for space in its quota
 )
 
 // lane is a queue of steps. A step that would exceed the limit waits for space, and fails if there is no
@@ -34,7 +34,7 @@ const (
 type lane struct {
 	steps   []*step
 	cost    func(*step) int64
-	limit   int64         // of the cost of the waiting steps that have space
+	limit   int64         // largest cost of the waiting steps that have space
 	wait    time.Duration // how long a step waits for space
 	in, out int64         // cost of the steps that arrived so far, and of those that left
 }
@@ -52,7 +52,7 @@ type committer struct {
 	mu      sync.Mutex
 	rows    lane
 	chunks  lane // steps with parts of bodies, each at most BodyPart bytes
-	busy    int  // steps in the current transaction
+	busy    int // number of steps in the current transaction
 	seq     uint64
 	closing bool
 	away    error // reason why the database cannot be used; while it is set, steps fail at once
@@ -60,7 +60,7 @@ type committer struct {
 	wake    chan struct{}
 
 	// Only the goroutine of the committer uses these fields.
-	often  rate.Sometimes // for the log
+	often  rate.Sometimes // limits the log lines about failures
 	logged bool           // the log says that nothing can be stored, but not yet that storing works again
 }
 
@@ -158,7 +158,7 @@ func (c *committer) dequeue() (chunks, rows []*step) {
 // first chunk that still waits. A claim is not taken together with a step that puts an attempt back into a
 // queue, because the claim may have to take that attempt.
 func (l *lane) take(limit int, behind map[relay.ID]uint64) (taken []*step) {
-	rest := l.steps[:0] // shares the array of l.steps: it never has more steps than were looked at
+	rest := l.steps[:0] // rest reuses the array of l.steps, because it holds only steps that the loop has read
 	var bytes int64
 	requeued := false
 	for i, st := range l.steps {

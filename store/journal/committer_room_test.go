@@ -20,7 +20,7 @@ func narrowQueue(parts int) *committer {
 	return c
 }
 
-// The committer never holds more bytes than the documented limit.
+// The limits of both lanes together are at most queueBytes, and at least nine tenths of it.
 func TestQueueShares(t *testing.T) {
 	t.Parallel()
 	c := newCommitter(nil)
@@ -32,7 +32,7 @@ func TestQueueShares(t *testing.T) {
 	}
 }
 
-// Waiting large bodies of one alias take no space from other requests.
+// Waiting parts of one large body take no space from the rows of other events.
 func TestRowsPassStalledChunks(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -134,7 +134,8 @@ func TestQueueAtRandom(t *testing.T) {
 	})
 }
 
-// checkOrder compares the taken steps with the given ones.
+// checkOrder checks that parts were taken in the order of arrival, that no row passed a part of its event,
+// and that exactly the steps that did not fail were taken.
 func checkOrder(t *testing.T, seed uint64, given, taken []*step) {
 	t.Helper()
 	var lastPart uint64

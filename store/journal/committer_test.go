@@ -76,7 +76,7 @@ func TestQueueRoom(t *testing.T) {
 	})
 }
 
-// A step larger than the whole queue is still written, alone.
+// A step larger than the whole queue is still taken.
 func TestQueueLargeStep(t *testing.T) {
 	t.Parallel()
 	c := idle(100)
@@ -214,8 +214,8 @@ func (e errExamined) Error() string   { return "input/output error of the test" 
 func (e errExamined) Unwrap() error   { return syscall.ENOSPC }
 func (e errExamined) Is(_ error) bool { e.tell(); return false }
 
-// When the database cannot be written, the error for all waiting steps is made once. It is made
-// without the lock, because it reads the free disk space, which may hang.
+// The error for many waiting steps is not made for each of them, and never while the lock is held, because
+// making it may read the free space of a disk that hangs.
 func TestFailAllMakesOneRefusal(t *testing.T) {
 	t.Parallel()
 	c := idle(1 << 20)

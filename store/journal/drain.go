@@ -17,8 +17,8 @@ import (
 const (
 	drainSteps = 1024
 	drainBytes = 4 << 20
-	drainPause = 100 * time.Millisecond // wait before the database is tried again
-	closeDrain = 5 * time.Second        // for draining the spool at a stop
+	drainPause = 100 * time.Millisecond // wait before a round that failed is repeated
+	closeDrain = 5 * time.Second        // longest time for draining the spool at a stop
 	closeStuck = time.Second            // the part of closeDrain that may pass without progress
 )
 
@@ -124,12 +124,12 @@ func (d *drainer) removeMarks(ctx context.Context) {
 type drainer struct {
 	j       *Journal
 	p       *spool.Spool
-	limit   int               // steps of one batch
+	limit   int               // largest number of steps in one batch
 	aliases map[int64]bool    // aliases whose queues changed
 	foreign map[relay.ID]bool // events of other databases, see splitForeign
 	marks   map[string]bool   // names of the marks that this run has moved
 	aside   map[int64]bool    // numbers of the steps that this run has quarantined
-	often   rate.Sometimes    // for the log
+	often   rate.Sometimes
 }
 
 func newDrainer(j *Journal, p *spool.Spool) *drainer {
@@ -138,9 +138,8 @@ func newDrainer(j *Journal, p *spool.Spool) *drainer {
 	}
 }
 
-// round writes one batch. If the batch fails, round tries again with fewer steps, because the batch may be
-// too large for a slow database. With fewer steps, a step that the database refuses is also found, and then
-// quarantined.
+// round writes one batch. After a failure it tries again with fewer steps, because the batch may be too large
+// for a slow database. A step that the database refuses alone is quarantined.
 func (d *drainer) round(ctx context.Context) (done bool, err error) {
 	rows, err := d.p.Next(d.limit, drainBytes)
 	if err != nil {
@@ -198,7 +197,7 @@ func refuse(st *step, reason string) refusedStep {
 	return refusedStep{st.spooled, spool.Refuse(&st.Step, reason)}
 }
 
-// asideError is the error if steps could not be quarantined.
+// asideError is an error of quarantining steps.
 type asideError struct{ error }
 
 // setAside quarantines steps that cannot be stored: it writes each of them once, durably, to a file for the

@@ -67,10 +67,9 @@ func blockerOf(f *newEvent) string {
 }
 
 // snapshot returns a new event and its attempt in the form in which Summaries and AttemptHeads read them
-// after the batch. It does not read them back, although the live feed shows each new event: reading took
-// a third of relayd's time for a request. Both are nil for an event without the name of its alias. The
-// attempt is nil if there is none to show, or if its heads are large. In the latter case the event is nil
-// too if its error text has to be read from the response.
+// after the batch. It does not read them back, because that took a third of relayd's time for a request. Both
+// are nil if the event lacks the name of its alias, and for an error response that AttemptSnapshot omits. The
+// attempt is also nil if it is missing, queued, or omitted by AttemptSnapshot.
 func (f *newEvent) snapshot(node string) (*relay.Event, *relay.Attempt) {
 	if f.event.Alias == "" {
 		return nil, nil

@@ -9,9 +9,8 @@ import (
 	"relay/store/spool"
 )
 
-// New events are inserted by a single statement without a transaction only if that statement
-// writes all their columns. A kill of relayd between two statements would lose the columns of the
-// second one.
+// onlyNewEvents returns false for an event with a value in a rare column. A second statement sets that
+// column, and both need one transaction, because relayd may be killed between them.
 func TestRareColumnsTakeATransaction(t *testing.T) {
 	t.Parallel()
 	list := func(change func(*relay.Event, *relay.Attempt)) []*eventSteps {

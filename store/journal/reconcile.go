@@ -18,10 +18,9 @@ var lostEndFault = relay.Fault{
 // or has failed. Call SetRunning before Serve.
 func (j *Journal) SetRunning(running func() map[relay.AttemptRef]bool) { j.underWay = running }
 
-// Reconcile compares the claims of this node with the attempts that it runs. It ends attempts that the
-// node claimed before the given time and does not run. Such attempts are left if their end could not
-// be stored, or if the answer of the database to a claim was lost. It does nothing while steps wait in
-// the spool, because these may end the attempts.
+// Reconcile ends the attempts that this node claimed before the given time and does not run. Such attempts
+// exist if their end could not be stored, or if the answer of the database to a claim was lost. Reconcile
+// does nothing while steps wait in the spool, because these may end the attempts.
 func (j *Journal) Reconcile(ctx context.Context, before time.Time) error {
 	if j.underWay == nil || j.spool.Active.Load() || j.WhyAway() != nil {
 		return nil

@@ -19,7 +19,9 @@ func (j *Journal) BeginReplay(ctx context.Context, who relay.Actor, id relay.ID,
 	if err := j.spool.CaughtUp(); err != nil {
 		return nil, err
 	}
-	if deliver && j.nodes.MayClaim() != nil { // the database was away a moment ago, and without a renewal the replay would be queued
+	// After an outage of the database, the node may not deliver the replay before the next renewal of its
+	// heartbeat. Without that renewal the replay is queued.
+	if deliver && j.nodes.MayClaim() != nil {
 		j.nodes.RefreshPeers(ctx)
 	}
 	var claim relay.Claim

@@ -77,8 +77,8 @@ func TestMarksOfACopyStay(t *testing.T) {
 	}
 }
 
-// If a spool file cannot be removed, its marks are kept and its remaining steps do not count as waiting. The
-// drainer ends, also when the spool is used again.
+// If a spool file cannot be removed, its steps do not count as waiting, and later steps are drained until the
+// spool is empty.
 func TestSpoolFileThatStays(t *testing.T) {
 	t.Parallel()
 	s, alias := servedOnPostgres(t)

@@ -15,7 +15,7 @@ const claimStep = spool.Requeue + 1
 // step is one change to make durable, on its way to the database.
 type step struct {
 	spool.Step
-	claim  *queueClaim // of a claimStep, or of a Finish with a claim after it
+	claim  *queueClaim // claim of a claimStep, or of a Finish that is followed by a claim
 	ticket *relay.Ticket
 
 	seq    uint64

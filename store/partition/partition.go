@@ -22,7 +22,7 @@ const (
 	Ahead        = 3
 	advisoryLock = 0x72656c6179 // advisory lock under which partitions are made
 	makeTimeout  = 30 * time.Second
-	attachTime   = 2 * time.Second // longer than usual, because Postgres locks the default partition and reads it
+	attachTime   = 2 * time.Second // longer than usual, because Postgres locks and reads the default partition
 )
 
 var partitioned = []struct{ table, options string }{
@@ -115,11 +115,11 @@ func Missing(q db.Query, now time.Time) (missing []Day, err error) {
 	return missing, nil
 }
 
-// MakeDay makes the partitions of one day. It does not use CREATE TABLE … PARTITION OF, which locks the
-// whole table exclusively: the statement waits for every reader, and every later statement waits for it. A
-// table that is made separately and then attached blocks neither readers nor writers, except on the
-// default partition. relayd waits for the lock of the default partition for TableWait and tries again
-// later. Names in DDL cannot be parameters; these names consist of constants and digits.
+// MakeDay makes the partitions of one day. It attaches tables that it has made separately, because CREATE
+// TABLE … PARTITION OF locks the whole table exclusively: that statement waits for every reader, and every
+// later statement waits for it. Attaching locks only the default partition, for which relayd waits for
+// TableWait and tries again later. Names in DDL cannot be parameters; these names consist of constants and
+// digits.
 func MakeDay(ctx context.Context, d *db.DB, day Day) error {
 	tx, err := d.Slow.BeginTxx(ctx, nil)
 	if err != nil {

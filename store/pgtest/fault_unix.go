@@ -38,9 +38,9 @@ func (s *Server) Thaw() error {
 	return err
 }
 
-// signal sends sig to the server and to its children. It stops the server before it lists them, so
-// that no further one is made in the meantime: a child that outlives a killed server prevents the next
-// start. It also works on a frozen server, which answers no query.
+// signal sends sig to the server and its children, and returns the ids of the children. It stops the server
+// before it lists them, so that the server starts no other child in the meantime: a child that outlives a
+// killed server prevents the next start. It works on a frozen server too.
 func (s *Server) signal(sig syscall.Signal) ([]int, error) {
 	server, err := s.PID()
 	if err != nil {

@@ -310,7 +310,7 @@ func (s *Server) Stop() {
 	}
 	_ = os.WriteFile(filepath.Join(s.dir, "keep"), nil, 0o644) // tells the watcher to leave the data
 	_ = s.hold.Close()
-	_ = s.cmd.Wait() // the error says how the server ended, which is known
+	_ = s.cmd.Wait() // the error only says how the server ended
 	s.cmd = nil
 }
 

@@ -23,11 +23,11 @@ import (
 // content of its last sync, and perhaps some sectors that were written later. It can also fail one of
 // its syncs, or its writes as if it were full.
 type Disk struct {
-	Name string  // of the file system, for SQLite
+	Name string  // name of the file system in SQLite
 	base uintptr // sqlite3_vfs of the operating system
 
 	mu    sync.Mutex
-	files map[string]*lossyFile // by path, including deleted files
+	files map[string]*lossyFile // files by path; deleted files stay in the map
 	syncs int                   // number of syncs so far
 	fail  int                   // number of the sync that fails; 0 = none, -1 = all
 	full  bool

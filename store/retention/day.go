@@ -12,7 +12,7 @@ import (
 
 const (
 	dropAgain = time.Minute
-	dayLook   = 5 * time.Minute // for reading all of a day, for which no caller waits
+	dayLook   = 5 * time.Minute // limit of the read of a whole day, for which no caller waits
 )
 
 // dropDays drops the partitions of days whose events have all expired. A drop is much cheaper than

@@ -80,7 +80,7 @@ func (r *Retention) fits(h usage.Holder, need int64, wait time.Duration) bool {
 // pages to the file system.
 func (r *Retention) EvictOverLimit(ctx context.Context, accounts bool) error {
 	for _, h := range r.usage.OverLimit(accounts) {
-		if r.usage.IsOver(h) { // evicting for the holders before took time
+		if r.usage.IsOver(h) { // the holder may be within its limit by now
 			r.evict(ctx, h, 0, true, time.Now().Add(evictionSlice))
 		}
 	}

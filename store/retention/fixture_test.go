@@ -109,7 +109,7 @@ func (s *fixture) payload(t testing.TB, id relay.ID, alias int64, n, size int) {
 	s.usage.Add(alias, events.StoredSize(m))
 }
 
-// eventColumns are the columns of events that rows of these tests have. Columns that are added later have defaults.
+// eventColumns are the columns of events that these tests insert. Columns that are added later have defaults.
 const eventColumns = `id, alias_id, received_at, asked_at, remote, tls, method, target, http_minor, host,
 	provider_name, provider_type, provider_delivery, signed_at, tolerance_us,
 	state, error_code, error_message, status, latency_us, attempts, ended_n, blocker, req_size`

@@ -57,7 +57,7 @@ func (r *Retention) afterRemoval(ctx context.Context, took time.Duration) error 
 // removalTx is pacedUpdate without the checkpoint and the pause. It returns how long the writer was held.
 func (r *Retention) removalTx(ctx context.Context, what string, fn func(c *db.Tx, budget int) error) (took time.Duration, err error) {
 	p := &r.pace
-	select { // waits for the turn, because a transaction may itself wait for other nodes
+	select { // the turn is awaited until ctx ends, because a transaction may itself wait for other nodes
 	case p.turn <- struct{}{}:
 	case <-ctx.Done():
 		return 0, ctx.Err()
@@ -187,7 +187,9 @@ func removeEvents(c *db.Tx, of usage.Holder, list []removalCandidate, now time.T
 	for i := range list {
 		ids[i] = list[i].ID
 	}
-	if c.Dialect.SeveralNodes() { // skips rows that a concurrent replay or share has locked; a replay or share that comes later does not find the event
+	// Skip rows that a concurrent replay or share has locked. A replay or share that comes later does not
+	// find the event.
+	if c.Dialect.SeveralNodes() {
 		var locked []relay.ID
 		if err := c.AllIn(&locked, `SELECT id FROM events WHERE id IN (?) ORDER BY id`+c.Dialect.SkipLocked(), ids); err != nil || len(locked) == 0 {
 			return nil, err

@@ -70,8 +70,8 @@ func TestDeletesLeaveTheWriterDurable(t *testing.T) {
 	}
 }
 
-// Parts of a body without an event are removed when their id is a day old. Parts stay if their body
-// may still arrive, or if they belong to an event.
+// Parts without an event are removed when their id is a day old. Younger parts stay, because their event may
+// still arrive.
 func TestOrphansAreSwept(t *testing.T) {
 	t.Parallel()
 	s := open(t, "", usage.Options{})
@@ -120,7 +120,8 @@ func TestVacuumEndsWithoutAutoVacuum(t *testing.T) {
 	}
 }
 
-// The cached data of removed aliases is dropped.
+// An alias is due once in an interval, and at once if its retention changes. forget drops aliases that are no
+// longer checked.
 func TestAliasesAreForgotten(t *testing.T) {
 	t.Parallel()
 	now, p := time.Now(), schedule{}
@@ -137,8 +138,8 @@ func TestAliasesAreForgotten(t *testing.T) {
 	}
 }
 
-// A removal does not checkpoint a long write-ahead log during its commit, while every caller waits for
-// the writer, but after it. Without any checkpoint, the log grows without limit if nothing else is
+// A removal does not checkpoint a long write-ahead log during its commit, while every caller waits for the
+// writer. It does so after the commit, because otherwise the log grows without limit if nothing else is
 // written.
 func TestRemovalMovesTheLogBehindItself(t *testing.T) {
 	t.Parallel()

@@ -12,8 +12,8 @@ import (
 	"relay/store/usage"
 )
 
-// Intervals of retention. Each alias is checked often enough that an event is deleted at
-// most max(5 s, retention/100) after it expired.
+// maxRetentionInterval is the longest time between two checks of an alias. Each alias is checked often enough
+// that an event is deleted at most max(5 s, retention/100) after it expired.
 const maxRetentionInterval = time.Hour
 
 // schedule holds the next time at which the events of each alias are checked.
@@ -24,7 +24,7 @@ type retentionRun struct {
 	next time.Time
 }
 
-// due reports whether an alias has to be checked now, and schedules its next check.
+// due reports whether an alias with the retention span has to be checked now, and schedules its next check.
 func (p schedule) due(now time.Time, alias int64, span time.Duration) bool {
 	last, known := p[alias]
 	if known && last.span == span && now.Before(last.next) {

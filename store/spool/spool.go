@@ -24,8 +24,8 @@ import (
 
 const (
 	retryAfter  = 5 * time.Second
-	probeEvery  = 250 * time.Millisecond // between two tests of the disk
-	logInterval = 10 * time.Second       // between two log lines about the same problem
+	probeEvery  = 250 * time.Millisecond // time between two tests of the disk
+	logInterval = 10 * time.Second       // time between two log lines about the same problem
 
 	throttleLimit = 300 * time.Millisecond
 	throttlePause = 2 * time.Millisecond
@@ -34,7 +34,7 @@ const (
 	// A quarter of the spool is reserved for the ends of accepted events: the response to a forwarded
 	// request must not be refused because of later requests.
 	reservedForEnds = 4
-	reopenShare     = 8        // after a refusal, this part of the space (1/8) must be free before new events are accepted
+	reopenShare     = 8        // after a refusal, 1/8 of the space must be free before new events are accepted
 	smallSpool      = 64 << 20 // a smaller spool counts as nearly full from the start
 	maxRejected     = 10_000   // ids of refused events that are remembered
 	typicalRequest  = 4 << 10  // bytes of a request of usual size
@@ -81,9 +81,9 @@ type Spool struct {
 	last     int64 // number of the newest step
 	stored   int64 // number of the newest step that is in the database
 	rejected map[relay.ID]bool
-	since    time.Time      // time of the first step after the spool was empty
-	steps    int64          // steps taken since then
-	often    rate.Sometimes // for the log
+	since    time.Time // time of the first step after the spool was empty
+	steps    int64     // steps taken since then
+	often    rate.Sometimes
 
 	probeMu    sync.Mutex
 	probed     time.Time // when the disk was last tested

@@ -23,7 +23,7 @@ func spoolWithoutDatabase(t testing.TB, dir string, limit int64) *Spool {
 	return p
 }
 
-// asNode returns the identity function of a process that never rejoined.
+// asNode returns a Claimant function for a process that never rejoined: both of its results are id.
 func asNode(id string) func() (string, string) { return func() (string, string) { return id, id } }
 
 func chunkSteps(from, n, size int) (steps []*Step) {
@@ -35,7 +35,7 @@ func chunkSteps(from, n, size int) (steps []*Step) {
 	return steps
 }
 
-// drainAll removes all steps from a spool, at most limit at a time, and returns their numbers.
+// drainAll reads and removes all steps of a spool, at most limit at a time, and returns their numbers.
 func drainAll(t testing.TB, p *Spool, limit int) (got []int) {
 	t.Helper()
 	for {
@@ -78,7 +78,8 @@ func mustPut(t testing.TB, p *Spool, steps []*Step) {
 	}
 }
 
-// spoolSizes returns the sum of the file sizes of a spool, and checks their permissions.
+// spoolSizes returns the sum of the file sizes of a spool, and checks that only the owner may access the
+// files.
 func spoolSizes(t testing.TB, dir string) (n int64) {
 	t.Helper()
 	list, err := filepath.Glob(filepath.Join(dir, fileName+"*"))

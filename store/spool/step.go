@@ -27,12 +27,12 @@ const (
 type Step struct {
 	Kind    Kind
 	ID      relay.ID
-	Event   *relay.Event   // Accept
-	Attempt *relay.Attempt // Finish
-	Message *relay.Message // Amend
+	Event   *relay.Event   // of an Accept
+	Attempt *relay.Attempt // of a Finish
+	Message *relay.Message // of an Amend
 	// Signature of an Amend replaces that of the event; nil leaves the event's unchanged.
 	Signature *relay.Signature
-	Data      []byte // Chunk
+	Data      []byte // of a Chunk
 	N, I      int    // attempt number; part number
 	State     string // Finish: event state, "" = the state of the attempt; Requeue: "held" takes back the release of the attempt
 	Size      int64  // bytes of memory that the step holds while it waits; not in the file
@@ -78,7 +78,8 @@ func appendStep(out []byte, st *Step) []byte {
 	return c.b
 }
 
-// since reports whether a step has the fields of a format. used means that one of them has a value.
+// since reports whether a step in c.format has the fields of the given format. used tells whether one of
+// these fields has a value; if so, since raises c.needed to the given format.
 func (c *coder) since(format byte, used bool) bool {
 	if used {
 		c.needed = max(c.needed, format)

@@ -15,7 +15,8 @@ import (
 	"relay"
 )
 
-// Every field of a step survives encoding and decoding, including fields added later.
+// Every field of a step survives encoding and decoding. The test sets fields by reflection, so that it covers
+// fields that are added later.
 func TestStepRoundTrip(t *testing.T) {
 	t.Parallel()
 	same := cmp.Options{
@@ -25,7 +26,7 @@ func TestStepRoundTrip(t *testing.T) {
 		// Marks are set on events that are in the database, and the other fields are computed when an
 		// event is read.
 		cmpopts.IgnoreFields(relay.Event{}, "Mark", "HostRefusedBy", "Cause", "Ended"),
-		cmpopts.IgnoreFields(relay.Message{}, "HeadOmitted"), // says what a read has left out
+		cmpopts.IgnoreFields(relay.Message{}, "HeadOmitted"), // HeadOmitted says whether a read has left out the head
 	}
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 200 {
@@ -98,9 +99,7 @@ func fill(t *testing.T, rng *rand.Rand, v reflect.Value) {
 	}
 }
 
-// Any bytes in a row of the spool are refused or decoded, with memory limited by their length, and a
-// decoded step encodes to the same bytes. A decoded step has everything that is needed to write it to the
-// database.
+// A step of kind Accept, Finish or Amend without its event, attempt or message is refused.
 func TestStepThatLacksItsContentIsDamaged(t *testing.T) {
 	t.Parallel()
 	for kind := Accept; kind <= Requeue; kind++ {

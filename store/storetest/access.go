@@ -104,8 +104,8 @@ func (b *fixture) everything(ctx context.Context, who relay.Actor, id relay.ID, 
 	return errs
 }
 
-// testFreshLogin checks that a session of more than 15 minutes cannot make changes that outlive the
-// session. The age counts from the login, whose time SessionOwner returns.
+// testFreshLogin checks that a session of more than 15 minutes cannot remove keys or aliases, transfer an
+// alias, or create a token with all rights. It can create a token that only reads events.
 func testFreshLogin(t *testing.T, fresh func(testing.TB) store.Options) {
 	var ahead atomic.Int64
 	b := setup(t, fresh, func(o *store.Options) {

@@ -167,7 +167,7 @@ func testAliases(t *testing.T, fresh func(testing.TB) store.Options) {
 	b.want(relay.CodeNotFound, err)
 }
 
-// race checks that, if several accounts claim a name at once, one of them gets it, and all its claims
+// race checks that, if two accounts claim a name at once, one of them gets it, and all claims of that account
 // succeed.
 func (b *fixture) race() {
 	var wg sync.WaitGroup

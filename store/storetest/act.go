@@ -26,9 +26,9 @@ var (
 		"Tokens", "Tunnels", "UnownedAliases", "Usage",
 	}
 	unaudited = []string{
-		"BeginIdempotent", "EndIdempotent", // the stored response of a call
-		"SaveSearch",                        // words that only the account of the search sees
-		"StoreSignature", "StoreSignatures", // a verdict, which can be computed again at any time
+		"BeginIdempotent", "EndIdempotent", // they only store the response of a call
+		"SaveSearch",                        // only the account of the search sees its words
+		"StoreSignature", "StoreSignatures", // a verdict can be computed again at any time
 	}
 )
 
@@ -300,7 +300,7 @@ func (l *actLog) text() string {
 	return l.kept.String()
 }
 
-// lines returns the entries of the audit log that were logged.
+// lines returns the entries of the audit log that the server has logged.
 func (l *actLog) lines() (list []string) {
 	scanner := bufio.NewScanner(strings.NewReader(l.text()))
 	for scanner.Scan() {

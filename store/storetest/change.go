@@ -115,8 +115,8 @@ func (b *fixture) revokedBeside(beside *store.Store) {
 	revoked("account", erin.ID, func() error { return beside.RemoveAccount(ctx, system, "erin") })
 }
 
-// testLoad checks 64 concurrent senders of events: each keeps its own order, each event is stored
-// unchanged, and replays of one event are numbered without gaps.
+// testLoad stores the events of 64 concurrent senders. It checks that each event is stored unchanged, and
+// that replays of one event are numbered without gaps.
 func testLoad(t *testing.T, fresh func(testing.TB) store.Options) {
 	b := setup(t, fresh)
 	const senders, each = 64, 4

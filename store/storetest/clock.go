@@ -10,7 +10,8 @@ import (
 	"relay/store"
 )
 
-// testClock sets the wall clock forward and back under a serving store.
+// testClock sets the wall clock forward and back under a serving store. Ids and queued attempts keep their
+// order, and a clock that has just jumped deletes nothing.
 func testClock(t *testing.T, fresh func(testing.TB) store.Options) {
 	var offset atomic.Int64
 	wall := func() time.Time { return time.Now().Round(0).Add(time.Duration(offset.Load())) }

@@ -132,8 +132,8 @@ func (b *fixture) tokens() {
 	b.want(relay.CodeNotFound, b.StillValid(ctx, who))
 }
 
-// renewedTokens checks that each use of a token with a renewal extends it, and that the expiry of any
-// other token does not change.
+// renewedTokens checks that a use of a token with a renewal extends it, and that a use does not extend any
+// other token.
 func (b *fixture) renewedTokens() {
 	ctx := b.Context()
 	made := map[string]relay.Token{}
@@ -163,8 +163,8 @@ func (b *fixture) renewedTokens() {
 	}
 }
 
-// tokenRenewedByCall checks that a token can extend itself by a call: each time by its first
-// lifetime, from the time of the call. No other use of the token extends it.
+// tokenRenewedByCall checks that RenewToken extends the acting token by its first lifetime, from the time of
+// the call. A token that was removed or has expired is not extended.
 func (b *fixture) tokenRenewedByCall() {
 	ctx := b.Context()
 	made, secret, err := b.CreateToken(ctx, b.alice, relay.Token{Name: "short", ExpiresAt: time.Now().Add(time.Hour)})

@@ -130,7 +130,7 @@ func (b *fixture) poison() {
 	}
 }
 
-// lostAccept checks that a Finish fails if its Accept failed.
+// lostAccept checks that a Finish fails if its Accept failed, and that steps of an unknown event fail.
 func (b *fixture) lostAccept() {
 	e := b.newEvent(b.hooks, "no such state", "/", "")
 	a, f := b.Accept(e), b.Finish(e.ID, ended(1, relay.StateDelivered, 200, ""), "")
@@ -258,8 +258,8 @@ func (b *fixture) receiving() {
 	}
 }
 
-// oneState checks that the row of an event and its attempts are read from the same state, whatever
-// changes meanwhile. A record once said replayable:false next to a complete request.
+// oneState checks that the row of an event and its attempts are read from the same state, while replays
+// change them.
 func (b *fixture) oneState() {
 	id := b.capture(b.hooks, "/one", "body", 500)
 	done := make(chan error, 1)
@@ -308,7 +308,7 @@ func (b *fixture) upgraded() {
 	}
 }
 
-// ids checks that ids only grow, even over a restart after which the clock was set back.
+// ids checks that each new id is greater than the one before.
 func (b *fixture) ids() {
 	last := b.NewID()
 	for range 10_000 {
@@ -320,8 +320,8 @@ func (b *fixture) ids() {
 	}
 }
 
-// callersGone checks the departure of a caller. It is stored with or after the end of an attempt, and
-// for original requests only. It does not count in the usage, and viewers learn of it.
+// callersGone checks that the departure of a caller is stored, with or after the end of an attempt, and that
+// viewers learn of it. It fails for an unknown attempt.
 func (b *fixture) callersGone() {
 	for _, late := range []bool{false, true} {
 		e := b.newEvent(b.hooks, relay.StateDelivering, "/gone", "body")

@@ -9,8 +9,8 @@ import (
 	"relay/store"
 )
 
-// testLarge checks bodies in parts: the parts are stored before the row that refers to them, and read
-// one by one.
+// testLarge checks bodies in parts: they are read with the event and part by part, searched across the border
+// of two parts, and deleted. An event with a missing part is refused.
 func testLarge(t *testing.T, fresh func(testing.TB) store.Options) {
 	b := setup(t, fresh)
 	body := bytes.Repeat([]byte("0123456789abcdef"), (3*relay.BodyPart+1000)/16)

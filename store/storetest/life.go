@@ -10,8 +10,8 @@ import (
 	"relay/store"
 )
 
-// testLives checks the lifetimes of secrets and of other limited grants, with a clock that the test
-// sets. They are valid up to the last second, and not a second longer.
+// testLives checks the lifetimes of secrets and of other limited grants, with a clock that the test sets.
+// They are valid a minute before their end, and invalid a second after it.
 func testLives(t *testing.T, fresh func(testing.TB) store.Options) {
 	var offset atomic.Int64
 	start := time.Now().Round(0)

@@ -347,7 +347,8 @@ func (b *fixture) verifyTokens() {
 	b.must(b.RemoveAlias(b.Context(), b.alice, "tokens"))
 }
 
-// rotatedKeys returns the fixture with other keys.
+// rotatedKeys reseals the secrets with keys[1], and checks that they open with keys[1] alone. It leaves the
+// store open with keys[0] alone, which cannot open them.
 func (b *fixture) rotatedKeys(keys []seal.Key) {
 	before, err := b.SecretKeyUse(b.Context())
 	if err != nil || before[keys[0].ID()] == 0 || len(before) != 1 {
@@ -388,8 +389,8 @@ func (b *fixture) rotatedKeys(keys []seal.Key) {
 	b.want(relay.CodeForbidden, err)
 }
 
-// secretsWithoutKey checks a node without keys in its settings that serves its store alone. It makes a key
-// with the first secret, but never one that replaces a lost key.
+// secretsWithoutKey checks a node that has no keys in its settings and serves its store alone. The first
+// secret makes a key. If that key is lost, no other key replaces it.
 func secretsWithoutKey(t *testing.T, fresh func(testing.TB) store.Options) {
 	b := setup(t, fresh)
 	github := relay.SenderSecret{Provider: "github"}

@@ -8,8 +8,8 @@ import (
 	"relay"
 )
 
-// sent checks that the actor of a sent event is stored with it, whether its end is stored together with it
-// or later, and that the filter origin finds it.
+// sent checks that Sent is read back, whether the end of the event is stored together with it or later, and
+// that the filter origin selects sent events.
 func (b *fixture) sent() {
 	want := []*relay.Sent{
 		nil,

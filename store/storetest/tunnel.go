@@ -9,7 +9,7 @@ import (
 	"relay/relaytest"
 )
 
-// tunnels attaches, takes over and detaches tunnels.
+// tunnels checks the stored tunnel of an alias after it is attached, changed, replaced, closed and detached.
 func (b *fixture) tunnels() {
 	ctx, t := b.Context(), b
 	at := time.Now().UTC().Truncate(time.Microsecond)

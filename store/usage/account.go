@@ -13,7 +13,7 @@ import (
 // accountStorage holds the stored bytes of all aliases of each account, and the limits. It is a part of
 // Usage, and guarded by its lock.
 type accountStorage struct {
-	limit   int64                  // of an account without a limit of its own; 0 = none
+	limit   int64                  // limit of an account without its own; 0 = none
 	own     map[int64]int64        // limits of single accounts; 0 = none
 	owners  map[int64]int64        // owner of each alias; nil if no account has a limit
 	stored  map[int64]*bytesStored // by account, for accounts with bytes; nil if no account has a limit

@@ -13,12 +13,11 @@ import (
 	"relay/store/db"
 )
 
-// changeStorage is the kind of a revision about the storage of aliases. With it, a node reports to the
-// other nodes of a Postgres the bytes that it has added and removed: "ALIAS:BYTES,…" as Credential. On both
-// engines an operator command reports its removals with such a revision. A removal is reported in the
-// transaction that removes, so that no node removes events for bytes that another node has already removed.
-// Bytes that a node stored in the second before it was killed are not reported; the next start of each node
-// counts anew.
+// changeStorage is the kind of a revision about the storage of aliases; its Credential is "ALIAS:BYTES,…".
+// With it, a node of a Postgres reports the bytes that it has added and removed, and an operator command on
+// either engine those that it has removed. A removal is reported in its own transaction, so that no node
+// evicts again for bytes that are already gone. The bytes of the last second before a kill are not reported;
+// the next start of each node counts anew.
 const changeStorage relay.ChangeKind = "storage"
 
 const toldAtOnce = 1000 // aliases in one changeStorage

@@ -60,9 +60,9 @@ type bytesStored struct {
 	bytes  int64
 	untold int64     // of an alias: the part of bytes that was not reported to the other nodes yet
 	full   time.Time // last time at which no event could be evicted
-	// above is the number of bytes allowed while the holder exceeds its limit; 0 = it does not. Half of the
-	// bytes that are removed lower above, and new requests may use the other half. So the holder shrinks to a
-	// lowered limit, and its requests need not wait until it has.
+	// above is the number of bytes allowed while the holder exceeds its limit; 0 = the holder is within its
+	// limit. Half of the removed bytes lower above, and new requests may use the other half. So requests
+	// need not wait until a holder has shrunk to a lowered limit.
 	above    int64
 	evicting chan struct{} // holds a token while a request evicts; nil = no request has evicted yet
 }
@@ -121,7 +121,7 @@ func (u *Usage) change(alias, bytes, untold int64) {
 	if u.db.Dialect.SeveralNodes() {
 		a.untold += untold
 	}
-	if a.bytes == 0 && a.untold == 0 { // for example when the alias was removed
+	if a.bytes == 0 && a.untold == 0 { // the alias was removed, for example
 		delete(u.aliases, alias)
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"relay/store/db"
 )
 
-// The allowed bytes of an alias above its limit, step by step.
+// bound returns the allowed bytes of an alias above its limit, after each of several changes.
 func TestBoundAboveTheLimit(t *testing.T) {
 	t.Parallel()
 	const limit = 1000
