@@ -16,7 +16,7 @@ func TestRevokedOfManyCredentials(t *testing.T) {
 	t.Parallel()
 	credentials, accounts := 10_000, 500 // account i owns alias i and is a member of alias i-1
 	if relaytest.RaceEnabled() {
-		credentials = 1000 // the race detector makes SQLite some five times as slow
+		credentials = 1000 // SQLite is some five times as slow with the race detector
 	}
 	for name, o := range map[string]Options{
 		"sqlite": {DataDir: t.TempDir()}, "postgres": {URL: pgtest.URL(t), DataDir: t.TempDir()},
@@ -40,12 +40,12 @@ func TestRevokedOfManyCredentials(t *testing.T) {
 			}
 			var rights []relay.Right
 			want := map[relay.Right]bool{
-				{Account: 78, Key: "key_77"}:   true, // a key that is removed
-				{Account: 1, Key: "key_77777"}: true, // a key that never existed
-				{Account: 3, Key: "key_1"}:     true, // a key of another account
+				{Account: 78, Key: "key_77"}:   true, // key_77 was removed
+				{Account: 1, Key: "key_77777"}: true, // key_77777 never existed
+				{Account: 3, Key: "key_1"}:     true, // key_1 belongs to another account
 				{Account: 2, Alias: 3}:         true, // account 2 is neither owner nor member of alias 3
-				{Account: 2, Alias: 77_777}:    true, // an alias that was removed
-				{Account: 7, Alias: 7}:         true, // an account that was removed
+				{Account: 2, Alias: 77_777}:    true, // alias 77777 does not exist
+				{Account: 7, Alias: 7}:         true, // account 7 was removed
 			}
 			for r := range want {
 				rights = append(rights, r)

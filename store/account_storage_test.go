@@ -47,7 +47,7 @@ func TestStorageOfAccount(t *testing.T) {
 		if !there(t, s, kept) || !there(t, s, newest) || !there(t, s, ofBob) {
 			t.Error("an event is gone that is queued, the newest, or of another account")
 		}
-		room(t, s, first, 2<<20, relay.CodeStorageFull) // more than the limit of the account
+		room(t, s, first, 2<<20, relay.CodeStorageFull) // more bytes than the limit allows
 
 		limit := int64(300 << 10)
 		if _, err := s.SetAccount(t.Context(), system, "alice", map[string]*int64{"maxAccountStorage": &limit}); err != nil {

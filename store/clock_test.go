@@ -159,12 +159,12 @@ func TestClockAtStartAfterWrongEntries(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		noted   time.Duration // relative to the entries; positive = none
-		clock   time.Duration // at the start, relative to the right time
+		clock   time.Duration // clock at the start, relative to the right time
 		doubted bool
 	}{
 		{"the same wrong clock", -month, month, true},
 		{"the right clock", -month, 0, false},
-		{"a server that was killed an hour after its note", -time.Hour, month, false}, // the entries have the right time
+		{"a server that was killed an hour after its note", -time.Hour, month, false},
 		{"a store without a note", 1, month, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -30,7 +30,7 @@ func fillEveryTable(t *testing.T, s *Store) {
 		}
 	}
 	must(s.db.Write.Select(&tables, `SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%' AND name <> 'goose_db_version'`))
-	days := []time.Time{time.Now(), time.Now().AddDate(0, 0, -40), time.Now().AddDate(1, 0, 0)} // the last one is in the future, as from a wrong clock
+	days := []time.Time{time.Now(), time.Now().AddDate(0, 0, -40), time.Now().AddDate(1, 0, 0)} // the last day is in the future, as from a wrong clock
 	must(s.db.Update(t.Context(), "fill", func(c *db.Tx) error {
 		c.Do(`PRAGMA defer_foreign_keys = 1`)
 		for _, table := range tables {
@@ -82,7 +82,7 @@ func TestCopySQLite(t *testing.T) {
 	ctx, dir := t.Context(), t.TempDir()
 	old := openMigrated(t, Options{DataDir: dir})
 	fillEveryTable(t, old)
-	saved := t.TempDir() // a copy as after a kill: the newest rows are in the write-ahead log
+	saved := t.TempDir() // the copy is like the files after a kill: the newest rows are in the write-ahead log
 	for _, name := range []string{"relay.db", "relay.db-wal"} {
 		data, err := os.ReadFile(filepath.Join(dir, name))
 		if err == nil {

@@ -192,7 +192,7 @@ func (s *Store) examineUnderWay(q db.Query) relay.Finding {
 	case lost == 0:
 		return db.OKFinding("no server runs, and no attempt is in progress")
 	case !served:
-		verdict = relay.VerdictWarn // running attempts are normal after a kill and in a backup
+		verdict = relay.VerdictWarn // such attempts are normal after a kill and in a backup
 	}
 	return relay.Findingf(verdict, "start a server: it marks them interrupted, or queues them again", "%d attempts are in progress, but no server runs them", lost)
 }

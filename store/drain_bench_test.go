@@ -19,7 +19,7 @@ import (
 // Sizes of the queues of BenchmarkDrain.
 const (
 	drainAliases = 100
-	drainQueued  = 100 // attempts in the queue of each alias
+	drainQueued  = 100
 )
 
 // BenchmarkDrain measures the number of queued attempts that 100 dispatchers, one for each alias,

@@ -18,7 +18,7 @@ func (s *Store) Retain(ctx context.Context, now time.Time) (int, error) {
 type RetentionStats struct {
 	Expired, Evicted, DroppedDays, Orphans, FreedBytes int64
 
-	StoredBytes int64         // of all aliases together; 0 without a storage limit
+	StoredBytes int64         // stored bytes of all aliases; 0 without a storage limit
 	LongestHold time.Duration // longest time that one removal held the writer
 }
 

@@ -106,7 +106,7 @@ func TestOwnChangesAreLostByAFailover(t *testing.T) {
 			}
 			db := database(t, o)
 			withAlias(t, s)
-			time.Sleep(2 * time.Second) // time for the node to read what this test has written
+			time.Sleep(2 * time.Second) // the node has time to read the rows that this test has written
 			if missed.Load() > 0 {
 				t.Error("its own changes count as lost")
 			}

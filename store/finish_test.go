@@ -16,7 +16,7 @@ func TestEndStoredLate(t *testing.T) {
 		o.MaxAliasStorage = 1 << 30
 		s := mustServe(t, o)
 		alias := withAlias(t, s)
-		var size int64 // size of an event without a response
+		var size int64 // stored bytes of an event without a response
 		for _, together := range []bool{false, true} {
 			before := s.Retention().StoredBytes
 			e := eventAt(s, alias, time.Now(), relay.StateDelivering, "x")

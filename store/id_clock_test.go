@@ -32,7 +32,7 @@ func TestListSinceAfterTheClockWasSetBack(t *testing.T) {
 		return e
 	}
 	first := capture()
-	s.db.Clock.Offset.Store(int64(-5 * time.Hour)) // as if the clock was set back
+	s.db.Clock.Offset.Store(int64(-5 * time.Hour)) // the clock of the store is set back
 	last := capture()
 	for last.ReceivedAt.Sub(first.ReceivedAt) < 20*time.Millisecond {
 		last = capture()

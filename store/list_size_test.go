@@ -106,7 +106,7 @@ func TestListsKeepTheirTime(t *testing.T) {
 }
 
 const (
-	sizedRare = 5000               // one of so many events has the rare values
+	sizedRare = 5000               // one of 5000 events has the rare values
 	sizedSpan = 7 * 24 * time.Hour // the arrival times are spread over this time
 )
 

@@ -17,7 +17,7 @@ import (
 type loop struct {
 	name  string
 	who   runner
-	every time.Duration   // between two rounds; 0 = only when woken
+	every time.Duration   // time between two rounds; 0 = only when woken
 	again time.Duration   // wait before a round that failed or was not possible is tried again; 0 = every
 	soon  bool            // the first round starts at once
 	wake  <-chan struct{} // starts a round at this node, whichever node holds the lease; nil = never
@@ -83,7 +83,7 @@ func (s *Store) loops(last cluster.RevisionMark) []loop {
 			return err
 		}},
 	}
-	if s.opt.MaxAliasStorage > 0 { // otherwise a node without a limit would hold the lease and evict nothing
+	if s.opt.MaxAliasStorage > 0 { // a node without a limit must not hold the lease, because it evicts nothing
 		list = append(list, loop{name: "events beyond the storage of an alias", who: cluster.LeaseEviction, every: evictionInterval, when: withDatabase, round: func(ctx context.Context) error {
 			return s.EvictOverLimit(ctx, false)
 		}})

@@ -80,7 +80,7 @@ func (c *testCluster) add(n, size int, at time.Time, state string) (ids []relay.
 			Request:  relay.Message{Body: relay.Body{Data: make([]byte, size), Size: int64(size), State: relay.BodyComplete}},
 			Attempts: []relay.Attempt{{N: 1, Kind: relay.KindOriginal, State: state, ReceivedAt: arrived, StartedAt: arrived}},
 		}
-		for i := range e.Request.Body.Data { // random bytes, which cannot be compressed
+		for i := range e.Request.Body.Data { // the bytes cannot be compressed
 			e.Request.Body.Data[i] = byte(i * i >> 3)
 		}
 		ids, tickets = append(ids, id), append(tickets, s.Accept(e))
@@ -225,7 +225,7 @@ func (c *testCluster) allAtOnce(name string) {
 			ended.Go(func() {
 				<-begin
 				err := l.round(c.Context())
-				for tries := 0; db.SQLState(err) == "57014" && tries < 10; tries++ { // a server runs a loop again after a statement timeout, too
+				for tries := 0; db.SQLState(err) == "57014" && tries < 10; tries++ { // a server runs the loop again after a statement timeout
 					err = l.round(c.Context())
 				}
 				if err != nil {
@@ -238,9 +238,9 @@ func (c *testCluster) allAtOnce(name string) {
 	ended.Wait()
 }
 
-// After a rolling restart with a lower limit, an alias, or an account with two aliases, is above the limit.
-// Three nodes that evict at the same time remove no more events than one node alone. The rest is at most one
-// body below the limit, and contains all events that must stay.
+// One or three nodes whose limit is below the bytes of an alias, or of an account with two aliases, evict at
+// the same time. They remove hardly more bytes than needed, keep a pinned event, and evict the oldest events
+// of both aliases of the account.
 func TestEvictionOnSeveralNodes(t *testing.T) {
 	t.Parallel()
 	for _, of := range []string{"alias", "account"} {
@@ -265,7 +265,7 @@ func evictOnNodes(t *testing.T, of string, n int) {
 	before.exec(`UPDATE attempts SET state = 2`)
 	before.exec(`UPDATE events SET state = 2`)
 	before.exec(`INSERT INTO event_marks (alias_id, event_id, pinned, label, note) VALUES (?, ?, 1, '', '')`, before.nodes[0].aliasOf(t), first[0])
-	for _, lease := range []string{cluster.LeaseEviction, cluster.LeaseAccounts} { // otherwise the loops of the new nodes would wait for this node, which has no limit
+	for _, lease := range []string{cluster.LeaseEviction, cluster.LeaseAccounts} { // this node has no limit, so the loops of the new nodes must not wait for it
 		before.exec(`INSERT INTO leases (name, holder, until) VALUES (?, ?, ?)`, lease, before.nodes[0].NodeID(), db.Micros(time.Now().Add(time.Hour)))
 	}
 	loop := "events beyond the storage of an " + of
@@ -284,7 +284,7 @@ func evictOnNodes(t *testing.T, of string, n int) {
 	for c.allAtOnce(loop); stored() > limit; { // a round stops after a time limit
 		c.allAtOnce(loop)
 	}
-	for _, s := range c.nodes { // the same for an eviction that makes space for a request
+	for _, s := range c.nodes { // the nodes now evict for a request
 		_ = s.Capacity(c.nodes[0].aliasOf(t), size, time.Second)
 	}
 	if left := stored(); left < limit-limit/64-3*size {
@@ -394,7 +394,7 @@ func TestLoopsDoubtTheClock(t *testing.T) {
 				if n := c.count(`SELECT COUNT(*) FROM events`); n != 1 {
 					t.Error("the event is gone")
 				}
-				ahead.Store(0) // the clock is corrected: it is no longer in doubt
+				ahead.Store(0) // the clock is corrected
 				for _, l := range s.loops(cluster.RevisionMark{}) {
 					if l.when&sureClock != 0 && l.when&noSpool == 0 {
 						if done, err := s.runRound(t.Context(), &l, true); !done {

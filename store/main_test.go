@@ -18,7 +18,7 @@ import (
 // package powertest. Benchmarks, and tests with TMPDIR or RELAY_LONG set, stay on the disk.
 func TestMain(m *testing.M) {
 	commandline.Parse()
-	relaytest.Slowdown(time.Now()) // starts to measure how busy the machine is
+	relaytest.Slowdown(time.Now()) // this call starts to measure how busy the machine is
 	measured := commandline.Lookup("test.bench").Value.String() != "" || os.Getenv("RELAY_LONG") != ""
 	if measured || os.Getenv("TMPDIR") != "" {
 		os.Exit(m.Run())
@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 }
 
 func inMemory(run func() int) int {
-	const memory, enough = "/dev/shm", 2 << 30 // many times the space that the tests use
+	const memory, enough = "/dev/shm", 2 << 30 // 2 GiB are many times the space that the tests use
 	if free, err := file.FreeSpace(memory); err != nil || free < enough {
 		return run()
 	}
@@ -47,11 +47,11 @@ func inMemory(run func() int) int {
 	return run()
 }
 
-const prefix = "relay-store-" // prefix of the names of folders in memory
+const prefix = "relay-store-"
 
 // dropLeft removes the memory files that killed tests left behind.
 func dropLeft(memory string) {
-	list, _ := os.ReadDir(memory) // best effort, like the rest of this function
+	list, _ := os.ReadDir(memory) // errors are ignored, because old files do no harm
 	for _, e := range list {
 		info, err := e.Info()
 		if err == nil && strings.HasPrefix(e.Name(), prefix) && time.Since(info.ModTime()) > time.Hour {

@@ -16,11 +16,11 @@ import (
 
 // Sizes of the store with many aliases.
 const (
-	manyAll    = 40_000 // aliases of the store
-	manyOwn    = 5_000  // number of these that alice owns: every eighth alias
-	manyEvents = 40_000 // spread over all aliases and over manyDays
+	manyAll    = 40_000 // number of all aliases
+	manyOwn    = 5_000  // number of aliases of alice: every eighth one
+	manyEvents = 40_000 // number of events, spread over all aliases and over manyDays
 	manyDays   = 8
-	manyQueued = 49 // one of so many events is queued
+	manyQueued = 49 // one of 49 events is queued
 )
 
 // withManyAliases runs a test with a store on each engine. The store has manyAll aliases, inserted by
@@ -208,7 +208,7 @@ func manyFilters(t *testing.T, s *Store, alice relay.Actor) {
 			t.Fatal(err)
 		}
 		f := c.filter
-		f.Limit = 200 // the largest page
+		f.Limit = 200
 		seen := map[relay.ID]bool{}
 		pages, longest := 0, time.Duration(0)
 		for {

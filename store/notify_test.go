@@ -121,7 +121,7 @@ func TestNoticesBetweenNodes(t *testing.T) {
 		return strings.Contains(told, s.NodeID()+" r")
 	})
 	began := time.Now()
-	for i := range 10 { // one after another: without notices, the poll once a second would take ten seconds
+	for i := range 10 { // without notices, the poll once a second takes ten seconds for ten changes
 		if _, err := db.Exec(`INSERT INTO revisions (at, origin, kind, alias_id, n, account_id, credential) VALUES (0, 'other', 'tunnel', $1, 0, 0, '')`, i); err != nil {
 			t.Fatal(err)
 		}

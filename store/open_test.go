@@ -64,7 +64,7 @@ func TestOpenOfABusyPostgres(t *testing.T) {
 				return
 			}
 			t.Cleanup(func() { _ = c.Close() })
-			if n > 0 { // the first connection gets no answer
+			if n > 0 {
 				go carry(c, socket)
 			}
 		}

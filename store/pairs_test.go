@@ -36,7 +36,7 @@ type people struct {
 	key, invite       string
 	enrolls           string
 	secret            relay.SenderSecret
-	token             relay.Token // belongs to bob
+	token             relay.Token
 }
 
 func (p *people) name(n string) string { return p.prefix + n }

@@ -226,7 +226,7 @@ func TestReleaseIsCut(t *testing.T) {
 			alias, err := m.s.CreateAlias(t.Context(), relay.System(), "hooks", "alice")
 			m.must(err)
 			const (
-				releaseSlice = 1000 // events that one transaction changes
+				releaseSlice = 1000 // number of events that one transaction changes
 				all          = releaseSlice + 100
 			)
 			var tickets []*relay.Ticket

@@ -29,7 +29,7 @@ func TestRetentionIsNotLateByRounds(t *testing.T) {
 				if err := c.nodes[0].Serve(t.Context(), func([]relay.Change) {}); err != nil {
 					t.Fatal(err)
 				}
-				came := time.Now().Add(time.Hour).Truncate(time.Millisecond) // in the future, so that the loops of the server do not remove these events
+				came := time.Now().Add(time.Hour).Truncate(time.Millisecond) // the time is in the future, so that the loops of the server do not remove the event
 				c.withAlias().add(1, 10, came, relay.StateDelivering)
 				c.exec(`UPDATE attempts SET state = 2`)
 				c.exec(`UPDATE events SET state = 2`)

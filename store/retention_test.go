@@ -254,7 +254,7 @@ func TestRetentionOfLargeBodies(t *testing.T) {
 			}
 			e.Request.Body = relay.Body{Parts: 8, Stored: 8 * relay.BodyPart, Size: 8 * relay.BodyPart, State: relay.BodyComplete}
 			id := stored(t, s, e)
-			for n := 2; n < 20; n++ { // many responses that are stored inline: too many bytes for one transaction
+			for n := 2; n < 20; n++ { // these responses are stored in rows and have too many bytes for one transaction
 				if _, err := s.BeginReplay(t.Context(), system, id, true); err != nil {
 					t.Fatal(err)
 				}
@@ -301,7 +301,7 @@ func TestRetentionOfLargeBodies(t *testing.T) {
 	})
 }
 
-const dropAgain = time.Minute // wait before dropping a partition in use is tried again
+const dropAgain = time.Minute // a partition that was in use is dropped after this time
 
 // servedWithDays serves a store on Postgres that has the partitions of all days. If a start on a busy
 // machine times out before it has made them, the test continues with another database, because the

@@ -13,8 +13,8 @@ import (
 
 // Bounds of the events that are verified again after a secret was added.
 const (
-	judgedAgain     = 200             // number of events, the newest ones of the sender
-	judgedAgainTime = 5 * time.Second // time limit, because the caller waits
+	judgedAgain     = 200             // verify at most this many events, the newest ones
+	judgedAgainTime = 5 * time.Second // verify for at most this time, because the caller waits
 	judgedBody      = 256 << 10       // largest body in bytes; larger bodies are only checked by the command verify
 )
 

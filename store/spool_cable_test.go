@@ -21,7 +21,7 @@ import (
 // cable is a connection to Postgres that can be cut silently: neither end gets an error, as in a network
 // outage.
 type cable struct {
-	to string // unix socket of the Postgres server
+	to string
 	ln net.Listener
 
 	mu     sync.Mutex
@@ -29,8 +29,8 @@ type cable struct {
 	catch  chan struct{}         // if not nil: the next statement that contains word pulls the cable and closes catch
 	word   string                // see catch; "" = COMMIT
 	freeze bool                  // the connection of that statement stays open but carries no more bytes
-	relayd map[net.Conn]struct{} // ends towards relayd of the present connections
-	server []net.Conn            // ends towards Postgres of all connections so far
+	relayd map[net.Conn]struct{} // relayd's ends of the present connections
+	server []net.Conn            // Postgres' ends of all connections so far
 }
 
 func overCable(t *testing.T, address string) (string, *cable) {
@@ -104,7 +104,7 @@ func (c *cable) pass(to, from net.Conn, up bool) {
 			return
 		}
 		if n > 0 {
-			_, _ = to.Write(buf[:n]) // no error check: the next read shows if the other end was closed
+			_, _ = to.Write(buf[:n]) // an error is ignored, because the next read fails if the other end was closed
 		}
 		if err != nil {
 			_ = to.Close()

@@ -24,11 +24,11 @@ import (
 // cuttingProxy is a proxy in front of Postgres that cuts connections. It cuts at any byte in either
 // direction, or between a COMMIT and its answer, and sometimes without an error for the relay.
 type cuttingProxy struct {
-	to   string // unix socket of the Postgres server
+	to   string
 	ln   net.Listener
 	calm atomic.Bool
 	cuts atomic.Int64
-	lost atomic.Int64 // number of COMMITs whose answer was lost
+	lost atomic.Int64
 
 	mu   sync.Mutex
 	rng  *rand.Rand
@@ -139,7 +139,7 @@ func (c *told) run(s *store.Store, alias int64, rng *rand.Rand) {
 		size = c.parts * relay.BodyPart
 	}
 	c.body = bytes.Repeat([]byte(c.id.String()), size/len(c.id.String())+1)[:size]
-	now := time.Now() // the event and its attempt have the same time, as in delivery, because the queue is in the order of attempts
+	now := time.Now() // the event and its attempt have the same time, as in delivery
 	e := &relay.Event{
 		ID: c.id, AliasID: alias, Alias: "hooks", ReceivedAt: now, State: relay.StateDelivering, Method: "POST", Target: []byte("/" + c.id.String()),
 		Request:  relay.Message{Head: []byte("POST / HTTP/1.1\r\n\r\n"), Body: relay.Body{Data: c.body, Size: int64(size), State: relay.BodyComplete}},

@@ -49,7 +49,7 @@ func TestStorageOfAlias(t *testing.T) {
 			now = now.Add(time.Millisecond)
 			list = append(list, stored(t, s, eventAt(s, alias, now, state, body)))
 		}
-		room(t, s, alias, 2<<20, relay.CodeStorageFull) // more than the limit of the alias
+		room(t, s, alias, 2<<20, relay.CodeStorageFull) // more bytes than the limit allows
 		for range 10 {
 			room(t, s, alias, weight, "")
 			add(relay.StateDelivering)
@@ -76,7 +76,7 @@ func TestStorageOfAlias(t *testing.T) {
 		eventually(t, "the same is counted after a restart", func() bool { return s.Retention().StoredBytes == counted })
 
 		for s.Capacity(alias, weight, 10*time.Second) == nil && len(list) < 40 {
-			add(relay.StateQueued) // queued events evict all events that can go, and then nothing more fits
+			add(relay.StateQueued) // queued events evict all events that may be removed, until no space is left
 		}
 		room(t, s, alias, weight, relay.CodeStorageFull)
 		if n := len(list); n < 20 || n > 26 || !there(t, s, list[1]) {
@@ -152,7 +152,7 @@ func TestStorageAfterARemovalThatEndsEarly(t *testing.T) {
 		go func() {
 			defer close(ended)
 			defer cancel()
-			for ctx.Err() == nil { // until the first transaction has ended
+			for ctx.Err() == nil { // the loop ends when the first transaction has ended
 				if _, err := s.Event(ctx, system, first, 0); errors.Is(err, relay.ErrNotFound) {
 					return
 				}
@@ -233,7 +233,7 @@ func TestDiskFull(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = exec.Command("umount", dir).Run() })
 	s := mustServe(t, store.Options{DataDir: dir})
-	t.Cleanup(func() { _ = s.Close() }) // before the file system is unmounted
+	t.Cleanup(func() { _ = s.Close() }) // the store is closed before the file system is unmounted
 	alias, at := withAlias(t, s), time.Now().Add(-time.Hour)
 	body := strings.Repeat("0123456789abcdef", 8<<10)
 	var kept []relay.ID
@@ -364,7 +364,7 @@ func TestStorageCountsOtherNodes(t *testing.T) {
 	}
 	add(a)
 	db := database(t, o)
-	eventually(t, "the first node has told it", func() bool { // otherwise the second node may count the bytes twice
+	eventually(t, "the first node has told it", func() bool { // a node that starts before this report may count the bytes twice
 		var n int
 		err := db.QueryRow(`SELECT count(*) FROM revisions WHERE kind = 'storage'`).Scan(&n)
 		return err == nil && n == 1

@@ -12,7 +12,7 @@ import (
 // a machine that is behind could end a token early.
 func TestTokensAreRenewedByTheClockThatEndsThem(t *testing.T) {
 	t.Parallel()
-	now := func() time.Time { return time.Now().Add(2 * time.Hour) } // as if the clock of Postgres were ahead
+	now := func() time.Time { return time.Now().Add(2 * time.Hour) } // the clock of Postgres is ahead of the machine's
 	s := mustServe(t, store.Options{DataDir: t.TempDir(), Now: now})
 	if _, err := s.CreateAccount(t.Context(), system, "alice", false); err != nil {
 		t.Fatal(err)

@@ -159,7 +159,7 @@ func (s *Store) PollRevisions(ctx context.Context, last RevisionMark) RevisionMa
 		return append(r.fields(), &r.Kind, &r.Alias, &r.event, &r.N, &r.Account, &r.Credential)
 	}
 	written := s.written.Load()
-	unread := written != nil && written.ID > last.ID // decided before the read, because the read has to find the revision written
+	unread := written != nil && written.ID > last.ID // the read has to find the revision written
 	for {
 		rows, err := db.ReadRows(ctx, s.db, "poll revisions", fields, `SELECT id, at, origin, kind, alias_id, event_id, n, account_id, credential
 			FROM revisions WHERE id >= ? ORDER BY id LIMIT ?`, last.ID, revisionPage+1)
@@ -181,7 +181,7 @@ func (s *Store) PollRevisions(ctx context.Context, last RevisionMark) RevisionMa
 				}
 				s.startOver(newest.ID)
 				return newest
-			} // else the revision and all before it were deleted because of their age
+			} // otherwise the revision and all before it were deleted because of their age
 		}
 		var foreign []relay.Change
 		for _, r := range rows {

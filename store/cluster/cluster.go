@@ -42,11 +42,11 @@ type Store struct {
 	written       atomic.Pointer[RevisionMark] // newest revision that this process has written; nil = none
 	membership    membership
 	leases        leases
-	lock          *os.File // serve.lock of the data dir, while this process has it
+	lock          *os.File // serve.lock of the data dir while this process has the lock
 	outbox        outbox
 	notices       notices
-	noticeChannel string       // of NOTIFY; set by StartNotices
-	roundsDone    atomic.Int64 // see Rounds
+	noticeChannel string       // channel of NOTIFY, set by StartNotices
+	roundsDone    atomic.Int64 // result of Rounds
 }
 
 // New returns the Store of this process, which becomes a node with Join.

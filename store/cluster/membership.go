@@ -23,21 +23,21 @@ import (
 // node dead. The other node stops claiming claimTrust after the start of its last renewal, which is earlier.
 const (
 	beatInterval = time.Second
-	beatTimeout  = time.Second            // limit of one renewal
-	earlyBeat    = 200 * time.Millisecond // there is at most one requested renewal in this time
-	beatGap      = 2 * time.Second        // longest time between two renewals; after a longer one the observation of other nodes starts again
+	beatTimeout  = time.Second            // time limit of one renewal
+	earlyBeat    = 200 * time.Millisecond // shortest time between two requested renewals
+	beatGap      = 2 * time.Second        // after a longer time without a renewal, the observation of other nodes starts again
 	claimTrust   = 3 * time.Second
 	deadAfter    = 4 * time.Second
 	sweepJitter  = 300 * time.Millisecond // random delay, so that two nodes rarely sweep a dead node at the same time
-	mostFormer   = 100                    // former ids of a node that keeps rejoining; each id lasts for some seconds at least
+	mostFormer   = 100                    // number of former ids that are kept; each id lasts for some seconds at least
 )
 
 // membership is the state of this relayd as one of the nodes of its store. On SQLite there is only this node,
 // and no heartbeat.
 type membership struct {
 	db       *sqlx.DB      // the connection of the heartbeat; nil on SQLite
-	observed chan struct{} // a renewal may have shown that a node is dead
-	early    chan struct{} // asks for a renewal before it is due
+	observed chan struct{} // gets a signal when a renewal may have shown that a node is dead
+	early    chan struct{} // gets a signal to renew before the next renewal is due
 
 	swept       atomic.Int64 // dead nodes that this node swept
 	interrupted atomic.Int64 // attempts of dead nodes that this node ended
@@ -45,22 +45,22 @@ type membership struct {
 
 	mu      sync.Mutex
 	id      string
-	former  []string // ids before the last rejoins, oldest first; an attempt ends under the id under which it began
+	former  []string // ids before the last rejoins, oldest first, under which attempts that began then also end
 	name    string
 	schema  int64                // newest schema that this program knows
 	cut     map[string]bool      // ids of nodes that this node cannot connect to
 	state   string               // state of this node; an operator may change it in the row, see DrainNode
 	leaving bool                 // this node is draining because its process stops
 	renewed time.Time            // start of the last renewal that succeeded
-	wall    time.Time            // the same time by the wall clock
+	wall    time.Time            // start of that renewal by the wall clock
 	steady  time.Time            // start of the first renewal since the last gap or failure; zero if there was none
 	failed  time.Time            // start of the last renewal that failed
 	ended   chan struct{}        // closed at the end of the next renewal, whatever its result
 	others  map[string]*nodeSeen // other nodes, by id
 
-	drain func(on bool) // set by OnDrain
+	drain func(on bool)
 
-	toldAccounts string // the connection counts that the database had after the last renewal
+	toldAccounts string // connection counts that the database had after the last renewal
 
 	// SetPeer, OnRejoin and SetConnections set these fields before Serve.
 	peerAddr, peerKey string
@@ -98,7 +98,7 @@ func (s *Store) Join(ctx context.Context, predecessor string) error {
 	m := &s.membership
 	gone := map[string]bool{predecessor: true}
 	if s.db.Dialect.SeveralNodes() {
-		db, err := s.db.OpenSingle(ctx, beatTimeout) // used for nothing else, so that nothing delays the heartbeat
+		db, err := s.db.OpenSingle(ctx, beatTimeout) // a connection of its own, so that nothing delays the heartbeat
 		if err != nil {
 			return err
 		}
@@ -115,7 +115,7 @@ func (s *Store) Join(ctx context.Context, predecessor string) error {
 	if err := db.WhileLocked(ctx, func() error { return s.enter(ctx, gone) }); err != nil || !s.db.Dialect.SeveralNodes() {
 		return err
 	}
-	_, err := s.beat(ctx) // measures the clock before any time is stored
+	_, err := s.beat(ctx) // the beat measures the clock before any time is stored
 	return err
 }
 
@@ -275,7 +275,7 @@ func (s *Store) beat(ctx context.Context) (renewed bool, err error) {
 	args := []any{db.BoolToInt(m.leaving), s.opt.SpoolSteps(), s.db.Clock.Offset.Load() / 1000, feed, cut, nil, m.id}
 	changed := accounts != m.toldAccounts
 	if changed {
-		args[5] = accounts // nil if unchanged, so that Postgres need not rewrite the long text
+		args[5] = accounts // nil if they are unchanged, so that Postgres need not rewrite the long text
 	}
 	m.mu.Unlock()
 	start, wall := time.Now(), s.db.Clock.Wall()
@@ -374,7 +374,7 @@ func (m *membership) dead() (list []nodeRow) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, seen := range m.others {
-		if seen.row.State == relay.NodeDead || m.stillFor(seen) >= deadAfter-beatInterval/10 { // a tenth less, because ticks are not exact
+		if seen.row.State == relay.NodeDead || m.stillFor(seen) >= deadAfter-beatInterval/10 { // ticks are not exact, so a tenth less is enough
 			list = append(list, seen.row)
 		}
 	}

@@ -19,9 +19,9 @@ type nodeRow struct {
 	relay.Node
 	cut      string    // see membership.cut
 	now      time.Time // clock of the database
-	accounts string    // read with the heartbeat: connections of accounts, such as "12:3,15:20"
-	renewed  int       // read with the heartbeat: rows that the renewal changed, 0 or 1
-	database int64     // read with the heartbeat: schema of the database
+	accounts string    // connections of accounts, such as "12:3,15:20"; only read with the heartbeat
+	renewed  int       // rows that the renewal changed, 0 or 1; only read with the heartbeat
+	database int64     // schema of the database; only read with the heartbeat
 }
 
 const nodeColumns = `id, name, peer_addr, peer_key, version, schema_version, started_at, seen_at, beat, state, spool_steps, clock_offset_us, feed, unreachable`
@@ -49,7 +49,7 @@ func (s *Store) DrainNode(ctx context.Context, who relay.Actor, name string, on 
 	if on {
 		from, to, action = to, from, "node.drain"
 	}
-	nodes, err := s.Nodes(ctx) // nodes that do not live are marked in the list
+	nodes, err := s.Nodes(ctx) // dead nodes are marked in this list
 	if err != nil {
 		return err
 	}
@@ -80,7 +80,7 @@ func (s *Store) DrainNode(ctx context.Context, who relay.Actor, name string, on 
 			}
 		}
 		n, err := c.Exec(`UPDATE nodes SET state = ? WHERE id = ? AND state = ?`, to, id, from)
-		if err != nil || n == 0 { // n = 0: the node has that state already
+		if err != nil || n == 0 { // with n = 0 the node has that state already
 			return err
 		}
 		return people.Audit(c, who, 0, action, name, "")

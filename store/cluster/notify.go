@@ -19,9 +19,9 @@ import (
 
 // Bounds of the messages between nodes by NOTIFY.
 const (
-	noticePause   = 20 * time.Millisecond // between two notices of a node
-	noticeChanges = 150                   // changes in one notice: Postgres accepts 8,000 bytes
-	noticeProbe   = 5 * time.Second       // between two checks whether notices arrive
+	noticePause   = 20 * time.Millisecond // time between two notices of a node
+	noticeChanges = 150                   // changes in one notice, because Postgres accepts 8,000 bytes
+	noticeProbe   = 5 * time.Second       // time between two checks whether notices arrive
 	pollMissed    = 400 * time.Millisecond
 )
 
@@ -43,7 +43,7 @@ type notices struct {
 
 const (
 	allChanged = "*" // viewers have to read again
-	revised    = "r" // the first word of a notice: revisions were written, or connections of accounts
+	revised    = "r" // first word of a notice: revisions were written, or connections of accounts have changed
 )
 
 func (n *notices) init() {
@@ -168,7 +168,7 @@ func (s *Store) listenLoop(ctx context.Context, address string) {
 	})
 	defer func() {
 		_ = l.Close()
-		go func() { // reads until the listener has ended: otherwise the listener would wait to deliver what it has received
+		go func() { // reading goes on until the listener has ended, because the listener waits until its notices are read
 			for range l.Notify {
 			}
 		}()
@@ -279,7 +279,7 @@ func (s *Store) StartNotices(ctx context.Context) error {
 		return s.db.Fault("start notices", err)
 	}
 	s.noticeChannel = "relay_" + schema
-	if len(s.noticeChannel) > 63 { // the maximum length of an identifier
+	if len(s.noticeChannel) > 63 { // an identifier has at most 63 bytes
 		s.noticeChannel = fmt.Sprintf("relay_%x", schema)[:63]
 	}
 	address, err := s.db.ListenAddress()

@@ -256,7 +256,7 @@ func withholdSince(c *db.Tx, seen map[int64]time.Time) error {
 	for aliases := range slices.Chunk(slices.Sorted(maps.Keys(seen)), 1000) {
 		args := make([]any, 0, 2*len(aliases))
 		for _, id := range aliases {
-			args = append(args, id, db.Micros(seen[id].Add(-beatInterval))) // one interval earlier, because after its last heartbeat the node may still have refused requests
+			args = append(args, id, db.Micros(seen[id].Add(-beatInterval))) // after its last heartbeat the node may still have refused requests for one interval
 		}
 		var rows []events.AttemptRow
 		if err := c.All(&rows, `WITH v (k, since) AS (VALUES `+strings.Repeat(`, (CAST(? AS BIGINT), CAST(? AS BIGINT))`, len(aliases))[1:]+`)

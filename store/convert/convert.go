@@ -154,7 +154,7 @@ func (c *copier) makeDays() error {
 			return err
 		}
 		day := ids[0].Time().UTC().Truncate(24 * time.Hour)
-		if day.After(time.Now()) { // the server makes the partitions of the next days; later days come from a wrong clock and get none
+		if day.After(time.Now()) { // the server makes the partitions of the next days, and later days come from a wrong clock
 			return nil
 		}
 		if err := c.MakeDay(c.source.Ctx, day); err != nil {

@@ -16,16 +16,16 @@ import (
 type Table struct {
 	Name        string
 	Rows, Total int64
-	SHA256      string // sum over all rows, independent of their order; "" until they are compared
+	SHA256      string // sum of the hashes of all rows, in any order; "" until they are compared
 
 	columns []column
-	key     []int // columns of the primary key
+	key     []int // indexes of the columns of the primary key
 }
 
 type column struct {
 	name string
 	kind string // type in SQLite: INTEGER, TEXT or BLOB
-	uuid bool   // true if the type in Postgres is uuid
+	uuid bool
 }
 
 // postgresTypes are the Postgres types that accept the values of an SQLite type.

@@ -62,7 +62,7 @@ func (s *DB) Backup(ctx context.Context, path string) (err error) {
 // delete the log if the file is missing. strayLog checks a mark in the header of the file: SQLite
 // writes the mark before it writes a log, and a backup does not have it.
 func strayLog(path string) error {
-	log, err := os.Stat(path + "-wal") // checked before the header: if a log exists now, the mark is already in the header
+	log, err := os.Stat(path + "-wal") // the log is checked before the header: if a log exists now, the mark is already in the header
 	if errors.Is(err, os.ErrNotExist) || err == nil && log.Size() == 0 {
 		return nil
 	}

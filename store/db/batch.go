@@ -16,7 +16,7 @@ type Batch struct {
 	*Tx
 	tx   *sqlx.Tx
 	db   *DB
-	conn *sqlx.Conn // SQLite: the connection of the transaction
+	conn *sqlx.Conn // connection of the transaction, on SQLite only
 }
 
 // Run executes a statement for rows.
@@ -46,7 +46,7 @@ func (s *DB) Prepare(ctx context.Context, statements ...*Statement) error {
 // Single returns a Batch for one statement, which begins and commits its own transaction: one round
 // trip instead of three. It returns nil if the engine needs an explicit transaction.
 func (s *DB) Single(ctx context.Context) *Batch {
-	if !s.Dialect.Remote() || s.viaPooler { // through a pooler, a transaction begins with settings
+	if !s.Dialect.Remote() || s.viaPooler { // through a pooler, a transaction first sets its settings
 		return nil
 	}
 	return &Batch{Tx: &Tx{Query: s.Session(ctx, s.Journal)}, db: s}
@@ -73,7 +73,7 @@ func (s *DB) Batch(ctx context.Context, handle *sqlx.DB, fn func(*Batch) error) 
 	b.Tx, b.tx = &Tx{Query: s.Session(ctx, tx)}, tx
 	if err = s.prepareTx(b.Query, journalReadTimeout); err == nil {
 		if err = fn(b); b.Err != nil {
-			err = b.Err // the first error
+			err = b.Err
 		}
 	}
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 // even if the clock is set back.
 type Clock struct {
 	Wall func() time.Time
-	base time.Time // start of the process, with the monotonic clock
+	base time.Time // start of the process, with a monotonic reading
 
 	// Offset is the clock of Postgres minus that of this process, in nanoseconds. It is added to all
 	// times, so that a queue that several nodes fill stays in order.

@@ -56,7 +56,7 @@ func TestArrivalsKeepTheirOrder(t *testing.T) {
 func TestArrivalsOutOfOrder(t *testing.T) {
 	var c Clock
 	c.start(nil)
-	first := time.Now() // both with their monotonic reading
+	first := time.Now() // first and second have a monotonic reading
 	second := first.Add(time.Minute)
 	if at := c.Arrival(second); !at.Equal(second) {
 		t.Error(at)

@@ -43,8 +43,8 @@ type DB struct {
 	Dialect   Dialect
 	Write     *sqlx.DB
 	Read      *sqlx.DB
-	readLogin *sqlx.DB // for credentials, so that long reads of events do not delay a login; Postgres: the same as Read
-	Slow      *sqlx.DB // Postgres: for migrations and statements that may take long, without a pooler; SQLite: the same as Write
+	readLogin *sqlx.DB // handle for credentials, so that long reads of events do not delay a login; the same as Read on Postgres
+	Slow      *sqlx.DB // handle for migrations and long statements, without a pooler; the same as Write on SQLite
 	Journal   *sqlx.DB // connection of the committer; on SQLite the same as Write
 	viaPooler bool     // Write, Read and Journal use a pooler
 
@@ -58,7 +58,7 @@ type DB struct {
 	// commitMu keeps the published changes in the order of their commits. It is used if there is only one
 	// writer (SQLite).
 	commitMu     sync.Mutex
-	prepared     map[*Statement]*sql.Stmt // SQLite: statements for batches; prepared before a transaction takes the only writing connection
+	prepared     map[*Statement]*sql.Stmt // statements for batches on SQLite, prepared before a transaction takes the only writing connection
 	inserts      driverStatements
 	checkpointer checkpointer
 	Disk         disk

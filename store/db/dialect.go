@@ -30,7 +30,7 @@ type Dialect interface {
 
 	placeholders() int
 	migrations() (goose.Dialect, fs.FS)
-	hasSchema() string // a query that returns a row if the version table exists
+	hasSchema() string // query that returns a row if the version table exists
 	wrapCommit(error) error
 	one(st *Statement, row []any) (text string, args []any)
 	run(b *Batch, st *Statement, rows [][]any) error

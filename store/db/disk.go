@@ -18,14 +18,14 @@ import (
 // disk watches the free space of the file system that holds the SQLite file.
 type disk struct {
 	Dir  string
-	Min  int64                           // bytes that have to stay free; 0 = minFreeSlack
-	Free func(dir string) (int64, error) // returns the free bytes of the file system of dir
+	Min  int64 // bytes that have to stay free; 0 = minFreeSlack
+	Free func(dir string) (int64, error)
 
 	log *slog.Logger
 
 	mu   sync.Mutex
 	last time.Time
-	full atomic.Pointer[relay.Error] // why nothing new may be stored; nil = there is space
+	full atomic.Pointer[relay.Error] // reason why nothing new may be stored; nil = there is space
 }
 
 // FullDisk is the free space that a batch needs. After a lack of space, a store tries again only when
@@ -35,7 +35,7 @@ const FullDisk = 16 << 20
 // minFreeSlack is the least free space for new events, even if min-free is off.
 const minFreeSlack = 1 << 20
 
-const diskInterval = 900 * time.Millisecond // shorter than the second between two calls of Refresh
+const diskInterval = 900 * time.Millisecond // less than the second between two calls of Refresh
 
 // Refresh reads the free space and logs when it becomes too little or enough again.
 func (d *disk) Refresh() {

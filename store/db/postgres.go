@@ -19,15 +19,15 @@ import (
 )
 
 const (
-	DefaultConns       = 12               // largest number of connections of one relayd
-	otherConns         = 3                // connections for the heartbeat, notifications and the committer; included in the number above
-	migrationConns     = 3                // connections for a migration
-	readTimeout        = 2 * time.Second  // longest wait for an answer of the server to a statement
-	journalReadTimeout = time.Second      // the same for the committer, because callers wait for its commits
-	directReadTimeout  = 10 * time.Minute // the same for a migration
+	DefaultConns       = 12 // largest number of connections of one relayd
+	otherConns         = 3  // connections for the heartbeat, notifications and the committer; included in the number above
+	migrationConns     = 3
+	readTimeout        = 2 * time.Second  // longest wait for the answer to a statement
+	journalReadTimeout = time.Second      // readTimeout of the committer, whose callers wait
+	directReadTimeout  = 10 * time.Minute // readTimeout of a migration
 
-	connectTimeout     = "2"  // seconds for connecting if callers wait
-	slowConnectTimeout = "10" // the same if no caller waits
+	connectTimeout     = "2"  // seconds for connecting while a caller waits
+	slowConnectTimeout = "10" // seconds for connecting while no caller waits
 )
 
 // Postgres is the dialect of Postgres.
@@ -157,7 +157,7 @@ func (s *DB) openDirect(ctx context.Context, lockTimeout time.Duration) (*sqlx.D
 	if err != nil {
 		return nil, fmt.Errorf("open postgres by the direct URL: %w", err)
 	}
-	db.SetMaxIdleConns(0) // no idle connections, because the handle is rarely used
+	db.SetMaxIdleConns(0)
 	return db, nil
 }
 

@@ -22,7 +22,7 @@ import (
 type dialer struct {
 	net.Dialer
 	readTimeout time.Duration
-	shared      bool          // through a pooler, which shares sessions with other clients, so session settings do not last
+	shared      bool          // a pooler shares the sessions with other clients, so session settings do not last
 	lockTimeout time.Duration // lock_timeout of sessions with directReadTimeout; 0 = none
 }
 
@@ -76,8 +76,8 @@ func (c *deadlineConn) Write(p []byte) (int, error) {
 // sessionConnector opens connections with the session settings that relayd needs.
 type sessionConnector struct {
 	*pq.Connector
-	settings string // the statement that sets the settings
-	shared   bool   // through a pooler
+	settings string // statement that sets the settings
+	shared   bool   // the connection leads through a pooler
 }
 
 // Connect implements driver.Connector.
@@ -158,7 +158,7 @@ type driverConn interface {
 // markIfStale marks the session as stale if err requires a new one. It returns err.
 func (c *postgresSession) markIfStale(err error) error {
 	code := SQLState(err)
-	if code != "" && !isRowError(code) && !Retriable(err) && code[:2] != "53" { // insufficient resources
+	if code != "" && !isRowError(code) && !Retriable(err) && code[:2] != "53" { // class 53: insufficient resources
 		c.stale = true
 	}
 	return err
@@ -195,11 +195,11 @@ func (c *postgresSession) IsValid() bool { return !c.stale && c.driverConn.IsVal
 // sessionSettings returns the statement for the settings of a session or, with local, of a transaction.
 //
 // It turns synchronous_commit on if it is off; other values are stronger, or were chosen for replicas. It
-// sets lock_timeout to wait, and statement_timeout to statement, if they are given and no lower values
-// are set: after that time the result is not read, and abandoned sessions would pile up behind a lock.
+// sets lock_timeout to wait and statement_timeout to statement, if they are given and no lower values are
+// set, because abandoned sessions otherwise pile up behind a lock.
 //
-// It also sets idle_in_transaction_session_timeout. Otherwise, after a network failure, the server keeps
-// an open transaction for hours, and a repeated write of the same rows has to wait for it.
+// It also sets idle_in_transaction_session_timeout. Otherwise, after a network failure, the server keeps an
+// open transaction for hours, and a repeated write of the same rows has to wait for it.
 func sessionSettings(local bool, wait, statement time.Duration) string {
 	query := fmt.Sprintf(`SELECT CASE WHEN current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', %t) END`, local)
 	for _, limit := range []struct {

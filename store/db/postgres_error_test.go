@@ -28,7 +28,7 @@ func TestPostgresUnavailable(t *testing.T) {
 		"23514": relay.CodeStoreUnavailable, // a partition is being attached while the default partition gets a row
 		"28P01": relay.CodeStoreUnavailable,
 		"3D000": relay.CodeStoreUnavailable,
-		"40P01": relay.CodeStoreUnavailable, // still after several tries
+		"40P01": relay.CodeStoreUnavailable, // the error remains after several tries
 		"42501": relay.CodeStoreUnavailable,
 		"42P01": relay.CodeStoreUnavailable, // Postgres also reports this code if the USAGE right on the schema is missing
 		"53300": relay.CodeStoreUnavailable,

@@ -99,9 +99,9 @@ func (s *DB) up(ctx context.Context, p *goose.Provider) (applied bool, err error
 }
 
 const (
-	TableWait      = 300 * time.Millisecond // for the table locks of partitions and migrations, because other statements wait behind them
-	migrationPause = 3 * time.Second        // ten times TableWait, so that other statements have to wait for at most a tenth of the time
-	migrationWait  = 10 * time.Minute       // for a table that another session uses
+	TableWait      = 300 * time.Millisecond // longest wait for a table lock, because other statements wait behind it
+	migrationPause = 3 * time.Second        // ten times TableWait, so that other statements wait for at most a tenth of the time
+	migrationWait  = 10 * time.Minute       // longest wait for a table that another session uses
 )
 
 // provider returns goose's view of the database. On Postgres a row with a lease of 30 s prevents two

@@ -72,7 +72,7 @@ func (s *DB) openSQLite(ctx context.Context) error {
 		return err
 	}
 	common := []string{file.BusyTimeout, "foreign_keys(1)"}
-	first := []string{"auto_vacuum(INCREMENTAL)"} // set on one connection first, because auto_vacuum takes the write lock even if nothing has to be done
+	first := []string{"auto_vacuum(INCREMENTAL)"} // one connection sets it before the others, because auto_vacuum takes the write lock even if nothing has to be done
 	if s.opt.NoCreate {
 		common[0], first = file.BusyBeside, nil
 	}

@@ -11,14 +11,14 @@ import (
 // journal need not do it. Sizes are pages of 4 KiB in the log.
 const (
 	checkpointPages    = 1000                  // from this size on a checkpoint is worthwhile
-	walMaxPages        = 8000                  // from this size on the writer itself checkpoints after a commit, and the log should be restarted
-	checkpointInterval = 20 * time.Millisecond // between two checks
+	walMaxPages        = 8000                  // from this size on a commit of the writer checkpoints too, and the log should be restarted
+	checkpointInterval = 20 * time.Millisecond // time between two checks
 )
 
 // checkpointer checkpoints the log. Its zero value does nothing.
 type checkpointer struct {
 	db   *sqlx.DB
-	wake chan struct{} // the log may have grown
+	wake chan struct{} // gets a signal when the log may have grown
 }
 
 // CheckpointLoop checkpoints the log as it grows, until ctx ends. Commits are durable without it,

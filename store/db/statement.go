@@ -28,7 +28,7 @@ import (
 // {claimant} is the condition that this node has claimed the attempt. Its parameter holds the ids of the
 // node, separated by spaces. On SQLite a node has only one.
 type Statement struct {
-	types            []string // of the columns of a row
+	types            []string // types of the columns of a row
 	SQLite, Postgres string
 	bounded          bool // the text holds {id} or {event_id}
 }
@@ -229,6 +229,6 @@ func (d *driverStatements) run(ctx context.Context, conn any, st *Statement, row
 			return err
 		}
 	}
-	clear(d.args) // so that the memory of bodies is released
+	clear(d.args) // clear releases the memory of bodies
 	return nil
 }

@@ -16,7 +16,7 @@ import (
 type Tx struct {
 	Query
 	Changes   []relay.Change     // published in this process after the commit
-	Announced []relay.Change     // those of Changes that other processes have to learn about
+	Announced []relay.Change     // the part of Changes that other processes have to learn about
 	Freed     map[int64]int64    // bytes that the transaction removes from the storage of each alias
 	Audited   []relay.AuditEntry // entries that the transaction added to the audit log
 	Err       error              // error of the first failed Do
@@ -109,11 +109,11 @@ func (s *DB) UpdateOnce(ctx context.Context, begin beginner, fn func(*Tx) error)
 		return nil, s.Dialect.wrapCommit(err)
 	}
 	defer end()
-	defer func() { _ = Rollback(tx) }() // ends the transaction if fn panics, so that end finds the connection free
+	defer func() { _ = Rollback(tx) }() // Rollback ends the transaction if fn panics, so that end finds the connection free
 	c := &Tx{Query: s.Session(ctx, tx)}
 	if err = s.prepareTx(c.Query, readTimeout); err == nil {
 		if err = fn(c); c.Err != nil {
-			err = c.Err // the first error
+			err = c.Err
 		}
 	}
 	committed := func() <-chan struct{} { return Published }
@@ -202,7 +202,7 @@ func (s *DB) BeginRelaxedSync(ctx context.Context) (*sqlx.Tx, func(), error) {
 	end := func() {
 		if _, err := conn.ExecContext(context.WithoutCancel(ctx), fmt.Sprintf(fullSync, walMaxPages)); err != nil {
 			s.log.Error("fsync could not be turned on again for the writer; its connection is replaced", "err", err)
-			_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // drops the connection from the pool
+			_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // the error drops the connection from the pool
 		}
 		_ = conn.Close() // returns the connection to the pool
 	}

@@ -40,4 +40,4 @@ func Signal(c chan struct{}) {
 	}
 }
 
-const RetryPause = 20 * time.Millisecond // before a transaction that failed is tried again
+const RetryPause = 20 * time.Millisecond // wait before a transaction that failed is tried again

@@ -217,7 +217,7 @@ func (s *Store) Attempts(ctx context.Context, who relay.Actor, id relay.ID, page
 		if err != nil {
 			return err
 		}
-		var numbers []int // the newest first: if not all bodies fit, the newest have priority
+		var numbers []int // the newest come first, because they have priority if not all bodies fit
 		if err := q.All(&numbers, `SELECT n FROM attempts WHERE event_id = ? AND n < ?`+only+` ORDER BY n DESC LIMIT ?`, id, before, limit); err != nil || len(numbers) == 0 {
 			return err
 		}
@@ -301,7 +301,7 @@ func readPositions(q db.Query, alias int64, heads map[relay.AttemptRef]*relay.At
 		return nil
 	}
 	positions, err := queuePositions(q, alias, waiting)
-	for _, ref := range waiting { // only for refs in waiting: positions may also have other attempts of the same events
+	for _, ref := range waiting { // positions may also have other attempts of the same events
 		heads[ref].Position = positions[ref]
 	}
 	return err

@@ -16,14 +16,14 @@ const InsertFunction = "insert_events_1"
 // NewRow is the row of a new event: the event in its stored form, and values that only the store needs.
 type NewRow struct {
 	relay.Event
-	State   int // code of the state
+	State   int
 	EndedN  int // number of the attempt that ended with the event; 0 = none
 	Latency any // latency of attempt EndedN, in the form that LatencyMicros returns
 }
 
-// column is a column of the table of events. value returns the value that the insert writes; if value is nil,
-// the column keeps its default until another statement sets it (see RareColumns). field returns the
-// destination of the column in a row that is read for a list; if field is nil, lists do not read the column.
+// column is a column of the table of events. value returns the value that the insert writes; nil = the column
+// keeps its default until another statement sets it (see RareColumns). field returns the destination of the
+// column when a list reads a row; nil = lists do not read the column.
 type column struct {
 	name, postgresType string
 	value              func(*NewRow) any

@@ -77,9 +77,9 @@ func readBodies(q db.Query, id relay.ID, list []*payload) error {
 			inline[p.n], most = p, max(most, p.read)
 		}
 		if b.Parts > 0 && p.read > 0 {
-			b.Data = make([]byte, 0, p.read) // allocated at once: growing the slice takes up to twice as much memory
+			b.Data = make([]byte, 0, p.read) // growing the slice takes up to twice as much memory
 		}
-		for i := 0; i < b.Parts && len(b.Data) < cap(b.Data); i++ { // only the start of a large body, up to the capacity
+		for i := 0; i < b.Parts && len(b.Data) < cap(b.Data); i++ { // only the start of a large body is read, up to the capacity
 			if err := q.Row(partQuery, id, p.n, i).Scan((*unfilled)(&b.Data)); err != nil {
 				return err
 			}

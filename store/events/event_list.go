@@ -18,7 +18,7 @@ const (
 	listLimit    = 50
 	listMost     = 200
 	listBudget   = 300 * time.Millisecond
-	sliceMost    = 4096 // rows of one alias that a query looks at; with several aliases, the number for each is smaller
+	sliceMost    = 4096 // rows of one alias that a query reads; fewer with several aliases
 	sliceMany    = 512  // rows of the first slice of a list about more than manyAliases aliases
 	sliceLeast   = 10
 	arrivalSlack = 2 * time.Hour
@@ -109,11 +109,11 @@ type listing struct {
 	until   time.Time // end of the time budget
 	aliases []int64   // aliases of the list; not used if byID is set
 	byID    bool      // the list looks at the events of all aliases
-	where   string    // conditions of the filter on e
+	where   string    // conditions of the filter on e, the row of the event
 	args    []any
 	marked  bool           // the filter selects events with marks, of which there are few
 	content *contentFilter // nil = the filter needs no heads or bodies
-	start   relay.ID       // value of before at the begin of the list
+	start   relay.ID       // value of before when the list begins
 	before  relay.ID       // exclusive upper bound of the ids
 	floor   relay.ID       // inclusive lower bound of the ids
 	slice   int
@@ -128,7 +128,7 @@ func newListing(q db.Query, who relay.Actor, f relay.Filter) (*listing, error) {
 		Query: q, who: who, limit: limit, slice: limit + 1, until: time.Now().Add(cmp.Or(max(f.Budget, 0), listBudget)),
 		search: searchMost, before: LastID,
 	}
-	if len(f.Texts)+len(f.JSON) > 0 { // without filters of this kind, no heads or bodies are read
+	if len(f.Texts)+len(f.JSON) > 0 { // other filters read no heads or bodies
 		l.content = &contentFilter{texts: record.NewTextSearch(f.Texts), fields: f.JSON, requestOnly: len(f.Texts) == 0}
 	}
 	switch {
@@ -331,7 +331,7 @@ func (l *listing) run() (relay.Page, error) {
 		}
 		page.SearchedBackTo = bound.Time()
 		took := time.Since(began)
-		if !time.Now().Add(took).Before(l.until) { // not enough time is left for another slice, which takes as long as the last one
+		if !time.Now().Add(took).Before(l.until) { // the next slice takes as long as the last one, and there is not enough time for it
 			page.Next = bound.String()
 			return page, nil
 		}
@@ -425,7 +425,7 @@ func (l *listing) page(page *relay.Page, bound relay.ID) (full bool, reached rel
 	args = append([]any{l.before, bound}, args...)
 	room := l.limit - len(page.Events) + 1
 	if l.content != nil {
-		room = l.search // more rows than the page needs, because some may not match
+		room = l.search // room for more rows than the page needs, because some may not match
 	}
 	rows, err := db.RowsOf(l.Query, markedFields, `SELECT `+markedColumns+` FROM events e JOIN aliases al ON al.id = `+alias+marksJoin+`
 		WHERE e.id < ? AND e.id >= ? AND `+may+l.where+` ORDER BY e.id DESC LIMIT ?`, append(append(args, l.args...), room)...)

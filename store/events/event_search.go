@@ -15,7 +15,7 @@ import (
 const (
 	searchMost  = 128      // events whose heads and bodies one query reads
 	searchBytes = 1 << 20  // bytes of heads and inline bodies that one query reads; the last message may exceed this number
-	searchRows  = 2048     // messages of which one query reads the sizes
+	searchRows  = 2048     // messages whose sizes one query reads
 	searchBody  = 32 << 20 // bytes of a decoded body that are searched for text
 	searchJSON  = 8 << 20  // bytes of a decoded body in which fields are looked for; the body is held in memory
 	// searchOver is the additional time that a list has after its budget for the first event that it
@@ -28,7 +28,7 @@ const (
 type contentFilter struct {
 	texts       *record.TextSearch
 	fields      []relay.FieldFilter
-	requestOnly bool // there is no text to search for, and fields are only searched for in requests
+	requestOnly bool // texts are not searched for, and fields only in requests
 }
 
 // contentRow is a stored message with the parts that a search needs.

@@ -15,7 +15,7 @@ import (
 // Bounds of one call of Figures.
 const (
 	figuresBudget = 250 * time.Millisecond
-	figuresSlice  = 2048    // rows of one query
+	figuresSlice  = 2048
 	figuresRows   = 200_000 // largest number of rows altogether
 	figuresMost   = 200     // largest number of buckets
 	figuresTypes  = 200     // largest number of event types; events of further types are counted without a type
@@ -51,7 +51,7 @@ func (s *Store) Figures(ctx context.Context, who relay.Actor, alias string, sinc
 type counting struct {
 	out       relay.Figures
 	width     time.Duration
-	latencies [][]time.Duration // by bucket
+	latencies [][]time.Duration // latencies of each bucket
 	all       []time.Duration   // latencies of all buckets
 	types     map[string]*typeCount
 	rows      int

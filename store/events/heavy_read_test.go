@@ -16,7 +16,7 @@ func TestHeavyReadsOfOneAccount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHeavyReads(4)
 		user := relay.Actor{Kind: relay.ActorUser, Account: 1}
-		shares := []relay.Actor{{Kind: relay.ActorShare, Account: 2}, {Kind: relay.ActorShare, Account: 3}} // shares of different accounts
+		shares := []relay.Actor{{Kind: relay.ActorShare, Account: 2}, {Kind: relay.ActorShare, Account: 3}} // the shares belong to different accounts
 		gone, cancel := context.WithCancel(t.Context())
 		cancel()
 		for _, who := range []relay.Actor{user, user, shares[0]} {
@@ -50,7 +50,7 @@ func TestHeavyReadsOfOneAccount(t *testing.T) {
 func TestReadsOfOneAttemptTakeNoTurn(t *testing.T) {
 	t.Parallel()
 	s := openEvents(t, 1)
-	for last := false; !last; { // until all turns of the account are taken
+	for last := false; !last; { // the loop takes all turns of the account
 		gone, cancel := context.WithCancel(t.Context())
 		cancel()
 		release, err := s.heavyReads.acquire(gone, relay.System())

@@ -28,7 +28,7 @@ func (s *idSource) next(now time.Time) relay.ID {
 	defer s.mu.Unlock()
 	switch ms := now.UnixMilli(); {
 	case ms > s.ms:
-		s.ms, s.counter = ms, binary.BigEndian.Uint16(id[6:])&0x3ff // starts low, so that the counter can be incremented
+		s.ms, s.counter = ms, binary.BigEndian.Uint16(id[6:])&0x3ff // a low start leaves room for increments
 	case s.counter == 0xfff:
 		s.ms, s.counter = s.ms+1, 0
 	default:

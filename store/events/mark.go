@@ -14,8 +14,8 @@ import (
 
 // Limits of the marks and saved searches of users.
 const (
-	maxMarks    = 1000 // events of an alias with a pin, a label or a note
-	maxLabel    = 60   // characters
+	maxMarks    = 1000 // events of an alias that may have a pin, a label or a note
+	maxLabel    = 60   // length of a label in characters
 	maxNote     = 2000
 	maxSearches = 50 // searches that an account can save for an alias
 )
@@ -27,7 +27,7 @@ func (s *Store) MarkEvent(ctx context.Context, who relay.Actor, id relay.ID, cha
 		return err
 	}
 	return s.db.Update(ctx, "mark event", func(c *db.Tx) error {
-		e, err := OwnEventForUpdate(c, who, id) // also locks the alias, because its marks are counted
+		e, err := OwnEventForUpdate(c, who, id) // the alias is locked too, because its marks are counted
 		if err != nil {
 			return err
 		}

@@ -31,7 +31,7 @@ type payload struct {
 	interim []byte
 
 	heads int64 // bytes of Head, Lines, extra and interim
-	read  int64 // bytes of the body that are to be read
+	read  int64 // number of bytes of the body to read
 }
 
 // payloadQuery reads payloads without their bytes.

@@ -50,14 +50,14 @@ func (s *Store) CreateShare(ctx context.Context, who relay.Actor, id relay.ID, w
 		if err != nil {
 			return err
 		}
-		if err := people.HoldAccount(c, account); err != nil { // accounts are locked before events, in the order of all transactions
+		if err := people.HoldAccount(c, account); err != nil { // all transactions lock accounts before events
 			return err
 		}
 		if e, err = OwnEventForUpdate(c, who, id); err != nil {
 			return err
 		}
 		before := account
-		if account, err = ownerOf(c.Query, e.AliasID); err == nil && account != before { // the operator creates the share for the owner, who has just transferred the alias
+		if account, err = ownerOf(c.Query, e.AliasID); err == nil && account != before { // the alias has just been transferred, so the share belongs to its new owner
 			err = people.HoldAccount(c, account)
 		}
 		if err != nil {

@@ -233,7 +233,7 @@ func (j *Journal) insertNewEvents(w *writer, list []*eventSteps) error {
 			w.addUsage(f.event.AliasID, events.AttemptStoredSize(a))
 			asIs = !a.Released || elsewhere[f.event.AliasID]
 			if a.State == relay.StateQueued {
-				queue = append(queue, []any{ // values in the order of queueColumns
+				queue = append(queue, []any{ // the values are in the order of queueColumns
 					f.event.ID, a.N, f.event.AliasID, db.Micros(a.ReceivedAt), events.KindCode(a), db.BoolToInt(a.Released && asIs), events.RequestBytes(f.request),
 				})
 			}
@@ -373,7 +373,7 @@ func (w *writer) amend(st *step) error {
 	for _, n := range before {
 		w.addUsage(alias[0], events.StoredSize(m)-n)
 	}
-	request := events.PayloadValues(st.ID, 0, m, nil, nil)[2:12] // without the key, extra and interim, which do not change
+	request := events.PayloadValues(st.ID, 0, m, nil, nil)[2:12] // the key, extra and interim do not change
 	w.Do(`UPDATE payloads SET head = ?, lines = ?, framing = ?, codec = ?, body = ?, parts = ?, stored = ?, size = ?, sha256 = ?,
 		state = ? WHERE event_id = ? AND n = 0`, append(request, st.ID)...)
 	if st.Signature != nil {

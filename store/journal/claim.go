@@ -19,9 +19,9 @@ import (
 // aliases share a transaction.
 type queueClaim struct {
 	relay.NextClaim
-	started int64 // time of the claiming transaction; tells this claim from other claims of the attempt
+	started int64 // time of the claiming transaction; no other claim of the attempt has it
 
-	oldest events.AttemptRow // the candidate
+	oldest events.AttemptRow // the attempt to claim
 	tried  bool              // a transaction that may have been committed claimed it
 	got    *relay.Claim      // the result; nil if nothing was claimed
 	later  bool              // not claimed now, because the other attempts of the batch have large bodies

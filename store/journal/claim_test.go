@@ -24,7 +24,7 @@ func TestLostClaim(t *testing.T) {
 	settle(t, s.Accept(e))
 	claim(t, s, alias, e.ID)
 	s.dropClaim(&step{claim: &queueClaim{tried: true, oldest: events.AttemptRow{EventID: e.ID, N: 1}}})
-	s.dropClaim(&step{claim: &queueClaim{oldest: events.AttemptRow{EventID: e.ID, N: 1}}}) // a claim that no transaction has tried
+	s.dropClaim(&step{claim: &queueClaim{oldest: events.AttemptRow{EventID: e.ID, N: 1}}}) // no transaction has tried this claim
 	claim(t, s, alias, e.ID)
 	if got, err := s.Event(ctx, relay.System(), e.ID, 0); err != nil || got.State != relay.StateDelivering || len(got.Attempts) != 1 {
 		t.Fatalf("a later claim was taken back: %+v, %v", got, err)

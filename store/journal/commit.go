@@ -16,7 +16,7 @@ const (
 	tryLimit    = 2 * db.OpTimeout        // limit of one try, which fails earlier if the server does not answer
 	probeEvery  = 250 * time.Millisecond
 
-	logInterval = 10 * time.Second // between two log lines about a database that stores nothing
+	logInterval = 10 * time.Second // time between two log lines about a database that stores nothing
 )
 
 // commit makes steps durable with write, which runs one transaction and resolves no ticket; write may run

@@ -34,9 +34,9 @@ const (
 type lane struct {
 	steps   []*step
 	cost    func(*step) int64
-	limit   int64         // largest cost of the waiting steps that have space
-	wait    time.Duration // how long a step waits for space
-	in, out int64         // cost of the steps that arrived so far, and of those that left
+	limit   int64 // largest cost of the waiting steps that have space
+	wait    time.Duration
+	in, out int64 // costs of all steps that arrived so far, and of those that left
 }
 
 // hasSpace reports whether a step fits into the lane in addition to the steps before it.
@@ -52,11 +52,11 @@ type committer struct {
 	mu      sync.Mutex
 	rows    lane
 	chunks  lane // steps with parts of bodies, each at most BodyPart bytes
-	busy    int // number of steps in the current transaction
+	busy    int  // number of steps in the current transaction
 	seq     uint64
 	closing bool
 	away    error // reason why the database cannot be used; while it is set, steps fail at once
-	refusal error // the error for callers while away is set
+	refusal error // error for the callers while away is set
 	wake    chan struct{}
 
 	// Only the goroutine of the committer uses these fields.
@@ -74,7 +74,7 @@ func newCommitter(j *Journal) *committer {
 
 func (c *committer) enqueue(st *step) {
 	if refusal := c.add(st); refusal != nil {
-		c.refuse(st, refusal) // without the lock, because refuse may enqueue the return of a claim
+		c.refuse(st, refusal) // refuse is called without the lock, because it may enqueue the return of a claim
 	}
 }
 

@@ -75,7 +75,7 @@ func TestChunkFindsRoomLate(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := narrowQueue(1)
-		var first []*step // the parts of one batch
+		var first []*step
 		for range chunkBatch {
 			first = append(first, c.give(spool.Chunk, 1, 1))
 		}

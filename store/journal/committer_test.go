@@ -50,7 +50,7 @@ func TestQueueRoom(t *testing.T) {
 		c := idle(100)
 		first := c.give(spool.Accept, 1, 90)
 		second := c.give(spool.Accept, 2, 20)
-		third := c.give(spool.Accept, 3, 5) // fits, but does not overtake the second step
+		third := c.give(spool.Accept, 3, 5) // the third step fits, but does not overtake the second
 		time.Sleep(time.Second)
 		if second.waiter == nil || third.waiter == nil {
 			t.Error("rows have no bound")
@@ -119,7 +119,7 @@ func TestSplit(t *testing.T) {
 			steps = append(steps, st)
 		}
 	}
-	culprit := steps[7] // the end of event 3
+	culprit := steps[7] // steps[7] is the end of event 3
 	var written []string
 	c.commit(context.Background(), steps, func(_ context.Context, batch []*step) ([]relay.Change, error) {
 		if slices.Contains(batch, culprit) {

@@ -19,7 +19,7 @@ const (
 	drainBytes = 4 << 20
 	drainPause = 100 * time.Millisecond // wait before a round that failed is repeated
 	closeDrain = 5 * time.Second        // longest time for draining the spool at a stop
-	closeStuck = time.Second            // the part of closeDrain that may pass without progress
+	closeStuck = time.Second            // part of closeDrain that may pass without progress
 )
 
 // RecoverSpool writes the spool of an earlier process to the database. It runs before the sweep,
@@ -91,7 +91,7 @@ func (j *Journal) drain(ctx context.Context, p *spool.Spool) error {
 				changes = append(changes, relay.Change{Kind: relay.ChangeQueue, Alias: id})
 			}
 			j.nodes.Publish(changes)
-			if err == nil { // the file was removed durably, so that its marks are no longer needed
+			if err == nil { // the file was removed durably, so its marks are no longer needed
 				d.removeMarks(ctx)
 			}
 			return nil
@@ -124,8 +124,8 @@ func (d *drainer) removeMarks(ctx context.Context) {
 type drainer struct {
 	j       *Journal
 	p       *spool.Spool
-	limit   int               // largest number of steps in one batch
-	aliases map[int64]bool    // aliases whose queues changed
+	limit   int // largest number of steps in one batch
+	aliases map[int64]bool
 	foreign map[relay.ID]bool // events of other databases, see splitForeign
 	marks   map[string]bool   // names of the marks that this run has moved
 	aside   map[int64]bool    // numbers of the steps that this run has quarantined

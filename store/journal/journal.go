@@ -99,15 +99,15 @@ func (j *Journal) QueuedSteps() int {
 
 // Meter holds the counters of a journal. docs/metrics.md explains them.
 type Meter struct {
-	Batch  prometheus.Histogram // steps in a transaction
-	Commit prometheus.Histogram // seconds for a transaction
+	Batch  prometheus.Histogram // number of steps in each transaction
+	Commit prometheus.Histogram // duration of each transaction in seconds
 
-	Committed  atomic.Int64 // steps made durable in the database
+	Committed  atomic.Int64
 	Batches    atomic.Int64 // transactions that wrote the committed steps
-	Failed     atomic.Int64 // steps that failed
+	Failed     atomic.Int64
 	Reconciled atomic.Int64 // attempts that Reconcile ended because no process ran them
-	Retried    atomic.Int64 // transactions that were tried again
-	Spooled    atomic.Int64 // steps that went to the spool
+	Retried    atomic.Int64
+	Spooled    atomic.Int64
 }
 
 func (m *Meter) init() {

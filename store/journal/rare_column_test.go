@@ -24,7 +24,7 @@ func TestRareColumnsTakeATransaction(t *testing.T) {
 	if !onlyNewEvents(plain) {
 		t.Fatal("an event without rare columns takes a transaction")
 	}
-	cases := []func(*relay.Event, *relay.Attempt){ // in the order of RareColumns
+	cases := []func(*relay.Event, *relay.Attempt){ // the cases are in the order of RareColumns
 		func(e *relay.Event, _ *relay.Attempt) { e.Sent = &relay.Sent{} },
 		func(e *relay.Event, _ *relay.Attempt) { e.Signature = &relay.Signature{} },
 		func(e *relay.Event, _ *relay.Attempt) { e.MissedHandshake = "slack" },

@@ -33,7 +33,7 @@ func TestStepsWithoutEffectAreKeptAside(t *testing.T) {
 	for name, st := range map[string]*step{"parts are gone": event(alias, 2), "alias is gone": event(alias+1000, 0), "end with parts that are gone": end} {
 		p, d := spooled(t, s, []*step{st})
 		file := filepath.Join(p.Dir, spool.RefusedFile)
-		if err := os.Mkdir(file, 0o700); err != nil { // with a folder in place of the file, no step can be quarantined
+		if err := os.Mkdir(file, 0o700); err != nil { // no step can be quarantined while a folder is in place of the file
 			t.Fatal(err)
 		}
 		if _, err := d.round(t.Context()); err == nil || p.Waiting.Load() != 1 {

@@ -91,7 +91,7 @@ func TestSpoolStoredOnce(t *testing.T) {
 	steps, queue := arrivals(s, alias, 12)
 	p, d := spooled(t, s, steps)
 	writeNext(t, d, drainSteps)
-	if err := p.Close(); err != nil { // before the file notes any step as done
+	if err := p.Close(); err != nil { // the spool is closed before it notes any step as done
 		t.Fatal(err)
 	}
 	ctx, who := t.Context(), relay.System()
@@ -164,7 +164,7 @@ func TestSpoolRefusedForAWhile(t *testing.T) {
 	}
 	odd := freshStep(10)
 	odd.ID = s.NewID()
-	odd.Event.ID, odd.Event.AliasID, odd.Event.HTTPMinor = odd.ID, alias, 1<<20 // too large for the type smallint
+	odd.Event.ID, odd.Event.AliasID, odd.Event.HTTPMinor = odd.ID, alias, 1<<20 // the number is too large for the type smallint
 	more, behind := arrivals(s, alias, 5)
 	mustPut(t, p, slices.Insert(more, 3, odd))
 	queue = append(queue, behind...)
@@ -243,7 +243,7 @@ func TestSpoolOfAnotherDatabase(t *testing.T) {
 		}
 	}
 	kept := refusedSteps(t, p.Dir)
-	if len(kept) != 4 || kept[0].Event != removed.ID.String() || kept[1].Kind != "requeue" { // both events, each with the step that put it back into the queue
+	if len(kept) != 4 || kept[0].Event != removed.ID.String() || kept[1].Kind != "requeue" { // both events are listed, each with the step that put it back into the queue
 		t.Errorf("kept aside: %+v", kept)
 	}
 }

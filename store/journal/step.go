@@ -19,10 +19,10 @@ type step struct {
 	ticket *relay.Ticket
 
 	seq    uint64
-	ahead  int64       // cost of all steps that came into the lane before
+	ahead  int64       // cost of all steps that entered the lane before
 	waiter *time.Timer // fails the step if it has no space by then; nil once it is taken
 	dead   bool        // the ticket was resolved while the step waited
-	err    error       // error of only this step, set in its transaction
+	err    error       // error of this step only, set in its transaction
 
 	spooled int64 // number of the step in the spool; 0 = not from the spool
 }
@@ -144,8 +144,8 @@ type newEvent struct {
 	event   *relay.Event
 	attempt *relay.Attempt
 	request *relay.Message
-	state   int // state code of the event
-	merged  int // number of steps that were merged
+	state   int
+	merged  int
 	blocker string
 }
 

@@ -76,7 +76,7 @@ func Make(ctx context.Context, d *db.DB, log *slog.Logger, now time.Time) error 
 		err := MakeDay(ctx, d, day)
 		switch code := db.SQLState(err); {
 		case code == "42P07": // duplicate_table: another process has made the partition
-		case code == "23514": // check_violation
+		case code == "23514": // check_violation: the default partition has rows of that day
 			log.Warn("events of a day stay in the default partition, because some of them are there already", "day", day.String())
 		case err != nil:
 			return fmt.Errorf("make partitions of %s: %w", day, err)

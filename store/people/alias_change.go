@@ -92,7 +92,7 @@ func (s *Store) TransferAlias(ctx context.Context, who relay.Actor, name, user s
 		if _, err := find(); err != nil {
 			return err
 		}
-		to, err := accountForUpdate(c, user) // accounts are locked before aliases, in the order of all transactions
+		to, err := accountForUpdate(c, user) // all transactions lock accounts before aliases
 		if errors.Is(err, sql.ErrNoRows) {
 			return Invalid("user", user, "there is no such account")
 		}
@@ -163,7 +163,7 @@ func (s *Store) RemoveAlias(ctx context.Context, who relay.Actor, name string) e
 			return err
 		}
 		now := s.db.Now()
-		c.LockText("alias name", a.Name)                     // an account that creates the name at the same time waits, and then finds it reserved
+		c.LockText("alias name", a.Name)                     // a transaction that creates the name waits for this one, and then finds the name reserved
 		c.Do(`DELETE FROM tunnels WHERE alias_id = ?`, a.ID) // before aliases: the order of locks
 		if a, err = ownAliasForUpdate(c, who, name); err != nil {
 			return err

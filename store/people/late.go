@@ -42,7 +42,7 @@ type lateFunc func(*db.Tx) error
 func (f lateFunc) write(c *db.Tx) error { return f(c) }
 
 const (
-	lateBatch = 200    // writes in one transaction
+	lateBatch = 200    // largest number of writes in one transaction
 	lateKeys  = 10_000 // number of keys for which putOnce remembers the time of the last write
 )
 

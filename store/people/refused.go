@@ -13,7 +13,7 @@ import (
 
 const (
 	maxRefusedPerAccount = 5         // refusals kept for an account
-	RefusedLife          = time.Hour // after the last refusal
+	RefusedLife          = time.Hour // time after the last refusal for which a refusal is shown
 )
 
 // refusedChange is the latest result, not written yet, of an account's requests for forwards to one

@@ -64,7 +64,7 @@ func (s *Server) signal(sig syscall.Signal) ([]int, error) {
 func childrenOf(pid int) ([]int, error) {
 	out, err := exec.Command("pgrep", "-P", strconv.Itoa(pid)).Output()
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.ExitCode() == 1 {
-		return nil, nil // the server has no children
+		return nil, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("list processes of postgres: %w", err)

@@ -25,7 +25,7 @@ import (
 	"testing"
 	"time"
 
-	_ "github.com/lib/pq" // the driver for Postgres
+	_ "github.com/lib/pq"
 )
 
 // Dir returns the folder of the server and its data.
@@ -101,7 +101,7 @@ func Start(t testing.TB, o Options) *Server {
 // Close stops the server and removes its data.
 func (s *Server) Close() {
 	s.Stop()
-	_ = os.RemoveAll(s.dir) // best effort, because the files are in the temporary folder anyway
+	_ = os.RemoveAll(s.dir) // errors are ignored, because the files are in the temporary folder anyway
 }
 
 // URL returns the address of an empty schema on this server for the test.
@@ -226,10 +226,9 @@ func (s *Server) dropRoot() error {
 
 func (s *Server) data() string { return filepath.Join(s.dir, "data") }
 
-// watch is the shell script that runs the server. When its standard input is closed, it ends the
-// server and removes its directory. The input is closed in any case when the test process ends. If
-// the test process dies while the server is frozen, its processes are stopped. The kernel then sends
-// HUP to the group, and the script continues these processes so that they end.
+// watch is the shell script that runs the server. When its standard input is closed, at the latest by the end
+// of the test process, it ends the server and removes its directory. If the server is frozen at that time,
+// the kernel sends HUP to the group, and the script continues the processes of the server so that they end.
 const watch = `trap '' INT HUP
 dir=$1; shift
 "$@" & server=$!

@@ -27,7 +27,7 @@ type Planner struct {
 	driver.Connector
 
 	mu   sync.Mutex
-	seen map[string]string // plan by statement
+	seen map[string]string
 }
 
 func (p *Planner) Connect(ctx context.Context) (driver.Conn, error) {
@@ -124,9 +124,9 @@ func faultOfPlan(plan string) string {
 }
 
 const (
-	rows      = 20_000                          // events of the store that the plans are for
+	rows      = 20_000
 	days      = 9                               // the events are spread over so many days
-	planSlice = planSliceMost/(rows/2/days) + 2 // days that one slice of a list spans, for the alias with half of the events
+	planSlice = planSliceMost/(rows/2/days) + 2 // number of days that one slice of a list covers, for the alias with half of the events
 )
 
 // Attach makes an unserved database use a Planner for its statements.
@@ -162,7 +162,7 @@ func Fill(t testing.TB, d *db.DB) {
 	ctx := t.Context()
 	begin := time.Now().UTC().Truncate(24*time.Hour).AddDate(0, 0, -1).UnixMilli()
 	step := (days * 24 * time.Hour / rows).Milliseconds()
-	conn, err := d.Slow.Conn(ctx) // the statements take long, and the temporary table exists on this connection only
+	conn, err := d.Slow.Conn(ctx) // the statements take long, and only this connection has the temporary table
 	if err != nil {
 		t.Fatal(err)
 	}

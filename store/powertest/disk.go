@@ -24,12 +24,12 @@ import (
 // its syncs, or its writes as if it were full.
 type Disk struct {
 	Name string  // name of the file system in SQLite
-	base uintptr // sqlite3_vfs of the operating system
+	base uintptr // pointer to the sqlite3_vfs of the operating system
 
 	mu    sync.Mutex
 	files map[string]*lossyFile // files by path; deleted files stay in the map
-	syncs int                   // number of syncs so far
-	fail  int                   // number of the sync that fails; 0 = none, -1 = all
+	syncs int
+	fail  int // number of the sync that fails; 0 = none, -1 = all
 	full  bool
 	sync  func() // if not nil, called before each sync
 }

@@ -104,7 +104,7 @@ func (r *Retention) accountCandidates(ctx context.Context, account int64, in rem
 			return err
 		}
 		each := max(removalMinRows, 2*removalMaxRows/len(aliases))
-		last := events.LastID // list misses no event up to this id
+		last := events.LastID // list has all removable events with ids up to last
 		for _, alias := range aliases {
 			some, err := candidatesOf(q, alias, in, each)
 			if err != nil {

@@ -30,7 +30,7 @@ func (r *Retention) dropDays(ctx context.Context, now time.Time) (total int, err
 	var first error
 	for _, day := range days {
 		if !day.End().AddDate(0, 0, 1).Before(now) {
-			continue // otherwise partition.Make would make the partition of yesterday again
+			continue // otherwise partition.Make makes the partition of yesterday again
 		}
 		n, err := r.dropDay(ctx, day, now)
 		switch {
@@ -131,7 +131,7 @@ func dropTables(c *db.Tx, day partition.Day, now time.Time, retention time.Durat
 		return keep, err
 	}
 	first, next := day.IDs()
-	for _, table := range []string{"queue", "shares", "event_marks"} { // rows of the queue can only belong to removed aliases
+	for _, table := range []string{"queue", "shares", "event_marks"} { // only removed aliases can have rows in the queue of such a day
 		c.Do(`DELETE FROM `+table+` WHERE event_id >= ? AND event_id < ?`, first, next)
 	}
 	c.Do(`DROP TABLE ` + partition.Tables("", day.Of("")))

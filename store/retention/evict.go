@@ -52,7 +52,7 @@ func (r *Retention) fits(h usage.Holder, need int64, wait time.Duration) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), wait)
 	defer cancel()
 	until, turn := time.Now().Add(wait*3/4), r.usage.Turn(h) // a transaction that begins before until ends within ctx
-	again := time.NewTicker(wait / 20)                       // to check again, because the eviction of another request may make enough space before it ends
+	again := time.NewTicker(wait / 20)                       // the eviction of another request may make enough space before it ends
 	defer again.Stop()
 	for taken := false; !taken; {
 		select {

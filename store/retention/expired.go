@@ -62,7 +62,7 @@ func (r *Retention) trimAudit(ctx context.Context, keep int) error {
 		return err
 	}
 	for _, f := range full {
-		var last int64 // the newest entry to delete
+		var last int64
 		err := r.db.View(ctx, "count audit", func(q db.Query) error {
 			return q.Get(&last, `SELECT id FROM audit WHERE account_id = ? AND action = ? ORDER BY id DESC LIMIT 1 OFFSET ?`, f.account, f.action, keep)
 		})

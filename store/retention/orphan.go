@@ -29,7 +29,7 @@ const (
 func (r *Retention) SweepOrphans(ctx context.Context, now time.Time) (total int, err error) {
 	for _, table := range []orphanTable{orphanParts, orphanPayloads} {
 		for after := (relay.ID{}); ; {
-			age, err := r.orphanAge(ctx) // read again for each page, because a spool may begin to fill at any time
+			age, err := r.orphanAge(ctx) // the age is read for each page, because a spool may begin to fill at any time
 			if err != nil || age == 0 {
 				return total, err
 			}

@@ -20,11 +20,11 @@ import (
 // the callers of every alias wait for it. The number of rows is therefore adapted to the duration of
 // the previous transactions.
 const (
-	removalMaxRows      = 200                  // rows in one transaction; rowPerBytes of a body count as a row
+	removalMaxRows      = 200                  // rows in one transaction, where rowPerBytes of a body count as a row
 	removalMinRows      = 32                   // with fewer rows, a transaction on a busy machine is not shorter
-	removalTarget       = 2 * time.Millisecond // length of a transaction on SQLite
+	removalTarget       = 2 * time.Millisecond // wanted duration of a transaction on SQLite
 	removalInitialRows  = 60
-	removalRowsPostgres = 1000 // rows on Postgres, where other writers do not wait
+	removalRowsPostgres = 1000 // rows in one transaction on Postgres, where other writers do not wait
 	rowPerBytes         = 16 << 10
 	rowsPerPart         = relay.BodyPart / rowPerBytes
 )
@@ -33,7 +33,7 @@ const (
 // took. The number of rows depends on the duration of the previous transactions.
 type pace struct {
 	turn   chan struct{} // holds a token while a transaction runs
-	budget int           // rows of the next transaction; 0 = no transaction has run
+	budget int           // number of rows of the next transaction; 0 = no transaction has run
 }
 
 // pacedUpdate runs one transaction of deletes; fn gets the number of rows that it may

@@ -143,7 +143,7 @@ func TestAliasesAreForgotten(t *testing.T) {
 // written.
 func TestRemovalMovesTheLogBehindItself(t *testing.T) {
 	t.Parallel()
-	const longLog = 8000              // pages, as in package db: from this length on the writer checkpoints
+	const longLog = 8000              // number of pages in the log from which the writer itself checkpoints, as in package db
 	s := open(t, "", usage.Options{}) // no other goroutine checkpoints the log
 	if _, err := s.removalTx(t.Context(), "", func(c *db.Tx, _ int) error {
 		_, err := c.Exec(`INSERT INTO meta (name, value) VALUES ('y', ?)`, strings.Repeat("x", (longLog+100)<<12))

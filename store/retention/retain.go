@@ -47,7 +47,7 @@ func (r *Retention) Retain(ctx context.Context, now time.Time, all bool) (int, e
 	var aliases []struct {
 		ID   int64
 		Name string
-		Span int64 // how long the events of the alias are kept, in µs; 0 = forever
+		Span int64 // retention of the alias in µs; 0 = forever
 	}
 	if err := r.db.View(ctx, "read retention of aliases", func(q db.Query) error {
 		return q.All(&aliases, `SELECT id, name, COALESCE(retention_us, ?) AS span FROM aliases ORDER BY id`, r.opt.Age.Microseconds())

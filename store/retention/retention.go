@@ -35,9 +35,9 @@ type Retention struct {
 	pace   pace
 	wake   chan struct{} // wakes the deletion of events of removed aliases
 
-	retaining sync.Mutex // held while old events are removed
+	retaining sync.Mutex
 	schedule  schedule
-	daysTried time.Time // when dropping partitions was last tried
+	daysTried time.Time
 
 	givenBack atomic.Int64 // the count Evicted when free pages were last returned to the file system
 }
@@ -49,7 +49,7 @@ func New(d *db.DB, p *spool.Spool, u *usage.Usage, o Options) *Retention {
 
 // Counts holds the numbers of deleted events since the start, by the reason of their removal.
 type Counts struct {
-	Expired atomic.Int64 // events removed by age
+	Expired atomic.Int64
 	Evicted atomic.Int64 // events removed because their alias or its owner exceeded its storage limit
 	Days    atomic.Int64 // days whose partitions were dropped as a whole (Postgres)
 	Orphans atomic.Int64 // bodies without an event that were deleted

@@ -94,7 +94,7 @@ func (p Place) bytes() []byte {
 // Ring holds the keys of this node, from a setting, or else from a file. The first key encrypts, and all
 // keys decrypt. A Ring is safe for concurrent use.
 type Ring struct {
-	file string // "" = no file
+	file string // path of the key file; "" = no file
 
 	mu   sync.Mutex
 	keys []Key
@@ -189,7 +189,7 @@ func (r *Ring) Rotate() (err error) {
 		return fmt.Errorf("lock the keys: %w", err)
 	}
 	defer func() { err = errors.Join(err, file.Unlock(lock)) }()
-	if err := r.read(); err != nil { // read again, because another process may have rotated meanwhile
+	if err := r.read(); err != nil { // another process may have rotated meanwhile
 		return err
 	}
 	text := NewKey().Text() + "\n"

@@ -22,13 +22,13 @@ func TestStepsOutlivePowerLoss(t *testing.T) {
 	runs, lost := 0, 0
 	for fail := 0; ; fail++ {
 		reached := false
-		for actions := range 2*batches + 1 { // the power is lost after so many actions
+		for actions := range 2*batches + 1 { // the power is lost after this number of actions
 			runs++
 			disk := powertest.New(t, fail)
 			p := spoolWithoutDatabase(t, t.TempDir(), limit)
 			p.VFS = disk.Name
 			var taken []int
-			mark, stored := int64(0), map[int]bool{} // the steps that the database has
+			mark, stored := int64(0), map[int]bool{} // mark and stored are the steps that the database has
 			for i := range actions {
 				if i%2 == 0 {
 					batch := chunkSteps(i/2*each, each, 9000)
@@ -44,7 +44,7 @@ func TestStepsOutlivePowerLoss(t *testing.T) {
 					continue
 				}
 				if i%8 == 1 {
-					continue // so that more steps are put in than taken out
+					continue // this action takes no steps out, so that the spool grows
 				}
 				rows, err := p.Next(5, 1<<20)
 				if err != nil {

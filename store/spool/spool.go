@@ -36,7 +36,7 @@ const (
 	reservedForEnds = 4
 	reopenShare     = 8        // after a refusal, 1/8 of the space must be free before new events are accepted
 	smallSpool      = 64 << 20 // a smaller spool counts as nearly full from the start
-	maxRejected     = 10_000   // ids of refused events that are remembered
+	maxRejected     = 10_000   // number of ids of refused events that are remembered
 	typicalRequest  = 4 << 10  // bytes of a request of usual size
 )
 
@@ -54,13 +54,13 @@ type Options struct {
 
 // State holds the values of a spool that can be read at any time without waiting for its disk.
 type State struct {
-	Active       atomic.Bool  // the spool has steps: new steps have to be appended to it
-	Away         atomic.Bool  // the database did not answer the last time; set by the loop that drains the spool
-	IntakeClosed atomic.Bool  // new events are refused
+	Active       atomic.Bool // the spool has steps: new steps have to be appended to it
+	Away         atomic.Bool // the database did not answer the last time; set by the loop that drains the spool
+	IntakeClosed atomic.Bool
 	Undrained    atomic.Int64 // bytes of steps that are not in the database yet
 	Waiting      atomic.Int64 // number of steps that are not in the database yet
 	Drained      atomic.Int64 // bytes of steps that reached the database since the start
-	Refused      atomic.Int64 // steps that were refused
+	Refused      atomic.Int64
 }
 
 // Spool keeps the steps of the journal in a SQLite file of the data dir while Postgres does not accept
@@ -70,7 +70,7 @@ type State struct {
 type Spool struct {
 	Options
 	State
-	Wake chan struct{} // wakes the drainer
+	Wake chan struct{}
 
 	used atomic.Int64 // bytes of the file that hold steps
 	// table is nil while the spool is empty. Readers of parts, metrics and readiness use table and the
@@ -82,12 +82,12 @@ type Spool struct {
 	stored   int64 // number of the newest step that is in the database
 	rejected map[relay.ID]bool
 	since    time.Time // time of the first step after the spool was empty
-	steps    int64     // steps taken since then
+	steps    int64     // number of steps taken since then
 	often    rate.Sometimes
 
 	probeMu    sync.Mutex
 	probed     time.Time // when the disk was last tested
-	writeError error     // the error of that test
+	writeError error     // error of that test
 }
 
 // New returns the spool of a data dir. It does not open the file.
@@ -210,7 +210,7 @@ func (p *Spool) setAside(t *table, cause error) error {
 	p.Undrained.Store(0)
 	p.Waiting.Store(0)
 	p.used.Store(0)
-	p.stored = p.last // none of the steps in the damaged file counts as waiting
+	p.stored = p.last // the steps in the damaged file no longer count as waiting
 	return errors.Join(err, file.SyncDir(p.Dir))
 }
 
@@ -237,7 +237,7 @@ func (p *Spool) LoadLeft() error {
 	if _, err := p.open(); err != nil {
 		return fmt.Errorf("%w; events wait in it: make sure that relayd may read and write it", err)
 	}
-	p.markActive(nil) // even if the file has no steps: the drainer removes an empty file
+	p.markActive(nil) // the file may have no steps, but the drainer then removes it
 	return nil
 }
 
@@ -324,7 +324,7 @@ func (p *Spool) append(rows []Row) error {
 
 // closeIntake refuses new events until there is space again. Call it with the lock held.
 func (p *Spool) closeIntake() {
-	if p.Waiting.Load() > 0 { // without waiting steps, no draining would ever free space
+	if p.Waiting.Load() > 0 { // without waiting steps, nothing is drained, and no space becomes free
 		p.IntakeClosed.Store(true)
 	}
 	p.logThrottled("the spool is full; callers get 503 until postgres is back: bring it back, or raise --spool-limit",
@@ -343,7 +343,7 @@ func (p *Spool) reject(steps []*Step, rows []Row) (on, away []*Step) {
 	space := !p.IntakeClosed.Load() && size <= p.intakeLimit()
 	gone := map[relay.ID]bool{}
 	for _, st := range steps {
-		begins := st.Kind == Accept || st.Kind == Chunk && st.N == 0 // a part of a request, not of a response
+		begins := st.Kind == Accept || st.Kind == Chunk && st.N == 0 // a Chunk with N = 0 is a part of a request
 		if p.rejected[st.ID] || gone[st.ID] || !space && begins {
 			gone[st.ID] = true
 			away = append(away, st)
@@ -394,7 +394,7 @@ func (p *Spool) Advance(rows []Row) {
 	defer p.mu.Unlock()
 	p.Drained.Add(bytes)
 	last := rows[len(rows)-1].Seq
-	if last <= p.stored { // the file of these steps was set aside meanwhile, and no longer counts
+	if last <= p.stored { // the file of these steps was set aside meanwhile, so they no longer count
 		return
 	}
 	p.stored = last

@@ -119,7 +119,7 @@ func TestSpoolOrder(t *testing.T) {
 	if err := p.LoadLeft(); err != nil || !p.Active.Load() || p.Waiting.Load() != 85 {
 		t.Fatalf("%d steps wait, %v", p.Waiting.Load(), err)
 	}
-	mustPut(t, p, chunkSteps(100, 10, 50_000)) // larger than the amount that Next reads at once
+	mustPut(t, p, chunkSteps(100, 10, 50_000)) // these are more bytes than Next reads at once
 	rows, err = p.Next(1000, 1<<30)
 	if err != nil || len(rows) != 85 || rows[0].Node != "node_a/1" {
 		t.Fatalf("%d steps at once: the batch has to end with the run; %v", len(rows), err)
@@ -358,7 +358,7 @@ func TestSpoolFilesOfAnEarlierVersion(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	p := spoolWithoutDatabase(t, dir, 1<<20)
-	for _, name := range []string{"spool-notes.txt", "spool-", "spool-0000000001-000000.copy", "spool-1767225600000000000.damaged"} { // names that do not match
+	for _, name := range []string{"spool-notes.txt", "spool-", "spool-0000000001-000000.copy", "spool-1767225600000000000.damaged"} { // the spool ignores these names
 		if err := os.WriteFile(filepath.Join(dir, name), []byte("x"), 0o600); err != nil {
 			t.Fatal(err)
 		}

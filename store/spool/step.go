@@ -34,7 +34,7 @@ type Step struct {
 	Signature *relay.Signature
 	Data      []byte // of a Chunk
 	N, I      int    // attempt number; part number
-	State     string // Finish: event state, "" = the state of the attempt; Requeue: "held" takes back the release of the attempt
+	State     string // event state of a Finish, "" = the state of the attempt; "held" in a Requeue takes back the release
 	Size      int64  // bytes of memory that the step holds while it waits; not in the file
 }
 
@@ -61,7 +61,7 @@ var errStepDamaged = errors.New("a step of the spool cannot be read")
 // Decoded slices point into the input. Lengths are checked against the remaining input before memory
 // is allocated.
 type coder struct {
-	b       []byte // the bytes written, or the bytes still to be read
+	b       []byte // bytes that were written, or that are still to be read
 	reading bool
 	format  byte
 	needed  byte // while writing: the lowest format that has all fields written so far

@@ -22,7 +22,7 @@ func TestStepRoundTrip(t *testing.T) {
 	same := cmp.Options{
 		cmpopts.EquateComparable(netip.AddrPort{}),
 		cmpopts.IgnoreFields(Step{}, "Size"),
-		cmpopts.IgnoreFields(relay.Attempt{}, "Node", "Cause", "Via"), // Node is known from the claim, Cause is read from the response, Via is stored at the begin
+		cmpopts.IgnoreFields(relay.Attempt{}, "Node", "Cause", "Via"), // the claim, the response and the begin of the attempt have these fields
 		// Marks are set on events that are in the database, and the other fields are computed when an
 		// event is read.
 		cmpopts.IgnoreFields(relay.Event{}, "Mark", "HostRefusedBy", "Cause", "Ended"),

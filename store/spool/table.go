@@ -21,7 +21,7 @@ import (
 
 const (
 	fileName      = "spool.db"
-	RefusedFile   = "spool-refused.jsonl"      // steps that the database refuses, for the operator
+	RefusedFile   = "spool-refused.jsonl"      // file of the steps that the database refuses, for the operator
 	damagedSuffix = ".damaged"                 // suffix of files that SQLite cannot read
 	oldFiles      = "spool-[0-9]*-[0-9]*[0-9]" // pattern of the spool files of versions before spool.db
 	fileVersion   = 1                          // user_version of the file
@@ -31,7 +31,7 @@ const (
 	pageSize = 16 << 10
 	walMax   = 8 << 20 // size of the write-ahead log, unless one batch is larger
 
-	minPages = 16 // for the schema and a few steps, however small the limit is
+	minPages = 16 // pages for the schema and a few steps, even if the limit is lower
 )
 
 const schema = `CREATE TABLE steps (
@@ -107,7 +107,7 @@ func (r *Row) Step() (*Step, error) {
 // are in Postgres. Commits wait for the disk. Readers do not wait for the writer.
 type table struct {
 	path   string
-	write  *sqlx.DB // a single connection
+	write  *sqlx.DB // has a single connection
 	read   *sqlx.DB
 	insert *sql.Stmt
 	pages  *sql.Stmt
@@ -277,7 +277,7 @@ func Quarantine(dir string, steps []Refused) error {
 
 // Content describes the spool files of a data dir.
 type Content struct {
-	Bytes int64    // of steps that were not in Postgres when the file was last written
+	Bytes int64    // bytes of the steps that were not in Postgres when the file was last written
 	Aside []string // names of files with steps that could not be read or stored
 }
 

@@ -53,7 +53,7 @@ func testAudit(t *testing.T, fresh func(testing.TB) store.Options) {
 	}
 
 	b.must(b.DeleteEvent(ctx, b.alice, waiting))
-	b.want(relay.CodeForbidden, b.DeleteEvent(ctx, b.bob, id)) // refused, so there is no entry
+	b.want(relay.CodeForbidden, b.DeleteEvent(ctx, b.bob, id)) // a refused delete adds no entry
 
 	var rows []relay.AuditEntry
 	b.eventually("what nobody waits for is written", func() bool {

@@ -52,7 +52,7 @@ func (b *fixture) keys() {
 	if k.Name != "alice@laptop" || k.AccountName != "alice" || k.Type != "ssh-ed25519" || k.AuthorizedKey != line || !strings.HasPrefix(k.ID, "key_") {
 		b.Errorf("key %+v", k)
 	}
-	_, err = b.AddKey(ctx, b.bob, "", "mine", "\ufeff"+line) // a byte order mark, as some Windows editors add
+	_, err = b.AddKey(ctx, b.bob, "", "mine", "\ufeff"+line) // some Windows editors add a byte order mark
 	b.want(relay.CodeConflict, err)
 	_, err = b.AddKey(ctx, b.bob, "alice", "trojan", b.ed25519())
 	b.want(relay.CodeForbidden, err)
@@ -87,7 +87,7 @@ func (b *fixture) goodAndBadKeys(line string) {
 	_, err = b.AddKey(ctx, b.bob, "", "large", b.authorized(&large.PublicKey))
 	b.must(err)
 	small := *large
-	small.PublicKey.N = small.Primes[0] // 1024 bits
+	small.PublicKey.N = small.Primes[0] // this key has 1024 bits
 	for _, bad := range []string{
 		"", "ssh-ed25519", "ssh-ed25519 AAAA", line + "\n" + b.ed25519(), `command="id" ` + b.ed25519(), "-----BEGIN OPENSSH PRIVATE KEY-----",
 		b.authorized(&small.PublicKey),

@@ -14,7 +14,7 @@ import (
 func testLarge(t *testing.T, fresh func(testing.TB) store.Options) {
 	b := setup(t, fresh)
 	body := bytes.Repeat([]byte("0123456789abcdef"), (3*relay.BodyPart+1000)/16)
-	copy(body[relay.BodyPart-3:], "needle") // across the border of two parts
+	copy(body[relay.BodyPart-3:], "needle") // the word is at the border of two parts
 	e := b.newEvent(b.hooks, relay.StateDelivering, "/large", "")
 	parts := b.chunks(e.ID, 0, body)
 	e.Request.Body = relay.Body{
@@ -69,7 +69,7 @@ func testLarge(t *testing.T, fresh func(testing.TB) store.Options) {
 func (b *fixture) chunks(id relay.ID, n int, body []byte) (parts int) {
 	for len(body) > 0 {
 		p := body[:min(relay.BodyPart, len(body))]
-		b.Chunk(id, n, parts, p) // no wait for its ticket: the step after it must not overtake it
+		b.Chunk(id, n, parts, p) // the next step is enqueued without waiting for this ticket, and must not overtake it
 		body, parts = body[len(p):], parts+1
 	}
 	return parts

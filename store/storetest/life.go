@@ -65,7 +65,7 @@ func testLives(t *testing.T, fresh func(testing.TB) store.Options) {
 		{"a share", 20 * day, func() error { _, _, err := b.ShareActor(ctx, share, false); return err }, relay.ErrNotFound},
 		{"a session", 30 * day, func() error { _, err := b.SessionOwner(ctx, session); return err }, relay.ErrNotFound},
 	} {
-		offset.Store(int64(c.life - time.Minute)) // more than the time that the test itself takes
+		offset.Store(int64(c.life - time.Minute)) // the test itself takes less than a minute
 		if err := c.use(); err != nil {
 			t.Errorf("%s before its end: %v", c.what, err)
 		}

@@ -15,7 +15,7 @@ import (
 func testList(t *testing.T, fresh func(testing.TB) store.Options) {
 	b := setup(t, fresh)
 	b.must(b.AddMember(t.Context(), b.bob, "other", "alice"))
-	var ids []relay.ID // of alice's two aliases, oldest first
+	var ids []relay.ID // ids of the events of alice's two aliases, oldest first
 	for i := range 30 {
 		alias, status := b.hooks, []int{200, 404, 500}[i%3]
 		if i%5 == 0 {
@@ -204,14 +204,14 @@ func (b *fixture) hostRefused() {
 		b.must(err)
 		replayed(e.ID, 403, page)
 		check(e.ID, "Vite")
-		b.ok(b.Finish(e.ID, ended(slow.N, relay.StateDelivered, 200, "ok"), "")) // an earlier attempt that ends later
+		b.ok(b.Finish(e.ID, ended(slow.N, relay.StateDelivered, 200, "ok"), "")) // an earlier attempt ends last
 		check(e.ID, "Vite")
 		replayed(e.ID, 200, "ok")
 		check(e.ID, "")
 		again, err := b.BeginReplay(b.Context(), b.alice, e.ID, true)
 		b.must(err)
 		replayed(e.ID, 200, "ok")
-		b.ok(b.Finish(e.ID, ended(again.N, relay.StateDelivered, 403, page), "")) // again an earlier attempt that ends later
+		b.ok(b.Finish(e.ID, ended(again.N, relay.StateDelivered, 403, page), "")) // an earlier attempt ends last again
 		check(e.ID, "")
 		for location, want := range map[string]string{
 			"https://HOOKS.localhost/r-" + name[:2] + "?a=%20": "redirect to https",

@@ -27,7 +27,7 @@ func testSecrets(t *testing.T, fresh func(testing.TB) store.Options) {
 	t.Run("chosen", func(t *testing.T) { b.with(t).chosenSecrets() })
 	t.Run("gone with the alias", func(t *testing.T) { b.with(t).secretsOfLostAlias() })
 	t.Run("verify token", func(t *testing.T) { b.with(t).verifyTokens() })
-	b.rotatedKeys(keys) // opens the store again with other keys, which the following checks use
+	b.rotatedKeys(keys) // rotatedKeys opens the store again with other keys, which the following checks use
 	t.Run("verdicts", func(t *testing.T) { setup(t, fresh).verdicts() })
 	t.Run("kept", func(t *testing.T) { setup(t, fresh).secretsAreKept() })
 	t.Run("without a key", func(t *testing.T) { secretsWithoutKey(t, fresh) })
@@ -333,7 +333,7 @@ func (b *fixture) verifyTokens() {
 		b.Errorf("it is a secret of a sender: %v %v, %v %v %v", list, open, err, oerr, uerr)
 	}
 	b.raw(`UPDATE aliases SET owner_id = `+fmt.Sprint(b.bob.Account)+` WHERE name = 'tokens'`, 1)
-	has("none") // as a node of the previous version transfers the alias
+	has("none") // the owner changes as in a transfer by a node of the previous version
 	b.setToken(b.bob, "tokens", token)
 	has(token)
 	_, err = b.TransferAlias(b.Context(), b.bob, "tokens", "alice")
@@ -343,7 +343,7 @@ func (b *fixture) verifyTokens() {
 	b.setToken(b.alice, "tokens", "")
 	has("none")
 	b.raw(`DELETE FROM sender_secrets WHERE provider = 'verify-token'`, 0)
-	b.setToken(b.alice, "hooks", token) // encrypted again together with the other secrets
+	b.setToken(b.alice, "hooks", token) // rotatedKeys encrypts the token again
 	b.must(b.RemoveAlias(b.Context(), b.alice, "tokens"))
 }
 

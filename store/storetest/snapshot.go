@@ -18,7 +18,7 @@ func (b *fixture) snapshots() {
 	b.snapshotsOf(false, seen)
 	b.snapshotsOf(true, seen)
 	// Every column needs a value in some event, because the comparison of empty columns proves nothing.
-	without := []string{"Attempts", "Ended", "ForwardedLines", "Mark"} // not in a list row, or not in a new event
+	without := []string{"Attempts", "Ended", "ForwardedLines", "Mark"} // these fields are not in a list row, or not in a new event
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[relay.Event]()) {
 		if !seen[f.Name] && !slices.Contains(without, f.Name) {
 			b.Errorf("no event of the snapshots has a value in %s", f.Name)
@@ -62,7 +62,7 @@ func (b *fixture) snapshotsOf(later bool, seen map[string]bool) {
 	for name, c := range map[string]struct {
 		event *relay.Event
 		end   *relay.Attempt
-		state string // state of the event, "" = the state of the attempt
+		state string // state of the event; "" = the state of the attempt
 		head  bool   // the change contains a snapshot of the attempt too
 	}{
 		"delivered":       {rich, ended(1, relay.StateDelivered, 201, "answer"), "", true},

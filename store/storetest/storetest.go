@@ -114,7 +114,7 @@ func (b *fixture) reopen() {
 	}
 	s, err := store.Open(b.Context(), b.opt)
 	b.must(err)
-	b.Cleanup(func() { _ = s.Close() }) // some tests close the store before, so a second call must work
+	b.Cleanup(func() { _ = s.Close() }) // some tests have closed the store before
 	_, _, err = s.Migrate(b.Context())
 	b.must(err)
 	b.must(s.Serve(b.Context(), b.hear))

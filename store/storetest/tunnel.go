@@ -53,9 +53,9 @@ func (b *fixture) tunnels() {
 		t.Errorf("touched %+v, %v", got, err)
 	}
 	counts := map[string]int64{"first": 3}
-	unknown := 40_000 // more than the parameters that one statement can have
+	unknown := 40_000 // this is more than the parameters of one statement
 	if relaytest.RaceEnabled() {
-		unknown = 4000 // the race detector makes SQLite some five times as slow
+		unknown = 4000 // SQLite is some five times as slow with the race detector
 	}
 	for i := range unknown {
 		counts[strconv.Itoa(i)] = 1
@@ -81,7 +81,7 @@ func (b *fixture) tunnels() {
 	b.closeTunnel("third", relay.System())
 	store(write(relay.TunnelDetach, "third"))
 	has("")
-	store(write(relay.TunnelKeep, "third")) // after other nodes have declared this node dead
+	store(write(relay.TunnelKeep, "third")) // other nodes may have declared this node dead before
 	has("third")
 }
 

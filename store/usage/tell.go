@@ -20,7 +20,7 @@ import (
 // the next start of each node counts anew.
 const changeStorage relay.ChangeKind = "storage"
 
-const toldAtOnce = 1000 // aliases in one changeStorage
+const toldAtOnce = 1000 // largest number of aliases in one changeStorage
 
 // Tell reports the bytes stored by this node since the last call to the other nodes.
 func (u *Usage) Tell(ctx context.Context) {
@@ -74,7 +74,7 @@ func (u *Usage) Committed(c *db.Tx) {
 // TellFreed adds a revision with the removed bytes to a transaction, if other processes count them
 // too.
 func (u *Usage) TellFreed(c *db.Tx) {
-	beside := !u.serving.Load() // an operator command; the server may have a limit and then needs the report
+	beside := !u.serving.Load() // this process is a command, and the server may have a limit and then needs the report
 	if len(c.Freed) == 0 || !beside && (!u.db.Dialect.SeveralNodes() || !u.counts()) {
 		return
 	}
@@ -118,7 +118,7 @@ func (u *Usage) HearEvictions(c *db.Tx, h Holder) error {
 	if c.Dialect.SeveralNodes() {
 		owner := h.ID
 		if !h.Account {
-			c.LockText("evict", strconv.FormatInt(h.ID, 10)) // the only lock that nodes of the previous version know
+			c.LockText("evict", strconv.FormatInt(h.ID, 10)) // nodes of the previous version know only this lock
 			owner = u.OwnerOf(h.ID)
 		}
 		if owner != 0 {

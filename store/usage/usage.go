@@ -36,7 +36,7 @@ type Options struct {
 const (
 	// unevictableFor is the time for which an alias that had nothing to evict is not tried again.
 	unevictableFor = time.Second
-	countWait      = time.Second // how long a start waits for the first count
+	countWait      = time.Second
 )
 
 // Usage holds the stored bytes of each alias, as known by the serving process. They are counted once at the
@@ -49,16 +49,16 @@ type Usage struct {
 	serving atomic.Bool // Start was called: the process is a server and not an operator command
 
 	mu       sync.Mutex
-	aliases  map[int64]*bytesStored // aliases with stored bytes
+	aliases  map[int64]*bytesStored
 	counted  bool
-	heard    int64 // newest revision that is in the count
+	heard    int64 // number of the newest revision that is counted
 	accounts accountStorage
 }
 
 // bytesStored holds the stored bytes of one alias, or of all aliases of an account.
 type bytesStored struct {
 	bytes  int64
-	untold int64     // of an alias: the part of bytes that was not reported to the other nodes yet
+	untold int64     // bytes of an alias that were not reported to the other nodes yet
 	full   time.Time // last time at which no event could be evicted
 	// above is the number of bytes allowed while the holder exceeds its limit; 0 = the holder is within its
 	// limit. Half of the removed bytes lower above, and new requests may use the other half. So requests
@@ -121,7 +121,7 @@ func (u *Usage) change(alias, bytes, untold int64) {
 	if u.db.Dialect.SeveralNodes() {
 		a.untold += untold
 	}
-	if a.bytes == 0 && a.untold == 0 { // the alias was removed, for example
+	if a.bytes == 0 && a.untold == 0 {
 		delete(u.aliases, alias)
 	}
 }
@@ -174,7 +174,7 @@ func (u *Usage) Surplus(h Holder, need int64, all bool) int64 {
 	}
 	bytes := stored.bytes + need - limit
 	if !all {
-		bytes = min(bytes, 2*(stored.bytes+need-stored.bound(limit))) // twice, because only half of the removed bytes lower the bound
+		bytes = min(bytes, 2*(stored.bytes+need-stored.bound(limit))) // only half of the removed bytes lower the bound
 	}
 	return bytes + min(limit/64, 16<<20)
 }
@@ -206,7 +206,7 @@ func (u *Usage) IsOver(h Holder) bool {
 func (u *Usage) isOver(h Holder) bool {
 	stored, limit := u.of(h)
 	if !u.counted || limit <= 0 || stored.bytes <= limit {
-		stored.bound(limit) // resets above: from now on the holder may have no more than its limit
+		stored.bound(limit) // bound resets above, so that the holder may have no more than its limit from now on
 		return false
 	}
 	return time.Since(stored.full) >= unevictableFor

@@ -13,13 +13,13 @@ func TestBoundAboveTheLimit(t *testing.T) {
 	const limit = 1000
 	b := bytesStored{}
 	for i, step := range []struct{ add, bound int64 }{
-		{900, limit},   // within the limit
-		{4100, 5000},   // far above the limit: no more bytes are allowed
-		{200, 5000},    // stored although not allowed, such as a long response
+		{900, limit},   // the alias is within its limit
+		{4100, 5000},   // the alias is far above its limit and may store no more
+		{200, 5000},    // a long response, for example, is stored although it is not allowed
 		{-1200, 4400},  // half of the removed bytes may be used again
-		{-1500, 3650},  // removed by the loop, which is faster than the requests
+		{-1500, 3650},  // the loop has removed these bytes faster than requests could use them
 		{-1, 3650},     // halves are rounded up
-		{-1500, limit}, // within the limit again
+		{-1500, limit}, // the alias is within its limit again
 		{601, 1600},
 		{-2000, limit}, // the alias is removed
 	} {
