@@ -471,8 +471,8 @@ func TestDoubtedClockGivesNothingAway(t *testing.T) {
 	}
 }
 
-// A start doubts a clock that is further ahead of the newest stored time than tolerated, or a minute or
-// more ahead of the clock of Postgres.
+// A start doubts a clock that is further ahead of the newest stored time than tolerated, or more than a
+// minute ahead of the clock of Postgres.
 func TestClockAtStart(t *testing.T) {
 	t.Parallel()
 	now := time.Now()

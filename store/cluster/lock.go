@@ -40,7 +40,7 @@ func (s *Store) LockDataDir() error {
 	return nil
 }
 
-// probeTime is longer than the time for which Served of a command holds the lock.
+// probeTime is longer than the time for which Served holds the lock in a command.
 const probeTime = 200 * time.Millisecond
 
 // noteFile writes into the lock file which SQLite file this process serves; see CheckServedFile. It ignores

@@ -49,9 +49,9 @@ func TestPostgresUnavailable(t *testing.T) {
 	}
 }
 
-// TestUnansweredCommit: if the connection to the database was lost during a commit, the commit may have been
-// made or not. A pooler reports that with its own code. If the database refused the commit or never got it,
-// or is a file, the outcome is known.
+// TestUnansweredCommit: if the connection was lost during a commit, or a pooler reports with its own code
+// that it lost the database, the outcome is unknown. If the database refused the commit or never got it, or
+// is a SQLite file, the outcome is known.
 func TestUnansweredCommit(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

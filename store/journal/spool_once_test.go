@@ -31,8 +31,8 @@ func spooled(t *testing.T, s *fixture, steps []*step) (*spool.Spool, *drainer) {
 	return p, newDrainer(s.Journal, p)
 }
 
-// writeNext writes the next limit steps to the database, and then behaves like a process that was
-// killed, or lost the result of the commit, right after it.
+// writeNext writes the next limit steps to the database, but does not note in the spool that they are stored,
+// like a process that was killed before it could.
 func writeNext(t *testing.T, d *drainer, limit int) {
 	t.Helper()
 	rows, err := d.p.Next(limit, drainBytes)

@@ -105,7 +105,7 @@ func (r *Retention) removeOldest(ctx context.Context, of usage.Holder, before re
 		if err != nil || len(list) == 0 {
 			return events, err
 		}
-		in.after = list[len(list)-1].ID // some events may stay, because they became held after they were listed
+		in.after = list[len(list)-1].ID // some listed events may stay, because they are held by now
 		n, bytes := 0, int64(0)
 		n, bytes, more, err = r.remove(ctx, of, list, now, left)
 		events += n

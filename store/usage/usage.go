@@ -162,9 +162,9 @@ func (u *Usage) Admits(h Holder, need int64) (fits, evictable bool) {
 	return false, need <= limit && time.Since(stored.full) >= unevictableFor
 }
 
-// Surplus returns the number of bytes that an eviction still has to free so that need more bytes fit, or,
-// with all, so that the holder is within its limit. The number includes a margin, so that not every request
-// has to wait for an eviction.
+// Surplus returns the number of bytes that an eviction still has to free: until need more bytes fit or, with
+// all, until the holder is within its limit. The number includes a margin, so that not every request has to
+// wait for an eviction.
 func (u *Usage) Surplus(h Holder, need int64, all bool) int64 {
 	u.mu.Lock()
 	defer u.mu.Unlock()
