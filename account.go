@@ -28,7 +28,7 @@ const (
 	ActorToken  ActorKind = "token"  // API
 	ActorShare  ActorKind = "share"  // holder of a share token
 	ActorSSH    ActorKind = "ssh"    // verified public key
-	ActorQueue  ActorKind = "queue"  // automatic requeue
+	ActorQueue  ActorKind = "queue"  // the queue, which queues an attempt again
 	ActorSystem ActorKind = "system" // operator commands and the server itself; may see everything
 )
 
@@ -143,15 +143,15 @@ type Key struct {
 	AccountName   string
 	Name          string
 	Fingerprint   string // SHA256:…
-	Type          string // such as ssh-ed25519
+	Type          string // key type, such as ssh-ed25519
 	AuthorizedKey string // the line of authorized_keys, without its comment
 	CreatedAt     time.Time
 	LastUsedAt    time.Time
 }
 
-// Right is a permission that an SSH connection depends on; the connection ends when it
-// is revoked. It is a registered key of an account, or, with Alias, the permission of
-// the account to have a tunnel of that alias.
+// Right is a permission on which an SSH connection depends: a registered key of an account or, with Alias,
+// the permission of the account to have a tunnel of that alias. When the right is revoked, the connection
+// ends.
 type Right struct {
 	Account int64
 	Key     string // id; "" with Alias
@@ -162,9 +162,9 @@ type Right struct {
 // and waits until a logged-in user approves. It does not contain the code that the user types, because
 // only the client may see that code.
 type Enrolment struct {
-	Link        string // last part of the URL of the page that approves it
+	Link        string // last part of the URL of the page on which a user approves the enrolment
 	Fingerprint string // SHA256:…
-	KeyType     string // such as ssh-ed25519
+	KeyType     string // key type, such as ssh-ed25519
 	Remote      string // address of the client
 	Client      string // version text of the SSH client
 	RequestedAt time.Time
@@ -227,8 +227,8 @@ type AuditEntry struct {
 	ID     int64
 	At     time.Time
 	Actor  string
-	Via    string // Via of the actor
-	Action string // such as token.add
+	Via    string // the actor's Via
+	Action string // name of the action, such as token.add
 	Target string
 	Detail string
 }

@@ -40,8 +40,9 @@ type Settings struct {
 	Retention        *time.Duration  `json:"-"`          // nil = the default of the server; in the API a duration string or null
 	Handshakes       []string        `json:"handshakes"` // names of challenges that are answered while offline, see package handshake
 	Answers          []OfflineAnswer `json:"answers"`
-	// VerifyToken is the token that Meta and WebSub send when a user enters a URL there. It is stored
-	// encrypted. If there is a token, reads return an empty text; only delivery reads its value.
+	// VerifyToken is the token that Meta and WebSub send when a user enters the URL of the alias there. It is
+	// stored encrypted. Reads return an empty SecretText in place of a stored token; only delivery reads the
+	// value.
 	VerifyToken *SecretText `json:"-"`
 	Paused      bool        `json:"paused"`
 }

@@ -23,8 +23,8 @@ import (
 // testPackages may be imported by the tests of every package, but not by other code.
 var testPackages = []string{"relay/relaytest", "relay/store/pgtest", "relay/store/plantest", "relay/store/powertest", "relay/store/storetest"}
 
-// allowedImports maps each package to the packages of the module that its program files may import. A
-// package that is not listed fails the test, so that its author has to choose its place.
+// allowedImports maps each package to the packages of the module that its program files may import. An
+// unlisted package fails the test.
 var allowedImports = map[string][]string{
 	"relay":                   {},
 	"relay/budget":            {"relay"},
@@ -109,7 +109,7 @@ type listed struct {
 	Imports, Deps   []string
 }
 
-// listOnce runs the go command once for all tests, because the command takes most of the time of the tests.
+// listOnce runs the go command once for all tests.
 var listOnce = sync.OnceValues(func() (pkgs []listed, err error) {
 	out, err := exec.Command("go", "list", "-e", "-json=ImportPath,Doc,Imports,Deps", "./...").Output()
 	if err != nil {
@@ -159,7 +159,7 @@ func TestStarImports(t *testing.T) {
 // packages.
 var rootImports = []string{
 	"cmp", "context", "database/sql/driver", "encoding/binary", "encoding/hex", "errors", "fmt", "math", "net/netip", "net/url",
-	"net", // for the type Conn, which is a net.Conn
+	"net", // needed for the type Conn, which is a net.Conn
 	"runtime", "runtime/debug", "slices", "strconv", "strings", "sync", "time",
 }
 
@@ -214,8 +214,8 @@ func TestForbiddenDependencies(t *testing.T) {
 	}
 }
 
-// TestPromises: each test and each mutant that docs/promises.md names exists. Each mutant of a row must
-// make at least one of the tests in that row fail.
+// TestPromises: each test and each mutant that docs/promises.md names exists, and each mutant has to fail a
+// test that its row names.
 func TestPromises(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("docs/promises.md")
@@ -266,8 +266,8 @@ func TestPromises(t *testing.T) {
 
 var testNames = regexp.MustCompile(`\b(?:Test|Fuzz)\w+`)
 
-// TestEveryBoundHasBothSides: for each bound in the tables of docs/limits.md, docs/promises.md names a test
-// that goes up to it and a test that goes beyond it. TestPromises checks that these tests exist.
+// TestEveryBoundHasBothSides: each bound in the tables of docs/limits.md has a row in docs/promises.md that
+// names tests of both sides, and each row there is such a bound.
 func TestEveryBoundHasBothSides(t *testing.T) {
 	t.Parallel()
 	limits, err := os.ReadFile("docs/limits.md")
@@ -352,7 +352,7 @@ func readMutants(t *testing.T) (list []map[string]string) {
 }
 
 // TestMutantsAreCurrent: the text that a mutant changes is in its file exactly once, and each test that the
-// mutant names is in its package. A change of such a line also needs a change of the list.
+// mutant names is in its package.
 func TestMutantsAreCurrent(t *testing.T) {
 	t.Parallel()
 	list := readMutants(t)
@@ -396,7 +396,7 @@ func testsOf(t *testing.T, folder string) map[string]bool {
 
 var testDeclarations = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
 
-// Each file that docs/design.md names with its folder exists.
+// Each Go, txtar and JSON file that docs/design.md names with its folder exists.
 func TestPromisesOfTheDesign(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("docs/design.md")

@@ -27,17 +27,17 @@ type Change struct {
 	Event      ID
 	N          int
 	Account    int64
-	Credential string // id of the revoked credential of a ChangeAccount; "" = any of the account. In a ChangeEnrolment, the fingerprint
+	Credential string // id of the revoked credential of a ChangeAccount; "" = any of the account. In a ChangeEnrolment, the fingerprint of the key
 
-	// Snapshot returns the event and attempt N after the change, without bodies. A nil result is not in
-	// memory and must be read from the store. Snapshot itself may be nil. It may be called only until
-	// Publish returns.
+	// Snapshot returns the event and attempt N after the change, without bodies. A nil result means that the
+	// event or attempt is not in memory and must be read from the store. Snapshot itself may be nil, and may
+	// be called only until Publish returns.
 	Snapshot func() (*Event, *Attempt)
 }
 
 // FeedItem is one message to the viewers of the live feed. It is encoded once for all of them.
 type FeedItem struct {
-	ID    string // sent back by browsers in Last-Event-ID
+	ID    string // browsers send it back in Last-Event-ID
 	Name  string // event, attempt, tunnel, resync
 	Alias int64
 	Data  []byte // one JSON object without line breaks

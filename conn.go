@@ -33,7 +33,7 @@ type Conn interface {
 // ConnEnd describes the end of a Conn.
 type ConnEnd struct {
 	How     ConnHow
-	Refusal *Error // with ConnRefused: the reason why no local server was reached (local-refused, …)
+	Refusal *Error // the reason why no local server was reached (local-refused, …); set if the end is ConnRefused
 }
 
 // ConnHow names a way in which a Conn ended.
@@ -41,7 +41,7 @@ type ConnHow uint8
 
 // The ways in which a Conn ends.
 const (
-	ConnOpen     ConnHow = iota // not ended, as far as is known, or closed by this side
+	ConnOpen     ConnHow = iota // the connection has not ended, as far as is known, or this side has closed it
 	ConnEOF                     // the local server closed its side in order
 	ConnBrokeOff                // the local server aborted the connection
 	ConnRefused                 // no byte reached a local server

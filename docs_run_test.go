@@ -37,9 +37,8 @@ var endless = regexp.MustCompile(`^(ssh -N |relayd serve|relay up|relay events .
 // verdict matches the command lines that may fail because of the state of the machine.
 var verdict = regexp.MustCompile(`^relayd? doctor`)
 
-// TestCommandsOfDocs runs the shell commands of the pages in docs. It replaces names of hosts and
-// folders, ids and webhook senders. If a block of text follows a command, it must equal the output of
-// the command.
+// TestCommandsOfDocs runs the shell commands of the pages in docs, with other hosts, folders, ids and webhook
+// senders. A block of text after the commands must match their output.
 func TestCommandsOfDocs(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"curl", "jq", "ssh", "timeout"} {
@@ -71,7 +70,7 @@ type docs struct {
 	dir, data  string
 	env        []string
 	replace    *strings.Replacer
-	apartCount atomic.Int64 // number of names made so far that no other line uses
+	apartCount atomic.Int64 // number of names that apart has made
 }
 
 func startDocs(t *testing.T) *docs {
@@ -144,7 +143,7 @@ func (f *docs) sh(t *testing.T, script string) {
 // shownAfter matches a block of commands and the block of text after it, if there is one.
 var shownAfter = regexp.MustCompile("(?ms)^```sh\n(.*?)^```$(?:\n+```text\n(.*?)^```$)?")
 
-// runPage runs the lines of a page as one script, because later lines use what earlier lines set.
+// runPage runs the commands of a page as one script, and compares their output with the page.
 func (f *docs) runPage(t *testing.T, text string, used []atomic.Bool) {
 	script, prints := "", map[string]*regexp.Regexp{} // patterns of the expected output, by the file that gets the output
 	out := t.TempDir()
@@ -167,8 +166,8 @@ func (f *docs) runPage(t *testing.T, text string, used []atomic.Bool) {
 }
 
 // script returns a documented block as a shell script that a test can run: with real folders, and a time
-// limit for commands that do not end. It leaves out the lines that the tests do not run, and marks their
-// reason as used.
+// limit for commands that do not end. It leaves out the lines that match an entry of notRun, and sets the
+// entry in used.
 func (f *docs) script(block string, used []atomic.Bool) (script string) {
 	for line := range strings.Lines(strings.ReplaceAll(block, "\\\n", " ")) {
 		line = strings.TrimRight(line, "\n")

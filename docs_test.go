@@ -178,8 +178,8 @@ func checkCommand(t *testing.T, page, bin string, words []string, help map[strin
 	}
 }
 
-// Every setting that a page, a manifest or a unit names is in docs/config.md, which is generated
-// from the program.
+// Every setting of relayd that a page, a file in deploy, compose.yaml or the Dockerfile names is in
+// docs/config.md, which is generated from the program.
 func TestSettingsOfPages(t *testing.T) {
 	t.Parallel()
 	setting := regexp.MustCompile(`\bRELAY_[A-Z][A-Z_]*[A-Z]\b`)

@@ -58,8 +58,8 @@ func Overloaded(detail string) *Error {
 	return &Error{Code: CodeOverloaded, Detail: detail, RetryAfter: time.Second}
 }
 
-// MayBeDone reports whether the change that failed with err may have been made, because its commit was lost
-// with the connection. Such a change must not be repeated automatically.
+// MayBeDone reports whether the change that failed with err may have been made, because the connection to the
+// database broke during its commit. Such a change must not be repeated automatically.
 func MayBeDone(err error) bool {
 	var e *Error
 	return errors.As(err, &e) && e.Unknown
@@ -114,7 +114,7 @@ const (
 	CodeMethodNotAllowed          = "method-not-allowed"
 	CodeConflict                  = "conflict"
 	CodeEventNotReplayable        = "event-not-replayable"
-	CodeAliasOffline              = "alias-offline" // a new event is either sent now or not at all
+	CodeAliasOffline              = "alias-offline" // a new event cannot be sent, because it is never queued
 	CodeNoSigningSecret           = "no-signing-secret"
 	CodeCannotSign                = "cannot-sign"
 	CodeSecretUnavailable         = "secret-unavailable"

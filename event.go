@@ -69,7 +69,7 @@ type Event struct {
 	AttemptCount   int
 	Blocker        string // replay blocker; "" = the event can be replayed
 	Cause          string // error text of the last attempt that ended, as record.Cause reads it from an error response; filled in lists and the live feed
-	HostRefusedBy  string // framework that refused the Host or Origin header in the last attempt that ended, or its other reaction to the header; see record.RefusedBy
+	HostRefusedBy  string // how the local server rejected the address of the request in the last attempt that ended: a result of record.RefusedBy, or record.RedirectedToSelf; "" = it did not
 	// Handshake names the challenge that the relay has answered. MissedHandshake names the challenge that
 	// was queued because the alias does not answer it; see package handshake.
 	Handshake, MissedHandshake string
@@ -130,10 +130,10 @@ func (e *Event) LastEnded() *Attempt {
 
 // AttemptPage selects attempts of an event, the newest first.
 type AttemptPage struct {
-	Before   int  // only attempts with lower numbers; 0 = from the newest on
+	Before   int  // selects attempts with lower numbers; 0 = all
 	Limit    int  // 1 to MaxAttempts
-	Answered bool // only attempts that got a response
-	Ended    bool // only attempts that have ended
+	Answered bool // selects only attempts that got a response
+	Ended    bool // selects only attempts that have ended
 	MaxBody  int  // bytes of each body; fewer if all bodies together are too large
 }
 
@@ -166,8 +166,8 @@ const (
 // Sent describes how a new event was made: the actor, the source event and the changes.
 type Sent struct {
 	Actor    string   `json:"actor"`
-	MadeFrom string   `json:"madeFrom,omitempty"` // id of the event that it was made from
-	Changes  []string `json:"changes,omitempty"`  // what differs from that
+	MadeFrom string   `json:"madeFrom,omitempty"` // id of the source event
+	Changes  []string `json:"changes,omitempty"`  // differences from the source event
 	SignedBy string   `json:"signedBy,omitempty"` // id of the secret of the alias, or SignedByClient
 }
 
@@ -179,7 +179,7 @@ const SignedByClient = "client"
 type Outgoing struct {
 	Alias          *Alias
 	Request        Message // complete, with all of its body
-	ForwardedLines []byte  // as in Event
+	ForwardedLines []byte  // the lines of Event.ForwardedLines
 	From           netip.AddrPort
 	TLS            bool
 	Sent           Sent
@@ -189,11 +189,11 @@ type Outgoing struct {
 // the alias had then, or later, when a user asked for a new verdict.
 type Signature struct {
 	Provider string    `json:"provider"`
-	Verdict  string    `json:"verdict"` // of package signature
+	Verdict  string    `json:"verdict"` // one of the verdicts of package signature
 	Reason   string    `json:"reason"`
 	Message  string    `json:"message"`
 	SignedAt time.Time `json:"signedAt,omitzero"`
-	SecretID string    `json:"secretId,omitempty"` // of the secret that fits
+	SecretID string    `json:"secretId,omitempty"` // id of the secret that matches
 }
 
 // SavedSearch is a search of an alias that an account has saved under a name.
@@ -344,6 +344,6 @@ type NextClaim struct {
 
 // Claim is a queued attempt that this process is delivering.
 type Claim struct {
-	Event *Event // with its request and the claimed attempt; the parts of a large body are read with BodyPart
+	Event *Event // event with its request and the claimed attempt; the parts of a large body are read with BodyPart
 	N     int
 }

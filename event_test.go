@@ -7,8 +7,8 @@ import (
 	"relay"
 )
 
-// TestLatencyIsTheSumOfWhatIsShown: the latency in a list equals the sum of the shown
-// phases in the record, to the microsecond.
+// TestLatencyIsTheSumOfWhatIsShown: the latency is the sum of all phases except Blocked, each truncated to
+// the microsecond, both before and after Micros.
 func TestLatencyIsTheSumOfWhatIsShown(t *testing.T) {
 	t.Parallel()
 	timing := relay.Timing{

@@ -13,7 +13,7 @@ type Figures struct {
 	// are empty.
 	Buckets []Bucket
 	Total   Bucket
-	Types   []FigureType // by event type, the most frequent first; requests without a type are left out
+	Types   []FigureType // counts by event type, the most frequent type first; requests without a type are left out
 }
 
 // FigureType counts the events of one type.
@@ -31,7 +31,7 @@ type Bucket struct {
 	// Classes counts events by the first digit of the last response's status; 0 = no
 	// response.
 	Classes [10]int
-	States  map[string]int // by state; nil without events
+	States  map[string]int // number of events by their state; nil without events
 	Latency
 }
 

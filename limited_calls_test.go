@@ -11,16 +11,15 @@ import (
 	"testing"
 )
 
-// limitedCalls are the calls that create a credential or a share, or send an event, and the limit that has to
-// count each of them.
+// limitedCalls are the calls that create a credential or a share, or send an event, each with the limits of
+// which one has to count the call.
 var limitedCalls = map[string][]string{
 	"CreateShare": {"Create"}, "CreateToken": {"Create"}, "CreateInvite": {"Create"}, "CreateLoginLink": {"Create"}, "AddKey": {"Create"},
 	"RenewToken": {"Create"}, "ApproveEnrolment": {"Create"}, "UseLoginLink": {"Create"}, "UseInvite": {"Create"},
 	"Replay": {"Replay", "ShareReplay"}, "Send": {"Replay"}, "Release": {"Replay"},
 }
 
-// countedElsewhere maps a function that makes one of the limitedCalls to the function that counts the call
-// before.
+// countedElsewhere maps a function that makes one of the limitedCalls to the function that counts the call.
 var countedElsewhere = map[string]string{
 	"api replayAs":           "runCounted",
 	"api addReplayRoutes":    "runCounted",
@@ -31,9 +30,8 @@ var countedElsewhere = map[string]string{
 	"dashboard useLogin":     "openSession",
 }
 
-// TestLimitedCallsAreCounted finds each call by which an account creates a credential or a share, or sends an
-// event. The same function, or the one that the table names for it, must call the limit, so a new call
-// without a limit fails.
+// TestLimitedCallsAreCounted: each function that makes one of the limitedCalls counts the call by a limit, or
+// countedElsewhere names the function that counts it.
 func TestLimitedCallsAreCounted(t *testing.T) {
 	t.Parallel()
 	counts := map[string][]string{} // limits that each function calls

@@ -26,14 +26,15 @@ var sshConnections = []string{
 // namesConnections are the files outside of package link that have to use some of sshConnections, with these
 // names.
 var namesConnections = map[string][]string{
-	"client/doctor.go":            {"NewClientConn"}, // for handshakes with a deadline, which their callback ends
+	"client/doctor.go":            {"NewClientConn"}, // needed for a handshake, which the deadline of its connection ends
 	"cmd/relayd/doctor_public.go": {"NewClientConn"},
 }
 
 // connectionCalls are the methods of the library that wait for the peer.
 var connectionCalls = []string{"OpenChannel", "SendRequest", "Accept", "Reject", "Reply", "Read", "Write", "CloseWrite", "Wait"}
 
-// TestNoWaitGroupSpansTheLibrary: a call of the SSH library may never return, so package link waits for none of them.
+// TestNoWaitGroupSpansTheLibrary: no program file of package link uses sync.WaitGroup, because a call of the
+// SSH library may never return.
 func TestNoWaitGroupSpansTheLibrary(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("link/*.go")

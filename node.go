@@ -17,13 +17,13 @@ type Node struct {
 	Name     string // label, unique among living nodes
 	PeerAddr string // address at which other nodes reach its SSH listener; "" = none
 	PeerKey  string // public key of its SSH listener for other nodes, in the format of authorized_keys
-	Version  string // of the program
+	Version  string // version of the program
 	Schema   int64  // newest schema that the program knows
 
 	State       string
 	Since       time.Time     // start or rejoin
 	LastSeenAt  time.Time     // last heartbeat, by the clock of the database
-	Beat        int64         // grows with each round in which the node reads its own row
+	Beat        int64         // grows with each heartbeat
 	Tunnels     int           // aliases whose tunnel is attached to the node
 	SpoolSteps  int64         // steps in the spool of the node that are not in the database yet
 	ClockOffset time.Duration // clock of the database minus clock of the node

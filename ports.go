@@ -9,7 +9,8 @@ import (
 // that only the owner of an alias may make fail with forbidden for its members, and with not-found for
 // all others.
 type Accounts interface {
-	// SessionOwner returns the actor of a dashboard session's secret; ErrNotFound.
+	// SessionOwner returns the actor of a dashboard session's secret. The error is ErrNotFound if there is no
+	// such session.
 	SessionOwner(ctx context.Context, secret string) (Actor, error)
 
 	Aliases(ctx context.Context, who Actor) ([]Alias, error)
@@ -35,8 +36,8 @@ type Accounts interface {
 	// ShareActor returns the actor (kind share) of a share token. The error is ErrNotFound for unknown,
 	// expired and revoked tokens alike. If use is set, it counts one use.
 	ShareActor(ctx context.Context, secret string, use bool) (Actor, Share, error)
-	// ReturnShareUse takes back a use if the error of its replay, why, shows that no replay was begun. share
-	// is the share before the use.
+	// ReturnShareUse takes back a use of a share if why, the error of the replay, shows that no replay was
+	// begun. share is the share before the use.
 	ReturnShareUse(ctx context.Context, share Share, why error) error
 
 	CreateToken(ctx context.Context, who Actor, t Token) (Token, string, error)
@@ -73,7 +74,7 @@ type Events interface {
 	Event(ctx context.Context, who Actor, id ID, maxBody int) (*Event, error)
 	// Request is Event without attempts.
 	Request(ctx context.Context, who Actor, id ID, maxBody int) (*Event, error)
-	// Attempts reads other attempts of an event, the newest first.
+	// Attempts reads a page of attempts of an event, the newest first.
 	Attempts(ctx context.Context, who Actor, id ID, page AttemptPage) ([]Attempt, error)
 	// Matches reports whether a filter selects an event.
 	Matches(ctx context.Context, who Actor, id ID, f Filter) (bool, error)

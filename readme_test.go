@@ -117,7 +117,7 @@ func TestFirstStepsOfReadme(t *testing.T) {
 	})
 }
 
-// pattern matches the output that a block of the README shows, with any time, duration and id.
+// pattern matches the output that a block of a page shows, with any time, duration and id.
 func pattern(block string) *regexp.Regexp {
 	text := regexp.QuoteMeta(strings.TrimSpace(block))
 	for _, of := range [][2]string{

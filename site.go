@@ -57,8 +57,8 @@ func lowerASCII(s string) string {
 	}, s)
 }
 
-// SSHDestination returns the ssh arguments that reach the relay as a user: the port, unless it is 22,
-// and the host. "" = no user.
+// SSHDestination returns the ssh arguments that reach the relay as a user: the port, unless it is 22, and the
+// host. user may be "".
 func (s Site) SSHDestination(user string) string {
 	if user != "" {
 		user += "@"

@@ -13,7 +13,7 @@ type TunnelState string
 const (
 	TunnelNever   TunnelState = "never"
 	TunnelOnline  TunnelState = "online"
-	TunnelStale   TunnelState = "stale" // silent peer, connection kept
+	TunnelStale   TunnelState = "stale" // the peer is silent; the connection is kept
 	TunnelOffline TunnelState = "offline"
 	// TunnelClosing is the state of a TunnelRecord whose end was requested. The node of the tunnel
 	// closes it.
@@ -29,7 +29,7 @@ type TunnelInfo struct {
 	User       string // name of the account that attached the tunnel
 	Since      time.Time
 	Target     string // local URL that relay up has reported; "" for plain ssh
-	HostHeader string // relay up --host-header; "" = the alias' setting
+	HostHeader string // value of relay up --host-header; "" = the alias' setting applies
 }
 
 // TunnelRecord is the tunnel of an alias as stored. All nodes read it to find the node that has the
@@ -135,10 +135,10 @@ type Attachment interface {
 // want_reply false, except BrokeOffRequest, and encoded as RFC 4251 section 5 types, in the order of
 // the struct fields below.
 const (
-	HelloRequest      = "hello@relay"       // global, before tcpip-forward
-	TargetRequest     = "target@relay"      // global, before its tcpip-forward
-	NoticeRequest     = "notice@relay"      // global, from relayd, after hello@relay
-	DialFailedRequest = "dial-failed@relay" // channel, then CLOSE
+	HelloRequest      = "hello@relay"       // global request, sent before tcpip-forward
+	TargetRequest     = "target@relay"      // global request, sent before its tcpip-forward
+	NoticeRequest     = "notice@relay"      // global request of relayd, sent after hello@relay
+	DialFailedRequest = "dial-failed@relay" // channel request, sent before CLOSE
 	// BrokeOffRequest reports that the local server of a channel aborted its
 	// connection. It has no payload. The client sends CLOSE only after the reply, so
 	// that relayd knows why the channel ends before it ends.
@@ -155,7 +155,7 @@ const (
 
 // Hello is the payload of HelloRequest.
 type Hello struct {
-	Protocol uint32 // 1
+	Protocol uint32 // always 1
 	Flags    uint32
 	Version  string
 }
@@ -173,7 +173,7 @@ type Target struct {
 type Notice struct {
 	Kind    string // one of the constants below
 	Alias   string // "" = the whole connection
-	Code    string // of a refusal: an error code of the API
+	Code    string // error code of the API, if the notice reports a refusal
 	Message string // safe to print
 	// RetryAfterMs is the time that the client waits before it connects again, to a relay that stops
 	// or to another node. In NoticeOnline it is the upper bound of a random wait after a loss, because
@@ -193,7 +193,7 @@ const (
 	// the same address, which leads to another node. It keeps the old connection until the relay ends
 	// it, so that its requests continue and the alias is never offline.
 	NoticeMoving  = "moving"
-	NoticeRevoked = "revoked" // for the alias or, without an alias, for the login
+	NoticeRevoked = "revoked" // the right to the alias or, without an alias, the login was revoked
 )
 
 // DialFailed is the payload of DialFailedRequest. It proves that no byte of the channel

@@ -158,7 +158,7 @@ func TestWordsOfLocals(t *testing.T) {
 	}
 }
 
-// Each word of the glossary has one meaning.
+// No word is explained twice in docs/glossary.md.
 func TestWordsOfTheGlossary(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("docs/glossary.md")

@@ -151,7 +151,7 @@ type Front struct {
 
 	// The other fields are guarded by limiter.mu.
 	all        *group
-	sources    map[netip.Prefix]*group // without empty ones
+	sources    map[netip.Prefix]*group // the groups of sources that have connections
 	accounts   map[int64]int
 	prompting  map[*Slot]struct{}
 	nodeLogins map[*Slot]struct{}

@@ -40,8 +40,8 @@ func silentSlots(l *Front, addr string, n int) (list []*Slot) {
 	return list
 }
 
-// TestBusiestSourceIsEvicted: a source with many silent sockets loses the oldest of them to new
-// connections, even if another source came first.
+// TestBusiestSourceIsEvicted: new connections replace those of the source with the most silent sockets, the
+// one that has been silent for longest first, even if another source came before.
 func TestBusiestSourceIsEvicted(t *testing.T) {
 	t.Parallel()
 	l := ssh(Limits{Unknown: 10})
@@ -62,8 +62,8 @@ func TestBusiestSourceIsEvicted(t *testing.T) {
 	}
 }
 
-// TestWorkingLoginsAreNotEvicted: if all logins wait for a response of relayd, a new connection is
-// refused.
+// TestWorkingLoginsAreNotEvicted: if all logins wait for a response of relayd, a new connection is refused. A
+// login that waits for its peer is evicted.
 func TestWorkingLoginsAreNotEvicted(t *testing.T) {
 	t.Parallel()
 	l := ssh(Limits{Unknown: 5})
@@ -237,8 +237,8 @@ func TestLimiterForgets(t *testing.T) {
 	}
 }
 
-// TestAccountLimitOfAllNodes: connections at other nodes count too, and the other nodes are told the
-// counts of accounts near the limit.
+// TestAccountLimitOfAllNodes: connections at other nodes count too. AccountsToTell returns the accounts with
+// at least 1/64 of the limit.
 func TestAccountLimitOfAllNodes(t *testing.T) {
 	t.Parallel()
 	elsewhere := 126

@@ -10,8 +10,7 @@ import (
 	"relay/api"
 )
 
-// everyRoute lists a request to each route that has a placeholder, filled with the names of the caller's own
-// objects. In the result, {} stands for values that differ between accounts.
+// everyRoute returns a request to each route that has a placeholder, filled with the given names.
 func everyRoute(alias string, event relay.ID, key, token, share string) []string {
 	e := "/api/v1/events/" + event.String()
 	a := "/api/v1/aliases/" + alias
@@ -35,7 +34,7 @@ func (d *client) line(token, line string) *answer {
 	return d.call(method, token, target, body)
 }
 
-// sameBody returns the body without the parts that differ between any two answers.
+// sameBody returns the body without the request id.
 func (a *answer) sameBody() string {
 	return strings.ReplaceAll(a.body, a.header.Get("X-Request-Id"), "")
 }
@@ -63,14 +62,14 @@ func TestForeignAndUnknownAreTheSameAnswer(t *testing.T) {
 			t.Errorf("%s shows what is alice's: %s", line, a.body)
 		}
 	}
-	h.get(h.asAlice, "/api/v1/events/"+id.String()).want(200) // bob removed nothing
+	h.get(h.asAlice, "/api/v1/events/"+id.String()).want(200)
 	h.get(h.asAlice, "/api/v1/aliases/shop").want(200)
 }
 
 const testKey = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl alice@laptop"
 
-// TestAdminsSeeOthersOnlyAsMembers: an admin sees nothing of an alias of another account. alice is the admin
-// and no member of bob's alias.
+// TestAdminsSeeOthersOnlyAsMembers: alice, an admin, gets 404 for an event of bob's alias until bob makes her
+// a member.
 func TestAdminsSeeOthersOnlyAsMembers(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)

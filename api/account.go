@@ -74,7 +74,7 @@ func (s *server) addUserRoutes() {
 				return out, err
 			}
 			usage, err := s.Accounts.AccountUsage(ctx, c.who)
-			if err != nil { // without usage the accounts are listed all the same
+			if err != nil { // the accounts are listed even if their usage cannot be read
 				return listOf(accounts, record.OfAccount), nil
 			}
 			return listOf(accounts, func(a relay.Account) record.User { return record.OfAccountUsage(a, usage[a.ID]) }), nil
@@ -93,7 +93,7 @@ func (s *server) addUserRoutes() {
 	addAction(s, user.on("DELETE /users/{user}", "delete-user",
 		"Remove an account: its tunnels are closed and its tokens revoked; its aliases stay, for an admin to transfer", 404, 409),
 		func(ctx context.Context, c *requestInfo) error {
-			if c.path("user") == c.who.AccountName { // no API call could restore the last admin
+			if c.path("user") == c.who.AccountName { // no API call can restore the last admin, so admins cannot remove themselves
 				return relay.Errorf(relay.CodeConflict, "your own account cannot be removed here; another admin can do it, or: relayd user rm")
 			}
 			return s.Accounts.RemoveAccount(ctx, c.who, c.path("user"))

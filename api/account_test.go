@@ -86,8 +86,8 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-// TestVerifyToken: only the owner of an alias can set its verify token, no answer shows the token, and a
-// transfer deletes it.
+// TestVerifyToken: only the owner of an alias can set and remove its verify token. No answer and no audit
+// entry shows the token.
 func TestVerifyToken(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
@@ -209,7 +209,7 @@ func TestNamesThatCannotBeShown(t *testing.T) {
 	must(t, err)
 	db, err := sql.Open("sqlite", "file:"+filepath.Join(h.dir, "relay.db")+"?_pragma=busy_timeout(10000)")
 	must(t, err)
-	_, err = db.Exec(`UPDATE tokens SET name = ? WHERE name = 'old'`, "old\x1b[2J") // as it was let in once
+	_, err = db.Exec(`UPDATE tokens SET name = ? WHERE name = 'old'`, "old\x1b[2J") // earlier versions stored such names
 	must(t, err)
 	must(t, db.Close())
 	if list := h.get(h.asAlice, "/api/v1/tokens").want(200); !strings.Contains(list.body, `"old\u001b[2J"`) {
@@ -380,8 +380,8 @@ func TestTokensKnowTheirID(t *testing.T) {
 	h.get(h.asAlice, "/api/v1/me").code(401, "unauthorized")
 }
 
-// TestAnEndingTokenIsToldWhatItMayMake: if an expiring token creates a token without an expiry, the error
-// says which expiry is allowed.
+// TestAnEndingTokenIsToldWhatItMayMake: if an expiring token creates a token that lasts longer or has more
+// scopes, the error says which expiry is allowed or which scopes to leave out.
 func TestAnEndingTokenIsToldWhatItMayMake(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)

@@ -167,7 +167,7 @@ func (s *server) listAliases(ctx context.Context, c *requestInfo, in *listAliase
 		return out, err
 	}
 	aliases = slices.DeleteFunc(aliases, func(a relay.Alias) bool { return a.Name <= in.Cursor })
-	slices.SortFunc(aliases, func(a, b relay.Alias) int { return strings.Compare(a.Name, b.Name) }) // the order of a database may differ
+	slices.SortFunc(aliases, func(a, b relay.Alias) int { return strings.Compare(a.Name, b.Name) }) // a database may sort names in another order
 	if in.Limit > 0 && len(aliases) > in.Limit {
 		aliases = aliases[:in.Limit]
 		out.NextCursor = &aliases[in.Limit-1].Name

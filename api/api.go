@@ -45,7 +45,7 @@ type Options struct {
 	Version  string             // version of the program, which exported files name
 	Limits   *Limits            // shared with the dashboard and the SSH server
 	Sending  compose.Limits     // limits of new events, equal to those of the listener for aliases
-	Secrets  relay.SecretOpener // for signatures of new events
+	Secrets  relay.SecretOpener // decrypts the secrets for signatures of new events
 	// Budget bounds the memory for answers, from before they are built until the client has read them;
 	// nil = no bound.
 	Budget *budget.Budget
@@ -61,7 +61,7 @@ type server struct {
 	Options
 	mux    *http.ServeMux
 	huma   huma.API
-	routes map[string]*route // by mux pattern
+	routes map[string]*route // routes by their mux pattern
 	origin *http.CrossOriginProtection
 	agents *mcp.Handler
 

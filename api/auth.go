@@ -82,8 +82,8 @@ func (s *server) authenticateSession(r *http.Request, c *requestInfo) error {
 	if err != nil {
 		return err
 	}
-	// Aliases are same-site siblings of the dashboard, so the cookie comes along
-	// with what their pages send.
+	// Browsers regard the hosts of aliases and the dashboard as one site, so they add the cookie to the requests
+	// of pages on alias hosts.
 	if s.origin.Check(r) != nil {
 		return relay.Errorf(relay.CodeForbidden, "a page of another origin may not do this with your session; use an API token")
 	}

@@ -40,7 +40,7 @@ func TestListFilters(t *testing.T) {
 		e.Attempts[0].Status, e.Attempts[0].Response = 503, message("HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n", "")
 	}).String()
 	waits := h.event("second", queued).String()
-	h.event("other", nil) // in bob's account
+	h.event("other", nil) // an event of bob's account
 	for query, want := range map[string][]string{
 		"":                                  {waits, failed, get, hook},
 		"alias=shop":                        {failed, get, hook},
@@ -64,7 +64,8 @@ func TestListFilters(t *testing.T) {
 	}
 }
 
-// TestListFiltersByContent: every filter of a list selects the matching events and no others.
+// TestListFiltersByContent: filters by sender, type, status, replay, JSON field and text select the matching
+// events and no others. A mistyped filter is refused with a suggestion.
 func TestListFiltersByContent(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)

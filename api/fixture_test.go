@@ -17,7 +17,7 @@ import (
 type fixture struct {
 	*client
 	store      *store.Store
-	dir        string // of the data directory
+	dir        string // path of the data directory
 	alice, bob relay.Actor
 	asAlice    string // tokens with all scopes
 	asBob      string

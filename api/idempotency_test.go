@@ -30,7 +30,7 @@ func TestIdempotency(t *testing.T) {
 	elsewhere := "/api/v1/events/" + h.event("shop", nil).String() + "/replay"
 	once("k", elsewhere).code(422, "validation-failed")
 	once(strings.Repeat("k", 256), target).code(422, "validation-failed")
-	once("\xff", target).code(422, "validation-failed") // the store could confuse it with another key
+	once("\xff", target).code(422, "validation-failed") // a key that is not UTF-8 is refused, because the store could confuse it with another key
 	h.deliver.replay = func(relay.Actor, relay.ID, time.Duration) (*relay.Event, int, error) {
 		return nil, 0, relay.Errorf(relay.CodeQueueFull, "full")
 	}
@@ -133,9 +133,8 @@ func TestIdempotencyOfAFault(t *testing.T) {
 	}
 }
 
-// TestIdempotencyOfALostCommit: if the connection to the database breaks during the commit of a replay, the
-// replay may be queued, so the same call again does not replay. After a refused replay, the same call
-// replays.
+// TestIdempotencyOfALostCommit: if the commit of a replay may have been made, the same call again gets an
+// error and does not replay. After a refused replay, the same call replays.
 func TestIdempotencyOfALostCommit(t *testing.T) {
 	t.Parallel()
 	for name, unknown := range map[string]bool{"lost": true, "refused": false} {

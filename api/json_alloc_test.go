@@ -4,8 +4,8 @@ import (
 	"testing"
 )
 
-// TestKeysOfABodyAreFoundOnce: the keys of a body type are found by reflection once, and not for each
-// body.
+// TestKeysOfABodyAreFoundOnce: reading a body into a type with nine keys allocates at most twice more often
+// than into a type with one key, because keys are found by reflection only once.
 func TestKeysOfABodyAreFoundOnce(t *testing.T) {
 	read := strictJSON().Unmarshal
 	data := []byte(`{"view":true}`)

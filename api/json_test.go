@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// TestKeysOfBodiesHaveOneSpelling: NAME is not accepted for name, although encoding/json would accept
-// it.
+// TestKeysOfBodiesHaveOneSpelling: a key in another letter case is refused, although encoding/json would
+// accept it. null is accepted only where the schema allows it.
 func TestKeysOfBodiesHaveOneSpelling(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
@@ -22,7 +22,7 @@ func TestKeysOfBodiesHaveOneSpelling(t *testing.T) {
 		`POST /api/v1/aliases {"Name":"new"}`:                "name",
 		`POST /api/v1/aliases {"name":"new","NAME":"other"}`: "body.NAME",
 		`POST /api/v1/aliases {"name":null}`:                 "body.name",
-		`POST /api/v1/tokens {"ſcopes":["events:read"]}`:     "body.ſcopes", // folds to an s
+		`POST /api/v1/tokens {"ſcopes":["events:read"]}`:     "body.ſcopes", // ſ folds to s
 		`PATCH /api/v1/aliases/shop {"Paused":true}`:         "Paused",
 		`PATCH /api/v1/aliases/shop {"paused":null}`:         "paused",
 		`POST /api/v1/aliases/shop/transfer {"User":"bob"}`:  "body",
@@ -34,7 +34,7 @@ func TestKeysOfBodiesHaveOneSpelling(t *testing.T) {
 		}
 	}
 	for _, line := range []string{
-		`POST /api/v1/tokens {"name":"","scopes":null,"alias":null,"expiresIn":null}`, // all of them may be null but the name
+		`POST /api/v1/tokens {"name":"","scopes":null,"alias":null,"expiresIn":null}`, // only the name may not be null
 		shares + `{"expiresIn":null,"view":true}`, shares + `{}`, `PATCH /api/v1/aliases/shop {"retention":null}`,
 	} {
 		if a := h.line(h.asAlice, line); a.status >= 300 {
@@ -43,8 +43,7 @@ func TestKeysOfBodiesHaveOneSpelling(t *testing.T) {
 	}
 }
 
-// TestBodiesThatAreNoUTF8: a body that is not UTF-8 is refused. If each invalid byte were replaced, relayd
-// would store a name that the client had not sent.
+// TestBodiesThatAreNoUTF8: a body that is not UTF-8 is refused.
 func TestBodiesThatAreNoUTF8(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
@@ -54,8 +53,7 @@ func TestBodiesThatAreNoUTF8(t *testing.T) {
 	h.line(h.asAlice, `POST /api/v1/tokens {"name":"café"}`).want(201)
 }
 
-// TestNumbersBeyondAllBounds: a number too large for a float64 is valid JSON, so the error names the field
-// and not the syntax.
+// TestNumbersBeyondAllBounds: a number too large for a float64 is valid JSON, so it gets 422 and not 400.
 func TestNumbersBeyondAllBounds(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
@@ -71,7 +69,7 @@ func TestNumbersBeyondAllBounds(t *testing.T) {
 	h.line(h.asAlice, `POST /api/v1/aliases {"name":1e400`).code(400, "bad-request")
 }
 
-// TestMediaTypesInAnySpelling: a space before the parameters of a media type is accepted.
+// TestMediaTypesInAnySpelling: media types are compared without letter case, outer spaces and parameters.
 func TestMediaTypesInAnySpelling(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
@@ -87,7 +85,7 @@ func TestMediaTypesInAnySpelling(t *testing.T) {
 	}
 }
 
-// TestKeysWithoutAValueInTheQuery: a query key without a value counts as empty.
+// TestKeysWithoutAValueInTheQuery: a query key without a value counts as empty. For wait this is an error.
 func TestKeysWithoutAValueInTheQuery(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
@@ -100,8 +98,8 @@ func TestKeysWithoutAValueInTheQuery(t *testing.T) {
 	h.post(h.asAlice, "/api/v1/events/"+id+"/replay?wait=", "").code(422, "validation-failed")
 }
 
-// TestManyWrongKeysMakeNoLargeAnswer: a body of 1 MiB can have a hundred thousand wrong keys; the
-// answer stays small.
+// TestManyWrongKeysMakeNoLargeAnswer: for a body with 20,000 unknown keys, the answer lists 50 of them and
+// the number of the others.
 func TestManyWrongKeysMakeNoLargeAnswer(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)

@@ -49,14 +49,14 @@ func TestLifeOfAnAccount(t *testing.T) {
 	}
 
 	// The alias has no owner now: only an admin can transfer the alias and its events.
-	h.post(h.asBob, "/api/v1/aliases/eves/transfer", `{"user":"bob"}`).code(403, "forbidden") // a member, who sees it
+	h.post(h.asBob, "/api/v1/aliases/eves/transfer", `{"user":"bob"}`).code(403, "forbidden") // bob is a member, so he sees the alias
 	h.get(h.asAlice, "/api/v1/aliases/eves").code(404, "not-found")
 	h.post(h.asAlice, "/api/v1/aliases/eves/transfer", `{"user":"eve"}`).code(422, "validation-failed")
 	if moved := decoded[record.Alias](h.post(h.asAlice, "/api/v1/aliases/eves/transfer", `{"user":"bob"}`).want(200)); moved.Owner != "bob" {
 		t.Errorf("transferred to %s", moved.Owner)
 	}
 	h.get(h.asBob, "/api/v1/events/"+id.String()).want(200)
-	h.post(h.asAlice, "/api/v1/aliases/eves/transfer", `{"user":"alice"}`).code(404, "not-found") // it is somebody's again
+	h.post(h.asAlice, "/api/v1/aliases/eves/transfer", `{"user":"alice"}`).code(404, "not-found") // the alias has an owner again
 }
 
 // fingerprintOf returns the fingerprint that the store computes for a key. To get it, fingerprintOf creates
@@ -104,7 +104,8 @@ func TestANameIsKeptAfterItsAliasIsGone(t *testing.T) {
 	h.get(limited, "/api/v1/me").code(401, "unauthorized")
 }
 
-// TestEveryChangeIsInTheAuditLog makes every change that the API offers and looks for its audit entry.
+// TestEveryChangeIsInTheAuditLog makes changes of every kind and looks for their audit entries. No entry
+// shows a secret, and bob sees no entry of alice.
 func TestEveryChangeIsInTheAuditLog(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
@@ -187,6 +188,6 @@ func TestNamesAreNotHoardedByRemovingAliases(t *testing.T) {
 	if took != 20 {
 		t.Errorf("%d names were taken", took)
 	}
-	h.post(h.asBob, "/api/v1/aliases", `{"name":"name3"}`).want(201) // its own again
+	h.post(h.asBob, "/api/v1/aliases", `{"name":"name3"}`).want(201) // bob had this name before
 	h.post(h.asAlice, "/api/v1/aliases", `{"name":"more"}`).want(201)
 }

@@ -66,7 +66,7 @@ func newLimiter(name string, r Rate) *rateLimiter {
 func newLRU[K comparable, V any]() *lru.Cache[K, V] {
 	c, err := lru.New[K, V](maxKeys)
 	if err != nil {
-		panic(err) // only for a size below 1
+		panic(err) // lru.New fails only for a size below 1
 	}
 	return c
 }
@@ -118,7 +118,7 @@ func (l *rateLimiter) refusal(wait time.Duration) error {
 type concurrencyLimiter struct {
 	refusals
 
-	perKey int // at once
+	perKey int // open calls of one key
 
 	mu    sync.Mutex
 	byKey map[string]int // keys with an open call

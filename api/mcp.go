@@ -107,7 +107,7 @@ type localCalls struct {
 	api     http.Handler
 	who     relay.Actor
 	remote  string
-	answers *budget.Hold // the bytes of answers that are built
+	answers *budget.Hold // reserves the memory of answers that are being built
 }
 
 // maxLocalAnswer bounds an answer of localCalls, in bytes.

@@ -376,7 +376,7 @@ func TestAgentWaitsHoldTheirSlot(t *testing.T) {
 		go func() {
 			select {
 			case feed.items <- told:
-			case <-t.Context().Done(): // the wait looked at the event late, and has ended with its last item
+			case <-t.Context().Done(): // the wait has ended before, because it read the event only after the end of the delivery
 			}
 		}()
 	}
@@ -408,7 +408,7 @@ func TestWaitsAreOneCall(t *testing.T) {
 		answer, err := io.ReadAll(resp.Body)
 		must(t, err)
 		resp.Body.Close()
-		if resp.StatusCode != 200 || !strings.Contains(string(answer), `"id":7`) || strings.Count(string(answer), "timedOut") != 2 { // as text, and as JSON
+		if resp.StatusCode != 200 || !strings.Contains(string(answer), `"id":7`) || strings.Count(string(answer), "timedOut") != 2 { // the answer has the result as text and as JSON
 			t.Errorf("%d: %d %s", n, resp.StatusCode, answer)
 		}
 		if len(feeds) != n+1 {
@@ -468,8 +468,8 @@ func countOf(t *testing.T, reg *prometheus.Registry, name, route string) (n int)
 	return n
 }
 
-// TestMemoryOfWaits: 100 waits of agents need little memory each, including their connections. It is not
-// parallel, because it reads the memory of the whole process.
+// TestMemoryOfWaits: each of 100 waits of agents needs at most maxWaitMemory, with its connection. The test
+// is not parallel, because it reads the memory of the whole process.
 func TestMemoryOfWaits(t *testing.T) {
 	feeds := make(chan *fakeFeed, 100)
 	h, base := newAgents(t, func(o *optionsOf) { o.Deliver = silentFeed{&fakeDeliverer{}, feeds} })

@@ -20,9 +20,9 @@ import (
 
 // requestInfo holds the results of the checks of a request, for its handler and the log.
 type requestInfo struct {
-	answer   *budget.Writer           // reserved memory, until the response is written
+	answer   *budget.Writer           // writes the answer; holds its reserved memory until then
 	id       string                   // request id, in the log and in problems
-	header   http.Header              // of the answer
+	header   http.Header              // header lines of the answer
 	route    *route                   // nil when nothing matched
 	path     func(name string) string // the value of a placeholder in the path
 	who      relay.Actor
@@ -30,9 +30,9 @@ type requestInfo struct {
 	event    *relay.Event       // the event of {id} or of the share, with the parts that the route asked for
 	attempt  *relay.Attempt     // the attempt of event that {n} names
 	alias    *relay.Alias       // the alias of {alias} or ?alias=
-	filter   relay.Filter       // of the query of a list
+	filter   relay.Filter       // filter of a list, from the query
 	compared [2]record.Compared // the two sides of a comparison, by ?left= and ?right=
-	err      error              // the error, for the log
+	err      error              // error for the log
 	waited   bool               // the call waited for an event or an attempt: its duration is not a latency
 	again    bool               // an agent's call, which is made a second time after its wait; see type later
 	large    *record.Event      // the record of a replay that is too large to be stored as an answer
@@ -66,7 +66,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		if broken != nil && broken != http.ErrAbortHandler {
 			s.Log.Error("api handler panicked", "request_id", c.id, "panic", broken, "stack", string(debug.Stack()))
-			if out.status == 0 { // otherwise the panic goes on and breaks the connection
+			if out.status == 0 { // after a status was sent, the panic goes on and breaks the connection
 				s.writeError(out, c, errors.New("panic, logged above"))
 				broken = nil
 			}
@@ -93,7 +93,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	r = r.WithContext(context.WithValue(r.Context(), requestInfoKey{}, c))
-	if r.Method == http.MethodGet { // only reads must fit into the budget: a change that was made is reported in any case
+	if r.Method == http.MethodGet { // only reads must fit into the budget: the answer to a change is always sent
 		r = r.WithContext(answer.WithReads(r.Context()))
 	}
 	if _, pattern := s.mux.Handler(r); pattern == "" {

@@ -26,7 +26,7 @@ type storedBytes struct {
 
 func (s *server) addRawRoutes() {
 	reads := route{
-		tag: "bytes", scope: relay.ScopeEventsRead, resolve: s.resolveRequest, // bodies are read in pieces
+		tag: "bytes", scope: relay.ScopeEventsRead, resolve: s.resolveRequest, // sendBytes reads the bodies later, in pieces
 		answers: map[string]*huma.Response{
 			"200": answer("The bytes, as an attachment", "application/octet-stream", &huma.Schema{Type: huma.TypeString, Format: "binary"}),
 		},
@@ -93,7 +93,7 @@ func (s *server) resolveAttempt(r *http.Request, c *requestInfo) error {
 
 // sentRequest returns the request as an attempt sent it.
 func sentRequest(c *requestInfo) (storedBytes, error) {
-	// Identical is known from the first byte on, unless the request was incomplete.
+	// Identical is set from the first sent byte on, unless the request was incomplete.
 	m, a := &c.event.Request, c.attempt
 	if a.Identical == nil && (m.Body.State == relay.BodyComplete || a.StartedAt.IsZero()) {
 		return storedBytes{}, relay.Errorf(relay.CodeNotFound, "nothing of attempt %d of %s was sent to the local server", a.N, c.event.ID)

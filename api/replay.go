@@ -112,8 +112,8 @@ func (s *server) replayAs(ctx context.Context, who relay.Actor, id relay.ID, wai
 	return e, n, err
 }
 
-// begunStatus returns the status to store for a call that failed with err. The status is 0 if no attempt was
-// begun; otherwise e is the event of the attempt, or err says that the attempt may have begun.
+// begunStatus returns the status to store for a replay or send that failed with err: 202 if e is the event of
+// a begun attempt, 500 if err says that an attempt may have begun, and else 0.
 func begunStatus(e *relay.Event, err error) int {
 	switch {
 	case e != nil:
@@ -166,8 +166,9 @@ func withoutBodies(e *relay.Event) *relay.Event {
 	return &out
 }
 
-// replayed reads the event of a replay with its page of attempts, and attempt n if newer ones exist. If
-// the event cannot be read, it returns the event as known from the replay, because the replay was made.
+// replayed reads the event of a replay with its page of attempts. If attempt n is not on that page, because
+// newer ones exist, replayed takes the attempt from e. If the event cannot be read, it returns e, because the
+// replay was made.
 func (s *server) replayed(ctx context.Context, c *requestInfo, e *relay.Event, n int) *relay.Event {
 	full, err := s.Events.Event(ctx, c.who, c.event.ID, record.MaxBody)
 	if err != nil {
@@ -248,10 +249,11 @@ func (s *server) runIdempotent(w http.ResponseWriter, r *http.Request, c *reques
 	return nil
 }
 
-// runOnce runs a call under a key that was begun, as runCounted does, and stores its answer. Of a large
-// answer it stores the status and the bytes that call.reference returns. A failure without a status is not
-// stored, so a retry can succeed. After a panic the key is freed, unless the action of the call had begun:
-// then a retry gets an error that says so, and the action is not repeated.
+// runOnce runs a call as runCounted does, and stores its answer under key, which BeginIdempotent has
+// registered. Of a large answer it stores the status and the bytes that call.reference returns. A failure
+// without a status frees the key, so a retry can succeed. If the outcome of a call is unknown, because
+// call.run panicked or its commit was lost, the status 500 is stored: a retry gets an error and does not run
+// the call.
 func (s *server) runOnce(r *http.Request, c *requestInfo, key string, call idempotent) (status int, answer []byte, err error) {
 	// The caller may disconnect before the call has ended, but the result must be stored.
 	ctx := context.WithoutCancel(r.Context())

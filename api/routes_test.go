@@ -105,7 +105,7 @@ func (w *routeWalk) oneOfEach(who relay.Actor, user, alias, key, other string) r
 	return resourceIDs{alias, id.String(), token.ID, k.ID, sessions[0].ID, share.ID, secret, other}
 }
 
-// ask sends the request of a step; unsafe methods carry an empty object.
+// ask sends the request of a step. POST, PUT and PATCH carry an empty JSON object.
 func (w *routeWalk) ask(s step, token string, n resourceIDs) *answer {
 	w.t.Helper()
 	body := ""
@@ -149,7 +149,7 @@ func TestWalkWithoutCredential(t *testing.T) {
 	if public != 5 { // openapi.json, docs, ssh, and the two routes of a share
 		t.Errorf("%d routes are for everybody", public)
 	}
-	for _, s := range w.steps { // with an unknown share token
+	for _, s := range w.steps { // an unknown share token gets 404
 		if strings.Contains(s.path, "{token}") {
 			w.ask(s, "", unknownIDs).code(404, "not-found")
 		}
@@ -198,7 +198,8 @@ func (w *routeWalk) shortLived(user string) string {
 	}
 }
 
-// TestWalkWithAStrangersToken: bob is no admin and has nothing to do with alice.
+// TestWalkWithAStrangersToken: bob, who is no admin, gets the same answer for alice's objects as for unknown
+// ones, and no answer about them.
 func TestWalkWithAStrangersToken(t *testing.T) {
 	t.Parallel()
 	w := newRouteWalk(t)
@@ -303,7 +304,7 @@ func TestWalkAsAnAdminWhoIsNoMember(t *testing.T) {
 	w.assertUnchanged()
 }
 
-// TestNoTokenMakesAWiderOne: a token of one scope cannot create a token of another scope.
+// TestNoTokenMakesAWiderOne: a token cannot create a token that has more scopes or expires later.
 func TestNoTokenMakesAWiderOne(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)

@@ -8,7 +8,7 @@ import (
 	"relay/record"
 )
 
-// A saved search belongs to one account and one alias.
+// A saved search can be replaced, listed and deleted by its account. Another account gets 404.
 func TestSavedSearches(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)

@@ -109,7 +109,7 @@ func TestSendSignedAsWhatItIsMadeFrom(t *testing.T) {
 	h.post(h.asAlice, sendTarget, `{"method":"POST","sign":"auto","secretId":"sec_none","dryRun":true}`).code(409, "no-signing-secret")
 }
 
-// keptSecrets holds secrets of two senders, and two definitions.
+// keptSecrets holds the secrets of three senders and two custom definitions.
 type keptSecrets struct{}
 
 func (keptSecrets) OpenSecrets(context.Context, int64) (relay.OpenSecrets, error) {

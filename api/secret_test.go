@@ -66,8 +66,8 @@ func TestSecrets(t *testing.T) {
 	}
 }
 
-// TestSecretOfAnEvent: to store the secret in a challenge of Asana or Notion, the caller names its event, and
-// no answer shows the secret. With a session, the user must have logged in within the last 15 minutes.
+// TestSecretOfAnEvent: to store the secret in a challenge of Asana or Notion, the caller names its event. No
+// answer shows the secret.
 func TestSecretOfAnEvent(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)

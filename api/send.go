@@ -78,7 +78,7 @@ type sending struct {
 	s     *server
 	c     *requestInfo
 	body  sendBody
-	raw   []byte // of message/http; nil = JSON
+	raw   []byte // body of a call with message/http; nil = the call is JSON
 	wait  time.Duration
 	query url.Values
 	from  netip.AddrPort // address of the client
@@ -153,7 +153,7 @@ func (s *server) send(w http.ResponseWriter, r *http.Request, c *requestInfo) er
 			}
 			return rec, err
 		},
-		reference: func() []byte { // the event id, and the name of the masked header line
+		reference: func() []byte { // the reference has the event id and the name of the masked header line
 			return []byte(strings.TrimSpace(c.event.ID.String() + " " + x.made.Request.Hidden))
 		},
 	})

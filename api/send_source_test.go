@@ -8,7 +8,7 @@ import (
 )
 
 // TestSendSources: a new event can be made only from an event of the same alias whose whole request is
-// stored. Each signed event updates the last use of the secret once.
+// stored. A refused send uses no secret, and a signed send uses one once.
 func TestSendSources(t *testing.T) {
 	t.Parallel()
 	used := 0

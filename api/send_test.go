@@ -20,7 +20,7 @@ import (
 type oneSecret struct {
 	sealed          bool
 	used            *int
-	provider, value string // in place of Stripe's
+	provider, value string // replace Stripe and its secret
 }
 
 func (oneSecret) OpenSecrets(context.Context, int64) (relay.OpenSecrets, error) { return nil, nil }
@@ -71,7 +71,7 @@ func newSender(t *testing.T, changes ...func(*api.Options)) *sender {
 	return h
 }
 
-// stripe stores a signed event from an hour ago.
+// stripe stores an event with a signature of Stripe, and returns its id and bytes.
 func (h *sender) stripe() (id relay.ID, raw string) {
 	body := `{"id":"evt_1","type":"invoice.paid", "data":{"object":{"status":"open","n":1.0}}}`
 	head := fmt.Sprintf("POST /hook HTTP/1.1\r\nHost: shop.localhost\r\nStripe-Signature: t=1700000000,v1=00\r\nX-Odd:\tkept \r\nContent-Length: %d\r\nContent-Type: application/json\r\n\r\n", len(body))
@@ -221,7 +221,8 @@ func TestSendRefuses(t *testing.T) {
 	sealed.post(sealed.asAlice, sendTarget, `{"from":"`+id.String()+`","sign":"auto"}`).code(503, "secret-unavailable")
 }
 
-// TestSendOnce: the same key sends once, even if the tunnel fails, and cannot be used for another request.
+// TestSendOnce: a call with the same key sends once, even if the tunnel is offline at the second call. The
+// key cannot be used for another request.
 func TestSendOnce(t *testing.T) {
 	t.Parallel()
 	h := newSender(t)
@@ -296,7 +297,7 @@ func TestSentSecretIsMasked(t *testing.T) {
 			t.Errorf("%s: %q", provider, h.sent)
 		}
 		id := decoded[record.Page](h.get(h.asAlice, "/api/v1/events?alias=shop").want(200)).Data[0].ID
-		again := h.post(h.asAlice, sendTarget, `{"from":"`+id+`","sign":"`+provider+`"}`).want(200).body // signing sets the line to what it is
+		again := h.post(h.asAlice, sendTarget, `{"from":"`+id+`","sign":"`+provider+`"}`).want(200).body // signing leaves the line unchanged
 		if strings.Contains(again, value) || !strings.Contains(again, "[masked]") {
 			t.Errorf("%s, made from a sent event: %s", provider, again)
 		}

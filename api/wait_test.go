@@ -94,7 +94,7 @@ func TestWaitEndsWithTheAccess(t *testing.T) {
 	h, q := newSilentFeedFixture(t)
 	call := h.waits(t.Context(), h.asAlice, "&alias=shop")
 	feed := <-q.open
-	close(feed.items) // as when the credential was revoked
+	close(feed.items) // delivery closes the feed when the credential is revoked
 	(<-call).code(401, "unauthorized")
 	<-feed.closed
 	call = h.waits(t.Context(), h.asAlice, "&alias=shop")

@@ -36,8 +36,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// starter starts a system by its name; nil = its programs are not installed. The first starter of a list is
-// the baseline.
+// starter starts a system. start returns nil if the programs of the system are not installed. The first
+// starter of a list is the baseline.
 type starter struct {
 	name  string
 	start func(b *bench, name string) *system
@@ -97,8 +97,8 @@ type results struct {
 	Each    string                              `json:"each"`
 	Cores   int                                 `json:"cores"`
 	Systems []string                            `json:"systems"`
-	Loads   map[string]map[string][]measurement `json:"loads"`   // by load and system, one a round
-	Figures map[string]map[string]float64       `json:"figures"` // by name and system
+	Loads   map[string]map[string][]measurement `json:"loads"`   // measurements by load and system, one for each round
+	Figures map[string]map[string]float64       `json:"figures"` // figures by name and system
 	Ratios  []ratio                             `json:"ratios"`
 	order   []string                            // names of the loads and figures
 }
@@ -186,7 +186,7 @@ func (b *bench) report() {
 						all = append(all, f.of(m)/was)
 					}
 				}
-				if len(all) == 0 { // such as the CPU time of a database for a system without one
+				if len(all) == 0 { // the baseline has no such figure, for example no CPU time of a database
 					fmt.Fprint(w, "\t")
 					continue
 				}

@@ -231,8 +231,8 @@ func (b *bench) startFRP(name string) *system {
 const oneWay = 25 * time.Millisecond
 
 // measureStart measures the time from the start of a client to the first answer, on loopback and over a
-// delayed line. It also measures the duration of the next requests over the delayed line. The figures for the
-// delayed line are in round trips.
+// delayed line. Over the delayed line it also measures the next three requests. Its figures are in round
+// trips.
 func (b *bench) measureStart(s *system) {
 	first := func(ssh string) (time.Duration, net.Conn, []byte) {
 		began := time.Now()
@@ -280,8 +280,8 @@ func (b *bench) measureIdle(s *system, n int) {
 	b.figure(s, fmt.Sprintf("resident memory of an idle tunnel, %d of them (KiB)", n), (residentThen-resident)/1024/float64(n))
 }
 
-// memory returns the resident memory of a relayd, and, after a garbage collection, the memory in use
-// by heap and stacks, in bytes.
+// memory returns, in bytes, the heap and stacks of a relayd in use after a garbage collection, and its
+// resident memory before that.
 func (b *bench) memory(s *system) (live, resident float64) {
 	read := func(path string) string {
 		text, err := get("http://" + s.admin + path)

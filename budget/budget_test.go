@@ -35,8 +35,8 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// TestSmallBudgetRefusesOnlyWhereSomethingIsHeld: a budget with space for fewer than four paused
-// responses must not refuse every request.
+// TestSmallBudgetRefusesOnlyWhereSomethingIsHeld: more bytes than the share of an account fit while the
+// account holds nothing, but not once it holds a byte.
 func TestSmallBudgetRefusesOnlyWhereSomethingIsHeld(t *testing.T) {
 	t.Parallel()
 	b := budget.New(100)

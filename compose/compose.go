@@ -17,10 +17,10 @@ import (
 
 // Request is one complete request in memory.
 type Request struct {
-	Head    []byte // as in relay.Message
-	Lines   []byte // as in relay.Message
+	Head    []byte // start line to empty line, as in relay.Message
+	Lines   []byte // chunk lines and trailers, as in relay.Message
 	Framing relay.Framing
-	Body    []byte // without its transfer coding
+	Body    []byte // body without its transfer coding
 
 	// Changes names the differences from the original request: method, path, header:NAME, body, or body: with
 	// a JSON pointer.

@@ -179,7 +179,7 @@ func TestApplyRefuses(t *testing.T) {
 	}
 }
 
-// TestBoundsOfAnEdit checks values on both sides of each limit of an edit.
+// TestBoundsOfAnEdit: an edit at a limit is accepted, and an edit beyond it is refused.
 func TestBoundsOfAnEdit(t *testing.T) {
 	t.Parallel()
 	lines := func(n int) compose.Edit {

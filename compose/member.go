@@ -79,7 +79,7 @@ func (c *change) apply(doc []byte) ([]byte, error) {
 type walk struct {
 	doc     []byte
 	at      int
-	splices []splice // in the order of their positions
+	splices []splice // replacements in the order of their positions
 	err     error
 }
 

@@ -7,8 +7,8 @@ import (
 	"relay"
 )
 
-// TestRenewInTheBody: if a sender has its delivery id within an object or an array of the body, the id is
-// renewed there.
+// TestRenewInTheBody: the delivery id of the first object in an array of the body is renewed. Without such an
+// object there is an error.
 func TestRenewInTheBody(t *testing.T) {
 	t.Parallel()
 	for body, want := range map[string]string{

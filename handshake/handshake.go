@@ -34,8 +34,8 @@ const (
 
 // Request is a completely received request that may be a challenge.
 type Request struct {
-	Head []byte // as it was received
-	Body []byte // without its transfer coding
+	Head []byte // head as it was received
+	Body []byte // body without its transfer coding
 	// URL is the URL of the request as its sender knows it.
 	URL string
 }
@@ -67,8 +67,8 @@ type Need uint8
 // The needs of challenges.
 const (
 	NeedsNothing Need = iota
-	NeedsSecret       // the secret of its sender
-	NeedsToken        // the verify token
+	NeedsSecret       // the answer needs the secret of the sender
+	NeedsToken        // the answer needs the verify token
 )
 
 // NeedOf returns the setting that the challenge with a name needs.

@@ -60,8 +60,7 @@ func signedXero(body string) string {
 	return "POST / HTTP/1.1\r\n" + jsonLine + "x-xero-signature: " + base64.StdEncoding.EncodeToString(hmacOf(body)) + "\r\n\r\n" + body
 }
 
-// challenge is the challenge text in the published requests. cases has a published request of each
-// challenge; %s is the repeated text, and wrong is a change after which the request is no challenge.
+// challenge is the challenge text in the published requests.
 const challenge = "3eZbrw1aBm2rZgRNFdxV2595E9CY3gmdALWMmHkvFXO7tYXAYM8P"
 
 type testCase struct {
@@ -71,7 +70,7 @@ type testCase struct {
 	wrong   [2]string
 	status  int
 	lines   [][2]string
-	body    string // with %s in place of the repeated text
+	body    string // expected body; %s stands for the repeated text
 }
 
 func plain(format string) func(string) string {
@@ -268,8 +267,8 @@ var extras = map[string]map[string][2]string{
 	"worldline": {"a body": {"\r\n\r\n", "\r\n\r\n{}"}},
 }
 
-// TestSignedFormsWithMore: signed challenges with an additional member are refused, although the
-// signature is right.
+// TestSignedFormsWithMore: challenges with an additional or repeated member are not answered, although their
+// signatures are right.
 func TestSignedFormsWithMore(t *testing.T) {
 	t.Parallel()
 	for name, raw := range map[string]string{
@@ -292,7 +291,8 @@ func TestSignedFormsWithMore(t *testing.T) {
 	}
 }
 
-// TestOtherSpellings: the challenges of Asana and Smartsheet are recognised in other spellings too.
+// TestOtherSpellings: Asana's challenge with a JSON body and Smartsheet's challenge without a body are
+// answered too.
 func TestOtherSpellings(t *testing.T) {
 	t.Parallel()
 	for name, raw := range map[string]string{
@@ -306,8 +306,8 @@ func TestOtherSpellings(t *testing.T) {
 	}
 }
 
-// TestCheckOfTLS: Slack's check of TLS is not signed. It is answered even if the alias has a secret, and
-// the answer repeats nothing of it.
+// TestCheckOfTLS: Slack's check of TLS, which is not signed, is answered without a body even if the alias has
+// a secret.
 func TestCheckOfTLS(t *testing.T) {
 	t.Parallel()
 	c := testCase{name: "slack"}
@@ -438,7 +438,7 @@ func TestPublishedChallenges(t *testing.T) {
 				}
 			}
 			if c.secrets != nil {
-				if c.name != "x" { // for x every secret is right, because the answer is made with the secret
+				if c.name != "x" { // every secret is right for x, because its answer is made with the secret
 					refuse("with a wrong secret", raw, []string{c.name}, []string{"another"})
 				}
 				if handshake.NeedOf(c.name) != handshake.NeedsNothing {
@@ -449,8 +449,7 @@ func TestPublishedChallenges(t *testing.T) {
 	}
 }
 
-// TestTestedSignatures: senders that test wrong signatures get 401 for a wrong one, and other senders get
-// no answer. Without a secret there is no answer.
+// TestTestedSignatures: a wrong signature of Discord or Xero gets 401. Without a secret there is no answer.
 func TestTestedSignatures(t *testing.T) {
 	for _, c := range cases {
 		if c.name != "discord" && c.name != "xero" {
@@ -505,8 +504,8 @@ func TestLargestChallenge(t *testing.T) {
 	}
 }
 
-// TestChallengeTwice: if a query parameter, a member of the body or a header line occurs twice, the text
-// to repeat is ambiguous, so the challenge is not answered.
+// TestChallengeTwice: a challenge is not answered if the text to repeat occurs twice, the query is malformed,
+// or the body is unexpected or too large.
 func TestChallengeTwice(t *testing.T) {
 	for _, raw := range []string{
 		"GET /?challenge=a&challenge=b HTTP/1.1\r\n\r\n",

@@ -19,7 +19,7 @@ const (
 	none    proof = iota
 	checked       // the signature is checked if the alias has a secret
 	needed        // the signature has to match
-	tested        // like needed; in addition the sender tests that a wrong signature gets 401
+	tested        // the signature has to match; the sender also tests that a wrong signature gets 401
 	token         // the request has to contain the verify token
 	keyed         // the answer is made with a secret; the request is not signed
 )

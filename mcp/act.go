@@ -184,7 +184,7 @@ func sendBody(in *sendIn) (map[string]any, error) {
 // preview is the result of a dry run of a send.
 type preview struct {
 	Request  *record.Message `json:"request"`
-	Raw      string          `json:"raw,omitempty"` // of a call that reveals secrets
+	Raw      string          `json:"raw,omitempty"` // set only if the call reveals secrets
 	Method   string          `json:"method"`
 	Path     string          `json:"path"`
 	Changes  []string        `json:"changes"`

@@ -27,10 +27,10 @@ type bodyIn struct {
 type piece struct {
 	Text       string `json:"text"`
 	Encoding   string `json:"encoding"`   // utf8, or base64 of bytes that are no text
-	Size       int64  `json:"size"`       // of the body as it was sent
-	TextSize   int    `json:"textSize"`   // of the text that Offset counts in
+	Size       int64  `json:"size"`       // size of the body as it was sent, in bytes
+	TextSize   int    `json:"textSize"`   // size of the text, in which Offset counts, in bytes
 	NextOffset *int   `json:"nextOffset"` // null = the text ends here
-	Note       string `json:"note"`       // why the text is not all of the body; empty where it is
+	Note       string `json:"note"`       // reason why the text is not the whole body; "" = it is
 }
 
 func (t *tools) getBody(ctx context.Context, in bodyIn) (any, error) {

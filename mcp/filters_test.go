@@ -30,7 +30,7 @@ func TestFiltersAreAll(t *testing.T) {
 	}
 }
 
-// TestEscaped: texts of strangers cannot move a cursor, end a line of a log or hide text. Everything else in
+// TestEscaped: control characters and invisible characters in texts and keys are escaped. Everything else in
 // a value stays unchanged.
 func TestEscaped(t *testing.T) {
 	t.Parallel()

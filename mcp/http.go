@@ -21,7 +21,7 @@ type Handler struct {
 	serve   http.Handler
 
 	mu      sync.Mutex
-	servers map[string]*sdk.Server // by the scopes that decide the list of tools
+	servers map[string]*sdk.Server // the servers by the scopes that decide the list of tools
 }
 
 // NewHandler returns the handler of a program with the given version.

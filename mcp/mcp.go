@@ -27,7 +27,7 @@ type Options struct {
 	Me       *record.Me // the rights of the credential of API
 	Aliases  []string   // the agent sees only these; none = all aliases of the credential
 	ReadOnly bool       // no tool that sends anything is listed
-	Version  string     // of the program, for Run
+	Version  string     // version of the program; used by Run
 	Client   string     // name of the agent's program; "" = the name that the program gives
 }
 

@@ -245,7 +245,7 @@ func (t *tools) waitForEvent(ctx context.Context, in waitIn) (any, error) {
 	if len(page.Data) == 0 {
 		return map[string]any{"timedOut": true}, nil
 	}
-	e := &page.Data[0] // for an agent, the API waits until the delivery has ended
+	e := &page.Data[0] // the API answers an agent only after the end of the delivery
 	hide(e, in.Reveal)
 	return e, ctx.Err()
 }

@@ -59,7 +59,7 @@ type Order struct {
 type Made struct {
 	Base     *compose.Request // the original request, unchanged
 	Request  *compose.Request
-	Outgoing relay.Outgoing // without the fields about the origin of the event
+	Outgoing relay.Outgoing // all fields except those about the origin of the event
 
 	provider string // sender of a sample
 }
@@ -267,7 +267,7 @@ func (m Maker) host(a *relay.Alias) string {
 // sign gives the request a new delivery id and a new signature, if the order asks for them.
 func (m Maker) sign(ctx context.Context, who relay.Actor, o *Order, x *Made) (err error) {
 	if o.NewID {
-		sender, _, _ := x.Request.SignedAs(x.Base, x.provider, "") // ignores the error: a request that cannot be signed has an id too
+		sender, _, _ := x.Request.SignedAs(x.Base, x.provider, "") // the error is ignored, because a request that cannot be signed has an id too
 		if err := x.Request.Renew(sender); err != nil {
 			return err
 		}

@@ -67,7 +67,7 @@ func TestAnswersSetting(t *testing.T) {
 		if err != nil && !reflect.DeepEqual(s, relay.DefaultSettings()) {
 			t.Errorf("%s changed something", name)
 		}
-		if err == nil { // SetSetting accepts the text for users, and so the JSON form, and gets the same setting back
+		if err == nil { // the text form and the JSON form of the setting both give the same setting again
 			again, outward := relay.DefaultSettings(), relay.DefaultSettings()
 			b, _ := json.Marshal(record.OfSettings(s))
 			var values map[string]any

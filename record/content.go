@@ -20,7 +20,7 @@ type BodySource interface {
 func OpenBody(ctx context.Context, from BodySource, id relay.ID, n int, b *relay.Body) (io.Reader, error) {
 	i, parts := 0, b.Parts
 	if b.Stored > 0 {
-		parts = max(parts, 1) // a body that is stored with its row is part 0
+		parts = max(parts, 1) // an inline body is read as part 0
 	}
 	r := &bodyReader{next: func() ([]byte, error) {
 		if i >= parts {
@@ -39,7 +39,7 @@ func OpenBody(ctx context.Context, from BodySource, id relay.ID, n int, b *relay
 // bodyReader reads parts as one stream.
 type bodyReader struct {
 	next func() ([]byte, error) // returns the next part, or io.EOF after the last one
-	part []byte                 // what is left of the present part
+	part []byte                 // unread rest of the present part
 }
 
 func (r *bodyReader) fill() (err error) {

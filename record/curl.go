@@ -118,7 +118,7 @@ func (c *curl) headers(e *relay.Event, bodied bool) {
 		delete(added, lower)
 		switch {
 		case lower == "content-length" && bodied:
-		case len(f.Value) == 0: // with a colon, curl would leave out the empty line
+		case len(f.Value) == 0: // curl leaves out a line without a value that is written with a colon
 			c.option("-H " + quoted([]byte(string(f.Name)+";")))
 		default:
 			c.option("-H " + quoted([]byte(string(f.Name)+": "+string(f.Value))))

@@ -116,7 +116,7 @@ type EventSource interface {
 // Compared names one side of a comparison: the request of an event, or the event's response to attempt
 // N.
 type Compared struct {
-	Event *relay.Event // with the compared attempt, if N is set
+	Event *relay.Event // event with its request or, if N is set, with the compared attempt
 	N     int          // 0 = no attempt is named
 }
 
@@ -205,7 +205,7 @@ type diffSide struct {
 	interim  [][]byte
 	body     *relay.Body
 	latency  *float64
-	delivery string // id of the delivery, of a request
+	delivery string // delivery id, if the message is a request
 
 	label  reading.Label
 	stored []byte // the stored body, up to the limit of comparisons

@@ -17,9 +17,8 @@ func (s noParts) BodyPart(context.Context, relay.ID, int, int) ([]byte, error) {
 	return []byte(s.text), nil
 }
 
-// At most a fixed number of large comparisons run at the same time, because each one takes up to 252
-// MiB for two arrays of 2 MiB. Further large comparisons wait until the context of their caller
-// ends; small ones do not wait.
+// While two large readings run, the comparison of large bodies waits until the context of its caller ends.
+// The comparison of small bodies does not wait.
 func TestLargeDiffsWaitForEachOther(t *testing.T) {
 	for range 2 {
 		done, err := body.Turn(t.Context(), body.Large+1)

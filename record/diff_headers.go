@@ -37,7 +37,7 @@ var deliveryHeaders = func() map[string]bool {
 			s := &p.Schemes[n]
 			names[strings.ToLower(s.TimeHeader)] = true
 			if s.Digest == signature.Equal || s.Digest == signature.Network && !strings.Contains(p.Mark, "-sig") {
-				continue // the value of the line is the same each time
+				continue // the sender sends the same value in each request
 			}
 			for _, name := range s.Headers() {
 				names[strings.ToLower(name)] = true

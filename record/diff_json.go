@@ -29,7 +29,7 @@ type jsonDiffer struct {
 	seed  maphash.Seed
 	space []jsonNode // memory for the next nodes
 	path  []byte     // JSON pointer (RFC 6901) to the current value
-	field []byte     // the same path in the form that the filter by a JSON field reads
+	field []byte     // the current path in the form that the filter by a JSON field reads
 	size  int        // bytes of the listed changes
 	out   BodyDiff
 
@@ -105,7 +105,7 @@ func (s *nodeReader) node() *jsonNode {
 				n.doubled[name] = true
 			}
 			n.names, n.kids = append(n.names, name), append(n.kids, kid)
-			// A sum, because the order of members counts only among members with the same name.
+			// The hash is a sum, because the order of members counts only among members with the same name.
 			n.hash += maphash.Comparable(d.seed, [3]uint64{maphash.String(d.seed, name), nth, kid.hash})
 			return true
 		})
@@ -192,8 +192,8 @@ func (d *jsonDiffer) diff(was, is *jsonNode) {
 	}
 }
 
-// change counts a change of the current value from was to is, and lists it unless there are too many. For an
-// added value was is nil, and for a removed value is is nil.
+// change counts a change of the current value from was to is, and lists it unless there are too many. An
+// added value has no was (nil); a removed value has no is.
 func (d *jsonDiffer) change(op string, was, is *jsonNode) {
 	if d.out.Total++; d.full() {
 		return
@@ -318,9 +318,8 @@ func (d *jsonDiffer) diffArrays(was, is *jsonNode) {
 			d.atIndex(i, func() { d.change("remove", was.kids[i], nil) })
 		}
 	}
-	// The elements are now those of the left array that have a partner, one at each place. A moved or added
-	// element is placed after its predecessor in the right array. That is the place of last, the last element
-	// that stays.
+	// stand counts the elements of the left array that have a partner, one at each place. A moved or added
+	// element is placed after last, the preceding element that stays.
 	stand := newPlaces(len(partner) + 1)
 	for i, j := range partner {
 		if j >= 0 {
@@ -408,7 +407,7 @@ func pairElements(was, is []*jsonNode) (partner []int, kept []bool) {
 	return partner, kept
 }
 
-// pairBy pairs elements without a partner whose keys are equal, in the order of the arrays.
+// pairBy pairs the elements that have no partner yet by equal keys, in the order of the arrays.
 func pairBy[K comparable](was, is []*jsonNode, partner []int, taken []bool, key func(*jsonNode) (K, bool)) {
 	first := map[K]int{}         // first free right element with each key
 	next := make([]int, len(is)) // next right element with the same key; 0 = none

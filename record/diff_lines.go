@@ -12,7 +12,7 @@ import (
 // DiffLine is a line of the right body, or a line that only the left body has, with its mark.
 type DiffLine struct {
 	Op   string // add, remove, replace, move; "" = the same in both
-	Text string // for a replaced value, the line without the value
+	Text string // text of the line; for a replaced value, the text before the value
 	Old  string // for a replaced value, the old value
 	New  string // for a replaced value, the new value and the rest of the line
 }
@@ -61,12 +61,12 @@ func (diff *Diff) Lines() (lines []DiffLine, ok bool) {
 
 // lineMarker marks changes in the lines of indented JSON, each of which has one value.
 type lineMarker struct {
-	changes map[string]*BodyChange   // by JSON pointer; changes not found in the lines yet
-	removed map[string][]*BodyChange // by the pointer of the object or array that contained the removed value
+	changes map[string]*BodyChange   // the changes that were not found in the lines yet, by JSON pointer
+	removed map[string][]*BodyChange // removed values, by the pointer of the object or array that contained them
 	open    []openValue
 	added   int             // depth of an added object or array whose lines are read; 0 = none
 	whole   strings.Builder // text of that object or array
-	want    []byte          // the same value in the listed change
+	want    []byte          // value of that object or array in the listed change
 	lines   []DiffLine
 }
 
@@ -104,7 +104,7 @@ func (m *lineMarker) line(text string) bool {
 			return false
 		}
 	case opens || !bytes.Equal(bytes.TrimSuffix([]byte(value), []byte(",")), c.Value):
-		return false // a value of another kind, or at another place
+		return false // the value is of another kind, or at another place
 	default:
 		m.lines = append(m.lines, DiffLine{Op: "replace", Text: readable(text[:len(text)-len(value)]), Old: readable(string(c.Old)), New: readable(value)})
 		return true

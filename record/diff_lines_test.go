@@ -10,8 +10,8 @@ import (
 	"relay/record"
 )
 
-// TestDiffInOneBody: JSON changes are shown at their positions in the right body. If a change has no
-// position there, there is no such view.
+// TestDiffInOneBody: JSON changes are shown at their positions in the right body. A change without a position
+// there, or a long body, gives no such view.
 func TestDiffInOneBody(t *testing.T) {
 	t.Parallel()
 	for _, x := range []struct{ was, is, want string }{
@@ -24,9 +24,9 @@ func TestDiffInOneBody(t *testing.T) {
 		{`{"a/b~":1}`, `{"a/b~":2,"":3}`, " {|~ \"a/b~\": 1→2,|+ \"\": 3| }"},
 		{`{"a":{"x":1}}`, `{"a":{}}`, " {| \"a\": {}|- \"x\": 1| }"},
 		{`[1,2]`, `[1,2,3]`, " [| 1,| 2,|+ 3| ]"},
-		{`{"a":1}`, `{"a":[1]}`, ""},                                         // of another kind
-		{`[1]`, `{"a":1}`, ""},                                               // the whole body
-		{`{"a":"\u001b"}`, `{"a":"` + strings.Repeat("x", 70000) + `"}`, ""}, // long
+		{`{"a":1}`, `{"a":[1]}`, ""},                                         // the kind of the value changes
+		{`[1]`, `{"a":1}`, ""},                                               // the whole body changes
+		{`{"a":"\u001b"}`, `{"a":"` + strings.Repeat("x", 70000) + `"}`, ""}, // the body is too long
 	} {
 		e := &relay.Event{ID: relay.ID{1}}
 		for i, body := range []string{x.was, x.is} {

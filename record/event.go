@@ -236,8 +236,8 @@ func MissedText(e *relay.Event) string {
 	return fmt.Sprintf("this is a registration challenge (%s), and no tunnel was online to answer it; run relayd alias set %s handshakes=%s%s to let the relay answer it, and let the sender try again; this list replaces the one before, so add the names to keep", name, e.Alias, name, first)
 }
 
-// refusalOf returns the warning that the local server refused the request because of its host name or
-// scheme; no warning if it did not refuse it.
+// refusalOf returns the warning about a local server that refused the request because of its host name or
+// scheme; nil = no refusal.
 func refusalOf(e *relay.Event) []Warning {
 	by, origin := strings.CutSuffix(e.HostRefusedBy, originRefused)
 	host, _ := lossy([]byte(e.Host))
@@ -257,8 +257,8 @@ func forwardedHint(alias string) string {
 	return fmt.Sprintf("run relayd alias set %s forwarded=on, and let the server trust X-Forwarded-Proto and X-Forwarded-Host", alias)
 }
 
-// Codes of the warnings that the local server refused the request because of its address. Either it
-// refused the Host header, or it does not know that the request came by https.
+// Codes of the warnings about a local server that refused the address of the request: its Host header, or its
+// scheme, because the server does not know that the request came by https.
 const (
 	WarningHostRefused     = "host-refused"
 	WarningForwardedNeeded = "forwarded-needed"
@@ -269,8 +269,8 @@ func (s *Summary) Missed() bool {
 	return slices.ContainsFunc(s.Warnings, func(w Warning) bool { return w.Code == WarningHandshake })
 }
 
-// AddressRefused returns the warning that the local server refused the request because of its host
-// name or scheme, or nil if it did not.
+// AddressRefused returns the warning about a local server that refused the request because of its host name
+// or scheme; nil = no refusal.
 func (s *Summary) AddressRefused() *Warning {
 	if i := slices.IndexFunc(s.Warnings, func(w Warning) bool { return w.Code == WarningHostRefused || w.Code == WarningForwardedNeeded }); i >= 0 {
 		return &s.Warnings[i]
@@ -285,14 +285,13 @@ const (
 	RedirectedToSelf = "redirect to https"
 )
 
-// RefusedBy returns the framework that refused a request because of its host name or scheme, in the
-// form of an event's HostRefusedBy. It recognises the framework by the start of its response; "" = no
-// framework has refused it.
+// RefusedBy returns the framework that refused a request because of its host name or scheme, in the form of
+// an event's HostRefusedBy; "" = none. It recognises the framework by the start of the response.
 func RefusedBy(status int, head, stored []byte) string {
 	if status >= http.StatusBadRequest && len(stored) > 0 {
 		if label := body.LabelOf(head); len(label.Codings) > 0 {
 			text, _ := body.Open(label, bytes.NewReader(stored), refusalBytes)
-			stored, _ = io.ReadAll(text) // up to an error in the coded text
+			stored, _ = io.ReadAll(text) // stored is the text before any error in the coding
 		}
 	}
 	if by := HostRefusedBy(status, stored); by != "" {
@@ -304,7 +303,7 @@ func RefusedBy(status int, head, stored []byte) string {
 	// In the HTML page, the apostrophe of "didn't match request.base_url" is escaped.
 	case status == http.StatusUnprocessableEntity && has("HTTP Origin header (") && has("match request.base_url"):
 		return "Rails" + originRefused
-	case status == http.StatusForbidden && has("Origin checking failed"): // only with DEBUG on
+	case status == http.StatusForbidden && has("Origin checking failed"): // Django writes this text only with DEBUG on
 		return "Django" + originRefused
 	}
 	return ""
@@ -348,13 +347,13 @@ func HostRefusedBy(status int, body []byte) string {
 	case status == http.StatusForbidden && has("Blocked request. This host ("):
 		return "Vite"
 	case status == http.StatusBadRequest && (has("DisallowedHost") || has("Invalid HTTP_HOST header")):
-		return "Django" // only with DEBUG on; otherwise the page only says Bad Request
+		return "Django" // Django writes this text only with DEBUG on, and otherwise only Bad Request
 	case status == http.StatusForbidden && has("Invalid Host header"),
 		status == http.StatusOK && bytes.Equal(bytes.TrimSpace(body), []byte("Invalid Host header")): // webpack-dev-server before 5
 		return "webpack-dev-server"
 	case status == http.StatusBadRequest && has("Bad Request - Invalid Hostname"):
 		return "IIS Express"
-	case status == http.StatusForbidden && (has("Blocked hosts: ") || has("Blocked host: ")): // Rails 7 and later; Rails 6
+	case status == http.StatusForbidden && (has("Blocked hosts: ") || has("Blocked host: ")): // Rails 7 and later have the first text, Rails 6 has the second
 		return "Rails"
 	}
 	return ""

@@ -75,8 +75,8 @@ func TestHostRefusedBy(t *testing.T) {
 	}
 }
 
-// TestRefusedBy uses the texts of IIS Express 10, Rails 7.1 and Django 5, and compressed responses of
-// development servers.
+// TestRefusedBy checks RefusedBy with the texts of IIS Express 10, Rails 7.1 and Django 5 and with compressed
+// responses, and RedirectTo with several redirects.
 func TestRefusedBy(t *testing.T) {
 	t.Parallel()
 	const plain = "HTTP/1.1 400 Bad Request\r\n\r\n"

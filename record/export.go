@@ -21,7 +21,7 @@ var ExportFormats = []string{"curl", "har", "json", "go", "js", "python"}
 // Exported is an event in a format that other programs read.
 type Exported struct {
 	Type string // media type
-	Name string // of the file
+	Name string // name of the file
 	Body []byte
 }
 

@@ -45,8 +45,8 @@ func goLiterals(t *testing.T, text string) []byte {
 	return b
 }
 
-// FuzzExportedLiterals: a request of any bytes appears in the exported source as one literal with
-// exactly these bytes.
+// FuzzExportedLiterals: the literals of an exported Go test have exactly the bytes of the request. An
+// exported test in JavaScript or Python has only printable ASCII and line ends.
 func FuzzExportedLiterals(f *testing.F) {
 	f.Add([]byte("\"`\\\x00\xff\n\r\u2028*/\"\"\""))
 	f.Fuzz(func(t *testing.T, body []byte) {
@@ -130,8 +130,8 @@ func TestOtherLanguagesReadTheSameBytes(t *testing.T) {
 	}
 }
 
-// TestLargestExport: the largest body that an exported test may contain still compiles to the
-// same bytes, and the size of the source stays bounded.
+// TestLargestExport: an exported Go test has all bytes of the largest body in its literals. The source has at
+// most five times as many bytes as the body.
 func TestLargestExport(t *testing.T) {
 	t.Parallel()
 	body := make([]byte, record.MaxBody)

@@ -59,7 +59,8 @@ func newExportServer(t *testing.T) *exportServer {
 
 var caseNumber = regexp.MustCompile(`\r\nX-Case: (\d+)\r\n`)
 
-// serve reads one request by its framing, answers it, and reads the remaining bytes of the connection.
+// serve reads one request by its framing, answers it, reads the remaining bytes of the connection, and stores
+// all of them.
 func (s *exportServer) serve(c net.Conn) {
 	defer c.Close()
 	_ = c.SetDeadline(time.Now().Add(time.Minute))
@@ -141,8 +142,8 @@ type exported struct {
 	file  *record.Exported
 }
 
-// exportAll exports all cases in a format. It checks which cases are refused, and that each refusal
-// names an alternative.
+// exportAll exports all cases in a format. It checks which cases are refused, and that each refusal names
+// request.raw.
 func exportAll(t *testing.T, format string, site relay.Site) (list []exported) {
 	t.Helper()
 	refused := 0
@@ -220,8 +221,8 @@ func exportsByShell(t *testing.T, shell string) {
 	}
 }
 
-// sortedLines returns the start line and the sorted header lines of a head. They are sorted because curl
-// chooses the place of Host and the framing, and the space before each value.
+// sortedLines returns the start line and the sorted header lines of a head, for comparisons that ignore the
+// order of lines and the white space around values. curl chooses both for some lines.
 func sortedLines(head string) string {
 	start, _, _ := strings.Cut(head, "\r\n")
 	var lines []string
@@ -292,8 +293,8 @@ func exportsOfGo(t *testing.T) {
 	}
 }
 
-// exportsByImporter compares the requests that HAR importers would send. They join header lines of one
-// name, encode some characters of URLs differently, and build forms anew from their fields.
+// exportsByImporter reads the archives with HAR importers and compares the requests. Importers join header
+// lines of one name, encode some characters of URLs differently, and build forms anew from their fields.
 func exportsByImporter(t *testing.T) {
 	dir := relaytest.NodeModules(t, "testdata/importers", "read.cjs")
 	all := exportAll(t, "har", relay.Site{Base: url.URL{Scheme: "http", Host: "localhost:1"}, AliasDomain: "localhost"})

@@ -2,7 +2,7 @@ package record
 
 import (
 	"bytes"
-	_ "embed" // for the source texts of the programs
+	_ "embed" // needed for the source texts of the programs
 	"strconv"
 	"strings"
 
@@ -22,7 +22,7 @@ const maxProgram = MaxBody + 1<<20
 type program struct {
 	source         string
 	before, after  string // parts of the file name before and after the id
-	indent, prefix string // of each line with a literal
+	indent, prefix string // indentation and prefix of each literal
 }
 
 var (

@@ -72,7 +72,8 @@ func (l language) start(t *testing.T, dir, addr string, env ...string) (string, 
 	return string(out), err
 }
 
-// rawServer reads exactly want bytes of each connection, answers, and sends all received bytes to got.
+// rawServer reads want bytes of each connection, writes answer, reads the rest, and sends all received bytes
+// to got.
 func rawServer(t *testing.T, want int, answer string) (addr string, got <-chan []byte) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -125,7 +126,8 @@ func rawOf(t *testing.T, e *relay.Event) []byte {
 	return b.Bytes()
 }
 
-// TestExportedTestsSendTheExactBytes runs the exported tests as a user would.
+// TestExportedTestsSendTheExactBytes: each exported test sends the exact bytes of the request, passes if the
+// response has the stored status, and fails otherwise.
 func TestExportedTestsSendTheExactBytes(t *testing.T) {
 	t.Parallel()
 	e := hostile(t)
@@ -157,7 +159,7 @@ func TestExportedTestsSpeakTLS(t *testing.T) {
 	defer s.Close()
 	for _, l := range languages {
 		if l.name == "go test" || l.name == "js module" {
-			continue // covered by the other form of the language
+			continue
 		}
 		t.Run(l.name, func(t *testing.T) {
 			out, err := l.start(t, l.write(t, e), s.Listener.Addr().String(), "RELAY_TEST_TLS=1")
@@ -168,7 +170,7 @@ func TestExportedTestsSpeakTLS(t *testing.T) {
 	}
 }
 
-// TestExportedGoIsTidy: gofmt changes nothing, and vet finds nothing.
+// TestExportedGoIsTidy: gofmt changes nothing in an exported Go test, and go vet finds nothing.
 func TestExportedGoIsTidy(t *testing.T) {
 	t.Parallel()
 	l := languages[1]
@@ -209,7 +211,7 @@ func TestExportsThatCannotBe(t *testing.T) {
 		c.change(e)
 		formats := []string{"go", "js", "python"}
 		if len(e.Request.Body.Data) > 100 {
-			formats = formats[:1] // the other formats do the same, but need long
+			formats = formats[:1] // the other formats do the same, but take long
 		}
 		for _, f := range formats {
 			_, err := record.Export(e, f, relay.Site{}, "1", time.Now(), record.MaxJSON)

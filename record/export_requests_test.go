@@ -32,8 +32,7 @@ const (
 	allForms = "curl har go js python"
 )
 
-// exportCases returns requests with every character sequence that shells, programs and archives
-// interpret.
+// exportCases returns requests with characters that shells, programs or archives interpret.
 func exportCases(t *testing.T) []exportCase {
 	t.Helper()
 	every := make([]byte, 256)

@@ -88,7 +88,8 @@ func captured(t *testing.T, head, body string) *relay.Event {
 	}
 }
 
-// withCURLHome sets an empty home for curl, so that no curl settings or proxy of this machine apply.
+// withCURLHome returns an environment in which curl uses IPv4 and no proxy, whatever the settings of this
+// machine.
 func withCURLHome(t *testing.T) []string {
 	t.Helper()
 	home := t.TempDir()
@@ -96,8 +97,8 @@ func withCURLHome(t *testing.T) []string {
 	return append(os.Environ(), "CURL_HOME="+home)
 }
 
-// TestCURLOfALargeBodyReadsAFile: the command fails if the file of the body is missing; it must not
-// send an empty body.
+// TestCURLOfALargeBodyReadsAFile: the command fails if the file of the body is missing or too short, and
+// sends the complete file.
 func TestCURLOfALargeBodyReadsAFile(t *testing.T) {
 	site, got := listen(t)
 	body := strings.Repeat("x\n", record.MaxBody/2) + "y"
@@ -148,7 +149,7 @@ func TestHAR(t *testing.T) {
 		`"redirectURL":"/b"`, `"encoding":"base64","mimeType":"application/octet-stream","size":2,"text":"` + base64.StdEncoding.EncodeToString([]byte("\xff\x00")) + `"`, `"_attempt":2`,
 		`"params":[{"name":"text","value":"hello brave world"},{"name":"email","value":"ann@example.org"},{"name":"a","value":""}],"text":"text=hello+brave+world\u0026email`,
 		fmt.Sprintf(`"compression":%d,"mimeType":"application/octet-stream","size":600,"text":"hello hello`, 600-len(packed)),
-		fmt.Sprintf(`"encoding":"base64","mimeType":"application/octet-stream","size":%d,"text":"H4sI`, len(packed)-2), // it cannot be unpacked
+		fmt.Sprintf(`"encoding":"base64","mimeType":"application/octet-stream","size":%d,"text":"H4sI`, len(packed)-2), // the body cannot be unpacked
 	} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("har lacks %s: %s", want, text)
@@ -156,8 +157,8 @@ func TestHAR(t *testing.T) {
 	}
 }
 
-// TestExportWeightCoversTheFile: the reservation of an export covers the archive, which may have 12 MiB for
-// responses of a few KiB.
+// TestExportWeightCoversTheFile: ExportWeight returns at least twice the size of a HAR with compressed
+// responses, and the HAR has at most 5 MiB.
 func TestExportWeightCoversTheFile(t *testing.T) {
 	t.Parallel()
 	e := captured(t, "GET / HTTP/1.1\r\nHost: a.b\r\n\r\n", "")
@@ -195,8 +196,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// TestHAROfManyAttemptsStaysSmall: a HAR has the request body once, not in each entry, so its size
-// does not grow with replays.
+// TestHAROfManyAttemptsStaysSmall: a HAR of 1000 attempts has at most 20 MiB. The last entry has no copy of
+// the request body.
 func TestHAROfManyAttemptsStaysSmall(t *testing.T) {
 	t.Parallel()
 	e := captured(t, "POST /?a&b HTTP/1.1\r\nHost: a.b\r\nContent-Length: 1048576\r\n\r\n", strings.Repeat("x", 1<<20))

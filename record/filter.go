@@ -151,10 +151,10 @@ func SplitFilterWords(typed string) (named []string, text string) {
 
 // filterWord is one typed word.
 type filterWord struct {
-	text   string // without quotes
+	text   string // the word without its quotes
 	mark   int    // index in text of the first : or = outside quotes; -1 = none
 	quoted bool   // the word, or the value after its mark, began with a quote
-	raw    string // as typed
+	raw    string // the word as typed
 }
 
 // splitFilterWords splits text at white space outside double quotes.

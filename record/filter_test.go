@@ -165,8 +165,8 @@ func TestCompleteFilter(t *testing.T) {
 	}
 }
 
-// TestMatchSummary: matching a summary gives the same result as the filter of a list, or leaves the
-// decision open.
+// TestMatchSummary: the summary of an event is enough to decide (Hit or Miss), unless the filter looks into
+// headers or bodies (Unknown).
 func TestMatchSummary(t *testing.T) {
 	t.Parallel()
 	arrived := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
@@ -227,7 +227,7 @@ func idAt(at time.Time) (id relay.ID) {
 	return id
 }
 
-// FuzzFilter: a filter written as words or as a query parses to the same filter.
+// FuzzFilter: FilterWords and FilterValues write a filter so that the same filter is parsed from the result.
 func FuzzFilter(f *testing.F) {
 	for _, s := range []string{"status:5xx a.b=c \"x y\"", `["a]b"].c="d e"`, "since:2026-11-21", "\x00\xff q:\"a\\\"b\"", "a==b", "$[0]=\"", `path:"`} {
 		f.Add(s)

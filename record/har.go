@@ -83,9 +83,9 @@ func harRequest(e *relay.Event, site relay.Site) object {
 	return r
 }
 
-// harPosted returns the body of a request. Programs that read HAR rebuild a form from its parameters and
-// ignore its text. A body is therefore exported as plain text if it has more than maxHARFields fields, or if
-// it is no form although its label says so, which is common with curl. Its header line keeps the media type
+// harPosted returns the body of a request. A body that is labelled as a form is exported as plain text if it
+// is no form, which is common with curl, or has more than maxHARFields fields: programs that read HAR rebuild
+// a form from its parameters and ignore its text. The Content-Type line of the request keeps the media type
 // that was sent.
 func harPosted(text, kind string) object {
 	params := []harPair{}

@@ -19,8 +19,8 @@ import (
 //	15:04:05 [200] POST /hook (23ms) evt_…
 //	15:04:05 [500] POST /hook (2ms) evt_… invoice.paid stripe pinned label:bug-12 - Cannot read properties of null
 type Line struct {
-	Time         string // with date and zone in lists
-	Status       int    // without a response, the status that the relay answers with; 0 = none
+	Time         string // time of the event or attempt; in lists with date and zone
+	Status       int    // status of the response or, without a response, the status that the relay answers with; 0 = none
 	State        string // shown if there is no status
 	Method, Path string
 	Took         string // "" = unknown

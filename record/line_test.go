@@ -10,9 +10,8 @@ import (
 	"relay/record"
 )
 
-// TestTimesOfListsHaveTheirZone: without its zone, a time in a list from one machine was taken for UTC
-// on another machine. A list shows the time of arrival of each event and is in that order, and the
-// filter since accepts the time as shown.
+// TestTimesOfListsHaveTheirZone: the line of an event in a list shows its arrival with the zone of this
+// machine. The filter since accepts that text.
 func TestTimesOfListsHaveTheirZone(t *testing.T) {
 	here := time.Local
 	defer func() { time.Local = here }()

@@ -111,8 +111,7 @@ func TestSharedViewMasksTheWholeEvent(t *testing.T) {
 	}
 }
 
-// A body with unreadable fields is cut, and the view says that it is. A text in brackets is shown as
-// text.
+// Only a body of broken JSON is marked as truncated. Text in brackets or braces is shown unchanged.
 func TestSharedViewSaysWhatIsLeftOut(t *testing.T) {
 	t.Parallel()
 	const part = "--B\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\n%s\r\n--B--\r\n"

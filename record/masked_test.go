@@ -24,7 +24,7 @@ var shownAsIs = []string{
 	".Attempts[].Kind", ".Attempts[].State", ".Attempts[].Actor", ".Attempts[].Via", ".Attempts[].Client", ".Attempts[].Error.Code",
 	".Attempts[].Connection", ".Attempts[].Node", ".Attempts[].Response.HTTPVersion", ".Attempts[].Response.Framing", ".Attempts[].Response.State",
 	".Attempts[].Response.Body.SHA256", ".Attempts[].Response.Body.Encoding", ".Attempts[].Response.Body.State",
-	".Request.Headers[][]", ".Request.Trailers[][]", // names; the test sets values separately
+	".Request.Headers[][]", ".Request.Trailers[][]", // names of lines; TestValuesOfLinesAreMasked checks the values
 	".Response.Headers[][]", ".Response.Trailers[][]", ".Response.Interim[].Headers[][]",
 	".Attempts[].Response.Headers[][]", ".Attempts[].Response.Trailers[][]", ".Attempts[].Response.Interim[].Headers[][]",
 }
@@ -56,8 +56,8 @@ func texts(v reflect.Value, path string, f func(path string, text reflect.Value)
 	}
 }
 
-// TestEveryTextIsMasked sets each text of a record to a value that is secret elsewhere in the record. Every
-// text that Mask does not change must be listed in shownAsIs, so that no new field is forgotten.
+// TestEveryTextIsMasked sets each text of a record to a value that is secret elsewhere in the record. Mask
+// must hide the value in every text that is not listed in shownAsIs.
 func TestEveryTextIsMasked(t *testing.T) {
 	t.Parallel()
 	const secret = "hunter2hunter2hunter2"
@@ -105,8 +105,8 @@ func TestEveryTextIsMasked(t *testing.T) {
 	}
 }
 
-// TestEveryTextOfAReportIsMasked: no text of a report on a signature contains a text of the request, except a
-// time. A new text of the report has to be added to this test.
+// TestEveryTextOfAReportIsMasked: MaskReport hides a secret of the event in every text of a report that is
+// not listed in shown.
 func TestEveryTextOfAReportIsMasked(t *testing.T) {
 	t.Parallel()
 	const secret = "hunter2hunter2hunter2"
@@ -165,7 +165,8 @@ func TestReportsOfOddSignatures(t *testing.T) {
 	}
 }
 
-// TestValuesOfLinesAreMasked: no header line of any message shows a secret after masking.
+// TestValuesOfLinesAreMasked: Mask hides a secret in the header lines, trailers, reason phrases and bodies of
+// all messages.
 func TestValuesOfLinesAreMasked(t *testing.T) {
 	t.Parallel()
 	const secret = "hunter2hunter2hunter2"

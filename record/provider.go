@@ -49,7 +49,7 @@ func Recognise(head, bodyStart []byte) relay.Provider {
 
 // senderOf returns the row of the table for a request; nil if its sender is unknown.
 func senderOf(fields []wire.Field, bodyStart []byte) *signature.Sender {
-	var names uint64 // bits of the names of all fields; most rows of the table are excluded by them
+	var names uint64 // bits of the names of all fields, which exclude most rows of the table
 	for i := range fields {
 		names |= nameBit(fields[i].Name)
 	}
@@ -76,8 +76,8 @@ var senderMarks = func() (marks []uint64) {
 	return marks
 }()
 
-// nameBit returns a bit for a name of a field. Names that differ in more than case have the same one
-// rarely.
+// nameBit returns a bit for the name of a field, whatever its letter case. Different names rarely have the
+// same bit.
 func nameBit[T string | []byte](name T) uint64 {
 	n := len(name)
 	if n == 0 {

@@ -56,7 +56,7 @@ func (f *found) within(s *scanner, event, delivery, nested string) bool {
 		}
 		return s.pick(is(key, delivery), &f.innerDelivery)
 	})
-	s.i = start // so that skip passes the whole value, including the rest of an array
+	s.i = start // skip has to pass the whole value, including the rest of an array
 	return s.skip()
 }
 

@@ -14,8 +14,8 @@ import (
 // Verdict is the result of a filter for an event.
 type Verdict int
 
-// The verdicts. Unknown means that the summary of an event does not decide, because the filter looks
-// into headers or bodies. The method Matches of the store reads these.
+// The verdicts. Unknown means that the summary of an event does not decide, because the filter looks into
+// headers or bodies. The method Matches of the store decides then.
 const (
 	Miss Verdict = iota
 	Hit
@@ -30,7 +30,7 @@ func MatchSummary(f *relay.Filter, s *Summary) Verdict {
 		sender = *s.Provider
 	}
 	path := s.Path
-	if s.PathBase64 != "" { // the received bytes
+	if s.PathBase64 != "" { // PathBase64 has the received bytes
 		if p, err := base64.StdEncoding.DecodeString(s.PathBase64); err == nil {
 			path = string(p)
 		}

@@ -121,8 +121,8 @@ func BenchmarkTextSearch(b *testing.B) {
 	}
 }
 
-// TestLiveMatcherReadsABoundedNumber: after too many events at once the caller must read the list
-// again, and no matched event is read twice.
+// TestLiveMatcherReadsABoundedNumber: Match reads at most 20 events in a second, and then returns Unknown. It
+// reads a selected event only once.
 func TestLiveMatcherReadsABoundedNumber(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reads, hit := 0, false

@@ -21,7 +21,7 @@ type TextSearch struct {
 	missing int
 	overlap int    // bytes at the end of a piece in which a wanted text may begin
 	folded  []byte // buffer of Look
-	window  []byte // buffer of Read: the end of the searched text, and the next piece
+	window  []byte // buffer of the method read: the end of the searched text, and the next piece
 	layers  [3]layer
 }
 
@@ -95,9 +95,8 @@ func (s *TextSearch) LookDecoded(p []byte) bool {
 // searchPiece is the number of bytes of a body that are searched at a time.
 const searchPiece = 64 << 10
 
-// searchParts is the number of bytes that are searched of some bodies. Their parts or fields must be in
-// memory, because each has its own coding or charset. Bytes beyond that number are searched as they were
-// sent.
+// searchParts bounds the searched bytes of a body whose parts or fields must be in memory, because each has
+// its own coding or charset. Bytes beyond this number are searched as they were sent.
 const searchParts = 8 << 20
 
 // Body searches a body after undoing its content coding and charset: unchanged, with JSON escapes
@@ -194,7 +193,7 @@ type layer struct {
 type escapes interface {
 	marks() string               // the bytes that begin an escape
 	resolve(piece []byte) []byte // the result is valid until the next call
-	reset()                      // before the next stream
+	reset()                      // prepares for the next stream
 }
 
 // begin starts the layer for a new stream, with window as its buffer.
@@ -210,7 +209,7 @@ func (s *TextSearch) look(l *layer, before, p []byte) []byte {
 		return nil
 	}
 	if l.window == nil {
-		if !bytes.ContainsAny(p, l.escapes.marks()) { // without escapes both forms are equal
+		if !bytes.ContainsAny(p, l.escapes.marks()) { // without escapes, the text is the same in both layers
 			return p
 		}
 		l.window = append(l.buffer[:0], before...)
@@ -244,7 +243,8 @@ func fold(dst, p []byte) []byte {
 		if r == utf8.RuneError {
 			dst = append(dst, p[i:i+size]...)
 		} else {
-			// First to upper case, because some letters have two lower-case forms, such as σ and ς.
+			// A letter is converted to upper case first, because some letters have two lower-case forms, such
+			// as σ and ς.
 			dst = utf8.AppendRune(dst, unicode.ToLower(unicode.ToUpper(r)))
 		}
 		i += size
@@ -279,7 +279,7 @@ func (u *unescaper) resolve(p []byte) []byte {
 		}
 		u.out = append(u.out, p[:i]...)
 		p = p[i:]
-		// The escape may be incomplete, because the next bytes belong to it or change its meaning.
+		// The escape may be incomplete: the next bytes may belong to it or change its meaning.
 		if len(p) < 2 || p[1] == 'u' && (len(p) < 6 || len(p) < longestEscape && isSurrogate(hexRune(p[2:6]))) {
 			u.rest = slices.Clone(p)
 			break

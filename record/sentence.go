@@ -154,7 +154,7 @@ const maxCauseDepth = 8
 // array have the name of the array.
 func (c *causes) json(p []byte) {
 	d := json.NewDecoder(bytes.NewReader(p))
-	d.UseNumber() // so that a number may have any length
+	d.UseNumber() // numbers may have any length
 	levels := make([]causes, maxCauseDepth+1)
 	for i := range levels {
 		levels[i].status = c.status

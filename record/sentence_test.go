@@ -19,7 +19,8 @@ func packed(text string) string {
 	return b.String()
 }
 
-// TestCause checks the cause that is extracted from error responses of common servers.
+// TestCause checks the error text that is found in responses of common servers. A response with status 200
+// has none.
 func TestCause(t *testing.T) {
 	t.Parallel()
 	type answer struct{ name, head, body, want string }
@@ -85,7 +86,8 @@ func TestSentence(t *testing.T) {
 	}
 }
 
-// TestSharedAnswerSaysNothingMasked: a share shows the cause of a failure without any masked text.
+// TestSharedAnswerSaysNothingMasked: a response in a share has a cause only if no part of the cause is
+// masked.
 func TestSharedAnswerSaysNothingMasked(t *testing.T) {
 	t.Parallel()
 	for body, want := range map[string]string{
@@ -106,8 +108,7 @@ func TestSharedAnswerSaysNothingMasked(t *testing.T) {
 	}
 }
 
-// TestLineTellsEventsApart: the lines of different events of one sender differ in a terminal. In
-// the past they looked alike.
+// TestLineTellsEventsApart: the line of an event or attempt shows event type, sender, marks and cause.
 func TestLineTellsEventsApart(t *testing.T) {
 	t.Parallel()
 	e := &record.Summary{

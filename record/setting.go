@@ -188,7 +188,7 @@ func noValue(text string) bool {
 
 // set sets a field; most is the longest duration.
 func set(field, value any, most time.Duration) error {
-	text := fmt.Sprint(value) // true, false, or a number in the form of JSON
+	text := fmt.Sprint(value) // value is true, false or a number of JSON
 	if value == nil {
 		text = ""
 	}

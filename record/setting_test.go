@@ -40,8 +40,8 @@ func TestSetSetting(t *testing.T) {
 	}
 }
 
-// TestSetSettingTakesTheWordsForNull: null, default and an empty value reset a setting. As a token,
-// the word null would be easy to guess.
+// TestSetSettingTakesTheWordsForNull: nil, null, default and an empty value reset a setting and change no
+// other.
 func TestSetSettingTakesTheWordsForNull(t *testing.T) {
 	t.Parallel()
 	for _, key := range []string{"verifyToken", "responseTimeout", "retention", "handshakes", "answers"} {
@@ -97,7 +97,7 @@ func TestSetSettingRefuses(t *testing.T) {
 		{"hostHeader", 3000},
 		{"responseTimeout", "2h"},
 		{"responseTimeout", "0s"},
-		{"responseTimeout", "1ns"}, // in the past 1ns was stored as 0, and then every change of the alias was refused
+		{"responseTimeout", "1ns"}, // the store has microseconds, so the duration would become 0
 		{"responseTimeout", "-1s"},
 		{"responseTimeout", float64(3)},
 		{"responseTimeout", "soon"},
@@ -143,8 +143,8 @@ func TestSettingsSurviveTheirOutwardForm(t *testing.T) {
 	}
 }
 
-// TestEverySettingIsInTheTable: the audit log, the settings page and SetSetting know all
-// settings of the API.
+// TestEverySettingIsInTheTable: SettingTexts has every setting of the API. ChangedSettings names the changed
+// ones, and never shows a token.
 func TestEverySettingIsInTheTable(t *testing.T) {
 	t.Parallel()
 	d := relay.DefaultSettings()

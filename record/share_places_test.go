@@ -74,7 +74,8 @@ func TestSharesHideASecretInEveryPlace(t *testing.T) {
 	}
 }
 
-// TestSharesHideTheSecretThatASenderRepeats: Graph and Event Grid send the secret itself, in the body and in the address.
+// TestSharesHideTheSecretThatASenderRepeats: a share and a masked summary hide the secret that Graph sends in
+// the body and Event Grid in the address.
 func TestSharesHideTheSecretThatASenderRepeats(t *testing.T) {
 	const s = "hunter2hunter2Zq9"
 	for name, c := range map[string][3]string{

@@ -38,8 +38,8 @@ func TestSharedShowsNoSecretsAndNoOwner(t *testing.T) {
 	}
 }
 
-// TestLargeSharesTakeTurns: bodies that are only large after decoding wait for a turn too, and so
-// does the dashboard. In the past both were read without a turn.
+// TestLargeSharesTakeTurns: while two large readings run, OfShared waits if the decoded body is large, and
+// does not wait if it is small.
 func TestLargeSharesTakeTurns(t *testing.T) {
 	for range 2 {
 		done, err := body.Turn(t.Context(), body.Large+1)
@@ -71,9 +71,8 @@ func TestSharedReplay(t *testing.T) {
 	golden(t, "shared_replay.json", record.OfSharedReplay(replayed(t), 2))
 }
 
-// TestSharesDoNotNameTheOwnersHost: a share hides the host of the owner, which a redirect
-// revealed in the past. It also hides two signatures whose header lines have names that do not
-// look secret.
+// TestSharesDoNotNameTheOwnersHost: a share hides the host of the owner, even in a redirect. It also hides
+// two signatures whose header lines have names that do not look secret.
 func TestSharesDoNotNameTheOwnersHost(t *testing.T) {
 	t.Parallel()
 	e := replayed(t)

@@ -53,7 +53,7 @@ type SignedRequest struct {
 	Head       []byte
 	Body       []byte // the available part of the body
 	Unread     string // reason why Body is not complete: signature.BodyIncomplete or TooLarge; "" = Body is complete
-	URL        string // as the sender knows it
+	URL        string // URL of the request as the sender knows it
 	ReceivedAt time.Time
 }
 

@@ -12,7 +12,7 @@ import (
 
 // Intervals of live streams.
 const (
-	streamCommentInterval = 15 * time.Second // so that proxies do not close the connection
+	streamCommentInterval = 15 * time.Second // keeps proxies from closing the connection
 	streamWriteTimeout    = 30 * time.Second // a viewer that reads nothing for this long is dropped
 )
 
@@ -89,7 +89,7 @@ func ServeStream(w http.ResponseWriter, r *http.Request, begin func(*EventStream
 	out := http.NewResponseController(w)
 	defer func() { _ = out.SetWriteDeadline(time.Time{}) }()
 	for {
-		// The error is ignored: HTTP/2 writers have deadlines, recorders of tests do not.
+		// The error is ignored: the writers of HTTP/2 have deadlines, but the recorders of tests have none.
 		_ = out.SetWriteDeadline(time.Now().Add(streamWriteTimeout))
 		if _, err := w.Write(s.buf.Bytes()); err != nil || out.Flush() != nil {
 			return nil // the viewer has disconnected

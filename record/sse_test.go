@@ -6,8 +6,8 @@ import (
 	"relay"
 )
 
-// A viewer sees no difference between an item that was encoded once for all viewers and an
-// item that was not.
+// An item that is encoded once for all viewers has the same bytes as one that is encoded for a single viewer.
+// Appending to its Data does not change them.
 func TestItemIsEncodedOnce(t *testing.T) {
 	item := relay.FeedItem{Name: "event", Data: []byte(`{"id":"evt_1"}`)}
 	var alone, shared EventStream
@@ -17,7 +17,7 @@ func TestItemIsEncodedOnce(t *testing.T) {
 	if alone.buf.String() != shared.buf.String() || item.ID != "a-1" || string(item.Data) != `{"id":"evt_1"}` {
 		t.Errorf("%q, %q, %+v", alone.buf.String(), shared.buf.String(), item)
 	}
-	_ = append(item.Data, "more"...) // appending to Data must not change the bytes that other viewers get
+	_ = append(item.Data, "more"...)
 	if got := string(item.SSE); got != alone.buf.String() {
 		t.Errorf("%q", got)
 	}

@@ -32,7 +32,7 @@ func SafeText(s string) string {
 			b.WriteString(`\r`)
 		case r == '\t':
 			b.WriteString(`\t`)
-		case r < 0x80: // for larger values, \x is reserved for bytes that are not UTF-8
+		case r < 0x80: // \x is only used below 0x80, because \x80 to \xff stand for bytes that are not UTF-8
 			writeHex(&b, 'x', r, 2)
 		case r <= 0xffff:
 			writeHex(&b, 'u', r, 4)

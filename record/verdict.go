@@ -103,7 +103,7 @@ func (c *candidate) judge(r *SignedRequest, request *signature.Request) *relay.S
 		out.Reason, out.Message = signature.SecretSealed, sealedText
 	default:
 		v := signature.Verify(s, open, request, r.ReceivedAt)
-		if v.Reason == signature.SecretEncoding { // the report of the command verify names the secret
+		if v.Reason == signature.SecretEncoding { // a stored verdict says only that the secret is wrong; verify names the mistake in the secret
 			v.Reason = signature.WrongSecret
 		}
 		setVerdict(out, withSealed(&v, c.set, open))

@@ -32,7 +32,8 @@ func kept(id, provider, path, value string) relay.OpenSecret {
 	return relay.OpenSecret{SenderSecret: relay.SenderSecret{ID: id, Provider: provider, Path: path}, Value: relay.NewSecretText(value)}
 }
 
-// TestJudgeArrival checks the verdict of a request at its arrival, and the reason in its record.
+// TestJudgeArrival checks verdict, reason and secret for requests at their arrival. No verdict shows the
+// secret's value.
 func TestJudgeArrival(t *testing.T) {
 	const value = "whsec_right"
 	right := kept("sec_right", "stripe", "", value)
@@ -77,9 +78,8 @@ func TestJudgeArrival(t *testing.T) {
 	}
 }
 
-// TestVerifyStored: Verify finds the reason with the secrets of the alias and with given ones. A check that
-// compares no digest does not replace a verdict, and a request is not invalid while a secret that cannot be
-// decrypted might match.
+// TestVerifyStored checks verdict and reason of stored requests. VerifyStored returns no verdict to store if
+// the body is incomplete or too large, or only a secret that cannot be decrypted might match.
 func TestVerifyStored(t *testing.T) {
 	const value = "whsec_right"
 	right, wrong := kept("sec_a", "stripe", "", value), kept("sec_w", "stripe", "", "whsec_wrong")
@@ -128,7 +128,7 @@ func TestVerifyStored(t *testing.T) {
 }
 
 // A custom definition of the alias verifies requests that have its signature line, and requests for its path.
-// A recognised sender has priority.
+// A recognised sender with a secret has priority.
 func TestJudgeCustom(t *testing.T) {
 	const value, definition = "secret", `{"header":"X-Shop","template":"{body}"}`
 	custom := func(path string) relay.OpenSecret {

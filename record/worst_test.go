@@ -37,8 +37,8 @@ func ofBody(kind string, body []byte) *relay.Event { return worstEvent("", "/", 
 
 const formType, multipartType = "application/x-www-form-urlencoded", "multipart/form-data; boundary=b"
 
-// TestWorstBytes: for 1 MiB of hostile input, no function of this package takes more than 100 ms. If callers
-// can send less, that amount is used. In the past, 256 KiB of & took 41 s in the page of a share.
+// TestWorstBytes: for 1 MiB of hostile input, or for the largest input that callers can send, no function of
+// this package takes more than 100 ms.
 func TestWorstBytes(t *testing.T) {
 	t.Parallel()
 	// A head has at most 128 KiB, its target 16 KiB. An event contains the lines three times and the body
@@ -115,7 +115,7 @@ func TestWorstBytes(t *testing.T) {
 	}
 }
 
-// matchWorst returns a function that compares two fields of a body with a filter.
+// matchWorst returns a function that searches a body of the given media type for two fields.
 func matchWorst(kind string) func(p []byte) {
 	return func(p []byte) {
 		MatchBody([]relay.FieldFilter{{Path: []string{"a", "a", "0"}, Value: "1"}, {Path: []string{"token"}, Value: "x"}}, body.NewLabel(kind), p, false, len(p))
@@ -136,8 +136,8 @@ func neighbours() []neighbour {
 	return list
 }
 
-// TestWorstDiffs: the time of a comparison is proportional to the size of the bodies, and its result is
-// bounded. In the past, two bodies of 23 KiB took 5.6 s and gave a result of 6 MB.
+// TestWorstDiffs: the time to compare two bodies or two lists of header lines is proportional to their size,
+// and the result for bodies is bounded.
 func TestWorstDiffs(t *testing.T) {
 	t.Parallel()
 	shapes := append(relaytest.Worsts(),
@@ -176,7 +176,7 @@ func TestWorstDiffs(t *testing.T) {
 	for _, n := range neighbours() {
 		t.Run("headers "+n.name, func(t *testing.T) {
 			t.Parallel()
-			relaytest.WorstBytes(t, 128<<10, func(p []byte) { // both heads together
+			relaytest.WorstBytes(t, 128<<10, func(p []byte) { // the limit for both heads together
 				headerChanges(headersOf(wire.Fields(p)), headersOf(wire.Fields(n.of(p))), true)
 			})
 		})

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// filled sets all fields in a value, so that the test finds a field that WriteEvent forgets.
+// filled sets all fields of a value.
 func filled(v reflect.Value, depth int) {
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -42,8 +42,8 @@ func filled(v reflect.Value, depth int) {
 	}
 }
 
-// A record that is written in pieces has exactly the bytes of encoding/json, whatever its content,
-// and is no longer than Weight returns.
+// WriteEvent and WriteAttempts write exactly the bytes of encoding/json, for full and for empty records and
+// with null members.
 func TestRecordsAreWrittenAsJSON(t *testing.T) {
 	t.Parallel()
 	var full, bare Event
@@ -78,9 +78,8 @@ func TestRecordsAreWrittenAsJSON(t *testing.T) {
 	}
 }
 
-// TestRecordsHaveABound: a record is not larger than MaxJSON, even with bodies that become six times
-// as long in JSON. Bodies that do not fit are left out; the request and the newest responses are kept
-// longest.
+// TestRecordsHaveABound: after Fit, a record has at most 100 KiB more than MaxJSON, and at most Weight bytes.
+// The request and the last response keep their bodies.
 func TestRecordsHaveABound(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{"control characters": "\x01", "quotes": `"`, "letters": "a", "line separators": "\u2028"} {

@@ -46,7 +46,7 @@ func TestFreeAddrBesideProcesses(t *testing.T) {
 	}
 }
 
-// TestReserveAddr: no other process is given the address before it is released.
+// TestReserveAddr: the UDP socket that reserves an address for other processes stays open until release.
 func TestReserveAddr(t *testing.T) {
 	t.Parallel()
 	addr, release, err := ReserveAddr()
@@ -69,7 +69,7 @@ func TestReserveAddr(t *testing.T) {
 	_ = other.Close()
 }
 
-// TestStopIsSeen: a stop of the process between two pieces of work makes limits longer.
+// TestStopIsSeen: Slowdown reports a stop of the process between two pieces of work.
 func TestStopIsSeen(t *testing.T) {
 	Slowdown(time.Now()) // starts the meter
 	for range 5 {

@@ -83,7 +83,7 @@ type Line struct {
 	Addr string
 
 	to    atomic.Pointer[target]
-	delay atomic.Int64 // of each packet, in ns
+	delay atomic.Int64 // delay of each packet, in ns
 	mu    sync.Mutex
 	conns map[net.Conn]struct{} // open connections, both ends
 	held  chan struct{}         // closed when Hold ends; nil while packets pass

@@ -41,7 +41,7 @@ func Tail(text string, n int) string {
 type Process struct {
 	Cmd      *exec.Cmd
 	In       io.WriteCloser
-	Out, Err *Buffer // its output; both are the same buffer unless Separate was set
+	Out, Err *Buffer // output of the process; both are the same buffer unless StartSeparate has started it
 	ended    chan struct{}
 }
 

@@ -91,8 +91,8 @@ var meter struct {
 	quick   time.Duration // time of the shortest piece
 	last    time.Time     // end of the last piece
 	still   time.Duration // the longest stop since last
-	looked  time.Time     // end of the time that still covers
-	samples []sample      // of the last ten minutes or more
+	looked  time.Time     // time up to which still is measured
+	samples []sample      // samples of the last ten minutes or more
 }
 
 func startMeter() {

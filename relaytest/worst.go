@@ -17,7 +17,7 @@ import (
 // between a beginning and an end.
 type Worst struct {
 	Begin, Unit, End string
-	Close            string // repeated as often as Unit, after it
+	Close            string // repeated as often as Unit, after all units
 }
 
 // Bytes returns roughly n bytes of the shape. %d in a unit is replaced by the unit's number.
@@ -156,11 +156,11 @@ var plainText = sync.OnceValue(func() []byte { return bytes.Repeat([]byte("01234
 // would slow down its access to memory.
 var measuring sync.Mutex
 
-// Measure returns the CPU time that f takes, and the time that it may take for n bytes: 100 ms a MiB. On a
-// slower or busier machine the limit is 40 times a plain pass, and with the race detector 160 times; the
-// slower one of the passes before and after f counts. A function that took longer is measured again, up to
-// seven times, unless it took ten times as long, because other programs may have used the caches of the CPU.
-// The garbage collector is off during the measurement.
+// Measure returns the CPU time that f takes, and its limit for n bytes: 100 ms for a MiB. On a slower or
+// busier machine, the limit is the time of worstPasses * raceFactor plain passes; the slower one of the
+// passes before and after f counts. If f takes longer than the limit, but at most ten times as long, it is
+// measured again, up to seven times, because other programs may have used the caches of the CPU. The garbage
+// collector is off during a measurement.
 func Measure(n int, f func()) (took, limit time.Duration) {
 	measuring.Lock()
 	defer measuring.Unlock()

@@ -6,8 +6,7 @@ import (
 	"testing"
 )
 
-// A digest has exactly the length of its kind. With one byte less or more the line is malformed, and the
-// verdict differs from that of a wrong secret.
+// A text is a well-formed digest only if it has exactly the length of the scheme's digest.
 func TestLengthsOfDigests(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -54,7 +53,7 @@ func TestSeveralSignaturesOfARequest(t *testing.T) {
 	}
 }
 
-// A text that cannot be a secret is refused before it is stored, and no error contains a part of it.
+// A text that cannot be a secret is refused, and the error does not contain the text.
 func TestCheckSecret(t *testing.T) {
 	t.Parallel()
 	whsec := "whsec_" + base64.StdEncoding.EncodeToString([]byte("a secret of 24 bytes....."))

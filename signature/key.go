@@ -21,7 +21,7 @@ import (
 
 // key is a secret in the form that its scheme needs to compute a signature.
 type key struct {
-	secret  string // as the user gave it
+	secret  string // secret as the user gave it
 	raw     []byte
 	ed25519 ed25519.PublicKey
 	ecdsa   *ecdsa.PublicKey

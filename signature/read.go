@@ -23,7 +23,7 @@ type reading struct {
 	digests []string // possible digests, as written, without prefix or version
 	others  []string // versions that this scheme does not use
 	id      string
-	time    string // as written, "" = none
+	time    string // time as written, "" = none
 
 	present bool   // the request has a signature, whatever its form
 	fault   string // fault in the form of the signature, "" = none

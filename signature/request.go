@@ -12,8 +12,8 @@ import (
 // Request is a request whose signature is verified or made.
 type Request struct {
 	Method string
-	URL    string // as its sender knows it: scheme, host and the path as sent
-	Body   []byte // without its transfer coding, but with its content coding
+	URL    string // URL as the sender knows it: scheme, host and the path as sent
+	Body   []byte // body without its transfer coding, but with its content coding
 
 	// Line returns the first value of a header line. Names are compared without letter case.
 	Line func(name string) (value string, ok bool)

@@ -12,15 +12,15 @@ type Sender struct {
 	Name string
 	Mark string   // header line that only this sender's requests have
 	Also string   // a second line that is required too, "" = none
-	Kind string   // for a sender without Mark: beginning of its media type
-	Body []string // for a sender without Mark and Kind: keys near the beginning of its JSON body, with quotes
+	Kind string   // beginning of the media type, for a sender without Mark
+	Body []string // keys near the beginning of the JSON body, with quotes, for a sender without Mark and Kind
 
 	Event    string // header line with the event type
 	Delivery string // header line with the delivery id
 
 	BodyEvent    string // key of the JSON body with the event type, if no header line has it
 	BodyDelivery string // key of the JSON body with the delivery id, if no header line has it
-	Nested       string // key of an object, or of an array of objects, with further keys of the event type and the delivery id. Its event type has priority. a.b = b in a
+	Nested       string // key of an object, or of an array of objects, that may also have BodyEvent and BodyDelivery; a.b = b in a. An event type there has priority
 	Batch        bool   // the body may be an array of events, of which the first one counts
 
 	FormJSON  string   // if the body is a form: field with the JSON in which the keys are
@@ -39,10 +39,10 @@ type Scheme struct {
 	Form    Form // how the digest is written
 	Key     Key  // how the secret is read
 	Layout  Layout
-	Prefix  string // before the digest: "sha256="
+	Prefix  string // text before the digest, such as "sha256="
 	TimeKey string // key of the time among the pairs of the line
 	SigKey  string // key of the digest among the pairs, or version before the comma
-	Joint   string // between the pairs, "," unless set
+	Joint   string // separator of the pairs; "" = ","
 
 	IDHeader   string        // header line with the value of {id}
 	TimeHeader string        // header line with the value of {t}

@@ -243,7 +243,7 @@ var hook0 = &special{
 		var values []string
 		for name := range strings.FieldsSeq(names) {
 			if len(values) == maxSignedLines {
-				break // otherwise one long line that is named thousands of times would become gigabytes
+				break // a long line that is named thousands of times must not become gigabytes
 			}
 			value, _ := r.line(name)
 			values = append(values, value)

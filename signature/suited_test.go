@@ -8,9 +8,8 @@ import (
 	"time"
 )
 
-// A key is never sent. Some senders have schemes that send the secret itself and schemes that sign with a
-// key. The secret decides which scheme is used, and not the lines of the request, because the sending account
-// controls these lines.
+// TestKeysAreNotSent: a sender that has schemes of both kinds signs with a secret that looks like a key, and
+// never sends it. Any other secret is sent, unless the request has a signature that was made with a key.
 func TestKeysAreNotSent(t *testing.T) {
 	t.Parallel()
 	raw := []byte(strings.Repeat("k", 32))

@@ -12,7 +12,7 @@ import (
 
 // vector is a signed request from another implementation; see testdata/vectors.py.
 type vector struct {
-	Sender, Line      string // name and line of the row in the table
+	Sender, Line      string // name of the sender, and Header of the scheme
 	Kind, Source      string
 	At                time.Time
 	Secret, URL, Body string

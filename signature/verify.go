@@ -51,8 +51,8 @@ type Verdict struct {
 	Verdict  string    `json:"verdict" enum:"valid,expired,invalid,missing,unchecked"`
 	Reason   string    `json:"reason"`
 	Message  string    `json:"message"`
-	SignedAt time.Time `json:"-"` // zero = none that can be believed
-	SecretID string    `json:"-"` // of the secret that fits
+	SignedAt time.Time `json:"-"` // zero = no plausible time
+	SecretID string    `json:"-"` // id of the secret that matches
 }
 
 // Verify verifies a request as of the given time. It computes one digest for each secret.

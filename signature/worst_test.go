@@ -10,8 +10,8 @@ import (
 	"relay/relaytest"
 )
 
-// TestWorstBytes: the time for a verdict is proportional to the size of the request, for any
-// sender. A report computes at most maxTried digests.
+// TestWorstBytes: the time for a verdict or a report is proportional to the size of the request, for any
+// sender.
 func TestWorstBytes(t *testing.T) {
 	t.Parallel()
 	secrets := []Secret{{Value: "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"}}

@@ -28,8 +28,8 @@ func TestReleaseConfiguration(t *testing.T) {
 	}
 }
 
-// TestPackageScripts: each package manager calls the package scripts with other arguments, and the scripts
-// act accordingly. An rpm upgrade runs the scripts of the old package after those of the new one.
+// TestPackageScripts: for the arguments of each package manager, the package scripts start, restart, stop or
+// disable relayd, or do nothing.
 func TestPackageScripts(t *testing.T) {
 	t.Parallel()
 	const deb, systemd, openrc = "deb-systemd-helper deb-systemd-invoke systemctl", "systemctl", "rc-service rc-update"

@@ -21,7 +21,7 @@ type chunkState uint8
 const (
 	atSize      chunkState = iota // a digit of the chunk size, or the byte after it
 	afterSize                     // white space after the size
-	inExtension                   // after the first semicolon
+	inExtension                   // extension after the first semicolon
 	sizeLF                        // LF of a chunk-size line
 	inData
 	dataCR // CR after chunk data; dataLF and dataEnded follow in this order

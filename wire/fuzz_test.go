@@ -209,7 +209,7 @@ func editLikeNew(t *testing.T, h *wire.Head, host string) {
 	}
 	edited, _, err := wire.Request(wire.SetHost(h.Raw, host), wire.Limits{})
 	if err != nil {
-		return // for example if the new host differs from an absolute-form target
+		return // the edited head is invalid, for example if the new host differs from that of an absolute-form target
 	}
 	for i, fd := range wire.Fields(edited.Raw) {
 		if strings.EqualFold(string(fd.Name), "host") {

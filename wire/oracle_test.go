@@ -160,7 +160,7 @@ func sameBody(t *testing.T, m *message, body io.Reader, br *bufio.Reader, want [
 func sameTrailer(t *testing.T, m *message, got http.Header) {
 	t.Helper()
 	want := headerOf(wire.Trailers(m.lines))
-	for key := range got { // declared but not sent
+	for key := range got { // net/http lists trailers that were declared and not sent with the value nil
 		if _, sent := want[key]; !sent && got[key] == nil {
 			delete(got, key)
 		}

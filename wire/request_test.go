@@ -35,7 +35,8 @@ func TestRequestExact(t *testing.T) {
 	}
 }
 
-// TestRequestEverySplit splits each small request into two parts, at every place.
+// TestRequestEverySplit reads each small request in steps of every length. Each incomplete head gives
+// ErrMore.
 func TestRequestEverySplit(t *testing.T) {
 	t.Parallel()
 	for _, c := range goodRequests() {

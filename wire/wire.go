@@ -32,21 +32,21 @@ type Limits struct {
 // Head is a parsed message head. Its slices point into the bytes that were parsed.
 type Head struct {
 	Raw     []byte // start line to empty line
-	Method  []byte // request
-	Target  []byte // request: as sent
-	Host    []byte // request: value of the Host line, or the authority of an absolute-form target
-	Status  int    // response
+	Method  []byte // requests only
+	Target  []byte // requests only; as sent
+	Host    []byte // requests only; value of the Host line, or the authority of an absolute-form target
+	Status  int    // responses only
 	Minor   int    // 0 or 1
 	Framing relay.Framing
-	Length  int64 // with FramingLength: Content-Length
+	Length  int64 // value of Content-Length, with FramingLength
 	Close   bool  // the connection ends with this message
-	Upgrade bool  // request: asks for an upgrade; response: has the status 101
-	Expect  bool  // request: Expect: 100-continue
+	Upgrade bool  // a request asks for an upgrade, or a response has the status 101
+	Expect  bool  // requests only; Expect: 100-continue
 	Auth    bool  // the connection itself is authenticated, by NTLM or Negotiate in Authorization, WWW-Authenticate or Proxy-…
 	// ProxyConnection is set if there is a Proxy-Connection line. The line is not standardised.
 	// Because of it some servers, such as aiohttp 3.8, close the connection without announcing that.
 	ProxyConnection bool
-	Sloppy          bool // response: accepted leniently (bare LF, folded lines); the connection must not be reused, and the caller's connection must be closed
+	Sloppy          bool // responses only; accepted leniently (bare LF, folded lines): the connection must not be reused, and the caller's connection must be closed
 	EventStream     bool // Content-Type: text/event-stream
 	// KeepAliveTimeout is the parameter timeout of Keep-Alive, in seconds; -1 = none.
 	KeepAliveTimeout int

@@ -45,9 +45,9 @@ type Reading struct {
 	Cut     bool     // Text is not complete
 	Faults  []Fault  // errors; the other fields hold everything that could be read in spite of them
 
-	Documents []Document // of JSON lines
-	Fields    []Field    // of a form
-	Parts     []Part     // of a multipart body
+	Documents []Document // values of JSON lines
+	Fields    []Field    // fields of a form
+	Parts     []Part     // parts of a multipart body
 }
 
 func (r *Reading) fault(at int, text string) { r.Faults = append(r.Faults, Fault{at, text}) }

@@ -140,7 +140,7 @@ func pack(t testing.TB, coding, text string) string {
 }
 
 // TestCodings: every content coding is decoded, and several in the right order. A body that cannot be decoded
-// is shown unchanged, with the reason.
+// is returned unchanged, with the reason.
 func TestCodings(t *testing.T) {
 	t.Parallel()
 	const text = `{"text":"the decoded text, the decoded text"}`

@@ -51,7 +51,7 @@ func TestBoundsOfReading(t *testing.T) {
 		w, err := zstd.NewWriter(&packed, zstd.WithWindowSize(window), zstd.WithSingleSegment(false))
 		if err == nil {
 			_, _ = w.Write([]byte("text"))
-			err = w.Flush() // so that the frame begins before its size is known
+			err = w.Flush() // Flush begins the frame before its size is known
 		}
 		if err == nil {
 			err = w.Close()
@@ -66,8 +66,8 @@ func TestBoundsOfReading(t *testing.T) {
 	}
 }
 
-// Data that decompresses to much more than the limit is read only up to the limit, so its time is limited
-// too.
+// With two content codings, the inner data is read only up to a limit: text after 100 empty gzip members is
+// found, and text after a million is not.
 func TestBombOfTwoCodings(t *testing.T) {
 	t.Parallel()
 	var nothing bytes.Buffer

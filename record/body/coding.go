@@ -102,7 +102,7 @@ func open(coding string, in *bufio.Reader) (decoder io.Reader, known bool) {
 	case "gzip", "x-gzip":
 		begin = func(r io.Reader) (io.Reader, error) { return gzip.NewReader(r) }
 		fits = marked("\x1f\x8b\x08")
-	case "deflate": // with a zlib header, which many senders leave out (RFC 9110, 8.4.1.2)
+	case "deflate": // the zlib header is required (RFC 9110, 8.4.1.2), but many senders leave it out
 		if fits = len(probe) >= 2 && probe[0]&15 == 8 && (int(probe[0])<<8+int(probe[1]))%31 == 0; fits {
 			begin = func(r io.Reader) (io.Reader, error) { return zlib.NewReader(r) }
 			break

@@ -9,8 +9,8 @@ import (
 // Label holds the header values that describe the body of a message.
 type Label struct {
 	Kind     string   // media type in lower case, "" = none
-	Charset  string   // as written, "" = none
-	Boundary string   // of a multipart body, "" = none
+	Charset  string   // charset as written, "" = none
+	Boundary string   // boundary of a multipart body, "" = none
 	Codings  []string // content codings in lower case, in the order in which they were applied
 }
 

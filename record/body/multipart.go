@@ -17,7 +17,7 @@ const (
 
 // Part is one part of a multipart body.
 type Part struct {
-	Name, File string // from Content-Disposition
+	Name, File string // names of the field and of the file, from Content-Disposition
 	Raw        []byte // content of the part as sent
 	At         int    // start of Raw in the text of the multipart body
 	*Reading          // reading of the content; its faults include those of the header of the part
@@ -142,7 +142,7 @@ func (r *reader) part(p []byte, cut bool, depth int) Part {
 		case name == "content-transfer-encoding":
 			transfer = strings.ToLower(strings.TrimSpace(value))
 		}
-		if len(faults.Faults) > 3 { // with so many faults, these lines are no header
+		if len(faults.Faults) > 3 { // lines with so many faults are no header
 			break
 		}
 	}

@@ -29,7 +29,7 @@ func TestReadable(t *testing.T) {
 	}
 }
 
-// FuzzReadable: the value stays the same, and reading twice changes nothing.
+// FuzzReadable: Readable keeps the value of JSON, and a second call changes nothing.
 func FuzzReadable(f *testing.F) {
 	f.Add([]byte(`{"a\u00d7":["\ud83d\ude00\/",1.0,"\\u0041"]}`))
 	f.Fuzz(func(t *testing.T, p []byte) {

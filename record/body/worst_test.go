@@ -59,8 +59,8 @@ func TestWorstBytes(t *testing.T) {
 	})
 }
 
-// FuzzRead: for any bytes and label, reading does not fail and takes at most 100 ms for a MiB. It
-// returns no more than the requested bytes, and the same result twice.
+// FuzzRead: for any bytes and label, Read takes at most 100 ms for a MiB and holds a limited number of bytes.
+// It does not change the bytes, and returns the same reading twice.
 func FuzzRead(f *testing.F) {
 	for _, seed := range []string{
 		`{"a":[1,2]}`, "{}\n{}", "a=b&payload=%7B%7D", "--b\r\nContent-Disposition: form-data; name=a\r\n\r\n1\r\n--b--", "<a>b</a>", "\xff\xfea\x00", "\x00",

@@ -190,7 +190,7 @@ func (m *Masker) form(out *edits, s []byte, base int) {
 // formValue hides the secrets in the value of a field: JSON, or any text.
 func (m *Masker) formValue(out *edits, value []byte, base int) {
 	if body.StartsJSON(body.Unescape(value[:min(len(value), 3*maxName)])) {
-		j := m.scan() // to reuse its memory
+		j := m.scan()
 		defer m.done(j)
 		if j.inner.unescape(value); json.Valid(j.inner.plain) {
 			j.inner.mask(m, out, base, url.QueryEscape)

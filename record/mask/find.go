@@ -48,9 +48,9 @@ type matchKind uint8
 
 const (
 	matchWithin matchKind = iota // anywhere
-	matchAlone                   // only as a whole word
+	matchAlone                   // the secret is masked only as a whole word
 	matchStart                   // the beginning of a secret that is longer than maxPattern
-	matchCoded                   // in base64 or hexadecimal digits
+	matchCoded                   // the secret in base64 or hexadecimal digits
 )
 
 func newFinder() *finder {

@@ -13,7 +13,7 @@ const maxDepth = 10_000
 
 const (
 	maskedJSON   = `"` + Masked + `"`
-	maskedMember = ": " + maskedJSON // after the name of a member
+	maskedMember = ": " + maskedJSON // replaces the colon and the value of a member
 )
 
 // json hides secrets in one or more JSON values that begin at base. It hides the values of secret fields,

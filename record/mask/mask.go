@@ -14,18 +14,18 @@ import (
 // Masked is shown in place of a secret.
 const Masked = "[masked]"
 
-// Masker hides the secrets of one event in two passes. In the first pass it learns them: pass every part of
-// the event to it, and discard the results. Then call Learned. In the second pass it hides the secrets
-// wherever they occur: pass every part of the event to it again.
+// Masker hides the secrets of one event in two passes. In the first pass it learns the secrets: pass every
+// part of the event to it, and discard the results. Then call Learned. In the second pass it hides the
+// secrets wherever they occur: pass every part of the event to it again.
 type Masker struct {
 	learning bool
-	secrets  map[string]bool // in normal form
-	size     int             // total size in bytes
+	secrets  map[string]bool // secrets in normal form
+	size     int             // total size of the secrets in bytes
 	coded    int             // bytes of the secrets that are searched for in base64
 	overflow bool            // there were more than maxSecrets bytes
 	patterns *finder
-	finder   *finder         // patterns, once they are complete; nil if there are none
-	buffer   normal          // its memory is reused for each text
+	finder   *finder         // finds the secrets; nil before Learned, and if there are no secrets
+	buffer   normal          // normal form of the text that is being masked
 	fields   map[string]bool // results of secretField by name
 	headers  map[string]bool // results of secretHeader by name
 	scans    []*jsonScan     // unused scans

@@ -41,8 +41,8 @@ func seen(t *testing.T, label, text string, lines ...string) (shown string, whol
 	return shown, whole
 }
 
-// TestSecretsAreMaskedWhereverTheyStand: if a value has the name of a secret in one place, the value is shown
-// nowhere.
+// TestSecretsAreMaskedWhereverTheyStand: the value of a secret header line or field is shown nowhere else in
+// the body, in whatever coding it occurs.
 func TestSecretsAreMaskedWhereverTheyStand(t *testing.T) {
 	t.Parallel()
 	quoted := func(s string) string { p, _ := json.Marshal(s); return string(p) }
@@ -176,8 +176,7 @@ func TestPackedText(t *testing.T) {
 	}
 }
 
-// TestSecretsByTheirPlace: the masked values are secrets because of the fields next to them, and not because
-// of their own names.
+// TestSecretsByTheirPlace: values are masked because of the names, pairs, URLs and fields around them.
 func TestSecretsByTheirPlace(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
@@ -249,8 +248,8 @@ func TestSecretsThatOverlap(t *testing.T) {
 	}
 }
 
-// TestSecretsOfATarget: secrets are masked in the query and in the fragment of a target, whether it has one
-// or both.
+// TestSecretsOfATarget: secrets are masked in the path, query and fragment of a target. A header value with
+// the host of the owner is masked.
 func TestSecretsOfATarget(t *testing.T) {
 	t.Parallel()
 	for target, want := range map[string]string{

@@ -11,7 +11,7 @@ import (
 // that text, the position of its encoding in the outer text.
 type nested struct {
 	plain []byte
-	at    []int32 // for each byte of plain, and one more for the end
+	at    []int32 // position for each byte of plain, and one more for the end
 	edits edits
 }
 

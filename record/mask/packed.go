@@ -108,7 +108,7 @@ func (m *Masker) hides(piece []byte, coding string) bool {
 	r := body.Read(body.NewLabel("", coding), data[:size], true, most)
 	m.unpacked += len(r.Text)
 	if len(r.Codings) == 0 || len(r.Text) == 0 {
-		return false // not compressed data of this coding
+		return false // the data is not compressed with this coding
 	}
 	outer := m.buffer
 	m.buffer = normal{}

@@ -125,7 +125,7 @@ func (t *textScan) valueEnd(i, from int, quotedName bool) int {
 		return closing(p, from)
 	case p[i] == ':' && quotedName: // a number, or a word of YAML
 		return end(",}]\r\n")
-	case p[i] == ':': // such as Authorization: Bearer …
+	case p[i] == ':': // the value ends with the line, such as in Authorization: Bearer …
 		return end("\r\n<\"")
 	}
 	to := from

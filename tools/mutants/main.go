@@ -64,7 +64,7 @@ func try(root, list, run string, pass bool) (survivors int, err error) {
 	var mu sync.Mutex
 	err = each(mutants, func(m mutant) error {
 		begun, v := time.Now(), broken
-		if pass || passing[m.pkg+" "+m.tests] { // otherwise the tests fail without the mutant, too
+		if pass || passing[m.pkg+" "+m.tests] { // a mutant proves nothing if the tests fail without it
 			var err error
 			if v, err = m.try(root); err != nil {
 				return err
@@ -272,7 +272,7 @@ func (m *mutant) test(root, overlay string) (verdict, error) {
 		run.Args = slices.Insert(run.Args, 2, "-overlay", overlay)
 	}
 	out, err := run.CombinedOutput()
-	if ctx.Err() != nil { // the tests have a timeout of their own, so the machine is too busy
+	if ctx.Err() != nil { // go test ends earlier by its own timeout, unless the machine is too busy
 		fmt.Fprintf(os.Stderr, "%s: no verdict within %v\n", m.id, patience+time.Minute)
 		return broken, nil
 	}

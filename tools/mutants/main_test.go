@@ -42,7 +42,7 @@ func TestList(t *testing.T) {
 	}
 }
 
-// TestVerdicts: each verdict occurs once, in a small module.
+// TestVerdicts: try returns the number of mutants of a small module that were not killed.
 func TestVerdicts(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
