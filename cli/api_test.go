@@ -118,7 +118,7 @@ func TestFollowingHoldsNoOldAnswers(t *testing.T) {
 	api.Close()
 }
 
-// TestAnswersThatDoNotEnd: the memory for an answer is bounded.
+// TestAnswersThatDoNotEnd: an answer larger than maxAnswer is an error, and an answer of that size is not.
 func TestAnswersThatDoNotEnd(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, map[string]string{"/api/v1/me": "abcdef", "/api/v1/ssh": "abcde"}[r.URL.Path])

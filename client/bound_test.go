@@ -67,7 +67,8 @@ func TestWarningsOfKeysAreSaidOnce(t *testing.T) {
 	}
 }
 
-// TestKeyThatCannotBeReadIsNotReplaced: a key is made only if none exists.
+// TestKeyThatCannotBeReadIsNotReplaced: MakeKey fails for a file that is not a readable key, and writes
+// nothing.
 func TestKeyThatCannotBeReadIsNotReplaced(t *testing.T) {
 	dir := t.TempDir()
 	unreadable := filepath.Join(dir, "folder")

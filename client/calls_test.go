@@ -25,7 +25,7 @@ func (u *unanswered) SendRequest(string, bool, []byte) (bool, []byte, error) {
 	return false, nil, io.EOF
 }
 
-// TestKeepaliveEndsWithoutAnswer: a ping that is never answered blocks nothing.
+// TestKeepaliveEndsWithoutAnswer: keepalive and the connection end although a ping is never answered.
 func TestKeepaliveEndsWithoutAnswer(t *testing.T) {
 	u := &unanswered{entered: make(chan struct{}), over: make(chan struct{})}
 	defer close(u.over)

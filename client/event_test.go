@@ -91,7 +91,7 @@ func TestWait(t *testing.T) {
 			}
 			mux := http.NewServeMux()
 			mux.HandleFunc("GET /api/v1/events", func(w http.ResponseWriter, r *http.Request) {
-				if x.filter != "" && r.URL.RawQuery == "alias=a+b&limit=1" { // the list of the events before the call
+				if x.filter != "" && r.URL.RawQuery == "alias=a+b&limit=1" { // this request lists the events before the call
 					_, _ = io.WriteString(w, `{"data":[{"id":"evt_1"}]}`)
 					return
 				}
@@ -142,7 +142,7 @@ func TestWaitForARareEvent(t *testing.T) {
 			<-r.Context().Done()
 		case strings.HasSuffix(r.URL.Path, "/evt_2"):
 			_, _ = io.WriteString(w, `{"id":"evt_2","state":"delivered"}`)
-		case r.FormValue("path") == "": // the list of the events before the call
+		case r.FormValue("path") == "": // this request lists the events before the call
 			_, _ = io.WriteString(w, `{"data":[{"id":"evt_1","receivedAt":"2026-11-28T10:00:00.000Z"}]}`)
 		case r.FormValue("since") == "2026-11-28T09:59:00Z":
 			_, _ = io.WriteString(w, `{"data":[]}`)

@@ -244,7 +244,7 @@ func (k *keyring) lockedKey(file string, text []byte, public ssh.PublicKey) (ssh
 	if k.prompter == nil {
 		return nil, errors.New("it is encrypted and there is no terminal to ask for its passphrase; add it to an ssh-agent")
 	}
-	if public == nil { // an old format that encrypts the public half, too
+	if public == nil { // the file has an old format, which encrypts the public half, too
 		line, err := os.ReadFile(file + ".pub")
 		if err != nil {
 			return nil, err

@@ -17,7 +17,7 @@ import (
 
 // Site has the addresses of a relay, as the relay at its base URL reports them.
 type Site struct {
-	BaseURL  string          // as the user gave it
+	BaseURL  string          // base URL as the user gave it
 	SSHAddr  string          // HOST:PORT to dial
 	HostKeys []ssh.PublicKey // host keys that the SSH server will show
 }

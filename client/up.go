@@ -44,8 +44,8 @@ type Up struct {
 	monitor  *targetMonitor
 	log      cli.RequestLog
 	lastItem string         // id of the last item of the stream
-	heard    time.Time      // when the last item came, by the clock of the relay
-	followed time.Time      // when the first stream began, by the clock of the relay
+	heard    time.Time      // time of the last item, by the clock of the relay
+	followed time.Time      // start of the first stream, by the clock of the relay
 	leaving  sync.WaitGroup // connections to former nodes, which still serve their last requests
 
 	active atomic.Pointer[[]Forward] // the forwards, without those that were removed for good

@@ -272,7 +272,7 @@ func TestOriginatorOfAReusedConnection(t *testing.T) {
 	}
 }
 
-// TestStaleClose: a connection that stays silent is closed at --stale-close.
+// TestStaleClose: the connection of a frozen client is closed after about --stale-close of silence.
 func TestStaleClose(t *testing.T) {
 	t.Parallel()
 	const after = 3 * time.Second

@@ -45,8 +45,8 @@ type load struct {
 	codes    map[int]int
 	broken   int            // number of tries without a complete answer
 	longest  time.Duration  // longest time until an answer or a failure
-	noRetry  int            // number of 503 without Retry-After
-	refused  map[string]int // number of 503, by Relay-Error
+	noRetry  int            // number of answers with 503 and without Retry-After
+	refused  map[string]int // number of answers with 503, by Relay-Error
 
 	mostTries int // number of tries of the request that needed the most
 	lastFail  time.Time
@@ -113,7 +113,7 @@ func (l *load) send(ctx context.Context, sender int) {
 			kind := kinds[i%len(kinds)]
 			path += "/" + kind
 			if kind == "large" {
-				body = random(300<<10, uint64(sender*1000+i)) // large enough to be stored in parts
+				body = random(300<<10, uint64(sender*1000+i)) // the body is large enough to be stored in parts
 			}
 		}
 		tries := 1

@@ -87,7 +87,7 @@ func localFaults() []localFault {
 		as(garbage, "F12 head of 10 MiB", text("HTTP/1.1 200 OK\r\nX-Big: "+strings.Repeat("x", 10<<20)+"\r\n\r\n")),
 		as(garbage, "F12 endless interim answers", text(strings.Repeat("HTTP/1.1 102 Processing\r\n\r\n", 100)+ok)),
 		as(garbage, "F12 SSH instead of HTTP", text("SSH-2.0-OpenSSH_9.2\r\n")),
-		as(isTLS, "F12 TLS alert", text("\x15\x03\x01\x00\x02\x02\x46")), // sent by Node, Python and Java
+		as(isTLS, "F12 TLS alert", text("\x15\x03\x01\x00\x02\x02\x46")), // Node, Python and Java send this alert
 		// The pieces arrive separately, as over a slow line.
 		as(isTLS, "F12 TLS alert in pieces", after(func(c net.Conn) {
 			_, _ = io.WriteString(c, "\x15")

@@ -26,7 +26,7 @@ type netNamespace struct {
 	t           *testing.T
 	space       string
 	here, there string // names of the two interfaces
-	near, far   string // their addresses, in the network for benchmarks (RFC 2544)
+	near, far   string // addresses of the two interfaces, in the network for benchmarks (RFC 2544)
 }
 
 func newNetNamespace(t *testing.T) *netNamespace {

@@ -255,7 +255,7 @@ func TestFaultNewerSchema(t *testing.T) {
 	})
 }
 
-// TestFaultIdleNodes counts the SQL statements of an idle node.
+// TestFaultIdleNodes: an idle node makes at most five transactions a second.
 func TestFaultIdleNodes(t *testing.T) {
 	t.Parallel()
 	_, databaseURL := ownPostgres(t)

@@ -17,7 +17,7 @@ func TestFaultRetentionByAge(t *testing.T) {
 		const age, old = 10 * time.Second, 60
 		r := startRelay(t, databaseURL, "RELAY_RETENTION="+age.String())
 		tunnel := r.tunnel("old", localServer(t))
-		body := strings.Repeat("x", 300<<10) // large enough to be stored in parts
+		body := strings.Repeat("x", 300<<10) // the body is large enough to be stored in parts
 		sent := map[string]time.Time{}       // the time of each request, by its path
 		var shared []string
 		for i := range old {

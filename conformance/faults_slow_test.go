@@ -32,7 +32,7 @@ func TestFaultSlowStore(t *testing.T) {
 	}
 }
 
-// during counts the answers within some time.
+// during counts the answers within d.
 func (l *load) during(d time.Duration) int {
 	before := l.count()
 	<-time.After(d)

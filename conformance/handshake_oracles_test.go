@@ -166,7 +166,7 @@ func challengeCases(now time.Time) []challengeCase {
 		c.what = "as published"
 		cases = append(cases, c)
 		c.what, c.refused = "a byte wrong", true
-		c.Body = strings.Replace(c.Body, "{", "{ ", 1) // a valid change for JSON, but the libraries verify the bytes
+		c.Body = strings.Replace(c.Body, "{", "{ ", 1) // this change is valid for JSON, but the libraries verify the bytes
 		if c.Challenge == "zoom" {
 			c.Body = strings.Replace(c.Body, echo, "4"+echo[1:], 1)
 		}

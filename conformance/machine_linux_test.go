@@ -21,7 +21,7 @@ import (
 // overlay that is removed after the test.
 type machine struct {
 	t   *testing.T
-	pid string // process id of its systemd
+	pid string // process id of the machine's systemd
 	log *relaytest.Buffer
 }
 

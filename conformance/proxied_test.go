@@ -19,7 +19,8 @@ func proxyHeaders() map[string][]byte {
 	return map[string][]byte{"v1": []byte("PROXY TCP4 203.0.113.9 127.0.0.1 52011 80\r\n"), "v2": v2}
 }
 
-// TestProxiedHTTP: the record has the source that a trusted proxy names.
+// TestProxiedHTTP: the record has the source that a trusted proxy names. A header from another source gets
+// 400, and a trusted source without a header gets no answer.
 func TestProxiedHTTP(t *testing.T) {
 	t.Parallel()
 	r := newRelay(t, "", "RELAY_TRUSTED_PROXIES=127.0.0.2/32")

@@ -23,7 +23,7 @@ func TestSecuritySSHWithoutProof(t *testing.T) {
 	host, port, _ := net.SplitHostPort(r.ssh)
 	stranger := filepath.Join(r.dir, "stranger")
 	relaytest.WriteKey(t, stranger)
-	half := filepath.Join(r.dir, "half") // only the public half of the admin's key
+	half := filepath.Join(r.dir, "half") // the file has only the public half of the admin's key
 	pub, err := os.ReadFile(r.key + ".pub")
 	if err != nil {
 		t.Fatal(err)

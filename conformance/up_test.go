@@ -19,7 +19,7 @@ import (
 
 // upClient is a running relay up.
 type upClient struct {
-	*relaytest.Process // with separate buffers for stdout and stderr
+	*relaytest.Process // the process, with separate buffers for stdout and stderr
 	r                  *relayServer
 }
 
@@ -146,7 +146,7 @@ func TestUpTakenOver(t *testing.T) {
 	}
 }
 
-// TestUpStopsForGood ends relay up in cases in which a retry cannot help.
+// TestUpStopsForGood: relay up ends with exit code 3 when its key is removed.
 func TestUpStopsForGood(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "")
@@ -281,7 +281,8 @@ type upEvent struct {
 	Attempt                                 struct{ Kind string }
 }
 
-// TestUpJSON reads every line of --output json as one object.
+// TestUpJSON: each line of --output json is one object, and the first lines, a request and a replay have the
+// expected fields.
 func TestUpJSON(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "")

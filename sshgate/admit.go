@@ -70,9 +70,9 @@ func (srv *Server) admit(c *conn) (ok bool) {
 // kexInitWait is how long relayd waits for a client that does not announce its ciphers.
 const kexInitWait = 500 * time.Millisecond
 
-// takeSlot reserves a slot for a new connection among those for clients. If these are taken, it reserves one
-// of the slots for other nodes, until the version line shows whether the peer is a node; full is the limit
-// that was reached. ok is false if there is no slot at all; takeSlot has told the client.
+// takeSlot reserves a slot for a new connection. If all slots for clients are taken, full names the limit
+// that was reached, and the connection gets a slot for nodes until its version line shows whether the peer is
+// a node. ok is false if there is no slot at all; takeSlot has then told the client.
 func (srv *Server) takeSlot(c *conn) (full string, ok bool) {
 	srv.mu.Lock()
 	if srv.stopping {

@@ -608,7 +608,7 @@ func TestClientTakesNothingAfterTheClose(t *testing.T) {
 	rec := relay.TunnelRecord{TunnelInfo: owner.online("a").Info(), Alias: 1, Node: "owner"}
 	eventually(t, 30*time.Second, "the nodes reach each other", func() bool { return other.reaches("owner") })
 	ch := open(t, ingress.srv.Remote(rec))
-	if _, err := ch.Write(make([]byte, 3<<20)); err != nil { // more than the window of the client
+	if _, err := ch.Write(make([]byte, 3<<20)); err != nil { // this is more than the window of the client
 		t.Fatal(err)
 	}
 	_ = ch.Close()

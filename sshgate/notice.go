@@ -18,7 +18,7 @@ type notices struct {
 	mu        sync.Mutex
 	refusals  []shell.Notice
 	listeners map[*shell.Queue[shell.Notice]]bool
-	client    *noticeSender // created by hello
+	client    *noticeSender // hello creates the sender
 }
 
 // subscribe returns the refusals so far, and a queue for all later notices until ctx ends.

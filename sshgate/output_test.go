@@ -19,7 +19,7 @@ import (
 // released even if the client keeps the channel open. Without space the command prints an error.
 func TestUnreadCommandIsCut(t *testing.T) {
 	t.Parallel()
-	const size = 6 << 20 // more than the window of a channel
+	const size = 6 << 20 // this is more than the window of a channel
 	shared := budget.New(128 << 20)
 	var channels atomic.Int64
 	b := newFixture(t, withAPI(&channels, func(w http.ResponseWriter, _ *http.Request, _ relay.Actor) {

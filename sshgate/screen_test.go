@@ -112,7 +112,8 @@ func TestNarrowWindow(t *testing.T) {
 	}
 }
 
-// TestEndsOfSession checks each way in which a live log ends, with its exit code.
+// TestEndsOfSession: Ctrl+D, Ctrl+C, a typed q and SIGTERM end a live log with the right exit code, and its
+// forward stays.
 func TestEndsOfSession(t *testing.T) {
 	t.Parallel()
 	for name, x := range map[string]struct {

@@ -45,7 +45,7 @@ type Options struct {
 	Attach   Attacher
 	Limits   shell.Limits
 	Site     relay.Site
-	Version  string // shown by the command version, never in the handshake
+	Version  string // the command version shows it; the handshake never does
 
 	// API returns the HTTP server for one channel with the subsystem relay-api, or for one command. Its
 	// handler acts for the given account.
@@ -119,7 +119,7 @@ type Server struct {
 
 	sessions session.Config
 	moving   atomic.Bool   // whether Move is in effect
-	moveWait time.Duration // changed by tests only
+	moveWait time.Duration // only tests change this value
 
 	mu        sync.Mutex
 	listeners map[net.Listener]struct{}

@@ -249,7 +249,7 @@ func TestLogIsDroppedNotBlocked(t *testing.T) {
 		t.Fatal(ok, err)
 	}
 	eventually(t, time.Minute, "subscription", func() bool { return b.store.subscribers() == 1 })
-	const sent = 6000 // more than the window and the queue of lines hold
+	const sent = 6000 // this is more than the window and the queue of lines hold
 	b.flood(b.store.event(1, a), sent)
 	eventually(t, time.Minute, "all taken", b.store.taken)
 	shown, lost := 0, 0

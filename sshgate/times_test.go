@@ -218,7 +218,7 @@ func TestTimesOfTunnel(t *testing.T) {
 		if got := b.store.state("a"); got != relay.TunnelOnline {
 			t.Errorf("%s after a byte", got)
 		}
-		time.Sleep(time.Hour) // the tunnel stays online
+		time.Sleep(time.Hour)
 		if n := b.store.hold("a").stales; n != 1 || b.connections() != 1 {
 			t.Errorf("stale %d times, %d connections", n, b.connections())
 		}

@@ -180,7 +180,7 @@ func (p *program) accountAliases(ctx context.Context) (names []string) {
 	ctx, cancel := context.WithTimeout(ctx, completionLimit)
 	defer cancel()
 	quiet := *p
-	quiet.err = io.Discard // discard messages and prompts
+	quiet.err = io.Discard
 	api, err := quiet.api(ctx)
 	if err != nil {
 		return nil

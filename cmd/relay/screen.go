@@ -148,7 +148,7 @@ func (s *upScreen) tellQueued() {
 	}
 }
 
-// connected prints the last fixed line, or after a loss that the connection works again.
+// connected prints the last fixed line. After a loss, it prints that the connection works again.
 func (s *upScreen) connected(again bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

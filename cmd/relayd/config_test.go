@@ -370,7 +370,8 @@ func TestReference(t *testing.T) {
 	}
 }
 
-// TestFieldComments: every setting has a doc comment and its three names.
+// TestFieldComments: every field of Config has a doc comment, or shares that of the fields directly above it.
+// Every setting has a name, a help text and a valid default.
 func TestFieldComments(t *testing.T) {
 	t.Parallel()
 	fset := token.NewFileSet()

@@ -283,7 +283,7 @@ func TestReadyWhenTheFirstAccountIsThere(t *testing.T) {
 	}
 }
 
-// TestTLSFiles: an alias is served over TLS with a certificate from files.
+// TestTLSFiles: a request to an alias over TLS, with a certificate from files, is answered.
 func TestTLSFiles(t *testing.T) {
 	t.Parallel()
 	cert, key := relaytest.WriteCertificate(t, t.TempDir(), "localhost", "*.localhost", "demo.localhost")

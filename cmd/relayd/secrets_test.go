@@ -301,7 +301,7 @@ func TestNoAnswerTellsTheDatabasePassword(t *testing.T) {
 	}
 }
 
-// TestProfilesAreOffByDefault: profiles are served only if the setting pprof is on.
+// TestProfilesAreOffByDefault: without the setting pprof, the admin listener serves no profiles.
 func TestProfilesAreOffByDefault(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, nil)

@@ -98,7 +98,7 @@ func TestRecentLines(t *testing.T) {
 	}
 }
 
-// TestToggleDebug: a signal switches the log to debug and back.
+// TestToggleDebug: toggleDebug switches the log to debug and back.
 func TestToggleDebug(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, map[string]string{"log-level": "warn"})

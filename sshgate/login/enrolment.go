@@ -209,7 +209,7 @@ func (l *attempt) interactive(meta ssh.ConnMetadata, ask ssh.KeyboardInteractive
 		return nil, errRefused
 	}
 	secret := strings.TrimSpace(answers[0])
-	if secret == "" { // no terminal for the prompt, or no token
+	if secret == "" { // the client has no terminal for the prompt, or no token
 		l.prompts = tokenTries
 		return nil, errRefused
 	}

@@ -68,7 +68,7 @@ type Options struct {
 // Logins holds the state that the logins of all connections share.
 type Logins struct {
 	o        Options
-	lookups  *semaphore.Weighted // held during a store query, see BeginLookup
+	lookups  *semaphore.Weighted // a login holds it during a store query, see BeginLookup
 	waiting  atomic.Int64        // logins that wait for lookups
 	failures *failures
 	commands *lru.Cache[visitor, time.Time] // time of the last command, by account and source
@@ -120,7 +120,7 @@ type Login struct {
 	ciphers       []string                  // ciphers that the peer offers; nil = unknown
 	rightsVersion int64                     // Options.RightsVersion before the lookup of the key's owner
 	evicted       chan struct{}             // closed when a login that waits for a user is evicted
-	lookups       atomic.Int64              // store queries without an answer yet
+	lookups       atomic.Int64              // number of store queries without an answer yet
 	enrolment     atomic.Pointer[enrolment] // the enrolment that the login waits for
 
 	mu       sync.Mutex

@@ -33,9 +33,9 @@ type nodeLink struct {
 	control atomic.Pointer[link.Conn]  // nil while the node is unreachable
 	addr    atomic.Pointer[netip.Addr] // the address that was dialed last or is dialed next
 	header  atomic.Bool                // whether new connections begin with a PROXY header
-	notes   chan note                  // messages to be sent to the node
+	notes   chan note                  // messages that wait to be sent to the node
 
-	dials singleflight.Group // dials of data connections
+	dials singleflight.Group // shares concurrent dials of data connections
 	mu    sync.Mutex
 	data  []*link.Conn
 }

@@ -25,8 +25,8 @@ func (one) NodeID() string               { return "this" }
 func (o one) Peers() []relay.Node        { return []relay.Node{o.other} }
 func (one) RefreshPeers(context.Context) {}
 
-// TestHeaderIsAGuess: the next dial sends a PROXY header after a node closed a connection without an answer,
-// and after all packets were lost for a while. A first answer ends this behaviour.
+// TestHeaderIsAGuess: after a node has closed a connection without an answer, the next dial begins with a
+// PROXY header. After an answer, the dial after that begins without one.
 func TestHeaderIsAGuess(t *testing.T) {
 	t.Parallel()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

@@ -82,9 +82,9 @@ const (
 // Requests and channels between nodes. Their payloads have the types of RFC 4251, section 5, in the order of
 // the struct fields.
 const (
-	tunnelChannel    = "relay-tunnel@relay" // channel: one connection to the local server of a tunnel
-	wakeRequest      = "wake-queue@relay"   // global
-	takenOverRequest = "taken-over@relay"   // global
+	tunnelChannel    = "relay-tunnel@relay" // channel type: one connection to the local server of a tunnel
+	wakeRequest      = "wake-queue@relay"   // global request
+	takenOverRequest = "taken-over@relay"   // global request
 	endRequest       = "end@relay"          // channel, owner to ingress: the kind of end that follows the last byte
 	halfCloseRequest = "half-close@relay"   // channel, ingress to owner: the EOF that follows is for the local server
 	parkedRequest    = "parked@relay"       // channel, ingress to owner: no request uses the channel
@@ -148,7 +148,7 @@ type Links struct {
 	tunnels sync.Map     // string: Tunnel; the tunnels of this node that others can use, by id
 
 	mu      sync.Mutex
-	links   map[string]*nodeLink // by node id
+	links   map[string]*nodeLink // the links, by node id
 	bridges map[*bridge]struct{}
 	served  map[*link.Conn]servedNode // connections from other nodes
 }

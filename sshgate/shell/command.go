@@ -265,7 +265,7 @@ const maxCommand = 4096
 // word is one word of a command line.
 type word struct {
 	text string
-	raw  string // as typed, with quotes
+	raw  string // the word as typed, with quotes
 }
 
 // forSearch returns a word in the spelling of a search: a quoted word stays an exact text.

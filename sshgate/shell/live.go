@@ -199,7 +199,7 @@ func (v *live) show(items []relay.FeedItem) {
 			v.missed = false
 			v.line(v.printer.EventText(record.AttemptLine(e, a)))
 			if w := e.AddressRefused(); w != nil && !v.hostWarned {
-				v.hostWarned = true // printed once per session
+				v.hostWarned = true // the warning is printed once per session
 				v.line("warning: " + record.SafeText(w.Message))
 			}
 		}

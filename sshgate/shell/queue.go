@@ -33,7 +33,7 @@ type Queue[T any] struct {
 	mu      sync.Mutex
 	ended   bool
 	waiting []T
-	size    int // of the waiting items, in bytes
+	size    int // size of the waiting items in bytes
 	dropped int
 }
 

@@ -46,7 +46,7 @@ type Config struct {
 	Tunnels  Tunnels
 	Limits   Limits
 	Site     relay.Site
-	Version  string // shown by the command version
+	Version  string // the command version shows it
 	NoClaim  bool   // a forward of an unowned name does not claim it
 
 	// FirstForward is how long a session waits for a forward, because session and forward come through
