@@ -41,8 +41,8 @@ func TestIdempotencyAfterTakeover(t *testing.T) {
 	}
 }
 
-// otherNode returns options for another node on the same store. It has its own data
-// dir or, on SQLite, the same data dir without the id of the first node.
+// otherNode returns the options o for another node on the same store. On Postgres the node has its own data
+// dir. On SQLite it has the same data dir, from which the id of the first node is removed.
 func otherNode(t *testing.T, o store.Options) store.Options {
 	t.Helper()
 	if o.URL != "" {

@@ -45,9 +45,9 @@ func (s *Store) copySQLite(ctx context.Context, o convert.Options) ([]*CopiedTab
 // is not complete.
 var errUnfinished = errors.New("this database has a part of a SQLite store: the copy into it is not complete; run the same `relayd migrate-store` again to continue it, or drop the database")
 
-// Migrate brings the schema to the version of this program and returns the versions before and after,
-// which are equal if there was nothing to do. Several processes may call it at once: each migration is
-// applied, and reported, by one of them.
+// Migrate brings the schema to the version of this program and returns the versions before and after; both
+// are equal if there was nothing to do. Several processes may call it at once: one of them applies and
+// reports each migration.
 func (s *Store) Migrate(ctx context.Context) (from, to int64, err error) {
 	unfinished, err := convert.Unfinished(ctx, s.db)
 	if unfinished {

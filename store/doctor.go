@@ -49,8 +49,8 @@ func (s *Store) Examine(ctx context.Context) []relay.Finding {
 // hearsWithin is the time that a node has after its start to receive its first notice of Postgres.
 const hearsWithin = 30 * time.Second
 
-// examineNodes checks the nodes of Postgres: whether there are enough connections for all of them,
-// whether they reach each other, and whether their clocks agree.
+// examineNodes checks whether there are enough connections for all nodes of Postgres, whether the nodes reach
+// each other, and whether their clocks agree.
 func (s *Store) examineNodes(q db.Query) relay.Finding {
 	if !s.db.Dialect.SeveralNodes() {
 		return db.OKFinding("one, with a lock in %s", s.opt.DataDir)

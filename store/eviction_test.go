@@ -49,7 +49,7 @@ func farAbove(t *testing.T, of string) (c *testCluster, second, foreign int64) {
 }
 
 // A request to an alias or account far above a lowered limit evicts only about as many bytes as it needs. The
-// stored bytes never exceed those at the start.
+// number of stored bytes never exceeds that at the start.
 func TestEvictionForARequestFreesWhatItNeeds(t *testing.T) {
 	t.Parallel()
 	for _, of := range []string{"alias", "account"} {

@@ -9,8 +9,8 @@ import (
 	"relay/store"
 )
 
-// TestKeptName: the operator sees for which account and until when the name of a removed alias is
-// reserved; other accounts cannot find that out.
+// TestKeptName: the operator sees until when the name of a removed alias is reserved, and for which account.
+// Another account is not told.
 func TestKeptName(t *testing.T) {
 	onEngines(t, func(t *testing.T, o store.Options) {
 		s := mustServe(t, o)

@@ -12,8 +12,8 @@ import (
 	"relay/store/retention"
 )
 
-// loop is work that the store repeats while it serves: which node does it, how often, and under which
-// conditions. The function loops lists all of them.
+// loop is work that the store repeats while it serves. It says which node does the work, how often, and under
+// which conditions. The function loops lists all loops.
 type loop struct {
 	name  string
 	who   runner
@@ -104,8 +104,8 @@ func (s *Store) loops(last cluster.RevisionMark) []loop {
 	if s.db.Dialect.SeveralNodes() {
 		list = append(list,
 			loop{name: "dead nodes", who: everyNode, run: s.SweepLoop},
-			// A sweep may miss a claim that the swept node makes at the same moment. This loop ends
-			// such claims.
+			// A sweep may miss a claim that the swept node makes at the same moment. The loop "claims of
+			// dead nodes" ends such claims.
 			loop{name: "claims of dead nodes", who: cluster.LeaseClaims, every: leaseSweep, when: withDatabase, round: s.sweepLeft})
 	}
 	return list

@@ -306,8 +306,8 @@ func (s *Store) aliasOf(t *testing.T) (id int64) {
 	return id
 }
 
-// Bodies whose events wait in a spool are not orphans, however old they are. That holds while any node has
-// steps in its spool, and while only a part of a spool is in the database.
+// Bodies without an event are not removed, however old they are, while any node has steps in its spool. While
+// only a part of a spool is in the database, only those older than a month are removed.
 func TestOrphansWaitForSpools(t *testing.T) {
 	t.Parallel()
 	s, _ := servedOnPostgres(t)
@@ -345,8 +345,8 @@ func TestOrphansWaitForSpools(t *testing.T) {
 	swept("a spool whose rest never came", 1)
 }
 
-// The loops check the clock: a clock that is ahead deletes no event, neither when it jumps while they
-// run, nor when the relay starts with it.
+// A clock that is ahead deletes no event: neither if it jumps while the loops run, nor if the relay starts
+// with it.
 func TestLoopsDoubtTheClock(t *testing.T) {
 	t.Parallel()
 	for _, engine := range []string{"sqlite", "postgres"} {
@@ -542,8 +542,8 @@ func TestTidyingIsNoFailover(t *testing.T) {
 // auditRows is the number of entries kept for one action of one account, as in package retention.
 const auditRows = 2000
 
-// The entries of an account do not push those of other accounts out of the audit log, and many entries
-// of one action do not push out other actions.
+// The audit log keeps auditRows entries of each action of each account. So neither other accounts nor other
+// actions of the same account lose entries.
 func TestAuditIsSharedByAccount(t *testing.T) {
 	t.Parallel()
 	s := openMigrated(t, Options{DataDir: t.TempDir()})

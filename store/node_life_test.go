@@ -168,8 +168,8 @@ func TestNodeOfSQLite(t *testing.T) {
 	}
 }
 
-// Two nodes serve one database, and the running attempt of one is not changed by the other. The queue that
-// both fill is in order although their clocks differ by an hour. A stopping node removes its row.
+// Two nodes serve one database, and a node does not change the running attempt of the other. The queue that
+// both nodes fill is in order although their clocks differ by an hour. A stopping node removes its row.
 func TestTwoNodes(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)
@@ -526,7 +526,7 @@ func TestStartBesideAnAbandonedLock(t *testing.T) {
 			if err := first.Close(); err != nil {
 				t.Fatal(err)
 			}
-			// The rows are those of a node that was killed.
+			// The rows have the values that a killed node leaves behind.
 			addNode(t, o, id, "a", time.Now())
 			if err := begun(t, db, `UPDATE events SET state = 1`,
 				`UPDATE attempts SET state = 1, claim_node = '`+id+`'`,

@@ -14,8 +14,7 @@ import (
 	"relay/store/pgtest"
 )
 
-// A relay can start while another process locks the file for longer than a caller would wait: the
-// start takes a little longer.
+// A relay can start while another process locks the file for longer than the writer would wait.
 func TestOpenBesideALongTransaction(t *testing.T) {
 	t.Parallel()
 	o := store.Options{DataDir: t.TempDir()}

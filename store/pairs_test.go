@@ -429,9 +429,9 @@ func newGate(t *testing.T, db *sql.DB) *gate {
 	return &gate{t, db, conn}
 }
 
-// together runs both operations so that the first one waits before its commit while the second one begins.
-// The second one then waits for a lock of the first, or is before its commit too. It returns "" if one of
-// them gave up waiting.
+// together runs two operations so that the first one waits before its commit while the second one begins.
+// Then the second operation waits for a lock of the first one, or also before its commit. together returns ""
+// if an operation gave up waiting.
 func (g *gate) together(p *people, first, second operation, swapped bool) string {
 	g.Helper()
 	var told [2]string

@@ -14,9 +14,9 @@ import (
 	"relay/store/powertest"
 )
 
-// The power is lost after each step of a store on SQLite. Afterwards the store still has everything that
-// it confirmed, with bytes and state: new events, ends, queued events, and large bodies in parts. This
-// also holds after removals, which need not be durable themselves, and after failed syncs.
+// The power is lost after each of several steps of a store on SQLite. Afterwards the store has everything
+// that it confirmed, with bytes and state: new events, ends, queued events, and large bodies in parts. This
+// also holds after removals, which need not be durable, and after failed syncs.
 func TestConfirmedOutlivesPowerLoss(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(1, 1))

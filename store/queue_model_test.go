@@ -203,8 +203,8 @@ func (m *queueModel) count(where string, args ...any) (n int) {
 	return n
 }
 
-// A release of more events than one transaction changes can stop between two transactions. The events
-// released until then stay released, their number is right, and the next call releases the others.
+// A release of more events than one transaction changes is canceled between two transactions. It returns the
+// number of the released events, and the next call releases the others.
 func TestReleaseIsCut(t *testing.T) {
 	t.Parallel()
 	for _, engine := range []string{"sqlite", "postgres"} {

@@ -32,9 +32,9 @@ func killed(t *testing.T) (file, log, backup []byte) {
 	return read(filepath.Join(o.DataDir, "relay.db")), read(filepath.Join(o.DataDir, "relay.db-wal")), read(to)
 }
 
-// A backup that was placed next to the write-ahead log of a killed server is refused by the server
-// and all commands, because SQLite would apply that log to it. A log without its file is refused too,
-// because SQLite would delete it. The files of a killed server are opened normally.
+// A backup beside the write-ahead log of a killed server is refused, because SQLite would apply that log to
+// the backup. A log without its file is refused too, because SQLite would delete it. The files of a killed
+// server are opened normally.
 func TestRestoreBesideAnotherLog(t *testing.T) {
 	t.Parallel()
 	file, log, backup := killed(t)

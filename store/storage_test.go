@@ -94,7 +94,7 @@ func TestStorageOfAlias(t *testing.T) {
 	})
 }
 
-// The bytes counted at each commit equal those counted at a start.
+// The stored bytes that were counted by commits are equal to those that the next start counts.
 func TestStorageCountsAlike(t *testing.T) {
 	onEngines(t, func(t *testing.T, o store.Options) {
 		o.MaxAliasStorage = 1 << 40
@@ -349,8 +349,8 @@ func TestStorageOfAnAliasThatACommandRemovesInPart(t *testing.T) {
 	})
 }
 
-// The storage limit of an alias holds over all nodes: a node counts the bytes that other nodes store
-// and remove after its start, also if it started before them.
+// The storage limit of an alias holds over all nodes: each node counts the bytes that the others store and
+// remove, whichever node started first.
 func TestStorageCountsOtherNodes(t *testing.T) {
 	t.Parallel()
 	o := store.Options{URL: pgtest.URL(t), DataDir: t.TempDir(), MaxAliasStorage: 1 << 20}

@@ -66,9 +66,9 @@ type Options struct {
 	// MaxAccountQueue bounds the queued attempts of an account without a bound of its own; 0 = none.
 	// AccountUsage returns this bound, and delivery enforces it.
 	MaxAccountQueue int
-	// MinFree is the number of bytes that have to be free on the disk of a SQLite store: with less, new
-	// events are refused; 0 = no such bound. FreeSpace returns the number of free bytes; nil = ask the file
-	// system.
+	// MinFree is the number of bytes that have to be free on the disk of a SQLite store, because new events
+	// are refused with less; 0 = no such bound. FreeSpace returns the number of free bytes; nil = ask the
+	// file system.
 	MinFree   int64
 	FreeSpace func(dir string) (int64, error)
 	// Now is the wall clock; nil = time.Now. Durations are never measured with it.
@@ -276,9 +276,8 @@ func (s *Store) close() error {
 	return err
 }
 
-// StoreFirst reports whether a request has to be stored before a byte of it is forwarded. That is so when the
-// spool is nearly full, because a request that cannot be stored must not reach a local server. StoreFirst
-// does no I/O.
+// StoreFirst reports whether a request has to be stored before a byte of it is forwarded, because the spool
+// is nearly full. A request that cannot be stored must not reach a local server. StoreFirst does no I/O.
 func (s *Store) StoreFirst() bool { return s.spool.NearlyFull() }
 
 // Health returns a nil error if new events can be stored. degraded means that new events go to the spool

@@ -81,8 +81,8 @@ func (o *outbox) close() {
 	<-o.ended
 }
 
-// FinishUpdate ends an update: in the same transaction it stores the changes that other processes must
-// learn. After the commit, committed publishes them.
+// FinishUpdate ends an update. Before the commit it stores the changes that other processes must learn.
+// committed publishes the changes after the commit.
 func (s *Store) FinishUpdate(c *db.Tx) (committed func() <-chan struct{}, err error) {
 	written, err := s.writeRevisions(c)
 	return func() <-chan struct{} {
@@ -215,7 +215,7 @@ func (s *Store) isOldest(ctx context.Context, id int64) bool {
 }
 
 // startOver publishes that anything may have changed. It is called when the database lacks a revision that
-// this node has read or written: a failover has lost that revision, and later revisions may have lower ids.
+// this node has read or written, because a failover has lost it. Later revisions may have lower ids.
 func (s *Store) startOver(newest int64) {
 	s.log.Warn("the database has lost changes that this node has seen, as after a failover to a replica that lagged behind; this node reads everything again")
 	s.written.Store(nil)

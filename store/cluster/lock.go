@@ -58,8 +58,8 @@ func (s *Store) noteFile() {
 const fileNote = "sqlite inode "
 
 // CheckServedFile returns an error if the server of the data dir has another SQLite file open than the
-// present one. That happens when the file is replaced while the server runs: the server then does not see
-// the changes that a command makes in the new file.
+// present one. This happens when the file is replaced while the server runs. The server then does not see the
+// changes that a command makes in the new file.
 func (s *Store) CheckServedFile() error {
 	if s.lock != nil || s.db.Dialect.SeveralNodes() {
 		return nil
@@ -100,8 +100,8 @@ func lockOwner(node string, f *os.File) string {
 }
 
 // Predecessor returns the node id of the previous process of this data dir, if that process has certainly
-// ended. That is so if it ran on this machine since the machine's last start, and had the lock that this
-// process has now. Otherwise Predecessor returns "".
+// ended: it ran on this machine since the machine's last start, and had the lock that this process has now.
+// Otherwise Predecessor returns "".
 func (s *Store) Predecessor() string {
 	if s.lock == nil || !s.db.Dialect.SeveralNodes() {
 		return ""

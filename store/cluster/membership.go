@@ -19,8 +19,8 @@ import (
 	"relay/store/db"
 )
 
-// Times of the membership. If a node sees no new heartbeat of another node for deadAfter, it declares that
-// node dead. The other node stops claiming claimTrust after the start of its last renewal, which is earlier.
+// Times of the membership. A node that sees no new heartbeat of another node for deadAfter declares that node
+// dead. A node stops claiming earlier: claimTrust after the start of its last renewal.
 const (
 	beatInterval = time.Second
 	beatTimeout  = time.Second            // time limit of one renewal
@@ -192,7 +192,7 @@ func (s *Store) wantedName() string {
 }
 
 // watchNames adds to gone the nodes that have the wanted name and whose heartbeat does not change. A relayd
-// that was killed a moment ago has left such a row, which must not keep the next relayd from using the name.
+// that was killed a moment ago leaves such a row, and the next relayd may use its name.
 func (s *Store) watchNames(ctx context.Context, gone map[string]bool) error {
 	first := map[string]int64{}
 	for again := false; ; again = true {
@@ -219,7 +219,7 @@ func (s *Store) watchNames(ctx context.Context, gone map[string]bool) error {
 	}
 }
 
-// NodeLoop renews the heartbeat each second. It renews additionally when RefreshPeers asks for it, when the
+// NodeLoop renews the heartbeat each second. It renews earlier when RefreshPeers asks for it, when the
 // connections of accounts at this node change, or when another node reports such a change.
 func (s *Store) NodeLoop(ctx context.Context) {
 	tick := time.NewTicker(beatInterval)
@@ -447,8 +447,8 @@ var errNotRenewed = &relay.Error{
 	Code: relay.CodeStoreUnavailable, RetryAfter: time.Second, Detail: "this relay has not reached its database for a moment; try again",
 }
 
-// MayClaim returns nil while this node may claim attempts, that is, while the others cannot have declared it
-// dead yet. It answers from memory. The SQL statement of a claim checks the tunnel too, because this process
+// MayClaim returns nil while the other nodes cannot have declared this node dead, so that it may claim
+// attempts. It answers from memory. The SQL statement of a claim checks the tunnel too, because this process
 // may be stopped for any time between the two checks.
 func (s *Store) MayClaim() error {
 	m := &s.membership
@@ -466,9 +466,9 @@ func (m *membership) trusted(mono, wall time.Time) bool {
 	return mono.Sub(m.renewed) < claimTrust && wall.Round(0).Sub(m.wall.Round(0)) < claimTrust
 }
 
-// AwaitRenewal returns at once while this node may claim. Otherwise the process was frozen or has lost its
-// database, and AwaitRenewal returns after the next renewal or its failure. So a node that was frozen first
-// learns which of its tunnels were taken over, and a node without a database need not wait for it.
+// AwaitRenewal returns at once while this node may claim, or if its last renewal failed. Otherwise the
+// process was probably frozen, and AwaitRenewal waits for the next renewal, but at most some seconds. After a
+// successful renewal the node knows which of its tunnels were taken over.
 func (s *Store) AwaitRenewal() {
 	m := &s.membership
 	for range 2 {
@@ -570,10 +570,9 @@ func (s *Store) SteadyFor(d time.Duration) bool {
 // RoundDone counts a round of the loop that reads changes by other processes.
 func (s *Store) RoundDone() { s.roundsDone.Add(1) }
 
-// Rounds returns the number of rounds of the loop that renews the heartbeat of this node. On SQLite, which
-// has no heartbeat, it counts the loop that reads changes by other processes. Failed rounds count too, so the
-// number stands still only if the process hangs. Both loops begin a round each second; while Postgres does
-// not answer, a round takes a few seconds.
+// Rounds returns the number of rounds of the loop that renews the heartbeat of this node, or on SQLite of the
+// loop that reads changes by other processes. Failed rounds count too, so the number stands still only if the
+// process hangs. A round begins each second, and takes a few seconds while Postgres does not answer.
 func (s *Store) Rounds() int64 { return s.roundsDone.Load() }
 
 // MaxClockOffset is the largest accepted difference between the clock of a node and that of Postgres.

@@ -40,9 +40,9 @@ func (s *Store) nodeRows(ctx context.Context) ([]nodeRow, error) {
 		`SELECT `+nodeColumns+`, `+s.db.Dialect.DatabaseTime()+`, (SELECT COUNT(*) FROM tunnels t WHERE t.node_id = nodes.id) FROM nodes ORDER BY name, id`)
 }
 
-// DrainNode asks the node with a name to send its clients to the other nodes and to accept no new ones,
-// or, with on = false, to serve again. The node learns this with its next heartbeat. After a restart it
-// serves. Errors: ErrNotFound if no living node has the name; code conflict if no other node serves.
+// DrainNode asks the node with a name to send its clients to the other nodes and to accept no new ones; with
+// on = false, the node is to serve again. The node learns this with its next heartbeat, and serves after a
+// restart. Errors: ErrNotFound if no living node has the name; code conflict if no other node serves.
 func (s *Store) DrainNode(ctx context.Context, who relay.Actor, name string, on bool) error {
 	nobodyElse := relay.Errorf(relay.CodeConflict, "no other node is serving, so the clients of %s could not connect to any node; start another node first", name)
 	from, to, action := relay.NodeDraining, relay.NodeServing, "node.resume"
@@ -95,9 +95,8 @@ func (s *Store) NodeName() string {
 	return m.name
 }
 
-// Nodes lists the nodes of the store. In a serving process a node counts as dead if the process has
-// seen no new heartbeat of it. An operator command, which observes no heartbeats, uses the time of the
-// last one.
+// Nodes lists the nodes of the store. In a serving process a node counts as dead if the process has seen no
+// new heartbeat of it. An operator command observes no heartbeats and uses the stored time of the last one.
 func (s *Store) Nodes(ctx context.Context) ([]relay.Node, error) {
 	rows, err := s.nodeRows(ctx)
 	if err != nil {
@@ -151,9 +150,9 @@ func markUnreachable(rows []nodeRow, list []relay.Node) {
 	}
 }
 
-// SetConnections sets the function that returns the number of SSH connections of each account at this
-// node, for the limit of an account over all nodes. Accounts that f leaves out count as 0. Call it
-// before Serve.
+// SetConnections sets the function that returns the number of SSH connections of each account at this node.
+// They count for the limit of an account over all nodes. Accounts that f leaves out have none. Call it before
+// Serve.
 func (s *Store) SetConnections(f func() map[int64]int) { s.membership.connections = f }
 
 // ConnectionsElsewhere returns, from memory, the number of SSH connections of an account at the other

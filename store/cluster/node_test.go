@@ -113,7 +113,7 @@ func openCluster(t *testing.T, dir string) *Store {
 	return s
 }
 
-// If other processes change more at once than one statement reads, all changes are read at once: a
+// If other processes make more changes than one statement reads, one poll reads all of them, because a
 // revoked key must not wait for the next poll.
 func TestManyRevisionsAreReadAtOnce(t *testing.T) {
 	t.Parallel()

@@ -158,8 +158,8 @@ func (s *Store) sendNotice(ctx context.Context, text string) error {
 	return err
 }
 
-// listenLoop receives the notices of all nodes. Every noticeProbe it sends a notice to this node
-// alone, because otherwise it would not notice a connection that died silently.
+// listenLoop receives the notices of all nodes. Every noticeProbe it sends a notice to this node alone, in
+// order to detect a connection that died silently.
 func (s *Store) listenLoop(ctx context.Context, address string) {
 	l := pq.NewDialListener(listenDialer{ctx}, address, 100*time.Millisecond, 5*time.Second, func(event pq.ListenerEventType, err error) {
 		if event == pq.ListenerEventDisconnected {

@@ -86,7 +86,7 @@ func Run(ctx context.Context, o Options) (tables []*Table, err error) {
 }
 
 // again handles a call after the copy has ended, for example if the process was killed before it reported the
-// result: it compares the tables. It returns an error if the database has other data; filled names a table
+// result. It compares the tables, and returns an error if the database has other data; filled names a table
 // with such data.
 func (c *copier) again(filled string) error {
 	for _, t := range c.tables {
@@ -254,7 +254,7 @@ func (c *copier) copyTable(t *Table) error {
 	return c.store(t, batch)
 }
 
-// store adds rows to the target, and notes the last of them in the same transaction.
+// store adds rows to the target, and notes the last row in the same transaction.
 func (c *copier) store(t *Table, rows [][]any) error {
 	if len(rows) == 0 {
 		return nil

@@ -31,8 +31,8 @@ type column struct {
 // postgresTypes are the Postgres types that accept the values of an SQLite type.
 var postgresTypes = map[string][]string{"INTEGER": {"int2", "int4", "int8"}, "TEXT": {"text"}, "BLOB": {"bytea", "uuid"}}
 
-// plan lists the tables to copy, each after those that it refers to. A table or a column that exists
-// on one side only is an error.
+// plan lists the tables to copy. Each table comes after the tables that it refers to. A table or a column
+// that exists on one side only is an error.
 func plan(source, target db.Query) ([]*Table, error) {
 	var names []string
 	if err := source.All(&names, `SELECT name FROM sqlite_master WHERE type = 'table' AND substr(name, 1, 7) <> 'sqlite_' ORDER BY name`); err != nil {

@@ -50,7 +50,7 @@ func (s *DB) Backup(ctx context.Context, path string) (err error) {
 	if err := part.Sync(); err != nil {
 		return fmt.Errorf("write backup to disk: %w", err)
 	}
-	// Unlike a rename, a link never replaces a file that was created meanwhile.
+	// Unlike a rename, a link never replaces a file that was created in the meantime.
 	if err := os.Link(part.Name(), path); err != nil {
 		return fmt.Errorf("name backup: %w", err)
 	}

@@ -24,7 +24,7 @@ import (
 // OpTimeout is the time limit of a single operation. It bounds the wait for a database that does not answer.
 const OpTimeout = 4500 * time.Millisecond
 
-// Options choose the database to open. For the fields see store.Options, which has the same ones.
+// Options choose the database to open. store.Options explains the fields.
 type Options struct {
 	URL, DirectURL, DataDir string
 	MinFree                 int64
@@ -49,8 +49,8 @@ type DB struct {
 	viaPooler bool     // Write, Read and Journal use a pooler
 
 	// Away returns the reason why the database is known not to answer; nil if it may answer. Finish runs in
-	// each update before its commit. Finish returns a function that is called after the commit; the channel
-	// that this function returns is closed once the changes are published. Set both before the first
+	// each update before its commit, and returns a function that is called after the commit. The channel
+	// from that function is closed once the changes are published. Set Away and Finish before the first
 	// operation.
 	Away   func() error
 	Finish func(*Tx) (committed func() <-chan struct{}, err error)

@@ -16,9 +16,9 @@ import (
 	"relay"
 )
 
-// dialer opens connections that fail when the server does not answer for a while. The driver cannot do
-// that: when a context ends, it asks the server over another connection to cancel the statement, and a
-// frozen server answers neither connection.
+// dialer opens connections that fail when the server does not answer for a while. Contexts cannot do that:
+// when a context ends, the driver asks the server over another connection to cancel the statement, and a
+// frozen server does not answer there either.
 type dialer struct {
 	net.Dialer
 	readTimeout time.Duration
@@ -218,11 +218,10 @@ func sessionSettings(local bool, wait, statement time.Duration) string {
 // lockWait returns the lock_timeout of connections with the given read timeout.
 func lockWait(timeout time.Duration) time.Duration { return timeout * 9 / 10 }
 
-// postgresUnavailable returns the relay code of an error that means that the server cannot write now, and
-// "" for an error that the values of a row caused. Few errors are caused by a row. All others are
-// temporary, or end when an administrator acts: a lock, a timeout, a revoked privilege, a table that is
-// being renamed, a replica that is being promoted. An event that got its response must not be dropped
-// because of such an error.
+// postgresUnavailable returns the relay code of an error that means that the server cannot write now, and ""
+// for an error that the values of a row caused. Few errors are caused by a row. All others are temporary, or
+// end when an administrator acts, such as a lock, a timeout, a revoked privilege, or a replica that is being
+// promoted. They must not drop an event that got its response.
 func postgresUnavailable(err error) string {
 	switch code := SQLState(err); {
 	case code == "", isRowError(code):

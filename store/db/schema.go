@@ -37,9 +37,9 @@ func (s *DB) Schema(ctx context.Context) (have, want int64, err error) {
 // SchemaVersion is a query for the version of the schema.
 const SchemaVersion = `SELECT COALESCE(MAX(version_id), 0) FROM goose_db_version WHERE is_applied`
 
-// Migrate brings the schema to the version of this program and returns the versions before and after,
-// which are equal if there was nothing to do. Several processes may call it at once: each migration is
-// applied, and reported, by one of them.
+// Migrate brings the schema to the version of this program and returns the versions before and after; both
+// are equal if there was nothing to do. Several processes may call it at once: one of them applies and
+// reports each migration.
 func (s *DB) Migrate(ctx context.Context) (from, to int64, err error) {
 	if !s.Dialect.SeveralNodes() { // goose does not lock SQLite itself
 		f, err := s.OpenLock("migrate.lock")
@@ -79,10 +79,9 @@ func (s *DB) Migrate(ctx context.Context) (from, to int64, err error) {
 	return from, to, nil
 }
 
-// up applies the migrations, and reports whether it applied one. A migration of a table waits while
-// another session, such as a backup, uses the table, possibly for hours. All statements of serving
-// nodes have to wait behind the migration. Therefore up gives up after TableWait, and its caller tries
-// again.
+// up applies the migrations, and reports whether it applied one. A migration waits while another session,
+// such as a backup, uses the table, and later statements on that table wait behind the migration. Therefore
+// up gives up after TableWait, and its caller tries again.
 func (s *DB) up(ctx context.Context, p *goose.Provider) (applied bool, err error) {
 	for began := time.Now(); ; {
 		done, err := p.Up(ctx)

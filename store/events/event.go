@@ -94,9 +94,9 @@ var EndEvent = db.NewStatement(`uuid bigint bigint text text bigint bigint text`
 var SetHostRefusedBy = db.NewStatement(`uuid bigint text`,
 	`WITH v (vid, vn, vname) AS (%s) UPDATE events SET host_refused_by = v.vname FROM v WHERE id = v.vid AND ended_n = v.vn {id}`)
 
-// SetRedirected marks events whose local server redirected the request to the same address with https. Each
-// row has an event, the number of its attempt, and the host and target of the redirect. An event with
-// another address stays unchanged.
+// SetRedirected marks events whose local server redirected the request to the same address with https. Its
+// parameters for each event are the id, the number of the attempt, and the host and target of the redirect.
+// An event with another host or target stays unchanged.
 var SetRedirected = db.NewStatement(`uuid bigint text bytea`,
 	`WITH v (vid, vn, vhost, vtarget) AS (%s) UPDATE events SET host_refused_by = '`+record.RedirectedToSelf+`' FROM v
 		WHERE id = v.vid AND ended_n = v.vn AND target = v.vtarget AND (LOWER(host) = v.vhost OR LOWER(host) LIKE v.vhost || ':%') {id}`)
@@ -112,8 +112,8 @@ func RefusedBy(a *relay.Attempt) string {
 	return record.RefusedBy(a.Status, a.Response.Head, a.Response.Body.Data)
 }
 
-// Refusal returns the HostRefusedBy of an event after an attempt: the result of RefusedBy, or the word
-// for a redirect to the event's own address, which SetRedirected finds.
+// Refusal returns the HostRefusedBy of an event after an attempt. This is the result of RefusedBy or, for a
+// redirect to the event's own address, the word that SetRedirected stores.
 func Refusal(e *relay.Event, a *relay.Attempt) string {
 	if by := RefusedBy(a); by != "" {
 		return by

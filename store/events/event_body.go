@@ -101,7 +101,8 @@ func (u *unfilled) Scan(column any) error {
 	return nil
 }
 
-// readInline reads the bodies that are stored in rows, by message number: at most most bytes of each.
+// readInline reads the bodies that are stored in rows, by message number. It reads at most most bytes of each
+// body.
 func readInline(q db.Query, id relay.ID, rows map[int]*payload, most int64) error {
 	for some := range slices.Chunk(slices.Sorted(maps.Keys(rows)), inlineSlice) {
 		var got []struct {

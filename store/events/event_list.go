@@ -412,8 +412,8 @@ func (l *listing) oldest() (time.Time, error) {
 	return db.FromMicros(first), nil
 }
 
-// page adds the matching rows between bound and before. It reports whether the page is full, and
-// returns the id that it reached: bound, unless there were too many rows to search at once.
+// page adds the matching rows between bound and before, and reports whether the page is full. It returns the
+// id that it reached. This is bound, unless there were too many rows to search at once.
 func (l *listing) page(page *relay.Page, bound relay.ID) (full bool, reached relay.ID, err error) {
 	// The plus keeps the engine from looking up the events of each alias by its index.
 	alias := `+e.alias_id`

@@ -180,8 +180,8 @@ func (m *matching) look(messages []contentRow) (decided bool, err error) {
 	return m.fits(), nil
 }
 
-// broken returns the error that ended the search of a body. If the body itself was the cause, because
-// its compressed data is damaged or incomplete, it returns nil: the bytes before that were searched.
+// broken returns the error that ended the search of a body, or nil if the compressed data of the body is
+// damaged or incomplete. In that case the search covers the bytes before the damage.
 func (l *listing) broken(err error) error {
 	if errors.Is(err, errSearchTime) {
 		return err

@@ -12,10 +12,9 @@ import (
 // heavyWait is the time for which a heavy read waits for its turn.
 const heavyWait = 4 * time.Second
 
-// heavyReads bounds the reads of events, lists and figures that run at the same time, in total and
-// for an account. There are few connections for reads, four on SQLite: a login needs one of them, and
-// an account that reads much must not keep others from reading. All holders of shares count as one
-// account.
+// heavyReads bounds the reads of events, lists and figures that run at the same time, in total and for each
+// account. There are few connections for reads, four on SQLite, and an account that reads much must not keep
+// others from reading. All holders of shares count as one account.
 type heavyReads struct{ turns *turns.Turns }
 
 func newHeavyReads(connections int) heavyReads {

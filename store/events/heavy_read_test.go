@@ -10,8 +10,9 @@ import (
 	"relay"
 )
 
-// TestHeavyReadsOfOneAccount: one account does not take all turns of reads; all viewers of shares count as
-// one account. A read that gets no turn fails as overloaded; if its reader has left, it fails as canceled.
+// TestHeavyReadsOfOneAccount: one account does not get all turns, and all viewers of shares count as one
+// account. A read that gets no turn in time fails as overloaded. A read whose context was canceled fails as
+// canceled.
 func TestHeavyReadsOfOneAccount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHeavyReads(4)

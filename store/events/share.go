@@ -138,9 +138,9 @@ func (s *Store) RemoveShare(ctx context.Context, who relay.Actor, id relay.ID, s
 // rights until it ends, and waits for at most a minute.
 const usedShareGrace = 2 * time.Minute
 
-// ShareActor returns the actor and the share for a share token. The error is ErrNotFound for unknown,
-// expired, revoked and used-up tokens alike. With use it counts a replay, and uses up a one-use share:
-// its token is unknown from then on.
+// ShareActor returns the actor and the share for a share token. With use it counts a replay, and uses up a
+// one-use share, whose token is unknown from then on. The error is ErrNotFound for unknown, expired, revoked
+// and used-up tokens alike.
 func (s *Store) ShareActor(ctx context.Context, secret string, use bool) (relay.Actor, relay.Share, error) {
 	const valid = `(sh.expires_at = 0 OR sh.expires_at > ?) AND (sh.one_use = 0 OR sh.uses = 0)`
 	now := s.db.Now()

@@ -149,8 +149,8 @@ func Write(path string, content []byte) error {
 	return SyncDir(filepath.Dir(path))
 }
 
-// Create durably makes a file that only its owner can access. If the file exists, even because another
-// process makes it at the same time, it is not changed and the error is fs.ErrExist.
+// Create durably makes a file that only its owner can access. If the file exists, it is not changed, and the
+// error is fs.ErrExist. That is also the result if another process makes the file at the same time.
 func Create(path string, content []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*.part") // CreateTemp uses mode 0600
 	if err != nil {

@@ -22,7 +22,7 @@ func Unlock(f *os.File) error { return f.Close() }
 // giveToOwner does nothing: files inherit the rights of their folder.
 func giveToOwner(*os.File, string) {}
 
-// ID returns "": this system has no such identity.
+// ID returns "", because files have no such identity on Windows.
 func ID(*os.File) string { return "" }
 
 // Inode returns "": Windows does not let any process replace an open file.

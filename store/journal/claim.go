@@ -45,7 +45,7 @@ func (j *Journal) Next(next relay.NextClaim) (*relay.Claim, error) {
 		if err := j.spool.CaughtUp(); err != nil {
 			return nil, err
 		}
-		// The id belongs to no event: it tells the claims of different aliases apart.
+		// Claims of different aliases get different ids, which belong to no event.
 		st := &step{Step: spool.Step{Kind: claimStep}, claim: &queueClaim{NextClaim: next}}
 		binary.BigEndian.PutUint64(st.ID[8:], uint64(next.Alias))
 		ticket := j.enqueueStep(st)
@@ -66,9 +66,9 @@ func (j *Journal) FinishAndClaim(id relay.ID, a *relay.Attempt, event string, ne
 	return ticket, func() *relay.Claim { return claim.got }
 }
 
-// dropClaim ends the claim of a step that was probably not committed. If it was committed, the attempt
-// goes back to the queue. The step that does so waits for any transaction of an earlier connection
-// that may still claim, and comes before later claims of the attempt.
+// dropClaim ends the claim of a step that was probably not committed. If it was committed, a further step
+// puts the attempt back into the queue. That step waits for any transaction of an earlier connection that may
+// still claim, and comes before later claims of the attempt.
 func (j *Journal) dropClaim(st *step) {
 	c := st.claim
 	if c == nil {

@@ -104,8 +104,8 @@ func TestChunkFindsRoomLate(t *testing.T) {
 	})
 }
 
-// For random steps and a slow database: parts are taken in the order of arrival, no row passes a part
-// of its event, and every removed step was added before.
+// With random steps and a slow database, parts are taken in the order of arrival, and no row passes a part of
+// its event. Every step is taken or has failed.
 func TestQueueAtRandom(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

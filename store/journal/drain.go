@@ -225,9 +225,9 @@ func (d *drainer) setAside(steps []refusedStep) error {
 	return nil
 }
 
-// withoutEffect returns the steps of a batch that changed nothing: those of aliases that are not in this
-// database, and those that ended with an error. The list does not contain the end of an attempt that another
-// node has taken over.
+// withoutEffect returns the steps of a batch that changed nothing: the steps of aliases that are not in this
+// database, and the steps that failed. The end of an attempt that another node has taken over is not in the
+// list.
 func withoutEffect(known, foreign []*step) (list []refusedStep) {
 	for _, st := range foreign {
 		list = append(list, refuse(st, "its alias is not in this database"))
@@ -258,8 +258,8 @@ func (d *drainer) logThrottled(what string, err error) {
 }
 
 // write makes a batch durable in one transaction: the parts of bodies before the rows that refer to them, and
-// the mark of the spool. Steps without effect, and unreadable rows, are quarantined before the mark says that
-// they are done.
+// the mark of the spool. Steps without effect, and unreadable rows, are quarantined before the mark counts
+// them as done.
 func (d *drainer) write(ctx context.Context, rows []spool.Row, steps []*step, unread []refusedStep) error {
 	began := time.Now()
 	try, cancel := context.WithTimeout(context.WithoutCancel(ctx), tryLimit)

@@ -39,13 +39,14 @@ func TestOldestQueuedByIndex(t *testing.T) {
 	}
 }
 
-// TestClaimedReadByKey: claimed rows are updated and read by their keys, also before Postgres has
-// statistics of the tables. They must not be found by the state of all attempts of a day.
+// TestClaimedReadByKey: claimed rows are updated and read by their keys, even before Postgres has statistics
+// of the tables.
 func TestClaimedReadByKey(t *testing.T) {
 	t.Parallel()
 	s, p := storeWithPlans(t)
 	plantest.Fill(t, s.db)
-	// Only the statistics of this schema: tests in other schemas of the same server need theirs.
+	// Delete only the statistics of this schema, because tests in other schemas of the server need their
+	// own.
 	if _, err := s.db.Write.Exec(`DELETE FROM pg_statistic WHERE starelid IN (
 		SELECT inhrelid FROM pg_inherits JOIN pg_class ON oid = inhrelid WHERE relnamespace = current_schema()::regnamespace)`); err != nil {
 		t.Fatal(err)

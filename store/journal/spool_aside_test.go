@@ -58,7 +58,7 @@ func TestStepsWithoutEffectAreKeptAside(t *testing.T) {
 	}
 }
 
-// Only the marks that a run has moved are removed, because a copy of the data dir that is served
+// After a drain, only the marks that it has moved are removed. A copy of the data dir that is served
 // elsewhere has other marks of the same prefix.
 func TestMarksOfACopyStay(t *testing.T) {
 	t.Parallel()

@@ -82,9 +82,9 @@ func takeOut(t *testing.T, s *fixture, alias int64) *relay.Claim {
 	return c
 }
 
-// A step may reach the database and still be read from the spool file again: relayd was killed before
-// it noted the step, or could not remove the file. The step is not stored again: events that were
-// removed, canceled or delivered since stay so.
+// A step that is in the database may be read from the spool file again, because relayd was killed before it
+// noted the step. The step is not stored again: events that were removed, canceled or delivered in the
+// meantime stay so.
 func TestSpoolStoredOnce(t *testing.T) {
 	t.Parallel()
 	s, alias := servedOnPostgres(t)
@@ -226,8 +226,8 @@ func TestSpoolOfASlowDatabase(t *testing.T) {
 	rounds(t, d)
 }
 
-// Events are not stored if their alias is missing in the database, or is a different one there: such
-// events would belong to another account, or to none.
+// Events are not stored if their alias is missing in the database, or has another name there. Such events
+// would belong to another account, or to none.
 func TestSpoolOfAnotherDatabase(t *testing.T) {
 	t.Parallel()
 	s, alias := servedOnPostgres(t)
@@ -313,7 +313,7 @@ func TestSpoolWrittenAgain(t *testing.T) {
 	}
 }
 
-// A step whose bytes changed on the disk is quarantined; the others are stored.
+// A step whose bytes changed on the disk is quarantined, and the other steps are stored.
 func TestSpoolDamagedStepIsKeptAside(t *testing.T) {
 	t.Parallel()
 	s, alias := servedOnPostgres(t)

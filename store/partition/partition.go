@@ -85,8 +85,8 @@ func Make(ctx context.Context, d *db.DB, log *slog.Logger, now time.Time) error 
 	return nil
 }
 
-// Days lists the days that have partitions. It reads the partitions of one table only, because those
-// of a day are made in one transaction.
+// Days lists the days that have partitions. It reads the partitions of one table only, because the partitions
+// of all tables for a day are made in one transaction.
 func Days(q db.Query) (days []Day, err error) {
 	var names []string
 	err = q.All(&names, `SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid

@@ -37,9 +37,9 @@ func allowAccount(who relay.Actor, want relay.Scope) error {
 // session or cannot be undone.
 const freshLogin = 15 * time.Minute
 
-// requireFreshLogin returns login-too-old for a dashboard session that logged in more than freshLogin
-// ago. Without this rule, a thief of a session could make the access permanent with a key or a token,
-// or give an alias away. Other credentials have no login and pass.
+// requireFreshLogin returns login-too-old for a dashboard session whose login is older than freshLogin.
+// Otherwise, the thief of a session can make the access permanent with a key or a token, or give an alias
+// away. Credentials without a login pass.
 func (s *Store) requireFreshLogin(who relay.Actor) error {
 	if who.LoggedInAt.IsZero() || s.db.Now().Sub(who.LoggedInAt) <= freshLogin {
 		return nil
@@ -142,9 +142,9 @@ func credentials[T any](ctx context.Context, s *Store, who relay.Actor, user str
 	})
 }
 
-// removeCredential deletes the row that where selects in the table of a kind: a credential of the
-// actor, or of any account if all is set. It announces the deletion, so that the connections of the
-// credential end. detail is the column for the audit log. For may see UpdateIf.
+// removeCredential deletes the row that where selects in the table of a kind: a credential of the actor, or
+// of any account if all is set. It announces the deletion, so that the connections of the credential end.
+// detail is the column for the audit log; UpdateIf explains may.
 func (s *Store) removeCredential(ctx context.Context, who relay.Actor, may error, all bool, kind, detail, where, id string) error {
 	return s.db.UpdateIf(ctx, may, "remove "+kind, func(c *db.Tx) error {
 		var gone, about string

@@ -35,9 +35,9 @@ func subjectOf(q db.Query, who relay.Actor, user string) (relay.Account, error) 
 	return findAccount(q, user)
 }
 
-// HoldAccount keeps an account from being removed until the transaction ends; the removal then also deletes
-// the rows that the transaction adds. It fails if the account was removed since it was read. Call it before
-// locks of rows that RemoveAccount deletes.
+// HoldAccount keeps an account from being removed until the transaction ends. A later removal also deletes
+// the rows that the transaction adds. HoldAccount fails if the account was removed since it was read. Call it
+// before locks of rows that RemoveAccount deletes.
 func HoldAccount(c *db.Tx, id int64) error {
 	return c.Hold(`SELECT 1 FROM accounts WHERE id = ? AND removed_at = 0`, id)
 }
@@ -132,8 +132,8 @@ func (s *Store) RemoveAccount(ctx context.Context, who relay.Actor, name string)
 		if err != nil {
 			return err
 		}
-		// The account is first: an operation that adds a key or a member at the same time either holds the
-		// account, or waits and then finds it removed.
+		// The account is locked first: an operation that adds a key or a member at the same time either
+		// holds the account, or waits and then finds it removed.
 		if err := c.RequireRow(relay.ErrNotFound, `UPDATE accounts SET removed_at = ?, admin = 0 WHERE id = ? AND removed_at = 0`, db.Micros(c.Now()), a.ID); err != nil {
 			return err
 		}

@@ -171,9 +171,9 @@ func Invalid(field string, value any, message string) *relay.Error {
 
 var errNameTaken = errors.New("alias name taken")
 
-// checkChurn refuses a new name if the account has removed too many aliases lately. The name of each
-// removed alias is reserved for nameKept, so an account that creates and removes aliases could
-// otherwise reserve any number of names.
+// checkChurn refuses a new name if the account has removed too many aliases lately. The name of each removed
+// alias is reserved for nameKept, and an account must not reserve any number of names by creating and
+// removing aliases.
 func (s *Store) checkChurn(c *db.Tx, owner relay.Account, now time.Time) error {
 	var released int
 	if err := c.Get(&released, `SELECT COUNT(*) FROM kept_names WHERE account_id = ? AND until > ?`, owner.ID, db.Micros(now)); err != nil {

@@ -82,9 +82,9 @@ func checkSettings(set *relay.Settings) error {
 	return nil
 }
 
-// TransferAlias gives an alias to another account. Its owner and the operator may do this, and an
-// admin if its owner was removed. Members keep access; the old owner loses it. The secrets of senders
-// are deleted.
+// TransferAlias gives an alias to another account. Its owner and the operator may do this, and an admin if
+// its owner was removed. Members keep their access, and the old owner loses it. The secrets of senders are
+// deleted.
 func (s *Store) TransferAlias(ctx context.Context, who relay.Actor, name, user string) (a *relay.Alias, err error) {
 	may := cmp.Or(allowAccount(who, relay.ScopeAliasesWrite), s.requireFreshLogin(who))
 	err = s.db.UpdateIf(ctx, may, "transfer alias", func(c *db.Tx) error {
@@ -144,17 +144,17 @@ func (s *Store) checkQuota(c *db.Tx, owner relay.Account) error {
 	return nil
 }
 
-// dropAccess ends the access that an account has kept to an alias it lost: tokens limited to it,
-// shares of its events and saved searches.
+// dropAccess deletes the access that an account has kept to an alias that it lost: tokens for the alias,
+// shares of its events, and saved searches.
 func dropAccess(c *db.Tx, a *relay.Alias, account int64) {
 	for _, table := range []string{`tokens`, `shares`, `saved_searches`} {
 		c.Do(`DELETE FROM `+table+` WHERE alias_id = ? AND account_id = ?`, a.ID, account)
 	}
 }
 
-// RemoveAlias removes an alias with its events, shares, members and tunnel. Its name is reserved for
-// 30 days. The events disappear from all results at once. They are deleted in small batches: later if
-// this process serves, otherwise before RemoveAlias returns.
+// RemoveAlias removes an alias with its events, shares, members and tunnel. Its name is reserved for 30 days.
+// The events disappear from all results at once, and are deleted in small batches: in a serving process
+// later, otherwise before RemoveAlias returns.
 func (s *Store) RemoveAlias(ctx context.Context, who relay.Actor, name string) error {
 	may := cmp.Or(Allow(who, relay.ScopeAliasesWrite), s.requireFreshLogin(who))
 	err := s.db.UpdateIf(ctx, may, "remove alias", func(c *db.Tx) error {

@@ -40,8 +40,8 @@ func (s *Store) BeginIdempotent(ctx context.Context, who relay.Actor, key, targe
 		return 0, nil, err
 	}
 	err = s.db.Update(ctx, "begin idempotent call", func(c *db.Tx) error {
-		// The id that the node has now: the node gets another id when it rejoins, and a call under the former
-		// id counts as never made.
+		// The node gets another id when it rejoins, and a call under the former id counts as never made. So
+		// the call gets the present id.
 		call.node, call.begun, status, body = s.opt.NodeID(), 0, 0, nil
 		now := s.db.Now()
 		target := db.StorableText(target)

@@ -45,8 +45,8 @@ func DurableURL(t testing.TB) string {
 	return patient(schema(t, shared(t, true)))
 }
 
-// patient returns an address whose connections tolerate a machine that is busy with other tests.
-// Servers that a test starts itself do not use it: the test may stop or freeze them, and has to
+// patient returns an address whose connections tolerate a machine that is busy with other tests. It is not
+// used for servers that a test starts itself, because the test may stop or freeze the server and has to
 // notice that within the usual time.
 func patient(address string) string { return address + "&connect_timeout=30" }
 

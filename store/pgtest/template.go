@@ -56,8 +56,8 @@ func (s *Server) template() string {
 	return filepath.Join(cache, "relay-tests", fmt.Sprintf("postgres-%x", key[:8]))
 }
 
-// keepTemplate copies a new cluster into the cache. Several test processes may do so at once: each
-// writes its own folder, and the rename of the first one wins.
+// keepTemplate copies a new cluster into the cache. If several test processes copy one at once, the first
+// rename wins.
 func keepTemplate(cluster, template string) {
 	if err := os.MkdirAll(filepath.Dir(template), 0o700); err != nil {
 		return

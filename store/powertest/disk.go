@@ -19,9 +19,9 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// Disk is an SQLite file system on top of the usual one. It can lose its power: then each file has the
-// content of its last sync, and perhaps some sectors that were written later. It can also fail one of
-// its syncs, or its writes as if it were full.
+// Disk is an SQLite file system on top of the usual one. After a loss of power each file has the content of
+// its last sync, and perhaps some sectors that were written later. Disk can also fail one of its syncs, or
+// fail its writes like a full disk.
 type Disk struct {
 	Name string  // name of the file system in SQLite
 	base uintptr // pointer to the sqlite3_vfs of the operating system

@@ -15,8 +15,8 @@ const (
 	dayLook   = 5 * time.Minute // limit of the read of a whole day, for which no caller waits
 )
 
-// dropDays drops the partitions of days whose events have all expired. A drop is much cheaper than
-// deleting the rows and frees the space at once. If one day cannot be dropped, the others still are.
+// dropDays drops the partitions of days whose events have all expired. A drop is much cheaper than deleting
+// the rows and frees the space at once. A day that cannot be dropped does not prevent the drop of other days.
 // Postgres only.
 func (r *Retention) dropDays(ctx context.Context, now time.Time) (total int, err error) {
 	if !r.db.Dialect.SeveralNodes() || now.Sub(r.daysTried) < dropAgain && now.Sub(r.daysTried) >= 0 {

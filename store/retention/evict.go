@@ -43,7 +43,7 @@ func (r *Retention) Capacity(alias, need int64, wait time.Duration) *relay.Error
 
 // fits reports whether need more bytes fit into the limit of a holder. It evicts older events for at most
 // wait, but no more than the request needs, even if the holder is far above its limit. Requests of one holder
-// evict one after another, but do not wait for those of other holders or for the loop.
+// evict one after another. They do not wait for evictions of other holders or of the loop.
 func (r *Retention) fits(h usage.Holder, need int64, wait time.Duration) bool {
 	fits, evictable := r.usage.Admits(h, need)
 	if fits || !evictable || wait <= 0 {

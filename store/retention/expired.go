@@ -48,9 +48,9 @@ func (r *Retention) DropExpired(ctx context.Context, now time.Time) error {
 	return r.trimAudit(ctx, auditRows)
 }
 
-// trimAudit deletes the oldest entries of the audit log: it keeps keep entries of each action of each
-// account. An account can push out neither the entries of others nor, by repeating one action, those of
-// its own other actions.
+// trimAudit deletes the oldest entries of the audit log, and keeps keep entries of each action of each
+// account. So an account cannot push out entries of other accounts or, by repeating one action, entries of
+// its other actions.
 func (r *Retention) trimAudit(ctx context.Context, keep int) error {
 	type share struct {
 		account int64

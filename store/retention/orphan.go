@@ -17,8 +17,9 @@ const (
 	OrphanAge     = 24 * time.Hour
 	SweepInterval = 24 * time.Hour
 	orphanPage    = 500
-	// orphanAgeSpool replaces OrphanAge while only a part of a spool is stored: the rest may be in a data dir
-	// that no process serves now. The mark of a spool is removed if it has not moved for as long.
+	// orphanAgeSpool replaces OrphanAge while only a part of a spool is stored, because the other part may
+	// be in a data dir that no process serves now. The mark of a spool is removed if it has not moved for
+	// orphanAgeSpool.
 	orphanAgeSpool = 30 * 24 * time.Hour
 )
 
@@ -74,7 +75,7 @@ func (r *Retention) orphanAge(ctx context.Context) (time.Duration, error) {
 	return age, err
 }
 
-// orphansInPage reads the next event ids of a table, and returns those whose events do not exist.
+// orphansInPage reads the next event ids of a table, and returns the ids without an event.
 func (r *Retention) orphansInPage(ctx context.Context, table string, after, before relay.ID) (page, orphans []relay.ID, err error) {
 	err = r.db.View(ctx, "look for orphaned bodies", func(q db.Query) error {
 		if err := q.All(&page, `SELECT event_id FROM `+table+` WHERE event_id > ? AND event_id < ?

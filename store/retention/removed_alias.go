@@ -41,8 +41,8 @@ func (r *Retention) DeleteRemovedAliases(ctx context.Context) error {
 	return nil
 }
 
-// AliasRemoved deletes the events of a removed alias: in the background if this process serves the
-// store, otherwise before it returns.
+// AliasRemoved deletes the events of a removed alias. A serving process deletes them in the background, an
+// operator command before AliasRemoved returns.
 func (r *Retention) AliasRemoved(ctx context.Context) error {
 	if !r.usage.Serving() {
 		return r.DeleteRemovedAliases(ctx)

@@ -34,13 +34,13 @@ func (p schedule) due(now time.Time, alias int64, span time.Duration) bool {
 	return true
 }
 
-// forget drops the entries of removed aliases: those whose check is long overdue.
+// forget drops the entries of aliases whose check is long overdue, because these aliases were removed.
 func (p schedule) forget(now time.Time) {
 	maps.DeleteFunc(p, func(_ int64, last retentionRun) bool { return now.Sub(last.next) > maxRetentionInterval })
 }
 
-// Retain removes the events that are older at the time now than the retention of their alias: for all
-// aliases, or for those whose check is due. It returns their number.
+// Retain removes the events that are older at the time now than the retention of their alias, and returns
+// their number. It checks all aliases, or only those whose check is due.
 func (r *Retention) Retain(ctx context.Context, now time.Time, all bool) (int, error) {
 	r.retaining.Lock()
 	defer r.retaining.Unlock()

@@ -14,8 +14,8 @@ const (
 	vacuumTime = time.Millisecond // time for freeing pages in one transaction
 )
 
-// vacuum returns free pages of the SQLite file to the file system in short transactions. If the disk
-// is full it returns all free pages, otherwise those that new events will not need soon.
+// vacuum returns free pages of the SQLite file to the file system in short transactions. If the disk is full
+// it returns all free pages, otherwise only pages that new events will not need soon.
 func (r *Retention) vacuum(ctx context.Context) error {
 	if r.db.Dialect.SeveralNodes() {
 		return nil // Postgres has autovacuum

@@ -166,8 +166,8 @@ func (r *Ring) Make() error {
 	return nil
 }
 
-// Rotate makes a new key and puts it first in the file. It does not change the keys of a setting. It fails
-// if there is no key: only Make makes the first key, at a time when there are no encrypted secrets. If two
+// Rotate makes a new key and puts it first in the file. It fails if there is no key, because only Make makes
+// the first key, before there are encrypted secrets. It does not change the keys of a setting. If two
 // processes rotate at once, the second waits, so that no key in use is lost.
 func (r *Ring) Rotate() (err error) {
 	if r.file == "" {

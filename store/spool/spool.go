@@ -31,8 +31,8 @@ const (
 	throttlePause = 2 * time.Millisecond
 	throttleRatio = 4
 
-	// A quarter of the spool is reserved for the ends of accepted events: the response to a forwarded
-	// request must not be refused because of later requests.
+	// A quarter of the spool is reserved for the ends of accepted events, because the response to a
+	// forwarded request must not be refused for later requests.
 	reservedForEnds = 4
 	reopenShare     = 8        // after a refusal, 1/8 of the space must be free before new events are accepted
 	smallSpool      = 64 << 20 // a smaller spool counts as nearly full from the start
@@ -331,8 +331,8 @@ func (p *Spool) closeIntake() {
 		"database", p.Database, "limit", p.Limit)
 }
 
-// reject splits steps into those to store and those to refuse: new events, if there is no space, and
-// all steps of refused events. rows are the encoded steps.
+// reject splits steps into those to store and those to refuse. It refuses new events if there is no space,
+// and all further steps of a refused event. rows are the encoded steps.
 func (p *Spool) reject(steps []*Step, rows []Row) (on, away []*Step) {
 	size := p.used.Load() + pageSize
 	for i, st := range steps {
@@ -434,8 +434,8 @@ func (p *Spool) MarkEmpty() (empty bool, err error) {
 	return true, err
 }
 
-// Throttle delays a committer that has put bytes into the spool while it is being drained: until a
-// multiple of these bytes is drained, at most for throttleLimit. Without this delay, callers that are
+// Throttle delays a committer that has put bytes into the spool while the spool is being drained. It waits
+// until a multiple of these bytes is drained, at most for throttleLimit. Without this delay, callers that are
 // faster than the database keep the spool from ever becoming empty.
 func (p *Spool) Throttle(bytes int64) {
 	goal, late := p.Drained.Load()+throttleRatio*bytes, time.Now().Add(throttleLimit)
@@ -474,8 +474,8 @@ func (p *Spool) MissingParts(id relay.ID, n, parts int) (missing []int) {
 	return missing
 }
 
-// readParts reads rows about parts of bodies. It reads nothing if the file was closed because all its
-// steps are in the database, or because it is damaged.
+// readParts reads rows about parts of bodies. It reads nothing if the file was closed, because all its steps
+// are in the database or the file is damaged.
 func (p *Spool) readParts(rows any, query string, args ...any) {
 	if t := p.table.Load(); t != nil && p.Active.Load() {
 		_ = t.read.Select(rows, query, args...)

@@ -97,8 +97,8 @@ func spoolSizes(t testing.TB, dir string) (n int64) {
 	return n
 }
 
-// Steps come out in the order in which they were added, even if more are added meanwhile and the
-// process restarts in between. At the end no file is left.
+// Steps come out in the order in which they were added, although steps are added between the reads and the
+// process restarts. At the end no file is left.
 func TestSpoolOrder(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -302,8 +302,8 @@ func TestSpoolDamagedFile(t *testing.T) {
 	}
 }
 
-// Steps may reach the database after their file was set aside. They do not count as steps of the next
-// file: otherwise that file would be removed with steps in it.
+// Steps whose file was set aside may still reach the database. They do not count as steps of the next file,
+// because that file must not be removed with steps in it.
 func TestSpoolFileIsSetAsideWhileItIsDrained(t *testing.T) {
 	t.Parallel()
 	p := spoolWithoutDatabase(t, t.TempDir(), 16<<20)

@@ -57,9 +57,9 @@ const (
 
 var errStepDamaged = errors.New("a step of the spool cannot be read")
 
-// coder encodes and decodes steps: one list of fields does both, so that the two cannot differ.
-// Decoded slices point into the input. Lengths are checked against the remaining input before memory
-// is allocated.
+// coder encodes and decodes steps. One list of fields serves for both directions, so that they cannot differ.
+// Decoded slices point into the input. Lengths are checked against the remaining input before memory is
+// allocated.
 type coder struct {
 	b       []byte // bytes that were written, or that are still to be read
 	reading bool

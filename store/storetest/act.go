@@ -17,8 +17,8 @@ import (
 	"relay/store"
 )
 
-// Operations with an actor that add nothing to the audit log, because they only read, or change nothing that
-// other accounts could use.
+// reading and unaudited list the operations with an actor that add nothing to the audit log: they only read,
+// or change nothing that other accounts could use.
 var (
 	reading = []string{
 		"AccountUsage", "Accounts", "Alias", "AliasHealth", "Aliases", "AllShares", "Attempts", "Audit", "Choices", "CountEvents", "Event", "Events",

@@ -11,8 +11,8 @@ import (
 	"relay/store"
 )
 
-// testChanges checks the changes that are published to the feed: those of this process, and those of
-// operator commands that run at the same time.
+// testChanges checks the changes that are published to the feed: the changes of this process, and those of
+// operator commands beside it.
 func testChanges(t *testing.T, fresh func(testing.TB) store.Options) {
 	b := setup(t, fresh)
 	ctx := t.Context()
@@ -74,8 +74,8 @@ func (b *fixture) heardAfter(do func(), what string, fits func(relay.Change) boo
 	b.changes = append(before, b.changes...)
 }
 
-// revokedBeside revokes each kind of access in another process. This process has to publish each
-// revocation within 2 s, so that connections which used that access are closed.
+// revokedBeside revokes each kind of access in another process, and checks that this process publishes each
+// revocation within 2 s.
 func (b *fixture) revokedBeside(beside *store.Store) {
 	b.Helper()
 	ctx := b.Context()

@@ -235,8 +235,8 @@ func (b *fixture) amend() {
 	}
 }
 
-// receiving checks a request whose rest was never stored, because the relay was killed or a part is
-// missing. The request must not be shown as still being received forever.
+// receiving checks a request whose last part was never stored. After a while the request is shown as aborted,
+// and no longer as being received.
 func (b *fixture) receiving() {
 	for ago, want := range map[time.Duration]string{0: relay.BodyReceiving, 2 * time.Minute: relay.BodyAborted} {
 		e := b.newEvent(b.hooks, relay.StateDelivering, "/lost-part", "first")

@@ -123,8 +123,8 @@ func (b *fixture) supersede() {
 	}
 }
 
-// supersedeLate checks a first attempt that is in progress when a replay is delivered. If it returns
-// to the queue afterwards, it is not delivered again.
+// supersedeLate checks a first attempt that is in progress when a replay is delivered. If the attempt returns
+// to the queue afterwards, it is canceled.
 func (b *fixture) supersedeLate() {
 	id := b.capture(b.hooks, "/s", "", 0)
 	if c := b.next(true); c == nil || c.Event.ID != id {

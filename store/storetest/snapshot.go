@@ -26,8 +26,8 @@ func (b *fixture) snapshots() {
 	}
 }
 
-// snapshotsOf compares the snapshots of events that end in their first batch or, with later, in a
-// later one, and notes the fields that had values.
+// snapshotsOf compares the snapshots of events with the stored events, and notes in seen the fields that had
+// values. The events end in their first batch or, with later, in a later one.
 func (b *fixture) snapshotsOf(later bool, seen map[string]bool) {
 	const strange = "a\x00b\xffc"
 	plain := func(state, path string) *relay.Event { return b.newEvent(b.hooks, state, path, "body") }

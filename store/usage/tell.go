@@ -111,9 +111,9 @@ func (u *Usage) Lost(revision int64) {
 	u.accounts.changed.Store(true)
 }
 
-// HearEvictions corrects the count before a transaction evicts. Other nodes may evict too. The transaction
-// waits until their evictions of the alias or account have ended, for an account also those of its aliases.
-// It then counts the bytes that these evictions have removed.
+// HearEvictions corrects the count before a transaction evicts, because other nodes may evict too. The
+// transaction waits until their evictions of the same alias or account have ended; for an account, it also
+// waits for evictions of the account's aliases. It then counts the bytes that these evictions have removed.
 func (u *Usage) HearEvictions(c *db.Tx, h Holder) error {
 	if c.Dialect.SeveralNodes() {
 		owner := h.ID

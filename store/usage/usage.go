@@ -40,8 +40,8 @@ const (
 )
 
 // Usage holds the stored bytes of each alias, as known by the serving process. They are counted once at the
-// start. Commits of this node are added at once, and those of other nodes within seconds. If there can be no
-// limit, nothing is counted.
+// start. Bytes of later commits are added: of this node at once, of other nodes within seconds. If there can
+// be no limit, nothing is counted.
 type Usage struct {
 	db      *db.DB
 	log     *slog.Logger
@@ -147,8 +147,8 @@ func (u *Usage) of(h Holder) (stored *bytesStored, limit int64) {
 	return stored, limit
 }
 
-// Admits reports whether need more bytes fit, and if not, whether an eviction may make them fit. That is so
-// if need does not exceed the limit, and the holder had events to evict a moment ago.
+// Admits reports whether need more bytes fit, and if not, whether an eviction may make them fit. An eviction
+// may help if need does not exceed the limit, and the holder had events to evict a moment ago.
 func (u *Usage) Admits(h Holder, need int64) (fits, evictable bool) {
 	if !u.counts() {
 		return true, false
