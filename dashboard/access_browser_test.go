@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// tabTo presses Tab until an element has the focus, and returns the number of presses; it fails the
-// test if an element that gets the focus is not visible.
+// tabTo presses Tab until an element that matches sel has the focus, at most most times, and returns the
+// number of presses. The test fails if the focus is on a hidden element.
 func (b *browser) tabTo(sel string, most int) int {
 	b.t.Helper()
 	for n := 1; n <= most; n++ {
@@ -22,8 +22,8 @@ func (b *browser) tabTo(sel string, most int) int {
 	return 0
 }
 
-// TestBrowserByKeyboardAlone goes from the stream to an event and replays it with Tab and Enter; no
-// focused element is hidden. Each announcement is made once, and none is made for rows.
+// TestBrowserByKeyboardAlone goes from the list to an event and replays it with Tab and Enter. Live updates
+// do not move the focus, new rows are not announced, and a replay is announced at most twice.
 func TestBrowserByKeyboardAlone(t *testing.T) {
 	r := newFixture(t)
 	r.online()

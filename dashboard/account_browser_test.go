@@ -10,8 +10,8 @@ import (
 	"relay"
 )
 
-// TestBrowserAccountPages opens the pages of settings and accounts on a narrow screen: the console has
-// no errors, nothing is wider than the screen, and the forms work.
+// TestBrowserAccountPages opens the pages of settings and accounts on a narrow screen: nothing is wider than
+// the screen, each field has a label, ids are unique, and some forms work.
 func TestBrowserAccountPages(t *testing.T) {
 	r := newFixture(t)
 	sys := relay.System()

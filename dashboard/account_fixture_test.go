@@ -22,7 +22,7 @@ import (
 	"relay/store"
 )
 
-// offlineDeliverer is a delivery without tunnels.
+// offlineDeliverer is a delivery in which every alias is offline.
 type offlineDeliverer struct{ dashboard.Deliverer }
 
 func (offlineDeliverer) Status(_ context.Context, aliases []relay.Alias) ([]relay.AliasStatus, error) {
@@ -31,8 +31,8 @@ func (offlineDeliverer) Status(_ context.Context, aliases []relay.Alias) ([]rela
 
 func (offlineDeliverer) FeedID() string { return "" }
 
-// accountFixture is the dashboard on a real store: alice and bob are developers, root is an admin,
-// each with a logged-in browser.
+// accountFixture is the dashboard on a real store, with the developers alice and bob and the admin root.
+// cookies holds a session of each.
 type accountFixture struct {
 	*testing.T
 	*store.Store
@@ -98,7 +98,7 @@ type answer struct {
 
 var inline = regexp.MustCompile(`(?i)<style|<script>|\sstyle=|\son[a-z]+=|javascript:`)
 
-// send sends a request as a user; with a form it is a POST.
+// send sends a request as a user: a POST if form is not nil, else a GET.
 func (o *accountFixture) send(user, path string, form url.Values) answer {
 	o.Helper()
 	r := httptest.NewRequest(http.MethodGet, path, nil)
@@ -193,8 +193,8 @@ func (o *accountFixture) publicKey() string {
 	return strings.TrimSpace(string(ssh.MarshalAuthorizedKey(key)))
 }
 
-// event stores an event whose response came after the time took; status 0 = the local server was
-// unreachable.
+// event stores an event whose response has this status and came after the time took. With status 0 the local
+// server refused the connection.
 func (o *accountFixture) event(a *relay.Alias, status int, took time.Duration) {
 	o.Helper()
 	now := time.Now().UTC()

@@ -150,7 +150,7 @@ func TestInvitation(t *testing.T) {
 	}
 }
 
-// refuseCreations refuses every creation as beyond the limit.
+// refuseCreations refuses to create anything, with rate-limited.
 type refuseCreations struct{ dashboard.Limits }
 
 func (refuseCreations) Create(relay.Actor) error {
@@ -183,7 +183,8 @@ func TestMakingIsLimited(t *testing.T) {
 		}
 	}
 	o.get("", "/invite/"+invite).want(200)
-	o.get("", "/login/"+login).want(200) // the link was not used up
+	// The link was not used up.
+	o.get("", "/login/"+login).want(200)
 	if keys.gone || keys.wrong > 0 {
 		t.Error("a code was tried although the limit was reached")
 	}

@@ -9,8 +9,8 @@ import (
 	"relay"
 )
 
-// TestReplaySeveral: ticked events are replayed after a page that asks and names their number. There is
-// no way to tick all events, and more than fifty are refused.
+// TestReplaySeveral: the list has checkboxes only on request. Ticked events are replayed after a page that
+// asks, oldest first; more than fifty events, and events of another alias, are refused.
 func TestReplaySeveral(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
@@ -41,10 +41,12 @@ func TestReplaySeveral(t *testing.T) {
 	r.submit("/aliases/hook/replay", url.Values{"id": {"evt_x"}}, 404)
 	_, err := r.s.CreateAlias(t.Context(), relay.System(), "spare", "alice")
 	must(t, err)
-	r.submit("/aliases/spare/replay", url.Values{"id": {one}}, 404) // an event of another alias
+	// This is an event of another alias.
+	r.submit("/aliases/spare/replay", url.Values{"id": {one}}, 404)
 }
 
-// TestSendSample: an empty alias offers a test event, which is delivered like any other.
+// TestSendSample: an empty alias offers a test event, which is queued while offline and delivered while
+// online.
 func TestSendSample(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
@@ -64,7 +66,7 @@ func TestSendSample(t *testing.T) {
 	r.submit("/aliases/other/test", nil, 404)
 }
 
-// TestQRCode: the code is an image at its own address, for users who may see the alias.
+// TestQRCode: the QR code of an alias is an SVG image; for another alias it is not found.
 func TestQRCode(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)

@@ -8,7 +8,8 @@ import (
 	"relay"
 )
 
-// TestDrainIsShown: the progress of a draining queue is shown, both without a script and live.
+// TestDrainIsShown: the page and the live updates show the progress of a released queue. A count in the
+// address that is no valid number shows no progress.
 func TestDrainIsShown(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)

@@ -16,8 +16,8 @@ import (
 	"relay/dashboard"
 )
 
-// allPages is a relay in use: alice has an alias with traffic, an offline alias with a queue, and an
-// alias that was never connected; root is an admin.
+// allPages is a relay in use: alice has the alias stripe-dev with events, the offline alias github-dev with a
+// queue, and the alias shop-staging without a tunnel. root is an admin.
 type allPages struct {
 	*fixture
 	paid      relay.ID // an event that was answered with 500, then replayed twice
@@ -170,7 +170,8 @@ func stripe(kind string, n int) string {
 }
 
 func forge(kind, action string) string {
-	delivery := fmt.Sprintf("72d3162e-cc78-11e3-81ab-%012x", len(kind)) // the id need not differ more, because each kind is sent once
+	// Each kind is sent once, so the length of its name is enough to tell the ids apart.
+	delivery := fmt.Sprintf("72d3162e-cc78-11e3-81ab-%012x", len(kind))
 	body := fmt.Sprintf(`{"action":%q,"repository":{"full_name":"ana/shop"},"sender":{"login":"ana"}}`, action)
 	return fmt.Sprintf("POST /webhooks/github HTTP/1.1\r\nHost: github-dev.localhost\r\nUser-Agent: GitHub-Hookshot/044aadd\r\nX-GitHub-Event: %s\r\n"+
 		"X-GitHub-Delivery: %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", kind, delivery, len(body), body)

@@ -31,7 +31,7 @@ type browser struct {
 
 	mu       sync.Mutex
 	errors   []string
-	expected []int // statuses of our pages about which the console may have an error
+	expected []int // statuses of pages of the dashboard about which the console may have an error
 	crashed  bool
 }
 
@@ -62,8 +62,8 @@ func newBrowser(t *testing.T, r *fixture) *browser {
 	return b
 }
 
-// listener is a script for every page. It records the announcements to screen readers, which the page
-// soon removes.
+// listener is a script for every page. It stores the announcements to screen readers in told, because the
+// page soon removes them.
 const listener = `window.told = []; addEventListener("DOMContentLoaded", () => { const say = document.querySelector("#say"); if (say) new MutationObserver(() => { if (say.textContent) told.push(say.textContent); }).observe(say, {childList: true, characterData: true, subtree: true}); })`
 
 // waitForAnnouncement waits until a text was announced, at any time since the page was opened or told
@@ -109,8 +109,8 @@ func (b *browser) forget() {
 	b.errors = nil
 }
 
-// expect allows only console errors about pages of ours with these statuses, whether they came before
-// the call or come later.
+// expect allows console errors about pages of the dashboard with these statuses, also errors from before the
+// call.
 func (b *browser) expect(statuses ...int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -139,7 +139,7 @@ func (b *browser) checkAlive() {
 	}
 }
 
-// try runs an action that may fail while the page changes, for as long as a busy machine may need.
+// try runs an action, for at most patience, and returns its error.
 func try[T any](b *browser, action chromedp.Action[T]) (T, error) {
 	b.t.Helper()
 	b.checkAlive()
@@ -169,7 +169,7 @@ func do[T any](b *browser, action chromedp.Action[T]) T {
 	return v
 }
 
-// open loads a page and waits until its script has run.
+// open loads a page.
 func (b *browser) open(path string) { b.t.Helper(); do(b, chromedp.Navigate(b.r.base+path)) }
 
 // value evaluates an expression.
@@ -220,8 +220,8 @@ func (b *browser) write(sel, text string) {
 	b.key(text)
 }
 
-// follow opens the focused link by Enter, and tries again if a live update removed it between the
-// press and its effect.
+// follow presses Enter on the focused link until the address of the page has changed, because a live update
+// may remove the link.
 func (b *browser) follow() {
 	b.t.Helper()
 	from := value[string](b, `location.href`)
@@ -258,7 +258,8 @@ func TestBrowserJourney(t *testing.T) {
 	if value[bool](b, `!!document.querySelector("#empty")`) {
 		t.Error("the empty state is still there")
 	}
-	b.key("j") // the key opens the event, too
+	// The key also opens the event.
+	b.key("j")
 	b.until(`document.querySelector("#event")`)
 	b.until(`document.readyState === "complete" && document.querySelectorAll("[data-attempt]").length === 1`)
 	r.answers(func([]byte, []byte) string {
@@ -327,8 +328,8 @@ func TestBrowserWithoutScript(t *testing.T) {
 	}
 }
 
-// ended waits, without a script, until a replay was delivered. It loads the page again, because the
-// page after the button shows the end only if the replay was quick.
+// ended loads the page again until the attempt that matches sel has ended, and checks that it was delivered.
+// It does not use the script of the page.
 func (b *browser) ended(sel string) {
 	b.t.Helper()
 	for end := time.Now().Add(patience); value[string](b, fmt.Sprintf(`document.querySelector(%q).dataset.state`, sel)) == "delivering"; {

@@ -18,10 +18,9 @@ import (
 	"relay/dashboard"
 )
 
-// TestEveryPageIsInTheBudget tries every page with the largest event. While the account has no memory
-// left in the budget, a page of over 64 KiB is refused with 503, and never with an error of the store.
-// With memory left the page is sent, and nothing stays reserved. The test finds the routes of all pages
-// itself.
+// TestEveryPageIsInTheBudget: while the budget has no memory left for the account, each page of over 64 KiB
+// is refused with 503. With memory left, pages are sent and nothing stays reserved. The routes are read from
+// the source.
 func TestEveryPageIsInTheBudget(t *testing.T) {
 	t.Parallel()
 	shared := budget.New(256 << 20)
@@ -58,7 +57,8 @@ func TestEveryPageIsInTheBudget(t *testing.T) {
 	}
 	refused := map[string]bool{}
 	for _, route := range pageRoutes(t) {
-		if strings.HasSuffix(route, "/live") || route == "/assets/" { // streams have no end, and assets do not count in the budget
+		if strings.HasSuffix(route, "/live") || route == "/assets/" {
+			// Streams have no end, and assets do not count in the budget.
 			continue
 		}
 		paths := []string{""}
@@ -100,7 +100,7 @@ func TestEveryPageIsInTheBudget(t *testing.T) {
 	}
 }
 
-// pageRoutes are the GET routes that the dashboard registers.
+// pageRoutes reads the GET routes of the dashboard from its source.
 func pageRoutes(t *testing.T) (routes []string) {
 	files, err := filepath.Glob("*/routes.go")
 	must(t, err)

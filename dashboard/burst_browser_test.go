@@ -22,17 +22,17 @@ import (
 // longestGap is the longest time for which the stream may keep the browser from drawing, in ms.
 const longestGap = 500
 
-// TestBrowserBurst sends 1,001 events at once to the relayd program, built without the race detector,
-// through a tunnel of ssh, and measures the page in Chromium. A busy machine delays every page, so the
-// delays of an idle window are subtracted, and the best of several bursts counts: see judgeStall.
+// TestBrowserBurst sends 1,001 events at once through a tunnel of ssh to the relayd program. The page must
+// not keep the browser from drawing for too long, and its newest rows must be those of a reload. The best of
+// several bursts counts.
 func TestBrowserBurst(t *testing.T) {
 	relayd := relaytest.Program(t, "relayd")
 	s := newDemoServer(t, relayd, false)
 	b := newBrowser(t, &fixture{t: t, base: s.base})
 	b.enter(s)
 	idle := &browser{t: t, ctx: shared.tab(t)}
-	// Without the emulated focus, Chromium draws a background tab about once a second. The gaps of the
-	// idle window would then be as long as those of a page that stands still.
+	// Without the emulated focus, Chromium draws a background tab about once a second, and the gaps of the
+	// idle window would be too long.
 	call(idle, emulation.SetFocusEmulationEnabled, emulation.SetFocusEmulationEnabledParams{Enabled: true})
 	stop := b.traceTasks()
 	best := b.burst(idle, s, 0)
@@ -57,14 +57,13 @@ func TestBrowserBurst(t *testing.T) {
 	b.until(`document.querySelector("#rows > li").textContent.includes("/pill") && document.querySelector("#new").hidden`)
 }
 
-// longestStall is a limit in ms for two times. It is the longest time for which an open event may keep
-// the browser from drawing while other events arrive, and the largest processor time of a task of a
-// page.
+// longestStall is the longest time, in ms, for which an open event may keep the browser from drawing while
+// other events arrive. It is also the largest processor time of a task of a page.
 const longestStall = 100
 
-// TestBrowserOpenEventStaysStill opens one event while 100 others arrive in a second: its folds, its
-// scroll position and the focus stay, and the browser continues to draw. RELAY_STILL_SECONDS makes the
-// test longer than the few seconds of CI.
+// TestBrowserOpenEventStaysStill opens an event while up to 100 other events arrive in each second. Folds,
+// scroll position, focus and selection of the open event stay, and the browser continues to draw.
+// RELAY_STILL_SECONDS is the length of a round; the default is 5 s.
 func TestBrowserOpenEventStaysStill(t *testing.T) {
 	relayd := relaytest.Program(t, "relayd")
 	s := newDemoServer(t, relayd, false)
@@ -89,7 +88,8 @@ func TestBrowserOpenEventStaysStill(t *testing.T) {
 	best, task := 1e9, 0.0
 	for round := range 4 {
 		stop := func() float64 { return task }
-		if round == 0 { // only one round, because Chromium does not deliver a trace of several minutes
+		if round == 0 {
+			// Only one round is traced, because Chromium does not deliver a trace of several minutes.
 			stop = b.traceTasks()
 		}
 		value[any](idle, ticking)
@@ -114,8 +114,8 @@ func TestBrowserOpenEventStaysStill(t *testing.T) {
 	b.until(`document.querySelector("#rows > li .path").textContent.includes("/still/")`)
 }
 
-// traceTasks starts a trace of Chromium. stop ends it and returns the processor time of the longest
-// task of a page, in ms. A busy machine does not lengthen processor time, unlike wall time.
+// traceTasks starts a trace of Chromium. stop ends the trace, and returns the processor time of the longest
+// task of a page, in ms.
 func (b *browser) traceTasks() (stop func() float64) {
 	type event struct {
 		Name     string
@@ -170,10 +170,8 @@ func (b *browser) traceTasks() (stop func() float64) {
 	}
 }
 
-// judgeStall fails the test if a task of the page took too much processor time, or the page kept the
-// browser from drawing for longer than most. gap is in wall time; all times are in ms. With more
-// runnable threads than processors the gap grows many times, so then only the processor time is
-// judged.
+// judgeStall fails the test if task, the processor time of a task, is over longestStall, or if gap, the time
+// without a frame, is over most. All times are in ms. On a busy machine gap is not judged.
 func judgeStall(t *testing.T, gap, task, most float64) {
 	t.Helper()
 	t.Logf("longest task of a page: %.0f ms of processor time", task)
@@ -187,7 +185,7 @@ func judgeStall(t *testing.T, gap, task, most float64) {
 	}
 }
 
-// isBusy reports whether more threads were runnable in the last minute than there are processors.
+// isBusy reports whether the load average of the last minute is above the number of processors.
 func isBusy(t *testing.T) bool {
 	t.Helper()
 	text, err := os.ReadFile("/proc/loadavg")
@@ -197,7 +195,8 @@ func isBusy(t *testing.T) bool {
 	return load > float64(runtime.NumCPU())
 }
 
-// TestBrowserLargeJSON opens a JSON body of 4 MiB completely, folds it, and copies a path.
+// TestBrowserLargeJSON opens a JSON body of nearly 4 MiB. The page draws only a part of its lines, does not
+// stall, and finds path and value of a line. A print and a search draw all lines of a smaller body.
 func TestBrowserLargeJSON(t *testing.T) {
 	r := newFixture(t)
 	r.online()
@@ -253,8 +252,8 @@ func (b *browser) enter(s *demoServer) {
 // ticking measures the longest gap between two frames, in ms.
 const ticking = `window.gap = 0; { let last = performance.now(); const tick = now => { gap = Math.max(gap, now - last); last = now; requestAnimationFrame(tick); }; requestAnimationFrame(tick); }`
 
-// burst sends the events and returns the longest gap between two frames, in ms, minus the longest one
-// of an idle window.
+// burst sends 1,001 events, and returns the longest gap between two frames of the page, in ms, minus that of
+// an idle window.
 func (b *browser) burst(idle *browser, s *demoServer, n int) float64 {
 	b.t.Helper()
 	b.open("/aliases/stripe-dev")
@@ -280,7 +279,8 @@ func (b *browser) burst(idle *browser, s *demoServer, n int) float64 {
 	if rows < 100 || rows > 500 {
 		b.t.Errorf("%d rows in the page", rows)
 	}
-	if lost > longestGap { // the machine was too slow for this burst to say anything about the page
+	if lost > longestGap {
+		// The machine was too slow for a result.
 		return 1e9
 	}
 	return gap - lost

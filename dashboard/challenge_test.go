@@ -11,8 +11,8 @@ import (
 	"relay"
 )
 
-// TestMissedChallenge: the page of a challenge that was queued without an answer, and that of its
-// alias, offer the owner the setting that answers such challenges, until it is set.
+// TestMissedChallenge: the pages of a queued challenge and of its alias offer the owner, and no member, the
+// setting that answers such challenges. Once it is set, they do not.
 func TestMissedChallenge(t *testing.T) {
 	t.Parallel()
 	o := newAccountFixture(t)
@@ -31,8 +31,8 @@ func TestMissedChallenge(t *testing.T) {
 	o.get("alice", page).want(200, "Let the sender try again").lacks(form)
 }
 
-// TestMissedChallengeWithASecret: one form sets an alias to answer a challenge and stores the secret or
-// the verify token that the challenge needs.
+// TestMissedChallengeWithASecret: one form sets an alias to answer challenges of a sender, and stores the
+// secret or verify token for them.
 func TestMissedChallengeWithASecret(t *testing.T) {
 	t.Parallel()
 	o := newAccountFixture(t)
@@ -53,8 +53,8 @@ func TestMissedChallengeWithASecret(t *testing.T) {
 	}
 }
 
-// TestKeepAsSecret: the challenges of Asana and Notion contain a secret. The owner has a button that
-// stores the secret, until it is stored.
+// TestKeepAsSecret: on a challenge of Asana or Notion, the owner has a button that stores its secret. The
+// button is gone afterwards.
 func TestKeepAsSecret(t *testing.T) {
 	t.Parallel()
 	o := newAccountFixture(t)
@@ -80,8 +80,8 @@ func TestKeepAsSecret(t *testing.T) {
 	}
 }
 
-// TestConfirmationLinkIsShown: the link with which Amazon SNS confirms a URL is shown if it leads to
-// Amazon.
+// TestConfirmationLinkIsShown: the link in a confirmation of Amazon SNS is shown if it leads to Amazon, and
+// not if it leads elsewhere.
 func TestConfirmationLinkIsShown(t *testing.T) {
 	t.Parallel()
 	o := newAccountFixture(t)
@@ -94,7 +94,8 @@ func TestConfirmationLinkIsShown(t *testing.T) {
 	page("https://evil.example/?Action=ConfirmSubscription").lacks(`id="confirm"`, `href="https://evil`)
 }
 
-// queuedRequest stores a queued request.
+// queuedRequest stores a queued event with a head and a body. missed is the name of its missed challenge, ""
+// = none.
 func (o *accountFixture) queuedRequest(a *relay.Alias, missed, head, body string) relay.ID {
 	o.Helper()
 	now := time.Now().UTC()
@@ -113,7 +114,8 @@ func (o *accountFixture) queuedRequest(a *relay.Alias, missed, head, body string
 	return e.ID
 }
 
-// TestMissedChallengeOfAnAlias: the page of an alias offers the setting for a challenge in its queue.
+// TestMissedChallengeOfAnAlias: the page of an alias offers the setting for a challenge in its queue. Once it
+// is set, the next challenge is answered.
 func TestMissedChallengeOfAnAlias(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)

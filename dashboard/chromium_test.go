@@ -17,9 +17,8 @@ import (
 // patience is the longest time that a browser on a busy machine may need for one step.
 const patience = time.Minute
 
-// chromium is the browser that the tests of this package share: one process, in which every test has
-// its own window and cookies. The process starts with the first test that needs it, and again if it has
-// died.
+// chromium is the browser that the tests of this package share. Each test has its own window and cookies. The
+// process starts with the first test that needs it, and again if it has died.
 type chromium struct {
 	mu   sync.Mutex
 	dir  string          // folder of the profile and of temporary files
@@ -66,7 +65,8 @@ func (c *chromium) start(t *testing.T) {
 	if err != nil {
 		t.Fatal("chromium is not installed; `make setup` does that")
 	}
-	// The path is short, because Chromium makes a socket there, whose address is limited to 107 bytes.
+	// The path is short, because Chromium makes a socket in the folder, and the address of a socket has at
+	// most 107 bytes.
 	c.dir, err = os.MkdirTemp("", "relay-chromium-")
 	must(t, err)
 	opts := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path),

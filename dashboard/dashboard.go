@@ -35,8 +35,8 @@ type asset struct {
 	tag             string // hash of the content
 }
 
-// assets returns the assets by path. The scripts that every page loads after its first one are joined in
-// one asset, which needs one response and compresses better.
+// assets returns the assets by path. The scripts that every page loads after its first one are one asset,
+// because one response is faster and compresses better.
 var assets = sync.OnceValue(func() map[string]asset {
 	all := map[string]asset{page.Scripts: packAsset(scripts...)}
 	list, _ := files.ReadDir("assets")
@@ -62,7 +62,8 @@ func packAsset(names ...string) asset {
 	for _, name := range names {
 		text, err := files.ReadFile("assets/" + name)
 		if err != nil {
-			panic(err) // names are constants of this file, so every file exists
+			// The names are constants of this file, so every file exists.
+			panic(err)
 		}
 		a.content = append(a.content, unread.ReplaceAll(text, nil)...)
 	}

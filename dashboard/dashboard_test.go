@@ -113,7 +113,8 @@ func sendRequest(h http.Handler, method, path string, edit func(*http.Request)) 
 func TestLoginLinkIsUsedByItsButtonOnly(t *testing.T) {
 	t.Parallel()
 	h := serve(t, newFakeStore(), "https://example.com")
-	for range 2 { // opening the page, as a link preview does, does not use up the link
+	// Opening the page, as a link preview does, does not use up the link.
+	for range 2 {
 		if res, body := sendRequest(h, "GET", "/login/once", nil); res.StatusCode != 200 || !strings.Contains(body, ">Log in</button>") {
 			t.Fatalf("GET = %d: %s", res.StatusCode, body)
 		}

@@ -44,15 +44,15 @@ type demoServer struct {
 	stops   []func()  // functions that end what was started
 }
 
-// Secrets with which the senders sign, as a user sets them at a provider.
+// Secrets with which demoServer signs the webhooks of the senders.
 const (
 	stripeSecret  = "whsec_5f2b8c1e"
 	githubSecret  = "it's a secret to everybody"
 	shopifySecret = "shpss_5f2b8c1e"
 )
 
-// newDemoServer starts a demoServer. With known it uses the default ports, if they are free. Tests use
-// other ports, because other tests run at the same time.
+// newDemoServer starts a demoServer. With known it uses the default ports, if they are free; otherwise it
+// uses free ports.
 func newDemoServer(t *testing.T, relayd string, known bool) *demoServer {
 	t.Helper()
 	s := &demoServer{t: t, relayd: relayd, home: t.TempDir(), data: t.TempDir(), account: "ana", port: "0", sshPort: "0", aliases: []string{"stripe-dev", "github-dev"}}
@@ -115,7 +115,7 @@ func (s *demoServer) serve() {
 	s.t.Fatal("relayd ends at once, three times")
 }
 
-// address returns a loopback address with the given port, if it is free.
+// address returns a free loopback address, with the given port if that is free.
 func address(t *testing.T, port string) string {
 	t.Helper()
 	for _, at := range []string{"127.0.0.1:" + port, "127.0.0.1:0"} {
@@ -213,8 +213,8 @@ func (s *demoServer) open(port string) string {
 	return l.Addr().String()
 }
 
-// demoApp is a small web shop that accepts webhooks: it checks signatures and writes orders to its
-// disk. With the bug it fails for customers without a name.
+// demoApp is a small web shop that accepts webhooks and writes orders to its disk. Unless it is repaired, it
+// fails for customers without a name.
 type demoApp struct {
 	file     string
 	repaired atomic.Bool
@@ -263,7 +263,7 @@ func (s *demoApp) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// take processes one event.
+// take processes one event, and returns the response. It writes an order for each paid invoice.
 func (s *demoApp) take(body []byte) map[string]any {
 	var e invoice
 	if err := json.Unmarshal(body, &e); err != nil || e.Type != "invoice.paid" {
@@ -271,7 +271,8 @@ func (s *demoApp) take(body []byte) map[string]any {
 	}
 	name := "customer " + e.Data.Object.Customer
 	if !s.repaired.Load() || e.Data.Object.CustomerName != nil {
-		name = *e.Data.Object.CustomerName // the bug: a customer may have no name
+		// This is the bug: a customer may have no name.
+		name = *e.Data.Object.CustomerName
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -308,7 +309,7 @@ func signedByShopify(r *http.Request, body []byte) bool {
 	return r.Header.Get("X-Shopify-Hmac-Sha256") == base64.StdEncoding.EncodeToString(sum(shopifySecret, body))
 }
 
-// post sends a request to an alias as a provider does, and returns the status.
+// post sends a request to an alias, and returns the status. Without a body it is a GET.
 func (s *demoServer) post(alias, path string, body []byte, header ...string) int {
 	s.t.Helper()
 	method := http.MethodPost

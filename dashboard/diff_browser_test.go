@@ -2,9 +2,8 @@ package dashboard_test
 
 import "testing"
 
-// TestBrowserDifferenceInOneBody: the differences between two responses are marked within one body.
-// Without a script, the user can also choose a view of only the changes, or of both bodies side by
-// side.
+// TestBrowserDifferenceInOneBody: the differences between two responses are marked within one body. The user
+// can choose a view of only the changes, or of both bodies side by side.
 func TestBrowserDifferenceInOneBody(t *testing.T) {
 	r := newFixture(t)
 	r.online()

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestCompareEvents: the requests or responses of any two events can be compared, and an event offers
-// similar earlier ones.
+// TestCompareEvents: requests and responses of two events can be compared. An event offers events of its own
+// type, and the comparison without a second event or with an unknown one fails.
 func TestCompareEvents(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
@@ -39,8 +39,8 @@ func TestCompareEvents(t *testing.T) {
 	}
 }
 
-// TestDiffMarksWithinLines: in two similar lines the words that differ are marked, and hostile text
-// stays text.
+// TestDiffMarksWithinLines: in two similar lines of text the words that differ are marked, and HTML in a line
+// is escaped.
 func TestDiffMarksWithinLines(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
@@ -55,8 +55,8 @@ func TestDiffMarksWithinLines(t *testing.T) {
 	contains(t, "diff", page, `id="diff"`, "1 line changed", "<mark>brown</mark>", "<mark>red</mark>", "\tthe quick", "&lt;script&gt;")
 }
 
-// TestPartsSayWhatIsLeftOut: the page says which parts of a body it leaves out, and how much of a
-// binary part it shows.
+// TestPartsSayWhatIsLeftOut: 50 text parts of a body are shown completely. The page says if it leaves out
+// further parts, a part of a binary part, or the missing end of a part.
 func TestPartsSayWhatIsLeftOut(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)

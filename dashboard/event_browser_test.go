@@ -6,9 +6,8 @@ import (
 	"testing"
 )
 
-// TestBrowserJSONIsReadable: escapes are shown as characters, JSON of a known sender has its envelope
-// and its repeated members folded, and numbers that are times have a date beside them. Copy copies the
-// shown text.
+// TestBrowserJSONIsReadable: escapes are shown as characters, the envelope of Stripe and the repository of
+// GitHub are folded, and a number that is a time has its date beside it. Copy includes folded members.
 func TestBrowserJSONIsReadable(t *testing.T) {
 	r := newFixture(t)
 	r.online()
@@ -40,8 +39,8 @@ func TestBrowserJSONIsReadable(t *testing.T) {
 	}
 }
 
-// TestBrowserAttemptsAreATimeline: the newest attempt comes first; each attempt can be opened, and
-// compared with any other one.
+// TestBrowserAttemptsAreATimeline: the newest attempt comes first, an attempt can be opened and compared with
+// another one, and an attempt shows its phases.
 func TestBrowserAttemptsAreATimeline(t *testing.T) {
 	r := newFixture(t)
 	r.online()
@@ -71,8 +70,8 @@ func TestBrowserAttemptsAreATimeline(t *testing.T) {
 	}
 }
 
-// TestBrowserSharesInTheHead: sharing is possible from the head of the event without scrolling, and one menu
-// has everything to copy.
+// TestBrowserSharesInTheHead: the head of an event has at most four actions beside the main one, a menu that
+// copies, and a box that shares. A reload creates no second share.
 func TestBrowserSharesInTheHead(t *testing.T) {
 	r := newFixture(t)
 	r.online()
@@ -94,7 +93,8 @@ func TestBrowserSharesInTheHead(t *testing.T) {
 		t.Errorf("the new link is at %.0f", y)
 	}
 	b.until(`document.querySelector("[popovertarget=share-box]").textContent.includes("Share (1)")`)
-	for range 2 { // a reload creates no second share
+	// A reload creates no second share.
+	for range 2 {
 		value[any](b, `window.before = true; setTimeout(() => location.reload()); null`)
 		b.until(`!window.before && document.readyState === "complete" && document.querySelector("[popovertarget=share-box]")?.textContent.includes("Share (1)")`)
 	}

@@ -32,7 +32,8 @@ func TestInspectorShowsWhatCame(t *testing.T) {
 	contains(t, "inspector", page,
 		`data-event-id="`+id+`"`, `data-attempt="1"`, "POST /hook?b=2&amp;a=%41&amp;b=%zz HTTP/1.1",
 		"<code>X-lower</code>", "<code>X-LOWER</code>", `caf\xe9\u202e`, // what turns the text around stays visible
-		"&#34;z&#34;: 1.0,\n  &#34;a&#34;: &#34;é&#34;,\n  &#34;z&#34;: 2", // numbers keep their form, and members with the same name are all shown
+		// Numbers keep their form, and members with the same name are all shown.
+		"&#34;z&#34;: 1.0,\n  &#34;a&#34;: &#34;é&#34;,\n  &#34;z&#34;: 2",
 		"SHA-256 ", "Identical to the original request", "Sent by Stripe", "Expired: a replay", `href="/aliases/hook?provider=stripe"`, `href="/aliases/hook?status=200"`, "(tolerance 5m)", "/request.raw", "/response.body",
 		`<rect class="wait"`, "HTTP/1.1 200 OK", "new connection",
 	)
@@ -60,8 +61,8 @@ func TestInspectorShowsWhatCame(t *testing.T) {
 	contains(t, "stranger", r.get("/events/"+id, 401), "login")
 }
 
-// TestRefusedHostIsShown: the inspector and the list warn if the local server refused the Host header;
-// the inspector names both ways to correct this.
+// TestRefusedHostIsShown: if the local server refused the Host header, the inspector and the list show it,
+// and the inspector names two remedies.
 func TestRefusedHostIsShown(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
@@ -153,8 +154,7 @@ func TestReplayAndCompare(t *testing.T) {
 	}
 }
 
-// TestNothingSentIsSaidSo: an attempt that reached no server is shown as one that sent nothing, and not
-// as one with missing details.
+// TestNothingSentIsSaidSo: the page of an event whose connection was refused says that nothing was sent.
 func TestNothingSentIsSaidSo(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
@@ -205,7 +205,7 @@ func once(n int) error {
 	return nil
 }
 
-// TestSharedPicture: a shared page embeds the bytes of an image, because it has no address for it.
+// TestSharedPicture: the page of a share shows an image as a hex dump.
 func TestSharedPicture(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
@@ -240,7 +240,8 @@ func TestShares(t *testing.T) {
 		}
 	}
 	page = r.get("/s/"+view, 200)
-	contains(t, "with view", page, "4242", "[masked]", ">Host<") // the name of the first header line
+	// The text ends with the name of the first header line.
+	contains(t, "with view", page, "4242", "[masked]", ">Host<")
 	if strings.Contains(page, "topsecret") || strings.Contains(page, "hidden") && strings.Contains(page, "v1=hidden") || strings.Contains(page, "hook.localhost") {
 		t.Error("secrets are not masked")
 	}
@@ -277,8 +278,8 @@ func TestShares(t *testing.T) {
 	r.get("/s/"+view, 200)
 }
 
-// TestShareForOneUse: the owner sees the shared view before the link exists; the first replay shows
-// its result and ends the link.
+// TestShareForOneUse: a preview of the share creates nothing and masks secrets. The replay, also if sent
+// twice, shows its result; then the address of the share is not found.
 func TestShareForOneUse(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
@@ -313,7 +314,7 @@ func TestShareForOneUse(t *testing.T) {
 	contains(t, "list", r.get("/events/"+id, 200), "replay and view, once", "1 use")
 }
 
-// busyEvents refuses to read whole events, like a store with too many reads.
+// busyEvents returns overloaded for reads of whole events while busy is set.
 type busyEvents struct {
 	events
 	busy atomic.Bool
@@ -326,8 +327,8 @@ func (b *busyEvents) Event(ctx context.Context, who relay.Actor, id relay.ID, mo
 	return b.events.Event(ctx, who, id, most)
 }
 
-// TestShareIsMadeOnceAlsoIfItsPageFails: if a share is made but its page fails, sending the form again
-// shows the link of that share, and makes no second share.
+// TestShareIsMadeOnceAlsoIfItsPageFails: if the page of a new share fails, the form sent again shows the
+// link, and there is one share.
 func TestShareIsMadeOnceAlsoIfItsPageFails(t *testing.T) {
 	t.Parallel()
 	store := &busyEvents{}
@@ -344,7 +345,7 @@ func TestShareIsMadeOnceAlsoIfItsPageFails(t *testing.T) {
 	}
 }
 
-// fullQueue refuses replays as a full queue does.
+// fullQueue refuses replays with queue-full while full is set.
 type fullQueue struct {
 	dashboard.Deliverer
 	full atomic.Bool
@@ -357,7 +358,8 @@ func (q *fullQueue) Replay(ctx context.Context, who relay.Actor, id relay.ID, wa
 	return q.Deliverer.Replay(ctx, who, id, wait)
 }
 
-// TestShareForOneUseOutlivesARefusal: only a replay that was begun uses up the share.
+// TestShareForOneUseOutlivesARefusal: a share for one use survives a refused replay, and ends with the next
+// replay.
 func TestShareForOneUseOutlivesARefusal(t *testing.T) {
 	t.Parallel()
 	queue := &fullQueue{}
@@ -399,8 +401,7 @@ func TestExports(t *testing.T) {
 	}
 	r.get("/api/v1/events/"+id+"/export?format=exe", 422)
 
-	// If a format cannot carry a request, the menu gives the reason in place of the link. Such links
-	// once led to a failed download, or to a different request.
+	// If a format cannot carry a request, the menu gives the reason in place of the link.
 	id = r.send(post("/hook?x=1", "\x00")).String()
 	page := r.get("/events/"+id, 200)
 	contains(t, "menu", page, "the body of this request is binary, and HAR carries only text; export it as curl, go, js, python, or take request.raw", "export?format=go")
@@ -410,7 +411,7 @@ func TestExports(t *testing.T) {
 	r.get("/api/v1/events/"+id+"/export?format=har", 409)
 }
 
-// cutCaller is a caller that leaves when all of its bytes are read.
+// cutCaller is a caller that leaves after its bytes.
 type cutCaller struct{ caller }
 
 func (c *cutCaller) Read(p []byte) (int, error) {
@@ -420,8 +421,8 @@ func (c *cutCaller) Read(p []byte) (int, error) {
 	return c.caller.Read(p)
 }
 
-// TestExportMenuGivesReasons: the menus offer exactly the formats that the API does not refuse, and give the
-// reason of each refusal.
+// TestExportMenuGivesReasons: the menus offer the formats that the API exports, and give a reason for each
+// format that the API refuses.
 func TestExportMenuGivesReasons(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
@@ -498,7 +499,8 @@ func TestHostileBytesStayText(t *testing.T) {
 	}
 }
 
-// TestEventWithoutAttempts: a request that was refused before any delivery has a page too.
+// TestEventWithoutAttempts: the page of a refused request without attempts says that no delivery was
+// attempted.
 func TestEventWithoutAttempts(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)

@@ -16,7 +16,7 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// show opens a page in a window of a size. If RELAY_LOOK names a folder, it stores a screenshot there.
+// show opens a page in a window of a size, and calls picture with the name and the width.
 func (b *browser) show(path string, width, height int64, name string) {
 	b.t.Helper()
 	b.look("light", width, height)
@@ -32,15 +32,16 @@ func (b *browser) picture(name string) {
 	}
 }
 
-// TestStyleSheetKeepsItsGrid: all distances in the style sheet are multiples of 2 px, and all text has one of
-// four sizes and one of two weights.
+// TestStyleSheetKeepsItsGrid: lengths in rem are multiples of 2 px, and all rules use one of four font sizes
+// and one of two weights.
 func TestStyleSheetKeepsItsGrid(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("assets/style.css")
 	must(t, err)
 	for n, line := range strings.Split(string(text), "\n") {
 		if strings.HasPrefix(strings.TrimSpace(line), "--t") {
-			continue // the definitions of the sizes
+			// These are the definitions of the sizes.
+			continue
 		}
 		rules := regexp.MustCompile(`@(media|container)[^{]*`).ReplaceAllString(line, "")
 		for _, length := range regexp.MustCompile(`(\d*\.?\d+)rem\b`).FindAllStringSubmatch(rules, -1) {
@@ -61,9 +62,9 @@ func TestStyleSheetKeepsItsGrid(t *testing.T) {
 	}
 }
 
-// TestStyleSheetSuitsOtherBrowsers: a property that only one browser supports has the standard property
-// beside it, or the page works without it. The markers of folds are removed in the two ways that
-// browsers need.
+// TestStyleSheetSuitsOtherBrowsers: a prefixed property has the standard property beside it, markers of folds
+// are removed in both known ways, :has() is not in a list with other selectors, and some properties are not
+// used.
 func TestStyleSheetSuitsOtherBrowsers(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("assets/style.css")
@@ -71,7 +72,8 @@ func TestStyleSheetSuitsOtherBrowsers(t *testing.T) {
 	for _, rule := range regexp.MustCompile(`([^{}]*)\{([^{}]*)\}`).FindAllStringSubmatch(string(text), -1) {
 		selector, body := strings.TrimSpace(regexp.MustCompile(`(?s)/\*.*?\*/`).ReplaceAllString(rule[1], "")), rule[2]
 		for _, own := range regexp.MustCompile(`-(?:webkit|moz|ms)-([a-z-]+): ([^;]*);`).FindAllStringSubmatch(body, -1) {
-			known := own[1] == "box-orient" || own[1] == "line-clamp" // all browsers support these two only with the prefix
+			// All browsers support these two only with the prefix.
+			known := own[1] == "box-orient" || own[1] == "line-clamp"
 			if !known && !strings.Contains(body, " "+own[1]+": "+own[2]) {
 				t.Errorf("%s has only -webkit-%s", selector, own[1])
 			}
@@ -91,8 +93,8 @@ func TestStyleSheetSuitsOtherBrowsers(t *testing.T) {
 	}
 }
 
-// offGrid returns the vertical distances and line heights on a page that are not multiples of 4 px,
-// each with its element. A border counts together with the padding inside it.
+// offGrid is an expression for the vertical distances and line heights on a page that are not multiples of 4
+// px, each with its element. A border counts together with the padding inside it.
 const offGrid = `[...new Set([...document.querySelectorAll("body *")].filter(e => e.checkVisibility() && !e.closest("svg, .unseen, .skip") && e.localName !== "option" && e.getBoundingClientRect().height).flatMap(e => {
 	const s = getComputedStyle(e), px = name => parseFloat(s[name]) || 0, isOff = n => Math.abs(n / 4 - Math.round(n / 4)) > .01, off = [];
 	const edge = parseFloat(getComputedStyle(e.parentElement).borderTopWidth);
@@ -105,12 +107,11 @@ const offGrid = `[...new Set([...document.querySelectorAll("body *")].filter(e =
 	return off.map(name => e.localName + "." + e.className + " in " + e.parentElement.localName + "." + e.parentElement.className + ": " + name + " " + s[name]);
 }))]`
 
-// typeStyles returns the font sizes of all visible text, each with the kind of its font.
+// typeStyles is an expression for the font sizes of all visible text, each with "mono" for a monospaced font.
 const typeStyles = `[...new Set([...document.querySelectorAll("body *")].filter(e => e.checkVisibility() && !e.closest("svg, .unseen, .skip") && [...e.childNodes].some(n => n.nodeType === 3 && n.data.trim())).map(e => getComputedStyle(e)).map(s => parseFloat(s.fontSize) + (s.fontFamily.includes("monospace") ? " mono" : "")))]`
 
-// TestBrowserKeepsItsGrid: on every page, on a laptop and on a phone, vertical distances and line
-// heights are multiples of 4 px. Text has five styles; bytes in hex have a sixth one on a phone, which
-// is small and monospaced.
+// TestBrowserKeepsItsGrid: on every page of alice, on a laptop and on a phone, vertical distances and line
+// heights are multiples of 4 px. All text has one of six styles.
 func TestBrowserKeepsItsGrid(t *testing.T) {
 	g := newAllPages(t)
 	b := newBrowser(t, g.fixture)
@@ -136,9 +137,9 @@ func TestBrowserKeepsItsGrid(t *testing.T) {
 	}
 }
 
-// TestBrowserFitsALaptop: the most important things are visible on a laptop without scrolling: the
-// response to a failed request, and twenty events. The times in a list are in descending order, also
-// after a replay.
+// TestBrowserFitsALaptop: without scrolling, a laptop shows the beginning of the newest response and twenty
+// rows. The times of the rows are in descending order after a replay, and a phone shows the response of a
+// failed event first.
 func TestBrowserFitsALaptop(t *testing.T) {
 	r := newFixture(t)
 	r.online()
@@ -178,9 +179,8 @@ func TestBrowserFitsALaptop(t *testing.T) {
 	}
 }
 
-// TestBrowserRows: in a narrow list two letters stand for the sender, with its name as their tooltip.
-// The error message has its own line on a phone, and on every screen if the user has chosen comfortable
-// rows.
+// TestBrowserRows: in a narrow list two letters stand for the sender, with the name as tooltip. The error
+// message has its own line on a phone, and on every screen with comfortable rows.
 func TestBrowserRows(t *testing.T) {
 	r := newFixture(t)
 	r.online()
@@ -224,15 +224,16 @@ func TestBrowserRows(t *testing.T) {
 	if text := row(plain, `row.querySelector(".under").textContent`); text != "POST /webhooks/github" {
 		t.Errorf("the second line is %q", text)
 	}
-	later := r.send(forge("check_run", "created")).String() // a row that arrives live has a second line, too
+	// A row that arrives live has a second line, too.
+	later := r.send(forge("check_run", "created")).String()
 	b.until(`document.getElementById("` + later + `")?.querySelector(".under")`)
 	b.click("[popovertarget=me]")
 	b.click(`#me button[value="compact"]`)
 	b.until(`document.readyState === "complete" && !document.documentElement.dataset.rows && !document.querySelector("#rows .under")`)
 }
 
-// TestBrowserRowsHoldTheirLabels: however long the label of an event is, its row shows the whole time and enough of
-// the type. In a narrow list the label is on a second line.
+// TestBrowserRowsHoldTheirLabels: a row with a long label shows the whole time and at least 100 px of the
+// type. In a narrow list the label is on a second line.
 func TestBrowserRowsHoldTheirLabels(t *testing.T) {
 	r := newFixture(t)
 	r.online()
@@ -253,8 +254,8 @@ func TestBrowserRowsHoldTheirLabels(t *testing.T) {
 	}
 }
 
-// TestBrowserMenusAreNotCutOff: the edge of the list does not cut off its menus, and the search help
-// is readable.
+// TestBrowserMenusAreNotCutOff: at five widths, each open menu is close to its button, within the window, and
+// not covered.
 func TestBrowserMenusAreNotCutOff(t *testing.T) {
 	r := newFixture(t)
 	r.online()
@@ -262,7 +263,8 @@ func TestBrowserMenusAreNotCutOff(t *testing.T) {
 		r.send(post("/webhooks/stripe", `{"id":"evt_`+kind+`","type":"`+kind+`"}`, "Stripe-Signature: t=1,v1=x"))
 	}
 	id := r.send(post("/a", "{}")).String()
-	r.submit("/events/"+id+"/shares", url.Values{"expires": {"7d"}, "view": {"on"}}, 200) // makes a share, so that the box of shares contains a list
+	// This makes a share, so that the box of shares contains a list.
+	r.submit("/events/"+id+"/shares", url.Values{"expires": {"7d"}, "view": {"on"}}, 200)
 	b := newBrowser(t, r)
 	for _, width := range []int64{390, 1024, 1280, 1440, 1920} {
 		for _, path := range []string{"/aliases/hook?status=2xx", "/events/" + id} {
@@ -273,7 +275,7 @@ func TestBrowserMenusAreNotCutOff(t *testing.T) {
 				if menu == "filters" || menu == "more" {
 					b.picture(fmt.Sprintf("menu-%s-%d", menu, width))
 				}
-				// All four corners are visible, and lie in the window.
+				// All four corners are visible and within the window.
 				if bad := value[string](b, `(menu => { const r = menu.getBoundingClientRect();
 					return [[r.left + 12, r.top + 12], [r.right - 20, r.top + 12], [r.left + 12, r.bottom - 12], [r.right - 20, r.bottom - 12]].filter(([x, y]) => !menu.contains(document.elementFromPoint(x, y))).join(" ") +
 						(menu.scrollWidth > menu.clientWidth ? " wider than its box" : ""); })(document.getElementById("`+menu+`"))`); bad != "" {

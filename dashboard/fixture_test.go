@@ -75,7 +75,8 @@ func newFixtureOn(t *testing.T, so store.Options, change ...func(*dashboard.Opti
 	}
 	mux := http.NewServeMux()
 	mux.Handle("/", dashboard.New(o))
-	mux.Handle("/api/", api.New(api.Options{Accounts: s, Events: s, Deliver: r.d, Limits: api.NewLimits(api.Rate{}, api.Rate{}), Site: site})) // for links of pages to exports and raw bytes
+	// Pages link to exports and raw bytes of the API.
+	mux.Handle("/api/", api.New(api.Options{Accounts: s, Events: s, Deliver: r.d, Limits: api.NewLimits(api.Rate{}, api.Rate{}), Site: site}))
 	srv.Config.Handler, r.handler = mux, mux
 	srv.Start()
 	t.Cleanup(func() {
@@ -128,13 +129,13 @@ func (r *fixture) answers(f func(head, body []byte) string) {
 	r.answer = f
 }
 
-// send delivers a request to the alias, as from a caller, and returns its event.
+// send delivers a request to the alias hook, and returns the id of its event.
 func (r *fixture) send(request string) relay.ID {
 	r.t.Helper()
 	return r.sendTo("hook", request)
 }
 
-// sendTo delivers a request to an alias.
+// sendTo delivers a request to an alias, and returns the id of the newest event.
 func (r *fixture) sendTo(alias, request string) relay.ID {
 	r.t.Helper()
 	_, n, err := wire.Request([]byte(request), wire.Limits{})
@@ -171,14 +172,13 @@ func (r *fixture) get(path string, status int) string {
 	return r.do("GET", path, nil, nil, status)
 }
 
-// submit posts a form and follows the redirect.
+// submit posts a form, follows the redirect, and fails the test if the page has another status.
 func (r *fixture) submit(path string, form url.Values, status int) string {
 	r.t.Helper()
 	return r.do("POST", path, form, nil, status)
 }
 
-// replay replays an event and returns its page when the new attempt has ended; on a slow machine the
-// form may return before that.
+// replay replays an event, and returns its page when the new attempt has ended.
 func (r *fixture) replay(id string) (page string) {
 	r.t.Helper()
 	page = r.submit("/events/"+id+"/replay", nil, 200)
@@ -287,7 +287,8 @@ func (u *tunnel) serve(c net.Conn) {
 		end := n + int(h.Length)
 		if h.Framing == relay.FramingChunked {
 			if end = len(got); !bytes.Contains(got[n-2:], []byte("\r\n0\r\n")) || !bytes.HasSuffix(got, []byte("\r\n\r\n")) {
-				continue // trailers may stand between the last chunk and the end
+				// Trailers may stand between the last chunk and the end.
+				continue
 			}
 		}
 		if len(got) < end {
@@ -355,7 +356,7 @@ func (c *channel) Ready() <-chan struct{}              { return c.ready }
 func (c *channel) End(time.Duration) (e relay.ConnEnd) { return e }
 func (c *channel) CloseWrite() error                   { return nil }
 
-// count returns how often a text occurs in a page after a mark.
+// count returns how often text occurs in the part of a page after from, without the dialog of keys.
 func count(page, from, text string) int {
 	_, rest, _ := strings.Cut(page, from)
 	return strings.Count(rest, text) - strings.Count(rest[max(0, strings.Index(rest, `<dialog id="keys"`)):], text)

@@ -13,8 +13,8 @@ import (
 	"relay/store"
 )
 
-// TestHomeShowsHealth: aliases whose newest event failed come first, then those with a queue. Each
-// alias shows its results of the last day.
+// TestHomeShowsHealth: aliases whose newest event failed come first, then those with a queue. An alias shows
+// its number of events and share of errors.
 func TestHomeShowsHealth(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
@@ -44,8 +44,8 @@ func TestHomeShowsHealth(t *testing.T) {
 	contains(t, "home", page, "2 events, 50 % errors", `class="pill s5">500`, `class="pill s2">200`, "1 queued", "none yet")
 }
 
-// TestHomeOfManyAliases: 5,000 aliases are shown in pages of 50, in a bounded time. A search for a part
-// of a name finds the alias.
+// TestHomeOfManyAliases: 5,001 aliases are shown in pages of 50 and at most 100 KB. A search for a part of a
+// name finds an alias.
 func TestHomeOfManyAliases(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -74,8 +74,8 @@ func TestHomeOfManyAliases(t *testing.T) {
 	contains(t, "no name", r.get("/?name=zzz", 200), "No alias has this in its name")
 }
 
-// TestOverviewTellsWhetherAllIsWell: the overview has the newest failures with their error texts, the
-// event types with their share of errors, and the age of the oldest queued event.
+// TestOverviewTellsWhetherAllIsWell: the overview has the newest failures with their error texts, and the
+// event types with their share of errors. An alias with a queue shows the age of its oldest event.
 func TestOverviewTellsWhetherAllIsWell(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)

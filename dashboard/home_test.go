@@ -37,7 +37,7 @@ func TestHomeLeadsToTheFirstEvent(t *testing.T) {
 // accountsPort lets a struct with a method Accounts embed dashboard.Accounts.
 type accountsPort = dashboard.Accounts
 
-// refusedAccounts is a store with an account to which some forwards were refused.
+// refusedAccounts is a store in which some forwards of one account were refused.
 type refusedAccounts struct {
 	accountsPort
 	account int64
@@ -55,8 +55,8 @@ func (r *refusedAccounts) RefusedForwards(_ context.Context, account int64) ([]r
 	}, nil
 }
 
-// TestRefusedTunnelsAreSaid: the first page tells users why no tunnel opens, because they may not see
-// the output of ssh.
+// TestRefusedTunnelsAreSaid: the first page shows an account its refused forwards, with source, number and
+// reason, and other accounts nothing.
 func TestRefusedTunnelsAreSaid(t *testing.T) {
 	t.Parallel()
 	accounts := &refusedAccounts{}
@@ -66,7 +66,8 @@ func TestRefusedTunnelsAreSaid(t *testing.T) {
 	})
 	accounts.account = o.actor("alice").Account
 	o.get("alice", "/").want(200, `id="refused"`, "<code>shop</code>", "no alias of yours is called &lt;shop&gt;", "from 192.0.2.7", "12 times", "say which alias", "is a reserved name").
-		lacks("<code>admin</code>") // the text of the refusal contains the name
+		// The text of the refusal contains the name.
+		lacks("<code>admin</code>")
 	o.get("bob", "/").want(200).lacks(`id="refused"`)
 }
 
@@ -120,8 +121,8 @@ func TestCrossSiteFormsAreRefused(t *testing.T) {
 	}
 }
 
-// TestRevokedSessionsSeeNothing: a revoked session, and the session of a removed account, get no data
-// and change nothing.
+// TestRevokedSessionsSeeNothing: requests with a revoked session, or the session of a removed account, get
+// 401 and change nothing.
 func TestRevokedSessionsSeeNothing(t *testing.T) {
 	t.Parallel()
 	o := newAccountFixture(t)

@@ -13,8 +13,9 @@ import (
 	"relay/relaytest"
 )
 
-// TestHostileEventsStaySmallPages: for bodies and heads that are made to be expensive, the pages are
-// still small and fast, and need little memory. The test does not run in parallel, because it measures.
+// TestHostileEventsStaySmallPages: for bodies and heads that are made to be expensive, a page has at most 3
+// MiB, and takes at most 1 s of processor time and 64 MiB of memory. The test does not run in parallel,
+// because it measures.
 func TestHostileEventsStaySmallPages(t *testing.T) {
 	r := newFixture(t)
 	send := func(kind, body string, more ...string) string {
@@ -27,7 +28,8 @@ func TestHostileEventsStaySmallPages(t *testing.T) {
 	}
 	most := time.Second
 	if relaytest.RaceEnabled() {
-		most *= 5 // the race detector costs more time
+		// The race detector costs more time.
+		most *= 5
 	}
 	for name, id := range map[string]string{
 		"one line of 20 MB":      send("application/json", `{"a":"`+strings.Repeat("x", 20<<20)+`"}`),
@@ -53,8 +55,8 @@ func TestHostileEventsStaySmallPages(t *testing.T) {
 	}
 }
 
-// cost fetches a page three times and returns the lowest processor time, which a busy machine
-// lengthens less than wall time, and the lowest number of allocated bytes.
+// cost fetches a page three times. It returns the lowest processor time of this process and the lowest number
+// of allocated bytes.
 func (r *fixture) cost(path string) (page string, best time.Duration, memory uint64) {
 	best, memory = time.Hour, 1<<62
 	for range 3 {

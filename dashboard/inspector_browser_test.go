@@ -8,8 +8,8 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// TestBrowserHomeAndSidebarAreLive: the list of aliases and the sidebar show changes of tunnels and
-// queues without a reload.
+// TestBrowserHomeAndSidebarAreLive: the list of aliases and the sidebar show a new tunnel, an event, and a
+// queue without a reload.
 func TestBrowserHomeAndSidebarAreLive(t *testing.T) {
 	r := newFixture(t)
 	b := newBrowser(t, r)
@@ -30,8 +30,8 @@ func TestBrowserHomeAndSidebarAreLive(t *testing.T) {
 	}
 }
 
-// TestBrowserFoldsRetries: retries of a sender are folded below the newest delivery, both in a loaded
-// page and in live updates, and can be unfolded.
+// TestBrowserFoldsRetries: retries of a delivery are folded below the newest one, in a loaded page and in
+// live updates, and can be unfolded.
 func TestBrowserFoldsRetries(t *testing.T) {
 	r := newFixture(t)
 	r.online()
@@ -53,8 +53,8 @@ func TestBrowserFoldsRetries(t *testing.T) {
 	shown(4, "hide 2 earlier deliveries")
 }
 
-// TestBrowserTheme: the switch takes effect at once and for the next page, which the server sends in
-// the right colors.
+// TestBrowserTheme: a chosen theme takes effect at once, and the server sends the next page in it, even
+// without scripts.
 func TestBrowserTheme(t *testing.T) {
 	r := newFixture(t)
 	b := newBrowser(t, r)
@@ -71,7 +71,8 @@ func TestBrowserTheme(t *testing.T) {
 	choose("dark")
 	b.until(dark)
 	b.until(`document.cookie.includes("relay_theme=dark")`) // Chromium stores a cookie behind the script's back
-	do(b, chromedp.Navigate("about:blank"))                 // leaves the page, because a Web Lock that it gets after scripts are disabled is an error
+	// This leaves the page, because a Web Lock that it gets after scripts are disabled is an error.
+	do(b, chromedp.Navigate("about:blank"))
 	call(b, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
 	b.open("/")
 	b.until(dark)
@@ -80,8 +81,8 @@ func TestBrowserTheme(t *testing.T) {
 	b.until(`!document.documentElement.dataset.theme`)
 }
 
-// TestBrowserSearch: the search box completes words and shows results without loading the page. The
-// search is in the address and the history, and new matching events appear.
+// TestBrowserSearch: the search box completes words and shows results without loading the page. The search is
+// in the address and the history, new matching events appear, and a mistake is reported.
 func TestBrowserSearch(t *testing.T) {
 	r := newFixture(t)
 	r.online()

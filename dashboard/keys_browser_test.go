@@ -7,8 +7,8 @@ import (
 	"relay"
 )
 
-// TestBrowserKeys presses every key of the list, and types all these keys into a field, where they have
-// no effect.
+// TestBrowserKeys presses the keys of the page, and checks their effect. In a field, and while a dialog is
+// open, they have none.
 func TestBrowserKeys(t *testing.T) {
 	r := newFixture(t)
 	r.online()
@@ -43,7 +43,8 @@ func TestBrowserKeys(t *testing.T) {
 	b.waitForAnnouncement("Not replayed.")
 	b.key("r")
 	b.until(fmt.Sprintf(`document.querySelector("#%s").textContent.includes("↻1")`, second))
-	focus("/second") // the row was replaced, and the focus stays on the event
+	// The row was replaced, and the focus stays on the event.
+	focus("/second")
 	b.key("c")
 	b.until(`told.includes("Copied.") || document.querySelector("dialog[open] textarea")?.value.includes("curl ")`)
 	value[any](b, `document.querySelector("dialog[open]")?.close()`)
@@ -62,14 +63,16 @@ func TestBrowserKeys(t *testing.T) {
 	value[any](b, `document.activeElement.blur()`)
 	b.key("?")
 	b.until(`document.querySelector("#keys").open`)
-	b.key("r") // the key has no effect while a dialog is open
+	// The key has no effect while a dialog is open.
+	b.key("r")
 	b.click("#keys button")
 	b.until(`!document.querySelector("#keys").open`)
 	if n := value[string](b, fmt.Sprintf(`document.querySelector("#%s .replays").textContent.trim()`, second)); n != "↻1" {
 		t.Errorf("replays: %q", n)
 	}
 
-	b.key("k") // works wherever the focus is after the dialog
+	// The key works wherever the focus is after the dialog.
+	b.key("k")
 	b.key("k")
 	focus("/second")
 	b.key("\r")
@@ -77,7 +80,8 @@ func TestBrowserKeys(t *testing.T) {
 	b.until(`document.querySelector("#diff")`)
 	b.key("\x1b")
 	focus("/second")
-	b.key("d") // the first event of the list is compared with the one below
+	// The first event of the list is compared with the one below.
+	b.key("d")
 	b.until(`location.pathname === "/diff" && document.querySelector("#diff")?.textContent.includes("different method or path")`)
 	b.open("/events/" + second)
 	b.until(`document.querySelector("#link").textContent === "live"`)
@@ -95,7 +99,8 @@ func TestBrowserKeys(t *testing.T) {
 	b.key("x")
 	b.until(`document.querySelector('[data-attempt="3"][data-state="canceled"]')`)
 	value[any](b, `told.length = 0`)
-	b.key("x") // the page announces that no attempt is queued
+	// The page announces that no attempt is queued.
+	b.key("x")
 	b.until(`told.some(text => /nothing|no attempt|waits/i.test(text))`)
 	value[any](b, `document.querySelector("#mark summary").focus()`)
 	b.key(" ")
@@ -117,9 +122,8 @@ func TestBrowserKeys(t *testing.T) {
 	b.until(`location.pathname === "/"`)
 }
 
-// TestBrowserReadsTheNextEventAhead: the page reads the event that a key opens next before the key is
-// pressed, once, and shows it without another request. It shows later changes too: new attempts, the
-// folds of the page, and, after some seconds, changes without a live update.
+// TestBrowserReadsTheNextEventAhead: the page reads the next event before the key is pressed, and shows it
+// without another request, with a new attempt and the folds of the page. An old copy is read again.
 func TestBrowserReadsTheNextEventAhead(t *testing.T) {
 	r := newFixture(t)
 	r.online()
@@ -170,9 +174,9 @@ func TestBrowserReadsTheNextEventAhead(t *testing.T) {
 	}
 }
 
-// TestBrowserForgetsWhatItReadAhead: what was read ahead is not shown after the live connection was away, because
-// nothing told of its changes; without that connection nothing is read ahead. A read that nobody needs any more ends;
-// one that a key waits for goes on. An event that was deleted meanwhile does not stay on the page.
+// TestBrowserForgetsWhatItReadAhead: an event that was read ahead is read again after the live connection was
+// lost, and nothing is read ahead without it. A read that is not needed ends, and one that a key waits for
+// goes on. A deleted event is not shown from an old copy.
 func TestBrowserForgetsWhatItReadAhead(t *testing.T) {
 	r := newFixture(t)
 	r.online()
@@ -227,7 +231,8 @@ func TestBrowserForgetsWhatItReadAhead(t *testing.T) {
 	}
 
 	must(t, r.s.DeleteEvent(t.Context(), relay.System(), fourth))
-	value[any](b, `ahead.at = Date.now() + 3600e3, 0`) // the clock was set back
+	// The copy is from the future, as if the clock had been set back.
+	value[any](b, `ahead.at = Date.now() + 3600e3, 0`)
 	b.key("]")
 	b.until(`location.pathname === "/events/` + fourth.String() + `" && document.title.includes("Not found") && !document.querySelector("#event")`)
 }

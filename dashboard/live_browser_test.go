@@ -14,8 +14,8 @@ import (
 	"relay/dashboard"
 )
 
-// TestBrowserSaysWhyLiveUpdatesAreRefused: a page whose live updates are refused with 429 shows the
-// reason, and not only that it reconnects.
+// TestBrowserSaysWhyLiveUpdatesAreRefused: a page whose live updates are refused with 429 shows the reason,
+// and is live again when there is a slot.
 func TestBrowserSaysWhyLiveUpdatesAreRefused(t *testing.T) {
 	limits := api.NewLimits(api.Rate{}, api.Rate{})
 	r := newFixture(t, func(o *dashboard.Options) { o.Limits = limits })
@@ -38,8 +38,8 @@ func TestBrowserSaysWhyLiveUpdatesAreRefused(t *testing.T) {
 	b.until(`document.querySelector("#link").textContent === "live"`)
 }
 
-// TestBrowserNotifies: with the user's permission, a page in the background shows a notification with a
-// link for each new event, and counts these events in its title.
+// TestBrowserNotifies: with the permission of the user, a page in the background shows a notification with a
+// link for a new event. It counts new events in its title, also without notifications.
 func TestBrowserNotifies(t *testing.T) {
 	r := newFixture(t)
 	r.online()
@@ -87,8 +87,8 @@ func TestBrowserNotifies(t *testing.T) {
 	}
 }
 
-// TestBrowserLateRereadKeepsTheChosenAttempt: if the user opens another attempt while the page is being
-// read again, the page stays at that attempt.
+// TestBrowserLateRereadKeepsTheChosenAttempt: if the user opens another attempt while the page is being read
+// again, that attempt stays open.
 func TestBrowserLateRereadKeepsTheChosenAttempt(t *testing.T) {
 	r := newFixture(t)
 	r.online()
@@ -124,8 +124,8 @@ func TestBrowserLateRereadKeepsTheChosenAttempt(t *testing.T) {
 	}
 }
 
-// TestBrowserChangeWhileAnEventOpens: an event that changes after its page was read, and before it is
-// shown, is shown in its current state.
+// TestBrowserChangeWhileAnEventOpens: an event that is replayed after its page was read, and before it is
+// shown, is shown with the new attempt.
 func TestBrowserChangeWhileAnEventOpens(t *testing.T) {
 	r := newFixture(t)
 	r.online()
@@ -158,8 +158,8 @@ func TestBrowserChangeWhileAnEventOpens(t *testing.T) {
 	b.until(`document.querySelector("#event")?.dataset.eventId === "` + second + `" && document.querySelector("#attempt-2")`)
 }
 
-// TestBrowserRepeatsAFailedReread: if reading a page again fails, the read is repeated until it
-// succeeds, because there may be no later update.
+// TestBrowserRepeatsAFailedReread: a failed read of a page is repeated until it succeeds, and the failure is
+// announced once.
 func TestBrowserRepeatsAFailedReread(t *testing.T) {
 	r := newFixture(t)
 	r.online()
@@ -195,8 +195,8 @@ func TestBrowserRepeatsAFailedReread(t *testing.T) {
 	}
 }
 
-// TestBrowserLiveSidebarKeepsTheCurrentPage: live updates keep the mark on the link to the current
-// page in the sidebar.
+// TestBrowserLiveSidebarKeepsTheCurrentPage: after a live update of the sidebar, its link to all aliases is
+// marked as current on the first page only.
 func TestBrowserLiveSidebarKeepsTheCurrentPage(t *testing.T) {
 	r := newFixture(t)
 	b := newBrowser(t, r)

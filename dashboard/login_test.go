@@ -34,7 +34,7 @@ func TestNewLoginEndsTheOldSession(t *testing.T) {
 }
 
 // TestLastingChangesNeedAFreshLogin: a session older than 15 minutes cannot add keys or tokens with all
-// rights, or transfer an alias. A newer session can.
+// rights, and cannot transfer or remove an alias. A newer session can add a key and remove an alias.
 func TestLastingChangesNeedAFreshLogin(t *testing.T) {
 	t.Parallel()
 	var ahead atomic.Int64
@@ -58,7 +58,8 @@ func TestLastingChangesNeedAFreshLogin(t *testing.T) {
 	o.post("alice", "/aliases/shop/settings/remove", "confirm", "shop").redirectsTo("/?done=alias-removed")
 }
 
-// TestDataIsForOwnPagesOnly: routes that return data refuse requests from pages of other sites.
+// TestDataIsForOwnPagesOnly: routes that return data refuse requests that pages of other sites make. A page
+// may be requested from another site.
 func TestDataIsForOwnPagesOnly(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
@@ -72,10 +73,12 @@ func TestDataIsForOwnPagesOnly(t *testing.T) {
 	for _, site := range []string{"same-origin", "none"} {
 		r.do("GET", "/api/v1/events/"+id+"/request.raw", nil, http.Header{"Sec-Fetch-Site": {site}}, 200)
 	}
-	r.do("GET", "/events/"+id, nil, http.Header{"Sec-Fetch-Site": {"cross-site"}}, 200) // a link on another site may lead to a page
+	// A link on another site may lead to a page.
+	r.do("GET", "/events/"+id, nil, http.Header{"Sec-Fetch-Site": {"cross-site"}}, 200)
 }
 
-// TestLiveStreamsTakeASlot: the streams of the pages and of the API count against the same limit.
+// TestLiveStreamsTakeASlot: while all slots of an account for live streams are in use, the streams of pages
+// get 429. A stream that ends gives its slot back.
 func TestLiveStreamsTakeASlot(t *testing.T) {
 	t.Parallel()
 	limits := api.NewLimits(api.Rate{}, api.Rate{})
@@ -96,11 +99,12 @@ func TestLiveStreamsTakeASlot(t *testing.T) {
 	}
 	releases[0]()
 	r.do("HEAD", "/aliases/hook/live", nil, nil, 200)
-	r.do("HEAD", "/live", nil, nil, 200) // the slot of the previous stream was given back
+	// The slot of the previous stream was given back.
+	r.do("HEAD", "/live", nil, nil, 200)
 }
 
-// TestLoginLinkNamesAnAlias: a login link that names an alias of the user leads to that alias; every
-// other login link leads to the home page.
+// TestLoginLinkNamesAnAlias: a login link that names an alias of the user leads to that alias; others lead to
+// the home page.
 func TestLoginLinkNamesAnAlias(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)

@@ -10,8 +10,7 @@ import (
 	"relay"
 )
 
-// TestBrowserNewShareStays: the link of a new share is shown only once, and stays on the page when its
-// event changes.
+// TestBrowserNewShareStays: the link of a new share stays on the page when its event gets a new attempt.
 func TestBrowserNewShareStays(t *testing.T) {
 	r := newFixture(t)
 	r.online()
@@ -29,8 +28,8 @@ func TestBrowserNewShareStays(t *testing.T) {
 	}
 }
 
-// TestBrowserSkipLinkStaysOnThePage: on a page that is the answer to a form, the link to the content
-// does not load the address of the form.
+// TestBrowserSkipLinkStaysOnThePage: on a page that is the answer to a form, the skip link keeps the content
+// of the page.
 func TestBrowserSkipLinkStaysOnThePage(t *testing.T) {
 	r := newFixture(t)
 	b := newBrowser(t, r)
@@ -45,7 +44,7 @@ func TestBrowserSkipLinkStaysOnThePage(t *testing.T) {
 	}
 }
 
-// TestBrowserHeldKeyReplaysOnce: holding the key r replays an event once.
+// TestBrowserHeldKeyReplaysOnce: repeated keydown events of a held key r replay an event once.
 func TestBrowserHeldKeyReplaysOnce(t *testing.T) {
 	r := newFixture(t)
 	r.online()
@@ -61,8 +60,7 @@ func TestBrowserHeldKeyReplaysOnce(t *testing.T) {
 	}
 }
 
-// TestBrowserNoteIsKept: saving only a label does not rewrite the note, for example with escapes in
-// place of joined emoji.
+// TestBrowserNoteIsKept: saving only a label leaves a note with joined emoji unchanged.
 func TestBrowserNoteIsKept(t *testing.T) {
 	r := newFixture(t)
 	id := r.send(post("/one", `{}`))

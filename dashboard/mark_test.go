@@ -9,8 +9,8 @@ import (
 	"relay"
 )
 
-// TestPinLabelAndNote: pin, label and note are set with forms without a script, shown in the event and
-// in the list, and found by their filters.
+// TestPinLabelAndNote: forms set the pin, label and note of an event. The event and the list show them, and
+// filters find the event.
 func TestPinLabelAndNote(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
@@ -35,7 +35,8 @@ func TestPinLabelAndNote(t *testing.T) {
 	contains(t, "not pinned", r.get("/events/"+id, 200), ">Pin</span>", "two\nlines")
 }
 
-// TestDeleteAsksFirst: the button to delete an event is on a page that says what will be deleted.
+// TestDeleteAsksFirst: an event is deleted by a button on a page that asks. The pages before and after keep
+// the filter of the list.
 func TestDeleteAsksFirst(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
@@ -49,7 +50,6 @@ func TestDeleteAsksFirst(t *testing.T) {
 	}
 	r.get("/events/"+id, 404)
 	r.submit("/events/"+id+"/delete", nil, 404)
-	// The link "Back", and the list after the deletion, keep the filter.
 	id = r.send(post("/gone", "{}")).String()
 	const filter = "?status=2xx"
 	contains(t, "event", r.get("/events/"+id+filter, 200), `href="/events/`+id+`/delete`+filter+`"`)
@@ -57,8 +57,7 @@ func TestDeleteAsksFirst(t *testing.T) {
 	contains(t, "list", r.submit("/events/"+id+"/delete"+filter, nil, 200), "status:2xx")
 }
 
-// TestMembersCannotMarkOrDelete: members see pins, labels and notes, but only the owner can change
-// them.
+// TestMembersCannotMarkOrDelete: a member sees a label, and cannot mark or delete the event.
 func TestMembersCannotMarkOrDelete(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
@@ -84,7 +83,8 @@ func TestMembersCannotMarkOrDelete(t *testing.T) {
 	}
 }
 
-// TestSavedSearches: the server stores the searches of an account by name.
+// TestSavedSearches: a saved search is shown on the pages of the alias until it is forgotten. A search with a
+// mistake is not saved.
 func TestSavedSearches(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)

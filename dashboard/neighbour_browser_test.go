@@ -18,9 +18,8 @@ import (
 	"relay/dashboard"
 )
 
-// hostile is a page that the owner of a neighbouring alias may serve: it tries to act and to read in
-// the dashboard with the session of its visitor, and records the results. BASE and EVENT are filled
-// in.
+// hostile is a page that the owner of another alias may serve. It tries to read and change the dashboard with
+// the session of its visitor, and stores the results in got. BASE, EVENT and TOSSED are replaced.
 const hostile = `<!DOCTYPE html><title>evil</title><body><script>
 const base = "BASE", got = [];
 const note = (what, text) => { if (text) got.push(what + ": " + text); };
@@ -73,8 +72,8 @@ async function run() {
 run().catch(e => { window.got = ["broke: " + e]; });
 </script>`
 
-// TestBrowserHostileNeighbour opens, with a logged-in browser, a page of an alias that attacks the
-// dashboard. The page reads nothing and changes nothing.
+// TestBrowserHostileNeighbour opens the page hostile in a logged-in browser. The page reads nothing and
+// changes nothing.
 func TestBrowserHostileNeighbour(t *testing.T) {
 	r := newFixture(t)
 	r.online()
@@ -87,8 +86,7 @@ func TestBrowserHostileNeighbour(t *testing.T) {
 	tossed, _, err := r.s.UseLoginLink(ctx, mallory, "", "")
 	must(t, err)
 
-	// Dashboard and alias have one listener and belong to the same site for the browser. Names below
-	// localhost do not.
+	// For the browser, the dashboard and the alias belong to the same site. Names below localhost would not.
 	srv := httptest.NewUnstartedServer(nil)
 	_, port, err := net.SplitHostPort(srv.Listener.Addr().String())
 	must(t, err)
@@ -99,7 +97,8 @@ func TestBrowserHostileNeighbour(t *testing.T) {
 		Accounts: r.s, Events: r.s, Deliver: r.d, Limits: api.NewLimits(api.Rate{}, api.Rate{}), Enrolments: w,
 		Site: relay.Site{Base: *u, AliasDomain: "relay.test", SSHAddr: "localhost:2222", Loopback: true},
 	})
-	var twice atomic.Int64 // number of requests to the dashboard with both the real session and the tossed one
+	// This counts the requests to the dashboard that have both the real session and the tossed one.
+	var twice atomic.Int64
 	srv.Config.Handler = http.HandlerFunc(func(rw http.ResponseWriter, req *http.Request) {
 		if !strings.HasPrefix(req.Host, "evil.") {
 			if len(req.CookiesNamed("relay_session")) > 1 {
@@ -133,18 +132,20 @@ func TestBrowserHostileNeighbour(t *testing.T) {
 	if got := value[string](b, `tossed`); !strings.Contains(got, "relay_session="+tossed) || twice.Load() == 0 {
 		t.Errorf("the browser did not take the tossed cookies (%q), or sent them %d times: the test shows nothing", got, twice.Load())
 	}
-	// With sessions of two accounts the first request is of no account: it gets 401, and removes the
-	// tossed cookie.
+	// With sessions of two accounts the first request counts as logged out: it gets 401, and the tossed
+	// cookie is removed.
 	b.expect(401)
 	b.open("/account")
-	b.forget() // until the page is left, the console has the errors about requests that the browser refused
+	// Until the page is left, the console has the errors about refused requests.
+	b.forget()
 	b.open("/account")
 	if who := value[string](b, `document.querySelector("[popovertarget=me]")?.textContent || "nobody"`); who != "alice" {
 		t.Errorf("alice is now %s", who)
 	}
 }
 
-// state describes everything that an attack might change.
+// state describes the data that an attack might change: numbers of attempts, members, tokens, shares and
+// aliases, and the pause of the alias.
 func (r *fixture) state(id string) string {
 	r.t.Helper()
 	ctx, sys := context.Background(), relay.System()

@@ -21,8 +21,8 @@ func (r *fixture) attempts(id relay.ID) (n int) {
 	return n
 }
 
-// TestBrowserDoubleClick: a second click, or a second press of a key, does not run the user's code
-// again. A click on the page that already shows the new attempt is another replay.
+// TestBrowserDoubleClick: double clicks, held keys and repeated presses replay an event once. A click on a
+// page that shows the new attempt replays it again.
 func TestBrowserDoubleClick(t *testing.T) {
 	r := newFixture(t)
 	r.online()
@@ -67,7 +67,7 @@ func TestBrowserDoubleClick(t *testing.T) {
 	try("row, two clicks at once", "/aliases/hook", row, calls)
 	try("row beside the event, double click", event, row, clicks)
 
-	// A click replays again as soon as the page shows the attempt before.
+	// A click replays again once the page shows the previous attempt.
 	b.open(event)
 	b.until(`document.querySelector("#link").textContent === "live"`)
 	for range 2 {
@@ -80,7 +80,8 @@ func TestBrowserDoubleClick(t *testing.T) {
 	}
 }
 
-// TestBrowserReplayIsShownAsRunning: until the attempt exists, the button shows that it was pressed.
+// TestBrowserReplayIsShownAsRunning: while the request for a replay is held, the replay buttons are disabled
+// and say so.
 func TestBrowserReplayIsShownAsRunning(t *testing.T) {
 	r := newFixture(t)
 	r.online()
@@ -98,8 +99,8 @@ func TestBrowserReplayIsShownAsRunning(t *testing.T) {
 	b.until(`document.querySelector("#replay").textContent === "Replay" && !document.querySelector("[aria-disabled]")`)
 }
 
-// TestBrowserLoggedOutPage: an open page of an ended session stops requesting live updates, and the
-// next login does not lead to their address.
+// TestBrowserLoggedOutPage: an open page of an ended session stops requesting live updates. The next login
+// leads back to that page.
 func TestBrowserLoggedOutPage(t *testing.T) {
 	r := newFixture(t)
 	b := newBrowser(t, r)

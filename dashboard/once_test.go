@@ -102,7 +102,7 @@ func (r *fixture) formAt(page, action string) *pageForm {
 	return nil
 }
 
-// routePattern finds the routes in the source, so that the test covers all of them.
+// routePattern matches the routes in the source of the dashboard.
 var routePattern = regexp.MustCompile(`(?:Handle|Data)\("((?:GET|POST) /[^"]*)"`)
 
 func routesOf(t *testing.T, method string) (list []string) {
@@ -122,14 +122,14 @@ func routesOf(t *testing.T, method string) (list []string) {
 	return list
 }
 
-// filled replaces the placeholders in the pattern of a route by existing names.
+// filled replaces the placeholders in the pattern of a route by names of g.
 func (g *allPages) filled(pattern string) string {
 	return strings.NewReplacer("{alias}", "stripe-dev", "{id}", g.paid.String(), "{n}", "0", "{share}", "x", "{user}", "bob", "{code}", "k3yl1nk",
 		"/diff", "/diff?left="+g.paid.String(), "/s/{token}", g.share, "/invite/{token}", "/invite/"+g.invite, "/login/{token}", "/login/"+g.loginLink).Replace(pattern)
 }
 
-// TestOnlyPagesAreRemembered: after a login the remembered address is that of a page, never of the
-// live updates of a page that was open.
+// TestOnlyPagesAreRemembered: for all routes, the address that is remembered for after a login leads to a
+// page. Requests of scripts are not remembered.
 func TestOnlyPagesAreRemembered(t *testing.T) {
 	t.Parallel()
 	g := newAllPages(t)
@@ -182,7 +182,8 @@ func TestOnlyPagesAreRemembered(t *testing.T) {
 	}
 }
 
-// TestLoginLeadsToAPage: a login leads to a page, even with a cookie of an older version.
+// TestLoginLeadsToAPage: after a login, a remembered address that is no page leads to the page above it or to
+// the home page.
 func TestLoginLeadsToAPage(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
@@ -204,8 +205,8 @@ func TestLoginLeadsToAPage(t *testing.T) {
 	}
 }
 
-// TestAddressesOfFormsAreNoDeadEnds: a GET of the address of a form, from a reload, a restored tab or
-// a sent link, leads to a page.
+// TestAddressesOfFormsAreNoDeadEnds: a GET of the address of each form leads to a page. Unknown addresses are
+// not found.
 func TestAddressesOfFormsAreNoDeadEnds(t *testing.T) {
 	t.Parallel()
 	g := newAllPages(t)
@@ -220,8 +221,8 @@ func TestAddressesOfFormsAreNoDeadEnds(t *testing.T) {
 	g.do("DELETE", "/account/tokens", nil, nil, 404)
 }
 
-// TestFormsActOnce: each form that acts, sent twice by a double click, an impatient second click or a
-// reload, acts once, and returns the same answer both times.
+// TestFormsActOnce: each form that acts, if sent twice one after another or at once, acts once and returns
+// the same answer. A new rendering of the form acts again.
 func TestFormsActOnce(t *testing.T) {
 	t.Parallel()
 	type count = func(g *allPages) int
@@ -269,7 +270,8 @@ func TestFormsActOnce(t *testing.T) {
 				g := newAllPages(t)
 				link, err := g.s.CreateLoginLink(t.Context(), relay.System(), "alice", patience)
 				must(t, err)
-				_, _, err = g.s.UseLoginLink(t.Context(), link, "127.0.0.1:2", "other browser") // a second session, which is first in the list because it is the newest
+				// This makes a second session, which comes first in the list because it is the newest.
+				_, _, err = g.s.UseLoginLink(t.Context(), link, "127.0.0.1:2", "other browser")
 				must(t, err)
 				fill := strings.NewReplacer("EVENT", paid(g), "QUEUED", "/events/"+g.queued.String(), "ID", g.paid.String(), "SHARE", g.share)
 				form := g.formAt(fill.Replace(c.page), fill.Replace(c.action))
@@ -299,7 +301,8 @@ func TestFormsActOnce(t *testing.T) {
 				if c.adds != 1 || strings.Contains(c.name, "queued") || c.name == "cancel" || c.name == "alias" || c.name == "member" || c.name == "test event" {
 					return
 				}
-				again := g.formAt(fill.Replace(c.page), fill.Replace(c.action)) // the form of a page that already shows the result
+				// This form is of a page that already shows the result.
+				again := g.formAt(fill.Replace(c.page), fill.Replace(c.action))
 				for name, values := range c.fields {
 					again.fields[name] = values
 				}
@@ -312,7 +315,8 @@ func TestFormsActOnce(t *testing.T) {
 	}
 }
 
-// send200 sends a form, follows its redirect, and returns the page. It may be called concurrently.
+// send200 sends a form, follows its redirect, and returns the page. Another status than 200 fails the test.
+// It may be called concurrently.
 func (r *fixture) send200(f *pageForm) string {
 	res, err := r.client.PostForm(r.base+f.action, f.fields)
 	if err != nil {
@@ -327,9 +331,8 @@ func (r *fixture) send200(f *pageForm) string {
 	return string(body)
 }
 
-// TestEveryActingFormIsTold: a form that acts has a field that identifies its rendering. Three kinds of
-// forms need no such field: those that set a value have the same result twice, a login link works once,
-// and the preview of a new event does not act.
+// TestEveryActingFormIsTold: each form of a POST has a value for OnceField, unless it may be sent twice
+// without harm.
 func TestEveryActingFormIsTold(t *testing.T) {
 	t.Parallel()
 	g := newAllPages(t)
@@ -362,8 +365,8 @@ func TestEveryActingFormIsTold(t *testing.T) {
 	}
 }
 
-// TestFormSecretsAreNotStored: a form that is sent again gets the link or token of the first time. The
-// store has it only encrypted with the text of the form.
+// TestFormSecretsAreNotStored: the files of the database contain neither the secret of a new token or share,
+// nor the text that identifies the form of the token.
 func TestFormSecretsAreNotStored(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -11,7 +11,7 @@ import (
 	"relay"
 )
 
-// found returns the matches of the first group of a pattern, in the part of a page after the text from.
+// found returns the matches of the first group of pattern in the part of a page after from.
 func found(t *testing.T, page, from, pattern string) (all []string) {
 	t.Helper()
 	_, part, there := strings.Cut(page, from)
@@ -24,8 +24,8 @@ func found(t *testing.T, page, from, pattern string) (all []string) {
 	return all
 }
 
-// TestListsOfAnAccountAreSorted: lists of names are sorted by name, lists of added things by the time
-// of the addition, and the audit log has its newest entry first. This holds for any order of creation.
+// TestListsOfAnAccountAreSorted: lists of names are sorted by name, keys and tokens by the time of their
+// addition, and the audit logs have the newest entry first.
 func TestListsOfAnAccountAreSorted(t *testing.T) {
 	t.Parallel()
 	o := newAccountFixture(t)
@@ -88,8 +88,8 @@ func falls(t *testing.T, list []string) bool {
 	return true
 }
 
-// TestListsOfEventsAreSorted: events are sorted by the time in their rows, also after a replay of an
-// old event. Attempts are sorted newest first, shares by creation, and queued events by arrival.
+// TestListsOfEventsAreSorted: events are sorted by their time, newest first, also after replays. Attempts are
+// sorted newest first, shares by creation, and queued events by arrival.
 func TestListsOfEventsAreSorted(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)

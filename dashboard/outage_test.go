@@ -56,7 +56,7 @@ func TestOutageSaysWhatStillWorks(t *testing.T) {
 	contains(t, "afterwards", r.get("/events/"+id, 200), `data-event-id="`+id+`"`)
 }
 
-// failingAliases is a store that knows the actor and then fails.
+// failingAliases is a store that fails to list aliases while down is set.
 type failingAliases struct {
 	accounts
 	down *atomic.Bool
@@ -69,7 +69,7 @@ func (s failingAliases) Aliases(ctx context.Context, who relay.Actor) ([]relay.A
 	return s.accounts.Aliases(ctx, who)
 }
 
-// failingEvents are events that cannot be read.
+// failingEvents is a store that fails to read events while down is set.
 type failingEvents struct {
 	events
 	down *atomic.Bool
@@ -98,7 +98,7 @@ func (busyAliases) Aliases(context.Context, relay.Actor) ([]relay.Alias, error) 
 	return nil, relay.Overloaded("this took too long, because the relay is busy")
 }
 
-// TestBusyPageIsTriedAgain: a page whose data could not be read in time says so, and has a link to try
+// TestBusyPageIsTriedAgain: a page whose aliases could not be read in time gets 503, and has a link to try
 // again.
 func TestBusyPageIsTriedAgain(t *testing.T) {
 	t.Parallel()
@@ -110,8 +110,8 @@ func TestBusyPageIsTriedAgain(t *testing.T) {
 
 var errStoreDown = relay.Errorf(relay.CodeStoreUnavailable, "the database does not answer")
 
-// TestOutageInTheMiddleOfAPage: if the store fails after the session was found, the page reports the
-// outage.
+// TestOutageInTheMiddleOfAPage: if the store fails after it has found the session, pages get 503 and report
+// the outage.
 func TestOutageInTheMiddleOfAPage(t *testing.T) {
 	t.Parallel()
 	var down atomic.Bool
@@ -136,7 +136,8 @@ func (l lostPart) BodyPart(ctx context.Context, id relay.ID, n, i int) ([]byte, 
 	return l.events.BodyPart(ctx, id, n, i)
 }
 
-// TestOutageInTheMiddleOfABody: an incompletely read body is not called invalid JSON.
+// TestOutageInTheMiddleOfABody: a body of which a part cannot be read gets 503, and is not reported as
+// invalid.
 func TestOutageInTheMiddleOfABody(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t, func(o *dashboard.Options) { o.Events = lostPart{o.Events} })
@@ -144,7 +145,7 @@ func TestOutageInTheMiddleOfABody(t *testing.T) {
 	contains(t, "body", r.get("/events/"+id+"/json/0", 503), "The database does not answer")
 }
 
-// fetch does the same as do, in any goroutine and for any status.
+// fetch sends a request, and returns the status and the page. It may be called in any goroutine.
 func (r *fixture) fetch(method, path string) (status int, page string, err error) {
 	req, err := http.NewRequest(method, r.base+path, nil)
 	if err != nil {
@@ -159,8 +160,8 @@ func (r *fixture) fetch(method, path string) (status int, page string, err error
 	return res.StatusCode, string(body), err
 }
 
-// TestOutageOfPostgres stops, and then freezes, the real database under the pages: every page says so,
-// and none takes longer than 5 s.
+// TestOutageOfPostgres kills, and then freezes, the database of the pages. Each page gets 503 and reports the
+// outage, within 5 s in one of three tries, and works again afterwards.
 func TestOutageOfPostgres(t *testing.T) {
 	t.Parallel()
 	pg := pgtest.Start(t, pgtest.Options{})
@@ -223,12 +224,14 @@ func TestOutageOfPostgres(t *testing.T) {
 		begin, end func() error
 	}{{"dead", pg.Kill, pg.Restart}, {"silent", pg.Freeze, pg.Thaw}} {
 		least := time.Hour
-		for range 3 { // up to three tries, because the machine may have stood still
+		// The machine may have stood still, so there are up to three tries.
+		for range 3 {
 			must(t, kind.begin())
 			took := outage(kind.how)
 			must(t, kind.end())
 			back("GET", "/events/"+id)
-			back("GET", "/") // another connection to the database reads this page
+			// Another connection to the database reads this page.
+			back("GET", "/")
 			if least = min(least, took); least <= most {
 				break
 			}

@@ -18,9 +18,8 @@ import (
 	"relay/server"
 )
 
-// TestBrowserEveryPage checks each page on a narrow screen: nothing is wider than it, every field has a
-// name, ids are unique, focus is visible, nothing moves if the user prefers no motion, and the console
-// is empty.
+// TestBrowserEveryPage calls inspect for each page on a narrow screen, with a dark theme and reduced motion.
+// The console has no unexpected errors.
 func TestBrowserEveryPage(t *testing.T) {
 	g := newAllPages(t)
 	b := newBrowser(t, g.fixture)
@@ -40,7 +39,8 @@ func TestBrowserEveryPage(t *testing.T) {
 	b.expect(404, 422)
 }
 
-// inspect opens a page and checks what every page must satisfy.
+// inspect opens a page and checks its width, labels, ids, motion, theme and headings, and that the focus is
+// visible.
 func (b *browser) inspect(path string) {
 	b.t.Helper()
 	b.open(path)
@@ -66,8 +66,8 @@ func (b *browser) inspect(path string) {
 	}
 }
 
-// TestPagesStayLight counts all bytes, including heads, that a browser loads at the first visit of an
-// alias' page with a hundred events of several senders. A few of these events failed.
+// TestPagesStayLight: at the first visit of an alias with a hundred events, the page and all its assets have
+// at most 40 KiB, and those for the first paint 28 KiB.
 func TestPagesStayLight(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
@@ -94,7 +94,8 @@ func TestPagesStayLight(t *testing.T) {
 	}
 	site := httptest.NewServer(server.Compress(r.handler))
 	defer site.Close()
-	sent := func(path string) (n int) { // bytes of the response that a browser gets, with its head
+	// sent returns the number of bytes of a response, including its head.
+	sent := func(path string) (n int) {
 		req, err := http.NewRequest("GET", site.URL+path, nil)
 		must(t, err)
 		req.Header.Set("Accept-Encoding", "gzip, deflate, br, zstd")
@@ -113,7 +114,8 @@ func TestPagesStayLight(t *testing.T) {
 	paint, total := html, html
 	for _, name := range regexp.MustCompile(`/assets/\w+\.(js|css|svg)`).FindAllString(page, -1) {
 		n := sent(name)
-		if total += n; name == "/assets/style.css" || name == "/assets/page.js" { // the first paint does not need the other scripts
+		if total += n; name == "/assets/style.css" || name == "/assets/page.js" {
+			// The first paint does not need the other scripts.
 			paint += n
 		}
 		t.Logf("%s: %d bytes", name, n)
@@ -124,8 +126,8 @@ func TestPagesStayLight(t *testing.T) {
 	}
 }
 
-// TestScriptsStaySmall: the scripts that every page loads have few lines in total, and contain no text
-// that packAsset would take for a comment.
+// TestScriptsStaySmall: the scripts of every page have few lines in total, and no script contains a comment
+// within a line or a text of several lines.
 func TestScriptsStaySmall(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("assets/*.js")
@@ -134,7 +136,8 @@ func TestScriptsStaySmall(t *testing.T) {
 	for _, name := range files {
 		text, err := os.ReadFile(name)
 		must(t, err)
-		if name != "assets/paste.js" { // only the page that sends an event loads this script
+		if name != "assets/paste.js" {
+			// Only the page that sends an event loads this script.
 			lines += bytes.Count(text, []byte("\n"))
 		}
 		for n, line := range strings.Split(string(text), "\n") {
@@ -143,13 +146,14 @@ func TestScriptsStaySmall(t *testing.T) {
 			}
 		}
 	}
-	if len(files) == 0 || lines > 990 { // the limit allows for eight files, each with a comment on its purpose
+	// The limit allows for eight files, each with a comment on its purpose.
+	if len(files) == 0 || lines > 990 {
 		t.Errorf("%d scripts have %d lines", len(files), lines)
 	}
 }
 
-// TestAxe runs axe-core, whose file RELAY_AXE names, over every page in light and dark; `make axe`
-// fetches it. Serious and critical findings fail the test.
+// TestAxe runs axe-core over every page in light and dark; serious and critical findings fail the test.
+// RELAY_AXE names the file of axe-core, and `make axe` runs the test.
 func TestAxe(t *testing.T) {
 	file := os.Getenv("RELAY_AXE")
 	if file == "" {

@@ -7,8 +7,8 @@ import (
 	"relay"
 )
 
-// TestBrowserPalette: the palette, a field that a key opens, finds aliases, the events of a type, an
-// event by its id, and the actions of the page.
+// TestBrowserPalette: the palette, a search box over all pages, finds an alias, the events of a type, an
+// event by its id, and an action of the page.
 func TestBrowserPalette(t *testing.T) {
 	r := newFixture(t)
 	r.online()
@@ -43,7 +43,7 @@ func TestBrowserPalette(t *testing.T) {
 	b.until(`document.querySelectorAll("#event [data-attempt]").length === 2`)
 }
 
-// TestPaletteFindsOwnAliases: the palette offers only aliases and events that the viewer may see.
+// TestPaletteFindsOwnAliases: the palette offers an alias to its owner and not to another account.
 func TestPaletteFindsOwnAliases(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)

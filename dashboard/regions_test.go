@@ -14,7 +14,7 @@ import (
 
 type eventReader = dashboard.Events
 
-// countingEvents counts the lists that pages read.
+// countingEvents counts the reads of lists.
 type countingEvents struct {
 	eventReader
 	lists *atomic.Int32
@@ -25,9 +25,8 @@ func (c countingEvents) Events(ctx context.Context, who relay.Actor, f relay.Fil
 	return c.eventReader.Events(ctx, who, f)
 }
 
-// TestRegionsAreReadAlone: the script gets only the regions that it names, and the server reads nothing
-// for other regions. For a new event, the list of an open filtered page is therefore not searched
-// again.
+// TestRegionsAreReadAlone: an answer has only the regions that the script names, and a list is read only if
+// it is among them and not shown already.
 func TestRegionsAreReadAlone(t *testing.T) {
 	t.Parallel()
 	var lists atomic.Int32
@@ -69,8 +68,8 @@ func TestRegionsAreReadAlone(t *testing.T) {
 	}
 }
 
-// TestFormsAnswerByRegions: a form in a page with regions is answered with its region, which shows the
-// saved values or the error.
+// TestFormsAnswerByRegions: the answer to a form of the script has only the region main, with the saved
+// values or the error.
 func TestFormsAnswerByRegions(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)

@@ -25,9 +25,8 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// TestScreenshots takes the pictures of README and docs/dashboard.md into the folder that
-// RELAY_SCREENSHOTS names, each at most 150 KB, with the relayd program that RELAY_RELAYD names; `make
-// screenshots` runs it.
+// TestScreenshots takes the pictures of README and docs/dashboard.md, each at most 150 KB, into the folder
+// RELAY_SCREENSHOTS, with the program RELAY_RELAYD. `make screenshots` runs it.
 func TestScreenshots(t *testing.T) {
 	dir := os.Getenv("RELAY_SCREENSHOTS")
 	if dir == "" {
@@ -72,10 +71,9 @@ func TestScreenshots(t *testing.T) {
 	take("phone", "light", 390, 844)
 }
 
-// day simulates a day of three providers. The earlier webhooks are sent all at once with older
-// signatures, and their times in the store are set after relayd has ended. The last webhooks are sent
-// with the current time: one triggers the bug of the shop, and those of an alias without a tunnel are
-// queued.
+// day simulates a day of three senders. The webhooks of the day are sent at once, and their times are set in
+// the store while relayd is stopped. Then four webhooks of each sender are sent: one triggers the bug of the
+// shop, and those of an alias without a tunnel are queued.
 func (s *demoServer) day() {
 	s.t.Helper()
 	end := time.Now()
@@ -98,7 +96,8 @@ func (s *demoServer) day() {
 			s.shopify([]string{"orders/create", "orders/paid", "products/update"}[n/5%3], n)
 		default:
 			if n%37 == 0 {
-				name = "" // triggers the bug of the shop
+				// An invoice without a name triggers the bug of the shop.
+				name = ""
 			}
 			s.stripe(stripe[chance.IntN(len(stripe))], n, name)
 		}
@@ -127,8 +126,8 @@ func (s *demoServer) day() {
 	}
 }
 
-// setTimes sets the times of the events in the store, in their order. An id begins with the time in
-// milliseconds; the other times are in microseconds.
+// setTimes sets the times of the events in the store, in the order of their ids. An id begins with the time
+// in milliseconds; the other times are in microseconds.
 func (s *demoServer) setTimes(times []time.Time) {
 	s.t.Helper()
 	db, err := sql.Open("sqlite", filepath.Join(s.data, "relay.db"))
@@ -152,7 +151,7 @@ func (s *demoServer) setTimes(times []time.Time) {
 	must(s.t, tx.Commit())
 }
 
-// point makes the page behave as with a mouse, which a headless browser does not have.
+// point makes the page use its rules for a mouse, which a headless browser does not have.
 func (b *browser) point() {
 	b.t.Helper()
 	value[any](b, `for (const rule of document.styleSheets[0].cssRules) if (rule.media?.mediaText === "(hover: none)") rule.media.mediaText = "not all"`)
@@ -165,8 +164,8 @@ func (b *browser) look(scheme string, width, height int64) {
 	call(b, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: width, Height: height, DeviceScaleFactor: 1})
 }
 
-// TestGallery takes a screenshot of every page at four widths, light and dark, into the folder that
-// RELAY_GALLERY names, for developers of the pages.
+// TestGallery takes a screenshot of every page at four widths, light and dark, into the folder RELAY_GALLERY,
+// for developers of the pages.
 func TestGallery(t *testing.T) {
 	dir := os.Getenv("RELAY_GALLERY")
 	if dir == "" {
@@ -200,7 +199,7 @@ func TestGallery(t *testing.T) {
 	b.expect(401, 404, 422)
 }
 
-// small compresses a screenshot to limit bytes, with as many of its few colors as that allows.
+// small compresses a screenshot to at most limit bytes, with as many colors as fit.
 func small(t *testing.T, shot []byte, limit int) []byte {
 	t.Helper()
 	picture, err := png.Decode(bytes.NewReader(shot))
@@ -211,7 +210,8 @@ func small(t *testing.T, shot []byte, limit int) []byte {
 			often[picture.At(x, y)]++
 		}
 	}
-	// The most frequent colors. Of nearly equal colors, as at the edges of letters, only one is used.
+	// edges has the most frequent colors. Of nearly equal colors, as at the edges of letters, it has only
+	// one.
 	var edges color.Palette
 	palette := color.Palette(slices.SortedFunc(maps.Keys(often), func(a, b color.Color) int { return often[b] - often[a] }))
 	for _, c := range palette {

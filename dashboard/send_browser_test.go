@@ -13,8 +13,8 @@ import (
 	"relay/signature"
 )
 
-// TestBrowserSendsByKeys goes from a failed event to a new one with a fresh signature, and to a changed
-// one, using only the keyboard.
+// TestBrowserSendsByKeys goes from an event to a new one with a fresh signature, and to a changed one. A
+// change after the preview leads to another preview.
 func TestBrowserSendsByKeys(t *testing.T) {
 	r := newResendFixture(t)
 	b := newBrowser(t, r.fixture)
@@ -41,10 +41,12 @@ func TestBrowserSendsByKeys(t *testing.T) {
 	value[any](b, `document.querySelector("#send-body").focus()`)
 	value[any](b, `document.querySelector("#send-body").value = document.querySelector("#send-body").value.replace("open", "paid")`)
 	value[any](b, `document.querySelector("#send-path").focus()`)
-	b.key("\r") // the first Enter shows a preview
+	// The first Enter shows a preview.
+	b.key("\r")
 	b.until(`document.readyState === "complete" && document.querySelector("#diff")?.innerText.includes('"open" → "paid"')`)
 	value[any](b, `(path => { path.value += "/more"; path.focus(); })(document.querySelector("#send-path"))`)
-	b.key("\r") // the form was changed, so Enter shows another preview and sends nothing
+	// The form was changed, so Enter shows another preview and sends nothing.
+	b.key("\r")
 	b.until(`document.readyState === "complete" && document.querySelector("#preview-of [role=alert]")?.textContent.includes("Nothing was sent yet")`)
 	if len(r.raws) > 0 {
 		t.Error("something was sent that was not shown")
@@ -56,8 +58,8 @@ func TestBrowserSendsByKeys(t *testing.T) {
 	}
 }
 
-// TestBrowserFromFailedToAccepted: a new user without a stored secret goes from a failed signature to a handler that
-// accepts it with three clicks and one secret, as docs/dashboard.md says.
+// TestBrowserFromFailedToAccepted: without a stored secret, three clicks and one typed secret lead from a
+// failed signature to an accepted new event.
 func TestBrowserFromFailedToAccepted(t *testing.T) {
 	r := &resendFixture{fixture: newFixture(t), raws: make(chan string, 20)}
 	accepted := func(head, body []byte) bool {
@@ -97,7 +99,7 @@ func TestBrowserFromFailedToAccepted(t *testing.T) {
 	}
 }
 
-// TestBrowserSendsWithoutScript: each step on the way to a new event is a link, a form or a button.
+// TestBrowserSendsWithoutScript: without scripts, links and buttons lead from an event to a new one.
 func TestBrowserSendsWithoutScript(t *testing.T) {
 	r := newResendFixture(t)
 	b := newBrowser(t, r.fixture)
@@ -112,8 +114,8 @@ func TestBrowserSendsWithoutScript(t *testing.T) {
 	<-r.raws
 }
 
-// TestBrowserReadsPastedRequests: a cURL command and a HAR file fill the form; a command that refers to
-// files or variables is refused completely.
+// TestBrowserReadsPastedRequests: pasted cURL commands and HAR entries fill the form. A text that cannot be
+// used completely is refused with a reason, and leaves the form unchanged.
 func TestBrowserReadsPastedRequests(t *testing.T) {
 	r := newResendFixture(t)
 	b := newBrowser(t, r.fixture)
@@ -162,8 +164,8 @@ func TestBrowserReadsPastedRequests(t *testing.T) {
 	}
 }
 
-// TestBrowserOpensTheFieldsOfASecret: if the user chooses to sign with a typed secret, the page shows
-// the field for the secret.
+// TestBrowserOpensTheFieldsOfASecret: if the user chooses to sign with a typed secret, the field for the
+// secret is opened.
 func TestBrowserOpensTheFieldsOfASecret(t *testing.T) {
 	r := newFixture(t)
 	b := newBrowser(t, r)

@@ -18,8 +18,8 @@ import (
 
 const sendSecret = "whsec_dGhlIHNlY3JldCBvZiBhIHNlbmRlcg=="
 
-// resendFixture has a Stripe event from an hour ago, whose alias has a secret that may sign; raws holds
-// the requests that the local server got.
+// resendFixture has a Stripe event from an hour ago, and a secret of its alias that may sign. raws receives
+// each request that the local server got.
 type resendFixture struct {
 	*fixture
 	id   string
@@ -68,8 +68,8 @@ func formOf(t *testing.T, page string) (form url.Values, once string) {
 	return form, once
 }
 
-// TestSendAgainFreshlySigned: an expired event leads to a preview that names the differences. Sending it makes
-// one new event with a valid signature, and leaves the original unchanged.
+// TestSendAgainFreshlySigned: an expired event leads to a preview with the differences. Sending it, also
+// twice, makes one new event with a valid signature, and leaves the original unchanged.
 func TestSendAgainFreshlySigned(t *testing.T) {
 	t.Parallel()
 	r := newResendFixture(t)
@@ -110,8 +110,8 @@ func TestSendAgainFreshlySigned(t *testing.T) {
 	}
 }
 
-// TestSendByAGivenSecret: a secret typed into the form signs the event, with a typed definition of the
-// scheme if needed. Neither is stored.
+// TestSendByAGivenSecret: a typed secret signs the event, with a typed definition of the scheme if needed,
+// and is not stored. It is refused if another way to sign is chosen.
 func TestSendByAGivenSecret(t *testing.T) {
 	t.Parallel()
 	r := newResendFixture(t)
@@ -154,7 +154,8 @@ func TestSendByAGivenSecret(t *testing.T) {
 	contains(t, "no definition", r.submit("/aliases/hook/send", url.Values{"from": {other}, "sign": {"given"}, "secret": {"x"}}, 409), "give a definition")
 }
 
-// TestEditAndSend: unchanged parts keep their bytes; changes are named, and shown before the event is sent.
+// TestEditAndSend: the preview names the changes, and a change after the preview leads to another preview.
+// The new event differs from the original in the changes only.
 func TestEditAndSend(t *testing.T) {
 	t.Parallel()
 	r := newResendFixture(t)
@@ -217,8 +218,8 @@ func TestSendFromSampleAndNothing(t *testing.T) {
 	}
 }
 
-// TestSendRefusals: each error is shown at its field or above the form, with the right status. The form
-// keeps the typed values.
+// TestSendRefusals checks the status and the message of each error of the form. Nothing is sent or stored
+// then.
 func TestSendRefusals(t *testing.T) {
 	t.Parallel()
 	r := newResendFixture(t)
@@ -264,7 +265,7 @@ func TestSendRefusals(t *testing.T) {
 	}
 }
 
-// TestSendAsMember: a member may send events, and is told that only the owner can add a secret. Other
+// TestSendAsMember: a member may send an event, and reads that only the owner can add a secret. Other
 // accounts get 404.
 func TestSendAsMember(t *testing.T) {
 	t.Parallel()
@@ -287,8 +288,8 @@ func TestSendAsMember(t *testing.T) {
 	r.submit("/aliases/hook/send", url.Values{"from": {r.id}}, 404)
 }
 
-// TestSharedNewEvent: a share of a new event shows that it was sent with Relay, but not by whom or
-// from which event.
+// TestSharedNewEvent: the page of a share says that its event was made with Relay, but not by whom or from
+// which event.
 func TestSharedNewEvent(t *testing.T) {
 	t.Parallel()
 	r := newResendFixture(t)
@@ -305,7 +306,7 @@ func TestSharedNewEvent(t *testing.T) {
 	}
 }
 
-// TestSendTwice: of two equal forms that are sent at the same time, only one sends an event.
+// TestSendTwice: of three equal forms that are sent at the same time, one sends an event.
 func TestSendTwice(t *testing.T) {
 	t.Parallel()
 	r := newResendFixture(t)

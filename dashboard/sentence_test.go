@@ -11,8 +11,8 @@ func failing(body string) func([]byte, []byte) string {
 	}
 }
 
-// TestPagesSayWhatHappened: the page, the row and the live row of a failed event have one sentence
-// with the error text of the response, escaped.
+// TestPagesSayWhatHappened: the page and the row of a failed event show the escaped error text of the
+// response, and do not after a successful replay.
 func TestPagesSayWhatHappened(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)

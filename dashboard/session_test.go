@@ -12,8 +12,9 @@ import (
 	"relay/dashboard"
 )
 
-// TestTossedCookiesLogNobodyOut: on plain http the page of an alias can set a cookie for the dashboard.
-// The dashboard ignores and removes a cookie that is no session.
+// TestTossedCookiesLogNobodyOut: a second session cookie that is no session neither logs the user out nor
+// stays: it is removed from each domain and path where it may have been set. Where no other host can set one,
+// nothing is removed.
 func TestTossedCookiesLogNobodyOut(t *testing.T) {
 	t.Parallel()
 	fake := newFakeStore()
@@ -49,8 +50,8 @@ func TestTossedCookiesLogNobodyOut(t *testing.T) {
 	}
 }
 
-// TestSessionsOfTwoAccountsAreNone: requests with sessions of two accounts count as logged out, so that
-// the page of an alias cannot choose the account of a user.
+// TestSessionsOfTwoAccountsAreNone: requests with sessions of two accounts get 401; those with two sessions
+// of one account do not. Logging out ends all of them.
 func TestSessionsOfTwoAccountsAreNone(t *testing.T) {
 	t.Parallel()
 	fake := newFakeStore()
@@ -73,7 +74,7 @@ func TestSessionsOfTwoAccountsAreNone(t *testing.T) {
 	}
 }
 
-// guessCounter refuses further look-ups of wrong secrets once on is set.
+// guessCounter refuses look-ups of wrong secrets while on is set.
 type guessCounter struct {
 	dashboard.Limits
 	on    bool
@@ -126,12 +127,14 @@ func TestGuessesAreCounted(t *testing.T) {
 	o.send("", "/s/other/replay", url.Values{}).want(429)
 	o.send("", "/login/other", url.Values{}).want(429)
 	o.get("", "/login/"+login).want(200)
-	o.get("alice", "/account").want(200) // a session that is already valid still works
+	// A session that is already valid still works.
+	o.get("alice", "/account").want(200)
 	o.cookies["bob"].Value = "guessed"
 	o.get("bob", "/account").want(429)
 }
 
-// TestWhereToIsBoundToTheHost: over https the host of an alias cannot choose the page after a login.
+// TestWhereToIsBoundToTheHost: over https the cookie of the requested page has the prefix __Host-, is secure
+// and has no domain.
 func TestWhereToIsBoundToTheHost(t *testing.T) {
 	t.Parallel()
 	res, _ := sendRequest(serve(t, newFakeStore(), "https://example.com"), "GET", "/account", nil)

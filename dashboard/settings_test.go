@@ -30,8 +30,8 @@ func TestSettingsAreKept(t *testing.T) {
 	o.get("alice", path+"?done=saved").want(200, "The settings were saved.", `value="30m"`, `value="7d"`)
 	o.get("alice", path+"?done=<script>").lacks("script>1", "&lt;script")
 
-	// Settings that are not in the form keep their values, and an empty duration restores the server's
-	// default.
+	// Settings that are not in the form keep their values. An empty duration restores the default of the
+	// server.
 	o.post("alice", path, "retention", "", "paused", "off").redirectsTo(path + "?done=saved")
 	a, err = o.Alias(t.Context(), o.actor("alice"), "shop")
 	o.must(err)
@@ -40,8 +40,8 @@ func TestSettingsAreKept(t *testing.T) {
 	}
 }
 
-// TestAnswersArePreviewed: answers while offline are shown as typed before they are saved, and their
-// text is never markup.
+// TestAnswersArePreviewed: answers while offline are previewed as typed without being saved, and their text
+// is escaped. A form with an error is refused.
 func TestAnswersArePreviewed(t *testing.T) {
 	t.Parallel()
 	o := newAccountFixture(t)
@@ -62,8 +62,8 @@ func TestAnswersArePreviewed(t *testing.T) {
 	o.post("alice", path+"/handshakes", "name", "no such").want(422)
 }
 
-// TestVerifyTokenIsNotShown: the verify token can be typed but is never shown; a form without one
-// leaves it unchanged.
+// TestVerifyTokenIsNotShown: the verify token can be typed, is never shown, and stays unless another one or
+// "default" is typed.
 func TestVerifyTokenIsNotShown(t *testing.T) {
 	t.Parallel()
 	o := newAccountFixture(t)
@@ -132,7 +132,7 @@ func TestMembers(t *testing.T) {
 	o.post("alice", path+"/members", "user", " bob ").redirectsTo(path + "?done=member-added")
 	o.get("alice", path).want(200, "bob", path+"/members/bob/remove")
 
-	// A member can see the settings and leave the alias, and nothing else.
+	// A member can see the settings and leave the alias, and can do nothing else.
 	o.get("bob", path).want(200, "Only the owner, alice, can change them.", "Leave shop").
 		lacks("Save settings", "Delete alias", "Hand over", "Add member", `name="offlineStatus"`)
 	o.post("bob", path, "paused", "on").want(403, "only alice")
@@ -164,8 +164,8 @@ func TestTransferAndRemove(t *testing.T) {
 	o.get("bob", path).want(404)
 }
 
-// TestForeignAliasesLookUnknown: an alias of another account gets the same answer as one that does not
-// exist, even for admins.
+// TestForeignAliasesLookUnknown: the settings of an alias of another account get the same answer as those of
+// an unknown alias, even for admins.
 func TestForeignAliasesLookUnknown(t *testing.T) {
 	t.Parallel()
 	o := newAccountFixture(t)
@@ -209,8 +209,7 @@ func TestPlotIsHonest(t *testing.T) {
 	}
 	o.get("alice", path+"?window=7d").want(200, "Latency: median 10 ms, 95 % within 12 ms, slowest 30 ms.").lacks("99 %")
 	o.get("alice", path+"?window=nonsense").want(200, `aria-current="true">24 hours</a>`)
-	// Bars begin at whole parts of the clock. Otherwise each count would put the same events into other
-	// bars.
+	// Bars begin at whole parts of the clock.
 	for window, part := range map[string]time.Duration{"1h": time.Minute, "24h": 30 * time.Minute, "7d": 2 * time.Hour, "30d": 12 * time.Hour} {
 		bar := regexp.MustCompile(`since=([^&"]*)&`).FindStringSubmatch(o.get("alice", path+"?window="+window).body)
 		if bar == nil {

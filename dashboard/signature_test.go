@@ -11,9 +11,8 @@ import (
 	"relay"
 )
 
-// TestSignatureOnPages: a secret is added and removed in the settings; the event shows the verdict on
-// its signature with the reason, and a secret can be tried without storing it. No page contains the
-// value of the secret.
+// TestSignatureOnPages: a secret is added and removed in the settings, the event shows the verdict on its
+// signature, and a typed secret can be tried. No page contains the value of a secret.
 func TestSignatureOnPages(t *testing.T) {
 	r := newFixture(t)
 	const value, settings = "the secret of the sender", "/aliases/hook/settings"

@@ -11,8 +11,8 @@ import (
 	"relay"
 )
 
-// TestStaleForms: a form of a page that was opened earlier does not undo later changes by other users.
-// It also does not start the deliveries of an alias that another user has paused.
+// TestStaleForms: for each setting and mark, a form that was opened earlier does not undo a change of another
+// field. A change of the same field to another value is refused once, and accepted when it is sent again.
 func TestStaleForms(t *testing.T) {
 	t.Parallel()
 	type values = map[string]string
@@ -63,7 +63,8 @@ func TestStaleForms(t *testing.T) {
 				before := read()
 				stale, early := open(), open()
 				send(in{open(), theirs, form.first[theirs]}, 200)
-				send(in{stale, mine, form.first[mine]}, 200) // this form changes another field
+				// This form changes another field.
+				send(in{stale, mine, form.first[mine]}, 200)
 				want := maps.Clone(before)
 				want[theirs], want[mine] = form.first[theirs], form.first[mine]
 				if got := read(); !maps.Equal(got, want) {
@@ -82,8 +83,7 @@ func TestStaleForms(t *testing.T) {
 				if got := read(); !maps.Equal(got, want) {
 					t.Errorf("a refused form has made %v of %v", got, want)
 				}
-				// The page keeps the typed value. When the user saves again, the change of the other
-				// user is known and the value is accepted.
+				// The page keeps the typed value. It now knows the other change, so it is accepted.
 				var again *pageForm
 				for _, f := range formsOf(t, at, page) {
 					if f.action == at && f.fields.Has(mine) {
@@ -103,7 +103,7 @@ func TestStaleForms(t *testing.T) {
 	}
 }
 
-// formWith returns the form of a page that is sent to an address and has a field.
+// formWith returns the form of a page that is sent to action and contains field.
 func (r *fixture) formWith(page, action, field string) *pageForm {
 	r.t.Helper()
 	for _, f := range formsOf(r.t, page, r.get(page, 200)) {
@@ -115,7 +115,8 @@ func (r *fixture) formWith(page, action, field string) *pageForm {
 	return nil
 }
 
-// TestStaleSettingsStartNothing repeats a sequence in which a stale form once started deliveries.
+// TestStaleSettingsStartNothing: a form that was opened before a pause does not end the pause, and starts no
+// delivery. A form with a mistake and a stale field reports both.
 func TestStaleSettingsStartNothing(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
@@ -136,8 +137,6 @@ func TestStaleSettingsStartNothing(t *testing.T) {
 	if !a.Settings.Paused || a.Settings.OfflineStatus != 503 || e.State != relay.StateQueued {
 		t.Errorf("settings %+v, the replay is %s", a.Settings, e.State)
 	}
-	// A form with a mistake still reports that another user has changed a field, and shows the other
-	// user's values.
 	wrong := r.formAt(at, at)
 	_, err = r.s.SetAlias(t.Context(), relay.System(), "hook", func(s *relay.Settings) error {
 		s.HostHeader, s.AutoDeliver = "rewrite", true
@@ -158,7 +157,8 @@ func TestStaleSettingsStartNothing(t *testing.T) {
 	}
 }
 
-// TestBrowserStaleNote: live updates do not change a field in which a user is typing.
+// TestBrowserStaleNote: live updates do not change a note that a user is typing. Saving it reports the change
+// of another user, and saving it again keeps the typed note.
 func TestBrowserStaleNote(t *testing.T) {
 	r := newFixture(t)
 	id := r.send(post("/one", `{}`))

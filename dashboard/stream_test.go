@@ -52,7 +52,8 @@ func TestStreamShowsAndFilters(t *testing.T) {
 	}
 	contains(t, "misspelled word", r.get("/aliases/hook?find=statsu:500", 422), "did you mean status?")
 	r.get("/aliases/hook?pth=/x", 422)
-	for _, undecodable := range []string{"path=%zz", "status=5xx;path=/x"} { // the API gives the same answer
+	// The API gives the same answer.
+	for _, undecodable := range []string{"path=%zz", "status=5xx;path=/x"} {
 		contains(t, "a query that cannot be decoded", r.get("/aliases/hook?"+undecodable, 422), "the query of the address cannot be read")
 	}
 	r.get("/aliases/hook?alias=other", 422)
@@ -91,7 +92,8 @@ func TestReplayQueuedAsksOnceMore(t *testing.T) {
 	r.offline()
 	r.send(post("/a", "{}"))
 	id := r.send(post("/b", "{}"))
-	r.submit("/events/"+delivered+"/replay", nil, 200) // this replay is sent without a release, so it does not count among the queued events
+	// This replay is sent without a release, so it does not count among the queued events.
+	r.submit("/events/"+delivered+"/replay", nil, 200)
 	stream := r.get("/aliases/hook", 200)
 	contains(t, "stream", stream, "Replay all queued (2)", `data-state="queued"`, "2 events were queued while offline", "1 queued delivery: sent when the tunnel is back online", `title="3 queued"`)
 	if n := strings.Count(stream, `<span class="state queued">replay queued</span>`); n != 1 { // the others go out by the button
@@ -124,7 +126,7 @@ func (r *fixture) await(what string, ok func() bool) {
 	r.t.Fatalf("never happened: %s", what)
 }
 
-// listen opens live updates and delivers their messages.
+// listen opens live updates, and returns a channel with their messages.
 func (r *fixture) listen(path string) <-chan string {
 	ctx, cancel := context.WithCancel(context.Background())
 	r.t.Cleanup(cancel)
@@ -203,11 +205,12 @@ func TestLiveRowsArrive(t *testing.T) {
 	r.offline()
 	r.hear(messages, "event: region", `data-state="offline"`, "ssh -N -R hook")
 
-	// Changes between the page and its live updates lead to a resync.
+	// Changes between the reading of a page and the start of its live updates lead to a resync.
 	r.hear(r.listen(live), "event: resync")
 	id, _, _ := strings.Cut(strings.TrimPrefix(m, "id: "), "\n")
 	r.hear(r.listen("/aliases/hook/live?after="+url.QueryEscape(id)), "event: resync")
-	r.hear(r.listen("/aliases/hook/live"), "event: resync") // without an id the server does not know which changes the page lacks
+	// Without an id the server does not know which changes the page lacks.
+	r.hear(r.listen("/aliases/hook/live"), "event: resync")
 
 	filtered := r.listen("/aliases/hook/live?path=%2Fother")
 	r.hear(filtered, ": connected")
@@ -226,7 +229,7 @@ func TestLoginLeadsWhereOneWanted(t *testing.T) {
 	contains(t, "stranger", r.get("/aliases/hook?path=%2Fa", 401), "login")
 	contains(t, "after login", r.submit("/login/"+link, nil, 200), `data-live="/aliases/hook/live?after=`, "&amp;path=%2Fa")
 
-	// After a login, only paths of this site are redirect targets.
+	// After a login, the browser is redirected only to paths of this site.
 	link, err = r.s.CreateLoginLink(context.Background(), relay.System(), "alice", time.Minute)
 	must(t, err)
 	r.client = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
@@ -244,8 +247,8 @@ func TestLoginLeadsWhereOneWanted(t *testing.T) {
 	}
 }
 
-// TestLiveBeginsWithWhatIs: changes between the making of a page and the start of its live updates are
-// shown when these start, in the list of aliases and in the sidebar.
+// TestLiveBeginsWithWhatIs: live updates begin with the current sidebar, and with a reread or a resync if the
+// page may be older.
 func TestLiveBeginsWithWhatIs(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
@@ -259,8 +262,8 @@ func TestLiveBeginsWithWhatIs(t *testing.T) {
 	r.hear(r.listen(events), "event: resync")
 }
 
-// TestLiveGoesOnFromItsStart: live updates first send an id, so that a browser whose connection breaks
-// before the first update gets the missed changes.
+// TestLiveGoesOnFromItsStart: live updates begin with an id. A browser that reconnects with this id gets a
+// resync if it has missed an event.
 func TestLiveGoesOnFromItsStart(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
@@ -271,9 +274,8 @@ func TestLiveGoesOnFromItsStart(t *testing.T) {
 	r.hear(r.listen("/aliases/hook/live?after="+url.QueryEscape(strings.TrimSpace(id))), "event: resync")
 }
 
-// TestLiveGoesOnFromItsAlias: the live updates of a page come from two feeds: one for the sidebar, and
-// one for the alias. A browser that reconnects after an item for the sidebar misses no earlier item for
-// the alias.
+// TestLiveGoesOnFromItsAlias: in the live updates of an alias, items of the alias have an id, and items of
+// the sidebar have none.
 func TestLiveGoesOnFromItsAlias(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
@@ -298,8 +300,8 @@ func TestLiveGoesOnFromItsAlias(t *testing.T) {
 	}
 }
 
-// TestLiveSendsOneStatus: if a viewer leaves while the first updates are being made, the server sends
-// no second status and logs no failed page.
+// TestLiveSendsOneStatus: if a viewer leaves while the first updates are being made, the server sends one
+// status, 200.
 func TestLiveSendsOneStatus(t *testing.T) {
 	t.Parallel()
 	for _, path := range []string{"/live", "/aliases/hook/live"} {
@@ -357,8 +359,8 @@ func (w *statusCounter) WriteHeader(status int) {
 	w.ResponseRecorder.WriteHeader(status)
 }
 
-// TestFilteredListsAreCounted: a page of a filtered list shows the number of all events that the filter
-// selects.
+// TestFilteredListsAreCounted: a filtered list shows the number of events that the filter selects; a search
+// in bodies shows only that it has the newest.
 func TestFilteredListsAreCounted(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)

@@ -11,8 +11,8 @@ import (
 	"relay"
 )
 
-// newTasks has the events of the tasks in docs/dashboard.md, "Common tasks": the events of a sender,
-// two of whose invoices were answered with 500. A second alias is offline.
+// newTasks has the events of the tasks in docs/dashboard.md, "Common tasks": four events, two of them
+// invoices that were answered with 500. A second alias never had a tunnel.
 func newTasks(t *testing.T) *fixture {
 	r := newFixture(t)
 	_, err := r.s.CreateAlias(t.Context(), relay.System(), "other", "alice")
@@ -30,19 +30,22 @@ func newTasks(t *testing.T) *fixture {
 	return r
 }
 
-// TestBrowserTasksWithoutScript does each of the common tasks by links, buttons and forms.
+// TestBrowserTasksWithoutScript does the common tasks by links, buttons and forms, and counts the clicks.
 func TestBrowserTasksWithoutScript(t *testing.T) {
 	r := newTasks(t)
 	b := newBrowser(t, r)
 	call(b, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
 	clicks := 0
-	click := func(sel string) { // waits for the loaded page first, so that no element moves before the click
+	// The loaded page comes first, so that no element moves before the click.
+	click := func(sel string) {
 		t.Helper()
 		clicks++
 		b.until(`document.readyState === "complete"`)
 		b.click(sel)
 	}
-	took := func(task string, want int) { // the number of clicks in docs/dashboard.md, less the click on the row if the event is already open
+	// want is the number of clicks in docs/dashboard.md, less the click on the row if the event is already
+	// open.
+	took := func(task string, want int) {
 		t.Helper()
 		if clicks != want {
 			t.Errorf("%s takes %d clicks, want %d", task, clicks, want)
@@ -65,7 +68,8 @@ func TestBrowserTasksWithoutScript(t *testing.T) {
 	b.see("#event")
 	b.see(`#request-part pre`) // its body
 	took("to find an event", 4)
-	click("#compare") // compares the event with the one before it
+	// This compares the event with the one before it.
+	click("#compare")
 	b.until(`location.pathname === "/diff"`)
 	click(`main a[href*="right="], main a[href*="left="]:not([href*="/events/"])`)
 	b.see("#diff")
@@ -73,7 +77,8 @@ func TestBrowserTasksWithoutScript(t *testing.T) {
 	took("to compare it", 2)
 
 	b.open("/aliases/hook?status=error")
-	click("#rows button") // replays the event of the row
+	// This replays the event of the row.
+	click("#rows button")
 	b.see(`[data-attempt="2"]`)
 	b.ended(`[data-attempt="2"]`)
 	b.until(`document.querySelector("#diff").textContent.includes("500 → 200")`) // what became different
@@ -90,7 +95,8 @@ func TestBrowserTasksWithoutScript(t *testing.T) {
 	click("#create-share")
 	b.see("#share-url")
 	took("to share", 3)
-	click("#rows > li:last-child a") // opens another event of the list
+	// This opens another event of the list.
+	click("#rows > li:last-child a")
 	b.until(`(p => p?.jsonSource ?? p?.textContent)(document.querySelector("#request-part pre"))?.includes("evt_1")`)
 
 	took("to read another event", 1)
@@ -107,7 +113,7 @@ func TestBrowserTasksWithoutScript(t *testing.T) {
 	took("to replay three", 6)
 }
 
-// TestBrowserTasksByKeys does each of the common tasks with the keys that the docs name.
+// TestBrowserTasksByKeys does the common tasks with keys.
 func TestBrowserTasksByKeys(t *testing.T) {
 	r := newTasks(t)
 	b := newBrowser(t, r)
@@ -130,14 +136,16 @@ func TestBrowserTasksByKeys(t *testing.T) {
 	b.key("\x1b")
 	b.key("j")
 	b.until(`(p => p?.jsonSource ?? p?.textContent)(document.querySelector("#request-part pre"))?.includes("evt_2")`)
-	b.key("]") // opens the next event, and then goes back
+	// This opens the next event, and then goes back.
+	b.key("]")
 	b.until(`(p => p?.jsonSource ?? p?.textContent)(document.querySelector("#request-part pre"))?.includes("evt_1")`)
 	b.key("[")
 	b.until(`(p => p?.jsonSource ?? p?.textContent)(document.querySelector("#request-part pre"))?.includes("evt_2")`)
 	b.key("\x1b")
 	b.key("\r")
 	b.until(`document.activeElement.matches("#event h1")`)
-	b.tabTo("#request-part pre .ln, #request-part pre summary, #request-part pre", 30) // the focus is on a value of the body
+	// The focus is then on a value of the body.
+	b.tabTo("#request-part pre .ln, #request-part pre summary, #request-part pre", 30)
 	b.key(kb.ArrowDown)
 	value[any](b, `told.length = 0`)
 	b.until(`document.activeElement.matches(".ln")`)
@@ -146,7 +154,8 @@ func TestBrowserTasksByKeys(t *testing.T) {
 	value[any](b, `document.querySelector("dialog[open]")?.close()`)
 	b.key("r")
 	b.until(`document.querySelector("#diff")?.textContent.includes("500 → 200")`)
-	b.key("\x1b") // leaves the JSON, where the key p copies the path
+	// This leaves the JSON, where the key p copies the path.
+	b.key("\x1b")
 	b.until(`document.activeElement.matches("#rows a")`)
 	b.key("p")
 	b.until(`document.querySelector("#pin")?.textContent === "Unpin"`)

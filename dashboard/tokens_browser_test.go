@@ -8,8 +8,8 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// TestBrowserTokens: the search box shows the filter as words. The user can remove and add single
-// words, also without a script, and the shown number of events changes.
+// TestBrowserTokens: the search box shows the filter as words. Words can be added, also without a script, and
+// removed, and the shown number of events changes.
 func TestBrowserTokens(t *testing.T) {
 	r := newFixture(t)
 	r.online()
@@ -44,8 +44,7 @@ func TestBrowserTokens(t *testing.T) {
 	shows("type:payout.paid", "needle", 1)
 }
 
-// TestBrowserMovesWhatChanged: a new row and a changed status are highlighted for a moment, unless the
-// user prefers no motion.
+// TestBrowserMovesWhatChanged: a new row is animated once, unless the user prefers no motion.
 func TestBrowserMovesWhatChanged(t *testing.T) {
 	r := newFixture(t)
 	r.online()

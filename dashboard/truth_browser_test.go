@@ -11,9 +11,8 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// TestBrowserShowsAndCopiesWhatIsThere: Copy copies the shown text, or says why it cannot. Only
-// deliveries of the same event are folded. A page that is open at midnight gets the heading of the new
-// day. Brackets may be typed with AltGr or Option.
+// TestBrowserShowsAndCopiesWhatIsThere: Copy copies the shown text, or says why it cannot. Only deliveries of
+// the same event are folded, AltGr may be used for brackets, and the heading of a day changes at midnight.
 func TestBrowserShowsAndCopiesWhatIsThere(t *testing.T) {
 	r := newFixture(t)
 	r.online()
@@ -71,8 +70,8 @@ func TestBrowserShowsAndCopiesWhatIsThere(t *testing.T) {
 	b.until(`document.querySelector("#rows > li").dataset.day === "Yesterday"`)
 }
 
-// TestBrowserManyTabsLoad: with notifications on, background tabs close their streams. A browser has
-// only six connections to a host over HTTP/1.1, so a seventh tab could otherwise not load.
+// TestBrowserManyTabsLoad: with notifications on, eight further tabs load and the last one gets live updates,
+// although a browser has only six connections to a host.
 func TestBrowserManyTabsLoad(t *testing.T) {
 	r := newFixture(t)
 	r.online()

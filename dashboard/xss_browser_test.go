@@ -17,9 +17,8 @@ import (
 	"relay"
 )
 
-// payloads returns 120 texts that become markup in a page with a mistake in its escaping: 30 vectors,
-// each plain, after text that closes an attribute, after text that closes an element, and in encodings
-// that a decoder would undo.
+// payloads returns 120 texts that become markup in a page with a mistake in its escaping: 30 vectors, each in
+// four forms.
 func payloads() []string {
 	vectors := []string{
 		`<script>alert(1)</script>`, `<script src=data:,alert(1)></script>`, `<img src=x onerror=alert(1)>`, `<svg onload=alert(1)>`,
@@ -51,8 +50,7 @@ func payloads() []string {
 	return list
 }
 
-// foreign is an expression that finds elements and attributes which only a payload can have made,
-// because our pages never contain them. Our scripts are those in assets.
+// foreign is an expression for the elements and attributes of a page that only a payload can have made.
 const foreign = `[...document.querySelectorAll("*")].filter(e =>
 	["IFRAME", "OBJECT", "EMBED", "VIDEO", "AUDIO", "BASE", "STYLE", "MATH", "TEMPLATE", "X", "B"].includes(e.tagName.toUpperCase()) ||
 	e.localName === "noscript" && (e.parentElement !== document.body || !/^<p class="dim small">[A-Za-z .]+<\/p>$/.test(e.textContent)) ||
@@ -92,8 +90,8 @@ func TestBrowserPayloadsStayText(t *testing.T) {
 			t.Errorf("%s: %d traces of payloads, want at least %d: they are not where they were to be", path, n, wants)
 		}
 	}
-	// Each payload is in one event: in path, query, provider fields, and in the reason and a header of
-	// the response. The rows arrive live.
+	// Each payload is in one event: in its path, query and provider fields, and in the reason and a header of
+	// its response. The rows arrive live.
 	b.open("/aliases/hook")
 	b.until(`document.querySelector("#link").textContent === "live"`)
 	var last relay.ID
@@ -114,7 +112,7 @@ func TestBrowserPayloadsStayText(t *testing.T) {
 		look("/aliases/hook?status="+url.QueryEscape(p)+"&since="+url.QueryEscape(p)+"&path="+url.QueryEscape(p)+"&cursor="+url.QueryEscape(p), 0)
 	}
 
-	// A method is a token (RFC 9110), which may have only few of the characters that markup needs.
+	// A method is a token (RFC 9110), which has only few of the characters that markup needs.
 	r.answers(func([]byte, []byte) string { return ok })
 	for _, method := range []string{"&ltscript&gtalert`1`", "&#60img&#62", "'onfocus'|alert`1`", "`$alert`1`", "%3Csvg%3E", "__proto__"} {
 		id := r.send(method + " /method HTTP/1.1\r\nHost: hook.localhost\r\nContent-Length: 0\r\n\r\n").String()
@@ -159,8 +157,8 @@ func TestBrowserPayloadsStayText(t *testing.T) {
 	t.Logf("%d payloads, %d pages", len(list), seen)
 }
 
-// packed puts all payloads into one head, and into one body of each kind. bodies has the bodies by
-// media type.
+// packed returns a head with all payloads as header lines, and bodies by media type, nearly all of which
+// contain all payloads.
 func packed(list []string) (head string, bodies map[string]string) {
 	var lines, fields, parts strings.Builder
 	items := make([]string, len(list))
@@ -178,7 +176,8 @@ func packed(list []string) (head string, bodies map[string]string) {
 	}
 }
 
-// names puts payloads into all fields with names that users give: keys, tokens, sessions, settings.
+// names stores payloads as names of keys and tokens, and as source and User-Agent of sessions. The settings
+// get fixed texts with markup.
 func (r *fixture) names(list []string) {
 	r.t.Helper()
 	ctx, sys := r.t.Context(), relay.System()

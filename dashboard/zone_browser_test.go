@@ -13,8 +13,8 @@ import (
 	"relay/record"
 )
 
-// TestShownTimesAreAccepted: without a script, each time with a date on a page is in UTC and names that
-// zone, and the filters accept the shown text.
+// TestShownTimesAreAccepted: the times that pages show without a script can be typed in the filters since and
+// until, and mean the same time there.
 func TestShownTimesAreAccepted(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
@@ -45,14 +45,15 @@ func TestShownTimesAreAccepted(t *testing.T) {
 	}
 }
 
-// TestBrowserShowsTimesInItsZone: times that the server sends in UTC are shown in the zone of the
-// browser, in the page and in live rows, and typed times are read in that zone.
+// TestBrowserShowsTimesInItsZone: times are shown in the zone of the browser, in the page and in live rows,
+// and typed times are read in that zone.
 func TestBrowserShowsTimesInItsZone(t *testing.T) {
 	r := newFixture(t)
 	r.online()
 	id := r.send(post("/first", "{}")).String()
 	b := newBrowser(t, r)
-	call(b, emulation.SetTimezoneOverride, emulation.SetTimezoneOverrideParams{TimezoneID: "Asia/Kathmandu"}) // a zone that is 5:45 h ahead of UTC all year
+	// This zone is 5:45 h ahead of UTC all year.
+	call(b, emulation.SetTimezoneOverride, emulation.SetTimezoneOverrideParams{TimezoneID: "Asia/Kathmandu"})
 	ahead := time.FixedZone("", int((5*time.Hour + 45*time.Minute).Seconds()))
 	local := func(sel, layout string) {
 		t.Helper()
@@ -82,7 +83,7 @@ func TestBrowserShowsTimesInItsZone(t *testing.T) {
 	value[any](b, `document.querySelector("#facts").open = true`)
 	local(".facts time", "2006-01-02 15:04:05.000 -07:00")
 
-	// The filter accepts a shown time with its zone. Without a zone it is a time in the zone of the
+	// The filter accepts a shown time with its zone. A time without a zone is read in the zone of the
 	// browser.
 	shown := value[string](b, `document.querySelector(".facts time").textContent`)
 	at, err := time.Parse(time.RFC3339Nano, value[string](b, `document.querySelector(".facts time").dateTime`))

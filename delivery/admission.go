@@ -71,13 +71,15 @@ func (j *job) storeFirst() (out relay.Outcome, ok bool) {
 	if whole, why := q.Whole(); !whole {
 		return j.outcome(j.spoilt(why)), false
 	}
-	_, q.Attempt.Released = j.st.RemoteOwner() // a tunnel whose node cannot be reached: that node delivers the event from the queue
+	// Another node has the tunnel and cannot be reached. That node delivers the event from the queue.
+	_, q.Attempt.Released = j.st.RemoteOwner()
 	q.Prepare(relay.StateDelivering)
 	t := d.store.Accept(q.Event)
 	if err := d.exchanges.Await(t); err != nil {
 		d.markStoreDegraded(j.st, err)
 		why := exchange.StoreError(err)
-		if !closed(t.Done()) { // the store may still accept the event, so its attempt must end
+		if !closed(t.Done()) {
+			// The store may still accept the event, so the attempt of the event must end.
 			a := q.Failed(why)
 			d.store.Finish(q.Event.ID, &a, "")
 			d.counters.finished(&a, false)
@@ -89,7 +91,7 @@ func (j *job) storeFirst() (out relay.Outcome, ok bool) {
 	return out, true
 }
 
-// rejectsPerMinute is the maximum number of refused requests of an alias that are stored as events in a
+// rejectsPerMinute is the largest number of refused requests of an alias that are stored as events in a
 // minute.
 const rejectsPerMinute = 60
 

@@ -10,8 +10,8 @@ import (
 	"relay/delivery"
 )
 
-// TestNoRoom: requests that come while there is no space are counted, but neither forwarded nor stored.
-// Once there is space again, requests are accepted.
+// TestNoRoom: with the error storage-full from Capacity, a request gets that error, and a rejected one is not
+// stored. Both are counted, and nothing is forwarded.
 func TestNoRoom(t *testing.T) {
 	var k bodyRecorder
 	b := realFixture(t)
@@ -50,8 +50,8 @@ func TestNoRoom(t *testing.T) {
 	b.d = first
 }
 
-// TestStoreFirst: while the store is not sure to have space, each request is stored before a byte of it
-// is forwarded. A request that cannot be stored is not forwarded.
+// TestStoreFirst: while StoreFirst is true, a request that cannot be stored is not forwarded. Requests that
+// can be stored are forwarded unchanged.
 func TestStoreFirst(t *testing.T) {
 	var k bodyRecorder
 	var first bool

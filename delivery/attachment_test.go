@@ -91,7 +91,8 @@ func TestTakeover(t *testing.T) {
 	})
 }
 
-// A tunnel that is stale before its attach is stored is stored as attached and stale.
+// TestStaleBeforeItsAttachIsStored: a tunnel that becomes stale at once after Attach is stored as stale, in
+// place of the record of another node.
 func TestStaleBeforeItsAttachIsStored(t *testing.T) {
 	run(t, nil, func(b *fixture) {
 		tun := &memTunnel{info: relay.TunnelInfo{ID: "tun_quick"}}
@@ -121,8 +122,8 @@ func TestDetachIsShown(t *testing.T) {
 	})
 }
 
-// TestRunningForgetsWhatEnded: ended attempts are not reported as running, because the store never
-// sweeps the attempts that are reported.
+// TestRunningForgetsWhatEnded: Running contains an attempt in progress, and no longer contains it a second
+// after its end.
 func TestRunningForgetsWhatEnded(t *testing.T) {
 	run(t, always("hello", ok), func(b *fixture) {
 		c, done := b.begin("POST / HTTP/1.1\r\nHost: hook.localhost\r\nContent-Length: 5\r\n\r\n")
@@ -147,7 +148,6 @@ func TestProviderOfALargeBody(t *testing.T) {
 	})
 }
 
-// TestEndlessAnswerToAReplayIsCut: the endless response to a replay is cut once its record is full.
 func TestEndlessAnswerToAReplayIsCut(t *testing.T) {
 	endless := false
 	run(t, func(l *local) {

@@ -10,8 +10,8 @@ import (
 	"relay/budget"
 )
 
-// TestAnswerOverBudgetIsCut: a response whose channel was closed because its caller read too slowly is
-// recorded as cut, and its caller sees a broken transfer.
+// TestAnswerOverBudgetIsCut: if a channel ends with budget.ErrOver inside a response, the response is
+// recorded as cut, and the caller's connection is reset.
 func TestAnswerOverBudgetIsCut(t *testing.T) {
 	t.Parallel()
 	run(t, func(l *local) {
@@ -28,11 +28,12 @@ func TestAnswerOverBudgetIsCut(t *testing.T) {
 	})
 }
 
-// TestHeldAnswersAreBounded: bytes that are held until the request is stored count in the budget;
-// without space the caller gets an error, and the reservations are returned.
+// TestHeldAnswersAreBounded: the bytes of a response that waits for the store count in the budget. A response
+// without space is answered with overloaded, and nothing stays reserved.
 func TestHeldAnswersAreBounded(t *testing.T) {
 	t.Parallel()
-	budget := budget.New(800 << 10) // 200 KiB for an account; the bytes of an answer count twice: as held and as recorded
+	// The bytes of an answer count twice: as held and as recorded. An account has 200 KiB.
+	budget := budget.New(800 << 10)
 	sizes := make(chan int, 3)
 	run(t, func(l *local) {
 		l.until("\r\n\r\n")
@@ -45,7 +46,8 @@ func TestHeldAnswersAreBounded(t *testing.T) {
 		}{{8 << 10, ""}, {60 << 10, ""}, {200 << 10, relay.CodeOverloaded}} {
 			sizes <- x.size
 			_, done := b.begin(get)
-			time.Sleep(time.Second / 2) // the store takes a second
+			// Nothing waits for the ticket: whether the event is stored does not change the answer.
+			time.Sleep(time.Second / 2)
 			synctest.Wait()
 			if used := budget.Stats().Used; (used > 0) != (x.size > 8<<10) {
 				t.Errorf("%d bytes held: %d reserved", x.size, used)
@@ -58,9 +60,8 @@ func TestHeldAnswersAreBounded(t *testing.T) {
 	}, func(b *fixture) { b.opt.Budget, b.s.delay = budget, time.Second })
 }
 
-// TestUnfinishedBodiesAreBounded: callers who send most of a body and then nothing hold no more memory
-// than the budget allows. A caller without space gets an error, and its request is not recorded as
-// complete.
+// TestUnfinishedBodiesAreBounded: an unfinished body reserves its announced size in the budget. A second body
+// without space is answered with overloaded, and its event is not complete; nothing stays reserved.
 func TestUnfinishedBodiesAreBounded(t *testing.T) {
 	t.Parallel()
 	const head, sent, rest = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 60000\r\n\r\n", 40_000, 20_000
@@ -100,8 +101,8 @@ func TestUnfinishedBodiesAreBounded(t *testing.T) {
 	}
 }
 
-// TestAnswerOverBudgetBeforeItWentOut: if there is no space for a response before a byte of it was
-// sent, the caller gets an error, not a reset.
+// TestAnswerOverBudgetBeforeItWentOut: if a channel ends with budget.ErrOver before a byte of the response
+// was sent, the caller gets overloaded, and no reset.
 func TestAnswerOverBudgetBeforeItWentOut(t *testing.T) {
 	t.Parallel()
 	run(t, func(l *local) {
@@ -117,8 +118,9 @@ func TestAnswerOverBudgetBeforeItWentOut(t *testing.T) {
 	}, func(b *fixture) { b.s.delay = time.Second })
 }
 
-// TestAnswerThatFindsNoSpaceAtItsEnd: if there is no space for the last bytes of a response that was
-// sent in part, the bytes that arrived before are recorded.
+// TestAnswerThatFindsNoSpaceAtItsEnd: the budget has no space for the rest of a response that was sent in
+// part. The caller's connection is reset; the record has the whole response if it fits into
+// MaxResponseCapture, else the error that the response was not stored.
 func TestAnswerThatFindsNoSpaceAtItsEnd(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -156,8 +158,6 @@ func TestAnswerThatFindsNoSpaceAtItsEnd(t *testing.T) {
 	}
 }
 
-// TestHeadInPiecesIsNotHeldForEver: the bytes of a response head that arrived in pieces no longer count
-// in the budget while the body is sent.
 func TestHeadInPiecesIsNotHeldForEver(t *testing.T) {
 	t.Parallel()
 	budget := budget.New(0)

@@ -11,8 +11,8 @@ import (
 	"relay"
 )
 
-// TestCallerLeft: the record of an attempt, and the status in the access log, say whether its caller
-// got the whole response.
+// TestCallerLeft: CallerGone of the attempt, and the status in the outcome, tell whether the caller got the
+// response. A replay never has CallerGone.
 func TestCallerLeft(t *testing.T) {
 	late := func(l *local) { l.until("hello"); time.Sleep(20 * time.Second); l.Write(ok); l.ended() }
 	never := func(l *local) { l.until("hello"); l.ended() }
@@ -24,7 +24,7 @@ func TestCallerLeft(t *testing.T) {
 		gone   bool
 		status int
 		state  string
-		told   bool // package server finds that the caller did not take the whole answer
+		told   bool // Outcome.Gone is called, as package server does for a caller that did not take the whole answer
 	}{
 		"stays":      {post, late, func(*memCaller) {}, false, 200, relay.StateDelivered, false},
 		"resets":     {post, late, reset, true, 0, relay.StateDelivered, false},
@@ -80,8 +80,8 @@ func TestCallerLeft(t *testing.T) {
 	}
 }
 
-// TestCallerResetsInsideABodyThatIsAnsweredEarly: the record says that the caller has left, although the
-// rest of its request is still awaited when the response is complete.
+// TestCallerResetsInsideABodyThatIsAnsweredEarly: if the caller resets before it has sent its whole body, and
+// the response is complete, the attempt has CallerGone.
 func TestCallerResetsInsideABodyThatIsAnsweredEarly(t *testing.T) {
 	run(t, func(l *local) {
 		l.until("hello")
@@ -98,8 +98,8 @@ func TestCallerResetsInsideABodyThatIsAnsweredEarly(t *testing.T) {
 	}, slowStep)
 }
 
-// TestCallerIsNotLookedAtWhileItIsRead: the exchange does not check whether a caller has left while
-// another goroutine reads the rest of its request.
+// TestCallerIsNotLookedAtWhileItIsRead: while the rest of a request is read, Left does not run at the same
+// time as a read of the caller.
 func TestCallerIsNotLookedAtWhileItIsRead(t *testing.T) {
 	run(t, func(l *local) {
 		l.until("\r\n\r\n")
@@ -120,8 +120,8 @@ func TestCallerIsNotLookedAtWhileItIsRead(t *testing.T) {
 	}, smallWindow)
 }
 
-// TestCallerCutAfterTheEndWasStored: the record says that the caller has left, even if relayd finds
-// this out after it has stored the end of the attempt.
+// TestCallerCutAfterTheEndWasStored: Close cuts a caller whose response was malformed after its head. The
+// attempt is delivered, and has CallerGone.
 func TestCallerCutAfterTheEndWasStored(t *testing.T) {
 	run(t, func(l *local) {
 		l.until("\r\n\r\n")
@@ -137,7 +137,8 @@ func TestCallerCutAfterTheEndWasStored(t *testing.T) {
 		cancel()
 		_ = b.d.Close(ctx)
 		out := <-done
-		time.Sleep(5 * time.Second) // until the store has resolved its steps
+		// The store needs this time to resolve its steps.
+		time.Sleep(5 * time.Second)
 		e := b.event()
 		b.want("answer, state, caller gone", words(out.Answer == nil, e.State, e.Attempts[0].CallerGone), words(true, relay.StateDelivered, true))
 	}, func(b *fixture) { b.s.delay = time.Second })
@@ -147,8 +148,8 @@ func TestCallerCutAfterTheEndWasStored(t *testing.T) {
 // was sent.
 func slowStep(b *fixture) { b.s.delay = time.Millisecond }
 
-// TestCallerThatLeftBeforeContinueIsLetGo: a caller that left before it got the relay's 100 Continue
-// is released, with the memory of its connection.
+// TestCallerThatLeftBeforeContinueIsLetGo: after a caller has left before 100 Continue, Close does not reset
+// its connection any more.
 func TestCallerThatLeftBeforeContinueIsLetGo(t *testing.T) {
 	run(t, nil, func(b *fixture) {
 		in, c := b.inbound(waiting)

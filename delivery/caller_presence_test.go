@@ -8,8 +8,8 @@ import (
 	"relay"
 )
 
-// TestCallerGoneInsideSilence: a caller that leaves while the local server pauses inside its response
-// is noticed although there is nothing to write.
+// TestCallerGoneInsideSilence: if a caller leaves while the local server pauses inside its response, the
+// response is cut about a minute later, with or without a response timeout.
 func TestCallerGoneInsideSilence(t *testing.T) {
 	for name, c := range map[string]struct {
 		presence relay.Presence
@@ -25,7 +25,8 @@ func TestCallerGoneInsideSilence(t *testing.T) {
 				l.ended()
 			}, func(b *fixture) {
 				caller, done := b.begin(post)
-				time.Sleep(time.Hour) // an answer has no deadline while its caller is connected
+				// Inside an answer there is no time limit while the caller is connected.
+				time.Sleep(time.Hour)
 				caller.become(c.presence)
 				start := time.Now()
 				<-done
@@ -40,8 +41,8 @@ func TestCallerGoneInsideSilence(t *testing.T) {
 	}
 }
 
-// TestHalfClosedCallerReadsOn: a caller that has only closed its sending side gets the whole response,
-// however long it takes.
+// TestHalfClosedCallerReadsOn: a caller that has only closed its sending side gets a whole response of seven
+// and a half minutes.
 func TestHalfClosedCallerReadsOn(t *testing.T) {
 	run(t, func(l *local) {
 		l.until("hello")
@@ -60,8 +61,8 @@ func TestHalfClosedCallerReadsOn(t *testing.T) {
 	})
 }
 
-// TestCallerGoneWhileTheLocalServerTakesNoMore: a caller that leaves while the rest of its request
-// waits for a hung local server is noticed, although the exchange does not read from it then.
+// TestCallerGoneWhileTheLocalServerTakesNoMore: a caller that leaves while the local server takes no more of
+// the request ends the exchange within an hour, and its channel is closed.
 func TestCallerGoneWhileTheLocalServerTakesNoMore(t *testing.T) {
 	run(t, func(l *local) {
 		l.until("\r\n\r\n")
@@ -70,7 +71,8 @@ func TestCallerGoneWhileTheLocalServerTakesNoMore(t *testing.T) {
 	}, func(b *fixture) {
 		c, done := b.begin(largePost)
 		c.in.write(make([]byte, largeSize/2))
-		time.Sleep(time.Hour) // an answer has no deadline while its caller is connected
+		// Inside an answer there is no time limit while the caller is connected.
+		time.Sleep(time.Hour)
 		b.want("channels", b.d.Stats().Channels, 1)
 		c.become(relay.CallerReset)
 		c.in.finish(io.ErrUnexpectedEOF)

@@ -115,9 +115,9 @@ func TestCallerGoneBeforeAnswer(t *testing.T) {
 	})
 }
 
-// TestSlowCallerOfAShortAnswerSeesABreak: a response without a length ends with its connection. If the
-// caller did not receive all of such a response, the connection is reset and not closed in order, even
-// if a part of the request is unread.
+// TestSlowCallerOfAShortAnswerSeesABreak: if a write to the caller fails, a complete response without a
+// length ends with a reset of the caller's connection. It makes no difference whether the whole request has
+// arrived.
 func TestSlowCallerOfAShortAnswerSeesABreak(t *testing.T) {
 	for name, request := range map[string]string{
 		"whole request": post, "answered early": "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\nhello",
@@ -275,8 +275,8 @@ func TestSettingsChangeTheHead(t *testing.T) {
 	})
 }
 
-// TestForwardedLinesAreNotDoubled: lines about scheme and host that a proxy or the sender has set stay
-// unchanged.
+// TestForwardedLinesAreNotDoubled: the setting forwarded adds no X-Forwarded-Proto or X-Forwarded-Host to a
+// request that has that line.
 func TestForwardedLinesAreNotDoubled(t *testing.T) {
 	var got string
 	serve := func(l *local) {
@@ -350,8 +350,8 @@ func TestOwnContinueWhenRefused(t *testing.T) {
 	})
 }
 
-// TestTimeAfterARefusalIsOfTheCaller: an attempt ends when the local server has refused it, not when
-// the caller has sent the rest of its body, so no phase includes that time or becomes negative.
+// TestTimeAfterARefusalIsOfTheCaller: the phases of an attempt do not include the time in which the caller
+// sends the rest of its body after a refusal or a timeout.
 func TestTimeAfterARefusalIsOfTheCaller(t *testing.T) {
 	run(t, func(*local) {}, func(b *fixture) {
 		b.tun.openErr = relay.Errorf(relay.CodeLocalRefused, "refused")

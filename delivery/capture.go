@@ -54,7 +54,8 @@ func (d *Delivery) capture(in *relay.Inbound) relay.Outcome {
 		if out, ok := j.storeFirst(); !ok {
 			return out
 		}
-		if att, _ := st.Online(); att == nil { // the tunnel may have gone while the event was stored
+		if att, _ := st.Online(); att == nil {
+			// The tunnel may have been lost while the event was stored.
 			return j.enqueue()
 		}
 		j.switchTunnel()

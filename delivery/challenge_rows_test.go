@@ -112,9 +112,9 @@ func (c *challengeRow) prepare(b *fixture) {
 	}
 }
 
-// TestEachChallenge tries the challenge of each row of the table of handshakes. While the alias is
-// offline, relayd answers the challenge, but not without the setting, with a wrong byte, or with markup
-// in it. An online tunnel gets the challenge unchanged.
+// TestEachChallenge tries the challenge of each row of the table of handshakes. While the alias is offline,
+// relayd answers it with the setting, and does not answer it correctly without the setting, with a wrong
+// byte, or with markup. An online tunnel gets it unchanged.
 func TestEachChallenge(t *testing.T) {
 	for _, name := range handshake.Names() {
 		i := slices.IndexFunc(challengeRows, func(c challengeRow) bool { return c.name == name })
@@ -127,7 +127,8 @@ func TestEachChallenge(t *testing.T) {
 			offline := func(what, echo, status, state string, names ...string) {
 				t.Helper()
 				run(t, nil, func(b *fixture) {
-					out, _ := b.send(c.raw(echo)) // the time in the signature is that of the fixture
+					// The time in the signature is that of the fixture.
+					out, _ := b.send(c.raw(echo))
 					b.want(what+": answer", code(out), status)
 					b.want(what+": state", b.event().State, state)
 				}, withHandshakes(names...), c.prepare)

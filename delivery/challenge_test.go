@@ -11,8 +11,8 @@ import (
 	"relay"
 )
 
-// TestChallengeWhoseTunnelComes: a tunnel that is attached while relayd still reads a challenge gets
-// the challenge: relayd answers only if there is no tunnel.
+// TestChallengeWhoseTunnelComes: relayd queues a challenge if a tunnel is attached before the challenge has
+// arrived completely, and the tunnel then gets it.
 func TestChallengeWhoseTunnelComes(t *testing.T) {
 	run(t, nil, func(b *fixture) {
 		c, done := b.begin(slackChallenge[:len(slackChallenge)-10])
@@ -31,8 +31,8 @@ func TestChallengeWhoseTunnelComes(t *testing.T) {
 	}, func(b *fixture) { b.a.Settings.Handshakes, b.a.Settings.AutoDeliver = []string{"all"}, true })
 }
 
-// TestChallengeWithASealedSecret: if a challenge may be signed with a secret that this node cannot
-// open, relayd queues the challenge, because it cannot verify the signature.
+// TestChallengeWithASealedSecret: a challenge for a sender whose secret this node cannot open is queued, and
+// its event names the missed challenge.
 func TestChallengeWithASealedSecret(t *testing.T) {
 	for name, raw := range map[string]string{"slack": slackChallenge, "x": "GET /w?crc_token=abc HTTP/1.1\r\nHost: hook.localhost\r\n\r\n"} {
 		run(t, nil, func(b *fixture) {
@@ -46,8 +46,8 @@ func TestChallengeWithASealedSecret(t *testing.T) {
 	}
 }
 
-// TestNoMoreIsReadWithAFullQueue: with a full queue only a small body of known length is read, to see
-// whether it is a challenge.
+// TestNoMoreIsReadWithAFullQueue: with a full queue, a challenge is answered if its body has a length of at
+// most 16 KiB. A longer or chunked body gets queue-full.
 func TestNoMoreIsReadWithAFullQueue(t *testing.T) {
 	const chunked = "POST /slack HTTP/1.1\r\nHost: hook.localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n39\r\n" + slackBody + "\r\n0\r\n\r\n"
 	for raw, want := range map[string]string{
@@ -64,8 +64,8 @@ func TestNoMoreIsReadWithAFullQueue(t *testing.T) {
 	}
 }
 
-// TestReservationOfChunkedBodiesEnds: the queue space reserved for a chunked request is returned,
-// however the request ends.
+// TestReservationOfChunkedBodiesEnds: the queue space of chunked requests is free again after a cancel, a
+// failed store and a caller that left.
 func TestReservationOfChunkedBodiesEnds(t *testing.T) {
 	const head = "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"
 	for _, how := range []string{"canceled", "not stored", "caller gone"} {

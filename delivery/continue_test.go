@@ -20,8 +20,9 @@ const (
 // silent is a local server that reads the whole request and sends nothing.
 func silent(l *local) { l.ended() }
 
-// TestSilentServerIsNotTheFaultOfWhoWaitsForContinue: a caller that waits for 100 Continue of a silent
-// local server must not be refused for a stalled body.
+// TestSilentServerIsNotTheFaultOfWhoWaitsForContinue: if the local server is silent, a caller that waits for
+// 100 Continue gets it from relayd after the response timeout. Its request is then complete, is answered with
+// local-timeout, and can be replayed.
 func TestSilentServerIsNotTheFaultOfWhoWaitsForContinue(t *testing.T) {
 	var got string
 	run(t, func(l *local) { l.ended(); got = string(l.got) }, func(b *fixture) {
@@ -31,7 +32,8 @@ func TestSilentServerIsNotTheFaultOfWhoWaitsForContinue(t *testing.T) {
 		b.want("100 before the response timeout", c.answer(), "")
 		time.Sleep(2 * time.Second)
 		b.want("100 behind it", c.answer(), goAhead)
-		time.Sleep(20 * time.Second) // shorter than the stall timeout
+		// This is shorter than the stall timeout.
+		time.Sleep(20 * time.Second)
 		c.in.write([]byte("hello"))
 		out := <-done
 		b.want("code", code(out), relay.CodeLocalTimeout)
@@ -50,9 +52,8 @@ func TestSilentServerIsNotTheFaultOfWhoWaitsForContinue(t *testing.T) {
 	})
 }
 
-// TestWhoGotItsContinueMayStall: a caller that gets 100 Continue, from relayd or from the local server,
-// and then sends no body gets request-timeout. This holds even if the 100 came one second before the
-// first read timeout ended.
+// TestWhoGotItsContinueMayStall: a caller that gets 100 Continue, from relayd or from the local server, and
+// sends no body gets request-timeout.
 func TestWhoGotItsContinueMayStall(t *testing.T) {
 	late := func(l *local) {
 		l.until("\r\n\r\n")
@@ -76,8 +77,8 @@ func TestWhoGotItsContinueMayStall(t *testing.T) {
 	}
 }
 
-// TestBodyBeforeContinueIsAsAnyOther: if a caller sends its body without waiting for 100, the body is
-// treated like any other: the response timeout of the local server begins after the body.
+// TestBodyBeforeContinueIsAsAnyOther: a caller that begins its body without waiting for 100 can stall. For a
+// complete body, the response timeout begins at its end, and relayd sends no 100.
 func TestBodyBeforeContinueIsAsAnyOther(t *testing.T) {
 	run(t, silent, func(b *fixture) {
 		begin := time.Now()
@@ -101,8 +102,8 @@ func TestBodyBeforeContinueIsAsAnyOther(t *testing.T) {
 	})
 }
 
-// TestLateContinueOfTheLocalServer: the local server's 100 Continue is passed on and recorded
-// unchanged, however late it comes. A refusal also ends the caller's wait.
+// TestLateContinueOfTheLocalServer: a 100 Continue of the local server after 50 s is passed on and recorded
+// unchanged. A refusal after 50 s is passed on, too.
 func TestLateContinueOfTheLocalServer(t *testing.T) {
 	answer := func(first string, after time.Duration) func(*local) {
 		return func(l *local) {
@@ -134,8 +135,8 @@ func TestLateContinueOfTheLocalServer(t *testing.T) {
 	})
 }
 
-// TestContinueWithoutResponseTimeout: without a response timeout only the caller or the tunnel ends
-// the wait.
+// TestContinueWithoutResponseTimeout: without a response timeout, a wait for 100 Continue lasts over an hour,
+// and ends when the caller or the tunnel ends.
 func TestContinueWithoutResponseTimeout(t *testing.T) {
 	off := func(b *fixture) { b.opt.ResponseTimeout = 0 }
 	run(t, silent, func(b *fixture) {

@@ -37,8 +37,8 @@ type Options struct {
 	MaxResponseCapture int64         // decoded bytes of a response body that are stored
 	ResponseTimeout    time.Duration // time until the final response head; an alias may have its own
 	QueueLimit         int           // queued attempts per alias
-	QueueBytes         int64         // request bytes of these attempts per alias
-	AccountQueue       int           // queued attempts of all aliases of an account without its own limit
+	QueueBytes         int64         // queued request bytes per alias
+	AccountQueue       int           // queued attempts of all aliases of an account; an account may have its own limit
 
 	// Capacity returns nil when a request of about need bytes can be stored for the alias, else the
 	// error that its caller gets. It may wait up to wait for space. nil = there is always space. It
@@ -68,7 +68,7 @@ const (
 	storeWait    = 10 * time.Second        // longest read of the store
 	cutStoreWait = 2 * time.Second         // longest wait for the store to keep the records of exchanges that were cut
 	cutWait      = 2500 * time.Millisecond // longest wait for exchanges to end after they were cut
-	workersWait  = 2250 * time.Millisecond // longest wait for background goroutines to end, some of which store the loss of tunnels
+	workersWait  = 2250 * time.Millisecond // longest wait for background goroutines to end; some of them store the loss of tunnels
 	retryAfter   = registry.RetryAfter
 )
 
@@ -97,7 +97,7 @@ type Delivery struct {
 
 	cut     context.Context // ends when the drain is over
 	endCut  context.CancelFunc
-	base    context.Context // ends when everything must stop: from then on nothing waits for the store
+	base    context.Context // ends when everything must stop; from then on, no exchange waits for the store
 	endBase context.CancelFunc
 	workers sync.WaitGroup // background goroutines
 
@@ -107,8 +107,8 @@ type Delivery struct {
 	mu       sync.Mutex
 	stopping bool
 	running  int           // captures, replays and queued deliveries in progress
-	idle     chan struct{} // closed when stopping and none is running
-	stop     chan struct{} // closed when stopping
+	idle     chan struct{} // closed when the relay is stopping and running is 0
+	stop     chan struct{} // closed when the relay is stopping
 }
 
 // New makes a Delivery; Start makes it ready.
@@ -227,7 +227,8 @@ func (d *Delivery) FindAlias(label string) (*relay.Alias, bool) {
 		return nil, false
 	}
 	select {
-	case <-d.registry.ReadAgain(a.ID): // that read includes the secrets, and keeps the order with other reads of the alias
+	case <-d.registry.ReadAgain(a.ID):
+		// That read includes the secrets, and keeps the order with other reads of the alias.
 	case <-ctx.Done():
 	}
 	return d.Alias(label)

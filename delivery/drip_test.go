@@ -7,8 +7,8 @@ import (
 	"relay"
 )
 
-// TestDrippingBodiesKeepNobodyWaiting: slow bodies fill every soft slot of a tunnel; no other request
-// of the alias waits for a slot longer than a second (CONTRACT, min-rate).
+// TestDrippingBodiesKeepNobodyWaiting: while 64 slow bodies fill every soft slot of a tunnel, no other
+// request takes longer than a second.
 func TestDrippingBodiesKeepNobodyWaiting(t *testing.T) {
 	const drip = "POST /drip HTTP/1.1\r\nHost: h\r\nContent-Length: 1000\r\n\r\n"
 	for name, lazy := range map[string]bool{"ssh": false, "relay up": true} {
@@ -43,7 +43,9 @@ func TestDrippingBodiesKeepNobodyWaiting(t *testing.T) {
 					for _, c := range drips {
 						c.in.write([]byte("x"))
 					}
-					for range 7 { // every 137 ms, so that the requests meet every phase of the steps of the limiter
+					// The requests come every 137 ms, so that they meet every phase of the steps of the
+					// limiter.
+					for range 7 {
 						time.Sleep(137 * time.Millisecond)
 						send()
 					}

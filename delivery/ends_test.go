@@ -20,15 +20,15 @@ func smallWindow(b *fixture) { b.tun.window = 32 << 10 }
 // slowEvents makes each step of the store take a minute.
 func slowEvents(b *fixture) { b.s.delay = time.Minute }
 
-// TestEveryPhaseEnds combines each phase of an exchange with each thing that can end it: the request
-// always ends.
+// TestEveryPhaseEnds combines each phase of an exchange with each event that can end it. The request ends in
+// time, except for the combinations without a limit.
 func TestEveryPhaseEnds(t *testing.T) {
 	const begun = "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nx"
 	phases := map[string]struct {
 		raw     string
 		serve   func(*local)
 		prepare func(*fixture)
-		more    bool // the caller has more of its body to send
+		more    bool // the caller sends more of its body after the begin
 	}{
 		"open":        {post, func(l *local) { l.hang() }, func(b *fixture) { b.tun.hang = true }, false},
 		"first write": {longHead, func(l *local) { l.hang() }, smallWindow, false},
@@ -55,7 +55,8 @@ func TestEveryPhaseEnds(t *testing.T) {
 		"lost":             {func(b *fixture, _ *memCaller) { b.hold.Detach(false) }, map[string]time.Duration{"": 2 * second, "hold for the store": 11 * second}},
 		"takeover": {func(b *fixture, _ *memCaller) {
 			b.d.Attach(b.a, &memTunnel{serve: always("hello", ok)})
-			b.hold.Detach(false) // package sshgate does this, too, some time after a takeover
+			// Package sshgate does this, too, some time after a takeover.
+			b.hold.Detach(false)
 		}, map[string]time.Duration{"": 2 * second, "hold for the store": 11 * second}},
 		"drain": {func(b *fixture, _ *memCaller) {
 			ctx, cancel := context.WithCancel(context.Background())
@@ -130,8 +131,8 @@ func timed(f func()) time.Duration {
 	return time.Since(began)
 }
 
-// TestPartOfTheFirstWriteIsNeverSentAgain: if a channel has taken a part of the first write, or may
-// have, the request is not sent again on any channel: the attempt is interrupted and says so.
+// TestPartOfTheFirstWriteIsNeverSentAgain: if a channel has taken a part of the first write before its tunnel
+// ends, the request is sent on no other channel. The attempt is interrupted.
 func TestPartOfTheFirstWriteIsNeverSentAgain(t *testing.T) {
 	size := len(longHead)
 	const atOnce, aSecond, late = "ends at once", "ends after a second", "takes nothing for a second"
@@ -145,7 +146,8 @@ func TestPartOfTheFirstWriteIsNeverSentAgain(t *testing.T) {
 						}
 					}
 					run(t, func(l *local) { l.hang() }, func(b *fixture) {
-						if lazy && when != late { // the request uses the existing spare; its replacement takes no byte
+						if lazy && when != late {
+							// The request uses the existing spare. Its replacement takes no byte.
 							synctest.Wait()
 							b.tun.set(func() { b.tun.window = 0 })
 						}
@@ -168,7 +170,8 @@ func TestPartOfTheFirstWriteIsNeverSentAgain(t *testing.T) {
 						b.tun.cutAll()
 						out := <-done
 						b.want("code", code(out), relay.CodeTunnelLost)
-						sent := 0 // a client of relay up has spares without a request, too
+						// A client of relay up also has spares without a request.
+						sent := 0
 						b.tun.set(func() {
 							for _, c := range b.tun.channels {
 								if len(c.up.buf) > 0 {
@@ -187,9 +190,8 @@ func TestPartOfTheFirstWriteIsNeverSentAgain(t *testing.T) {
 	}
 }
 
-// TestNothingTakenBeforeTheTunnelEnds: a request is queued if no byte of it was taken before its tunnel
-// ended, however long the write had waited. It does not matter whether the exchange first notices the
-// end of the write, of the channel or of the tunnel.
+// TestNothingTakenBeforeTheTunnelEnds: a request of which no byte was taken before its tunnel ends is queued,
+// whichever ends first, the tunnel or its channels.
 func TestNothingTakenBeforeTheTunnelEnds(t *testing.T) {
 	ends := map[string]func(b *fixture){
 		"channel, then tunnel": func(b *fixture) { b.tun.cutAll(); b.hold.Detach(false) },
@@ -198,7 +200,8 @@ func TestNothingTakenBeforeTheTunnelEnds(t *testing.T) {
 	for name, end := range ends {
 		for _, raw := range []string{post, longHead} {
 			t.Run(fmt.Sprintf("%s, %d bytes", name, len(raw)), func(t *testing.T) {
-				for range 20 { // the order in which the exchange notices the ends is random
+				// The exchange notices the ends in a random order.
+				for range 20 {
 					run(t, func(l *local) { l.hang() }, func(b *fixture) {
 						_, done := b.begin(raw)
 						time.Sleep(time.Second)
@@ -215,8 +218,8 @@ func TestNothingTakenBeforeTheTunnelEnds(t *testing.T) {
 	}
 }
 
-// TestAnswerBegunWithNothingTaken: if a local server takes no byte of the request before the channel
-// ends, its response does not count, whether complete or only begun.
+// TestAnswerBegunWithNothingTaken: if the local server takes no byte and only begins a response before the
+// channel ends, the attempt fails as local-closed.
 func TestAnswerBegunWithNothingTaken(t *testing.T) {
 	for _, begun := range []string{"HTTP/1.1 2", "HTTP/1.1 100 Continue\r\n\r\n"} {
 		for _, raw := range []string{post, longHead} {
@@ -234,9 +237,8 @@ func TestAnswerBegunWithNothingTaken(t *testing.T) {
 	}
 }
 
-// TestWholeAnswerWithNothingTaken: the local server responds without taking a byte, and the channel
-// ends while the response is being stored. The rest of the request is still read, and the event becomes
-// complete.
+// TestWholeAnswerWithNothingTaken: the local server sends a complete response without taking a byte, and the
+// channel ends while the response is being stored. The rest of the request is still read and stored.
 func TestWholeAnswerWithNothingTaken(t *testing.T) {
 	raw := strings.Replace(post, "Length: 5", "Length: 10", 1)
 	run(t, func(l *local) { l.Write(ok); l.hang() }, func(b *fixture) {
@@ -247,16 +249,16 @@ func TestWholeAnswerWithNothingTaken(t *testing.T) {
 		c.in.write([]byte("world"))
 		b.want("code", code(<-done), "")
 		b.want("answer", c.answer(), ok)
-		time.Sleep(3 * time.Second) // until the end of the request is stored
+		// The end of the request is stored within this time.
+		time.Sleep(3 * time.Second)
 		e := b.event()
 		b.want("request", words(e.State, e.Request.Body.State, string(e.Request.Body.Data)),
 			words(relay.StateDelivered, relay.BodyComplete, "helloworld"))
 	}, func(b *fixture) { b.tun.window, b.s.delay = -1, 2*time.Second })
 }
 
-// TestHeadAndLossInOneRead: a read may return the head of an answer together with the loss of the
-// tunnel. That answer is recorded like one whose head came just before the loss: the attempt has a
-// truncated answer, whether or not the request is complete.
+// TestHeadAndLossInOneRead: the tunnel is lost after a part of a response, in the same read or in a later
+// one. The attempt is interrupted and has the truncated response in both cases.
 func TestHeadAndLossInOneRead(t *testing.T) {
 	const answer = "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc"
 	const part = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\nhello"
@@ -269,7 +271,8 @@ func TestHeadAndLossInOneRead(t *testing.T) {
 					if !together {
 						time.Sleep(time.Millisecond)
 					}
-					l.c.down.finish(errLate) // the channel has no end of its own, because the tunnel ends
+					// The channel has no end of its own, because the tunnel ends.
+					l.c.down.finish(errLate)
 					l.ended()
 				}, func(b *fixture) {
 					c, done := b.begin(raw)
@@ -288,7 +291,8 @@ func TestHeadAndLossInOneRead(t *testing.T) {
 					b.want("answer", words(a.Status, a.ResponseState, string(a.Response.Body.Data)), words(200, relay.ResponseTruncated, "abc"))
 					state, body := relay.BodyComplete, "hello"
 					switch {
-					case name == "caller leaves", name == "caller sends the rest" && !together: // the answer had begun, so the caller's connection was reset
+					case name == "caller leaves", name == "caller sends the rest" && !together:
+						// The answer had begun, so the connection of the caller was reset.
 						state = relay.BodyAborted
 					case name == "caller sends the rest":
 						body = "helloworld"

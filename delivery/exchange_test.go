@@ -13,8 +13,8 @@ import (
 	"relay"
 )
 
-// TestMain checks for goroutines that outlive the tests. The half second that goleak waits for the
-// last ones can be too short on a busy machine.
+// TestMain fails if goroutines outlive the tests. It waits longer than goleak does by default, because on a
+// busy machine some goroutines end late.
 func TestMain(m *testing.M) {
 	status := m.Run()
 	if status == 0 {
@@ -56,8 +56,8 @@ func (s *slowAcceptStore) Accept(e *relay.Event) *relay.Ticket {
 	return s.memStore.Accept(e)
 }
 
-// TestFinishIsReadyBeforeAccept: if the response is complete by the time of Accept, Finish follows at
-// once: any delay between them could make the committer store the event in two commits.
+// TestFinishIsReadyBeforeAccept: even if Accept takes a moment, the attempt of a response that has arrived
+// ends at the time of the request.
 func TestFinishIsReadyBeforeAccept(t *testing.T) {
 	run(t, always("hello", ok), func(b *fixture) {
 		began := time.Now()
@@ -332,8 +332,8 @@ func TestEarlyAnswer(t *testing.T) {
 	})
 }
 
-// TestRequestIsWholeWithItsAnswer: a local server may respond while it reads, like an echo server, and
-// end its response when it has the whole request. The record then has the whole request, too.
+// TestRequestIsWholeWithItsAnswer: the local server ends its response when it has the end of the request.
+// Once the caller has the whole response, the record has the whole request.
 func TestRequestIsWholeWithItsAnswer(t *testing.T) {
 	run(t, func(l *local) {
 		l.until("\r\n\r\nab")

@@ -14,9 +14,8 @@ import (
 	"relay/store"
 )
 
-// TestFeedFromMemory: the feed's items that are made from memory equal a read: for fast responses, for
-// slow ones, whose event is stored before its attempt has ended, for refused connections and for
-// upgrades.
+// TestFeedFromMemory: for different responses, and for connections that end without one, the last items of
+// the feed equal items made from a read of the store.
 func TestFeedFromMemory(t *testing.T) {
 	b := realFixture(t)
 	ctx, sys := context.Background(), relay.System()
@@ -25,14 +24,16 @@ func TestFeedFromMemory(t *testing.T) {
 	defer sub.Close()
 	answers := []func(l *local){
 		func(l *local) { l.Write(ok) },
-		func(l *local) { time.Sleep(20 * time.Millisecond); l.Write(ok) }, // Accept is stored before the response
+		// Accept is stored before the response.
+		func(l *local) { time.Sleep(20 * time.Millisecond); l.Write(ok) },
 		func(l *local) {
 			time.Sleep(20 * time.Millisecond)
 			l.Write("HTTP/1.1 500 Oh\r\nX-A: 1\r\nContent-Length: 0\r\n\r\n")
 		},
 		func(*local) {}, // the connection ends without a response
 		func(*local) { time.Sleep(20 * time.Millisecond) },
-		func(l *local) { // Django's error page, after the event is stored
+		func(l *local) {
+			// This is the error page of Django; the event is stored before it.
 			time.Sleep(60 * time.Millisecond)
 			l.Write("HTTP/1.1 400 Bad Request\r\nContent-Length: 14\r\n\r\nDisallowedHost")
 		},

@@ -25,7 +25,8 @@ func names(items []relay.FeedItem) string {
 	return strings.Join(out, " ")
 }
 
-// TestFeedOfATokenOfOneAlias: a token of one alias sees the changes of that alias only.
+// TestFeedOfATokenOfOneAlias: a token of one alias gets items of that alias, and a token of another alias
+// gets none of them.
 func TestFeedOfATokenOfOneAlias(t *testing.T) {
 	run(t, always("hello", ok), func(b *fixture) {
 		own, _ := b.d.Subscribe(context.Background(), relay.Actor{Account: 1, Kind: relay.ActorToken, Alias: 7}, 0, "")
@@ -56,7 +57,8 @@ func TestFeed(t *testing.T) {
 		_, err = b.d.Subscribe(ctx, relay.Actor{Account: 2, Kind: relay.ActorUser}, 7, "")
 		b.want("foreign alias", relay.AsError(err).Code, relay.CodeNotFound)
 		b.send(post)
-		time.Sleep(200 * time.Millisecond) // one round of the feed, or two
+		// This is the time of one or two rounds of the feed.
+		time.Sleep(200 * time.Millisecond)
 		items, err := sub.Next(ctx)
 		b.want("error", err, nil)
 		items = items[max(0, len(items)-2):]
@@ -111,8 +113,8 @@ func TestSlowViewerReadsAgain(t *testing.T) {
 	})
 }
 
-// TestFeedIsBoundedInBytes: the waiting items of a viewer are bounded in bytes, because an item holds
-// the heads of a response, and a thousand of them could be 100 MB.
+// TestFeedIsBoundedInBytes: a viewer for which more than 1 MiB of items wait gets a resync item instead, and
+// no bytes wait for it then.
 func TestFeedIsBoundedInBytes(t *testing.T) {
 	huge := "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX-Big: " + strings.Repeat("x", 100<<10) + "\r\n\r\nok"
 	reg := prometheus.NewRegistry()
@@ -143,8 +145,6 @@ func TestFeedIsBoundedInBytes(t *testing.T) {
 	}, func(b *fixture) { b.opt.Registry = reg })
 }
 
-// TestFeedGoesOnAfterItsStart: a viewer that reconnects after it was cut before its first item gets a
-// resync item if there was a change in between, and nothing otherwise.
 func TestFeedGoesOnAfterItsStart(t *testing.T) {
 	run(t, always("hello", ok), func(b *fixture) {
 		ctx := context.Background()
@@ -161,7 +161,8 @@ func TestFeedGoesOnAfterItsStart(t *testing.T) {
 			return names(items)
 		}
 		b.want("nothing came", goesOn(), "")
-		b.send(post) // no viewer gets this change
+		// No viewer gets this change.
+		b.send(post)
 		time.Sleep(time.Second)
 		b.want("something came", goesOn(), "resync")
 	})
@@ -215,8 +216,8 @@ func TestViewersOfAnAccountAreBounded(t *testing.T) {
 	})
 }
 
-// TestFeedReadsAttemptsTogether: the feed reads changed attempts together, and computes the positions
-// of an alias' queued attempts together.
+// TestFeedReadsAttemptsTogether: the feed reads changed attempts in few calls, and none for changes that lead
+// to a resync item. Each event is followed by its own attempt.
 func TestFeedReadsAttemptsTogether(t *testing.T) {
 	run(t, nil, func(b *fixture) {
 		sub, err := b.d.Subscribe(context.Background(), relay.System(), 0, "")
@@ -235,13 +236,15 @@ func TestFeedReadsAttemptsTogether(t *testing.T) {
 		}
 		b.s.mu.Unlock()
 		b.want("events", len(changes), many)
-		_, err = sub.Next(context.Background()) // the items of the requests above
+		// These are the items of the requests above.
+		_, err = sub.Next(context.Background())
 		must(t, err)
 		before := b.s.num(&b.s.headReads)
 		b.d.Publish(changes)
 		items, err := sub.Next(context.Background())
 		must(t, err)
-		b.want("items", names(items), "resync") // 300 items are more than may wait for a viewer
+		// The 300 items are more than may wait for a viewer.
+		b.want("items", names(items), "resync")
 		b.want("reads of what no viewer gets", b.s.num(&b.s.headReads)-before, 0)
 		b.d.Publish(changes[:50])
 		items, err = sub.Next(context.Background())
@@ -260,8 +263,8 @@ func TestFeedReadsAttemptsTogether(t *testing.T) {
 	})
 }
 
-// TestViewerThatCannotKeepUpReadsAgainTwiceASecond: for each resync item a viewer reads all its data,
-// so one that cannot keep up gets at most two a second.
+// TestViewerThatCannotKeepUpReadsAgainTwiceASecond: during a flood of changes, a viewer gets at most two
+// resync items a second.
 func TestViewerThatCannotKeepUpReadsAgainTwiceASecond(t *testing.T) {
 	run(t, nil, func(b *fixture) {
 		sub, err := b.d.Subscribe(context.Background(), relay.System(), 0, "")
@@ -271,7 +274,8 @@ func TestViewerThatCannotKeepUpReadsAgainTwiceASecond(t *testing.T) {
 		for n := range 250 {
 			changes = append(changes, relay.Change{Kind: relay.ChangeAttempt, Alias: b.a.ID, Event: relay.ID{byte(n)}, N: 1})
 		}
-		const flood = 5200 * time.Millisecond // the flood ends between two resync items
+		// The flood ends between two resync items.
+		const flood = 5200 * time.Millisecond
 		go func() {
 			for range flood / (25 * time.Millisecond) {
 				b.d.Publish(changes)
@@ -289,7 +293,8 @@ func TestViewerThatCannotKeepUpReadsAgainTwiceASecond(t *testing.T) {
 			b.want("items", names(items), "resync")
 			resyncs++
 		}
-		b.want("resync items", resyncs, 12) // one at once, one every half second, and one for the changes after the last of these
+		// One comes at once, one every half second, and one for the changes after the last of these.
+		b.want("resync items", resyncs, 12)
 	})
 }
 
@@ -303,8 +308,8 @@ func TestFeedEndsWithTheRelay(t *testing.T) {
 	})
 }
 
-// TestResyncHasTheIDOfTheLastItemItStandsFor: a resync item has the id of the last item that it
-// replaces, so that a viewer that reconnects with it need not read everything once more.
+// TestResyncHasTheIDOfTheLastItemItStandsFor: after 200 requests, the only waiting item is a resync with the
+// last id of the feed.
 func TestResyncHasTheIDOfTheLastItemItStandsFor(t *testing.T) {
 	run(t, always("hello", ok), func(b *fixture) {
 		ctx := context.Background()
@@ -346,8 +351,8 @@ func (s *rightsStore) Aliases(ctx context.Context, who relay.Actor) ([]relay.Ali
 	return list, err
 }
 
-// TestRightsLostWhileSubscribing: a viewer that loses its rights while it subscribes is ended,
-// although only existing viewers are checked when rights change.
+// TestRightsLostWhileSubscribing: a viewer whose account loses the alias during Subscribe gets no items, and
+// ErrNotFound from Next.
 func TestRightsLostWhileSubscribing(t *testing.T) {
 	s := &rightsStore{}
 	run(t, always("hello", ok), func(b *fixture) {
@@ -375,8 +380,7 @@ func TestRightsLostWhileSubscribing(t *testing.T) {
 	}, func(b *fixture) { s.memStore, b.opt.Store = b.s, s })
 }
 
-// TestSubscribeWithRevokedCredential: a subscription fails if the credential was revoked after the
-// check of its request.
+// TestSubscribeWithRevokedCredential: Subscribe with a revoked credential returns ErrNotFound.
 func TestSubscribeWithRevokedCredential(t *testing.T) {
 	run(t, always("hello", ok), func(b *fixture) {
 		b.s.invalid = true
@@ -387,8 +391,8 @@ func TestSubscribeWithRevokedCredential(t *testing.T) {
 	})
 }
 
-// TestCredentialRevokedWhileSubscribing: a viewer is ended if its credential is revoked after its last
-// check and before the viewer is among those that are checked on changes.
+// TestCredentialRevokedWhileSubscribing: a viewer whose credential is revoked during Subscribe gets
+// ErrNotFound from Next.
 func TestCredentialRevokedWhileSubscribing(t *testing.T) {
 	for _, when := range []string{"behind its check", "behind its aliases"} {
 		s := &rightsStore{}
@@ -403,7 +407,8 @@ func TestCredentialRevokedWhileSubscribing(t *testing.T) {
 			}
 			sub, err := b.d.Subscribe(context.Background(), relay.Actor{Account: 1, Kind: relay.ActorUser}, 0, "")
 			if err != nil {
-				return // Subscribe may also fail, instead of the later Next
+				// Subscribe may also fail, instead of the later Next.
+				return
 			}
 			defer sub.Close()
 			ctx, cancel := timeout(3 * time.Second)
@@ -414,14 +419,15 @@ func TestCredentialRevokedWhileSubscribing(t *testing.T) {
 	}
 }
 
-// TestTokenOfOneAliasSeesNoOther: a token that is limited to one alias sees no other one in the live
-// feed, even after another alias has changed.
+// TestTokenOfOneAliasSeesNoOther: a token that is limited to one alias gets only items of that alias, also
+// after another alias was created or changed.
 func TestTokenOfOneAliasSeesNoOther(t *testing.T) {
 	run(t, nil, func(b *fixture) {
 		sub, err := b.d.Subscribe(context.Background(), relay.Actor{Account: 1, Kind: relay.ActorToken, Alias: 7}, 0, "")
 		b.want("error", err, nil)
 		defer sub.Close()
-		for range 2 { // one change for the creation, one for new settings
+		// One change is for the creation, the other for new settings.
+		for range 2 {
 			b.newAlias(8, 1, "other")
 			time.Sleep(time.Second)
 			in, _ := b.inbound(post)
@@ -457,8 +463,8 @@ func (s *heldStore) AttemptHeads(ctx context.Context, alias int64, refs []relay.
 	return s.memStore.AttemptHeads(ctx, alias, refs)
 }
 
-// TestSlowItemsOfAnAliasDelayNoOther: items of an alias with large response heads do not delay items
-// of other aliases. The items of one alias keep their order.
+// TestSlowItemsOfAnAliasDelayNoOther: while the reads of one owner's aliases are held, an item of another
+// owner's alias arrives within 200 ms. The items of one alias keep their order.
 func TestSlowItemsOfAnAliasDelayNoOther(t *testing.T) {
 	huge := "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX-Big: " + strings.Repeat("x", 100<<10) + "\r\n\r\nok"
 	s := &heldStore{}
@@ -526,9 +532,9 @@ func (b *fixture) newAlias(id, owner int64, name string) {
 	b.d.Publish([]relay.Change{{Kind: relay.ChangeAlias, Alias: id}})
 }
 
-// TestEventsOfAnAliasThatWasGained: a viewer without a chosen alias also gets the events of an alias
-// that was just created or shared with its account. This holds even before the feed has read the new
-// rights.
+// TestEventsOfAnAliasThatWasGained: a viewer of all aliases gets the events of an alias that was just
+// created. It does so even if the rights cannot be read at first; if the event comes before the alias, it
+// gets a resync item.
 func TestEventsOfAnAliasThatWasGained(t *testing.T) {
 	eventsOf := func(b *fixture, sub relay.Subscription) (all []string) {
 		for {
@@ -591,8 +597,8 @@ func TestEventsOfAnAliasThatWasGained(t *testing.T) {
 	})
 }
 
-// TestRightsOfAllViewersAreReadTogether: a change of one alias does not read the list of all aliases
-// once for each viewer.
+// TestRightsOfAllViewersAreReadTogether: a change of an alias makes one read of rights for 41 viewers, and
+// only viewers of the new owner get later items.
 func TestRightsOfAllViewersAreReadTogether(t *testing.T) {
 	run(t, nil, func(b *fixture) {
 		ctx := context.Background()

@@ -34,7 +34,7 @@ type fixture struct {
 // oneConnection makes all requests of a test come over one caller connection.
 func oneConnection(b *fixture) { b.caller = newCaller("") }
 
-// run starts a fixture in a bubble of fake time, and ends it.
+// run runs f with a fixture in a bubble of fake time, and closes the fixture.
 func run(t *testing.T, serve func(*local), f func(b *fixture), prepare ...func(b *fixture)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -69,7 +69,8 @@ func (b *fixture) close() {
 	if err := b.d.Close(ctx); err != nil {
 		b.t.Error("close:", err)
 	}
-	synctest.Wait() // a timer of the pool may be closing the channels that it has removed
+	// A timer of the pool may be closing the channels that it has removed.
+	synctest.Wait()
 	if n := b.d.Stats().Channels; n != 0 {
 		b.t.Errorf("%d channels left open", n)
 	}
@@ -145,8 +146,7 @@ const (
 	ok   = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 )
 
-// always returns a local server that answers every request of a connection with the same bytes. want is
-// the text with which a request ends.
+// always returns a local server that answers each request with answer. It takes want as the end of a request.
 func always(want, answer string) func(*local) {
 	return func(l *local) {
 		for l.until(want) {

@@ -7,8 +7,8 @@ import (
 	"relay"
 )
 
-// TestEndStoredLate: if the end of an attempt is stored after its caller got the error that it could
-// not be stored, the event is not shown as simply delivered.
+// TestEndStoredLate: if the end of an attempt is stored too late for the caller, the attempt has the whole
+// response, and the error response-not-stored.
 func TestEndStoredLate(t *testing.T) {
 	t.Parallel()
 	for name, begun := range map[string]bool{"before a byte of the answer": false, "before the last byte": true} {

@@ -21,14 +21,14 @@ type memCaller struct {
 	deaf    error // the error of each write; nil = writes succeed
 	state   relay.Presence
 	reads   int
-	raced   bool // the test has read from the connection while Left ran
+	raced   bool // the exchange has read from the connection while Left ran
 }
 
 // Presence returns the state that become has set.
 func (c *memCaller) Presence() relay.Presence { c.mu.Lock(); defer c.mu.Unlock(); return c.state }
 
-// Left reports whether the test has broken the connection. Like Left in package server, it waits a
-// moment if the caller has closed its side, and notes whether anything was read in that time.
+// Left reports whether the caller has reset the connection. If the caller has closed its side, Left waits a
+// moment, as in package server, and sets raced if a read began in that time.
 func (c *memCaller) Left() bool {
 	if c.Presence() != relay.CallerHalfClosed {
 		return c.Presence() == relay.CallerReset
@@ -56,7 +56,7 @@ func (c *memCaller) onWrite(f func()) { c.out.mu.Lock(); c.out.hook = f; c.out.m
 // failWrites makes each further write fail.
 func (c *memCaller) failWrites() { c.mu.Lock(); c.deaf = errors.New("reset"); c.mu.Unlock() }
 
-// become sets the state of the caller that the system reports.
+// become sets the result of Presence.
 func (c *memCaller) become(p relay.Presence) { c.mu.Lock(); c.state = p; c.mu.Unlock() }
 
 func newCaller(buffered string) *memCaller {

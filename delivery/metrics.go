@@ -183,7 +183,8 @@ func (c *counts) finished(a *relay.Attempt, queued bool) {
 	if a.Connection == relay.ConnectionNew {
 		c.connect.Observe(t.Connect.Seconds())
 	}
-	if !a.HasResponse || a.State == relay.StateAnswered { // no local server has sent this response
+	if !a.HasResponse || a.State == relay.StateAnswered {
+		// No local server has sent this response.
 		return
 	}
 	c.firstByte.Observe((t.Connect + t.Send + t.Wait).Seconds())

@@ -11,8 +11,8 @@ import (
 	"relay"
 )
 
-// shown returns the metrics of a registry, by name and labels; of a histogram, the number of
-// observations.
+// shown returns the value of each metric of a registry by its name and labels. The value of a histogram is
+// its number of observations.
 func shown(t *testing.T, reg *prometheus.Registry) map[string]float64 {
 	t.Helper()
 	list, err := reg.Gather()

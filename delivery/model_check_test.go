@@ -59,8 +59,8 @@ func (w *model) name(id relay.ID, n int) string {
 	return fmt.Sprintf("%d/%d", w.numbers[id], n)
 }
 
-// waiting returns the places of the attempts that may be delivered automatically, and of the attempts
-// that were taken from the queue and have not ended.
+// waiting returns the places of the queued attempts that may be delivered, and those of the claimed attempts.
+// With auto, all queued attempts may be delivered.
 func (w *model) waiting(auto bool) (waits, under []turn) {
 	rows, err := w.db.Query(`SELECT received_at, event_id, n, CASE WHEN claim_node = '' THEN 0 ELSE 1 END FROM queue
 		WHERE kind = 1 OR released = 1 OR ? OR claim_node <> ''`, auto)
@@ -117,7 +117,7 @@ func (w *model) events() (list []*eventRow) {
 	return list
 }
 
-// promised keeps the promise that the answer to a caller makes.
+// promised records the promise that an answer to a caller makes, for a later check.
 func (w *model) promised(number int, out relay.Outcome, c *memCaller) {
 	p := promise{number: number, n: 1, what: "answered " + code(out)}
 	switch {
@@ -126,7 +126,8 @@ func (w *model) promised(number int, out relay.Outcome, c *memCaller) {
 		p.holds = func(_ *eventRow, a *attemptRow) bool {
 			return a.state == rowDelivered && a.status == 200 && a.response == relay.ResponseComplete && a.code == ""
 		}
-	case c.answer() != "": // the answer broke off, or the connection was upgraded
+	case c.answer() != "":
+		// The answer broke off, or the connection was upgraded.
 		p.holds = func(*eventRow, *attemptRow) bool { return true }
 	case out.Answer == nil || out.Answer.Event.IsZero():
 		return
@@ -140,14 +141,16 @@ func (w *model) promised(number int, out relay.Outcome, c *memCaller) {
 		p.holds = func(_ *eventRow, a *attemptRow) bool { return a.state == rowFailed && a.code == out.Answer.Error.Code }
 	}
 	if _, _, dead := w.slowStore.times(); dead {
-		return // the relay was killed before it sent the answer
+		// The relay was killed before it sent the answer.
+		return
 	}
 	w.mu.Lock()
 	w.promises = append(w.promises, p)
 	w.mu.Unlock()
 }
 
-// check checks everything once the relay is idle with a healthy tunnel.
+// check compares the stored events, the counts of the relay and all promises. The relay is idle then, with a
+// healthy tunnel.
 func (w *model) check(auto bool) {
 	list := w.events()
 	byNumber := map[int]*eventRow{}

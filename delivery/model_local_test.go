@@ -60,7 +60,7 @@ func (s *site) of(number int) visits {
 	return c
 }
 
-// come records a request and returns how to react to it.
+// come counts a request, and returns how the site reacts to it.
 func (s *site) come(number int) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -154,7 +154,8 @@ func newLink(w *model, lazy bool) *link {
 	return l
 }
 
-// serve connects to the local server; for a lazy client only once the first byte of a request arrives.
+// serve passes the connection to the site, or ends it if the site refuses connections. With a lazy client it
+// first waits for a byte of the request.
 func (l *link) serve(end *local) {
 	if l.lazy {
 		if b := make([]byte, 1<<10); end.peek(b) != nil {
@@ -170,7 +171,7 @@ func (l *link) serve(end *local) {
 	l.site.serve(end)
 }
 
-// peek waits for the first bytes of the request and leaves them unread.
+// peek waits for the first bytes of the request and adds them to got.
 func (l *local) peek(b []byte) error {
 	n, err := l.c.up.read(b, 0)
 	l.got = append(l.got, b[:n]...)
@@ -198,7 +199,8 @@ func (l *link) Open(ctx context.Context, origin netip.AddrPort) (relay.Conn, err
 		return nil, err
 	}
 	p := &pipe{ch.(*memChannel), l}
-	if l.gone() { // the tunnel was cut during the open
+	if l.gone() {
+		// The tunnel was cut during the open.
 		p.lose()
 	}
 	return p, nil
@@ -215,8 +217,7 @@ func (l *link) Heard() time.Duration {
 
 func (l *link) Info() relay.TunnelInfo { return relay.TunnelInfo{User: "alice"} }
 
-// Close imitates the SSH server for a tunnel that was taken over: its exchanges get some time, then
-// its connection ends.
+// Close ends the attachment, and after 10 s, or at the end of the relay, the connection.
 func (l *link) Close(string) {
 	l.hold.Detach(true)
 	select {

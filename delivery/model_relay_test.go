@@ -38,7 +38,7 @@ type model struct {
 	ended     chan struct{} // closed when this relay has ended
 	links     []*link       // the last link has the alias, unless the alias is offline
 	off       bool
-	busy      sync.WaitGroup // callers, and others that wait for a result
+	busy      sync.WaitGroup // goroutines that wait for a result
 
 	mu       sync.Mutex
 	last     int
@@ -70,8 +70,8 @@ func (w *model) fault(format string, args ...any) {
 	w.wrong = append(w.wrong, fmt.Sprintf(format, args...))
 }
 
-// must ends the test with a list of all steps. It panics, because in a bubble the goroutines that are
-// still running hide a plain failure.
+// must ends the test with a list of all steps if err is not nil. It panics, because in a bubble the
+// goroutines that still run would hide a plain failure.
 func (w *model) must(err error) {
 	if err != nil {
 		panic(strings.Join(w.log, "\n") + "\n" + err.Error())
@@ -122,7 +122,8 @@ func (w *model) start() {
 	var err error
 	w.db, err = sql.Open("sqlite", "file:"+filepath.Join(w.dir, "relay.db")+"?_pragma=busy_timeout(5000)")
 	w.must(err)
-	w.heal() // the relay does not start on a failing database
+	// The relay does not start on a failing database.
+	w.heal()
 	w.real, err = store.Open(ctx, store.Options{DataDir: w.dir})
 	w.must(err)
 	w.slowStore = &slowStore{Store: w.real, w: w}
@@ -149,9 +150,10 @@ func (w *model) stop(drain time.Duration) {
 	w.end()
 }
 
-// kill ends the relay like kill -9: only what is on the disk remains.
+// kill ends the relay like kill -9: the next relay gets the files as they are now.
 func (w *model) kill() {
-	synctest.Wait() // no step of the store is half written then
+	// No step of the store is half written then.
+	synctest.Wait()
 	w.slowStore.kill()
 	for _, l := range w.links {
 		l.lose()
@@ -211,9 +213,10 @@ func (w *model) send(size int) {
 	})
 }
 
-// fail makes every statement of the kind how fail for a table, such as UPDATE.
+// fail makes every statement how, such as UPDATE, fail on a table.
 func (w *model) fail(table, how string) {
-	synctest.Wait() // a goroutine in a bubble that waits for a lock of the database sleeps, and delays those behind it
+	// In a bubble, a goroutine that waits for a lock of the database sleeps, and delays the other ones.
+	synctest.Wait()
 	_, err := w.db.Exec(`CREATE TRIGGER IF NOT EXISTS broken_` + table + how + ` BEFORE ` + how + ` ON ` + table + ` BEGIN SELECT RAISE(ABORT, 'broken'); END`)
 	w.must(err)
 }

@@ -151,7 +151,7 @@ func (g *slowStore) over(id relay.ID, n int, state string) {
 	}
 }
 
-// Next claims an attempt, and checks that it was the next one in order.
+// Next claims an attempt, and calls take to check the order.
 func (g *slowStore) Next(next relay.NextClaim) (*relay.Claim, error) {
 	before, after, dead := g.times()
 	if dead {
@@ -198,8 +198,8 @@ func (g *slowStore) FinishAndClaim(id relay.ID, a *relay.Attempt, event string, 
 	}
 }
 
-// take records a claim. It fails the test if another claim is in progress or an earlier attempt waits.
-// waited and under are the queue before the claim.
+// take records a claim. It reports a fault if another claim is in progress, or if an earlier attempt still
+// waits or is in progress. waited and under are the queue before the claim.
 func (g *slowStore) take(ref relay.AttemptRef, auto bool, waited, under []turn) {
 	g.w.say("%s is taken from the queue", g.w.name(ref.Event, ref.N))
 	waits, still := g.w.waiting(auto)

@@ -14,10 +14,9 @@ import (
 	"relay"
 )
 
-// TestModel uses all features of relays in random order while their tunnels, their stores and they
-// themselves fail and return. It checks that everything that a caller or user was told is true in the
-// end, and that each delivery is explained. RELAY_MODEL="first seed,sequences, steps" makes it longer,
-// and repeats a failure.
+// TestModel takes random steps with relays whose tunnels, stores and processes fail and return. At the end it
+// compares the stored events with each answer to a caller and with each request that the local server saw.
+// RELAY_MODEL="first seed,sequences,steps" makes the test longer, and repeats a failure.
 func TestModel(t *testing.T) {
 	seed, sequences, steps, long := rand.Int63n(1e9), int64(25), int64(40), 3*time.Second
 	if text := os.Getenv("RELAY_MODEL"); text != "" {
@@ -84,7 +83,7 @@ func (w *model) set(f func(*relay.Settings)) {
 	}
 }
 
-// step does one thing.
+// step takes one random step.
 func (w *model) step() {
 	all := []struct {
 		often int
@@ -126,7 +125,7 @@ func (w *model) stepSend() {
 	}
 }
 
-// stepTunnel attaches a tunnel, takes it over or ends it.
+// stepTunnel attaches a tunnel, which may take over the alias, or ends the tunnel or an earlier connection.
 func (w *model) stepTunnel() {
 	l := w.link()
 	switch i := w.rnd.Intn(6); {
@@ -156,7 +155,7 @@ func (w *model) stepTunnel() {
 	}
 }
 
-// stepSilence makes the client of a tunnel silent, or lets it respond again.
+// stepSilence makes the tunnel stale or online, or makes its client silent or responsive.
 func (w *model) stepSilence() {
 	l := w.link()
 	if l == nil {
@@ -189,7 +188,7 @@ func (w *model) stepSite() {
 	w.site.set(mode)
 }
 
-// some returns a stored event, and its number.
+// some returns a random stored event and its number; 0 = none.
 func (w *model) some() (id relay.ID, number int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -262,7 +261,7 @@ func (w *model) stepRestart() {
 	w.say("started")
 }
 
-// stepStore makes the store slow or failing, or normal again.
+// stepStore makes the store slow or failing, or makes its bodies unreadable, or makes it work again.
 func (w *model) stepStore() {
 	tables := []string{"attempts UPDATE", "attempts INSERT", "events INSERT", "events UPDATE", "payloads INSERT", "body_chunks INSERT"}
 	switch w.rnd.Intn(6) {

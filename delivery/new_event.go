@@ -76,7 +76,8 @@ func (d *Delivery) acceptNew(ctx context.Context, st *registry.Alias, out *relay
 	}
 	a := relay.Attempt{N: 1, Kind: relay.KindOriginal, State: relay.StateDelivering, ReceivedAt: now}
 	e.State, e.Attempts, e.AttemptCount = a.State, []relay.Attempt{a}, 1
-	j := d.newJob(st, alias, d.exchanges.Stored(e, a, h, alias.Owner), nil) // from now on the attempt counts as in progress
+	// From now on the attempt counts as in progress.
+	j := d.newJob(st, alias, d.exchanges.Stored(e, a, h, alias.Owner), nil)
 	if err := d.storeParts(ctx, e); err != nil {
 		j.release()
 		return nil, exchange.StoreError(err)
@@ -85,7 +86,8 @@ func (d *Delivery) acceptNew(ctx context.Context, st *registry.Alias, out *relay
 	if err := d.exchanges.Await(t); err != nil {
 		d.markStoreDegraded(st, err)
 		why := exchange.StoreError(err)
-		if !closed(t.Done()) { // the store may still accept the event, so its attempt must end
+		if !closed(t.Done()) {
+			// The store may still accept the event, so the attempt of the event must end.
 			failed := j.q.Failed(why)
 			d.store.Finish(e.ID, &failed, "")
 			d.counters.finished(&failed, false)

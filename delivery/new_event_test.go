@@ -48,8 +48,8 @@ func TestSend(t *testing.T) {
 	}
 }
 
-// TestSendIsStoredFirst: a new event is stored before a byte of it is sent, and not sent if it cannot
-// be stored.
+// TestSendIsStoredFirst: a new event is stored when the local server gets its request. If it cannot be
+// stored, no channel is opened.
 func TestSendIsStoredFirst(t *testing.T) {
 	stored := false
 	var b *fixture
@@ -72,8 +72,8 @@ func TestSendIsStoredFirst(t *testing.T) {
 	})
 }
 
-// TestSendIsNeverQueued: a new event is sent at once or never: it is not queued, nor sent when a
-// tunnel is attached.
+// TestSendIsNeverQueued: Send for an offline or paused alias returns alias-offline and stores nothing. If the
+// open of a channel fails, the attempt fails, and is not sent later.
 func TestSendIsNeverQueued(t *testing.T) {
 	run(t, nil, func(b *fixture) {
 		_, err := b.sendNew(post)
@@ -95,7 +95,7 @@ func TestSendIsNeverQueued(t *testing.T) {
 	})
 }
 
-// TestSendOutlivesWho: the attempt continues after the time for which its caller waits has passed.
+// TestSendOutlivesWho: after the wait of Send has ended, the attempt still runs, and is delivered.
 func TestSendOutlivesWho(t *testing.T) {
 	run(t, func(l *local) {
 		l.until("hello")

@@ -76,13 +76,16 @@ func (j *job) challenge() *handshake.Request {
 // alias answers while it is offline. The event and the answer are stored before the answer is sent.
 func (j *job) answerHandshake() (out relay.Outcome, ok bool) {
 	names := j.alias.Settings.Handshakes
-	if len(names) == 0 || j.clientSlow { // with a slow client the tunnel is up
+	if len(names) == 0 || j.clientSlow {
+		// A tunnel with a slow client is still attached.
 		return out, false
 	}
-	if att, lost := j.st.Online(); att != nil && (att != j.att || lost != j.lost) { // the tunnel was attached, or became online again, while the request was read
+	if att, lost := j.st.Online(); att != nil && (att != j.att || lost != j.lost) {
+		// The tunnel was attached, or became online again, while the request was read.
 		return out, false
 	}
-	if _, online := j.st.RemoteOwner(); online { // the tunnel is online at another node, which this node may not reach
+	if _, online := j.st.RemoteOwner(); online {
+		// The tunnel is online at another node. This node may be unable to reach that node.
 		return out, false
 	}
 	unopened := false
@@ -139,11 +142,13 @@ func (j *job) storeAnswer(name string, own *ownAnswer) relay.Outcome {
 	finish, gone := d.store.Finish(q.Event.ID, &a, ""), func() { d.store.CallerGone(q.Event.ID, a.N) }
 	err := d.exchanges.Await(finish)
 	if accept != nil && closed(accept.Done()) && accept.Err() != nil {
-		err = accept.Err() // Finish has failed for the same reason
+		// Finish has failed for the same reason.
+		err = accept.Err()
 	}
 	if err != nil {
 		d.markStoreDegraded(j.st, err)
-		if errors.Is(err, exchange.ErrStoreTimeout) { // the end may be stored later, but the caller does not get this answer
+		if errors.Is(err, exchange.ErrStoreTimeout) {
+			// The end may be stored later, but the caller does not get this answer.
 			d.background(func() {
 				if d.exchanges.AwaitEnd(finish) == nil {
 					gone()

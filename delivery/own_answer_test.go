@@ -26,8 +26,8 @@ func slackAnswer(id relay.ID) string {
 		"Content-Length: 3\r\nRelay-Event: " + id.String() + "\r\n\r\nabc"
 }
 
-// TestChallengeWhileOffline: a challenge in the setting is answered while the alias is offline, and
-// its record has the answer before the answer is sent.
+// TestChallengeWhileOffline: a challenge in the setting is answered while the alias is offline, and the
+// record has the request and the answer.
 func TestChallengeWhileOffline(t *testing.T) {
 	for name, raw := range map[string]string{
 		"length":  slackChallenge,
@@ -49,7 +49,7 @@ func TestChallengeWhileOffline(t *testing.T) {
 	}
 }
 
-// TestChallengeWithATunnel: if a tunnel is online, it gets every request, including challenges.
+// TestChallengeWithATunnel: an online tunnel gets a challenge, although the setting names all challenges.
 func TestChallengeWithATunnel(t *testing.T) {
 	run(t, always("verification\"}", ok), func(b *fixture) {
 		_, c := b.send(slackChallenge)
@@ -59,8 +59,8 @@ func TestChallengeWithATunnel(t *testing.T) {
 	}, withHandshakes("all"))
 }
 
-// TestChallengeWithoutAUsableTunnel: a stale tunnel, a paused alias and a tunnel lost before a byte
-// was sent count as offline.
+// TestChallengeWithoutAUsableTunnel: a challenge is answered if the tunnel is stale, the alias is paused, or
+// the tunnel is lost before a byte was sent.
 func TestChallengeWithoutAUsableTunnel(t *testing.T) {
 	for name, prepare := range map[string]func(b *fixture){
 		"lost before a byte":      func(b *fixture) { b.tun.openErr = relay.ErrNotSent },
@@ -85,8 +85,8 @@ func TestChallengeWithoutAUsableTunnel(t *testing.T) {
 	}
 }
 
-// TestChallengeThatIsQueued: a challenge that the setting does not name, or that needs a secret the
-// alias lacks, is queued, and its event names the missed challenge. Other requests are queued without one.
+// TestChallengeThatIsQueued: a challenge without the setting, or without the secret that it needs, is queued,
+// and its event names the missed challenge. Other requests are queued without that name.
 func TestChallengeThatIsQueued(t *testing.T) {
 	for name, c := range map[string]struct {
 		raw, missed string
@@ -123,8 +123,7 @@ func TestChallengeWithASecret(t *testing.T) {
 	})
 }
 
-// TestChallengeWithAFullQueue: a challenge is answered even with a full queue, because it is not queued;
-// other requests are refused.
+// TestChallengeWithAFullQueue: with a full queue, a challenge is answered, and other requests get queue-full.
 func TestChallengeWithAFullQueue(t *testing.T) {
 	run(t, nil, func(b *fixture) {
 		b.send(post)
@@ -137,7 +136,8 @@ func TestChallengeWithAFullQueue(t *testing.T) {
 	}, withHandshakes("slack"), func(b *fixture) { b.opt.QueueLimit = 1 })
 }
 
-// TestChallengeThatCannotBeStored: a challenge that cannot be stored is not answered.
+// TestChallengeThatCannotBeStored: if accept or finish fails, the caller of a challenge gets
+// store-unavailable.
 func TestChallengeThatCannotBeStored(t *testing.T) {
 	for _, step := range []string{"accept", "finish"} {
 		run(t, nil, func(b *fixture) {
@@ -148,8 +148,8 @@ func TestChallengeThatCannotBeStored(t *testing.T) {
 	}
 }
 
-// TestReplayOfAChallenge: an event that the relay has answered can be replayed, and then has the state
-// of the replay.
+// TestReplayOfAChallenge: a replay of an answered challenge is queued while the alias is offline, and the
+// event then has the state queued.
 func TestReplayOfAChallenge(t *testing.T) {
 	run(t, nil, func(b *fixture) {
 		b.send(slackChallenge)
@@ -159,7 +159,8 @@ func TestReplayOfAChallenge(t *testing.T) {
 	}, withHandshakes("slack"))
 }
 
-// TestOwnOfflineAnswer: the setting answers changes only the answer to the caller, not the event.
+// TestOwnOfflineAnswer: the first entry of the setting answers that fits the request makes the answer. The
+// event is queued as without the setting.
 func TestOwnOfflineAnswer(t *testing.T) {
 	text := func(s string) relay.AnswerBody { return relay.AnswerBody{Encoding: "utf8", Data: s} }
 	for raw, want := range map[string]string{
@@ -190,8 +191,8 @@ func TestOwnOfflineAnswer(t *testing.T) {
 	}
 }
 
-// TestChallengeWithAVerifyToken: Meta is answered only with the verify token of the alias, never with a
-// secret for signatures; a node that cannot open the token behaves as if there were none.
+// TestChallengeWithAVerifyToken: a challenge of Meta is answered only with the verify token of the alias, and
+// not with a secret of Meta. With a sealed token it is queued.
 func TestChallengeWithAVerifyToken(t *testing.T) {
 	token := func(s string) *relay.SecretText { kept := relay.NewSecretText(s); return &kept }
 	const right = "hub.mode=subscribe&hub.challenge=abc&hub.verify_token=meaty"
@@ -223,8 +224,8 @@ func TestChallengeWithAVerifyToken(t *testing.T) {
 	}
 }
 
-// TestChallengeForASlowClient: a tunnel whose client is slow is up: a challenge is queued for it, and
-// does not count as missed.
+// TestChallengeForASlowClient: a challenge for a tunnel whose client is slow is queued, and does not count as
+// missed.
 func TestChallengeForASlowClient(t *testing.T) {
 	for _, storedFirst := range []bool{false, true} {
 		first := false
@@ -244,8 +245,8 @@ func TestChallengeForASlowClient(t *testing.T) {
 	}
 }
 
-// TestChallengeForASilentNode: if the store says that a tunnel is online at another node, but that node
-// does not answer, a challenge is queued for the tunnel.
+// TestChallengeForASilentNode: a challenge for a tunnel whose node does not answer is queued and released,
+// and does not count as missed.
 func TestChallengeForASilentNode(t *testing.T) {
 	atOtherNode(t, func(b *fixture, remote *memRemote) {
 		b.s.change(7, func(s *relay.Settings) { s.Handshakes = []string{"slack"} })
@@ -265,7 +266,7 @@ func TestChallengeForASilentNode(t *testing.T) {
 func TestCallerOfAChallengeLeft(t *testing.T) {
 	for name, c := range map[string]struct {
 		leave func(*memCaller)
-		told  bool // package server finds that the caller did not take the whole answer
+		told  bool // Outcome.Gone is called, as package server does for a caller that did not take the whole answer
 		gone  bool
 	}{
 		"stays":               {func(*memCaller) {}, false, false},
@@ -281,7 +282,8 @@ func TestCallerOfAChallengeLeft(t *testing.T) {
 				if c.told {
 					out.Gone()
 				}
-				time.Sleep(time.Second) // fake time in which the store resolves its steps
+				// The store resolves its steps in this fake time.
+				time.Sleep(time.Second)
 				b.want("caller gone", b.event().Attempts[0].CallerGone, c.gone)
 				b.want("told twice", out.Gone != nil, !c.gone || c.told)
 			}, withHandshakes("slack"))
@@ -289,14 +291,13 @@ func TestCallerOfAChallengeLeft(t *testing.T) {
 	}
 }
 
-// TestChallengeBeforeItIsStored: an answer is sent only after the event and the answer are durable. If
-// the store does not confirm in time, the caller is refused, and a record that is stored later says
-// that the caller did not get the answer.
+// TestChallengeBeforeItIsStored: an answer waits until the store has confirmed the event. If the store
+// confirms too late, the caller gets store-unavailable, and the attempt has CallerGone.
 func TestChallengeBeforeItIsStored(t *testing.T) {
 	run(t, nil, func(b *fixture) {
 		began := time.Now()
 		out, _ := b.send(slackChallenge)
-		if took := time.Since(began); took < time.Second || out.Answer.Handshake != "slack" { // the fake time that the request took
+		if took := time.Since(began); took < time.Second || out.Answer.Handshake != "slack" {
 			t.Errorf("answered after %v: %+v", took, out.Answer)
 		}
 	}, withHandshakes("slack"), func(b *fixture) { b.s.delay = time.Second })

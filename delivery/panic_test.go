@@ -15,13 +15,13 @@ import (
 	"relay/budget"
 )
 
-// panickingCaller fails on the first byte of a response, as a bug would.
+// panickingCaller panics at the first byte of a response.
 type panickingCaller struct{ *memCaller }
 
 func (panickingCaller) Write([]byte) (int, error) { panic("a bug") }
 
-// TestPanicMarksTheAttempt: a request whose exchange panics leaves no attempt in delivery, and no
-// channel or slot in use; the next request is served.
+// TestPanicMarksTheAttempt: a request whose exchange panics has an interrupted attempt and no open channel,
+// and the next request is answered.
 func TestPanicMarksTheAttempt(t *testing.T) {
 	requests := 0
 	run(t, func(l *local) {
@@ -45,14 +45,14 @@ func TestPanicMarksTheAttempt(t *testing.T) {
 	}, logged)
 }
 
-// logged gives a fixture a log, which wantPanic reads.
+// logged gives a fixture a log.
 func logged(b *fixture) {
 	b.log = &bytes.Buffer{}
 	b.opt.Log = slog.New(slog.NewTextHandler(b.log, nil))
 }
 
-// wantPanic runs a request whose exchange panics. It fails the test unless the panic is logged once,
-// with the stack of the goroutine in which it began, and the caller's connection is reset.
+// wantPanic runs a request whose exchange panics. It fails the test unless the connection of the caller is
+// reset, and the log has the panic once, with its stack.
 func (b *fixture) wantPanic(in *relay.Inbound, c *memCaller) {
 	b.t.Helper()
 	out := b.d.Capture(context.Background(), in)
@@ -71,7 +71,7 @@ func (b *fixture) wantInternal(a relay.Attempt) {
 	}
 }
 
-// unreadableCaller fails once its buffered bytes are read.
+// unreadableCaller panics in the read after its buffered bytes.
 type unreadableCaller struct{ *memCaller }
 
 func (c unreadableCaller) Read(p []byte) (int, error) {
@@ -107,9 +107,8 @@ func TestPanicOfTheUpload(t *testing.T) {
 	}, logged)
 }
 
-// TestPanicOfARequestThatIsToBeQueued: a request whose goroutine panics before the request is queued is
-// not stored, because its caller has no answer. The panic reaches package server, which logs it and
-// resets the connection.
+// TestPanicOfARequestThatIsToBeQueued: if reading a request that will be queued panics, the panic leaves
+// Capture, no event is stored, and the space in the queue is free.
 func TestPanicOfARequestThatIsToBeQueued(t *testing.T) {
 	run(t, nil, func(b *fixture) {
 		in, c := b.inbound(cutPost)
@@ -139,8 +138,7 @@ func TestPanicOfAnUpgradedConnection(t *testing.T) {
 	}, logged)
 }
 
-// panickingTunnel is a tunnel that panics in one of its writes: at is the number of that write, counted
-// over all channels.
+// panickingTunnel is a tunnel that panics in its write number at, counted over all channels.
 type panickingTunnel struct {
 	*memTunnel
 	at, writes atomic.Int32
@@ -166,7 +164,8 @@ func (c panickingChannel) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// runPanicking is run with a log and a panickingTunnel.
+// runPanicking runs f with a panickingTunnel, which f attaches. It fails the test unless the log has the
+// panic once, with its stack.
 func runPanicking(t *testing.T, at int32, serve func(*local), f func(b *fixture, attach func()), prepare ...func(b *fixture)) {
 	t.Helper()
 	var log bytes.Buffer
@@ -185,8 +184,8 @@ func runPanicking(t *testing.T, at int32, serve func(*local), f func(b *fixture,
 	}, prepare...)
 }
 
-// TestPanicOfAReplay: a panic of a replay, in its own goroutine or in that of its upload, ends only
-// the replay.
+// TestPanicOfAReplay: a replay that panics, in its own goroutine or in that of its upload, becomes
+// interrupted, and the next replay is delivered.
 func TestPanicOfAReplay(t *testing.T) {
 	const size = 100 << 10
 	raw := fmt.Sprintf("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n%s", size, strings.Repeat("x", size))
@@ -213,15 +212,16 @@ func TestPanicOfAReplay(t *testing.T) {
 	}
 }
 
-// TestPanicOfAQueuedDelivery: a queued delivery that panics ends neither the dispatcher nor the rest
-// of the queue.
+// TestPanicOfAQueuedDelivery: a queued delivery that panics becomes interrupted, and the next one is
+// delivered after a backoff.
 func TestPanicOfAQueuedDelivery(t *testing.T) {
 	runPanicking(t, 1, always("hello", ok), func(b *fixture, attach func()) {
 		b.send(post)
 		time.Sleep(time.Millisecond)
 		b.send(post)
 		attach()
-		time.Sleep(time.Second) // the dispatcher also starts when the tunnel is stored
+		// The dispatcher also starts when the tunnel is stored.
+		time.Sleep(time.Second)
 		b.s.change(7, func(s *relay.Settings) { s.AutoDeliver = true })
 		time.Sleep(500 * time.Millisecond)
 		b.want("at once", b.s.states(), "interrupted queued")
@@ -233,8 +233,8 @@ func TestPanicOfAQueuedDelivery(t *testing.T) {
 	}, func(b *fixture) { b.a.Settings.FreshConnections = true })
 }
 
-// TestPanicBesideAnUpload: if an exchange panics while the rest of its request arrives, its reserved
-// bytes are returned, and the request does not stay in the state receiving.
+// TestPanicBesideAnUpload: if an exchange panics while the rest of its request arrives, nothing stays
+// reserved, and the body is recorded as aborted.
 func TestPanicBesideAnUpload(t *testing.T) {
 	budget := budget.New(0)
 	run(t, func(l *local) {
@@ -253,8 +253,8 @@ func TestPanicBesideAnUpload(t *testing.T) {
 	}, logged, func(b *fixture) { b.opt.Budget = budget })
 }
 
-// TestPanicLeavesNothingReserved: the bytes reserved for the response of an exchange that panicked are
-// returned.
+// TestPanicLeavesNothingReserved: an exchange that panics while its response waits for the store leaves
+// nothing reserved in the budget.
 func TestPanicLeavesNothingReserved(t *testing.T) {
 	budget := budget.New(0)
 	run(t, func(l *local) {

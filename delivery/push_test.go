@@ -15,8 +15,8 @@ const largeSize = 1 << 20
 // it takes before the local server reads.
 var largePost = fmt.Sprintf("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n", largeSize)
 
-// TestLocalServerTakesNoMore: a local server that stops reading in the middle of a large request ends
-// with a timeout, and does not hold its caller and its slot forever.
+// TestLocalServerTakesNoMore: if the local server stops reading inside a large request, the request and its
+// replay fail as local-timeout, and the channel is closed.
 func TestLocalServerTakesNoMore(t *testing.T) {
 	run(t, func(l *local) { l.until("\r\n\r\n"); l.hang() }, func(b *fixture) {
 		start := time.Now()
@@ -36,7 +36,8 @@ func TestLocalServerTakesNoMore(t *testing.T) {
 	}, func(b *fixture) { b.tun.window = 64 << 10 })
 }
 
-// TestSlowUploadIsNoTimeout: a slow caller or local server is not treated as one that hangs.
+// TestSlowUploadIsNoTimeout: an upload whose caller or local server pauses for 25 s between pieces is
+// delivered.
 func TestSlowUploadIsNoTimeout(t *testing.T) {
 	const pieces = 16
 	for name, who := range map[string]struct{ caller, local time.Duration }{"caller": {25 * time.Second, 0}, "local server": {0, 25 * time.Second}} {
@@ -66,8 +67,8 @@ func TestSlowUploadIsNoTimeout(t *testing.T) {
 	}
 }
 
-// TestQueueGoesOnPastOneThatTakesNoMore: a queued delivery whose body the local server stops reading
-// does not block the next one.
+// TestQueueGoesOnPastOneThatTakesNoMore: a queued delivery whose body the local server stops reading fails,
+// and the next one is delivered.
 func TestQueueGoesOnPastOneThatTakesNoMore(t *testing.T) {
 	var k bodyRecorder
 	run(t, nil, func(b *fixture) {

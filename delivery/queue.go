@@ -31,7 +31,8 @@ func (j *job) enqueue() relay.Outcome {
 	if _, why := q.Whole(); why != nil {
 		return j.outcome(j.spoilt(why))
 	}
-	if q.Accepted() { // the request was stored before it was to be sent
+	if q.Accepted() {
+		// The request was stored before it was to be sent.
 		if out, ok := j.answerHandshake(); ok {
 			return out
 		}
@@ -87,7 +88,8 @@ func (j *job) enqueueStored() relay.Outcome {
 // queue the attempt later.
 func (j *job) requeue() (t *relay.Ticket, err error) {
 	j.st.Queue.Move()
-	if a := &j.q.Attempt; j.clientSlow && a.Released { // the attempt waits for a release, as it would at the client's node
+	if a := &j.q.Attempt; j.clientSlow && a.Released {
+		// The attempt waits for a release, as it would at the node of the client.
 		a.Released = false
 		t = j.d.store.RequeueHeld(j.q.Event.ID, a.N)
 	} else {
@@ -139,11 +141,14 @@ func (j *job) queuedAnswer() relay.Outcome {
 func (j *job) acceptQueued() *relay.Error {
 	d, st, e, reserved := j.d, j.st, j.q.Event, j.queueBytes
 	a := relay.Attempt{N: 1, Kind: relay.KindOriginal, ReceivedAt: e.ReceivedAt}
-	if _, a.Released = st.RemoteOwner(); j.clientSlow { // otherwise a reachable node delivers the event at once
-		a.Released = false // the event waits for a release, as it would at the client's node
+	if _, a.Released = st.RemoteOwner(); j.clientSlow {
+		// If the client is not slow, a reachable node delivers the event at once.
+		// The event waits for a release, as it would at the node of the client.
+		a.Released = false
 	}
 	j.q.Attempt = a
-	if !j.clientSlow && !a.Released { // otherwise a tunnel is up, so no challenge was missed
+	if !j.clientSlow && !a.Released {
+		// In all other cases a tunnel is up, so no challenge was missed.
 		e.MissedHandshake = handshake.Recognise(j.challenge())
 	}
 	j.q.Prepare(relay.StateQueued)
@@ -162,7 +167,8 @@ func (j *job) acceptQueued() *relay.Error {
 			return exchange.StoreError(err)
 		}
 	}
-	defer st.Queue.GiveBack(1, reserved) // only after the event is counted, so that no other request takes its place
+	// The space is given back only after the event is counted, so that no other request takes its place.
+	defer st.Queue.GiveBack(1, reserved)
 	switch {
 	case err == nil:
 		d.markStoreHealthy(st)
@@ -331,12 +337,14 @@ func (q *dispatcher) deliverNext(claimed **relay.Claim) (more, again bool) {
 		var err error
 		if c, err = q.d.store.Next(next); err != nil || c == nil {
 			q.st.Queue.Moved(0, 0)
-			if err == nil || errors.Is(err, relay.ErrFenced) { // the dispatcher starts again when the tunnel is stored
+			if err == nil || errors.Is(err, relay.ErrFenced) {
+				// The dispatcher starts again when the tunnel is stored.
 				return false, false
 			}
 			level := slog.LevelWarn
 			if relay.AsError(err).Code == relay.CodeStoreUnavailable {
-				level = slog.LevelDebug // the store logs its own failure
+				// The store logs its own failure.
+				level = slog.LevelDebug
 			}
 			q.d.log.Log(q.d.base, level, "cannot read a queue", "alias", q.st.ID, "err", err)
 			// A fixed pause, because the store soon reports whether it is available again.
@@ -365,7 +373,8 @@ func (d *Delivery) nextClaim(st *registry.Alias) (next relay.NextClaim, ok bool)
 // or when the tunnel is back. It returns their number; a second call returns 0.
 func (d *Delivery) Release(ctx context.Context, who relay.Actor, alias string) (int, error) {
 	n, err := d.store.Release(ctx, who, alias)
-	if st := d.registry.ByLabel(alias); st != nil && (err == nil || notAnswered(err)) { // the store may have released the events before it failed
+	if st := d.registry.ByLabel(alias); st != nil && (err == nil || notAnswered(err)) {
+		// The store may have released the events before it failed.
 		d.feed.Tunnel(st.ID)
 		st.StartDispatch()
 	}
@@ -386,7 +395,8 @@ func (d *Delivery) Cancel(ctx context.Context, who relay.Actor, id relay.ID) err
 		return err
 	}
 	err = d.store.Cancel(ctx, who, id)
-	if err == nil || notAnswered(err) { // the store may have canceled some attempts before it failed
+	if err == nil || notAnswered(err) {
+		// The store may have canceled some attempts before it failed.
 		d.registry.Recount(e.AliasID)
 		d.feed.Tunnel(e.AliasID)
 	}

@@ -20,7 +20,7 @@ func numbered(i int) string {
 	return fmt.Sprintf("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\n%05d", i)
 }
 
-// words puts values behind each other.
+// words joins values with spaces.
 func words(v ...any) string { return strings.TrimSpace(fmt.Sprintln(v...)) }
 
 // bodyRecorder is a local server that records the request bodies, of 5 bytes each.
@@ -60,8 +60,8 @@ func (b *fixture) attach(serve func(*local)) (*memTunnel, relay.Attachment) {
 	return t, h
 }
 
-// TestOfflineAnswersAreCommittedFirst: each answer that the relay makes while an alias is offline waits
-// until its event is durable, and no answer reports a result that the store has not confirmed.
+// TestOfflineAnswersAreCommittedFirst: each kind of answer of an offline alias waits until the store has
+// accepted the event. If the store fails, the answer is store-unavailable.
 func TestOfflineAnswersAreCommittedFirst(t *testing.T) {
 	own := relay.OfflineAnswer{PathPrefix: "/", Status: 299, Body: relay.AnswerBody{Encoding: "utf8", Data: "own"}}
 	for name, c := range map[string]struct {
@@ -151,15 +151,16 @@ func TestReleaseInOrder(t *testing.T) {
 	})
 }
 
-// TestClaimedAttemptIsPutBack: the end of a queued delivery claims the next attempt. If the tunnel has
-// ended by then, that attempt is queued again and delivered by the next tunnel.
+// TestClaimedAttemptIsPutBack: if the tunnel ends while the end of a queued delivery is being stored, the
+// next attempt stays queued, and the next tunnel delivers it.
 func TestClaimedAttemptIsPutBack(t *testing.T) {
 	k := bodyRecorder{slow: time.Second}
 	run(t, nil, func(b *fixture) {
 		b.send(numbered(1))
 		b.send(numbered(2))
 		tun, h := b.attach(k.serve)
-		time.Sleep(1500 * time.Millisecond) // the answer has arrived, and the end of its attempt is being stored
+		// The answer has arrived, and the end of its attempt is being stored.
+		time.Sleep(1500 * time.Millisecond)
 		h.Detach(false)
 		time.Sleep(5 * time.Second)
 		b.want("delivered", k.list(), "00001")
@@ -186,9 +187,8 @@ func (s *fencedStore) Next(relay.NextClaim) (*relay.Claim, error) {
 	return nil, relay.ErrFenced
 }
 
-// TestQueueOfAFencedTunnelIsLeftAlone: a queue whose tunnel the store does not know is left alone,
-// without a log line: the node that has the alias delivers it, and a tunnel that is stored later
-// starts the dispatcher again.
+// TestQueueOfAFencedTunnelIsLeftAlone: after ErrFenced, the dispatcher does not claim again within a minute,
+// and logs nothing.
 func TestQueueOfAFencedTunnelIsLeftAlone(t *testing.T) {
 	var k bodyRecorder
 	var s *fencedStore
@@ -249,8 +249,8 @@ func TestAutoDeliver(t *testing.T) {
 	}, func(b *fixture) { b.a.Settings.AutoDeliver = true })
 }
 
-// firstTries waits half a second after a tunnel was attached, and returns how often attempts were
-// queued again in that time. Both the attach and its record in the store may cause a try.
+// firstTries waits half a second, and returns how often attempts were queued again until then. Both the
+// attach of a tunnel and its record in the store may cause a try.
 func (b *fixture) firstTries() int {
 	time.Sleep(500 * time.Millisecond)
 	return b.s.num(&b.s.requeues)
@@ -266,7 +266,8 @@ func TestRefusedDeliveryGoesBack(t *testing.T) {
 		tun := &memTunnel{serve: k.serve, openErr: relay.Errorf(relay.CodeLocalRefused, "refused")}
 		h := b.d.Attach(b.a, tun)
 		first := b.firstTries()
-		time.Sleep(70 * time.Second) // tries at 1, 3, 7, 15, 31, 61 s
+		// The tries come after 1, 3, 7, 15, 31 and 61 s.
+		time.Sleep(70 * time.Second)
 		b.want("requeues", b.s.num(&b.s.requeues)-first, 6)
 		b.want("states", b.s.states(), "queued queued")
 		b.want("queued", b.d.Stats().Queued, 2)
@@ -288,11 +289,13 @@ func TestBackoffStartsAnewWithATunnel(t *testing.T) {
 		}
 		b.d.Attach(b.a, refuses())
 		first := b.firstTries()
-		time.Sleep(20 * time.Second) // tries at 1, 3, 7, 15 s
+		// The tries come after 1, 3, 7 and 15 s.
+		time.Sleep(20 * time.Second)
 		b.want("requeues", b.s.num(&b.s.requeues)-first, 4)
 		b.d.Attach(b.a, refuses())
 		first = b.firstTries()
-		time.Sleep(10 * time.Second) // tries 1, 3, 7 s after the attach
+		// The tries come 1, 3 and 7 s after the attach.
+		time.Sleep(10 * time.Second)
 		b.want("requeues by the next tunnel", b.s.num(&b.s.requeues)-first, 3)
 	}, func(b *fixture) { b.a.Settings.AutoDeliver = true })
 }
@@ -304,11 +307,13 @@ func TestBackoffGoesOnAfterAStoreThatWasAway(t *testing.T) {
 		b.send(numbered(0))
 		b.d.Attach(b.a, &memTunnel{openErr: relay.Errorf(relay.CodeLocalRefused, "refused")})
 		first := b.firstTries()
-		time.Sleep(10 * time.Second) // tries at 1, 3, 7 s
+		// The tries come after 1, 3 and 7 s.
+		time.Sleep(10 * time.Second)
 		b.s.fail("Next", relay.Errorf(relay.CodeStoreUnavailable, "away"))
 		time.Sleep(6 * time.Second)
 		b.s.fail("Next", nil)
-		time.Sleep(14 * time.Second) // one more try after the store is back, the next one 16 s later
+		// One try follows when the store is back, and the next one 16 s later.
+		time.Sleep(14 * time.Second)
 		b.want("requeues", b.s.num(&b.s.requeues)-first, 4)
 	}, func(b *fixture) { b.a.Settings.AutoDeliver = true })
 }
@@ -471,8 +476,7 @@ func TestRejectedEventIsDescribedByItsHead(t *testing.T) {
 	})
 }
 
-// TestRejectDoesNotWaitForTheStore: nothing waits for a store that takes 10 s to store a rejected
-// event.
+// TestRejectDoesNotWaitForTheStore: Reject returns at once, although the store takes 10 s to store the event.
 func TestRejectDoesNotWaitForTheStore(t *testing.T) {
 	run(t, nil, func(b *fixture) {
 		in, _ := b.inbound("G(ET / HTTP/1.1\r\nHost: hook\r\n\r\n")
@@ -497,10 +501,11 @@ func TestRemovedAlias(t *testing.T) {
 	})
 }
 
-// TestStoredJustInTimeOrCanceled: if the store answers exactly at the end of the wait, either the
-// caller is told that its event is stored, or the stored event is canceled.
+// TestStoredJustInTimeOrCanceled: if the store accepts a request exactly at the end of the wait, either the
+// event is queued, or the caller gets store-unavailable and the event is canceled.
 func TestStoredJustInTimeOrCanceled(t *testing.T) {
-	for range 50 { // the order of the store's answer and the timeout is random
+	// The result of the store and the timeout come in a random order.
+	for range 50 {
 		run(t, nil, func(b *fixture) {
 			_, done := b.begin(post)
 			out := <-done

@@ -64,8 +64,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// nextEvent returns the next event, whose id is not but, in the live feed. It skips the items of
-// tunnels, which the feed sends whenever the store has polled the changes of other processes.
+// nextEvent returns the id of the next event in the live feed whose id is not but. It skips items without an
+// event.
 func nextEvent(t *testing.T, sub relay.Subscription, but relay.ID) relay.ID {
 	t.Helper()
 	ctx, cancel := timeout(realWait)

@@ -11,8 +11,7 @@ import (
 	"relay"
 )
 
-// TestAllAliasesAreReadAgain: a change of alias 0 means that any alias may have changed, been made or
-// been removed. The store publishes it after a failover that lost changes.
+// TestAllAliasesAreReadAgain: after a change of alias 0, a removed alias is unknown and a new one is known.
 func TestAllAliasesAreReadAgain(t *testing.T) {
 	run(t, nil, func(b *fixture) {
 		b.s.mu.Lock()
@@ -29,8 +28,8 @@ func TestAllAliasesAreReadAgain(t *testing.T) {
 	})
 }
 
-// TestViewersOfAnyAccountAreCheckedAgain: a change of account 0 means that any account may have
-// changed: a viewer whose credential is no longer valid ends.
+// TestViewersOfAnyAccountAreCheckedAgain: after a change of account 0, a viewer whose credential is no longer
+// valid ends.
 func TestViewersOfAnyAccountAreCheckedAgain(t *testing.T) {
 	run(t, nil, func(b *fixture) {
 		sub, err := b.d.Subscribe(context.Background(), relay.Actor{Account: 1, Kind: relay.ActorUser}, 7, "")
@@ -49,8 +48,8 @@ func TestViewersOfAnyAccountAreCheckedAgain(t *testing.T) {
 	})
 }
 
-// TestViewersStayWhileTheStoreIsAway: while the store does not answer, as after a failover, no viewer
-// ends; those that have lost their rights end once it answers.
+// TestViewersStayWhileTheStoreIsAway: a viewer stays while the store cannot check its credential, and ends
+// when the store says that the credential is invalid.
 func TestViewersStayWhileTheStoreIsAway(t *testing.T) {
 	run(t, nil, func(b *fixture) {
 		sub, err := b.d.Subscribe(context.Background(), relay.Actor{Account: 1, Kind: relay.ActorUser}, 7, "")
@@ -78,12 +77,11 @@ func TestViewersStayWhileTheStoreIsAway(t *testing.T) {
 	})
 }
 
-// TestUnknownNamesAreReadRarely: a request finds an alias that a command or another node has just created, before
-// this node was notified. Callers of unknown names cause a bounded number of store reads, and are answered from
-// memory then.
+// TestUnknownNamesAreReadRarely: FindAlias finds an alias that was just created. It reads at most 20 names a
+// second, and none that no alias can have.
 func TestUnknownNamesAreReadRarely(t *testing.T) {
 	run(t, nil, func(b *fixture) {
-		const most = 20 // reads a second; the clock of the bubble stands still here
+		const most = 20 // reads a second; in the bubble the clock stands still during these calls
 		add := func(id int64, name string) {
 			b.s.mu.Lock()
 			defer b.s.mu.Unlock()
@@ -98,7 +96,8 @@ func TestUnknownNamesAreReadRarely(t *testing.T) {
 				t.Error("found an alias that is not there")
 			}
 		}
-		for _, name := range []string{"www", "wpad", "xn--p1ai", "a_b", "-a", strings.Repeat("a", 64)} { // names that no alias can have: they are not read
+		// No alias can have these names, so they are not read.
+		for _, name := range []string{"www", "wpad", "xn--p1ai", "a_b", "-a", strings.Repeat("a", 64)} {
 			if _, ok := b.d.FindAlias(name); ok {
 				t.Errorf("found %s", name)
 			}
@@ -120,23 +119,24 @@ func TestUnknownNamesAreReadRarely(t *testing.T) {
 	})
 }
 
-// TestSettingsDoNotWaitForACount: a change of settings is in force when its author gets the answer, although the
-// database takes long to count a queue.
+// TestSettingsDoNotWaitForACount: a change of settings is in force at once, even while the store counts a
+// queue and does not answer.
 func TestSettingsDoNotWaitForACount(t *testing.T) {
 	run(t, nil, func(b *fixture) {
 		b.s.mu.Lock()
 		b.s.slowCounts = true
 		b.s.mu.Unlock()
 		b.d.Publish([]relay.Change{{Kind: relay.ChangeQueue, Alias: 7}})
-		synctest.Wait() // the store is counting the queue
+		// The store is counting the queue.
+		synctest.Wait()
 		b.s.change(7, func(s *relay.Settings) { s.OfflineStatus = 299 })
 		a, _ := b.d.Alias("hook")
 		b.want("status", a.Settings.OfflineStatus, 299)
 	})
 }
 
-// TestQueueOfAnAliasThatIsNew: a node that does not know an alias yet counts the alias' changed queue
-// as soon as it knows the alias.
+// TestQueueOfAnAliasThatIsNew: if the queue of an unknown alias changes, it is counted once the alias is
+// known.
 func TestQueueOfAnAliasThatIsNew(t *testing.T) {
 	run(t, nil, func(b *fixture) {
 		b.s.mu.Lock()

@@ -61,7 +61,7 @@ func (b *fixture) state() relay.TunnelState {
 	return list[0].State
 }
 
-// released reports whether the newest event waits and is released.
+// released reports whether attempt 1 of the newest event is released.
 func (b *fixture) released() bool {
 	b.s.mu.Lock()
 	defer b.s.mu.Unlock()
@@ -93,8 +93,8 @@ func TestRequestThroughAnotherNode(t *testing.T) {
 	})
 }
 
-// TestMovedTunnelIsLookedUp: if the other node reports that it no longer has the tunnel, this node
-// reads the new tunnel of the alias from the store, and that tunnel serves the request.
+// TestMovedTunnelIsLookedUp: after ErrTunnelMoved, this node reads the new tunnel from the store, and sends
+// the request through it.
 func TestMovedTunnelIsLookedUp(t *testing.T) {
 	next := &memRemote{memTunnel: &memTunnel{serve: always("hello", ok), info: relay.TunnelInfo{ID: "tun_2"}}}
 	atOtherNode(t, func(b *fixture, remote *memRemote) {
@@ -120,9 +120,8 @@ func TestMovedTunnelIsLookedUp(t *testing.T) {
 	})
 }
 
-// TestSilentNodeDeliversFromTheQueue: a request for a tunnel whose node does not answer is queued and
-// released, even before this node knows that it cannot reach the other node. That node may still reach
-// Postgres and its client, and then delivers the event.
+// TestSilentNodeDeliversFromTheQueue: requests for a tunnel whose node does not answer are queued as
+// released, and the alias is stale. It is online again when the node answers.
 func TestSilentNodeDeliversFromTheQueue(t *testing.T) {
 	atOtherNode(t, func(b *fixture, remote *memRemote) {
 		silent := func(is bool, heard time.Duration) {
@@ -145,8 +144,8 @@ func TestSilentNodeDeliversFromTheQueue(t *testing.T) {
 	})
 }
 
-// TestStoredFirstForUnreachableNode: a request that was stored first, and then did not reach the node
-// of the tunnel, is queued as released.
+// TestStoredFirstForUnreachableNode: a request that was stored first and did not reach the node of the tunnel
+// is queued as released, and that node is woken.
 func TestStoredFirstForUnreachableNode(t *testing.T) {
 	first := false
 	atOtherNode(t, func(b *fixture, remote *memRemote) {
@@ -160,8 +159,8 @@ func TestStoredFirstForUnreachableNode(t *testing.T) {
 	}, func(b *fixture) { b.opt.StoreFirst = func() bool { return first } })
 }
 
-// TestSlowClientAtAnotherNode: a request whose client is alive, but does not answer in time, waits as
-// it does at the client's own node, without a release.
+// TestSlowClientAtAnotherNode: after ErrTunnelSlow, a request is queued without a release, and the alias
+// stays online.
 func TestSlowClientAtAnotherNode(t *testing.T) {
 	for _, storedFirst := range []bool{false, true} {
 		first := false
@@ -177,8 +176,8 @@ func TestSlowClientAtAnotherNode(t *testing.T) {
 	}
 }
 
-// TestUnreachableNodeDeliversFromTheQueue: a request for a tunnel whose node cannot be reached is
-// queued as released, and that node learns of it from the store.
+// TestUnreachableNodeDeliversFromTheQueue: requests for a node that cannot be reached are queued as released.
+// The node is woken or, while it is cut off, told through the store; the alias is stale until then.
 func TestUnreachableNodeDeliversFromTheQueue(t *testing.T) {
 	atOtherNode(t, func(b *fixture, remote *memRemote) {
 		remote.mu.Lock()
@@ -209,7 +208,8 @@ func TestUnreachableNodeDeliversFromTheQueue(t *testing.T) {
 	})
 }
 
-// TestTakeoverBetweenNodes: the newest tunnel has the alias, at whichever node it was attached.
+// TestTakeoverBetweenNodes: a new tunnel, here or at the other node, takes the alias, and the tunnel before
+// is closed. The new one gets the next request.
 func TestTakeoverBetweenNodes(t *testing.T) {
 	atOtherNode(t, func(b *fixture, remote *memRemote) {
 		tun, _ := b.attach(always("hello", ok))
@@ -231,8 +231,8 @@ func TestTakeoverBetweenNodes(t *testing.T) {
 	})
 }
 
-// TestRecordsOfTunnelsOfThisNode: a node that was declared dead has lost its records, and writes them
-// again; a node that is asked to close a tunnel closes it.
+// TestRecordsOfTunnelsOfThisNode: the record of a tunnel is written again after it was lost, follows the
+// state of the tunnel, and is removed at its end. A record with the state closing closes the tunnel.
 func TestRecordsOfTunnelsOfThisNode(t *testing.T) {
 	run(t, always("hello", ok), func(b *fixture) {
 		synctest.Wait()
@@ -265,8 +265,8 @@ func TestRecordsOfTunnelsOfThisNode(t *testing.T) {
 	})
 }
 
-// TestAttachWhileTheStoreIsAway: while the store is down, attached tunnels are served from memory, and
-// stored once it is back.
+// TestAttachWhileTheStoreIsAway: a tunnel that is attached while the store is down serves requests, and is
+// stored once the store works again.
 func TestAttachWhileTheStoreIsAway(t *testing.T) {
 	run(t, nil, func(b *fixture) {
 		b.s.fail("tunnels", relay.Errorf(relay.CodeStoreUnavailable, "away"))
@@ -283,14 +283,15 @@ func TestAttachWhileTheStoreIsAway(t *testing.T) {
 	})
 }
 
-// TestTunnelOfNodeThatRejoined: a node was declared dead and has rejoined under another id, with the
-// same tunnels. A node that has not read the records in between finds the tunnels under the new id.
+// TestTunnelOfNodeThatRejoined: if a node has rejoined under a new id, this node finds its tunnel under that
+// id after ReadTunnels.
 func TestTunnelOfNodeThatRejoined(t *testing.T) {
 	again := &memRemote{memTunnel: &memTunnel{serve: always("hello", ok), info: relay.TunnelInfo{ID: "tun_1"}}}
 	atOtherNode(t, func(b *fixture, remote *memRemote) {
 		defer again.wg.Wait()
 		defer again.cutAll()
-		remote.set(func() { remote.openErr = relay.ErrTunnelMoved }) // no node has the old id any more
+		// No node has the old id any more.
+		remote.set(func() { remote.openErr = relay.ErrTunnelMoved })
 		b.d.NodeReachable("there", false)
 		b.s.mu.Lock()
 		b.s.tunnels[7] = relay.TunnelRecord{TunnelInfo: relay.TunnelInfo{ID: "tun_1"}, Alias: 7, Node: "there again", State: relay.TunnelOnline}
@@ -311,8 +312,8 @@ func TestTunnelOfNodeThatRejoined(t *testing.T) {
 	})
 }
 
-// TestRequestUnderWayWhenTheTunnelOfAnotherNodeGoes: when a plain ssh client at another node is
-// disconnected, requests in progress may end, including those that came through this node.
+// TestRequestUnderWayWhenTheTunnelOfAnotherNodeGoes: a request in progress through another node gets its
+// answer, although the record of the tunnel was removed.
 func TestRequestUnderWayWhenTheTunnelOfAnotherNodeGoes(t *testing.T) {
 	atOtherNode(t, func(b *fixture, remote *memRemote) {
 		answer := make(chan struct{})
@@ -345,8 +346,8 @@ func (t *askedRemote) Heard() time.Duration {
 	return t.memRemote.Heard()
 }
 
-// TestNobodyWaitsForATunnelThatIsGone: no goroutine keeps waiting for a sign of life of a tunnel whose
-// node has died.
+// TestNobodyWaitsForATunnelThatIsGone: after the record of a silent tunnel was removed, Heard is not called
+// any more.
 func TestNobodyWaitsForATunnelThatIsGone(t *testing.T) {
 	var r *askedRemote
 	atOtherNode(t, func(b *fixture, remote *memRemote) {
@@ -382,9 +383,8 @@ func (s *movingStore) Next(next relay.NextClaim) (*relay.Claim, error) {
 	return c, err
 }
 
-// TestQueueIsNotDeliveredThroughAnotherNode: the node that takes a tunnel over also takes back
-// attempts that this node has claimed from the queue, and delivers them. This node must not deliver
-// them too, even if it learns of the new tunnel between its claim and the delivery.
+// TestQueueIsNotDeliveredThroughAnotherNode: if the alias gets a tunnel at another node during a claim, this
+// node does not send the claimed attempt through it. The attempt is queued again.
 func TestQueueIsNotDeliveredThroughAnotherNode(t *testing.T) {
 	s := &movingStore{}
 	remote := &memRemote{memTunnel: &memTunnel{serve: always("hello", ok), info: relay.TunnelInfo{ID: "tun_2"}}}
@@ -407,8 +407,8 @@ func TestQueueIsNotDeliveredThroughAnotherNode(t *testing.T) {
 	})
 }
 
-// TestTunnelThatComesToUnreachableNodeIsNotOnline: a tunnel at a node that this one cannot reach is
-// not shown as online here, because all requests for it are queued.
+// TestTunnelThatComesToUnreachableNodeIsNotOnline: a new tunnel at a node that cannot be reached makes the
+// alias stale, and requests are queued as released. It is online once the node can be reached.
 func TestTunnelThatComesToUnreachableNodeIsNotOnline(t *testing.T) {
 	atOtherNode(t, func(b *fixture, remote *memRemote) {
 		remote.set(func() { remote.cut, remote.heard, remote.openErr = true, time.Hour, relay.ErrNotSent })

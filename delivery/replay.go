@@ -78,7 +78,8 @@ func (d *Delivery) outcome(ctx context.Context, who relay.Actor, begun *relay.Ev
 	if err != nil {
 		return begun
 	}
-	e.Attempts, err = d.store.Attempts(ctx, who, begun.ID, relay.AttemptPage{Before: n + 1, Limit: 1}) // not all attempts, because an event may have thousands
+	// An event may have thousands of attempts, so only one is read.
+	e.Attempts, err = d.store.Attempts(ctx, who, begun.ID, relay.AttemptPage{Before: n + 1, Limit: 1})
 	if err != nil {
 		return begun
 	}
@@ -89,14 +90,17 @@ func (d *Delivery) outcome(ctx context.Context, who relay.Actor, begun *relay.Ev
 func (d *Delivery) queueReplay(ctx context.Context, who relay.Actor, st *registry.Alias, e *relay.Event) (*relay.Event, int, error) {
 	cost := costOf(e)
 	if got := st.Queue.Reserve(1, cost, d.queueLimits()); got != registry.Reserved {
-		ofAccount := got == registry.AccountQueueFull && who.Kind != relay.ActorShare // the error to a user of a share says nothing about the owner's account
+		// The error to a user of a share says nothing about the account of the owner.
+		ofAccount := got == registry.AccountQueueFull && who.Kind != relay.ActorShare
 		return nil, 0, exchange.ErrQueueFull(ofAccount, "the replay was not taken")
 	}
 	st.Queue.Move()
 	c, err := d.store.BeginReplay(ctx, who, e.ID, false)
 	d.queueMoved(st, err, 1, cost)
-	st.Queue.GiveBack(1, cost) // only after the replay is counted, so that no other one takes its place
-	st.StartDispatch()         // the tunnel may have returned in the meantime; after an error the replay may still be queued
+	// The space is given back only after the replay is counted, so that no other replay takes its place.
+	st.Queue.GiveBack(1, cost)
+	// The tunnel may have returned in the meantime. After an error the replay may still be queued.
+	st.StartDispatch()
 	if err != nil {
 		return nil, 0, err
 	}
@@ -117,7 +121,8 @@ func (d *Delivery) deliver(st *registry.Alias, c *relay.Claim, queued bool) (bac
 	defer func() {
 		if v := recover(); v != nil {
 			d.log.Error("panic while delivering a stored request", "event", c.Event.ID, "attempt", c.N, "panic", v, "stack", string(debug.Stack()))
-			back = queued // the store queues the attempt again; the dispatcher must pause before the next try
+			// The store queues the attempt again, and the dispatcher must pause before the next try.
+			back = queued
 		}
 	}()
 	a := relay.Attempt{N: c.N, Kind: relay.KindReplay, ReceivedAt: time.Now()}
@@ -141,7 +146,8 @@ func (d *Delivery) deliver(st *registry.Alias, c *relay.Claim, queued bool) (bac
 		j.journal = claims
 	}
 	j.att, j.lost = st.Online()
-	if queued && j.att != nil && j.att.Remote() { // the other node delivers the queue now, including the attempt that was claimed here
+	if queued && j.att != nil && j.att.Remote() {
+		// The other node delivers the queue now, including the attempt that was claimed here.
 		j.att = nil
 	}
 	q.SetHead(j.sentHead())
@@ -154,7 +160,8 @@ func (d *Delivery) deliver(st *registry.Alias, c *relay.Claim, queued bool) (bac
 	switch {
 	case r.Panicked:
 		return queued, nil
-	case !r.Untaken: // the store queues the attempt of an interrupted queued delivery again
+	case !r.Untaken:
+		// The store queues the attempt of an interrupted queued delivery again.
 		if j.noteResult(&r); r.StoreErr == nil {
 			return false, nil
 		}
@@ -163,7 +170,8 @@ func (d *Delivery) deliver(st *registry.Alias, c *relay.Claim, queued bool) (bac
 		back = true
 		_, err = j.requeue()
 	}
-	if err != nil && !errors.Is(err, relay.ErrNotFound) { // after ErrNotFound the event was deleted in the meantime
+	if err != nil && !errors.Is(err, relay.ErrNotFound) {
+		// ErrNotFound means that the event was deleted in the meantime.
 		d.log.Error("cannot store the result of an attempt", "event", c.Event.ID, "attempt", c.N, "requeued", back, "err", err)
 	}
 	return back, nil

@@ -41,8 +41,8 @@ func TestReplayOutlivesWho(t *testing.T) {
 	})
 }
 
-// TestBegunIsToldWithoutTheStore: once an attempt was begun, Replay returns no error, because the
-// caller would then ask for another attempt and the request would be sent twice.
+// TestBegunIsToldWithoutTheStore: if the event cannot be read after its attempt was begun, Replay and Send
+// return the attempt without an error and without bodies.
 func TestBegunIsToldWithoutTheStore(t *testing.T) {
 	away := &relay.Error{Code: relay.CodeStoreUnavailable}
 	left, leave := context.WithCancel(context.Background())
@@ -100,8 +100,7 @@ func TestReplayThatCannotBeSentIsQueued(t *testing.T) {
 	})
 }
 
-// TestNothingIsSentWithoutALease: if the lease of the node ends between the claim and the first byte,
-// nothing is sent, because another node may have claimed the attempt.
+// TestNothingIsSentWithoutALease: while MayClaim fails, a replay is queued, and no request is sent.
 func TestNothingIsSentWithoutALease(t *testing.T) {
 	var sent atomic.Int64
 	serve := func(l *local) {
@@ -139,7 +138,7 @@ func TestReplayTimesOut(t *testing.T) {
 	})
 }
 
-// send2202 sends a request while the alias is paused.
+// send2202 sends a request while the alias is paused, so that it is queued with a 202.
 func (b *fixture) send2202(raw string) {
 	b.s.change(7, func(s *relay.Settings) { s.Paused = true })
 	b.send(raw)

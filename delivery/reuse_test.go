@@ -155,9 +155,8 @@ func TestChunkedRequestIsReused(t *testing.T) {
 	}, oneConnection)
 }
 
-// TestBodyBytesStayWithTheirCaller: a local server that answers without reading a body takes the body
-// for the next request of the connection. So a channel that has carried a body serves only the caller
-// connection that sent it.
+// TestBodyBytesStayWithTheirCaller: a local server takes an unread body for the next request. Only the caller
+// that has sent the body gets the answer to it, because no other caller gets that channel.
 func TestBodyBytesStayWithTheirCaller(t *testing.T) {
 	run(t, ignoresBodies, func(b *fixture) {
 		oneConnection(b)
@@ -270,8 +269,8 @@ func TestProvenReuseIsImmediate(t *testing.T) {
 	}, oneConnection)
 }
 
-// TestEmptyCloseOfReusedChannel: evidence that a request was misunderstood ends reuse for the whole tunnel, and is
-// shown in a metric and a log line.
+// TestEmptyCloseOfReusedChannel: if a reused channel is closed without a response, the request is not sent
+// again, and further requests use new channels. A metric and a log line report this once.
 func TestEmptyCloseOfReusedChannel(t *testing.T) {
 	reg, log := prometheus.NewRegistry(), &bytes.Buffer{}
 	run(t, func(l *local) {
@@ -297,9 +296,8 @@ func TestEmptyCloseOfReusedChannel(t *testing.T) {
 	}, oneConnection, func(b *fixture) { b.opt.Registry, b.opt.Log = reg, slog.New(slog.NewTextHandler(log, nil)) })
 }
 
-// TestConnectionOfADistrustedStatusIsNotKept: a response that may mean that the request was
-// misunderstood ends the reuse of its connection, and of no other, because applications send such
-// responses too.
+// TestConnectionOfADistrustedStatusIsNotKept: a response with 400, 408, 501 or 505 ends the reuse of its
+// connection only.
 func TestConnectionOfADistrustedStatusIsNotKept(t *testing.T) {
 	for _, status := range []string{"400 Bad Request", "408 Request Timeout", "501 Not Implemented", "505 HTTP Version Not Supported"} {
 		run(t, func(l *local) {
@@ -388,8 +386,8 @@ func onSerial(t *testing.T, f func(b *fixture), prepare ...func(b *fixture)) {
 	run(t, nil, f, append([]func(b *fixture){func(b *fixture) { b.tun = &memTunnel{serve: serial()} }}, prepare...)...)
 }
 
-// TestNoChannelIsKeptWhileOneWaits: a local server that accepts one connection at a time answers 80
-// requests at once without a wait for kept channels. Reuse then pauses, and begins again after 10 s.
+// TestNoChannelIsKeptWhileOneWaits: a local server that accepts one connection at a time answers 80 requests
+// within 110 ms, and then 20 more within 100 ms. After 11 s a channel is kept again.
 func TestNoChannelIsKeptWhileOneWaits(t *testing.T) {
 	onSerial(t, func(b *fixture) {
 		start := time.Now()
@@ -413,9 +411,8 @@ func TestNoChannelIsKeptWhileOneWaits(t *testing.T) {
 	})
 }
 
-// TestSlowAnswerClosesNoChannelOfAQuickServer: a local server that has answered one request while a kept
-// channel was open can serve two connections at once, so a slow response does not close that channel.
-// Two slow responses close it, because the server then has more connections than before.
+// TestSlowAnswerClosesNoChannelOfAQuickServer: a local server has answered one request beside a kept channel.
+// One slow response then closes no channel, and two slow ones at once close the kept one.
 func TestSlowAnswerClosesNoChannelOfAQuickServer(t *testing.T) {
 	run(t, func(l *local) {
 		for l.until("\r\n\r\n") {
@@ -428,7 +425,8 @@ func TestSlowAnswerClosesNoChannelOfAQuickServer(t *testing.T) {
 	}, func(b *fixture) {
 		alone := strings.Replace(get, "Host", "Connection: close\r\nHost", 1)
 		slow := strings.Replace(alone, "/", "/slow", 1)
-		b.send(post) // the channel is kept for this caller alone
+		// The channel is kept for this caller alone.
+		b.send(post)
 		time.Sleep(time.Millisecond)
 		b.send(alone)
 		b.send(slow)
@@ -445,12 +443,13 @@ func TestSlowAnswerClosesNoChannelOfAQuickServer(t *testing.T) {
 	})
 }
 
-// TestSlowAnswerOnAReusedChannelClosesNoOther: a slow response on a reused channel closes no other
-// one, because the local server has accepted that connection already.
+// TestSlowAnswerOnAReusedChannelClosesNoOther: a slow response on a reused channel leaves both kept channels
+// open.
 func TestSlowAnswerOnAReusedChannelClosesNoOther(t *testing.T) {
 	run(t, func(l *local) {
 		for l.until("hello") {
-			time.Sleep(10 * time.Millisecond) // slow enough that neither channel is idle while the other one has a request
+			// The answer is slow enough that both requests run at the same time.
+			time.Sleep(10 * time.Millisecond)
 			if contains(l.got, "slow") {
 				time.Sleep(150 * time.Millisecond)
 			}
@@ -494,8 +493,8 @@ func (b *fixture) sendAll(callers []*memCaller, raw string) time.Duration {
 	return time.Since(start)
 }
 
-// TestEachOfManyCallersReusesItsChannel: a channel that has carried a body serves only its own caller,
-// so many senders need as many channels.
+// TestEachOfManyCallersReusesItsChannel: 200 callers that send again open no further channel. At most 256
+// channels are kept, and callers that come later replace older ones.
 func TestEachOfManyCallersReusesItsChannel(t *testing.T) {
 	run(t, always("hello", ok), func(b *fixture) {
 		senders := callers(200)
@@ -506,7 +505,8 @@ func TestEachOfManyCallersReusesItsChannel(t *testing.T) {
 		b.want("opened", b.tun.count(), len(senders))
 		b.sendAll(callers(100), post)
 		b.want("kept", b.d.Stats().Channels, 256)
-		time.Sleep(300 * time.Millisecond) // some of the other callers have left
+		// Channels that have been idle for this time give way to new ones.
+		time.Sleep(300 * time.Millisecond)
 		senders = callers(100)
 		b.sendAll(senders, post)
 		opened := b.tun.count()
@@ -532,8 +532,8 @@ func workers(n int) func(*local) {
 	}
 }
 
-// TestKeptChannelsLeaveWorkersFree: kept channels that occupy every worker of a local server delay
-// further requests by little more than 200 ms.
+// TestKeptChannelsLeaveWorkersFree: if kept channels use every worker of a local server, 80 further requests
+// end within 200 ms plus twice their own time.
 func TestKeptChannelsLeaveWorkersFree(t *testing.T) {
 	for _, n := range []int{2, 5, 16} {
 		run(t, nil, func(b *fixture) {
@@ -552,8 +552,8 @@ func TestKeptChannelsLeaveWorkersFree(t *testing.T) {
 	}
 }
 
-// TestAnotherLocalServerMayBeSerial: facts that the pool learned about a local server must not be
-// applied to the next server on the same port.
+// TestAnotherLocalServerMayBeSerial: after a concurrent local server is replaced by one that accepts one
+// connection at a time, no caller waits over 150 ms.
 func TestAnotherLocalServerMayBeSerial(t *testing.T) {
 	run(t, always("hello", ok), func(b *fixture) {
 		for range 3 {
@@ -563,7 +563,8 @@ func TestAnotherLocalServerMayBeSerial(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		b.tun.set(func() { b.tun.serve = serial() })
 		for range 5 {
-			b.send(post) // leaves a kept channel
+			// This leaves a kept channel.
+			b.send(post)
 			if took := b.sendAll(callers(1), post); took > 150*time.Millisecond {
 				t.Errorf("the next caller waited %v", took)
 			}
@@ -571,8 +572,8 @@ func TestAnotherLocalServerMayBeSerial(t *testing.T) {
 	})
 }
 
-// TestClientWithFewDescriptors: a client that cannot open another connection, because kept ones use
-// its last descriptors, gets fewer kept ones.
+// TestClientWithFewDescriptors: if a client can open no other connection, kept ones are closed, and the
+// request is answered. Afterwards at most 64 are kept.
 func TestClientWithFewDescriptors(t *testing.T) {
 	run(t, always("hello", ok), func(b *fixture) {
 		senders := callers(200)
@@ -588,8 +589,8 @@ func TestClientWithFewDescriptors(t *testing.T) {
 	}, func(b *fixture) { b.tun.most = 150 })
 }
 
-// TestChannelIsBackBeforeTheStore: a local server that accepts one connection at a time serves the
-// next request while the previous response is stored.
+// TestChannelIsBackBeforeTheStore: a local server that accepts one connection at a time serves five requests
+// within two seconds, although each response takes a second to store.
 func TestChannelIsBackBeforeTheStore(t *testing.T) {
 	onSerial(t, func(b *fixture) {
 		start := time.Now()

@@ -10,8 +10,8 @@ import (
 	"relay"
 )
 
-// TestBrokenAnswersAreRecordedAlike: a replay and a queued delivery are recorded like their original
-// for every fault of a response, so that a record does not depend on a waiting caller.
+// TestBrokenAnswersAreRecordedAlike: for each fault of a response, a replay and a queued delivery have the
+// same record as the original.
 func TestBrokenAnswersAreRecordedAlike(t *testing.T) {
 	const chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 	for name, pieces := range map[string][]string{
@@ -72,7 +72,8 @@ func TestBrokenAnswersAreRecordedAlike(t *testing.T) {
 	}
 }
 
-// TestRefusedHeadIsShown: the record of originals and replays has the head of a refused response.
+// TestRefusedHeadIsShown: the error of an attempt quotes the refused head of the response, for an original
+// and for a replay.
 func TestRefusedHeadIsShown(t *testing.T) {
 	const head = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n"
 	run(t, always("hello", head+"ok"), func(b *fixture) {
@@ -91,9 +92,9 @@ func TestRefusedHeadIsShown(t *testing.T) {
 	})
 }
 
-// TestBrokenOffAnswers: a response that breaks off after its head is recorded as truncated, and one that breaks off
-// before it as missing: for the original request, within the commit of its event and after it, for a replay and for a
-// queued delivery. The caller sees a broken transfer, or an error if no byte was sent yet.
+// TestBrokenOffAnswers: a response that breaks off after its head is recorded as truncated, and one that
+// breaks off before it as missing. Originals, replays and queued deliveries have the same record. The caller
+// gets a reset, or an error if no byte was sent yet.
 func TestBrokenOffAnswers(t *testing.T) {
 	const chunked, begun = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", "2\r\nok\r\n"
 	heads := map[string][]string{
@@ -114,7 +115,8 @@ func TestBrokenOffAnswers(t *testing.T) {
 		for endName, end := range ends {
 			seen, bad := strings.HasPrefix(headName, "head"), end.code == relay.CodeLocalMalformed
 			if headName == "half a head" && bad {
-				continue // the broken line would be a line of this head
+				// The broken line would be a line of this head.
+				continue
 			}
 			for when, delay := range map[string]time.Duration{"within the commit": time.Second, "after it": 0} {
 				for _, gap := range []time.Duration{apart, 0} {
@@ -171,8 +173,8 @@ func TestBrokenOffAnswers(t *testing.T) {
 	}
 }
 
-// TestBrokenOffBeforeTheRequestWasWhole: if a local server closes after its head while the caller still sends, the
-// event has that response, although the request is incomplete.
+// TestBrokenOffBeforeTheRequestWasWhole: a response that breaks off after its head while the caller still
+// sends is recorded as truncated, and the body of the request as aborted.
 func TestBrokenOffBeforeTheRequestWasWhole(t *testing.T) {
 	for name, end := range map[string]string{"bad chunk": "zz\r\n", "early end": ""} {
 		for _, gap := range []time.Duration{0, 50 * time.Millisecond} {

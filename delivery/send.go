@@ -117,7 +117,9 @@ func (j *job) sendOnTunnel() exchange.Result {
 		if r.Err != nil {
 			return j.unsent(r.Err)
 		}
-		if fresh || !c.Idled() { // a reused connection may have ended while it was idle; after a failure of any other one the request is not tried again
+		if fresh || !c.Idled() {
+			// A reused connection may have ended while it was idle, so the request is tried again. After any
+			// other failure it is not.
 			return j.unsent(relay.ErrNotSent)
 		}
 	}
@@ -126,7 +128,8 @@ func (j *job) sendOnTunnel() exchange.Result {
 // spoilt records a request that cannot be sent; why is the reason.
 func (j *job) spoilt(why *relay.Error) exchange.Result {
 	j.releaseSlot()
-	if j.q.Accepted() { // a stored event cannot be read later either
+	if j.q.Accepted() {
+		// A stored event cannot be read later either.
 		return exchange.Fail(j.q, why, j.journal, j.sink())
 	}
 	return exchange.Refuse(j.q, j.journal, j.sink())
@@ -145,7 +148,8 @@ func (j *job) unsent(err *relay.Error) exchange.Result {
 	case j.q.Queued:
 		return exchange.Result{Untaken: true, Err: err}
 	}
-	j.releaseSlot() // the caller may take hours to send the rest of the request
+	// The caller may take hours to send the rest of the request.
+	j.releaseSlot()
 	return exchange.Fail(j.q, err, j.journal, j.sink())
 }
 
@@ -170,7 +174,8 @@ func (j *job) admit() *relay.Error {
 	}
 	j.hasSlot = true
 	j.att.Channels.Begin()
-	if j.lost.Err() != nil { // the tunnel was lost while the event was stored or the request waited for a slot
+	if j.lost.Err() != nil {
+		// The tunnel was lost while the event was stored or the request waited for a slot.
 		return relay.ErrNotSent
 	}
 	j.q.Admitted = time.Now()
@@ -187,10 +192,12 @@ func (j *job) open(fresh bool) (*conn, *relay.Error) {
 	count(j.d.counters.opened, l.Way())
 	if j.caller == nil && j.d.store.MayClaim() != nil {
 		_ = l.Close()
-		return nil, relay.ErrNotSent // another node may have claimed the attempt
+		// Another node may have claimed the attempt.
+		return nil, relay.ErrNotSent
 	}
 	l.Begin()
-	j.conn = conn{Channel: l, j: j} // the last channel, of which no byte was taken, is not used any more
+	// This replaces the previous channel, which has taken no byte.
+	j.conn = conn{Channel: l, j: j}
 	return &j.conn, nil
 }
 
@@ -278,7 +285,8 @@ func (j *job) sentHead() []byte {
 	switch policy {
 	case "", relay.HostPreserve:
 		return head
-	case relay.HostRewrite: // replaces the Host by the authority that relay up has announced; plain ssh announces none
+	case relay.HostRewrite:
+		// plain ssh announces no authority.
 		if _, rest, ok := strings.Cut(target, "://"); ok {
 			target = rest
 		}

@@ -12,9 +12,8 @@ import (
 	"relay"
 )
 
-// TestVerdictAtArrival: an event has the verdict on its signature when it is passed to the store,
-// whether it is delivered or queued. The local server gets the same bytes whether or not the alias has
-// a secret.
+// TestVerdictAtArrival: the stored event has the verdict on its signature, whether it is delivered or queued,
+// and none without a secret.
 func TestVerdictAtArrival(t *testing.T) {
 	const value, body = "secret of the sender", `{"id":1}`
 	mac := hmac.New(sha256.New, []byte(value))
@@ -48,8 +47,7 @@ func TestVerdictAtArrival(t *testing.T) {
 
 const signedHead = "POST / HTTP/1.1\r\nHost: hook.localhost\r\nX-GitHub-Event: push\r\nX-Hub-Signature-256: sha256=%s\r\nContent-Length: %d\r\n\r\n"
 
-// TestVerdictOfNewEvents: the signature of an event that Send makes is judged like that of a received
-// event.
+// TestVerdictOfNewEvents: an event made by Send has a verdict on its signature if the alias has a secret.
 func TestVerdictOfNewEvents(t *testing.T) {
 	const value, body = "secret of the sender", `{"id":1}`
 	mac := hmac.New(sha256.New, []byte(value))
@@ -70,8 +68,8 @@ func TestVerdictOfNewEvents(t *testing.T) {
 	}
 }
 
-// TestVerdictAfterAnEarlyAnswer: the signature of a request that was answered before the request was
-// complete is judged again when the rest has arrived.
+// TestVerdictAfterAnEarlyAnswer: the verdict on a request that was answered early is unchecked at first, and
+// valid once the rest has arrived.
 func TestVerdictAfterAnEarlyAnswer(t *testing.T) {
 	const value, body = "secret of the sender", `{"id":1}`
 	mac := hmac.New(sha256.New, []byte(value))

@@ -75,8 +75,8 @@ func TestTakeoverWhileWaiting(t *testing.T) {
 	})
 }
 
-// TestStoredFirstThenQueuedGoesOutByItself: with autoDeliver an event that was stored first and could
-// not be delivered is delivered while the tunnel stays attached.
+// TestStoredFirstThenQueuedGoesOutByItself: with autoDeliver, an event that was stored first and could not be
+// sent is delivered later by the same tunnel.
 func TestStoredFirstThenQueuedGoesOutByItself(t *testing.T) {
 	var k bodyRecorder
 	run(t, k.serve, func(b *fixture) {
@@ -90,8 +90,8 @@ func TestStoredFirstThenQueuedGoesOutByItself(t *testing.T) {
 	}, func(b *fixture) { b.opt.StoreFirst, b.a.Settings.AutoDeliver = yes, true })
 }
 
-// TestFullDiskBehindTheForwardIsNotStorageFull: if the disk becomes full after a request was
-// forwarded, the answer is not storage-full, because that code promises that nothing was forwarded.
+// TestFullDiskBehindTheForwardIsNotStorageFull: if the disk is full, a request that was forwarded gets
+// store-unavailable, and one of which no byte was forwarded gets storage-full.
 func TestFullDiskBehindTheForwardIsNotStorageFull(t *testing.T) {
 	full := &relay.Error{Code: relay.CodeStorageFull, Detail: "the disk is full", RetryAfter: 30 * time.Second}
 	large := fmt.Sprintf("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n", 3*relay.BodyPart)
@@ -110,7 +110,8 @@ func TestFullDiskBehindTheForwardIsNotStorageFull(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			run(t, func(l *local) { c.serve(l) }, func(b *fixture) {
 				want := relay.CodeStoreUnavailable
-				if c.serve == nil { // the tunnel refuses the connection, so no byte is forwarded
+				if c.serve == nil {
+					// The tunnel refuses the connection, so no byte is forwarded.
 					b.tun.set(func() { b.tun.openErr = relay.Errorf(relay.CodeLocalRefused, "refused") })
 					want = relay.CodeStorageFull
 				}
@@ -124,7 +125,8 @@ func TestFullDiskBehindTheForwardIsNotStorageFull(t *testing.T) {
 				b.want("retry", out.Answer.Error.RetryAfter, 30*time.Second)
 				b.want("event", out.Answer.Event.IsZero(), true)
 				out, _ = b.send(post)
-				if c.step == "accept" { // relayd knows now that the disk is full, and stores the next request first
+				if c.step == "accept" {
+					// relayd knows now that the disk is full, and stores the next request first.
 					b.want("the next one", code(out), relay.CodeStorageFull)
 				}
 			})
@@ -132,9 +134,8 @@ func TestFullDiskBehindTheForwardIsNotStorageFull(t *testing.T) {
 	}
 }
 
-// TestNothingIsForwardedOfABodyThatCannotBeRead: nothing of a request that was stored first is
-// forwarded while parts of its body cannot be read, because the local server would get an incomplete
-// body.
+// TestNothingIsForwardedOfABodyThatCannotBeRead: if the parts of a stored body cannot be read, no channel is
+// opened, and the attempt fails. Once they can be read, the next request is forwarded completely.
 func TestNothingIsForwardedOfABodyThatCannotBeRead(t *testing.T) {
 	const size = relay.InlineBody + 1
 	large := fmt.Sprintf("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n", size)
@@ -161,14 +162,15 @@ func TestNothingIsForwardedOfABodyThatCannotBeRead(t *testing.T) {
 	}, func(b *fixture) { b.opt.StoreFirst = yes })
 }
 
-// TestStoredFirstUploadHasItsTimeForAnAnswer: the response timeout of a large request that was stored
-// first begins when it was sent to the local server, not when it had arrived from its caller.
+// TestStoredFirstUploadHasItsTimeForAnAnswer: a stored request that the local server reads for two minutes is
+// answered, although the response timeout is one minute.
 func TestStoredFirstUploadHasItsTimeForAnAnswer(t *testing.T) {
 	const size = 1 << 20
 	large := fmt.Sprintf("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n", size)
 	run(t, func(l *local) {
 		piece := make([]byte, 16<<10)
-		for got := 0; got < len(large)+size; { // reading takes two minutes
+		// The local server reads for two minutes.
+		for got := 0; got < len(large)+size; {
 			n, err := l.c.up.read(piece, 0)
 			if err != nil {
 				return
@@ -185,8 +187,8 @@ func TestStoredFirstUploadHasItsTimeForAnAnswer(t *testing.T) {
 	}, func(b *fixture) { b.opt.StoreFirst, b.tun.window = yes, 32<<10 })
 }
 
-// TestStoredFirstAnsweredEarlyTookTimeToSend: if the response comes before the request was sent
-// completely, the time for sending is not negative.
+// TestStoredFirstAnsweredEarlyTookTimeToSend: if the response comes 5 s after the start of a request that is
+// still being sent, the time for sending is 5 s.
 func TestStoredFirstAnsweredEarlyTookTimeToSend(t *testing.T) {
 	const size = 1 << 20
 	run(t, func(l *local) {
@@ -202,8 +204,8 @@ func TestStoredFirstAnsweredEarlyTookTimeToSend(t *testing.T) {
 	}, func(b *fixture) { b.opt.StoreFirst, b.tun.window, b.s.delay = yes, 32<<10, time.Second })
 }
 
-// TestSilentStoreEndsAnAnswerThatGoesOn: a long response ends if the store does not confirm in time,
-// and later requests are not forwarded.
+// TestSilentStoreEndsAnAnswerThatGoesOn: if the store is silent, a long response ends after 10 s with
+// store-unavailable, and the next two requests are not forwarded.
 func TestSilentStoreEndsAnAnswerThatGoesOn(t *testing.T) {
 	run(t, func(l *local) {
 		l.until("\r\n\r\n")
@@ -220,8 +222,8 @@ func TestSilentStoreEndsAnAnswerThatGoesOn(t *testing.T) {
 	}, func(b *fixture) { b.s.delay = 5 * time.Minute })
 }
 
-// TestSilentStoreIsAskedFirst: if the store does not confirm in time, later requests are stored before
-// they are forwarded, even after a response that ended in time.
+// TestSilentStoreIsAskedFirst: if the store is silent, the first request is forwarded and the next two are
+// not. All get store-unavailable.
 func TestSilentStoreIsAskedFirst(t *testing.T) {
 	run(t, always("hello", ok), func(b *fixture) {
 		for range 3 {
@@ -232,7 +234,7 @@ func TestSilentStoreIsAskedFirst(t *testing.T) {
 	}, func(b *fixture) { b.s.delay = 5 * time.Minute })
 }
 
-// refusingStore has no space for new events, but still for the smaller ends of their attempts.
+// refusingStore is a store that refuses each event after two seconds, and accepts the ends of attempts.
 type refusingStore struct{ *memStore }
 
 func (refusingStore) Accept(*relay.Event) *relay.Ticket {
@@ -247,8 +249,7 @@ func (refusingStore) Finish(relay.ID, *relay.Attempt, string) *relay.Ticket {
 	return t
 }
 
-// TestRefusedEventIsNotWaitedFor: the caller learns that its event was refused, although the end of the
-// attempt still waits for the store.
+// TestRefusedEventIsNotWaitedFor: a caller whose event is refused after two seconds gets the error then.
 func TestRefusedEventIsNotWaitedFor(t *testing.T) {
 	run(t, always("hello", ok), func(b *fixture) {
 		begun := time.Now()
@@ -258,7 +259,8 @@ func TestRefusedEventIsNotWaitedFor(t *testing.T) {
 	}, func(b *fixture) { b.opt.Store = refusingStore{b.s} })
 }
 
-// TestSilentStoreEndsALargeRequest: the wait for the parts of a large body to be stored is bounded.
+// TestSilentStoreEndsALargeRequest: if the store is silent, a request with a large body gets
+// store-unavailable after 20 s.
 func TestSilentStoreEndsALargeRequest(t *testing.T) {
 	const size = 8 * relay.BodyPart
 	for name, paused := range map[string]bool{"online": false, "offline": true} {
@@ -275,9 +277,8 @@ func TestSilentStoreEndsALargeRequest(t *testing.T) {
 	}
 }
 
-// TestStoredFirstAndQueuedTooLate: a request that was stored first and could not be sent is queued, or
-// its caller is told that it is not stored; in the second case the event is canceled if the store
-// queues it after all.
+// TestStoredFirstAndQueuedTooLate: a request was stored first, and the store confirms its queueing too late.
+// The caller gets store-unavailable, and the event is canceled.
 func TestStoredFirstAndQueuedTooLate(t *testing.T) {
 	run(t, nil, func(b *fixture) {
 		b.tun = &memTunnel{hang: true}

@@ -394,8 +394,8 @@ func (s *memStore) StillValid(context.Context, relay.Actor) error {
 	return s.failing["valid"]
 }
 
-// TestEventQueuedAfterItsCallerWasRefused: if a request is stored after its caller was told that it is
-// not, the event is canceled and not delivered, because the caller sends the request again.
+// TestEventQueuedAfterItsCallerWasRefused: a request that is queued after its caller got store-unavailable is
+// canceled, and not delivered.
 func TestEventQueuedAfterItsCallerWasRefused(t *testing.T) {
 	var k bodyRecorder
 	run(t, nil, func(b *fixture) {

@@ -73,14 +73,15 @@ func (s *memStore) fail(step string, err error) {
 	s.failing[step] = err
 }
 
-// setDelay changes how long the steps from now on take.
+// setDelay sets the delay of later steps.
 func (s *memStore) setDelay(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.delay = d
 }
 
-// step runs f under the lock after the delay, then resolves the ticket.
+// step runs f after the delay and all earlier steps, publishes its changes and resolves the ticket. If the
+// step name is set to fail, it does not call f.
 func (s *memStore) step(name string, f func() ([]relay.Change, error)) *relay.Ticket {
 	t := relay.NewTicket()
 	run := func() {
@@ -260,7 +261,7 @@ func (s *memStore) num(n *int) int {
 	return *n
 }
 
-// only returns the only event of the store.
+// only returns the only event of the store; nil if there is none or more than one.
 func (s *memStore) only() *relay.Event {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -9,16 +9,16 @@ import (
 	"relay"
 )
 
-// TestCallerGoneInsideStream: when the reader of a stream has left, its local server sees the end of
-// the connection within 2 s. A response with a length, and one of which the caller has not seen the
-// head, are read to their end for up to the response timeout.
+// TestCallerGoneInsideStream: when the caller has left, the local server sees the end of the connection
+// within 2 s for a stream, and a minute later for other responses. Event streams are streams even if the
+// caller leaves before the head; other responses without a length are streams only if it leaves later.
 func TestCallerGoneInsideStream(t *testing.T) {
 	const minute = time.Minute
 	answers := map[string]struct {
 		head  string
 		piece string
-		early time.Duration // limit if the caller leaves before the head
-		late  time.Duration // limit if it leaves inside the body
+		early time.Duration // time from the leaving to the end if the caller leaves before the head
+		late  time.Duration // time from the leaving to the end if the caller leaves inside the body
 	}{
 		"events, chunked":  {"HTTP/1.1 200 OK\r\ncontent-type: Text/Event-Stream; charset=utf-8\r\nTransfer-Encoding: chunked\r\n\r\n", "1\r\nx\r\n", 0, 0},
 		"events, close":    {"HTTP/1.0 200 OK\r\nContent-Type: text/event-stream\r\n\r\n", "x", 0, 0},
@@ -41,10 +41,12 @@ func TestCallerGoneInsideStream(t *testing.T) {
 			for _, early := range []bool{false, true} {
 				for _, every := range []time.Duration{0, time.Second} { // the time between two pieces; 0 = none comes
 					if every == 0 && how == "reset seen by a write" || every != 0 && how == "ended" {
-						continue // without pieces no write sees the reset, and a half-closed caller still gets each piece
+						// Without pieces no write sees the reset. A half-closed caller still gets each piece.
+						continue
 					}
 					limit := a.late
-					if early && how != "reset seen by a write" { // a write sees the reset only after the head
+					if early && how != "reset seen by a write" {
+						// A write sees the reset only after the head.
 						limit = a.early
 					}
 					name := name + "/" + how
@@ -89,9 +91,8 @@ func TestCallerGoneInsideStream(t *testing.T) {
 	}
 }
 
-// TestEndOfAStreamAfterItsReader: bytes that arrive just after the reader of a stream has left may
-// complete the response. The record then has the complete response, even if these bytes came while the
-// exchange waited for the store.
+// TestEndOfAStreamAfterItsReader: a stream whose caller has left is recorded as complete if it ends within a
+// moment, even while the exchange waits for the store. If it ends a second later, it is recorded as cut.
 func TestEndOfAStreamAfterItsReader(t *testing.T) {
 	const head = "HTTP/1.1 200 OK\r\n\r\n"
 	for name, c := range map[string]struct {
@@ -109,12 +110,14 @@ func TestEndOfAStreamAfterItsReader(t *testing.T) {
 			run(t, func(l *local) {
 				l.until("hello")
 				l.Write(head)
-				time.Sleep(3 * time.Second) // until the event is stored
+				// The event is stored within this time.
+				time.Sleep(3 * time.Second)
 				l.Write(strings.Repeat("x", c.size))
 				time.Sleep(c.end)
 			}, func(b *fixture) {
 				in, caller := b.inbound(post)
-				caller.onWrite(caller.failWrites) // every write after the head fails
+				// Every write after the head fails.
+				caller.onWrite(caller.failWrites)
 				b.d.Capture(context.Background(), in)
 				a := b.event().Attempts[0]
 				b.want("response", words(a.State, a.ResponseState), words(relay.StateDelivered, c.want))
@@ -123,8 +126,8 @@ func TestEndOfAStreamAfterItsReader(t *testing.T) {
 	}
 }
 
-// TestHalfClosedReaderOfAStream: the reader of a stream that has only closed its sending side
-// continues to get it.
+// TestHalfClosedReaderOfAStream: a stream of 30 s is recorded as complete, although its caller has closed its
+// sending side.
 func TestHalfClosedReaderOfAStream(t *testing.T) {
 	run(t, func(l *local) {
 		l.until("hello")
@@ -143,8 +146,8 @@ func TestHalfClosedReaderOfAStream(t *testing.T) {
 	})
 }
 
-// TestStreamOfAReplay: a replay has no caller, so its stream is read for the response timeout and then
-// cut.
+// TestStreamOfAReplay: a response to a replay that ends after 30 s, within the response timeout, is recorded
+// as complete.
 func TestStreamOfAReplay(t *testing.T) {
 	run(t, func(l *local) {
 		l.until("hello")

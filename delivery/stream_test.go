@@ -86,7 +86,7 @@ func (s *stream) finish(err error) {
 
 var errLate = errors.New("deadline")
 
-// read waits for bytes or for the end of the stream, at most for d (0 = without limit).
+// read waits for bytes or for the end of the stream. After d (0 = without limit) it returns errLate.
 func (s *stream) read(p []byte, d time.Duration) (int, error) {
 	late := false
 	if d > 0 {
@@ -200,7 +200,7 @@ func (t *memTunnel) set(f func()) { t.mu.Lock(); f(); t.mu.Unlock() }
 
 func (t *memTunnel) count() int { t.mu.Lock(); defer t.mu.Unlock(); return t.opened }
 
-// cutAll ends every channel like a dying connection.
+// cutAll ends every channel, as the end of the connection does.
 func (t *memTunnel) cutAll() {
 	t.mu.Lock()
 	list := t.channels
@@ -318,7 +318,7 @@ func (l *local) until(want string) bool {
 	return true
 }
 
-// n reads n bytes.
+// n reads until n bytes were read in total. It returns false if the request ends first.
 func (l *local) n(n int) bool {
 	b := make([]byte, 32<<10)
 	for len(l.got) < n {

@@ -12,7 +12,7 @@ import (
 	"relay"
 )
 
-// die ends every channel as the SSH server does for a lost connection.
+// die ends every channel with an error, as the SSH server does for a lost connection.
 func (t *memTunnel) die() { t.end(errors.New("lost")) }
 
 // end ends every channel with err.
@@ -26,7 +26,7 @@ func (t *memTunnel) end(err error) {
 	}
 }
 
-// outcome returns the state of an attempt with its error.
+// outcome returns the state of an attempt and the code of its error.
 func outcome(a relay.Attempt) string {
 	if a.Error == nil {
 		return a.State
@@ -34,8 +34,8 @@ func outcome(a relay.Attempt) string {
 	return a.State + " " + a.Error.Code
 }
 
-// TestTakenOverAndThenLost: if a tunnel is taken over and its connection then ends, a request on it
-// fails as tunnel-lost, and not as closed by the local server.
+// TestTakenOverAndThenLost: a request on a tunnel that is taken over, and whose channels then end, fails as
+// tunnel-lost.
 func TestTakenOverAndThenLost(t *testing.T) {
 	run(t, func(l *local) { l.ended() }, func(b *fixture) {
 		_, done := b.begin(post)
@@ -51,15 +51,16 @@ func TestTakenOverAndThenLost(t *testing.T) {
 	})
 }
 
-// TestNothingToTheOldTunnelAfterATakeover: once Attach has returned, the old tunnel gets no request,
-// neither on a new channel nor on an idle one of the same caller. It still answers earlier requests.
+// TestNothingToTheOldTunnelAfterATakeover: after Attach, only the new tunnel gets requests, although the old
+// one has an idle channel of the caller. The old one answers an earlier request.
 func TestNothingToTheOldTunnelAfterATakeover(t *testing.T) {
 	old, next := bodyRecorder{slow: 3 * time.Second}, bodyRecorder{}
 	run(t, old.serve, func(b *fixture) {
 		c, done := b.begin(numbered(1))
 		time.Sleep(time.Second)
 		oneConnection(b)
-		b.send(numbered(2)) // leaves an idle channel when it is answered, after 3 s
+		// This leaves an idle channel when it is answered, after 3 s.
+		b.send(numbered(2))
 		b.pause()
 		_, reused := b.begin(numbered(3))
 		<-reused
@@ -77,8 +78,8 @@ func TestNothingToTheOldTunnelAfterATakeover(t *testing.T) {
 	})
 }
 
-// TestQueuedDeliveryTakenOverAndThenLost: if the tunnel of a queued delivery is taken over and its
-// connection then ends, the attempt returns to the queue.
+// TestQueuedDeliveryTakenOverAndThenLost: a queued delivery whose tunnel is taken over, and whose channels
+// then end, is interrupted with tunnel-lost.
 func TestQueuedDeliveryTakenOverAndThenLost(t *testing.T) {
 	run(t, nil, func(b *fixture) {
 		b.send(post)
@@ -97,8 +98,8 @@ func TestQueuedDeliveryTakenOverAndThenLost(t *testing.T) {
 	}, func(b *fixture) { b.a.Settings.AutoDeliver = true })
 }
 
-// TestTunnelLostWhileStoringFirst: a request that is stored first uses the current tunnel afterwards,
-// and not an earlier one that was lost or taken over in the meantime.
+// TestTunnelLostWhileStoringFirst: if the tunnel is lost or taken over while a request is being stored first,
+// that tunnel does not get the request. The new tunnel gets it or, without one, it is queued.
 func TestTunnelLostWhileStoringFirst(t *testing.T) {
 	for _, how := range []string{"stale", "lost", "taken over"} {
 		t.Run(how, func(t *testing.T) {
@@ -131,8 +132,8 @@ func TestTunnelLostWhileStoringFirst(t *testing.T) {
 	}
 }
 
-// TestQueuedByTheStoreGoesOut: attempts that the store itself queues, as after an outage, are
-// delivered by an existing tunnel.
+// TestQueuedByTheStoreGoesOut: an attempt that the store has queued is delivered by the existing tunnel after
+// a change of the queue.
 func TestQueuedByTheStoreGoesOut(t *testing.T) {
 	var k bodyRecorder
 	run(t, k.serve, func(b *fixture) {
@@ -149,8 +150,8 @@ func TestQueuedByTheStoreGoesOut(t *testing.T) {
 	})
 }
 
-// TestQueuedBodyThatCannotBeReadGoesOutAgain: if the body of a large queued event cannot be read,
-// because the database is down or this machine is busy, the event stays queued.
+// TestQueuedBodyThatCannotBeReadGoesOutAgain: if the body of a queued event cannot be read, the attempt ends
+// as interrupted. It ends as failed if the body is missing.
 func TestQueuedBodyThatCannotBeReadGoesOutAgain(t *testing.T) {
 	away, busy := relay.Errorf(relay.CodeStoreUnavailable, "away"), relay.Overloaded("busy")
 	for _, c := range []struct {
@@ -180,8 +181,8 @@ func TestQueuedBodyThatCannotBeReadGoesOutAgain(t *testing.T) {
 	}
 }
 
-// TestUnstoredPartOfABrokenAnswer: an attempt whose response broke off, and of which a part could not
-// be stored, does not stay in delivery.
+// TestUnstoredPartOfABrokenAnswer: an attempt whose response broke off, and of which a part could not be
+// stored, ends as delivered with response-not-stored, or as interrupted if the tunnel was lost.
 func TestUnstoredPartOfABrokenAnswer(t *testing.T) {
 	for _, how := range []string{"broken", "lost"} {
 		for _, queued := range []bool{false, true} {
@@ -240,8 +241,7 @@ func (t *cancelingTunnel) Open(context.Context, netip.AddrPort) (relay.Conn, err
 }
 
 // TestForwardCanceledDuringAnOpen: if a client cancels its forward while a channel is being opened, the
-// request or replay waits for the next tunnel. It does not fail as if the local server had refused the
-// connection.
+// request or replay is queued, and the next tunnel delivers the replay.
 func TestForwardCanceledDuringAnOpen(t *testing.T) {
 	run(t, nil, func(b *fixture) {
 		cancel := func() {

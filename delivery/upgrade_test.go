@@ -57,9 +57,8 @@ func TestUpgradeAndTunnelLost(t *testing.T) {
 	})
 }
 
-// TestUpgradeBeforeTheRequestIsWhole: if a local server switches protocols before the request is
-// complete, only one goroutine reads from the caller, and the next exchange does not read bytes of this
-// request.
+// TestUpgradeBeforeTheRequestIsWhole: if the local server switches protocols before the request is complete,
+// the rest of the body is recorded, and the bytes after it are passed to the local server.
 func TestUpgradeBeforeTheRequestIsWhole(t *testing.T) {
 	run(t, func(l *local) {
 		l.until("\r\n\r\n")
@@ -110,8 +109,8 @@ func TestUpgradeAndCallerGoneInsideItsRequest(t *testing.T) {
 	})
 }
 
-// TestUpgradeWithCallerThatDoesNotRead: an upgraded connection whose caller does not read ends with
-// its tunnel and with the drain, although its writes have no time limit.
+// TestUpgradeWithCallerThatDoesNotRead: an upgraded connection whose caller does not read ends within 5 s
+// when its tunnel is lost or the relay stops.
 func TestUpgradeWithCallerThatDoesNotRead(t *testing.T) {
 	for name, end := range map[string]func(*fixture){
 		"tunnel lost": func(b *fixture) { b.hold.Detach(false); b.tun.cutAll() },
@@ -145,8 +144,8 @@ func TestUpgradeWithCallerThatDoesNotRead(t *testing.T) {
 	}
 }
 
-// TestTooManyUpgradedConnections: upgraded connections use no slot and have no time limit, so an
-// account has a separate bound for them. A request beyond it is refused before a byte of it is sent.
+// TestTooManyUpgradedConnections: an account may have 1,000 upgraded connections. One more is refused as
+// overloaded before a byte is sent; other requests are sent, and a place is free when a connection ends.
 func TestTooManyUpgradedConnections(t *testing.T) {
 	const most = 1000
 	run(t, func(l *local) { l.until("\r\n\r\n"); l.Write(switching); l.ended() }, func(b *fixture) {

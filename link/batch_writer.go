@@ -64,7 +64,8 @@ func (b *batchWriter) Write(p []byte) (int, error) {
 }
 
 func (b *batchWriter) flush() {
-	runtime.Gosched() // lets other goroutines that are ready to run call Write first
+	// Other goroutines that are ready to run can call Write first.
+	runtime.Gosched()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for len(b.out) > 0 && !b.failed {

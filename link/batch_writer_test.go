@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// slowWriter completes a write only when it is told to.
+// slowWriter completes a write when the test sends its result.
 type slowWriter struct {
-	began  chan []byte // receives the bytes of each write
+	began  chan []byte // the bytes of each write, when it begins
 	result chan error
 	closed chan struct{}
 }
@@ -48,8 +48,7 @@ func write(t *testing.T, w io.Writer, text string) {
 	}
 }
 
-// TestBatchWriterJoinsWrites: writes that are made during another write are sent together, in their
-// order.
+// TestBatchWriterJoinsWrites: writes that are made during another write are written together, in their order.
 func TestBatchWriterJoinsWrites(t *testing.T) {
 	t.Parallel()
 	w := newSlowWriter()
@@ -73,8 +72,8 @@ func TestBatchWriterJoinsWrites(t *testing.T) {
 	w.result <- nil
 }
 
-// TestBatchWriterIsBounded: Write waits while the peer takes no bytes, until the peer takes some or the
-// connection is closed.
+// TestBatchWriterIsBounded: Write waits while the buffer is full. Close ends a waiting Write with
+// net.ErrClosed.
 func TestBatchWriterIsBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -83,7 +82,8 @@ func TestBatchWriterIsBounded(t *testing.T) {
 		piece := strings.Repeat("x", 32<<10)
 		write(t, b, piece)
 		<-w.began
-		write(t, b, piece) // waits for the end of the first write
+		// This waits for the end of the first write.
+		write(t, b, piece)
 		done := make(chan error)
 		go func() {
 			for {
@@ -107,7 +107,8 @@ func TestBatchWriterIsBounded(t *testing.T) {
 	})
 }
 
-// TestBatchWriterCloses: bytes written before Close are sent, unless the peer takes no bytes.
+// TestBatchWriterCloses: bytes written before Close are sent. If the writer is stuck, the connection is
+// closed within a second.
 func TestBatchWriterCloses(t *testing.T) {
 	t.Parallel()
 	for name, stuck := range map[string]bool{"flows": false, "stuck": true} {
@@ -138,7 +139,7 @@ func TestBatchWriterCloses(t *testing.T) {
 	}
 }
 
-// TestBatchWriterReportsErrors: after a failed write all later writes return the same error.
+// TestBatchWriterReportsErrors: after a failed write, a later Write returns its error.
 func TestBatchWriterReportsErrors(t *testing.T) {
 	t.Parallel()
 	w := newSlowWriter()

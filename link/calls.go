@@ -19,7 +19,7 @@ type calls struct {
 	mu      sync.Mutex
 	running int64
 	ended   bool
-	given   bool          // the wait is over; goroutines that are still running are counted in left
+	given   bool          // the wait is over; left counts the goroutines that still run
 	none    chan struct{} // made by end, closed when no goroutine is running
 }
 

@@ -113,7 +113,9 @@ func (h *Channel) requests(reqs <-chan *ssh.Request) {
 	close(h.ended)
 	h.telling.Do(func() { close(h.told) })
 	if said := h.said.Load(); h.o.EOF == EOFUnlessLost && !over(h.done) && (said == nil || said.How != relay.ConnRefused) {
-		h.lost() // asked before this channel, the last one in use, may end the connection
+		// This is asked first, because this channel may be the last one in use, whose end may end the
+		// connection.
+		h.lost()
 	}
 	h.release()
 	if h.counted {
@@ -147,11 +149,13 @@ func (h *Channel) explain(err error) error {
 		h.find(relay.ConnLost)
 		return err
 	}
-	if over(h.done) { // after Close the reason of the end is not needed
+	if over(h.done) {
+		// After Close the reason of the end is not needed.
 		return err
 	}
 	if h.o.EOF == EOFLost {
-		<-h.told // closed at the latest when the connection ends
+		// told is closed at the latest when the connection ends.
+		<-h.told
 	}
 	how := relay.ConnEOF
 	switch said := h.said.Load(); {
@@ -167,7 +171,8 @@ func (h *Channel) explain(err error) error {
 	case relay.ConnLost:
 		return ErrLost
 	}
-	return io.EOF // also after a refusal, whose reason may follow
+	// Read returns EOF also for a refusal; the reason may follow.
+	return io.EOF
 }
 
 // find stores how the channel ended, unless this side has closed it before.
@@ -194,7 +199,8 @@ func (h *Channel) End(wait time.Duration) relay.ConnEnd {
 	}
 	how := relay.ConnHow(h.found.Load())
 	if how == relay.ConnOpen && !over(h.done) && h.conn.ctx.Err() != nil {
-		how = relay.ConnLost // no read has found how the channel ended
+		// No read has found how the channel ended.
+		how = relay.ConnLost
 	}
 	return relay.ConnEnd{How: how}
 }
@@ -242,7 +248,8 @@ func (o errorOutput) Write(p []byte) (int, error) { return o.h.write(o.h.ch.Chan
 // SendRequest sends a request on the channel. It fails at the deadline of writes, at Close and at the
 // end of the connection, but does not wait for a write that is in progress.
 func (h *Channel) SendRequest(kind string, wantReply bool, payload []byte) (ok bool, err error) {
-	var granted bool // not ok, because the function may still set it after SendRequest has returned
+	// The goroutine has a variable of its own, because it may set it after SendRequest has returned.
+	var granted bool
 	if err := h.call(func() (err error) {
 		granted, err = h.ch.SendRequest(kind, wantReply, payload)
 		return err
@@ -267,7 +274,8 @@ func (h *Channel) Close() error {
 		h.release()
 		h.reads.close()
 		h.writes.deadline.stop()
-		h.conn.work.Go(func() { // in a goroutine, because the call waits if the socket is blocked
+		h.conn.work.Go(func() {
+			// The call waits if the socket is blocked, so it runs in a goroutine.
 			defer h.conn.Recovered("channel close")
 			_ = h.ch.Close()
 			// Without this read, further bytes of the peer would delay its CLOSE. Reading them does not

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// BenchmarkChannel opens a channel, sends a small request on it, reads the answer and closes it, as a
-// request through relay up does. The figures include the peer, which uses only x/crypto.
+// BenchmarkChannel opens a channel, sends a small request, reads the answer and closes the channel. The
+// figures include the peer, which uses only x/crypto.
 func BenchmarkChannel(b *testing.B) {
 	own, peer := pair(b, Options{})
 	offers := peer.HandleChannelOpen("x")

@@ -147,7 +147,8 @@ func (c *Conn) panicked(where string, v any) {
 // side.
 func (c *Conn) end() {
 	c.calls.end()
-	c.cancel() // before stopKeepalive, because the timer is set again while the context has not ended
+	// The context ends before stopKeepalive, because the timer is set again while the context has not ended.
+	c.cancel()
 	c.stopKeepalive()
 	c.o.Closed()
 	go func() {
@@ -209,7 +210,8 @@ type Request struct {
 
 func newRequest(req *ssh.Request) *Request {
 	r := &Request{Type: req.Type, Payload: req.Payload, WantReply: req.WantReply, req: req}
-	req.Payload = nil // frees the payload once the receiver drops r.Payload
+	// This frees the payload once the receiver drops r.Payload.
+	req.Payload = nil
 	return r
 }
 

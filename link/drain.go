@@ -26,7 +26,8 @@ func drain(conn any) {
 				return
 			}
 		case <-time.After(EndTime):
-			return // the reader of the connection has ended or is about to end
+			// The reader of the connection has ended or is about to end.
+			return
 		}
 	}
 }

@@ -38,7 +38,8 @@ const guardInterval = 250 * time.Millisecond
 func (c *Conn) guard(ch *guardedReads, ended <-chan struct{}) {
 	stderr, b := ch.Stderr(), make([]byte, 1)
 	for {
-		extended, _ := stderr.Read(b) // returns 0 once the peer has sent EOF or CLOSE
+		// Read returns 0 bytes once the peer has sent EOF or CLOSE.
+		extended, _ := stderr.Read(b)
 		late := 0
 		if ch.eof.Load() {
 			late, _ = ch.Read(b)
@@ -72,7 +73,8 @@ func (c *Conn) ending() bool {
 		case <-time.After(settleTime):
 		}
 	}
-	wait() // many clients close their channels just before they close the connection
+	// Many clients close their channels just before they close the connection.
+	wait()
 	before := c.Sock.reads.Load()
 	for range maxSettles {
 		switch {

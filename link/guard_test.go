@@ -7,9 +7,8 @@ import (
 	"time"
 )
 
-// TestLateEndOfConnection: x/crypto ends the channels of a connection before it closes the connection.
-// Even on a busy machine, where time passes in between, the end of a tunnel must not look like the end
-// of a response.
+// TestLateEndOfConnection: ending returns true if the connection ends soon after, or its socket is lost, and
+// false if the reader waits for bytes again or nothing happens.
 func TestLateEndOfConnection(t *testing.T) {
 	t.Parallel()
 	for name, x := range map[string]struct {
@@ -36,8 +35,8 @@ func TestLateEndOfConnection(t *testing.T) {
 	}
 }
 
-// TestEndOfAnAnswerOnABusyConnection: on a connection with constant traffic, whose reader hardly ever
-// waits for bytes, the end of a response is still recognised at once.
+// TestEndOfAnAnswerOnABusyConnection: a read after the end of a channel makes ending return false within
+// twice settleTime.
 func TestEndOfAnAnswerOnABusyConnection(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -88,7 +88,8 @@ func (c *Conn) handshake(ctx context.Context, h Handlers, shake func() (begun, e
 // channel are read.
 func (c *Conn) take(what string, loop func()) {
 	if !c.Go(what, loop) {
-		go loop() // the connection has just ended, and loop ends with it
+		// The connection has just ended, and loop ends with it.
+		go loop()
 	}
 }
 
@@ -114,7 +115,8 @@ func (c *Conn) serve(h Handlers, channels <-chan ssh.NewChannel, requests <-chan
 			}
 			c.request(h, req)
 		case taken := <-c.barriers:
-			for range len(channels) { // no other goroutine receives from the channels
+			// No other goroutine receives from the channels.
+			for range len(channels) {
 				c.offer(h, <-channels)
 			}
 			for range len(requests) {

@@ -16,14 +16,16 @@ import (
 	"relay"
 )
 
-// TestHandshakeEndsWithItsContext: a silent server does not block the caller.
+// TestHandshakeEndsWithItsContext: Connect to a silent server returns when its context is canceled, and the
+// connection ends.
 func TestHandshakeEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	ours, theirs := net.Pipe()
 	defer theirs.Close()
 	met := make(chan struct{})
 	go func() {
-		_, _ = theirs.Read(make([]byte, 1)) // the first byte of the version
+		// This is the first byte of the version.
+		_, _ = theirs.Read(make([]byte, 1))
 		close(met)
 		_, _ = io.Copy(io.Discard, theirs)
 	}()
@@ -36,15 +38,16 @@ func TestHandshakeEndsWithItsContext(t *testing.T) {
 		cancel()
 	}()
 	within(t, "the handshake", func() {
-		if err := c.Connect(ctx, "", &ssh.ClientConfig{HostKeyCallback: ssh.InsecureIgnoreHostKey()}, Handlers{}); !errors.Is(err, context.Canceled) { // the other end is closed
+		// The other end is closed, so any host key is accepted.
+		if err := c.Connect(ctx, "", &ssh.ClientConfig{HostKeyCallback: ssh.InsecureIgnoreHostKey()}, Handlers{}); !errors.Is(err, context.Canceled) {
 			t.Error(err)
 		}
 	})
 	within(t, "the connection", func() { <-c.Done() })
 }
 
-// TestClient: a client handles the channels and requests that the server begins, including requests
-// that arrive together with the end. A direct channel works without deadlines.
+// TestClient: a client gets the channels and all requests of the server, including those just before the end.
+// Calls after the end return ErrLost.
 func TestClient(t *testing.T) {
 	t.Parallel()
 	ours, theirs := net.Pipe()
@@ -136,9 +139,8 @@ func TestClient(t *testing.T) {
 	}
 }
 
-// TestPacketsBehindTheEnd: packets that follow one which ends the mux do not keep the goroutines of
-// x/crypto, nor the bytes that these have read. The peer of this test also uses x/crypto, so the test
-// sends the packets below the peer's mux.
+// TestPacketsBehindTheEnd: if a peer sends 100 invalid packets, the connection ends, and so do the goroutines
+// of x/crypto. The test writes below the peer's own mux.
 func TestPacketsBehindTheEnd(t *testing.T) {
 	t.Parallel()
 	own, peer := pair(t, Options{})
@@ -148,20 +150,22 @@ func TestPacketsBehindTheEnd(t *testing.T) {
 	}
 	raw := packetsTo(peer)
 	for range 100 {
-		_ = raw.writePacket([]byte{200}) // a message number that is not assigned
+		// This message number is not assigned.
+		_ = raw.writePacket([]byte{200})
 	}
 	within(t, "the connection", func() { <-own.Done() })
-	within(t, "x/crypto", func() { _ = own.ssh.Wait() }) // returns after its last goroutine
+	// Wait returns after the last goroutine of x/crypto.
+	within(t, "x/crypto", func() { _ = own.ssh.Wait() })
 }
 
 // packets has the methods of the interface by which x/crypto reads and writes messages.
-type packets interface { // the same methods as x/crypto's own interface
+type packets interface {
 	Close() error
 	readPacket() ([]byte, error)
 	writePacket(p []byte) error
 }
 
-// packetsTo returns the part of x/crypto through which the peer writes messages.
+// packetsTo returns the interface through which x/crypto writes the messages of peer.
 func packetsTo(peer *ssh.Client) packets {
 	field := reflect.ValueOf(peer.Conn).Elem().FieldByName("mux").Elem().FieldByName("conn")
 	return *(*packets)(unsafe.Pointer(field.UnsafeAddr()))

@@ -113,7 +113,9 @@ func (c *Conn) keepalivePause(now, last time.Duration) time.Duration {
 			next = p.staleSince + o.Close - now
 		}
 	case p.pinged != 0:
-		next = min(p.pinged+o.Timeout-now, o.Interval) // at most Interval, because a ping that was answered is followed by the next one after Interval
+		// The pause is at most Interval, because a ping that was answered is followed by the next one after
+		// Interval.
+		next = min(p.pinged+o.Timeout-now, o.Interval)
 	case o.Interval > 0:
 		next = last + o.Interval - now
 	}

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// answers is a connection whose peer answers each global request when it is told to.
+// answers is a connection whose peer answers a global request when the test sends to answer.
 type answers struct {
 	ssh.Conn
 	asked  chan struct{}
@@ -22,14 +22,15 @@ func (a answers) SendRequest(string, bool, []byte) (bool, []byte, error) {
 	return false, nil, nil
 }
 
-// TestPingIsNeverSwallowed: a ping that is requested while another one waits for its answer is sent
-// after that answer. Otherwise a healthy peer could look silent.
+// TestPingIsNeverSwallowed: a ping that is requested while another one waits for its answer is sent after
+// that answer, and no ping stays counted.
 func TestPingIsNeverSwallowed(t *testing.T) {
 	t.Parallel()
 	own, _ := pair(t, Options{})
 	a := answers{asked: make(chan struct{}), answer: make(chan struct{})}
 	own.ssh = a
-	for range 3 { // three times, to see that no ping stays counted
+	// Three rounds show that no ping stays counted.
+	for range 3 {
 		own.Ping()
 		<-a.asked
 		own.Ping()
@@ -40,7 +41,8 @@ func TestPingIsNeverSwallowed(t *testing.T) {
 	}
 }
 
-// TestWatch: a peer that sends no byte loses its connection, and one that answers keeps it.
+// TestWatch: Watch goes on while the peer answers. If the peer is silent, it returns a SilentError and closes
+// the connection.
 func TestWatch(t *testing.T) {
 	t.Parallel()
 	own, _ := pair(t, Options{})
@@ -66,8 +68,8 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// TestRoundTripSeesWhatCameBefore: once the peer has answered a ping, the handlers have got everything
-// that the peer sent before, even if a handler is slow.
+// TestRoundTripSeesWhatCameBefore: RoundTrip does not return while a handler is busy. When it returns, the
+// handlers have got all earlier channels and requests.
 func TestRoundTripSeesWhatCameBefore(t *testing.T) {
 	t.Parallel()
 	late, entered := make(chan struct{}), make(chan struct{})
@@ -102,7 +104,8 @@ func TestRoundTripSeesWhatCameBefore(t *testing.T) {
 	case err := <-trip:
 		t.Errorf("returned while a handler was late: %v", err)
 		close(late)
-	case <-time.After(50 * time.Millisecond): // long enough for a wrong RoundTrip to return
+	case <-time.After(50 * time.Millisecond):
+		// A wrong RoundTrip would return within this time.
 		close(late)
 		if err := <-trip; err != nil || offered.Load() != each || asked.Load() != each {
 			t.Errorf("%v, %d channels, %d requests", err, offered.Load(), asked.Load())

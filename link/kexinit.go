@@ -40,7 +40,8 @@ func (s *Socket) PeerCiphers(wait time.Duration) []string {
 			s.loginBytes += got
 			s.heard.Store(s.now())
 		}
-		if err != nil { // the deadline has passed, or the next read of x/crypto returns the same error
+		if err != nil {
+			// The deadline has passed, or the next read of x/crypto returns the same error.
 			s.ahead = buf[:n]
 			return nil
 		}

@@ -23,7 +23,8 @@ func kexInit(ciphers, back string) []byte {
 	return append(append(append(p, padding), payload...), make([]byte, padding)...)
 }
 
-// TestPeerCiphers: the offer of a peer is read in any pieces, and x/crypto still gets all bytes.
+// TestPeerCiphers: PeerCiphers returns the ciphers that the peer offers for both directions, in whatever
+// pieces they arrive, and nil for other packets. x/crypto still gets all bytes.
 func TestPeerCiphers(t *testing.T) {
 	t.Parallel()
 	const version = "SSH-2.0-Test\r\n"
@@ -61,7 +62,8 @@ func TestPeerCiphers(t *testing.T) {
 				t.Fatal(got)
 			}
 			wait := 10 * time.Second
-			if name == "nothing" || name == "a part" { // the peer sends nothing more
+			if name == "nothing" || name == "a part" {
+				// The peer sends nothing more.
 				wait = 20 * time.Millisecond
 			}
 			if got := s.PeerCiphers(wait); !slices.Equal(got, c.want) {
@@ -76,7 +78,7 @@ func TestPeerCiphers(t *testing.T) {
 	}
 }
 
-// FuzzOfferedCiphers: offeredCiphers reads no packet beyond its end.
+// FuzzOfferedCiphers: offeredCiphers returns no ciphers of an incomplete packet, and does not panic.
 func FuzzOfferedCiphers(f *testing.F) {
 	f.Add(kexInit("aes256-ctr", "aes256-ctr"))
 	f.Add([]byte{0, 0, 0, 1, 0})

@@ -20,8 +20,8 @@ import (
 	"relay"
 )
 
-// pair returns both ends of a connection over loopback: own is a Conn of this package on the side of
-// the server, and peer is a client that uses only x/crypto.
+// pair returns both ends of a connection over loopback. own is the server, a Conn of this package; peer is a
+// client that uses only x/crypto.
 func pair(t testing.TB, o Options) (own *Conn, peer *ssh.Client) {
 	t.Helper()
 	return pairWith(t, o, Handlers{})
@@ -62,7 +62,8 @@ func pairWith(t testing.TB, o Options, h Handlers) (own *Conn, peer *ssh.Client)
 	})
 	met := make(chan error, 1)
 	go func() { met <- own.Accept(t.Context(), config, h) }()
-	conn, channels, requests, err := ssh.NewClientConn(theirs, "", &ssh.ClientConfig{HostKeyCallback: ssh.InsecureIgnoreHostKey()}) // accepts any host key, because the test uses loopback and its own key
+	// The test uses loopback and its own key, so any host key is accepted.
+	conn, channels, requests, err := ssh.NewClientConn(theirs, "", &ssh.ClientConfig{HostKeyCallback: ssh.InsecureIgnoreHostKey()})
 	if err == nil {
 		err = <-met
 	}
@@ -74,7 +75,7 @@ func pairWith(t testing.TB, o Options, h Handlers) (own *Conn, peer *ssh.Client)
 	return own, peer
 }
 
-// far is the peer's end of a channel.
+// far is a channel as the peer sees it.
 type far struct {
 	ssh.Channel
 	reqs <-chan *ssh.Request
@@ -86,7 +87,7 @@ func channel(t *testing.T, own *Conn, peer *ssh.Client, o ChannelOptions) (*Chan
 	return opener(t, own, peer)(o)
 }
 
-// opener opens channels to the peer.
+// opener returns a function that opens a channel to the peer, and returns both ends.
 func opener(t *testing.T, own *Conn, peer *ssh.Client) func(ChannelOptions) (*Channel, far) {
 	t.Helper()
 	offers := peer.HandleChannelOpen("x")
@@ -111,7 +112,7 @@ func opener(t *testing.T, own *Conn, peer *ssh.Client) func(ChannelOptions) (*Ch
 	}
 }
 
-// within fails the test if f takes long.
+// within fails the test if f takes longer than 30 s.
 func within(t *testing.T, what string, f func()) {
 	t.Helper()
 	ended := make(chan struct{})
@@ -144,8 +145,8 @@ func read(t *testing.T, c relay.Conn, want string) {
 	}
 }
 
-// TestReadDeadline: a read ends at its deadline, even one that is set while it waits, and the next
-// read gets the bytes of the abandoned read of x/crypto.
+// TestReadDeadline: a read ends at its deadline, even at one that is set while it waits. The next read gets
+// the bytes that have arrived in the meantime.
 func TestReadDeadline(t *testing.T) {
 	t.Parallel()
 	own, peer := pair(t, Options{})
@@ -189,8 +190,7 @@ func TestReadDeadline(t *testing.T) {
 	}
 }
 
-// TestReady: Ready reports bytes, the end and Close, each time it is called, and no bytes that were
-// already read.
+// TestReady: Ready reports unread bytes, the end and Close, each time it is called, and nothing else.
 func TestReady(t *testing.T) {
 	t.Parallel()
 	own, peer := pair(t, Options{})
@@ -234,12 +234,14 @@ func TestWriteDeadline(t *testing.T) {
 	own, peer := pair(t, Options{})
 	ch, far := channel(t, own, peer, ChannelOptions{})
 	go ssh.DiscardRequests(far.reqs)
-	all := make([]byte, 3<<20) // more bytes than the window
+	// This is larger than the window.
+	all := make([]byte, 3<<20)
 	for i := range all {
 		all[i] = byte(i * 7 >> 3)
 	}
 	sent := 0
-	for n := 1; n > 0 || !ch.Writing(); sent += n { // until x/crypto takes no byte of a write
+	// The loop ends when x/crypto takes no byte of a write.
+	for n := 1; n > 0 || !ch.Writing(); sent += n {
 		_ = ch.SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
 		within(t, "a write", func() {
 			var err error
@@ -268,8 +270,8 @@ func TestWriteDeadline(t *testing.T) {
 	})
 }
 
-// TestCloseDuringCalls: Close ends a read and a write that wait for the peer, without waiting for the
-// peer.
+// TestCloseDuringCalls: Close ends a read, a write and a CloseWrite that wait for the peer, with
+// net.ErrClosed.
 func TestCloseDuringCalls(t *testing.T) {
 	t.Parallel()
 	own, peer := pair(t, Options{})
@@ -287,7 +289,8 @@ func TestCloseDuringCalls(t *testing.T) {
 		}
 		writeErr <- err
 	}()
-	if _, err := io.ReadFull(far, make([]byte, 1)); err != nil { // waits until the write has begun
+	// This waits until the write has begun.
+	if _, err := io.ReadFull(far, make([]byte, 1)); err != nil {
 		t.Fatal(err)
 	}
 	go func() { halfErr <- ch.CloseWrite() }()
@@ -308,7 +311,7 @@ func TestCloseDuringCalls(t *testing.T) {
 	}
 }
 
-// TestEnds checks the report of each end of a channel.
+// TestEnds checks the error of Read and the result of End for each way in which a peer ends a channel.
 func TestEnds(t *testing.T) {
 	t.Parallel()
 	refusal := relay.Errorf(relay.CodeLocalRefused, "nobody is there")
@@ -368,8 +371,7 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-// TestCloseAsksNothing: the end of a channel that was closed on this side does not wait for a possible
-// end of the connection, because its caller does not need the difference.
+// TestCloseAsksNothing: a channel that this side has closed does not call lost when it ends.
 func TestCloseAsksNothing(t *testing.T) {
 	t.Parallel()
 	own, peer := pair(t, Options{})
@@ -380,7 +382,8 @@ func TestCloseAsksNothing(t *testing.T) {
 		t.Error("asked whether the connection is ending")
 		return false
 	}
-	ch.Ready() // starts a read that waits, as on a kept channel
+	// This starts a read that waits, as on a kept channel.
+	ch.Ready()
 	_ = ch.Close()
 	_ = far.Close()
 	within(t, "the end", func() { <-closed })
@@ -400,8 +403,8 @@ func (c *countedEnds) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// TestCloseOfAWatchedChannelLeavesNoReader: a channel that is closed while a read waits has two
-// readers. x/crypto wakes only one of them, and the other one must end too.
+// TestCloseOfAWatchedChannelLeavesNoReader: if a channel is closed while a read waits, both the read and the
+// one of Close return.
 func TestCloseOfAWatchedChannelLeavesNoReader(t *testing.T) {
 	t.Parallel()
 	own, peer := pair(t, Options{})
@@ -423,8 +426,8 @@ func tooEarly(mu *sync.Mutex) bool {
 	return false
 }
 
-// TestPanicOverRequest: a panic in a request of a channel ends the connection, and the channel still
-// reports its end.
+// TestPanicOverRequest: a panic in a request of a channel ends the connection, and Closed is called for the
+// channel.
 func TestPanicOverRequest(t *testing.T) {
 	t.Parallel()
 	closed := make(chan struct{})

@@ -135,9 +135,11 @@ func (c *Conn) OpenChannel(ctx context.Context, kind string, payload []byte, o C
 		return nil, err
 	}
 	n := &c.channels
-	defer n.change(func() { n.opening-- }) // runs after newChannel has counted the channel
+	// This runs after newChannel has counted the channel.
+	defer n.change(func() { n.opening-- })
 	result, left := make(chan opened), make(chan struct{})
-	defer close(left) // from then on, a channel that the peer confirms is closed
+	// From then on, a channel that the peer confirms is closed.
+	defer close(left)
 	if !c.Go("open", func() {
 		defer n.change(func() { n.unanswered-- })
 		ch, reqs, err := c.ssh.OpenChannel(kind, payload)
@@ -164,7 +166,8 @@ func (c *Conn) OpenChannel(ctx context.Context, kind string, payload []byte, o C
 		return nil, ErrLost
 	case <-ctx.Done():
 		return nil, ctx.Err()
-	case <-c.ctx.Done(): // x/crypto may not report the end of the connection
+	case <-c.ctx.Done():
+		// x/crypto may not report the end of the connection.
 		return nil, ErrLost
 	}
 }

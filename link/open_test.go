@@ -20,8 +20,8 @@ func (unclosed) Close() error                                   { return nil }
 func (unclosed) CloseWrite() error                              { return nil }
 func (unclosed) SendRequest(string, bool, []byte) (bool, error) { return false, nil }
 
-// TestChannelsLeftOpen: a peer that never closes the channels of ended requests loses
-// its connection before they fill the memory.
+// TestChannelsLeftOpen: if the peer has closed none of maxUnclosed+1 channels within unclosedTime, the next
+// open ends the connection.
 func TestChannelsLeftOpen(t *testing.T) {
 	t.Parallel()
 	own, peer := pair(t, Options{})
@@ -37,8 +37,8 @@ func TestChannelsLeftOpen(t *testing.T) {
 	within(t, "the connection", func() { _ = peer.Wait() })
 }
 
-// TestCrowdThatEndsAtOnce: when many requests end together, the client has to close many channels at
-// once, and must not lose its tunnel because of this.
+// TestCrowdThatEndsAtOnce: while the peer closes twice maxUnclosed channels one after another, opens are
+// possible and the connection stays.
 func TestCrowdThatEndsAtOnce(t *testing.T) {
 	t.Parallel()
 	own, peer := pair(t, Options{})
@@ -70,8 +70,7 @@ func TestCrowdThatEndsAtOnce(t *testing.T) {
 	}
 }
 
-// TestChannelsBeyondAll: a client that closes its channels more slowly than requests arrive gets no new
-// channels for a while.
+// TestChannelsBeyondAll: with maxAlive channels, an open returns ErrUnclosed, and no open stays counted.
 func TestChannelsBeyondAll(t *testing.T) {
 	t.Parallel()
 	own, _ := pair(t, Options{})
@@ -87,8 +86,7 @@ func TestChannelsBeyondAll(t *testing.T) {
 	})
 }
 
-// TestLeftCallsAreCounted: a call that does not return from x/crypto is counted until it returns, and
-// does not delay the end of the connection.
+// TestLeftCallsAreCounted: a goroutine that outlives its connection is counted by Left until it returns.
 func TestLeftCallsAreCounted(t *testing.T) {
 	t.Parallel()
 	workers := NewWorkers()

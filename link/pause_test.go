@@ -19,11 +19,12 @@ func random(n int, seed uint64) []byte {
 	return p
 }
 
-// TestPausedChannelsAreBounded: if callers do not read the responses of fast local servers, each
-// channel may hold 2 MiB. The budget bounds their sum.
+// TestPausedChannelsAreBounded: if the budget has space for one of two paused channels, one is cut with
+// budget.ErrOver. The other one gets all its bytes, and nothing stays reserved.
 func TestPausedChannelsAreBounded(t *testing.T) {
 	t.Parallel()
-	shared := budget.New(16 << 20) // an account has a quarter of the budget: enough for one channel, but not for two
+	// An account has a quarter of the budget: enough for one channel, but not for two.
+	shared := budget.New(16 << 20)
 	own, peer := pair(t, Options{})
 	answer, open := random(4<<20, 3), opener(t, own, peer)
 	cuts := make(chan struct{}, 2)
@@ -70,9 +71,7 @@ func (r *reads) isCut() bool {
 	return r.err == budget.ErrOver
 }
 
-// TestPauseReservesOnce: on a busy machine the timer of a pause can fire during a read and again after
-// it. It must not reserve a second time, because that reservation would never be returned. Close
-// returns the reservation of a paused channel.
+// TestPauseReservesOnce: a second call of paused reserves nothing more, and Close returns the reservation.
 func TestPauseReservesOnce(t *testing.T) {
 	t.Parallel()
 	shared := budget.New(64 << 20)
@@ -91,8 +90,8 @@ func TestPauseReservesOnce(t *testing.T) {
 	}
 }
 
-// TestPausesKeepTheBytes: bytes that were read ahead in a pause arrive in order, an idle pause
-// reserves nothing, and the end comes after the last byte.
+// TestPausesKeepTheBytes: bytes that are read ahead arrive in order and before the end. A pause without bytes
+// reserves nothing, and nothing stays reserved.
 func TestPausesKeepTheBytes(t *testing.T) {
 	t.Parallel()
 	shared := budget.New(64 << 20)
@@ -124,7 +123,8 @@ func TestPausesKeepTheBytes(t *testing.T) {
 	if used := shared.Stats().Used; used != 0 {
 		t.Errorf("%d bytes reserved for a peer that sends nothing", used)
 	}
-	next <- 10_000 // the bytes go to the read ahead
+	// The bytes go to the read ahead.
+	next <- 10_000
 	eventually(t, 30*time.Second, "a reservation", func() bool { return shared.Stats().Used > 0 })
 	for len(all) < 10_000 {
 		if err := take(); err != nil {
@@ -133,7 +133,8 @@ func TestPausesKeepTheBytes(t *testing.T) {
 	}
 	eventually(t, 30*time.Second, "a second read ahead", ahead)
 	taken := make(chan error, 1)
-	go func() { taken <- take() }() // the read ahead is still running
+	// The read ahead is still running.
+	go func() { taken <- take() }()
 	next <- 20_000
 	if err := <-taken; err != nil {
 		t.Fatal(err)
@@ -152,8 +153,8 @@ func TestPausesKeepTheBytes(t *testing.T) {
 	}
 }
 
-// TestWatchedChannelReservesNothing: a channel that a caller watches with Ready is not paused until
-// bytes arrive. Then space for the unread bytes is reserved.
+// TestWatchedChannelReservesNothing: a channel that is watched with Ready reserves nothing before a byte
+// arrives, and PausedBytes from then until the byte is read.
 func TestWatchedChannelReservesNothing(t *testing.T) {
 	t.Parallel()
 	shared := budget.New(64 << 20)

@@ -96,7 +96,8 @@ func (r *reads) Read(p []byte) (int, error) {
 			}
 			r.pause()
 			return n, nil
-		case r.closed && (r.err == nil || r.err == io.EOF): // after Close x/crypto returns io.EOF
+		case r.closed && (r.err == nil || r.err == io.EOF):
+			// After Close x/crypto returns io.EOF.
 			return 0, net.ErrClosed
 		case r.err != nil:
 			return 0, r.err
@@ -150,7 +151,8 @@ func (r *reads) Ready() <-chan struct{} {
 // startRead starts a read of x/crypto, unless one is running. mu is held, and data is empty.
 func (r *reads) startRead() {
 	select {
-	case <-r.ready: // an element for bytes that a Read has already taken
+	case <-r.ready:
+		// This removes an element that stands for bytes which a Read has already taken.
 	default:
 	}
 	if !r.reading {

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// TestDroppedPayloadIsFreed: the payload of a waiting request is freed when its receiver drops it,
-// because 256 requests of 256 KiB may wait on one connection.
+// TestDroppedPayloadIsFreed: the payload of a request is freed when its receiver drops it, although the
+// request still exists.
 func TestDroppedPayloadIsFreed(t *testing.T) {
 	t.Parallel()
 	payload := make([]byte, 256<<10)

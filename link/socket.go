@@ -124,7 +124,8 @@ func (s *Socket) Read(p []byte) (int, error) {
 	if len(s.ahead) > 0 {
 		n := copy(p, s.ahead)
 		if s.ahead = s.ahead[n:]; len(s.ahead) == 0 {
-			s.ahead = nil // frees the buffer now, and not only with the connection
+			// This frees the buffer before the end of the connection.
+			s.ahead = nil
 		}
 		return n, nil
 	}

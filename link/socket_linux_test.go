@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestLittleWaitsUnsent: the kernel accepts little more than the peer has space for, because later
-// writes wait behind the accepted bytes.
+// TestLittleWaitsUnsent: while the peer reads nothing, at most four times unsentLimit bytes wait unsent in
+// the kernel.
 func TestLittleWaitsUnsent(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -30,14 +30,16 @@ func TestLittleWaitsUnsent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := newSocket(own, 300*time.Millisecond, 0) // with a shorter stall time the write ends before the fault shows
+	// With a shorter stall time the write ends before the fault shows.
+	s := newSocket(own, 300*time.Millisecond, 0)
 	defer s.Close()
 	for piece := make([]byte, writePiece); err == nil; {
 		_, err = sender{s}.Write(piece)
 		var unsent int
 		var failed error
 		look := func(fd uintptr) { unsent, failed = unix.IoctlGetInt(int(fd), unix.SIOCOUTQNSD) }
-		if e := raw.Control(look); e == nil && failed != nil { // the socket may already be closed by the failed write
+		// The failed write may have closed the socket already.
+		if e := raw.Control(look); e == nil && failed != nil {
 			t.Fatal(failed)
 		}
 		if unsent > 4*unsentLimit {

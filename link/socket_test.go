@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestLastBytesReachAPeerThatSends: a closed connection is not reset while the peer sends bytes that
-// are not read, because after a reset a session does not show the reason of its end.
+// TestLastBytesReachAPeerThatSends: after Linger, a peer that still sends gets the last bytes and an orderly
+// end.
 func TestLastBytesReachAPeerThatSends(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -42,8 +42,8 @@ func TestLastBytesReachAPeerThatSends(t *testing.T) {
 	}
 }
 
-// TestUnreadBytesAreNoSilence: a peer whose bytes have arrived, and wait for their reader on a busy
-// machine, is not taken for silent.
+// TestUnreadBytesAreNoSilence: SilentFor returns a short time if bytes of the peer are unread, and a long one
+// only after unreadTrustedFor.
 func TestUnreadBytesAreNoSilence(t *testing.T) {
 	t.Parallel()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

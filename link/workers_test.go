@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestWorkers: functions that come one after another share a goroutine, functions that come together do
-// not wait for each other, and goroutines without work end.
+// TestWorkers: functions that run one after another share a goroutine, and functions that run together do not
+// wait for each other. Idle goroutines are bounded, and end.
 func TestWorkers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -33,7 +33,8 @@ func TestWorkers(t *testing.T) {
 				<-meet
 			})
 		}
-		close(meet) // if a function waits for another one, the test hangs here, and synctest reports it
+		// If a function waits for another one, the test hangs here, and synctest reports it.
+		close(meet)
 		all.Wait()
 		synctest.Wait()
 		if n := idleWorkers(w); n != maxIdleWorkers {
@@ -49,12 +50,12 @@ func TestWorkers(t *testing.T) {
 		w.Go(func() {})
 		synctest.Wait()
 		w.Close()
-		close(hold) // synctest fails the test if a goroutine is left
+		// synctest fails the test if a goroutine is left.
+		close(hold)
 	})
 }
 
-// idleWorkers counts the goroutines of w that wait. It takes the mutex, because the race detector sees
-// no order between a read by the test and a timer that fires while the test sleeps.
+// idleWorkers returns the number of idle goroutines of w.
 func idleWorkers(w *Workers) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -47,7 +47,8 @@ func (w *writes) write(to io.Writer, p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	passed := w.deadline.wait()
-	switch { // checked in this order, because a select would choose at random if both are closed
+	// A select would choose at random if both channels are closed.
+	switch {
 	case over(w.done):
 		return 0, net.ErrClosed
 	case over(passed):
@@ -85,7 +86,8 @@ func (w *writes) await(passed <-chan struct{}) (n int, err error) {
 		err = net.ErrClosed
 	case <-w.gone:
 		select {
-		case r := <-w.wrote: // the result of a write that ended before the connection
+		case r := <-w.wrote:
+			// The write has ended before the connection did.
 			w.left = false
 			return r.n, w.cause(r.err)
 		default:
@@ -112,10 +114,12 @@ func (w *writes) writeOnce() {
 	r := wrote{err: ErrLost}
 	defer func() {
 		if v := recover(); v != nil {
-			r.n, r.err = max(r.n, 1), ErrLost // some bytes may have been sent
+			// Some bytes may have been sent.
+			r.n, r.err = max(r.n, 1), ErrLost
 			w.failed(v)
 		}
-		w.wrote <- r // does not block, because wrote has space for one result and one write runs at a time
+		// This does not block, because wrote has space for one result and one write runs at a time.
+		w.wrote <- r
 	}()
 	r.n, r.err = w.to.Write(w.piece[:w.size])
 	writePieces.Put(w.piece)

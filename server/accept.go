@@ -199,7 +199,8 @@ func (s *Server) rejectConn(c *conn, bound string) {
 		if !s.start(c, (*conn).answerOverloaded) {
 			<-s.rejectSlots
 		}
-	default: // this write does not block, because the answer fits into the empty send buffer
+	default:
+		// This write does not block, because the answer fits into the empty send buffer.
 		_ = c.sock.SetWriteDeadline(time.Now().Add(rejectWriteTimeout))
 		_, err := c.sock.Write(encodeAnswer(&relay.Answer{Error: errOverloaded}, requestID(), false, false))
 		_ = c.sock.Close()

@@ -19,7 +19,8 @@ import (
 
 func TestDefaultBounds(t *testing.T) {
 	t.Parallel()
-	for files, want := range map[int]int{ // SSH has an eighth for itself
+	// SSH has an eighth for itself.
+	for files, want := range map[int]int{
 		0: 20000, 256: 112, 1000: 438, 1024: 448, 4096: 3136, 20000: 17052, 1 << 20: 20000,
 	} {
 		if got := httpLimits(0, 0, admission.NewLimiter(files).MostOfOne()).Total; got != want {
@@ -41,8 +42,7 @@ func TestDefaultBounds(t *testing.T) {
 	}
 }
 
-// TestLoopbackIsNoSource: the limit per source does not apply to connections from loopback, because
-// these come from a proxy or other programs on this machine.
+// TestLoopbackIsNoSource: the limit per source does not apply to connections from loopback.
 func TestLoopbackIsNoSource(t *testing.T) {
 	t.Parallel()
 	for from, want := range map[string]string{
@@ -85,7 +85,8 @@ func TestLongestIdleIsEvicted(t *testing.T) {
 	first, r1 := kept(t, s, addr)
 	second, r2 := kept(t, s, addr)
 	_, r3 := kept(t, s, addr)
-	send(t, first, hello) // the second connection has now been idle longest
+	// The second connection has now been idle longest.
+	send(t, first, hello)
 	readAnswer(t, r1, "POST")
 	until(t, func() bool { return waiting(s) == 3 })
 	if _, body := parse(t, say(t, addr, "GET / HTTP/1.0\r\nHost: shop.hooks.test\r\n\r\n"), "GET"); body == "" {
@@ -105,8 +106,8 @@ func TestLongestIdleIsEvicted(t *testing.T) {
 	}
 }
 
-// TestSilentConnectionsAreEvicted: a connection without a request is evicted like an idle one, so that
-// silent callers cannot use up the slots.
+// TestSilentConnectionsAreEvicted: beside 50 silent connections and a limit of 10, each of 20 further
+// requests is answered.
 func TestSilentConnectionsAreEvicted(t *testing.T) {
 	t.Parallel()
 	o := testOptions(t, &upstream{})
@@ -122,8 +123,8 @@ func TestSilentConnectionsAreEvicted(t *testing.T) {
 	}
 }
 
-// TestIdleBaseConnectionsAreEvicted: idle connections of the base site are evicted too, but not those
-// with a stream.
+// TestIdleBaseConnectionsAreEvicted: with a limit of two connections, further requests to the base site are
+// answered beside an open stream, because idle connections are evicted.
 func TestIdleBaseConnectionsAreEvicted(t *testing.T) {
 	t.Parallel()
 	for _, proto := range []string{"h2", "http/1.1"} {
@@ -159,7 +160,8 @@ func TestIdleBaseConnectionsAreEvicted(t *testing.T) {
 			}
 			stream := get("/stream")
 			defer func() { _ = stream.Body.Close() }()
-			for range 5 { // each request has its own connection, which stays open
+			// Each request has its own connection, which stays open.
+			for range 5 {
 				resp := get("/")
 				if b, err := io.ReadAll(resp.Body); err != nil || string(b) != "data" {
 					t.Fatalf("got %q, %v", b, err)
@@ -205,15 +207,18 @@ func TestBoundOfASource(t *testing.T) {
 		<-begun
 	}
 	refused := from("[2001:db8::3]:1")
-	go func() { _, _ = io.WriteString(refused, slow) }() // in a goroutine, because a write to a pipe waits until the server reads
+	// A write to a pipe waits until the server reads, so it runs in a goroutine.
+	go func() { _, _ = io.WriteString(refused, slow) }()
 	checkProblem(t, rest(t, refused), 503, "overloaded", "Retry-After: 5")
 	for _, addr := range []string{"[2001:db8:0:1::3]:1", "192.0.2.1:1", "192.0.2.2:1", "127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"} {
 		send(t, from(addr), slow)
 		<-begun
 	}
-	mine := from("192.0.2.1:2") // the second connection of this source sends nothing
+	// The second connection of this source sends nothing.
+	mine := from("192.0.2.1:2")
 	until(t, func() bool { return waiting(s) == 1 })
-	third := from("192.0.2.1:3") // evicts the silent connection and takes its slot
+	// This evicts the silent connection and takes its slot.
+	third := from("192.0.2.1:3")
 	if got := rest(t, mine); got != "" {
 		t.Errorf("silent one: got %q", got)
 	}
@@ -228,7 +233,7 @@ func TestBoundOfASource(t *testing.T) {
 	close(release)
 }
 
-// TestSlotsAreReleased: a connection releases its slot, however it ends.
+// TestSlotsAreReleased: after connections of six kinds have ended, no slot and no source is in use.
 func TestSlotsAreReleased(t *testing.T) {
 	t.Parallel()
 	u := &upstream{answer: func(_ context.Context, in *relay.Inbound) (relay.Outcome, bool) {
@@ -264,8 +269,8 @@ func TestSlotsAreReleased(t *testing.T) {
 	}
 }
 
-// TestHandshakesThatNeverBeginAreEvicted: a connection to the TLS listener that sends nothing counts
-// as idle.
+// TestHandshakesThatNeverBeginAreEvicted: with a limit of four, a TLS request is answered beside 20
+// connections that send nothing.
 func TestHandshakesThatNeverBeginAreEvicted(t *testing.T) {
 	t.Parallel()
 	o := testOptions(t, &upstream{})

@@ -29,8 +29,8 @@ func (l told) next(t *testing.T) Access {
 	return Access{}
 }
 
-// TestAccess: each request to an alias host is logged once, with the status that its caller got,
-// whichever part has answered it; requests to the base site are not logged.
+// TestAccess: each request to an alias host or an unknown host is logged once, with the status that its
+// caller got. Requests to the base site and health checks are not logged.
 func TestAccess(t *testing.T) {
 	t.Parallel()
 	event := testID
@@ -46,7 +46,8 @@ func TestAccess(t *testing.T) {
 		case "/delivered":
 			_, _ = io.WriteString(in.Caller, "HTTP/1.1 201 Created\r\nContent-Length: 0\r\n\r\n")
 			return relay.Outcome{Status: 201, Event: event}, true
-		case "/gone": // the caller has left before the answer
+		case "/gone":
+			// The caller has left before the answer.
 			for in.Caller.Presence() != relay.CallerReset {
 				time.Sleep(time.Millisecond)
 			}
@@ -57,7 +58,7 @@ func TestAccess(t *testing.T) {
 	long := strings.Repeat("a", 20<<10)
 	for name, tc := range map[string]struct {
 		request string
-		reset   bool // the caller resets the connection once it has sent the request
+		reset   bool // the caller resets the connection after the request
 		setUp   func(s *Server)
 		want    string // alias, method, path, status, code; "" = no line is logged
 		event   bool
@@ -124,12 +125,12 @@ func TestAccess(t *testing.T) {
 	}
 }
 
-// TestAccessOverTLS: a request without a Host is logged with the alias in the server name of its TLS
-// connection.
+// TestAccessOverTLS: requests over TLS are logged with the alias of their Host line or, without a Host line,
+// of the server name.
 func TestAccessOverTLS(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct{ server, request, want string }{
-		"delivered":   {"shop.hooks.test", "GET /x HTTP/1.1\r\nHost: shop.hooks.test\r\nConnection: close\r\n\r\n", "shop /x 0"}, // status 0, because the test's Capturer reports none
+		"delivered":   {"shop.hooks.test", "GET /x HTTP/1.1\r\nHost: shop.hooks.test\r\nConnection: close\r\n\r\n", "shop /x 0"},
 		"no Host":     {"shop.hooks.test", "GET /x HTTP/1.1\r\n\r\n", "shop /x 400"},
 		"misdirected": {"shop.hooks.test", "GET /x HTTP/1.1\r\nHost: other.hooks.test\r\n\r\n", "other /x 421"},
 		"by the base": {"relay.test", "GET /x HTTP/1.1\r\nHost: shop.hooks.test\r\nConnection: close\r\n\r\n", "shop /x 421"},
@@ -169,7 +170,7 @@ func TestAccessPath(t *testing.T) {
 	}
 }
 
-// occupy takes the only place for a connection.
+// occupy gives s a limit of one connection, and takes its only slot.
 func occupy(s *Server) {
 	s.front = admission.NewLimiter(0).Front(admission.Limits{Total: 1})
 	s.front.Acquire(&admission.Slot{}, admission.Busy)

@@ -114,7 +114,8 @@ func answerLines(a *relay.Answer, status int) [][2]string {
 // problem returns status and body of an error.
 func problem(e *relay.Error, requestID string) (int, []byte) {
 	p := record.ProblemOf(e, requestID)
-	body, _ := json.Marshal(p) // strings and numbers can always be encoded
+	// Strings and numbers can always be encoded.
+	body, _ := json.Marshal(p)
 	return p.Status, body
 }
 

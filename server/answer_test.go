@@ -25,7 +25,7 @@ var testID = relay.ID{0x01, 0x93, 0x4c, 0x2a, 15: 7}
 
 const shopLine = "Host: shop.hooks.test\r\n"
 
-// refusals are requests that this package refuses, with the expected response and whether a rejected
+// refusals are requests that this package refuses, with the expected response. A flag says whether a rejected
 // event is stored.
 var refusals = []struct {
 	name, request string
@@ -83,7 +83,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// checkProblem checks an error answer byte by byte, except for the texts of title and detail.
+// checkProblem checks the head of an error answer, except for the text of the title, and the members of its
+// body.
 func checkProblem(t *testing.T, raw string, status int, code string, more ...string) {
 	t.Helper()
 	head, body, _ := strings.Cut(raw, "\r\n\r\n")
@@ -111,8 +112,7 @@ func checkProblem(t *testing.T, raw string, status int, code string, more ...str
 	}
 }
 
-// answering returns a server whose captures all end with the answer a, and leave the request body
-// unread.
+// answering starts a server whose captures all end with the answer a, and leave the request body unread.
 func answering(t *testing.T, a relay.Answer, keep bool) (s *Server, addr string) {
 	u := &upstream{answer: func(context.Context, *relay.Inbound) (relay.Outcome, bool) {
 		return relay.Outcome{Answer: &a, KeepAlive: keep}, true
@@ -159,8 +159,8 @@ func TestCaptureErrors(t *testing.T) {
 	}
 }
 
-// TestEveryCodeOfAnAnswerHasACase: each error code is one that only the API and attempts use, or is in
-// a table of this file with its status and form.
+// TestEveryCodeOfAnAnswerHasACase: each error code is either in the list others or in a table of this file
+// with its status.
 func TestEveryCodeOfAnAnswerHasACase(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../error.go")
@@ -168,7 +168,8 @@ func TestEveryCodeOfAnAnswerHasACase(t *testing.T) {
 		t.Fatal(err)
 	}
 	others := []string{
-		relay.CodeSuperseded, relay.CodeCanceled, relay.CodeResponseNotStored, relay.CodeCallerGone, // codes of attempts
+		// These are the codes of attempts.
+		relay.CodeSuperseded, relay.CodeCanceled, relay.CodeResponseNotStored, relay.CodeCallerGone,
 		relay.CodeBadRequest, relay.CodeUnauthorized, relay.CodeForbidden, relay.CodeLoginTooOld, relay.CodeNotFound, relay.CodeMethodNotAllowed, relay.CodeConflict,
 		relay.CodeEventNotReplayable, relay.CodeAliasOffline, relay.CodeNoSigningSecret, relay.CodeCannotSign, relay.CodeSecretUnavailable,
 		relay.CodeUnsupportedMediaType, relay.CodeValidationFailed, relay.CodeRateLimited, relay.CodeInternal,
@@ -229,7 +230,8 @@ func TestOfflineAnswer(t *testing.T) {
 				}
 				return
 			}
-			send(t, c, strings.Repeat(tt.request, 2)) // the connection is kept, so the second request is answered too
+			// The connection is kept, so the second request is answered too.
+			send(t, c, strings.Repeat(tt.request, 2))
 			_ = c.(interface{ CloseWrite() error }).CloseWrite()
 			if diff := cmp.Diff(strings.Repeat(tt.want, 2), rest(t, c)); diff != "" {
 				t.Error(diff)
@@ -238,8 +240,8 @@ func TestOfflineAnswer(t *testing.T) {
 	}
 }
 
-// TestOwnAnswerIsSentAsItIs: an answer that another package made is sent unchanged, and the connection
-// is kept.
+// TestOwnAnswerIsSentAsItIs: an answer that another package made is sent unchanged for two requests on one
+// connection.
 func TestOwnAnswerIsSentAsItIs(t *testing.T) {
 	t.Parallel()
 	const own = "HTTP/1.1 201 Created\r\nX-A: b\r\nContent-Length: 2\r\n\r\nhi"
@@ -252,7 +254,7 @@ func TestOwnAnswerIsSentAsItIs(t *testing.T) {
 	}
 }
 
-// TestRefusalEndsTheConnection: after a refusal the server reads no further request on the connection.
+// TestRefusalEndsTheConnection: a request behind a refused one on the same connection is not captured.
 func TestRefusalEndsTheConnection(t *testing.T) {
 	t.Parallel()
 	u := &upstream{}
@@ -295,7 +297,8 @@ func TestStateOfCaller(t *testing.T) {
 	}
 }
 
-// TestLogOfAnswerWithoutEvent: the log line of a response without an event names no event.
+// TestLogOfAnswerWithoutEvent: the log line of an answer names its event only if there is one, and names an
+// answered challenge.
 func TestLogOfAnswerWithoutEvent(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
@@ -318,8 +321,8 @@ func TestLogOfAnswerWithoutEvent(t *testing.T) {
 	}
 }
 
-// TestLogOfManyFailures: a flood of failures writes few log lines, and these say how many were left
-// out.
+// TestLogOfManyFailures: at most logPerSecond answers are logged in a second, and the next line has the
+// number of suppressed lines.
 func TestLogOfManyFailures(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

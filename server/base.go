@@ -106,7 +106,8 @@ type handedKey struct{}
 // be for an alias, which net/http must not read.
 func (s *Server) serveBase(w http.ResponseWriter, r *http.Request) {
 	switch h, ok := r.Context().Value(handedKey{}).(*handedConn); {
-	case !ok: // a TLS connection for the server name of the base host
+	case !ok:
+		// The request came over TLS with the server name of the base host.
 	case h.state != nil:
 		r.TLS = h.state
 	default:
@@ -114,7 +115,8 @@ func (s *Server) serveBase(w http.ResponseWriter, r *http.Request) {
 	}
 	if stall := s.opt.StallTimeout; stall > 0 && r.ProtoMajor == 2 {
 		a := &stallWriter{w, http.NewResponseController(w), stall}
-		defer a.setDeadline() // net/http writes the last bytes after the handler has returned
+		// net/http writes the last bytes after the handler has returned.
+		defer a.setDeadline()
 		w = a
 	}
 	if stall := s.opt.StallTimeout; stall > 0 && r.ProtoMajor == 1 && r.ContentLength != 0 {
@@ -156,7 +158,8 @@ func (s *Server) serveBase(w http.ResponseWriter, r *http.Request) {
 		}
 		w.Header().Set("Location", s.opt.Site.URL(target))
 		w.Header().Set("Content-Length", "0")
-		w.WriteHeader(http.StatusPermanentRedirect) // a permanent redirect that keeps the method
+		// With 308 the client repeats the method.
+		w.WriteHeader(http.StatusPermanentRedirect)
 	case s.starting.Load():
 		writeProblem(w, errStarting)
 	default:
@@ -301,12 +304,14 @@ func (s *Server) setSecurityHeaders(h http.Header) {
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("X-Frame-Options", "DENY")
 	h.Set("Content-Security-Policy", "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
-	if https || local { // with plain HTTP browsers ignore the line and report an error in the console
+	if https || local {
+		// With plain HTTP browsers ignore the line, and report an error in the console.
 		h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	}
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	h.Set("Referrer-Policy", "no-referrer")
-	if https && !local { // not at localhost, where the line would also apply to programs on other ports
+	if https && !local {
+		// At localhost the line would also apply to programs on other ports.
 		h.Set("Strict-Transport-Security", hsts)
 	}
 }

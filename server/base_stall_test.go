@@ -28,7 +28,7 @@ type h2Viewer struct {
 	t      *testing.T
 	c      net.Conn
 	resets chan uint32 // streams that were reset
-	ended  chan uint32 // streams that ended in order
+	ended  chan uint32 // streams that ended without a reset
 }
 
 // viewH2 connects an h2Viewer in memory; window is the initial flow control window of each stream.
@@ -79,7 +79,8 @@ func (v *h2Viewer) read() {
 	}
 }
 
-// serveH2 is a server in a bubble; the viewer's configuration trusts it.
+// serveH2 starts a server with the base handler. client is a TLS configuration that accepts its certificate,
+// and end stops the server.
 func serveH2(t *testing.T, base http.HandlerFunc) (ln *handoff, client *tls.Config, end func()) {
 	t.Helper()
 	o := testOptions(t, &upstream{})
@@ -95,9 +96,8 @@ func serveH2(t *testing.T, base http.HandlerFunc) (ln *handoff, client *tls.Conf
 	return ln, &tls.Config{InsecureSkipVerify: true}, func() { stop(t, s, done) }
 }
 
-// TestViewerWithoutWindow: an HTTP/2 viewer that opens no flow control window has its streams reset
-// after the stall time. Such a viewer once held the handlers of a hundred streams and the connection
-// without limit.
+// TestViewerWithoutWindow: if an HTTP/2 viewer opens no flow control window, all three of its streams are
+// reset. The write of a large answer fails after 30 to 45 s.
 func TestViewerWithoutWindow(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -125,7 +125,8 @@ func TestViewerWithoutWindow(t *testing.T) {
 	})
 }
 
-// TestSlowViewerOverHTTP2: a viewer that reads slowly, and a stream that is silent, are not cut.
+// TestSlowViewerOverHTTP2: a viewer that reads 64 KiB every 20 s, and a stream with pauses of 10 minutes, are
+// not cut.
 func TestSlowViewerOverHTTP2(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -147,7 +148,8 @@ func TestSlowViewerOverHTTP2(t *testing.T) {
 		v := viewH2(t, ln, cfg, 64<<10)
 		v.get(1, "/stream")
 		v.get(3, "/large")
-		for range 16 { // reads 64 KiB within each stall time, except for the last part
+		// This reads 64 KiB within each stall time, except for the last part.
+		for range 16 {
 			time.Sleep(20 * time.Second)
 			for _, stream := range []uint32{0, 3} {
 				v.frame(frameWindow, 0, stream, binary.BigEndian.AppendUint32(nil, 64<<10))

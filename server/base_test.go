@@ -35,8 +35,8 @@ func TestBaseSite(t *testing.T) {
 	}
 }
 
-// TestEmptyLineBeforeBaseRequest: an empty line before a request to the base site, as some old clients
-// send after a body, is skipped.
+// TestEmptyLineBeforeBaseRequest: an empty line before a request to the base site is skipped, at the
+// beginning of a connection and after another request.
 func TestEmptyLineBeforeBaseRequest(t *testing.T) {
 	t.Parallel()
 	_, addr := start(t, testOptions(t, &upstream{}))
@@ -53,8 +53,8 @@ func TestEmptyLineBeforeBaseRequest(t *testing.T) {
 	}
 }
 
-// TestBaseTargetThatIsNoURL: the base site answers each bad request with a problem that has a code,
-// even a request that net/http refuses in plain text.
+// TestBaseTargetThatIsNoURL: the base site answers invalid targets and the method TRACE with a problem that
+// has a code.
 func TestBaseTargetThatIsNoURL(t *testing.T) {
 	t.Parallel()
 	_, addr := start(t, testOptions(t, &upstream{}))
@@ -74,7 +74,7 @@ func TestBaseTargetThatIsNoURL(t *testing.T) {
 	}
 }
 
-// TestPanicOfThePage: a panic of a page is logged as an error.
+// TestPanicOfThePage: a panic of a page ends its connection without an answer, and is logged as an error.
 func TestPanicOfThePage(t *testing.T) {
 	t.Parallel()
 	o, lines := testOptions(t, &upstream{}), make(chan string, 100)
@@ -98,9 +98,8 @@ func (f writerFunc) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestHandover: a client or proxy uses one connection for all hosts of an address, and sends requests
-// to aliases and to the base site in any order. Over plain HTTP, an answer of the base site ends the
-// connection. Otherwise net/http would read the next request, and answer one to an alias with 421.
+// TestHandover: requests to aliases and to the base site may come on one connection in any order. Over plain
+// HTTP, an answer of the base site ends the connection, and each request to an alias is captured.
 func TestHandover(t *testing.T) {
 	t.Parallel()
 	const (
@@ -159,8 +158,8 @@ func TestHandover(t *testing.T) {
 	}
 }
 
-// TestAliasRequestThatNetHTTPRefuses: net/http reads no request to an alias. It would answer requests
-// that it does not understand itself, and no event would be stored.
+// TestAliasRequestThatNetHTTPRefuses: requests to an alias that net/http would refuse are captured, or are
+// stored as rejected with an error code of this package.
 func TestAliasRequestThatNetHTTPRefuses(t *testing.T) {
 	t.Parallel()
 	const to = " HTTP/1.1\r\nHost: shop.hooks.test\r\nConnection: close\r\n"
@@ -183,7 +182,8 @@ func TestAliasRequestThatNetHTTPRefuses(t *testing.T) {
 			s, addr := start(t, testOptions(t, u))
 			c := dial(t, addr)
 			r := bufio.NewReader(c)
-			send(t, c, hello) // makes the connection a kept one
+			// This makes the connection a kept one.
+			send(t, c, hello)
 			readAnswer(t, r, "POST")
 			send(t, c, tt.request)
 			resp, body := readAnswer(t, r, "POST")
@@ -204,7 +204,8 @@ func TestAliasRequestThatNetHTTPRefuses(t *testing.T) {
 			if tt.code == "" {
 				return
 			}
-			for end := time.Now().Add(patience); len(u.rejections()) == 0; time.Sleep(time.Millisecond) { // the event is stored after the answer
+			// The event is stored after the answer.
+			for end := time.Now().Add(patience); len(u.rejections()) == 0; time.Sleep(time.Millisecond) {
 				if time.Now().After(end) {
 					t.Fatal("no rejected event")
 				}
@@ -233,8 +234,8 @@ func TestHandoverInsideABody(t *testing.T) {
 	}
 }
 
-// TestBaseAnswersBeforeTheBody: if a handler does not read the body, a caller that waits for a 100
-// Continue gets the answer at once, and not only when the body has stalled.
+// TestBaseAnswersBeforeTheBody: if a handler does not read the body, the caller gets its answer before it
+// sends the body. A handler that reads the body makes the server send 100 Continue.
 func TestBaseAnswersBeforeTheBody(t *testing.T) {
 	t.Parallel()
 	o := testOptions(t, &upstream{})
@@ -267,8 +268,8 @@ func TestBaseAnswersBeforeTheBody(t *testing.T) {
 	}
 }
 
-// TestBaseHeadLimit: no limit of heads, and a very large one, also apply to the base site. Without a
-// limit it once had one of 1 MiB, and with a very large one it answered every request with 431.
+// TestBaseHeadLimit: without a limit of heads, and with the largest limit, the base site accepts a head of 2
+// MiB.
 func TestBaseHeadLimit(t *testing.T) {
 	t.Parallel()
 	for _, limit := range []int{0, math.MaxInt} {
@@ -302,9 +303,8 @@ func TestBaseBodyStalls(t *testing.T) {
 	}
 }
 
-// TestAnswerToABodyThatNeverComes: net/http reads the rest of a body before it answers. A caller whose
-// body never comes still gets its answer, after StallTimeout; its connection is busy until then and
-// cannot be evicted.
+// TestAnswerToABodyThatNeverComes: a caller whose body never comes gets its answer after StallTimeout,
+// whichever part of the server makes the answer.
 func TestAnswerToABodyThatNeverComes(t *testing.T) {
 	t.Parallel()
 	o := testOptions(t, &upstream{})
@@ -370,7 +370,7 @@ func TestRedirect(t *testing.T) {
 	}
 }
 
-// TestStream: streams of the base site are sent without delay, and end when the server stops.
+// TestStream: an event of a stream is sent at once, and Shutdown succeeds although the stream is open.
 func TestStream(t *testing.T) {
 	t.Parallel()
 	o := testOptions(t, &upstream{})
@@ -393,7 +393,8 @@ func TestStream(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	if err := s.Shutdown(ctx); err != nil { // Shutdown waits for a stream that does not end, and then fails
+	// Shutdown fails if a stream does not end.
+	if err := s.Shutdown(ctx); err != nil {
 		t.Errorf("shutdown: %v", err)
 	}
 }

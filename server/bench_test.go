@@ -9,7 +9,7 @@ import (
 	"relay"
 )
 
-// quick is a Capturer that answers with fixed bytes, in no measurable time.
+// quick is a Capturer that answers at once with fixed bytes.
 type quick struct {
 	alias  *relay.Alias
 	answer []byte

@@ -8,9 +8,8 @@ import (
 	"testing"
 )
 
-// TestChallengeOnPlainHTTP: on plain HTTP, and only there, the server answers requests for the path of
-// a pending challenge in place of the alias. On the base host it answers them before the redirect to
-// https.
+// TestChallengeOnPlainHTTP: on plain HTTP, a request for a pending challenge is answered for an alias and for
+// the base host. Other paths reach the alias or are redirected.
 func TestChallengeOnPlainHTTP(t *testing.T) {
 	t.Parallel()
 	u := &upstream{}

@@ -190,7 +190,8 @@ func (z *zipped) deflate(piece []byte) []byte {
 	defer deflaters.Put(d)
 	d.Reset(&out)
 	_, _ = d.Write(piece)
-	_ = d.Flush() // fills the last byte, so that the next piece can follow
+	// Flush fills the last byte, so that the next piece can follow.
+	_ = d.Flush()
 	return out.Bytes()
 }
 

@@ -10,10 +10,11 @@ import (
 	"testing"
 )
 
-// TestCompress checks which responses are compressed and which are sent unchanged.
+// TestCompress checks which responses are compressed, their head, and that each body is complete.
 func TestCompress(t *testing.T) {
 	t.Parallel()
-	long := strings.Repeat("<p>an event, and another one</p>\n", 400) // 60 of these texts are longer than two pieces
+	// If this text is repeated 60 times, it is longer than two pieces.
+	long := strings.Repeat("<p>an event, and another one</p>\n", 400)
 	page := http.Header{"Content-Type": {"text/html; charset=utf-8"}}
 	with := func(name, value string) http.Header {
 		h := page.Clone()
@@ -25,7 +26,7 @@ func TestCompress(t *testing.T) {
 		head                   http.Header
 		status                 int
 		pieces                 []string
-		flush                  bool // flush after the first piece
+		flush                  bool // flush after the first element of pieces
 		packed                 bool
 	}{
 		"page":             {head: page, pieces: []string{long}, packed: true},

@@ -311,7 +311,8 @@ func (c *conn) ResetOnCrash() {
 func (c *conn) CloseWrite() error {
 	if c.crashReset {
 		c.crashReset = false
-		sockets.SetLinger(c.sock.Conn, -1) // restores Go's default, in place of that of ResetOnCrash
+		// This restores the default of Go, which ResetOnCrash has changed.
+		sockets.SetLinger(c.sock.Conn, -1)
 	}
 	if t, ok := c.net.(*tls.Conn); ok {
 		if err := t.CloseWrite(); err != nil {
@@ -346,9 +347,11 @@ func (c *conn) closeOrderly() {
 		return
 	}
 	c.sock.slot.SetClass(admission.Idle)
-	c.rewind() // frees the large buffer of a head
+	// This frees the large buffer of a head.
+	c.rewind()
 	begun, most := time.Now(), lingerMaxTime
-	if c.srv.isClosed() { // a later stop ends the wait in closeRemaining
+	if c.srv.isClosed() {
+		// A stop that begins later ends the wait in closeRemaining.
 		most = lingerGrace
 	}
 	_ = sockets.Discard(c.sock, lingerBytes, func(read int64) time.Time {

@@ -34,8 +34,8 @@ func (l *lockedBuffer) String() string {
 	return l.b.String()
 }
 
-// TestPanicEndsItsConnectionOnly: a panic in a capture is logged with its stack and resets the
-// connection of that request. Other connections go on.
+// TestPanicEndsItsConnectionOnly: a panic in a capture resets its connection and is logged with its stack.
+// Another connection is still served.
 func TestPanicEndsItsConnectionOnly(t *testing.T) {
 	t.Parallel()
 	u := &upstream{answer: func(_ context.Context, in *relay.Inbound) (relay.Outcome, bool) {
@@ -81,12 +81,13 @@ func TestPanicEndsItsConnectionOnly(t *testing.T) {
 			if got := log.String(); !strings.Contains(got, "panic while serving a connection") || !strings.Contains(got, "conn_test.go") {
 				t.Errorf("no stack in the log: %s", got)
 			}
-		}) // the stop at the end of the test waits for all captures in progress; the one that panicked must not count among them
+			// The stop at the end of the test waits for all captures in progress, so it shows that the panicked
+			// one does not count among them.
+		})
 	}
 }
 
-// TestSlowRejectDoesNotDelayTheAnswer: a refused request is answered at once, although the store takes
-// long to store its event.
+// TestSlowRejectDoesNotDelayTheAnswer: refused requests are answered while Reject does not return.
 func TestSlowRejectDoesNotDelayTheAnswer(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})
@@ -117,9 +118,8 @@ func testOptionsFor(t testing.TB, capture Capturer) Options {
 	return o
 }
 
-// TestMinimumRateStartsAnew: after a read has failed with request-timeout, the next read measures the
-// rate anew. A caller that waits for a 100 Continue can then send its body, and the waiting server uses
-// no processor time.
+// TestMinimumRateStartsAnew: after reads that failed with request-timeout, a later read returns the body,
+// after fewer than ten failures in 100 s.
 func TestMinimumRateStartsAnew(t *testing.T) {
 	t.Parallel()
 	u, failed, got := &upstream{}, 0, 0
@@ -150,15 +150,14 @@ func TestMinimumRateStartsAnew(t *testing.T) {
 	})
 }
 
-// TestMinimumRateOfABody: a body that arrives in drips fails with request-timeout once its average is
-// below MinRate. A body that arrives faster, that pauses within the grace, or whose reader is slow does
-// not fail.
+// TestMinimumRateOfABody: a body whose average is below MinRate fails with request-timeout after the grace. A
+// faster body, one that pauses within the grace, and one with a slow reader do not fail.
 func TestMinimumRateOfABody(t *testing.T) {
 	t.Parallel()
 	type drip struct {
 		pieces, size int
 		every        time.Duration
-		readEvery    time.Duration // pause of the capture before each read
+		readEvery    time.Duration // pause of the capture before each of its reads
 		fails        time.Duration // time until the body fails; 0 = it does not fail
 	}
 	for name, d := range map[string]drip{
@@ -213,8 +212,8 @@ func TestMinimumRateOfABody(t *testing.T) {
 	}
 }
 
-// TestOldProtocolsOverTLS: a client that offers only http/1.0, such as `curl -0`, and a client without
-// ALPN are served.
+// TestOldProtocolsOverTLS: clients that offer only http/1.0, or no ALPN, are served; h2 is chosen only for
+// the base host.
 func TestOldProtocolsOverTLS(t *testing.T) {
 	t.Parallel()
 	addr, cfg := startTLS(t, testOptions(t, &upstream{}))

@@ -9,8 +9,8 @@ import (
 	"relay"
 )
 
-// TestTLSInFront: if a proxy in front of relayd ends TLS, a plain request counts as one over TLS,
-// because its caller used https.
+// TestTLSInFront: with TLSInFront, a plain request counts as one over TLS in the record and in the access
+// log.
 func TestTLSInFront(t *testing.T) {
 	t.Parallel()
 	for _, front := range []bool{true, false} {
@@ -32,8 +32,7 @@ func TestTLSInFront(t *testing.T) {
 	}
 }
 
-// TestAdminHealth: the admin listener answers health checks without a PROXY header, for probes from
-// inside the network.
+// TestAdminHealth: the handler of the admin listener answers /healthz and /readyz.
 func TestAdminHealth(t *testing.T) {
 	t.Parallel()
 	o := testOptions(t, &upstream{})

@@ -7,14 +7,14 @@ import (
 	"testing"
 )
 
-// TestWall checks the security headers of every response of the base site; a page may add further
-// ones.
+// TestWall checks the security headers of the base site for different addresses. A page replaces the content
+// security policy.
 func TestWall(t *testing.T) {
 	t.Parallel()
 	const alone = "same-origin"
 	for _, c := range []struct{ scheme, host, hsts, opener string }{
 		{"https", "relay.test", "max-age=15552000", alone},
-		{"http", "relay.test", "", ""}, // browsers would report the line as an error in their console
+		{"http", "relay.test", "", ""}, // browsers would ignore the line and report an error
 		{"http", "203.0.113.9:8080", "", ""},
 		{"http", "localhost:8080", "", alone},
 		{"http", "127.0.0.1:8080", "", alone},
@@ -49,8 +49,8 @@ func TestWall(t *testing.T) {
 	}
 }
 
-// TestReboundNames: the base site refuses requests under other host names, such as those of a page
-// after DNS rebinding.
+// TestReboundNames: the base site answers its own name and loopback names, and refuses other host names with
+// 421. CONNECT and TRACE get 405.
 func TestReboundNames(t *testing.T) {
 	t.Parallel()
 	o := testOptions(t, &upstream{})
@@ -67,7 +67,8 @@ func TestReboundNames(t *testing.T) {
 	}
 	addr, cfg := startTLS(t, o)
 	for _, method := range []string{"CONNECT", "TRACE"} {
-		c, err := dialTLS(t, addr, cfg, "relay.test") // net/http reads the second request of a connection
+		// net/http reads the second request of a connection.
+		c, err := dialTLS(t, addr, cfg, "relay.test")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -64,7 +64,8 @@ func (r *readiness) refresh() (any, error) {
 }
 
 func newVerdict(degraded, reasons []string) verdict {
-	v := verdict{Status: "ok", Degraded: append([]string{}, degraded...), Reasons: reasons} // an empty list instead of null in JSON
+	// The list is empty instead of nil, because nil would be null in JSON.
+	v := verdict{Status: "ok", Degraded: append([]string{}, degraded...), Reasons: reasons}
 	if len(reasons) > 0 {
 		v.Status = "unavailable"
 	}

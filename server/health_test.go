@@ -41,7 +41,7 @@ func TestHealth(t *testing.T) {
 			t.Errorf("%s at %s: got %d %s", tt.path, tt.host, resp.StatusCode, body)
 		}
 	}
-	// The local server answers /healthz on an alias host.
+	// On an alias host, the local server gets /healthz.
 	got := say(t, addr, "GET /healthz HTTP/1.1\r\nHost: shop.hooks.test\r\nConnection: close\r\n\r\n")
 	if _, body := parse(t, got, "GET"); !strings.HasPrefix(body, "GET /healthz") {
 		t.Errorf("alias: got %q", body)
@@ -84,8 +84,8 @@ func TestReadinessFollowsTheTruth(t *testing.T) {
 	})
 }
 
-// TestReadinessDoesNotWaitForever: an unavailable store delays /readyz only up to the time limit, and
-// only one request at a time asks the store.
+// TestReadinessDoesNotWaitForever: if the store does not answer, three callers of verdict get unavailable
+// after readyTimeout, and only one call asks the store.
 func TestReadinessDoesNotWaitForever(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -93,7 +93,8 @@ func TestReadinessDoesNotWaitForever(t *testing.T) {
 		var asked atomic.Int32
 		r := &readiness{ask: func(context.Context) (degraded, reasons []string) {
 			asked.Add(1)
-			<-release // ignores the end of its context
+			// The call ignores the end of its context.
+			<-release
 			return nil, nil
 		}}
 		begun := time.Now()
@@ -116,8 +117,8 @@ func TestReadinessDoesNotWaitForever(t *testing.T) {
 	})
 }
 
-// TestStartingAnswersHealthChecksOnly: during the start no caller gets the answer that an alias does
-// not exist, because the aliases are not loaded yet.
+// TestStartingAnswersHealthChecksOnly: during the start, requests get 503, also for an alias that does not
+// exist; /healthz gets 200.
 func TestStartingAnswersHealthChecksOnly(t *testing.T) {
 	t.Parallel()
 	s, addr := start(t, testOptions(t, &upstream{}))

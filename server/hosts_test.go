@@ -78,7 +78,6 @@ func TestLoopbackHosts(t *testing.T) {
 	}
 }
 
-// TestBaseHostBelowAliasDomain: the base host wins over an alias of the same name.
 func TestBaseHostBelowAliasDomain(t *testing.T) {
 	t.Parallel()
 	h := newHosts(relay.Site{Base: url.URL{Host: "app.hooks.test"}, AliasDomain: "hooks.test"})

@@ -52,16 +52,20 @@ func (c *conn) request() bool {
 		return false
 	}
 	toBase := to.kind == hostBase && c.sni.kind != hostAlias
-	if to.kind == hostUnknown { // health checks may use any host name
+	if to.kind == hostUnknown {
+		// Health checks may use any host name.
 		path, _, _ := bytes.Cut(wire.ShownTarget(h.Target), []byte("?"))
 		toBase = isHealth(string(path))
 	}
-	if toBase { // net/http answers the request
-		if _, err := url.ParseRequestURI(string(h.Target)); err != nil { // refused here, because net/http would refuse the request without an error code
+	if toBase {
+		// net/http answers the request.
+		if _, err := url.ParseRequestURI(string(h.Target)); err != nil {
+			// The server refuses the request here, because net/http would refuse it without an error code.
 			c.refuse(relay.Errorf(relay.CodeRequestMalformed, "the path is not a valid URL; %% must begin an escape such as %%20"), isHead, "")
 			return false
 		}
-		c.r += n - len(h.Raw) // also skips an empty line before the request, which net/http does not accept
+		// This also skips an empty line before the request, which net/http does not accept.
+		c.r += n - len(h.Raw)
 		c.handOver()
 		return false
 	}
@@ -109,7 +113,8 @@ func (c *conn) capture(a *relay.Alias, h *wire.Head, n int) bool {
 	c.r += n
 	c.fromBuf, c.body, c.served = false, bodyMeter{}, true
 	var done Access
-	defer func() { c.access(route{kind: hostAlias, label: a.Name}, in.Head, done) }() // deferred, so that a panic is logged too
+	// The call is deferred, so that a panic is logged too.
+	defer func() { c.access(route{kind: hostAlias, label: a.Name}, in.Head, done) }()
 	out := c.srv.opt.Capture.Capture(c.srv.ctx, in)
 	done.Status, done.Event = out.Status, out.Event
 	keep := out.KeepAlive && !c.aborted.Load()

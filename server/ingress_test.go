@@ -31,8 +31,8 @@ func TestRequestReachesCaptureUnchanged(t *testing.T) {
 	}
 }
 
-// TestKeepAlive: callers of all kinds get their requests echoed unchanged, one request after another on
-// one connection.
+// TestKeepAlive: requests of different forms arrive unchanged at the Capturer, one after another on one
+// connection.
 func TestKeepAlive(t *testing.T) {
 	t.Parallel()
 	_, addr := start(t, testOptions(t, &upstream{}))
@@ -55,8 +55,8 @@ func TestKeepAlive(t *testing.T) {
 	}
 }
 
-// TestEmptyLinesBetweenRequests: some senders write empty lines after a body. The server skips a few of
-// these lines before the next request, and refuses more.
+// TestEmptyLinesBetweenRequests: up to eight bytes of empty lines between two requests are skipped; more of
+// them, and other bytes, are refused.
 func TestEmptyLinesBetweenRequests(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -145,7 +145,7 @@ func TestConnectionCloseIsOrderly(t *testing.T) {
 	}
 }
 
-// piped runs f against a server with in-memory connections, in fake time.
+// piped runs f with a server in fake time; dial opens a connection in memory.
 func piped(t *testing.T, change func(*Options), f func(t *testing.T, dial func() net.Conn)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -179,8 +179,8 @@ func TestSlowHead(t *testing.T) {
 	})
 }
 
-// TestHeadThatBeginsAsTheStopEnds: a head whose first part is read only after the remaining connections
-// have got their short deadline gets one too, and not the whole head timeout.
+// TestHeadThatBeginsAsTheStopEnds: after Shutdown, deadlineOfHead gives a head only lingerGrace, and not
+// HeadTimeout.
 func TestHeadThatBeginsAsTheStopEnds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -208,7 +208,8 @@ func TestIdleConnectionsAreClosedSilently(t *testing.T) {
 		c = dial()
 		r := bufio.NewReader(c)
 		for range 2 {
-			time.Sleep(10 * time.Second) // less than the idle timeout is left then, so the deadline is moved
+			// Less than the idle timeout is left then, so the deadline is moved.
+			time.Sleep(10 * time.Second)
 			send(t, c, "GET / HTTP/1.1\r\nHost: shop.hooks.test\r\n\r\n")
 			readAnswer(t, r, "GET")
 		}
@@ -217,7 +218,8 @@ func TestIdleConnectionsAreClosedSilently(t *testing.T) {
 		}
 		readAnswer(t, r, "POST")
 		begun = time.Now()
-		go func() { _, _ = io.WriteString(c, "\r\n") }() // some old clients send an empty line; no request begins with it
+		// Some old clients send an empty line, with which no request begins.
+		go func() { _, _ = io.WriteString(c, "\r\n") }()
 		if got, took := rest(t, r), time.Since(begun); got != "" || took < 75*time.Second || took > 80*time.Second {
 			t.Errorf("kept connection: got %q after %v", got, took)
 		}
@@ -229,7 +231,8 @@ func TestStalledBody(t *testing.T) {
 	piped(t, nil, func(t *testing.T, dial func() net.Conn) {
 		c := dial()
 		send(t, c, "POST / HTTP/1.1\r\nHost: shop.hooks.test\r\nContent-Length: 5\r\n\r\n")
-		for range 4 { // arrives more slowly than the head timeout, but without a stall
+		// The pieces arrive more slowly than the head timeout allows, but without a stall.
+		for range 4 {
 			time.Sleep(29 * time.Second)
 			send(t, c, "x")
 		}
@@ -255,7 +258,8 @@ func TestCallerThatDoesNotRead(t *testing.T) {
 		c := dial()
 		send(t, c, "GET / HTTP/1.1\r\nHost: shop.hooks.test\r\n\r\n")
 		b := make([]byte, 1000)
-		for range 10 { // reads slowly, but does not stall
+		// The caller reads slowly, but does not stall.
+		for range 10 {
 			time.Sleep(14 * time.Second)
 			if _, err := io.ReadFull(c, b); err != nil {
 				t.Fatal(err)
@@ -285,8 +289,8 @@ func TestAbortIsAReset(t *testing.T) {
 	}
 }
 
-// TestSlowHeads: a thousand callers that never finish their heads are answered and disconnected, while
-// others are served.
+// TestSlowHeads: a thousand callers that never finish their heads get 408 and are disconnected, and another
+// caller is served.
 func TestSlowHeads(t *testing.T) {
 	t.Parallel()
 	o := testOptions(t, &upstream{})
@@ -317,7 +321,7 @@ func TestSlowHeads(t *testing.T) {
 	})
 }
 
-// until waits for a condition of real sockets.
+// until polls until a condition is true.
 func until(t testing.TB, true func() bool) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
@@ -329,15 +333,16 @@ func until(t testing.TB, true func() bool) {
 	}
 }
 
-// TestAnswerSurvivesUnreadBody: the answer to a request whose body is not read arrives, although the
-// caller still sends bytes.
+// TestAnswerSurvivesUnreadBody: a caller that writes 8 MiB before it reads gets the answer 404, although the
+// body is not read.
 func TestAnswerSurvivesUnreadBody(t *testing.T) {
 	t.Parallel()
 	_, addr := start(t, testOptions(t, &upstream{}))
 	const size = 8 << 20
 	c := dial(t, addr)
 	send(t, c, fmt.Sprintf("POST / HTTP/1.1\r\nHost: nobody.hooks.test\r\nContent-Length: %d\r\n\r\n", size))
-	if _, err := c.Write(make([]byte, size)); err != nil { // like a client that writes its whole request before it reads
+	// Some clients write their whole request before they read.
+	if _, err := c.Write(make([]byte, size)); err != nil {
 		t.Fatal(err)
 	}
 	resp, _ := parse(t, rest(t, c), "POST")
@@ -351,13 +356,12 @@ type ending struct{ net.Conn }
 
 func (ending) CloseWrite() error { return nil }
 
-// TestLingeringClose: a caller that still sends over a slow network may finish before the server closes
-// the connection. An earlier close could reset the connection, and discard the response before the
-// caller has read it. The wait is bounded, and short for a silent or very slow caller.
+// TestLingeringClose: after a refused request, a silent or very slow caller is disconnected after lingerTime.
+// A faster one gets more time, up to lingerMaxTime.
 func TestLingeringClose(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
-		times, bytes int // writes of the caller, one second apart, and bytes of each
+		times, bytes int // number of writes of the caller, one second apart, and bytes of each
 		want         time.Duration
 	}{
 		"silent":  {0, 0, lingerTime},
@@ -382,7 +386,8 @@ func TestLingeringClose(t *testing.T) {
 						break
 					}
 				}
-				_, _ = c.Read(make([]byte, 1)) // returns when the server closes the pipe
+				// Read returns when the server closes the pipe.
+				_, _ = c.Read(make([]byte, 1))
 				if took := time.Since(begun); took < tt.want || took > tt.want+time.Second {
 					t.Errorf("closed after %v, want %v", took, tt.want)
 				}

@@ -27,8 +27,8 @@ import (
 // for a machine that stops for seconds.
 const patience = time.Minute
 
-// TestMain looks for goroutines that tests have left behind. Some goroutines end a moment after their
-// connection or listener was closed, and on a busy machine that takes longer.
+// TestMain fails if goroutines outlive the tests. It waits for a while, because some goroutines end after
+// their connection or listener was closed.
 func TestMain(m *testing.M) {
 	code := m.Run()
 	if code == 0 {
@@ -111,8 +111,7 @@ func (u *upstream) Capture(ctx context.Context, in *relay.Inbound) relay.Outcome
 	return relay.Outcome{KeepAlive: !h.Close}
 }
 
-// readBody returns the wire bytes of a request body and returns the bytes after the body to the
-// connection.
+// readBody reads a request body and returns its wire bytes. It gives the bytes after the body back to c.
 func readBody(h *wire.Head, c relay.Caller) ([]byte, error) {
 	b, all := wire.NewBody(h), []byte(nil)
 	if _, end, err := b.Feed(nil); end || err != nil {
@@ -136,7 +135,8 @@ func readBody(h *wire.Head, c relay.Caller) ([]byte, error) {
 	}
 }
 
-// testOptions returns options with the base host relay.test and the alias domain hooks.test.
+// testOptions returns options for the base host relay.test and the alias domain hooks.test, with limits and a
+// log.
 func testOptions(t testing.TB, u *upstream) Options {
 	return Options{
 		Capture: u,
@@ -195,7 +195,7 @@ func dial(t testing.TB, addr string) net.Conn {
 	return c
 }
 
-// say sends bytes and returns all bytes of the response until the connection ends.
+// say sends bytes on a new connection, and returns all bytes until the connection ends.
 func say(t testing.TB, addr, request string) string {
 	t.Helper()
 	c := dial(t, addr)
@@ -234,7 +234,6 @@ func readAnswer(t testing.TB, r *bufio.Reader, method string) (*http.Response, s
 	return resp, string(b)
 }
 
-// parse parses the response that say returned.
 func parse(t testing.TB, raw, method string) (*http.Response, string) {
 	t.Helper()
 	return readAnswer(t, bufio.NewReader(strings.NewReader(raw)), method)

@@ -67,7 +67,8 @@ func newMetrics(s *Server, reg prometheus.Registerer) *metrics {
 	refused := counter("relay_http_refused_total", "Connections refused because a bound was reached and no connection was idle, by bound.", "bound")
 	evicted := counter("relay_http_evicted_total", "Idle connections closed to make way for others, by the bound that was reached.", "bound")
 	rejected := counter("relay_http_rejected_total", "Requests to aliases that were refused before delivery, by code.", "code")
-	connections := func(phase string, count func() int) { // counted only when the metrics are read, which costs requests nothing
+	// The count runs only when the metrics are read, so it costs requests nothing.
+	connections := func(phase string, count func() int) {
 		o := prometheus.GaugeOpts{Name: "relay_http_connections", Help: "Connections now, by phase.", ConstLabels: prometheus.Labels{"phase": phase}}
 		f.NewGaugeFunc(o, func() float64 { return float64(count()) })
 	}

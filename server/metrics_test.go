@@ -24,7 +24,7 @@ func count(t testing.TB, c prometheus.Counter) float64 {
 	return families[0].GetMetric()[0].GetCounter().GetValue()
 }
 
-// figures returns all metrics that are not 0, as name{labels} value.
+// figures returns the counters and gauges that are not 0, as name{labels} value.
 func figures(t *testing.T, reg prometheus.Gatherer) []string {
 	t.Helper()
 	families, err := reg.Gather()
@@ -73,8 +73,8 @@ func TestMetrics(t *testing.T) {
 	until(t, func() bool { return slices.Equal(figures(t, reg), want) || t.Failed() })
 }
 
-// TestMetricsOfCaptures: offline answers, and responses with codes outside the known list, are counted
-// too.
+// TestMetricsOfCaptures: each kind of relay-made answer is counted under its code, and an unknown code under
+// other.
 func TestMetricsOfCaptures(t *testing.T) {
 	t.Parallel()
 	for code, a := range map[string]relay.Answer{

@@ -161,7 +161,8 @@ func (l *proxyListener) readHeader(c net.Conn) {
 	closeEarly()
 	if err != nil {
 		_ = c.Close()
-		if errors.Is(err, io.EOF) { // a check whether the port is open ends without a byte, and is not logged
+		if errors.Is(err, io.EOF) {
+			// A check whether the port is open ends without a byte, and is not logged.
 			return
 		}
 		if suppressed, ok := l.proxies.log.allow(); ok {

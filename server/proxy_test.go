@@ -22,7 +22,8 @@ import (
 	"relay/sockets"
 )
 
-// proxied starts a server behind Proxies that trust 127.0.0.2.
+// proxied starts a server behind Proxies that trust 127.0.0.2 and 127.0.0.3, with at most one connection per
+// source.
 func proxied(t *testing.T, u *upstream, timeout time.Duration) (p *Proxies, s *Server, addr string, reg *prometheus.Registry) {
 	t.Helper()
 	reg = prometheus.NewRegistry()
@@ -43,7 +44,8 @@ func dialAs(t *testing.T, source, addr string) net.Conn {
 	c, err := d.Dial("tcp", addr)
 	if err != nil {
 		if runtime.GOOS != "linux" && errors.Is(err, syscall.EADDRNOTAVAIL) {
-			t.Skipf("this system has no address %s: %v", source, err) // on Linux the whole of 127.0.0.0/8 is local
+			// On Linux the whole of 127.0.0.0/8 is local.
+			t.Skipf("this system has no address %s: %v", source, err)
 		}
 		t.Fatal(err)
 	}
@@ -54,8 +56,8 @@ func dialAs(t *testing.T, source, addr string) net.Conn {
 
 const proxyLine = "PROXY TCP4 203.0.113.9 192.0.2.1 52011 80\r\n"
 
-// TestSilentProxyDoesNotBlockAccept: silent trusted peers do not delay other connections, and the limit
-// per source counts the source in the PROXY header.
+// TestSilentProxyDoesNotBlockAccept: beside 40 silent trusted connections, a request gets the source in its
+// PROXY header, and a health check that of the proxy.
 func TestSilentProxyDoesNotBlockAccept(t *testing.T) {
 	t.Parallel()
 	from := make(chan netip.AddrPort, 4)
@@ -92,7 +94,7 @@ func echoSource(to chan netip.AddrPort) func(ctx context.Context, in *relay.Inbo
 	}
 }
 
-// TestProxyHeaderTimeout: a trusted peer that sends nothing is disconnected without a log line.
+// TestProxyHeaderTimeout: a trusted peer that sends only a part of a header is disconnected, and counted.
 func TestProxyHeaderTimeout(t *testing.T) {
 	t.Parallel()
 	_, _, addr, reg := proxied(t, &upstream{}, 50*time.Millisecond)
@@ -120,7 +122,8 @@ func TestBareConnectionFromProxy(t *testing.T) {
 	}
 }
 
-// TestProxyHeaderFromUntrustedSource: a PROXY header from an untrusted source is refused.
+// TestProxyHeaderFromUntrustedSource: a PROXY header from an untrusted source is answered with 400, and
+// nothing is captured.
 func TestProxyHeaderFromUntrustedSource(t *testing.T) {
 	t.Parallel()
 	u := &upstream{}
@@ -136,8 +139,7 @@ func TestProxyHeaderFromUntrustedSource(t *testing.T) {
 	}
 }
 
-// TestTrustedAddressWithZone: the IPv6 zone of an address does not affect whether the address is
-// trusted.
+// TestTrustedAddressWithZone: an address with an IPv6 zone is trusted like the address without it.
 func TestTrustedAddressWithZone(t *testing.T) {
 	t.Parallel()
 	trusted := []netip.Prefix{netip.MustParsePrefix("fe80::/10")}
@@ -148,7 +150,8 @@ func TestTrustedAddressWithZone(t *testing.T) {
 	}
 }
 
-// TestGuardedListener: a protocol handler behind the listener never sees the PROXY header.
+// TestGuardedListener: a guarded listener ends connections that begin with a PROXY header, and passes on all
+// other bytes.
 func TestGuardedListener(t *testing.T) {
 	t.Parallel()
 	reg := prometheus.NewRegistry()
@@ -177,8 +180,8 @@ func TestGuardedListener(t *testing.T) {
 	}
 }
 
-// TestProxyListenerCloses: a closed listener leaves no goroutines, even if callers wait for Accept;
-// goleak checks that.
+// TestProxyListenerCloses: Close ends a waiting Accept and all connections without a complete header;
+// TestMain checks that no goroutine is left.
 func TestProxyListenerCloses(t *testing.T) {
 	t.Parallel()
 	p := NewProxies(ProxyOptions{Trusted: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
@@ -189,7 +192,8 @@ func TestProxyListenerCloses(t *testing.T) {
 		_, err := ln.Accept()
 		waiting <- err
 	}()
-	dial(t, raw.Addr().String()) // a connection that sends nothing
+	// This connection sends nothing.
+	dial(t, raw.Addr().String())
 	send(t, dial(t, raw.Addr().String()), proxyLine[:9])
 	_ = ln.Close()
 	_ = ln.Close()
@@ -216,8 +220,8 @@ func countOf(t *testing.T, reg *prometheus.Registry, name, label string) float64
 	return 0
 }
 
-// TestBoundsCountTheTrueSource: limits count the source in the PROXY header, also over TLS. One caller
-// does not use up the places of other callers behind the same proxy.
+// TestBoundsCountTheTrueSource: the limit per source counts the source in the PROXY header: a second
+// connection of a source gets 503, and one of another source is served.
 func TestBoundsCountTheTrueSource(t *testing.T) {
 	t.Parallel()
 	hold, from := make(chan struct{}), make(chan netip.AddrPort, 4)
@@ -231,7 +235,8 @@ func TestBoundsCountTheTrueSource(t *testing.T) {
 	const request = "GET / HTTP/1.1\r\nHost: shop.hooks.test\r\nConnection: close\r\n\r\n"
 	first := dialAs(t, "127.0.0.2", addr)
 	send(t, first, proxyLine+request)
-	<-from // the first connection is now busy and cannot be evicted
+	// The first connection is now busy and cannot be evicted.
+	<-from
 	second := dialAs(t, "127.0.0.2", addr)
 	send(t, second, proxyLine+request)
 	if resp, _ := parse(t, rest(t, second), "GET"); resp.StatusCode != http.StatusServiceUnavailable {

@@ -23,7 +23,8 @@ func TestRefusedWhereAllAreBusy(t *testing.T) {
 	o := testOptions(t, u)
 	o.MaxConns = 2
 	s, addr := start(t, o)
-	s.rejectReadTimeout = patience // the answer depends on the bytes of the request
+	// The answer depends on the bytes of the request.
+	s.rejectReadTimeout = patience
 	busy := []net.Conn{dial(t, addr), dial(t, addr)}
 	for _, c := range busy {
 		send(t, c, slow)
@@ -68,8 +69,8 @@ func TestRefusedByTLS(t *testing.T) {
 	readAnswer(t, bufio.NewReader(c), "GET")
 }
 
-// TestRefusalsAreBounded: a flood of connections over the limit uses a bounded number of goroutines,
-// and all these connections are closed.
+// TestRefusalsAreBounded: for 500 connections over the limit, at most maxRejectors goroutines run, and each
+// connection gets 503.
 func TestRefusalsAreBounded(t *testing.T) {
 	u, begun, release := blocking()
 	o := testOptions(t, u)
@@ -79,9 +80,11 @@ func TestRefusalsAreBounded(t *testing.T) {
 	send(t, c, slow)
 	<-begun
 	conns, most := make([]net.Conn, 500), 0
-	look := func() { most = max(most, goroutinesIn("relay/server.(*conn).answerOverloaded")) } // each goroutine runs for a second
+	// Each goroutine runs for a second.
+	look := func() { most = max(most, goroutinesIn("relay/server.(*conn).answerOverloaded")) }
 	for i := range conns {
-		conns[i] = dial(t, addr) // sends nothing
+		// This connection sends nothing.
+		conns[i] = dial(t, addr)
 		if i%20 == 19 {
 			look()
 		}
@@ -97,14 +100,15 @@ func TestRefusalsAreBounded(t *testing.T) {
 		}
 		_ = c.Close()
 	}
-	if answered != len(conns) { // no reset destroys an answer, because the callers have sent nothing
+	if answered != len(conns) {
+		// No reset destroys an answer, because the callers have sent nothing.
 		t.Errorf("only %d of %d got an answer", answered, len(conns))
 	}
 	close(release)
 	readAnswer(t, bufio.NewReader(c), "GET")
 }
 
-// failing is a listener that has no file descriptors left for a while.
+// failing is a listener that first returns the errors in times.
 type failing struct {
 	*handoff
 	times chan error
@@ -138,7 +142,8 @@ func TestAcceptWithoutDescriptors(t *testing.T) {
 	ln.times <- &net.OpError{Op: "accept", Net: "tcp", Err: fmt.Errorf("accept4: %w", syscall.EMFILE)}
 	mine, theirs := net.Pipe()
 	defer func() { _ = mine.Close() }()
-	ln.deliver(theirs, nil) // answers the waiting Accept; the next one fails and is repeated
+	// This answers the waiting Accept. The next one fails and is repeated.
+	ln.deliver(theirs, nil)
 	until(t, func() bool { return count(t, s.met.failed) == 1 })
 	for _, c := range idle[:16] {
 		if got := rest(t, c); got != "" {
@@ -154,8 +159,7 @@ func TestAcceptWithoutDescriptors(t *testing.T) {
 	readAnswer(t, bufio.NewReader(mine2), "POST")
 }
 
-// TestAcceptsThatFailAreOneLine: many accepts that fail for lack of file descriptors write one log
-// line.
+// TestAcceptsThatFailAreOneLine: six failed accepts write one log line, and all six are counted.
 func TestAcceptsThatFailAreOneLine(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -177,8 +181,8 @@ func TestAcceptsThatFailAreOneLine(t *testing.T) {
 	})
 }
 
-// TestLingeringCloseForgetsTheHead: a connection with a refused large head does not hold the memory of
-// the head during the lingering close.
+// TestLingeringCloseForgetsTheHead: during the lingering close after a refused large head, the connection has
+// only its small buffer.
 func TestLingeringCloseForgetsTheHead(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -206,8 +210,7 @@ func TestLingeringCloseForgetsTheHead(t *testing.T) {
 	})
 }
 
-// goroutinesIn counts the goroutines started by the function literal fn, without those of the runtime
-// and of the metrics' registry.
+// goroutinesIn counts the goroutines whose stack contains a line that begins with fn.
 func goroutinesIn(fn string) int {
 	stacks := make([]byte, 8<<20)
 	n := 0

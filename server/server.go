@@ -187,12 +187,14 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	case <-s.drained:
 	case <-ctx.Done():
 		s.mu.Lock()
-		if s.busy > 0 { // if busy is 0, drained was closed at the same time as ctx ended
+		if s.busy > 0 {
+			// If busy is 0, drained was closed at the same time as ctx ended.
 			err = errOverdue
 		}
 		s.mu.Unlock()
 		s.cancel()
-		select { // waits for captures to record that they were cut
+		// This waits for captures to record that they were cut.
+		select {
 		case <-s.drained:
 		case <-time.After(cutGrace):
 		}
@@ -201,7 +203,8 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	s.closed = true
 	s.closeListeners()
 	s.mu.Unlock()
-	s.idleNew.Range(func(c, _ any) bool { // otherwise Shutdown of net/http waits five seconds for connections without a request
+	s.idleNew.Range(func(c, _ any) bool {
+		// Otherwise Shutdown of net/http waits five seconds for connections without a request.
 		_ = c.(net.Conn).Close()
 		return true
 	})
@@ -274,7 +277,8 @@ func (s *Server) allAnswered() bool {
 func (s *Server) beginStop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.stopping.Swap(true) { // under mu, so that either beginStop or endRequest closes drained, but not both
+	if s.stopping.Swap(true) {
+		// mu is held, so that either beginStop or endRequest closes drained, but not both.
 		return
 	}
 	time.AfterFunc(streamGrace, s.cancelReads)

@@ -44,7 +44,7 @@ func (p *peer) presence() relay.Presence {
 	}
 	var info [4]byte
 	binary.NativeEndian.PutUint32(info[:], uint32(p.start))
-	switch info[0] { // the state of the connection
+	switch info[0] {
 	case tcpClosed:
 		return relay.CallerReset
 	case tcpCloseWait:

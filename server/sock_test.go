@@ -8,8 +8,8 @@ import (
 	"relay"
 )
 
-// TestPresenceOfAPeer: presence returns the state of a peer and leaves the bytes that the peer has sent
-// unread.
+// TestPresenceOfAPeer: presence finds whether the peer is present, half-closed or reset, although bytes of
+// the peer are unread.
 func TestPresenceOfAPeer(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {

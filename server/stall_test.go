@@ -19,7 +19,8 @@ import (
 	"relay"
 )
 
-// TestWritesWithoutTimeout: writes of an upgraded connection have no timeout.
+// TestWritesWithoutTimeout: after DisableWriteTimeout, a write is complete although the caller does not read
+// for an hour.
 func TestWritesWithoutTimeout(t *testing.T) {
 	t.Parallel()
 	u := &upstream{}
@@ -38,8 +39,8 @@ func TestWritesWithoutTimeout(t *testing.T) {
 	})
 }
 
-// TestStallTimeAfterAnotherDeadline: the stall time still applies after crypto/tls or net/http has set a
-// write deadline and removed it.
+// TestStallTimeAfterAnotherDeadline: after a write deadline was set and removed, a stalled write ends after
+// the stall time.
 func TestStallTimeAfterAnotherDeadline(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -79,16 +80,15 @@ func pouring(size int) (*upstream, chan error) {
 
 // slowReader is a caller that reads 16 KiB at a time, with pauses.
 type slowReader struct {
-	buffer       int // receive buffer; 0 = the system's
+	buffer       int // receive buffer in bytes; 0 = that of the system
 	stall, every time.Duration
 	reads        int
-	rest         bool // after these reads the caller reads the rest at once
+	rest         bool // after its slow reads the caller reads the rest at once
 }
 
-// TestSlowReaderIsNotCut: a caller that reads slowly but steadily gets the whole response, although its
-// system announces the reading late: with default buffers on loopback Linux announces 95 KiB at a time,
-// with a large receive buffer 380 KiB at first. Therefore all cases read 512 KiB within the stall time,
-// except the one with a small buffer. Time in which the machine runs no process does not count.
+// TestSlowReaderIsNotCut: a caller that reads slowly but steadily is not cut. Except with a small buffer, it
+// reads 512 KiB within the stall time, because Linux announces free space in large steps. A try during which
+// the machine stood still does not count.
 func TestSlowReaderIsNotCut(t *testing.T) {
 	t.Parallel()
 	for name, r := range map[string]slowReader{
@@ -177,10 +177,11 @@ func (r slowReader) read(t *testing.T) error {
 	return <-ended
 }
 
-// TestSilentReaderIsCut: a caller that does not read is cut after the stall time.
+// TestSilentReaderIsCut: the write to a caller that does not read fails after the stall time, and the
+// response is incomplete.
 func TestSilentReaderIsCut(t *testing.T) {
 	t.Parallel()
-	const most = 10 * time.Second // long enough to fill the buffers on a busy machine first
+	const most = 10 * time.Second // long enough to fill the buffers first on a busy machine
 	for name, buffer := range map[string]int{"small buffer": 4 << 10, "default buffer": 0} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -216,7 +217,7 @@ func dialBuffered(t *testing.T, addr string, size int) net.Conn {
 	return c
 }
 
-// TestIdleConnectionsAreCheap: two thousand silent kept connections hold no read buffers.
+// TestIdleConnectionsAreCheap: two thousand idle connections take at most 20 KiB each, for both ends.
 func TestIdleConnectionsAreCheap(t *testing.T) {
 	o := testOptions(t, &upstream{answer: func(_ context.Context, in *relay.Inbound) (relay.Outcome, bool) {
 		_, _ = io.WriteString(in.Caller, "HTTP/1.1 204 No Content\r\n\r\n")

@@ -14,8 +14,8 @@ import (
 	"relay"
 )
 
-// blocking returns an upstream whose requests to /slow wait for release, or for the end of their
-// context.
+// blocking returns an upstream whose requests to /slow wait for release or for the end of their context. Each
+// such request sends to begun.
 func blocking() (u *upstream, begun, release chan struct{}) {
 	begun, release = make(chan struct{}, 10), make(chan struct{})
 	u = &upstream{answer: func(ctx context.Context, in *relay.Inbound) (relay.Outcome, bool) {
@@ -75,12 +75,13 @@ func TestGracefulStop(t *testing.T) {
 	if got := rest(t, unborn); got != "" {
 		t.Errorf("unused connection: got %q", got)
 	}
-	if _, err := ln.Accept(); !errors.Is(err, net.ErrClosed) { // ask the listener, because another process may listen at its port by now
+	// Another process may listen at its port by now, so the listener itself is asked.
+	if _, err := ln.Accept(); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("still listening: %v", err)
 	}
 }
 
-// TestStopDoesNotWaitForHeads: an unfinished head does not delay a shutdown.
+// TestStopDoesNotWaitForHeads: Shutdown does not wait for an unfinished head, which gets 503 stopping.
 func TestStopDoesNotWaitForHeads(t *testing.T) {
 	t.Parallel()
 	o := testOptions(t, &upstream{})
@@ -131,8 +132,7 @@ func TestStopCutsWhatTakesTooLong(t *testing.T) {
 	}
 }
 
-// TestLastRequestEndsAsTheStopBegins: the process does not panic if the last request ends at the moment
-// the shutdown begins.
+// TestLastRequestEndsAsTheStopBegins: endRequest and beginStop at the same time close drained exactly once.
 func TestLastRequestEndsAsTheStopBegins(t *testing.T) {
 	t.Parallel()
 	for range 20_000 {
@@ -149,8 +149,8 @@ func TestLastRequestEndsAsTheStopBegins(t *testing.T) {
 	}
 }
 
-// TestStopBreaksOffWhatDoesNotHear: a capture that ignores the end of its context is aborted, so that a
-// response without a length does not look complete.
+// TestStopBreaksOffWhatDoesNotHear: a capture that ignores the end of its context makes Shutdown return
+// errOverdue, and its connection is reset.
 func TestStopBreaksOffWhatDoesNotHear(t *testing.T) {
 	t.Parallel()
 	begun := make(chan struct{})
@@ -171,7 +171,8 @@ func TestStopBreaksOffWhatDoesNotHear(t *testing.T) {
 	<-begun
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	for range 20 { // a server without requests has nothing to cut, even with an ended ctx
+	// A server without requests has nothing to cut, even with an ended ctx.
+	for range 20 {
 		idle := New(testOptions(t, &upstream{}))
 		if err := idle.Shutdown(ctx); err != nil {
 			t.Errorf("shutdown of an idle server: %v", err)
@@ -188,8 +189,7 @@ func TestStopBreaksOffWhatDoesNotHear(t *testing.T) {
 	}
 }
 
-// TestStopAccepting: a connection that was accepted before a handover, and has sent no request yet, is
-// answered by this server, and not with 503 stopping.
+// TestStopAccepting: a connection with an unfinished head when StopAccepting begins gets its answer.
 func TestStopAccepting(t *testing.T) {
 	t.Parallel()
 	u, _, _ := blocking()
@@ -198,7 +198,8 @@ func TestStopAccepting(t *testing.T) {
 	go func() { done <- s.Serve(ln) }()
 	early := dial(t, addr)
 	send(t, early, hello[:20])
-	for s.allAnswered() { // waits until the connection is accepted
+	// This waits until the connection is accepted.
+	for s.allAnswered() {
 		runtime.Gosched()
 	}
 	stopped := make(chan error, 1)
@@ -206,7 +207,8 @@ func TestStopAccepting(t *testing.T) {
 		s.StopAccepting()
 		stopped <- s.Shutdown(t.Context())
 	}()
-	<-done // the listener is closed now
+	// The listener is closed now.
+	<-done
 	send(t, early, hello[20:])
 	if got := rest(t, bufio.NewReader(early)); !strings.HasPrefix(got, "HTTP/1.1 200 OK") {
 		t.Errorf("a caller from before the handover got %q", got)

@@ -17,14 +17,14 @@ import (
 	"relay/relaytest"
 )
 
-// startTLS serves TLS on loopback; client is a configuration that trusts its certificate.
+// startTLS starts a server over TLS on loopback. client is a configuration that trusts its certificate.
 func startTLS(t *testing.T, o Options) (addr string, client *tls.Config) {
 	t.Helper()
 	_, addr, client = serverTLS(t, o)
 	return addr, client
 }
 
-// serverTLS does the same as startTLS and also returns the server.
+// serverTLS does the same as startTLS, and also returns the server.
 func serverTLS(t *testing.T, o Options) (s *Server, addr string, client *tls.Config) {
 	t.Helper()
 	cert, key := relaytest.WriteCertificate(t, t.TempDir(), "relay.test", "*.hooks.test", "example.com")
@@ -161,8 +161,8 @@ func TestHTTP2OnTheBaseHost(t *testing.T) {
 	}
 }
 
-// TestAliasOverTLS: requests to aliases pass through TLS unchanged, and an aborted response has no
-// close_notify.
+// TestAliasOverTLS: requests pass through TLS unchanged. An aborted response ends without close_notify, and a
+// complete one with it.
 func TestAliasOverTLS(t *testing.T) {
 	t.Parallel()
 	u := &upstream{answer: func(_ context.Context, in *relay.Inbound) (relay.Outcome, bool) {
@@ -194,7 +194,8 @@ func TestAliasOverTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	send(t, c, "GET / HTTP/1.0\r\nHost: shop.hooks.test\r\n\r\n")
-	if got := rest(t, c); !strings.HasPrefix(got, "HTTP/1.1 200 OK\r\n") { // rest fails the test if the connection ends without close_notify
+	// rest fails the test if the connection ends without close_notify.
+	if got := rest(t, c); !strings.HasPrefix(got, "HTTP/1.1 200 OK\r\n") {
 		t.Errorf("got %q", got)
 	}
 }

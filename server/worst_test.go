@@ -13,11 +13,11 @@ import (
 	"relay/relaytest"
 )
 
-// TestWorstBytes: the bytes of a caller are parsed in time proportional to their length.
+// TestWorstBytes: hosts, first lines and PROXY headers are parsed in time proportional to their length.
 func TestWorstBytes(t *testing.T) {
 	t.Parallel()
 	h := newHosts(relay.Site{Base: url.URL{Scheme: "http", Host: "example.com"}, AliasDomain: "example.com"})
-	v2 := func(kind byte, p []byte) []byte { // a header of version 2 with p as its addresses and TLVs
+	v2 := func(kind byte, p []byte) []byte {
 		p = p[:min(len(p), maxV2Payload)]
 		return append(binary.BigEndian.AppendUint16(append(slices.Clone(proxyproto.SIGV2), 0x21, kind), uint16(len(p))), p...)
 	}

@@ -41,14 +41,15 @@ var otherParameters = []string{
 	"v", "after", "event", "ev",
 }
 
-// FilterOf reads the filter from the address of a page of an alias. A query that cannot be decoded is
-// an error, as in the API, because a list without the lost value would show too many events.
+// FilterOf reads the filter from the address of a page of an alias. A query that cannot be decoded is an
+// error, because a list that ignored it would show too many events.
 func FilterOf(address *url.URL, alias string) (f Filter) {
 	q, err := url.ParseQuery(address.RawQuery)
 	if err != nil {
 		f.Typed = rawWords(q)
 		f.err = relay.Errorf(relay.CodeValidationFailed, "the query of the address cannot be read")
-	} else if f.Typed = strings.TrimSpace(strings.Join(q["find"], " ")); f.Typed != "" { // find has one value for each token, and one for the typed text
+	} else if f.Typed = strings.TrimSpace(strings.Join(q["find"], " ")); f.Typed != "" {
+		// The page repeats find for each token, and adds one value for the typed text.
 		f.find = true
 		f.Filter, f.err = record.ParseFilterWords(f.Typed)
 	} else if f.Filter, f.err = record.ParseFilter(q, otherParameters...); f.err == nil {
@@ -111,7 +112,7 @@ func (f *Filter) Error() string {
 }
 
 // token is one word of the filter, and the address of the list without it.
-type token struct{ Word, Without string } // Without is the address of the list without Word
+type token struct{ Word, Without string }
 
 // Tokens returns the named values of the filter as words, and the text to search for. It returns no words
 // if the filter cannot be read, so that the user can correct all of it.

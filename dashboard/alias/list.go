@@ -44,7 +44,6 @@ type List struct {
 	Searches       []searchView
 }
 
-// searchView is a search that the user has saved under a name.
 type searchView struct {
 	relay.SavedSearch
 	Link string
@@ -78,7 +77,7 @@ func (v *Row) Name() string {
 	return v.Method + " " + v.Path
 }
 
-// SentBy returns the actor who sent the event from Relay, "" = a caller sent it.
+// SentBy returns the actor who sent the event from Relay, or "" for an event that a caller sent.
 func SentBy(s *record.Summary) string {
 	if s.Sent == nil {
 		return ""
@@ -107,8 +106,7 @@ func (v *Row) marked() bool {
 	return v.Label != nil || SentBy(v.Summary) != "" || v.BadSignature() != ""
 }
 
-// says reports whether the row shows the error message of the response: it shows it if there is one and
-// no note takes its place.
+// says reports whether the row shows the error message of the response. It does not if the row has a note.
 func (v *Row) says() bool { return v.Cause != nil && v.Note == "" }
 
 // failureText returns the reason why an event failed, from the response or from the relay.
@@ -300,9 +298,9 @@ func StateNote(s *record.Summary) string {
 	return ""
 }
 
-// delivery returns a key that the retries of a sender share, "" = unknown: sender, event type, method,
-// path and id. An event that was sent from Relay has no key, nor has one of CloudEvents, because its id
-// is unique only within its source, which a row does not contain.
+// delivery returns a key that the row shares with retries of the same delivery: sender, event type, method,
+// path and id. It returns "" for an event sent from Relay, and for CloudEvents, whose id is unique only
+// within its source, which a row does not contain.
 func (v *Row) delivery() string {
 	if v.Provider == nil || v.Provider.DeliveryID == nil || v.Sent != nil || v.Provider.Name == "cloudevents" {
 		return ""

@@ -24,12 +24,11 @@ const (
 	liveResync = "resync" // updates were missed, so the script reads the list again
 )
 
-// noData is the data of updates that need none: browsers ignore an update without data.
+// noData is the data of updates that need none, because browsers ignore an update without data.
 var noData = []byte("{}")
 
-// lastID returns the id of the last item that a viewer has received: after a broken connection from the
-// browser, and after a pause from the script. Otherwise the page has the id: its data was read after
-// that item.
+// lastID returns the id of the last item that the viewer has received. On the first connection, it returns
+// the id of the last item before the data of the page was read.
 func lastID(r *http.Request) string {
 	return cmp.Or(r.Header.Get("Last-Event-ID"), r.URL.Query().Get("after"))
 }
@@ -39,8 +38,8 @@ func (p Pages) sidebarLive(w http.ResponseWriter, r *http.Request, who relay.Act
 	return p.live(w, r, who, nil)
 }
 
-// live sends the live updates of a page: for every page the sidebar, with all aliases that the actor
-// sees, and for pages of an alias a and of its events also rows and the state of a.
+// live sends the live updates of a page. Every page gets the sidebar; a page of alias a or of one of its
+// events also gets rows and the state of a.
 func (p Pages) live(w http.ResponseWriter, r *http.Request, who relay.Actor, a *relay.Alias) (templ.Component, error) {
 	release, err := p.Limits.Stream(who)
 	if err != nil {
@@ -71,7 +70,9 @@ func (p Pages) live(w http.ResponseWriter, r *http.Request, who relay.Actor, a *
 			case from > 0:
 				err = p.streamItem(r, who, l, filter, match, &item)
 			case a != nil:
-				item.ID = "" // no id for items of the sidebar: a page that reconnects must continue after the last item of its alias
+				// Items of the sidebar have no id, because a page that reconnects must continue after the
+				// last item of its alias.
+				item.ID = ""
 				fallthrough
 			default:
 				err = p.sidebarItem(r, l, &item)
@@ -95,8 +96,8 @@ func (p Pages) live(w http.ResponseWriter, r *http.Request, who relay.Actor, a *
 	return nil, nil
 }
 
-// liveStart tells a page to read its data again if the page does not name the last feed item before it
-// was made. All other pages get the later changes from the feed.
+// liveStart tells a page to read its data again if the page does not name the item of the feed that was the
+// last one before the page was made.
 func (p Pages) liveStart(r *http.Request, a *relay.Alias, l *record.EventStream) error {
 	switch {
 	case lastID(r) != "":

@@ -66,7 +66,8 @@ func (p Pages) addQueueProgress(ctx context.Context, who relay.Actor, a *Head, r
 		return
 	}
 	found, err := p.Events.Events(ctx, who, relay.Filter{
-		Alias: a.Name, State: relay.StateDelivering, Limit: shownSending, Budget: 80 * time.Millisecond, // only a part of the time of a page, whose list is read next
+		// The budget is short, because the rest of the page also takes time.
+		Alias: a.Name, State: relay.StateDelivering, Limit: shownSending, Budget: 80 * time.Millisecond,
 	})
 	if err != nil {
 		p.Log.Warn("cannot read deliveries", "alias", a.Name, "err", err)

@@ -38,7 +38,7 @@ func (p Pages) sendSample(w http.ResponseWriter, r *http.Request, who relay.Acto
 		Alias: a, From: from, TLS: p.Secure(), Arrived: time.Now(), Head: []byte(head), Caller: caller,
 	})
 	if out.Answer != nil && out.Answer.Error != nil && out.Answer.Event.IsZero() {
-		return nil, out.Answer.Error // no event was stored
+		return nil, out.Answer.Error
 	}
 	return page.Acted(w, r, nil, "A test event was sent.", "", page.AliasPath(a.Name))
 }
@@ -84,7 +84,8 @@ func (p Pages) qrCode(w http.ResponseWriter, r *http.Request, who relay.Actor, a
 	if err != nil {
 		return nil, err
 	}
-	const border = 4 // width in modules, as ISO/IEC 18004 requires
+	// ISO/IEC 18004 requires a border of four modules.
+	const border = 4
 	side := strconv.Itoa(code.Size + 2*border)
 	var path strings.Builder
 	for y := range code.Size {

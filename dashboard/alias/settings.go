@@ -90,7 +90,8 @@ func (p Pages) settingsOf(a *relay.Alias) page.FormPage {
 				continue
 			}
 			field.Value = failed.Named("set").Shown(field.Key, field.Was)
-			_ = record.SetSetting(&trial, field.Key, field.Value) // a value with an error leaves the setting unchanged
+			// A value with an error leaves the setting unchanged.
+			_ = record.SetSetting(&trial, field.Key, field.Value)
 		}
 		return settingsPage(settingsView{
 			Name: a.Name, URL: p.Site.AliasURL(a.Name), Owner: a.OwnerName, You: who.AccountName, IsOwner: a.Owner == who.Account,
@@ -214,7 +215,8 @@ func (p Pages) missedOf(r *http.Request, who relay.Actor, a *relay.Alias, queued
 	if queued == 0 {
 		return nil
 	}
-	found, _ := p.Events.Events(r.Context(), who, relay.Filter{Alias: a.Name, State: relay.StateQueued, Limit: 50}) // on an error the page is shown without the hint
+	// After an error the page is shown without the hint.
+	found, _ := p.Events.Events(r.Context(), who, relay.Filter{Alias: a.Name, State: relay.StateQueued, Limit: 50})
 	for i := range found.Events {
 		if v := MissedOf(&found.Events[i], a, who); v != nil && v.Offer {
 			return v
@@ -235,7 +237,8 @@ func applySettings(set *relay.Settings, f page.Form) (stale []string) {
 			stale = append(stale, key)
 		case want:
 			err := record.SetSetting(set, key, typed)
-			_ = f.AddError(err, key) // the only possible error is validation-failed, which AddError keeps
+			// AddError keeps the error, because validation-failed is the only possible one.
+			_ = f.AddError(err, key)
 		}
 	}
 	return stale

@@ -77,7 +77,7 @@ type View struct {
 	Core         string // name of the JSON member with the payload of a sender; everything around that member is folded
 	Folded       string // names of the JSON members that are folded, separated by spaces
 	Mark, Rest   string // the byte at which the JSON is invalid, and the text after it
-	Fault        string // error at the byte Mark
+	Fault        string // description of the error at the byte Mark
 	Form         []Pair
 	Parts        []partView
 	Image        string
@@ -118,7 +118,7 @@ func Show(s Source) View {
 	return v
 }
 
-// bodyStates has the texts for incomplete bodies, by the state of the body.
+// bodyStates has the texts for incomplete bodies, by the state of a body.
 var bodyStates = map[string]string{
 	relay.BodyReceiving: "It is still being received.",
 	relay.BodyAborted:   "The caller went away before its end.",

@@ -13,8 +13,8 @@ import (
 	"relay"
 )
 
-// shown returns a view of a body with the header lines lines, and the text of the view: its table, its
-// parts or its lines.
+// shown returns the view of a body whose head has the header lines lines. text is the content of the view,
+// with the fields of forms and the parts of multipart bodies.
 func shown(lines, body, view string) (v View, text string) {
 	v = Show(Source{
 		ID: "b", Body: &relay.Body{Data: []byte(body[:min(len(body), Shown)]), Size: int64(len(body)), State: relay.BodyComplete},
@@ -30,7 +30,7 @@ func shown(lines, body, view string) (v View, text string) {
 	return v, text
 }
 
-// TestViews: each view shows a body in a readable form, with the errors in the body.
+// TestViews checks the text, the fault and the note of each view for bodies of many types.
 func TestViews(t *testing.T) {
 	t.Parallel()
 	var br, gz bytes.Buffer

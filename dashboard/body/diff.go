@@ -21,7 +21,7 @@ type Diff struct {
 	Changed []fieldChange // changes of method, path and header lines
 	Noise   []fieldChange // changes of header lines that differ every time, such as Date
 	Fields  []fieldChange // changes of the fields of two JSON bodies
-	Lines   []diffRow     // lines of the right JSON body, with the changes marked; nil = the changes cannot be marked in it
+	Lines   []diffRow     // lines of the right JSON body with the changes marked; nil = the changes cannot be marked
 	Faded   bool          // some of the fields differ every time
 }
 

@@ -100,9 +100,8 @@ func leavesOf(value any, path []string) (list []leaf) {
 	return list
 }
 
-// TestRealPayloads: the types of real payloads of GitHub and Shopify are recognised in JSON, in
-// payload= of a form and compressed. Each payload is shown without an error, and a search for any of
-// three of its values finds the event.
+// TestRealPayloads: published payloads of GitHub and Shopify are recognised and shown without a fault, as
+// JSON, in a form and compressed. Searches for three of their values find each of them.
 func TestRealPayloads(t *testing.T) {
 	t.Parallel()
 	modules := filepath.Join(relaytest.NodeModules(t, "testdata/payloads", ""), "node_modules")

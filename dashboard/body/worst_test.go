@@ -11,7 +11,7 @@ import (
 	"relay/relaytest"
 )
 
-// TestWorstBytes: the time for each view of a body is proportional to the size of its output.
+// TestWorstBytes: the time for a view of a body is proportional to the size of the body.
 func TestWorstBytes(t *testing.T) {
 	t.Parallel()
 	view := func(kind, name string) func(p []byte) {
@@ -51,8 +51,7 @@ func TestWorstBytes(t *testing.T) {
 	}
 }
 
-// TestWorstCompression: of a body that decompresses to very many bytes, only the shown part is
-// decompressed.
+// TestWorstCompression: a body that decompresses to 64 MiB is decompressed only up to the shown part.
 func TestWorstCompression(t *testing.T) {
 	t.Parallel()
 	var bomb bytes.Buffer

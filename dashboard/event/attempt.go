@@ -41,7 +41,7 @@ type attemptView struct {
 	Changed               []string // header lines that differ from those of the original response
 	Same                  bool     // the response is the same as the original, byte for byte
 	Response              *messageView
-	RawRequest, RawAnswer string // addresses of the raw messages, "" = there is none
+	RawRequest, RawAnswer string // addresses of the raw messages, "" = there is no such message
 }
 
 // allAttempts reports whether each attempt of the page is shown as a column.

@@ -32,7 +32,7 @@ type eventView struct {
 	Note         string
 	Latency      string
 	At           time.Time
-	Replayed     time.Time     // time of the last replay; zero = never
+	Replayed     time.Time
 	Happened     string        // one sentence about the last attempt, if it failed; else ""
 	HostRefused  string        // warning that the local server refused the Host header; "" = none
 	Blocker      string        // reason why the event cannot be replayed; "" = it can be
@@ -113,7 +113,6 @@ func (p pages) renderEvent(r *http.Request, who relay.Actor, v eventView, head a
 	}}, nil
 }
 
-// readListOf reads the list of an event, and the neighbours of the event in the list.
 func (p pages) readListOf(r *http.Request, who relay.Actor, list *alias.List, v *eventView) error {
 	if err := p.ReadList(r, who, list); err != nil {
 		return err
@@ -121,7 +120,8 @@ func (p pages) readListOf(r *http.Request, who relay.Actor, list *alias.List, v 
 	newer, older, found := list.Neighbours(v.ID)
 	if !found && !list.Filter.Active() && list.Filter.Cursor == "" {
 		id, _ := relay.ParseID(v.ID)
-		list.Filter.Cursor = id.Next().String() // the list begins with this event
+		// The list begins with this event.
+		list.Filter.Cursor = id.Next().String()
 		if err := p.ReadRows(r, who, list); err != nil {
 			return err
 		}
@@ -287,7 +287,8 @@ func (p pages) wholeText(w http.ResponseWriter, r *http.Request, who relay.Actor
 
 // image sends a body as an image, if its media type cannot contain scripts.
 func (p pages) image(w http.ResponseWriter, r *http.Request, who relay.Actor, id relay.ID) (templ.Component, error) {
-	const magic = 64 // first bytes, by which the type of a body is recognised
+	// The type of a body is recognised by its first bytes.
+	const magic = 64
 	n, m, err := p.readMessage(r, who, id, magic)
 	if err != nil {
 		return nil, err
@@ -303,7 +304,8 @@ func (p pages) image(w http.ResponseWriter, r *http.Request, who relay.Actor, id
 	w.Header().Set("Content-Type", kind)
 	w.Header().Set("Content-Security-Policy", "sandbox; default-src 'none'")
 	if _, err := io.Copy(w, stored); err != nil {
-		panic(http.ErrAbortHandler) // the head was sent, so the response must look incomplete
+		// The head was already sent, so the response must look incomplete.
+		panic(http.ErrAbortHandler)
 	}
 	return nil, nil
 }

@@ -47,7 +47,8 @@ func providerOf(e *relay.Event, now time.Time) *providerView {
 	if p.SignedAt.IsZero() {
 		return v
 	}
-	age := max(0, now.Sub(p.SignedAt)) // the sender's clock may be ahead
+	// The clock of the sender may be ahead.
+	age := max(0, now.Sub(p.SignedAt))
 	v.Signed = p.SignedAt
 	switch {
 	case p.Tolerance <= 0:

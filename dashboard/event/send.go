@@ -48,8 +48,8 @@ const (
 	fieldFrom, fieldSample                          = "from", "sample"
 	fieldMethod, fieldPath, fieldHeaders, fieldBody = "method", "path", "headers", "body"
 	fieldSign, fieldNewID                           = "sign", "newId"
-	fieldSecret, fieldCustom                        = "secret", "custom" // only for this form, if fieldSign is signGiven
-	fieldShown                                      = "shown"            // hash of the form's content at the last preview
+	fieldSecret, fieldCustom                        = "secret", "custom"
+	fieldShown                                      = "shown" // hash of the form's content at the last preview
 )
 
 // signGiven is the choice to sign with a secret that is typed into the form and not stored.
@@ -108,7 +108,8 @@ func (p pages) composePage(_ http.ResponseWriter, r *http.Request, who relay.Act
 	for _, name := range []string{fieldFrom, fieldSample, fieldSign} {
 		f.Values.Set(name, q.Get(name))
 	}
-	if strings.HasPrefix(f.Values.Get(fieldSample), outgoing.LastPrefix) { // the newest event of the type is searched for
+	if strings.HasPrefix(f.Values.Get(fieldSample), outgoing.LastPrefix) {
+		// The sample is the newest event of its type, which the store has to search for.
 		if err := p.Limits.Verify(who); err != nil {
 			return nil, err
 		}
@@ -225,7 +226,8 @@ func (p pages) readSend(ctx context.Context, who relay.Actor, a *relay.Alias, f 
 		}
 		v.From = record.Summarise(e, p.Site, e.ReceivedAt)
 		f.Values.Set(fieldFrom, from)
-		f.Values.Del(fieldSample) // a later form uses the same event, even if a newer one of the type has come
+		// Later forms use the same event, even if a newer event of the type arrives.
+		f.Values.Del(fieldSample)
 	}
 	v.BodyNote = bodyNote(v.Base)
 	states, err := p.Deliver.Status(ctx, []relay.Alias{*a})
@@ -291,7 +293,8 @@ func (p pages) readSigners(ctx context.Context, who relay.Actor, a *relay.Alias,
 		v.Settings = page.AliasPath(a.Name, "settings") + "#secrets"
 	}
 	if auto := (signer{Value: outgoing.SignAuto, Text: "freshly, as the sender does"}); v.Form.Values.Get(fieldSign) == outgoing.SignAuto && v.Signers[min(1, len(v.Signers)-1)].Value != auto.Value {
-		v.Signers = slices.Insert(v.Signers, 1, auto) // the address asks for this signer; the page says why it cannot be used
+		// The address asks for this signer, and the page says why the signer cannot be used.
+		v.Signers = slices.Insert(v.Signers, 1, auto)
 	}
 	return nil
 }

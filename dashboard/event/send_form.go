@@ -60,7 +60,8 @@ func headerLines(r *compose.Request) (shown, exact []compose.Header) {
 	for _, f := range wire.Fields(r.Head) {
 		name, value := string(f.Name), string(f.Value)
 		if strings.EqualFold(name, "Content-Length") || strings.EqualFold(name, "Transfer-Encoding") {
-			continue // these lines are computed from the body
+			// The values of these lines are computed from the body.
+			continue
 		}
 		exact = append(exact, compose.Header{Name: name, Value: value})
 		shown = append(shown, compose.Header{Name: record.SafeText(name), Value: record.SafeText(value)})

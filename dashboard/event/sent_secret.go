@@ -20,7 +20,8 @@ func (p pages) secretSenderOf(r *http.Request, who relay.Actor, e *relay.Event, 
 	}
 	kept, err := p.Accounts.OpenSecrets(r.Context(), a.ID)
 	if err != nil || slices.ContainsFunc(kept, func(k relay.OpenSecret) bool { return k.Provider == sender && k.Value == secret }) {
-		return "" // the page is shown without the button
+		// After an error the page is shown without the button.
+		return ""
 	}
 	return sender
 }

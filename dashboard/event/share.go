@@ -205,7 +205,8 @@ func shareError(err error) error {
 func (p pages) sharedReplay(w http.ResponseWriter, r *http.Request) (templ.Component, error) {
 	held, err := p.currentShare(w, r)
 	who := held.Actor
-	if err != nil && relay.AsError(err).Code == relay.CodeNotFound { // a form of a used share for one use, sent again, gets the first response again
+	if err != nil && relay.AsError(err).Code == relay.CodeNotFound {
+		// A repeated form of a used one-use share gets the first response again.
 		var unused error
 		if who, unused = p.Accounts.UsedShare(r.Context(), r.PathValue("token")); unused != nil {
 			return nil, err
@@ -228,7 +229,8 @@ func (p pages) replayShared(w http.ResponseWriter, r *http.Request, held grant.H
 	if err != nil {
 		return nil, shareError(err)
 	}
-	if held.Share.OneUse { // the address of a used share shows nothing, so the result is in this response
+	if held.Share.OneUse {
+		// The address of a used share shows nothing, so this response has to contain the result.
 		held.Share.View = false
 		shown, err := record.OfShared(r.Context(), held.Event, held.Share, false)
 		if err != nil {
@@ -254,7 +256,8 @@ func sharedOf(e *relay.Event, s *record.SharedEvent) sharedView {
 // sharedMessage returns a message whose secrets are masked. Its body has one view and no
 // downloads, which are for members only.
 func sharedMessage(id, what, start string, headers []record.Header, b *record.Body) *messageView {
-	head := "-\r\n" // a first line that wire.Fields skips; an empty one would make it skip the next line
+	// wire.Fields skips the first line. If that line were empty, wire.Fields would skip the next one as well.
+	head := "-\r\n"
 	for _, h := range headers {
 		head += h.Name() + ": " + h.Value() + "\r\n"
 	}
@@ -268,7 +271,8 @@ func sharedMessage(id, what, start string, headers []record.Header, b *record.Bo
 		}
 		return m
 	}
-	shown := relay.Body{Data: data, Size: int64(len(data))} // the size after masking, which changes the length
+	// Size is the size after masking, because masking changes the length.
+	shown := relay.Body{Data: data, Size: int64(len(data))}
 	if b.Truncated {
 		shown.Size = max(b.Size, shown.Size+1)
 	}

@@ -17,14 +17,16 @@ import (
 func (p *Pages) explain(w http.ResponseWriter, r *http.Request, err error) WithStatus {
 	e := relay.AsError(err)
 	status := relay.Status(e.Code)
-	if status == http.StatusInternalServerError && r.Context().Err() == nil { // after the end of the context no user waits for the page
+	if status == http.StatusInternalServerError && r.Context().Err() == nil {
+		// After the end of the context no user waits for the page.
 		p.Log.Error("page failed", "path", r.Pattern, "err", err)
 	}
 	if e.RetryAfter > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(e.RetryAfter.Seconds()))))
 	}
 	if e.Code == relay.CodeLoginTooOld {
-		http.SetCookie(w, p.NextCookie(p.PageOf(referer(r)), nextAge)) // remembers the page of the refused form
+		// The cookie remembers the page of the refused form.
+		http.SetCookie(w, p.NextCookie(p.PageOf(referer(r)), nextAge))
 	}
 	retry := "" // address of a retry link; "" for forms
 	if status == http.StatusServiceUnavailable && r.Method == http.MethodGet {

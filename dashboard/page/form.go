@@ -78,7 +78,8 @@ func (f Form) Attributes(field, hint string) templ.Attributes {
 	}
 	if f.Errors[field] != "" {
 		at["aria-invalid"] = "true"
-		at["autofocus"] = true // the browser uses only the first of several
+		// If several inputs have autofocus, the browser uses only the first one.
+		at["autofocus"] = true
 		by = append(by, f.ID(field)+"-wrong")
 	}
 	if len(by) > 0 {
@@ -100,7 +101,8 @@ func (f Form) Change(field, now string) (typed string, want, stale bool) {
 	if len(values) == 0 {
 		return "", false, false
 	}
-	typed = plainText(values[len(values)-1]) // the last value of a toggle decides
+	// A toggle is posted as off, followed by on if it is ticked.
+	typed = plainText(values[len(values)-1])
 	if !f.Values.Has(WasField(field)) {
 		return typed, true, false
 	}

@@ -26,12 +26,11 @@ const OnceField = "once"
 func NewOnce() string { return rand.Text() }
 
 const (
-	// oncePatience is the longest time for which the second of two equal forms waits for the end of the
-	// first.
+	// oncePatience is the longest time for which a repeated form waits for the end of the first one.
 	oncePatience = ReplayWait + 5*time.Second
-	oncePause    = 50 * time.Millisecond // first pause between two questions, each of which writes to the store; it doubles each time
+	oncePause    = 50 * time.Millisecond // first pause between two calls of BeginIdempotent, each of which writes to the store; it doubles each time
 	oncePauseMax = time.Second
-	maxOnceHTML  = 64 << 10 // largest page in bytes that is stored; for a larger one, the second form leads to the page of the form
+	maxOnceHTML  = 64 << 10 // largest page in bytes that is stored; instead of a larger page, a repeated form gets a redirect to its page
 )
 
 // formAnswer is the stored response to a form that has been handled. A second submission of the same
@@ -61,17 +60,20 @@ func (p *Pages) Once(handle SignedInHandler) SignedInHandler {
 		if r.Method != http.MethodPost || !r.Form.Has(OnceField) {
 			return handle(w, r, who)
 		}
-		text := r.Form.Encode() // includes all fields, so that a form that was changed after going back acts again
+		// The text includes all fields, so that a form that was changed after going back acts again.
+		text := r.Form.Encode()
 		if Partial(r) {
-			text += " partial" // a form that the script sends has another answer
+			// A form that the script sends gets a different answer, and therefore has a different key.
+			text += " partial"
 		}
-		// The key is a hash, so that the store never contains the text. The text decrypts the answer,
-		// which may contain the secret of a share or token.
+		// The key is a hash, because the store must not contain the text: the text decrypts the answer, which
+		// may contain the secret of a share or token.
 		key := "form " + hexOf("key", text+" "+r.URL.Path)
 		status, sealed, err := p.begin(r.Context(), who, key, r.Pattern)
 		switch {
 		case err != nil && relay.AsError(err).Code == relay.CodeConflict:
-			return SeeOther(w, r, nil, p.pageAbove(r.URL.Path)) // the first form is still being handled
+			// The first form is still being handled.
+			return SeeOther(w, r, nil, p.pageAbove(r.URL.Path))
 		case err != nil:
 			return nil, err
 		case status != 0:
@@ -95,11 +97,14 @@ func (p *Pages) Once(handle SignedInHandler) SignedInHandler {
 		refusal, is := body.(WithStatus)
 		failed := err != nil || is && refusal.Status >= http.StatusBadRequest
 		if failed && made == "" && !relay.MayBeDone(err) {
-			return body, err // the form did not act and may be sent again
+			// The form has not acted, so it may be sent again.
+			return body, err
 		}
-		status = http.StatusOK // the form has acted, even if its page failed
+		// The form has acted, even if its page failed.
+		status = http.StatusOK
 		answer := formAnswer{Location: to.location}
-		if len(r.Form.Get(OnceField)) >= len(NewOnce()) { // only if the text contains a random value, without which it could be guessed
+		if len(r.Form.Get(OnceField)) >= len(NewOnce()) {
+			// Without a random value the text could be guessed, so the answer is not stored.
 			answer.Secret = made
 		}
 		if body != nil && made == "" {
@@ -110,7 +115,8 @@ func (p *Pages) Once(handle SignedInHandler) SignedInHandler {
 			body, answer.HTML = templ.Raw(html.String()), html.Bytes()
 		}
 		kept = answer.seal(text)
-		return body, err // the form failed after it made the secret; sent again, it shows the secret
+		// The form failed after it had made the secret. If it is sent again, it shows the same secret.
+		return body, err
 	}
 }
 
@@ -165,7 +171,8 @@ func sealerOf(text string) cipher.AEAD {
 	key := sha256.Sum256([]byte("answer " + text))
 	block, err := aes.NewCipher(key[:])
 	if err != nil {
-		panic(err) // the key always has 32 bytes, so there is no error
+		// The key always has 32 bytes, so newCipher returns no error.
+		panic(err)
 	}
 	sealer, err := cipher.NewGCMWithRandomNonce(block)
 	if err != nil {

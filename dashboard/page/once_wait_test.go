@@ -43,8 +43,8 @@ func (e *ended) EndIdempotent(_ context.Context, _ relay.Actor, _ string, status
 	return nil
 }
 
-// TestFormWhosePageFailsActsOnce: a form that has acted, or may have acted, but whose page failed does
-// not act again when it is sent again.
+// TestFormWhosePageFailsActsOnce: a form whose page failed, or whose commit has an unknown result, ends with
+// a status. A form that was refused may be sent again.
 func TestFormWhosePageFailsActsOnce(t *testing.T) {
 	store := &ended{}
 	p := &Pages{Options: Options{Accounts: store}}
@@ -61,7 +61,8 @@ func TestFormWhosePageFailsActsOnce(t *testing.T) {
 		acted     bool
 	}{
 		{broken, nil, failed, true},
-		{nil, lost, lost, true}, // the connection to the database was lost during the commit
+		// The connection to the database was lost during the commit.
+		{nil, lost, lost, true},
 		{nil, relay.ErrNotFound, relay.ErrNotFound, false},
 	} {
 		_, err := p.Once(func(http.ResponseWriter, *http.Request, relay.Actor) (templ.Component, error) {
@@ -73,9 +74,8 @@ func TestFormWhosePageFailsActsOnce(t *testing.T) {
 	}
 }
 
-// TestSecondFormsAskSeldom: a form that waits for its first submission queries the store rarely,
-// because each query is a transaction that writes. Some hundred such forms could otherwise delay all
-// other writes.
+// TestSecondFormsAskSeldom: a second form that waits for the first one queries the store 5 to 20 times,
+// because each query is a transaction that writes.
 func TestSecondFormsAskSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &stillRunning{}

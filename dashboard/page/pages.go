@@ -80,7 +80,7 @@ func (p *Pages) Handler() http.Handler {
 	routes := http.NewCrossOriginProtection().Handler(p.mux)
 	const csp = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; " +
 		"connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
-	// On other addresses browsers ignore that header, and report an error in the console.
+	// Browsers ignore that header on other addresses, and report an error in the console.
 	isolates := p.Secure() || sockets.IsLoopback(p.Site.Base.Hostname())
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
@@ -99,7 +99,8 @@ func (p *Pages) Handler() http.Handler {
 			_ = page.Render(r.Context(), w)
 		}}
 		defer answer.Abandon()
-		if r.Method == http.MethodGet { // the result of a form does not need space in the budget: it is always shown
+		if r.Method == http.MethodGet {
+			// The result of a form is always shown, so it needs no space in the budget.
 			r = r.WithContext(answer.WithReads(r.Context()))
 		}
 		routes.ServeHTTP(answer, r)
@@ -193,7 +194,8 @@ func (p *Pages) Page(handle Handler) http.Handler {
 			return
 		}
 		var buf bytes.Buffer
-		if err := body.Render(r.Context(), &buf); err != nil { // the error may be that of a region that could not be read
+		if err := body.Render(r.Context(), &buf); err != nil {
+			// The error may be that of a region that could not be read.
 			buf.Reset()
 			body = p.explain(w, r, err)
 			if err := body.Render(r.Context(), &buf); err != nil {

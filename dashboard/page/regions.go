@@ -29,8 +29,8 @@ type Regions struct {
 type Region struct {
 	ID    string // id of its element
 	Inner bool   // the region is inside another part of the page, and is sent alone only if the script names it
-	// Has reports whether the script already has this region, from the address of the region in its
-	// page; nil = never.
+	// Has reports whether the script already shows this region, given the address that the script names for
+	// it; nil = never.
 	Has func(address string) bool
 	// Show reads and makes the region. The Show functions of a page are called in the order of its
 	// regions.

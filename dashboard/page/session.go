@@ -89,7 +89,8 @@ func (p *Pages) Sweep(w http.ResponseWriter, r *http.Request) {
 	}
 	for range sweptDomains {
 		if !strings.Contains(domain, ".") {
-			return // no browser accepts a cookie for a Domain of one label
+			// Browsers accept no cookie for a Domain of one label.
+			return
 		}
 		at := path.Clean(r.URL.Path)
 		for range sweptPaths {
@@ -102,7 +103,8 @@ func (p *Pages) Sweep(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-const nextAge = 15 * 60 // in seconds; the same as the lifetime of a login link
+// The value is the lifetime of a login link in seconds.
+const nextAge = 15 * 60
 
 // NextCookie returns the cookie that remembers the page that a visitor asked for before logging in.
 func (p *Pages) NextCookie(path string, age int) *http.Cookie {

@@ -26,7 +26,8 @@ func (p *Pages) sidebar(ctx context.Context, current string) (list []record.Alia
 	aliases, err := Aliases(ctx)
 	if more = max(0, len(aliases)-sidebarAliases); more > 0 {
 		if at := slices.IndexFunc(aliases, func(a relay.Alias) bool { return a.Name == current }); at >= sidebarAliases {
-			aliases[sidebarAliases-1] = aliases[at] // the alias of the page is always in the list
+			// The list always contains the alias of the page.
+			aliases[sidebarAliases-1] = aliases[at]
 		}
 		aliases = aliases[:sidebarAliases]
 	}

@@ -58,9 +58,9 @@ func (p pages) addKey(w http.ResponseWriter, r *http.Request, who relay.Actor) (
 	return page.FormPage(p.account).Finish(w, r, who, page.Posted("key", r), err, "key", "/account?done=key-added")
 }
 
-// removal returns the handler that removes a key, token or session of the logged-in account. An id that
-// is not on the page is not found, even for admins, who remove credentials of other accounts with the
-// commands of relayd.
+// removal returns the handler that removes a key, token or session of the logged-in account.An id of another
+// account is not found, even for admins, who remove credentials of other accounts with the commands of
+// relayd.
 func removal(remove func(ctx context.Context, who relay.Actor, id string) error, done string) page.SignedInHandler {
 	return func(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
 		who.Admin = false
@@ -135,7 +135,8 @@ func (p pages) createToken(w http.ResponseWriter, r *http.Request, who relay.Act
 // tokenOf reads the form of a new token. Errors in fields that exist only in the form are stored in f.
 func tokenOf(f page.Form) grant.TokenRequest {
 	want := grant.TokenRequest{Name: strings.TrimSpace(f.Values.Get("name")), Scopes: f.Values["scopes"], Alias: f.Values.Get("alias")}
-	if len(want.Scopes) == 0 { // a form without a ticked scope must not become a token with all scopes
+	if len(want.Scopes) == 0 {
+		// A form without a ticked scope must not become a token with all scopes.
 		f.Errors["scopes"] = "choose at least one"
 	}
 	if life := f.Values.Get("expiresIn"); life != "never" {

@@ -65,7 +65,8 @@ func (p pages) admin(r *http.Request, who relay.Actor, failed page.Form) (templ.
 	v.Users, errs[0] = p.Accounts.Accounts(r.Context(), who)
 	v.Unowned, errs[1] = p.Accounts.UnownedAliases(r.Context(), who)
 	v.Nodes, errs[2] = p.Accounts.Nodes(r.Context())
-	v.Usage, _ = p.Accounts.AccountUsage(r.Context(), who) // on an error the accounts are shown without their usage
+	// After an error the accounts are shown without their usage.
+	v.Usage, _ = p.Accounts.AccountUsage(r.Context(), who)
 	return adminPage(v), cmp.Or(errs[:]...)
 }
 

@@ -70,7 +70,8 @@ func (p pages) audit(everything bool) page.SignedInHandler {
 			}
 		}
 		if f := v.Filter.What; f != "" && !slices.Contains(v.Actions, f) {
-			v.Actions = append(v.Actions, f) // the entry is a single action, or an old one
+			// The filter may name a whole action, or a kind of action that no searched entry has.
+			v.Actions = append(v.Actions, f)
 		}
 		slices.Sort(v.Actions)
 		return auditPage(v), nil

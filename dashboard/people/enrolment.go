@@ -22,7 +22,8 @@ func (p pages) enrolment(r *http.Request, who relay.Actor, code page.Form) (temp
 	if err != nil {
 		return nil, enrolmentError(err)
 	}
-	code.Values.Del("code") // the user types the whole code again after a wrong one
+	// After a wrong code the user types the whole code again.
+	code.Values.Del("code")
 	return enrolmentPage(who.AccountName, e, code.Named("link")), nil
 }
 

@@ -10,8 +10,8 @@ import (
 	"relay"
 )
 
-// TestCoalesce: of equal changes only the last one remains, at its place. A changed attempt adds a
-// change of its event.
+// TestCoalesce: of equal changes only the last one remains, in its place. A changed attempt adds a change of
+// its event.
 func TestCoalesce(t *testing.T) {
 	type step struct {
 		kind  relay.ChangeKind
@@ -72,7 +72,8 @@ func (r *rows) AttemptHeads(_ context.Context, _ int64, refs []relay.AttemptRef)
 	return out, r.fault
 }
 
-// TestItems checks, for each list of changes, which rows are read and which items viewers get.
+// TestItems checks the names of the items and the number of reads for lists of changes: without and with
+// snapshots, of removed events, of an alias, and after an error of the store.
 func TestItems(t *testing.T) {
 	id, gone := relay.ID{1}, relay.ID{2}
 	s := &rows{event: relay.Event{ID: id, AliasID: 7, AttemptCount: 1}, attempt: &relay.Attempt{N: 1}}

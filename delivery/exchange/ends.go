@@ -40,9 +40,11 @@ func (x *run) answered() Result {
 		return x.made(nil, true)
 	}
 	if x.answer.state == relay.ResponseCut && o.reader == readerHalfClosed {
-		o.abort() // the reset tells a caller that still reads that the answer is incomplete
+		// The reset tells a caller that still reads that the answer is incomplete.
+		o.abort()
 	}
-	if x.sending && q.rec.isWhole() { // the sender's last write is about to return
+	if x.sending && q.rec.isWhole() {
+		// The last write of the sender is about to return.
 		if !x.send.whole.Load() {
 			x.closeConn()
 		}
@@ -52,8 +54,11 @@ func (x *run) answered() Result {
 	if x.end.how == endWhole && q.accepted != acceptedWhole {
 		x.amend()
 	}
-	whole := x.end.how == endWhole || q.accepted == acceptedWhole // acceptedWhole: the request was stored first, and the local server did not read all of it
-	if !whole {                                                   // the local server answered early: the rest of the request is read for a while, so that the event can become complete
+	// acceptedWhole: the request was stored before it was sent, and the local server did not read all of it.
+	whole := x.end.how == endWhole || q.accepted == acceptedWhole
+	if !whole {
+		// The local server answered early. The rest of the request is read for a while, so that the event can
+		// become complete.
 		x.closeConn()
 		if o.reader != readerCut && (o.closes || q.bodyNotSent()) {
 			_ = o.sink.CloseWrite()
@@ -62,7 +67,8 @@ func (x *run) answered() Result {
 		x.amend()
 	}
 	x.giveBack()
-	if o.reader == readerCut { // an orderly close looks like the end of the answer
+	if o.reader == readerCut {
+		// An orderly close would look like the end of the answer.
 		o.sink.Abort()
 	}
 	f := x.answer.final
@@ -75,7 +81,8 @@ func (x *run) answered() Result {
 // caller's connection.
 func (x *run) failed() Result {
 	cut := x.q.o.Cut.Err() != nil
-	x.closeConn() // frees the slot, because the caller may take hours to send the rest of the request
+	// This frees the slot, because the caller may take hours to send the rest of the request.
+	x.closeConn()
 	x.endStoredSender()
 	if !x.q.Accepted() {
 		if x.fault.Code != relay.CodeInternal && x.answer.state != relay.ResponseTruncated {
@@ -103,14 +110,16 @@ func (x *run) failed() Result {
 		return x.made(x.fault, true)
 	}
 	if x.answer.state == relay.ResponseTruncated && (x.out.started || x.fault.Code == relay.CodeLocalClosed) {
-		x.out.flush() // a caller that has got no byte yet gets an error response instead
+		// A caller that has got no byte yet gets an error response instead.
+		x.out.flush()
 	}
 	switch {
 	case x.out.started, x.fault.Code == relay.CodeInternal:
 		x.noteGone()
 		x.out.sink.Abort()
 		return x.made(nil, true)
-	case x.isStoreFault(): // the event may not have been stored
+	case x.isStoreFault():
+		// The event may not have been stored.
 		return x.made(x.fault, false)
 	case x.out.reader >= readerLeft:
 		x.noteGone()
@@ -160,7 +169,8 @@ func (x *run) failedState() string {
 	case a.final != nil && a.state == relay.ResponseTruncated:
 		return relay.StateDelivered
 	case x.q.Queued && x.end.how == endUnreadable && errors.As(x.fault.Cause, &cause) && (cause.Code == relay.CodeStoreUnavailable || cause.Code == relay.CodeOverloaded):
-		a.final = nil // the store was unavailable or busy, but the request is complete, so it is sent again later
+		// The store was unavailable or busy, but the request is complete, so it is sent again later.
+		a.final = nil
 		return relay.StateInterrupted
 	}
 	a.final = nil
@@ -203,7 +213,8 @@ func (x *run) refuse() Result {
 	case sent:
 		x.answer.final = nil
 		x.sendFinish(relay.StateFailed, why, state)
-	case state == relay.StateRejected: // best effort: nothing waits for the ticket
+	case state == relay.StateRejected:
+		// Nothing waits for the ticket: whether the event is stored does not change the answer.
 		return x.made(why, false)
 	}
 	err := x.awaitStored()
@@ -240,7 +251,8 @@ func (x *run) panicked(v any, stack []byte) Result {
 		select {
 		case u := <-x.send.done:
 			x.join(u)
-		case <-time.After(partWait): // the goroutine may be waiting for the store
+		case <-time.After(partWait):
+			// The goroutine may be waiting for the store.
 		}
 	}
 	if !x.q.Accepted() {

@@ -76,8 +76,8 @@ type Options struct {
 	MaxBody            int64 // decoded bytes of a request body
 	MaxResponseCapture int64 // decoded bytes of a response body that are stored
 
-	// Cut ends when the drain is over: exchanges end, and stop waiting for callers. Base ends some time
-	// later: from then on nothing waits for the store.
+	// Cut ends when the drain is over: exchanges end, and stop waiting for callers. Base ends later: from
+	// then on, no exchange waits for the store.
 	Cut, Base context.Context
 
 	timers sync.Pool // holds stopped timers (*time.Timer)
@@ -85,7 +85,7 @@ type Options struct {
 
 const (
 	storeWait              = 10 * time.Second      // longest wait for a step that must be stored before the caller gets an answer
-	slowStore              = time.Second           // once storing takes that long, an exchange that has ended also waits for Accept, and not only for Finish
+	slowStore              = time.Second           // time after which store also checks Accept, and not only Finish
 	partWait               = 20 * time.Second      // longest wait for a part of a body, of which up to 10 s are for space in the write queue
 	earlyAnswerWait        = 10 * time.Second      // time from the end of the request until its event is accepted without a response; ADR 0034 gives the reason
 	acceptDelay            = 20 * time.Millisecond // delay of Accept after the final head; ADR 0034 gives the reason

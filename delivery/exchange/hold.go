@@ -32,7 +32,7 @@ type output struct {
 	held   []byte      // bytes that wait until their event is stored
 	space  reservation // buffer space for held, and for a part of a head
 
-	started bool // a byte of a final answer was sent to the reader
+	started bool // a byte of the final answer was sent to the reader
 
 	// Set by begin.
 	final   bool
@@ -64,7 +64,7 @@ func (o *output) leave(how reader) {
 // begin prepares for the final response.
 func (o *output) begin(h *wire.Head, timeout time.Duration) {
 	o.final, o.closes, o.timeout = true, h.Framing == relay.FramingClose, timeout
-	leftBefore := false // if true, an answer without a length is a late result, and not a stream
+	leftBefore := false // true = an answer without a length is not a stream, but the late result of a request
 	if o.sink != nil && h.Framing != relay.FramingNone && h.Framing != relay.FramingLength {
 		leftBefore = o.reader >= readerLeft || o.sink.Presence() != relay.CallerPresent
 	}
@@ -77,7 +77,8 @@ func (o *output) begin(h *wire.Head, timeout time.Duration) {
 		o.limit()
 	}
 	if o.reads() {
-		o.held = slices.Clip(h.Raw) // a copy on append, because the record uses these bytes as well
+		// Clip makes a later append copy the bytes, because the record uses them as well.
+		o.held = slices.Clip(h.Raw)
 	}
 }
 
@@ -147,8 +148,8 @@ func (o *output) write(p []byte) bool {
 		p = p[len(piece):]
 	}
 	if o.reader == readerHalfClosed {
-		// The caller has not closed the whole connection: in that case the write causes a reset, which
-		// the next check sees.
+		// A caller that has closed its whole connection answers this write with a reset, and the next check
+		// sees the reset.
 		o.cutAt = time.Time{}
 		o.limit()
 	}
@@ -167,7 +168,8 @@ func (o *output) check(now time.Time) {
 		o.leave(readerLeft)
 		o.checkAt = time.Time{}
 		o.limit()
-	case relay.CallerHalfClosed: // the caller may have left, or may still read
+	case relay.CallerHalfClosed:
+		// The caller may have left, or may still read.
 		o.reader = readerHalfClosed
 		o.limit()
 	case relay.CallerPresent:

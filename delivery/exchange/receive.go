@@ -110,7 +110,8 @@ func (a *answer) endsByClose() bool { return a.body != nil && a.body.EOF() == ni
 // 0005). It assumes that the whole request was sent. served means that the response has a reader.
 func (a *answer) reusable(trailers, served bool) (time.Duration, bool) {
 	q, f := a.request, a.final
-	limit := 24 * time.Hour // the pool's own limit is smaller
+	// The pool has a smaller limit of its own.
+	limit := 24 * time.Hour
 	if t := f.KeepAliveTimeout; t >= 0 {
 		limit = time.Duration(t) * time.Second / 2
 	}
@@ -120,9 +121,12 @@ func (a *answer) reusable(trailers, served bool) (time.Duration, bool) {
 	case q.Minor == 0 || f.Minor == 0 || q.Close || f.Close || f.Sloppy:
 	case q.Upgrade || q.Expect || q.Auth || f.Auth || q.ProxyConnection || f.ProxyConnection:
 	case f.Framing != relay.FramingLength && f.Framing != relay.FramingChunked:
-	case f.Status == 400 || f.Status == 408 || f.Status == 501 || f.Status == 505: // these statuses may mean that the local server did not understand the request
-	case !reusableMethod(q), a.early, a.trailing: // early is also set after a failed write
-	case hasBody && (f.Status >= 400 || !served): // a replay has no caller whose next request could use the connection
+	case f.Status == 400 || f.Status == 408 || f.Status == 501 || f.Status == 505:
+		// With these statuses the local server may not have understood the request.
+	case !reusableMethod(q), a.early, a.trailing:
+		// early is also set after a failed write.
+	case hasBody && (f.Status >= 400 || !served):
+		// The caller of a replay sends no next request that could use the connection.
 	case trailers:
 	default:
 		return limit, true

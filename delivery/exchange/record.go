@@ -18,11 +18,11 @@ import (
 type recording struct {
 	journal Journal
 	id      relay.ID
-	n       int   // as in Journal.Chunk: 0 = the request, else the number of the attempt
+	n       int   // the number of the message, as in Journal.Chunk: 0 = the request, else the number of the attempt
 	limit   int64 // decoded bytes that are kept; 0 = all
 	expect  int64 // announced size of the body in decoded bytes; 0 = unknown
 	space   reservation
-	over    <-chan struct{} // closed when nothing may wait for the journal any more
+	over    <-chan struct{} // closed when no exchange may wait for the journal any more
 
 	mu        sync.Mutex
 	data      []byte // inline body, or the part in progress
@@ -33,7 +33,7 @@ type recording struct {
 	size      int64
 	sum       hash.Hash // set once the first part is full or limit is reached
 	pending   []*relay.Ticket
-	overLimit bool // more bytes arrived than are kept
+	overLimit bool // more than limit bytes arrived
 	whole     bool
 	failed    error // why the recording has failed: a part cannot be stored, or data finds no buffer space
 }
@@ -114,13 +114,14 @@ func (r *recording) add(p []byte) int {
 	switch {
 	case r.parts > 0 || len(r.data)+n > relay.InlineBody:
 		if r.sum == nil {
-			r.startSum(p) // all bytes before p are still in data
+			r.startSum(p)
 		}
 		if cap(r.data) < relay.BodyPart {
 			r.data = append(make([]byte, 0, relay.BodyPart), r.data...)
 		}
 		n = min(n, relay.BodyPart-len(r.data))
-	case r.data == nil && r.expect > 0: // the announced size may be wrong, so the buffer is bounded
+	case r.data == nil && r.expect > 0:
+		// The announced size may be wrong, so the buffer is bounded.
 		r.data = make([]byte, 0, max(int64(n), min(r.expect, 64<<10, 4*int64(n))))
 	}
 	r.data = append(r.data, p[:n]...)
@@ -256,7 +257,8 @@ func (r *recording) message(head []byte, framing relay.Framing, state string) re
 	if r.sum == nil {
 		b.SHA256 = sha256.Sum256(r.data)
 	} else {
-		copy(b.SHA256[:], r.sum.Sum(nil)) // an array in m would be allocated on the heap
+		// An array in m would be allocated on the heap.
+		copy(b.SHA256[:], r.sum.Sum(nil))
 	}
 	return m
 }

@@ -24,7 +24,7 @@ type Request struct {
 	// Queued marks a delivery out of the queue: Run stores nothing of it if no byte reached the local
 	// server, because the attempt then returns to the queue.
 	Queued          bool
-	Admitted        time.Time         // when it got its slot on the tunnel
+	Admitted        time.Time         // when the request got its slot on the tunnel
 	ResponseTimeout time.Duration     // from the end of the request to the head of the final answer; 0 = no limit
 	Secrets         relay.OpenSecrets // secrets of the alias, by which the signature of the request is judged
 
@@ -68,7 +68,7 @@ type requestEnd struct {
 type ending uint8
 
 const (
-	endOpen       ending = iota // it has not ended
+	endOpen       ending = iota // reading or sending has not ended
 	endWhole                    // all bytes were read or sent
 	endUntaken                  // the connection has taken no byte of the first piece
 	endLeft                     // the caller left inside its body
@@ -93,7 +93,8 @@ func (o *Options) Receive(journal Journal, e *relay.Event, h *wire.Head, caller 
 	} else {
 		q.body = wire.NewBody(h)
 		q.body.Tee = q.rec.tee
-		_, q.rec.whole, _ = q.body.Feed(nil) // ends a body of length 0 at once
+		// Feed without bytes ends a body of length 0 at once.
+		_, q.rec.whole, _ = q.body.Feed(nil)
 	}
 	return q
 }
@@ -135,7 +136,8 @@ func (q *Request) Ref() relay.AttemptRef { return relay.AttemptRef{Event: q.Even
 
 // SetHead sets the head as it is sent to the local server.
 func (q *Request) SetHead(head []byte) {
-	if q.first != nil { // replaces the head for another tunnel; no byte was sent
+	if q.first != nil {
+		// The head is replaced for another tunnel; no byte was sent yet.
 		q.first = slices.Concat(head, q.first[len(q.sentHead):])
 	}
 	q.sentHead = head
@@ -184,7 +186,8 @@ func (q *Request) gatherStored() {
 	case m.Body.Parts > 0:
 		ctx, cancel := context.WithTimeout(q.o.Base, storeWait)
 		defer cancel()
-		if err := q.o.Bodies.CheckParts(ctx, q.Event.ID, 0, m.Body.Parts); err != nil { // on an error no byte of the request is sent
+		if err := q.o.Bodies.CheckParts(ctx, q.Event.ID, 0, m.Body.Parts); err != nil {
+			// After an error no byte of the request is sent.
 			q.end = requestEnd{endUnreadable, StoreError(err)}
 		}
 		return
@@ -213,7 +216,8 @@ func (q *Request) rebuild(w io.Writer) error {
 			return err
 		}
 	}
-	noHead := []byte{} // the first write sends the head, from sentHead
+	// The first write sends the head, from sentHead.
+	noHead := []byte{}
 	return wire.Rebuild(io.MultiWriter(&q.raw, w), m, noHead, body)
 }
 
@@ -329,14 +333,16 @@ func (q *Request) ReadToEnd(grow func(size int64) bool) {
 	if q.reserve(grow); q.end.how != endOpen {
 		return
 	}
-	q.freePiece() // the bytes of the first write will not be sent
+	// The bytes of the first write will not be sent.
+	q.freePiece()
 	if q.caller.Buffered() == 0 && q.bodyNotSent() {
 		q.continued = true
 		if _, err := q.caller.Write([]byte(continueLine)); err != nil {
 			q.left = true
 		}
 	}
-	stop := context.AfterFunc(q.o.Cut, q.caller.Abort) // the end of Cut ends the read
+	// The end of Cut ends the read.
+	stop := context.AfterFunc(q.o.Cut, q.caller.Abort)
 	b := newPiece()
 	defer pieces.Put(b)
 	for q.end.how == endOpen {
@@ -350,7 +356,8 @@ func (q *Request) ReadToEnd(grow func(size int64) bool) {
 			q.end = readError(err)
 		}
 	}
-	if !stop() { // stop must be called in any case, because otherwise Cut keeps a reference to the caller
+	if !stop() {
+		// stop has to be called in any case, because otherwise Cut keeps a reference to the caller.
 		q.left = true
 	}
 }

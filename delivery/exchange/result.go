@@ -10,9 +10,9 @@ import (
 
 // Result is the result of an exchange.
 type Result struct {
-	// Untaken says that no byte of the request reached the local server and that nothing was stored of
-	// this attempt: the caller of Run may send it on another connection, or queue it. The connection
-	// stays with the caller of Run. Err is the reason, if there is one.
+	// Untaken says that no byte of the request reached the local server, and that nothing of this attempt was
+	// stored. The caller of Run keeps the connection, and may send the request on another one or queue it.
+	// Err is the reason, if there is one.
 	Untaken bool
 	// Err is the error for the caller of the request; nil = none, because the answer was sent or the
 	// caller has left.
@@ -46,7 +46,8 @@ func (x *run) result(err error) Result {
 		x.endStoredSender()
 		return Result{Untaken: true, Err: x.fault}
 	case err == nil && x.answer.state == relay.ResponseUpgraded && x.out.sink != nil:
-		a := x.attempt // the attempt as stored before the splice, whose duration does not count
+		// This is the attempt as stored before the splice, whose duration does not count.
+		a := x.attempt
 		x.splice()
 		x.attempt = a
 		return x.made(nil, true)
@@ -122,7 +123,8 @@ func (x *run) setEnd(state string, why *relay.Error) {
 			body = relay.BodyOverLimit
 		}
 		from.rec.stop(from.body)
-		from.body = nil // stops the parser only once
+		// The parser is stopped only once.
+		from.body = nil
 		a.Response = from.rec.message(from.final.Raw, from.final.Framing, body)
 	}
 	x.attempt = &a
@@ -149,7 +151,8 @@ func (x *run) recordSent(a *relay.Attempt) {
 		same := q.raw.Sum64() == x.send.written.Sum64()
 		a.Identical = &same
 	case q.accepted == acceptedWhole:
-		a.Identical = new(bool) // the answer came before the whole request was sent
+		// The answer came before the whole request was sent.
+		a.Identical = new(bool)
 	}
 }
 
@@ -173,7 +176,8 @@ func (x *run) noteGone() {
 		return
 	}
 	left := x.sending && x.callerLeft(true)
-	if !x.sending { // Left also asks the system about a reset
+	if !x.sending {
+		// Left also asks the system about a reset.
 		left = x.answer.state != relay.ResponseUpgraded && x.knownLeft() || x.out.sink.Left()
 	}
 	if left {

@@ -38,7 +38,7 @@ type run struct {
 
 // steps are the steps that were passed to the journal, with the time and the result of their storing.
 type steps struct {
-	accept, finish *relay.Ticket // accept is nil again once it has resolved
+	accept, finish *relay.Ticket // accept becomes nil when it has resolved
 	storeBy        time.Time     // the time by which the event must be stored, set at the final head
 	storeErr       error         // the error of a failed step
 	recorded       bool          // all steps are stored
@@ -55,7 +55,7 @@ type deadlines struct {
 	upload       time.Time // next check of the sender
 	caller       time.Time // next check of the caller before there is an answer
 	continueLine time.Time // end of the wait for a 100 Continue
-	leftAt       time.Time // when the caller was found to have left, before the final head
+	leftAt       time.Time // when the exchange found that the caller has left, before the final head
 }
 
 // Errors of transfer.
@@ -147,7 +147,8 @@ func (x *run) transfer() error {
 	if x.end.how == endWhole && len(rest) == 0 {
 		x.send.whole.Store(!x.send.failed && !x.send.late)
 		x.at.whole = x.at.open
-		x.q.freePiece() // all its bytes were sent
+		// All its bytes were sent.
+		x.q.freePiece()
 	} else {
 		x.startSender(rest)
 	}
@@ -170,7 +171,8 @@ func (x *run) startSender(rest []byte) {
 		}
 	}
 	if len(rest) == 0 {
-		q.freePiece() // all its bytes were sent
+		// All its bytes were sent.
+		q.freePiece()
 	}
 	x.end, x.sending, x.due.upload = requestEnd{}, true, time.Now().Add(slowAfter)
 	s.start(rest)
@@ -215,7 +217,8 @@ func (x *run) step() error {
 		return x.onTime(time.Now())
 	case <-x.ctx.Done():
 		return x.onLost()
-	case <-x.q.o.Cut.Done(): // Base ends later than Cut
+	case <-x.q.o.Cut.Done():
+		// Base ends later than Cut, so Cut covers both.
 		return x.fail(x.broken("the relay stopped"))
 	}
 }
@@ -310,7 +313,9 @@ func (x *run) takeBody(p []byte) error {
 	switch e := a.rec.partsError(); {
 	case e != nil:
 		return x.fail(StoreError(e))
-	case err != nil: // like a connection that breaks off: the response has begun, whether or not its head was passed on
+	case err != nil:
+		// The response has begun, so the end is that of a connection that breaks off, whether or not the head
+		// was passed on.
 		a.state = relay.ResponseTruncated
 		return x.fail(relay.AsError(err))
 	}
@@ -342,7 +347,8 @@ func (x *run) onConnEnd(err error) error {
 	switch {
 	case errors.Is(err, budget.ErrOver) && (a.final == nil || x.out.reads() && !x.out.started):
 		return x.fail(relay.Errorf(relay.CodeOverloaded, "no buffer space for the local server's answer; try again in a moment"))
-	case errors.Is(err, budget.ErrOver): // the caller reads too slowly, and gets a broken transfer
+	case errors.Is(err, budget.ErrOver):
+		// The caller reads too slowly, and gets a broken transfer.
 		a.state = relay.ResponseCut
 		x.out.leave(readerCut)
 		return nil
@@ -378,7 +384,8 @@ func (x *run) tunnelEnded(abnormal bool) bool {
 	select {
 	case <-x.ctx.Done():
 		return true
-	case <-time.After(lostWait): // x/crypto ends channels a moment before the end of their tunnel is known
+	case <-time.After(lostWait):
+		// x/crypto ends channels a moment before the end of their tunnel is known.
 		return false
 	}
 }
@@ -406,7 +413,8 @@ func (x *run) tunnelLost() error {
 		case <-time.After(lastWriteWait):
 		}
 	}
-	if x.answer.final != nil { // the head may have come in the same read as the loss
+	if x.answer.final != nil {
+		// The head may have come in the same read as the loss.
 		x.answer.state = relay.ResponseTruncated
 	}
 	return x.fail(x.broken("the tunnel went away"))
@@ -427,9 +435,12 @@ func (x *run) sent(u sent) error {
 	case u.how == endUntaken && x.at.first.IsZero():
 		return errUntaken
 	case u.how == endUntaken && x.end.how == endOpen:
-		x.startSender(nil) // an answer came although no byte of the request was taken: the sender goes on to record the request
+		// An answer came although no byte of the request was taken. The sender continues, to record the
+		// request.
+		x.startSender(nil)
 		return nil
-	case x.end.how == endWhole, x.answer.final != nil: // if no byte was taken, the end of the connection follows
+	case x.end.how == endWhole, x.answer.final != nil:
+		// If no byte was taken, the end of the connection follows.
 		return nil
 	case u.how == endUnreadable, u.how == endUnstored, u.how == endPanicked:
 		return x.fail(u.err)

@@ -46,7 +46,8 @@ func (s *sender) sendFirst() (rest []byte, ok bool) {
 	s.written.SetSeed(seed)
 	_ = s.conn.SetWriteDeadline(time.Now().Add(firstWait))
 	n, err := s.conn.Write(s.q.first)
-	_ = s.conn.SetWriteDeadline(time.Time{}) // it would fire while the answer is awaited
+	// Without this, the deadline would pass while the answer is awaited.
+	_ = s.conn.SetWriteDeadline(time.Time{})
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		rest, err, s.late = s.q.first[n:], nil, true
@@ -139,7 +140,8 @@ func (s *sender) sendReceived() requestEnd {
 		}
 		if err != nil {
 			end := readError(err)
-			if end.how != endStalled || !held { // the stall timeout starts anew when a 100 Continue was sent
+			if end.how != endStalled || !held {
+				// The stall timeout starts anew when a 100 Continue was sent.
 				return end
 			}
 		}

@@ -58,7 +58,8 @@ func (x *run) store() error {
 	x.giveBack()
 	x.setTimer(x.at.end.Add(slowStore))
 	for slow := false; ; {
-		var accept <-chan struct{} // a small Finish may find space, and wait on, where its larger Accept was refused
+		// The smaller Finish may find space and wait, although its Accept was refused.
+		var accept <-chan struct{}
 		if slow {
 			accept = pending(x.accept)
 		}
@@ -69,7 +70,8 @@ func (x *run) store() error {
 			if err := x.onAccept(); err != nil {
 				return err
 			}
-		case <-x.finish.Done(): // it succeeds only after accept has, and fails if accept has failed
+		case <-x.finish.Done():
+			// Finish resolves after Accept, and fails if Accept has failed.
 			return x.onFinish()
 		case <-x.timer.C:
 			if slow {
@@ -96,7 +98,8 @@ func (x *run) onAccept() error {
 func (x *run) onFinish() error {
 	if x.accept != nil && closed(x.accept.Done()) {
 		if err := x.onAccept(); err != nil {
-			return err // finish has failed for the same reason
+			// finish has failed for the same reason.
+			return err
 		}
 	}
 	if err := cmp.Or(x.finish.Err(), x.answer.rec.partsError()); err != nil {
@@ -111,7 +114,8 @@ func (x *run) onFinish() error {
 // storeLate ends an exchange whose steps the store has neither stored nor refused in time.
 func (x *run) storeLate() error {
 	x.storeErr = ErrStoreTimeout
-	if x.answer.state != "" && x.out.sink != nil { // the store may still store the event, but the caller is told that it is not stored
+	if x.answer.state != "" && x.out.sink != nil {
+		// The store may still store the event, but the caller is told that it is not stored.
 		x.setEnd(relay.StateDelivered, errResponseNotStored)
 		x.journal.Finish(x.q.Event.ID, x.attempt, "")
 	}
@@ -122,7 +126,8 @@ func (x *run) storeLate() error {
 // that the event is stored.
 func (x *run) awaitStored() *relay.Error {
 	if x.fault != nil && x.isStoreFault() {
-		return nil // the answer to the caller already says that the event is not stored
+		// The answer to the caller already says that the event is not stored.
+		return nil
 	}
 	late := time.After(storeWait)
 	for _, t := range []*relay.Ticket{x.accept, x.finish} {
@@ -254,7 +259,8 @@ func (x *run) readToEnd() {
 		}
 		return
 	}
-	if x.end.how == endOpen && q.bodyNotSent() { // the sender has read all bytes that had arrived
+	if x.end.how == endOpen && q.bodyNotSent() {
+		// The sender has read all bytes that had arrived.
 		q.continued = true
 		x.out.write([]byte(continueLine))
 	}

@@ -24,7 +24,8 @@ func (x *run) splice() {
 	x.out.sink.DisableWriteTimeout()
 	ended := make(chan struct{})
 	defer close(ended)
-	go func(sink Sink, lost, cut <-chan struct{}) { // ends a write that waits for a caller which does not read
+	go func(sink Sink, lost, cut <-chan struct{}) {
+		// This ends a write that waits for a caller which does not read.
 		select {
 		case <-lost:
 		case <-cut:
@@ -50,7 +51,8 @@ func (x *run) splice() {
 	}
 	x.closeConn()
 	x.at.end = time.Now()
-	x.sendFinish(relay.StateDelivered, nil, "") // the second Finish adds the duration; nothing waits for its ticket
+	// The second Finish adds the duration; nothing waits for its ticket.
+	x.sendFinish(relay.StateDelivered, nil, "")
 }
 
 // spliceDown copies bytes to the caller until both sides have ended; up is the result of spliceUp. It
@@ -60,7 +62,8 @@ func (x *run) spliceDown(up <-chan error) (err error) {
 	tick := time.NewTicker(checkCallerEvery)
 	defer tick.Stop()
 	defer func() {
-		if up != nil { // closes the connection and resets the caller's, which ends spliceUp
+		if up != nil {
+			// This closes the connection and resets that of the caller, which ends spliceUp.
 			_ = x.conn.Close()
 			x.out.abort()
 			<-up
@@ -88,7 +91,8 @@ func (x *run) spliceDown(up <-chan error) (err error) {
 			if up = nil; err != nil {
 				return err
 			}
-		case now := <-tick.C: // a spliceUp that waits for a write does not notice that its caller has left
+		case now := <-tick.C:
+			// A spliceUp that waits for a write does not notice that its caller has left.
 			if x.send.blocked(x.q, now) >= checkCallerEvery && x.out.sink.Presence() == relay.CallerReset {
 				return errSpliceCut
 			}
@@ -128,10 +132,11 @@ func (x *run) spliceUp() error {
 		switch {
 		case err == nil:
 		case errors.Is(err, io.EOF):
-			_ = x.conn.CloseWrite() // in this goroutine, because CloseWrite may wait for the peer
+			// This runs in the goroutine of spliceUp, because CloseWrite may wait for the peer.
+			_ = x.conn.CloseWrite()
 			return nil
 		case errors.As(err, &e) && e.Code == relay.CodeRequestTimeout:
-			// an upgraded connection may be silent
+			// An upgraded connection may be silent.
 		default:
 			return err
 		}

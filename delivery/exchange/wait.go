@@ -78,7 +78,8 @@ func (x *run) onTime(now time.Time) error {
 			return x.storeLate()
 		case due(x.out.cutAt):
 			return x.cutAnswer()
-		case due(x.out.checkAt) && x.sending && x.send.blocked(x.q, now) < checkCallerEvery: // the sender still reads from the caller, and notices there when the caller leaves
+		case due(x.out.checkAt) && x.sending && x.send.blocked(x.q, now) < checkCallerEvery:
+			// The sender still reads from the caller, and notices when the caller leaves.
 			x.out.checkAt = now.Add(checkCallerEvery)
 		case due(x.out.checkAt):
 			x.out.check(now)

@@ -25,7 +25,7 @@ const (
 	pendingBytes   = 1 << 20                // largest size of the items that wait for one viewer; a single larger item is allowed
 	waitingChanges = 5_000                  // largest number of waiting changes of all aliases
 	roundsAtOnce   = 8                      // aliases that are read and encoded at the same time
-	accountRounds  = roundsAtOnce / 2       // the same for the aliases of one owner
+	accountRounds  = roundsAtOnce / 2       // the same, for the aliases of one owner
 	unseenAliases  = 10_000                 // number of aliases that are remembered for changes that no viewer saw
 	accountViewers = 256                    // largest number of viewers of one account
 	readTimeout    = 10 * time.Second       // time limit of one read
@@ -56,7 +56,7 @@ type Options struct {
 // own rights. The methods are safe for concurrent use.
 type Feed struct {
 	Options
-	boot string // the start of every id, which tells this process's ids from those of other runs
+	boot string // beginning of every id, which differs between runs of the process
 
 	mu      sync.Mutex
 	seq     uint64 // number of the last item, or of the last change that no viewer saw
@@ -95,7 +95,9 @@ func (f *Feed) Run(ctx context.Context) {
 	}
 	f.mu.Unlock()
 	<-ctx.Done()
-	f.mu.Lock() // waits for calls that hold mu and have not seen the end of ctx: they may still start a goroutine
+	// Calls that hold mu may not have seen the end of ctx and may still start a goroutine, so this waits for
+	// them.
+	f.mu.Lock()
 	//lint:ignore SA2001 nothing is to be done while it is held
 	f.mu.Unlock()
 	f.tellers.Wait()
@@ -141,7 +143,8 @@ func (f *Feed) put(c relay.Change) {
 		f.start(c.Alias)
 	}
 	if q.rights = q.rights || rights; rights {
-		c.Kind = relay.ChangeQueue // an item of a queue shows the alias as well
+		// The item of a queue shows the alias as well.
+		c.Kind = relay.ChangeQueue
 	}
 	if q.missed = q.missed || len(q.changes) >= pendingItems || f.count >= waitingChanges; q.missed {
 		return

@@ -14,8 +14,8 @@ import (
 	"relay/record"
 )
 
-// TestFeedForgetsWhatItLeftOut: the memory for aliases with changes that no viewer saw is bounded,
-// however many aliases there are.
+// TestFeedForgetsWhatItLeftOut: the feed remembers at most unseenAliases aliases with changes that no viewer
+// saw. Each such change has a new id.
 func TestFeedForgetsWhatItLeftOut(t *testing.T) {
 	f := New(Options{})
 	for alias := range int64(3*unseenAliases + 5) {
@@ -30,8 +30,8 @@ func TestFeedForgetsWhatItLeftOut(t *testing.T) {
 	}
 }
 
-// TestManyChangesOfOneAliasLeaveRoomForOthers: many changes of one alias must not make the viewers of
-// other aliases read everything again.
+// TestManyChangesOfOneAliasLeaveRoomForOthers: after 5,000 changes of one alias, its viewer has to read
+// again. The viewer of another alias still gets its single change.
 func TestManyChangesOfOneAliasLeaveRoomForOthers(t *testing.T) {
 	f := New(Options{})
 	busy, quiet := newViewer(f, 1), newViewer(f, 2)
@@ -55,11 +55,11 @@ func TestManyChangesOfOneAliasLeaveRoomForOthers(t *testing.T) {
 	}
 }
 
-// TestRoundsOfOneOwner: all aliases of one owner share half of the rounds, so that those of another owner are reported
-// at the same time.
+// TestRoundsOfOneOwner: one owner gets at most half of the turns, and another owner then gets one.
 func TestRoundsOfOneOwner(t *testing.T) {
 	f := New(Options{})
-	now, cancel := context.WithCancel(t.Context()) // with an ended context, Wait succeeds only if a turn is free
+	// With an ended context, Wait succeeds only if a turn is free.
+	now, cancel := context.WithCancel(t.Context())
 	cancel()
 	for range roundsAtOnce / 2 {
 		if _, err := f.turns.Wait(now, 1); err != nil {
@@ -74,8 +74,8 @@ func TestRoundsOfOneOwner(t *testing.T) {
 	}
 }
 
-// TestChangesOfRightsAreBounded: however many aliases change, the number of waiting changes is bounded.
-// For each alias whose accounts may have changed, the feed still checks the rights.
+// TestChangesOfRightsAreBounded: after changes of 20,000 aliases and accounts, the number of waiting changes
+// is bounded, and the last alias is still marked for a check of the rights.
 func TestChangesOfRightsAreBounded(t *testing.T) {
 	f := New(Options{})
 	v := newViewer(f, 0)
@@ -104,7 +104,8 @@ func (s *stored) Summaries(ctx context.Context, _ []relay.ID) ([]relay.Event, er
 	s.reading++
 	s.worst = max(s.worst, s.reading)
 	s.mu.Unlock()
-	time.Sleep(time.Second) // fake time in tests that run in a bubble
+	// Tests with this store run in fake time.
+	time.Sleep(time.Second)
 	s.mu.Lock()
 	s.reading--
 	s.mu.Unlock()
@@ -118,9 +119,8 @@ func feedOf(s *stored) *Feed {
 	})
 }
 
-// TestEventIsShownAsItsLastChangeLeftIt: an event that is stored together with its end is shown from
-// memory. If a label, a note or a replay follows in the same round, the event is shown with that
-// change.
+// TestEventIsShownAsItsLastChangeLeftIt: if an event changes again after the change with the snapshot, its
+// item is read from the store.
 func TestEventIsShownAsItsLastChangeLeftIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		event := relay.Event{AliasID: 1, AttemptCount: 1, State: relay.StateFailed}
@@ -143,9 +143,8 @@ func TestEventIsShownAsItsLastChangeLeftIt(t *testing.T) {
 	})
 }
 
-// TestFewAliasesReadAtOnce: however many aliases change at the same time, the feed reads only a few of
-// them at once. Pages and logins need the same database connections, and the data of each read uses
-// memory.
+// TestFewAliasesReadAtOnce: when 100 aliases change at the same time, the feed reads at most roundsAtOnce of
+// them at once.
 func TestFewAliasesReadAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const aliases = 100

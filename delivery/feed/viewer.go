@@ -18,7 +18,7 @@ type viewer struct {
 	who   relay.Actor
 	alias int64         // 0 = all aliases that the actor may see
 	start string        // the result of Start
-	ready chan struct{} // has an element when Next has something to do
+	ready chan struct{} // holds an element when Next has something to do
 
 	may             map[int64]bool // aliases that the actor may see
 	changed, learnt int            // changed counts the changes of the viewer's rights; learnt is the count that may includes
@@ -26,9 +26,9 @@ type viewer struct {
 	size            int  // bytes of the items in pending
 	behind          bool // the viewer gets a resync item in place of pending
 	ended           error
-	expiry          *time.Timer // ends the viewer when its credential expires; nil = never
+	expiry          *time.Timer // ends the subscription when the credential of the viewer expires; nil = never
 	last            time.Time   // when Next last returned items
-	again           bool        // the last result was a resync item
+	again           bool        // the last result of Next was a resync item
 }
 
 // Subscribe opens the live feed for the actor; alias 0 means all aliases that the actor may see. lastID
@@ -47,7 +47,8 @@ func (f *Feed) Subscribe(ctx context.Context, who relay.Actor, alias int64, last
 		f.remove(v)
 		return nil, err
 	}
-	v.pending, v.size = nil, 0 // the viewer reads its data only now, so it needs no earlier changes
+	// The viewer reads its data only now, so it needs no earlier changes.
+	v.pending, v.size = nil, 0
 	if v.behind = lastID != "" && lastID != f.id(); lastID == "" {
 		v.start = f.id()
 	}
@@ -117,7 +118,9 @@ func (v *viewer) learn(ctx context.Context) error {
 	for i := range list {
 		id := list[i].ID
 		if v.may[id] = v.who.Alias == 0 || v.who.Alias == id; before != nil && !before[id] && v.f.unseen[id] && v.sees(id) {
-			v.fallBehind() // the feed may have left out changes of this alias, if another node published an event before the alias
+			// If another node published an event before its alias, the feed may have left out changes of this
+			// alias.
+			v.fallBehind()
 		}
 	}
 	if err != nil || v.alias != 0 && !v.sees(v.alias) {
@@ -176,7 +179,7 @@ func (v *viewer) Next(ctx context.Context) ([]relay.FeedItem, error) {
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
-		wait := retryPause // pause before the viewer's rights are read again after an error; the viewer stays subscribed
+		wait := retryPause // pause before the rights of the viewer are read again after an error; the viewer stays subscribed
 		if err := v.learn(ctx); err != nil {
 			v.signal()
 		} else if items, early, err := v.take(); err != nil || len(items) > 0 {
@@ -203,7 +206,8 @@ func (v *viewer) take() (items []relay.FeedItem, wait time.Duration, err error) 
 	}
 	switch wait = pause - time.Since(v.last); {
 	case v.ended != nil:
-		v.signal() // makes the next call return at once as well
+		// This makes the next call return at once as well.
+		v.signal()
 		return nil, 0, v.ended
 	case len(v.pending) == 0 && !v.behind:
 		return nil, 0, nil
@@ -212,7 +216,8 @@ func (v *viewer) take() (items []relay.FeedItem, wait time.Duration, err error) 
 		return nil, wait, nil
 	}
 	items = slices.DeleteFunc(v.pending, func(item relay.FeedItem) bool { return !v.sees(item.Alias) })
-	if v.behind { // the resync item stands for all changes until now
+	if v.behind {
+		// The resync item stands for all changes until now.
 		items = []relay.FeedItem{{Name: "resync", Data: []byte("{}")}}
 		record.CompleteItem(&items[0], v.f.id())
 	}

@@ -52,7 +52,7 @@ type Pool struct {
 const (
 	maxIdleChannels = 256  // idle channels of one tunnel; a request with a body needs the channel of its own caller
 	maxReduced      = 64   // the same for a client with few file descriptors
-	manyOpen        = 128  // from this number of open channels on, a client may be short of file descriptors
+	manyOpen        = 128  // at this number of open channels, a client may be short of file descriptors
 	maxKeptInAll    = 8192 // kept channels of all tunnels, in use or idle
 	// evictAfter is the age from which an idle channel gives way to a new one, because its caller has
 	// probably left. Younger channels stay: otherwise, if more callers than channels send in turn, each
@@ -148,7 +148,8 @@ func (p *Pool) park(l *Channel, limit time.Duration) {
 	}
 	l.endSlow()
 	l.reused, l.since, l.until = true, now, now.Add(limit)
-	l.Ready() // watches the idle channel for its end or for bytes
+	// This starts the read that notices the end of the channel, or a byte on it.
+	l.Ready()
 	if ch, remote := l.Conn.(interface{ Parked() }); remote {
 		ch.Parked()
 	}
@@ -205,7 +206,8 @@ type answeredChannels struct{ open, ended int64 }
 
 // answered returns the current count of channels that have had a response.
 func (p *Pool) answered() answeredChannels {
-	ended := p.ended.Load() // read first, so that a channel which is closed in between makes the result too low, not too high
+	// ended is read first: a channel that is closed in between then makes the result too low, not too high.
+	ended := p.ended.Load()
 	return answeredChannels{p.kept.Load(), ended}
 }
 
@@ -289,8 +291,8 @@ func (p *Pool) Close() {
 	p.CloseIdle()
 }
 
-// Refill implements registry.Channels. It opens nothing ahead, because an unused connection would block a
-// local server that handles one connection at a time.
+// Refill implements registry.Channels. It opens nothing, because an unused connection would block a local
+// server that handles one connection at a time.
 func (p *Pool) Refill() {}
 
 // trimIdle closes channels that were idle for too long.

@@ -63,7 +63,7 @@ const (
 	OverflowPerAccount = 4096                   // slots beyond MaxInUse, in use on all tunnels of one owner
 	OverflowInAll      = 8192                   // slots beyond MaxInUse, in use on all tunnels
 
-	overflowStep     = overflowAfter / 8 // time between two runs of admitOverflow
+	overflowStep     = overflowAfter / 8 // pause between two runs of admitOverflow
 	minOverflowBatch = 16                // slots given in one run, or an eighth of the used slots if that is more
 	overflowPerStuck = 4                 // further slots given for each request in progress that exceeds the number of ended requests
 )
@@ -113,7 +113,8 @@ func (p *Slot) Acquire(maxWait time.Duration, lost, cut <-chan struct{}) *relay.
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	i := slices.Index(s.waiting, w)
-	if i < 0 { // the request got its slot in the meantime
+	if i < 0 {
+		// The request got its slot in the meantime.
 		return nil
 	}
 	s.waiting = slices.Delete(s.waiting, i, i+1)
@@ -142,7 +143,8 @@ func (s *Limiter) admitOverflow() {
 	for more := max(minOverflowBatch, s.used/8) + overflowPerStuck*hung; len(s.waiting) > 0; more-- {
 		first := s.waiting[0]
 		left := overflowAfter - time.Since(first.since)
-		extra := s.used-s.overflow >= s.soft // false = fewer than soft slots are used, apart from those beyond soft
+		// extra is false while fewer than soft slots are used, apart from those beyond soft.
+		extra := s.used-s.overflow >= s.soft
 		if left > 0 || more <= 0 || s.used >= s.hard || extra && !first.slot.takeShared() {
 			s.armTimer(max(left, overflowStep))
 			return

@@ -13,8 +13,8 @@ import (
 
 func newLimiter(soft, hard int) *Limiter { return &Limiter{soft: soft, hard: hard} }
 
-// take waits for a slot without a time limit, with enough slots of owner and process. It returns nil if
-// no slot is free.
+// take waits for a slot without a time limit. The owner and the process each have one slot beyond soft. It
+// returns nil if the wait ends with an error.
 func (s *Limiter) take() *Slot {
 	p := &Slot{tunnel: s, owner: semaphore.NewWeighted(1), all: semaphore.NewWeighted(1)}
 	if p.Acquire(0, nil, nil) != nil {
@@ -24,7 +24,7 @@ func (s *Limiter) take() *Slot {
 }
 
 func TestOverloadedOnlyWithManyRequests(t *testing.T) {
-	const promised = 2000 // number of requests in progress up to which none is refused as overloaded
+	const promised = 2000 // up to this number of requests in progress, none is refused as overloaded
 	synctest.Test(t, func(t *testing.T) {
 		s := newLimiter(2, 3)
 		begin := time.Now()
@@ -64,7 +64,8 @@ func TestOverloadedOnlyWithManyRequests(t *testing.T) {
 	})
 }
 
-// TestSlotsAreGivenInOrderOfArrival: a free slot goes to the request that arrived first.
+// TestSlotsAreGivenInOrderOfArrival: five requests that wait for one slot get it in the order of their
+// arrival.
 func TestSlotsAreGivenInOrderOfArrival(t *testing.T) {
 	for range 100 {
 		synctest.Test(t, func(t *testing.T) {
@@ -84,15 +85,16 @@ func TestSlotsAreGivenInOrderOfArrival(t *testing.T) {
 				if got.i != want {
 					t.Fatalf("slot %d went to request %d", want, got.i)
 				}
-				got.slot.Release() // only one of two slots is free, so the next request waits for overflowAfter again
+				// Only one of two slots is free, so the next request waits for overflowAfter again.
+				got.slot.Release()
 			}
 			first.Release()
 		})
 	}
 }
 
-// TestOverflowIsAdmittedGradually: when many requests wait for a fast local server, overflow starts
-// step by step, and not all of it once the first one has waited a second.
+// TestOverflowIsAdmittedGradually: 1,999 requests of 50 ms use at most 128 slots at once, and end as soon as
+// 64 slots allow.
 func TestOverflowIsAdmittedGradually(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLimiter(64, 2000)
@@ -123,8 +125,8 @@ func TestOverflowIsAdmittedGradually(t *testing.T) {
 	})
 }
 
-// TestHungSlotsAreReplaced: hung requests do not keep others waiting, because the limiter gives further
-// slots for each hung request.
+// TestHungSlotsAreReplaced: beside 64 hung requests, 200 further ones all get a slot within overflowAfter and
+// one step.
 func TestHungSlotsAreReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLimiter(64, 2000)
@@ -144,8 +146,8 @@ func TestHungSlotsAreReplaced(t *testing.T) {
 	})
 }
 
-// TestHungRequestsOfOthersLeaveTheSoftSlots: hung requests of other aliases use up the slots of the
-// process, but not the soft slots of an alias.
+// TestHungRequestsOfOthersLeaveTheSoftSlots: when one alias uses all slots beyond soft, another one still
+// gets all of its soft slots. At the end all slots are free.
 func TestHungRequestsOfOthersLeaveTheSoftSlots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		owner, all := semaphore.NewWeighted(10), semaphore.NewWeighted(10)
@@ -181,7 +183,8 @@ func TestHungRequestsOfOthersLeaveTheSoftSlots(t *testing.T) {
 		}
 		close(stop)
 		work.Wait()
-		time.Sleep(time.Minute) // until the timers of both limiters have run
+		// The timers of both limiters run within this time.
+		time.Sleep(time.Minute)
 		synctest.Wait()
 		if noisy.used+quiet.used != 0 || !owner.TryAcquire(10) || !all.TryAcquire(10) {
 			t.Errorf("in use at the end: %d, %d, or overflow slots", noisy.used, quiet.used)
@@ -189,8 +192,8 @@ func TestHungRequestsOfOthersLeaveTheSoftSlots(t *testing.T) {
 	})
 }
 
-// TestWaitForASlotEndsWithTheResponseTimeout: a request that waits behind hung ones is given up after
-// its response timeout, and does not wait for each of them to end.
+// TestWaitForASlotEndsWithTheResponseTimeout: Acquire returns local-timeout after maxWait if no slot becomes
+// free.
 func TestWaitForASlotEndsWithTheResponseTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := Slot{tunnel: newLimiter(1, 1), owner: semaphore.NewWeighted(1), all: semaphore.NewWeighted(1)}
@@ -203,8 +206,7 @@ func TestWaitForASlotEndsWithTheResponseTimeout(t *testing.T) {
 	})
 }
 
-// TestHungOverflowLeavesTheSoftSlots: hung requests beyond soft do not keep others waiting while slots
-// below soft are free.
+// TestHungOverflowLeavesTheSoftSlots: while all slots beyond soft are held, requests get the free soft slots.
 func TestHungOverflowLeavesTheSoftSlots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		owner, all, tunnel := semaphore.NewWeighted(5), semaphore.NewWeighted(5), newLimiter(2, 100)
@@ -224,7 +226,8 @@ func TestHungOverflowLeavesTheSoftSlots(t *testing.T) {
 		for _, p := range quick {
 			p.Release()
 		}
-		for range 3 { // one after another, so that no request takes a shared slot
+		// They come one after another, so that no request takes a shared slot.
+		for range 3 {
 			p := ask()
 			if err := p.Acquire(2*overflowAfter, nil, nil); err != nil {
 				t.Fatal("beside five that hang:", err)

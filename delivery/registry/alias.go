@@ -98,7 +98,8 @@ func (st *Alias) status() relay.AliasStatus {
 		s.State = relay.TunnelOnline
 		if h.stale != 0 {
 			s.State = relay.TunnelStale
-			if h.remote != nil && h.stale&silentPeer == 0 { // the tunnel is up, but this node cannot reach it
+			if h.remote != nil && h.stale&silentPeer == 0 {
+				// The tunnel is up, but this node cannot reach it.
 				s.Since = h.cutAt
 			}
 		}
@@ -184,7 +185,8 @@ func (r *Registry) changed(a *relay.Alias) *Alias {
 	}
 	st := r.put(a)
 	if known == nil {
-		r.ReadTunnel(a.ID) // the read skips aliases that the registry does not have yet, and so does the count
+		// The read of tunnels, and the count of queues, skip aliases that the registry does not have yet.
+		r.ReadTunnel(a.ID)
 		r.Recount(a.ID)
 	}
 	now := a.Settings
@@ -192,7 +194,8 @@ func (r *Registry) changed(a *relay.Alias) *Alias {
 		st.StartDispatch()
 	}
 	if known != nil && before.Paused != now.Paused {
-		r.ReadTunnel(a.ID) // the store has the time since which the alias is in the new state
+		// The store has the time since which the alias is in the new state.
+		r.ReadTunnel(a.ID)
 	}
 	return st
 }

@@ -38,7 +38,7 @@ type Attachment struct {
 
 const (
 	maxChannelsPlain = 2000            // largest number of channels in use, also if the first ones hang
-	maxChannelsLazy  = 200             // the bundled client accepts 256, which include spares and channels that are being closed
+	maxChannelsLazy  = 200             // the bundled client accepts 256 channels, including spares and channels that are being closed
 	probeAfter       = 2 * time.Second // a peer that was silent for longer is tested by opening a new channel
 	probeAfterLazy   = 2500 * time.Millisecond
 
@@ -54,8 +54,8 @@ type silence uint8
 
 const (
 	silentPeer  silence = 1 << iota // the SSH gate called Stale, or the record of a remote tunnel says so
-	silentOpen                      // the client did not answer a channel open
-	silentNode                      // the node of a remote tunnel did not answer a channel open; that node may still reach the client
+	silentOpen                      // the client did not answer the open of a channel
+	silentNode                      // the node of a remote tunnel did not answer the open of a channel; that node may still reach the client
 	unreachable                     // the node of a remote tunnel cannot be reached
 )
 
@@ -181,7 +181,8 @@ func (h *Attachment) stateChanged() bool {
 		return false
 	}
 	if h.remote != nil {
-		h.cutAt = storedNow() // h.st.since is the time that the tunnel's own node has stored
+		// h.st.since is the time that the node of the tunnel has stored.
+		h.cutAt = storedNow()
 		return true
 	}
 	h.st.since = storedNow()
@@ -298,7 +299,8 @@ func (h *Attachment) Channel(caller relay.Caller, origin netip.AddrPort, fresh b
 		time.Sleep(closeTime)
 		l, err = h.open(origin)
 	}
-	if isRefusal(err) && h.replaced() { // the client refused the channel because it no longer has the forward
+	if isRefusal(err) && h.replaced() {
+		// The client refused the channel because it no longer has the forward.
 		return nil, relay.ErrNotSent
 	}
 	return l, err
@@ -330,7 +332,8 @@ func (h *Attachment) open(origin netip.AddrPort) (Channel, *relay.Error) {
 			r.Background(func() { h.awaitLiveness(why) })
 		}
 	}
-	if errors.Is(err, relay.ErrTunnelMoved) { // the record in the store names the next tunnel
+	if errors.Is(err, relay.ErrTunnelMoved) {
+		// The record in the store names the next tunnel.
 		select {
 		case <-r.ReadTunnel(h.st.ID):
 		case <-time.After(time.Second):

@@ -46,7 +46,7 @@ type Reservation int
 const (
 	Reserved Reservation = iota
 	QueueFull
-	AccountQueueFull // the limit of all aliases of the owner
+	AccountQueueFull // the limit of all aliases of the owner is reached
 )
 
 // limit returns the largest number of attempts of the account; 0 = no limit.
@@ -95,7 +95,8 @@ func (q *QueueCount) Reserve(n int, bytes int64, limits QueueLimits) Reservation
 	if limits.Bytes > 0 && q.bytes+q.reserved.bytes+bytes > limits.Bytes {
 		return QueueFull
 	}
-	if a := q.account; n > 0 && a != nil { // other aliases of the account may reserve at the same time
+	if a := q.account; n > 0 && a != nil {
+		// Other aliases of the account may reserve at the same time.
 		for limit, taken := a.limit(limits.Account), false; !taken; {
 			now := a.n.Load()
 			if limit > 0 && now+int64(n) > limit {
@@ -142,8 +143,8 @@ func (q *QueueCount) Moved(n int, bytes int64) {
 	q.bytes = max(0, q.bytes+bytes)
 }
 
-// queueVersion identifies the state of a QueueCount at the moment when the store is asked for a new
-// count; see correct.
+// queueVersion identifies the state of a QueueCount at the moment when the store is asked for a new count,
+// for the method correct.
 type queueVersion struct {
 	changes uint64
 	n       int

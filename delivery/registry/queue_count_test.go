@@ -6,8 +6,8 @@ import (
 	"relay"
 )
 
-// TestQueuesOfAnAccount: the attempts queued at all aliases of an account are counted correctly through
-// every change of a queue and of an owner.
+// TestQueuesOfAnAccount: the count of an account, and the results of Reserve, are right after reservations,
+// moves, corrections, new limits, a transfer and a removal.
 func TestQueuesOfAnAccount(t *testing.T) {
 	t.Parallel()
 	r := New(Options{NewDispatcher: func(*Alias) Dispatcher { return nil }})
@@ -66,12 +66,13 @@ func TestQueuesOfAnAccount(t *testing.T) {
 	counted("fewer than there are", 0, 3)
 	r.remove(2)
 	counted("removed", 0, 1)
-	second.Queue.GiveBack(1, 10) // the reservation of a request that was being queued during the change
+	// This is the reservation of a request that was being queued during the change.
+	second.Queue.GiveBack(1, 10)
 	counted("removed", 0, 1)
 }
 
-// TestCountsOfABusyQueue: a queue that this node and others fill all the time is counted within a few readings,
-// and never too low.
+// TestCountsOfABusyQueue: if a queue changes during each reading, its count is too low for at most
+// maxUnsettled readings in a row. Once the queue is at rest, the count is exact.
 func TestCountsOfABusyQueue(t *testing.T) {
 	t.Parallel()
 	const own, others = 2, 3 // attempts that this node and other nodes add during each reading
@@ -86,7 +87,8 @@ func TestCountsOfABusyQueue(t *testing.T) {
 			}
 		}},
 		{"one is being queued", func(q *QueueCount) {
-			q.Moved(1, 10) // counts an attempt that was added before this reading
+			// This counts an attempt that was added before this reading.
+			q.Moved(1, 10)
 			q.Move()
 			q.Moved(1, 10)
 			q.Move()

@@ -232,8 +232,8 @@ func (r *Registry) set(a *relay.Alias) *Alias {
 	st.Queue.setAccount(&o.queue)
 	st.owner.Store(o)
 	st.alias.Store(a)
-	// Ids rise with time. If the label belongs to a higher id, this alias was removed after a was read,
-	// and the label was given to the newer alias.
+	// Ids rise with time. If the label belongs to a higher id, the alias of a was removed after a was read,
+	// and its label was given to a newer alias.
 	if has := r.labels[a.Name]; has == nil || has.ID < a.ID {
 		r.labels[a.Name] = st
 	}
@@ -252,7 +252,8 @@ func (r *Registry) Find(a *relay.Alias) *Alias {
 	r.mu.Unlock()
 	r.ReadTunnel(a.ID)
 	r.Recount(a.ID)
-	r.ReadAgain(a.ID) // a may be outdated; the alias may have been removed
+	// The value in a may be outdated, and the alias may have been removed.
+	r.ReadAgain(a.ID)
 	return st
 }
 
@@ -357,7 +358,7 @@ func (r *Registry) KeepAliases() {
 // KeepCounts counts queues, one query at a time and for at most a tenth of the time, until the context Base ends. It
 // runs beside KeepAliases, so that a change of settings does not wait for a slow count.
 func (r *Registry) KeepCounts() {
-	var pause <-chan time.Time // nil = no pause
+	var pause <-chan time.Time
 	for {
 		select {
 		case <-r.wakeCounts:
@@ -399,7 +400,8 @@ func (r *Registry) reloadAll() {
 	}
 	r.Each(func(st *Alias) {
 		if !stored[st.ID] {
-			r.reload(st.ID) // the alias may be newer than the list
+			// The alias may be newer than the list.
+			r.reload(st.ID)
 		}
 	})
 }

@@ -81,7 +81,8 @@ func (r *Registry) KeepTunnels() {
 		case <-r.Base.Done():
 			last, cancel := context.WithTimeout(context.WithoutCancel(r.Base), tunnelWait)
 			defer cancel()
-			r.storeTunnels(last) // stores the losses of tunnels that ended while the relay stopped
+			// This stores the losses of tunnels that ended while the relay stopped.
+			r.storeTunnels(last)
 			r.storeRequests(last)
 			return
 		}
@@ -129,9 +130,11 @@ func (r *Registry) storeTunnels(ctx context.Context) {
 		st.tunnelVersion++
 		st.mu.Unlock()
 		if w.Op == relay.TunnelDetach {
-			t.readLater(id) // another node may have had the tunnel before, and may still have it
+			// Another node may have had the tunnel before, and may still have it.
+			t.readLater(id)
 		} else {
-			st.dispatcher.Rescan() // the store lets this node claim attempts only now
+			// The store lets this node claim attempts only now.
+			st.dispatcher.Rescan()
 		}
 	}
 }
@@ -199,7 +202,8 @@ func (r *Registry) readTunnels() {
 			r.Log.Debug("cannot read tunnels yet", "aliases", len(versions), "err", err)
 		}
 		clear(versions)
-		for id := range reads { // the callers of readLater wait no longer, but the records are read again
+		// The callers of readLater wait no longer, but the records are read again.
+		for id := range reads {
 			request(&r.tunnels.reads, id)
 		}
 	}
@@ -263,10 +267,12 @@ func (r *Registry) applyTunnel(st *Alias, version uint64, rec *relay.TunnelRecor
 // = none is left.
 func (r *Registry) setTunnel(st *Alias, version uint64, rec *relay.TunnelRecord, since time.Time) (moved bool, rest func()) {
 	if st.tunnelVersion != version || r.tunnels.unwritten(st.ID) {
-		return false, nil // this node has a newer state, which is stored and then read again
+		// This node has a newer state, which is stored and then read again.
+		return false, nil
 	}
 	here := rec != nil && rec.Node == r.Store.NodeID()
-	if st.gone || !here && r.Remote == nil { // a record of another node, although there are no other nodes, is one of a node that has ended
+	if st.gone || !here && r.Remote == nil {
+		// If there are no other nodes, a record of another node is left from a node that has ended.
 		rec, here = nil, false
 	}
 	if moved = !since.IsZero() && !since.Equal(st.since); moved {
@@ -279,7 +285,8 @@ func (r *Registry) setTunnel(st *Alias, version uint64, rec *relay.TunnelRecord,
 	case h == nil && rec == nil:
 		return moved, nil
 	case h != nil && h.remote == nil && (rec == nil || same):
-		if !here { // the other nodes have declared this node dead in the meantime
+		if !here {
+			// The other nodes have declared this node dead in the meantime.
 			st.since, moved = storedNow(), true
 			h.write(relay.TunnelKeep)
 		}
@@ -298,7 +305,8 @@ func (r *Registry) setTunnel(st *Alias, version uint64, rec *relay.TunnelRecord,
 	}
 	st.attached = next
 	st.wasOnline = st.wasOnline || next != nil
-	if h == nil && next == nil { // the record is of this node, but the tunnel has ended
+	if h == nil && next == nil {
+		// The record is of this node, but the tunnel has ended.
 		st.since = storedNow()
 		r.tunnels.write(relay.TunnelWrite{TunnelRecord: *rec, Op: relay.TunnelDetach, At: st.since})
 	}
@@ -307,7 +315,8 @@ func (r *Registry) setTunnel(st *Alias, version uint64, rec *relay.TunnelRecord,
 	}
 	return true, func() {
 		h.Channels.Close()
-		if h.remote == nil { // another node ends the exchanges on its own tunnels
+		if h.remote == nil {
+			// Another node ends the exchanges on its own tunnels.
 			r.Background(func() { h.t.Close(relay.TakenOver) })
 		}
 	}
@@ -320,7 +329,8 @@ func (r *Registry) remoteAttachment(st *Alias, rec relay.TunnelRecord) *Attachme
 	if rec.State != relay.TunnelOnline {
 		h.stale = silentPeer
 	}
-	if h.t.Heard() > unheard { // NodeReachable is called only for changes
+	if h.t.Heard() > unheard {
+		// The silence has to be checked here, because NodeReachable is called only for changes.
 		h.stale |= unreachable
 	}
 	if h.stale != 0 {
@@ -343,7 +353,8 @@ func (r *Registry) NodeReachable(node string, reachable bool) {
 			return
 		}
 		h.markStale(unreachable)
-		if n := st.Queue.Len(); n > 0 { // earlier wake-ups may not have reached that node
+		if n := st.Queue.Len(); n > 0 {
+			// Earlier wake-ups may not have reached that node.
 			r.tunnels.announceQueue(st.ID)
 		}
 	})

@@ -109,7 +109,8 @@ func (p *Pool) Take() *Channel {
 		p.idle = slices.Delete(p.idle, 0, 1)
 		p.mu.Unlock()
 		select {
-		case <-l.Ready(): // this spare has ended
+		case <-l.Ready():
+			// This spare has ended.
 			_ = l.Close()
 		default:
 			return l
@@ -159,7 +160,8 @@ func (p *Pool) trimIdle() {
 func (p *Pool) wanted() int {
 	least := 1
 	if p.Remote {
-		least = 0 // otherwise every node would keep a spare for each tunnel
+		// Otherwise every node would keep a spare for each tunnel.
+		least = 0
 	}
 	return max(least, min(maxSpares, max(p.peak[0], p.peak[1])))
 }
@@ -196,7 +198,7 @@ func (p *Pool) openSpare() {
 	p.backoff = 0
 	l := p.New(c)
 	l.spare = true
-	l.Ready() // watches the spare for its end
+	l.Ready()
 	p.mu.Unlock()
 	silent := p.Silent()
 	p.mu.Lock()

@@ -2,9 +2,8 @@ package spares
 
 import "testing"
 
-// TestWantedSpares: a node keeps at least one spare for each of its own tunnels, and none without
-// requests for tunnels of other nodes. It keeps as many spares as channels were in use at once, up to a
-// bound.
+// TestWantedSpares: a pool wants at least one spare for a tunnel of its own node, and none for one of another
+// node. With requests in progress it wants as many spares, up to maxSpares.
 func TestWantedSpares(t *testing.T) {
 	t.Parallel()
 	for remote, least := range map[bool]int{false: 1, true: 0} {

@@ -116,7 +116,8 @@ func NewACME(o ACMEOptions) (*ACME, error) {
 		issuances: map[string]*issuance{}, ended: make(chan struct{}),
 	}
 	for _, r := range []string{certIssued, certLoaded, certFailed, certRefused} {
-		a.met.WithLabelValues(r) // shows each result as 0 before it first occurs
+		// This shows each result as 0 before it first occurs.
+		a.met.WithLabelValues(r)
 	}
 	a.ctx, a.cancel = context.WithCancel(context.Background())
 	a.configure()
@@ -246,7 +247,8 @@ func (a *ACME) allowed(name string) (owner int64, ok bool) {
 	if !ok || a.domain == "" || label == "" || strings.Contains(label, ".") {
 		return 0, false
 	}
-	if a.opt.DNS != nil { // the wildcard certificate already exists, so this answer reveals nothing about aliases
+	if a.opt.DNS != nil {
+		// The wildcard certificate already exists, so this answer reveals nothing about aliases.
 		return 0, label == "*" || relay.ValidLabel(label)
 	}
 	return a.opt.Alias(label)
@@ -270,7 +272,7 @@ func (a *ACME) Certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error)
 	name := plainName(hello.ServerName)
 	if len(hello.SupportedProtos) == 1 && hello.SupportedProtos[0] == acmez.ACMETLS1Protocol {
 		if c, ok := a.pendingChallenge(hello.Context(), name, acme.ChallengeTypeTLSALPN01); ok {
-			return acmez.TLSALPN01ChallengeCert(c) // RFC 8737
+			return acmez.TLSALPN01ChallengeCert(c)
 		}
 		return nil, nil
 	}
@@ -284,7 +286,7 @@ func (a *ACME) Certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error)
 	if cert, err := a.conf.GetCertificateWithContext(hello.Context(), hello); err == nil {
 		return cert, nil
 	}
-	subject := name // the name for which the certificate is ordered
+	subject := name
 	if a.opt.DNS != nil && name != a.base {
 		subject = a.wildcard()
 	}

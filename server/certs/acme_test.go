@@ -24,7 +24,8 @@ func TestBudget(t *testing.T) {
 	t.Parallel()
 	dir, now := t.TempDir(), time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	spend := func(name string, account int64) error {
-		return (&quota{&certmagic.FileStorage{Path: dir}}).use(t.Context(), name, account, now, false) // a new value each time, because the quota is in a file
+		// The quota is made anew each time, because its state is in a file.
+		return (&quota{&certmagic.FileStorage{Path: dir}}).use(t.Context(), name, account, now, false)
 	}
 	for i := range quotaPerAccount {
 		if err := spend(fmt.Sprintf("a%d.test", i), 1); err != nil {
@@ -40,7 +41,8 @@ func TestBudget(t *testing.T) {
 		t.Errorf("a name that was counted: %v", err)
 	}
 	for i := range quotaTotal - quotaPerAccount {
-		if err := spend(fmt.Sprintf("b%d.test", i), int64(2+i/2)); err != nil { // two names for each account
+		// Each account gets two names.
+		if err := spend(fmt.Sprintf("b%d.test", i), int64(2+i/2)); err != nil {
 			t.Errorf("another account: %v", err)
 		}
 	}
@@ -57,13 +59,14 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// TestBudgetAhead: certificates ordered ahead may use half of the week's quota, for each account and
-// in total; the other half is for names that a handshake asks for.
+// TestBudgetAhead: prefetches may use half of the quota of an account, and half of the whole quota. A counted
+// name, and a name that is no prefetch, are still allowed then.
 func TestBudgetAhead(t *testing.T) {
 	t.Parallel()
 	b, now := &quota{&certmagic.FileStorage{Path: t.TempDir()}}, time.Now()
 	for i := range quotaTotal / 2 {
-		if err := b.use(t.Context(), fmt.Sprintf("a%d.test", i), int64(max(0, i-quotaPerAccount/2+1)), now, true); err != nil { // half a share for the first account, and one name for each other account
+		// The first account gets half of its share, and each other account one name.
+		if err := b.use(t.Context(), fmt.Sprintf("a%d.test", i), int64(max(0, i-quotaPerAccount/2+1)), now, true); err != nil {
 			t.Fatal(err)
 		}
 		var spent *quotaError
@@ -136,8 +139,8 @@ func newTestACME(t *testing.T) *ACME {
 	return a
 }
 
-// TestLocksOfAKilledProcess: the locks that a killed process left do not delay an order: neither a lock
-// with a time in the future, because the clock was set back, nor one that a power loss has damaged.
+// TestLocksOfAKilledProcess: locks that a killed process left can be taken at once, although one has a time
+// in the future and the other is damaged.
 func TestLocksOfAKilledProcess(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "certificates")
@@ -167,7 +170,7 @@ func TestLocksOfAKilledProcess(t *testing.T) {
 	}
 }
 
-// TestNamesThatAreNotServed: names that may not have a certificate cause no order and use no memory.
+// TestNamesThatAreNotServed: names that may not have a certificate get none, and no entry in issuances.
 func TestNamesThatAreNotServed(t *testing.T) {
 	t.Parallel()
 	a := newTestACME(t)
@@ -185,8 +188,7 @@ func TestNamesThatAreNotServed(t *testing.T) {
 	}
 }
 
-// TestFailedOrderIsRemembered: after a failed order, further handshakes do not order again until the
-// pause has ended.
+// TestFailedOrderIsRemembered: request refuses another order of a name during the pause after a failure.
 func TestFailedOrderIsRemembered(t *testing.T) {
 	t.Parallel()
 	a := newTestACME(t)
@@ -200,7 +202,8 @@ func TestFailedOrderIsRemembered(t *testing.T) {
 	a.mu.Lock()
 	o := a.issuances["good.hooks.test"]
 	a.mu.Unlock()
-	a.Stop() // Stop ends the running order, which does not have to complete
+	// Stop ends the running order.
+	a.Stop()
 	<-ended
 	if o.err == nil {
 		t.Error("a certificate came from nowhere")
@@ -213,8 +216,8 @@ func TestFailedOrderIsRemembered(t *testing.T) {
 	}
 }
 
-// TestOrderBeforeTheFirstHandshake: the certificate of an alias is ordered when the alias comes online,
-// because a first handshake that waits too long for its order fails.
+// TestOrderBeforeTheFirstHandshake: Online orders the certificate of an alias, and orders nothing for names
+// that may have none.
 func TestOrderBeforeTheFirstHandshake(t *testing.T) {
 	t.Parallel()
 	a := newTestACME(t)
@@ -238,8 +241,8 @@ func TestOrderBeforeTheFirstHandshake(t *testing.T) {
 	relaytest.Until(t, 10*time.Second, "the failure of the order", func() bool { return failed() != nil })
 }
 
-// TestOrderAheadWithoutBudget: when half of the week's quota is used, no certificate is ordered ahead,
-// and a handshake can still order one.
+// TestOrderAheadWithoutBudget: if half of an account's quota is used, a prefetch orders nothing and leaves no
+// failure. A handshake can still order.
 func TestOrderAheadWithoutBudget(t *testing.T) {
 	t.Parallel()
 	a := newTestACME(t)
@@ -268,11 +271,13 @@ func TestOrderAheadWithoutBudget(t *testing.T) {
 	}
 }
 
-// TestHandshakesComeBeforePrefetches: an order for a waiting handshake does not wait for orders ahead.
+// TestHandshakesComeBeforePrefetches: a prefetch that waits for a slot runs at once when a handshake asks for
+// its name.
 func TestHandshakesComeBeforePrefetches(t *testing.T) {
 	t.Parallel()
 	a := newTestACME(t)
-	for range maxPrefetches { // as if the largest number of orders ahead were running
+	// All slots for prefetches are in use.
+	for range maxPrefetches {
 		a.prefetchSlots <- struct{}{}
 	}
 	ended, err := a.request("good.hooks.test", 1, true)
@@ -294,7 +299,7 @@ func TestHandshakesComeBeforePrefetches(t *testing.T) {
 	}
 }
 
-// TestOrdersAreBounded: the number of names whose failures are remembered is bounded.
+// TestOrdersAreBounded: dropFailures makes space if maxIssuances failures are remembered.
 func TestOrdersAreBounded(t *testing.T) {
 	t.Parallel()
 	a := newTestACME(t)
@@ -310,8 +315,8 @@ func TestOrdersAreBounded(t *testing.T) {
 	}
 }
 
-// TestUnknownNameInTLS: a handshake for a name that may not have a certificate, or for a challenge that
-// is not pending, fails with the TLS alert unrecognized_name.
+// TestUnknownNameInTLS: a handshake for a name that may not have a certificate, or for no pending challenge,
+// fails with the alert unrecognized_name.
 func TestUnknownNameInTLS(t *testing.T) {
 	t.Parallel()
 	a := newTestACME(t)

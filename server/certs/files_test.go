@@ -43,9 +43,8 @@ func TestCertFiles(t *testing.T) {
 	relaytest.Until(t, 10*time.Second, "the new certificate", func() bool { return common() == "second" })
 }
 
-// TestCertFilesAreTriedAgain: a renewed pair that could not be read is read again, although size and
-// time of the files have not changed. The cause of the failure may be a file mode that is corrected
-// later, or a lack of file descriptors.
+// TestCertFilesAreTriedAgain: while a new pair cannot be read, the old certificate stays in use. Once the
+// file is corrected, the new one is used, although size and time of the file are the same.
 func TestCertFilesAreTriedAgain(t *testing.T) {
 	t.Parallel()
 	dir, lines := t.TempDir(), make(chan string, 100)
@@ -68,8 +67,10 @@ func TestCertFilesAreTriedAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	later := time.Now().Add(time.Minute) // the files of the first pair may have been written within the same tick of the clock
-	replace := func(text []byte) {       // replaces the file by another one with the same size and time
+	// The files of the first pair may have been written within the same tick of the clock.
+	later := time.Now().Add(time.Minute)
+	// replace replaces the certificate file by one with the same time.
+	replace := func(text []byte) {
 		file := filepath.Join(next, "file")
 		if err := os.WriteFile(file, text, 0o600); err != nil {
 			t.Fatal(err)
@@ -103,8 +104,7 @@ func TestCertFilesAreTriedAgain(t *testing.T) {
 	}
 }
 
-// lineWriter is a log that sends each line.
+// lineWriter passes each line of a log to the test.
 type lineWriter chan string
 
-// Write implements io.Writer.
 func (w lineWriter) Write(p []byte) (int, error) { w <- string(p); return len(p), nil }

@@ -53,7 +53,8 @@ func slogLevel(l zapcore.Level) slog.Level {
 
 func slogAttrs(fields []zapcore.Field) (attrs []slog.Attr) {
 	for _, f := range fields {
-		values := zapcore.NewMapObjectEncoder() // one field can add several values, such as an error and its causes
+		// One field can add several values, such as an error and its causes.
+		values := zapcore.NewMapObjectEncoder()
 		f.AddTo(values)
 		for _, name := range slices.Sorted(maps.Keys(values.Fields)) {
 			attrs = append(attrs, slog.Any(name, values.Fields[name]))

@@ -11,8 +11,8 @@ import (
 	"go.uber.org/zap"
 )
 
-// TestLinesOfCertmagic: the fields of a line of certmagic become fields of the log line, and not JSON
-// inside the message.
+// TestLinesOfCertmagic: the fields of a line of certmagic become attributes of the log line, and a line of
+// level info becomes debug.
 func TestLinesOfCertmagic(t *testing.T) {
 	t.Parallel()
 	var text bytes.Buffer

@@ -14,7 +14,8 @@ import (
 	"relay"
 )
 
-type anyFiles = SharedFiles // an embedded field must not have the name of a method
+// An embedded field must not have the name of a method.
+type anyFiles = SharedFiles
 
 // slowFiles are shared files whose reads wait until the test opens the gate.
 type slowFiles struct {
@@ -32,8 +33,8 @@ func (f *slowFiles) SharedFile(context.Context, string) (data []byte, modified t
 	return nil, time.Time{}, fs.ErrNotExist
 }
 
-// TestChallengesThatNobodyWaitsFor: requests for challenges, which any client can send, use few
-// database connections.
+// TestChallengesThatNobodyWaitsFor: of 50 look-ups of challenges at once, only maxLookups read the shared
+// files.
 func TestChallengesThatNobodyWaitsFor(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -49,7 +49,8 @@ func (a *ACME) request(name string, owner int64, prefetch bool) (<-chan struct{}
 		if len(a.issuances) >= maxIssuances {
 			a.dropFailures()
 		}
-		if prefetch && len(a.issuances) >= maxIssuances { // all other orders are running: the certificate is ordered at the first handshake
+		if prefetch && len(a.issuances) >= maxIssuances {
+			// All other orders are running, so the certificate is ordered at the first handshake.
 			return nil, errors.New("too many certificates are being ordered")
 		}
 		o = &issuance{}
@@ -98,7 +99,8 @@ func (a *ACME) run(name string, owner int64, o *issuance) {
 		a.opt.Log.Info("certificate ready", "name", name, "seconds", time.Since(began).Seconds())
 	case a.stopped:
 	case errors.As(err, &exceeded) && exceeded.prefetch:
-		delete(a.issuances, name) // forget this failure, because a handshake may still use the other half of the quota
+		// The failure is forgotten, because a handshake may still use the other half of the quota.
+		delete(a.issuances, name)
 		a.opt.Log.Debug("cannot order a certificate before the first handshake", "name", name, "err", err)
 	default:
 		wait, retry := o.backOff(err)
@@ -162,7 +164,8 @@ func (a *ACME) loadOrOrder(ctx context.Context, name string, owner int64, o *iss
 	switch {
 	case err == nil && !cert.Expired():
 		return certLoaded, nil
-	case err == nil: // certmagic does not order a certificate that is in memory
+	case err == nil:
+		// certmagic does not order a certificate that is in memory.
 		a.cache.RemoveManaged([]certmagic.SubjectIssuer{{Subject: name}})
 	case !errors.Is(err, fs.ErrNotExist):
 		return certFailed, err

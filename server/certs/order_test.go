@@ -9,8 +9,7 @@ import (
 	"relay/relaytest"
 )
 
-// TestOrdersAheadAreBounded: the number of running orders ahead is bounded, however many tunnels are
-// attached at once.
+// TestOrdersAheadAreBounded: Online orders nothing if maxIssuances orders are running.
 func TestOrdersAheadAreBounded(t *testing.T) {
 	t.Parallel()
 	a := newTestACME(t)
@@ -27,11 +26,12 @@ func TestOrdersAheadAreBounded(t *testing.T) {
 	}
 }
 
-// TestFailedOrderIsTriedAgainByItself: an order that failed because the CA was unreachable is repeated
-// without a handshake, because a handshake times out before an order is complete.
+// TestFailedOrderIsTriedAgainByItself: an order for which the CA was unreachable is tried again without a
+// handshake. A name that may no longer have a certificate is not tried again.
 func TestFailedOrderIsTriedAgainByItself(t *testing.T) {
 	t.Parallel()
-	a := newTestACME(t) // the CA of this ACME refuses connections
+	// The CA of this ACME refuses connections.
+	a := newTestACME(t)
 	a.Start()
 	a.Online("good")
 	failures := func(name string) int {
@@ -45,7 +45,8 @@ func TestFailedOrderIsTriedAgainByItself(t *testing.T) {
 	for _, name := range []string{"relay.test", "good.hooks.test"} {
 		relaytest.Until(t, 10*time.Second, "a second try", func() bool { return failures(name) > 1 })
 	}
-	name := "gone.hooks.test" // an alias that was removed in the meantime
+	// This alias was removed in the meantime.
+	name := "gone.hooks.test"
 	o := &issuance{}
 	a.mu.Lock()
 	a.issuances[name] = o
@@ -58,8 +59,7 @@ func TestFailedOrderIsTriedAgainByItself(t *testing.T) {
 	}
 }
 
-// TestStopDoesNotWaitForTheCA: Stop returns in time, although certmagic asks the CA about one
-// certificate after another and the CA does not answer.
+// TestStopDoesNotWaitForTheCA: Stop returns within stopTimeout although the renewals of certmagic do not end.
 func TestStopDoesNotWaitForTheCA(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 	"github.com/caddyserver/certmagic"
 )
 
-// TestAccountsShareTheQuota: no account and no two accounts use up the names of a week.
+// TestAccountsShareTheQuota: accounts get 20, 10, 5 and 2 names, and a fifth account still gets some.
 func TestAccountsShareTheQuota(t *testing.T) {
 	t.Parallel()
 	q := &quota{&certmagic.FileStorage{Path: t.TempDir()}}
