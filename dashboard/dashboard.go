@@ -29,7 +29,7 @@ import (
 //go:embed assets
 var files embed.FS
 
-// asset is a file that pages load, unchanged and compressed.
+// asset is a file that pages load, in its plain and in its compressed form.
 type asset struct {
 	content, packed []byte
 	tag             string // hash of the content

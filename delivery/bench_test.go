@@ -74,7 +74,7 @@ func (c *sinkCaller) Write(p []byte) (int, error) { return len(p), nil }
 func (c *sinkCaller) CloseWrite() error           { return nil }
 func (c *sinkCaller) Abort()                      {}
 
-// benchExchange runs exchanges with a body of 2 KiB one after another.
+// benchExchange returns a function that runs one exchange with a request body of 2 KiB.
 func benchExchange(tb testing.TB, fresh bool) func() {
 	done := relay.NewTicket()
 	done.Resolve(nil)

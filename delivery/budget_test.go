@@ -119,8 +119,8 @@ func TestAnswerOverBudgetBeforeItWentOut(t *testing.T) {
 }
 
 // TestAnswerThatFindsNoSpaceAtItsEnd: the budget has no space for the rest of a response that was sent in
-// part. The caller's connection is reset; the record has the whole response if it fits into
-// MaxResponseCapture, else the error that the response was not stored.
+// part, and the connection of the caller is reset. If the record needs the space, the attempt has the error
+// that its response was not stored; if the record is full, the response is recorded as complete.
 func TestAnswerThatFindsNoSpaceAtItsEnd(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

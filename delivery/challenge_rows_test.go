@@ -113,8 +113,8 @@ func (c *challengeRow) prepare(b *fixture) {
 }
 
 // TestEachChallenge tries the challenge of each row of the table of handshakes. While the alias is offline,
-// relayd answers it with the setting, and does not answer it correctly without the setting, with a wrong
-// byte, or with markup. An online tunnel gets it unchanged.
+// relayd answers it; without the setting, with a wrong byte, or with markup in it, it is queued or refused.
+// An online tunnel gets it unchanged.
 func TestEachChallenge(t *testing.T) {
 	for _, name := range handshake.Names() {
 		i := slices.IndexFunc(challengeRows, func(c challengeRow) bool { return c.name == name })

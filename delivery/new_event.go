@@ -18,10 +18,10 @@ var errAliasOffline = relay.Errorf(relay.CodeAliasOffline, "the alias has no tun
 // errSentNowhere is the error of the attempt of a new event whose tunnel was lost before a byte of it left.
 var errSentNowhere = relay.Errorf(relay.CodeAliasOffline, "the tunnel was lost before the request was sent; nothing of it was sent, and it is not queued")
 
-// Send stores a new event and delivers it once, as its attempt 1. If the request is not sent, the attempt ends
-// as failed; if it was in progress when the relay ended, it becomes interrupted. Send returns the event when
-// the attempt has ended, or after wait, with that attempt and without bodies. An error means that nothing was
-// sent: ErrNotFound, alias-offline, storage-full, store-unavailable, stopping.
+// Send stores a new event and delivers it once, as its attempt 1. If the request is not sent, the attempt
+// ends as failed; an attempt that is in progress when the relay ends becomes interrupted. Send returns the
+// event when the attempt has ended, or after wait, with that attempt and without bodies. An error means that
+// nothing was sent: ErrNotFound, alias-offline, storage-full, store-unavailable, stopping.
 func (d *Delivery) Send(ctx context.Context, who relay.Actor, out relay.Outgoing, wait time.Duration) (*relay.Event, error) {
 	if !d.begin() {
 		return nil, errStopping()

@@ -177,7 +177,8 @@ func TestSlowClientAtAnotherNode(t *testing.T) {
 }
 
 // TestUnreachableNodeDeliversFromTheQueue: requests for a node that cannot be reached are queued as released.
-// The node is woken or, while it is cut off, told through the store; the alias is stale until then.
+// The node is woken or, while it is cut off, told through the store. The alias is stale until the node can be
+// reached again.
 func TestUnreachableNodeDeliversFromTheQueue(t *testing.T) {
 	atOtherNode(t, func(b *fixture, remote *memRemote) {
 		remote.mu.Lock()

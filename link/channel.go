@@ -77,7 +77,7 @@ type Channel struct {
 	told    chan struct{} // closed when said is set, at the latest together with ended
 	telling sync.Once
 	said    atomic.Pointer[relay.ConnEnd] // the peer's report
-	found   atomic.Uint32                 // the relay.ConnHow that a read has found
+	found   atomic.Uint32                 // how the channel ended, as a read has found: a relay.ConnHow
 	lost    func() bool                   // Conn.ending, called once when the channel has ended
 }
 

@@ -14,10 +14,9 @@ const (
 	// maxUnanswered is the maximum number of unanswered opens of a connection. Each open keeps a
 	// goroutine until the peer answers. The goroutine closes a channel that was opened too late.
 	maxUnanswered = 2048
-	// maxUnclosed is the maximum number of channels that are closed on this side and still open on the
-	// peer's. The next open ends the connection beyond it, if the peer has also closed no channel for
-	// unclosedTime: many requests that end at once leave more such channels to a slow client. maxAlive
-	// also bounds the channels of a slow client.
+	// maxUnclosed is the number of channels that are closed on this side and still open on the peer's. Beyond
+	// it, an open ends the connection if the peer has closed no channel for unclosedTime, because many
+	// requests that end at once leave a slow client more such channels. maxAlive bounds these.
 	maxUnclosed  = 1024
 	unclosedTime = 10 * time.Second
 	maxAlive     = 8192
@@ -138,7 +137,7 @@ func (c *Conn) OpenChannel(ctx context.Context, kind string, payload []byte, o C
 	// This runs after newChannel has counted the channel.
 	defer n.change(func() { n.opening-- })
 	result, left := make(chan opened), make(chan struct{})
-	// From then on, a channel that the peer confirms is closed.
+	// Once left is closed, a channel that the peer confirms is closed.
 	defer close(left)
 	if !c.Go("open", func() {
 		defer n.change(func() { n.unanswered-- })

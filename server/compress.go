@@ -24,12 +24,12 @@ var compressed = []string{
 	"text/html", "text/css", "text/javascript", "application/javascript", "application/json", "application/problem+json", "application/yaml", "image/svg+xml",
 }
 
-// Compress compresses the answers of the base site for clients that accept gzip: pages and JSON to a
-// fifth.
+// Compress compresses the answers of the base site for clients that accept gzip. Pages and JSON become five
+// times smaller.
 //
-// It does not compress answers to forms and other changes, because some of them contain a new secret.
-// Other answers leak nothing by their size (BREACH): cookies are SameSite, so a page of another site
-// cannot request an answer that contains both a secret and text of its choice.
+// It does not compress answers to forms and other changes, because some of them contain a new secret. Other
+// answers leak nothing by their size (BREACH): cookies are SameSite, so a page of another site cannot request
+// an answer that contains both a secret and text of its choice.
 //
 // Each write is compressed alone, and completely before it is sent, so that a client that does not read
 // occupies only the memory of its answer, and no compressor.

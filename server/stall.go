@@ -37,8 +37,9 @@ type stallConn struct {
 	armed         time.Time // the write deadline that armDeadline has set; zero = none
 }
 
-// A deadline that many requests share is set a sixteenth of its time later than needed, and moved only
-// when less than its time is left, because moving it costs more than reading the clock.
+// slack makes the moves of a deadline rare, because a move costs more than reading the clock. A deadline that
+// many requests share is set a sixteenth of its time later than needed, and moved only when less than its
+// time is left.
 const slack = 16
 
 // Write sends p in pieces, each with its own deadline. It continues a piece that was taken in part.

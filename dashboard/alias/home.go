@@ -40,7 +40,7 @@ type homeAlias struct {
 // Bounds of the list of aliases.
 const (
 	homeRows    = 50  // aliases on one page
-	healthMost  = 100 // number of aliases whose newest events are read, by their last event
+	healthMost  = 100 // number of aliases whose newest events are read, beginning with the alias that got an event last
 	healthSpan  = 24 * time.Hour
 	healthParts = 24
 )

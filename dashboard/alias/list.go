@@ -35,7 +35,7 @@ type List struct {
 	All            int       // number of events that the filter selects, as far as counted; 0 = not counted
 	AllMore        bool      // there may be more events than All
 	Newest         string    // address of the first page, "" = the list is the first page
-	SearchedBackTo time.Time // the time back to which a search went, zero = to the end
+	SearchedBackTo time.Time // oldest time that the search has reached; zero = the search has reached the end
 	Live           string    // address of the live updates
 	CurlCommand    string    // command that sends a first request
 	Online         bool

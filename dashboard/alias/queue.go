@@ -45,8 +45,7 @@ func queuedText(n int) string {
 	return record.Count(n, "event was queued while offline", "events were queued while offline")
 }
 
-// released returns the number of events that the user released from this page, from the address of the
-// page; 0 = none.
+// released reads from the address of the page how many events the user has just released; 0 = none.
 func released(r *http.Request) int { return max(0, numberOf(r, "released")) }
 
 // numberOf reads a count from an address; -1 = there is none.

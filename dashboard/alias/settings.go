@@ -184,8 +184,8 @@ func (p Pages) answerChallenge(w http.ResponseWriter, r *http.Request, who relay
 // Missed is a registration challenge that was queued because the alias was not set to answer it.
 type Missed struct {
 	Alias, Name, Text string
-	Offer             bool   // the viewer can let the alias answer it
-	Needs             string // label of the field that the user must fill in for that; "" = none
+	Offer             bool   // the viewer may change the setting that answers such challenges
+	Needs             string // label of the field that the user must fill in to change the setting; "" = none
 }
 
 // MissedOf returns the hint for a registration challenge that the alias did not answer, and nil for other events.

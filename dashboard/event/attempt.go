@@ -35,7 +35,7 @@ type attemptView struct {
 	Phases              []phaseView    // the parts of Timing, in their order
 	TimingText          string         // Timing in words
 
-	// Only for columns:
+	// The following fields are set only for columns.
 	Fidelity              string
 	CallerGone            bool
 	Changed               []string // header lines that differ from those of the original response
@@ -130,9 +130,9 @@ type attemptsPage struct {
 	oldest      int // number of the oldest attempt, besides the first one and those that the address chooses; 0 = none
 }
 
-// readAttempts returns the attempts of a page: those that were read with the event or, if the address
-// has before=30, the first attempt and those before number 30; and the attempts that the address
-// chooses by diff=2,5 or attempt=5.
+// readAttempts returns the attempts of a page: those that were read with the event or, with before=N in the
+// address, the first attempt and those before N. It adds the attempts that the address chooses by diff=2,5 or
+// attempt=5.
 func (p pages) readAttempts(ctx context.Context, who relay.Actor, e *relay.Event, q url.Values, most int) (read attemptsPage, err error) {
 	list := slices.Clone(e.Attempts)
 	if before, bad := strconv.Atoi(q.Get("before")); bad == nil && before > 2 && before <= e.AttemptCount {
@@ -305,7 +305,7 @@ type phaseView struct {
 // all phases.
 func (p *phaseView) shows(t *record.Timing) bool { return p.Taken >= t.Total/20 && p.Taken > 0 }
 
-// waits returns the text that an attempt without times has in place of them.
+// waits returns the text that is shown in place of the times of an attempt that has none.
 func (v *attemptView) waits() string {
 	if v.Queue != "" {
 		return "waits in the queue"

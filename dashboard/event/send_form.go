@@ -54,8 +54,8 @@ func rowsFor(text string, most int) string {
 	return strconv.Itoa(min(max(lines, 4), most))
 }
 
-// headerLines returns the header lines of a request that can be changed: in the form that the page
-// shows, and unchanged.
+// headerLines returns the header lines of a request that can be changed. shown has them in the form that the
+// page shows, exact has them unchanged.
 func headerLines(r *compose.Request) (shown, exact []compose.Header) {
 	for _, f := range wire.Fields(r.Head) {
 		name, value := string(f.Name), string(f.Value)
@@ -132,8 +132,8 @@ func orderOf(a *relay.Alias, f *page.Form, base *compose.Request) (o *outgoing.O
 	return o, !f.Failed()
 }
 
-// editHeaders adds the names whose header lines were changed to the edit. A line that is not shown byte
-// for byte keeps its original bytes unless the user changed it.
+// editHeaders adds to the edit the names whose header lines were changed. A line that is not shown byte for
+// byte keeps its original bytes unless the user changed it.
 func editHeaders(e *compose.Edit, values url.Values, base *compose.Request) (wrong string) {
 	shown, exact := headerLines(base)
 	var typed []compose.Header

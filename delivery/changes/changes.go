@@ -36,8 +36,8 @@ type Encoder struct {
 	Status func(ctx context.Context, aliases []relay.Alias) ([]relay.AliasStatus, error)
 }
 
-// Change is a change with the snapshot of the event and the attempt that the store passed along. Items
-// reads a snapshot that is nil.
+// Change is a change with the snapshot of the event and the attempt that the store passed along. If the
+// snapshot is nil, Items reads the store.
 type Change struct {
 	relay.Change
 	event   *relay.Event

@@ -42,8 +42,8 @@ type Conn interface {
 	relay.Conn
 	// Reused reports whether the connection has carried another request before.
 	Reused() bool
-	// Slow is called once if the local server has not begun to answer within slowAfter of the time from
-	// which it could.
+	// Slow is called once if the local server has not begun to answer within slowAfter of the time at which
+	// it could begin.
 	Slow()
 	// Upgraded is called when the connection was upgraded and serves no more requests.
 	Upgraded()

@@ -129,7 +129,7 @@ func (o *output) flush() {
 	o.space.release()
 }
 
-// write writes bytes to the caller. It returns false if there is no caller, or it has left. The
+// write writes bytes to the caller. It returns false if there is no caller, or the caller has left. The
 // exchange then continues, and the response is recorded.
 func (o *output) write(p []byte) bool {
 	if !o.reads() || len(p) == 0 {

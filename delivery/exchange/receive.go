@@ -126,7 +126,7 @@ func (a *answer) reusable(trailers, served bool) (time.Duration, bool) {
 	case !reusableMethod(q), a.early, a.trailing:
 		// early is also set after a failed write.
 	case hasBody && (f.Status >= 400 || !served):
-		// The caller of a replay sends no next request that could use the connection.
+		// A replay has no caller, so no next request could use the connection.
 	case trailers:
 	default:
 		return limit, true

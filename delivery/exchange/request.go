@@ -356,8 +356,8 @@ func (q *Request) ReadToEnd(grow func(size int64) bool) {
 			q.end = readError(err)
 		}
 	}
+	// stop has to be called in any case, because otherwise Cut keeps a reference to the caller.
 	if !stop() {
-		// stop has to be called in any case, because otherwise Cut keeps a reference to the caller.
 		q.left = true
 	}
 }

@@ -314,8 +314,8 @@ func (x *run) takeBody(p []byte) error {
 	case e != nil:
 		return x.fail(StoreError(e))
 	case err != nil:
-		// The response has begun, so the end is that of a connection that breaks off, whether or not the head
-		// was passed on.
+		// The response has begun, whether or not its head was passed on, so it is recorded like one whose
+		// connection breaks off.
 		a.state = relay.ResponseTruncated
 		return x.fail(relay.AsError(err))
 	}

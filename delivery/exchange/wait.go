@@ -152,11 +152,9 @@ func (x *run) writeTimeout() time.Duration {
 	return max(x.q.ResponseTimeout, minWriteTimeout)
 }
 
-// checkUpload checks a sender that is still running. If its write has been blocked for slowAfter, the
-// local server may be one that handles one connection at a time: see becomeSlow. After writeTimeout the
-// exchange fails; otherwise it would keep its caller and its slot until the tunnel ends. A blocked
-// sender does not read from its caller, so checkUpload asks the system whether the caller has left
-// inside its body.
+// checkUpload checks a sender that is still running. If its write has been blocked for slowAfter, it calls
+// becomeSlow; after writeTimeout it fails the exchange, which would otherwise keep its caller and its slot.
+// It asks the system whether the caller has left inside its body, because a blocked sender does not read.
 func (x *run) checkUpload(now time.Time) error {
 	waited, limit := x.send.blocked(x.q, now), x.writeTimeout()
 	if waited >= slowAfter && x.at.first.IsZero() {

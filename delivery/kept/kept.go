@@ -50,7 +50,7 @@ type Pool struct {
 }
 
 const (
-	maxIdleChannels = 256  // idle channels of one tunnel; a request with a body needs the channel of its own caller
+	maxIdleChannels = 256  // idle channels of one tunnel; many are needed, because a request with a body can use only a channel of its own caller
 	maxReduced      = 64   // the same for a client with few file descriptors
 	manyOpen        = 128  // at this number of open channels, a client may be short of file descriptors
 	maxKeptInAll    = 8192 // kept channels of all tunnels, in use or idle
@@ -117,9 +117,9 @@ func (p *Pool) Take(caller relay.Caller) *Channel {
 	}
 }
 
-// reuseVerified reports whether idle channels may be reused. If a local server closes the connection
-// after each response without announcing it, the next request on it would be lost, and no request is
-// sent twice. Therefore one idle channel first has to stay open for verifyAfter. The caller holds mu.
+// reuseVerified reports whether idle channels may be reused. A local server may close each connection after
+// its response without announcing it. The next request on such a connection would be lost, because no request
+// is sent twice. Therefore one idle channel first has to stay open for verifyAfter. The caller holds mu.
 func (p *Pool) reuseVerified() bool {
 	if !p.verified && len(p.idle) > 0 && time.Since(p.idle[0].since) >= verifyAfter {
 		ended, _ := p.idle[0].polled()
@@ -181,11 +181,10 @@ func (p *Pool) reuses() bool {
 	return !p.closed && !p.reuseDisabled && p.slow == 0 && !time.Now().Before(p.reuseAgain)
 }
 
-// addSlow counts a request that has waited long for a response on a new channel, and closes the idle
-// channels, which may be the reason for the wait if more channels are open than the local server is
-// known to handle at once. Otherwise addSlow does nothing and returns false. No channel is kept until
-// removeSlow ends the count. If a channel was idle now, none is kept for reusePause either, unless the
-// local server has handled several connections at once before.
+// addSlow is called for a request that has waited long for a response on a new channel. If more channels are
+// open than the local server is known to handle at once, it closes the idle channels, and no channel is kept
+// until removeSlow. Otherwise it does nothing and returns false. If a channel was idle, none is kept for
+// reusePause either, unless the local server has handled several connections at once before.
 func (p *Pool) addSlow() (counted bool) {
 	p.mu.Lock()
 	if int64(len(p.idle)+p.inUse) <= p.proven.Load() {

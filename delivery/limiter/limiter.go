@@ -53,13 +53,13 @@ func (s *Limiter) Slot(owner, all *semaphore.Weighted) Slot {
 
 // Bounds of requests in progress, and of those beyond soft.
 const (
-	MaxInUse = 64 // requests of one tunnel that may run at once before others have waited for overflowAfter
+	MaxInUse = 64 // requests of one tunnel that may run at once; more may run once they have waited for overflowAfter
 	// RetryAfter is the time after which a caller may retry a request that got no slot.
 	RetryAfter = 5 * time.Second
 
 	manyRequests       = 2000                   // from this number of requests for one alias on, the wait for a slot ends after slotWait
 	slotWait           = 5 * time.Second        // longest wait for a slot with more than manyRequests
-	overflowAfter      = 800 * time.Millisecond // wait in the line before a request may run beyond MaxInUse; no request waits over 1 s
+	overflowAfter      = 800 * time.Millisecond // time that a request waits before it may run beyond MaxInUse; no request waits over 1 s
 	OverflowPerAccount = 4096                   // slots beyond MaxInUse, in use on all tunnels of one owner
 	OverflowInAll      = 8192                   // slots beyond MaxInUse, in use on all tunnels
 

@@ -41,8 +41,8 @@ type Channel interface {
 	Begin()
 	// Slow is called once if the local server has not begun to answer in 100 ms.
 	Slow()
-	// Keep gives the channel back after an answer, usable for another request within limit: only for
-	// one of owner, unless owner is nil. After other answers Close ends the channel.
+	// Keep gives the channel back after an answer, for another request within limit. If owner is not nil,
+	// only a request of owner may use it. A channel that is not kept is closed with Close.
 	Keep(limit time.Duration, owner relay.Caller)
 }
 

@@ -162,11 +162,11 @@ func (q *QueueCount) version() queueVersion {
 // queue changed in the meantime.
 const maxUnsettled = 3
 
-// correct replaces the counts by those of the store, which was asked after version was read. If the queue has changed
-// since then, it returns false, and the store has to be asked again. A queue that changes during each reading is
-// corrected all the same after maxUnsettled readings: the attempts that were added in the meantime are added to the
-// count of the store, which may contain them already. Otherwise, if several nodes filled one queue, each of them
-// would allow the whole limit.
+// correct replaces the counts by n and bytes, which the store has counted since version was read. If the
+// queue has changed since then, it returns false, and the store has to be asked again. After maxUnsettled
+// such results it replaces the counts all the same, and adds the attempts that were added in the meantime,
+// which the store may have counted already. Otherwise several nodes that fill one queue would each allow the
+// whole limit.
 func (q *QueueCount) correct(version queueVersion, n int, bytes int64) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -139,8 +139,8 @@ func newTestACME(t *testing.T) *ACME {
 	return a
 }
 
-// TestLocksOfAKilledProcess: locks that a killed process left can be taken at once, although one has a time
-// in the future and the other is damaged.
+// TestLocksOfAKilledProcess: locks that a killed process left can be taken, although one has a time in the
+// future and the other is damaged.
 func TestLocksOfAKilledProcess(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "certificates")
@@ -276,7 +276,7 @@ func TestOrderAheadWithoutBudget(t *testing.T) {
 func TestHandshakesComeBeforePrefetches(t *testing.T) {
 	t.Parallel()
 	a := newTestACME(t)
-	// All slots for prefetches are in use.
+	// This takes all slots for prefetches.
 	for range maxPrefetches {
 		a.prefetchSlots <- struct{}{}
 	}
