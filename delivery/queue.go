@@ -142,8 +142,8 @@ func (j *job) acceptQueued() *relay.Error {
 	d, st, e, reserved := j.d, j.st, j.q.Event, j.queueBytes
 	a := relay.Attempt{N: 1, Kind: relay.KindOriginal, ReceivedAt: e.ReceivedAt}
 	if _, a.Released = st.RemoteOwner(); j.clientSlow {
-		// If the client is not slow, a reachable node delivers the event at once.
-		// The event waits for a release, as it would at the node of the client.
+		// The tunnel is at another node, but its client is slow. The event waits for a release, as it would
+		// at that node.
 		a.Released = false
 	}
 	j.q.Attempt = a
