@@ -4,8 +4,8 @@ import (
 	"testing"
 )
 
-// TestKeysOfABodyAreFoundOnce: reading a body into a type with nine keys allocates at most twice more often
-// than into a type with one key, because keys are found by reflection only once.
+// TestKeysOfABodyAreFoundOnce: reading a body into a type with nine keys needs at most two more allocations
+// than into a type with one key, because the keys of a type are found by reflection only once.
 func TestKeysOfABodyAreFoundOnce(t *testing.T) {
 	read := strictJSON().Unmarshal
 	data := []byte(`{"view":true}`)
