@@ -181,8 +181,7 @@ func (f *docs) script(block string, used []atomic.Bool) (script string) {
 			continue
 		}
 		if endless.MatchString(line) {
-			// 124 means that timeout had to stop the command. relayd ends with 0 when it is told to
-			// stop.
+			// timeout(1) exits with 124 if it had to stop the command, which is the expected end.
 			line, _, _ = strings.Cut(line, " #")
 			line = "timeout 3 " + f.apart(line) + " || { c=$?; [ $c = 124 ] || exit $c; }"
 		}

@@ -114,9 +114,9 @@ type RemoteTunnel interface {
 	Wake() bool
 }
 
-// Attachment is the registration of a tunnel for an alias, returned by Attach. Its
-// methods are safe for concurrent use, and do nothing after Detach or once a newer
-// tunnel has taken over.
+// Attachment is the registration of a tunnel for an alias, returned by Attach. Its methods are safe
+// for concurrent use. After Detach, or once a newer tunnel has taken over, they do not affect the
+// alias any more, only exchanges that still run on this tunnel.
 type Attachment interface {
 	// Stale marks the peer as silent: no new request is sent to it, and exchanges in progress fail
 	// with tunnel-lost.

@@ -17,7 +17,8 @@ import (
 	"relay/record"
 )
 
-// newHuma returns the typed layer: no schema links in bodies, no documentation pages, errors as problem+json.
+// newHuma returns a huma.API without schema links in bodies and without documentation pages. Its errors are
+// problem+json.
 func (s *server) newHuma() huma.API {
 	config := huma.DefaultConfig("Relay", "1")
 	config.Info.Description = "Captured webhook requests, their deliveries and replays. Version 1 only adds keys, values and routes; clients should ignore unknown ones."

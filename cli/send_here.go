@@ -98,7 +98,7 @@ func (f *Front) senderOf(ctx context.Context, api *API, alias string, call sendC
 	return "", nil
 }
 
-// signAuto is the value of sign that chooses the sender of the request.
+// signAuto is the value of --sign that stands for the sender of the request.
 const signAuto = "auto"
 
 // sendExact sends exact bytes: those of a file, or those that the relay composes from the call. If there is a
@@ -208,7 +208,7 @@ func (f *Front) edited(ctx context.Context, raw []byte, use func(raw []byte) err
 	return err
 }
 
-// sign signs the request on this machine, because its secret must not leave it.
+// sign returns the signed request. It signs on this machine, because s.secret must not leave this machine.
 func (s *exactSend) sign(ctx context.Context, api *API) (*compose.Request, error) {
 	r, err := parsed(s.raw)
 	if err != nil {

@@ -41,8 +41,8 @@ func TestFaultManyCallers(t *testing.T) {
 	})
 }
 
-// manySenders sends each requests on each of n connections, which are all opened before the first request. It
-// counts the requests that were not answered with 200.
+// manySenders opens n connections and then sends requests on all of them; the parameter each is the number of
+// requests on one connection. It returns the number of requests that were not answered with 200.
 func manySenders(r *relayServer, n, each int) int {
 	r.t.Helper()
 	conns := make([]net.Conn, n)

@@ -271,7 +271,6 @@ func TestFaultQueueOverNodes(t *testing.T) {
 	owner.stop(syscall.SIGKILL)
 	other.waitFor(60*time.Second, "the queue to be empty", func() bool { return len(other.events("asleep", "&state=delivered")) == events+extra })
 	took := time.Since(begun)
-	// checkQueue needs all nodes.
 	owner.start()
 	seen := got.seen()
 	for len(seen) > 0 && seen[0] == queuePath(0) && extra > 0 {

@@ -115,9 +115,9 @@ func (c *netNamespace) tunnel(r *relayServer, alias, local string) {
 }
 
 // TestFaultCutNetwork cuts the line between an ssh client and the server, in both directions and in one.
-// Neither side gets a signal, so relayd has to find out by itself. Requests in progress are answered and
-// marked, new requests are queued, and a client from another address gets the alias at once. Nothing is left
-// of the old connection.
+// Neither side gets a FIN or RST, so relayd has to find out by itself. A request in progress is answered 502
+// and its event becomes interrupted, the next request is queued, and a client from another address gets the
+// alias at once. Nothing is left of the old connection.
 func TestFaultCutNetwork(t *testing.T) {
 	t.Parallel()
 	for name, cut := range map[string]func(c *netNamespace){

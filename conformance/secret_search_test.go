@@ -248,8 +248,9 @@ func (s *secretSearch) files(dir string) {
 	s.t.Helper()
 	n := 0
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		// A file may have been removed, and a folder has no content.
 		if err != nil || !d.Type().IsRegular() {
-			return nil // the file was removed
+			return nil
 		}
 		content, err := os.ReadFile(path)
 		if err != nil {

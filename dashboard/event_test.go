@@ -253,7 +253,7 @@ func TestShares(t *testing.T) {
 			t.Errorf("%s: %q", name, got)
 		}
 	}
-	// A browser sends the origin "null" with a form of a page that has no referrer.
+	// Because of Referrer-Policy no-referrer, a browser sends the origin "null" with a form of this page.
 	null := http.Header{"Origin": {"null"}, "Sec-Fetch-Site": {"same-origin"}}
 	page = r.do("POST", "/s/"+token+"/replay", nil, null, 200)
 	r.await("the end of the shared replay", func() bool {

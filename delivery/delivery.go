@@ -214,8 +214,8 @@ const (
 	findWait       = 2 * time.Second
 )
 
-// FindAlias is Alias for a request. It also reads an alias that is not in memory yet, because a command or
-// another node has just made it. Beyond findsPerSecond it answers from memory.
+// FindAlias is like the method Alias, but it also reads an alias that is not in memory yet, because a command
+// or another node has just made it. Beyond findsPerSecond it answers from memory.
 func (d *Delivery) FindAlias(label string) (*relay.Alias, bool) {
 	if a, ok := d.Alias(label); ok || !relay.ValidLabel(label) || relay.ReservedLabel(label) || !d.finds.Allow() {
 		return a, ok

@@ -56,8 +56,8 @@ func (s *slowAcceptStore) Accept(e *relay.Event) *relay.Ticket {
 	return s.memStore.Accept(e)
 }
 
-// TestFinishIsReadyBeforeAccept: even if Accept takes a moment, the attempt of a response that has arrived
-// ends at the time of the request.
+// TestFinishIsReadyBeforeAccept: EndedAt of an attempt is the time at which the response arrived, even if
+// Accept ends later.
 func TestFinishIsReadyBeforeAccept(t *testing.T) {
 	run(t, always("hello", ok), func(b *fixture) {
 		began := time.Now()

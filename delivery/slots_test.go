@@ -49,8 +49,8 @@ func TestSlotsOfTheBundledClientAreWaitedFor(t *testing.T) {
 	}, func(b *fixture) { b.tun.lazy = true })
 }
 
-// TestFailedRequestKeepsNoSlot: while 64 callers send the rest of their failed requests, another request
-// takes less than 500 ms.
+// TestFailedRequestKeepsNoSlot: while 64 callers have not sent the rest of their failed requests, another
+// request takes less than 500 ms.
 func TestFailedRequestKeepsNoSlot(t *testing.T) {
 	for name, fail := range map[string]func(*local){
 		"no answer": func(l *local) {},

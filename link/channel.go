@@ -59,7 +59,7 @@ type ChannelOptions struct {
 	Cut     func()
 }
 
-// Channel is a channel of a connection that was accepted or opened. It implements relay.Conn.
+// Channel is an SSH channel that this side has accepted or opened. It implements relay.Conn.
 type Channel struct {
 	reads
 	writes

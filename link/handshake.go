@@ -115,7 +115,7 @@ func (c *Conn) serve(h Handlers, channels <-chan ssh.NewChannel, requests <-chan
 			}
 			c.request(h, req)
 		case taken := <-c.barriers:
-			// No other goroutine receives from the channels.
+			// No other goroutine receives from channels or requests, so these receives do not block.
 			for range len(channels) {
 				c.offer(h, <-channels)
 			}

@@ -438,7 +438,7 @@ func pairBy[K comparable](was, is []*jsonNode, partner []int, taken []bool, key 
 // pairGaps pairs the remaining elements between two elements that keep their order, one after the
 // other, if their kinds agree.
 func pairGaps(was, is []*jsonNode, partner []int, kept, taken []bool) {
-	var left []int // elements without a partner after the last element that stays
+	var left []int // indices in was: elements without a partner after the last one that keeps its order
 	j := 0
 	gap := func(end int) {
 		for ; j < end && len(left) > 0; j++ {

@@ -11,7 +11,7 @@ import (
 )
 
 // TestTimesOfListsHaveTheirZone: the line of an event in a list shows its arrival with the zone of this
-// machine. The filter since accepts that text.
+// machine. The filter "since" reads that text as the same time.
 func TestTimesOfListsHaveTheirZone(t *testing.T) {
 	here := time.Local
 	defer func() { time.Local = here }()

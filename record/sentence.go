@@ -51,9 +51,11 @@ func Sentence(e *Summary) string {
 	return s
 }
 
-// Cause returns the error text of a response, as one line that is safe to print. In JSON this is the first
-// text named error, message or detail, in HTML the title, and in plain text the first line. It reads at most
-// CauseStart bytes. The result is "" if the response is no error, or has no such text.
+// Cause returns the error text of a response, as one line that is safe to print. In JSON and forms this is the
+// first text with a name of causeNames, or else of titleNames; in HTML it is the title, or else the first
+// line; in plain text it is the first line. A text that only repeats the status is returned if there is no
+// other. Cause reads at most CauseStart bytes. The result is "" if the response is no error, or has no such
+// text.
 func Cause(status int, head []byte, b *relay.Body) string {
 	if status < http.StatusBadRequest || b.Size == 0 || len(b.Data) == 0 {
 		return ""
@@ -113,7 +115,7 @@ type causes struct {
 	found, titles, generic []string
 }
 
-// named adds a text with its name.
+// named adds a text if its name is one of causeNames or titleNames.
 func (c *causes) named(name, value string) {
 	switch name = strings.ToLower(name); {
 	case slices.Contains(causeNames, name):

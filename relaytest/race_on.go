@@ -2,5 +2,6 @@
 
 package relaytest
 
-// raceFactor is the factor by which the race detector slows a parser, compared with a plain pass.
+// raceFactor says how many times more the race detector slows a parser than plainPass (worst.go). Limits that
+// are counted in plain passes are multiplied by it.
 const raceFactor = 4

@@ -51,7 +51,7 @@ type Options struct {
 	MaxTarget int // bytes of a request-target; beyond it 414
 
 	HeadTimeout  time.Duration // from the first byte of a head to its end, and for a TLS handshake
-	IdleTimeout  time.Duration // until the first byte of a head; then the connection is closed without an answer
+	IdleTimeout  time.Duration // longest wait for the first byte of a head; a connection that exceeds it is closed without an answer
 	StallTimeout time.Duration // for a body of which no byte arrives, and for a caller that does not read
 
 	// MinRate is the smallest average number of body bytes a second that a caller must send, over the

@@ -370,8 +370,8 @@ func clientStatesOf(r *Request) (states []string) {
 	return states
 }
 
-// querySecret is for Event Grid. Its only proof is the text that the owner of the endpoint has put into the
-// query of the URL, under any name. A new event already has that URL, so nothing is signed.
+// querySecret is for Event Grid. Its only proof is a text that the owner of the endpoint has put into the
+// query of the URL, under any name. That text is a part of the URL, so there is no signature to make.
 var querySecret = &special{
 	describe: "the secret itself is sent, as a value of the query of the URL",
 	canSign:  SignNo,

@@ -44,7 +44,7 @@ func TestUnreadCommandIsCut(t *testing.T) {
 	}
 	eventually(t, 30*time.Second, "reservation", func() bool { return shared.Stats().Used >= size })
 	eventually(t, 30*time.Second, "the end of a session that nobody reads", func() bool { return shared.Stats().Used == 0 })
-	if !<-said { // the exit status comes after the bytes in the window
+	if !<-said {
 		t.Error("the session ended without an exit status")
 	}
 

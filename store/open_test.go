@@ -14,7 +14,8 @@ import (
 	"relay/store/pgtest"
 )
 
-// A relay can start while another process locks the file for longer than the writer would wait.
+// TestOpenBesideALongTransaction: Open succeeds although another connection locks the database for longer than
+// the writer waits for a lock.
 func TestOpenBesideALongTransaction(t *testing.T) {
 	t.Parallel()
 	o := store.Options{DataDir: t.TempDir()}

@@ -464,8 +464,8 @@ func (g *gate) together(p *people, first, second operation, swapped bool) string
 	return p.state(told)
 }
 
-// waiting waits until want operations wait for a lock or have ended. n is the number of operations that ended
-// before; the result includes them.
+// waiting waits until want operations wait for a lock or have ended. It returns the number of operations that
+// have ended, including the n that ended before the call.
 func (g *gate) waiting(want int, ended chan struct{}, n int) int {
 	g.Helper()
 	for {

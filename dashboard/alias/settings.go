@@ -136,7 +136,7 @@ func (p Pages) saveSettings(w http.ResponseWriter, r *http.Request, who relay.Ac
 	return body, err
 }
 
-// previewOf returns the responses of an alias while it is offline.
+// previewOf returns the views of set.Answers, which callers can get while the alias is offline.
 func previewOf(set *relay.Settings) []answerView {
 	list := make([]answerView, 0, len(set.Answers))
 	for i := range set.Answers {

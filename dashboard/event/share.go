@@ -230,12 +230,12 @@ func (p pages) replayShared(w http.ResponseWriter, r *http.Request, held grant.H
 		return nil, shareError(err)
 	}
 	if held.Share.OneUse {
-		// The address of a used share shows nothing, so this response has to contain the result.
 		held.Share.View = false
 		shown, err := record.OfShared(r.Context(), held.Event, held.Share, false)
 		if err != nil {
 			return nil, err
 		}
+		// The address of a used share shows nothing, so this response has to contain the result.
 		return sharedPage(sharedView{SharedEvent: shown, Spent: true, Result: replayed.Attempt(n)}), nil
 	}
 	return page.SeeOther(w, r, nil, page.SharePath(held.Secret)+"?attempt="+strconv.Itoa(n)+"#result")

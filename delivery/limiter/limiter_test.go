@@ -226,7 +226,7 @@ func TestHungOverflowLeavesTheSoftSlots(t *testing.T) {
 		for _, p := range quick {
 			p.Release()
 		}
-		// They come one after another, so that no request takes a shared slot.
+		// These requests come one after another, so that none needs a slot beyond soft.
 		for range 3 {
 			p := ask()
 			if err := p.Acquire(2*overflowAfter, nil, nil); err != nil {

@@ -31,14 +31,15 @@ type Alias struct {
 	tunnelVersion uint64
 }
 
-// MinuteCount counts events within the current minute. It is safe for concurrent use.
+// MinuteCount counts the calls of Add in one minute. The first call after that minute begins the next one. It
+// is safe for concurrent use.
 type MinuteCount struct {
 	mu    sync.Mutex
 	since time.Time
 	n     int
 }
 
-// Add counts one more event and returns the number of events in this minute.
+// Add returns the number of calls in this minute, including this call.
 func (c *MinuteCount) Add() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -137,7 +137,8 @@ func (h *Attachment) Stale() { h.markStale(silentPeer) }
 // Online marks a stale tunnel as alive again.
 func (h *Attachment) Online() { h.markAlive(silentPeer | silentOpen) }
 
-// markStale adds a reason for being stale. It returns false if the reason was already set.
+// markStale adds a reason for being stale. It returns false if the reason was already set, or
+// the tunnel is detached.
 func (h *Attachment) markStale(why silence) bool {
 	h.st.mu.Lock()
 	if h.detached || h.stale&why != 0 {
@@ -222,8 +223,8 @@ func (h *Attachment) Slot() limiter.Slot {
 	return h.limiter.Slot(h.st.owner.Load().overflow, h.st.r.overflow)
 }
 
-// Detach ends the attachment. The SSH gate also calls it for a tunnel that was taken over:
-// exchanges that still run on that tunnel then fail as tunnel-lost.
+// Detach ends the attachment, also that of a tunnel that was taken over. Unless graceful is set, the
+// exchanges that still run on the tunnel fail as tunnel-lost.
 func (h *Attachment) Detach(graceful bool) {
 	h.st.mu.Lock()
 	h.detached = true

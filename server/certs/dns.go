@@ -25,7 +25,7 @@ type RFC2136 struct {
 
 // TSIGKey is a key for signing updates. The zero value signs nothing.
 type TSIGKey struct {
-	Name, Algorithm string // fully qualified names; an algorithm is, for example, hmac-sha256.
+	Name, Algorithm string // domain names with a final dot, such as "hmac-sha256."
 	Secret          string // base64
 }
 

@@ -85,9 +85,9 @@ const (
 	tunnelChannel    = "relay-tunnel@relay" // channel type: one connection to the local server of a tunnel
 	wakeRequest      = "wake-queue@relay"   // global request
 	takenOverRequest = "taken-over@relay"   // global request
-	endRequest       = "end@relay"          // channel, owner to ingress: the kind of end that follows the last byte
-	halfCloseRequest = "half-close@relay"   // channel, ingress to owner: the EOF that follows is for the local server
-	parkedRequest    = "parked@relay"       // channel, ingress to owner: no request uses the channel
+	endRequest       = "end@relay"          // channel, from the node of the tunnel: the kind of end that follows the last byte
+	halfCloseRequest = "half-close@relay"   // channel, from the node of the caller: the EOF that follows is for the local server
+	parkedRequest    = "parked@relay"       // channel, from the node of the caller: no request uses the channel
 )
 
 // Payloads: openPayload of tunnelChannel, wakeQueue of wakeRequest, takenOver of takenOverRequest, parked of

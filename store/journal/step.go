@@ -20,7 +20,7 @@ type step struct {
 
 	seq    uint64
 	ahead  int64       // cost of all steps that entered the lane before
-	waiter *time.Timer // fails the step if it has no space by then; nil once it is taken
+	waiter *time.Timer // fails the step if its lane still has no space for it; nil = the step does not wait for space
 	dead   bool        // the ticket was resolved while the step waited
 	err    error       // error of this step only, set in its transaction
 

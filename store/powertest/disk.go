@@ -101,7 +101,7 @@ func New(t testing.TB, fail int) *Disk {
 	return d
 }
 
-// at returns the value at an address of SQLite's memory.
+// at returns a pointer to the value at address p of SQLite's memory.
 func at[T any](p uintptr) *T { return *(**T)(unsafe.Pointer(&p)) }
 
 // address returns the address of a top-level function in the form that SQLite stores.

@@ -51,8 +51,9 @@ func (r *Retention) fits(h usage.Holder, need int64, wait time.Duration) bool {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), wait)
 	defer cancel()
-	until, turn := time.Now().Add(wait*3/4), r.usage.Turn(h) // a transaction that begins before until ends within ctx
-	again := time.NewTicker(wait / 20)                       // the eviction of another request may make enough space before it ends
+	// evict begins no transaction after until, so that the last one can end before ctx does.
+	until, turn := time.Now().Add(wait*3/4), r.usage.Turn(h)
+	again := time.NewTicker(wait / 20) // the eviction of another request may make enough space before it ends
 	defer again.Stop()
 	for taken := false; !taken; {
 		select {
