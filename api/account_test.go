@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"path/filepath"
 	"reflect"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -175,6 +176,9 @@ func TestTokens(t *testing.T) {
 	h.post(narrow, "/api/v1/tokens", `{"scopes":["events:read"],"expiresIn":"2h"}`).code(403, "forbidden")
 	h.post(narrow, "/api/v1/tokens", `{"scopes":["events:read"],"expiresIn":"1m"}`).want(201)
 	short := decoded[record.Token](h.post(h.asAlice, "/api/v1/tokens", `{"name":"short","expiresIn":"1h"}`).want(201))
+	for time.Since(short.CreatedAt.Time) < time.Millisecond { // the API has times in milliseconds
+		runtime.Gosched()
+	}
 	renewed := decoded[record.Token](h.post(short.Token, "/api/v1/tokens/renew", "").want(200))
 	if renewed.ID != short.ID || renewed.Token != "" || !renewed.ExpiresAt.After(short.ExpiresAt.Time) {
 		t.Errorf("renewed from %v to %+v", short.ExpiresAt, renewed)
