@@ -240,14 +240,21 @@ func TestGarbage(t *testing.T) {
 	}
 }
 
+// TestTimeout: nothing, a part of a head and a response 1xx do not end the wait for a response.
 func TestTimeout(t *testing.T) {
-	run(t, func(l *local) { l.until("hello"); l.ended() }, func(b *fixture) {
-		start := time.Now()
-		out, _ := b.send(post)
-		b.want("code", code(out), relay.CodeLocalTimeout)
-		b.want("after", time.Since(start), 60*time.Second)
-		b.want("state", b.event().State, relay.StateFailed)
-	})
+	for name, begun := range map[string]string{
+		"nothing": "", "part of a head": "HTTP/1.1 200 OK\r\nContent-", "interim": "HTTP/1.1 103 Early Hints\r\n\r\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, func(l *local) { l.until("hello"); l.Write(begun); l.ended() }, func(b *fixture) {
+				start := time.Now()
+				out, _ := b.send(post)
+				b.want("code", code(out), relay.CodeLocalTimeout)
+				b.want("after", time.Since(start), 60*time.Second)
+				b.want("state", b.event().State, relay.StateFailed)
+			})
+		})
+	}
 }
 
 func TestResponseTimeoutOfAlias(t *testing.T) {

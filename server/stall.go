@@ -71,7 +71,6 @@ func (c *stallConn) armDeadline() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.stall <= 0 || c.noTimeout.Load() {
-		c.armed = time.Time{}
 		_ = c.Conn.SetWriteDeadline(c.outerDeadline)
 		return
 	}

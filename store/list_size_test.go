@@ -152,7 +152,7 @@ func fillSized(t *testing.T, s *Store, n int) relay.Actor {
 			t.Fatalf("%.60s: %v", text, err)
 		}
 	}
-	exec(numbers + fmt.Sprintf(`INSERT INTO events (`+eventColumns+`) SELECT %s, %d, %s, %s, '', 0, 'POST', %s, 1, '', 'stripe',
+	exec(numbers + fmt.Sprintf(`INSERT INTO events (`+plantest.EventColumns+`) SELECT %s, %d, %s, %s, '', 0, 'POST', %s, 1, '', 'stripe',
 		CASE WHEN %s THEN 'charge.refunded' ELSE 'invoice.paid' END, '', 0, 0, 2, '', '', CASE WHEN %s THEN 404 ELSE 200 END, 1,
 		CASE WHEN %s THEN 2 ELSE 1 END, 1, '', 5 FROM k`, id, al.ID, at, at, target, rare, rare, rare))
 	param := `CAST(? AS ` + bin + `)`

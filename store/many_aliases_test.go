@@ -76,7 +76,7 @@ func fillManyAliases(t *testing.T, s *Store) relay.Actor {
 	statements := []string{
 		numbers(manyAll) + fmt.Sprintf(`INSERT INTO aliases (name, owner_id, created_at, offline_status, auto_deliver, host_header, forwarded, fresh_connections, paused)
 			SELECT 'a' || i, CASE WHEN i %% %d = 0 THEN %d ELSE %d END, 1, 202, 0, 'preserve', 0, 0, 0 FROM k`, manyAll/manyOwn, owners[0], owners[1]),
-		numbers(manyEvents) + fmt.Sprintf(`INSERT INTO events (`+eventColumns+`) SELECT %s, 1 + i * 7 %% %d, %s, %s, '', 0, CASE WHEN i %% 3 = 0 THEN 'GET' ELSE 'POST' END,
+		numbers(manyEvents) + fmt.Sprintf(`INSERT INTO events (`+plantest.EventColumns+`) SELECT %s, 1 + i * 7 %% %d, %s, %s, '', 0, CASE WHEN i %% 3 = 0 THEN 'GET' ELSE 'POST' END,
 			%s, 1, '', '', '', '', 0, 0, %s, '', '', CASE WHEN i %% 50 = 1 THEN 404 ELSE 200 END, 1, 1, 1, '', 5 FROM k`, id, manyAll, at, at, target, state),
 		numbers(manyEvents) + fmt.Sprintf(`INSERT INTO attempts (`+events.AttemptColumns+`) SELECT %s, 1, 1 + i * 7 %% %d, 0, %s, %s, 0, 0, '', '', '', 0, 0, 'new', 1, NULL, 1, 200,
 			'complete', 'n', 1, 10 FROM k`, id, manyAll, state, at),

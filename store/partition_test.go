@@ -15,6 +15,7 @@ import (
 	"relay/store/events"
 	"relay/store/partition"
 	"relay/store/pgtest"
+	"relay/store/plantest"
 )
 
 // openMigrated opens a migrated store without starting its server.
@@ -171,7 +172,7 @@ func TestADayStaysInTheDefaultPartition(t *testing.T) {
 	dropPartitions(t, s, today(0))
 	dropPartitions(t, s, today(1))
 	q := s.db.Session(t.Context(), s.db.Slow)
-	if _, err := q.Exec(`INSERT INTO events (`+eventColumns+`) VALUES (?, 1, 1, 1, '', 0, 'POST', '', 1, '', '', '', '', 0, 0, 0, '', '', 0, NULL, 1, 0, '', 0)`,
+	if _, err := q.Exec(`INSERT INTO events (`+plantest.EventColumns+`) VALUES (?, 1, 1, 1, '', 0, 'POST', '', 1, '', '', '', '', 0, 0, 0, '', '', 0, NULL, 1, 0, '', 0)`,
 		events.LowestID(time.Now())); err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"relay"
 	"relay/store/db"
 	"relay/store/events"
+	"relay/store/plantest"
 )
 
 // figured returns a store with n events of the alias hooks of alice, a minute apart.
@@ -34,7 +35,7 @@ func figured(t *testing.T, n int) *Store {
 			at := now.Add(-time.Duration(i) * time.Minute)
 			id := events.LowestID(at)
 			id[15] = 1
-			if _, err := c.Exec(`INSERT INTO events (`+eventColumns+`) VALUES (?, ?, ?, ?, '', 0, 'POST', x'', 1, '', '', '', '', 0, 0, ?, '', '', 200, ?, 1, 1, '', 0)`,
+			if _, err := c.Exec(`INSERT INTO events (`+plantest.EventColumns+`) VALUES (?, ?, ?, ?, '', 0, 'POST', x'', 1, '', '', '', '', 0, 0, ?, '', '', 200, ?, 1, 1, '', 0)`,
 				id, al.ID, db.Micros(at), db.Micros(at), events.Delivered, i); err != nil {
 				return err
 			}
@@ -46,8 +47,3 @@ func figured(t *testing.T, n int) *Store {
 	}
 	return s
 }
-
-// eventColumns are the columns of events that these tests insert. Columns that are added later have defaults.
-const eventColumns = `id, alias_id, received_at, asked_at, remote, tls, method, target, http_minor, host,
-	provider_name, provider_type, provider_delivery, signed_at, tolerance_us,
-	state, error_code, error_message, status, latency_us, attempts, ended_n, blocker, req_size`

@@ -274,8 +274,7 @@ func (h *testServer) getStatus(host string) int {
 	return res.StatusCode
 }
 
-// TestResponseTimeoutSetting: responseTimeout bounds the wait for the first byte of the local
-// response.
+// TestResponseTimeoutSetting: responseTimeout bounds the wait for the head of the local response.
 func TestResponseTimeoutSetting(t *testing.T) {
 	t.Parallel()
 	h := withAlias(t)

@@ -172,7 +172,7 @@ func Fill(t testing.TB, d *db.DB) {
 			CASE WHEN i %% 500 <= 1 THEN 0 ELSE 2 END AS state,
 			(lpad(to_hex(ms >> 16), 8, '0') || lpad(to_hex(ms & 65535), 4, '0') || '70008000' || lpad(to_hex(i), 12, '0'))::uuid AS id
 			FROM (SELECT i, %d + i * %d AS ms FROM generate_series(0, %d::bigint) i) times`, begin, step, rows-1),
-		`INSERT INTO events (` + eventColumns + `) SELECT id, alias, at, at, '', 0, 'POST', '/', 1, '', '', '', '', 0, 0, state, '', '', 200, 1, 1, 1, '', 5 FROM x`,
+		`INSERT INTO events (` + EventColumns + `) SELECT id, alias, at, at, '', 0, 'POST', '/', 1, '', '', '', '', 0, 0, state, '', '', 200, 1, 1, 1, '', 5 FROM x`,
 		`INSERT INTO attempts (` + events.AttemptColumns + `) SELECT id, 1, alias, 0, state, at, at, at, '', '', '', 0, 0, 'new', 1, NULL, 1, 200, 'complete', 'n', 1, 10 FROM x`,
 		FillQueue,
 		`INSERT INTO payloads (` + events.PayloadColumns + `) SELECT id, n, '/', NULL, 0, 0, '/', 0, 1, 1, NULL, 'complete', NULL, NULL FROM x, (VALUES (0), (1)) v (n)`,
@@ -194,7 +194,7 @@ const planSliceMost = 4096
 // table also covers the tables of Postgres itself, and two such statements can deadlock.
 var AnalyzeTables = []string{`ANALYZE aliases`, `ANALYZE events`, `ANALYZE attempts`, `ANALYZE queue`, `ANALYZE payloads`}
 
-// eventColumns are the columns of events that these tests insert. Columns that are added later have defaults.
-const eventColumns = `id, alias_id, received_at, asked_at, remote, tls, method, target, http_minor, host,
+// EventColumns are the columns of events that these tests insert. Columns that are added later have defaults.
+const EventColumns = `id, alias_id, received_at, asked_at, remote, tls, method, target, http_minor, host,
 	provider_name, provider_type, provider_delivery, signed_at, tolerance_us,
 	state, error_code, error_message, status, latency_us, attempts, ended_n, blocker, req_size`

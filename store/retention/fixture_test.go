@@ -13,6 +13,7 @@ import (
 	"relay/store/events"
 	"relay/store/partition"
 	"relay/store/people"
+	"relay/store/plantest"
 	"relay/store/seal"
 	"relay/store/spool"
 	"relay/store/usage"
@@ -85,7 +86,7 @@ func (s *fixture) insert(t testing.TB, alias int64, at time.Time) relay.ID {
 	t.Helper()
 	id := events.LowestID(at)
 	err := s.db.Update(t.Context(), "insert", func(c *db.Tx) error {
-		c.Do(`INSERT INTO events (`+eventColumns+`) VALUES (?, ?, ?, ?, '', 0, 'POST', ?, 1, '', '', '', '', 0, 0, ?, '', '', 200, 1, 1, 1, '', 0)`,
+		c.Do(`INSERT INTO events (`+plantest.EventColumns+`) VALUES (?, ?, ?, ?, '', 0, 'POST', ?, 1, '', '', '', '', 0, 0, ?, '', '', 200, 1, 1, 1, '', 0)`,
 			id, alias, db.Micros(at), db.Micros(at), []byte("/"), events.Delivered)
 		return nil
 	})
@@ -108,8 +109,3 @@ func (s *fixture) payload(t testing.TB, id relay.ID, alias int64, n, size int) {
 	}
 	s.usage.Add(alias, events.StoredSize(m))
 }
-
-// eventColumns are the columns of events that these tests insert. Columns that are added later have defaults.
-const eventColumns = `id, alias_id, received_at, asked_at, remote, tls, method, target, http_minor, host,
-	provider_name, provider_type, provider_delivery, signed_at, tolerance_us,
-	state, error_code, error_message, status, latency_us, attempts, ended_n, blocker, req_size`
