@@ -265,9 +265,10 @@ func TestBrowserMenusAreNotCutOff(t *testing.T) {
 	id := r.send(post("/a", "{}")).String()
 	// This makes a share, so that the box of shares contains a list.
 	r.submit("/events/"+id+"/shares", url.Values{"expires": {"7d"}, "view": {"on"}}, 200)
+	unshared := r.send(post("/b", "{}")).String() // its button is narrower
 	b := newBrowser(t, r)
 	for _, width := range []int64{390, 1024, 1280, 1440, 1920} {
-		for _, path := range []string{"/aliases/hook?status=2xx", "/events/" + id} {
+		for _, path := range []string{"/aliases/hook?status=2xx", "/events/" + id, "/events/" + unshared} {
 			b.show(path, width, 900, "menus")
 			for _, menu := range value[[]string](b, `[...document.querySelectorAll("[popovertarget]")].filter(e => e.checkVisibility()).map(e => e.getAttribute("popovertarget"))`) {
 				b.click("[popovertarget=" + menu + "]")
