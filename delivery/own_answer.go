@@ -140,12 +140,7 @@ func (j *job) storeAnswer(name string, own *ownAnswer) relay.Outcome {
 		accept = d.store.Accept(q.Event)
 	}
 	finish, gone := d.store.Finish(q.Event.ID, &a, ""), func() { d.store.CallerGone(q.Event.ID, a.N) }
-	err := d.exchanges.Await(finish)
-	if accept != nil && closed(accept.Done()) && accept.Err() != nil {
-		// Finish has failed for the same reason.
-		err = accept.Err()
-	}
-	if err != nil {
+	if err := d.exchanges.Await(accept, finish); err != nil {
 		d.markStoreDegraded(j.st, err)
 		if errors.Is(err, exchange.ErrStoreTimeout) {
 			// The end may be stored later, but the caller does not get this answer.

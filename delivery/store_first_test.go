@@ -249,14 +249,25 @@ func (refusingStore) Finish(relay.ID, *relay.Attempt, string) *relay.Ticket {
 	return t
 }
 
-// TestRefusedEventIsNotWaitedFor: a caller whose event is refused after two seconds gets the error then.
+// TestRefusedEventIsNotWaitedFor: a caller whose event is refused after two seconds gets the error then,
+// although the end of the attempt still waits for the store.
 func TestRefusedEventIsNotWaitedFor(t *testing.T) {
-	run(t, always("hello", ok), func(b *fixture) {
-		begun := time.Now()
-		out, _ := b.send(post)
-		b.want("code", code(out), relay.CodeStoreUnavailable)
-		b.want("waited", time.Since(begun), 2*time.Second)
-	}, func(b *fixture) { b.opt.Store = refusingStore{b.s} })
+	for name, c := range map[string]struct {
+		serve func(*local)
+		raw   string
+	}{
+		"response of the local server": {always("hello", ok), post},
+		"answer of the relay, offline": {nil, slackChallenge},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, c.serve, func(b *fixture) {
+				begun := time.Now()
+				out, _ := b.send(c.raw)
+				b.want("code", code(out), relay.CodeStoreUnavailable)
+				b.want("waited", time.Since(begun), 2*time.Second)
+			}, withHandshakes("slack"), func(b *fixture) { b.opt.Store = refusingStore{b.s} })
+		})
+	}
 }
 
 // TestSilentStoreEndsALargeRequest: if the store is silent, a request with a large body gets

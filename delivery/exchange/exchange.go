@@ -85,7 +85,6 @@ type Options struct {
 
 const (
 	storeWait              = 10 * time.Second      // longest wait for a step that must be stored before the caller gets an answer
-	slowStore              = time.Second           // time after which store also checks Accept, and not only Finish
 	partWait               = 20 * time.Second      // longest wait for a part of a body, of which up to 10 s are for space in the write queue
 	earlyAnswerWait        = 10 * time.Second      // time from the end of the request until its event is accepted without a response; ADR 0034 gives the reason
 	acceptDelay            = 20 * time.Millisecond // delay of Accept after the final head; ADR 0034 gives the reason

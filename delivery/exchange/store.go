@@ -11,21 +11,33 @@ import (
 // ErrStoreTimeout means that a step was neither stored nor refused in time.
 var ErrStoreTimeout = errors.New("the store did not answer in time")
 
-// Await waits until a step of the store has resolved. It returns ErrStoreTimeout after storeWait, or
-// when Base ends.
-func (o *Options) Await(t *relay.Ticket) error { return o.await(t, time.After(storeWait)) }
+// Await waits until steps of the store have resolved, in the order in which they were passed on. nil is no
+// step. It returns the error of the first step that has failed, and ErrStoreTimeout after storeWait, or when
+// Base ends.
+func (o *Options) Await(steps ...*relay.Ticket) error {
+	return o.await(time.After(storeWait), steps...)
+}
 
 // AwaitEnd waits as Await does, but without the bound of storeWait.
-func (o *Options) AwaitEnd(t *relay.Ticket) error { return o.await(t, nil) }
+func (o *Options) AwaitEnd(t *relay.Ticket) error { return o.await(nil, t) }
 
-func (o *Options) await(t *relay.Ticket, late <-chan time.Time) error {
-	select {
-	case <-t.Done():
-		return t.Err()
-	case <-late:
-	case <-o.Base.Done():
+func (o *Options) await(late <-chan time.Time, steps ...*relay.Ticket) error {
+	for _, t := range steps {
+		if t == nil {
+			continue
+		}
+		select {
+		case <-t.Done():
+		case <-late:
+			return ErrStoreTimeout
+		case <-o.Base.Done():
+			return ErrStoreTimeout
+		}
+		if err := t.Err(); err != nil {
+			return err
+		}
 	}
-	return ErrStoreTimeout
+	return nil
 }
 
 // sendAccept asks the journal to accept the event, with the part of its request that has arrived.
@@ -56,33 +68,37 @@ func (x *run) store() error {
 	x.amendWhole()
 	x.sendFinish(relay.StateDelivered, nil, "")
 	x.giveBack()
-	x.setTimer(x.at.end.Add(slowStore))
-	for slow := false; ; {
-		// The smaller Finish may find space and wait, although its Accept was refused.
-		var accept <-chan struct{}
-		if slow {
-			accept = pending(x.accept)
-		}
-		select {
-		case u := <-x.send.done:
-			x.joinOn(u)
-		case <-accept:
-			if err := x.onAccept(); err != nil {
-				return err
-			}
-		case <-x.finish.Done():
-			// Finish resolves after Accept, and fails if Accept has failed.
-			return x.onFinish()
-		case <-x.timer.C:
-			if slow {
-				return x.storeLate()
-			}
-			slow = true
-			x.setTimer(x.at.end.Add(storeWait))
-		case <-x.q.o.Base.Done():
+	x.setTimer(x.at.end.Add(storeWait))
+	// Accept may be refused for lack of space while the smaller Finish finds space and waits.
+	if x.accept != nil {
+		if !x.resolves(x.accept) {
 			return x.storeLate()
 		}
+		if err := x.onAccept(); err != nil {
+			return err
+		}
 	}
+	if !x.resolves(x.finish) {
+		return x.storeLate()
+	}
+	return x.onFinish()
+}
+
+// resolves waits until a step of the store has resolved. It returns false if the timer ends the wait, or the
+// relay stops.
+func (x *run) resolves(t *relay.Ticket) bool {
+	for !closed(t.Done()) {
+		select {
+		case <-t.Done():
+		case u := <-x.send.done:
+			x.joinOn(u)
+		case <-x.timer.C:
+			return false
+		case <-x.q.o.Base.Done():
+			return false
+		}
+	}
+	return true
 }
 
 func (x *run) onAccept() error {
@@ -96,12 +112,6 @@ func (x *run) onAccept() error {
 }
 
 func (x *run) onFinish() error {
-	if x.accept != nil && closed(x.accept.Done()) {
-		if err := x.onAccept(); err != nil {
-			// finish has failed for the same reason.
-			return err
-		}
-	}
 	if err := cmp.Or(x.finish.Err(), x.answer.rec.partsError()); err != nil {
 		x.storeErr = err
 		x.recordUnstored()
@@ -129,15 +139,9 @@ func (x *run) awaitStored() *relay.Error {
 		// The answer to the caller already says that the event is not stored.
 		return nil
 	}
-	late := time.After(storeWait)
-	for _, t := range []*relay.Ticket{x.accept, x.finish} {
-		if t == nil {
-			continue
-		}
-		if err := x.q.o.await(t, late); err != nil {
-			x.storeErr = err
-			return StoreError(err)
-		}
+	if err := x.q.o.Await(x.accept, x.finish); err != nil {
+		x.storeErr = err
+		return StoreError(err)
 	}
 	x.recorded = true
 	return nil
