@@ -80,6 +80,33 @@ func TestCallerLeft(t *testing.T) {
 	}
 }
 
+// lostNoteStore is a store of a relay that is killed right after the end of an attempt is stored.
+type lostNoteStore struct{ *memStore }
+
+func (lostNoteStore) CallerGone(relay.ID, int) *relay.Ticket {
+	t := relay.NewTicket()
+	t.Resolve(relay.Errorf(relay.CodeStoreUnavailable, "killed"))
+	return t
+}
+
+// TestResetIsStoredWithTheEnd: the step that ends the attempt says that the caller has reset its connection,
+// if it has done so while the local server took its time.
+func TestResetIsStoredWithTheEnd(t *testing.T) {
+	run(t, func(l *local) {
+		l.until("hello")
+		time.Sleep(20 * time.Second)
+		l.Write(ok)
+		l.ended()
+	}, func(b *fixture) {
+		c, done := b.begin(post)
+		time.Sleep(10 * time.Second)
+		c.become(relay.CallerReset)
+		out := <-done
+		e := b.event()
+		b.want("status, state, caller gone", words(fmt.Sprint(out.Status), e.State, fmt.Sprint(e.Attempts[0].CallerGone)), words("0", relay.StateDelivered, "true"))
+	}, func(b *fixture) { b.opt.Store = lostNoteStore{b.s} })
+}
+
 // TestCallerResetsInsideABodyThatIsAnsweredEarly: if the caller resets before it has sent its whole body, and
 // the response is complete, the attempt has CallerGone.
 func TestCallerResetsInsideABodyThatIsAnsweredEarly(t *testing.T) {

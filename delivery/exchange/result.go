@@ -133,9 +133,10 @@ func (x *run) setEnd(state string, why *relay.Error) {
 // recordSent stores in the attempt whether its caller has left, how the request was sent, and the
 // duration of each phase.
 func (x *run) recordSent(a *relay.Attempt) {
-	// For a complete answer the system is asked later, in noteGone, because the last piece is not
-	// written yet.
-	x.gone = x.gone || x.callerLeft(a.Error != nil)
+	// The system is always asked about a complete answer in noteGone, because the last piece is not written
+	// yet. About a slow one it is asked here too: what the attempt says at its end cannot be lost, while the
+	// step of noteGone is lost if the relay is killed before it.
+	x.gone = x.gone || x.callerLeft(a.Error != nil || x.slow)
 	a.CallerGone = x.gone
 	a.Timing, a.HasTiming = x.timing(), true
 	q := x.q
@@ -169,8 +170,9 @@ func (x *run) callerLeft(ask bool) bool {
 func (x *run) knownLeft() bool { return x.out.reader >= readerLeft || x.end.how == endLeft }
 
 // noteGone stores that the caller has left, if the exchange notices it only after it has passed the end
-// of the attempt to the journal: the last bytes of a response are sent after that. Only one goroutine
-// may check the caller.
+// of the attempt to the journal: the last bytes of a response are sent after that. If the relay is killed
+// before this step is stored, the record does not say so, as it cannot say whether a caller got bytes that
+// were sent just before a kill. Only one goroutine may check the caller.
 func (x *run) noteGone() {
 	if x.out.sink == nil || x.gone {
 		return
