@@ -20,7 +20,7 @@ import (
 
 // requestInfo holds the results of the checks of a request, for its handler and the log.
 type requestInfo struct {
-	answer   *budget.Writer           // writes the answer; holds its reserved memory until then
+	answer   *budget.Writer           // writes the answer, whose bytes count in the budget until the client has read them
 	id       string                   // request id, in the log and in problems
 	header   http.Header              // header lines of the answer
 	route    *route                   // nil when nothing matched

@@ -18,7 +18,7 @@ import (
 // type output.
 type accessLog struct {
 	out    *output
-	shared bool   // out is the output stdout, which has other users
+	shared bool   // lines go to stdout, to which other parts of relayd also write
 	stop   func() // stops the signals that reopen the file
 }
 
@@ -98,7 +98,7 @@ func (f *logFile) open() (*os.File, error) {
 	return os.OpenFile(f.path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 }
 
-// Write appends lines.
+// Write appends lines to the file. It opens the file first if it is not open yet.
 func (f *logFile) Write(text []byte) (n int, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -48,7 +48,8 @@ func (h *testServer) agent() *agentCalls {
 	return &agentCalls{t: h.t, session: session}
 }
 
-// call calls a tool, which must succeed, and decodes its result into into.
+// call calls a tool, which must succeed, decodes its result into *into unless into is nil, and returns the
+// result as JSON.
 func (a *agentCalls) call(name string, arguments map[string]any, into any) string {
 	a.t.Helper()
 	a.n++

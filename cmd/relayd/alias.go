@@ -88,13 +88,13 @@ func (o *operator) explainConflict(ctx context.Context, err error, name string) 
 	return err
 }
 
-// aliasRow is an alias as stored, with its queue. Only the running server knows whether the alias is
-// online.
+// aliasRow is an alias as stored, with the length of its queue. Only the running server knows whether the
+// alias is online.
 type aliasRow struct {
 	Name         string          `json:"name"`
 	URL          string          `json:"url"`
 	Owner        string          `json:"owner"`
-	OwnerRemoved bool            `json:"ownerRemoved"` // there may be a new account of the same name
+	OwnerRemoved bool            `json:"ownerRemoved"` // the account of the owner was removed; a new account may have the same name
 	Queued       int             `json:"queued"`
 	QueuedEvents int             `json:"queuedEvents"`
 	LastEventAt  *record.Time    `json:"lastEventAt"`

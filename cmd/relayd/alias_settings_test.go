@@ -13,7 +13,7 @@ import (
 	"relay/relaytest"
 )
 
-// ask is a request that asks for the end of its connection.
+// ask is a request with Connection: close, so that relayd closes the connection after the response.
 const ask = "POST /hook?x=1 HTTP/1.1\r\nhost:  demo.localhost\r\nX-Last: yes\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhi"
 
 const okAnswer = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"
@@ -113,8 +113,8 @@ func TestRefusedHostWarning(t *testing.T) {
 	}
 }
 
-// TestRefusedHostIsShownLive: a live view shows the warning about a refused Host header, even if it has shown
-// the event before the response.
+// TestRefusedHostIsShownLive: a live view shows the warning about a refused Host header, even if it showed
+// the event before the response arrived.
 func TestRefusedHostIsShownLive(t *testing.T) {
 	t.Parallel()
 	h := withAlias(t)
@@ -152,8 +152,8 @@ func TestRefusedHostIsShownLive(t *testing.T) {
 	}
 }
 
-// TestForwardedSetting: forwarded appends three header lines. They are computed at capture, so a replay has
-// the same lines, even after the setting was switched off.
+// TestForwardedSetting: the setting forwarded makes relayd append three header lines. The lines are computed
+// at capture, so a replay has the same lines, even after the setting was switched off.
 func TestForwardedSetting(t *testing.T) {
 	t.Parallel()
 	h := withAlias(t)
@@ -251,7 +251,7 @@ func TestFreshConnectionsSetting(t *testing.T) {
 		}
 	}
 	h.set(`{"freshConnections":false}`)
-	if !relaytest.Poll(10*time.Second, func() bool { return second() == "reused" }) { // a connection is reused within 1 s only
+	if !relaytest.Poll(10*time.Second, func() bool { return second() == "reused" }) { // on a busy machine, the second request may come after the 1 s for which relayd keeps a connection
 		t.Error("off: the second request never had a reused connection")
 	}
 }

@@ -64,7 +64,7 @@ type app struct {
 	drainMu  sync.Mutex
 	endDrain context.CancelFunc // ends a drain that an operator has started; nil = none
 
-	startedAt time.Time   // time at which started was set; valid only after that
+	startedAt time.Time   // when started became true; set before that
 	connected atomic.Bool // the node has been ready once: see connectTime
 	started   atomic.Bool // everything is served, and the first account exists
 	failed    chan error  // error of a listener that ended unexpectedly
@@ -144,7 +144,8 @@ func (a *app) open(ctx context.Context) error {
 	if a.store, err = a.program.openStore(ctx, a.cfg, false); err != nil {
 		return err
 	}
-	// The lock comes before the migration, because another relayd may use the schema.
+	// The lock comes before the migration: it fails if another relayd still runs on this data dir and uses the
+	// schema.
 	if err := a.store.LockDataDir(); err != nil {
 		return err
 	}
@@ -159,8 +160,8 @@ func (a *app) open(ctx context.Context) error {
 	return err
 }
 
-// listen opens all listeners first, because a port in use must stop the start. It stores their real addresses
-// in the settings, because the system chooses the port for port 0.
+// listen opens all listeners before anything is served, because a port in use must prevent the start. It
+// stores the real addresses of the listeners in the settings, because the system chooses the port for port 0.
 func (a *app) listen() error {
 	listeners, err := a.systemd.inherited(a.program.getenv)
 	if err != nil {
@@ -313,8 +314,8 @@ func (a *app) wireHTTP(registry *prometheus.Registry, base http.Handler) (err er
 	return nil
 }
 
-// isAPIPath reports whether a path, without dots and double slashes, begins with /api or is the path for
-// agents.
+// isAPIPath reports whether a path belongs to the API or to agents, as it is written or after its dots and
+// double slashes are resolved.
 func isAPIPath(p string) bool {
 	if p == api.MCPPath {
 		return true

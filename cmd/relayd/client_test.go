@@ -103,8 +103,8 @@ func (h *testServer) asks(id string) {
 	}
 }
 
-// TestUpOutlivesItsReader: when the reader of its output has gone or has stopped reading, relay up keeps its
-// tunnel and still ends at Ctrl+C.
+// TestUpOutlivesItsReader: when the reader of the output of relay up has gone or has stopped reading, relay
+// up keeps its tunnel and still ends at Ctrl+C.
 func TestUpOutlivesItsReader(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, nil)
@@ -113,7 +113,7 @@ func TestUpOutlivesItsReader(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !gone { // the output of relay up fills the rest
+		if !gone { // the output of relay up fills the rest of the pipe
 			fillPipe(t, r, w, 8<<10)
 		}
 		up := h.relay("up", "--echo", "--alias", name)
@@ -127,7 +127,7 @@ func TestUpOutlivesItsReader(t *testing.T) {
 			_ = r.Close()
 		}
 		const path = "/0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789"
-		for i := range 120 { // their log lines exceed the rest of the pipe
+		for i := range 120 { // the log lines of these requests exceed the rest of the pipe
 			answer := h.send("GET " + path + " HTTP/1.1\r\nHost: " + name + ".localhost\r\nConnection: close\r\n\r\n")
 			if !strings.HasPrefix(answer, "HTTP/1.1 200 ") {
 				t.Fatalf("%s: request %d got %q", name, i, answer)
@@ -146,7 +146,7 @@ func TestUpOutlivesItsReader(t *testing.T) {
 	}
 }
 
-// fillPipe writes to a pipe until it has space for only left more bytes.
+// fillPipe writes to the pipe until only as many more bytes fit in as left says.
 func fillPipe(t *testing.T, r, w *os.File, left int) {
 	t.Helper()
 	if err := w.SetWriteDeadline(time.Now().Add(200 * time.Millisecond)); err != nil {

@@ -152,7 +152,7 @@ type Config struct {
 	MaxAccountQueue int `kind:"count" flag:"max-account-queue" default:"off" help:"most queued attempts of all aliases of an account (503 queue-full)" note:"relayd user set NAME max-account-queue=COUNT sets it for one account"`
 	// ReplayLimit is counted per token or session.
 	ReplayLimit api.Rate `kind:"rate" flag:"replay-limit" default:"60/min" help:"most replays per token or session (429)"`
-	// MaxShareAge applies to shares that are created after the setting.
+	// MaxShareAge applies to shares that are created after it was set.
 	MaxShareAge time.Duration `kind:"duration" flag:"max-share-age" default:"off" help:"longest life of a share" note:"a share asked for longer, or without end, expires then"`
 	// ShareReplayLimit is counted per share token.
 	ShareReplayLimit api.Rate `kind:"rate" flag:"share-replay-limit" default:"10/min" help:"most replays per share token (429)"`
@@ -175,7 +175,7 @@ type Config struct {
 // setting is one field of Config together with its texts and the source of its value.
 type setting struct {
 	kind, name, def, help, note string
-	group                       string // the heading, never empty
+	group                       string // the heading above the setting in help and docs/config.md, never empty
 	secret, file, zero          bool
 	field                       reflect.Value
 	origin                      string // such as "default", "--drain", "RELAY_DRAIN", "relay.yaml:3"

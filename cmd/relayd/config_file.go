@@ -83,7 +83,7 @@ func textOf(key string, value ast.Node, list []*setting) (string, error) {
 		}
 		return "", errors.New("unknown setting; expected a flag name of `relayd serve --help`")
 	}
-	if s.file { // each key is on its own line, and its comment may contain any character
+	if s.file { // one item a line, because the comment of an SSH key may contain any other character
 		return scalar(value, "\n")
 	}
 	return scalar(value, ",")

@@ -138,8 +138,8 @@ func (s *setting) lookup(src sources, entries map[string]fileEntry) (text, origi
 	return s.def, "default", nil
 }
 
-// withoutPath returns the error of a file without its path, unless the text is clearly a path. The text may
-// be the secret itself, given by mistake instead of a path.
+// withoutPath returns the error of opening the file path, without this path unless it clearly is one:
+// somebody may have given the secret itself by mistake.
 func withoutPath(path string, err error) error {
 	var fault *fs.PathError
 	if errors.As(err, &fault) && (looksSecret(path) || !filepath.IsAbs(path)) {
@@ -178,7 +178,7 @@ func (c *Config) check(list []*setting, getenv func(string) string) (faults erro
 	refuse(files && c.TLSKey == "", "tls-key", "tls files needs the private key: pass --tls-key FILE")
 	refuse(c.TLS != off && c.HTTPSAddr == "", "tls", fmt.Sprintf("tls %s needs a listener: pass --https-addr such as :443", c.TLS))
 	refuse(c.TLS == off && c.HTTPSAddr != "", "https-addr", "a TLS listener needs certificates: pass --tls files or --tls acme")
-	refuse(acme && c.BaseURL == "" && c.ACMECA == "", "base-url", // a private CA may issue certificates for localhost
+	refuse(acme && c.BaseURL == "" && c.ACMECA == "", "base-url", // the private CA of --acme-ca may issue certificates for localhost
 		"tls acme needs the name to get a certificate for: pass --base-url such as https://relay.example.com")
 	refuse(acme && c.ACMEDNS == "rfc2136" && server != nil, "acme-dns-server", "acme-dns rfc2136 needs the server to update, such as 192.0.2.53:53")
 	refuse(acme && c.ACMEDNS == "command" && command != nil, "acme-dns-command", fmt.Sprintf("acme-dns command needs a program: %v", command))
@@ -202,7 +202,7 @@ func defaultDataDir(getenv func(string) string) string {
 // serve shows them.
 var storeSettings = map[string]bool{"data-dir": true, "database-url": true}
 
-// withSettings makes cmd a command that needs the settings.
+// withSettings makes cmd load the settings and pass them to do. all shows every setting in the help of cmd.
 func (c *program) withSettings(cmd *cobra.Command, all bool, do func(ctx context.Context, cfg Config, list []*setting, args []string) error) *cobra.Command {
 	load := c.settingFlags(cmd, all)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -318,7 +318,7 @@ func effective(cfg Config, list []*setting) []settingRow {
 	return mapSlice(list, func(s *setting) settingRow {
 		value := s.String()
 		if s.origin == "default" {
-			value = cmp.Or(s.def, value) // the default has the form of all other output, such as 75s
+			value = cmp.Or(s.def, value) // the default as its tag writes it
 		}
 		lines := strings.FieldsFunc(value, func(r rune) bool { return r == '\n' || r == '\r' }) // initial-admin-keys may have several lines
 		return settingRow{Name: s.name, Value: cmp.Or(strings.Join(lines, "; "), derived[s.name]), Origin: s.origin}

@@ -331,7 +331,7 @@ func TestChecks(t *testing.T) {
 		{map[string]string{"ssh-addr": "off"}, "cannot be off"},
 		{map[string]string{"http-addr": "off"}, "only with --https-addr"},
 		{map[string]string{"ping-interval": "off"}, "cannot be off"},
-		{map[string]string{"ping-interval": "0"}, "--ping-interval: it cannot be off or 0"}, // the message must not advise to write off
+		{map[string]string{"ping-interval": "0"}, "--ping-interval: it cannot be off or 0"}, // the message must not suggest the value off
 		{map[string]string{"ping-timeout": "0s"}, "--ping-timeout: it cannot be off or 0"},
 		{map[string]string{"database-max-conns": "0"}, "a node needs 6 connections at least"},
 		{map[string]string{"max-aliases": "0"}, "write off for no limit"},

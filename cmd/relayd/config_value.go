@@ -212,8 +212,8 @@ func parseDomain(text string) (any, error) {
 
 var nodeName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$`)
 
-// parseNodeName reads a name in the form of a host name or label, because other nodes show it in their lists
-// and logs.
+// parseNodeName reads a name in the form of a host name or label. It accepts no other characters, because
+// other nodes show the name in their lists and logs.
 func parseNodeName(s string) (any, error) {
 	if !nodeName.MatchString(s) {
 		return nil, fmt.Errorf("%q is not a node name: it has up to 63 letters, digits, and inner hyphens, dots and underscores, such as eu-1", s)

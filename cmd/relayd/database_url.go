@@ -26,9 +26,9 @@ var (
 	parameterName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.]*$`)
 )
 
-// parseDatabaseURL checks a postgres:// URL and returns it unchanged. It refuses URLs that contain an
-// unescaped password character: these parse, but part of the password becomes the host, the database or
-// a parameter, which are printed.
+// parseDatabaseURL checks a postgres:// URL and returns it unchanged. It refuses URLs in which a special
+// character of the password is not escaped: url.Parse would take part of the password for the host, the
+// database or a parameter, which relayd prints.
 func parseDatabaseURL(text string) (any, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Opaque != "" || !strings.HasPrefix(text, "postgres://") && !strings.HasPrefix(text, "postgresql://") ||
@@ -97,7 +97,7 @@ var parameterRules = func() map[string]parameterRule {
 	for _, name := range ignored {
 		rules[name] = parameterRule{known: true}
 	}
-	change := func(name, to string, values map[string]string) { // the key "" would match any other value
+	change := func(name, to string, values map[string]string) { // "" as a key of values would match any other value
 		rules[name] = parameterRule{known: true, as: func(value string) (string, string) {
 			if as, ok := values[strings.ToLower(value)]; ok {
 				return to, as
@@ -156,8 +156,8 @@ func stricter(one, other string) string {
 	return other
 }
 
-// maskURL returns a URL for output that parseDatabaseURL has accepted: without its password, and without the
-// values of parameters that may hold a secret.
+// maskURL returns the form for output of a URL that parseDatabaseURL has accepted: without the password, and
+// without the values of parameters that may hold a secret.
 func maskURL(text string) string {
 	u, err := url.Parse(text)
 	if err != nil {

@@ -24,8 +24,8 @@ type listenerOf struct {
 	probe      func(ctx context.Context, trusted []netip.Prefix, addr string) error
 }
 
-// listeners returns the listeners of the settings. If the settings name no site, it returns those of
-// the last server.
+// listeners returns the listeners to check. If the last server has recorded its listeners in site.json, these
+// replace the addresses that the settings do not name.
 func (x *examination) listeners() []listenerOf {
 	cfg := x.cfg
 	if known, ok := loadSiteFile(cfg); ok {
@@ -34,7 +34,7 @@ func (x *examination) listeners() []listenerOf {
 		if cfg.SSHAddr == defaults.SSHAddr {
 			cfg.SSHAddr = cmp.Or(known.SSHListener, cfg.SSHAddr)
 		}
-		if cfg.AdminAddr == defaults.AdminAddr { // site.json has no admin address of the last server
+		if cfg.AdminAddr == defaults.AdminAddr { // site.json does not have the admin address, so that listener is left out
 			cfg.AdminAddr = ""
 		}
 	}
@@ -108,7 +108,7 @@ func (x *examination) checkBusy(ctx context.Context, l listenerOf, err error) re
 // everywhere contains all IP networks.
 var everywhere = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
 
-// checkServer reports that the server is not running.
+// checkServer reports that no server is running, unless a relay answers at one of the listeners.
 func (x *examination) checkServer() {
 	const check = "server"
 	_, ran := servedPlace(x.cfg.DataDir)

@@ -105,8 +105,9 @@ func entryAhead(path string) error {
 	return errors.Join(err, db.Close())
 }
 
-// foreignFile gives a file in the data dir to another user. Only root can do that: without root rights, it
-// checks the folder for temporary files instead, and skips the test.
+// foreignFile gives a file in the data dir to another user. Only root can do that: without root rights,
+// foreignFile instead checks that doctor reports the folder for temporary files, which belongs to root, and
+// skips the test.
 func foreignFile(t *testing.T, dir string) {
 	t.Helper()
 	if err := os.Chown(filepath.Join(dir, "ssh_host_ed25519_key"), 12345, 12345); err != nil {
@@ -117,7 +118,7 @@ func foreignFile(t *testing.T, dir string) {
 	}
 }
 
-// withDatabase replaces the database of a URL.
+// withDatabase returns a database URL with another database name.
 func withDatabase(t *testing.T, address, name string) string {
 	t.Helper()
 	u, err := url.Parse(address)
@@ -172,8 +173,8 @@ func certificate(t *testing.T, names []string, until time.Time) (certFile, keyFi
 		write(t, "key.pem", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})))
 }
 
-// issuedCertificate writes a certificate that another one issued, and its key; with whole also the
-// issuer.
+// issuedCertificate writes a certificate that a CA of its own has signed, and the private key. If whole is
+// set, the file also contains the certificate of the CA.
 func issuedCertificate(t *testing.T, names []string, whole bool) (certFile, keyFile string) {
 	t.Helper()
 	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -77,8 +77,8 @@ func checkHostKey(file string) (f relay.Finding, print string) {
 }
 
 // checkOwners checks that the user of the data dir can read and write the files in it. It compares owners and
-// modes, because doctor may run as root, which can open every file. After a restore by root, the server of
-// another user fails to start.
+// modes, because doctor may run as root, which can open every file. After root has restored a backup, the
+// files belong to root, and a server that runs as another user fails to start.
 func checkOwners(cfg Config) (list []relay.Finding) {
 	const check = "files"
 	dir, err := os.Stat(cfg.DataDir)
@@ -141,8 +141,8 @@ func checkCertFiles(cfg Config) relay.Finding {
 }
 
 // lacksIntermediate reports whether a chain lacks the certificate of its issuer: the chain has one
-// certificate, no root of this machine has signed that certificate, and it names a URL of its issuer, as
-// certificates of public authorities do.
+// certificate, no root of this machine has signed that certificate, and that certificate names a URL for the
+// missing one, as certificates of public authorities do.
 func lacksIntermediate(pair tls.Certificate) bool {
 	if len(pair.Certificate) > 1 || len(pair.Leaf.IssuingCertificateURL) == 0 {
 		return false

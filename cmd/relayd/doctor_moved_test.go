@@ -25,9 +25,9 @@ func restoredInto(dir, backup, key string) error {
 	return err
 }
 
-// TestDoctorOfMovedFiles: while a server runs, its data dir or its file is moved away, and a backup may be
-// restored in its place. Doctor reports that the server does not use the files there, and commands refuse to
-// change them.
+// TestDoctorOfMovedFiles: while a server runs, its data dir or its SQLite file is moved away. In some cases a
+// backup is restored to the old path. Doctor reports that the server does not use the files there, and
+// commands refuse to change them.
 func TestDoctorOfMovedFiles(t *testing.T) {
 	t.Parallel()
 	const moved, another = "moved away while it ran", "has another file open than the relay.db that is there now"

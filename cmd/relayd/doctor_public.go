@@ -121,8 +121,8 @@ func lookup(ctx context.Context, host string) ([]string, error) {
 	return slices.Compact(list), err
 }
 
-// publicClient returns a client that sends a PROXY header to trusted addresses. If at is not "", it connects
-// to at instead of the host of a URL.
+// publicClient returns a client that sends a PROXY header to trusted addresses. Unless at is "", the client
+// connects to that IP address instead of the host of the URL.
 func publicClient(trusted []netip.Prefix, at string, config *tls.Config) *http.Client {
 	dial := dialLocal(trusted)
 	return &http.Client{
@@ -154,7 +154,8 @@ func (x *examination) asCaller(try func(trusted []netip.Prefix) error) error {
 	return err
 }
 
-// get requests a public URL, at the given address of its host, or at any if address is "".
+// get requests the public URL address. It connects to the IP address at, or to any address of the host if at
+// is "".
 func (x *examination) get(ctx context.Context, address, at string, config *tls.Config) (res *http.Response, body []byte, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
@@ -229,7 +230,7 @@ func (x *examination) checkAliasDomain(ctx context.Context) {
 	case err == nil:
 		x.add(passed(check, "names below %s lead to a relay, at %s", domain, joinMax(addrs)))
 		x.checkUnchanged(ctx, name)
-	case slices.Equal(addrs, base): // for example, there is no certificate for this name
+	case slices.Equal(addrs, base): // the DNS entry is right; askAlias may have failed for want of a certificate
 		x.add(passed(check, "names below %s lead to %s, as the base URL does", domain, joinMax(addrs)))
 	default:
 		x.add(finding(check, relay.VerdictFail, "make a wildcard DNS entry: *."+domain+" to "+joinMax(base),

@@ -373,7 +373,8 @@ func TestDoctorWithoutAServer(t *testing.T) {
 	text := func(s string) func(string) error {
 		return func(path string) error { return os.WriteFile(path, []byte(s), 0o600) }
 	}
-	// In the last situations, the database URL leads elsewhere, or to a Postgres that refuses.
+	// In the last situations, the database URL leads to a port without Postgres, or to a Postgres that does not
+	// accept relayd.
 	at := freeAddr(t)
 	base := postgresFlags(t)["database-url"]
 	for _, s := range []situation{

@@ -167,8 +167,9 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// TestDripEndsWithTimeout: a body that arrives more slowly than --min-rate after its grace ends with 408. The
-// local server never gets the complete body, and the event cannot be replayed.
+// TestDripEndsWithTimeout: a body that still arrives more slowly than --min-rate after the time
+// --min-rate-grace is refused with 408. The local server never gets the complete body, and the event cannot
+// be replayed.
 func TestDripEndsWithTimeout(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, map[string]string{"min-rate-grace": "1s"})

@@ -105,8 +105,8 @@ func (a *app) findAdmin(ctx context.Context, out *summary, env *operatorEnv) err
 	return nil
 }
 
-// needsAdmin reports whether an admin is to be created. An account from `user add` does not replace the admin
-// of the setting.
+// needsAdmin reports whether an admin is to be created. Without --initial-admin-keys, any account suffices.
+// With it, only an admin or the account named admin does.
 func (a *app) needsAdmin(accounts []relay.Account) bool {
 	if a.cfg.InitialAdminKeys == "" || len(accounts) == 0 {
 		return len(accounts) == 0
@@ -193,7 +193,7 @@ func newOperatorEnv(a *app, list []*setting) *operatorEnv {
 		line := strings.LastIndexByte(set.origin, ':')
 		switch {
 		case set.name != "database-url":
-		case set.origin == "--database-url": // commands read the environment themselves
+		case set.origin == "--database-url": // if the URL comes from the environment, commands read it there themselves
 			s.options = append(s.options, set.origin, maskURL(a.cfg.DatabaseURL))
 		case line >= 0:
 			if file, err := filepath.Abs(set.origin[:line]); err == nil {

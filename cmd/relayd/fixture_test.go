@@ -143,7 +143,7 @@ func (h *testServer) client() *http.Client {
 	}}
 }
 
-// api calls the API and decodes its answer into into; it returns the status.
+// api calls the API, decodes the answer into *into unless into is nil, and returns the status.
 func (h *testServer) api(method, path, body string, into any) int {
 	h.t.Helper()
 	req, err := http.NewRequest(method, h.app.site.URL("/api/v1"+path), strings.NewReader(body))

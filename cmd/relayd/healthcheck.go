@@ -46,7 +46,7 @@ func (c *program) healthcheckCommand() *cobra.Command {
 }
 
 // getLocal requests a URL of a listener of this machine and returns the body of a 200 answer. The certificate
-// is not checked, because it has the public host name.
+// is not checked, because it is for the public host name and not for a local address.
 func getLocal(ctx context.Context, cfg Config, trusted []netip.Prefix, address string) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 
 // logger returns a logger with the form and level of the settings.
 func (c *program) logger(cfg Config) *slog.Logger {
-	_ = c.level.UnmarshalText([]byte(cfg.LogLevel)) // a word that the setting has checked
+	_ = c.level.UnmarshalText([]byte(cfg.LogLevel)) // cannot fail: the setting accepts only names of levels
 	return slog.New(logHandler(cfg, io.MultiWriter(c.stderr, &c.recent), &c.level))
 }
 

@@ -77,7 +77,8 @@ func TestManyAliases(t *testing.T) {
 	})
 }
 
-// fillAliases inserts all aliases by SQL, own of them for the admin. Each has one event.
+// fillAliases inserts aliases by SQL. all is their number, and own is how many of them belong to the admin.
+// Each alias has one event.
 func fillAliases(t *testing.T, h *testServer, all, own int) {
 	t.Helper()
 	driver, dsn := "sqlite", "file:"+filepath.Join(h.flags["data-dir"], "relay.db")+"?_pragma=busy_timeout(30000)"

@@ -109,8 +109,8 @@ func (c *program) openStore(ctx context.Context, cfg Config, existing bool) (*st
 	return nil, err
 }
 
-// listing makes cmd a command that lists rows, as a table of cells or as JSON. of converts a row to its JSON
-// form.
+// listing makes cmd a command that lists rows, as a table of cells or as JSON. The function of converts a row
+// to its JSON form.
 func listing[A, B any](c *program, cmd *cobra.Command, head string, rows func(context.Context, *operator) ([]A, error), of func(A) B, cells func(B) []string) *cobra.Command {
 	cmd.Args = cli.Takes("", 0, 0)
 	asJSON := jsonFlag(cmd)

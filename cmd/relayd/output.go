@@ -13,7 +13,7 @@ import (
 
 // Bounds of the queued output. A reader that is slow for a moment loses no output.
 const (
-	outputBytes = 256 << 10 // plus the last text, which may be larger
+	outputBytes = 256 << 10 // limit of the queue; the text that reaches it may exceed it
 	outputRetry = time.Second
 	// outputSlow is how long one write may take before the output counts as blocked.
 	outputSlow = 2 * time.Second
@@ -30,7 +30,8 @@ type output struct {
 	// note returns a line that says how many lines were not written. The line, which may be empty, is written
 	// before the next text.
 	note func(lines int64) []byte
-	// told is called when the line of note has been written, because the reader reads again.
+	// told is called after the line of note has been written: the destination takes output again. err is the
+	// error of the write that failed last; nil = the queue was full.
 	told func(lines int64, err error)
 
 	dropped atomic.Int64 // dropped lines since the start
@@ -48,7 +49,7 @@ type output struct {
 	since   atomic.Int64 // start of the current write in nanoseconds; 0 = none
 
 	// The writing goroutine alone uses these fields.
-	unsaid int64 // lines that were not written, which the reader has not been told
+	unsaid int64 // lines that were not written and that no line of note has reported yet
 	err    error // error of the write that failed last; nil = the queue was full
 	torn   bool  // whether the last write ended within a line
 }

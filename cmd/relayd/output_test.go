@@ -81,7 +81,7 @@ func TestOutputEndsUnread(t *testing.T) {
 	})
 }
 
-// faulty fails a set number of writes, each after a part of the text.
+// faulty is a writer whose first writes fail: as many as fails says, each after as many bytes as part says.
 type faulty struct {
 	bytes.Buffer
 	fails, part int

@@ -19,8 +19,8 @@ import (
 	"relay/store"
 )
 
-// process is relayd as a separate process, for tests of signals and kills. The methods of its fixture work as
-// with other servers.
+// process is relayd as a separate process, for tests of signals and kills. The methods of the embedded
+// testServer work as with a server in the process of the test.
 type process struct {
 	*testServer
 	*relaytest.Process
@@ -84,7 +84,8 @@ func (p *process) signal(s os.Signal) {
 // ends the process at once.
 func TestSignals(t *testing.T) {
 	t.Parallel()
-	// Under nohup, SIGHUP is ignored, and child processes inherit that. A handler here prevents it.
+	// Under nohup, this process ignores SIGHUP, and relayd as its child would ignore it, too. This handler
+	// prevents that.
 	caught := make(chan os.Signal, 1)
 	signal.Notify(caught, syscall.SIGHUP)
 	t.Cleanup(func() { signal.Stop(caught) })

@@ -31,7 +31,7 @@ func (l leaks) Run() int {
 		return code
 	}
 	var err error
-	for range 10 { // each look takes up to two seconds; a busy machine needs more
+	for range 10 { // each call waits up to two seconds for goroutines to end; a busy machine needs more calls
 		if err = goleak.Find(goleak.IgnoreAnyFunction("relay/relaytest.startMeter.func1")); err == nil {
 			return 0
 		}

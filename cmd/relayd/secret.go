@@ -140,7 +140,7 @@ func (o *operator) rotateKey(ctx context.Context) error {
 // keyUse describes the use of one key.
 type keyUse struct {
 	ID      string `json:"id"`
-	Here    bool   `json:"here"` // the settings have it
+	Here    bool   `json:"here"` // this node has the key
 	Use     string `json:"use"`
 	Secrets int    `json:"secrets"`
 }

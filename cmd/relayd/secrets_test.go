@@ -98,8 +98,8 @@ func tellsPiece(t *testing.T, name string, environment []string, args ...string)
 	}
 }
 
-// TestNoPieceOfASecretIsTold: no output contains a piece of a password, for any character in it, for any
-// misspelling of its setting, and for any wrong place.
+// TestNoPieceOfASecretIsTold: no output contains a piece of a password, whatever separator the password
+// contains, however its setting is misspelled, and whichever setting gets it by mistake.
 func TestNoPieceOfASecretIsTold(t *testing.T) {
 	t.Parallel()
 	for _, separator := range []string{
@@ -115,7 +115,7 @@ func TestNoPieceOfASecretIsTold(t *testing.T) {
 				environment := []string{"RELAY_DATABASE_URL", text}
 				_, _, err := load(sources{getenv: env(environment...)})
 				commands := [][]string{{"config"}, {"user", "list"}}
-				if err == nil && separator != "@" { // valid settings: the commands reach the database
+				if err == nil && separator != "@" { // the settings are valid, so `user list` would connect to a database
 					commands = [][]string{{"config", "--json"}}
 				} else if err == nil {
 					commands = [][]string{
@@ -336,7 +336,7 @@ func TestLiveServerTellsNoPassword(t *testing.T) {
 		"environment": {nil, []string{"RELAY_DATABASE_URL=" + u.String()}, false},
 		"file":        {nil, []string{"RELAY_DATABASE_URL_FILE=" + file}, false},
 	} {
-		t.Run(name, func(t *testing.T) { // in sequence, because they share a database
+		t.Run(name, func(t *testing.T) { // in sequence, because the cases share a database
 			admin, dir := relaytest.FreeAddr(t), t.TempDir()
 			cmd := exec.Command("relayd", append([]string{
 				"serve", "--data-dir", dir, "--http-addr", "127.0.0.1:0", "--ssh-addr", "127.0.0.1:0",

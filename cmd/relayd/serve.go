@@ -116,7 +116,7 @@ func (a *app) drainRequests(ctx context.Context, steps *stopSteps) error {
 	if ended == nil {
 		return cut
 	}
-	deadline, _ := ctx.Deadline() // ctx has ended, so it has a deadline
+	deadline, _ := ctx.Deadline() // only a deadline ends ctx before Stop returns
 	select {
 	case cut = <-ended:
 		return cut
@@ -208,8 +208,9 @@ func (a *app) abandon() {
 	}
 }
 
-// startWithin starts the relay and creates its first account; greeting is nil if ctx has ended before. When ctx
-// ends, startWithin waits at most stopGrace, because calls to a database that does not answer take seconds.
+// startWithin starts the relay and creates its first account; If ctx ends before the relay is ready, greeting
+// is nil. When ctx ends, startWithin waits at most stopGrace, because calls to a database that does not
+// answer take seconds.
 func (a *app) startWithin(ctx context.Context, list []*setting) (greeting *summary, served bool, err error) {
 	type result struct {
 		greeting *summary

@@ -86,7 +86,8 @@ func searchPath(cfg pq.Config) string {
 
 func (p storePlace) String() string { return p.Engine + " " + strings.Join(p.Places, " or ") }
 
-// same reports whether two places name the same store. A file of SQLite may have moved with its folder.
+// same reports whether two places name the same store. Two places of SQLite always do: both are in the same
+// data dir, whose path may have changed.
 func (p storePlace) same(other storePlace) bool {
 	return p.Engine == other.Engine && (p.Engine == "sqlite" ||
 		slices.ContainsFunc(p.Places, func(place string) bool { return slices.Contains(other.Places, place) }))
@@ -103,12 +104,12 @@ func servedPlace(dataDir string) (place storePlace, known bool) {
 }
 
 // checkServedStore returns an error if the settings name another store than the server of the data dir uses.
-// For example, only the unit of the service may name the store: a command without this setting would change
-// an old file without any effect on the server.
+// The settings differ, for example, if only the unit of the service names the database. A command without
+// that setting would change an old SQLite file, without any effect on the server.
 func checkServedStore(cfg Config) error {
 	served, known := servedPlace(cfg.DataDir)
 	mine := placeOf(cfg)
-	if !known || served.same(mine) || slices.Contains(mine.Places, "") { // the driver refuses the address, and says why
+	if !known || served.same(mine) || slices.Contains(mine.Places, "") { // "" = the driver refuses the address; when the store is opened, its error says why
 		return nil
 	}
 	missing := "give this command the same --database-url (RELAY_DATABASE_URL, or RELAY_DATABASE_URL_FILE with the path of a file), and the same variables such as PGHOST"
@@ -120,7 +121,8 @@ func checkServedStore(cfg Config) error {
 }
 
 // noteUnknownStore returns a warning for a command that uses the SQLite file of a data dir, if no server has
-// recorded its store there: site.json was deleted or is of an earlier version. "" = the store is recorded.
+// recorded its store there: site.json was deleted or is of an earlier version. "" = the store is recorded, or
+// a setting names a database.
 func noteUnknownStore(cfg Config) string {
 	if _, known := servedPlace(cfg.DataDir); known || cfg.DatabaseURL != "" {
 		return ""
@@ -129,9 +131,9 @@ func noteUnknownStore(cfg Config) string {
 		filepath.Join(cfg.DataDir, siteFileName), placeOf(cfg))
 }
 
-// noteDefaultStore returns a warning for a command that uses the SQLite file in the default data dir, which no
-// setting has named, while no server runs there: the server may use another store, named by flags of its unit.
-// "" = no warning.
+// noteDefaultStore returns a warning for a command that uses the SQLite file in the default data dir only
+// because no setting names a store, although no server runs there. The server may use another store, which
+// flags in its unit name. "" = no warning.
 func noteDefaultStore(cfg Config, list []*setting, served func() (bool, error)) string {
 	if cfg.DatabaseURL != "" || named(list, "data-dir").origin != "default" {
 		return ""
@@ -142,9 +144,9 @@ func noteDefaultStore(cfg Config, list []*setting, served func() (bool, error)) 
 	return fmt.Sprintf("no server runs on %s, on which this command works. If yours runs, give this command its settings: --data-dir, --config or --database-url", placeOf(cfg))
 }
 
-// noteOtherStore returns a warning for a server that starts with another store than the last server of its
-// data dir, because the setting for the store may be missing, and how to serve the former store again.
-// "" = the store is the same.
+// noteOtherStore compares the store of a starting server with the store of the last server of its data dir.
+// If they differ, the setting for the store may be missing: note says so, and fix says how to serve the
+// former store again. Both are "" if the stores are the same or the former store is unknown.
 func noteOtherStore(cfg Config) (note, fix string) {
 	served, known := servedPlace(cfg.DataDir)
 	mine := placeOf(cfg)

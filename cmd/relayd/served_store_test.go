@@ -21,7 +21,8 @@ import (
 // by its address, only print settings, or copy the named file.
 var beside = []string{"serve", "healthcheck", "config", "migrate-store"}
 
-// storeCommands returns a call of each command that works on a store. Files that it writes are in a folder.
+// storeCommands returns, for each command below cmd that works on a store, the arguments of one call. If the
+// command writes a file, the argument names a file in folder.
 func storeCommands(cmd *cobra.Command, folder string) (calls [][]string) {
 	for _, sub := range cmd.Commands() {
 		calls = append(calls, storeCommands(sub, folder)...)
@@ -292,7 +293,7 @@ func TestCredentialsOfTheService(t *testing.T) {
 }
 
 // TestDoctorOfAnotherServer: if a relay answers on this machine but no server uses the store, doctor says
-// that they do not belong together.
+// that this relay does not use the store.
 func TestDoctorOfAnotherServer(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, nil)

@@ -70,8 +70,8 @@ func saveSiteFile(cfg Config, site relay.Site, list []*setting) error {
 	return os.Rename(path+".new", path)
 }
 
-// loadSiteFile reads site.json. ok is false if there is no file, or if this command has an address of its
-// own.
+// loadSiteFile reads site.json. It returns false if there is no such file, or if the settings of this command
+// name an address.
 func loadSiteFile(cfg Config) (siteFile, bool) {
 	var known siteFile
 	defaults := defaultConfig()
@@ -84,7 +84,8 @@ func loadSiteFile(cfg Config) (siteFile, bool) {
 	return known, true
 }
 
-// knownSite returns the site of the running server, or the site of the settings.
+// knownSite returns the site that the last server recorded in site.json, or the site of the settings if
+// loadSiteFile returns false.
 func knownSite(cfg Config) relay.Site {
 	site := cfg.site()
 	known, ok := loadSiteFile(cfg)

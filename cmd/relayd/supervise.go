@@ -16,8 +16,9 @@ import (
 	"relay/server"
 )
 
-// openListener returns the listener of a setting: the listener that the previous relayd left with systemd, if
-// it listens on that address, else a new one.
+// openListener returns a listener for the address addr: the listener that the previous relayd left with
+// systemd under this name, if it has the same address, else a new one. It returns nil if addr is "", which
+// means off.
 func (a *app) openListener(name, addr string, listeners map[string]net.Listener) (net.Listener, error) {
 	if ln := listeners[name]; ln != nil {
 		if addr != "" && sameAddress(ln.Addr(), addr) {
@@ -111,8 +112,8 @@ func (a *app) superviseUntil(ctx context.Context) {
 	}
 	for cli.Wait(ctx, interval) {
 		state := a.status()
-		// A failed round counts, too. A restart helps if the process hangs, but not if a disk is full or
-		// Postgres is down, and it would cut every tunnel.
+		// A failed round of the store's loop counts, too. A restart helps if the process hangs, but not if a disk
+		// is full or Postgres is down, and it would cut every tunnel.
 		if now := a.store.Rounds(); now != rounds {
 			rounds, state = now, "WATCHDOG=1\n"+state
 		}
@@ -135,8 +136,9 @@ func (a *app) status() string {
 // stoppingWait is the longest time that a stop waits until systemd has its message.
 const stoppingWait = 100 * time.Millisecond
 
-// tellStopping tells systemd that a stop has begun and how long the stop may take. The message may still be
-// on its way when tellStopping returns, because the drain time does not include the wait for a reader.
+// tellStopping tells systemd that a stop has begun and how long the stop may take. It waits only stoppingWait
+// for systemd to read the message, and leaves the rest to a goroutine, because the stop must not wait for a
+// reader.
 func (a *app) tellStopping() {
 	limit := a.cfg.Drain
 	if limit < 0 { // the drain time is off, but systemd needs a limit

@@ -85,7 +85,7 @@ var tokenText = regexp.MustCompile(`\brly_[\w-]+|/(login|invite|link|share|s)/[\
 func redact(report []byte, cfg Config) []byte {
 	text := tokenText.ReplaceAllString(string(report), hidden)
 	for _, secret := range secretsOf(cfg) {
-		if len(secret) < 8 { // a short word may occur anywhere
+		if len(secret) < 8 { // a short secret may be a common word, so it is masked only as the password in an address
 			text = strings.ReplaceAll(text, ":"+secret+"@", ":"+hidden+"@")
 			continue
 		}

@@ -55,7 +55,7 @@ func (m *serviceManager) notify(state string, fds ...int) error {
 	if len(fds) > 0 {
 		rights = syscall.UnixRights(fds...)
 	}
-	// A name that begins with @ is an abstract socket, in Go as in the variable. EINTR makes the loop run at
+	// A name that begins with @ is an abstract socket, in Go as in NOTIFY_SOCKET. EINTR makes the loop run at
 	// least once.
 	err = syscall.EINTR
 	for began := time.Now(); err == syscall.EINTR && time.Since(began) < notifyWait; { // a signal interrupts the call

@@ -22,7 +22,7 @@ import (
 	"relay/store"
 )
 
-// manager takes the place of systemd: it reads the messages of relayd and stores its sockets.
+// manager takes the place of systemd: it reads the messages of relayd and stores the sockets of relayd.
 type manager struct {
 	t      *testing.T
 	conn   *net.UnixConn
@@ -197,8 +197,9 @@ func silentManager(t *testing.T) *manager {
 	return &manager{t: t, conn: conn, states: make(chan string, 10_000), stored: map[string]*os.File{}}
 }
 
-// TestManagerThatReadsLate: relayd says that it is ready until the service manager has got it, because systemd
-// ends a service that has not said so. A stop does not wait for the reader, which gets its message nevertheless.
+// TestManagerThatReadsLate: relayd repeats that it is ready until the service manager has read it, because
+// systemd ends a service that has not said so. A stop does not wait for the service manager to read, which
+// still gets the message about the stop.
 func TestManagerThatReadsLate(t *testing.T) {
 	t.Parallel()
 	idle, err := store.Open(t.Context(), store.Options{DataDir: t.TempDir()})

@@ -191,8 +191,9 @@ var (
 	rejectedBackoff    = []time.Duration{time.Minute, 5 * time.Minute, 15 * time.Minute, 30 * time.Minute, time.Hour}
 )
 
-// backOff returns the time to wait after err, and whether to try again without a new request. It
-// retries if a failed order does not count at the CA, or if the name may become valid.
+// backOff returns the time to wait after err, and whether to repeat the order then, even if no handshake or
+// tunnel needs the name. It repeats an order if the failure does not count at the CA, or if the CA rejected a
+// name that may become valid.
 func (o *issuance) backOff(err error) (wait time.Duration, retry bool) {
 	var problem acme.Problem
 	var exceeded *quotaError
