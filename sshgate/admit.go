@@ -28,8 +28,8 @@ func (srv *Server) serve(_ gliderlabs.Context, tcp net.Conn) net.Conn {
 	return nil
 }
 
-// admit decides about a new connection before the first byte is exchanged. ok is false if it has refused the
-// connection, or has served the connection for another node.
+// admit exchanges the version lines of a new connection and decides whether the connection gets a handshake for
+// clients. ok is false if admit has refused the connection, or has served it as one of another node.
 func (srv *Server) admit(c *conn) (ok bool) {
 	srv.metrics.accepted.Add(1)
 	if !c.penaltyExempt {
@@ -67,7 +67,7 @@ func (srv *Server) admit(c *conn) (ok bool) {
 	return true
 }
 
-// kexInitWait is how long relayd waits for a client that does not announce its ciphers.
+// kexInitWait is how long admit waits for the list of the ciphers that a client supports.
 const kexInitWait = 500 * time.Millisecond
 
 // takeSlot reserves a slot for a new connection. If all slots for clients are taken, full names the limit
@@ -113,8 +113,8 @@ func evict(s *admission.Slot, reason string) {
 	}
 }
 
-// admitNode runs a connection that claims to come from another node. Only the key of the node proves that.
-// Until then the connection has one of few slots, and a short time for its login.
+// admitNode runs a connection that claims to come from another node. Only a login with the key of that node
+// proves the claim. Until this login the connection has one of few slots, and a short time for the login.
 func (srv *Server) admitNode(c *conn, hasSlot bool) {
 	defer c.Close()
 	if !hasSlot {
@@ -151,7 +151,8 @@ func (srv *Server) refuseFull(c *conn, reason string) {
 }
 
 // sayRejected sends a disconnect message in place of the key exchange (RFC 4253, section 11.1). OpenSSH,
-// PuTTY and libraries show the text of the message.
+// PuTTY and libraries show the text of the message. before is sent ahead of the message: the version line of
+// relayd, or "" if it was sent already.
 func (srv *Server) sayRejected(c *conn, reason, text, before string) {
 	srv.metrics.drop(reason)
 	srv.rejected.Do(func() {

@@ -13,9 +13,9 @@ import (
 // maxTargets is the largest number of targets that a client may announce.
 const maxTargets = 64
 
-// announced holds the announcements of the client: its version, capabilities and targets.
+// announced holds what the client has announced: its version, capabilities and targets.
 type announced struct {
-	lazy atomic.Bool // the client dials at the first byte
+	lazy atomic.Bool // the client dials the local server at the first byte of a channel
 
 	mu      sync.Mutex
 	client  string // name of the client, such as OpenSSH_9.2p1

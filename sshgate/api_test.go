@@ -246,7 +246,7 @@ func TestAPIChannelEnds(t *testing.T) {
 			began := time.Now()
 			end(b, ch)
 			<-ended
-			if took := time.Since(began); took > 10*time.Second { // the periodic check would end the request after 15 s
+			if took := time.Since(began); took > 10*time.Second { // the end comes at once; 10 s are for a busy machine
 				t.Errorf("the request ended after %v", took)
 			}
 		})

@@ -382,7 +382,7 @@ func TestOrderOfForwardsAndSessions(t *testing.T) {
 				t.Fatal(err)
 			}
 			_ = s.RequestSubsystem(name)
-			// The invalid port is refused. Its reply comes after that of the first forward.
+			// This forward has an invalid port. Its reply shows that the forward before it was decided.
 			if ok, _ := forwards(t, c, "keepalive", 65536); ok {
 				t.Error("a port that is none was let in")
 			}
@@ -462,7 +462,7 @@ func TestNeutralBinds(t *testing.T) {
 	}
 }
 
-// TestGoListeners checks the requests of Go's x/crypto for common listen addresses.
+// TestGoListeners: the forwards that Go's x/crypto requests for common listen addresses are served.
 func TestGoListeners(t *testing.T) {
 	t.Parallel()
 	for name, listen := range map[string]func(c *ssh.Client) (net.Listener, error){

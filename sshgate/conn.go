@@ -55,7 +55,7 @@ type conn struct {
 	started  atomic.Bool // the account of the login is known
 	draining atomic.Bool
 	moving   atomic.Bool
-	moved    chan struct{} // has an element once another node has the last forward of a client that moves
+	moved    chan struct{} // gets an element when the last forward of a client that moves is online at another node
 }
 
 func newConn(srv *Server, tcp net.Conn) *conn {
@@ -133,8 +133,8 @@ func (c *conn) serve() {
 	for _, key := range slices.Backward(c.srv.o.HostKeys) { // of several keys of one type, the last added is used
 		config.AddHostKey(key)
 	}
-	// The context has no deadline. The end of the connection ends the handshake, and its error says more than
-	// that of a context.
+	// The context has no deadline: the timer of c.login closes the connection, which ends the handshake. The
+	// error of Accept then says more than the error of a context would.
 	if err := c.Accept(context.Background(), config, link.Handlers{LoggedIn: c.start, Channel: c.offered, Request: c.request}); err != nil {
 		_ = c.Close()
 		c.srv.logins.HandshakeFailed(c.remote, err)

@@ -115,7 +115,7 @@ func TestIdleCloseBesideFirstRequest(t *testing.T) {
 		client := b.mustDial(b.alice)
 		c := b.srv.all()[0]
 		go func() { _, _, _ = client.SendRequest("x", true, nil) }()
-		for unused := true; unused; { // the loop ends when the connection is closed or its request is counted
+		for unused := true; unused; { // closeIdle has no effect while the request is in progress
 			c.closeIdle()
 			unused = c.Context().Err() == nil
 		}

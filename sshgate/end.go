@@ -23,7 +23,7 @@ type closeReason struct {
 	graceful bool // whether requests on open channels may end first
 }
 
-// stopped ends a connection whose sessions were already told that the relay is stopping.
+// stopped is the reason for connections whose sessions were already told that the relay is stopping.
 var stopped = closeReason{exit: cli.ExitUnreachable, graceful: true}
 
 // drain ends the connection: it notifies the sessions, starts no new requests, and closes the socket when the
@@ -55,8 +55,8 @@ func (c *conn) drain(ctx context.Context, why closeReason) bool {
 	return true
 }
 
-// endSessions asks all sessions to end and waits a moment for their last output and for the
-// last notices to the bundled client.
+// endSessions asks all sessions to end. It waits, for a second at most, for their last output and for the last
+// notices to relay up.
 func (c *conn) endSessions(exit int) {
 	ends := c.sessions.Stop(exit)
 	if q := c.notices.toClient(); q != nil {

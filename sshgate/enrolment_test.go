@@ -172,7 +172,8 @@ func TestEnrolmentExpires(t *testing.T) {
 	}
 }
 
-// TestEnrolmentEndsWithItsClient: after its client has disconnected, a key can no longer be approved.
+// TestEnrolmentEndsWithItsClient: after the client of a waiting key has disconnected, the key can no longer be
+// approved.
 func TestEnrolmentEndsWithItsClient(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
@@ -199,8 +200,8 @@ func TestEnrolmentOfRegisteredKey(t *testing.T) {
 	}
 }
 
-// TestEnrolledConnectionDoesNothingElse: the connection of the user name link opens no forward, although its
-// key is valid by then. It opens only session channels, which refuse subsystems and variables.
+// TestEnrolledConnectionDoesNothingElse: a connection with the user name link opens no forward, even if its key
+// is registered. It opens only session channels, which refuse subsystems and environment variables.
 func TestEnrolledConnectionDoesNothingElse(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)

@@ -267,7 +267,7 @@ func (f *fakeStore) event(n byte, a *relay.Alias) *relay.Event {
 	return e
 }
 
-// queue adds n to the number of queued events of an alias.
+// queue sets the number of queued events of an alias to n.
 func (f *fakeStore) queue(a *relay.Alias, n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

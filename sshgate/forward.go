@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// maxBindLength is longer than any sensible bind string or user name.
+	// maxBindLength is the largest length of the bind string in an announced target.
 	maxBindLength = 300
 	// givenPort is the port in the answer to a request for port 0; all documentation uses it.
 	givenPort = 80
@@ -35,9 +35,9 @@ type forwardRequest struct {
 type forward struct {
 	c             *conn
 	asked         forwardRequest // the request as the client wrote it
-	named         bool           // whether asked.Bind has the form of a name
+	named         bool           // whether asked.Bind names an alias: isNeutral returned false
 	waits         bool           // whether the forward is counted in forwardSet.waiting
-	begun         int            // number of sessions that had begun something when the request came
+	begun         int            // Sessions.Began when the request came
 	port          uint32         // port in channel opens
 	alias         *relay.Alias
 	info          relay.TunnelInfo
@@ -66,8 +66,9 @@ func (f *forward) attachment() relay.Attachment {
 	return f.att
 }
 
-// askForward decodes a request for a forward on its arrival, before earlier requests are answered, because
-// the answers to these requests depend on it. It returns nil for a malformed request.
+// askForward decodes a request for a forward on its arrival, before earlier requests are answered, because an
+// earlier forward without a name is refused if a forward with a name waits. It returns nil for a malformed
+// request.
 func (c *conn) askForward(payload []byte) *forward {
 	f := &forward{c: c}
 	if err := link.Unmarshal(payload, &f.asked); err != nil || f.asked.Port > 65535 {
@@ -77,14 +78,16 @@ func (c *conn) askForward(payload []byte) *forward {
 	f.begun = c.sessions.Began()
 	site := &c.srv.o.Site
 	label, refusal := parseBind(f.asked.Bind, site)
-	if f.waits = f.named && refusal == nil && !site.Reserved(label); f.waits { // other forwards never serve, so they must not count
+	// A forward with an invalid or reserved name will be refused, so it does not count.
+	if f.waits = f.named && refusal == nil && !site.Reserved(label); f.waits {
 		c.forwards.ask(1)
 	}
 	return f
 }
 
-// forward attaches an alias. The caller sends the reply before it calls then, because a channel must not
-// reach the client before the reply.
+// forward decides about a request for a forward. It returns the answer to the request, and the function then,
+// which attaches the alias if ok. The caller sends the answer before it calls then, because a channel must not
+// reach the client before the answer.
 func (c *conn) forward(f *forward) (ok bool, reply []byte, then func()) {
 	nothing := func() {}
 	if f == nil {
@@ -95,7 +98,7 @@ func (c *conn) forward(f *forward) (ok bool, reply []byte, then func()) {
 	}
 	if refusal := c.admitForward(f); refusal != nil {
 		c.refuse(f, refusal)
-		return false, nil, nothing // with a payload, some clients disconnect
+		return false, nil, nothing // some clients disconnect if a refusal has a payload
 	}
 	c.srv.o.Accounts.NoteAllowedForward(c.who.Account, shownBind(f.asked.Bind))
 	if f.port = f.asked.Port; f.port == 0 {
@@ -119,8 +122,9 @@ func (c *conn) forward(f *forward) (ok bool, reply []byte, then func()) {
 var errCommand = relay.Errorf(relay.CodeConflict,
 	"a connection that runs a command serves no forward; leave the command away, or use another ssh with -N for the tunnel")
 
-// allowForward returns an error if a connection must not serve a forward, for any alias. A named forward
-// after a command, for example by ssh -O forward, is allowed, because the user has asked for both.
+// allowForward returns an error if the connection must not serve f, whatever its alias. A named forward that is
+// requested after a command has begun, for example by ssh -O forward, is allowed, because the user has asked
+// for both.
 func (c *conn) allowForward(ctx context.Context, f *forward) *relay.Error {
 	if f.begun == 0 && !c.sessions.IsTunnel(ctx, c.notices.toClient() != nil) {
 		return errCommand
@@ -326,7 +330,7 @@ func (c *conn) refuse(f *forward, why *relay.Error) {
 	message := record.SafeText(why.Detail)
 	c.notify(shell.Notice{Kind: relay.NoticeRefused, Alias: bind, Code: why.Code, Message: message})
 	if why == errCommand && !f.named {
-		return // clients send this forward with every command, so it is not a mistake to report
+		return // ssh sends a RemoteForward of its configuration with every command, so this is no mistake to report
 	}
 	c.srv.o.Accounts.NoteRefusedForward(c.who.Account, relay.RefusedForward{Bind: bind, Code: why.Code, Message: message, Remote: c.remote})
 }

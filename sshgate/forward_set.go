@@ -48,7 +48,8 @@ func (l *forwardSet) room() (closed, full bool) {
 	return l.closed, len(l.list) >= maxForwards
 }
 
-// refuseTwice returns the reason why f, whose alias is known, cannot be added, or nil.
+// refuseTwice returns an error if the connection already forwards the alias of f and f does not replace that
+// forward, else nil.
 func (l *forwardSet) refuseTwice(f *forward) *relay.Error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

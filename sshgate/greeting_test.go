@@ -108,8 +108,8 @@ func TestGreetingWithoutAlias(t *testing.T) {
 	}
 }
 
-// TestGreetingIsShownWholeByDropbear: Dropbear shows the whole greeting of an account with one, nine and
-// 25 aliases.
+// TestGreetingIsShownWholeByDropbear: Dropbear shows the whole greeting of an account, whether it has one, nine
+// or 25 aliases.
 func TestGreetingIsShownWholeByDropbear(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)

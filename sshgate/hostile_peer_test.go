@@ -32,7 +32,8 @@ const (
 	msgChannelRequest, msgChannelSuccess                                     = 98, 99
 )
 
-// message returns a packet with a message number and fields: uint32s, strings, bytes and single bytes.
+// message returns a packet with a message number and fields: an int is sent as a uint32, strings and byte
+// slices with their length, and a bool as one byte.
 func message(number byte, fields ...any) []byte {
 	p := []byte{number}
 	for _, f := range fields {

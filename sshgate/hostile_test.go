@@ -24,7 +24,7 @@ var hostileTexts = []string{
 	"' $(x) `y`", `\x1b`, "\t",
 }
 
-// hostile returns a random text of such sequences, without line ends.
+// hostile returns a random text that contains some of hostileTexts, without line ends.
 func hostile(r *rand.Rand) string {
 	var b strings.Builder
 	for range 1 + r.IntN(8) {

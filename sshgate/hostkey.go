@@ -90,7 +90,7 @@ func (c *conn) announceHostKeys() {
 	_, _, _ = c.SendRequest(c.Context(), hostKeys, false, c.srv.hostKeyList())
 }
 
-// hostKeyList returns all host keys in the encoding of these messages.
+// hostKeyList returns all host keys in the encoding of the payloads of hostKeys and hostKeysProve.
 func (srv *Server) hostKeyList() (payload []byte) {
 	for _, key := range srv.o.HostKeys {
 		payload = append(payload, ssh.Marshal(struct{ Key []byte }{key.PublicKey().Marshal()})...)

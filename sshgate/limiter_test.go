@@ -30,8 +30,8 @@ func TestSilentSocketsKeepNobodyOut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A session is needed too, because a silent peer must not hold a lock that connections need after their
-	// login.
+	// The test also opens a session, because the silent peers must not hold a lock that connections need after
+	// their login.
 	session, err := client.NewSession()
 	if err != nil {
 		t.Fatal(err)

@@ -173,7 +173,7 @@ func TestLastTryIsTold(t *testing.T) {
 	}
 }
 
-// agent starts an SSH agent with count keys; the key at index right is alice's.
+// agent starts an SSH agent with count keys, numbered from 1. The key with the number right is alice's.
 func (b *fixture) agent(right, count int) (socket string) {
 	b.t.Helper()
 	ring := agent.NewKeyring()
@@ -274,8 +274,8 @@ func TestUserNameIsNoIdentity(t *testing.T) {
 	}
 }
 
-// TestUserNameChangeBetweenAttempts: on one connection, the first attempt names a user with a key that is
-// refused, and the second attempt another user with a valid key.
+// TestUserNameChangeBetweenAttempts: if a refused attempt names one user, and the next attempt on the same
+// connection names another user and succeeds, only the second user name counts.
 func TestUserNameChangeBetweenAttempts(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)

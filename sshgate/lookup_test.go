@@ -13,7 +13,7 @@ import (
 	"relay"
 )
 
-// slowStore is a store whose lookups of key owners wait for the test.
+// slowStore is a store whose lookups of key owners wait until open is closed.
 type slowStore struct {
 	*fakeStore
 	open      chan struct{}
@@ -23,7 +23,7 @@ type slowStore struct {
 func (h *slowStore) KeyOwner(ctx context.Context, fingerprint string) (relay.Actor, error) {
 	h.most.Store(max(h.most.Load(), h.now.Add(1)))
 	defer h.now.Add(-1)
-	<-h.open // the wait may exceed the time limit of a query on a busy machine
+	<-h.open // ctx does not end the wait, because it may expire on a busy machine
 	return h.fakeStore.KeyOwner(ctx, fingerprint)
 }
 

@@ -12,7 +12,7 @@ import (
 // PeerOptions connect this node with the other nodes.
 type PeerOptions struct {
 	Nodes node.Nodes // nil = there are no other nodes
-	Key   ssh.Signer // key of this node: it logs in at other nodes, and they know the node by it
+	Key   ssh.Signer // with this key the node logs in at other nodes, and proves to them which node it is
 	// Reachable is called when the tunnels of another node become usable, and when they become unusable. Wake
 	// is called when another node has changed the queue of an alias.
 	Reachable func(node string, reachable bool)

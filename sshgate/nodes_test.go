@@ -29,7 +29,7 @@ type cluster struct {
 	late  map[string]relay.Node // nodes that are listed from the next RefreshPeers on
 }
 
-// member is one node of a cluster. It records the calls that its server makes.
+// member is one node of a cluster. It records the calls of Wake and Reachable that its server makes.
 type member struct {
 	*cluster
 	id    string
@@ -98,8 +98,8 @@ func (c *cluster) newMember(t testing.TB, id string, change ...func(*Options)) (
 	return b, m
 }
 
-// twoNodes starts two nodes. The owner has the tunnel of alias a, and handle serves its channels. The other
-// node reaches the owner.
+// twoNodes starts two nodes that reach each other. The node owner has the tunnel of alias a, whose channels
+// handle serves. tun is this tunnel as the node other uses it.
 func twoNodes(t *testing.T, handle func(forwardedOpen, ssh.NewChannel)) (owner *fixture, client *ssh.Client, other *member, tun relay.RemoteTunnel) {
 	t.Helper()
 	c := &cluster{nodes: map[string]relay.Node{}}
@@ -342,8 +342,8 @@ func TestUnusedChannelsOfASilentClientEnd(t *testing.T) {
 }
 
 // TestSlowOpenFailsAlone: if a client confirms one channel late, because its local server does not answer,
-// only the request of that channel fails. The other requests of the tunnel continue, locally and through
-// another node.
+// only the request of that channel fails, and the other requests of the tunnel continue. That holds for requests
+// at the node of the tunnel and at another node.
 func TestSlowOpenFailsAlone(t *testing.T) {
 	t.Parallel()
 	for _, at := range []string{"one node", "another node"} {
@@ -413,7 +413,8 @@ func TestFirstRequestsToANodeShareAConnection(t *testing.T) {
 	}
 }
 
-// TestStopEndsRequestsOfOtherNodes: a stopping node lets running requests of other nodes on its tunnels end.
+// TestStopEndsRequestsOfOtherNodes: a stopping node waits until the running requests of other nodes on its
+// tunnels have got their responses.
 func TestStopEndsRequestsOfOtherNodes(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})
@@ -511,7 +512,7 @@ func TestRequestThatMeetsAMoveIsServed(t *testing.T) {
 }
 
 // TestUntakenBytesOfAnotherNodeAreReserved: bytes that the client of a tunnel does not read stay at the node
-// of the tunnel. The bytes are reserved in its budget until the channel ends.
+// of the tunnel. The bytes are reserved in the budget of that node until the channel ends.
 func TestUntakenBytesOfAnotherNodeAreReserved(t *testing.T) {
 	t.Parallel()
 	shared := budget.New(64 << 20)
@@ -535,8 +536,9 @@ func TestUntakenBytesOfAnotherNodeAreReserved(t *testing.T) {
 	eventually(t, 30*time.Second, "the bytes to be given back", func() bool { return shared.Stats().Used == 0 })
 }
 
-// TestBytesBeforeTheClose: the local server gets all bytes written before a channel was closed, even if it
-// has ended its own half and reads late, locally and through another node.
+// TestBytesBeforeTheClose: the local server gets all bytes that were written before a channel was closed, even
+// if the server has ended its own half before and reads late. That holds on the node of the tunnel and through
+// another node.
 func TestBytesBeforeTheClose(t *testing.T) {
 	t.Parallel()
 	const all = 1_500_000 // less than a window, so no write waits

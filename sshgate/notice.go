@@ -18,7 +18,7 @@ type notices struct {
 	mu        sync.Mutex
 	refusals  []shell.Notice
 	listeners map[*shell.Queue[shell.Notice]]bool
-	client    *noticeSender // hello creates the sender
+	client    *noticeSender // sends notices to relay up; nil until hello creates it
 }
 
 // subscribe returns the refusals so far, and a queue for all later notices until ctx ends.
@@ -95,7 +95,7 @@ type noticeSender struct {
 	sent chan struct{} // closed when the last notice has been sent
 }
 
-// sendNotices sends notices in order until the connection ends. After end, it sends the remaining notices and
+// sendNotices sends notices in order until the connection ends. After q.End, it sends the remaining notices and
 // returns. It has its own goroutine, because a write to a stalled client blocks.
 func (c *conn) sendNotices(q *noticeSender) {
 	defer close(q.sent)

@@ -101,8 +101,8 @@ func TestNoticesOfSilence(t *testing.T) {
 	wantNotice(t, notices, relay.NoticeOnline, "a") // the answer to the ping causes this notice
 }
 
-// TestNoticeOfStop: before a stopping relay closes a connection, its client gets a notice with the
-// time of the next try.
+// TestNoticeOfStop: before a stopping relay closes a connection, its client gets a notice with the time after
+// which it should connect again.
 func TestNoticeOfStop(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)

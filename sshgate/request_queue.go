@@ -37,14 +37,14 @@ func (c *conn) post(job func()) {
 		if before != nil {
 			select {
 			case <-before:
-			case <-c.Context().Done(): // the job before may never return from x/crypto
+			case <-c.Context().Done(): // the previous job may wait in x/crypto for ever
 			}
 		}
 		if c.Context().Err() == nil {
 			job()
 		}
 	}
-	if !c.Go("request", run) { // the connection has ended, and so have the earlier jobs
+	if !c.Go("request", run) { // the connection has ended, so the job is left out
 		q.waiting.Add(-1)
 		close(done)
 	}

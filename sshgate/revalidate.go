@@ -56,7 +56,7 @@ func (srv *Server) Publish(changes []relay.Change) {
 			due[subject{alias: c.Alias}] = true
 		case c.Kind == relay.ChangeAccount, c.Kind == relay.ChangeAlias: // the change names no account or alias
 			due[subject{all: true}] = true
-			srv.nudgeEnrolments("") // the store may have lost changes of any kind
+			srv.nudgeEnrolments("") // the store may have missed changes of any kind
 		case c.Kind == relay.ChangeEnrolment:
 			srv.nudgeEnrolments(c.Credential)
 		}

@@ -146,8 +146,8 @@ func (b *fixture) audited() {
 	})
 }
 
-// TestRightsLostBetweenTheQuestionAndTheUse: a right that is revoked between its check and its use ends at
-// once, and not only at the next periodic check.
+// TestRightsLostBetweenTheQuestionAndTheUse: if a right is revoked after it was checked and before its use has
+// begun, the use ends at once.
 func TestRightsLostBetweenTheQuestionAndTheUse(t *testing.T) {
 	t.Parallel()
 	t.Run("membership", func(t *testing.T) {

@@ -3,7 +3,7 @@
 //
 // gliderlabs/ssh is only the accept loop; package link makes the handshakes. Login uses callbacks of x/crypto
 // in a new configuration for every connection. The identity of a connection comes only from the permissions
-// that are set after its signature was verified.
+// that are set after the signature of the client was verified.
 package sshgate
 
 import (
@@ -38,8 +38,8 @@ import (
 
 // Options configure a Server. HostKeys, Accounts, Attach, Limits, Site and API are required.
 type Options struct {
-	// HostKeys are all announced to clients. The first key of each type is in use, and the others are the
-	// next keys. See LoadHostKey and LoadNextHostKey.
+	// HostKeys are all announced to clients. The first key of each type is in use. The others are future host
+	// keys, which clients should know before they are used.
 	HostKeys []ssh.Signer
 	Accounts Accounts
 	Attach   Attacher
@@ -54,9 +54,8 @@ type Options struct {
 	// whole body of a request. 0 = 30 s.
 	StallTimeout time.Duration
 
-	// PingInterval is the silence after which a peer is pinged. PingTimeout is the time after the ping at
-	// which its tunnels become stale, and StaleClose the time after that at which the connection is closed. 0
-	// = off.
+	// PingInterval is the silence after which a peer is pinged. After a further silence of PingTimeout its
+	// tunnels become stale, and after a further silence of StaleClose its connection is closed. 0 = off.
 	PingInterval, PingTimeout, StaleClose time.Duration
 
 	// HandshakeTimeout bounds handshake and login together. 0 = 10 s.
@@ -331,13 +330,13 @@ func (c *conn) request(req *link.Request) {
 	})
 }
 
-// maxRequest is the largest total length of type and payload of a global request, in bytes. The request for
-// proofs of all host keys may be longer. x/crypto accepts packets of 256 KiB, and maxQueuedRequests of them
-// may wait.
+// maxRequest is the largest total length of type and payload of a global request, in bytes. Only the request
+// for proofs of all host keys may be longer. x/crypto would accept packets of 256 KiB, and maxQueuedRequests
+// requests may wait in memory.
 const maxRequest = 1 << 10
 
 // maxAnswering is the largest number of channel opens of a peer that are being handled, including running
-// sessions, because each open waits for a peer that does not read.
+// sessions. It is bounded because a peer that does not read makes the answer to each open wait.
 const maxAnswering = 256
 
 // offered gets every channel open, and handles it in a goroutine.

@@ -154,7 +154,7 @@ func TestSessionKeys(t *testing.T) {
 func TestSessionWithoutForward(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
-	// No forward comes, so the session waits for the real time.
+	// No forward comes, so the session would wait for the 30 s of newFixture.
 	b.srv.sessions.Shell.FirstForward = shell.FirstForward
 	p := b.openssh(b.alice, "127.0.0.1")
 	if code := p.code(t); code != 1 || !contains(p.out, "replay-queued") || !contains(p.out, "ssh -N -R ALIAS:80:localhost:3000 -p 2222 relay.example.test") {
@@ -232,8 +232,8 @@ func TestSessionLimit(t *testing.T) {
 	}
 }
 
-// TestLogIsDroppedNotBlocked: for a peer that does not read its log, the memory is bounded. When the peer
-// reads again, it gets the number of dropped lines.
+// TestLogIsDroppedNotBlocked: lines for a peer that does not read its live log are dropped beyond a bound. When
+// the peer reads again, it gets the number of dropped lines.
 func TestLogIsDroppedNotBlocked(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
@@ -310,7 +310,7 @@ func TestLogOutlivesItsFeed(t *testing.T) {
 	e := b.store.event(1, a)
 	b.store.publish(attemptEnded(t, b, e)...)
 	eventually(t, 30*time.Second, "line", func() bool { return contains(out, e.ID.String()) })
-	for range 3 { // without Postgres, every change of another node is a resync
+	for range 3 { // while Postgres is unavailable, every change at another node may cause a resync
 		b.store.publish(relay.FeedItem{Name: "resync"})
 	}
 	next := b.store.event(2, a)

@@ -129,7 +129,7 @@ func (c *memoryConn) SetReadDeadline(time.Time) error  { return nil }
 func (c *memoryConn) SetWriteDeadline(time.Time) error { return nil }
 
 // timed is a server in a synctest bubble with the default times of Options and of relayd's settings.
-// TestDefaults checks the settings.
+// TestDefaults of cmd/relayd checks those of the settings.
 type timed struct {
 	*fixture
 	listener *memoryListener

@@ -14,7 +14,7 @@ import (
 )
 
 // forwardedOpen is the payload of a forwarded-tcpip open (RFC 4254, section 7.2). Clients find their forward
-// by Bind and Port, which must be equal byte for byte.
+// by Bind and Port, so both must be exactly those of the client's request.
 type forwardedOpen struct {
 	Bind       string
 	Port       uint32
@@ -49,8 +49,9 @@ func (f *forward) Close(reason string) {
 	})
 }
 
-// openProbe is the time after which a client that has not answered an open is pinged. While a client waits
-// for a slow local server, it sends nothing but answers pings, so the other requests of its tunnel continue.
+// openProbe is the time after which a client that has not answered an open is pinged. A client that waits for
+// a slow local server sends nothing of its own, but it answers the ping. So its tunnel does not become stale,
+// and the other requests on the tunnel continue.
 const openProbe = 500 * time.Millisecond
 
 // Open opens a channel to the client.
@@ -71,7 +72,7 @@ func (f *forward) Open(ctx context.Context, origin netip.AddrPort) (relay.Conn, 
 }
 
 // openFailure converts the error of a failed open into the error of a request. If the client has not answered
-// in time, it counts as silent, unless a byte has arrived since heard, a value of Socket.Heard.
+// in time, its tunnels become stale, unless a byte has arrived since heard, a value of Socket.Heard.
 func (c *conn) openFailure(err error, heard int64) error {
 	var refused *link.RefusedError
 	switch {

@@ -81,7 +81,7 @@ func TestUnansweredOpen(t *testing.T) {
 	if _, err := ch.Read(make([]byte, 1)); err != io.EOF {
 		t.Errorf("late channel: %v, want EOF", err)
 	}
-	b.online("a") // its bytes show that the client is alive
+	b.online("a") // the late messages of the client show that it is alive
 }
 
 func TestOpenOnDeadConnection(t *testing.T) {

@@ -16,8 +16,8 @@ func noAnswers(_, _ string, questions []string, _ []bool) ([]string, error) {
 }
 
 // TestStoreAwayIsNoRefusedLogin: while Postgres is unavailable, a login ends with a closed connection and not
-// with a refused key, because relay up retries only after a closed connection. The test includes a method
-// after the last key, and the last try.
+// with a refused key, because relay up retries only after a closed connection. That also holds if the client
+// tries another method after its last key, and if it uses all its tries.
 func TestStoreAwayIsNoRefusedLogin(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)

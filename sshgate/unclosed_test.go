@@ -171,7 +171,7 @@ func TestSessionsLeftOpen(t *testing.T) {
 	if !refused {
 		t.Error("no session was refused")
 	}
-	c.closeIdle() // the timer does the same
+	c.closeIdle() // the timer of c.usage calls closeIdle, too
 	closed(t, client)
 }
 
@@ -236,7 +236,7 @@ func TestChecksAreRepeatedUntilTheStoreAnswers(t *testing.T) {
 	closed(t, client)
 }
 
-// telling is a store that answers which rights of a query are still valid.
+// telling is a store that sends to asked after each call of Revoked.
 type telling struct {
 	*fakeStore
 	asked chan struct{}
@@ -280,7 +280,7 @@ func TestIdleEndIsNoReset(t *testing.T) {
 			}
 		}()
 		for _, c := range b.srv.all() {
-			c.closeIdle() // the timer does the same
+			c.closeIdle() // the timer of c.usage calls closeIdle, too
 		}
 		_ = client.Wait()
 		if _, failed = tcp.Write([]byte("x")); failed == nil {

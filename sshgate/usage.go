@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// usage counts the forwards and sessions of a connection, and calls a function when it has had neither for
-// some time.
+// usage counts the forwards and sessions of a connection, and calls a function when the connection has had
+// neither for some time.
 type usage struct {
 	mu    sync.Mutex
 	uses  int

@@ -34,7 +34,7 @@ type attempt struct {
 	explained   bool
 	keys        int          // number of offered keys
 	prompts     int          // number of prompts for a token
-	peerLeft    bool         // the client disconnected while its key waited
+	peerLeft    bool         // the client disconnected while its key waited for approval
 	known       *relay.Actor // owner of knownKey, as of Login.rightsVersion
 	knownKey    string
 	unavailable bool          // the store did not answer, or a limit was reached
@@ -94,7 +94,8 @@ func (l *attempt) verified(meta ssh.ConnMetadata, key ssh.PublicKey) (p *ssh.Per
 	case l.tokenActor != nil:
 		who, err = l.register(key)
 	case l.enrolling(meta) && bytes.HasPrefix(meta.ClientVersion(), []byte("SSH-2.0-PuTTY")):
-		// This client shows banners only after the current method, which is too late for a link.
+		// PuTTY shows a banner only after the current method has ended. The link in the banner would come too late,
+		// because enrol waits within the method until somebody opens the link.
 		l.proven = key
 		return nil, &ssh.PartialSuccessError{Next: ssh.ServerAuthCallbacks{KeyboardInteractiveCallback: l.enrolByText}}
 	case l.enrolling(meta):
@@ -163,7 +164,7 @@ func (l *attempt) attemptEnded(meta ssh.ConnMetadata, method string, err error) 
 		l.SetResult(result)
 		l.conn.Log().Debug("ssh login refused", "method", record.SafeTextMax(method, 32), "err", record.SafeTextMax(err.Error(), 300))
 	}
-	if l.unavailable && l.failures >= maxAuthTries { // otherwise a last message follows that reads like a refusal
+	if l.unavailable && l.failures >= maxAuthTries { // otherwise x/crypto sends a last message that reads like a refusal
 		_ = l.hangUp()
 	}
 }
@@ -217,7 +218,7 @@ func (l *attempt) lookupFailed(cause error) error {
 }
 
 // refuseForNow refuses a login for a temporary reason, such as a store that does not answer. Clients do not
-// retry after a refused login, so hangUp closes the connection at the end.
+// retry after a refused login, so hangUp closes the connection at the end of the login.
 func (l *attempt) refuseForNow(text string) error {
 	l.unavailable, l.explained = true, true
 	// The banner is sent before attemptEnded, which may hang up.
@@ -239,7 +240,8 @@ func (l *attempt) refuseWith(text string) error {
 	return &ssh.BannerError{Err: errRefused, Message: "relay: " + text + "\r\n"}
 }
 
-// explainRefusal tells the user why the login failed, and what to do. It does so once.
+// explainRefusal tells the user why the login failed, and what to do. It sets explained, so that callers do not
+// call it again.
 func (l *attempt) explainRefusal() error {
 	l.explained = true
 	site, lines := &l.o.Site, slices.Clone(l.refused)

@@ -44,8 +44,8 @@ func authorizedKey(key ssh.PublicKey) string {
 	return strings.TrimSpace(string(ssh.MarshalAuthorizedKey(key)))
 }
 
-// enrol waits until a logged-in user approves a proven but unknown key, and returns its owner. It runs within
-// the handshake, because its messages must also reach clients without a session.
+// enrol waits until a logged-in user approves a proven but unknown key, and returns the owner of the key. It
+// runs within the handshake, because the messages about the key must also reach clients without a session.
 func (l *attempt) enrol(meta ssh.ConnMetadata, key ssh.PublicKey, show func(string) error) (relay.Actor, error) {
 	if l.explained { // only one key of a connection waits, and not each key of an agent
 		return relay.Actor{}, errRefused
@@ -80,8 +80,8 @@ func (l *attempt) enrol(meta ssh.ConnMetadata, key ssh.PublicKey, show func(stri
 	return l.await(w)
 }
 
-// enrolByText is like enrol, for clients that show banners late. It uses a second step of the login, and such
-// clients show the text of a step at once, without a question.
+// enrolByText is like enrol, for clients that show banners late. It sends the messages as texts of a
+// keyboard-interactive step without questions, because these clients show such a text at once.
 func (l *attempt) enrolByText(meta ssh.ConnMetadata, ask ssh.KeyboardInteractiveChallenge) (p *ssh.Permissions, err error) {
 	defer l.recovered(&err)
 	who, err := l.enrol(meta, l.proven, func(text string) error {
@@ -137,9 +137,10 @@ func (l *attempt) await(w *enrolment) (relay.Actor, error) {
 	return relay.Actor{}, errRefused
 }
 
-// endEnrolment ends an enrolment with the result how, and returns its result. It does not change the result
-// of an enrolment that has ended already. With how = "", it only asks for the result. If the store does not
-// respond, it returns how; without how, it asks again after a second.
+// endEnrolment ends an enrolment with the result how, and returns the stored result. It does not change the
+// result of an enrolment that has ended already. With how = "", it only asks for the result; "" = the enrolment
+// still waits. If the store does not respond, endEnrolment returns how; if how is "", await asks again after a
+// second.
 func (l *attempt) endEnrolment(w *enrolment, how string) string {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(l.conn.Context()), lookupTime)
 	defer cancel()
@@ -239,7 +240,7 @@ func (l *attempt) token(secret string) error {
 	return &ssh.PartialSuccessError{Next: ssh.ServerAuthCallbacks{PublicKeyCallback: l.offered}}
 }
 
-// register registers a key that was just proven for the account of the token.
+// register registers, for the account of the token, a key that was just proven.
 func (l *attempt) register(key ssh.PublicKey) (relay.Actor, error) {
 	ctx, cancel := context.WithTimeout(l.conn.Context(), lookupTime)
 	defer cancel()

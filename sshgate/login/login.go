@@ -35,8 +35,8 @@ type Accounts interface {
 	NoteRefusedLogin(keys, detail string)
 	// StillValid returns nil while the actor's credential is valid.
 	StillValid(ctx context.Context, who relay.Actor) error
-	// AddKey registers a public key, one authorized_keys line, for the account user ("" = the actor's own);
-	// conflict if any account has the key.
+	// AddKey registers a public key, one authorized_keys line, for the account user ("" = the actor's own). The
+	// error has the code conflict if any account has the key.
 	AddKey(ctx context.Context, who relay.Actor, user, name, authorizedKey string) (relay.Key, error)
 	// AddEnrolment makes a proven key wait until a user approves it with link and code.
 	AddEnrolment(ctx context.Context, e relay.Enrolment) (link, code string, err error)
@@ -52,8 +52,8 @@ type Options struct {
 	Accounts Accounts
 	// Status returns the states and queues of aliases.
 	Status func(ctx context.Context, aliases []relay.Alias) ([]relay.AliasStatus, error)
-	// Create counts a key that the actor's account makes; the error is rate-limited if there were too many
-	// lately.
+	// Create counts a key that the actor's account makes. It returns an error with the code rate-limited if the
+	// account made too many lately.
 	Create  func(who relay.Actor) error
 	Site    relay.Site
 	NoClaim bool // a forward of an unowned name does not claim it

@@ -21,12 +21,12 @@ const LogInterval = 10 * time.Second
 // Bounds of the lines about failed logins in the log and the audit log, because any client can cause any
 // number of failed logins.
 const (
-	refusedLines   = 10 // lines at once; after that, one more each LogInterval
-	refusedEntries = 20 // entries at once; after that, one more each minute
+	refusedLines   = 10 // log lines at once; after that, one more each LogInterval
+	refusedEntries = 20 // entries of the audit log at once; after that, one more each minute
 	notedKeys      = 3  // keys that are noted for each connection
 )
 
-// failures limits the log lines about failed logins.
+// failures limits the lines about failed logins in the log (lines) and in the audit log (entries).
 type failures struct {
 	lines, entries *rate.Limiter
 	suppressed     atomic.Int64 // number of lines that were left out since the last written one

@@ -13,7 +13,7 @@ import (
 )
 
 // bridge connects a channel of another node with a channel to a tunnel's client. Bytes from the other node
-// that the client has not read yet stay in the channel of the other node, which counts them.
+// that the client has not read yet stay in the channel of the other node, so the budget counts them there.
 type bridge struct {
 	o      *Options
 	tunnel Tunnel
@@ -31,7 +31,7 @@ type bridge struct {
 	came    uint64 // number of bytes from the other node
 	went    uint64 // number of bytes to the other node
 	ended   uint64 // number of bytes in came that belong to ended requests
-	release func() // returns the slot of the tunnel; nil = the request has none
+	release func() // gives the slot of the tunnel back; nil = the request has no slot
 	closed  bool
 }
 
@@ -87,8 +87,9 @@ func (b *bridge) awaitOtherNode() {
 // stalled.
 const slowNode = 20
 
-// await waits until a direction of the bridge has ended. It returns false if the bridge ends, or if the count
-// in bytes does not change for patience. mu guards the count.
+// await waits until ended is closed, which means that one direction of the bridge has ended. It returns false
+// if the bridge ends first, or if the counter *bytes, which mu guards, does not change for the duration
+// patience.
 func (b *bridge) await(ended <-chan struct{}, bytes *uint64, patience time.Duration) bool {
 	for before := uint64(0); ; {
 		select {
@@ -142,7 +143,7 @@ func (b *bridge) lose() { b.finish(ending{Kind: endLost}) }
 func (b *bridge) finish(e ending) {
 	b.end.Do(func() {
 		_, _ = b.remote.SendRequest(endRequest, false, link.Marshal(e))
-		if !b.remote.Writing() { // after a blocked write, the EOF cannot be sent
+		if !b.remote.Writing() { // while a write is blocked, the EOF cannot be sent
 			_ = b.remote.CloseWrite()
 		}
 	})
@@ -152,7 +153,7 @@ func (b *bridge) finish(e ending) {
 }
 
 // use takes a slot of the tunnel for a request when n bytes of the request have arrived, unless the request
-// has a slot already.
+// has a slot already. It returns false if the bytes must not be sent: the bridge is closed, or there is no slot.
 func (b *bridge) use(n int) bool {
 	b.mu.Lock()
 	b.came += uint64(n)
@@ -182,7 +183,7 @@ func (b *bridge) use(n int) bool {
 	return true
 }
 
-// unuse returns the slot of the request. The caller holds mu.
+// unuse gives the slot of the request back. The caller holds mu.
 func (b *bridge) unuse() {
 	b.busy = false
 	if b.release != nil {
@@ -201,7 +202,7 @@ func (b *bridge) cut() {
 // none.
 var pieces = sync.Pool{New: func() any { return new([32 << 10]byte) }}
 
-// pass reads one piece from from and calls take with the piece.
+// pass reads one piece from the connection from, and calls take with the piece.
 func (b *bridge) pass(from relay.Conn, take func(p []byte) error) error {
 	select {
 	case <-from.Ready():

@@ -50,7 +50,7 @@ type note struct {
 func (l *nodeLink) run() {
 	log, reachable := l.o.Log.With("node", l.node.Name, "addr", l.node.PeerAddr), l.o.Reachable
 	defer reachable(l.node.ID, false)
-	// The first try may come before the other node knows this node.
+	// The first try may come before the other node knows this node, so only the second failure is reported.
 	for failures := 0; l.ctx.Err() == nil; {
 		begun := time.Now()
 		pc, err := l.dial()
@@ -196,7 +196,7 @@ func (l *nodeLink) dial() (*link.Conn, error) {
 	}
 	switch {
 	case pc.Sock.Heard() > 0:
-		l.header.Store(false) // a node that requires the header is silent without it, and reads it if it is sent
+		l.header.Store(false) // the node answered, so a header that was sent may be the reason of the failure
 	case ctx.Err() == nil: // closed without an answer: the node may require a header from this address, or refuse one
 		l.header.Store(!l.header.Load())
 	}

@@ -27,7 +27,7 @@ type Nodes interface {
 	// Peers lists the other living nodes, from memory.
 	Peers() []relay.Node
 	// RefreshPeers updates the list of Peers. The call may wait, because any connection that claims to come
-	// from a node can cause one, and the store must not get many queries.
+	// from a node can cause such a call, and the store must not get many queries.
 	RefreshPeers(context.Context)
 }
 
@@ -48,7 +48,7 @@ type Tunnel interface {
 // Options configure Links. All fields but Budget are required.
 type Options struct {
 	Nodes         Nodes
-	Key           ssh.Signer // key of this node: it logs in at other nodes, and they know the node by it
+	Key           ssh.Signer // with this key the node logs in at other nodes, and proves to them which node it is
 	ServerVersion string     // version line for other nodes
 	// Reachable is called when the tunnels of another node become usable, and when they become unusable. Wake
 	// is called when another node has changed the queue of an alias.
@@ -57,8 +57,8 @@ type Options struct {
 
 	Workers *link.Workers
 	Budget  *budget.Budget
-	// StallTimeout is how long a client may read nothing of the last bytes from a node that has gone. A node has
-	// slowNode times as long.
+	// StallTimeout is how long a client may read nothing of the last bytes from a node that has gone. In the
+	// other direction, a node may read nothing for slowNode times as long.
 	StallTimeout time.Duration
 	Cut          func(log *slog.Logger, owner int64) // called for each channel that was closed because its bytes found no space
 	Log          *slog.Logger
@@ -72,7 +72,7 @@ const (
 	pingEvery   = time.Second     // time between two pings
 	silentAfter = 3 * time.Second // silence after which the other node is unreachable
 	LoginTime   = 2 * time.Second // time limit for a connection and its login
-	redialEvery = time.Second     // time between two tries, and between two looks at the list of nodes
+	redialEvery = time.Second     // time between two dials; the list of nodes is read twice as often
 	maxData     = 4               // largest number of data connections to one node
 	busyConn    = 16              // number of channels in use on each connection at which another connection is opened
 	maxConns    = 2 * (1 + maxData)

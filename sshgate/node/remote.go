@@ -33,8 +33,8 @@ func (t *Remote) Info() relay.TunnelInfo { return t.rec.TunnelInfo }
 // LazyDial reports whether the client of the tunnel dials at the first byte.
 func (t *Remote) LazyDial() bool { return t.rec.LazyDial }
 
-// Heard returns the time since the last byte of the other node. The other node closes unused channels of a
-// tunnel whose client is silent: see Links.run.
+// Heard returns the time since the last byte of the other node, or an hour if there is no connection to that
+// node. The other node closes unused channels of a tunnel whose client is silent: see Links.run.
 func (t *Remote) Heard() time.Duration {
 	if l := t.link(); l != nil {
 		if pc := l.control.Load(); pc != nil {

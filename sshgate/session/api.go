@@ -42,8 +42,8 @@ func (s *session) serveAPI() int {
 	}
 }
 
-// startAPI serves the API on one end of a pipe and returns the other end, until either end is closed or
-// the session ends. served is closed when no handler is running.
+// startAPI serves the API on one end of a pipe, in goroutines, until either end is closed or the session ends.
+// It returns the other end of the pipe. served is closed when the last handler has returned.
 func (s *session) startAPI() (theirs net.Conn, srv *http.Server, served <-chan struct{}) {
 	ours, theirs := net.Pipe()
 	srv = s.of.API(s.who)

@@ -28,7 +28,7 @@ func (o commandOutput) Write(p []byte) (sent int, err error) {
 			deadline = time.Now().Add(limit)
 		}
 		_ = o.s.ch.SetWriteDeadline(deadline)
-		if o.s.ctx.Err() != nil { // limitOutput may have been called before
+		if o.s.ctx.Err() != nil { // the deadline that limitOutput has set was replaced above
 			o.s.limitOutput()
 		}
 		var n int

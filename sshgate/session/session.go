@@ -34,7 +34,7 @@ type session struct {
 	ctx      context.Context // ends with the channel, or at Stop with an exitCode as its cause
 	cancel   context.CancelCauseFunc
 	screen   shell.Screen
-	running  atomic.Int64  // number of goroutines of the session, except the one that runs it
+	running  atomic.Int64  // number of goroutines beside the one that runs the session; an open channel counts, too
 	over     chan struct{} // closed when the session has ended
 	done     bool          // guarded by Sessions.mu: the session is only closing
 	ended    bool          // guarded by Sessions.mu: over is closed

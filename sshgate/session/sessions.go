@@ -1,5 +1,5 @@
 // Package session runs the sessions of an SSH connection: the shell of package shell, and the subsystem that
-// carries the API. The sessions of a connection also show whether it is for a tunnel or for a command.
+// carries the API. The sessions of a connection also show whether the connection is for a tunnel or a command.
 package session
 
 import (
@@ -36,7 +36,7 @@ type Options struct {
 	Remote netip.AddrPort
 	Gate   shell.Conn       // the connection, for the shell
 	Post   func(job func()) // runs a job after the earlier global requests of the connection
-	Used   func(n int)      // adds n to the number of used sessions
+	Used   func(n int)      // adds n to the number of forwards and sessions in use
 	// OnBegin is called when a session begins; command tells whether it runs a command. It must not block.
 	OnBegin func(who relay.Actor, command bool)
 }
@@ -142,7 +142,8 @@ func (l *Sessions) leave(s *session) {
 	}
 }
 
-// remove forgets a session when its goroutines have ended and the peer has closed its channel.
+// remove notes that a session has ended, and forgets it unless goroutines still run or the peer has not closed
+// the channel. In that case session.left forgets it later.
 func (l *Sessions) remove(s *session) {
 	close(s.over)
 	l.mu.Lock()
@@ -152,7 +153,7 @@ func (l *Sessions) remove(s *session) {
 	l.forget(s)
 }
 
-// forget removes a session without running goroutines from the list; mu is held.
+// forget removes a session from the list if it has ended and none of its goroutines runs. The caller holds mu.
 func (l *Sessions) forget(s *session) {
 	if s.ended && s.running.Load() == 0 {
 		delete(l.all, s)

@@ -54,7 +54,7 @@ func (s *Shell) command(words []word) int {
 	return s.Session.Exit(cli.ExitInterrupted)
 }
 
-// front returns the program for the commands of package cli: this session.
+// front returns the Front with which commands of package cli run in this session.
 func (s *Shell) front() *cli.Front {
 	f := &cli.Front{
 		API:     func(context.Context) (*cli.API, error) { return s.api(), nil },
@@ -116,7 +116,7 @@ func (s *Config) nameExamples(c *cobra.Command) {
 // dial returns the ssh command for this relay.
 func (s *Config) dial() string { return "ssh " + s.Site.SSHDestination("") }
 
-// answer returns the Question of a command that needs no call of the API.
+// answer returns a Question whose answer is the JSON of the value that object returns.
 func answer(object func(ctx context.Context, api *cli.API) (any, error)) cli.Question {
 	return func(ctx context.Context, api *cli.API, _ []string, _ func(json.RawMessage) error) (json.RawMessage, error) {
 		o, err := object(ctx, api)

@@ -27,8 +27,8 @@ const (
 // requestsMissed replaces omitted lines of the request log.
 const requestsMissed = "… some requests are not shown"
 
-// live is a session without a command. It prints the five lines of relay up, then a line for each
-// request.
+// live is a session without a command. It prints the lines that relay up prints about an open tunnel, then a
+// line for each request.
 type live struct {
 	*Shell
 	out        *Queue[string] // lines for a peer that may not read
@@ -146,8 +146,8 @@ func (v *live) gather(online, refused []Notice) (on, off, rest []Notice) {
 	}
 }
 
-// follow prints requests and notices until the session ends. If the feed ends because the store did not
-// answer, follow continues without a feed.
+// follow prints requests and notices until the session ends. If the feed ends, follow continues without it, and
+// subscribes to it again after FeedRetry.
 func (v *live) follow(feed <-chan []relay.FeedItem) int {
 	var retry <-chan time.Time
 	for {
@@ -183,9 +183,9 @@ func (v *live) follow(feed <-chan []relay.FeedItem) int {
 	}
 }
 
-// show prints the ended attempts of the connection's aliases. If some may be missing, it first prints a line
-// that says so, but only once until the next attempt: without Postgres, every change at another node would
-// print that line.
+// show prints the ended attempts of the connection's aliases. If some may be missing, it first prints
+// requestsMissed, but only once until the next attempt: while Postgres is unavailable, every change at another
+// node may cause a resync.
 func (v *live) show(items []relay.FeedItem) {
 	for _, item := range items {
 		if item.Name == "resync" && !v.missed {

@@ -33,10 +33,11 @@ type Tunnels interface {
 	Subscribe(ctx context.Context, who relay.Actor, alias int64, lastID string) (relay.Subscription, error)
 }
 
-// Limits count the actions of users, together with the other interfaces. api.Limits implements it.
+// Limits count the actions of a user in sessions together with those through the API and the dashboard.
+// api.Limits implements it.
 type Limits interface {
-	// Create counts a login, share, token or key that the actor's account makes. The error is rate-limited if
-	// there were too many lately.
+	// Create counts a login, share, token or key that the actor's account makes. It returns an error with the
+	// code rate-limited if the account made too many lately.
 	Create(who relay.Actor) error
 }
 
