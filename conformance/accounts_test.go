@@ -51,7 +51,7 @@ func (r *relayServer) decode(b []byte, v any) {
 	}
 }
 
-// bearer returns a request with a token.
+// bearer returns a request to the API that carries the given token; "" = no token.
 func (r *relayServer) bearer(ctx context.Context, token, method, path, body string) *http.Request {
 	r.t.Helper()
 	req, err := http.NewRequestWithContext(ctx, method, "http://"+r.http+"/api/v1"+path, strings.NewReader(body))
@@ -67,7 +67,8 @@ func (r *relayServer) bearer(ctx context.Context, token, method, path, body stri
 	return req
 }
 
-// do calls the API with the token of the account and returns the body; want 0 accepts every status.
+// do calls the API with the token of the account and returns the body; if want is 0, every status is
+// accepted.
 func (p *person) do(method, path, body string, want int) []byte {
 	p.r.t.Helper()
 	res, err := http.DefaultClient.Do(p.r.bearer(p.r.t.Context(), p.token, method, path, body))
@@ -82,8 +83,8 @@ func (p *person) do(method, path, body string, want int) []byte {
 	return b
 }
 
-// tunnel opens a tunnel by OpenSSH with the account's key and waits until the alias is online. The channel
-// gets an error when ssh has ended.
+// tunnel opens a tunnel by OpenSSH with the account's key and waits until the alias is online. When ssh has
+// ended, the returned channel gets an error with its exit status.
 func (p *person) tunnel(alias, target string) <-chan error {
 	p.r.t.Helper()
 	args := append([]string{"-N", "-R", alias + ":80:" + target}, p.r.sshArgs()...)
@@ -107,8 +108,8 @@ func (p *person) tunnel(alias, target string) <-chan error {
 	return ended
 }
 
-// follow sends a prepared request for a stream and waits for its first line. The channel gets the result of
-// reading the rest.
+// follow sends req, which opens a stream of the API, and waits for the first line of the stream. When the
+// stream ends, the returned channel gets the error of reading it; nil = the stream ended normally.
 func (r *relayServer) follow(req *http.Request) <-chan error {
 	r.t.Helper()
 	res, err := http.DefaultClient.Do(req)
@@ -136,8 +137,8 @@ func (p *person) stream(query string) <-chan error {
 	return p.r.follow(p.r.bearer(p.r.t.Context(), p.token, "GET", "/stream"+query, ""))
 }
 
-// wait calls the API to wait for an event that never comes, and returns once the server counts the call. The
-// channel gets the error or the status that ends the call.
+// wait calls the API to wait for an event that never comes, and returns once the server counts the call. When
+// the call ends, the returned channel gets its error, or an error with its status.
 func (p *person) wait(query string) <-chan error {
 	p.r.t.Helper()
 	open := p.r.metric("relay_api_waits")
@@ -166,7 +167,7 @@ func (r *relayServer) metric(name string) (v float64) {
 	return v
 }
 
-// fetch reads a page without a credential.
+// fetch returns the body of the page at address. It sends no credential.
 func (r *relayServer) fetch(address string) string {
 	r.t.Helper()
 	res, err := http.Get(address)
@@ -202,7 +203,7 @@ func (r *relayServer) browser(user string) (*http.Client, string) {
 	return c, link
 }
 
-// local replaces the scheme and host of a URL of the base site by the address of the listener.
+// local returns a URL of the base site with its scheme and host replaced by those of relayd's HTTP listener.
 func (r *relayServer) local(address string) string {
 	r.t.Helper()
 	u, err := url.Parse(address)

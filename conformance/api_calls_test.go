@@ -100,7 +100,7 @@ func (r *relayServer) events(alias, query string) []record {
 	}
 }
 
-// latest returns the newest event of an alias, after its delivery has ended.
+// latest waits until the newest event of an alias is no longer being delivered, and returns that event.
 func (r *relayServer) latest(alias string) record {
 	r.t.Helper()
 	var rec record

@@ -65,8 +65,8 @@ func TestClientsCarryTenMiB(t *testing.T) {
 	}
 }
 
-// holds reports whether a body, plain or chunked, equals want; net/http sends a large answer without a length
-// in chunks.
+// holds reports whether a body, as recorded on the wire, equals want. The body may be chunked: the local
+// server of net/http sends a large response in chunks.
 func holds(body, want string) bool {
 	if body == want {
 		return true

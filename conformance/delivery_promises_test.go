@@ -92,7 +92,7 @@ func TestDripEnds(t *testing.T) {
 	}
 }
 
-// TestRejectedWithoutStore: a malformed request gets its 400 within half a second while Postgres is frozen.
+// TestRejectedWithoutStore: a malformed request gets 400 within half a second while Postgres is frozen.
 func TestRejectedWithoutStore(t *testing.T) {
 	t.Parallel()
 	pg, databaseURL := ownPostgres(t)
@@ -149,8 +149,8 @@ func TestOverloadedAlias(t *testing.T) {
 		_, _ = io.Copy(io.Discard, res.Body)
 		return res.StatusCode, res.Header.Get("Relay-Error")
 	}
-	// The test sends a hundred requests at a time. On a busy machine, an SSH client could not open two
-	// thousand channels quickly enough and would count as silent.
+	// The test sends a hundred requests at a time. If all were sent at once on a busy machine, the SSH client
+	// could not open two thousand channels quickly enough, and relayd would count the client as silent.
 	for begun := 0; begun < most; {
 		for range 100 {
 			begun++
@@ -186,8 +186,8 @@ func TestOverloadedAlias(t *testing.T) {
 }
 
 // TestOriginatorOfAReusedConnection: with plain ssh, one connection to the local server serves several
-// callers one after another. Its originator port is that of the first caller, and later attempts are recorded
-// as reused.
+// callers one after another. The originator port of its SSH channel is the port of the first caller. The
+// attempts of the later callers are recorded as reused.
 func TestOriginatorOfAReusedConnection(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "")

@@ -9,7 +9,7 @@ import (
 	"relay/relaytest"
 )
 
-// TestDemo runs scripts/demo, which fails if any step of the loop fails, and checks its output.
+// TestDemo runs scripts/demo, which exits with an error if one of its steps fails, and checks the output.
 func TestDemo(t *testing.T) {
 	t.Parallel()
 	cmd := exec.CommandContext(t.Context(), "../scripts/demo", "once")

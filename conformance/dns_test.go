@@ -111,7 +111,7 @@ func (s *nameServer) ServeDNS(w dns.ResponseWriter, m *dns.Msg) {
 	_ = w.WriteMsg(answer)
 }
 
-// set adds a TXT record if there is true, and otherwise removes it.
+// set removes the TXT record of a name that has the given text. If there is true, it adds the record again.
 func (s *nameServer) set(name, text string, there bool) {
 	s.updates++
 	key := strings.ToLower(dns.Fqdn(name))
@@ -121,8 +121,8 @@ func (s *nameServer) set(name, text string, there bool) {
 	}
 }
 
-// cloudflare imitates the parts of Cloudflare's API that deploy/package/acme-dns-cloudflare uses, for
-// the zone of the name server, and returns its address.
+// cloudflare imitates the parts of Cloudflare's API that deploy/package/acme-dns-cloudflare uses, for the
+// zone of the name server, and returns the URL of the imitation.
 func (s *nameServer) cloudflare(t *testing.T) string {
 	type record struct{ ID, Type, Name, Content string }
 	reply := func(w http.ResponseWriter, result any) {
@@ -181,8 +181,8 @@ func (s *nameServer) left() (n int) {
 }
 
 // TestWildcardCertificate gets the certificates of the base host and of all aliases by DNS-01, from a CA that
-// reaches no port of the relay: once by dynamic updates, and once by a command. All aliases share one
-// certificate, even those that never had a tunnel, and no record remains in the zone.
+// reaches no port of relayd. One case sets the DNS records by dynamic updates, the other by a command. All
+// aliases share one certificate, even those that never had a tunnel, and no record remains in the zone.
 func TestWildcardCertificate(t *testing.T) {
 	t.Parallel()
 	for way, setUp := range map[string]func(t *testing.T, names *nameServer) []string{
@@ -239,7 +239,7 @@ func testWildcard(t *testing.T, names *nameServer, settings []string) {
 	}
 }
 
-// certificateOf makes a TLS connection to a host at an address.
+// certificateOf returns the certificate that the TLS server at addr presents for host.
 func certificateOf(addr, host string, roots *x509.CertPool) (*x509.Certificate, error) {
 	conn, err := tls.DialWithDialer(&net.Dialer{Timeout: 30 * time.Second}, "tcp", addr, &tls.Config{ServerName: host, RootCAs: roots})
 	if err != nil {

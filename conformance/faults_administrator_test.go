@@ -12,8 +12,8 @@ import (
 	"relay/relaytest"
 )
 
-// misdeed is an action of a database administrator while relayd runs. undo reverts the action; the sessions
-// of relayd stay.
+// misdeed is an action of a database administrator while relayd runs. does performs the action and returns a
+// function that reverts it. Reverting does not end the sessions of relayd.
 type misdeed struct {
 	name string
 	full bool // whether the misdeed runs only in the full form
@@ -72,8 +72,9 @@ func TestFaultMisbehavingAdministrator(t *testing.T) {
 	}
 }
 
-// endure calls the API during an outage, and returns the largest number of sessions, the slowest answer, and
-// whether /readyz reported the store as down.
+// endure calls the API repeatedly during an outage, for the duration lasts. It returns the largest number of
+// Postgres sessions of relayd, the longest time that the API took to answer, and whether /readyz reported at
+// least once that events go to the spool.
 func (r *relayServer) endure(d *dba, lasts time.Duration) (most int, slowest time.Duration, degraded bool) {
 	r.t.Helper()
 	for begun := time.Now(); time.Since(begun) < lasts; <-time.After(50 * time.Millisecond) {
@@ -106,7 +107,7 @@ func terminating(d *dba) (undo func()) {
 	return func() { close(stop); work.Wait() }
 }
 
-// terminatingOnce ends every session. Requests after that go to the spool.
+// terminatingOnce ends every session of relayd once. There is nothing to revert.
 func terminatingOnce(d *dba) func() {
 	d.terminate()
 	return func() {}
@@ -127,7 +128,8 @@ func inTurn(list ...func(*dba) func()) func(*dba) func() {
 	}
 }
 
-// roleSets changes settings that only new sessions of relayd get.
+// roleSets changes settings of the role of relayd. It also ends all sessions of relayd, because only new
+// sessions get the settings.
 func roleSets(settings ...string) func(*dba) func() {
 	return func(d *dba) func() {
 		for _, s := range settings {
@@ -138,7 +140,7 @@ func roleSets(settings ...string) func(*dba) func() {
 	}
 }
 
-// standing runs statements in a transaction that stays open until it is undone.
+// standing runs statements in a transaction that stays open until the returned function is called.
 func standing(statements ...string) func(*dba) func() {
 	return func(d *dba) func() {
 		tx, err := d.db.Begin()

@@ -35,8 +35,8 @@ func TestFaultBackupDiskFull(t *testing.T) {
 	}
 }
 
-// TestBackupIsSynced traces relayd backup: the file is synced before it is renamed, and its folder after
-// that.
+// TestBackupIsSynced traces relayd backup: it syncs the file of the backup before it gives the file its name,
+// and syncs the folder after that.
 func TestBackupIsSynced(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "")

@@ -37,7 +37,9 @@ func testUnreadTraffic(t *testing.T) {
 		people[i] = r.person(fmt.Sprint("mallory", i))
 		people[i].tunnel(fmt.Sprint("hostile", i), quick)
 	}
-	extended := r.person("trudy") // her answers stay below the share of an account
+	// Unread extended data comes from a separate account, so that the account's share of --buffer-limit is
+	// not used up by other unread answers.
+	extended := r.person("trudy")
 	r.tunnel("probe", localServer(t))
 
 	end, probed := make(chan struct{}), make(chan quiet, 1)
@@ -180,7 +182,9 @@ func (a *attack) sessions(p *person, alias string) {
 				if _, err := ch.Write(piece); err != nil {
 					return
 				}
-				if sent > 3<<20 { // more than the window; the test is about memory, not about CPU time
+				// More than the SSH window has been sent. The pause saves CPU time, because the test is about
+				// memory.
+				if sent > 3<<20 {
 					<-time.After(100 * time.Millisecond)
 				}
 			}

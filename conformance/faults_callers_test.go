@@ -22,7 +22,7 @@ func TestFaultManyCallers(t *testing.T) {
 		senders, each := size(200, 2000), 5
 		r := startRelay(t, databaseURL)
 		r.tunnel("many", localServer(t))
-		// The first requests open the connections that relayd keeps open.
+		// These requests open the connections that relayd keeps open. base has to include these connections.
 		manySenders(r, 20, 2)
 		base := r.atRest()
 

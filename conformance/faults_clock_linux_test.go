@@ -112,7 +112,8 @@ func newWallClock(t *testing.T) *wallClock {
 
 func (c *wallClock) setting() string { return "RELAY_TEST_CLOCK=" + c.file.Name() }
 
-// set sets the wall clock ahead of that of the machine, in one write.
+// set sets the wall clock of relayd ahead of that of the machine by the duration ahead; a negative duration
+// sets it back. It makes only one write, so relayd never reads a part of the value.
 func (c *wallClock) set(ahead time.Duration) {
 	c.t.Helper()
 	if _, err := c.file.WriteAt(binary.NativeEndian.AppendUint64(nil, uint64(int64(ahead/time.Second))), 0); err != nil {
@@ -137,10 +138,11 @@ func TestFaultClock(t *testing.T) {
 		}
 		s.expires(databaseURL == "")
 		s.r.stop(syscall.SIGTERM)
-		s.clock.set(31 * 24 * time.Hour) // the offset at which some events were stored
+		s.clock.set(31 * 24 * time.Hour) // some events were stored at this offset
 		s.r.start()
 		s.connect()
-		// During this time, the loop of retention and other loops run several times. Deletions are checked below.
+		// During this time, relayd's periodic work, such as retention, runs several times. s.complete checks
+		// below that no event was deleted.
 		time.Sleep(15 * time.Second)
 		s.serves(31 * 24 * time.Hour)
 		s.clock.set(0)
@@ -261,8 +263,8 @@ func (s *clockedRelay) connect() {
 	}()
 }
 
-// serves checks requests to both aliases, the live reader, a new token and an Idempotency-Key while the wall
-// clock is ahead by the given time.
+// serves checks that relayd works while its wall clock is ahead by the duration ahead: requests to both
+// aliases, the live reader, a new token and an Idempotency-Key.
 func (s *clockedRelay) serves(ahead time.Duration) {
 	s.t.Helper()
 	path := "/" + strconv.Itoa(s.n)
@@ -283,7 +285,8 @@ func (s *clockedRelay) serves(ahead time.Duration) {
 	if status := s.status(token, "GET", "/aliases", ""); status != 200 {
 		s.t.Errorf("%v ahead: a new token gets %d", ahead, status)
 	}
-	// relayd forgets an Idempotency-Key after a day of its wall clock.
+	// relayd forgets an Idempotency-Key after a day of its wall clock, so the key of an earlier call may be
+	// unknown at this offset.
 	if ahead.Abs() >= 24*time.Hour {
 		return
 	}
@@ -310,8 +313,9 @@ func (s *clockedRelay) status(token, method, path, key string) int {
 	return res.StatusCode
 }
 
-// expires checks at several offsets whether a token with a lifetime of three hours is accepted. With own set,
-// the wall clock of relayd decides. Otherwise the clock of Postgres decides, which the test does not change.
+// expires checks at several offsets whether a token with a lifetime of three hours is accepted. If own is
+// true, the wall clock of relayd decides. Otherwise the clock of Postgres decides, which the test does not
+// change.
 func (s *clockedRelay) expires(own bool) {
 	s.t.Helper()
 	for ahead, ended := range map[time.Duration]bool{-48 * time.Hour: false, 0: false, 2 * time.Hour: false, 4 * time.Hour: own, 48 * time.Hour: own} {

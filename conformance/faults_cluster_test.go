@@ -68,8 +68,8 @@ func behindHAProxy(t *testing.T, nodes [3]*relayServer) *relayServer {
 	return &front
 }
 
-// ownerOf returns the node that has the tunnel of an alias. It waits until r knows the node, because the news
-// of a tunnel takes a moment.
+// ownerOf returns the node that has the tunnel of an alias. It waits until r knows the node, because nodes
+// hear of a new tunnel with a delay.
 func (r *relayServer) ownerOf(nodes [3]*relayServer, alias string) (owner *relayServer) {
 	r.t.Helper()
 	r.waitFor(30*time.Second, "the node of "+alias+" to be known", func() bool {

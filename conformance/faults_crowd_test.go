@@ -122,7 +122,7 @@ func serveChannel(open ssh.NewChannel) {
 	answerChannel(open, "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ndone")
 }
 
-// answerChannel is like serveChannel, with a given answer.
+// answerChannel is like serveChannel, but sends the given answer.
 func answerChannel(open ssh.NewChannel, answer string) {
 	ch, requests, err := open.Accept()
 	if err != nil {
@@ -175,7 +175,7 @@ func TestFaultTunnelsComeBack(t *testing.T) {
 	c := startCrowd(r, n)
 	c.back()
 	idle := r.atRest()
-	const garbage = 96 << 20 // Go does not collect a heap that is smaller
+	const garbage = 96 << 20 // relayd lets Go collect garbage only when the heap is larger (collectAt)
 	grown := int64(idle.RSSBytes - before.RSSBytes)
 	figure(t, "%d idle tunnels: RSS grew by %d MiB, %.1f goroutines each", n, grown>>20, float64(idle.Goroutines-before.Goroutines)/float64(n))
 	if each := (grown - memory(t, garbage)) / int64(n) >> 10; each > memory(t, 100) {

@@ -15,7 +15,8 @@ import (
 // missing, and relayd recovers without a restart when space is free again.
 func TestFaultDiskFull(t *testing.T) {
 	t.Parallel()
-	// relayd waits until 16 MiB are free, so the disk must be larger than that and the events.
+	// After a full disk, relayd stores again only when 16 MiB are free. So the disk must hold these and the
+	// events.
 	disk := smallDisk(t, 128<<20)
 	r := startRelay(t, "", "RELAY_DATA_DIR="+disk, "RELAY_MIN_FREE=0")
 	r.autossh("disk", localServer(t))
@@ -67,7 +68,8 @@ func smallDisk(t *testing.T, bytes int) string {
 	return dir
 }
 
-// fill fills a disk except for leave bytes. free frees the space again.
+// fill fills a disk until only the number leave of bytes is free. The returned function frees the space
+// again.
 func fill(t *testing.T, disk string, leave int64) (free func()) {
 	t.Helper()
 	var st syscall.Statfs_t

@@ -19,7 +19,9 @@ import (
 func TestFaultFailover(t *testing.T) {
 	t.Parallel()
 	d := newDBA(t)
-	t.Cleanup(func() { // the cleanup drops tables, and must not wait for a replica
+	// A cleanup that runs later drops tables. The commit of the drop must not wait for the replica, which has
+	// ended by then.
+	t.Cleanup(func() {
 		if err := d.pg.Restart(); err != nil {
 			t.Error(err)
 			return

@@ -89,7 +89,7 @@ func (l *load) count() int {
 	return len(l.answered)
 }
 
-// code counts the answers with a status.
+// code returns the number of answers with the given status.
 func (l *load) code(status int) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -214,9 +214,10 @@ func (v verdict) String() string {
 		v.answered, v.missing, v.different, v.unproven, v.stuck)
 }
 
-// check looks for the event of every answered request and reads the events back, or a part of them if there
-// are many. Any byte of an answer promises that the event and its body are stored; a complete response of the
-// local server promises its attempt.
+// check looks for the event of every answered request. It compares the events with the answers, or only some
+// of the events if there are many. An answer of which at least one byte was sent promises that the event and
+// its body are stored. A complete response of the local server also promises that the attempt is stored as
+// delivered.
 func (l *load) check(t *testing.T) verdict {
 	t.Helper()
 	// Events in the spool are in no list. With a slow database, the spool may fill again after it was empty.

@@ -140,7 +140,9 @@ func TestFaultLocalServer(t *testing.T) {
 		tunnels[way](way+"-faulty", tg.addr)
 		tunnels[way](way+"-refusing", closed)
 		tunnels[way](way+"-hanging", tg.addr)
-		r.must(200, "PATCH", "/aliases/"+way+"-hanging", []byte(`{"responseTimeout":"1500ms"}`)) // the others may take longer on a busy machine
+		// Only this alias has a short timeout, because the other local servers may take longer on a busy
+		// machine.
+		r.must(200, "PATCH", "/aliases/"+way+"-hanging", []byte(`{"responseTimeout":"1500ms"}`))
 		cases := slices.DeleteFunc(localFaults(), func(f localFault) bool { return f.upOnly && way != "up" })
 		all += len(cases)
 		for _, f := range cases {
@@ -259,7 +261,7 @@ func callerLeaves(t *testing.T, r *relayServer, tg *target, passed *int) {
 	c := r.dial()
 	_, _ = io.WriteString(c, "POST /half HTTP/1.1\r\nHost: ssh-faulty.localhost\r\nContent-Length: 100000\r\n\r\n"+strings.Repeat("x", 50000))
 	select {
-	case <-began: // a reset may discard bytes that relayd has not read yet
+	case <-began: // relayd has read the head; an earlier reset could discard it
 	case <-time.After(30 * time.Second):
 		t.Fatal("the local server got nothing")
 	}
@@ -295,7 +297,7 @@ func callerGone(t *testing.T, r *relayServer, tg *target, passed *int) {
 	_, _ = io.WriteString(c, "POST /left HTTP/1.1\r\nHost: ssh-faulty.localhost\r\nContent-Length: 2\r\n\r\nhi")
 	<-got
 	c.Close()
-	<-time.After(100 * time.Millisecond) // relayd may or may not have noticed; the record must be the same
+	<-time.After(100 * time.Millisecond) // relayd may have noticed the close or not; the record must be the same
 	close(left)
 	var rec record
 	r.waitFor(10*time.Second, "the event", func() bool {

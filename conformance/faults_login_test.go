@@ -21,7 +21,7 @@ func TestFaultLineCutWhilePostgresIsAway(t *testing.T) {
 	relay := relaytest.Program(t, "relay")
 	server := []string{"--server", l.Addr, "--identity", r.key}
 	up := r.client("cut", relay, append([]string{"up", "--target", "http://" + localServer(t), "--alias", "cut"}, server...)...)
-	// relay up retries only after its first success. Before that, its address may be wrong.
+	// relay up retries only after its first success. Before that, the address in --server may be wrong.
 	r.waitFor(15*time.Second, "relay up to have begun", func() bool { return strings.Contains(up.Out.String(), "Press Ctrl+C") })
 	if err := pg.Kill(); err != nil {
 		t.Fatal(err)

@@ -43,8 +43,8 @@ func bound(promised time.Duration) time.Duration {
 	return size(relaytest.Limit(promised, begun), relaytest.Limit(promised/2, begun))
 }
 
-// memory returns the limit for the memory of relayd: most, or ten times most if relayd was built with the
-// race detector.
+// memory returns the limit for the memory of relayd: the number most, or ten times as much if relayd was
+// built with the race detector.
 func memory(t *testing.T, most int64) int64 {
 	t.Helper()
 	info, err := buildinfo.ReadFile(relaytest.Program(t, "relayd"))
@@ -124,17 +124,16 @@ func (r *relayServer) stats() stats {
 	return s
 }
 
-// rssOf returns the resident memory in an answer of /debug/stats, or 0 without one.
+// rssOf returns the resident memory that an answer of /debug/stats states, or 0 if the answer is an error.
 func rssOf(res *http.Response) int64 {
 	defer res.Body.Close()
 	var s stats
-	// After an error, RSSBytes is 0.
 	_ = json.NewDecoder(res.Body).Decode(&s)
 	return s.RSSBytes
 }
 
-// settled waits until the numbers of goroutines and descriptors are within the given distance of base, and
-// returns the last values.
+// settled waits up to 30 s until relayd has at most base.Goroutines+goroutines goroutines and at most
+// base.OpenFds+fds descriptors. It returns the last values, and whether they were within these limits.
 func (r *relayServer) settled(base stats, goroutines, fds int) (now stats, ok bool) {
 	r.t.Helper()
 	for range 300 {
@@ -213,7 +212,7 @@ func (r *relayServer) online(alias string) bool {
 	return status == 200 && json.Unmarshal(body, &a) == nil && a.Online
 }
 
-// alias creates an alias and waits until the server knows the alias.
+// alias creates an alias.
 func (r *relayServer) alias(name string) {
 	r.t.Helper()
 	r.must(201, "POST", "/aliases", []byte(`{"name":"`+name+`"}`))
@@ -288,7 +287,7 @@ func drain(res *http.Response) error {
 	return err
 }
 
-// quantile returns a quantile of durations, and sorts them.
+// quantile returns the quantile q of the durations in d, or 0 if there are none. It sorts d.
 func quantile(d []time.Duration, q float64) time.Duration {
 	if len(d) == 0 {
 		return 0

@@ -107,9 +107,9 @@ func (r *relayServer) measure(d time.Duration) quiet {
 	return q
 }
 
-// flood keeps n requests to the noisy alias in progress and returns when they have begun. After stop, codes
-// has the number of each result. The first requests start at different times, because a burst of timeouts
-// would measure the speed of the machine.
+// flood keeps n requests to the noisy alias in progress and returns when they have begun. When stop returns,
+// codes holds how often each result occurred. The first requests start at different times: if all timed out
+// at once, the test would measure how fast the machine handles the burst.
 func (r *relayServer) flood(n int, codes map[string]int) (stop func()) {
 	r.t.Helper()
 	end := make(chan struct{})
@@ -148,6 +148,6 @@ func (r *relayServer) flood(n int, codes map[string]int) (stop func()) {
 		})
 	}
 	r.waitFor(20*time.Second, "the flood to be under way", func() bool { return int(came.Load()) >= n && r.stats().Channels >= 50 })
-	<-time.After(time.Second) // the cost of the start is not measured
+	<-time.After(time.Second) // the start of the flood is not measured
 	return func() { close(end); work.Wait() }
 }

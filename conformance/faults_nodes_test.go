@@ -66,8 +66,8 @@ func (r *relayServer) knows(alias string) *relayServer {
 // slowly makes senders pause, because they must not fill the queue while requests are queued.
 func slowly(l *load) { l.pause = 100 * time.Millisecond }
 
-// swept returns the number of nodes that were declared dead since the start, and the number of their
-// attempts.
+// swept returns the number of nodes that the given nodes have declared dead since their start, and the number
+// of attempts of the dead nodes that they marked as interrupted.
 func swept(nodes ...*relayServer) (dead, attempts float64) {
 	for _, r := range nodes {
 		dead += r.metric("relay_store_node_sweeps_total")
@@ -76,7 +76,7 @@ func swept(nodes ...*relayServer) (dead, attempts float64) {
 	return dead, attempts
 }
 
-// since polls until ok returns true and returns the time since begun.
+// since polls until ok returns true. It returns the time from the argument begun until then.
 func (r *relayServer) since(begun time.Time, what string, ok func() bool) time.Duration {
 	r.t.Helper()
 	r.waitFor(60*time.Second, what, ok)
@@ -115,7 +115,7 @@ func TestFaultNodeKilled(t *testing.T) {
 	}
 	for _, l := range loads {
 		l.more(20, 60*time.Second)
-		l.end() // cuts the requests in progress
+		l.end()
 		l.r.must(202, "POST", "/aliases/"+l.alias+"/replay-queued", nil)
 		l.r.waitFor(2*time.Minute, "the last requests to end and the queue to be delivered", func() bool {
 			return len(l.r.events(l.alias, "&state=delivering"))+len(l.r.events(l.alias, "&state=queued")) == 0

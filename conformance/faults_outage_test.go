@@ -73,7 +73,7 @@ func TestFaultPostgresFrozen(t *testing.T) {
 	l.finish(t, fmt.Sprintf("Postgres frozen %v: memory grew %d MiB, /readyz says so after %v, tunnels up %d, back after %v",
 		frozen.Round(100*time.Millisecond), grown, said.Round(100*time.Millisecond), tunnels, rounded([]time.Duration{back})[0]))
 	switch {
-	case grown > memory(t, 32+96): // Go does not collect a heap below 96 MiB
+	case grown > memory(t, 32+96): // relayd lets Go collect garbage only when the heap is larger than 96 MiB
 		t.Errorf("memory grew by %d MiB", grown)
 	case back > bound(5*time.Second):
 		t.Errorf("full service took %v after Postgres went on", back)
@@ -84,8 +84,8 @@ func TestFaultPostgresFrozen(t *testing.T) {
 	}
 }
 
-// recovery waits until the load has run for a second without a failure, and returns the time from since to
-// the last failure.
+// recovery waits until the load has run for a second without a failure. It returns how long after the time
+// since the last failure was; 0 = there was none.
 func (l *load) recovery(since time.Time) time.Duration {
 	l.r.t.Helper()
 	var last time.Time
@@ -98,7 +98,8 @@ func (l *load) recovery(since time.Time) time.Duration {
 	return max(0, last.Sub(since))
 }
 
-// finish stops the load, prints the figure, and fails the test if a promise for outages was broken.
+// finish stops the load and waits until the spool is empty. It prints what and the counts of the load as a
+// figure, and fails the test if a promise for outages was broken.
 func (l *load) finish(t *testing.T, what string) {
 	t.Helper()
 	l.end()

@@ -12,9 +12,9 @@ import (
 	"relay/relaytest"
 )
 
-// TestFaultPooler runs relayd with a direct URL behind pgbouncer, in transaction and in session mode. relayd
-// serves before and after outages of pgbouncer and Postgres, after a kill, and when a second relayd takes
-// over.
+// TestFaultPooler runs relayd behind pgbouncer, in transaction and in session mode, with a direct URL. relayd
+// serves after outages of pgbouncer and Postgres, after a kill of relayd, and when a second relayd takes the
+// place of the first one.
 func TestFaultPooler(t *testing.T) {
 	t.Parallel()
 	for mode, settings := range map[string]map[string]string{
@@ -55,7 +55,7 @@ func outages(t *testing.T, d *dba, b *bouncer, r *relayServer) {
 		{"every session terminated", d.terminate, func() {}},
 	} {
 		if c.name == "pgbouncer paused" && b.mode == "session" {
-			continue // in session mode, PAUSE waits until every client has gone
+			continue // in session mode, PAUSE would wait until relayd disconnects
 		}
 		if c.name == "every session terminated" && size(true, false) {
 			continue // TestFaultMisbehavingAdministrator covers this case

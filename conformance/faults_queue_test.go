@@ -32,9 +32,9 @@ func (a *arrivals) seen() []string {
 	return slices.Clone(a.paths)
 }
 
-// TestFaultQueueOverKill queues events while the tunnel is offline, and kills relayd before and during their
-// delivery. Each event arrives, in order. An event that arrives twice has an interrupted attempt that
-// explains it.
+// TestFaultQueueOverKill queues events while the tunnel is offline, and kills relayd before and during the
+// delivery of the queue. Each event arrives, in order. If an event arrives twice, it has an interrupted
+// attempt, which explains the first arrival.
 func TestFaultQueueOverKill(t *testing.T) {
 	t.Parallel()
 	stores(t, func(t *testing.T, databaseURL string) {

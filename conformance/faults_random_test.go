@@ -18,7 +18,8 @@ import (
 	"relay/store/pgtest"
 )
 
-// randomNode is one of three nodes, with lines to Postgres and to the other nodes that can be cut.
+// randomNode is one of three nodes. The test can cut its connections to Postgres (database) and those of the
+// other nodes to it (peers).
 type randomNode struct {
 	*relayServer
 	database, peers *relaytest.Line
@@ -50,9 +51,9 @@ var nodeFaults = []struct {
 
 // TestFaultRandomNodes causes random faults in one or two of three nodes at a time, while each node has
 // senders of an alias whose tunnel moves from node to node. No answered request is missing, the nodes find
-// each other again without help, and every queue is delivered. No request arrives more often than its
-// attempts and the failed tries of its sender explain: a killed node may have forwarded a request before it
-// was stored, and its sender got no answer. RELAY_RANDOM_NODES repeats a seed.
+// each other again without help, and every queue is delivered. A request may arrive once for each of its
+// attempts and once for each failed try of its sender, because a killed node may have forwarded a request
+// that it had not stored. RELAY_RANDOM_NODES repeats the run with a given seed.
 func TestFaultRandomNodes(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()
@@ -144,7 +145,8 @@ func moveTunnel(ctx context.Context, nodes [3]*relayServer, alias, target string
 	}
 }
 
-// countArrivals compares the requests that a local server got with the attempts of the events.
+// countArrivals returns the number of requests that arrived at a local server more often than the attempts of
+// their events and the failed tries of their senders explain.
 func (l *load) countArrivals(t *testing.T, local *arrivals) int {
 	t.Helper()
 	arrived, events := map[string]int{}, map[string][]string{}

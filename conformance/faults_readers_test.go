@@ -14,9 +14,9 @@ import (
 
 // testUnreadAnswers is the second part of TestFaultUnreadBytes.
 func testUnreadAnswers(t *testing.T) {
-	// In addition to the limit, relayd lets Go's garbage collector keep 112 MiB, and 64 KiB for each
-	// connection (see supervise.go), which is 16 MiB here. Up to 46 MiB are pages of the program. The rest is
-	// allocated while the collector runs.
+	// allowed is what relayd may use beyond the limit. Its heap may grow by 112 MiB and by 64 KiB for each
+	// connection, which is 16 MiB here (baseHeap and connectionHeap in cmd/relayd). Up to 46 MiB are pages of
+	// the program. The rest is allocated while the garbage collector runs.
 	const limit, allowed = 64 << 20, 200 << 20
 	r := startRelay(t, "", fmt.Sprintf("RELAY_BUFFER_LIMIT=%dMiB", limit>>20))
 	control := bytes.Repeat([]byte{1}, 1<<20)
@@ -92,8 +92,9 @@ func (p *person) reads(end chan struct{}) (q quiet) {
 	}
 }
 
-// largest creates the largest record that an event can have: JSON writes each control character as six
-// characters. It returns the id of the event and the secret of a share that allows viewing.
+// largest creates an event with the largest record that is possible: its bodies are control characters, each
+// of which takes six characters in JSON. It returns the id of the event and the secret of a share that allows
+// viewing.
 func (p *person) largest(alias string) (id, share string) {
 	control := bytes.Repeat([]byte{1}, 1<<20)
 	p.r.through(alias, "/control", string(control))
@@ -115,8 +116,8 @@ func (p *person) newest(alias string) string {
 	return list.Data[0].ID
 }
 
-// unreadAnswers requests the largest answers in every way, and does not read them: records, pages, downloads
-// and exports over HTTP, shares without a login, and commands of sessions.
+// unreadAnswers requests the largest answers of every kind, and does not read the answers: records, downloads
+// and exports over HTTP, shares without a login, and the output of session commands.
 func (a *attack) unreadAnswers(p *person, id, share string) {
 	for range 12 {
 		for _, path := range []string{
@@ -131,7 +132,7 @@ func (a *attack) unreadAnswers(p *person, id, share string) {
 	}
 }
 
-// unreadAnswer requests an answer repeatedly, stops reading after the status, and counts the answers with 200
+// unreadAnswer requests path repeatedly. Of each answer it reads only the status, and counts those with 200
 // and 503.
 func (a *attack) unreadAnswer(p *person, path string) {
 	for a.left() > 0 {

@@ -61,7 +61,7 @@ func TestFaultRetentionByAge(t *testing.T) {
 	})
 }
 
-// tooEarly counts the events that were removed before they were as old as age.
+// tooEarly counts the events that were removed although they are younger than age.
 func tooEarly(t *testing.T, sent map[string]time.Time, r *relayServer, age time.Duration) (early int) {
 	t.Helper()
 	there := map[string]bool{}
@@ -96,7 +96,7 @@ func (r *relayServer) share(t *testing.T, alias string, n int) (ids []string) {
 }
 
 // TestFaultRetentionBySize sends more than an alias may store. The oldest events are removed, but never
-// queued or shared ones. If only queued and shared events are left, callers are refused.
+// events that are queued or shared. If only queued and shared events are left, callers are refused.
 func TestFaultRetentionBySize(t *testing.T) {
 	t.Parallel()
 	storesInFull(t, func(t *testing.T, databaseURL string) {

@@ -56,8 +56,9 @@ func TestFaultNodesRestartedInTurn(t *testing.T) {
 			t.Errorf("%s: %v, tries %d", l.alias, v, l.mostTries)
 		}
 	}
-	// A request that comes at the moment of a move is queued, and delivered at once. A request from before
-	// the load, at a node that did not know the first tunnel yet, stays queued.
+	// A request that comes at the moment when the tunnel moves to another node is queued, and delivered at
+	// once. Other requests may stay queued: they came before the load, at a node that did not know the tunnel
+	// yet.
 	relaytest.Poll(20*time.Second, func() bool { return len(front.events("moves", "&state=queued&path=/load")) == 0 })
 	for _, e := range front.events("moves", "&state=queued&path=/load") {
 		_, body := front.api("GET", "/events/"+e.ID, nil)

@@ -39,7 +39,7 @@ func (l *load) during(d time.Duration) int {
 	return l.count() - before
 }
 
-// sessions counts connections to Postgres, without its own connection.
+// sessions counts the connections to Postgres, except the connection with which it counts.
 func sessions(t *testing.T, databaseURL string) (n int) {
 	t.Helper()
 	db, err := sql.Open("postgres", databaseURL)

@@ -15,8 +15,9 @@ import (
 	"relay/store/pgtest"
 )
 
-// TestFaultSpool stops Postgres and continues to send, to an online alias and an offline one. Callers see no
-// failure. Their requests are in the store afterwards, in order, even if relayd is killed during the outage.
+// TestFaultSpool stops Postgres and continues to send requests to an online and to an offline alias. Callers
+// see no failure. When Postgres is back, all requests are stored in order, even if relayd was killed during
+// the outage.
 func TestFaultSpool(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -150,8 +151,8 @@ func TestFaultSpoolFull(t *testing.T) {
 }
 
 // TestFaultSpoolLargeBodies sends bodies that are stored in parts while Postgres is down. Every answered
-// request reached the local server with the same bytes and is stored, and no request reached it incompletely.
-// Callers are refused only when the spool is more than half full.
+// request is stored and reached the local server, both with the same bytes. The local server got no
+// incomplete request. Callers are refused only when the spool is more than half full.
 func TestFaultSpoolLargeBodies(t *testing.T) {
 	t.Parallel()
 	const limit = 16 << 20

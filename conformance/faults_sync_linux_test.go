@@ -24,8 +24,9 @@ import (
 	"relay/relaytest"
 )
 
-// startTraced runs relayd under strace as its child. relayd can be killed by its process id, and strace ends
-// with relayd.
+// startTraced runs relayd under strace. With the option -D, the started process becomes relayd, and strace is
+// another process. So p is the process of relayd: the test can kill it as usual, and strace ends when relayd
+// has ended.
 func (r *relayServer) startTraced(args ...string) *relaytest.Process {
 	r.t.Helper()
 	args = append([]string{"-D", "-f", "-qq"}, args...)
@@ -45,8 +46,8 @@ type shape struct {
 	status      int // status of the answer
 }
 
-// shapes lists the kinds of requests whose storage is traced. The upgraded request is last, because its
-// attempt ends after its answer, and this late write could share a page with the next request.
+// shapes lists the kinds of requests whose storage is traced. The upgraded request is last: its attempt ends
+// after its answer, and that late write could be in one disk page with data of a following request.
 var shapes = []shape{
 	{name: "queued", alias: "asleep", size: 100, status: 202},
 	{name: "small", alias: "awake", size: 100, status: 200},
@@ -54,11 +55,11 @@ var shapes = []shape{
 	{name: "large", alias: "awake", size: 300 << 10, status: 200},
 	{name: "close", alias: "awake", size: 100, status: 200},     // the answer ends with the connection
 	{name: "refused", alias: "nothing", size: 100, status: 502}, // the local server refuses connections
-	{name: "upgrade", alias: "awake", size: 0, status: 101},     // the connection is handed on
+	{name: "upgrade", alias: "awake", size: 0, status: 101},     // relayd forwards bytes in both directions
 }
 
-// body returns a body that repeats the path, because any part of the body must be recognised in a write to a
-// disk.
+// body returns a body that repeats the path, so that every write of a part of the body to a disk shows the
+// path.
 func (s *shape) body(path string) string {
 	return strings.Repeat(path+" ", s.size/(len(path)+1))
 }
@@ -121,11 +122,11 @@ func localOfShapes(t *testing.T) string {
 	})
 }
 
-// traced is the trace of strace, in order.
+// traced holds the system calls of a trace, in order.
 type traced struct {
 	writes []tracedCall // the writes to files
 	syncs  []tracedCall
-	sent   map[int]int // line of the first write to each caller, by the caller's port
+	sent   map[int]int // line of the trace with the first write to each caller, by the caller's port
 }
 
 type tracedCall struct {
@@ -197,9 +198,9 @@ func readTrace(t *testing.T, file string) *traced {
 	return out
 }
 
-// durableAt returns how many writes with the text began before a line of the trace, and how many of these
-// were not synced by then. It counts only the log files, because their content is copied to the database file
-// later.
+// durableAt returns how many writes that contain text began before the given line of the trace, and how many
+// of these writes were not synced by that line. It counts only writes to the write-ahead log and the spool,
+// because the content of the log is copied to the database file later.
 func (tr *traced) durableAt(line int, text string) (written, unsynced int) {
 	for _, w := range tr.writes {
 		if w.begin > line || !strings.Contains(w.data, text) || !strings.HasSuffix(w.file, "-wal") && !strings.HasPrefix(w.file, "spool-") {
@@ -278,7 +279,7 @@ func TestFaultSync(t *testing.T) {
 // told holds the answers to callers.
 type told struct {
 	mu      sync.Mutex
-	answers map[string]int // status of the answers with an event, by path
+	answers map[string]int // status of each answer other than 503, by path
 	sums    map[string]string
 }
 
@@ -298,7 +299,7 @@ func (o *told) keepSending(ctx context.Context, r *relayServer, s *shape, round 
 	}
 }
 
-// holds reports whether an event has the body that was sent.
+// holds reports whether the stored body of an event has the SHA-256 sum.
 func (r *relayServer) holds(id, sum string) bool {
 	var e record
 	status, b := r.api("GET", "/events/"+id, nil)

@@ -15,7 +15,7 @@ import (
 // quickPulse are settings with which a silent tunnel is stale within 2 s and closed after 3 s more.
 var quickPulse = []string{"RELAY_PING_INTERVAL=1s", "RELAY_PING_TIMEOUT=1s", "RELAY_STALE_CLOSE=3s"}
 
-// holding is a local server that holds requests to /hold until it is released.
+// holding is a local server that answers requests to /hold only after let was closed.
 type holding struct {
 	inside atomic.Int32
 	let    chan struct{}
@@ -59,9 +59,9 @@ func (r *relayServer) later(alias, path string) <-chan outcome {
 	return ch
 }
 
-// TestFaultSilentClient freezes the ssh client in the middle of an exchange. Requests in progress are
-// answered and marked, and new requests are queued within 2 s. When the client continues, the same connection
-// serves again.
+// TestFaultSilentClient freezes the ssh client while a request is in progress. That request is answered 502
+// and its event becomes interrupted, and a new request is queued within 2 s. When the client continues, the
+// same connection serves again.
 func TestFaultSilentClient(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "", "RELAY_PING_INTERVAL=1s", "RELAY_PING_TIMEOUT=1s")
@@ -89,7 +89,8 @@ func TestFaultSilentClient(t *testing.T) {
 }
 
 // TestFaultTakeover opens a second tunnel for the alias while a request is in progress on the first tunnel.
-// The second tunnel serves within 2 s, the request ends, and the first client is disconnected.
+// The second tunnel serves within 2 s. The request in progress is answered, or its event becomes interrupted.
+// The first client is disconnected.
 func TestFaultTakeover(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "")
@@ -120,7 +121,8 @@ func TestFaultTakeover(t *testing.T) {
 }
 
 // TestFaultFlapping kills the ssh client repeatedly under load. Every request is answered: by the local
-// server, as queued, or as lost with its tunnel, which the record shows as interrupted.
+// server, with 202 because it is queued, or with 502 because its tunnel was lost. Its event is interrupted in
+// the last case.
 func TestFaultFlapping(t *testing.T) {
 	t.Parallel()
 	storesInFull(t, func(t *testing.T, databaseURL string) {

@@ -60,7 +60,8 @@ func TestFaultTwoOnOnePostgres(t *testing.T) {
 	}
 }
 
-// migrations returns how often a migration was applied, for the migration that was applied most often.
+// migrations returns how often the migrations were applied; more than 1 = at least one was applied
+// repeatedly.
 func migrations(t *testing.T, databaseURL string) (n int) {
 	t.Helper()
 	db, err := sql.Open("postgres", databaseURL)
@@ -83,7 +84,7 @@ func TestFaultQueueFull(t *testing.T) {
 		least, most   int // bounds of the number of requests that fit
 	}{
 		"count": {"RELAY_QUEUE_LIMIT=20", "x", 20, 20},
-		"bytes": {"RELAY_QUEUE_BYTES=200KiB", strings.Repeat("x", 10<<10), 19, 20}, // heads count, too
+		"bytes": {"RELAY_QUEUE_BYTES=200KiB", strings.Repeat("x", 10<<10), 19, 20}, // the bytes of heads count, too
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := startRelay(t, "", c.setting)

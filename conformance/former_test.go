@@ -14,9 +14,10 @@ import (
 	"relay/store/pgtest"
 )
 
-// TestVersionsSideBySide replaces three nodes of the previous version (the program in RELAY_FORMER) by nodes
-// of this version, under senders. While both versions serve, each forwards to the tunnels of the other, an
-// alias moves between them, and one version delivers a queue of the other. scripts/versions runs the test.
+// TestVersionsSideBySide replaces three nodes of the previous version (the program in RELAY_FORMER) one by
+// one by nodes of this version, under load. While both versions serve, a node of each version forwards
+// requests to tunnels at the other version and delivers events that the other version queued, and an alias
+// moves between them. scripts/versions runs the test.
 func TestVersionsSideBySide(t *testing.T) {
 	former := os.Getenv("RELAY_FORMER")
 	if former == "" {
@@ -55,8 +56,9 @@ func TestVersionsSideBySide(t *testing.T) {
 	}
 }
 
-// eachOther checks in both directions that one version queues a request, delivers it through a tunnel at the
-// other version, and finds an alias that moves.
+// eachOther checks in both directions: a request is queued at a node of one version and delivered through a
+// tunnel at the other version. Then the alias moves to a tunnel at each version, and both nodes reach it
+// there.
 func eachOther(t *testing.T, newer, older *relayServer) {
 	t.Helper()
 	older.waitFor(10*time.Second, "the older one to see the newer schema", func() bool {
@@ -69,7 +71,7 @@ func eachOther(t *testing.T, newer, older *relayServer) {
 		{"up-" + filepath.Base(newer.dir), newer, older},
 		{"down-" + filepath.Base(newer.dir), older, newer},
 	} {
-		// A request at one node waits for a tunnel that opens at the other node.
+		// The request at way.from is queued until a tunnel opens at way.to.
 		way.from.alias(way.alias)
 		if status, body, _ := way.from.call(way.alias, "/queued", "x"); status != 202 {
 			t.Errorf("%s offline: answered %d %s", way.alias, status, body)

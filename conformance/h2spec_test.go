@@ -11,7 +11,7 @@ import (
 	"relay/relaytest"
 )
 
-// h2Cases is the number of h2spec's 145 cases that the base host has to pass.
+// h2Cases is how many of the 145 cases of h2spec the base host has to pass.
 const h2Cases = 141
 
 // TestHTTP2: the base host passes at least h2Cases cases of h2spec over TLS.

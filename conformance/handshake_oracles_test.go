@@ -24,9 +24,10 @@ import (
 	"relay/relaytest"
 )
 
-// challengeCase is a challenge to which the library of its sender also computes an answer.
+// challengeCase is a challenge that relayd and the library of the sender both answer. The test compares the
+// two answers.
 type challengeCase struct {
-	Challenge string            `json:"challenge"` // its name
+	Challenge string            `json:"challenge"` // name of the challenge, such as slack
 	Method    string            `json:"method"`
 	Path      string            `json:"path"`
 	Headers   map[string]string `json:"headers"`
@@ -101,7 +102,8 @@ func (c *challengeCase) compare(theirs libraryAnswer, now time.Time) string {
 			contentType = l[1]
 		}
 	}
-	if c.Challenge == "slack" && theirs.Body != "" { // Slack accepts the text without JSON, too, and relayd sends the text
+	// The library answers JSON, and relayd sends only the text in it. Slack accepts both.
+	if c.Challenge == "slack" && theirs.Body != "" {
 		var object map[string]string
 		if err := json.Unmarshal([]byte(theirs.Body), &object); err != nil || len(object) != 1 || mediaType(contentType) != "text/plain" {
 			return fmt.Sprintf("%q, the library says %+v", contentType, theirs)
@@ -166,7 +168,7 @@ func challengeCases(now time.Time) []challengeCase {
 		c.what = "as published"
 		cases = append(cases, c)
 		c.what, c.refused = "a byte wrong", true
-		c.Body = strings.Replace(c.Body, "{", "{ ", 1) // this change is valid for JSON, but the libraries verify the bytes
+		c.Body = strings.Replace(c.Body, "{", "{ ", 1) // the JSON stays valid, but the signature is of the old bytes
 		if c.Challenge == "zoom" {
 			c.Body = strings.Replace(c.Body, echo, "4"+echo[1:], 1)
 		}
@@ -180,8 +182,8 @@ func challengeCases(now time.Time) []challengeCase {
 }
 
 // TestHandshakeOfCloudEvents compares relayd with the CloudEvents SDK for Go, whose receivers answer the
-// handshake for an allowed sender. The rate in the answer may differ: the SDK allows a number, and relayd any
-// rate.
+// challenge of a sender that is allowed. Only the allowed rate in the answer may differ: the SDK states a
+// number, and relayd allows any rate.
 func TestHandshakeOfCloudEvents(t *testing.T) {
 	t.Parallel()
 	receiver, err := cloudevents.New()

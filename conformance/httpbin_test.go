@@ -46,7 +46,7 @@ func httpbinRequests() []string {
 		"POST /post HTTP/1.1\r\nHost: bin.localhost\r\nContent-Type: application/x-www-form-urlencoded\r\nConnection: close\r\nContent-Length: 15\r\n\r\na=1&b=2&b=%20+3")
 }
 
-// clock matches the parts of an answer that depend on time or randomness: dates, durations, random ids and
+// clock replaces the parts of an answer that depend on time or randomness: dates, durations, random ids and
 // nonces.
 var clock = []struct {
 	find *regexp.Regexp
@@ -55,7 +55,7 @@ var clock = []struct {
 	{regexp.MustCompile(`(?m)^Date: .*\r$`), "Date: D\r"},
 	{regexp.MustCompile(`Expires=[^;\r]*`), "Expires=D"},
 	{regexp.MustCompile(`(?m)^Last-Modified: .*\r$`), "Last-Modified: D\r"},
-	{regexp.MustCompile(`(?m)^Etag: [0-9a-f]{98}\r$`), "Etag: E\r"}, // of /cache: the time in hex before a hash
+	{regexp.MustCompile(`(?m)^Etag: [0-9a-f]{98}\r$`), "Etag: E\r"}, // the Etag of /cache begins with the time in hex
 	{regexp.MustCompile(`(?m)^Server-Timing: .*\r$`), "Server-Timing: T\r"},
 	{regexp.MustCompile(`"timestamp":\s*\d+`), `"timestamp":0`},
 	{regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`), "UUID"},

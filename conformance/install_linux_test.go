@@ -85,7 +85,7 @@ func installPackages(t *testing.T, folder string) {
 		t.Error("the service still runs the program of the old package")
 	}
 	pid := m.run("systemctl show -P MainPID relayd")
-	m.run("kill -ABRT %s", pid) // the watchdog does the same
+	m.run("kill -ABRT %s", pid) // the watchdog of systemd sends this signal, too
 	relaytest.Until(t, 20*time.Second, "a restart after the watchdog", func() bool {
 		return m.run("systemctl show -P MainPID relayd") != pid && m.run("systemctl is-active relayd || true") == "active"
 	})
@@ -110,11 +110,11 @@ func installPackages(t *testing.T, folder string) {
 	}
 }
 
-// firstReplays follows docs/install.md, from the packages to two replayed webhooks: one with ssh only, and
-// one with relay. It returns the fingerprint of the host key that relayd doctor prints.
+// firstReplays follows docs/install.md: it installs the packages and replays two webhooks, one with ssh only
+// and one with relay. It returns the fingerprint of the host key, as relayd doctor prints it.
 func (m *machine) firstReplays() (hostKey string) {
 	m.t.Helper()
-	m.run("ssh-keygen -q -t ed25519 -N '' -f /tmp/id") // users have a key before they start
+	m.run("ssh-keygen -q -t ed25519 -N '' -f /tmp/id") // users have a key before they install Relay
 	begun := time.Now()
 	m.run("dpkg -i /packages/relay_1.0.0_*.deb /packages/relayd_1.0.0_*.deb")
 	installed := time.Since(begun)
@@ -153,8 +153,8 @@ func (m *machine) firstReplays() (hostKey string) {
 	return hostKey
 }
 
-// credential: relayd reads its database URL from /etc/credstore and does not log the password. Without the
-// file, the service starts again.
+// credential checks that relayd reads its database URL from /etc/credstore and does not log the password.
+// When the file is removed, the service starts with SQLite again.
 func (m *machine) credential() {
 	m.t.Helper()
 	m.run("install -D -m 600 /dev/null /etc/credstore/relayd.database-url && echo postgres://relay:secret@127.0.0.1:9/relay >/etc/credstore/relayd.database-url")

@@ -16,17 +16,19 @@ import (
 	"relay/store/pgtest"
 )
 
-// tunnelOp is a change of the tunnel of an alias, or a request and the tunnel that answered it. Each node is
-// a separate register, because a takeover may be known to some nodes earlier than to others.
+// tunnelOp is an operation of the history that porcupine checks: a tunnel attaches to an alias or detaches,
+// or a request is answered by a tunnel. The checks of the nodes are separate, because a takeover may be known
+// to some nodes earlier than to others.
 type tunnelOp struct {
 	kind   string // attach, detach or request
 	alias  string
-	node   int // where a request was sent
+	node   int // index of the node to which a request was sent
 	tunnel int // number of the tunnel; 0 = the request was queued
 }
 
-// tunnelRegister is one node's view of the tunnel of one alias. A request may be queued at any time. An
-// answer must come from the tunnel that has the alias.
+// tunnelRegister is the model for one node and one alias. Its state is the number of the tunnel that has the
+// alias; 0 = none. A request may be queued at any time. If it is answered, then by the tunnel that has the
+// alias.
 var tunnelRegister = porcupine.Model{
 	Init: func() any { return 0 },
 	Step: func(state, input, _ any) (bool, any) {
@@ -51,15 +53,16 @@ type history struct {
 	ops   []porcupine.Operation
 }
 
-// add adds an operation that took from call to end.
+// add adds an operation that began at the time call and ended at the time end.
 func (h *history) add(op tunnelOp, call, end time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.ops = append(h.ops, porcupine.Operation{Input: op, Call: call.Sub(h.begun).Nanoseconds(), Return: end.Sub(h.begun).Nanoseconds()})
 }
 
-// of returns the operations on one alias that a node could see. An attach or detach takes effect at every
-// node within some time after its end; within is that time, for the load of the machine during the test.
+// of returns the operations on an alias that count for a node: its requests, and every attach and detach. An
+// attach or detach may take effect at a node up to the duration within after it has ended, so its end is
+// moved by that duration.
 func (h *history) of(alias string, node int, within time.Duration) (ops []porcupine.Operation) {
 	for _, o := range h.ops {
 		op := o.Input.(tunnelOp)
@@ -75,8 +78,8 @@ func (h *history) of(alias string, node int, within time.Duration) (ops []porcup
 }
 
 // TestTunnelsAreLinearizable attaches, takes over and detaches tunnels at random nodes while requests arrive
-// at all nodes. porcupine checks that the answers of each node fit one order of these operations, with each
-// operation in effect everywhere within 1 s.
+// at all nodes. porcupine checks for each node that the answers fit one order of these operations, if each
+// operation takes effect within 1 s.
 func TestTunnelsAreLinearizable(t *testing.T) {
 	t.Parallel()
 	nodes := threeNodes(t, pgtest.URL(t))
@@ -151,8 +154,8 @@ func TestTunnelsAreLinearizable(t *testing.T) {
 	}
 }
 
-// hold attaches a tunnel that answers with its number. It keeps the tunnel for a while or until a takeover,
-// and detaches it.
+// hold attaches a tunnel whose answers have the number n in the header Tunnel. It keeps the tunnel for the
+// duration keep or until a takeover, and detaches it.
 func (h *history) hold(t *testing.T, r *relayServer, signer ssh.Signer, alias string, n int, keep time.Duration) {
 	c, err := net.Dial("tcp", r.ssh)
 	if err != nil {

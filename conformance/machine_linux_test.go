@@ -17,16 +17,17 @@ import (
 	"relay/relaytest"
 )
 
-// machine is a Debian with its own systemd, in namespaces. Its files are those of this machine, with an
-// overlay that is removed after the test.
+// machine is a Debian system with its own systemd, in namespaces. It shares the files of the computer that
+// runs the test. What it writes goes to an overlay, which is removed after the test.
 type machine struct {
 	t   *testing.T
 	pid string // process id of the machine's systemd
 	log *relaytest.Buffer
 }
 
-// bootMachine is the script of the first process of the namespaces, which becomes systemd. Only units before
-// basic.target start. The kernel's settings are mounted read-only, because systemd must not change them.
+// bootMachine is the script of the first process in the namespaces. At its end, the process becomes systemd,
+// which starts only the units up to basic.target. The kernel's settings are mounted read-only, because
+// systemd must not change them.
 const bootMachine = `set -e
 mount --make-rprivate /
 mount -t tmpfs tmpfs "$1"
@@ -63,7 +64,7 @@ mount --make-rshared / # systemd's credentials need it
 exec env -i container=test PATH=/usr/sbin:/usr/bin:/sbin:/bin /lib/systemd/systemd --system --unit=basic.target --log-target=journal
 `
 
-// bootedMachine boots a machine. The packages are in its folder /packages.
+// bootedMachine boots a machine. The packages in the folder packages are in /packages there.
 func bootedMachine(t *testing.T, packages string) *machine {
 	t.Helper()
 	needRoot(t, "a machine in namespaces")

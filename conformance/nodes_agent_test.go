@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// agentTool calls a tool for agents at a node, and returns the structured content of its result.
+// agentTool calls a tool of the MCP server at a node, and returns the structured content of the result.
 func (r *relayServer) agentTool(name, arguments string) (string, error) {
 	body := fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":%q,"arguments":%s}}`, name, arguments)
 	req, err := http.NewRequest(http.MethodPost, "http://"+r.http+"/mcp", strings.NewReader(body))
@@ -42,7 +42,8 @@ func (r *relayServer) agentTool(name, arguments string) (string, error) {
 }
 
 // TestAgentAtAnotherNode: an agent waits at one node for an event whose caller and tunnel are at the other
-// node, and gets the end of its delivery. The agent then shows and replays the event from its own node.
+// node, and gets the event after its delivery. The agent then shows and replays the event at the node where
+// it waited.
 func TestAgentAtAnotherNode(t *testing.T) {
 	t.Parallel()
 	a, b := twoNodes(t)

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// aliasRecord returns the record of an alias at this node, without the URL, because the nodes of a
-// test have different ports.
+// aliasRecord returns the record of an alias from the API of this node. The record lacks the URL, because the
+// nodes of a test have different ports.
 func (r *relayServer) aliasRecord(name string) string {
 	r.t.Helper()
 	_, body := r.api("GET", "/aliases/"+name, nil)

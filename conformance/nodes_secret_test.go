@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// TestNodeWithoutTheSecretKey: one of three nodes lacks the key of the secrets. This node serves, lists,
-// replays and sends like the other nodes. If it needs the value of a secret, it returns an error or leaves
-// the verdict unchecked. It does not change verdicts of the other nodes.
+// TestNodeWithoutTheSecretKey: one of three nodes lacks the key that encrypts secrets of senders. This node
+// serves, lists, replays and sends like the other nodes. If it needs a secret to sign, it returns an error;
+// if it needs a secret to verify, the verdict is unchecked. It does not change verdicts of the other nodes.
 func TestNodeWithoutTheSecretKey(t *testing.T) {
 	t.Parallel()
 	_, databaseURL := ownPostgres(t)
@@ -45,7 +45,7 @@ func TestNodeWithoutTheSecretKey(t *testing.T) {
 		n.waitFor(20*time.Second, "the tunnel to be known", func() bool { return n.online("pay") })
 	}
 
-	// Each node gets a request, and only the verdicts differ.
+	// Each node gets a request. Only node c cannot verify the signature.
 	for i, n := range nodes {
 		want := "valid ok"
 		if n == c {

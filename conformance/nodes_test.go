@@ -52,8 +52,8 @@ func TestNodesReachEachOtherAtTheLimit(t *testing.T) {
 	}
 }
 
-// TestDrainedNodeSaysSo: when the command that starts or ends a drain returns, the node has obeyed, even a
-// node without tunnels.
+// TestDrainedNodeSaysSo: when the command that starts or ends a drain returns, the node has started or ended
+// it, even if the node has no tunnels.
 func TestDrainedNodeSaysSo(t *testing.T) {
 	t.Parallel()
 	a, b := twoNodes(t)
@@ -72,8 +72,8 @@ func TestDrainedNodeSaysSo(t *testing.T) {
 }
 
 // TestEventsAfterTheDeathOfANode: a request that arrives after the death of the tunnel's node is queued,
-// whether or not the other node knows the death yet. When the alias is online again, the request waits for a
-// release.
+// whether or not the node that got the request knows of the death. When the alias is online again, the
+// request stays queued until a release.
 func TestEventsAfterTheDeathOfANode(t *testing.T) {
 	t.Parallel()
 	for name, early := range map[string]bool{"back before the node is called dead": true, "back afterwards": false} {

@@ -31,8 +31,8 @@ var onlyIn = map[string][]string{
 	"apk": {"/etc/init.d/relayd", "/usr/share/zsh/site-functions/_*"},
 }
 
-// comparePackages compares the rpm and the apk of each program with its deb: the files, their modes
-// and content, and the scripts. The differences are exactly those in onlyIn.
+// comparePackages compares the rpm and the apk of each program with its deb: the files, their modes and
+// content, and the scripts. They must be equal, except for the files in onlyIn.
 func comparePackages(t *testing.T, folder string) {
 	for _, program := range []string{"relay", "relayd"} {
 		found := map[string]packageContent{}
@@ -80,7 +80,7 @@ func comparePackages(t *testing.T, folder string) {
 	}
 }
 
-// scriptNames are the names of scripts in the archives of a deb and of an apk.
+// scriptNames maps the path of a script in the archive of a deb or apk to its name in packageContent.
 var scriptNames = map[string]string{
 	"/postinst": "postinst", "/prerm": "prerm", "/postrm": "postrm",
 	"/.post-install": "postinst", "/.post-upgrade": "upgrade", "/.pre-deinstall": "prerm", "/.post-deinstall": "postrm",
@@ -117,7 +117,7 @@ func (c *packageContent) addFile(name string, mode int64, from io.Reader) error 
 // readDeb reads the ar archive of a deb, which holds two tar archives.
 func readDeb(data []byte) (c packageContent, err error) {
 	c = packageContent{files: map[string]string{}, scripts: map[string]string{}}
-	control := packageContent{scripts: c.scripts} // the other control files are not installed
+	control := packageContent{scripts: c.scripts} // control.files is dropped, because these files are not installed
 	for rest := data[len("!<arch>\n"):]; len(rest) >= 60 && err == nil; {
 		name, _, _ := strings.Cut(strings.TrimSpace(string(rest[:16])), "/")
 		size, aerr := strconv.Atoi(strings.TrimSpace(string(rest[48:58])))
@@ -147,11 +147,12 @@ func readAPK(data []byte) (c packageContent, err error) {
 	return c, c.add(text)
 }
 
-// readRPM reads the header of an rpm, which holds the scripts, and the cpio archive after the header. Its
-// entries have sizes in hexadecimal digits.
+// readRPM reads the scripts from the header of an rpm, and the files from the cpio archive after the header.
+// In the cpio archive, numbers are in hexadecimal digits.
 func readRPM(data []byte) (c packageContent, err error) {
 	c = packageContent{files: map[string]string{}, scripts: map[string]string{}}
-	// The first 96 bytes are the lead, which is skipped.
+	// An rpm begins with the lead, 96 bytes without content. A signature and the header follow, which have
+	// the same format.
 	rest := data[96:]
 	for i := range 2 {
 		entries, size := int(binary.BigEndian.Uint32(rest[8:])), int(binary.BigEndian.Uint32(rest[12:]))
@@ -166,7 +167,7 @@ func readRPM(data []byte) (c packageContent, err error) {
 		}
 		used := cap(rest) - cap(store) + size
 		if i == 0 {
-			used = (used + 7) / 8 * 8 // the signature is padded
+			used = (used + 7) / 8 * 8 // the signature is padded to a multiple of 8 bytes
 		}
 		rest = rest[used:]
 	}

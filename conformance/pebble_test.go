@@ -23,14 +23,15 @@ import (
 type pebble struct {
 	t         *testing.T
 	directory string
-	root      string // PEM file of the root that signed the CA's own web server
+	root      string // PEM file of the certificate of the CA's own web server
 	manage    string
 	client    *http.Client
 	programs  []*relaytest.Process
 	end       func()
 }
 
-// newPebble starts a CA that validates at the given ports and issues certificates with the given validity.
+// newPebble starts a CA. It checks challenges at the given ports, and issues certificates that are valid for
+// the duration validity.
 func newPebble(t *testing.T, httpPort, tlsPort string, validity time.Duration) *pebble {
 	t.Helper()
 	dns, api := relaytest.FreeAddr(t), relaytest.FreeAddr(t)
@@ -41,7 +42,7 @@ func newPebble(t *testing.T, httpPort, tlsPort string, validity time.Duration) *
 	return p
 }
 
-// newPebbleWithDNS is like newPebble, with a DNS server of the test.
+// newPebbleWithDNS is like newPebble, but the CA asks the DNS server at the address dns.
 func newPebbleWithDNS(t *testing.T, httpPort, tlsPort string, validity time.Duration, dns string) *pebble {
 	t.Helper()
 	for _, name := range []string{"pebble", "pebble-challtestsrv"} {
@@ -152,8 +153,8 @@ func (g *caProxy) open(to string) (end func()) {
 	})
 }
 
-// TestCertificateAuthorityAway: a CA that does not answer does not delay a stop. If the CA was down at the
-// start, relayd asks it again, without a request of a caller.
+// TestCertificateAuthorityAway: a CA that does not answer does not delay a stop of relayd. If the CA was down
+// when relayd started, relayd asks the CA again later, even if no caller connects.
 func TestCertificateAuthorityAway(t *testing.T) {
 	t.Parallel()
 	r := newTLSRig(t, "RELAY_TLS=acme")

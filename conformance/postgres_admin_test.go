@@ -23,8 +23,8 @@ import (
 	"relay/store/pgtest"
 )
 
-// dba has all rights on a Postgres server. A database there belongs to an ordinary role, as for relayd in
-// production.
+// dba is a superuser of a Postgres server. The database app on it belongs to an ordinary role, as the
+// database of relayd does in production.
 type dba struct {
 	t      *testing.T
 	pg     *pgtest.Server
@@ -49,7 +49,7 @@ func newDBA(t *testing.T) *dba {
 	return d
 }
 
-// open makes later calls use the given database.
+// open connects d.db to the given database, so that later calls of d use it.
 func (d *dba) open(database string) {
 	d.t.Helper()
 	db, err := sql.Open("postgres", d.address("relay", "", database))
@@ -111,7 +111,7 @@ type bouncer struct {
 	mode string // pool mode
 	log  *relaytest.Buffer
 	cmd  *exec.Cmd
-	hold io.Closer // closing it ends pgbouncer's script
+	hold io.Closer // closing it makes bouncerScript kill pgbouncer
 }
 
 // newBouncer starts a pgbouncer with the given settings of pgbouncer.ini.
@@ -210,7 +210,7 @@ func (b *bouncer) start() {
 // kill ends pgbouncer at once.
 func (b *bouncer) kill() {
 	_ = b.hold.Close()
-	_ = b.cmd.Wait() // the error is the expected signal
+	_ = b.cmd.Wait() // the script always exits with an error, because pgbouncer is killed
 }
 
 // say sends a command to pgbouncer's console.
@@ -260,5 +260,5 @@ func postgresLine(t testing.TB, databaseURL string) (l *relaytest.Line, through 
 	return l, u.String()
 }
 
-// postgresSocket is the path of the socket of a Postgres in a folder.
+// postgresSocket returns the path of the Unix socket of a Postgres whose socket folder is dir.
 func postgresSocket(dir string) string { return filepath.Join(dir, ".s.PGSQL.5432") }

@@ -29,8 +29,8 @@ const (
 	base64Secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 )
 
-// provider signs a request like its sender, and verifies requests with the provider's own library, like the
-// code behind a tunnel.
+// provider is a sender of webhooks. sign returns the headers with which it signs a body. verify checks a
+// request with the provider's own library, as the code of a user behind a tunnel would.
 type provider struct {
 	name   string
 	sign   func(t *testing.T, body string) http.Header

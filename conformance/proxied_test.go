@@ -19,8 +19,8 @@ func proxyHeaders() map[string][]byte {
 	return map[string][]byte{"v1": []byte("PROXY TCP4 203.0.113.9 127.0.0.1 52011 80\r\n"), "v2": v2}
 }
 
-// TestProxiedHTTP: the record has the source that a trusted proxy names. A header from another source gets
-// 400, and a trusted source without a header gets no answer.
+// TestProxiedHTTP: the record of a request has the source that a trusted proxy names. A request with a PROXY
+// header from another source gets 400, and a trusted source without a PROXY header gets no answer.
 func TestProxiedHTTP(t *testing.T) {
 	t.Parallel()
 	r := newRelay(t, "", "RELAY_TRUSTED_PROXIES=127.0.0.2/32")
@@ -117,7 +117,7 @@ func dialFrom(t *testing.T, source, addr string) net.Conn {
 }
 
 // TestProxiedSSH: a login works behind a PROXY header from a trusted source, and without a header from
-// another source. The other two combinations fail.
+// another source. A trusted source without a header and another source with a header fail to log in.
 func TestProxiedSSH(t *testing.T) {
 	t.Parallel()
 	r := newRelay(t, "", "RELAY_TRUSTED_PROXIES=127.0.0.2/32")

@@ -17,7 +17,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// With a timeout, a server that hangs causes an error with a message.
+	// Without this timeout, a call to a server that hangs would last until the timeout of go test.
 	http.DefaultClient.Timeout = 5 * time.Minute
 	os.Exit(relaytest.Main(m))
 }
@@ -30,8 +30,8 @@ func stores(t *testing.T, f func(t *testing.T, databaseURL string)) {
 
 // relayServer is a relayd with an admin, a key and a token.
 type relayServer struct {
-	t         *testing.T // the test that uses the server now
-	owner     *testing.T // the test at whose end the process ends
+	t         *testing.T // the test or subtest that uses the server now
+	owner     *testing.T // the process ends with this test
 	dir       string
 	http, ssh string // addresses of the listeners
 	admin     string
@@ -42,11 +42,11 @@ type relayServer struct {
 	log       *relaytest.Buffer
 	process   *running
 	program   string   // path of relayd; "" = this version
-	runner    []string // command line that runs relayd; empty = none
+	runner    []string // command before the path of relayd, such as ip netns exec; empty = none
 }
 
-// running is the process of a server. It changes with each start, and copies of the relayServer for subtests
-// share it.
+// running holds the process of a server. Each start replaces the process. Copies of the relayServer for
+// subtests share one running.
 type running struct {
 	mu sync.Mutex
 	p  *relaytest.Process // nil before the first start
@@ -91,8 +91,8 @@ func newRelay(t *testing.T, databaseURL string, extra ...string) *relayServer {
 	return r
 }
 
-// withoutRequests returns a log without the lines about single requests, because the tests know these
-// requests.
+// withoutRequests returns a log without the lines about single requests, which would make the output of a
+// failed test long.
 func withoutRequests(log string) string {
 	var rest strings.Builder
 	for line := range strings.Lines(log) {
@@ -151,7 +151,7 @@ func (r *relayServer) stop(sig syscall.Signal) {
 		p.Kill()
 		r.t.Errorf("relayd did not end within 60 s of %v", sig)
 	}
-	http.DefaultClient.CloseIdleConnections() // a POST on a dead connection would not be repeated
+	http.DefaultClient.CloseIdleConnections() // net/http would not repeat a POST that fails on a closed connection
 }
 
 // relayd runs an operator command and returns its stdout.

@@ -37,10 +37,10 @@ func (s *secretSearch) value(place string) string {
 }
 
 // TestSecretsOfSendersAreFoundNowhere stores secrets through every interface and uses them in every way.
-// Afterwards the values must not be in any file of the store, the spool and the backup, or in a log, metric,
-// profile, support file or audit entry. No answer, no page and no stack of a crash may have them either. The
-// test does not search the memory itself, because the memory must hold the values. A heap profile has only
-// names of functions.
+// Afterwards their values must not be in any file of the store, the spool and the backup, or in a log,
+// metric, profile, support file or audit entry. No answer, no page and no stack of a crash may contain the
+// values either. The test does not search the memory of relayd, which needs the values. A heap profile has
+// only names of functions.
 func TestSecretsOfSendersAreFoundNowhere(t *testing.T) {
 	t.Parallel()
 	for _, engine := range []string{"sqlite", "postgres"} {
@@ -74,8 +74,8 @@ func TestSecretsOfSendersAreFoundNowhere(t *testing.T) {
 
 const shopScheme = `{"header":"X-Shop","template":"{body}"}`
 
-// keep stores secrets by the API, the operator's command, the client, plain ssh and the dashboard, and a
-// verify token.
+// keep stores a secret through each of the API, relayd secret, relay secret, plain ssh and the dashboard. It
+// also stores a verify token and a secret of a custom scheme, and tries one that is refused.
 func (s *secretSearch) keep() {
 	s.must(201, "POST", "/aliases/hook/secrets", []byte(`{"provider":"stripe","sign":true,"secret":"`+s.value("API")+`"}`))
 	s.must(201, "POST", "/aliases/hook/secrets", []byte(`{"provider":"custom","sign":true,"secret":"`+s.value("definition")+`","custom":`+shopScheme+`}`))
@@ -91,7 +91,7 @@ func (s *secretSearch) keep() {
 	}
 }
 
-// relay returns a command of the client.
+// relay returns a command of the program relay. The command can read a new secret from the variable SECRET.
 func (s *secretSearch) relay(args ...string) *exec.Cmd {
 	cmd := exec.Command(relaytest.Program(s.t, "relay"), args...)
 	cmd.Env = append(s.env(), "RELAY_URL=http://"+s.http, "RELAY_TOKEN="+s.token, "SECRET="+s.value(fmt.Sprintf("variable %d of the client", len(s.values))))
@@ -147,7 +147,7 @@ func (s *secretSearch) use(t *testing.T) {
 	}
 	s.says(s.relay("send", "hook", "--from", id, "--sign", "--secret-env", "SECRET"), "")
 	verify := s.relay("verify", id, "--secret-env", "SECRET")
-	out, _ := verify.CombinedOutput() // exit 1: the signature is invalid
+	out, _ := verify.CombinedOutput() // relay verify exits with 1, because the signature is invalid
 	s.where["relay verify"] = out
 }
 
@@ -170,7 +170,8 @@ func (s *secretSearch) post(header map[string]string, body string) {
 	res.Body.Close()
 }
 
-// useWithoutStore uses the secrets while the store is down, and searches the spool.
+// useWithoutStore uses the secrets while Postgres is down, and adds the files of the spool to the searched
+// texts.
 func (s *secretSearch) useWithoutStore(pg *pgtest.Server) {
 	s.t.Helper()
 	if err := pg.Kill(); err != nil {
@@ -191,7 +192,7 @@ func (s *secretSearch) useWithoutStore(pg *pgtest.Server) {
 	s.waitFor(30*time.Second, "the spool to be empty", func() bool { return s.ready() == 200 && s.stats().SpoolBytes == 0 })
 }
 
-// look requests everything that a running server can show.
+// look adds to the searched texts everything that a running server can show.
 func (s *secretSearch) look() {
 	s.t.Helper()
 	for _, path := range []string{
@@ -243,7 +244,7 @@ func (s *secretSearch) crash() {
 	}
 }
 
-// files reads all files of a folder.
+// files adds all files of a folder to the searched texts.
 func (s *secretSearch) files(dir string) {
 	s.t.Helper()
 	n := 0

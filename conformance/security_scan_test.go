@@ -177,7 +177,7 @@ func useShare(t *testing.T, r *relayServer, known secrets, id string, see seer) 
 		method, path, _ := strings.Cut(call, " ")
 		see(quiet, method, path, "")
 	}
-	// Links of the page contain the token, so these pages are not searched.
+	// The pages of a share contain its token in their links, so these answers are not searched.
 	for _, call := range []string{"GET /s/" + share.Token, "POST /s/" + share.Token + "/replay"} {
 		method, path, _ := strings.Cut(call, " ")
 		r.see(quiet, method, path, "", "Sec-Fetch-Site: same-origin")
@@ -202,7 +202,8 @@ func useLogin(t *testing.T, r *relayServer, known secrets, see seer) *http.Clien
 	return c
 }
 
-// useWrongSecrets sends invalid secrets wherever a secret is accepted. They could be valid at another server.
+// useWrongSecrets sends invalid secrets wherever a secret is accepted. The server must not show or store them
+// either, because a secret that is invalid here could be the user's valid secret of another server.
 func useWrongSecrets(t *testing.T, r *relayServer, known secrets, see seer) {
 	t.Helper()
 	quiet := &http.Client{}
@@ -285,7 +286,8 @@ func TestSecurityOfAnswers(t *testing.T) {
 	}
 }
 
-// TestSecurityHostKeys: a client that trusts the base site gets the host key of the SSH server there.
+// TestSecurityHostKeys: the base site shows the host key that the SSH server uses, so a client that trusts
+// the site can check the key.
 func TestSecurityHostKeys(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "")

@@ -20,7 +20,7 @@ import (
 	"relay/relaytest"
 )
 
-// try runs a client to its end, without a terminal, and returns its output.
+// try runs a client to its end, without a terminal, and returns its exit code and output.
 func (r *relayServer) try(env []string, name string, args ...string) (exit int, said string) {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
@@ -38,7 +38,8 @@ func (r *relayServer) try(env []string, name string, args ...string) (exit int, 
 	return cmd.ProcessState.ExitCode(), string(out)
 }
 
-// sshLine returns an OpenSSH command with options before the host, and arguments after it.
+// sshLine returns the arguments of an OpenSSH command. The options come before the host, and rest comes after
+// it.
 func (r *relayServer) sshLine(key, user string, options []string, rest ...string) []string {
 	host, port, _ := net.SplitHostPort(r.ssh)
 	args := append([]string{

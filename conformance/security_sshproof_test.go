@@ -60,8 +60,9 @@ func TestSecuritySSHWithoutProof(t *testing.T) {
 	}
 }
 
-// paramiko returns a command for a Python program with a paramiko transport t after its key exchange. The
-// program exits with 3 and "refused" if the login in code is refused, and with 0 after a login.
+// paramiko returns the command line of a Python program that runs code. In code, the variable t is a paramiko
+// transport after the key exchange. The program exits with 3 and prints "refused" if the login in code is
+// refused. It exits with 0 after a login.
 func (r *relayServer) paramiko(code string, args ...string) []string {
 	host, port, _ := net.SplitHostPort(r.ssh)
 	program := `
@@ -105,7 +106,8 @@ except paramiko.SSHException:
     print("not forwarded")
 `
 
-// TestSecuritySSHStaleUser: a user name from before the proof of the key has no effect.
+// TestSecuritySSHStaleUser: the user name of a refused login has no effect on the next login of the same
+// connection.
 func TestSecuritySSHStaleUser(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "", "RELAY_ALIAS_CLAIM=off")

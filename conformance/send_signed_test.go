@@ -20,8 +20,8 @@ import (
 	"relay/relaytest"
 )
 
-// stripeHandler is a server that accepts an event if Stripe's own library does, written as Stripe's
-// documentation says.
+// stripeHandler is a local server that is written as Stripe's documentation says: Stripe's own library
+// decides whether it accepts an event.
 type stripeHandler struct {
 	mu   sync.Mutex
 	seen []error // result for each request; nil = accepted
@@ -41,8 +41,8 @@ func (h *stripeHandler) serve(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// last returns the number of requests. For the newest one, it returns signature and body as raw, and the
-// reason of its refusal.
+// last returns the number of requests so far. For the newest request, raw is its signature and body, and
+// refused is why it was refused; nil = it was accepted.
 func (h *stripeHandler) last() (n int, raw string, refused error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -50,8 +50,8 @@ func (h *stripeHandler) last() (n int, raw string, refused error) {
 }
 
 // TestSendAgainFreshlySigned: Stripe's library refuses the exact replay of an event that was signed an hour
-// ago. It accepts a new event that is made from it and signed now, by relayd or by the client. The original
-// is unchanged.
+// ago. The library accepts a new event that is made from the old one and signed now, by relayd or by the
+// client. The old event is unchanged.
 func TestSendAgainFreshlySigned(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "")
@@ -118,8 +118,8 @@ func TestSendAgainFreshlySigned(t *testing.T) {
 	}
 }
 
-// checkSigned checks the signature verdict in the record of an event, and the id of the secret that relayd
-// signed it with; "" = relayd did not sign it.
+// checkSigned checks the signature verdict in the record of an event. The parameter by is the expected id of
+// the secret with which relayd signed the event; "" = relayd did not sign it.
 func checkSigned(t *testing.T, r *relayServer, id, verdict, by string) {
 	t.Helper()
 	var e struct {

@@ -37,18 +37,19 @@ type oracleCase struct {
 	accepted bool
 }
 
-// oracle is a row of the signature table with the library that tests it.
+// oracle is a row of the signature table together with the Node library that checks the row. The signature
+// table is signature.Senders; each of its rows is one scheme of one sender.
 type oracle struct {
 	name   string // name of the oracle in testdata/oracles/verify.cjs
 	sender string
-	header string // signature header of the row
+	header string // signature header, which identifies the row of this sender
 	secret string
 	other  string
 	body   string
 	lines  []signature.Field
 }
 
-// The cases in which each row of the table is tested.
+// The cases in which each row of the signature table is tested. Only the request of caseSigned is accepted.
 const (
 	caseSigned  = "as signed"
 	caseChanged = "a changed body"
@@ -87,8 +88,8 @@ func oracles() []oracle {
 	}
 }
 
-// TestSignatureOracles uses the senders' own libraries: they accept the signatures of package signature, and
-// refuse another secret, a changed byte and a time that the table calls too old.
+// TestSignatureOracles uses the senders' own libraries for Node: they accept the signatures of package
+// signature. They refuse another secret, a changed byte, and a time that is too old by the signature table.
 func TestSignatureOracles(t *testing.T) {
 	t.Parallel()
 	dir := relaytest.NodeModules(t, "testdata/oracles", "verify.cjs")
@@ -118,14 +119,15 @@ func TestSignatureOracles(t *testing.T) {
 	t.Logf("%d rows, %d cases", len(oracles())+2, len(cases))
 }
 
-// goRow is a row of the table that is tested with a Go library.
+// goRow is a row of the signature table that is tested with a Go library.
 type goRow struct {
 	provider
 	sender string
 	scheme *signature.Scheme
 }
 
-// goRows are the rows with a Go library that reads their header line. Similar senders have rows of their own.
+// goRows returns the rows of the signature table whose header line one of the Go libraries of providers()
+// reads. Several senders use the same header line; each of them has a row.
 func goRows() []goRow {
 	lines := map[string]string{
 		"Stripe-Signature": "stripe", "X-Hub-Signature-256": "github", "X-Hub-Signature": "github", "X-Slack-Signature": "slack",
@@ -144,8 +146,8 @@ func goRows() []goRow {
 	return rows
 }
 
-// TestEachLibraryRowHasItsLibrary: a row claims to be checked by a library if and only if a test uses a
-// library for it.
+// TestEachLibraryRowHasItsLibrary: the field Oracle of a row is "library" if and only if a test checks the
+// row with a library of the sender.
 func TestEachLibraryRowHasItsLibrary(t *testing.T) {
 	t.Parallel()
 	asked := map[*signature.Scheme]bool{&signature.Find("discord", nil).Schemes[0]: true, &signature.Find("sendgrid", nil).Schemes[0]: true}
@@ -168,8 +170,8 @@ func TestEachLibraryRowHasItsLibrary(t *testing.T) {
 	t.Logf("libraries hold %d rows", len(asked))
 }
 
-// TestSignatureGoOracles: the senders' Go libraries accept the signed request of each row of the table, and
-// refuse the other cases.
+// TestSignatureGoOracles: for each row of goRows, the sender's Go library accepts the signed request and
+// refuses the other cases.
 func TestSignatureGoOracles(t *testing.T) {
 	t.Parallel()
 	for _, row := range goRows() {
@@ -181,7 +183,8 @@ func TestSignatureGoOracles(t *testing.T) {
 	}
 }
 
-// answers passes each case of the row to the library; nil = accepted.
+// answers passes each case of the row to the library, and returns the library's error for each; nil =
+// accepted.
 func (row *goRow) answers(t *testing.T) map[string]error {
 	t.Helper()
 	secret, lines := plainSecret, []signature.Field{}
@@ -221,7 +224,7 @@ func (row *goRow) answers(t *testing.T) map[string]error {
 	return out
 }
 
-// otherOf returns another secret of the same form.
+// otherOf returns a secret of the same form that differs from the given one.
 func otherOf(secret string) string {
 	if encoded, ok := strings.CutPrefix(secret, "whsec_"); ok {
 		return "whsec_B" + encoded[1:]
@@ -293,7 +296,7 @@ func schemeOf(t *testing.T, o oracle) *signature.Scheme {
 }
 
 // keyPairCases are cases of senders that sign with a private key. The test has its own key pair, and the
-// library and the table must give the same verdict.
+// library and package signature must give the same verdict.
 func keyPairCases(t *testing.T) []oracleCase {
 	t.Helper()
 	now := time.Now().Truncate(time.Second)

@@ -12,17 +12,17 @@ import (
 	"relay/signature"
 )
 
-// triedRow is a row of the signature table, with the library or vector that tests it and the result of each
-// case.
+// triedRow is how a row of the signature table (signature.Senders) is tested: the library or test vector, and
+// the result of each case.
 type triedRow struct {
 	oracle   string
 	library  bool
 	accepted map[string]bool // whether the library or the vector accepted each case
 }
 
-// TestEachSignatureRowIsTried prints the library or the vector that tests each row of the table of
-// signatures. It fails if a row lacks a case or a case has the wrong result. TestSignatureOracles runs the
-// Node libraries.
+// TestEachSignatureRowIsTried prints the library or the test vector that tests each row of the signature
+// table. It fails if a row lacks a case or a case has the wrong result. For rows with a Node library it takes
+// the expected results, because TestSignatureOracles runs these libraries.
 func TestEachSignatureRowIsTried(t *testing.T) {
 	t.Parallel()
 	rows := map[*signature.Scheme]*triedRow{}
@@ -47,7 +47,7 @@ func TestEachSignatureRowIsTried(t *testing.T) {
 		for n := range signature.Senders[i].Schemes {
 			s := &signature.Senders[i].Schemes[n]
 			if s.Digest == signature.Network {
-				continue // the key comes from the sender's server
+				continue // no test without a network can check it: the key comes from the sender's server
 			}
 			row := rows[s]
 			name := signature.Senders[i].Name + " " + s.Header
@@ -78,7 +78,7 @@ func TestEachSignatureRowIsTried(t *testing.T) {
 	t.Logf("%d rows, %d by libraries\n%s", strings.Count(table.String(), "\n"), libraries, table.String())
 }
 
-// rowOfNode returns a row that is tested with a Node library, with its cases.
+// rowOfNode returns the triedRow of the Node library name, with the results that cases expect.
 func rowOfNode(t *testing.T, name string, cases []oracleCase) *triedRow {
 	t.Helper()
 	row := &triedRow{oracle: nodeLibrary(t, name), library: true, accepted: map[string]bool{}}
@@ -129,7 +129,8 @@ func goLibrary(t *testing.T, provider string) string {
 	return ""
 }
 
-// addVectors adds the rows without a library. Package signature tests them with the same vectors.
+// addVectors adds the rows that are tested with the vectors of package signature, because the sender has no
+// library.
 func addVectors(t *testing.T, rows map[*signature.Scheme]*triedRow) {
 	t.Helper()
 	var vectors []struct {

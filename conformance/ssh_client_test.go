@@ -13,7 +13,7 @@ import (
 	"relay/relaytest"
 )
 
-// everyClient lists the clients of the rows, in the order in which they take over the alias.
+// everyClient lists the SSH clients of TestSSHRows, in the order in which they take over the alias.
 var everyClient = []string{"openssh", "dbclient", "plink", "paramiko", "asyncssh"}
 
 // programs are the clients that start quickly; the Python libraries need an interpreter each.
@@ -106,7 +106,7 @@ func (r *relayServer) command(t *testing.T, client, line string) *relaytest.Proc
 // request.
 func (r *relayServer) serves(t *testing.T, alias, want string) {
 	t.Helper()
-	got, wrong := "", map[string]string{} // wrong answers, by the tunnel that was attached before the request
+	got, wrong := "", map[string]string{} // wrong answers, by the tunnelSince before the request
 	for deadline := time.Now().Add(60 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		since := r.tunnelSince(alias)
 		if since == "" {

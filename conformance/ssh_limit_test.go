@@ -16,8 +16,8 @@ func TestSSHLimits(t *testing.T) {
 	r.call("mine", "/", "x")
 	id := r.latest("mine").ID
 	c := r.dials(t, r.key)
-	// refused runs a line until it is refused. The allowance refills during the test, so a few calls may
-	// pass. With a separate limit for the line, a hundred would pass.
+	// refused runs a line until it is refused. More calls become allowed during the test, so a few calls may
+	// pass. If the line had a limit of its own, all 30 calls would pass.
 	refused := func(line string) (out, bad string, code int) {
 		t.Helper()
 		for range 30 {
@@ -49,7 +49,7 @@ func TestSSHLimits(t *testing.T) {
 	}
 	limited("replay " + id)
 	limited("replay-queued mine")
-	r.must(200, "POST", "/events/"+id+"/replay", nil) // a token has its own allowance
+	r.must(200, "POST", "/events/"+id+"/replay", nil) // calls with a token are counted separately
 	made, begun := 0, time.Now()
 	for ; made < 1000; made++ {
 		if _, _, code := asks(t, c, "login"); code != 0 {

@@ -58,7 +58,7 @@ func asks(t *testing.T, c *ssh.Client, line string) (stdout, stderr string, code
 }
 
 // TestSSHPermissionWalk runs every command in the help of the server, with every flag, as one account on the
-// resources of another account. None succeeds, and each answer is the same as for an unknown resource.
+// resources of another account. No command succeeds, and each answer is the same as for an unknown resource.
 func TestSSHPermissionWalk(t *testing.T) {
 	t.Parallel()
 	storesInFull(t, func(t *testing.T, databaseURL string) {
@@ -99,7 +99,7 @@ func TestSSHPermissionWalk(t *testing.T) {
 	})
 }
 
-// walk is a run of all commands of one account on the resources of another.
+// walk runs all commands as the account other on resources of the account owner.
 type walk struct {
 	t            *testing.T
 	other, owner *ssh.Client
@@ -248,7 +248,8 @@ func TestSSHWaitAndReplay(t *testing.T) {
 		got <- answer{out + bad, code}
 	}()
 	var a answer
-	for n := 0; a.out == "" && n < 1000; n++ { // the first wait may begin before the event arrives
+	// The requests are repeated, because wait prints no event from before it began.
+	for n := 0; a.out == "" && n < 1000; n++ {
 		r.call("hook", "/other", "x")
 		r.call("hook", "/wanted", "x")
 		select {

@@ -50,7 +50,7 @@ func rowSilence(t *testing.T, r *relayServer) {
 func rowLocalDown(t *testing.T, r *relayServer) {
 	each(t, everyClient, func(t *testing.T, client string) {
 		alias, want := "c17-"+client, "local-refused"
-		if client == "plink" || client == "paramiko" { // these clients confirm a channel and close it
+		if client == "plink" || client == "paramiko" { // these clients accept the channel before they connect to the local server
 			want = "local-closed"
 		}
 		r.forward(t, client, forwarding{bind: alias, to: relaytest.FreeAddr(t)})
@@ -169,7 +169,8 @@ func rowRemoved(t *testing.T, r *relayServer) {
 	})
 }
 
-// rekeyed returns the number of bytes to send in each direction. More bytes would take too long under -race.
+// rekeyed returns the number of bytes to send in each direction: 8 MiB, or RELAY_TEST_REKEY_MIB. More than 8
+// MiB would take too long under -race.
 func rekeyed(t *testing.T) int {
 	mib := 8
 	if text := os.Getenv("RELAY_TEST_REKEY_MIB"); text != "" {
@@ -181,7 +182,7 @@ func rekeyed(t *testing.T) int {
 	return mib << 20
 }
 
-// rowKeyRemoved: removing a key ends its tunnel, its log and its waiting command.
+// rowKeyRemoved: removing a key ends the tunnel, the live log and the waiting command of its clients.
 func rowKeyRemoved(t *testing.T, r *relayServer) {
 	carol := r.person("carol32")
 	own := r.on(t)
@@ -222,8 +223,8 @@ func rowDeath(t *testing.T, r *relayServer) {
 	})
 }
 
-// rowRekey: a rekey after every MiB in both directions changes no byte. The other clients rekey only after a
-// GiB and have no option for it.
+// rowRekey: a rekey after every MiB in both directions changes no byte. Clients other than OpenSSH rekey only
+// after a GiB and have no option for it.
 func rowRekey(t *testing.T, r *relayServer) {
 	down := random(rekeyed(t), 5)
 	to := serveLocal(t, func(w http.ResponseWriter, req *http.Request) {

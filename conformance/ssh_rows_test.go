@@ -11,8 +11,8 @@ import (
 	"relay/relaytest"
 )
 
-// TestSSHRows runs a relayd with the common SSH clients, one row of required behaviour after another.
-// TestSSHRows/C05/plink is the spelling that plink sends. Other tests cover the rows about keys and logins.
+// TestSSHRows runs a relayd with the common SSH clients, one row of required behaviour after another. The
+// numbers C01 to C33 are those of the rows. Other tests cover the rows about keys and logins.
 func TestSSHRows(t *testing.T) {
 	t.Parallel()
 	// A client is stale 3 s after a ping without an answer, and a silent client stays connected for ten
@@ -63,7 +63,7 @@ func TestSSHRows(t *testing.T) {
 	t.Run("C30_C31_stop_and_restart", func(t *testing.T) { rowRestart(t, r) }) // this row stops the server
 }
 
-// row is one row of the table.
+// row is one behaviour that TestSSHRows requires.
 type row struct {
 	name string
 	run  func(t *testing.T, r *relayServer)
@@ -215,7 +215,7 @@ func rowTakeover(t *testing.T, r *relayServer) {
 
 func rowTwice(t *testing.T, r *relayServer) {
 	r.forward(t, "openssh", forwarding{bind: "c13", to: says(t, "first"), flags: []string{"-R", "c13:81:" + says(t, "second")}})
-	// The -R of flags comes first on the command line, so the second one is refused.
+	// The -R of flags comes first on the command line, so the forward of bind and to is refused.
 	r.serves(t, "c13", "second")
 }
 

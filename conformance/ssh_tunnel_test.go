@@ -77,7 +77,7 @@ func (r *relayServer) newToken(keyFile string) (token, id string) {
 	return made.Token, made.ID
 }
 
-// dial opens a raw connection to the alias listener.
+// dial opens a raw connection to relayd's HTTP listener.
 func (r *relayServer) dial() net.Conn {
 	r.t.Helper()
 	c, err := net.Dial("tcp", r.http)

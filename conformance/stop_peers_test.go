@@ -26,8 +26,8 @@ func pagesUnread(t *testing.T, r *relayServer) {
 	}
 }
 
-// waitsOpen opens calls that wait: of an agent, of the API and of SSH commands, and a request without an
-// answer.
+// waitsOpen opens calls that wait for an event: by MCP, by the API and by SSH commands. It also sends a
+// request that gets no answer.
 func waitsOpen(t *testing.T, r *relayServer) {
 	client, _ := deafClient(t, r)
 	forwardTo(t, client, takeNothing, "waited")

@@ -22,7 +22,7 @@ import (
 	"relay/store/pgtest"
 )
 
-// stopDrain is the drain time of TestLongestStop, and stopLonger how much longer a stop may take.
+// stopDrain is RELAY_DRAIN in TestLongestStop, and stopLonger is how much longer than that a stop may take.
 const stopDrain, stopLonger = 2 * time.Second, 5 * time.Second
 
 // TestLongestStop stops relayd by SIGTERM under every kind of peer, pipe and database that hangs. In every
@@ -31,7 +31,7 @@ func TestLongestStop(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
 		extra []string
-		begin func(t *testing.T, r *relayServer) // starts relayd and the peer
+		begin func(t *testing.T, r *relayServer) // connects the peers that hang to r, which runs already
 	}{
 		"nobody":                      {nil, func(*testing.T, *relayServer) {}},
 		"client takes no bodies":      {nil, clientTakesNoBodies},
@@ -156,7 +156,7 @@ func frozen(t *testing.T, pg *pgtest.Server) {
 	}
 }
 
-// rawConn is a TCP connection to relayd.
+// rawConn returns a TCP connection to relayd that is closed at the end of the test.
 func rawConn(t *testing.T, addr string) net.Conn {
 	t.Helper()
 	c, err := net.Dial("tcp", addr)
@@ -211,7 +211,7 @@ func (c *deafConn) Read(p []byte) (int, error) {
 	return c.Conn.Read(p)
 }
 
-// stopReading makes reads block from the second read on.
+// stopReading makes reads block until the test ends. A read that has already begun ends first.
 func (c *deafConn) stopReading(t *testing.T) {
 	deaf := make(chan struct{})
 	t.Cleanup(func() { close(deaf) })

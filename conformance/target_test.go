@@ -22,7 +22,7 @@ type target struct {
 
 	mu     sync.Mutex
 	reply  func(raw []byte) (answer []byte, shut bool) // answers the next requests; shut closes the connection after the answer
-	script func(c net.Conn, br *bufio.Reader)          // handles a whole connection instead
+	script func(c net.Conn, br *bufio.Reader)          // if set, it handles whole connections, and reply is not used
 }
 
 func newTarget(t *testing.T) *target {

@@ -36,7 +36,7 @@ func newTLSRig(t *testing.T, extra ...string) *tlsRelay {
 	return r
 }
 
-// hand makes a TLS connection for a name and offers protocols.
+// hand makes a TLS connection for a name and offers the given ALPN protocols.
 func (r *tlsRelay) hand(name string, protocols ...string) (*tls.Conn, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	defer cancel()
@@ -53,7 +53,7 @@ func (r *tlsRelay) hand(name string, protocols ...string) (*tls.Conn, error) {
 	return t, nil
 }
 
-// awaitCert makes connections until the certificate is trusted, and returns the time that this took.
+// awaitCert makes connections until name has a trusted certificate, and returns the time that this took.
 func (r *tlsRelay) awaitCert(name string) time.Duration {
 	r.t.Helper()
 	began, last := time.Now(), error(nil)
@@ -113,8 +113,8 @@ func okServer(t *testing.T) string {
 	return ln.Addr().String()
 }
 
-// TestCertificatesFromCA runs a real ACME server, which rejects a fifth of all nonces. The server validates
-// at the ports of relayd, once with each kind of challenge.
+// TestCertificatesFromCA runs relayd with a real ACME server, which rejects a fifth of all nonces. The ACME
+// server reaches relayd only at the port of the kind of challenge that is tested.
 func TestCertificatesFromCA(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{"http-01", "tls-alpn-01"} {
@@ -147,7 +147,7 @@ func TestCertificatesFromCA(t *testing.T) {
 	}
 }
 
-// checkUnknownNames: an unknown name causes no order and gets its answer without waiting.
+// checkUnknownNames: a handshake for an unknown name is refused within 5 s, and orders no certificate.
 func (r *tlsRelay) checkUnknownNames() {
 	for _, name := range []string{"shop.relay.test", "nobody.relay.test", "a.b.relay.test", "elsewhere.test"} {
 		began := time.Now()

@@ -76,7 +76,8 @@ func (c *tapped) notified() bool {
 	return last == 21
 }
 
-// TestWireOverTLS: every byte is the same in both directions, and an orderly end differs from a break.
+// TestWireOverTLS: every byte is the same in both directions. Each side can tell an orderly end of the
+// connection (close_notify) from a connection that broke off.
 func TestWireOverTLS(t *testing.T) {
 	t.Parallel()
 	r, tg := newFilesRig(t)
@@ -148,8 +149,8 @@ func (r *tlsRelay) checkEnds(t *testing.T, tg *target) {
 	}
 }
 
-// checkCallers: if a caller ends the connection inside a body, properly or not, its request is incomplete. If
-// it ends its side after the body, it gets the answer.
+// checkCallers: if a caller ends the connection inside a body, with or without close_notify, its request is
+// recorded as incomplete. If a caller ends only its sending side after the body, it gets the answer.
 func (r *tlsRelay) checkCallers(t *testing.T, tg *target) {
 	for name, leave := range map[string]func(c *tls.Conn, tap *tapped){
 		"notify": func(c *tls.Conn, _ *tapped) { _ = c.CloseWrite() },

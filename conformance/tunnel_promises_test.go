@@ -139,8 +139,8 @@ func TestResponseOfAGoneCaller(t *testing.T) {
 	})
 }
 
-// loginFrom logs in with a source that a trusted proxy names, and returns the greeting. The tests run on
-// loopback, which never gets penalties.
+// loginFrom logs in with a source address that a trusted proxy names, and returns the greeting. Without the
+// proxy, the source would be on loopback, which never gets penalties.
 func (r *relayServer) loginFrom(source, key, user string) (greeting string, err error) {
 	r.t.Helper()
 	c := dialFrom(r.t, "127.0.0.2", r.ssh)
@@ -200,8 +200,9 @@ func TestSSHPenalties(t *testing.T) {
 	}
 }
 
-// TestBannerForetells: the banner, which ssh -N also shows, warns if -R without an alias will be refused for
-// the user name. The forward is then refused, and otherwise accepted.
+// TestBannerForetells: relayd's banner, which ssh -N also shows, warns if a forward without an alias (-R
+// 80:…) will be refused because of the user name. If the banner warns, the forward is refused; otherwise it
+// is accepted.
 func TestBannerForetells(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "")

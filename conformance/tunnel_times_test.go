@@ -31,7 +31,7 @@ func (r *relayServer) dialSSH(t *testing.T) *ssh.Client {
 	return c
 }
 
-// TestTunnelTimes checks the times of CONTRACT 5 with the default settings of a server.
+// TestTunnelTimes checks the promised times of tunnels with the default settings of a server.
 func TestTunnelTimes(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "")
@@ -110,7 +110,7 @@ func silentIsStale(t *testing.T, r *relayServer) {
 }
 
 // TestSpoolAfterOneSecond: if Postgres has been silent for a second, requests are stored in the spool and
-// answered (CONTRACT 7). The answer itself may take half a second.
+// answered . The answer itself may take half a second.
 func TestSpoolAfterOneSecond(t *testing.T) {
 	t.Parallel()
 	pg, databaseURL := ownPostgres(t)

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// defaultServer returns a server for clients in the namespace. It keeps a silent tunnel for the default time.
+// defaultServer returns a server for clients in the namespace. Its timeouts for silent tunnels are the
+// defaults.
 func (c *netNamespace) defaultServer() *relayServer {
 	c.t.Helper()
 	r := newRelay(c.t, "")
@@ -43,8 +44,8 @@ func (c *netNamespace) drop() (restore func()) {
 	}
 }
 
-// TestUpAfterSilence drops every packet for a while without a signal to the client, and measures the time
-// until the alias serves again. It checks only that the alias serves again, because the machine may be busy.
+// TestUpAfterSilence drops every packet for a while, without telling the client, and measures the time until
+// the alias serves again. The time is only logged, because the machine may be busy.
 func TestUpAfterSilence(t *testing.T) {
 	t.Parallel()
 	c := newNetNamespace(t)

@@ -13,7 +13,8 @@ import (
 	"time"
 )
 
-// await waits for an event in the background. The channel gets the answer.
+// await calls GET /events with query in the background, and returns when relayd counts the call as waiting.
+// The returned channel gets the body of the answer.
 func (r *relayServer) await(query string) <-chan []byte {
 	r.t.Helper()
 	open := r.metric("relay_api_waits")
@@ -34,7 +35,7 @@ func TestWaitForAnEvent(t *testing.T) {
 		r.alias("hook")
 		r.alias("other")
 		r.call("hook", "/wanted", "before")
-		<-time.After(5 * time.Millisecond) // waits compare the milliseconds of ids
+		<-time.After(5 * time.Millisecond) // a wait ignores events with ids of an earlier millisecond
 		waits := []<-chan []byte{
 			r.await("wait=60s&alias=hook&method=POST&path=/wanted"), r.await("wait=60s&path=/wanted&q=needle"), r.await("wait=60s&state=queued&alias=hook&path=/wanted"),
 		}

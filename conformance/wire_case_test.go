@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// wireCase is one exchange whose bytes are compared: at the local server, at the caller, in the store, and in
-// a replay.
+// wireCase is a request and its response, whose bytes are compared: at the local server, at the caller, in
+// the store, and in a replay.
 type wireCase struct {
 	name     string
 	request  string
@@ -43,8 +43,8 @@ func allBytes() string {
 	return string(b)
 }
 
-// plainCases are the cases of one write and one answer. Their numbers are those of the list of
-// conformance cases.
+// plainCases are the cases in which the caller writes the request at once and gets one answer. The numbers in
+// the names count all wire cases, also those in other files.
 func plainCases() []wireCase {
 	json := `{"id":"evt_1","type":"invoice.paid","amount":1.10,"name":"caf\u00e9 ` + "\xc3\xa9" + `"}`
 	var cases []wireCase

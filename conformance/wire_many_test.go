@@ -121,7 +121,7 @@ func mutated(t *testing.T, r *relayServer, tg *target) {
 			}
 			req, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(raw)))
 			if err != nil {
-				if !strings.Contains(err.Error(), "parse") { // url.Parse refuses some targets that relayd accepts
+				if !strings.Contains(err.Error(), "parse") { // "parse" is from url.Parse, which refuses some targets that relayd accepts
 					t.Errorf("net/http refuses what was delivered: %q: %v", raw, err)
 				}
 				continue

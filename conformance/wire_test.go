@@ -15,11 +15,11 @@ import (
 	"relay/store/pgtest"
 )
 
-// score counts the identical results.
+// score counts the plain cases, and in how many of them the bytes were identical at each place.
 type score struct{ cases, original, replay, response, stored int }
 
-// records are the records of the cases, without the values that differ for each event: ids, times, and the
-// node.
+// records are the event records of each case, by its name. They lack the values that differ for each event:
+// ids, times, and the node.
 type records map[string][]string
 
 // TestWireFidelity runs the cases on SQLite, and on Postgres through a node that does not
@@ -40,7 +40,7 @@ func TestWireFidelity(t *testing.T) {
 		owner.key, owner.token = r.key, r.token
 		owner.start()
 		wireCases(t, r, owner, foreign)
-		if in, out := owner.stats().ForwardedIn, r.stats().ForwardedOut; min(in, out) < 20 { // many requests share one channel
+		if in, out := owner.stats().ForwardedIn, r.stats().ForwardedOut; min(in, out) < 20 { // many requests share a channel, so there are fewer channels than requests
 			t.Errorf("the cases took %d channels from the other node, which gave %d", out, in)
 		}
 	})
@@ -58,7 +58,8 @@ func compareRecords(t *testing.T, local, foreign records) {
 	}
 }
 
-// keep stores the records of all events since the last call.
+// keep stores the records of all events that are not in seen, under the name of the case, and adds the events
+// to seen.
 func (k records) keep(t *testing.T, r *relayServer, name string, seen map[string]bool) {
 	t.Helper()
 	for _, e := range slices.Backward(r.events("wire", "")) {
@@ -67,7 +68,7 @@ func (k records) keep(t *testing.T, r *relayServer, name string, seen map[string
 		}
 		seen[e.ID] = true
 		var all any
-		// A rejected event is stored with low priority, perhaps only after the next case.
+		// A rejected event is stored with low priority, so its record could appear only after the next case.
 		if e.State == "rejected" {
 			continue
 		}
@@ -82,8 +83,8 @@ func (k records) keep(t *testing.T, r *relayServer, name string, seen map[string
 	}
 }
 
-// withoutTimes replaces the values in a JSON value that differ for each event. They include the reuse of a
-// connection, which depends on the duration of the case before.
+// withoutTimes replaces the values in a JSON value that differ for each event. The connection is one of them:
+// whether it was reused depends on the duration of the previous case.
 func withoutTimes(v any) any {
 	differ := []string{"id", "requestId", "eventId", "latencyMs", "timing", "node", "url", "replayUrl", "remoteAddr", "connection", "from"}
 	switch v := v.(type) {
@@ -103,7 +104,8 @@ func withoutTimes(v any) any {
 	return v
 }
 
-// wireCases runs all cases with callers at r and tunnels at owner.
+// wireCases runs all cases, with callers at the node r and the tunnel at the node owner. It adds the event
+// records to kept.
 func wireCases(t *testing.T, r, owner *relayServer, kept records) {
 	tg := newTarget(t)
 	owner.tunnel("wire", tg.addr)
@@ -194,7 +196,8 @@ func (s *score) plain(t *testing.T, r *relayServer, tg *target, c wireCase) {
 	same(t, "attempts/2/response.raw", r.must(200, "GET", "/events/"+rec.ID+"/attempts/2/response.raw", nil), []byte(c.response))
 }
 
-// checkStored compares the answers of the raw routes with the sent and received bytes.
+// checkStored compares the bytes that the API returns as request.raw and response.raw with those that were
+// sent and received.
 func (s *score) checkStored(t *testing.T, r *relayServer, rec record, c wireCase) {
 	t.Helper()
 	okReq := same(t, "request.raw", r.must(200, "GET", "/events/"+rec.ID+"/request.raw", nil), []byte(c.request))

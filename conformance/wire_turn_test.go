@@ -69,8 +69,8 @@ func expectRefused(t *testing.T, r *relayServer, tg *target) {
 	r.must(409, "POST", "/events/"+rec.ID+"/replay", nil)
 }
 
-// eventStream sends each event only after the caller has received the previous event. A buffer in between
-// would block the stream.
+// eventStream sends each event only after the caller has received the previous event. If relayd buffered
+// events, the stream would stop.
 func eventStream(t *testing.T, r *relayServer, tg *target) {
 	const events = 20
 	seen := make(chan struct{}, 1)
@@ -141,11 +141,11 @@ func upgrade(t *testing.T, r *relayServer, tg *target) {
 }
 
 // upgradeEnds: one side of an upgraded connection closes its sending side first. The other side continues to
-// send, all of its bytes arrive, and after them its end.
+// send. All of its bytes arrive, and then the end of its stream.
 func upgradeEnds(t *testing.T, r *relayServer, tg *target) {
 	const answer = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n"
 	const request = "GET /ws HTTP/1.1\r\n" + host + "Connection: Upgrade\r\nUpgrade: x\r\n\r\n"
-	pause := func() { time.Sleep(300 * time.Millisecond) } // long enough for an end to arrive first
+	pause := func() { time.Sleep(300 * time.Millisecond) } // long enough for the end of the other side to arrive before the text
 	sends := func(c net.Conn, text string) {
 		for range 4 {
 			pause()
@@ -246,8 +246,8 @@ func earlyAnswer(t *testing.T, r *relayServer, tg *target) {
 		return rec.Request.Body.State == "complete"
 	})
 	same(t, "request.raw", r.must(200, "GET", "/events/"+rec.ID+"/request.raw", nil), []byte(request))
-	// relayd reads the event and its body from Postgres in two statements. The first read with the whole body
-	// may have an older state of the event.
+	// The record is read again: relayd reads the event and its body from Postgres in two statements, so the
+	// first record with the whole body may have an older state of the event.
 	if rec = r.event(rec.ID); !rec.Replayable {
 		t.Errorf("not replayable although it is whole: %v", rec.ReplayBlocker)
 	}
