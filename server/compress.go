@@ -2,15 +2,12 @@ package server
 
 import (
 	"bytes"
-	"encoding/binary"
-	"hash/crc32"
 	"mime"
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 
-	"github.com/klauspost/compress/flate"
+	"github.com/klauspost/compress/gzip"
 
 	"relay/wire"
 )
@@ -32,7 +29,8 @@ var compressed = []string{
 // an answer that contains both a secret and text of its choice.
 //
 // Each write is compressed alone, and completely before it is sent, so that a client that does not read
-// occupies only the memory of its answer, and no compressor.
+// occupies only the memory of its answer, and no compressor. A page becomes a tenth larger than with a
+// compressor of its own.
 func Compress(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet || r.Header.Get("Range") != "" || !wire.AcceptsCoding(r.Header.Values("Accept-Encoding"), "gzip") {
@@ -51,7 +49,8 @@ type compressor struct {
 	status  int
 	start   []byte
 	decided bool
-	gz      *zipped // nil = the answer is not compressed
+	gz      *gzip.Writer // nil = the answer is not compressed
+	packed  bytes.Buffer // what gz has written and is not sent yet
 }
 
 // WriteHeader keeps the status until the form of the answer is decided; an interim status is sent at
@@ -75,10 +74,27 @@ func (c *compressor) Write(p []byte) (int, error) {
 			return 0, err
 		}
 	}
-	if c.gz != nil {
-		return c.gz.Write(p)
+	if c.gz == nil {
+		return c.ResponseWriter.Write(p)
 	}
-	return c.ResponseWriter.Write(p)
+	for n := 0; n < len(p); {
+		piece := p[n:min(n+pieceMax, len(p))]
+		_, _ = c.gz.Write(piece)
+		if err := c.send(); err != nil {
+			return n, err
+		}
+		n += len(piece)
+	}
+	return len(p), nil
+}
+
+// pieceMax is the largest number of bytes that are compressed at once; nearly every page is one piece.
+const pieceMax = 256 << 10
+
+// send sends what gz has written.
+func (c *compressor) send() error {
+	_, err := c.packed.WriteTo(c.ResponseWriter)
+	return err
 }
 
 // suits reports whether the head of the answer allows compression.
@@ -102,7 +118,7 @@ func (c *compressor) decide(gz bool) error {
 		if tag := h.Get("ETag"); strings.HasPrefix(tag, `"`) {
 			h.Set("ETag", "W/"+tag)
 		}
-		c.gz = &zipped{to: c.ResponseWriter}
+		c.gz, _ = gzip.NewWriterLevel(&c.packed, gzip.StatelessCompression)
 	}
 	if c.status != 0 {
 		c.ResponseWriter.WriteHeader(c.status)
@@ -140,64 +156,6 @@ func (c *compressor) close() {
 	}
 	if c.gz != nil {
 		_ = c.gz.Close()
+		_ = c.send()
 	}
-}
-
-// zipped writes a gzip file (RFC 1952) whose pieces do not refer to each other.
-type zipped struct {
-	to      http.ResponseWriter
-	sum     uint32
-	size    uint32
-	started bool
-}
-
-// pieceMax is the largest number of bytes that are compressed at once; nearly every page is one piece.
-const pieceMax = 256 << 10
-
-// deflaters are the compressors, of about 1 MiB each. A piece uses one only while it is compressed, and
-// deflating limits them to four at a time.
-var (
-	deflaters = sync.Pool{New: func() any {
-		z, _ := flate.NewWriter(nil, flate.DefaultCompression)
-		return z
-	}}
-	deflating = make(chan struct{}, 4)
-)
-
-func (z *zipped) Write(p []byte) (int, error) {
-	for n := 0; n < len(p); {
-		piece := p[n:min(n+pieceMax, len(p))]
-		if _, err := z.to.Write(z.deflate(piece)); err != nil {
-			return n, err
-		}
-		n += len(piece)
-	}
-	return len(p), nil
-}
-
-// deflate compresses a piece, and returns the next bytes of the file.
-func (z *zipped) deflate(piece []byte) []byte {
-	var out bytes.Buffer
-	if !z.started {
-		z.started = true
-		out.Write([]byte{0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255})
-	}
-	z.sum = crc32.Update(z.sum, crc32.IEEETable, piece)
-	z.size += uint32(len(piece))
-	deflating <- struct{}{}
-	defer func() { <-deflating }()
-	d := deflaters.Get().(*flate.Writer)
-	defer deflaters.Put(d)
-	d.Reset(&out)
-	_, _ = d.Write(piece)
-	// Flush fills the last byte, so that the next piece can follow.
-	_ = d.Flush()
-	return out.Bytes()
-}
-
-// Close ends the file: an empty last block, the checksum and the size.
-func (z *zipped) Close() error {
-	end := binary.LittleEndian.AppendUint32([]byte{3, 0}, z.sum)
-	_, err := z.to.Write(binary.LittleEndian.AppendUint32(end, z.size))
-	return err
 }
