@@ -161,7 +161,7 @@ func TestExamine(t *testing.T) {
 		if o.URL == "" {
 			literal = "x'%x'"
 		}
-		exec(`UPDATE body_chunks SET event_id = ` + fmt.Sprintf(literal, leftOver[:])) // a server would sweep it at its start
+		exec(`UPDATE body_chunks SET event_id = ` + fmt.Sprintf(literal, leftOver[:])) // a server would delete this chunk at its start
 		want("clock", "left-over bytes")
 		if !there(t, beside, id) {
 			t.Error("it is not read-only")

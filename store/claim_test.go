@@ -10,7 +10,7 @@ import (
 	"relay/store/pgtest"
 )
 
-// claimBed returns a queue model of a new store with one alias. It runs no random operations.
+// claimBed returns a queueModel with a new store, and its only alias. The model runs no random operations.
 func claimBed(t *testing.T, o Options) (*queueModel, *relay.Alias) {
 	m := &queueModel{T: t, o: o}
 	m.serve()
@@ -61,15 +61,15 @@ func TestClaimIsFencedByTheTunnel(t *testing.T) {
 	}
 }
 
-// If the last renewal of a node is too old for a claim, BeginReplay asks for a new one. Afterwards the node
-// may claim again.
+// If a node has renewed its heartbeat too long ago to claim attempts, BeginReplay renews it. Afterwards the
+// node may claim again.
 func TestReplayAsksForARenewal(t *testing.T) {
 	t.Parallel()
 	var ahead atomic.Int64 // the clock jumps ahead by this time, as if the process had been frozen
 	now := func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
 	m, alias := claimBed(t, Options{URL: pgtest.URL(t), DataDir: t.TempDir(), Now: now})
 	id := m.accept(alias, relay.StateQueued)
-	for tries := 0; m.s.MayClaim() == nil; tries++ { // the next renewal may come at any time
+	for tries := 0; m.s.MayClaim() == nil; tries++ { // the node may renew its heartbeat at any time
 		if tries == 100 {
 			t.Fatal("the node may claim without a renewal")
 		}

@@ -4,14 +4,14 @@ import "time"
 
 // clockJumps detects changes of the wall clock.
 type clockJumps struct {
-	wall        time.Time
-	mono, until time.Time // both have a monotonic reading
+	wall        time.Time // time of the last check, without a monotonic clock reading
+	mono, until time.Time // the last check and the end of the doubt, both with a monotonic clock reading
 }
 
-// begin checks the clock at a start and returns the time by which it is ahead; 0 = it is trusted. seen is the
-// latest time that the store has noted, zero if there is none. database is the time by which the clock of
-// Postgres is ahead of this machine's. The clock is doubted if it is ahead of seen by more than tolerance, or
-// if database exceeds maxClockDrift.
+// begin checks the wall clock at a start. It returns 0 if the clock is trusted, and otherwise the time by
+// which the clock is ahead. seen is the latest time that the store has noted, zero if there is none. database
+// is the time by which the clock of Postgres is ahead of this machine's. The clock is doubted if it is ahead
+// of seen by more than tolerance, or if database exceeds maxClockDrift.
 func (l *clockJumps) begin(wall, seen time.Time, database, tolerance time.Duration) (ahead time.Duration) {
 	l.recentJump(wall)
 	if !seen.IsZero() {
@@ -25,12 +25,13 @@ func (l *clockJumps) begin(wall, seen time.Time, database, tolerance time.Durati
 }
 
 const (
-	maxClockDrift = time.Minute      // the clock jumped if it is ahead of the monotonic clock by more
+	maxClockDrift = time.Minute      // the wall clock jumped if it moved by so much more than the monotonic clock
 	jumpWait      = 10 * time.Minute // a clock that jumped forward is doubted for this time
 )
 
 // recentJump reports whether the clock jumped forward within the last jumpWait, or the machine was suspended.
-// Nothing expires during that time, so a clock that was set ahead by mistake deletes no events.
+// Nothing expires while it returns true, so that no events are deleted because of a clock that was set ahead
+// by mistake.
 func (l *clockJumps) recentJump(wall time.Time) bool {
 	mono := time.Now()
 	if !l.wall.IsZero() {

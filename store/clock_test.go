@@ -158,7 +158,7 @@ func TestClockAtStartAfterWrongEntries(t *testing.T) {
 	began := time.Now()
 	for _, c := range []struct {
 		name    string
-		noted   time.Duration // relative to the entries; positive = none
+		noted   time.Duration // the time that a server noted as right, relative to the entries; positive = none
 		clock   time.Duration // clock at the start, relative to the right time
 		doubted bool
 	}{

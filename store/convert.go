@@ -13,8 +13,8 @@ import (
 // CopiedTable is a table of a SQLite store that was copied, with the number and hash of its rows.
 type CopiedTable = convert.Table
 
-// CopySQLite copies the SQLite store of the data dir into this Postgres, and compares all rows. The
-// Postgres must be empty or contain a part of the same copy. No server may use the data dir during the
+// CopySQLite copies the SQLite store of the data dir into the Postgres database of s, and compares all rows.
+// The database must be empty or contain a part of the same copy. No server may use the data dir during the
 // copy. The SQLite file is not changed. report is called repeatedly with each table and its progress.
 func (s *Store) CopySQLite(ctx context.Context, report func(CopiedTable)) ([]*CopiedTable, error) {
 	return s.copySQLite(ctx, convert.Options{Report: report})
@@ -41,8 +41,8 @@ func (s *Store) copySQLite(ctx context.Context, o convert.Options) ([]*CopiedTab
 	return convert.Run(ctx, o)
 }
 
-// errUnfinished is the error of a database that contains only a part of the events, because its copy
-// is not complete.
+// errUnfinished is the error of Migrate for a database that has only a part of a SQLite store, because
+// CopySQLite was interrupted.
 var errUnfinished = errors.New("this database has a part of a SQLite store: the copy into it is not complete; run the same `relayd migrate-store` again to continue it, or drop the database")
 
 // Migrate brings the schema to the version of this program and returns the versions before and after; both

@@ -18,8 +18,8 @@ import (
 	"relay/store/pgtest"
 )
 
-// fillEveryTable inserts rows into each table of a SQLite store to copy. The rows of tables from new
-// migrations are built from their columns.
+// fillEveryTable inserts rows into each table of a SQLite store that a test copies. It makes the values from
+// the types of the columns, so that it also fills the tables of later migrations.
 func fillEveryTable(t *testing.T, s *Store) {
 	t.Helper()
 	var tables []string
@@ -64,7 +64,7 @@ func fillEveryTable(t *testing.T, s *Store) {
 			}
 		}
 		c.Do(`UPDATE accounts SET removed_at = 1 WHERE id > 1`)
-		c.Do(`UPDATE sqlite_sequence SET seq = 900 WHERE name = 'aliases'`) // there was one more
+		c.Do(`UPDATE sqlite_sequence SET seq = 900 WHERE name = 'aliases'`) // as if there had been aliases up to this id
 		return c.Err
 	}))
 }
@@ -82,7 +82,7 @@ func TestCopySQLite(t *testing.T) {
 	ctx, dir := t.Context(), t.TempDir()
 	old := openMigrated(t, Options{DataDir: dir})
 	fillEveryTable(t, old)
-	saved := t.TempDir() // the copy is like the files after a kill: the newest rows are in the write-ahead log
+	saved := t.TempDir() // has the files as a killed server leaves them: the newest rows are in the write-ahead log
 	for _, name := range []string{"relay.db", "relay.db-wal"} {
 		data, err := os.ReadFile(filepath.Join(dir, name))
 		if err == nil {

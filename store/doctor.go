@@ -140,7 +140,7 @@ func (c rowCheck) examine(q db.Query) relay.Finding {
 const reportIt = "events of before are shown wrongly, nothing else suffers; keep a backup and report it with the version of relayd"
 
 func rowChecks() []rowCheck {
-	old := events.LowestID(time.Now().Add(-3 * retention.OrphanAge)) // the event of younger bytes may still be stored
+	old := events.LowestID(time.Now().Add(-3 * retention.OrphanAge)) // younger bytes may belong to an event that is yet to be stored
 	return []rowCheck{
 		{
 			"attempt counts", `SELECT (SELECT COUNT(*) FROM events e WHERE e.attempts <> (SELECT COUNT(*) FROM attempts a WHERE a.event_id = e.id))
@@ -151,7 +151,7 @@ func rowChecks() []rowCheck {
 			"event states", `SELECT COUNT(*) FROM events e JOIN attempts a ON a.event_id = e.id AND a.n = e.attempts WHERE e.state NOT IN (6, 7) AND e.state <> a.state`,
 			"every event has the state of its last attempt", "%d events do not have the state of their last attempt", reportIt, nil,
 		},
-		{ // parts without an event are not counted, because a sweep may be about to delete them
+		{ // parts of bodies without an event are not counted, because SweepOrphans may be about to delete them
 			"stored bytes", `SELECT (SELECT COUNT(*) FROM events e WHERE NOT EXISTS (SELECT 1 FROM payloads p WHERE p.event_id = e.id AND p.n = 0))
 			+ (SELECT COUNT(*) FROM attempts a WHERE a.has_response = 1 AND NOT EXISTS (SELECT 1 FROM payloads p WHERE p.event_id = a.event_id AND p.n = a.n))
 			+ (SELECT COUNT(*) FROM payloads p WHERE p.parts > (SELECT COUNT(*) FROM body_chunks c WHERE c.event_id = p.event_id AND c.n = p.n)
@@ -197,8 +197,8 @@ func (s *Store) examineUnderWay(q db.Query) relay.Finding {
 	return relay.Findingf(verdict, "start a server: it marks them interrupted, or queues them again", "%d attempts are in progress, but no server runs them", lost)
 }
 
-// examineClock compares the clock with the latest time that the store has noted. A relay that was stopped for
-// long looks like one whose clock is ahead, so the text says how long that is.
+// examineClock compares the clock with the latest time that the store has noted. It cannot tell a clock that
+// is ahead from a relay that was stopped for long, so the finding gives the age of the newest entry.
 func (s *Store) examineClock(q db.Query) relay.Finding {
 	seen, err := lastSeen(q)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"relay/store"
 )
 
-// manyAttempts adds copies of the first attempt to the only event of a store, up to the given number.
-// That attempt must have ended.
+// manyAttempts adds copies of the first attempt, which must have ended, to the only event of a store, until
+// the event has the given number of attempts.
 func manyAttempts(t testing.TB, db *sql.DB, attempts int) {
 	t.Helper()
 	for table, columns := range map[string]string{
@@ -192,8 +192,9 @@ func TestFinishWithoutItsPartIsRefused(t *testing.T) {
 	}
 }
 
-// TestReleasedOnlyInTheQueue: an event that is stored before its delivery is marked as released. The mark
-// stays if the attempt has to wait in the queue, and is gone if the attempt is held or ends.
+// TestReleasedOnlyInTheQueue: the attempt of an event that is stored before its delivery is marked as
+// released. The mark stays if Requeue puts the attempt into the queue, and is gone after RequeueHeld or the
+// end of the attempt.
 func TestReleasedOnlyInTheQueue(t *testing.T) {
 	onEngines(t, func(t *testing.T, o store.Options) {
 		s := mustServe(t, o)

@@ -12,9 +12,10 @@ import (
 	"relay/store/usage"
 )
 
-// farAbove returns a node that stores about 4 MB of one alias. That is forty times the limit of the alias or,
-// if of is "account", of its account. second is another alias of the account, and foreign an alias of another
-// account. Another node holds the leases, so the loops of this node do not evict.
+// farAbove returns a node that stores about 4 MB of one alias. The parameter of says what has a limit, the
+// "alias" or its "account"; the stored bytes are forty times that limit. second is another alias of the
+// account, and foreign an alias of another account. Another node holds the leases, so the loops of this node
+// do not evict.
 func farAbove(t *testing.T, of string) (c *testCluster, second, foreign int64) {
 	t.Helper()
 	const limit = 100 << 10

@@ -68,7 +68,7 @@ func (s *Store) WriterPragma(ctx context.Context, name string) (value string, er
 // WriteFile durably makes or replaces a file.
 var WriteFile = file.Write
 
-// QuarantineOne appends one refused step to the file of dir.
+// QuarantineOne appends one refused step to the file of such steps in dir.
 func QuarantineOne(dir string) error { return spool.Quarantine(dir, []spool.Refused{{Reason: "test"}}) }
 
 // Ready returns nil when new events can be stored: see Health.

@@ -21,9 +21,9 @@ import (
 	"relay/store/pgtest"
 )
 
-// fixtureVersion is the schema of the newest committed fixture. For each new migration, add a
-// fixture of its version with RELAY_FIXTURE=write go test ./store -run TestOldStores, and leave the
-// older ones unchanged.
+// fixtureVersion is the schema version of the newest fixture, which is a store as SQL in testdata. For each
+// new migration, add a fixture of its version with RELAY_FIXTURE=write go test ./store -run TestOldStores,
+// and leave the older fixtures unchanged.
 const fixtureVersion = 12
 
 var fixturePath = map[string]string{"queued": "queued", "small": "delivered", "large": "delivered", "failed": "failed", "running": "interrupted", "shared": "delivered"}
@@ -293,8 +293,8 @@ func writeFixture(t *testing.T, engine string) {
 	}
 }
 
-// dropEmptyDays keeps a fixture small: it drops partitions of days without events, which are created
-// again.
+// dropEmptyDays keeps a fixture small: it drops the partitions of days without events. A start creates these
+// partitions again.
 func dropEmptyDays(t *testing.T, address string) {
 	t.Helper()
 	db, err := sql.Open("postgres", address)

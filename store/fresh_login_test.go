@@ -15,7 +15,7 @@ import (
 
 // TestLastingChangesNeedAFreshLogin: every method that calls requireFreshLogin refuses a session whose login
 // is older than 15 minutes, and accepts one of exactly that age. The test finds these methods in the source,
-// so a new one needs a row.
+// so that a new method needs an entry in calls.
 func TestLastingChangesNeedAFreshLogin(t *testing.T) {
 	t.Parallel()
 	now := time.Now()

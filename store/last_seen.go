@@ -8,8 +8,8 @@ import (
 )
 
 // mostStopped is the longest time for which a relay may have been stopped before a start doubts its clock. A
-// clock that is ahead by less is trusted and deletes events too early by that time. The bound is therefore
-// lower if events are kept for a shorter time.
+// clock that is ahead by less is trusted, and events are then deleted too early by as much. judgeClock
+// therefore uses a lower bound if events are kept for less than mostStopped.
 const mostStopped = time.Hour
 
 // judgeClock checks the clock before the first loop that deletes old events. A machine may start with a wrong
@@ -65,8 +65,8 @@ func lastSeen(q db.Query) (seen int64, err error) {
 }
 
 // lastNoted returns the last time, in microseconds, that a server noted as right; 0 if there is none. A
-// server that does not doubt its clock notes the time each hour and when it stops. After the clock was set
-// back, the noted time is behind the newest entries.
+// server that does not doubt its clock notes the time each hour and when it stops. After a clock that was
+// ahead has been set back, the noted time is older than the newest entries.
 func lastNoted(q db.Query) (at int64, err error) {
 	err = q.Get(&at, `SELECT COALESCE(MAX(CAST(value AS BIGINT)), 0) FROM meta WHERE name = 'last_seen_us'`)
 	return at, err

@@ -52,7 +52,7 @@ const (
 	reconcileAge      = 10 * time.Second // minimum age of a claim that Reconcile ends because no process runs it
 )
 
-// loops lists all loops. last is the newest revision from before the start.
+// loops lists all loops. last marks the newest revision that was stored before the start.
 func (s *Store) loops(last cluster.RevisionMark) []loop {
 	list := []loop{
 		{name: "changes by others", who: everyNode, every: time.Second, wake: s.RevisionsWritten(), round: func(ctx context.Context) error {
@@ -155,7 +155,7 @@ func (s *Store) runLoop(ctx context.Context, l *loop) {
 }
 
 // runRound does the work of a loop once, if this node has to do it now. If woken is true, the node
-// does it even without the lease.
+// does the work even without the lease. done is false if the work was not done, or failed.
 func (s *Store) runRound(ctx context.Context, l *loop, woken bool) (done bool, err error) {
 	jumped := s.jumps.recentJump(s.db.Now) // loops that ignore jumps call recentJump too, so that it detects each jump
 	switch {
@@ -204,6 +204,6 @@ func (w *jumpWatch) recentJump(now func() time.Time) bool {
 }
 
 // spoolTold is the time for which a node must have seen the heartbeats of all others before it relies
-// on their reports about their spools. After an outage of the database, the nodes come back one after
-// another.
+// on their reports about their spools. After an outage of the database the nodes come back one after
+// another, and a node that has not reported yet may have steps in its spool.
 const spoolTold = 10 * time.Second

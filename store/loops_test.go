@@ -123,7 +123,7 @@ var loopCases = map[string]struct {
 	"claims that nobody runs": {func(c *testCluster) {
 		id := c.add(1, 10, time.Now().Add(-time.Hour), relay.StateDelivering)[0]
 		c.exec(`UPDATE attempts SET from_queue = 1, started_at = 1 WHERE event_id = ?`, id)
-	}, `SELECT 10 * COUNT(*) + SUM(state) FROM attempts`}, // two: interrupted, and queued again
+	}, `SELECT 10 * COUNT(*) + SUM(state) FROM attempts`}, // afterwards one attempt is interrupted, and a second one is queued
 	"claims of dead nodes": {func(c *testCluster) {
 		id := c.add(1, 10, time.Now(), relay.StateDelivering)[0]
 		c.exec(`UPDATE attempts SET claim_node = 'gone', from_queue = 1 WHERE event_id = ?`, id)
@@ -265,7 +265,7 @@ func evictOnNodes(t *testing.T, of string, n int) {
 	before.exec(`UPDATE attempts SET state = 2`)
 	before.exec(`UPDATE events SET state = 2`)
 	before.exec(`INSERT INTO event_marks (alias_id, event_id, pinned, label, note) VALUES (?, ?, 1, '', '')`, before.nodes[0].aliasOf(t), first[0])
-	for _, lease := range []string{cluster.LeaseEviction, cluster.LeaseAccounts} { // this node has no limit, so the loops of the new nodes must not wait for it
+	for _, lease := range []string{cluster.LeaseEviction, cluster.LeaseAccounts} { // this node evicts nothing and holds the leases, so that the new nodes evict only in allAtOnce
 		before.exec(`INSERT INTO leases (name, holder, until) VALUES (?, ?, ?)`, lease, before.nodes[0].NodeID(), db.Micros(time.Now().Add(time.Hour)))
 	}
 	loop := "events beyond the storage of an " + of
@@ -307,7 +307,7 @@ func (s *Store) aliasOf(t *testing.T) (id int64) {
 }
 
 // Bodies without an event are not removed, however old they are, while any node has steps in its spool. While
-// only a part of a spool is in the database, only those older than a month are removed.
+// only a part of a spool is in the database, only bodies older than a month are removed.
 func TestOrphansWaitForSpools(t *testing.T) {
 	t.Parallel()
 	s, _ := servedOnPostgres(t)

@@ -489,7 +489,7 @@ func TestConnectionsElsewhere(t *testing.T) {
 	mu.Unlock()
 	eventually(t, "the connection is known", func() bool { return second.ConnectionsElsewhere(1) == 3 })
 	// After a failover, or after a renewal whose answer was lost, the row may differ from the values that
-	// the node wrote last.
+	// the node wrote last. The node then has to write them again.
 	db := database(t, store.Options{URL: url})
 	if _, err := db.Exec(`UPDATE nodes SET accounts = '1:200' WHERE name = 'a'`); err != nil {
 		t.Fatal(err)

@@ -21,7 +21,7 @@ import (
 	"relay/store/seal"
 )
 
-// people holds the accounts and aliases of one case. alice owns the alias hooks, of which bob is a member;
+// people holds the accounts and aliases of one case in pairs. alice owns the alias hooks, of which bob is a member;
 // bob owns the alias spare, and carol the alias full. Each account may have two aliases. All names begin with
 // the prefix of the case.
 type people struct {
@@ -372,7 +372,7 @@ func TestOperationsAtOnce(t *testing.T) {
 				return p
 			}
 			var orders []string
-			starts := 2 // each of the two operations begins once
+			starts := 2 // number of runs; in the second run, operation b begins before a
 			if c.twice {
 				p := world("a")
 				one, two := p.tell(c.a), p.tell(c.b)

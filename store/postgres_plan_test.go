@@ -58,7 +58,7 @@ func TestPostgresPlans(t *testing.T) {
 	p.Planned(t, "delete", func() error { return s.DeleteEvent(ctx, who, all[1]) })
 }
 
-// storeWithPlans returns a store without a server, and a planner that records its statements.
+// storeWithPlans returns a store without a server, and a planner that records the plans of its statements.
 func storeWithPlans(t *testing.T) (*Store, *plantest.Planner) {
 	t.Helper()
 	s := openMigrated(t, Options{URL: pgtest.URL(t), DataDir: t.TempDir(), Retention: 1000 * time.Hour})

@@ -237,7 +237,7 @@ func TestSpoolOfCutConnections(t *testing.T) {
 				mu.Lock()
 				all = append(all, c)
 				mu.Unlock()
-				<-time.After(10 * time.Millisecond) // no event is missed by this pause, because every event is looked up below
+				<-time.After(10 * time.Millisecond) // the pause limits the number of events
 			}
 		})
 	}

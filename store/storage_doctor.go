@@ -10,8 +10,8 @@ import (
 	"relay/store/usage"
 )
 
-// nearlyFull is the used percentage of a limit from which examineStorage reads the size of the events
-// that must stay.
+// nearlyFull is the used percentage of a limit from which examineStorage checks whether any event can be
+// removed.
 const nearlyFull = 80
 
 // storedBy holds the stored bytes of one alias, or of all aliases of an account.
@@ -21,8 +21,8 @@ type storedBy struct {
 	bytes, limit int64
 }
 
-// examineStorage compares the stored bytes with the limits and with the free space of the disk. A
-// holder at its limit is not a fault while it has events that can be removed.
+// examineStorage compares the stored bytes with the limits and with the free space of the disk. An alias or
+// account at its limit is not a fault while it has events that can be removed.
 func (s *Store) examineStorage(q db.Query) relay.Finding {
 	all, total, err := s.storedByAll(q)
 	if err != nil {
@@ -60,8 +60,8 @@ func (s *Store) examineStorage(q db.Query) relay.Finding {
 		limitText(s.opt.MaxAliasStorage), limitText(s.opt.MaxAccountStorage))
 }
 
-// examineGrowth warns if events fill half of the disk of a SQLite store and the limits allow more than its
-// free space.
+// examineGrowth warns if the events of a SQLite store take more bytes than the disk has free, and the limits
+// let the events grow by more than this free space.
 func (s *Store) examineGrowth(all []storedBy, total relay.Usage) (relay.Finding, bool) {
 	if s.db.Disk.Free == nil || s.db.Dialect.SeveralNodes() {
 		return relay.Finding{}, false
@@ -88,7 +88,7 @@ func (s *Store) examineGrowth(all []storedBy, total relay.Usage) (relay.Finding,
 		"events take %s, the limits allow %s more, and %s are free above min-free: then callers get 503 storage-full", relay.FormatBytes(total.Bytes), more, relay.FormatBytes(free)), true
 }
 
-// storedByAll returns the stored bytes of every alias and of every account that has a limit.
+// storedByAll returns the stored bytes of every alias and of every account that owns one, and their total.
 func (s *Store) storedByAll(q db.Query) (all []storedBy, total relay.Usage, err error) {
 	stored, err := s.Usage(q.Ctx, relay.System())
 	if err != nil {

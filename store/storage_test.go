@@ -17,8 +17,8 @@ import (
 	"relay/store/pgtest"
 )
 
-// room checks that Capacity returns the error code want, "" for none, for a request of need bytes. It waits
-// for the eviction of older events.
+// room asks Capacity for space for the given number of bytes, and checks that the code of the error is want;
+// "" = no error. It waits for the eviction of older events.
 func room(t testing.TB, s *store.Store, alias, need int64, want string) {
 	t.Helper()
 	code := ""
@@ -364,7 +364,7 @@ func TestStorageCountsOtherNodes(t *testing.T) {
 	}
 	add(a)
 	db := database(t, o)
-	eventually(t, "the first node has told it", func() bool { // a node that starts before this report may count the bytes twice
+	eventually(t, "the first node has told it", func() bool { // a node that starts before the first node has reported its bytes may count them twice
 		var n int
 		err := db.QueryRow(`SELECT count(*) FROM revisions WHERE kind = 'storage'`).Scan(&n)
 		return err == nil && n == 1

@@ -66,9 +66,8 @@ type Options struct {
 	// MaxAccountQueue bounds the queued attempts of an account without a bound of its own; 0 = none.
 	// AccountUsage returns this bound, and delivery enforces it.
 	MaxAccountQueue int
-	// MinFree is the number of bytes that have to be free on the disk of a SQLite store, because new events
-	// are refused with less; 0 = no such bound. FreeSpace returns the number of free bytes; nil = ask the
-	// file system.
+	// MinFree is the number of free bytes on the disk of a SQLite store below which new events are refused;
+	// 0 = no such bound. FreeSpace returns the number of free bytes; nil = ask the file system.
 	MinFree   int64
 	FreeSpace func(dir string) (int64, error)
 	// Now is the wall clock; nil = time.Now. Durations are never measured with it.
@@ -93,7 +92,8 @@ type Options struct {
 	Log *slog.Logger
 }
 
-// Aliases of the types that Store embeds, so that Store has their methods. The names are not visible outside.
+// Names for the types that Store embeds. Store has the methods of these types, but the embedded fields are
+// not exported, because their names begin with a lower-case letter.
 type (
 	peopleStore = people.Store
 	eventStore  = events.Store
@@ -242,7 +242,8 @@ func (s *Store) Close() error {
 
 // Shutdown makes enqueued steps durable, stops the goroutines of Serve and closes the database. Steps that
 // are enqueued later fail. If ctx ends first, Shutdown returns an error that says so; the remaining work
-// continues in the background until the process ends. Each call returns the same error.
+// continues in the background until the process ends. A repeated call waits for the same work and returns the
+// same error.
 func (s *Store) Shutdown(ctx context.Context) error {
 	s.closing.Do(func() {
 		go func() {

@@ -86,8 +86,8 @@ func (s *DB) Batch(ctx context.Context, handle *sqlx.DB, fn func(*Batch) error) 
 	return b.Changes, nil
 }
 
-// Returning executes a statement for rows and returns the rows of its result. fields are the
-// destinations of the columns.
+// Returning executes a statement for rows and returns the rows of its result. fields returns the destinations
+// of the columns. tail are the arguments for the parameters after the rows; see NewStatement.
 func Returning[T any](b *Batch, st *Statement, rows [][]any, fields func(*T) []any, tail ...any) (out []T, err error) {
 	if len(rows) == 0 {
 		return nil, nil

@@ -39,9 +39,9 @@ func (c *Clock) corrected(t time.Time) time.Time { return t.Add(time.Duration(c.
 // Now returns the wall-clock time, corrected to the clock of Postgres.
 func (s *DB) Now() time.Time { return s.Clock.Now() }
 
-// Measure corrects the offset if the measured offset differs from it by more than the uncertainty of
-// the measurement. The database read its clock at some time during the statement, so the uncertainty
-// is the duration of the statement, took.
+// Measure corrects Offset if a measured offset differs from it by more than the measurement is uncertain. A
+// statement began at the time wall of this process, and lasted for the duration took. It returned the time
+// database, which was read at some moment in between: the error is half of that duration at most.
 func (c *Clock) Measure(database, wall time.Time, took time.Duration) {
 	measured := database.Sub(wall.Round(0)) - took/2
 	if off := measured - time.Duration(c.Offset.Load()); off.Abs() > took/2+time.Millisecond {

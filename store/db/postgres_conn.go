@@ -100,8 +100,8 @@ func (c sessionConnector) Connect(ctx context.Context) (driver.Conn, error) {
 	return &postgresSession{driverConn: session, shared: c.shared}, nil
 }
 
-// openPool opens a handle whose connections are opened by the dialer by. These connections fail when the
-// server does not answer within the read timeout of by.
+// openPool opens a handle. The given dialer opens its connections, which fail when the server does not answer
+// within the read timeout of the dialer.
 func openPool(ctx context.Context, dsn string, size int, by *dialer) (*sqlx.DB, error) {
 	connector, err := pq.NewConnector(dsn)
 	if err != nil {
@@ -195,8 +195,9 @@ func (c *postgresSession) IsValid() bool { return !c.stale && c.driverConn.IsVal
 // sessionSettings returns the statement for the settings of a session or, with local, of a transaction.
 //
 // It turns synchronous_commit on if it is off; other values are stronger, or were chosen for replicas. It
-// sets lock_timeout to wait and statement_timeout to statement, if they are given and no lower values are
-// set, because abandoned sessions otherwise pile up behind a lock.
+// sets lock_timeout to the parameter wait, and statement_timeout to the parameter statement, because abandoned
+// sessions otherwise pile up behind a lock. A parameter of 0 changes nothing, and a lower value that is set
+// already stays.
 //
 // It also sets idle_in_transaction_session_timeout. Otherwise, after a network failure, the server keeps an
 // open transaction for hours, and a repeated write of the same rows has to wait for it.
@@ -221,7 +222,7 @@ func lockWait(timeout time.Duration) time.Duration { return timeout * 9 / 10 }
 // postgresUnavailable returns the relay code of an error that means that the server cannot write now, and ""
 // for an error that the values of a row caused. Few errors are caused by a row. All others are temporary, or
 // end when an administrator acts, such as a lock, a timeout, a revoked privilege, or a replica that is being
-// promoted. They must not drop an event that got its response.
+// promoted. An event that got its response must not be dropped because of such an error.
 func postgresUnavailable(err error) string {
 	switch code := SQLState(err); {
 	case code == "", isRowError(code):

@@ -55,9 +55,9 @@ func (SQLite) insert(b *Batch, g *Group, rows [][][]any) (map[relay.ID]bool, err
 	return nil, nil
 }
 
-// openSQLite opens one writer and several readers on the file in the data dir. The pragmas are in the
-// DSN because they belong to a connection: auto_vacuum works only before the first table, and FULL
-// makes a commit survive a power loss.
+// openSQLite opens one writer and several readers on the file in the data dir. The pragmas are in the DSN,
+// because every new connection needs them. auto_vacuum has an effect only before the first table is made.
+// synchronous(FULL) makes a commit survive a power loss.
 func (s *DB) openSQLite(ctx context.Context) error {
 	s.Dialect = SQLite{}
 	s.Disk = disk{Dir: s.opt.DataDir, Min: s.opt.MinFree, Free: s.opt.FreeSpace, log: s.log}

@@ -59,7 +59,7 @@ func (SQLite) examinePages(q Query) relay.Finding {
 	case len(wrong) == 1 && wrong[0] == "ok":
 		return OKFinding("every page of the database is as it should be")
 	}
-	var list []string // a row may have several lines; the first one names the file
+	var list []string // without the lines that only name the file: *** in database main ***
 	for line := range strings.Lines(strings.Join(wrong, "\n")) {
 		if line = strings.TrimSpace(line); !strings.HasPrefix(line, "***") {
 			list = append(list, line)

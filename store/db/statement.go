@@ -21,12 +21,12 @@ import (
 // for each column, so that its text does not depend on their number. SQLite gets one row at a time through a
 // prepared statement.
 //
-// {id} and {event_id} are placeholders for a condition on the column with that name. The column is between
-// the lowest and the highest id of the rows; the id is the first value of a row. With this condition Postgres
-// plans only for the days of these events: planning for all days takes longer than the execution.
+// {id} and {event_id} are placeholders for a condition: the column with that name is between the lowest and
+// the highest id of the rows, where the id is the first value of a row. With this condition Postgres plans
+// only for the days of these events: planning for all days takes longer than the execution.
 //
-// {claimant} is the condition that this node has claimed the attempt. Its parameter holds the ids of the
-// node, separated by spaces. On SQLite a node has only one.
+// {claimant} is a placeholder for the condition that this node has claimed the attempt. Its parameter holds
+// the ids of the node, separated by spaces. On SQLite a node has only one id.
 type Statement struct {
 	types            []string // types of the columns of a row
 	SQLite, Postgres string
@@ -78,7 +78,8 @@ func (b *Batch) Insert(g *Group, rows ...[][]any) (there map[relay.ID]bool, err 
 	return b.Dialect.insert(b, g, rows)
 }
 
-// Args returns the arguments of the text for Postgres.
+// Args returns the arguments of the text for Postgres: those of the rows, then tail for the parameters after
+// the rows, then the bounds of {id} and {event_id}.
 func (st *Statement) Args(rows [][]any, tail ...any) []any {
 	out := append(st.arrays(rows), tail...)
 	if !st.bounded {

@@ -46,7 +46,7 @@ func (s *DB) Update(ctx context.Context, what string, fn func(*Tx) error) error 
 	return s.UpdateBy(ctx, what, s.Begin, fn)
 }
 
-// UpdateIf is Update if may is nil; otherwise it returns may.
+// UpdateIf returns the error may if it is not nil; otherwise it is Update.
 func (s *DB) UpdateIf(ctx context.Context, may error, what string, fn func(*Tx) error) error {
 	if may != nil {
 		return may
@@ -71,7 +71,7 @@ func (s *DB) Begin(ctx context.Context) (*sqlx.Tx, func(), error) {
 	return tx, func() {}, err
 }
 
-// UpdateBy is Update with a transaction that begin begins.
+// UpdateBy is Update in a transaction from the function begin.
 func (s *DB) UpdateBy(ctx context.Context, what string, begin beginner, fn func(*Tx) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -130,7 +130,7 @@ func (s *DB) UpdateOnce(ctx context.Context, begin beginner, fn func(*Tx) error)
 	return committed(), nil
 }
 
-// Published is a closed channel, for updates without changes to wait for.
+// Published is a closed channel. An update returns it if there is no publication to wait for.
 var Published = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
 
 // Rollback ends a transaction without its changes. It returns no error if the transaction has already
@@ -169,8 +169,8 @@ func (c *Tx) lockFor(how, query string, args ...any) error {
 	return c.Get(&one, query+how, args...)
 }
 
-// LockText makes operations of the same kind on the same text wait for each other, if no row exists
-// that could be locked.
+// LockText makes the transactions that lock the same kind and text wait for each other. It is for operations
+// for which there is no row to lock.
 func (c *Tx) LockText(kind, text string) {
 	if c.Dialect.SeveralNodes() {
 		c.Do(`SELECT pg_advisory_xact_lock(hashtext(current_schema() || CAST(? AS TEXT)), hashtext(CAST(? AS TEXT)))`, kind, text)

@@ -112,8 +112,9 @@ type AttemptRow struct {
 // AttemptRowColumns are the columns of AttemptRow.
 const AttemptRowColumns = `event_id, n, alias_id, kind, state, received_at, started_at, ended_at, from_queue, claim_node, bytes`
 
-// AttemptValues returns the values of AttemptColumns for a new attempt; bytes is the size of its
-// request in the queue. node has claimed the attempt, unless it is queued.
+// AttemptValues returns the values of AttemptColumns for a new attempt. node is the node that has claimed the
+// attempt; it is not stored if the attempt is queued. bytes is the size of the request as RequestBytes
+// returns it.
 func AttemptValues(e *relay.Event, a *relay.Attempt, state int, node string, bytes int64) []any {
 	if state == Queued {
 		node = ""
@@ -135,7 +136,7 @@ func Identical(a *relay.Attempt) any {
 	return db.BoolToInt(*a.Identical)
 }
 
-// fill adds the bytes of an attempt.
+// fill copies the messages of p to their attempt.
 func (p *payload) fill(a *relay.Attempt) {
 	a.SentHead, a.Interim = p.extra, unpackInterim(p.interim)
 	if a.HasResponse {
@@ -161,8 +162,8 @@ func fillAttempts(attempts []relay.Attempt, list []*payload) {
 	}
 }
 
-// readAttempts reads the attempts of an event with the given numbers, in order, without their
-// messages.
+// readAttempts reads the attempts of an event with the given numbers, without their messages. The result is
+// ordered by number.
 func readAttempts(q db.Query, e *relay.Event, numbers []int) ([]relay.Attempt, error) {
 	if len(numbers) == 0 {
 		return nil, nil
@@ -189,9 +190,9 @@ func readAttempts(q db.Query, e *relay.Event, numbers []int) ([]relay.Attempt, e
 	return attempts, err
 }
 
-// Attempts reads attempts of an event that the actor may see, the newest first. A single attempt
-// without its body is read without waiting for a turn. The result of a replay is read this way, and an
-// error would suggest that the replay was not made.
+// Attempts reads attempts of an event that the actor may see, the newest first. A single attempt without its
+// body is read without waiting for a turn (see heavyReads). The result of a replay is read this way, and the
+// error overloaded would suggest that the replay was not made.
 func (s *Store) Attempts(ctx context.Context, who relay.Actor, id relay.ID, page relay.AttemptPage) (attempts []relay.Attempt, err error) {
 	if page.Limit > 1 || page.MaxBody > 0 {
 		release, err := s.heavyReads.acquire(ctx, who)
@@ -246,7 +247,7 @@ func (s *Store) AttemptHeads(ctx context.Context, alias int64, refs []relay.Atte
 	for _, r := range refs {
 		asked[r], ids[r.Event], numbers[r.N] = true, true, true
 	}
-	// The two conditions select few attempts that are not in refs; the loop drops them.
+	// The two conditions also select a few attempts that are not in refs; the loop below drops them.
 	where, args, err := sqlx.In(`event_id IN (?) AND n IN (?)`, slices.Collect(maps.Keys(ids)), slices.Collect(maps.Keys(numbers)))
 	if err != nil {
 		return nil, err
@@ -361,7 +362,8 @@ var interruptedFault = relay.Fault{
 	Code: relay.StateInterrupted, Message: "the relay stopped while this attempt was under way; replay it if the local server did not get it",
 }
 
-// InterruptSome ends up to 200 attempts in progress that match where, and returns their number.
+// InterruptSome marks up to 200 attempts in progress interrupted, and returns their number. where is an SQL
+// condition that selects the attempts.
 func InterruptSome(c *db.Tx, where string, args ...any) (int, error) {
 	var rows []AttemptRow
 	if err := c.All(&rows, `SELECT `+AttemptRowColumns+` FROM attempts WHERE state = 1 AND `+where+` LIMIT 200`, args...); err != nil {

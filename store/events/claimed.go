@@ -18,7 +18,7 @@ var ClaimedSQL = ClaimedColumns + ` FROM events e JOIN aliases al ON al.id = e.a
 
 // ClaimFields returns the destinations of ClaimedColumns: an attempt to deliver, and its event with
 // the request, without the parts of a large body. The claiming statement of Postgres returns the event
-// in its state before the claim.
+// in its state before the claim, so the state of its last attempt replaces that state.
 func ClaimFields(c *relay.Claim) []any {
 	c.Event = &relay.Event{Attempts: make([]relay.Attempt, 1)}
 	e, a := c.Event, &c.Event.Attempts[0]

@@ -87,10 +87,10 @@ var EndEvent = db.NewStatement(`uuid bigint bigint text text bigint bigint text`
 			blocker = CASE WHEN blocker <> '' THEN blocker WHEN v.vstate = 6 THEN 'rejected' WHEN v.vstate = 7 THEN 'incomplete' ELSE v.vblocker END
 		FROM v WHERE id = v.vid {id}`)
 
-// SetHostRefusedBy stores for events the framework that refused the Host header in the attempt with a
-// number, unless a later attempt has ended. It runs after EndEvent, which clears the name, and after the
-// insert of an event with its end. Few responses are refusals, so EndEvent and the insert have no parameter
-// for the name.
+// SetHostRefusedBy stores the name of the framework that refused the Host header of an event. Its parameters
+// for each event are the id, the number of the attempt and the name; an event of which a later attempt has
+// ended stays unchanged. The statement runs after EndEvent, which clears the name, and after the insert of an
+// event with its end. Few responses are refusals, so EndEvent and the insert have no parameter for the name.
 var SetHostRefusedBy = db.NewStatement(`uuid bigint text`,
 	`WITH v (vid, vn, vname) AS (%s) UPDATE events SET host_refused_by = v.vname FROM v WHERE id = v.vid AND ended_n = v.vn {id}`)
 
@@ -167,8 +167,9 @@ var RareColumns = []struct {
 	}},
 }
 
-// SetCallerGone stores that the callers of attempts did not get the whole response. Few callers leave, and a
-// departure is often noticed only after the end of the attempt was stored.
+// SetCallerGone stores that the callers of attempts did not get the whole response. Few callers leave early,
+// and often this is noticed only after the end of the attempt was stored. The statement that ends attempts
+// therefore has no parameter for it.
 var SetCallerGone = db.NewStatement(`uuid bigint`,
 	`WITH v (vid, vn) AS (%s) UPDATE attempts SET caller_gone = 1 FROM v WHERE event_id = v.vid AND n = v.vn {event_id}`)
 
@@ -224,7 +225,7 @@ func (s *Store) Request(ctx context.Context, who relay.Actor, id relay.ID, maxBo
 	return s.readEvent(ctx, who, id, maxBody, false)
 }
 
-// readEvent reads an event with its request and, with attempts, with its page of attempts.
+// readEvent reads an event with its request and, if page is true, with the attempts that pageOf chooses.
 func (s *Store) readEvent(ctx context.Context, who relay.Actor, id relay.ID, maxBody int, page bool) (*relay.Event, error) {
 	var e relay.Event
 	var list []*payload
@@ -314,8 +315,8 @@ func OwnEventForUpdate(c *db.Tx, who relay.Actor, id relay.ID) (relay.Event, err
 	return ownEvent(c.Query, who, id)
 }
 
-// receivingTime is the time after its response for which a request whose end is not stored is shown as being
-// received.
+// receivingTime is the time after the end of the first attempt for which a request is shown as being
+// received, if the end of the request is not stored.
 const receivingTime = time.Minute
 
 // fillEvent adds the messages in list to an event. ended is the number of the last attempt that ended;

@@ -23,9 +23,10 @@ const (
 	inlineSlice = 100 // largest number of bodies in one query
 )
 
-// readMessages reads messages of an event with the given numbers, the most important ones first; 0 is
-// the request. It reads heads, and notes how many bytes of each body, up to most, readBodies has to
-// read. Messages beyond messageBudget come without their bytes, except for the head of the first one.
+// readMessages reads messages of an event with the given numbers, the most important ones first; 0 is the
+// request. It reads heads, and notes how many bytes of each body readBodies has to read; most is the largest
+// number for one body. Messages beyond messageBudget come without their bytes, except for the head of the
+// first one.
 func readMessages(q db.Query, id relay.ID, numbers []int, most int) ([]*payload, error) {
 	in, args := db.ColumnIn(`n`, numbers)
 	rows, err := db.RowsOf(q, (*payload).fields, payloadQuery+`event_id = ? AND `+in, append([]any{id}, args...)...)
@@ -101,8 +102,8 @@ func (u *unfilled) Scan(column any) error {
 	return nil
 }
 
-// readInline reads the bodies that are stored in rows, by message number. It reads at most most bytes of each
-// body.
+// readInline reads the bodies that are stored in rows of payloads, by message number. most is the largest
+// number of bytes that it reads of one body.
 func readInline(q db.Query, id relay.ID, rows map[int]*payload, most int64) error {
 	for some := range slices.Chunk(slices.Sorted(maps.Keys(rows)), inlineSlice) {
 		var got []struct {

@@ -369,7 +369,8 @@ func (l *listing) bound() (bound relay.ID, more bool, err error) {
 	return bound, more, nil
 }
 
-// boundOf raises bound to the row that is slice rows further back, if there is one.
+// boundOf returns the id of the last row of a slice: of the rows that match the SQL condition where, the
+// slice has the newest l.slice. If there are fewer rows, boundOf returns the given bound and false.
 func (l *listing) boundOf(bound relay.ID, where string, args ...any) (relay.ID, bool, error) {
 	var ids []relay.ID
 	err := l.All(&ids, `SELECT id FROM events WHERE `+where+` ORDER BY id DESC LIMIT 1 OFFSET ?`, append(args, l.slice-1)...)
@@ -415,7 +416,7 @@ func (l *listing) oldest() (time.Time, error) {
 // page adds the matching rows between bound and before, and reports whether the page is full. It returns the
 // id that it reached. This is bound, unless there were too many rows to search at once.
 func (l *listing) page(page *relay.Page, bound relay.ID) (full bool, reached relay.ID, err error) {
-	// The plus keeps the engine from looking up the events of each alias by its index.
+	// The plus keeps the engine from looking up the events of each alias by the index on alias and id.
 	alias := `+e.alias_id`
 	may, args := people.AliasAccess(l.who)
 	if !l.byID {

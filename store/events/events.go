@@ -1,7 +1,7 @@
 // Package events stores events with their attempts and bytes: the content of their rows, the effect of
-// an attempt on its event and on the queue, and all reads of them. It also stores what users add to
-// events: shares, marks and saved searches. The journal writes new events, and retention removes old
-// ones.
+// an attempt on its event and on the queue, and all reads of events. It also stores what users add to
+// events: shares, marks and saved searches. Package journal writes new events, and package retention removes
+// old ones.
 package events
 
 import (

@@ -54,8 +54,8 @@ type healthRow struct {
 	Status int      `db:"status"`
 }
 
-// healthOf counts rows. For each alias, rows holds up to each of its newest events, plus one more if
-// there are older ones.
+// healthOf counts rows. For each alias, rows holds the newest events: as many as the parameter each says, plus
+// one more if there are older ones.
 func healthOf(rows []healthRow, each int, since time.Time, span time.Duration, parts int) map[int64]relay.AliasHealth {
 	out, newest := map[int64]relay.AliasHealth{}, map[int64]relay.ID{}
 	for i := range rows {

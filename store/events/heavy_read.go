@@ -13,8 +13,8 @@ import (
 const heavyWait = 4 * time.Second
 
 // heavyReads bounds the reads of events, lists and figures that run at the same time, in total and for each
-// account. There are few connections for reads, four on SQLite, and an account that reads much must not keep
-// others from reading. All holders of shares count as one account.
+// account. A read runs only while it has a turn. There are few connections for reads, four on SQLite, and an
+// account that reads much must not keep others from reading. All holders of shares count as one account.
 type heavyReads struct{ turns *turns.Turns }
 
 func newHeavyReads(connections int) heavyReads {
@@ -22,7 +22,8 @@ func newHeavyReads(connections int) heavyReads {
 	return heavyReads{turns.New(most, max(1, most-1))}
 }
 
-// acquire waits for a turn of the actor's account. If there is none in time, the error is overloaded.
+// acquire waits for a turn of the actor's account, which release gives back. If no turn is free within
+// heavyWait, the error is overloaded.
 func (h heavyReads) acquire(ctx context.Context, who relay.Actor) (release func(), err error) {
 	waiting, cancel := context.WithTimeout(ctx, heavyWait)
 	defer cancel()

@@ -10,9 +10,9 @@ import (
 	"relay"
 )
 
-// TestHeavyReadsOfOneAccount: one account does not get all turns, and all viewers of shares count as one
-// account. A read that gets no turn in time fails as overloaded. A read whose context was canceled fails as
-// canceled.
+// TestHeavyReadsOfOneAccount: the reads of one account do not get all turns, and all viewers of shares count
+// as one account. A turn is the permission to run one heavy read. A read that gets no turn in time fails as
+// overloaded, and one whose context was canceled fails as canceled.
 func TestHeavyReadsOfOneAccount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHeavyReads(4)
@@ -46,8 +46,8 @@ func TestHeavyReadsOfOneAccount(t *testing.T) {
 	})
 }
 
-// The read that returns the result of a replay waits for no turn, because an error would look as if
-// the replay had not been made.
+// While other heavy reads have all turns of an account, the read that returns the result of a replay succeeds.
+// If it failed as overloaded, the replay would look as if it had not been made.
 func TestReadsOfOneAttemptTakeNoTurn(t *testing.T) {
 	t.Parallel()
 	s := openEvents(t, 1)

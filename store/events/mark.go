@@ -20,8 +20,9 @@ const (
 	maxSearches = 50 // searches that an account can save for an alias
 )
 
-// MarkEvent changes the mark of an event, for the owner of its alias. Retention keeps a pinned event.
-// change gets the current mark. The error is conflict if the alias already has maxMarks.
+// MarkEvent changes the mark of an event, for the owner of its alias. Retention keeps a pinned event. The
+// function change gets the current mark and edits it. The error is conflict if the alias already has maxMarks
+// events with marks.
 func (s *Store) MarkEvent(ctx context.Context, who relay.Actor, id relay.ID, change func(*relay.Mark)) error {
 	if err := people.Allow(who, relay.ScopeEventsWrite); err != nil {
 		return err

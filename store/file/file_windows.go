@@ -25,7 +25,8 @@ func giveToOwner(*os.File, string) {}
 // ID returns "", because files have no such identity on Windows.
 func ID(*os.File) string { return "" }
 
-// Inode returns "": Windows does not let any process replace an open file.
+// Inode returns "", which stands for an unknown text. Windows needs no such text, because it does not let any
+// process replace an open file.
 func Inode(string) string { return "" }
 
 // FreeSpace returns the number of bytes that this process may still write to the disk of dir.

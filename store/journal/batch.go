@@ -164,7 +164,8 @@ func (w *writer) addUsage(alias, bytes int64) {
 	w.usageDelta[alias] += bytes
 }
 
-// newEventsOf returns the new events of a batch whose parts are all stored, and their rows.
+// newEventsOf returns the new events of a batch of which all body parts are stored, and the rows to insert.
+// For other new events it sets the errors of their steps.
 func (w *writer) newEventsOf(list []*eventSteps) (rows newRows, whole []*newEvent, err error) {
 	for _, u := range list {
 		if err := u.merge(); err != nil {
@@ -217,7 +218,7 @@ func (j *Journal) insertNewEvents(w *writer, list []*eventSteps) error {
 			f.merged = 1 // the Accept is stored already; the other steps may not be
 			if !w.target.replaying {
 				w.addUsage(f.event.AliasID, events.StoredSize(f.request, f.event.ForwardedLines))
-				w.Publish(f.changes(nil)...) // the event may have changed since it was stored
+				w.Publish(f.changes(nil)...) // without a snapshot, because the event may have changed since it was stored
 			}
 			continue
 		}
@@ -233,7 +234,7 @@ func (j *Journal) insertNewEvents(w *writer, list []*eventSteps) error {
 			w.addUsage(f.event.AliasID, events.AttemptStoredSize(a))
 			asIs = !a.Released || elsewhere[f.event.AliasID]
 			if a.State == relay.StateQueued {
-				queue = append(queue, []any{ // the values are in the order of queueColumns
+				queue = append(queue, []any{ // in the order of queueColumns in package events
 					f.event.ID, a.N, f.event.AliasID, db.Micros(a.ReceivedAt), events.KindCode(a), db.BoolToInt(a.Released && asIs), events.RequestBytes(f.request),
 				})
 			}
@@ -254,8 +255,8 @@ func (j *Journal) insertNewEvents(w *writer, list []*eventSteps) error {
 
 // tunnelsElsewhere is called with the new events of a batch. For the aliases of released queued events it
 // reports whether the tunnel of the alias is at another node. Aliases without a tunnel are left out, and
-// their events stay in the queue. The lock ensures that a process that ends a tunnel sees these events; see
-// withholdSince.
+// their events stay in the queue. The query locks the rows of the tunnels, so that a process that ends one of
+// these tunnels sees the events; see withholdSince in package cluster.
 func (w *writer) tunnelsElsewhere(list []*newEvent) (map[int64]bool, error) {
 	var aliases []int64
 	for _, f := range list {
@@ -383,8 +384,8 @@ func (w *writer) amend(st *step) error {
 	return nil
 }
 
-// requeueAttemptSQL also takes back an attempt that was swept, because its caller was told that the
-// event is queued.
+// requeueAttemptSQL also queues an attempt that a sweep has marked interrupted, because the caller was told
+// that the event is queued.
 const requeueAttemptSQL = `UPDATE attempts SET state = 0, started_at = 0, ended_at = 0, error_code = '', error_message = '', claim_node = ''
 	WHERE event_id = ? AND n = ? AND (state = 1 OR ` + sweptLive + `) AND claim_node IN (?)
 	RETURNING event_id, n, alias_id`

@@ -22,7 +22,7 @@ type queueClaim struct {
 	started int64 // time of the claiming transaction; no other claim of the attempt has it
 
 	oldest events.AttemptRow // the attempt to claim
-	tried  bool              // a transaction that may have been committed claimed it
+	tried  bool              // a transaction has claimed oldest, and may have been committed
 	got    *relay.Claim      // the result; nil if nothing was claimed
 	later  bool              // not claimed now, because the other attempts of the batch have large bodies
 	err    error
@@ -31,8 +31,9 @@ type queueClaim struct {
 // claimBytes bounds the requests, in bytes, that one transaction claims and reads.
 const claimBytes = 8 << 20
 
-// errNotSettled is the error of a claim while the result of the alias' previous delivery is not stored
-// yet. That attempt may return to the head of the queue, so a claim before it would break the order.
+// errNotSettled is the error of a claim while the result of the previous attempt from the queue of the alias
+// is not stored yet. That attempt may return to the head of the queue, so a claim of the next one would break
+// the order.
 var errNotSettled = &relay.Error{
 	Code: relay.CodeStoreUnavailable, RetryAfter: 2 * time.Second,
 	Detail: "the outcome of the last delivery from this queue is not stored yet",
@@ -45,7 +46,8 @@ func (j *Journal) Next(next relay.NextClaim) (*relay.Claim, error) {
 		if err := j.spool.CaughtUp(); err != nil {
 			return nil, err
 		}
-		// Claims of different aliases get different ids, which belong to no event.
+		// The id of a claim is made from the alias and belongs to no event. Claims of different aliases get
+		// different ids, because groupByEvent would otherwise order them as steps of one event.
 		st := &step{Step: spool.Step{Kind: claimStep}, claim: &queueClaim{NextClaim: next}}
 		binary.BigEndian.PutUint64(st.ID[8:], uint64(next.Alias))
 		ticket := j.enqueueStep(st)

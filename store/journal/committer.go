@@ -30,13 +30,14 @@ const (
 )
 
 // lane is a queue of steps. A step that would exceed the limit waits for space, and fails if there is no
-// space in time.
+// space in time. cost returns what a step counts towards the limit: its bytes in the lane rows, 1 in the lane
+// chunks.
 type lane struct {
 	steps   []*step
 	cost    func(*step) int64
 	limit   int64 // largest cost of the waiting steps that have space
 	wait    time.Duration
-	in, out int64 // costs of all steps that arrived so far, and of those that left
+	in, out int64 // sum of the costs of all steps that arrived so far, and of all that left
 }
 
 // hasSpace reports whether a step fits into the lane in addition to the steps before it.
@@ -158,7 +159,7 @@ func (c *committer) dequeue() (chunks, rows []*step) {
 // first chunk that still waits. A claim is not taken together with a step that puts an attempt back into a
 // queue, because the claim may have to take that attempt.
 func (l *lane) take(limit int, behind map[relay.ID]uint64) (taken []*step) {
-	rest := l.steps[:0] // rest reuses the array of l.steps, because it holds only steps that the loop has read
+	rest := l.steps[:0] // rest can use the array of l.steps, because it never holds more steps than the loop has read
 	var bytes int64
 	requeued := false
 	for i, st := range l.steps {

@@ -13,7 +13,7 @@ import (
 	"relay/store/spool"
 )
 
-// narrowQueue returns an idle committer with space for a few parts.
+// narrowQueue returns a committer without its goroutine, with space for the given number of parts.
 func narrowQueue(parts int) *committer {
 	c := idle(100)
 	c.chunks.limit = int64(parts)

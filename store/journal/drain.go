@@ -22,8 +22,8 @@ const (
 	closeStuck = time.Second            // part of closeDrain that may pass without progress
 )
 
-// RecoverSpool writes the spool of an earlier process to the database. It runs before the sweep,
-// because the spool may hold the ends of attempts, and also if the spool is now turned off.
+// RecoverSpool writes the spool of an earlier process to the database, even if the spool is now turned off.
+// It runs before the sweep, because the spool may hold the ends of attempts that the sweep would interrupt.
 func (j *Journal) RecoverSpool(ctx context.Context) error {
 	p, dir := j.spool, j.opt.DataDir
 	if !p.Enabled() {
@@ -138,8 +138,9 @@ func newDrainer(j *Journal, p *spool.Spool) *drainer {
 	}
 }
 
-// round writes one batch. After a failure it tries again with fewer steps, because the batch may be too large
-// for a slow database. A step that the database refuses alone is quarantined.
+// round writes one batch. After a failure the next round has fewer steps, because the batch may be too large
+// for a slow database. A step that the database refuses alone is quarantined. done means that the spool is
+// empty, even if its file could not be removed and err is not nil.
 func (d *drainer) round(ctx context.Context) (done bool, err error) {
 	rows, err := d.p.Next(d.limit, drainBytes)
 	if err != nil {
@@ -270,7 +271,8 @@ func (d *drainer) write(ctx context.Context, rows []spool.Row, steps []*step, un
 	changes, err := d.j.inBatch(try, target, func(w *writer) error {
 		// Steps up to the mark are in the database: the result of their commit was lost, or the process was
 		// killed right after it. They are not stored again, because that would bring back rows that were
-		// removed since. The lock makes sure that an earlier transaction whose result was lost has ended.
+		// removed since. The INSERT locks the mark, and so waits for the end of an earlier transaction whose
+		// result was lost.
 		var mark int64
 		if err := w.Get(&mark, `INSERT INTO spool_marks (spool, step) VALUES (?, 0)
 			ON CONFLICT (spool) DO UPDATE SET step = spool_marks.step RETURNING step`, name); err != nil {
@@ -301,8 +303,8 @@ func (d *drainer) write(ctx context.Context, rows []spool.Row, steps []*step, un
 	if err != nil {
 		return err
 	}
-	// Changes of queues are published at the end, because a count before it misses the steps that are still
-	// in the spool.
+	// Changes of queues are published when the spool is empty, because a count before that misses the steps
+	// that are still in the spool.
 	changes = slices.DeleteFunc(changes, func(c relay.Change) bool {
 		if c.Kind == relay.ChangeQueue {
 			d.aliases[c.Alias] = true

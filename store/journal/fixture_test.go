@@ -67,8 +67,8 @@ func open(t testing.TB, address string) *fixture {
 	if _, _, err := d.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	// The statement has a time limit of 300 ms; a machine that runs other tests may need
-	// longer.
+	// A statement of partition.Make has a time limit of 300 ms, and may need longer on a machine that runs
+	// other tests. The loop then tries again.
 	for err = partition.Make(t.Context(), d, log, time.Now()); db.IsLocked(err); {
 		err = partition.Make(t.Context(), d, log, time.Now())
 	}
@@ -78,7 +78,8 @@ func open(t testing.TB, address string) *fixture {
 	return s
 }
 
-// served returns a store of the database with the alias hooks of alice, and a running journal.
+// served returns a store on the given database with the alias hooks of alice, and a running journal. The
+// address is that of a Postgres, or "" for SQLite.
 func served(t testing.TB, address string) (s *fixture, alias int64) {
 	t.Helper()
 	s = open(t, address)

@@ -31,7 +31,7 @@ type Options struct {
 	DataDir, SpoolID string
 	// Stored gets the number of bytes that a committed transaction added to an alias.
 	Stored func(alias, bytes int64)
-	// Judged gets the verdict on each new request that is stored; nil = the request has no verdict.
+	// Judged gets the verdict on each new request that is stored; the verdict is nil if the request has none.
 	Judged func(verdict *relay.Signature, at time.Time)
 	// Go runs the goroutine of StartJournal, which ends after StopJournal.
 	Go func(func())

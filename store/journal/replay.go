@@ -19,8 +19,8 @@ func (j *Journal) BeginReplay(ctx context.Context, who relay.Actor, id relay.ID,
 	if err := j.spool.CaughtUp(); err != nil {
 		return nil, err
 	}
-	// After an outage of the database, the node may not deliver the replay before the next renewal of its
-	// heartbeat. Without that renewal the replay is queued.
+	// After an outage of the database, the node may not deliver the replay before it renews its heartbeat:
+	// package delivery would put the replay into the queue. RefreshPeers renews the heartbeat.
 	if deliver && j.nodes.MayClaim() != nil {
 		j.nodes.RefreshPeers(ctx)
 	}

@@ -24,9 +24,9 @@ const sweptLive = `state = 4 AND error_code = '` + relay.StateInterrupted + `' A
 	AND NOT EXISTS (SELECT 1 FROM events e WHERE e.id = attempts.event_id AND e.attempts > attempts.n)`
 
 // finishAttempts ends attempts that the claimant is delivering. An upgraded attempt counts as
-// delivered from the 101 on, and is finished once more when the connection ends. An end may be stored
-// so late that its caller was already told that it is not stored. A second finish then replaces it by
-// an end with that error.
+// delivered from the 101 on, and is finished once more when the connection ends. The end of an attempt may be
+// stored so late that the caller got the error response-not-stored before. A second finish then stores an end
+// with that error.
 var finishAttempts = db.NewStatement(
 	`uuid bigint bigint bigint bigint text text text bigint bytea bigint bigint text`,
 	`WITH v (vid, vn, vstate, vstarted, vended, vcode, vmessage, vconnection, videntical, vtiming, vresponse, vstatus, vrstate)

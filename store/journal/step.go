@@ -19,7 +19,7 @@ type step struct {
 	ticket *relay.Ticket
 
 	seq    uint64
-	ahead  int64       // cost of all steps that entered the lane before
+	ahead  int64       // sum of lane.cost of all steps that entered the lane of this step before it
 	waiter *time.Timer // fails the step if its lane still has no space for it; nil = the step does not wait for space
 	dead   bool        // the ticket was resolved while the step waited
 	err    error       // error of this step only, set in its transaction
@@ -42,9 +42,9 @@ func (j *Journal) Accept(e *relay.Event) *relay.Ticket {
 	return j.enqueueStep(&step{Step: spool.Step{Kind: spool.Accept, ID: e.ID, Event: e, Size: size}})
 }
 
-// Chunk stores part i of a large body; see delivery.Journal. With less free space than
-// Options.MinFree, parts of new requests are refused: the remaining space is reserved for the
-// responses to earlier ones.
+// Chunk stores part i of a large body; see delivery.Journal. If the disk has less free space than MinFree of
+// store.Options, parts of requests are refused: the remaining space is reserved for the responses to earlier
+// requests.
 func (j *Journal) Chunk(id relay.ID, n, i int, data []byte) *relay.Ticket {
 	if full := j.db.Disk.Low(); full != nil && n == 0 {
 		t := relay.NewTicket()

@@ -147,8 +147,9 @@ func (u *Usage) of(h Holder) (stored *bytesStored, limit int64) {
 	return stored, limit
 }
 
-// Admits reports whether need more bytes fit, and if not, whether an eviction may make them fit. An eviction
-// may help if need does not exceed the limit, and the holder had events to evict a moment ago.
+// Admits reports whether the number of bytes need fits in addition to what a holder has stored, and if not,
+// whether an eviction may make it fit. An eviction may help if need does not exceed the limit, unless the
+// holder had no event to evict a moment ago.
 func (u *Usage) Admits(h Holder, need int64) (fits, evictable bool) {
 	if !u.counts() {
 		return true, false
@@ -162,9 +163,9 @@ func (u *Usage) Admits(h Holder, need int64) (fits, evictable bool) {
 	return false, need <= limit && time.Since(stored.full) >= unevictableFor
 }
 
-// Surplus returns the number of bytes that an eviction still has to free: until need more bytes fit or, with
-// all, until the holder is within its limit. The number includes a margin, so that not every request has to
-// wait for an eviction.
+// Surplus returns the number of bytes that an eviction still has to free: until the number of bytes need fits
+// in addition or, if all is true, until the holder is within its limit. The result includes a margin, so that
+// not every request has to wait for an eviction.
 func (u *Usage) Surplus(h Holder, need int64, all bool) int64 {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -222,7 +223,8 @@ func (u *Usage) Total() (sum int64) {
 	return sum
 }
 
-// Turn returns a channel with one token: a request of a holder evicts only while it has the token.
+// Turn returns the channel evicting of a holder. A request of the holder evicts only while its token is in
+// the channel, which has place for one.
 func (u *Usage) Turn(h Holder) chan struct{} {
 	u.mu.Lock()
 	defer u.mu.Unlock()
