@@ -125,6 +125,11 @@ func (t Target) Dial(ctx context.Context) (localConn, error) {
 }
 
 func (t Target) dial(ctx context.Context, addr string) (localConn, error) {
+	if t.tls == nil {
+		if conn := dialLoopback(addr); conn != nil {
+			return conn, nil
+		}
+	}
 	ctx, cancel := context.WithTimeout(ctx, localDialTimeout)
 	defer cancel()
 	var d net.Dialer

@@ -1,0 +1,77 @@
+package client
+
+import (
+	"io"
+	"net"
+	"strconv"
+	"testing"
+	"time"
+)
+
+// TestDialOfLoopback: dialLoopback connects to a listener on loopback, and the connection still reads after its
+// CloseWrite. It leaves every other address, and one where nothing listens, to package net.
+func TestDialOfLoopback(t *testing.T) {
+	refused, _ := refusingAddr(t)
+	for _, addr := range []string{refused, "localhost:80", "192.0.2.1:80", "[::1%lo]:80", "127.0.0.1", ""} {
+		if conn := dialLoopback(addr); conn != nil {
+			conn.Close()
+			t.Errorf("%q: a connection", addr)
+		}
+	}
+	ln, _ := newListener(t)
+	conn := dialLoopback(ln.Addr().String())
+	if conn == nil {
+		t.Fatal("no connection to a listener")
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+	echoed := make(chan error, 1)
+	go func() {
+		local, err := ln.Accept()
+		if err == nil {
+			defer local.Close()
+			_, err = io.Copy(local, local)
+		}
+		echoed <- err
+	}()
+	if _, err := conn.Write([]byte("request")); err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := io.ReadAll(conn); string(got) != "request" || err != nil {
+		t.Errorf("%q, %v", got, err)
+	}
+	if err := <-echoed; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestDialIsNotConnectedToItself dials a port where nothing listens until the kernel has chosen this port for
+// the local end of a dial. Linux chooses even ports first and in turn, so one of 30,000 dials gets it.
+func TestDialIsNotConnectedToItself(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := ln.Addr().(*net.TCPAddr).Port &^ 1
+	ln.Close()
+	addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+	for range 30000 {
+		conn := dialLoopback(addr)
+		if conn == nil {
+			continue
+		}
+		// Another program may have begun to listen at this port.
+		local := conn.(loopbackConn)
+		_ = local.SetDeadline(time.Now().Add(time.Second))
+		_, _ = local.Write([]byte("echo"))
+		got := make([]byte, 4)
+		_, err := io.ReadFull(local, got)
+		local.Close()
+		if err == nil && string(got) == "echo" {
+			t.Fatalf("a dial of %s was connected to itself", addr)
+		}
+	}
+}
