@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// Class ranks a connection: it decides whether a new connection may evict it.
+// Class is the class of a connection. It decides whether a new connection may evict the connection.
 type Class int
 
 // Classes of connections. Connections of the classes Unknown and Idle give way to new ones. The others
@@ -34,7 +34,7 @@ const (
 	// LoggedIn has logged in.
 	LoggedIn
 	// NodeLogin is a connection that claims, or may be about to claim, to come from another node. Node is
-	// a connection that has proven it. Both do not count in the limits of clients, so that nodes reach
+	// a connection that has proven it. Neither counts in the limits of clients, so that nodes reach
 	// each other however many clients there are.
 	NodeLogin
 	Node

@@ -81,7 +81,7 @@ func (s *Slot) set(class Class) {
 	}
 }
 
-// count adds by, 1 or -1, to the counts of the class of s.
+// count adds the number by, which is 1 or -1, to the counts of the class of s.
 func (s *Slot) count(by int) {
 	for _, p := range s.places {
 		p.in.counts[s.class] += by

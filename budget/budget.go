@@ -10,7 +10,7 @@ import (
 	"relay"
 )
 
-// ErrOver is the error of reads from a Channel whose peer has sent bytes for which the Budget had no
+// ErrOver is the error of reads from a link.Channel whose peer has sent bytes for which the Budget had no
 // space. The channel was closed and its unread bytes were dropped.
 var ErrOver = errors.New("no buffer space for the bytes that the peer sent")
 
@@ -26,8 +26,8 @@ type Budget struct {
 	accounts map[int64]int64
 }
 
-// New makes a budget of limit bytes. With a limit of 0 nothing is refused, but the
-// bytes are counted.
+// New makes a budget; limit is its size in bytes. With a limit of 0 nothing is refused, but the bytes are
+// counted.
 func New(limit int64) *Budget {
 	if limit <= 0 {
 		limit = math.MaxInt64
@@ -71,7 +71,7 @@ func (b *Budget) fits(account, n int64) bool {
 	return true
 }
 
-// Release returns n bytes that Reserve has taken for the account.
+// Release gives back n bytes that Reserve has taken for the account.
 func (b *Budget) Release(account, n int64) {
 	if b == nil || n <= 0 {
 		return

@@ -12,7 +12,7 @@ import (
 const freeAnswer = 64 << 10
 
 // Writer writes a response that was built in memory. Until the client has read the bytes, they count in
-// Budget; a response without space is refused. The underlying writer cuts off a client that does not
+// Budget; a response that finds no space is refused. The underlying writer cuts off a client that does not
 // read. A Writer sends the head with the first byte of the body. Only one goroutine may use a Writer,
 // and it calls Close at the end.
 type Writer struct {
@@ -57,8 +57,8 @@ func (a *Writer) WithReads(ctx context.Context) context.Context {
 	return context.WithValue(ctx, readKey{}, a)
 }
 
-// MostRead returns the number of bytes that a read may return: at most most, and no more than the
-// account of the context can hold with their copies.
+// MostRead returns the number of bytes that a read may return. It is most, or less if the account of the
+// context cannot hold so many bytes with their copies.
 func MostRead(ctx context.Context, most int64) int64 {
 	if a, _ := ctx.Value(readKey{}).(*Writer); a != nil {
 		most = min(most, max(leastRead, a.Budget.Share()/ReadCopies))

@@ -71,7 +71,8 @@ func (j *job) storeFirst() (out relay.Outcome, ok bool) {
 	if whole, why := q.Whole(); !whole {
 		return j.outcome(j.spoilt(why)), false
 	}
-	// Another node has the tunnel and cannot be reached. That node delivers the event from the queue.
+	// If another node has the tunnel but cannot be reached, the event counts as released, so that the other node
+	// delivers it from the queue.
 	_, q.Attempt.Released = j.st.RemoteOwner()
 	q.Prepare(relay.StateDelivering)
 	t := d.store.Accept(q.Event)
@@ -106,7 +107,7 @@ func (d *Delivery) Reject(in *relay.Inbound, why *relay.Error) {
 	}
 }
 
-// mayReject reports whether one more refused request may be stored. If not, it counts the request.
+// mayReject reports whether one more refused request may be stored. If not, it counts the request as dropped.
 func (d *Delivery) mayReject(st *registry.Alias) bool {
 	if st.Rejects.Add() > rejectsPerMinute {
 		d.counters.dropped.Inc()

@@ -10,8 +10,8 @@ import (
 	"relay/delivery"
 )
 
-// TestNoRoom: with the error storage-full from Capacity, a request gets that error, and a rejected one is not
-// stored. Both are counted, and nothing is forwarded.
+// TestNoRoom: if Capacity returns storage-full, the caller of a request gets this error, and Reject stores no
+// event. Both requests are counted, and nothing is forwarded.
 func TestNoRoom(t *testing.T) {
 	var k bodyRecorder
 	b := realFixture(t)

@@ -28,8 +28,8 @@ func TestAnswerOverBudgetIsCut(t *testing.T) {
 	})
 }
 
-// TestHeldAnswersAreBounded: the bytes of a response that waits for the store count in the budget. A response
-// without space is answered with overloaded, and nothing stays reserved.
+// TestHeldAnswersAreBounded: the bytes of a response that waits for the store count in the budget. If a response
+// finds no space, the caller gets overloaded in its place, and nothing stays reserved.
 func TestHeldAnswersAreBounded(t *testing.T) {
 	t.Parallel()
 	// The bytes of an answer count twice: as held and as recorded. An account has 200 KiB.
@@ -46,7 +46,7 @@ func TestHeldAnswersAreBounded(t *testing.T) {
 		}{{8 << 10, ""}, {60 << 10, ""}, {200 << 10, relay.CodeOverloaded}} {
 			sizes <- x.size
 			_, done := b.begin(get)
-			// Nothing waits for the ticket: whether the event is stored does not change the answer.
+			// The store takes a second to store the event, so the response is still held.
 			time.Sleep(time.Second / 2)
 			synctest.Wait()
 			if used := budget.Stats().Used; (used > 0) != (x.size > 8<<10) {
@@ -60,8 +60,8 @@ func TestHeldAnswersAreBounded(t *testing.T) {
 	}, func(b *fixture) { b.opt.Budget, b.s.delay = budget, time.Second })
 }
 
-// TestUnfinishedBodiesAreBounded: an unfinished body reserves its announced size in the budget. A second body
-// without space is answered with overloaded, and its event is not complete; nothing stays reserved.
+// TestUnfinishedBodiesAreBounded: an unfinished body reserves its announced size in the budget. A second request
+// whose body finds no space gets overloaded, and its event is not complete; nothing stays reserved.
 func TestUnfinishedBodiesAreBounded(t *testing.T) {
 	t.Parallel()
 	const head, sent, rest = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 60000\r\n\r\n", 40_000, 20_000
@@ -118,8 +118,8 @@ func TestAnswerOverBudgetBeforeItWentOut(t *testing.T) {
 	}, func(b *fixture) { b.s.delay = time.Second })
 }
 
-// TestAnswerThatFindsNoSpaceAtItsEnd: the budget has no space for the rest of a response that was sent in
-// part, and the connection of the caller is reset. If the record needs the space, the attempt has the error
+// TestAnswerThatFindsNoSpaceAtItsEnd: if the budget has no space for the rest of a response that was sent in
+// part, the connection of the caller is reset. If the record needs the space, the attempt has the error
 // that its response was not stored; if the record is full, the response is recorded as complete.
 func TestAnswerThatFindsNoSpaceAtItsEnd(t *testing.T) {
 	t.Parallel()

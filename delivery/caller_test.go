@@ -200,7 +200,7 @@ func TestLargeBodyGoesInParts(t *testing.T) {
 		}
 		b.want("sha256", e.Request.Body.SHA256, sum(all))
 		b.want("identical", *e.Attempts[0].Identical, true)
-		// The same request, replayed from the store.
+		// A replay sends the same request from the store.
 		ev, n, err := b.d.Replay(context.Background(), relay.System(), e.ID, time.Minute)
 		b.want("error", err, nil)
 		b.want("state", ev.Attempt(n).State, relay.StateDelivered)

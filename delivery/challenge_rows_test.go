@@ -16,7 +16,7 @@ import (
 	"relay/handshake"
 )
 
-// challengeRow is a challenge as its sender publishes it; the tests have one for each row of the table
+// challengeRow is a challenge as its sender documents it; the tests have one for each row of the table
 // of handshakes.
 type challengeRow struct {
 	name, line string // the start of the request; %s is the text that the answer repeats
@@ -24,7 +24,7 @@ type challengeRow struct {
 	body       string
 	secret     string                       // secret of the alias; "" = none
 	sign       func(at, body string) string // returns the header lines that sign the request; nil = it is not signed
-	wrong      [2]string                    // a byte of the signed request, and the wrong byte that replaces it
+	wrong      [2]string                    // a text of the signed request, and its replacement with one wrong byte
 	refused    string                       // status of the answer to the request with the wrong byte; "" = that request is queued
 }
 
@@ -68,7 +68,7 @@ var challengeRows = []challengeRow{
 		sign: func(at, body string) string {
 			return "X-Signature-Timestamp: " + at + "\r\nX-Signature-Ed25519: " + hex.EncodeToString(ed25519.Sign(challengeKey, []byte(at+body))) + "\r\n"
 		},
-		wrong: [2]string{`{"type":1}`, `{"type":1 `}, // no object any more
+		wrong: [2]string{`{"type":1}`, `{"type":1 `}, // the body is no JSON object any more
 	},
 	{name: "monday", line: "POST /", fields: jsonContent, body: `{"challenge":"%s"}`, wrong: [2]string{"challenge", "challengE"}},
 	{name: "asana", line: "POST /", fields: "X-Hook-Secret: %s\r\n", wrong: [2]string{"X-Hook-Secret", "X-Hook_Secret"}},
@@ -127,7 +127,7 @@ func TestEachChallenge(t *testing.T) {
 			offline := func(what, echo, status, state string, names ...string) {
 				t.Helper()
 				run(t, nil, func(b *fixture) {
-					// The time in the signature is that of the fixture.
+					// The request is made here, because its signature contains the fake time of the fixture.
 					out, _ := b.send(c.raw(echo))
 					b.want(what+": answer", code(out), status)
 					b.want(what+": state", b.event().State, state)

@@ -77,8 +77,9 @@ func TestWhoGotItsContinueMayStall(t *testing.T) {
 	}
 }
 
-// TestBodyBeforeContinueIsAsAnyOther: a caller that begins its body without waiting for 100 can stall. For a
-// complete body, the response timeout begins at its end, and relayd sends no 100.
+// TestBodyBeforeContinueIsAsAnyOther: a caller that begins its body without waiting for 100, and then stalls,
+// gets request-timeout. If the body is complete, the response timeout begins at the end of the body, and relayd
+// sends no 100.
 func TestBodyBeforeContinueIsAsAnyOther(t *testing.T) {
 	run(t, silent, func(b *fixture) {
 		begin := time.Now()

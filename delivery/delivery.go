@@ -35,14 +35,15 @@ type Options struct {
 	MaxHead            int64         // bytes of a response head
 	MaxBody            int64         // decoded bytes of a request body
 	MaxResponseCapture int64         // decoded bytes of a response body that are stored
-	ResponseTimeout    time.Duration // time until the final response head; an alias may have its own
+	ResponseTimeout    time.Duration // time until the final response head; an alias may have its own timeout
 	QueueLimit         int           // queued attempts per alias
 	QueueBytes         int64         // queued request bytes per alias
 	AccountQueue       int           // queued attempts of all aliases of an account; an account may have its own limit
 
-	// Capacity returns nil when a request of about need bytes can be stored for the alias, else the
-	// error that its caller gets. It may wait up to wait for space. nil = there is always space. It
-	// must be safe for concurrent use.
+	// Capacity returns nil when a request can be stored for the alias, else the error that the caller of
+	// the request gets. need is the approximate size of the request in bytes, and wait is the longest
+	// time that Capacity may wait for space. It must be safe for concurrent use. nil = there is always
+	// space.
 	Capacity func(alias, need int64, wait time.Duration) *relay.Error
 	// StoreFirst reports whether each request has to be stored before any of it is
 	// forwarded, because the store may have no room for it; nil = never. It is called for
@@ -95,7 +96,7 @@ type Delivery struct {
 
 	exchanges exchange.Options
 
-	cut     context.Context // ends when the drain is over
+	cut     context.Context // ends when Close cuts the running exchanges
 	endCut  context.CancelFunc
 	base    context.Context // ends when everything must stop; from then on, no exchange waits for the store
 	endBase context.CancelFunc
@@ -161,9 +162,9 @@ func (d *Delivery) Start(ctx context.Context) error {
 // aliasWait bounds the time that Publish waits for the registry.
 const aliasWait = 100 * time.Millisecond
 
-// Publish takes changes from the store, in commit order. It never waits for viewers.
-// After a change of an alias it waits up to aliasWait until the registry has applied it,
-// so that the change is in force when its author gets the answer.
+// Publish takes changes from the store, in commit order. It never waits for viewers. After a change of
+// an alias, Publish waits, for aliasWait at most, until the registry has applied the change, so that the
+// change is in force when its author gets the answer.
 func (d *Delivery) Publish(changes []relay.Change) {
 	var waits []<-chan struct{}
 	for _, c := range changes {
@@ -228,7 +229,7 @@ func (d *Delivery) FindAlias(label string) (*relay.Alias, bool) {
 	}
 	select {
 	case <-d.registry.ReadAgain(a.ID):
-		// That read includes the secrets, and keeps the order with other reads of the alias.
+		// ReadAgain also reads the secrets, and keeps the order with other reads of the alias.
 	case <-ctx.Done():
 	}
 	return d.Alias(label)
@@ -257,8 +258,8 @@ func (d *Delivery) NodeReachable(node string, reachable bool) {
 	d.registry.NodeReachable(node, reachable)
 }
 
-// ReadTunnels reads the tunnels of all aliases again, and stores the missing ones of this node. It is
-// needed after other nodes have declared this node dead, because the node then has a new id.
+// ReadTunnels reads the tunnels of all aliases again, and stores those tunnels of this node that the store
+// does not have. It is needed after other nodes have declared this node dead, because the node then has a new id.
 func (d *Delivery) ReadTunnels() { d.registry.ReadTunnels() }
 
 // WakeQueue checks the queue of an alias whose tunnel is on this node. Another node asks this one to

@@ -237,8 +237,8 @@ func TestAnswerBegunWithNothingTaken(t *testing.T) {
 	}
 }
 
-// TestWholeAnswerWithNothingTaken: the local server sends a complete response without taking a byte, and the
-// channel ends while the response is being stored. The rest of the request is still read and stored.
+// TestWholeAnswerWithNothingTaken: if the local server sends a complete response without taking a byte, and the
+// channel ends while the response is being stored, the rest of the request is still read and stored.
 func TestWholeAnswerWithNothingTaken(t *testing.T) {
 	raw := strings.Replace(post, "Length: 5", "Length: 10", 1)
 	run(t, func(l *local) { l.Write(ok); l.hang() }, func(b *fixture) {
@@ -257,8 +257,8 @@ func TestWholeAnswerWithNothingTaken(t *testing.T) {
 	}, func(b *fixture) { b.tun.window, b.s.delay = -1, 2*time.Second })
 }
 
-// TestHeadAndLossInOneRead: the tunnel is lost after a part of a response, in the same read or in a later
-// one. The attempt is interrupted and has the truncated response in both cases.
+// TestHeadAndLossInOneRead: if the tunnel is lost after a part of a response, the attempt is interrupted and has
+// the truncated response. It makes no difference whether one read returns both the part and the loss.
 func TestHeadAndLossInOneRead(t *testing.T) {
 	const answer = "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc"
 	const part = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\nhello"
@@ -271,7 +271,7 @@ func TestHeadAndLossInOneRead(t *testing.T) {
 					if !together {
 						time.Sleep(time.Millisecond)
 					}
-					// The channel has no end of its own, because the tunnel ends.
+					// This error is no end of the channel: reads fail like this when the tunnel is lost.
 					l.c.down.finish(errLate)
 					l.ended()
 				}, func(b *fixture) {

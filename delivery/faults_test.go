@@ -201,8 +201,9 @@ func TestPromisedBodyTakesNoMemory(t *testing.T) {
 	})
 }
 
-// TestLostPartBeforeAStoredStep: the store accepts events and ends although a part of a body was lost. The
-// caller of such a request gets store-unavailable, and such a response breaks off.
+// TestLostPartBeforeAStoredStep: if a part of a body could not be stored, it does not help that the store then
+// accepts the event or the end of its attempt. The caller of such a request gets store-unavailable, and such a
+// response breaks off.
 func TestLostPartBeforeAStoredStep(t *testing.T) {
 	large := strings.Repeat("x", relay.InlineBody+1000)
 	lossy := func(b *fixture) { b.s.delay, b.s.unchecked = time.Second, true }

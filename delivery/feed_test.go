@@ -326,8 +326,8 @@ func TestResyncHasTheIDOfTheLastItemItStandsFor(t *testing.T) {
 	})
 }
 
-// rightsStore calls during, once, after it has read the aliases of an actor, and checked after it has
-// found a credential valid.
+// rightsStore is a store that calls two functions of a test, each of them once: during after it has read the
+// aliases of an actor, and checked after it has checked a credential.
 type rightsStore struct {
 	*memStore
 	during, checked func()

@@ -149,8 +149,8 @@ func (w *model) promised(number int, out relay.Outcome, c *memCaller) {
 	w.mu.Unlock()
 }
 
-// check compares the stored events, the counts of the relay and all promises. The relay is idle then, with a
-// healthy tunnel.
+// check compares the stored events, the counts of the relay and all promises. Before the call, the relay must
+// have a healthy tunnel and be idle.
 func (w *model) check(auto bool) {
 	list := w.events()
 	byNumber := map[int]*eventRow{}

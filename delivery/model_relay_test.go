@@ -213,9 +213,9 @@ func (w *model) send(size int) {
 	})
 }
 
-// fail makes every statement how, such as UPDATE, fail on a table.
+// fail makes every statement of one kind fail on a table; how is the kind, such as UPDATE.
 func (w *model) fail(table, how string) {
-	// In a bubble, a goroutine that waits for a lock of the database sleeps, and delays the other ones.
+	// The store has to be idle: in a bubble, a goroutine that waits for a lock of the database delays all others.
 	synctest.Wait()
 	_, err := w.db.Exec(`CREATE TRIGGER IF NOT EXISTS broken_` + table + how + ` BEFORE ` + how + ` ON ` + table + ` BEGIN SELECT RAISE(ABORT, 'broken'); END`)
 	w.must(err)

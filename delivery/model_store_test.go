@@ -39,7 +39,7 @@ func (g *slowStore) slow(before, after time.Duration) {
 
 func (g *slowStore) read(can bool) { g.mu.Lock(); g.unread = !can; g.mu.Unlock() }
 
-// BodyPart fails if the database is set to be down.
+// BodyPart fails after read(false).
 func (g *slowStore) BodyPart(ctx context.Context, id relay.ID, n, i int) ([]byte, error) {
 	g.mu.Lock()
 	unread := g.unread

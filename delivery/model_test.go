@@ -247,7 +247,7 @@ func (w *model) stepSettings() {
 	w.set(func(s *relay.Settings) { s.Paused, s.AutoDeliver = paused, auto })
 }
 
-// stepRestart ends the relay in one of its ways, and starts it again.
+// stepRestart kills or stops the relay, and starts the next one on the same data.
 func (w *model) stepRestart() {
 	if w.rnd.Intn(2) == 0 {
 		w.say("kill")

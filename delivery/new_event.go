@@ -20,8 +20,8 @@ var errSentNowhere = relay.Errorf(relay.CodeAliasOffline, "the tunnel was lost b
 
 // Send stores a new event and delivers it once, as its attempt 1. If the request is not sent, the attempt
 // ends as failed; an attempt that is in progress when the relay ends becomes interrupted. Send returns the
-// event when the attempt has ended, or after wait, with that attempt and without bodies. An error means that
-// nothing was sent: ErrNotFound, alias-offline, storage-full, store-unavailable, stopping.
+// event when the attempt has ended, or after the duration wait, with that attempt and without bodies. An error
+// means that nothing was sent: ErrNotFound, alias-offline, storage-full, store-unavailable, stopping.
 func (d *Delivery) Send(ctx context.Context, who relay.Actor, out relay.Outgoing, wait time.Duration) (*relay.Event, error) {
 	if !d.begin() {
 		return nil, errStopping()

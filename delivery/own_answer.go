@@ -77,7 +77,7 @@ func (j *job) challenge() *handshake.Request {
 func (j *job) answerHandshake() (out relay.Outcome, ok bool) {
 	names := j.alias.Settings.Handshakes
 	if len(names) == 0 || j.clientSlow {
-		// A tunnel with a slow client is still attached.
+		// The client of the tunnel is slow, but connected, so the alias is not offline.
 		return out, false
 	}
 	if att, lost := j.st.Online(); att != nil && (att != j.att || lost != j.lost) {

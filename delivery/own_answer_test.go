@@ -26,8 +26,8 @@ func slackAnswer(id relay.ID) string {
 		"Content-Length: 3\r\nRelay-Event: " + id.String() + "\r\n\r\nabc"
 }
 
-// TestChallengeWhileOffline: a challenge in the setting is answered while the alias is offline, and the
-// record has the request and the answer.
+// TestChallengeWhileOffline: a challenge that the setting handshakes names is answered while the alias is
+// offline, and the record has the request and the answer.
 func TestChallengeWhileOffline(t *testing.T) {
 	for name, raw := range map[string]string{
 		"length":  slackChallenge,
@@ -85,8 +85,8 @@ func TestChallengeWithoutAUsableTunnel(t *testing.T) {
 	}
 }
 
-// TestChallengeThatIsQueued: a challenge without the setting, or without the secret that it needs, is queued,
-// and its event names the missed challenge. Other requests are queued without that name.
+// TestChallengeThatIsQueued: a challenge that the setting handshakes does not name, or whose secret the alias
+// does not have, is queued, and its event names the missed challenge. Other requests are queued without that name.
 func TestChallengeThatIsQueued(t *testing.T) {
 	for name, c := range map[string]struct {
 		raw, missed string

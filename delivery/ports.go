@@ -25,9 +25,9 @@ type Journal interface {
 	// Chunk stores part i of a body: n = 0 is the request, n = k the response of
 	// attempt k. Parts are relay.BodyPart bytes, the last one shorter.
 	Chunk(id relay.ID, n, i int, data []byte) *relay.Ticket
-	// Finish ends attempt a.N that this process has in progress: state, timing, error, response. event
-	// is the new state of the event ("" = that of the attempt; incomplete or rejected if the request is
-	// not complete). The ticket fails with ErrFenced when the attempt no longer belongs to this
+	// Finish ends attempt a.N that this process has in progress: state, timing, error, response. The
+	// parameter event is the new state of the event ("" = the state of the attempt; incomplete or
+	// rejected if the request is not complete). The ticket fails with ErrFenced when the attempt no longer belongs to this
 	// process. When a replay is delivered, an attempt 1 that is still queued becomes canceled
 	// (superseded).
 	Finish(id relay.ID, a *relay.Attempt, event string) *relay.Ticket
@@ -63,8 +63,8 @@ type Queue interface {
 	// MayClaim returns nil while this node may begin to deliver attempts that it has claimed. It does
 	// not read the store.
 	MayClaim() error
-	// Release marks the inbound events queued while offline and never delivered as released and returns
-	// their number. A second call returns 0.
+	// Release marks as released the inbound events that were queued while the alias was offline and were
+	// never delivered. It returns their number; a second call returns 0.
 	Release(ctx context.Context, who relay.Actor, alias string) (int, error)
 	// Cancel cancels the queued attempts of an event; the error is conflict when none is queued.
 	Cancel(ctx context.Context, who relay.Actor, id relay.ID) error

@@ -25,7 +25,7 @@ func (d *Delivery) queueLimits() registry.QueueLimits {
 	return registry.QueueLimits{Attempts: d.opt.QueueLimit, Bytes: d.opt.QueueBytes, Account: d.opt.AccountQueue}
 }
 
-// enqueue queues the request of a caller and returns the outcome once it is durable.
+// enqueue queues the request of a caller and returns the outcome once the queued event is durable.
 func (j *job) enqueue() relay.Outcome {
 	q := j.q
 	if _, why := q.Whole(); why != nil {
@@ -199,8 +199,9 @@ func (d *Delivery) cancelUnanswered(t *relay.Ticket, id relay.ID) error {
 	return exchange.ErrStoreTimeout
 }
 
-// queueMoved reports the result of a queue change that Queue.Move has announced. After an error it is
-// unknown whether the store has made the change.
+// queueMoved reports the result of a queue change that Queue.Move has announced: n and cost are what the
+// change adds to the number of queued attempts and to their bytes. After an error it is unknown whether
+// the store has made the change, so the queue is counted again.
 func (d *Delivery) queueMoved(st *registry.Alias, err error, n int, cost int64) {
 	if err != nil {
 		st.Queue.Moved(0, 0)
@@ -347,7 +348,7 @@ func (q *dispatcher) deliverNext(claimed **relay.Claim) (more, again bool) {
 				level = slog.LevelDebug
 			}
 			q.d.log.Log(q.d.base, level, "cannot read a queue", "alias", q.st.ID, "err", err)
-			// A fixed pause, because the store soon reports whether it is available again.
+			// This pause does not grow, because the store soon reports whether it is available again.
 			return q.sleep(minRequeueBackoff), false
 		}
 	}

@@ -15,7 +15,7 @@ import (
 	"relay/delivery"
 )
 
-// numbered returns a POST whose body is its number.
+// numbered returns a POST whose body is the number i, in five digits.
 func numbered(i int) string {
 	return fmt.Sprintf("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\n%05d", i)
 }

@@ -11,7 +11,7 @@ import (
 	"relay"
 )
 
-// TestAllAliasesAreReadAgain: after a change of alias 0, a removed alias is unknown and a new one is known.
+// TestAllAliasesAreReadAgain: after a change that names no alias, a removed alias is unknown and a new one is known.
 func TestAllAliasesAreReadAgain(t *testing.T) {
 	run(t, nil, func(b *fixture) {
 		b.s.mu.Lock()
@@ -28,8 +28,8 @@ func TestAllAliasesAreReadAgain(t *testing.T) {
 	})
 }
 
-// TestViewersOfAnyAccountAreCheckedAgain: after a change of account 0, a viewer whose credential is no longer
-// valid ends.
+// TestViewersOfAnyAccountAreCheckedAgain: after a change that names no account, a viewer whose credential is no
+// longer valid ends.
 func TestViewersOfAnyAccountAreCheckedAgain(t *testing.T) {
 	run(t, nil, func(b *fixture) {
 		sub, err := b.d.Subscribe(context.Background(), relay.Actor{Account: 1, Kind: relay.ActorUser}, 7, "")

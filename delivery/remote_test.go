@@ -232,8 +232,8 @@ func TestTakeoverBetweenNodes(t *testing.T) {
 	})
 }
 
-// TestRecordsOfTunnelsOfThisNode: the record of a tunnel is written again after it was lost, follows the
-// state of the tunnel, and is removed at its end. A record with the state closing closes the tunnel.
+// TestRecordsOfTunnelsOfThisNode: if the record of a tunnel was lost, it is written again. The record follows the
+// state of the tunnel, and is removed when the tunnel ends. A record with the state closing closes the tunnel.
 func TestRecordsOfTunnelsOfThisNode(t *testing.T) {
 	run(t, always("hello", ok), func(b *fixture) {
 		synctest.Wait()
@@ -369,7 +369,7 @@ func TestNobodyWaitsForATunnelThatIsGone(t *testing.T) {
 	})
 }
 
-// movingStore calls during, once, after it has claimed an attempt.
+// movingStore is a store that calls the function during once, after it has claimed an attempt.
 type movingStore struct {
 	*memStore
 	during func()

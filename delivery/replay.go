@@ -13,8 +13,8 @@ import (
 	"relay/wire"
 )
 
-// Replay begins a new attempt of an event and waits for its end, at most for wait. The attempt
-// continues when wait or ctx ends. Replay returns the event in its state at that time, with the new
+// Replay begins a new attempt of an event and waits for its end, at most for the duration wait. The attempt
+// continues when that time or ctx ends. Replay returns the event in its state at that time, with the new
 // attempt alone and without bodies, and the number of that attempt. An error means that no attempt was
 // begun, or with relay.MayBeDone that one may be queued: ErrNotFound, event-not-replayable, queue-full, stopping,
 // store-unavailable.
@@ -62,8 +62,8 @@ func begunAs(e *relay.Event) *relay.Event {
 	return &begun
 }
 
-// outcome waits for the end of attempt n, at most for wait, and returns its event with this attempt
-// alone and without bodies. It never returns an error, because the attempt was begun: after an error
+// outcome waits until attempt n has ended, at most for the duration wait, and returns the event of begun with
+// this attempt alone and without bodies. It never returns an error, because the attempt was begun: after an error
 // the caller would ask for another attempt, so that the request would be sent twice. If the event
 // cannot be read, outcome returns begun.
 func (d *Delivery) outcome(ctx context.Context, who relay.Actor, begun *relay.Event, n int, done <-chan struct{}, wait time.Duration) *relay.Event {
@@ -116,7 +116,7 @@ func costOf(e *relay.Event) int64 {
 // deliver sends a stored request through the current tunnel of the alias, which may be another one than
 // before the claim. back means that the attempt is queued again, because no byte reached the local
 // server, or because a queued delivery panicked. next is the attempt that was claimed together with the
-// end of a queued one.
+// end of a queued one; nil = none.
 func (d *Delivery) deliver(st *registry.Alias, c *relay.Claim, queued bool) (back bool, next *relay.Claim) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -161,7 +161,7 @@ func (d *Delivery) deliver(st *registry.Alias, c *relay.Claim, queued bool) (bac
 	case r.Panicked:
 		return queued, nil
 	case !r.Untaken:
-		// The store queues the attempt of an interrupted queued delivery again.
+		// back stays false: if a queued delivery was interrupted, the store itself queues the attempt again.
 		if j.noteResult(&r); r.StoreErr == nil {
 			return false, nil
 		}

@@ -129,7 +129,7 @@ func (j *job) sendOnTunnel() exchange.Result {
 func (j *job) spoilt(why *relay.Error) exchange.Result {
 	j.releaseSlot()
 	if j.q.Accepted() {
-		// A stored event cannot be read later either.
+		// The event is stored already, so its attempt has to end.
 		return exchange.Fail(j.q, why, j.journal, j.sink())
 	}
 	return exchange.Refuse(j.q, j.journal, j.sink())
@@ -148,7 +148,7 @@ func (j *job) unsent(err *relay.Error) exchange.Result {
 	case j.q.Queued:
 		return exchange.Result{Untaken: true, Err: err}
 	}
-	// The caller may take hours to send the rest of the request.
+	// The slot is released first, because Fail may wait hours for the caller to send the rest of the request.
 	j.releaseSlot()
 	return exchange.Fail(j.q, err, j.journal, j.sink())
 }
@@ -286,7 +286,7 @@ func (j *job) sentHead() []byte {
 	case "", relay.HostPreserve:
 		return head
 	case relay.HostRewrite:
-		// plain ssh announces no authority.
+		// Plain ssh announces no target, so the local server gets the Host localhost.
 		if _, rest, ok := strings.Cut(target, "://"); ok {
 			target = rest
 		}

@@ -288,8 +288,8 @@ func TestSilentStoreEndsALargeRequest(t *testing.T) {
 	}
 }
 
-// TestStoredFirstAndQueuedTooLate: a request was stored first, and the store confirms its queueing too late.
-// The caller gets store-unavailable, and the event is canceled.
+// TestStoredFirstAndQueuedTooLate: if a request was stored first and has to be queued, and the store confirms
+// that too late, the caller gets store-unavailable, and the event is canceled.
 func TestStoredFirstAndQueuedTooLate(t *testing.T) {
 	run(t, nil, func(b *fixture) {
 		b.tun = &memTunnel{hang: true}

@@ -35,7 +35,7 @@ type memStore struct {
 
 	delay      time.Duration
 	slowCounts bool             // QueueStats does not answer
-	unchecked  bool             // Accept and Finish do not check that all parts are stored, like the spool
+	unchecked  bool             // Accept and Finish do not check that all parts are stored, as with the spool
 	newest     *relay.Ticket    // ticket of the newest step, which keeps the steps in order
 	failing    map[string]error // errors by the name of the step
 	accepts    int

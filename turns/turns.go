@@ -34,14 +34,15 @@ type task struct {
 	let     chan struct{} // closed when the task may begin
 }
 
-// New returns Turns that let most tasks run at a time, and perAccount tasks of one account.
+// New returns Turns. most is the largest number of tasks that run at a time, and perAccount the largest number
+// of those of one account.
 func New(most, perAccount int) *Turns {
 	return &Turns{most: most, perAccount: perAccount, of: map[int64]*account{}}
 }
 
 // Wait waits for a turn of the account. The caller gives the turn back by calling done, once or several
-// times. If ctx ends first, Wait returns the cause; a turn that is free at once is given even if ctx has
-// ended.
+// times. If ctx ends first, Wait returns the cause of its end; a turn that is free at once is given even if
+// ctx has ended.
 func (t *Turns) Wait(ctx context.Context, account int64) (done func(), err error) {
 	k := t.enter(account)
 	done = sync.OnceFunc(func() { t.leave(k) })

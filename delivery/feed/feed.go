@@ -95,8 +95,8 @@ func (f *Feed) Run(ctx context.Context) {
 	}
 	f.mu.Unlock()
 	<-ctx.Done()
-	// Calls that hold mu may not have seen the end of ctx and may still start a goroutine, so this waits for
-	// them.
+	// A call that holds mu may not have seen the end of ctx and may still start a goroutine. So Run waits for mu
+	// before it waits for the goroutines.
 	f.mu.Lock()
 	//lint:ignore SA2001 nothing is to be done while it is held
 	f.mu.Unlock()
@@ -271,7 +271,7 @@ func (f *Feed) deliver(alias int64, items []relay.FeedItem) (taken bool) {
 	return taken
 }
 
-// miss makes viewers read their data again.
+// miss makes the viewers that who selects read their data again.
 func (f *Feed) miss(who func(v *viewer) bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

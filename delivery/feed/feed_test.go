@@ -119,8 +119,8 @@ func feedOf(s *stored) *Feed {
 	})
 }
 
-// TestEventIsShownAsItsLastChangeLeftIt: if an event changes again after the change with the snapshot, its
-// item is read from the store.
+// TestEventIsShownAsItsLastChangeLeftIt: if an event changes again after a change with a snapshot, the item of
+// the event is read from the store.
 func TestEventIsShownAsItsLastChangeLeftIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		event := relay.Event{AliasID: 1, AttemptCount: 1, State: relay.StateFailed}

@@ -139,7 +139,7 @@ func (p *Pool) healthy(l *Channel) bool {
 	return time.Now().Before(l.until)
 }
 
-// park keeps a channel for another request, for at most limit.
+// park keeps a channel for another request, at most for the duration limit.
 func (p *Pool) park(l *Channel, limit time.Duration) {
 	now := time.Now()
 	if !l.reused {
@@ -234,7 +234,8 @@ func (p *Pool) noteAnswer(sent answeredChannels, reused bool) {
 
 // Reduce closes the idle channels, and keeps fewer from now on, if so many channels are open that the
 // client of the tunnel may have no file descriptor left for another connection (macOS gives a program
-// 256). It reports whether it has just done so.
+// 256). For reusePause after that, each further call closes the idle channels, too. Reduce reports whether it has
+// closed them.
 func (p *Pool) Reduce() bool {
 	p.mu.Lock()
 	if len(p.idle)+p.inUse > manyOpen {

@@ -69,7 +69,8 @@ const (
 )
 
 // Acquire takes a slot in order of arrival. It waits for at most maxWait (0 = no limit), and at most
-// slotWait if manyRequests are in progress or waiting.
+// slotWait if manyRequests are in progress or waiting. If lost or cut is closed first, the error is ErrNotSent.
+// At the end of the wait it is local-timeout, or overloaded after slotWait.
 func (p *Slot) Acquire(maxWait time.Duration, lost, cut <-chan struct{}) *relay.Error {
 	s := p.tunnel
 	p.overflow = false
@@ -121,7 +122,7 @@ func (p *Slot) Acquire(maxWait time.Duration, lost, cut <-chan struct{}) *relay.
 	return err
 }
 
-// armTimer schedules admitOverflow if there can be overflow. The caller holds mu.
+// armTimer schedules admitOverflow if the limiter allows slots beyond soft. The caller holds mu.
 func (s *Limiter) armTimer(after time.Duration) {
 	switch {
 	case s.hard <= s.soft:
@@ -153,8 +154,8 @@ func (s *Limiter) admitOverflow() {
 	}
 }
 
-// takeShared takes a slot of the owner and one of the process. It takes both or neither, and reports
-// which.
+// takeShared takes a slot of the owner and one of the process. It takes both or none, and reports whether it
+// has taken them.
 func (p *Slot) takeShared() bool {
 	if !p.owner.TryAcquire(1) {
 		return false
@@ -179,7 +180,7 @@ func (s *Limiter) wake(overflow bool) {
 	close(w.admitted)
 }
 
-// Release returns a slot. The slot goes to the next waiter if fewer than soft slots are in use.
+// Release gives a slot back. The slot goes to the next waiter if fewer than soft slots are in use.
 func (p *Slot) Release() {
 	s := p.tunnel
 	s.mu.Lock()

@@ -168,7 +168,7 @@ func (st *Alias) Secrets() relay.OpenSecrets {
 	return nil
 }
 
-// setSecrets replaces the secrets. Nearly all aliases have none.
+// setSecrets replaces the secrets. An empty list is stored as nil, because nearly all aliases have no secrets.
 func (st *Alias) setSecrets(list relay.OpenSecrets) {
 	if len(list) == 0 {
 		st.secrets.Store(nil)

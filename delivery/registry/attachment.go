@@ -37,8 +37,8 @@ type Attachment struct {
 }
 
 const (
-	maxChannelsPlain = 2000            // largest number of channels in use, also if the first ones hang
-	maxChannelsLazy  = 200             // the bundled client accepts 256 channels, including spares and channels that are being closed
+	maxChannelsPlain = 2000            // largest number of channels in use on a tunnel of plain ssh
+	maxChannelsLazy  = 200             // the same for relay up, which accepts 256 channels, including spares and channels that are being closed
 	probeAfter       = 2 * time.Second // a peer that was silent for longer is tested by opening a new channel
 	probeAfterLazy   = 2500 * time.Millisecond
 
@@ -272,8 +272,8 @@ func (h *Attachment) awaitLiveness(reason silence) {
 // Remote reports whether another node has the tunnel.
 func (h *Attachment) Remote() bool { return h.remote != nil }
 
-// Serves reports whether the tunnel is in this process and still serves its alias. If it does not, its
-// connection may have ended without being lost.
+// Serves reports whether the tunnel is in this process and still serves its alias. If the result is false, an
+// end of the tunnel's connection need not be a loss.
 func (h *Attachment) Serves() bool {
 	h.st.mu.Lock()
 	defer h.st.mu.Unlock()
@@ -281,9 +281,9 @@ func (h *Attachment) Serves() bool {
 }
 
 // Channel returns a channel for a request of a caller at origin; caller is nil for replays and queued
-// deliveries. With fresh, it opens a new channel instead of taking one from the pool. If a client
-// refuses a channel while many are open, it closes some and tries again: OpenSSH reports that a name
-// does not resolve when it has no file descriptor left. Errors: local-refused, local-unresolvable,
+// deliveries. With fresh, it opens a new channel instead of taking one from the pool. If the client
+// refuses a channel while many are open, Channel closes some idle ones and tries again, because a client
+// without a free file descriptor refuses, too: OpenSSH then reports that a name does not resolve. Errors: local-refused, local-unresolvable,
 // overloaded, ErrNotSent, or ErrTunnelSlow.
 func (h *Attachment) Channel(caller relay.Caller, origin netip.AddrPort, fresh bool) (Channel, *relay.Error) {
 	limit := probeAfter

@@ -41,8 +41,9 @@ type Channel interface {
 	Begin()
 	// Slow is called once if the local server has not begun to answer in 100 ms.
 	Slow()
-	// Keep gives the channel back after an answer, for another request within limit. If owner is not nil,
-	// only a request of owner may use it. A channel that is not kept is closed with Close.
+	// Keep gives the channel back after an answer, so that another request may use it within the duration
+	// limit. If owner is not nil, only a request of this caller may use it. A channel that is not kept is
+	// closed with Close.
 	Keep(limit time.Duration, owner relay.Caller)
 }
 

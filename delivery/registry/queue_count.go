@@ -119,8 +119,7 @@ func (q *QueueCount) GiveBack(n int, bytes int64) {
 	q.count(-n)
 }
 
-// Move announces that the store has been asked for a change of the queue; Moved follows
-// with the result.
+// Move is called before the store is asked for a change of the queue; Moved follows with the result.
 func (q *QueueCount) Move() {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -66,7 +66,7 @@ func TestQueuesOfAnAccount(t *testing.T) {
 	counted("fewer than there are", 0, 3)
 	r.remove(2)
 	counted("removed", 0, 1)
-	// This is the reservation of a request that was being queued during the change.
+	// A request to the second alias was being queued while the alias was transferred and removed.
 	second.Queue.GiveBack(1, 10)
 	counted("removed", 0, 1)
 }
@@ -87,7 +87,7 @@ func TestCountsOfABusyQueue(t *testing.T) {
 			}
 		}},
 		{"one is being queued", func(q *QueueCount) {
-			// This counts an attempt that was added before this reading.
+			// The first call ends the Move with which the step before has ended.
 			q.Moved(1, 10)
 			q.Move()
 			q.Moved(1, 10)

@@ -68,7 +68,7 @@ type Registry struct {
 	counts     workList[bool] // aliases for KeepCounts to count
 
 	tunnels  tunnels
-	overflow *semaphore.Weighted // slots in use beyond the soft slots of each tunnel
+	overflow *semaphore.Weighted // slots of all tunnels beyond the soft ones; see limiter.Limiter
 	open     atomic.Int64        // channels of all tunnels, idle ones included
 	kept     atomic.Int64        // kept channels of all tunnels; see kept.Counts
 }
@@ -127,7 +127,7 @@ func (w *workList[V]) add(v V, ids ...int64) {
 	}
 }
 
-// take empties the list.
+// take returns the list and leaves an empty one.
 func (w *workList[V]) take() map[int64]V {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -155,7 +155,7 @@ func request(w *workList[chan struct{}], id int64) <-chan struct{} {
 type owner struct {
 	aliases  int
 	queue    accountQueue
-	overflow *semaphore.Weighted // slots in use beyond the soft slots of each tunnel
+	overflow *semaphore.Weighted // slots of its tunnels beyond the soft ones; see limiter.Limiter
 	upgraded *semaphore.Weighted // connections that are upgraded, or may be
 }
 

@@ -78,12 +78,12 @@ func TestOutdatedAliasDoesNotTakeTheLabel(t *testing.T) {
 	if r.ByLabel("hook") != now {
 		t.Error("the label is that of the removed alias")
 	}
-	// A read has found that the alias was removed.
+	// The registry does this when a read finds that the alias was removed.
 	r.remove(1)
 	if r.ByLabel("hook") != now {
 		t.Error("the label is gone with the removed alias")
 	}
-	// The value was read before the alias was transferred.
+	// This is a value from before a transfer of the alias.
 	r.Find(&relay.Alias{ID: 2, Name: "hook", Owner: 1})
 	if now.alias.Load().Owner != 2 {
 		t.Error("an older value replaced the one that the registry has")

@@ -37,7 +37,8 @@ func (t *tunnels) write(w relay.TunnelWrite) {
 	nudge(t.wake)
 }
 
-// mergeWrite adds a write to earlier ones.
+// mergeWrite puts a write in the place of the earlier write of the same alias. If the earlier one attaches the
+// same tunnel, the new one also attaches it, because the store does not have the tunnel yet.
 func mergeWrite(earlier map[int64]relay.TunnelWrite, w relay.TunnelWrite) {
 	if old := earlier[w.Alias]; w.Op == relay.TunnelKeep && old.Op == relay.TunnelAttach && old.ID == w.ID {
 		w.Op = old.Op
@@ -360,8 +361,8 @@ func (r *Registry) NodeReachable(node string, reachable bool) {
 	})
 }
 
-// ReadTunnels reads the tunnels of all aliases again, and stores the missing ones of this node. It is
-// needed after other nodes have declared this node dead, because the node then has a new id.
+// ReadTunnels reads the tunnels of all aliases again, and stores those tunnels of this node that the store
+// does not have. It is needed after other nodes have declared this node dead, because the node then has a new id.
 func (r *Registry) ReadTunnels() { r.tunnels.readLater(0) }
 
 // ReadTunnel reads the tunnel of one alias again. The returned channel is closed after the read.

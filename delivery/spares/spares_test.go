@@ -3,7 +3,7 @@ package spares
 import "testing"
 
 // TestWantedSpares: a pool wants at least one spare for a tunnel of its own node, and none for one of another
-// node. With requests in progress it wants as many spares, up to maxSpares.
+// node. With requests in progress it wants as many spares as there are requests, up to maxSpares.
 func TestWantedSpares(t *testing.T) {
 	t.Parallel()
 	for remote, least := range map[bool]int{false: 1, true: 0} {
