@@ -61,7 +61,7 @@ func viaOf(r *http.Request) string {
 	return record.SafeTextMax(via, maxVia)
 }
 
-// lookUpSecret looks up a secret, unless its source has shown too many wrong secrets.
+// lookUpSecret looks up a secret, unless the client's address has shown too many wrong secrets.
 func (s *server) lookUpSecret(r *http.Request, secret string, owner func(context.Context, string) (relay.Actor, error)) (who relay.Actor, err error) {
 	err = s.Limits.LookUpSecret(r.RemoteAddr, secret, func() (err error) {
 		who, err = owner(r.Context(), secret)

@@ -112,7 +112,7 @@ func TestEveryAnswerIsInTheBudget(t *testing.T) {
 	t.Logf("%d answers were tried, of %d routes large ones", tried, len(refused))
 }
 
-// busyReads is a store in which an account gets no turn for reads of whole events.
+// busyReads is a store that refuses to read whole events, as if too many reads waited.
 type busyReads struct{ *store.Store }
 
 func (busyReads) Event(context.Context, relay.Actor, relay.ID, int) (*relay.Event, error) {
@@ -135,5 +135,5 @@ func TestChangesAreToldWhileReadsWait(t *testing.T) {
 		}
 	}
 	d.get(h.asAlice, e).code(503, "overloaded")
-	d.do(d.request("POST", h.asAlice, e+"/verify", `{"provider":"github","secret":"x"}`)).want(200) // needs no attempts
+	d.do(d.request("POST", h.asAlice, e+"/verify", `{"provider":"github","secret":"x"}`)).want(200) // a verification reads no attempts, so busyReads does not refuse it
 }

@@ -99,7 +99,8 @@ func (h *fixture) session(user string) string {
 	return secret
 }
 
-// event stores an event of an alias, delivered with 200; change may alter it before.
+// event stores an event of an alias, delivered with 200. change may alter the event before it is stored; nil
+// = no change.
 func (h *fixture) event(alias string, change func(*relay.Event)) relay.ID {
 	h.t.Helper()
 	a, err := h.store.Alias(h.t.Context(), relay.System(), alias)

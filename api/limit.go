@@ -221,7 +221,7 @@ func (l *Limits) Create(who relay.Actor) error { return l.creations.allow(accoun
 // LookUpSecret calls look for a secret that remote (host:port) shows, and notes whether the secret was right;
 // look returns ErrNotFound for a wrong one. If remote has shown too many wrong secrets lately, LookUpSecret
 // returns a rate-limited error without calling look. LookUpSecret still calls look for a secret that was
-// right here lately.
+// right lately.
 func (l *Limits) LookUpSecret(remote, secret string, look func() error) error {
 	source, key := sourceKey(remote), sha256.Sum256([]byte(secret))
 	if _, was := l.validSecrets.Get(key); !was {

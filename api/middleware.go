@@ -33,7 +33,7 @@ type requestInfo struct {
 	filter   relay.Filter       // filter of a list, from the query
 	compared [2]record.Compared // the two sides of a comparison, by ?left= and ?right=
 	err      error              // error for the log
-	waited   bool               // the call waited for an event or an attempt: its duration is not a latency
+	waited   bool               // the call waited for an event or an attempt, so its duration is not counted as a latency
 	again    bool               // an agent's call, which is made a second time after its wait; see type later
 	large    *record.Event      // the record of a replay that is too large to be stored as an answer
 }

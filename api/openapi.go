@@ -70,7 +70,8 @@ func strictJSON() huma.Format {
 	}
 }
 
-// addOpenAPIRoute adds the route of the OpenAPI document. Call it last: the document has the routes so far.
+// addOpenAPIRoute adds the route of the OpenAPI document. Call it last, because the document has only the
+// routes that were added before.
 func (s *server) addOpenAPIRoute() {
 	s.registerRaw(route{
 		tag: "about", public: true,

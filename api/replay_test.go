@@ -95,8 +95,8 @@ func (u unreadable) Event(ctx context.Context, who relay.Actor, id relay.ID, mos
 	return u.readable.Event(ctx, who, id, most)
 }
 
-// TestOnceWhileTheStoreCannotBeRead: the response names the attempt that was begun, and a repeated
-// call with the same key does not begin another one.
+// TestOnceWhileTheStoreCannotBeRead: if a replay has begun and its event cannot be read, the response names
+// the attempt that was begun. A repeated call with the same key does not begin another attempt.
 func TestOnceWhileTheStoreCannotBeRead(t *testing.T) {
 	t.Parallel()
 	var away atomic.Bool

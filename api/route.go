@@ -39,8 +39,9 @@ type route struct {
 
 	// resolve finds the alias or event that the path names, before the input is read.
 	resolve func(*http.Request, *requestInfo) error
-	// exists checks the last name in the path of a route without input. It is called only for a request with
-	// a query, which is an error of its own: 404 comes before 422.
+	// exists checks the last name in the path of a route without input. It is called only if a request has a
+	// query, which such a route refuses: the error for an unknown name (404) takes precedence over the error for
+	// the query (422).
 	exists func(context.Context, *requestInfo) error
 
 	// Only raw routes have these fields; typed routes get them from their types.
@@ -49,8 +50,8 @@ type route struct {
 	answers map[string]*huma.Response
 }
 
-// on returns a copy of rt for one method and path, given as pattern. codes are further statuses that
-// it returns: those of its own errors, and the status of success if that is neither 200 nor 204.
+// on returns a copy of rt for one method and path, given as pattern. codes are further statuses of the route:
+// those of its own errors, and the status of success if that is neither 200 nor 204.
 func (rt route) on(pattern, id, summary string, codes ...int) route {
 	rt.method, rt.path, _ = strings.Cut(pattern, " ")
 	rt.id, rt.summary, rt.codes = id, summary, codes
@@ -286,7 +287,7 @@ func writeRaw(w http.ResponseWriter, status int, media string, body []byte) {
 	_, _ = w.Write(body)
 }
 
-// resolveEvent resolves {id}; of each body at most most bytes are read.
+// resolveEvent resolves {id}. It reads at most as many bytes of each body as most says.
 func (s *server) resolveEvent(most int) func(*http.Request, *requestInfo) error {
 	return func(r *http.Request, c *requestInfo) error {
 		id, err := relay.ParseID(r.PathValue("id"))
@@ -319,7 +320,7 @@ const maxWait = 60 * time.Second
 
 const waitFormat = "expected a duration from 0s to 60s"
 
-// parseWait reads ?wait=.
+// parseWait reads the value of ?wait=; absent is the result for an empty value.
 func parseWait(text string, absent time.Duration) (time.Duration, error) {
 	if text == "" {
 		return absent, nil

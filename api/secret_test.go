@@ -66,8 +66,8 @@ func TestSecrets(t *testing.T) {
 	}
 }
 
-// TestSecretOfAnEvent: to store the secret in a challenge of Asana or Notion, the caller names its event. No
-// answer shows the secret.
+// TestSecretOfAnEvent: to store the secret in a challenge of Asana or Notion, the caller names the event of
+// the challenge. No answer shows the secret.
 func TestSecretOfAnEvent(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)

@@ -317,8 +317,8 @@ func (x *sending) run(ctx context.Context) (int, any, error) {
 	return status, rec, nil
 }
 
-// maskLine masks the header lines with the given name, because they contain a secret of the alias; with ""
-// it does nothing.
+// maskLine masks the header lines with the given name, because they contain a secret of the alias. It does
+// nothing if the name is "".
 func maskLine(rec *record.Event, name string) {
 	for i, h := range rec.Request.Headers {
 		if name != "" && strings.EqualFold(h.Name(), name) {

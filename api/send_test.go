@@ -16,7 +16,7 @@ import (
 	"relay/signature"
 )
 
-// oneSecret holds one secret that may sign: of Stripe, or of provider if it is set.
+// oneSecret holds one secret that may sign: of Stripe, or of the sender in the field provider.
 type oneSecret struct {
 	sealed          bool
 	used            *int

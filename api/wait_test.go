@@ -33,8 +33,8 @@ func (d *client) waits(ctx context.Context, token, query string) <-chan *answer 
 	return done
 }
 
-// waitUntilAfter returns when a new wait would no longer select id, because waits compare the
-// milliseconds of ids.
+// waitUntilAfter returns when a new wait would no longer select the event id. Waits compare the milliseconds
+// of ids, so this is the case one millisecond after the id was made.
 func waitUntilAfter(id relay.ID) {
 	for !time.Now().Truncate(time.Millisecond).After(id.Time()) {
 		<-time.After(time.Millisecond)

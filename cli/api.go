@@ -103,7 +103,7 @@ func NewSSHAPI(version, addr string, open func() (net.Conn, error), link Link) *
 	})
 }
 
-// NewLocalAPI returns an API whose requests calls answers in this process.
+// NewLocalAPI returns an API within this process: calls answers its requests.
 func NewLocalAPI(version string, calls http.RoundTripper) *API {
 	return &API{
 		Connection: Connection{Endpoint: Endpoint{Name: "api", Addr: "this relay"}, Base: sshBase, Version: version},
@@ -335,7 +335,8 @@ func (a *API) readAll(r io.Reader) ([]byte, error) {
 	}
 }
 
-// forget releases the reservations for answers that are no longer used, except for held bytes.
+// forget releases the reservations for answers that are no longer used, except for as many bytes as held
+// says.
 func (a *API) forget(held int64) {
 	if a.Hold != nil {
 		a.held = held

@@ -22,8 +22,9 @@ type Backoff struct {
 	jitter func() float64
 }
 
-// Next returns the time to wait before the next try: a random part of a bound that is first and then doubles
-// (full jitter). The random part spreads the clients of a restarted relay over time.
+// Next returns the time to wait before the next try: a random part of a bound (full jitter). The bound of the
+// first try is the argument first. The bound of the second try is firstDelay, and then it doubles up to
+// maxDelay. The random part spreads the clients of a restarted relay over time.
 func (b *Backoff) Next(first time.Duration) time.Duration {
 	bound := first
 	if b.Tries > 0 {

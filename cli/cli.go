@@ -77,8 +77,8 @@ func (e *Error) WithHint(format string, args ...any) *Error {
 	return &out
 }
 
-// Meant returns a copy of the error with a hint: prefix and the known word that typed resembles. If no known
-// word resembles typed, the hint is otherwise.
+// Meant returns a copy of the error with a hint: the text prefix and the known word that is most similar to
+// typed. If no known word is similar, the hint is the text otherwise.
 func (e *Error) Meant(typed string, known []string, prefix, otherwise string) *Error {
 	if near := record.Nearest(typed, known); near != "" {
 		return e.WithHint("did you mean %s%s", prefix, near)

@@ -97,8 +97,9 @@ type seen struct {
 	attempts  int
 }
 
-// once opens the stream before it requests the list, because an event between list and stream would be
-// missed. With the id of a last item it needs no list: the relay continues after that item, or sends resync.
+// once opens the stream before it requests the list, because otherwise an event that arrives between the two
+// would be missed. If f.after names the last item of an earlier stream, no list is needed: the relay
+// continues after that item, or sends resync.
 func (f *follower) once(ctx context.Context) error {
 	return f.api.Stream(ctx, "?"+f.query.Encode(), f.after, func() error {
 		f.began = time.Now()

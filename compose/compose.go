@@ -26,7 +26,7 @@ type Request struct {
 	// a JSON pointer.
 	Changes []string
 
-	// Hidden is the name of a line whose value is the secret itself; "" = none.
+	// Hidden is the name of a header line whose value is the signing secret itself; "" = none.
 	Hidden string
 }
 
@@ -258,7 +258,7 @@ func framing(name string) bool {
 func (r *Request) setHeader(name string, values []string) {
 	what := "header:" + strings.ToLower(name)
 	var head []byte
-	at := 0 // the new head already has the bytes before at
+	at := 0 // position up to which the old head has been copied
 	for _, l := range r.lines() {
 		if !strings.EqualFold(l.name, name) {
 			continue

@@ -217,7 +217,7 @@ func skipSpace(doc []byte, at int) int {
 	return at
 }
 
-// skipString returns the position after the string that begins at at.
+// skipString returns the position after the string that begins at position at.
 func skipString(doc []byte, at int) int {
 	for at++; doc[at] != '"'; at++ {
 		if doc[at] == '\\' {
@@ -227,7 +227,7 @@ func skipString(doc []byte, at int) int {
 	return at + 1
 }
 
-// skipValue returns the position after the value that begins at at.
+// skipValue returns the position after the value that begins at position at.
 func skipValue(doc []byte, at int) int {
 	depth := 0
 	for at < len(doc) {

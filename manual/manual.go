@@ -16,7 +16,8 @@ import (
 	"relay"
 )
 
-// Manual holds the parts of the manual pages that do not come from the commands: names, texts and flags do.
+// Manual holds the parts of the manual pages that the commands of the program do not have. Names, texts and
+// flags come from the commands.
 type Manual struct {
 	// Section is the section of the manual: 1 for user programs, 8 for programs of operators.
 	Section int
@@ -117,7 +118,7 @@ func options(title string, flags *pflag.FlagSet) string {
 // paragraphs returns text as roff. Indented lines stay as they are.
 func paragraphs(text string) string {
 	var b strings.Builder
-	list := false // indented lines stay as they are
+	list := false // whether the line before was indented
 	for line := range strings.Lines(text) {
 		line = strings.TrimRight(line, "\n")
 		if indented := strings.HasPrefix(line, " "); indented != list {

@@ -11,8 +11,8 @@ import (
 	"relay"
 )
 
-// TestErrorsOfTheLibrary: the code of an error tells when the library made it. Before the tool runs, the
-// arguments are invalid; afterwards, the tool has failed. Errors of the protocol stay as they are.
+// TestErrorsOfTheLibrary: an error of the library gets a code. Before the tool has run, the code says that
+// the arguments are invalid; afterwards, that the tool has failed. Errors of the protocol stay as they are.
 func TestErrorsOfTheLibrary(t *testing.T) {
 	t.Parallel()
 	refused := func() *sdk.CallToolResult {

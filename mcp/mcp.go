@@ -112,8 +112,8 @@ type tool struct {
 	acts              bool   // the tool sends something to a local server
 }
 
-// add adds a tool to a server, if the listing includes it. The SDK checks its arguments by their
-// types.
+// add adds a tool to a server, if the listing includes it. The SDK checks the arguments of a call by the
+// fields of In.
 func add[In any](s *sdk.Server, l listing, d tool, call func(*tools, context.Context, In) (any, error)) {
 	if !l.has(&d) {
 		return

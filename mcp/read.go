@@ -326,7 +326,7 @@ func shown(e *record.Event, attempts, most int) *shownEvent {
 	return out
 }
 
-// cut shortens the shown text of a body to most bytes.
+// cut shortens the shown text of a body to as many bytes as most says.
 func cut(b *record.Body, most int) {
 	if b == nil || len(b.Data) <= most {
 		return

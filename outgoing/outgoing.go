@@ -322,8 +322,8 @@ func (m Maker) signGiven(o *Order, x *Made, name string) error {
 	return m.signBy(o, x, name, o.Given.Custom, o.Given.Value)
 }
 
-// signBy signs the request as the sender name does; custom is the definition of the scheme if the sender is
-// custom.
+// signBy signs the request as the sender with the given name does. custom is the definition of the scheme if
+// the name is CustomName.
 func (m Maker) signBy(o *Order, x *Made, name, custom, secret string) error {
 	_, scheme, err := x.Request.SignedAs(x.Base, name, secret)
 	if name == compose.CustomName {
@@ -338,7 +338,7 @@ func (m Maker) signBy(o *Order, x *Made, name, custom, secret string) error {
 // judging returns the sender whose scheme verifies the base request. A custom definition of the alias takes
 // precedence over a recognised sender for which the alias has no secret. "" = the recognised sender, if any.
 func (m Maker) judging(ctx context.Context, o *Order, x *Made) (string, error) {
-	sender, _, _ := x.Request.SignedAs(x.Base, x.provider, "") // the caller returns the error
+	sender, _, _ := x.Request.SignedAs(x.Base, x.provider, "") // sign calls SignedAs again and returns its error
 	if sender == nil || o.Secret != "" || o.Given != nil {
 		return x.provider, nil
 	}

@@ -18,7 +18,7 @@ const (
 	echoedRunes = 160 // largest length of a line
 )
 
-// echoed shows the request that the local server of --echo got, above the line of the request.
+// echoed shows the request that the local server of --echo got, above the log line of that request.
 func (s *upScreen) echoed(e client.Echoed) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -23,9 +23,9 @@ import (
 	"relay/relaytest"
 )
 
-// builtIn returns the folder with both programs, or "" if the build failed, which built reports before. The
-// programs have no race detector: it would make many short runs take minutes, and the tests of the packages
-// use it anyway.
+// builtIn returns the folder with both programs, or "" if the build failed; the function built reports such a
+// failure. The programs have no race detector: it would make many short runs take minutes, and the tests of
+// the packages use it anyway.
 func builtIn() string {
 	dir, _ := relaytest.Build()
 	return dir

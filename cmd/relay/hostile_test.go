@@ -31,7 +31,7 @@ func hostileStrings() []string {
 	return append(list, strings.Repeat("\x1b[31m", 200))
 }
 
-// outputs puts a hostile text into each field of an answer of a relay, and has the command that shows the
+// outputs has answers of a relay with a hostile text in each field, each with the command that shows the
 // field.
 var outputs = []struct {
 	name    string
@@ -108,7 +108,7 @@ func TestNothingRaw(t *testing.T) {
 				api := map[string]string{"RELAY_TOKEN": secret, "RELAY_URL": web.URL}
 				harmless(t, place.name+" over the API", api, args...)
 				cases++
-				if i == 0 { // over SSH, only the joined texts are tried, because both connections use one printer
+				if i == 0 { // over SSH, only the text that joins all others is tried, because both connections use one printer
 					harmless(t, place.name+" over SSH", nil, append(args, "--identity", sshServer.key)...)
 					cases++
 				}

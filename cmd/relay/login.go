@@ -121,9 +121,9 @@ func (p *program) runLogin(ctx context.Context, f loginFlags, typed string) erro
 }
 
 // mayKeepUnproven returns an error if a login must not be stored, because the relay at the SSH address could
-// not be asked for its base URL. With a stored login, later commands for that relay would go to the site. Two
-// addresses are allowed: one on the host of the base URL, because that host has proven its name, and one that
-// the user typed.
+// not be asked for its base URL. With a stored login, later commands for that SSH address would send their
+// requests to the base URL, which may belong to another relay. Two SSH addresses are allowed: one on the host
+// of the base URL, because that host has proven its name, and one that the user typed.
 func (p *program) mayKeepUnproven(dialer *client.Dialer, login *client.Login) error {
 	host, err := dialer.Host()
 	if err != nil {
@@ -246,7 +246,7 @@ func (p *program) registerKey(ctx context.Context, dialer *client.Dialer, api *c
 		return false, wrong // the address leads to another relay, or shows another host key
 	}
 	if cli.Conflict(err) {
-		if me, refused := byKey.Me(ctx); refused == nil { // the key belongs to another account
+		if me, refused := byKey.Me(ctx); refused == nil { // the key is registered already, maybe with another account
 			err = nil
 			if me.User != login.User {
 				p.say("warning: the token works, but the SSH key belongs to another account: tunnels go as " + me.User +

@@ -76,7 +76,7 @@ func TestLoginAtASiteThatNamesAnotherRelay(t *testing.T) {
 	}
 	login := []string{"login", site.URL, "--identity", key}
 
-	// Anyone can read the host keys of the other relay.
+	// The site names the SSH address of the other relay and no host keys of its own.
 	told = fmt.Sprintf(`{"addr":%q,"hostKeys":[],"baseUrl":%q}`, sshAddr, site.URL)
 	want(run(login...), "the relay at the SSH address "+sshAddr+" is https://relay.example.test, not "+site.URL, "exit status 3")
 	run("aliases", "--server", sshAddr)

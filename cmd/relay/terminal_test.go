@@ -187,7 +187,7 @@ func TestKeyRReleasesWhatWasQueued(t *testing.T) {
 	a := r.upAtTerminal(t, "keys-dev")
 	a.sees("1 event queued while offline; press R")
 	a.press("some pasted text with an R\nR\n")
-	r.call(t, "keys-dev", "/live") // its line would come after that of a replay
+	r.call(t, "keys-dev", "/live") // if the pasted R had caused a replay, the line of the replay would come before the line of this request
 	a.sees(`POST /live \(`)
 	if strings.Contains(a.out.String(), "released") {
 		t.Error("pasted text released the queued event")
@@ -377,7 +377,7 @@ func TestTerminalIsPutBackAtTheSecondCtrlC(t *testing.T) {
 	}()
 	<-came
 	a.press("\x03")
-	time.Sleep(500 * time.Millisecond) // the program waits longer for the request
+	time.Sleep(500 * time.Millisecond) // shorter than the time for which the program waits for the request
 	a.press("\x03")
 	a.leaves("") // the signal ends the program, unless its wait for the request is over before
 	<-answered
