@@ -189,8 +189,8 @@ func TestTokens(t *testing.T) {
 	h.get(made.Token, "/api/v1/events").code(401, "unauthorized")
 }
 
-// TestNamesThatCannotBeShown: names with control characters are refused. Names that were stored before
-// can still be removed.
+// TestNamesThatCannotBeShown: names with control characters are refused. A token that an earlier version
+// stored with such a name can still be removed.
 func TestNamesThatCannotBeShown(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
@@ -366,8 +366,8 @@ func TestMakingIsLimitedPerAccount(t *testing.T) {
 	h.get(h.asAlice, "/api/v1/tokens").want(http.StatusOK)
 }
 
-// TestTokensKnowTheirID: a client that has only the secret of a token can revoke it; a session has no
-// such id.
+// TestTokensKnowTheirID: a call with a token tells the id of the token, so that a client that has only the
+// secret can revoke the token. A call with a session tells no such id.
 func TestTokensKnowTheirID(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
@@ -402,7 +402,8 @@ func TestAnEndingTokenIsToldWhatItMayMake(t *testing.T) {
 }
 
 // TestOldSessionsMayNotMakeThemselvesPermanent: with a session older than 15 minutes, users must log in again
-// before they add keys or full tokens, transfer or delete. API tokens have no such limit.
+// before they add keys, make tokens that can manage the account, or transfer or delete an alias. API tokens
+// have no such limit.
 func TestOldSessionsMayNotMakeThemselvesPermanent(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, func(o *api.Options) { o.Accounts = agedSessions{o.Accounts} })

@@ -82,8 +82,8 @@ func (s *server) authenticateSession(r *http.Request, c *requestInfo) error {
 	if err != nil {
 		return err
 	}
-	// Browsers regard the hosts of aliases and the dashboard as one site, so they add the cookie to the requests
-	// of pages on alias hosts.
+	// Browsers regard the hosts of aliases and the dashboard as one site, so they add the session cookie to the
+	// requests of pages on alias hosts.
 	if s.origin.Check(r) != nil {
 		return relay.Errorf(relay.CodeForbidden, "a page of another origin may not do this with your session; use an API token")
 	}

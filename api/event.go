@@ -265,8 +265,8 @@ func (s *server) awaitMatch(ctx context.Context, c *requestInfo, f relay.Filter,
 }
 
 // awaitDelivery waits until the delivery of the found event has ended, and reads the event again. It does so
-// only for agents: their call keeps its slot until the end. Other callers get the event at once, in its
-// present state.
+// only for agents, whose calls keep the slot of Limits.Wait until then. Other callers get the event at once,
+// in its present state.
 func (s *server) awaitDelivery(ctx, deadline context.Context, c *requestInfo, sub relay.Subscription, e *relay.Event) error {
 	for c.who.Via != "" && e.State == relay.StateDelivering {
 		_, err := sub.Next(deadline)

@@ -199,7 +199,7 @@ const (
 type idempotent struct {
 	target string                      // "" = method and path
 	check  func(context.Context) error // refuses a call before it is counted; nil = no check
-	counts bool                        // check counts the call itself
+	counts bool                        // check has counted the call, so that it is not counted again
 	// run returns a status beside an error if the call must not be repeated.
 	run func(context.Context) (int, any, error)
 	// again rebuilds an answer that was too large to be stored, from the bytes that reference returned. again

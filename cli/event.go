@@ -349,8 +349,8 @@ test in go, js or python that sends the exact bytes.` + eventHelp,
 			}
 			return json.Marshal(map[string]string{"format": *format, "id": args[0], "name": name, "text": string(text)})
 		}),
-		// Exports contain only printable text and tabs. All other characters come from elsewhere and are
-		// escaped.
+		// Exports of a relay contain only printable text and tabs. Should an export contain any other character, it
+		// is escaped.
 		func(w *Printer, export *json.RawMessage) error {
 			var form struct{ Text string }
 			// Indented output has the same bytes over HTTP and SSH.

@@ -247,7 +247,7 @@ func failed(err error) error {
 }
 
 // definition returns the custom scheme to sign with: the given definition, or the one of the alias that
-// verifies the request; nil = none. name is custom if the call asked for that scheme, else "".
+// verifies the request; nil = none. name is "custom" if the call asked for a custom scheme, else "".
 func (s *exactSend) definition(ctx context.Context, api *API, r *compose.Request, name string) (*signature.Scheme, error) {
 	custom := s.custom
 	if custom == "" {

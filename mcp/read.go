@@ -201,8 +201,8 @@ func (t *tools) listEvents(ctx context.Context, in listIn) (any, error) {
 	return map[string]any{"events": page.Data, "nextCursor": page.NextCursor}, nil
 }
 
-// within returns the value of a number argument, or usual if it is absent; above most it returns an
-// error.
+// within returns the value of a number argument, or usual if the argument is absent. For a negative value,
+// and for one larger than most, it returns an error.
 func within(name string, n, usual, most int) (int, error) {
 	switch {
 	case n == 0:
@@ -412,7 +412,8 @@ func (t *tools) side(ctx context.Context, ref string, sources twoSources) (c rec
 	return c, nil
 }
 
-// joined reads each body from the first source that has it, because both sides may be of one event.
+// joined reads each body from the first source that has it. If both sides of a comparison are of one event,
+// each source may have only the bodies of its own side.
 type joined [2]record.BodySource
 
 // BodyPart implements record.BodySource.

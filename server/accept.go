@@ -88,8 +88,9 @@ const (
 	minPerSource    = 2000 // an alias is promised 2,000 requests in progress, and one source may send all of them
 )
 
-// httpLimits returns the limits of Options, where 0 means the default and a negative number means none,
-// for a front that may have up to most connections.
+// httpLimits returns the limits for the values of MaxConns and MaxConnsPerSource in Options: 0 is the
+// default, and a negative number means none. most is the largest number of connections that these listeners
+// may have.
 func httpLimits(limit, limitPerSource, most int) admission.Limits {
 	if limit == 0 {
 		limit = min(most, maxConnsDefault)

@@ -19,7 +19,7 @@ import (
 
 func TestDefaultBounds(t *testing.T) {
 	t.Parallel()
-	// SSH has an eighth for itself.
+	// An eighth of the possible connections is reserved for SSH.
 	for files, want := range map[int]int{
 		0: 20000, 256: 112, 1000: 438, 1024: 448, 4096: 3136, 20000: 17052, 1 << 20: 20000,
 	} {
@@ -214,7 +214,7 @@ func TestBoundOfASource(t *testing.T) {
 		send(t, from(addr), slow)
 		<-begun
 	}
-	// The second connection of this source sends nothing.
+	// The second connection from 192.0.2.1 sends nothing.
 	mine := from("192.0.2.1:2")
 	until(t, func() bool { return waiting(s) == 1 })
 	// This evicts the silent connection and takes its slot.

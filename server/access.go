@@ -15,7 +15,7 @@ import (
 // contains nothing that is usually secret: no query, no header, no body.
 type Access struct {
 	Arrived      time.Time // when the first byte of the request arrived
-	Alias        string    // label of the host; "" = not known
+	Alias        string    // label of the alias host; "" = unknown, or not the host of an alias
 	From         netip.Addr
 	TLS          bool
 	Method, Path string
@@ -41,8 +41,8 @@ func (c *conn) access(to route, head []byte, a Access) {
 	c.srv.opt.Access(a)
 }
 
-// accessOfBase reports a request that net/http has read and that the base site refuses because its Host
-// is another one.
+// accessOfBase reports a request that net/http has read and that the base site refuses because its Host line
+// names another host.
 func (s *Server) accessOfBase(r *http.Request, to route, status int, code string, arrived time.Time) {
 	if s.opt.Access == nil || to.kind == hostBase {
 		return

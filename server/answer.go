@@ -51,7 +51,7 @@ func encodeAnswer(a *relay.Answer, requestID string, isHead, keep bool) []byte {
 	}
 	b := make([]byte, 0, answerHeadSize+len(body))
 	b = fmt.Appendf(b, "HTTP/1.1 %d %s\r\n", status, http.StatusText(status))
-	// Content-Length and Content-Type only for a status that allows them (RFC 9110, sections 8.6 and
+	// Content-Length and Content-Type are sent only with a status that allows them (RFC 9110, sections 8.6 and
 	// 15.3.6).
 	if status == http.StatusResetContent {
 		b = append(b, "Content-Length: 0\r\n"...)

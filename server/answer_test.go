@@ -25,8 +25,8 @@ var testID = relay.ID{0x01, 0x93, 0x4c, 0x2a, 15: 7}
 
 const shopLine = "Host: shop.hooks.test\r\n"
 
-// refusals are requests that this package refuses, with the expected response. A flag says whether a rejected
-// event is stored.
+// refusals are requests that this package refuses, with the expected response. kept says whether the request
+// is stored as a rejected event.
 var refusals = []struct {
 	name, request string
 	status        int

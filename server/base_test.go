@@ -182,7 +182,7 @@ func TestAliasRequestThatNetHTTPRefuses(t *testing.T) {
 			s, addr := start(t, testOptions(t, u))
 			c := dial(t, addr)
 			r := bufio.NewReader(c)
-			// This makes the connection a kept one.
+			// The connection stays open after this request.
 			send(t, c, hello)
 			readAnswer(t, r, "POST")
 			send(t, c, tt.request)

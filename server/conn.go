@@ -41,7 +41,7 @@ type conn struct {
 	handed bool  // the connection was handed over to net/http
 	linger bool  // the connection is to be closed with closeOrderly
 	served bool  // the connection has had a request
-	// emptyLines is the number of bytes of empty lines that were skipped since that request.
+	// emptyLines is the number of bytes of empty lines that were skipped since the last request.
 	emptyLines int
 
 	phase      atomic.Int32
@@ -63,7 +63,7 @@ type conn struct {
 // bodyMeter measures how fast the caller sends the body of the current request.
 type bodyMeter struct {
 	bytes  int64
-	waited time.Duration // time spent in reads; other time does not count for the caller
+	waited time.Duration // time spent in reads; the caller is not blamed for time in which the relay does not read
 }
 
 // errCallerGone means that no caller waits for an answer: the caller has closed the connection, or sent
@@ -118,8 +118,8 @@ func (c *conn) readHead() (h *wire.Head, n int, err error) {
 	}
 }
 
-// deadlineOfHead limits the time of the rest of a head. closeRemaining sets a shorter deadline, which
-// deadlineOfHead keeps if it was set before.
+// deadlineOfHead limits the time of the rest of a head. During a stop it sets only lingerGrace, as
+// closeRemaining does, so that a head cannot extend the stop.
 func (c *conn) deadlineOfHead() {
 	c.deadline(c.srv.opt.HeadTimeout)
 	if c.srv.isClosed() {
@@ -183,7 +183,8 @@ func (c *conn) fill() (int, error) {
 	return n, err
 }
 
-// deadlineOfIdle limits the wait for another request to at least the idle timeout.
+// deadlineOfIdle limits the wait for another request. The wait may last the idle timeout, and up to a
+// sixteenth longer: see slack.
 func (c *conn) deadlineOfIdle() {
 	d, now := c.srv.opt.IdleTimeout, time.Now()
 	if d > 0 && c.idleUntil.Sub(now) >= d {
@@ -351,7 +352,7 @@ func (c *conn) closeOrderly() {
 	c.rewind()
 	begun, most := time.Now(), lingerMaxTime
 	if c.srv.isClosed() {
-		// A stop that begins later ends the wait in closeRemaining.
+		// If a stop begins later, closeRemaining ends this wait.
 		most = lingerGrace
 	}
 	_ = sockets.Discard(c.sock, lingerBytes, func(read int64) time.Time {

@@ -118,8 +118,8 @@ func testOptionsFor(t testing.TB, capture Capturer) Options {
 	return o
 }
 
-// TestMinimumRateStartsAnew: after reads that failed with request-timeout, a later read returns the body,
-// after fewer than ten failures in 100 s.
+// TestMinimumRateStartsAnew: after reads that failed with request-timeout, a later read returns the body.
+// Fewer than ten reads fail in 100 s.
 func TestMinimumRateStartsAnew(t *testing.T) {
 	t.Parallel()
 	u, failed, got := &upstream{}, 0, 0

@@ -208,7 +208,8 @@ func TestIdleConnectionsAreClosedSilently(t *testing.T) {
 		c = dial()
 		r := bufio.NewReader(c)
 		for range 2 {
-			// Less than the idle timeout is left then, so the deadline is moved.
+			// After this pause, less than the idle timeout is left until the deadline, so the server moves the
+			// deadline.
 			time.Sleep(10 * time.Second)
 			send(t, c, "GET / HTTP/1.1\r\nHost: shop.hooks.test\r\n\r\n")
 			readAnswer(t, r, "GET")

@@ -25,8 +25,8 @@ func newLogLimiter(lines int, interval time.Duration) *logLimiter {
 	return &logLimiter{rate: rate.NewLimiter(rate.Every(interval/time.Duration(lines)), lines)}
 }
 
-// allow reports whether a line may be written now, and returns the number of lines suppressed since
-// the last one.
+// allow reports whether a line may be written now, and returns the number of lines suppressed since the last
+// line that was allowed.
 func (l *logLimiter) allow() (suppressed int64, ok bool) {
 	if !l.rate.Allow() {
 		l.suppressed.Add(1)

@@ -46,7 +46,7 @@ var headerResults = []string{
 
 // ProxyOptions configure Proxies.
 type ProxyOptions struct {
-	Trusted  []netip.Prefix        // sources that must begin with a PROXY header, which relayd believes
+	Trusted  []netip.Prefix        // sources whose connections must begin with a PROXY header, which relayd believes
 	Timeout  time.Duration         // longest wait for a complete header; 0 = 5 s
 	Registry prometheus.Registerer // nil = no metrics
 	Log      *slog.Logger          // nil = discarded

@@ -57,7 +57,7 @@ func dialAs(t *testing.T, source, addr string) net.Conn {
 const proxyLine = "PROXY TCP4 203.0.113.9 192.0.2.1 52011 80\r\n"
 
 // TestSilentProxyDoesNotBlockAccept: beside 40 silent trusted connections, a request gets the source in its
-// PROXY header, and a health check that of the proxy.
+// PROXY header, and a health check by a proxy gets the address of the proxy.
 func TestSilentProxyDoesNotBlockAccept(t *testing.T) {
 	t.Parallel()
 	from := make(chan netip.AddrPort, 4)

@@ -23,7 +23,7 @@ func TestRefusedWhereAllAreBusy(t *testing.T) {
 	o := testOptions(t, u)
 	o.MaxConns = 2
 	s, addr := start(t, o)
-	// The answer depends on the bytes of the request.
+	// The answer depends on the bytes of the request, so the server must wait for them even on a busy machine.
 	s.rejectReadTimeout = patience
 	busy := []net.Conn{dial(t, addr), dial(t, addr)}
 	for _, c := range busy {
@@ -80,7 +80,7 @@ func TestRefusalsAreBounded(t *testing.T) {
 	send(t, c, slow)
 	<-begun
 	conns, most := make([]net.Conn, 500), 0
-	// Each goroutine runs for a second.
+	// Each goroutine of answerOverloaded runs for a second.
 	look := func() { most = max(most, goroutinesIn("relay/server.(*conn).answerOverloaded")) }
 	for i := range conns {
 		// This connection sends nothing.

@@ -50,9 +50,9 @@ type Options struct {
 	MaxHead   int // bytes of a request head; beyond it 431
 	MaxTarget int // bytes of a request-target; beyond it 414
 
-	HeadTimeout  time.Duration // from the first byte of a head to its end, and for a TLS handshake
+	HeadTimeout  time.Duration // longest time from the first byte of a head to its end, and of a TLS handshake
 	IdleTimeout  time.Duration // longest wait for the first byte of a head; a connection that exceeds it is closed without an answer
-	StallTimeout time.Duration // for a body of which no byte arrives, and for a caller that does not read
+	StallTimeout time.Duration // longest time in which no byte of a body arrives, or in which a caller reads nothing
 
 	// MinRate is the smallest average number of body bytes a second that a caller must send, over the
 	// time that the relay waits for them. It applies once the relay has waited for MinRateGrace. A
@@ -330,7 +330,7 @@ func (s *Server) beginRequest() bool {
 	return true
 }
 
-// endRequest ends the count of beginRequest.
+// endRequest counts the capture of a beginRequest as ended.
 func (s *Server) endRequest() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -38,8 +38,8 @@ type stallConn struct {
 }
 
 // slack makes the moves of a deadline rare, because a move costs more than reading the clock. A deadline that
-// many requests share is set a sixteenth of its time later than needed, and moved only when less than its
-// time is left.
+// many requests share is set a sixteenth of the timeout later than needed, and moved only when less than the
+// timeout is left.
 const slack = 16
 
 // Write sends p in pieces, each with its own deadline. It continues a piece that was taken in part.

@@ -198,7 +198,8 @@ func (p *program) baseForToken(ctx context.Context, dialer *client.Dialer, login
 	return base, err
 }
 
-// baseOf returns the base URL of the login, or the usual one of the SSH host.
+// baseOf returns the base URL of the login, or, without a login, the one that client.BaseURL derives from the
+// SSH host.
 func baseOf(dialer *client.Dialer, login *client.Login) (string, error) {
 	if login != nil {
 		return login.BaseURL, nil

@@ -89,7 +89,7 @@ func (s *upScreen) message(m *client.Message) {
 	case relay.NoticeMoving:
 		s.say("this node of the relay takes no more clients; connecting to another one")
 	case relay.NoticeRevoked:
-		if len(s.forwards) > 1 { // with a single alias, the error at the end has the reason
+		if len(s.forwards) > 1 { // with a single alias, the error with which the program ends has the reason
 			s.say(m.Message)
 		}
 	case client.TypeMissed:
@@ -100,8 +100,8 @@ func (s *upScreen) message(m *client.Message) {
 	}
 }
 
-// refused prints the reason why an alias is not online. If the only alias is refused for good, it
-// prints nothing, because the error at the end has the reason.
+// refused prints the reason why an alias is not online. If the only alias is refused for good, it prints
+// nothing, because the error with which the program ends has the reason.
 func (s *upScreen) refused(m *client.Message) {
 	text := "alias " + m.Alias + " was refused: " + m.Message
 	switch {

@@ -313,7 +313,7 @@ func kexInit(name string) []byte {
 }
 
 // TestTokenForNobody: if no program answers at the SSH address, the token is sent nowhere, not even to the
-// usual port of this machine.
+// default HTTP port of a relay on this machine.
 func TestTokenForNobody(t *testing.T) {
 	t.Parallel()
 	const nobody = "127.0.0.1:1"

@@ -28,7 +28,7 @@ func (a asAgent) RoundTrip(r *http.Request) (*http.Response, error) {
 	return a.next.RoundTrip(r)
 }
 
-// agentCalls is a session of an agent that counts its calls.
+// agentCalls is a session of an agent. n counts its calls of tools.
 type agentCalls struct {
 	t       *testing.T
 	session *sdk.ClientSession
@@ -178,7 +178,7 @@ func TestAgentTaskList(t *testing.T) {
 	}
 }
 
-// TestRevokedAgent: revoking a token ends the waits that began with it, with an error.
+// TestRevokedAgent: when a token is revoked, the waits that began with this token end with an error.
 func TestRevokedAgent(t *testing.T) {
 	t.Parallel()
 	h := withAlias(t)

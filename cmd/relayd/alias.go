@@ -67,8 +67,8 @@ func (c *program) aliasCommand() *cobra.Command {
 	return group("alias", "aliases: add, list, set, transfer, rm", add, list, c.aliasSet(), transfer, remove)
 }
 
-// explainConflict adds to the error about a taken name the account that has the name, or the account and time
-// for which it is reserved. It returns err unchanged if it cannot find the account.
+// explainConflict adds to the error about a taken name who has the name, or for which account and until when
+// the name is reserved. It returns err unchanged if it cannot find the account.
 func (o *operator) explainConflict(ctx context.Context, err error, name string) error {
 	if conflict, ok := errors.AsType[*relay.Error](err); !ok || conflict.Code != relay.CodeConflict {
 		return err

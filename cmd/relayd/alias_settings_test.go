@@ -173,8 +173,8 @@ func TestForwardedSetting(t *testing.T) {
 	}
 }
 
-// TestOfflineStatusSetting: offlineStatus is the status while there is no tunnel; the event is queued in any
-// case.
+// TestOfflineStatusSetting: offlineStatus is the status of the answer while there is no tunnel; the event is
+// queued in any case.
 func TestOfflineStatusSetting(t *testing.T) {
 	t.Parallel()
 	h := withAlias(t)

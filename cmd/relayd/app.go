@@ -328,8 +328,8 @@ func isAPIPath(p string) bool {
 	return false
 }
 
-// baseSite returns the handler of API and dashboard. The API also gets unclean paths and answers 404, because
-// http.ServeMux would redirect them.
+// baseSite returns the handler of API and dashboard. The API also gets paths with dots or double slashes and
+// answers 404, because http.ServeMux would redirect such paths.
 func (a *app) baseSite(apiHandler http.Handler, budget *budget.Budget) http.Handler {
 	pages := dashboard.New(dashboard.Options{
 		Accounts: a.store, Events: a.store, Deliver: a.delivery, Limits: a.limits, Site: a.site, Log: a.log, Version: relay.ThisBuild().Version,

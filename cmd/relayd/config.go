@@ -35,7 +35,7 @@ type Config struct {
 	HTTPSAddr string `kind:"addr" flag:"https-addr" default:"off" help:"TLS listener (aliases and base site)"`
 	// SSHAddr is the address for SSH clients; it cannot be off.
 	SSHAddr string `kind:"addr" flag:"ssh-addr" default:"127.0.0.1:2222" help:"SSH listener"`
-	// SSHHostKey is the same on all nodes.
+	// SSHHostKey, if set, must name the same keys on all nodes.
 	SSHHostKey string `flag:"ssh-host-key" default:"" help:"private key files of the SSH server, separated by commas; clients learn all, and the first of each type is in use" note:"empty = ssh_host_ed25519_key in the data dir; with Postgres one in the database that all nodes share"`
 	// SSHPublicAddr is empty until Site fills it from the base host and the SSH port.
 	SSHPublicAddr string `kind:"dial" flag:"ssh-public-addr" default:"" help:"SSH address to show in printed commands" note:"empty = base host and SSH port; a host without a port means port 22"`
@@ -139,8 +139,8 @@ type Config struct {
 	// Drain of 0 cuts requests at once; off waits without a limit.
 	Drain time.Duration `group:"Stop" kind:"duration" flag:"drain" default:"15s" zero:"ok" help:"longest graceful stop" note:"0s = cut at once"`
 
-	// DrainDelay applies by default only to nodes with other nodes beside them, because a single node has no
-	// other place to send its callers.
+	// DrainDelay applies by default only if there are other nodes, because the callers of a single node have no
+	// other place to go.
 	DrainDelay time.Duration `kind:"duration" flag:"drain-delay" default:"3s" zero:"ok" help:"how long /readyz answers 503 at a stop before the listeners close, so that balancers notice" note:"the default applies only while other nodes serve the same Postgres; a value that you set always applies"`
 
 	// Retention can be set for each alias, too.

@@ -318,7 +318,7 @@ func effective(cfg Config, list []*setting) []settingRow {
 	return mapSlice(list, func(s *setting) settingRow {
 		value := s.String()
 		if s.origin == "default" {
-			value = cmp.Or(s.def, value) // the default as its tag writes it
+			value = cmp.Or(s.def, value) // the default as the tag of the field writes it
 		}
 		lines := strings.FieldsFunc(value, func(r rune) bool { return r == '\n' || r == '\r' }) // initial-admin-keys may have several lines
 		return settingRow{Name: s.name, Value: cmp.Or(strings.Join(lines, "; "), derived[s.name]), Origin: s.origin}

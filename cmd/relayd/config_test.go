@@ -347,8 +347,7 @@ func TestChecks(t *testing.T) {
 	}
 }
 
-// TestReference compares docs/config.md with the Config struct. `make generate`
-// writes it.
+// TestReference compares docs/config.md with the Config struct. `make generate` writes that file.
 func TestReference(t *testing.T) {
 	t.Parallel()
 	var want bytes.Buffer

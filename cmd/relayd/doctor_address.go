@@ -24,8 +24,8 @@ type listenerOf struct {
 	probe      func(ctx context.Context, trusted []netip.Prefix, addr string) error
 }
 
-// listeners returns the listeners to check. If the last server has recorded its listeners in site.json, these
-// replace the addresses that the settings do not name.
+// listeners returns the listeners to check. If the last server has recorded its addresses in site.json, the
+// recorded addresses replace those that the settings do not name.
 func (x *examination) listeners() []listenerOf {
 	cfg := x.cfg
 	if known, ok := loadSiteFile(cfg); ok {

@@ -173,8 +173,8 @@ func certificate(t *testing.T, names []string, until time.Time) (certFile, keyFi
 		write(t, "key.pem", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})))
 }
 
-// issuedCertificate writes a certificate that a CA of its own has signed, and the private key. If whole is
-// set, the file also contains the certificate of the CA.
+// issuedCertificate writes a certificate that a new CA has signed, and the private key. If whole is set, the
+// file also contains the certificate of the CA.
 func issuedCertificate(t *testing.T, names []string, whole bool) (certFile, keyFile string) {
 	t.Helper()
 	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -20,7 +20,7 @@ const odd = "POST /a//b/../c?x=1&&y=%zz HTTP/1.1\r\n" +
 
 const oddAnswer = "HTTP/1.1 201 Well  Done\r\nx-lower: Yes\r\nContent-Length: 5\r\nX-Lower: no\r\nSet-Cookie: a=b\r\n\r\nhello"
 
-// TestLoop is the main task on both stores: a request through ssh -R is answered unchanged, is stored,
+// TestLoop does the main task on both stores: a request through ssh -R is answered unchanged, is stored,
 // survives a restart, and is replayed byte for byte.
 func TestLoop(t *testing.T) {
 	t.Parallel()

@@ -106,7 +106,7 @@ func (a *app) findAdmin(ctx context.Context, out *summary, env *operatorEnv) err
 }
 
 // needsAdmin reports whether an admin is to be created. Without --initial-admin-keys, any account suffices.
-// With it, only an admin or the account named admin does.
+// With that setting, only an admin or the account named admin suffices.
 func (a *app) needsAdmin(accounts []relay.Account) bool {
 	if a.cfg.InitialAdminKeys == "" || len(accounts) == 0 {
 		return len(accounts) == 0

@@ -89,7 +89,8 @@ const resumeWait = 15 * time.Second
 // obeyed.
 const obeyedAfter = 3
 
-// awaitBeats waits until a node has obeyed a command, because its /readyz must show the effect.
+// awaitBeats waits until the named node has obeyed a command. After that, the /readyz of the node shows the
+// effect.
 func (o *operator) awaitBeats(ctx context.Context, name string, limit time.Duration) error {
 	told := map[string]int64{} // heartbeats of each node at the time of the command
 	for deadline := time.Now().Add(limit); time.Now().Before(deadline); {

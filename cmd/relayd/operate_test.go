@@ -357,8 +357,8 @@ func TestFirstAccountOfNodesThatStartAtOnce(t *testing.T) {
 	}
 }
 
-// TestTwoNodes: on Postgres a second relayd serves together with the first one, and lists two nodes. It still
-// serves after the first one has ended.
+// TestTwoNodes: on Postgres a second relayd serves together with the first one, and lists two nodes. The
+// second one still serves after the first one has ended.
 func TestTwoNodes(t *testing.T) {
 	t.Parallel()
 	flags := postgresFlags(t)

@@ -13,7 +13,7 @@ import (
 
 // Bounds of the queued output. A reader that is slow for a moment loses no output.
 const (
-	outputBytes = 256 << 10 // limit of the queue; the text that reaches it may exceed it
+	outputBytes = 256 << 10 // while the queue holds more than this, further texts are dropped
 	outputRetry = time.Second
 	// outputSlow is how long one write may take before the output counts as blocked.
 	outputSlow = 2 * time.Second

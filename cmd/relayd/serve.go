@@ -208,7 +208,7 @@ func (a *app) abandon() {
 	}
 }
 
-// startWithin starts the relay and creates its first account; If ctx ends before the relay is ready, greeting
+// startWithin starts the relay and creates its first account. If ctx ends before the relay is ready, greeting
 // is nil. When ctx ends, startWithin waits at most stopGrace, because calls to a database that does not
 // answer take seconds.
 func (a *app) startWithin(ctx context.Context, list []*setting) (greeting *summary, served bool, err error) {

@@ -45,8 +45,8 @@ type ACMEOptions struct {
 	// challenges of that kind.
 	HTTPAddr, TLSAddr string
 
-	// DNS sets the records of DNS-01 challenges (RFC 8555, section 8.4), and no others are used. One
-	// wildcard certificate then covers all aliases. nil = no such challenges.
+	// DNS sets the records of DNS-01 challenges (RFC 8555, section 8.4), which are then the only challenges: one
+	// wildcard certificate covers all aliases. nil = no DNS-01 challenges.
 	DNS certmagic.DNSProvider
 	// Resolvers are asked for the zone of a name and for the records of challenges;
 	// empty = those of the system.
@@ -56,11 +56,11 @@ type ACMEOptions struct {
 	Log      *slog.Logger          // nil = discarded
 }
 
-// ACME orders certificates (RFC 8555) for the base host and for the aliases that may have one: when a
-// tunnel is attached to an alias, or when a handshake asks for its name. A handshake never talks to the
-// CA. It starts an order in the background and waits for it for a bounded time; the order continues
-// when the handshake has ended. A failed order is tried again after a pause. An ACME is safe for
-// concurrent use.
+// ACME orders certificates (RFC 8555) for the base host and for the aliases that may have one: when a tunnel
+// is attached to an alias, or when a handshake asks for the name of such an alias. A handshake never talks to
+// the CA. The handshake starts an order in the background, and waits for the order for a bounded time; the
+// order continues when the handshake has ended. A failed order is tried again after a pause. An ACME is safe
+// for concurrent use.
 type ACME struct {
 	opt           ACMEOptions
 	base, domain  string // base host and alias domain, in lower case and without a trailing dot

@@ -14,7 +14,8 @@ import (
 	"relay"
 )
 
-// An embedded field must not have the name of a method.
+// anyFiles is SharedFiles under another name: an embedded field SharedFiles would hide the method
+// SharedFiles.
 type anyFiles = SharedFiles
 
 // slowFiles are shared files whose reads wait until the test opens the gate.

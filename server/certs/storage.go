@@ -45,8 +45,9 @@ type quotaError struct {
 
 func (e *quotaError) Error() string { return e.detail }
 
-// shareOf returns the number of names that one account may have, half of the names that other accounts
-// have left, but at least two. No two accounts can therefore use up the whole quota.
+// shareOf returns the number of names that one account may have: half of the names that the other accounts
+// have left, but at least two and at most quotaPerAccount. No two accounts can therefore use up the whole
+// quota. others is the number of names of the other accounts.
 func shareOf(others int) int { return min(quotaPerAccount, max(2, (quotaTotal-others)/2)) }
 
 // use counts a name, or returns a *quotaError if the quota of the account or of all accounts is used
