@@ -27,8 +27,8 @@ type Access struct {
 // maxAccessPath is the largest number of bytes of a path in Access.
 const maxAccessPath = 512
 
-// access reports a request of this connection, whose head begins with head, to the access log. It
-// leaves out requests to the base site.
+// access reports a request of this connection to the access log. head holds the bytes of the request's head
+// that have arrived. access leaves out requests to the base site.
 func (c *conn) access(to route, head []byte, a Access) {
 	if c.srv.opt.Access == nil || to.kind == hostBase {
 		return

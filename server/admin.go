@@ -45,8 +45,8 @@ type Stats struct {
 	Version    string `json:"version"`
 	Node       string `json:"node"`  // name of this node
 	Peers      int    `json:"peers"` // other nodes whose tunnels can be used
-	// ForwardedOut is the number of channels that this node has opened through other nodes since the
-	// start, and ForwardedIn of those that other nodes have opened through this one.
+	// ForwardedOut is the number of channels that this node has opened through other nodes since the start, and
+	// ForwardedIn is the number of channels that other nodes have opened through this one.
 	ForwardedOut int64 `json:"forwardedOut"`
 	ForwardedIn  int64 `json:"forwardedIn"`
 

@@ -351,7 +351,7 @@ type Capturer interface {
 	// Capture handles one request completely: it stores the event, delivers or queues it, and has the
 	// response sent. ctx ends when the drain time is over.
 	Capture(ctx context.Context, in *relay.Inbound) relay.Outcome
-	// Reject tries to store a refused request of a known alias as an event. It must not block, because
-	// the answer may be sent after it.
+	// Reject tries to store a refused request of a known alias as an event. The server calls it after the answer
+	// has been written. Reject must return soon, because the connection keeps its slot until then.
 	Reject(in *relay.Inbound, why *relay.Error)
 }

@@ -99,7 +99,7 @@ func (c *stallConn) SetWriteDeadline(t time.Time) error {
 	return c.Conn.SetWriteDeadline(t)
 }
 
-// SetDeadline sets both deadlines.
+// SetDeadline sets the read deadline and the write deadline.
 func (c *stallConn) SetDeadline(t time.Time) error {
 	if err := c.SetWriteDeadline(t); err != nil {
 		return err

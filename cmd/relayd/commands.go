@@ -24,8 +24,8 @@ const exampleAlias = "stripe-dev"
 // defaultIdentities are the private keys that ssh offers by default.
 var defaultIdentities = []string{"id_rsa", "id_ecdsa", "id_ecdsa_sk", "id_ed25519", "id_ed25519_sk", "id_dsa"}
 
-// identity returns the private key file for ssh -i. It returns "" if -i is not needed, because ssh offers a
-// key of the account from its default files or its agent.
+// identity returns the private key file for ssh -i. It returns "" if ssh offers a key of the account by
+// itself, from its default files or its agent, or if there is no such file.
 func (s *operatorEnv) identity(ctx context.Context, st *store.Store, account string) (string, error) {
 	registered, err := st.Keys(ctx, relay.System(), account)
 	if err != nil {

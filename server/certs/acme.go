@@ -30,8 +30,8 @@ import (
 // ACMEOptions configure an ACME.
 type ACMEOptions struct {
 	Site relay.Site
-	// Alias reports whether a label may have a certificate, and its owner. It is called in every
-	// handshake for an alias, so it must not read the database.
+	// Alias reports whether a label may have a certificate, and returns the owner of the alias. It is called in
+	// every handshake for an alias, so it must not read the database.
 	Alias func(label string) (owner int64, ok bool)
 
 	Dir   string         // folder of accounts, keys and certificates, mode 0700
@@ -116,7 +116,7 @@ func NewACME(o ACMEOptions) (*ACME, error) {
 		issuances: map[string]*issuance{}, ended: make(chan struct{}),
 	}
 	for _, r := range []string{certIssued, certLoaded, certFailed, certRefused} {
-		// This shows each result as 0 before it first occurs.
+		// This shows each result as 0 in the metrics before it first occurs.
 		a.met.WithLabelValues(r)
 	}
 	a.ctx, a.cancel = context.WithCancel(context.Background())

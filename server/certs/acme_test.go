@@ -24,7 +24,7 @@ func TestBudget(t *testing.T) {
 	t.Parallel()
 	dir, now := t.TempDir(), time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	spend := func(name string, account int64) error {
-		// The quota is made anew each time, because its state is in a file.
+		// Each use makes a new quota, because the counted names must come from the file.
 		return (&quota{&certmagic.FileStorage{Path: dir}}).use(t.Context(), name, account, now, false)
 	}
 	for i := range quotaPerAccount {

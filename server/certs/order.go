@@ -17,7 +17,7 @@ const (
 	orderTimeout  = 3 * time.Minute  // longest time of one order
 	handshakeWait = 20 * time.Second // longest wait of a handshake for an order
 	maxOrders     = 4                // orders that run at once
-	maxPrefetches = 2                // orders among them for names that no handshake has asked for
+	maxPrefetches = 2                // how many of these orders may be for names that no handshake has asked for
 	challengeWait = 2 * time.Second  // longest time to read the challenges of other nodes
 	stopTimeout   = 2 * time.Second  // longest wait for orders to end after their context has ended
 	maxIssuances  = 1000             // largest number of entries in ACME.issuances
