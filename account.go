@@ -28,7 +28,7 @@ const (
 	ActorToken  ActorKind = "token"  // API
 	ActorShare  ActorKind = "share"  // holder of a share token
 	ActorSSH    ActorKind = "ssh"    // verified public key
-	ActorQueue  ActorKind = "queue"  // the queue, which queues an attempt again
+	ActorQueue  ActorKind = "queue"  // the relay itself, when it queues an interrupted delivery again
 	ActorSystem ActorKind = "system" // operator commands and the server itself; may see everything
 )
 
@@ -47,15 +47,15 @@ type Actor struct {
 	Credential  string    // id of the token, session, key or share that authenticated the actor
 	ExpiresAt   time.Time // end of the credential; zero = never
 	LoggedInAt  time.Time // start of the dashboard session; zero for every other credential
-	Via         string    // program that acts for the actor, such as "mcp claude-code 2.1"; the actor itself names it. "" = none
+	Via         string    // program that acts for the actor, such as "mcp claude-code 2.1"; the program gives this name itself. "" = none
 	Shared      ID        // the only event that an ActorShare may see
 }
 
 // System returns the actor of operator commands.
 func System() Actor { return Actor{Kind: ActorSystem, Name: "system", Admin: true, Scopes: AllScopes} }
 
-// BufferAccount returns the account that the buffered bytes of the actor count against. That is the
-// account of its credential, or 0 for all actors without a login, such as the holders of shares.
+// BufferAccount returns the account whose limit covers the buffered bytes of the actor. For actors without a
+// login, such as the holders of shares, it is 0.
 func (a Actor) BufferAccount() int64 {
 	if a.Kind == ActorShare {
 		return 0
@@ -106,7 +106,7 @@ var scopeNames = []struct {
 // Has reports whether every scope of want is in s.
 func (s Scope) Has(want Scope) bool { return s&want == want }
 
-// Names lists the scopes in their fixed order.
+// Names lists the scopes in the order of scopeNames.
 func (s Scope) Names() []string {
 	names := []string{}
 	for _, known := range scopeNames {
@@ -154,13 +154,13 @@ type Key struct {
 // ends.
 type Right struct {
 	Account int64
-	Key     string // id; "" with Alias
-	Alias   int64  // id; 0 with Key
+	Key     string // id of the key; "" if Alias is set
+	Alias   int64  // id of the alias; 0 if Key is set
 }
 
-// Enrolment is a request to register an SSH key. Its client has proven that it holds the private key,
-// and waits until a logged-in user approves. It does not contain the code that the user types, because
-// only the client may see that code.
+// Enrolment is a request to register an SSH key. The client has proven that it holds the private key, and
+// waits until a logged-in user approves the request. To approve, the user types a code. An Enrolment does not
+// contain that code, because only the client may see it.
 type Enrolment struct {
 	Link        string // last part of the URL of the page on which a user approves the enrolment
 	Fingerprint string // SHA256:…
@@ -173,7 +173,7 @@ type Enrolment struct {
 	AuthorizedKey string // the key as a line of authorized_keys
 }
 
-// Ends of an enrolment.
+// The ways in which an enrolment ends.
 const (
 	EnrolmentApproved = "approved"
 	EnrolmentExpired  = "expired"
@@ -227,7 +227,7 @@ type AuditEntry struct {
 	ID     int64
 	At     time.Time
 	Actor  string
-	Via    string // the actor's Via
+	Via    string // Actor.Via of the actor
 	Action string // name of the action, such as token.add
 	Target string
 	Detail string

@@ -40,9 +40,9 @@ type Settings struct {
 	Retention        *time.Duration  `json:"-"`          // nil = the default of the server; in the API a duration string or null
 	Handshakes       []string        `json:"handshakes"` // names of challenges that are answered while offline, see package handshake
 	Answers          []OfflineAnswer `json:"answers"`
-	// VerifyToken is the token that Meta and WebSub send when a user enters the URL of the alias there. It is
-	// stored encrypted. Reads return an empty SecretText in place of a stored token; only delivery reads the
-	// value.
+	// VerifyToken is the token that Meta and WebSub hubs send to check the URL of the alias. It is stored
+	// encrypted. Settings that were read from the store have an empty SecretText in its place; only package
+	// delivery reads the value.
 	VerifyToken *SecretText `json:"-"`
 	Paused      bool        `json:"paused"`
 }
@@ -87,10 +87,10 @@ func DefaultSettings() Settings {
 // AliasStatus is the part of the state of an alias that is not in its database row.
 type AliasStatus struct {
 	State  TunnelState
-	Since  time.Time   // begin of State; zero for TunnelNever
+	Since  time.Time   // time at which State began; zero for TunnelNever
 	Tunnel *TunnelInfo // nil when State is offline or never
 	QueueStats
-	LastEventAt time.Time // first arrival of the newest event; zero = no event
+	LastEventAt time.Time // ReceivedAt of the newest event; zero = no event
 }
 
 // Usage counts the stored events and bytes of an alias or an account.

@@ -214,8 +214,8 @@ func TestForbiddenDependencies(t *testing.T) {
 	}
 }
 
-// TestPromises: each test and each mutant that docs/promises.md names exists, and each mutant has to fail a
-// test that its row names.
+// TestPromises: each test and each mutant that docs/promises.md names exists. A mutant is a deliberate
+// mistake in the code, see tools/mutants; the row that names it must also name a test that fails with it.
 func TestPromises(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("docs/promises.md")
@@ -266,8 +266,9 @@ func TestPromises(t *testing.T) {
 
 var testNames = regexp.MustCompile(`\b(?:Test|Fuzz)\w+`)
 
-// TestEveryBoundHasBothSides: each bound in the tables of docs/limits.md has a row in docs/promises.md that
-// names tests of both sides, and each row there is such a bound.
+// TestEveryBoundHasBothSides: each bound in the tables of docs/limits.md has a row in docs/promises.md,
+// section Bounds, and each row of this section is for such a bound. The row names a test at the bound and a
+// test beyond it.
 func TestEveryBoundHasBothSides(t *testing.T) {
 	t.Parallel()
 	limits, err := os.ReadFile("docs/limits.md")
@@ -315,7 +316,7 @@ func rowsOf(page string) (rows [][]string) {
 	return rows
 }
 
-// listOfMutants returns, for each mutant, the pattern of the tests that it must fail.
+// listOfMutants returns, for each mutant, the pattern of the names of the tests that must fail with it.
 func listOfMutants(t *testing.T) map[string]*regexp.Regexp {
 	t.Helper()
 	patterns := map[string]*regexp.Regexp{}
@@ -396,7 +397,7 @@ func testsOf(t *testing.T, folder string) map[string]bool {
 
 var testDeclarations = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
 
-// Each Go, txtar and JSON file that docs/design.md names with its folder exists.
+// Each Go, txtar and JSON file that docs/design.md names by its path exists.
 func TestPromisesOfTheDesign(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("docs/design.md")

@@ -30,8 +30,8 @@ type Change struct {
 	Credential string // id of the revoked credential of a ChangeAccount; "" = any of the account. In a ChangeEnrolment, the fingerprint of the key
 
 	// Snapshot returns the event and attempt N after the change, without bodies. A nil result means that the
-	// event or attempt is not in memory and must be read from the store. Snapshot itself may be nil, and may
-	// be called only until Publish returns.
+	// event or attempt is not in memory and must be read from the store. Snapshot itself may be nil. A
+	// receiver of changes may call it only until the receiver's method Publish returns.
 	Snapshot func() (*Event, *Attempt)
 }
 

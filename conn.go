@@ -25,8 +25,8 @@ type Conn interface {
 	Ready() <-chan struct{}
 	// CloseWrite half-closes towards the local server; for upgraded connections only.
 	CloseWrite() error
-	// End returns how the connection has ended. If it ended without a byte and the peer may still
-	// send the reason, End waits up to wait for the reason.
+	// End returns how the connection has ended. If it ended without a byte, the peer may still send the
+	// reason: End then waits for the reason, at most for the duration wait.
 	End(wait time.Duration) ConnEnd
 }
 

@@ -85,7 +85,8 @@ func startDocs(t *testing.T) *docs {
 			t.Fatal(err)
 		}
 	}
-	// ssh reads the home directory of the account from the system and ignores HOME.
+	// ssh reads the home directory of the account from the system and ignores HOME, so the wrapper names the
+	// files.
 	wrapper := fmt.Sprintf("exec %s -F none -i %s -p %s -o IdentitiesOnly=yes -o StrictHostKeyChecking=accept-new -o UserKnownHostsFile=%s \"$@\"",
 		look(t, "ssh"), key, sshPort, filepath.Join(dir, "known"))
 	relaytest.WriteScript(t, filepath.Join(bin, "ssh"), wrapper)
@@ -166,8 +167,8 @@ func (f *docs) runPage(t *testing.T, text string, used []atomic.Bool) {
 }
 
 // script returns a documented block as a shell script that a test can run: with real folders, and a time
-// limit for commands that do not end. It leaves out the lines that match an entry of notRun, and sets the
-// entry in used.
+// limit for commands that do not end. It leaves out the lines that match an entry of notRun, and marks these
+// entries in used.
 func (f *docs) script(block string, used []atomic.Bool) (script string) {
 	for line := range strings.Lines(strings.ReplaceAll(block, "\\\n", " ")) {
 		line = strings.TrimRight(line, "\n")

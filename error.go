@@ -179,14 +179,16 @@ var (
 	ErrNotFound = &Error{Code: CodeNotFound, Detail: "not found, or your account has no access to it"}
 	// ErrNotSent proves that no byte of the request was sent, so that it may be queued.
 	ErrNotSent = &Error{Code: "not-sent"}
-	// ErrTunnelMoved is ErrNotSent from another node that does not have the tunnel (any more): the record of
-	// the tunnel has to be read again.
+	// ErrTunnelMoved means that no byte was sent, because the other node does not have the tunnel (any more):
+	// the record of the tunnel has to be read again.
 	ErrTunnelMoved = &Error{Code: "tunnel-moved"}
-	// ErrTunnelSilent is ErrNotSent from another node, where the client of the tunnel does not answer.
+	// ErrTunnelSilent means that no byte was sent, because the client of the tunnel does not answer the other
+	// node.
 	ErrTunnelSilent = &Error{Code: "tunnel-silent"}
-	// ErrTunnelSlow is ErrNotSent from another node, where the client of the tunnel is alive but did not
-	// answer in time.
+	// ErrTunnelSlow means that no byte was sent, because the client of the tunnel is alive but did not answer
+	// the other node in time.
 	ErrTunnelSlow = &Error{Code: "tunnel-slow"}
-	// ErrFenced means that another process has claimed the attempt since, so the result must not be written.
+	// ErrFenced means that another process has claimed the attempt in the meantime, so the result must not be
+	// written.
 	ErrFenced = &Error{Code: "fenced"}
 )

@@ -53,11 +53,11 @@ type Event struct {
 	AliasID        int64
 	Alias          string    // name
 	ReceivedAt     time.Time // first arrival; it is part of ID and decides order, cursors and retention
-	LastReceivedAt time.Time // ReceivedAt of the last attempt; the record shows it as receivedAt
+	LastReceivedAt time.Time // ReceivedAt of the last attempt; the JSON form in package record shows it as receivedAt
 	Remote         netip.AddrPort
 	TLS            bool
 	Method         string
-	Target         []byte // request-target as shown; an absolute-form target without scheme and authority
+	Target         []byte // request-target as shown; of an absolute-form target, only what follows scheme and authority
 	HTTPMinor      int
 	Host           string
 	Provider       Provider
@@ -179,7 +179,7 @@ const SignedByClient = "client"
 type Outgoing struct {
 	Alias          *Alias
 	Request        Message // complete, with all of its body
-	ForwardedLines []byte  // the lines of Event.ForwardedLines
+	ForwardedLines []byte  // as Event.ForwardedLines
 	From           netip.AddrPort
 	TLS            bool
 	Sent           Sent

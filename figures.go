@@ -42,16 +42,16 @@ type Latency struct {
 	P50, P95, P99, Max time.Duration
 }
 
-// AliasHealth summarises the newest events of an alias.
+// AliasHealth summarises the newest events of an alias in a time span.
 type AliasHealth struct {
 	Events, Errors int
-	Parts          []AliasHealthPart // equal parts of the time, oldest first
-	Partial        bool              // there are older events in the time that were not counted
-	LastState      string            // state of the newest event; "" = no event in the time
+	Parts          []AliasHealthPart // equal parts of the span, oldest first
+	Partial        bool              // the span has older events that were not counted
+	LastState      string            // state of the newest event; "" = no event in the span
 	LastStatus     int
 }
 
-// AliasHealthPart counts the events of one part of the time.
+// AliasHealthPart counts the events of one part of the span.
 type AliasHealthPart struct{ Events, Errors int }
 
 // Failing reports whether the newest event counts as an error.

@@ -63,7 +63,7 @@ func (id ID) Time() time.Time {
 	return time.UnixMilli(int64(hi >> 16)).UTC()
 }
 
-// Next returns the next higher id. As a cursor, it selects the event of id and all older events.
+// Next returns the next higher id. As a cursor, that next id selects the event of id and all older events.
 func (id ID) Next() ID {
 	for i := len(id) - 1; i >= 0; i-- {
 		if id[i]++; id[i] != 0 {

@@ -35,10 +35,10 @@ type Caller interface {
 	// answers the bytes sent to it. Left waits a moment for that reset, unless more bytes of the
 	// caller have arrived.
 	Left() bool
-	// ResetOnCrash makes the connection end with a reset if this process is killed. By default the
-	// system closes the connections of a killed process in order. For a response without a length,
-	// that looks like its end: the caller would take a part of the response, or a response that is
-	// not stored, as complete. CloseWrite and Abort end the connection as usual.
+	// ResetOnCrash makes the connection end with a reset if this process is killed. By default the system
+	// closes the connections of a killed process in order. For a response without a length, that looks like
+	// the end of the response: the caller would take a part of the response, or a response that is not
+	// stored, as complete. CloseWrite and Abort end the connection as usual.
 	ResetOnCrash()
 	// CloseWrite ends the response (TLS close_notify, FIN).
 	CloseWrite() error

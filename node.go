@@ -10,8 +10,8 @@ const (
 	NodeDead        = "dead"        // the node has sent no heartbeat for some time; other nodes end its attempts in progress
 )
 
-// Node is one relayd that serves a store, from its start or its rejoin to its end. All
-// nodes of one Postgres serve at the same time; a SQLite store has one node.
+// Node is one relayd that serves a store, from its start, or from its rejoin after other nodes declared it
+// dead, to its end. All nodes of one Postgres serve at the same time; a SQLite store has one node.
 type Node struct {
 	ID       string // random, new with each start and rejoin; compared for equality only
 	Name     string // label, unique among living nodes

@@ -34,20 +34,20 @@ type Accounts interface {
 	Shares(ctx context.Context, who Actor, id ID) ([]Share, error)
 	RemoveShare(ctx context.Context, who Actor, id ID, share string) error
 	// ShareActor returns the actor (kind share) of a share token. The error is ErrNotFound for unknown,
-	// expired and revoked tokens alike. If use is set, it counts one use.
+	// expired and revoked tokens alike. If use is true, ShareActor counts one use of the share.
 	ShareActor(ctx context.Context, secret string, use bool) (Actor, Share, error)
 	// ReturnShareUse takes back a use of a share if why, the error of the replay, shows that no replay was
-	// begun. share is the share before the use.
+	// begun. The argument share is the share as it was before the use.
 	ReturnShareUse(ctx context.Context, share Share, why error) error
 
 	CreateToken(ctx context.Context, who Actor, t Token) (Token, string, error)
 	Tokens(ctx context.Context, who Actor, user string) ([]Token, error)
-	// RenewToken extends the acting token by its original lifetime, counted from now.
+	// RenewToken extends the token that authenticated who: its original lifetime begins anew now.
 	RenewToken(ctx context.Context, who Actor) (Token, error)
 	RemoveToken(ctx context.Context, who Actor, id string) error
 	AddKey(ctx context.Context, who Actor, user, name, authorizedKey string) (Key, error)
 	Keys(ctx context.Context, who Actor, user string) ([]Key, error)
-	RemoveKey(ctx context.Context, who Actor, id string) error // id or fingerprint
+	RemoveKey(ctx context.Context, who Actor, id string) error // id is the id or the fingerprint of the key
 	Sessions(ctx context.Context, who Actor) ([]Session, error)
 	RemoveSession(ctx context.Context, who Actor, id string) error
 
@@ -82,8 +82,8 @@ type Events interface {
 	// not stored as parts is part 0. BodyPart checks no rights: call it only after Event has returned the
 	// event to the actor.
 	BodyPart(ctx context.Context, id ID, n, i int) ([]byte, error)
-	// Figures counts the events of an alias between two times, in equal parts, within a time budget. until
-	// may be in the future, because parts can begin at whole minutes or hours.
+	// Figures counts the events of an alias between two times, in equal parts, within a time budget. The time
+	// until may be in the future, so that parts can begin at whole minutes or hours.
 	Figures(ctx context.Context, who Actor, alias string, since, until time.Time, parts int) (Figures, error)
 	// SavedSearches lists the searches that the actor's account has saved for an alias.
 	SavedSearches(ctx context.Context, who Actor, alias string) ([]SavedSearch, error)
@@ -98,13 +98,13 @@ type Events interface {
 
 // Deliverer has the methods of delivery that both the API and the dashboard need.
 type Deliverer interface {
-	// Replay requests a new attempt, with the number n, and waits up to wait for its end. e is the event
-	// afterwards, with only this attempt and without bodies. An error means that no attempt was begun, or
-	// with MayBeDone that an attempt may be queued.
+	// Replay requests a new attempt, whose number is n, and waits until it ends, at most for the duration
+	// wait. e is the event afterwards, with only this attempt and without bodies. An error means that no
+	// attempt was begun; if MayBeDone is true for the error, an attempt may be queued.
 	Replay(ctx context.Context, who Actor, id ID, wait time.Duration) (e *Event, n int, err error)
-	// Send stores a new event, sends it through the tunnel of its alias and waits up to wait for the end. The
-	// event is never queued and never sent twice. e is the event afterwards, as in Replay. An error means
-	// that nothing was sent.
+	// Send stores a new event, sends it through the tunnel of its alias and waits until the attempt ends, at
+	// most for the duration wait. The event is never queued and never sent twice. e is the event afterwards,
+	// as in Replay. An error means that nothing was sent.
 	Send(ctx context.Context, who Actor, out Outgoing, wait time.Duration) (e *Event, err error)
 	// Release permits the delivery of the inbound events that were queued while the alias was offline, and
 	// returns their number.

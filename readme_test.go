@@ -58,8 +58,8 @@ func TestFirstStepsOfReadme(t *testing.T) {
 	if err := os.MkdirAll(filepath.Dir(key), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	// ssh reads the home directory of the account from the system and ignores HOME. It needs -tt
-	// because its input is no terminal.
+	// ssh reads the home directory of the account from the system and ignores HOME, so the options name the
+	// files. It needs -tt because its input is no terminal.
 	ours := "ssh -tt -F none -i " + key + " -o IdentitiesOnly=yes -o StrictHostKeyChecking=accept-new -o UserKnownHostsFile=" + filepath.Join(dir, "known_hosts")
 	replace := strings.NewReplacer("make run", "bin/relayd serve --data-dir .relay --admin-addr off --http-addr "+web+" --ssh-addr "+sshAddr,
 		"ssh -p 2222", ours+" -p "+sshPort, ":8080", ":"+webPort, "localhost:3000", "localhost:"+localPort,

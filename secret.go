@@ -52,7 +52,7 @@ type OpenSecret struct {
 type OpenSecrets []OpenSecret
 
 // For returns the secrets that can verify a request of a sender: those with the longest path that is a prefix
-// of target. Several secrets have equal rank: each of them may be the right one.
+// of target. If several secrets have that path, each of them may be the right one.
 func (list OpenSecrets) For(provider, target string) OpenSecrets {
 	var out OpenSecrets
 	longest := 0
@@ -89,9 +89,9 @@ type SecretOpener interface {
 	// OpenSecrets decrypts all secrets of an alias, the oldest first. It checks no rights.
 	OpenSecrets(ctx context.Context, alias int64) (OpenSecrets, error)
 	// SigningSecret decrypts the secret of a provider with the given id, if Sign is set. For the id "" it
-	// chooses among the secrets of the provider with Sign whose path is a prefix of target: secrets that fits
-	// accepts come first, then longer paths, then newer secrets. Errors: no-signing-secret,
-	// secret-unavailable.
+	// chooses among the secrets of the provider with Sign whose path is a prefix of target. Secrets for which
+	// fits returns true come first, then secrets with longer paths, then newer secrets. Errors:
+	// no-signing-secret, secret-unavailable.
 	SigningSecret(ctx context.Context, alias int64, provider, target, id string, fits func(secret string) bool) (OpenSecret, error)
 	// NoteSigned notes in the audit log that a secret of an alias has signed a request.
 	NoteSigned(ctx context.Context, who Actor, alias int64, s SenderSecret) error

@@ -33,8 +33,8 @@ func (s Site) Reserved(label string) bool {
 // maxAliasSpelling is more than the length of every spelling of an alias.
 const maxAliasSpelling = 300
 
-// AliasLabel normalises the spelling of an alias: letter case, one trailing dot, the alias domain at
-// the end. The result need not be a valid label.
+// AliasLabel normalises the spelling of an alias: letter case, one trailing dot, the alias domain at the end.
+// The result need not be a valid label; "" = the text is too long for an alias.
 func (s Site) AliasLabel(name string) string {
 	if len(name) > maxAliasSpelling {
 		return ""

@@ -135,8 +135,8 @@ type Attachment interface {
 // want_reply false, except BrokeOffRequest, and encoded as RFC 4251 section 5 types, in the order of
 // the struct fields below.
 const (
-	HelloRequest      = "hello@relay"       // global request, sent before tcpip-forward
-	TargetRequest     = "target@relay"      // global request, sent before its tcpip-forward
+	HelloRequest      = "hello@relay"       // global request, sent before the first tcpip-forward
+	TargetRequest     = "target@relay"      // global request, sent before the tcpip-forward that it describes
 	NoticeRequest     = "notice@relay"      // global request of relayd, sent after hello@relay
 	DialFailedRequest = "dial-failed@relay" // channel request, sent before CLOSE
 	// BrokeOffRequest reports that the local server of a channel aborted its
@@ -175,9 +175,9 @@ type Notice struct {
 	Alias   string // "" = the whole connection
 	Code    string // error code of the API, if the notice reports a refusal
 	Message string // safe to print
-	// RetryAfterMs is the time that the client waits before it connects again, to a relay that stops
-	// or to another node. In NoticeOnline it is the upper bound of a random wait after a loss, because
-	// all clients of a lost node reconnect at the same time.
+	// RetryAfterMs is the time that the client waits before it connects again, to a relay that stops or to
+	// another node. In NoticeOnline it is the upper bound of the random wait that follows a loss of the
+	// connection, because all clients of a lost node reconnect at the same time.
 	RetryAfterMs uint32
 }
 
@@ -189,9 +189,9 @@ const (
 	NoticeOffline    = "offline"
 	NoticeSuperseded = "superseded"
 	NoticeStopping   = "stopping"
-	// NoticeMoving: this node of the relay accepts no more clients. The client connects once more with
-	// the same address, which leads to another node. It keeps the old connection until the relay ends
-	// it, so that its requests continue and the alias is never offline.
+	// NoticeMoving: this node of the relay accepts no more clients. The client connects once more with the
+	// same address, which leads to another node. The client keeps the old connection until the relay ends it,
+	// so that its requests continue and the alias is never offline.
 	NoticeMoving  = "moving"
 	NoticeRevoked = "revoked" // the right to the alias or, without an alias, the login was revoked
 )

@@ -203,7 +203,7 @@ type AuditEntry struct {
 	Detail string  `json:"detail"`
 }
 
-// viaOf splits the Via of an actor into the account and the client program.
+// viaOf splits the Via of an actor into its first word, such as mcp, and the client program.
 func viaOf(via string) (by, client *string) {
 	name, rest, _ := strings.Cut(via, " ")
 	return textOf(name), textOf(rest)

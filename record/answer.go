@@ -104,8 +104,8 @@ func checkAnswer(a *relay.OfflineAnswer) error {
 	return checkAnswerBody(a)
 }
 
-// refusedLines are header lines that an answer must not set. They are the lines of framing and of the
-// connection, and cookies, which browsers would store for the host of the alias.
+// refusedLines are header lines that an answer must not set: the lines of framing and of the connection, and
+// lines such as cookies whose effect browsers keep for the host of the alias.
 var refusedLines = []string{
 	"content-length", "transfer-encoding", "trailer", "te", "connection", "keep-alive", "proxy-connection", "upgrade", "set-cookie", "set-cookie2",
 	"clear-site-data", "alt-svc", "strict-transport-security",
@@ -257,13 +257,13 @@ func challengeOf(e *relay.Event) *handshake.Request {
 	return &handshake.Request{Head: e.Request.Head, Body: b.Data}
 }
 
-// SentSecret returns the secret for the signatures of later requests that the request of an event
-// contains, with its sender; "" for other requests.
+// SentSecret returns the secret with which the sender of an event will sign later requests, and that sender,
+// if the event is a challenge that contains such a secret; "" for other requests.
 func SentSecret(e *relay.Event) (sender string, secret relay.SecretText) {
 	sender, value := handshake.SentSecret(challengeOf(e))
 	return sender, relay.NewSecretText(value)
 }
 
-// ConfirmationLink returns the link that confirms the URL to Amazon SNS; "" for other requests. Relay
-// never opens it.
+// ConfirmationLink returns the link in a challenge of Amazon SNS that confirms the URL of the alias when it
+// is opened; "" for other requests. Relay never opens it.
 func ConfirmationLink(e *relay.Event) string { return handshake.ConfirmationLink(challengeOf(e)) }

@@ -84,7 +84,7 @@ func OfAttempt(a *relay.Attempt, bodies bool) *Attempt {
 	return out
 }
 
-// actorOf returns the actor of an attempt, or the relay if it answered the request itself.
+// actorOf returns the actor of an attempt, or the word relay if the relay itself answered the request.
 func actorOf(a *relay.Attempt) string {
 	if a.State == relay.StateAnswered {
 		return "relay"

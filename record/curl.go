@@ -18,10 +18,10 @@ const (
 	pipedPiece = 16 << 10
 )
 
-// CURL returns a POSIX shell command that sends the request of an event to its alias again: method,
-// target, header lines in their order and every byte of the body. It switches off the header lines that
-// curl adds by default; Host and the framing lines come at the places that curl chooses. A body larger
-// than MaxBody is read from a file. Without that file the command fails, and names the file to save.
+// CURL returns a POSIX shell command that sends the request of an event to its alias again: method, target,
+// header lines in their order and every byte of the body. The command switches off the header lines that curl
+// adds by default; Host and the framing lines come at the places that curl chooses. A body larger than
+// MaxBody is read from a file. Without that file the command fails, and names the file to save.
 func CURL(e *relay.Event, site relay.Site) string {
 	c := &curl{}
 	body := e.Request.Body

@@ -113,8 +113,8 @@ type EventSource interface {
 	Attempts(ctx context.Context, who relay.Actor, id relay.ID, page relay.AttemptPage) ([]relay.Attempt, error)
 }
 
-// Compared names one side of a comparison: the request of an event, or the event's response to attempt
-// N.
+// Compared names one side of a comparison: the request of an event or, if N is set, the response of its
+// attempt N.
 type Compared struct {
 	Event *relay.Event // event with its request or, if N is set, with the compared attempt
 	N     int          // 0 = no attempt is named
@@ -170,7 +170,7 @@ func ReadDiff(ctx context.Context, from BodySource, left, right Compared, part s
 			size += reading.Large
 		}
 	}
-	// Two hostile bodies can take some hundred MiB while they are compared.
+	// Two hostile bodies can take some hundred MiB while they are compared, so large comparisons take turns.
 	done, err := reading.Turn(ctx, size)
 	if err != nil {
 		return nil, err
@@ -208,7 +208,7 @@ type diffSide struct {
 	delivery string // delivery id, if the message is a request
 
 	label  reading.Label
-	stored []byte // the stored body, up to the limit of comparisons
+	stored []byte // the stored body, at most diffBody bytes
 	json   []byte // body as JSON; nil = the body is not JSON
 }
 
@@ -250,7 +250,7 @@ func NoResponse(id relay.ID, n int) *relay.Error {
 	return relay.Errorf(relay.CodeNotFound, "attempt %d of %s has no response", n, id)
 }
 
-// read reads the stored body, up to the limit of comparisons.
+// read reads the stored body, at most diffBody bytes.
 func (s *diffSide) read(ctx context.Context, from BodySource) error {
 	s.label = reading.LabelOf(s.head)
 	body, err := OpenBody(ctx, from, s.id, s.n, s.body)
@@ -381,7 +381,7 @@ func compareBodies(was, is *diffSide) BodyDiff {
 	switch {
 	case a != nil && b != nil && (left.Form == right.Form):
 		d = compareJSON(a, b)
-		for i := range d.Changes { // the ids of two deliveries by one sender always differ
+		for i := range d.Changes { // a changed delivery id is noise, because two deliveries by one sender always have different ids
 			c := &d.Changes[i]
 			c.Noise = c.Op == "replace" && was.delivery != "" && jsonLabel(c.Old) == was.delivery && is.delivery != "" && jsonLabel(c.Value) == is.delivery
 		}
@@ -447,8 +447,9 @@ func jsonText(r *reading.Reading) []byte {
 	return text
 }
 
-// validText returns text in which invalid UTF-8 bytes are written as \xNN, and the surrogates that
-// jsonString keeps as JSON escapes. A JSON response is only valid without these bytes and surrogates.
+// validText returns text in which invalid UTF-8 bytes are written as \xNN, and the unpaired surrogates that
+// jsonString keeps are written as JSON escapes. The comparison is sent as JSON, which is only valid without
+// them.
 func validText[T string | []byte](p T) string {
 	if s := string(p); utf8.ValidString(s) {
 		return s

@@ -83,7 +83,7 @@ func (s *nodeReader) string(raw []byte) string {
 }
 
 // node reads one value. If a name occurs more than once in an object, all its members are kept, because
-// parsers differ in which of them they use.
+// parsers differ in the member that they use.
 func (s *nodeReader) node() *jsonNode {
 	d := s.d
 	n := d.newNode()
@@ -131,11 +131,12 @@ func (s *nodeReader) node() *jsonNode {
 
 type hashPair struct{ a, b uint64 }
 
-// timesOf counts how often each name of an object occurs. As long as there are few names, they are compared
-// with each other instead.
+// timesOf counts how often each name of an object occurs. As long as an object has few names, the map stays
+// empty, and add compares the names with each other instead.
 type timesOf map[string]uint64
 
-// add counts a name and returns how often it has occurred. before holds the names that the object had before.
+// add counts a name and returns how often it has occurred. The argument before holds the earlier names of the
+// object.
 func (t *timesOf) add(name string, before []string) (nth uint64) {
 	if len(before) < 8 {
 		for _, other := range before {
@@ -192,8 +193,8 @@ func (d *jsonDiffer) diff(was, is *jsonNode) {
 	}
 }
 
-// change counts a change of the current value from was to is, and lists it unless there are too many. An
-// added value has no was (nil); a removed value has no is.
+// change counts a change of the current value from was to is, and lists it unless there are too many. For an
+// added value, was is nil; for a removed value, the argument is is nil.
 func (d *jsonDiffer) change(op string, was, is *jsonNode) {
 	if d.out.Total++; d.full() {
 		return
@@ -318,8 +319,9 @@ func (d *jsonDiffer) diffArrays(was, is *jsonNode) {
 			d.atIndex(i, func() { d.change("remove", was.kids[i], nil) })
 		}
 	}
-	// stand counts the elements of the left array that have a partner, one at each place. A moved or added
-	// element is placed after last, the preceding element that stays.
+	// stand counts the places of the array that results from the operations listed so far: one at index i+1
+	// for each element i of the left array that is still there, and one after last for each element added or
+	// moved. last is the place of the preceding element that stays.
 	stand := newPlaces(len(partner) + 1)
 	for i, j := range partner {
 		if j >= 0 {
@@ -377,7 +379,7 @@ func (p places) before(place int) (n int) {
 	return n
 }
 
-// move lists that the element at index left of the left array was moved.
+// move lists a move: of the element at index left of the left array, from one index to another.
 func (d *jsonDiffer) move(from, to, left int, n *jsonNode) {
 	d.atIndex(to, func() { d.change("move", nil, n) })
 	if d.out.Total > len(d.out.Changes) {

@@ -45,8 +45,8 @@ func (p *Problem) GetStatus() int { return p.Status }
 // asked for.
 func (p *Problem) ContentType(string) string { return ProblemType }
 
-// ProblemOf returns the JSON form of an error. An error that is not a *relay.Error, or has an
-// internal code, becomes internal; causes are left out.
+// ProblemOf returns the JSON form of an error. An error that is not a *relay.Error, or whose status is 500,
+// gets the code internal; causes are left out.
 func ProblemOf(err error, requestID string) *Problem {
 	e := relay.AsError(err)
 	if e == nil {

@@ -223,8 +223,8 @@ func warningsOf(e *relay.Event, now time.Time) []Warning {
 // was offline, and that the alias is not set to answer it.
 const WarningHandshake = "handshake-unanswered"
 
-// MissedText returns the advice for a challenge that was queued without an answer. The command in the
-// text replaces the alias' whole list of names, because the event does not contain that list.
+// MissedText returns the advice for a challenge that was queued without an answer. The command in the text
+// replaces the whole setting handshakes of the alias, because the event does not contain the present value.
 func MissedText(e *relay.Event) string {
 	name, first := e.MissedHandshake, ""
 	switch handshake.NeedOf(name) {

@@ -26,9 +26,9 @@ type Exported struct {
 }
 
 // Export returns an event in one of ExportFormats. The event must be read with its bodies, up to MaxBody.
-// creator is the version of the program, and now the time by which warnings are decided. All bodies
-// together have at most most bytes as JSON; longer ones are marked as truncated. Errors: validation-failed
-// for another format, and the errors of ExportRefusal.
+// creator is the version of the program, and now the time by which warnings are decided. The argument most
+// limits the bytes of all bodies together, as JSON; bodies beyond this limit are left out and marked as
+// truncated. Errors: validation-failed for another format, and the errors of ExportRefusal.
 func Export(e *relay.Event, format string, site relay.Site, creator string, now time.Time, most int64) (_ *Exported, err error) {
 	// Browsers show every program as plain text, whatever its language.
 	out := &Exported{Type: "text/plain; charset=utf-8", Name: e.ID.String()}

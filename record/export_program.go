@@ -34,9 +34,9 @@ var (
 	pythonProgram string
 
 	programs = map[string]program{
-		"go":     {goProgram, "", "_test.go", "\t", ""},        // Go 1.21; under another name it runs by "go run"
-		"js":     {jsProgram, "", ".test.js", "  ", ""},        // Node 18: node:test, both as CommonJS and as ES module
-		"python": {pythonProgram, "test_", ".py", "    ", "b"}, // Python 3.8: unittest
+		"go":     {goProgram, "", "_test.go", "\t", ""},        // needs Go 1.21; under a name that does not end in _test.go, "go run" runs it
+		"js":     {jsProgram, "", ".test.js", "  ", ""},        // needs Node 18 with node:test; runs both as CommonJS and as ES module
+		"python": {pythonProgram, "test_", ".py", "    ", "b"}, // needs Python 3.8 with unittest
 	}
 )
 

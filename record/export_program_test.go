@@ -72,8 +72,8 @@ func (l language) start(t *testing.T, dir, addr string, env ...string) (string, 
 	return string(out), err
 }
 
-// rawServer reads want bytes of each connection, writes answer, reads the rest, and sends all received bytes
-// to got.
+// rawServer reads as many bytes of each connection as want says, writes the answer, reads the rest, and sends
+// all received bytes to the channel got.
 func rawServer(t *testing.T, want int, answer string) (addr string, got <-chan []byte) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

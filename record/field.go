@@ -13,15 +13,15 @@ import (
 
 // MatchBody reports whether a body has all of the fields with their values. It searches JSON, each of several
 // JSON values, the fields of form and multipart bodies by their names, and JSON within these fields. If a
-// body was cut or is partly invalid, it searches the readable beginning. The memory that it needs is
-// proportional to most.
+// body is partly invalid, or if cut says that p is only its beginning, MatchBody searches what is readable.
+// The needed memory is proportional to the number most.
 func MatchBody(fields []relay.FieldFilter, l reading.Label, p []byte, cut bool, most int) bool {
 	if start := reading.Start(p); len(start) > 0 && start[0] == '{' && len(l.Codings) == 0 && (l.Charset == "" || strings.EqualFold(l.Charset, "utf-8")) {
 		if matchFields(fields, start) {
 			return true
 		}
 		if s := (scanner{p: start}); s.skip() && s.peek() == 0 {
-			return false // other bodies have no fields
+			return false // p is one JSON object, and matchFields has searched all of it
 		}
 	}
 	r := reading.Read(l, p, cut, most)

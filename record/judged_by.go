@@ -182,8 +182,9 @@ func (g *GivenSecret) among(recognised string, kept relay.OpenSecrets) (relay.Op
 	return list, nil
 }
 
-// ExplainGiven verifies a request, as of its arrival, with a secret that is given for this call. From kept it
-// uses only the custom definitions. It returns the report and the sender whose scheme was used; "" = unknown.
+// ExplainGiven verifies a request, as of its arrival, with a secret that is given for this call. Of kept, the
+// secrets of the alias, it uses only the custom definitions. It returns the report and the sender whose
+// scheme was used; "" = unknown.
 func ExplainGiven(r *SignedRequest, target string, given *GivenSecret, kept relay.OpenSecrets) (report *signature.Report, sender string, err error) {
 	g, recognised := *given, ""
 	if g.Custom != "" && g.Provider == "" {

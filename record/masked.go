@@ -259,7 +259,7 @@ func (p maskedParts) message(n int, start string, headers []Header, b *Body) rel
 			m.Framing = relay.FramingLength
 		case "content-encoding":
 			if b.SHA256 == "" {
-				continue // the body is the decoded text
+				continue // without a SHA-256, the body is the decoded text, so this line would be false
 			}
 		}
 		if raw, err := base64.StdEncoding.DecodeString(h.item(2)); err == nil && len(raw) > 0 {

@@ -2,8 +2,8 @@ package record
 
 import "strings"
 
-// maxNearest bounds the length of words for which suggestions are made, because the time of a
-// comparison grows with it.
+// maxNearest bounds the length of words for which suggestions are made, because the time of a comparison
+// grows with the length.
 const maxNearest = 64
 
 // Nearest returns the known word that a mistyped or truncated word most likely means, or "".

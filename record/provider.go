@@ -47,7 +47,7 @@ func Recognise(head, bodyStart []byte) relay.Provider {
 	return relay.Provider{}
 }
 
-// senderOf returns the row of the table for a request; nil if its sender is unknown.
+// senderOf returns the row of signature.Senders for a request; nil if its sender is unknown.
 func senderOf(fields []wire.Field, bodyStart []byte) *signature.Sender {
 	var names uint64 // bits of the names of all fields, which exclude most rows of the table
 	for i := range fields {
@@ -64,7 +64,8 @@ func senderOf(fields []wire.Field, bodyStart []byte) *signature.Sender {
 	return nil
 }
 
-// senderMarks has the bit of the mark of each row of signature.Senders; 0 = the row has no mark.
+// senderMarks has, for each row of signature.Senders, the bit of the header field by which the sender is
+// recognised (Mark); 0 = the row has no such field.
 var senderMarks = func() (marks []uint64) {
 	for i := range signature.Senders {
 		mark := uint64(0)

@@ -11,7 +11,7 @@ import (
 	"unicode/utf8"
 )
 
-// List is the form of every list that is not paged.
+// List is the form of every list except the list of events, which is a Page.
 type List[T any] struct {
 	Data []T `json:"data" nullable:"false"`
 	// NextCursor continues a list that has pages.

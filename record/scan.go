@@ -110,8 +110,8 @@ func (s *scanner) text() ([]byte, bool) {
 	return nil, false
 }
 
-// members reads the object that begins here. It calls each for every key; each reads the value and reports
-// whether to continue. members returns true if the object was read to its end.
+// members reads the object that begins here. It calls the function each for every key; that function reads
+// the value and reports whether to continue. members returns true if the object was read to its end.
 func (s *scanner) members(each func(key []byte) bool) bool {
 	if !s.take('{') {
 		return false
@@ -128,8 +128,7 @@ func (s *scanner) members(each func(key []byte) bool) bool {
 	return true
 }
 
-// pick reads a value. If wanted is true, to is still empty and the value is a string, it stores the value in
-// to.
+// pick reads a value. If wanted is true, *to is nil and the value is a string, pick stores the value in *to.
 func (s *scanner) pick(wanted bool, to *[]byte) (ok bool) {
 	if wanted && *to == nil && s.peek() == '"' {
 		*to, ok = s.text()

@@ -77,7 +77,7 @@ type LiveMatcher struct {
 	Look func(ctx context.Context, id relay.ID) (bool, error)
 
 	lookups *rate.Limiter
-	found   string // id of the event that Look selected last; the next changes of the same event need no new look
+	found   string // id of the event that Look selected last; for later changes of the same event, Look is not called again
 }
 
 // Match decides whether the filter selects an event. If too many events would have to be read one by

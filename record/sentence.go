@@ -172,8 +172,8 @@ func (c *causes) json(p []byte) {
 	}
 }
 
-// walkJSON calls text for the texts of a value with their names. It returns false if the value was
-// incomplete or nested too deeply.
+// walkJSON calls the function text for each string of a value, with the name of the string. It returns false
+// if the value was incomplete or nested too deeply.
 func walkJSON(d *json.Decoder, name string, depth int, text func(name, value string, depth int)) bool {
 	token, err := d.Token()
 	if err != nil {

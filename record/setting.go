@@ -61,8 +61,8 @@ var settings = []setting{
 	{"paused", func(s *relay.Settings) any { return &s.Paused }, 0},
 }
 
-// SettingTexts returns the settings as texts by their keys: on or off, and "" for the server's default
-// and for values that are never shown.
+// SettingTexts returns the settings as texts by their keys: on or off for a boolean, and "" for the server's
+// default and for values that are never shown.
 func SettingTexts(s *relay.Settings) map[string]string {
 	texts := map[string]string{}
 	for _, x := range settings {
@@ -188,7 +188,7 @@ func noValue(text string) bool {
 
 // set sets a field; most is the longest duration.
 func set(field, value any, most time.Duration) error {
-	text := fmt.Sprint(value) // value is true, false or a number of JSON
+	text := fmt.Sprint(value) // for a boolean or a number, also from JSON, this is the word of the command line
 	if value == nil {
 		text = ""
 	}

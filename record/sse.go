@@ -89,7 +89,7 @@ func ServeStream(w http.ResponseWriter, r *http.Request, begin func(*EventStream
 	out := http.NewResponseController(w)
 	defer func() { _ = out.SetWriteDeadline(time.Time{}) }()
 	for {
-		// The error is ignored: the writers of HTTP/2 have deadlines, but the recorders of tests have none.
+		// The error is ignored: connections have deadlines, but the response recorders of tests have none.
 		_ = out.SetWriteDeadline(time.Now().Add(streamWriteTimeout))
 		if _, err := w.Write(s.buf.Bytes()); err != nil || out.Flush() != nil {
 			return nil // the viewer has disconnected

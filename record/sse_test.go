@@ -7,7 +7,7 @@ import (
 )
 
 // An item that is encoded once for all viewers has the same bytes as one that is encoded for a single viewer.
-// Appending to its Data does not change them.
+// Appending to the Data of the item does not change the encoded bytes.
 func TestItemIsEncodedOnce(t *testing.T) {
 	item := relay.FeedItem{Name: "event", Data: []byte(`{"id":"evt_1"}`)}
 	var alone, shared EventStream

@@ -56,7 +56,8 @@ func writeHex(b *strings.Builder, letter byte, r rune, digits int) {
 	}
 }
 
-// SafeTextMax is SafeText cut to at most most runes; the last rune of a cut text is "…".
+// SafeTextMax is SafeText with a limit: the result has at most as many runes as most says, and the last rune
+// of a cut text is "…".
 func SafeTextMax(s string, most int) string {
 	if len(s) > 8*most { // an escape is at most ten bytes, so the rest would be cut anyway
 		s = s[:8*most]

@@ -198,7 +198,8 @@ func SignedRequestOf(e *relay.Event, url string) *SignedRequest {
 	return r
 }
 
-// JudgeEvent verifies the signature of an event like JudgeArrival. Bodies of up to 256 KiB are in memory.
+// JudgeEvent verifies the signature of an event like JudgeArrival. The verdict is unchecked for a body of
+// more than 256 KiB, which is not in memory.
 func JudgeEvent(e *relay.Event, site relay.Site, secrets relay.OpenSecrets) *relay.Signature {
 	target := targetOf(e)
 	return JudgeArrival(SignedRequestOf(e, site.AliasURL(e.Alias)+target), e.Provider.Name, target, secrets)

@@ -15,8 +15,8 @@ const MaxJSON = 16 << 20
 // writtenPiece is the number of bytes of a body that are encoded at a time.
 const writtenPiece = 32 << 10
 
-// Fit leaves out bodies so that the remaining ones have at most most bytes as JSON. The request has
-// priority, then the last response, then the responses of the first attempt and of the newest
+// Fit leaves out bodies so that the remaining ones have, as JSON, at most as many bytes as most says. The
+// request has priority, then the last response, then the responses of the first attempt and of the newest
 // attempts.
 func (e *Event) Fit(most int64) {
 	left := most

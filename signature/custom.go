@@ -116,7 +116,7 @@ func (s *Scheme) readTemplate(c *Custom) error {
 		if err := s.placeholder(c, name, line); err != nil {
 			return err
 		}
-		if seen[name] { // each placeholder may stand for a whole body
+		if seen[name] { // a placeholder may stand for a whole body, so repeating it would multiply the signed bytes
 			return errors.New("it has {" + name + "} twice")
 		}
 		seen[name] = true

@@ -264,8 +264,9 @@ func (t *trial) bodies(secrets []Secret) bool {
 	return false
 }
 
-// bodyForms are common forms that a body may have had before a program rewrote it. compact is the body
-// as compact JSON, empty if the body is not JSON. of returns nothing if the body has no such form.
+// bodyForms are common forms that a body may have had before a program rewrote it. compact is the body as
+// compact JSON, empty if the body is not JSON. The function of returns an empty text if the body has no such
+// form.
 var bodyForms = []struct {
 	name string
 	of   func(body, compact []byte) []byte

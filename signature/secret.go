@@ -22,8 +22,8 @@ var notSecrets = []struct{ prefix, what string }{
 // apiKeys are the beginnings of keys for the Stripe API, which do not sign webhooks.
 var apiKeys = []string{"sk_live_", "sk_test_", "rk_live_", "rk_test_"}
 
-// CheckSecret returns an error if a secret cannot belong to its sender, which must be known. Call
-// it before the secret is stored. The error never contains a part of the secret.
+// CheckSecret returns an error if a secret cannot belong to its sender, which must be in the table. Call it
+// before the secret is stored. The error never contains a part of the secret.
 func CheckSecret(sender, secret string) error { return checkSecret(sender, schemesOf(sender), secret) }
 
 // CheckSecret is the function CheckSecret for a sender that is not in the table.

@@ -30,8 +30,8 @@ func standardOf(prefix string, key Key, oracle string) []Scheme {
 	return []Scheme{s}
 }
 
-// Senders is the table of known senders, in the order in which they are tried. Senders that imitate the
-// requests of others come before these.
+// Senders is the table of known senders, in the order in which they are tried. A sender that imitates the
+// requests of another sender comes before that sender.
 var Senders = []Sender{
 	{
 		Name: "stripe", Mark: "stripe-signature", BodyEvent: "type", BodyDelivery: "id",

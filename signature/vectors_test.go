@@ -53,9 +53,9 @@ func (v *vector) message(change func(string) string) *message {
 
 func as(text string) string { return text }
 
-// TestVectors checks each row without a library. A foreign signature is accepted. It is refused after a
-// change, with another secret and, if the sender has a tolerance, when it is old. This package makes an
-// identical signature for the same request.
+// TestVectors checks each row of the table that no library of its sender checks. A foreign signature is
+// accepted. It is refused after a change, with another secret and, if the sender has a tolerance, when it is
+// old. This package makes an identical signature for the same request.
 func TestVectors(t *testing.T) {
 	t.Parallel()
 	for _, v := range readVectors(t) {
@@ -102,7 +102,8 @@ func (v *vector) testSign(t *testing.T, s *Scheme, request *message) {
 	}
 }
 
-// TestEachRowHasItsVector: a row without a library has one vector, and a row with a library has none.
+// TestEachRowHasItsVector: a row of the table has one vector, or none if a library of its sender checks the
+// row or if only the sender's network could verify it.
 func TestEachRowHasItsVector(t *testing.T) {
 	t.Parallel()
 	count := map[*Scheme]int{}
@@ -131,7 +132,7 @@ func TestEachRowHasItsVector(t *testing.T) {
 	t.Logf("%v", kinds)
 }
 
-// TestVectorsAreThoseOfTheScript compares the file with the output of the script.
+// TestVectorsAreThoseOfTheScript compares testdata/vectors.json with the output of testdata/vectors.py.
 func TestVectorsAreThoseOfTheScript(t *testing.T) {
 	t.Parallel()
 	python, err := exec.LookPath("python3")

@@ -124,7 +124,8 @@ func (s *Scheme) place() string {
 	return "line " + s.Header
 }
 
-// judgeTime completes the verdict on a matching signature: valid, or expired if its time is too far from at.
+// judgeTime completes the verdict on a matching signature: valid, or expired if the signed time is too far
+// from the time at.
 func (s *Scheme) judgeTime(v *Verdict, signed, at time.Time) {
 	age := at.Sub(signed)
 	v.Verdict, v.Reason, v.Message = Valid, OK, "the signature fits"

@@ -6,7 +6,7 @@ import (
 	"relay"
 )
 
-// Body finds the end of one message body by its framing. It does not change or copy its bytes.
+// Body finds the end of one message body by its framing. It does not change or copy the bytes of the body.
 type Body struct {
 	// Tee, if set, gets the decoded body bytes and the framing bytes in the order of transfer; one of
 	// the two is empty in each call. Framing bytes are chunk-size lines, the last chunk, trailers and

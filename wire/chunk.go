@@ -45,7 +45,7 @@ type chunk struct {
 	trailers int   // bytes of the trailer section
 	framed   int64 // bytes of all lines
 	name     [len("transfer-encoding")]byte
-	named    int // length of the trailer name; it may exceed the length of name
+	named    int // length of the trailer name, which may exceed the length of the array name
 }
 
 // step parses one byte of a line, or several bytes that do not change the state. why describes an

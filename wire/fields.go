@@ -29,7 +29,7 @@ func firstLine(head []byte) (text, rest []byte) {
 }
 
 // HeadEnd returns the index after the first empty line, which may end with CRLF or LF; -1 = no empty line.
-// The caller knows that the first seen bytes contain no empty line.
+// The argument seen says how many bytes at the start of p are known to contain no empty line.
 func HeadEnd(p []byte, seen int) int {
 	for i := min(max(seen-2, 0), len(p)); ; {
 		line := bytes.IndexByte(p[i:], '\n') + 1

@@ -18,9 +18,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// spacedExtension matches requests with white space before a chunk extension, which net/http refuses
-// although RFC 9112 allows it. Such requests are not compared, and neither are requests whose chunk
-// lines are longer than the data.
+// spacedExtension matches requests with white space before a chunk extension, which net/http refuses although
+// RFC 9112 allows it. Such requests are not compared, and neither are requests with more than netHTTPOverhead
+// bytes of chunk lines.
 var spacedExtension = regexp.MustCompile(`(?m)^[0-9A-Fa-f]+[ \t]+;`)
 
 const netHTTPOverhead = 16 << 10
@@ -62,7 +62,8 @@ func likeNetHTTP(t *testing.T, m *message, p, rest []byte) {
 	}
 }
 
-// responseLikeNetHTTP compares a clean response with http.ReadResponse.
+// responseLikeNetHTTP compares a response that was accepted without tolerated errors (Head.Sloppy is false)
+// with http.ReadResponse.
 func responseLikeNetHTTP(t *testing.T, m *message, p, rest []byte, isHead bool) {
 	t.Helper()
 	if unjudged(m.lines) || bytes.ContainsFunc(m.lines, control) {

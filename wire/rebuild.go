@@ -8,14 +8,14 @@ import (
 	"relay"
 )
 
-// Rebuild writes the exact bytes of a stored message, as they were transferred, to w. It writes
-// head, which replaces m.Head, and then the bytes of body in the framing of m. body is decoded; it
-// may be nil if m.Body.Data is the whole body. A single write may be as small as a chunk-size line,
-// so w should be buffered.
+// Rebuild writes the exact bytes of a stored message, as they were transferred, to w. It writes head (nil =
+// m.Head), and then the bytes of body in the framing of m. The reader body returns the decoded body; it may
+// be nil if m.Body.Data is the whole body. A single write may be as small as a chunk-size line, so w should
+// be buffered.
 //
-// An incomplete message is rebuilt as far as it is stored. If it ends after the data of a chunk, the
-// part of the CRLF that Body.Stop noted follows. Errors of body and w are returned unchanged. The
-// error is io.ErrUnexpectedEOF if a body whose state is complete has another size than m.Body.Size.
+// An incomplete message is rebuilt as far as it is stored. If it ends after the data of a chunk, the part of
+// the CRLF that Body.Stop noted follows. Errors of body and w are returned unchanged. The error is
+// io.ErrUnexpectedEOF if a body whose state is complete has another size than m.Body.Size.
 func Rebuild(w io.Writer, m *relay.Message, head []byte, body io.Reader) error {
 	if head == nil {
 		head = m.Head

@@ -1,11 +1,11 @@
-// Package wire parses HTTP/1.1 in byte slices: push parsers for message heads and bodies, strict for
-// requests and lenient for responses. It also rebuilds and edits stored messages. It has no readers,
-// no goroutines and no clock, and does not copy bodies.
+// Package wire parses HTTP/1.1 in byte slices: push parsers for message heads and bodies, strict for requests
+// and lenient for responses. It also rebuilds and edits stored messages. It has no readers, no goroutines and
+// no clock, and does not copy bodies.
 //
-// Received bytes are forwarded unchanged, so a request must have a single meaning. If RFC 9112 leaves
-// the meaning open, or another parser is known to read the request differently, it is refused.
-// Responses come from the user's own server and are parsed as tolerantly as in browsers, except that
-// ambiguous framing is refused.
+// Received bytes are forwarded unchanged, so a request must have a single meaning. If RFC 9112 leaves the
+// meaning open, or another parser is known to read the request differently, the request is refused. Responses
+// come from the user's own server and are parsed as tolerantly as in browsers, except that ambiguous framing
+// is refused.
 //
 // All functions are safe for concurrent use; a Body belongs to one goroutine.
 package wire

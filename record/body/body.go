@@ -52,8 +52,8 @@ type Reading struct {
 
 func (r *Reading) fault(at int, text string) { r.Faults = append(r.Faults, Fault{at, text}) }
 
-// Read reads a body or, with cut, the beginning of a body. Text has at most most bytes; the memory of the
-// whole reading is proportional to most.
+// Read reads a body or, with cut, the beginning of a body. The argument most limits the bytes of Text; the
+// memory of the whole reading is proportional to it.
 func Read(l Label, p []byte, cut bool, most int) *Reading {
 	r := &reader{cut: cut}
 	if len(l.Codings) == 0 {
@@ -119,7 +119,7 @@ func (r *reader) read(l Label, p []byte, cut bool, depth int) *Reading {
 	return out
 }
 
-// form finds the form of a text. raw are the bytes of the text before decoding.
+// form finds the form of a text. raw holds the bytes of the text before decoding.
 func (r *reader) form(out *Reading, raw []byte) {
 	l, text := out.Label, out.Text
 	json := StartsJSON(text)
@@ -137,7 +137,7 @@ func (r *reader) form(out *Reading, raw []byte) {
 	case json && l.IsVague() && out.tryLines():
 	case l.IsForm(), (l.Kind == "" || l.Kind == "application/octet-stream") && LooksLikeForm(text):
 		if out.Charset != "" && strings.HasPrefix(out.Charset, "utf-") {
-			raw = text // each character has more than one byte in raw
+			raw = text // in UTF-16 and UTF-32, the search below would not find the field in raw
 		}
 		charset := out.Charset
 		if at := bytes.Index(raw, []byte("_charset_=")); at == 0 || at > 0 && raw[at-1] == '&' { // the field in which browsers send the charset

@@ -89,8 +89,8 @@ func encodingOf(name string) encoding.Encoding {
 	return e
 }
 
-// inUTF8 converts bytes of a charset to UTF-8, up to most bytes. broken reports that some bytes are
-// invalid in the charset; they become U+FFFD.
+// inUTF8 converts bytes of a charset to UTF-8; the argument most limits the bytes of the result. broken
+// reports that some bytes are invalid in the charset; they become U+FFFD.
 func inUTF8(name string, p []byte, most int) (text []byte, broken, cut bool) {
 	e := encodingOf(name)
 	if e == nil {

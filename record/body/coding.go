@@ -17,8 +17,8 @@ import (
 const (
 	maxCodings = 4        // codings of one body that are decoded
 	maxWindow  = 8 << 20  // bytes that a zstd frame may refer back to (RFC 9659)
-	probeBytes = 4 << 10  // bytes in which the data of a coding without a magic number has to begin
-	betweenAll = 64 << 10 // bytes by which a coding may lengthen its content
+	probeBytes = 4 << 10  // bytes at the start of the data by which open decides whether the data has a coding
+	betweenAll = 64 << 10 // bytes that a decoder may output beyond the limit, for each further decoder that reads its output
 )
 
 // codingError is an error in the data of one content coding.
@@ -50,9 +50,9 @@ func (c *codedReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// uncode decodes the content codings of a label, the last one first. The output of the last decoder has at
-// most most bytes and that of the other decoders little more, so that the time is proportional to most. If
-// a coding cannot be decoded, the data keeps this coding, and fault has the reason.
+// uncode decodes the content codings of a label, the last one first. The argument most limits the output of
+// the last decoder, in bytes. The other decoders may output little more, so that the time is proportional to
+// that limit. If a coding cannot be decoded, the data keeps this coding, and fault has the reason.
 func uncode(codings []string, src io.Reader, most int64) (r io.Reader, undone []string, fault string) {
 	if len(codings) > maxCodings {
 		return src, nil, fmt.Sprintf("it has %d content codings, and no more than %d are undone here", len(codings), maxCodings)
@@ -73,9 +73,9 @@ func uncode(codings []string, src io.Reader, most int64) (r io.Reader, undone []
 	return r, undone, ""
 }
 
-// Uncoded decodes all content codings of a body, and returns at most most bytes. It returns an error if
-// the result is larger, or if not all codings can be decoded. It does not convert the charset or remove
-// the byte order mark.
+// Uncoded decodes all content codings of a body, and returns the result. It returns an error if the result
+// has more bytes than most says, or if not all codings can be decoded. It does not convert the charset or
+// remove the byte order mark.
 func Uncoded(l Label, p []byte, most int) ([]byte, error) {
 	src, undone, fault := uncode(l.Codings, bytes.NewReader(p), int64(most)+1)
 	if fault != "" || len(undone) < len(l.Codings) {
@@ -91,8 +91,8 @@ func Uncoded(l Label, p []byte, most int) ([]byte, error) {
 	return plain, nil
 }
 
-// open opens the decoder of one coding. If the data does not begin like data of this coding, decoder is
-// nil and nothing was read from in.
+// open opens the decoder of one coding. If the data does not begin like data of this coding, decoder is nil
+// and nothing was read from the reader in. known is false for a coding that cannot be decoded.
 func open(coding string, in *bufio.Reader) (decoder io.Reader, known bool) {
 	probe, _ := in.Peek(probeBytes)
 	marked := func(mark string) bool { return bytes.HasPrefix(probe, []byte(mark)) }

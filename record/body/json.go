@@ -42,7 +42,7 @@ func jsonFault(p []byte) *Fault {
 }
 
 // atEnd reports whether a text is the beginning of a value. encoding/json reads a space after the end of a
-// text, and reports that space as an error if it is within a word, a number or an escape.
+// text. If the text ends within a word, a number or an escape, encoding/json reports that space as the error.
 func atEnd(p []byte, e *json.SyntaxError) bool {
 	return e.Error() == "unexpected end of JSON input" ||
 		int(e.Offset) == len(p) && !bytes.HasSuffix(p, []byte(" ")) && strings.HasPrefix(e.Error(), "invalid character ' '")

@@ -28,9 +28,10 @@ func Turn(ctx context.Context, n int) (done func(), err error) {
 	}
 }
 
-// Open returns the text of a body, decoded and in UTF-8, as a stream of at most most bytes. start is its
-// beginning, from which its form can be found. If a content coding cannot be decoded, the text keeps that
-// coding. An error that does not come from src means that coded data is damaged or incomplete.
+// Open returns the text of a body, decoded and in UTF-8, as a stream whose length in bytes is limited by
+// most. start is the beginning of the text, from which the form of the body can be found. If a content coding
+// cannot be decoded, the text keeps that coding. An error that does not come from src means that coded data
+// is damaged or incomplete.
 func Open(l Label, src io.Reader, most int64) (text io.Reader, start []byte) {
 	r := src
 	if len(l.Codings) > 0 {

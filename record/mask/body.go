@@ -149,8 +149,8 @@ func (m *Masker) multipart(out *edits, r *body.Reading, base int) (whole bool) {
 	return whole
 }
 
-// maxRest is the number of bytes that may follow the last part that was read of a multipart body. If more
-// bytes follow, they must contain unread parts.
+// maxRest is the number of bytes that may follow the last part that was read of a multipart body. More bytes
+// are taken for unread parts.
 const maxRest = 1 << 10
 
 // oauthFields are field names of OAuth. In a form with one of them, the field code is a secret.

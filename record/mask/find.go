@@ -147,7 +147,7 @@ func (f *finder) build() {
 	}
 }
 
-// next returns the state that follows state at after a byte.
+// next returns the state that follows the state at when the byte c is read.
 func (f *finder) next(at int32, c byte) int32 {
 	for at != 0 {
 		if child := f.child(at, c); child != 0 {
@@ -158,7 +158,8 @@ func (f *finder) next(at int32, c byte) int32 {
 	return f.root[c]
 }
 
-// find calls take for each secret in a text, with its range of bytes in the normal form n of the text.
+// find calls the function take for each secret in a text, with the range of the secret in the normal form n
+// of the text.
 func (f *finder) find(n *normal, take func(from, to int)) {
 	at := int32(0)
 	for i := 0; i < len(n.p); i++ {

@@ -150,7 +150,7 @@ func (m *Masker) known(out *edits, s []byte, base int) {
 	})
 }
 
-// masked returns a text without the secrets that read finds in it.
+// masked returns a text without the secrets that the function read finds in it.
 func (m *Masker) masked(s []byte, read func(m *Masker, out *edits, s []byte, base int)) (masked []byte, changed bool) {
 	var out edits
 	read(m, &out, s, 0)
@@ -197,8 +197,8 @@ func (m *Masker) Header(name, value, host string) (masked string, changed bool) 
 	return masked, masked != value
 }
 
-// learnHeader adds the credentials in a header line to the known secrets: Bearer S, Basic base64, a=S;
-// b=S, t=1,v1=S.
+// learnHeader adds the credentials in a header line to the known secrets. In Bearer S, in a=S; b=S and in
+// t=1,v1=S each S is a credential; in Basic S the decoded password is one too.
 func (m *Masker) learnHeader(value string) {
 	if !m.learning {
 		return

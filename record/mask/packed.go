@@ -17,9 +17,9 @@ const (
 	maxUnpacked = 256 << 10 // bytes of the texts of all pieces
 )
 
-// packings are the beginnings of the formats in archives as base64. next are the digits that may follow ("" =
-// any), and coding is the content coding that decodes the data ("" = none). zlib begins differently for each
-// of its levels, and its third base64 digit already contains bits of the data.
+// packings are the base64 digits with which data in the formats of the list archives begins. next are the
+// digits that may follow ("" = any), and coding is the content coding that decodes the data ("" = none). zlib
+// begins differently for each of its levels, and its third base64 digit already contains bits of the data.
 var packings = []struct{ start, next, coding string }{
 	{"H4sI", "", "gzip"},
 	{"KLUv", "", "zstd"},

@@ -49,7 +49,7 @@ type textScan struct {
 	hide   func(from, to int)
 	open   int  // position after the last <, 0 = none
 	oauth  bool // the text has field names of OAuth
-	looked bool // oauth is known
+	looked bool // oauth was determined
 }
 
 // secret adds a value to the known secrets and hides it.
