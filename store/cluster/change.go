@@ -159,7 +159,7 @@ func (s *Store) PollRevisions(ctx context.Context, last RevisionMark) RevisionMa
 		return append(r.fields(), &r.Kind, &r.Alias, &r.event, &r.N, &r.Account, &r.Credential)
 	}
 	written := s.written.Load()
-	unread := written != nil && written.ID > last.ID // the read has to find the revision written
+	unread := written != nil && written.ID > last.ID // this poll has to find the newest revision that this process has written
 	for {
 		rows, err := db.ReadRows(ctx, s.db, "poll revisions", fields, `SELECT id, at, origin, kind, alias_id, event_id, n, account_id, credential
 			FROM revisions WHERE id >= ? ORDER BY id LIMIT ?`, last.ID, revisionPage+1)

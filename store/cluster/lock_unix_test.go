@@ -10,8 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestLockBesideAChildThatStarts: a child process has copies of all open files until it runs its program;
-// here a second descriptor stands for it. The next server of the data dir can start nevertheless.
+// TestLockBesideAChildThatStarts: a child process has copies of all open files until it runs its program. Here
+// a second descriptor stands for the copy of the lock file. The next server of the data dir can start
+// nevertheless.
 func TestLockBesideAChildThatStarts(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

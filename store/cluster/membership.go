@@ -45,14 +45,14 @@ type membership struct {
 
 	mu      sync.Mutex
 	id      string
-	former  []string // ids before the last rejoins, oldest first, under which attempts that began then also end
+	former  []string // ids before the last rejoins, oldest first; attempts that this node claimed under one of them can still end
 	name    string
 	schema  int64                // newest schema that this program knows
 	cut     map[string]bool      // ids of nodes that this node cannot connect to
 	state   string               // state of this node; an operator may change it in the row, see DrainNode
 	leaving bool                 // this node is draining because its process stops
 	renewed time.Time            // start of the last renewal that succeeded
-	wall    time.Time            // start of that renewal by the wall clock
+	wall    time.Time            // start of the same renewal by the wall clock
 	steady  time.Time            // start of the first renewal since the last gap or failure; zero if there was none
 	failed  time.Time            // start of the last renewal that failed
 	ended   chan struct{}        // closed at the end of the next renewal, whatever its result
@@ -412,8 +412,8 @@ func (s *Store) SetPeer(addr, key string) {
 	s.membership.peerAddr, s.membership.peerKey = addr, key
 }
 
-// OnRejoin sets the function that is called after this node has rejoined with a new id, because the tunnels
-// of its former id were detached. Call it before Serve.
+// OnRejoin sets the function that is called after this node has rejoined with a new id. The tunnels of its
+// former id were detached, so the function has to store them again. Call OnRejoin before Serve.
 func (s *Store) OnRejoin(f func()) { s.membership.rejoined = f }
 
 // OnDrain sets the function that is called when an operator drains this node, and when the node is to

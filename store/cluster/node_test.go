@@ -9,8 +9,8 @@ import (
 	"relay/store/db"
 )
 
-// beats feeds a membership with renewals that start at the given seconds. At each of them the other
-// node has the heartbeat with the same index.
+// beats feeds a membership with renewals. Renewal i starts seconds[i] after base, and reads the heartbeat
+// other[i] of the other node; a negative heartbeat means that the other node has no row.
 func beats(m *membership, base time.Time, seconds []float64, other []int64) {
 	for i, at := range seconds {
 		start := base.Add(time.Duration(at * float64(time.Second)))
@@ -22,9 +22,9 @@ func beats(m *membership, base time.Time, seconds []float64, other []int64) {
 	}
 }
 
-// TestDeadNodes: a node declares another one dead only if the heartbeat of that node stood still for
-// four seconds in which it renewed its own without a gap. After ten seconds without the database no
-// node is declared dead.
+// TestDeadNodes: a node declares another one dead only if it has renewed its own heartbeat without a gap for
+// four seconds, in which the heartbeat of the other node stood still. After ten seconds without the database
+// no node is declared dead.
 func TestDeadNodes(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

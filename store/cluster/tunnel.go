@@ -50,7 +50,7 @@ func (s *Store) StoreTunnels(ctx context.Context, writes []relay.TunnelWrite) (r
 
 func (s *Store) storeTunnels(c *db.Tx, writes []relay.TunnelWrite) (replaced []relay.TunnelRecord, err error) {
 	node := s.NodeID()
-	if err := c.Refer(`SELECT 1 FROM nodes WHERE id = ? AND state <> 'dead'`, node); err != nil { // a node that was called dead writes after it has rejoined
+	if err := c.Refer(`SELECT 1 FROM nodes WHERE id = ? AND state <> 'dead'`, node); err != nil { // a node that was declared dead cannot write before it has rejoined
 		return nil, err
 	}
 	ids := make([]int64, len(writes))
@@ -232,8 +232,8 @@ func (s *Store) LastOnline(ctx context.Context, aliases []int64) (map[int64]time
 	return out, nil
 }
 
-// dropTunnels deletes the tunnels of the nodes that a condition selects, and returns the aliases of
-// these tunnels. They are offline from then on.
+// dropTunnels deletes the tunnels that an SQL condition selects, and returns their aliases, which are offline
+// from then on.
 func dropTunnels(c *db.Tx, where string, args ...any) ([]int64, error) {
 	var ids []int64
 	if err := c.All(&ids, `DELETE FROM tunnels WHERE `+where+` RETURNING alias_id`, args...); err != nil || len(ids) == 0 {

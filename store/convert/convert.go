@@ -177,7 +177,7 @@ func (c *copier) end() error {
 	if err := tx.Commit(); err != nil {
 		return err
 	}
-	_, _ = c.target.Handle.ExecContext(c.target.Ctx, `ANALYZE`) // Postgres does it by itself later
+	_, _ = c.target.Handle.ExecContext(c.target.Ctx, `ANALYZE`) // an error is ignored, because Postgres does this later by itself
 	return nil
 }
 

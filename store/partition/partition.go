@@ -32,7 +32,8 @@ var partitioned = []struct{ table, options string }{
 	{"body_chunks", ""},
 }
 
-// Tables lists the partitioned tables, each name between before and behind.
+// Tables lists the partitioned tables for SQL. It puts the text before in front of each name, and the text
+// behind after it.
 func Tables(before, behind string) string {
 	var list []string
 	for _, p := range partitioned {

@@ -96,8 +96,8 @@ const credentialUseInterval = time.Minute
 // with all rights of its account.
 var allOfAccount = fmt.Sprintf(`o.name, %d, 0, ''`, relay.AllScopes)
 
-// credentialOwner reads the actor of the credential that where selects in a table, and notes the use
-// of the credential. columns are the columns for name, scopes, alias_id, alias, end and time of login.
+// credentialOwner reads the actor of the credential that the SQL condition where selects in a table, and notes
+// the use of the credential. columns are the columns for name, scopes, alias_id, alias, end and time of login.
 func (s *Store) credentialOwner(ctx context.Context, kind relay.ActorKind, table, columns, where string, args ...any) (relay.Actor, error) {
 	who, used := relay.Actor{Kind: kind}, time.Time{}
 	err := s.db.ViewLogin(ctx, "read credential", func(q db.Query) error {
@@ -121,8 +121,8 @@ func (s *Store) credentialOwner(ctx context.Context, kind relay.ActorKind, table
 	return who, nil
 }
 
-// credentials lists the credentials that the query selects, of the account user; "" means the actor's
-// own account or, for the operator, every account.
+// credentials lists the credentials that the query selects, of the account with the name user; "" means the
+// actor's own account or, for the operator, every account.
 func credentials[T any](ctx context.Context, s *Store, who relay.Actor, user string, fields func(*T) []any, query string, args ...any) ([]T, error) {
 	if err := Allow(who, relay.ScopeAccount); err != nil {
 		return nil, err
@@ -142,9 +142,9 @@ func credentials[T any](ctx context.Context, s *Store, who relay.Actor, user str
 	})
 }
 
-// removeCredential deletes the row that where selects in the table of a kind: a credential of the actor, or
-// of any account if all is set. It announces the deletion, so that the connections of the credential end.
-// detail is the column for the audit log; UpdateIf explains may.
+// removeCredential deletes the row that the SQL condition where selects in the table of a kind: a credential
+// of the actor, or of any account if all is set. It announces the deletion, so that the connections of the
+// credential end. detail is the column for the audit log; UpdateIf explains may.
 func (s *Store) removeCredential(ctx context.Context, who relay.Actor, may error, all bool, kind, detail, where, id string) error {
 	return s.db.UpdateIf(ctx, may, "remove "+kind, func(c *db.Tx) error {
 		var gone, about string

@@ -195,8 +195,8 @@ func (s *Store) AddMember(ctx context.Context, who relay.Actor, alias, user stri
 	})
 }
 
-// RemoveMember ends the access of a member to an alias, and its tunnel, streams and shares of that
-// alias. The owner or the member itself may do this. It returns ErrNotFound if the account is no
+// RemoveMember ends the access of a member to an alias, and the member's tunnel, streams and shares of that
+// alias. The owner or the member itself may do this. RemoveMember returns ErrNotFound if the account is no
 // member.
 func (s *Store) RemoveMember(ctx context.Context, who relay.Actor, alias, user string) error {
 	return s.db.UpdateIf(ctx, Allow(who, relay.ScopeAliasesWrite), "remove member", func(c *db.Tx) error {

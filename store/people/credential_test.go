@@ -12,7 +12,7 @@ import (
 	"relay"
 )
 
-// If the database fails to delete a login link, the error does not call the link used or unknown.
+// If the database fails to delete a login link, the error does not say that the link is used or unknown.
 func TestLoginLinkOfAFailingDatabase(t *testing.T) {
 	t.Parallel()
 	s := openPeople(t)

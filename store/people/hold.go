@@ -43,8 +43,8 @@ func ownAliasForUpdate(c *db.Tx, who relay.Actor, name string) (*relay.Alias, er
 	return AliasForUpdate(c, func() (*relay.Alias, error) { return ownAlias(c.Query, who, name) })
 }
 
-// accountForUpdate returns an account like account, and locks it for a transaction that counts its
-// aliases or keys.
+// accountForUpdate is findAccount for a transaction that counts the aliases or keys of the account: it also
+// locks the account.
 func accountForUpdate(c *db.Tx, name string) (relay.Account, error) {
 	a, err := findAccount(c.Query, name)
 	if err != nil {

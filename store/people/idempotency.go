@@ -17,7 +17,7 @@ type callEnd struct {
 	credential, key string
 	status          int
 	body            []byte
-	begun           int64 // 0, or the time of the call to end, if the commit of its begin got no answer
+	begun           int64 // if the commit of BeginIdempotent got no answer: the time at which the call began; otherwise 0
 }
 
 // endLater keeps the end of a call that could not be stored because of err, and stores it later unless the

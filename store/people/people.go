@@ -40,9 +40,9 @@ type Store struct {
 	late lateWrites
 }
 
-// over returns the time before which a row counts as expired, usually at. While the clock is doubted, no row
-// counts as expired: a reserved name that another account gets, or a call that is repeated, cannot be taken
-// back.
+// over returns the time, in microseconds, before which a row counts as expired: the time at, or 0 while the
+// clock is doubted. Then no row counts as expired: a reserved name that another account gets, or a call that
+// is repeated, cannot be taken back.
 func (s *Store) over(at time.Time) int64 {
 	if s.opt.ClockDoubted != nil && s.opt.ClockDoubted() {
 		return 0

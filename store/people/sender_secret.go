@@ -131,7 +131,7 @@ func secretDetail(alias string, s *relay.SenderSecret) string {
 }
 
 // checkSecret returns an error if a value cannot be a secret of its sender. The error never contains a
-// part of it.
+// part of the value.
 func checkSecret(s *relay.SenderSecret, value string) error {
 	if s.Provider == signature.CustomName {
 		return checkCustom(s, value)
@@ -215,6 +215,7 @@ func (s *Store) haveKey(ctx context.Context) error {
 }
 
 // secretUnavailable returns the error if a secret can be neither encrypted nor decrypted; why is the reason.
+// If why is nil, it returns nil.
 func secretUnavailable(why error) error {
 	if why == nil {
 		return nil
@@ -294,7 +295,7 @@ func (s *Store) SigningSecret(ctx context.Context, alias int64, provider, target
 	ok, fit := false, false
 	for _, x := range list {
 		switch {
-		case !x.Sign, id != "" && x.ID != id, x.Provider != provider, id == "" && !strings.HasPrefix(target, x.Path): // Sign is needed, because some schemes send the secret
+		case !x.Sign, id != "" && x.ID != id, x.Provider != provider, id == "" && !strings.HasPrefix(target, x.Path): // a secret without Sign is skipped, because some schemes send the secret itself
 			continue
 		}
 		fitsNow := x.Sealed || fits(x.Value.Reveal())
@@ -376,7 +377,7 @@ func (s *Store) ResealSecrets(ctx context.Context, who relay.Actor) (sealed, lef
 			if err != nil {
 				return secretUnavailable(err)
 			}
-			c.Do(`UPDATE sender_secrets SET sealed = ?, key_id = ? WHERE id = ? AND sealed = ?`, again, key, x.ID, x.sealed) // a token may be replaced meanwhile
+			c.Do(`UPDATE sender_secrets SET sealed = ?, key_id = ? WHERE id = ? AND sealed = ?`, again, key, x.ID, x.sealed) // a row stays unchanged if its verify token was replaced meanwhile
 			sealed++
 		}
 		return Audit(c, who, 0, "secret-key.rotate", "", fmt.Sprintf("%d sealed again", sealed))

@@ -113,8 +113,8 @@ func dayStays(q db.Query, day partition.Day, now time.Time, retention time.Durat
 	return stays, err
 }
 
-// dropTables drops the partitions of a day. When the tables are locked, it first checks again that
-// all their events have expired.
+// dropTables drops the partitions of a day. When the tables are locked, it first checks again whether all
+// events of the day have expired; if not, it drops nothing and returns true.
 func dropTables(c *db.Tx, day partition.Day, now time.Time, retention time.Duration) (keep bool, err error) {
 	for _, statement := range []string{
 		fmt.Sprintf(`SET LOCAL statement_timeout = %d`, db.TableWait.Milliseconds()),

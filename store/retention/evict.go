@@ -14,11 +14,11 @@ import (
 // with the next one.
 const evictionSlice = 2 * time.Second
 
-// Capacity returns nil if a request of about need bytes can be stored for the alias. It returns storage-full
-// if the disk is nearly full, or if the alias or its account has reached its limit and nothing can be
-// evicted. It returns store-unavailable if Postgres is unreachable and the spool is full. If older events
-// have to be evicted, Capacity evicts events of the alias and of the account, each for at most wait;
-// otherwise it answers from memory. It reserves no space.
+// Capacity returns nil if a request can be stored for the alias; need is its approximate size in bytes. It
+// returns storage-full if the disk is nearly full, or if the alias or its account has reached its limit and
+// nothing can be evicted. It returns store-unavailable if Postgres is unreachable and the spool is full. If
+// older events have to be evicted, Capacity evicts events of the alias and of the account, and spends at most
+// the duration wait on each; otherwise it answers from memory. It reserves no space.
 func (r *Retention) Capacity(alias, need int64, wait time.Duration) *relay.Error {
 	if err := r.db.Disk.Low(); err != nil {
 		return err
@@ -41,9 +41,9 @@ func (r *Retention) Capacity(alias, need int64, wait time.Duration) *relay.Error
 	return nil
 }
 
-// fits reports whether need more bytes fit into the limit of a holder. It evicts older events for at most
-// wait, but no more than the request needs, even if the holder is far above its limit. Requests of one holder
-// evict one after another. They do not wait for evictions of other holders or of the loop.
+// fits reports whether the number of bytes need fits into the limit of a holder. Within the duration wait it
+// evicts older events, but no more than the request needs, even if the holder is far above its limit. Requests
+// of one holder evict one after another. They do not wait for evictions of other holders or of EvictOverLimit.
 func (r *Retention) fits(h usage.Holder, need int64, wait time.Duration) bool {
 	fits, evictable := r.usage.Admits(h, need)
 	if fits || !evictable || wait <= 0 {
@@ -91,9 +91,9 @@ func (r *Retention) EvictOverLimit(ctx context.Context, accounts bool) error {
 	return r.vacuum(ctx)
 }
 
-// evict removes the oldest events of an alias or an account until need more bytes fit or, with all, until the
-// alias or account is within its limit. It begins no transaction after until. Several evictions of one holder
-// may run at once: each transaction counts the removals of the others.
+// evict removes the oldest events of an alias or an account: until the number of bytes need fits in addition
+// or, if all is true, until the alias or account is within its limit. It begins no transaction after the time
+// until. Several evictions of one holder may run at once: each transaction counts the removals of the others.
 func (r *Retention) evict(ctx context.Context, h usage.Holder, need int64, all bool, until time.Time) {
 	ended := false
 	most := func(c *db.Tx) (surplus int64, err error) {

@@ -25,15 +25,15 @@ func (r *Retention) DropExpired(ctx context.Context, now time.Time) error {
 		before         time.Time
 		limit          int
 	}{
-		{`revisions`, `id`, `id < (SELECT MAX(id) FROM revisions) AND at`, now.Add(-cluster.RevisionLife), expiredRows}, // the newest shows that none is lost
-		{`idempotency`, `credential, key`, `created_at`, now.Add(-people.IdempotencyLife), 10},                          // they hold answers
+		{`revisions`, `id`, `id < (SELECT MAX(id) FROM revisions) AND at`, now.Add(-cluster.RevisionLife), expiredRows}, // the newest one stays, because cluster.PollRevisions looks for it
+		{`idempotency`, `credential, key`, `created_at`, now.Add(-people.IdempotencyLife), 10},                          // only ten at once, because the rows contain response bodies
 		{`links`, `hash`, `expires_at`, now, expiredRows},
 		{`sessions`, `id`, `expires_at`, now, expiredRows},
 		{`enrolments`, `hash`, `expires_at`, now.Add(-time.Hour), expiredRows},
 		{`refused_forwards`, `account_id, bind, code`, `refused_at`, now.Add(-people.RefusedLife), expiredRows},
 		{`kept_names`, `name`, `until`, now, expiredRows},
 		{`audit`, `id`, `at`, now.Add(-auditLife), expiredRows},
-		{`spool_marks`, `spool`, `moved_at`, now.Add(-orphanAgeSpool), expiredRows}, // of a data dir that was never served again, or left by a kill
+		{`spool_marks`, `spool`, `moved_at`, now.Add(-orphanAgeSpool), expiredRows}, // marks of a data dir that is no longer served, or that a kill has left
 	} {
 		query := fmt.Sprintf(`DELETE FROM %[1]s WHERE (%[2]s) IN (SELECT %[2]s FROM %[1]s WHERE %[3]s < ? ORDER BY %[2]s LIMIT ?)`, t.table, t.key, t.at)
 		if err := r.deleteInBatches(ctx, t.table, t.limit, query, db.Micros(t.before), t.limit); err != nil {
@@ -48,9 +48,9 @@ func (r *Retention) DropExpired(ctx context.Context, now time.Time) error {
 	return r.trimAudit(ctx, auditRows)
 }
 
-// trimAudit deletes the oldest entries of the audit log, and keeps keep entries of each action of each
-// account. So an account cannot push out entries of other accounts or, by repeating one action, entries of
-// its other actions.
+// trimAudit deletes the oldest entries of the audit log. Of each action of each account it keeps the newest
+// ones; keep is their number. So an account cannot push out entries of other accounts or, by repeating one
+// action, entries of its other actions.
 func (r *Retention) trimAudit(ctx context.Context, keep int) error {
 	type share struct {
 		account int64

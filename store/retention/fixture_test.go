@@ -53,7 +53,8 @@ func open(t testing.TB, address string, limits usage.Options) *fixture {
 	if _, _, err := d.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	// The statement has a time limit of 300 ms; a machine that runs other tests may need longer.
+	// A statement of partition.Make has a time limit of 300 ms, and may need longer on a machine that runs
+	// other tests. The loop then tries again.
 	for err = partition.Make(t.Context(), d, log, time.Now()); db.IsLocked(err); {
 		err = partition.Make(t.Context(), d, log, time.Now())
 	}

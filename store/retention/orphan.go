@@ -12,8 +12,8 @@ import (
 
 const (
 	// OrphanAge is the age of an event id from which bytes without an event are orphans. The parts of a body
-	// are stored before its event, and a body may take long to arrive. If its parts have been deleted by
-	// then, the event is refused (ErrPartsLost).
+	// are stored before its event, and a body may take long to arrive. If it takes longer than OrphanAge, its
+	// parts are deleted and the event is refused (ErrPartsLost).
 	OrphanAge     = 24 * time.Hour
 	SweepInterval = 24 * time.Hour
 	orphanPage    = 500
@@ -66,7 +66,7 @@ func (r *Retention) orphanAge(ctx context.Context) (time.Duration, error) {
 	}
 	age := OrphanAge
 	err = r.db.View(ctx, "look for spools", func(q db.Query) error {
-		partly, err := q.Exists(`SELECT 1 FROM spool_marks LIMIT 1`) // a spool that is stored in full leaves none
+		partly, err := q.Exists(`SELECT 1 FROM spool_marks LIMIT 1`) // a spool that was stored in full leaves no mark
 		if partly {
 			age = orphanAgeSpool
 		}

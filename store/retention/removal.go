@@ -47,8 +47,8 @@ func (r *Retention) pacedUpdate(ctx context.Context, what string, fn func(c *db.
 	return r.afterRemoval(ctx, took)
 }
 
-// afterRemoval shortens the write-ahead log after a transaction of pacedUpdate and pauses for took. If ctx
-// has ended, it returns the error of ctx, although the transaction is committed.
+// afterRemoval shortens the write-ahead log after a transaction of pacedUpdate, and then pauses for the
+// duration took. If ctx has ended, it returns the error of ctx, although the transaction is committed.
 func (r *Retention) afterRemoval(ctx context.Context, took time.Duration) error {
 	r.db.CheckpointLong(ctx)
 	return db.Pause(ctx, took)
@@ -121,7 +121,8 @@ func (r *Retention) removeOldest(ctx context.Context, of usage.Holder, before re
 }
 
 // fitting returns the number of the oldest events that one transaction deletes. It is at least one, at most
-// as many as the budget of rows allows, and not more than needed to free the bytes.
+// as many as the budget of rows allows, and not more than needed to free the bytes. heavy means that the first
+// event alone exceeds the budget.
 func fitting(list []removalCandidate, budget int, bytes int64) (n int, heavy bool) {
 	rows := list[0].cost()
 	bytes -= list[0].Bytes

@@ -40,7 +40,7 @@ func (p schedule) forget(now time.Time) {
 }
 
 // Retain removes the events that are older at the time now than the retention of their alias, and returns
-// their number. It checks all aliases, or only those whose check is due.
+// their number. It checks every alias if all is true, and otherwise only those whose check is due.
 func (r *Retention) Retain(ctx context.Context, now time.Time, all bool) (int, error) {
 	r.retaining.Lock()
 	defer r.retaining.Unlock()

@@ -31,8 +31,8 @@ const (
 	throttlePause = 2 * time.Millisecond
 	throttleRatio = 4
 
-	// A quarter of the spool is reserved for the ends of accepted events, because the response to a
-	// forwarded request must not be refused for later requests.
+	// A quarter of the spool is reserved for the ends of accepted events. Otherwise later requests could fill
+	// the spool, and the response to a request that was already forwarded would be refused.
 	reservedForEnds = 4
 	reopenShare     = 8        // after a refusal, 1/8 of the space must be free before new events are accepted
 	smallSpool      = 64 << 20 // a smaller spool counts as nearly full from the start
@@ -55,7 +55,7 @@ type Options struct {
 // State holds the values of a spool that can be read at any time without waiting for its disk.
 type State struct {
 	Active       atomic.Bool // the spool has steps: new steps have to be appended to it
-	Away         atomic.Bool // the database did not answer the last time; set by the loop that drains the spool
+	Away         atomic.Bool // the database did not answer the last try to drain the spool
 	IntakeClosed atomic.Bool
 	Undrained    atomic.Int64 // bytes of steps that are not in the database yet
 	Waiting      atomic.Int64 // number of steps that are not in the database yet
@@ -82,7 +82,7 @@ type Spool struct {
 	stored   int64 // number of the newest step that is in the database
 	rejected map[relay.ID]bool
 	since    time.Time // time of the first step after the spool was empty
-	steps    int64     // number of steps taken since then
+	steps    int64     // number of steps that were put into the spool from the time since on
 	often    rate.Sometimes
 
 	probeMu    sync.Mutex
@@ -135,8 +135,8 @@ func Intake(limit int64) int64 {
 	return space - space/reservedForEnds
 }
 
-// Admits returns nil if a new event of about need bytes fits into the spool, or goes to the database
-// instead. It answers from memory and never waits for the disk.
+// Admits returns nil if a new event fits into the spool, or goes to the database instead. need is the
+// approximate size of the event in bytes. Admits answers from memory and never waits for the disk.
 func (p *Spool) Admits(need int64) *relay.Error {
 	if p.Active.Load() && (p.IntakeClosed.Load() || p.used.Load()+need+pageSize > p.intakeLimit()) {
 		return errFull
@@ -258,9 +258,10 @@ func (p *Spool) markActive(why error) {
 }
 
 // Put makes steps durable in the spool because the database did not accept them; why is the reason,
-// nil if the spool is already active. It returns the steps that did not fit; err is the reason. New
-// events and further steps of refused events are refused before the ends of other events. After a
-// refusal no new event is accepted until an eighth of the space for new events is free.
+// nil if the spool is already active. It returns the steps that did not fit, the number of bytes of the stored
+// steps, and the reason of the refusals. New events and further steps of refused events are refused before the
+// ends of other events. After a refusal no new event is accepted until an eighth of the space for new events is
+// free.
 func (p *Spool) Put(steps []*Step, why error) (refused []*Step, bytes int64, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -365,8 +366,8 @@ func (p *Spool) reject(steps []*Step, rows []Row) (on, away []*Step) {
 	return on, away
 }
 
-// Next reads the oldest steps that are not in the database, in order: up to limit steps of one node,
-// with up to bytes bytes, but at least one step. It returns no rows if there are no such steps.
+// Next reads the oldest steps that are not in the database, in order: steps of one node, at most as many as
+// limit and bytes (their total size) allow, but at least one. It returns no rows if there are no such steps.
 func (p *Spool) Next(limit int, bytes int64) ([]Row, error) {
 	p.mu.Lock()
 	t, stored := p.table.Load(), p.stored
@@ -413,7 +414,7 @@ func (p *Spool) Advance(rows []Row) {
 
 // MarkEmpty makes the spool inactive and removes its file if all steps are in the database; otherwise
 // empty is false. After an error, the file may still exist, or be there again after a power loss. The
-// marks in the database, which say that its steps are stored, then have to stay.
+// marks in the database, which say that the steps of the file are stored, then have to stay.
 func (p *Spool) MarkEmpty() (empty bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

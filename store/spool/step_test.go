@@ -22,7 +22,7 @@ func TestStepRoundTrip(t *testing.T) {
 	same := cmp.Options{
 		cmpopts.EquateComparable(netip.AddrPort{}),
 		cmpopts.IgnoreFields(Step{}, "Size"),
-		cmpopts.IgnoreFields(relay.Attempt{}, "Node", "Cause", "Via"), // the claim, the response and the begin of the attempt have these fields
+		cmpopts.IgnoreFields(relay.Attempt{}, "Node", "Cause", "Via"), // not in a step: they come from the claim, from the response and from BeginReplay
 		// Marks are set on events that are in the database, and the other fields are computed when an
 		// event is read.
 		cmpopts.IgnoreFields(relay.Event{}, "Mark", "HostRefusedBy", "Cause", "Ended"),

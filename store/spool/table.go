@@ -141,7 +141,7 @@ func openTable(dir string, limit, stored int64, vfs string) (t *table, c counts,
 		return t, c, err
 	}
 	var version int
-	if _, err = t.write.Exec(`PRAGMA journal_mode(WAL)`); err == nil { // after page_size; the driver sorts its list
+	if _, err = t.write.Exec(`PRAGMA journal_mode(WAL)`); err == nil { // not in the list above: the driver sorts that list, and page_size has to come first
 		err = t.write.Get(&version, `PRAGMA user_version`)
 	}
 	if err == nil && version == 0 {
@@ -180,7 +180,7 @@ func (t *table) transact(fn func(*sqlx.Tx) error) error {
 	return tx.Commit()
 }
 
-// Next reads rows with numbers above seq; see Spool.Next.
+// next reads rows with numbers above seq; see Spool.Next.
 func (t *table) next(seq int64, limit int, bytes int64) (rows []Row, err error) {
 	list, err := t.read.Queryx(`SELECT seq, node, former, sum, data FROM steps WHERE seq > ? ORDER BY seq LIMIT ?`, seq, limit)
 	if err != nil {
@@ -233,7 +233,7 @@ func (t *table) remove() error {
 	return errors.Join(err, file.SyncDir(filepath.Dir(t.path)))
 }
 
-// Refused is a line of the file RefusedFile. Bytes are in base64, as in JSON.
+// Refused is a line of the file RefusedFile, as JSON with bytes in base64.
 type Refused struct {
 	At      time.Time
 	Reason  string
