@@ -7,9 +7,9 @@ import (
 	"relay"
 )
 
-// giveBack returns the connection to its tunnel once the response has ended, so that the next request
-// need not wait until this one is stored. It keeps the connection if the sender is still running or
-// the connection was upgraded.
+// giveBack gives the connection back to its tunnel once the response has ended, so that the next request
+// need not wait until this one is stored. It does nothing while the sender is running, or if the
+// connection was upgraded.
 func (x *run) giveBack() {
 	if x.conn == nil || x.answer.state == relay.ResponseUpgraded || x.sending {
 		return
@@ -54,7 +54,7 @@ func (x *run) answered() Result {
 	if x.end.how == endWhole && q.accepted != acceptedWhole {
 		x.amend()
 	}
-	// acceptedWhole: the request was stored before it was sent, and the local server did not read all of it.
+	// With acceptedWhole the record has the whole request, even if the local server did not read all of it.
 	whole := x.end.how == endWhole || q.accepted == acceptedWhole
 	if !whole {
 		// The local server answered early. The rest of the request is read for a while, so that the event can
@@ -110,7 +110,7 @@ func (x *run) failed() Result {
 		return x.made(x.fault, true)
 	}
 	if x.answer.state == relay.ResponseTruncated && (x.out.started || x.fault.Code == relay.CodeLocalClosed) {
-		// A caller that has got no byte yet gets an error response instead.
+		// In other cases, a caller that has got no byte yet gets an error response in place of the held bytes.
 		x.out.flush()
 	}
 	switch {

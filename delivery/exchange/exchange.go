@@ -47,8 +47,8 @@ type Conn interface {
 	Slow()
 	// Upgraded is called when the connection was upgraded and serves no more requests.
 	Upgraded()
-	// Keep releases the connection for another request within limit, after an answer that leaves it
-	// usable. body says that the request had a body.
+	// Keep releases the connection after an answer that leaves it usable: another request may use it within
+	// the duration limit. body says that the request had a body.
 	Keep(limit time.Duration, body bool)
 }
 
@@ -76,8 +76,8 @@ type Options struct {
 	MaxBody            int64 // decoded bytes of a request body
 	MaxResponseCapture int64 // decoded bytes of a response body that are stored
 
-	// Cut ends when the drain is over: exchanges end, and stop waiting for callers. Base ends later: from
-	// then on, no exchange waits for the store.
+	// When Cut ends, the running exchanges have to end and must not wait for callers any more. Base ends
+	// later: from then on, no exchange waits for the store.
 	Cut, Base context.Context
 
 	timers sync.Pool // holds stopped timers (*time.Timer)

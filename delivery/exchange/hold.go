@@ -23,13 +23,13 @@ const (
 	lastReads = 8
 )
 
-// output passes the response to its reader. It holds bytes until their event is stored, and knows
-// whether the reader still takes them. A response without a reader is treated as one whose reader has
+// output passes the response to its reader. It holds the bytes until the event is stored, and knows
+// whether the reader still takes bytes. A response without a reader is treated as one whose reader has
 // left.
 type output struct {
 	sink   Sink // nil = the response has no reader
 	reader reader
-	held   []byte      // bytes that wait until their event is stored
+	held   []byte      // bytes that wait until the event is stored
 	space  reservation // buffer space for held, and for a part of a head
 
 	started bool // a byte of the final answer was sent to the reader
@@ -156,7 +156,8 @@ func (o *output) write(p []byte) bool {
 	return true
 }
 
-// check handles a reader that has left or has closed its sending side.
+// check finds out whether the reader has left or has closed its sending side, and limits the time of the
+// response in these cases.
 func (o *output) check(now time.Time) {
 	o.checkAt = now.Add(checkCallerEvery)
 	if !o.reads() {

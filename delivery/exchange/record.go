@@ -29,7 +29,7 @@ type recording struct {
 	first     []byte // the first part that was passed to the journal
 	lines     []byte
 	parts     int
-	stored    int64 // number of parts that were passed to the journal
+	stored    int64 // number of decoded bytes in the parts that were passed to the journal
 	size      int64
 	sum       hash.Hash // set once the first part is full or limit is reached
 	pending   []*relay.Ticket

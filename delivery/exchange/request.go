@@ -82,7 +82,8 @@ const (
 	endPanicked
 )
 
-// Receive makes the request of a caller from its head. The buffered bytes count against account.
+// Receive makes the request of a caller from its head. The buffered bytes count against the share of account in
+// the budget.
 func (o *Options) Receive(journal Journal, e *relay.Event, h *wire.Head, caller relay.Caller, account int64) *Request {
 	q := o.request(journal, e, h, account)
 	q.caller = caller
@@ -99,7 +100,8 @@ func (o *Options) Receive(journal Journal, e *relay.Event, h *wire.Head, caller 
 	return q
 }
 
-// Stored makes the request of an attempt of a stored event. The buffered bytes count against account.
+// Stored makes the request of an attempt of a stored event. The buffered bytes count against the share of account
+// in the budget.
 func (o *Options) Stored(e *relay.Event, a relay.Attempt, h *wire.Head, account int64) *Request {
 	q := o.request(nil, e, h, account)
 	q.Attempt, q.stored, q.rec.whole, q.accepted = a, true, true, acceptedWhole
@@ -216,7 +218,7 @@ func (q *Request) rebuild(w io.Writer) error {
 			return err
 		}
 	}
-	// The first write sends the head, from sentHead.
+	// The head is left out here, because the first write sends it from sentHead.
 	noHead := []byte{}
 	return wire.Rebuild(io.MultiWriter(&q.raw, w), m, noHead, body)
 }
@@ -235,8 +237,8 @@ func (q *Request) expects() bool {
 	return q.Head.Expect && q.Head.Minor > 0 && q.Event.Request.Body.Size > 0
 }
 
-// receive parses bytes of the caller. n of them belong to this request; the caller's connection gets
-// the bytes after its end back.
+// receive parses bytes of the caller. n of them belong to this request; those after the end of the request are
+// given back to the caller's connection.
 func (q *Request) receive(p []byte) (n int, end requestEnd) {
 	r, limit := &q.rec, q.o.MaxBody
 	r.waitForParts(len(p))
@@ -258,8 +260,8 @@ func (q *Request) receive(p []byte) (n int, end requestEnd) {
 	return n, end
 }
 
-// reserve calls grow, if it is set, for a request that grows, and ends the request if the queue has no
-// space.
+// reserve calls grow, if it is not nil, with the present size of the request, and ends the request if the queue
+// has no space.
 func (q *Request) reserve(grow func(size int64) bool) {
 	if grow != nil && (q.end.how == endOpen || q.end.how == endWhole) && !grow(int64(len(q.Event.Request.Head))+q.rec.cost()) {
 		q.end = requestEnd{endQueueFull, ErrQueueFull(false, NotKept)}
@@ -444,8 +446,8 @@ func (q *Request) Left() bool { return q.left }
 // Accepted reports whether the event was given to the journal.
 func (q *Request) Accepted() bool { return q.accepted != notAccepted }
 
-// withRetry returns the error of a client that could not connect to its local server. For an overloaded
-// local server, the error includes the time after which to try again.
+// withRetry returns why, the error of a client that could not connect to its local server. If the client was out
+// of resources (overloaded), the result has a RetryAfter.
 func withRetry(why *relay.Error) *relay.Error {
 	if why.Code != relay.CodeOverloaded || why.RetryAfter > 0 {
 		return why

@@ -61,7 +61,7 @@ func (x *run) result(err error) Result {
 	return x.failed()
 }
 
-// made returns the result of the exchange; every result is made here. why is the error for the caller;
+// made returns the result of an exchange that was stored, or should have been. why is the error for the caller;
 // stored means that the caller may be told that the event is stored.
 func (x *run) made(why *relay.Error, stored bool) Result {
 	r := Result{
@@ -123,7 +123,7 @@ func (x *run) setEnd(state string, why *relay.Error) {
 			body = relay.BodyOverLimit
 		}
 		from.rec.stop(from.body)
-		// The parser is stopped only once.
+		// A second call of setEnd must not stop the parser again.
 		from.body = nil
 		a.Response = from.rec.message(from.final.Raw, from.final.Framing, body)
 	}
@@ -133,9 +133,9 @@ func (x *run) setEnd(state string, why *relay.Error) {
 // recordSent stores in the attempt whether its caller has left, how the request was sent, and the
 // duration of each phase.
 func (x *run) recordSent(a *relay.Attempt) {
-	// The system is always asked about a complete answer in noteGone, because the last piece is not written
-	// yet. About a slow one it is asked here too: what the attempt says at its end cannot be lost, while the
-	// step of noteGone is lost if the relay is killed before it.
+	// After a complete answer, noteGone asks the operating system whether the caller has reset the connection,
+	// because the last piece is not written yet. After a slow one, recordSent asks too: what the attempt says at
+	// its end cannot be lost, while the step of noteGone is lost if the relay is killed before that step.
 	x.gone = x.gone || x.callerLeft(a.Error != nil || x.slow)
 	a.CallerGone = x.gone
 	a.Timing, a.HasTiming = x.timing(), true
@@ -158,7 +158,8 @@ func (x *run) recordSent(a *relay.Attempt) {
 }
 
 // callerLeft reports whether the caller is known to have left, or was cut off, before it got the whole
-// answer. An upgraded connection has no whole answer. With ask, callerLeft also asks the system.
+// answer. An upgraded connection has no whole answer. With ask, callerLeft also asks the operating system
+// whether the caller has reset the connection.
 func (x *run) callerLeft(ask bool) bool {
 	if x.out.sink == nil || x.answer.state == relay.ResponseUpgraded {
 		return false
@@ -166,7 +167,7 @@ func (x *run) callerLeft(ask bool) bool {
 	return x.knownLeft() || ask && x.out.sink.Presence() == relay.CallerReset
 }
 
-// knownLeft is callerLeft without asking the system: it uses only what the exchange already knows.
+// knownLeft is callerLeft without asking the operating system: it uses only what the exchange already knows.
 func (x *run) knownLeft() bool { return x.out.reader >= readerLeft || x.end.how == endLeft }
 
 // noteGone stores that the caller has left, if the exchange notices it only after it has passed the end
@@ -179,7 +180,7 @@ func (x *run) noteGone() {
 	}
 	left := x.sending && x.callerLeft(true)
 	if !x.sending {
-		// Left also asks the system about a reset.
+		// Left also asks the operating system whether the caller has reset the connection.
 		left = x.answer.state != relay.ResponseUpgraded && x.knownLeft() || x.out.sink.Left()
 	}
 	if left {

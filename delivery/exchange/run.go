@@ -44,7 +44,8 @@ type steps struct {
 	recorded       bool          // all steps are stored
 }
 
-// times are points of the monotonic clock.
+// times are the times at which the connection was opened, the whole request was sent, the first byte of an answer
+// came, and the attempt ended; zero = not yet.
 type times struct {
 	open, whole, first, end time.Time
 }
@@ -147,7 +148,7 @@ func (x *run) transfer() error {
 	if x.end.how == endWhole && len(rest) == 0 {
 		x.send.whole.Store(!x.send.failed && !x.send.late)
 		x.at.whole = x.at.open
-		// All its bytes were sent.
+		// All bytes of the first piece were sent.
 		x.q.freePiece()
 	} else {
 		x.startSender(rest)
@@ -171,7 +172,7 @@ func (x *run) startSender(rest []byte) {
 		}
 	}
 	if len(rest) == 0 {
-		// All its bytes were sent.
+		// All bytes of the first piece were sent.
 		q.freePiece()
 	}
 	x.end, x.sending, x.due.upload = requestEnd{}, true, time.Now().Add(slowAfter)
@@ -179,7 +180,8 @@ func (x *run) startSender(rest []byte) {
 }
 
 // awaitContinue notes that the caller sends its body only after 100 Continue (RFC 9110, section
-// 10.1.1). Such a body cannot stall, but the local server has to respond within the response timeout.
+// 10.1.1). The stall timeout does not apply to such a body, but the local server has to respond within the
+// response timeout.
 func (x *run) awaitContinue() {
 	q := x.q
 	if !q.Head.Expect || q.continued || len(q.first) > len(q.sentHead) {
@@ -420,7 +422,7 @@ func (x *run) tunnelLost() error {
 	return x.fail(x.broken("the tunnel went away"))
 }
 
-// broken returns the error of an exchange that could not continue; what names the event that broke it.
+// broken returns the error of an exchange that could not continue. The text what says which event broke it.
 func (x *run) broken(what string) *relay.Error {
 	if x.answer.final != nil {
 		return relay.Errorf(relay.CodeTunnelLost, "%s inside the local server's answer; it has run, but its answer is not whole", what)
@@ -440,7 +442,7 @@ func (x *run) sent(u sent) error {
 		x.startSender(nil)
 		return nil
 	case x.end.how == endWhole, x.answer.final != nil:
-		// If no byte was taken, the end of the connection follows.
+		// If no byte was taken, the next read reports the end of the connection.
 		return nil
 	case u.how == endUnreadable, u.how == endUnstored, u.how == endPanicked:
 		return x.fail(u.err)

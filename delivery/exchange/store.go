@@ -11,8 +11,8 @@ import (
 // ErrStoreTimeout means that a step was neither stored nor refused in time.
 var ErrStoreTimeout = errors.New("the store did not answer in time")
 
-// Await waits until steps of the store have resolved, in the order in which they were passed on. nil is no
-// step. It returns the error of the first step that has failed, and ErrStoreTimeout after storeWait, or when
+// Await waits until steps of the store have resolved, in the order in which they were passed on. It skips nil
+// steps. It returns the error of the first step that has failed, and ErrStoreTimeout after storeWait, or when
 // Base ends.
 func (o *Options) Await(steps ...*relay.Ticket) error {
 	return o.await(time.After(storeWait), steps...)
@@ -47,9 +47,9 @@ func (x *run) sendAccept() {
 }
 
 // sendFinish asks the journal to end the attempt, and to accept the event if that was not done yet.
-// event is the state of the event if it differs from the state of the attempt, else empty. It prepares
-// both steps before it passes on the first one, because the committer takes a waiting step at once:
-// with a pause in between it would commit the first step alone.
+// The parameter event is the state of the event if it differs from the state of the attempt, else empty.
+// sendFinish prepares both steps before it passes on the first one, because the store commits a waiting step
+// at once: with a pause in between it would commit the first step alone.
 func (x *run) sendFinish(state string, why *relay.Error, event string) {
 	first := !x.q.Accepted()
 	if first {
@@ -69,7 +69,7 @@ func (x *run) store() error {
 	x.sendFinish(relay.StateDelivered, nil, "")
 	x.giveBack()
 	x.setTimer(x.at.end.Add(storeWait))
-	// Accept may be refused for lack of space while the smaller Finish finds space and waits.
+	// Accept is awaited first: it may be refused for lack of space, while the smaller Finish finds space and waits.
 	if x.accept != nil {
 		if !x.resolves(x.accept) {
 			return x.storeLate()
@@ -213,8 +213,7 @@ func (x *run) joinSender() {
 	}
 }
 
-// awaitSender waits for the end of the sender. It stops the sender when enough fires or the drain is
-// over.
+// awaitSender waits for the end of the sender. It stops the sender when the timer enough fires, or Cut ends.
 func (x *run) awaitSender(enough <-chan time.Time) {
 	for x.sending {
 		select {

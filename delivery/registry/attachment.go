@@ -38,7 +38,7 @@ type Attachment struct {
 
 const (
 	maxChannelsPlain = 2000            // largest number of channels in use on a tunnel of plain ssh
-	maxChannelsLazy  = 200             // the same for relay up, which accepts 256 channels, including spares and channels that are being closed
+	maxChannelsLazy  = 200             // the same for relay up, which accepts 256 channels, spares and closing ones included
 	probeAfter       = 2 * time.Second // a peer that was silent for longer is tested by opening a new channel
 	probeAfterLazy   = 2500 * time.Millisecond
 
@@ -283,8 +283,8 @@ func (h *Attachment) Serves() bool {
 // Channel returns a channel for a request of a caller at origin; caller is nil for replays and queued
 // deliveries. With fresh, it opens a new channel instead of taking one from the pool. If the client
 // refuses a channel while many are open, Channel closes some idle ones and tries again, because a client
-// without a free file descriptor refuses, too: OpenSSH then reports that a name does not resolve. Errors: local-refused, local-unresolvable,
-// overloaded, ErrNotSent, or ErrTunnelSlow.
+// without a free file descriptor refuses, too: OpenSSH then reports that a name does not resolve. Errors:
+// local-refused, local-unresolvable, overloaded, ErrNotSent, or ErrTunnelSlow.
 func (h *Attachment) Channel(caller relay.Caller, origin netip.AddrPort, fresh bool) (Channel, *relay.Error) {
 	limit := probeAfter
 	if h.Lazy {
