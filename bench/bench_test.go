@@ -31,7 +31,9 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	code := m.Run() // relaytest.Main would start its meter, which takes CPU time
+	// relaytest.Main is not used, because it would also start the measurement of the machine's load, which
+	// takes CPU time.
+	code := m.Run()
 	relaytest.Remove()
 	os.Exit(code)
 }
@@ -113,7 +115,8 @@ type ratio struct {
 	Most   float64 `json:"most"`
 }
 
-// compare starts the wanted systems and sends the matching loads to all of them, round by round.
+// compare starts the systems of list whose names match the flag -systems. Round by round, it sends each load
+// whose name matches wanted to all of these systems.
 func (b *bench) compare(list []starter, wanted string) (all []*system) {
 	for _, s := range list {
 		if regexp.MustCompile(*systems).MatchString(s.name) {
@@ -129,7 +132,7 @@ func (b *bench) compare(list []starter, wanted string) (all []*system) {
 				continue
 			}
 			for i := range all {
-				s := all[(i+round)%len(all)] // another system is first in each round
+				s := all[(i+round)%len(all)] // the system that is first changes with each round
 				m := b.measure(s, l)
 				if b.Loads[l.name] == nil {
 					b.Loads[l.name] = map[string][]measurement{}
@@ -144,7 +147,7 @@ func (b *bench) compare(list []starter, wanted string) (all []*system) {
 	return all
 }
 
-// figure adds a figure of a system that is measured only once.
+// figure records a value that is measured once for a system, instead of once in each round.
 func (b *bench) figure(s *system, name string, value float64) {
 	if b.Figures[name] == nil {
 		b.Figures[name] = map[string]float64{}
@@ -165,7 +168,7 @@ var compared = []struct {
 	{"p50", func(m measurement) float64 { return m.P50 }},
 }
 
-// report prints the ratios and figures, and writes the output file, if one was named.
+// report prints the ratios and figures, and writes the output file, if the flag for it is set.
 func (b *bench) report() {
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	base := b.Systems[0]

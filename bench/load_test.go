@@ -80,8 +80,8 @@ func (l *load) once(addr, host string) (time.Duration, error) {
 	return exchange(conn, bufio.NewReader(conn), l.request(host))
 }
 
-// exchange sends a request and reads the answer. After an error without a complete answer, the connection
-// must not be used again.
+// exchange sends a request and reads the answer. If the answer is incomplete, it returns an error, and the
+// connection must not be used again.
 func exchange(conn net.Conn, in *bufio.Reader, req []byte) (time.Duration, error) {
 	began := time.Now()
 	_ = conn.SetDeadline(began.Add(30 * time.Second)) // a TCP connection always has deadlines
@@ -98,8 +98,8 @@ func exchange(conn net.Conn, in *bufio.Reader, req []byte) (time.Duration, error
 	return time.Since(began), err
 }
 
-// send sends requests with all senders for a time, and returns the durations in milliseconds of the requests
-// that were answered with 200.
+// send sends requests with all senders for the duration most. It returns the durations in milliseconds of the
+// requests that were answered with 200, and the number of the other requests.
 func (l *load) send(addr string, req []byte, most time.Duration) (times []float64, failed int) {
 	end := time.Now().Add(most)
 	var mu sync.Mutex
@@ -153,7 +153,8 @@ type measurement struct {
 	DatabaseCPU float64 `json:"databaseCpuUs"`
 }
 
-// measure runs a load for a time, after a short warm-up that is not counted.
+// measure sends a load for the duration of the flag -each. Before that, it sends the load for a quarter of
+// the duration, which is not counted.
 func (b *bench) measure(s *system, l load) (m measurement) {
 	req := l.request(s.host)
 	l.send(s.addr, req, *each/4)

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// plot draws requests a second as bars in SVG, relative to the first system.
+// plot draws requests a second as bars in SVG, relative to those of the baseline.
 func (r *results) plot() string {
 	const width, label, bar, gap = 760, 240, 14, 10
 	var rows []ratio

@@ -67,7 +67,7 @@ func (b *bench) start(args ...string) *relaytest.Process {
 	return relaytest.Start(b, cmd)
 }
 
-// answers waits until the local server answers.
+// answers waits until the local server answers a request to addr with the Host header host.
 func (b *bench) answers(addr, host string) {
 	b.await("answer of "+host, func() error { _, err := (&load{fresh: true}).once(addr, host); return err })
 }
@@ -110,7 +110,7 @@ func (b *bench) startBaseline(name string) *system {
 		addr := relaytest.FreeAddr(b)
 		return b.openSSH(ssh, addr+":"+b.local, me.Username+"@"), addr, s.host
 	}
-	_ = os.MkdirAll("/run/sshd", 0o755) // sshd requires it when it runs as root
+	_ = os.MkdirAll("/run/sshd", 0o755) // sshd requires this folder when sshd runs as root
 	_, port, _ := net.SplitHostPort(s.ssh)
 	sshd := b.start(server(b, "sshd"), "-D", "-e", "-f", b.write("sshd.conf", fmt.Sprintf(
 		"Port %s\nListenAddress 127.0.0.1\nHostKey %[2]s\nAuthorizedKeysFile %[2]s.pub\nStrictModes no\nUsePAM no\nPidFile none\nPermitRootLogin yes\n", port, b.key)))
@@ -204,7 +204,8 @@ func (b *bench) startRelay(name string, onPostgres, up bool) *system {
 	return s
 }
 
-// startFRP starts frps and frpc, if they are on PATH: a tunnel that stores nothing.
+// startFRP starts frps and frpc, which make a tunnel that stores nothing. It returns nil if one of them is
+// not in PATH.
 func (b *bench) startFRP(name string) *system {
 	frps, err := exec.LookPath("frps")
 	if err != nil {
@@ -230,9 +231,9 @@ func (b *bench) startFRP(name string) *system {
 // oneWay is the delay of the line in each direction: a round trip takes 50 ms.
 const oneWay = 25 * time.Millisecond
 
-// measureStart measures the time from the start of a client to the first answer, on loopback and over a
-// delayed line. Over the delayed line it also measures the next three requests. Its figures are in round
-// trips.
+// measureStart measures the time from the start of a client to the first answer. The figure for loopback is
+// in milliseconds. The figures for a line with the delay oneWay are in round trips; they also include the
+// next three requests.
 func (b *bench) measureStart(s *system) {
 	first := func(ssh string) (time.Duration, net.Conn, []byte) {
 		began := time.Now()
@@ -281,7 +282,7 @@ func (b *bench) measureIdle(s *system, n int) {
 }
 
 // memory returns, in bytes, the heap and stacks of a relayd in use after a garbage collection, and its
-// resident memory before that.
+// resident memory before the garbage collection.
 func (b *bench) memory(s *system) (live, resident float64) {
 	read := func(path string) string {
 		text, err := get("http://" + s.admin + path)
@@ -300,7 +301,7 @@ func (b *bench) memory(s *system) (live, resident float64) {
 		return v
 	}
 	resident = value(read("/metrics"), "process_resident_memory_bytes")
-	for range 3 { // each run halves the stacks that are too large
+	for range 3 { // each garbage collection halves the stacks that are too large
 		read("/debug/pprof/heap?gc=1")
 	}
 	metrics := read("/metrics")
@@ -321,8 +322,8 @@ func get(url string) (string, error) {
 	return string(body), err
 }
 
-// atOnce is the number of concurrent logins or requests: a commit of Postgres takes as long for sixteen of
-// them as for one.
+// atOnce is the number of concurrent logins or requests. With sixteen, preparing the store is faster, because
+// Postgres commits all sixteen in the time of one commit.
 const atOnce = 16
 
 // each calls do for 0 to n-1, atOnce at a time.

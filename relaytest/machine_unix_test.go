@@ -13,9 +13,10 @@ import (
 	"time"
 )
 
-// TestFreeAddrBesideProcesses: a process that starts during ReserveAddr does not keep the address in use.
-// Without the lock, 4 to 14 of the addresses would be in use. One address may be in use, because a program
-// that reserves no addresses can take it.
+// TestFreeAddrBesideProcesses: a process that starts during ReserveAddr does not inherit the listener with
+// which ReserveAddr tests the address. Without the lock in nobodyListens, 4 to 14 of 2,000 addresses would
+// still be in use afterwards. One address may be in use, because a program that reserves no addresses can
+// take it.
 func TestFreeAddrBesideProcesses(t *testing.T) {
 	var stop atomic.Bool
 	ended := make(chan struct{})

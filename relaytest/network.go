@@ -184,7 +184,8 @@ func (l *Line) carry(near net.Conn) {
 	l.mu.Unlock()
 }
 
-// copy copies bytes from from to to, and closes both at the end.
+// copy copies bytes between two connections, and closes both when one of them has ended. It delays and holds
+// the bytes as Delay and Hold say.
 func (l *Line) copy(to, from net.Conn) {
 	type packet struct {
 		data []byte
@@ -204,7 +205,7 @@ func (l *Line) copy(to, from net.Conn) {
 			}
 		}
 		_ = from.Close()
-		for range under { // drains under, because the reader must not block
+		for range under { // the loop below must never block on a full channel
 		}
 	}()
 	defer close(under)

@@ -21,9 +21,9 @@ import (
 // detector.
 const programsVariable = "RELAY_TEST_PROGRAMS"
 
-// Build builds relayd and relay once in each process and returns their folder. They have no race detector,
-// unless RELAY_TEST_PROGRAMS names a folder with programs that have one. A package whose tests use the
-// programs runs its tests by Main, or calls Remove at the end.
+// Build returns the folder with relayd and relay. This is the folder in RELAY_TEST_PROGRAMS, if set.
+// Otherwise the first call in a process builds the programs into a new folder, without the race detector. A
+// package whose tests use the programs runs its tests by Main, or calls Remove at the end.
 var Build = sync.OnceValues(programs)
 
 // Remove removes the programs that Build has built.
@@ -33,7 +33,7 @@ func Remove() {
 	}
 }
 
-var own string // the folder, if this process has created it
+var own string // the folder with the programs, if this process has built them
 
 // Programs returns the folder with relayd and relay; see Build.
 func Programs(t testing.TB) string {

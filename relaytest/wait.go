@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Patience returns the longest time to wait for an event that has no promised time: four times the time on an
-// idle machine. For a promised time, use Limit instead.
+// Patience returns the longest time to wait for something that has no promised time: four times quiet, the
+// time that it takes on an idle machine. For a promised time, use Limit instead.
 func Patience(quiet time.Duration) time.Duration { return 4 * quiet }
 
 // Until polls until ok returns true; after Patience(quiet) it fails the test.
@@ -20,8 +20,7 @@ func Until(t testing.TB, quiet time.Duration, what string, ok func() bool) {
 }
 
 // Poll polls until ok returns true, and reports whether it did within Patience(quiet). The pauses between
-// polls grow, because a condition may be a query, and tests that wait for seconds must not keep the machine
-// busy.
+// polls grow: ok may make a query, and tests that wait for seconds must not keep the machine busy.
 func Poll(quiet time.Duration, ok func() bool) bool {
 	begun := time.Now()
 	for !ok() {
@@ -34,9 +33,9 @@ func Poll(quiet time.Duration, ok func() bool) bool {
 	return true
 }
 
-// Limit returns the time that a test allows for an operation that began at begun and is promised to take at
-// most promised: twice the promise on an idle machine. The limit grows by the factor by which the machine was
-// slower since begun, and by twice the longest time in which this process got no CPU.
+// Limit returns the time that a test allows for an operation that began at the time begun. On an idle
+// machine, this is twice the time promised. The limit grows by the factor by which the machine was slower
+// since begun, and by twice the longest time in which this process got no CPU.
 func Limit(promised time.Duration, begun time.Time) time.Duration {
 	factor, longest := Slowdown(begun)
 	return time.Duration(2*factor*float64(promised)) + 2*longest
@@ -65,7 +64,7 @@ func Slowdown(since time.Time) (factor float64, longest time.Duration) {
 	if under := time.Since(meter.last) - meterPause; under > meter.quick { // the current piece counts, too
 		count(under)
 	}
-	if n == 0 && len(meter.samples) > 0 { // no piece has ended in this short time
+	if n == 0 && len(meter.samples) > 0 { // no piece has ended since the time since, so the last one counts
 		count(meter.samples[len(meter.samples)-1].took)
 	}
 	if n == 0 {
@@ -76,13 +75,13 @@ func Slowdown(since time.Time) (factor float64, longest time.Duration) {
 
 const (
 	meterPause = 250 * time.Millisecond // between two pieces of work
-	meterLook  = 20 * time.Millisecond  // a longer stop of the process in a pause is noticed
+	meterLook  = 20 * time.Millisecond  // sleep within a pause; if it lasts longer, the process got no CPU
 )
 
 type sample struct {
 	at    time.Time
 	took  time.Duration
-	still time.Duration // the longest stop in the pause before the piece
+	still time.Duration // longest time without CPU in the pause before the piece
 }
 
 var meter struct {
@@ -90,8 +89,8 @@ var meter struct {
 	mu      sync.Mutex
 	quick   time.Duration // time of the shortest piece
 	last    time.Time     // end of the last piece
-	still   time.Duration // the longest stop since last
-	looked  time.Time     // time up to which still is measured
+	still   time.Duration // longest time without CPU since last
+	looked  time.Time     // time of the latest update of still
 	samples []sample      // samples of the last ten minutes or more
 }
 

@@ -181,17 +181,17 @@ func Measure(n int, f func()) (took, limit time.Duration) {
 	return took, limit
 }
 
-// WorstBytes fails the test if a function takes more than 100 ms of CPU time (see Measure) for most bytes of
-// any shape. most is a MiB, or the largest number of bytes that the function ever gets if that is less.
+// WorstBytes fails the test if f takes more than 100 ms of CPU time (see Measure) for bytes of any shape.
+// Their number, most, is a MiB, or the largest number of bytes that f ever gets if that is less.
 func WorstBytes(t *testing.T, most int, f func(p []byte)) {
 	t.Helper()
 	WorstShapes(t, most, Worsts(), f)
 }
 
-// WorstShapes is like WorstBytes, with other shapes. First it tries each shape with 1/128 and with 1/32 of
-// the bytes. It measures a shape with all bytes if the two times are not in proportion, or if the whole would
-// take more than half of the limit. It also measures the slowest of the other shapes. The log has the slowest
-// shape.
+// WorstShapes is like WorstBytes, but tries only the given shapes. First it tries each shape with 1/128 and
+// with 1/32 of the bytes. It measures a shape with all bytes if the two times are not in proportion, or if
+// the whole would take more than half of the limit. It also measures the slowest of the other shapes. The log
+// has the slowest shape.
 func WorstShapes(t *testing.T, most int, shapes []Worst, f func(p []byte)) {
 	t.Helper()
 	type guess struct {
@@ -233,8 +233,8 @@ func WorstShapes(t *testing.T, most int, shapes []Worst, f func(p []byte)) {
 	t.Logf("%.0f %% of 100 ms on a quiet machine, at most (now %.1f ms of processor time for %d KiB): %v", 100*share, slowest.Seconds()*1000, most>>10, which)
 }
 
-// Neighbours returns texts that differ from p in the way of two deliveries of one event, for functions that
-// compare.
+// Neighbours returns texts that differ from p as two deliveries of one event may differ. They are for
+// functions that compare two texts.
 func Neighbours(p []byte) [][]byte {
 	reversed, scattered, last := slices.Clone(p), slices.Clone(p), slices.Clone(p)
 	slices.Reverse(reversed)

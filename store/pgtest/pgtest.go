@@ -38,8 +38,7 @@ func URL(t testing.TB) string {
 	return patient(schema(t, shared(t, false)))
 }
 
-// DurableURL is URL on a server that makes each commit durable (fsync=on), for
-// benchmarks.
+// DurableURL is like URL, but on a server that makes each commit durable (fsync=on). It is for benchmarks.
 func DurableURL(t testing.TB) string {
 	t.Helper()
 	return patient(schema(t, shared(t, true)))
@@ -202,7 +201,7 @@ func find() (string, error) {
 }
 
 func version(path string) int {
-	n, _ := strconv.Atoi(filepath.Base(filepath.Dir(filepath.Dir(path)))) // if the name is not a number, the version counts as the oldest
+	n, _ := strconv.Atoi(filepath.Base(filepath.Dir(filepath.Dir(path)))) // a name that is no number counts as the oldest version
 	return n
 }
 
@@ -239,16 +238,15 @@ pkill -CONT -P $server 2>/dev/null
 wait $server
 [ -e "$dir/keep" ] || rm -rf "$dir"`
 
-// Restart starts the server after Launch, Stop or Kill, on the existing data, and waits until it
+// Restart starts the server on its data, for Launch or after Stop or Kill, and waits until the server
 // answers.
 func (s *Server) Restart() error {
 	fsync := "off"
 	if s.opt.Fsync {
 		fsync = "on"
 	}
-	// The method by which a killed server brings its data to the disk before it recovers. syncfs is a
-	// single call, but only Linux has it. fsync is a call for each of some thousand files, which
-	// takes seconds.
+	// When a killed server starts, it first syncs its data to the disk by this method. syncfs is a single
+	// call, but only Linux has it. fsync is a call for each of some thousand files, which takes seconds.
 	recovery := "fsync"
 	if runtime.GOOS == "linux" {
 		recovery = "syncfs"
@@ -256,7 +254,7 @@ func (s *Server) Restart() error {
 	// As many tests run at once as there are cores, and each has one or two relays with their
 	// connection pools.
 	connections := min(max(200, 50*runtime.GOMAXPROCS(0)), 1000)
-	// Left over files of a killed server would prevent the start of the next one.
+	// If a killed server has left these files, they would prevent the start of the next server.
 	_ = os.Remove(filepath.Join(s.data(), "postmaster.pid"))
 	_ = os.Remove(filepath.Join(s.dir, "keep"))
 	log, err := os.OpenFile(filepath.Join(s.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)

@@ -75,8 +75,8 @@ func keepTemplate(cluster, template string) {
 	_ = os.Rename(whole, template) // fails if another process was first
 }
 
-// copyTree copies a folder; own is called with each path that was made. With sync each file is on the
-// disk before copyTree returns, so that a template survives a crash of the machine.
+// copyTree copies a folder, and calls own with each path that it has made. If sync is set, each file is on
+// the disk before copyTree returns, so that a template survives a crash of the machine.
 func copyTree(to, from string, own func(path string) error, sync bool) error {
 	return filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {

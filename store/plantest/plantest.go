@@ -106,8 +106,8 @@ var (
 	sorted    = regexp.MustCompile(`Sort  \(cost=[0-9.]+ rows=([0-9]+)`)
 )
 
-// faultOfPlan returns the fault of a plan, "" = none. A plan may read the partitions of whole days if much of
-// them is needed, as many days as a slice of a list spans, but not all.
+// faultOfPlan returns the fault of a plan, "" = none. A plan may read whole partitions of a table, which have
+// one day each, but not more than planSlice of them. It may not sort more than planSliceMost rows.
 func faultOfPlan(plan string) string {
 	read := map[string]int{}
 	for _, m := range wholeScan.FindAllStringSubmatch(plan, -1) {
@@ -124,12 +124,14 @@ func faultOfPlan(plan string) string {
 }
 
 const (
-	rows      = 20_000
-	days      = 9                               // the events are spread over so many days
-	planSlice = planSliceMost/(rows/2/days) + 2 // number of days that one slice of a list covers, for the alias with half of the events
+	rows = 20_000
+	days = 9 // the events are spread over so many days
+	// planSlice is the number of days that one query of a list reads at most, for the alias with half of the
+	// events.
+	planSlice = planSliceMost/(rows/2/days) + 2
 )
 
-// Attach makes an unserved database use a Planner for its statements.
+// Attach makes the database d run its statements through a Planner. The store of d must not serve yet.
 func Attach(t testing.TB, d *db.DB) *Planner {
 	t.Helper()
 	dsn, err := d.ListenAddress()
@@ -194,7 +196,8 @@ const planSliceMost = 4096
 // table also covers the tables of Postgres itself, and two such statements can deadlock.
 var AnalyzeTables = []string{`ANALYZE aliases`, `ANALYZE events`, `ANALYZE attempts`, `ANALYZE queue`, `ANALYZE payloads`}
 
-// EventColumns are the columns of events that these tests insert. Columns that are added later have defaults.
+// EventColumns are the columns of the table events that Fill and other tests set when they insert events.
+// Columns that are added later have defaults.
 const EventColumns = `id, alias_id, received_at, asked_at, remote, tls, method, target, http_minor, host,
 	provider_name, provider_type, provider_delivery, signed_at, tolerance_us,
 	state, error_code, error_message, status, latency_us, attempts, ended_n, blocker, req_size`

@@ -40,7 +40,7 @@ func (d *Disk) Fail(n int) { d.mu.Lock(); d.fail = n; d.mu.Unlock() }
 // FailNext makes the next sync fail.
 func (d *Disk) FailNext() { d.mu.Lock(); d.fail = d.syncs + 1; d.mu.Unlock() }
 
-// Fill makes each write fail as on a full disk.
+// Fill makes each write fail as on a full disk if full is true, and lets writes succeed again if it is false.
 func (d *Disk) Fill(full bool) { d.mu.Lock(); d.full = full; d.mu.Unlock() }
 
 // OnSync sets a function that is called before each sync.
@@ -65,11 +65,11 @@ type lossyHandle struct {
 
 var lossyCount atomic.Int64
 
-// lossyMu guards SQLite's list of file systems. Registering a file system writes to another one in the
-// list, which New copies.
+// lossyMu guards SQLite's list of file systems. Registering a file system also writes to the entry of another
+// file system, while New may be copying that entry.
 var lossyMu sync.Mutex
 
-// New registers a file system. The sync with the number fail fails; 0 = none, -1 = all.
+// New registers a file system. The parameter fail is the number of the sync that fails; 0 = none, -1 = all.
 func New(t testing.TB, fail int) *Disk {
 	t.Helper()
 	tls := libc.NewTLS()
@@ -185,8 +185,8 @@ func lossyXSync(_ *libc.TLS, file uintptr, _ int32) int32 {
 	return sqlite3.SQLITE_OK
 }
 
-// LosePower returns a folder with the content of the disk after a power loss. With torn, some sectors
-// that were written after the last sync are there too. With undeleted, files whose deletion was not
+// LosePower returns a folder with the content of the disk after a power loss. If torn is true, some sectors
+// that were written after the last sync are there, too. If undeleted is true, files whose deletion was not
 // durable are there again.
 func (d *Disk) LosePower(t testing.TB, rng *rand.Rand, torn, undeleted bool) string {
 	t.Helper()

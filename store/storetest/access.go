@@ -53,7 +53,8 @@ func testAccess(t *testing.T, fresh func(testing.TB) store.Options) {
 	}
 }
 
-// testViewers checks that the viewers of many aliases, found in one read, agree with Aliases.
+// testViewers checks AccountsOf, which reads the accounts that can see each of many aliases: the owner and
+// the members.
 func testViewers(t *testing.T, fresh func(testing.TB) store.Options) {
 	b := setup(t, fresh)
 	ctx := t.Context()
@@ -79,7 +80,8 @@ func testViewers(t *testing.T, fresh func(testing.TB) store.Options) {
 	check("removed", map[int64][]int64{b.hooks.ID: {b.alice.Account}})
 }
 
-// everything calls each method that takes an actor on an alias or event of alice.
+// everything calls, as the actor who, each method of the store that concerns an alias or event. All calls are
+// about alice's alias hooks or the event id. It returns the errors by method.
 func (b *fixture) everything(ctx context.Context, who relay.Actor, id relay.ID, share string) map[string]error {
 	errs := map[string]error{
 		"DeleteEvent":   b.DeleteEvent(ctx, who, id),
@@ -104,8 +106,9 @@ func (b *fixture) everything(ctx context.Context, who relay.Actor, id relay.ID, 
 	return errs
 }
 
-// testFreshLogin checks that a session of more than 15 minutes cannot remove keys or aliases, transfer an
-// alias, or create a token with all rights. It can create a token that only reads events.
+// testFreshLogin checks that a session whose login was more than 15 minutes ago cannot remove keys or
+// aliases, transfer an alias, or create a token with all rights. It can create a token that only reads
+// events.
 func testFreshLogin(t *testing.T, fresh func(testing.TB) store.Options) {
 	var ahead atomic.Int64
 	b := setup(t, fresh, func(o *store.Options) {
@@ -184,7 +187,7 @@ func testShares(t *testing.T, fresh func(testing.TB) store.Options) {
 	}
 	who, _, err = b.ShareActor(ctx, onceSecret, true)
 	b.must(err)
-	_, err = b.BeginReplay(ctx, who, id, false) // the replay that used the share still has its rights
+	_, err = b.BeginReplay(ctx, who, id, false) // the use of the share that just ended it may still replay
 	b.must(err)
 	for _, use := range []bool{false, true} {
 		_, _, err = b.ShareActor(ctx, onceSecret, use)

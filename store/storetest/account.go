@@ -119,7 +119,7 @@ func (b *fixture) members() {
 	b.want(relay.CodeForbidden, b.AddMember(ctx, b.bob, "hooks", "root"))
 	_, err = b.SetAlias(ctx, b.bob, "hooks", func(*relay.Settings) error { return nil })
 	b.want(relay.CodeForbidden, err)
-	b.must(b.RemoveMember(ctx, b.bob, "hooks", "bob")) // a member may leave without the owner
+	b.must(b.RemoveMember(ctx, b.bob, "hooks", "bob")) // a member may remove itself; the owner need not do it
 	b.want(relay.CodeNotFound, b.RemoveMember(ctx, b.alice, "hooks", "bob"))
 	b.heard("member removed", func(c relay.Change) bool { return c.Kind == relay.ChangeAccount && c.Account == b.bob.Account })
 	_, err = b.Event(ctx, b.bob, id, 0)

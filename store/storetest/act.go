@@ -85,7 +85,9 @@ func actsAreLogged(t *testing.T, fresh func(testing.TB) store.Options, beside bo
 		}
 		b.eventually("an entry of "+a.method, func() bool { return len(b.entries()) > before })
 	}
-	var lines, entries []string // the server reads revisions of a command within a second
+	// The server logs the entries of a command only when it reads the command's revisions, which it does
+	// within a second.
+	var lines, entries []string
 	same := relaytest.Poll(30*time.Second, func() bool {
 		lines, entries = slices.Sorted(slices.Values(log.lines())), slices.Sorted(slices.Values(b.entries()))
 		return slices.Equal(lines, entries)

@@ -148,7 +148,7 @@ func testLoad(t *testing.T, fresh func(testing.TB) store.Options) {
 			}
 		}
 	}
-	const replays = 8 // more replays wait too long for the only writer on a busy machine
+	const replays = 8 // on a busy machine, more replays would wait too long for the only writer
 	for range replays {
 		wg.Go(func() {
 			c, err := b.BeginReplay(t.Context(), b.alice, ids[0][0], true)

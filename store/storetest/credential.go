@@ -132,8 +132,8 @@ func (b *fixture) tokens() {
 	b.want(relay.CodeNotFound, b.StillValid(ctx, who))
 }
 
-// renewedTokens checks that a use of a token with a renewal extends it, and that a use does not extend any
-// other token.
+// renewedTokens checks that each use of a token with a renewal extends the token. A token without a renewal
+// keeps its end.
 func (b *fixture) renewedTokens() {
 	ctx := b.Context()
 	made := map[string]relay.Token{}
@@ -189,7 +189,7 @@ func (b *fixture) tokenRenewedByCall() {
 	b.must(err)
 	who, err = b.TokenOwner(ctx, secret)
 	b.must(err)
-	b.raw(`UPDATE tokens SET expires_at = 1 WHERE id = '`+who.Credential+`'`, 1) // meanwhile
+	b.raw(`UPDATE tokens SET expires_at = 1 WHERE id = '`+who.Credential+`'`, 1) // the token expires in the meantime
 	_, err = b.RenewToken(ctx, who)
 	b.want(relay.CodeNotFound, err)
 	_, secret, err = b.CreateToken(ctx, b.alice, relay.Token{Name: "forever"})
@@ -206,7 +206,7 @@ func (b *fixture) tokenRenewedByCall() {
 	b.want(relay.CodeConflict, err)
 }
 
-// narrowTokens checks that a token can only create tokens without more rights than its own.
+// narrowTokens checks that a token cannot create a token with more rights than its own.
 func (b *fixture) narrowTokens() {
 	ctx := b.Context()
 	_, secret, err := b.CreateToken(ctx, b.alice, relay.Token{

@@ -291,7 +291,8 @@ func (b *fixture) oneState() {
 	}
 }
 
-// upgraded checks that an upgraded attempt ends twice, and that its event cannot be replayed.
+// upgraded checks that the end of an upgraded attempt can be stored twice: at the upgrade, and when the
+// connection ends. The event cannot be replayed.
 func (b *fixture) upgraded() {
 	e := b.newEvent(b.hooks, relay.StateDelivering, "/ws", "")
 	b.ok(b.Accept(e))
@@ -321,7 +322,7 @@ func (b *fixture) ids() {
 }
 
 // callersGone checks that the departure of a caller is stored, with or after the end of an attempt, and that
-// viewers learn of it. It fails for an unknown attempt.
+// viewers learn of it. CallerGone fails for an unknown attempt.
 func (b *fixture) callersGone() {
 	for _, late := range []bool{false, true} {
 		e := b.newEvent(b.hooks, relay.StateDelivering, "/gone", "body")

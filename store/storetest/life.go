@@ -69,7 +69,9 @@ func testLives(t *testing.T, fresh func(testing.TB) store.Options) {
 		if err := c.use(); err != nil {
 			t.Errorf("%s before its end: %v", c.what, err)
 		}
-		offset.Store(int64(c.life + time.Hour)) // after a jump and a correction, the clock is not doubted
+		// The clock first jumps beyond the end and is then set back a little, because the store doubts a
+		// clock that has just jumped, but not a clock that was corrected.
+		offset.Store(int64(c.life + time.Hour))
 		_ = c.use()
 		offset.Store(int64(c.life + time.Second))
 		if err := c.use(); !errors.Is(err, c.gone) {

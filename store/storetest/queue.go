@@ -123,8 +123,8 @@ func (b *fixture) supersede() {
 	}
 }
 
-// supersedeLate checks a first attempt that is in progress when a replay is delivered. If the attempt returns
-// to the queue afterwards, it is canceled.
+// supersedeLate checks a first attempt that is in progress when a replay is delivered. If the first attempt
+// returns to the queue afterwards, it is canceled.
 func (b *fixture) supersedeLate() {
 	id := b.capture(b.hooks, "/s", "", 0)
 	if c := b.next(true); c == nil || c.Event.ID != id {
@@ -241,8 +241,8 @@ func (b *fixture) requeueLimit() {
 	b.wantEvent(live.ID, relay.StateInterrupted, relay.StateInterrupted)
 }
 
-// replay checks that replays are numbered without gaps and update the time at which the event was
-// requested.
+// replay checks that replays are numbered without gaps and update the time at which a delivery of the event
+// was last requested.
 func (b *fixture) replay() {
 	id := b.capture(b.hooks, "/r", "body", 500)
 	before := b.read(id)

@@ -27,7 +27,8 @@ func testSecrets(t *testing.T, fresh func(testing.TB) store.Options) {
 	t.Run("chosen", func(t *testing.T) { b.with(t).chosenSecrets() })
 	t.Run("gone with the alias", func(t *testing.T) { b.with(t).secretsOfLostAlias() })
 	t.Run("verify token", func(t *testing.T) { b.with(t).verifyTokens() })
-	b.rotatedKeys(keys) // rotatedKeys opens the store again with other keys, which the following checks use
+	// The store of b has other keys after this call, so the checks below open new stores.
+	b.rotatedKeys(keys)
 	t.Run("verdicts", func(t *testing.T) { setup(t, fresh).verdicts() })
 	t.Run("kept", func(t *testing.T) { setup(t, fresh).secretsAreKept() })
 	t.Run("without a key", func(t *testing.T) { secretsWithoutKey(t, fresh) })
@@ -283,8 +284,8 @@ func setTokenTo(token string) func(*relay.Settings) error {
 	}
 }
 
-// readToken returns the verify token of an alias as delivery reads it, by both methods: "none", "sealed" or
-// the value.
+// readToken returns the verify token of an alias as delivery reads it: by AliasByID (one) and by AllAliases
+// (all). Each is "none", "sealed" or the value.
 func (b *fixture) readToken(id int64) (one, all string) {
 	b.Helper()
 	text := func(a *relay.Alias) string {
@@ -333,7 +334,7 @@ func (b *fixture) verifyTokens() {
 		b.Errorf("it is a secret of a sender: %v %v, %v %v %v", list, open, err, oerr, uerr)
 	}
 	b.raw(`UPDATE aliases SET owner_id = `+fmt.Sprint(b.bob.Account)+` WHERE name = 'tokens'`, 1)
-	has("none") // the owner changes as in a transfer by a node of the previous version
+	has("none") // a node of the previous version transfers an alias like this, and leaves the token of the old owner
 	b.setToken(b.bob, "tokens", token)
 	has(token)
 	_, err = b.TransferAlias(b.Context(), b.bob, "tokens", "alice")
@@ -343,7 +344,7 @@ func (b *fixture) verifyTokens() {
 	b.setToken(b.alice, "tokens", "")
 	has("none")
 	b.raw(`DELETE FROM sender_secrets WHERE provider = 'verify-token'`, 0)
-	b.setToken(b.alice, "hooks", token) // rotatedKeys encrypts the token again
+	b.setToken(b.alice, "hooks", token) // rotatedKeys, which runs after this check, needs a token
 	b.must(b.RemoveAlias(b.Context(), b.alice, "tokens"))
 }
 
@@ -458,7 +459,7 @@ func (b *fixture) verdicts() {
 		b.Errorf("kept %+v", got)
 	}
 	b.want(relay.CodeForbidden, b.StoreSignature(b.Context(), relay.Actor{Kind: relay.ActorToken, Account: b.alice.Account, Scopes: relay.ScopeAliasesRead}, invalid, &relay.Signature{Verdict: "missing"}))
-	b.must(b.StoreSignature(b.Context(), b.bob, invalid, &relay.Signature{Verdict: "missing"})) // bob has no access to the event
+	b.must(b.StoreSignature(b.Context(), b.bob, invalid, &relay.Signature{Verdict: "missing"})) // bob has no access to the event, so nothing is stored
 	reads("valid", invalid, unjudged)
 	b.must(b.StoreSignature(b.Context(), b.alice, invalid, &relay.Signature{Verdict: "expired", Reason: "time-too-old", Provider: "github"}))
 	reads("expired", invalid)

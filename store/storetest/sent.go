@@ -49,7 +49,7 @@ func (b *fixture) sent() {
 	b.counts(relay.Filter{Alias: "hooks", Path: "/sent", Origin: relay.OriginSend})
 }
 
-// counts checks that the count of events equals the number of listed events, up to a bound.
+// counts checks that CountEvents counts as many events as lists return, but at most the given number.
 func (b *fixture) counts(f relay.Filter) {
 	all := len(b.walk(b.alice, f))
 	for most, want := range map[int]int{all: all, all + 10: all, all - 1: all - 1} {

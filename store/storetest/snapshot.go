@@ -11,8 +11,9 @@ import (
 	"relay"
 )
 
-// snapshots checks that the snapshot of a new event equals a read after its batch, whether the event ended in the
-// same batch or in a later one.
+// snapshots checks the events that the store passes on with the change of a commit (snapshots). They must
+// equal the events that are read from the database after the commit, whether an event ended in its first
+// batch or in a later one.
 func (b *fixture) snapshots() {
 	seen := map[string]bool{}
 	b.snapshotsOf(false, seen)
@@ -27,7 +28,7 @@ func (b *fixture) snapshots() {
 }
 
 // snapshotsOf compares the snapshots of events with the stored events, and notes in seen the fields that had
-// values. The events end in their first batch or, with later, in a later one.
+// values. If later is set, the events end in a later batch, otherwise in their first one.
 func (b *fixture) snapshotsOf(later bool, seen map[string]bool) {
 	const strange = "a\x00b\xffc"
 	plain := func(state, path string) *relay.Event { return b.newEvent(b.hooks, state, path, "body") }
@@ -104,8 +105,8 @@ func (b *fixture) snapshotsOf(later bool, seen map[string]bool) {
 	}
 }
 
-// inOneBatch stores an event together with the end of its attempt, and returns its id. If the committer
-// took the event before the end arrived, it stores another event with the same content.
+// inOneBatch stores an event together with the end of its attempt, and returns its id. If the store has put
+// the two into different batches, it tries again with a new event of the same content.
 func (b *fixture) inOneBatch(name string, e *relay.Event, end *relay.Attempt, state string) relay.ID {
 	for range 50 {
 		b.forget()

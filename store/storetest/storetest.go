@@ -238,7 +238,7 @@ func ended(n int, state string, status int, body string) *relay.Attempt {
 	return a
 }
 
-// capture stores an event and, unless it is queued, its end.
+// capture stores an event whose attempt has ended with status, or, if status is 0, an event that is queued.
 func (b *fixture) capture(a *relay.Alias, path, body string, status int) relay.ID {
 	b.Helper()
 	state := relay.StateDelivering

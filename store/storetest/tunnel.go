@@ -53,7 +53,7 @@ func (b *fixture) tunnels() {
 		t.Errorf("touched %+v, %v", got, err)
 	}
 	counts := map[string]int64{"first": 3}
-	unknown := 40_000 // this is more than the parameters of one statement
+	unknown := 40_000 // more ids than one statement can have parameters
 	if relaytest.RaceEnabled() {
 		unknown = 4000 // SQLite is some five times as slow with the race detector
 	}
@@ -81,7 +81,7 @@ func (b *fixture) tunnels() {
 	b.closeTunnel("third", relay.System())
 	store(write(relay.TunnelDetach, "third"))
 	has("")
-	store(write(relay.TunnelKeep, "third")) // other nodes may have declared this node dead before
+	store(write(relay.TunnelKeep, "third")) // TunnelKeep stores the tunnel again, which other nodes remove if they declare this node dead
 	has("third")
 }
 

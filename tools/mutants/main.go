@@ -38,8 +38,9 @@ func main() {
 	}
 }
 
-// try runs the mutants of a list that match, two at a time, prints a line for each, and returns the number of
-// those that were not killed. pass means that the tests are known to pass without a mutant.
+// try runs the mutants of a list whose id or package matches run, two at a time. It prints a line for each,
+// and returns the number of mutants that were not killed. If pass is set, the tests are known to pass without
+// a mutant.
 func try(root, list, run string, pass bool) (survivors int, err error) {
 	text, err := os.ReadFile(list)
 	if err != nil {

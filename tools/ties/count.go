@@ -38,7 +38,8 @@ func (p *pkg) isShared(object types.Object) bool {
 	return false
 }
 
-// structure is a struct of the package, with the fields of the package's structs that it embeds.
+// structure is a struct of the package, with its fields, including those of structs of the package that it
+// embeds.
 type structure struct {
 	name   string
 	fields []*types.Var

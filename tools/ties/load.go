@@ -27,7 +27,7 @@ type pkg struct {
 	lines     int      // number of lines in these files
 	arrows    map[arrow][]string
 	largest   structure
-	writers   []string // files that write fields of the structs, except those that only create one
+	writers   []string // files that write fields of largest, or of a struct that it embeds
 	functions []function
 
 	fset *token.FileSet

@@ -52,7 +52,8 @@ func run(patterns []string, list bool) error {
 	return nil
 }
 
-// detail returns the counts of a package one by one.
+// detail returns what the counts of a package consist of: the order of the files, the upward arrows, the
+// writers of the largest struct, and the functions of more than 60 lines.
 func (p *pkg) detail(files []string, against []arrow) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "\n%s\n  order: %s\n", p.path, strings.Join(files, " "))
