@@ -16,7 +16,7 @@ import (
 // function that reverts it. Reverting does not end the sessions of relayd.
 type misdeed struct {
 	name string
-	full bool // whether the misdeed runs only in the full form
+	full bool // whether the misdeed runs only with RELAY_FAULTS=full
 	does func(d *dba) (undo func())
 }
 

@@ -136,7 +136,7 @@ func (r *relayServer) backup(t *testing.T) (restore func()) {
 	t.Helper()
 	dir, data := t.TempDir(), filepath.Join(r.dir, "data")
 	key := filepath.Join(dir, "ssh_host_ed25519_key")
-	store := r.backupPostgres // the database also holds the host key
+	store := r.backupPostgres // a backup of Postgres includes the host key, which is in the database
 	if r.database == "" {
 		copyFile(t, filepath.Join(data, "ssh_host_ed25519_key"), key)
 		store = r.backupSQLite

@@ -32,7 +32,9 @@ func testUnreadTraffic(t *testing.T) {
 	r := startRelay(t, "", fmt.Sprintf("RELAY_BUFFER_LIMIT=%dMiB", limit>>20))
 	large := bytes.Repeat([]byte("x"), 4<<20)
 	quick := serveLocal(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(large) })
-	people := make([]*person, 3) // four accounts would use the whole limit, and others would be refused
+	// With four accounts, unread bytes could use all of --buffer-limit, and the requests of other accounts
+	// would be refused.
+	people := make([]*person, 3)
 	for i := range people {
 		people[i] = r.person(fmt.Sprint("mallory", i))
 		people[i].tunnel(fmt.Sprint("hostile", i), quick)

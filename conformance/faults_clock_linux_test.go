@@ -20,9 +20,9 @@ import (
 	"relay/relaytest"
 )
 
-// clockFile is added to package time of the tested relayd. The wall clock is ahead by a number of seconds,
-// which is read from a file of eight bytes. The monotonic clock is unchanged, as on a machine whose clock is
-// set.
+// clockFile is added to package time of the tested relayd. It sets the wall clock ahead by a number of
+// seconds, which it reads from the eight bytes of a file (RELAY_TEST_CLOCK). The monotonic clock is
+// unchanged, as on a machine whose clock is set.
 const clockFile = `package time
 
 import (
@@ -298,7 +298,7 @@ func (s *clockedRelay) serves(ahead time.Duration) {
 	}
 }
 
-// status calls the API, with an Idempotency-Key unless it is empty.
+// status calls the API, with the Idempotency-Key key unless key is empty.
 func (s *clockedRelay) status(token, method, path, key string) int {
 	s.t.Helper()
 	req := s.r.bearer(s.t.Context(), token, method, path, "")
@@ -329,7 +329,8 @@ func (s *clockedRelay) expires(own bool) {
 	s.clock.set(0)
 }
 
-// complete compares the stored events with the sent requests, and delivers the queue.
+// complete checks that the stored events are those that were sent. It then delivers the queue of the alias
+// "off" and checks the order.
 func (s *clockedRelay) complete() {
 	s.t.Helper()
 	var ids, paths []string

@@ -26,9 +26,9 @@ const proxySource = "127.0.0.2"
 // balanced are the settings of nodes behind a balancer.
 var balanced = []string{"RELAY_TRUSTED_PROXIES=" + proxySource + "/32", "RELAY_MAX_CONNECTIONS_PER_ACCOUNT=off", "RELAY_MAX_ALIASES=off"}
 
-// behindHAProxy runs HAProxy with deploy/haproxy/haproxy.cfg in front of nodes, and returns a server that
-// reaches the nodes through it. Of the file, it changes only the addresses and maxconn, because maxconn must
-// fit the machine's limit of open files.
+// behindHAProxy runs HAProxy in front of nodes, and returns a server that reaches the nodes through it.
+// HAProxy uses deploy/haproxy/haproxy.cfg with the addresses of the nodes, and with a maxconn that fits the
+// machine's limit of open files.
 func behindHAProxy(t *testing.T, nodes [3]*relayServer) *relayServer {
 	t.Helper()
 	text, err := os.ReadFile("../deploy/haproxy/haproxy.cfg")

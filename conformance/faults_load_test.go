@@ -34,7 +34,7 @@ type load struct {
 	pause   time.Duration // time between two requests of a sender
 	retry   bool          // senders repeat a request without an answer or with a 503
 	mixed   bool          // senders send every kind of request, for mixedServer
-	compare int           // number of events to read back completely, in the full form
+	compare int           // number of events to read back completely with RELAY_FAULTS=full; otherwise 100
 
 	stop context.CancelFunc
 	work sync.WaitGroup
@@ -229,7 +229,8 @@ func (l *load) check(t *testing.T) verdict {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	v := verdict{answered: len(l.answered)}
-	// A node ends an abandoned attempt 10 to 12 s after its claim, and the attempts of a dead node after 4 s.
+	// Before the events are read, no attempt should be in progress. A node ends an abandoned attempt 10 to 12
+	// s after its claim, and the attempts of a dead node after 4 s.
 	for until := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
 		if v.stuck = len(l.r.events(l.alias, "&state=delivering")); v.stuck == 0 || time.Now().After(until) {
 			break
@@ -275,7 +276,8 @@ func (l *load) lookAll(a answered, ids []string) verdict {
 func (l *load) look(a answered, id string) (v verdict) {
 	var rec record
 	status, body := l.r.api("GET", "/events/"+id, nil)
-	// A session of Postgres may still have a short timeout, so a 503 does not show that the event is missing.
+	// After a test with roleSets, a session of Postgres may still have a short timeout, so a 503 does not
+	// show that the event is missing.
 	for until := time.Now().Add(10 * time.Second); status == 503 && time.Now().Before(until); <-time.After(100 * time.Millisecond) {
 		status, body = l.r.api("GET", "/events/"+id, nil)
 	}

@@ -100,7 +100,7 @@ func (c *netNamespace) relay() *relayServer {
 	c.t.Helper()
 	r := newRelay(c.t, "", quickPulse...)
 	r.ssh = at(c.near, r.ssh)
-	// If a listener is not on loopback, the base site answers only to its own name.
+	// If a listener is not on loopback, the base site answers only requests with the host of RELAY_BASE_URL.
 	r.extra = append(r.extra, "RELAY_BASE_URL=http://"+r.http)
 	r.start()
 	r.token = strings.TrimSpace(r.relayd("token", "add", "--user", "admin"))

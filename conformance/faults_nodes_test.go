@@ -63,7 +63,7 @@ func (r *relayServer) knows(alias string) *relayServer {
 	return r
 }
 
-// slowly makes senders pause, because they must not fill the queue while requests are queued.
+// slowly makes senders pause, because they must not fill the queue while the alias is offline.
 func slowly(l *load) { l.pause = 100 * time.Millisecond }
 
 // swept returns the number of nodes that the given nodes have declared dead since their start, and the number
@@ -133,8 +133,8 @@ func TestFaultNodeKilled(t *testing.T) {
 	}
 }
 
-// TestFaultNodesWithoutPostgres stops Postgres under three nodes. Both forms need an otherwise idle machine,
-// because no node may be declared dead.
+// TestFaultNodesWithoutPostgres stops Postgres under three nodes. Both sub-tests need an otherwise idle
+// machine, because no node may be declared dead.
 func TestFaultNodesWithoutPostgres(t *testing.T) {
 	for name, form := range map[string]func(*testing.T){"away": postgresAway, "comes and goes": postgresComesAndGoes} {
 		t.Run(name, func(t *testing.T) {
@@ -283,7 +283,8 @@ func TestFaultIdleNodes(t *testing.T) {
 	}
 }
 
-// TestFaultTwoNamesAlike: two nodes with the same configured name report it and get different names.
+// TestFaultTwoNamesAlike: two nodes with the same configured name report the conflict and get different
+// names.
 func TestFaultTwoNamesAlike(t *testing.T) {
 	t.Parallel()
 	_, databaseURL := ownPostgres(t)

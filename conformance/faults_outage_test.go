@@ -16,7 +16,7 @@ func TestFaultPostgresKilled(t *testing.T) {
 	t.Parallel()
 	onlyInFull(t, "TestFaultSpool")
 	pg, databaseURL := ownPostgres(t)
-	r := startRelay(t, databaseURL, "RELAY_SPOOL_LIMIT=1GiB") // 5,000 requests a second would fill the default within 8 s
+	r := startRelay(t, databaseURL, "RELAY_SPOOL_LIMIT=1GiB") // 5,000 requests a second would fill the default spool within 8 s
 	r.autossh("outage", localServer(t))
 	l := startLoad(r, "outage", 16, gently)
 	var back []time.Duration
@@ -46,7 +46,7 @@ func TestFaultPostgresFrozen(t *testing.T) {
 	t.Parallel()
 	onlyInFull(t, "TestFaultSpool")
 	pg, databaseURL := ownPostgres(t)
-	r := startRelay(t, databaseURL, "RELAY_SPOOL_LIMIT=1GiB") // 5,000 requests a second would fill the default within 8 s
+	r := startRelay(t, databaseURL, "RELAY_SPOOL_LIMIT=1GiB") // 5,000 requests a second would fill the default spool within 8 s
 	r.autossh("outage", localServer(t))
 	l := startLoad(r, "outage", 16, gently)
 	l.more(500, 30*time.Second)
@@ -84,8 +84,8 @@ func TestFaultPostgresFrozen(t *testing.T) {
 	}
 }
 
-// recovery waits until the load has run for a second without a failure. It returns how long after the time
-// since the last failure was; 0 = there was none.
+// recovery waits until the load has run for a second without a failure. It returns the time from the
+// parameter since to the last failure; 0 = there was no failure after since.
 func (l *load) recovery(since time.Time) time.Duration {
 	l.r.t.Helper()
 	var last time.Time

@@ -219,7 +219,7 @@ func (tr *traced) durableAt(line int, text string) (written, unsynced int) {
 }
 
 // TestFaultSync checks the system calls of relayd: before the first byte of an answer is written, all disk
-// writes of its request have been made and synced.
+// writes of the request have been made and synced.
 func TestFaultSync(t *testing.T) {
 	t.Parallel()
 	for _, engine := range []string{"sqlite", "spool"} {
@@ -312,7 +312,7 @@ func TestFaultKillInCommit(t *testing.T) {
 	t.Parallel()
 	storesInFull(t, func(t *testing.T, databaseURL string) {
 		points := map[string][]int{
-			// strace counts the calls of each thread separately.
+			// The numbers of the call at which strace kills relayd; strace counts the calls of each thread separately.
 			"pwrite64":        size([]int{100, 400, 900}, []int{31, 67, 100, 150, 201, 250, 322, 401, 600, 900, 1300, 2000}),
 			"fsync,fdatasync": size([]int{6, 20}, []int{3, 4, 5, 6, 9, 12, 17, 30, 50}),
 		}

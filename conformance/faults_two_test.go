@@ -75,8 +75,8 @@ func migrations(t *testing.T, databaseURL string) (n int) {
 	return n
 }
 
-// TestFaultQueueFull: if a queue is full by number or by bytes, callers get a clear error, and earlier events
-// stay queued.
+// TestFaultQueueFull: if a queue has its largest number of events or of bytes, callers get a clear error, and
+// earlier events stay queued.
 func TestFaultQueueFull(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -151,7 +151,7 @@ func (s *secretSearch) use(t *testing.T) {
 	s.where["relay verify"] = out
 }
 
-// post sends a request to the alias.
+// post sends a request to the alias hook.
 func (s *secretSearch) post(header map[string]string, body string) {
 	s.t.Helper()
 	req, err := http.NewRequest(http.MethodPost, "http://"+s.http+"/hook", strings.NewReader(body))

@@ -252,8 +252,8 @@ func TestSecuritySSHOpensNothing(t *testing.T) {
 	}
 }
 
-// TestSecuritySSHEnrolment: an unknown key is approved on the page after one wrong code, and can then log in.
-// Link and code are not in the log.
+// TestSecuritySSHEnrolment: an unknown key is approved on the page that its link opens, after one wrong code,
+// and can then log in. Link and code are not in the log.
 func TestSecuritySSHEnrolment(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "")

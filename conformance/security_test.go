@@ -13,7 +13,7 @@ import (
 )
 
 // revoked is the time within which a revoked credential must stop working, and within which the server must
-// obey a command of the operator .
+// obey a command of the operator.
 const revoked = 2 * time.Second
 
 // inTime fails the test if more than the time revoked has passed since began.
@@ -123,7 +123,7 @@ func testRevokedUser(t *testing.T, r *relayServer, target string) {
 		if got := erin.do("GET", "/me", "", 0); !bytes.Contains(got, []byte("unauthorized")) {
 			t.Errorf("%s: the token is still good: %s", how, got)
 		}
-		// The alias still exists, and only an admin can transfer it.
+		// The alias of the removed account still exists, and only an admin can transfer it.
 		moved := r.must(200, "POST", "/aliases/"+name+"s/transfer", []byte(`{"user":"admin"}`))
 		if !bytes.Contains(moved, []byte(`"owner":"admin"`)) {
 			t.Errorf("handed on: %s", moved)

@@ -44,7 +44,7 @@ func (r *relayServer) openSSH(user string) []string {
 	}
 }
 
-// library returns the arguments of the program that uses a Python library.
+// library returns the arguments of testdata/ssh_client.py, which uses the Python library name.
 func (r *relayServer) library(name, user string, more ...string) []string {
 	host, port, _ := net.SplitHostPort(r.ssh)
 	return append([]string{"testdata/ssh_client.py", name, host, port, user, r.key}, more...)
