@@ -209,8 +209,8 @@ func (s *Server) rejectConn(c *conn, bound string) {
 	}
 }
 
-// answerOverloaded answers after the first bytes of the request, because some clients treat an earlier
-// answer as an error. It then frees its place in rejectSlots.
+// answerOverloaded answers after the first bytes of the request have arrived, because some clients treat an
+// answer that comes before their request as an error. It then frees its place in rejectSlots.
 func (c *conn) answerOverloaded() {
 	defer func() { <-c.srv.rejectSlots }()
 	c.rewind()
@@ -229,8 +229,8 @@ func (c *conn) answerOverloaded() {
 	}
 }
 
-// accessOverloaded reports a request that got 503 overloaded to the access log, unless the answer
-// could not be written.
+// accessOverloaded reports a request that is refused with 503 overloaded to the access log. If writing the
+// answer has failed with err, the reported status is 0.
 func (c *conn) accessOverloaded(err error) {
 	a := Access{Status: relay.Status(errOverloaded.Code), Code: errOverloaded.Code}
 	if err != nil {

@@ -85,7 +85,7 @@ func TestLongestIdleIsEvicted(t *testing.T) {
 	first, r1 := kept(t, s, addr)
 	second, r2 := kept(t, s, addr)
 	_, r3 := kept(t, s, addr)
-	// The second connection has now been idle longest.
+	// After this request on the first connection, the second connection has been idle longest.
 	send(t, first, hello)
 	readAnswer(t, r1, "POST")
 	until(t, func() bool { return waiting(s) == 3 })

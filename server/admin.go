@@ -39,7 +39,7 @@ type AdminOptions struct {
 type Stats struct {
 	Tunnels    int    `json:"tunnels"`  // online or stale
 	Channels   int    `json:"channels"` // open towards local servers
-	Queued     int    `json:"queued"`   // attempts
+	Queued     int    `json:"queued"`   // queued attempts
 	SpoolBytes int64  `json:"spoolBytes"`
 	Committed  int64  `json:"committed"` // steps of the journal since start
 	Version    string `json:"version"`

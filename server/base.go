@@ -101,9 +101,9 @@ func (s *Server) trackState(c net.Conn, state http.ConnState) {
 // handedKey is the context key of a handedConn.
 type handedKey struct{}
 
-// serveBase routes a request on a connection that net/http owns. A plain connection ends after its
-// answer: clients and proxies use one connection for all hosts of an address, and the next request may
-// be for an alias, which net/http must not read.
+// serveBase routes a request on a connection that net/http owns. A connection without TLS ends after the
+// answer: clients and proxies use one connection for all hosts of an address, and the next request may be for
+// an alias, which net/http must not read.
 func (s *Server) serveBase(w http.ResponseWriter, r *http.Request) {
 	switch h, ok := r.Context().Value(handedKey{}).(*handedConn); {
 	case !ok:

@@ -79,8 +79,8 @@ func (v *h2Viewer) read() {
 	}
 }
 
-// serveH2 starts a server with the base handler. client is a TLS configuration that accepts its certificate,
-// and end stops the server.
+// serveH2 starts a server with the base handler. client is a TLS configuration that accepts the server's
+// certificate, and end stops the server.
 func serveH2(t *testing.T, base http.HandlerFunc) (ln *handoff, client *tls.Config, end func()) {
 	t.Helper()
 	o := testOptions(t, &upstream{})
@@ -96,8 +96,8 @@ func serveH2(t *testing.T, base http.HandlerFunc) (ln *handoff, client *tls.Conf
 	return ln, &tls.Config{InsecureSkipVerify: true}, func() { stop(t, s, done) }
 }
 
-// TestViewerWithoutWindow: if an HTTP/2 viewer opens no flow control window, all three of its streams are
-// reset. The write of a large answer fails after 30 to 45 s.
+// TestViewerWithoutWindow: if an HTTP/2 viewer opens no flow control window, all three streams of the viewer
+// are reset. The write of a large answer fails after 30 to 45 s.
 func TestViewerWithoutWindow(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

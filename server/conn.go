@@ -293,9 +293,9 @@ func (c *conn) Left() bool {
 	}
 }
 
-// DisableWriteTimeout removes the time limit of further writes, for a connection that was upgraded.
-// Read still returns request-timeout after each StallTimeout without a byte. It may be called again
-// after that.
+// DisableWriteTimeout removes the time limit of further writes, for a connection that was upgraded. Read
+// still returns request-timeout after each StallTimeout without a byte. Read may be called again after that
+// error.
 func (c *conn) DisableWriteTimeout() {
 	c.sock.noTimeout.Store(true)
 	c.sock.armDeadline()

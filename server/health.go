@@ -106,7 +106,7 @@ func (s *Server) serveHealth(w http.ResponseWriter, r *http.Request) {
 const maxNonce = 64
 
 // alive returns the answer of /healthz. If the request has a nonce, the answer has that nonce and the
-// name of this relay. A check from outside can then tell whether an address leads to this server.
+// fingerprint of the SSH host key. A check from outside can then tell whether an address leads to this relay.
 func (s *Server) alive(r *http.Request) map[string]string {
 	answer := map[string]string{"status": "ok"}
 	if nonce := r.URL.Query().Get("nonce"); nonce != "" && len(nonce) <= maxNonce {

@@ -142,7 +142,7 @@ func TestAcceptWithoutDescriptors(t *testing.T) {
 	ln.times <- &net.OpError{Op: "accept", Net: "tcp", Err: fmt.Errorf("accept4: %w", syscall.EMFILE)}
 	mine, theirs := net.Pipe()
 	defer func() { _ = mine.Close() }()
-	// This answers the waiting Accept. The next one fails and is repeated.
+	// The waiting call of Accept returns this connection. The next call fails, and the server repeats it.
 	ln.deliver(theirs, nil)
 	until(t, func() bool { return count(t, s.met.failed) == 1 })
 	for _, c := range idle[:16] {

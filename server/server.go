@@ -345,8 +345,8 @@ type Capturer interface {
 	// Alias looks up a lower-case label. It reads memory only, so that unknown labels
 	// cost no query.
 	Alias(label string) (*relay.Alias, bool)
-	// FindAlias is Alias for a request whose head is complete: it may also read the alias from the
-	// store, a bounded number of times a second.
+	// FindAlias is like Alias, for a request whose head is complete: FindAlias may also read the alias from
+	// the store, a bounded number of times a second.
 	FindAlias(label string) (*relay.Alias, bool)
 	// Capture handles one request completely: it stores the event, delivers or queues it, and has the
 	// response sent. ctx ends when the drain time is over.

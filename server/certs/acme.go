@@ -204,9 +204,9 @@ func (a *ACME) Start() {
 // wildcard returns the name of the certificate for all aliases.
 func (a *ACME) wildcard() string { return "*." + a.domain }
 
-// Online notes that a tunnel was attached to an alias and orders its certificate in the background, so
-// that the first handshake need not wait. Such orders may use half of the quota of new names; the rest
-// is reserved for names that a handshake asks for. It never blocks.
+// Online notes that a tunnel was attached to an alias and orders its certificate in the background, so that
+// the first handshake need not wait. Such orders may use half of the quota of new names; the rest is reserved
+// for names that a handshake asks for. Online never blocks.
 func (a *ACME) Online(label string) {
 	name := label + "." + a.domain
 	owner, ok := a.allowed(name)

@@ -67,7 +67,8 @@ func TestCertFilesAreTriedAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The files of the first pair may have been written within the same tick of the clock.
+	// With this time, the new files differ from those of the first pair, which may have been written within
+	// the same tick of the clock.
 	later := time.Now().Add(time.Minute)
 	// replace replaces the certificate file by one with the same time.
 	replace := func(text []byte) {
