@@ -185,7 +185,7 @@ func cpuOf(pids []int) (total float64) {
 	for _, pid := range pids {
 		folder := fmt.Sprintf("/proc/%d/", pid)
 		text, _ := os.ReadFile(folder + "stat")
-		_, rest, _ := strings.Cut(string(text), ") ") // the name may contain spaces
+		_, rest, _ := strings.Cut(string(text), ") ") // the name of the program may contain spaces
 		if f := strings.Fields(rest); len(f) >= 15 {
 			for _, field := range f[11:15] { // utime, stime, cutime, cstime
 				n, _ := strconv.ParseFloat(field, 64)

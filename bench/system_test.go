@@ -232,8 +232,8 @@ func (b *bench) startFRP(name string) *system {
 const oneWay = 25 * time.Millisecond
 
 // measureStart measures the time from the start of a client to the first answer. The figure for loopback is
-// in milliseconds. The figures for a line with the delay oneWay are in round trips; they also include the
-// next three requests.
+// in milliseconds. Over a line with the delay oneWay, it also measures the next three requests; these figures
+// are in round trips.
 func (b *bench) measureStart(s *system) {
 	first := func(ssh string) (time.Duration, net.Conn, []byte) {
 		began := time.Now()

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// threadTime returns the processor time of this thread, to the nanosecond. The time of getrusage can
-// stand still for milliseconds on a busy machine.
+// threadTime returns the processor time of this thread, to the nanosecond. It does not use getrusage, whose
+// time can stand still for milliseconds on a busy machine.
 func threadTime() time.Duration {
 	var t unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t) != nil {

@@ -28,7 +28,7 @@ func FreeAddr(t testing.TB) string {
 // ReserveAddr returns an unused loopback address. Its port is below the ports that the system gives to
 // outgoing connections and to listeners on port 0. One of these could take the port before the program
 // listens, or during its restart. No other call returns the port until release, even in another test process:
-// a UDP socket at another loopback address holds the number, if the system has that address.
+// a UDP socket at another loopback address marks the port as taken, if the system has that address.
 func ReserveAddr() (addr string, release func(), err error) {
 	for range 1000 {
 		port := 10_000 + (int64(os.Getpid())*199+ports.Add(1))%20_000
@@ -184,8 +184,8 @@ func (l *Line) carry(near net.Conn) {
 	l.mu.Unlock()
 }
 
-// copy copies bytes between two connections, and closes both when one of them has ended. It delays and holds
-// the bytes as Delay and Hold say.
+// copy reads bytes of the connection from and writes them to the connection to. It closes both when one of
+// them has ended. It delays and holds the bytes as Delay and Hold say.
 func (l *Line) copy(to, from net.Conn) {
 	type packet struct {
 		data []byte

@@ -85,7 +85,7 @@ func TestLine(t *testing.T) {
 	}
 }
 
-// TestProcess: a process has its output and its exit code.
+// TestProcess: a Process has the output and the exit code of its program.
 func TestProcess(t *testing.T) {
 	t.Parallel()
 	p := StartSeparate(t, exec.Command("sh", "-c", "read x; echo out $x; echo err >&2; exit 3"))

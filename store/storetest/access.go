@@ -187,7 +187,7 @@ func testShares(t *testing.T, fresh func(testing.TB) store.Options) {
 	}
 	who, _, err = b.ShareActor(ctx, onceSecret, true)
 	b.must(err)
-	_, err = b.BeginReplay(ctx, who, id, false) // the use of the share that just ended it may still replay
+	_, err = b.BeginReplay(ctx, who, id, false) // this use has ended the share, but its actor may still replay
 	b.must(err)
 	for _, use := range []bool{false, true} {
 		_, _, err = b.ShareActor(ctx, onceSecret, use)

@@ -207,8 +207,8 @@ func (b *fixture) rejected() {
 	}
 }
 
-// amend checks that a request that was answered early is completed later, and cannot be replayed until
-// then.
+// amend checks a request that was answered before its whole body had arrived. The rest of the body is stored
+// later, and the event cannot be replayed until then.
 func (b *fixture) amend() {
 	for _, wait := range []bool{true, false} {
 		e := b.newEvent(b.hooks, relay.StateDelivering, "/am", "first")

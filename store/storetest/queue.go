@@ -87,7 +87,7 @@ func (b *fixture) queueOrder() {
 	}
 }
 
-// auto checks that an inbound event that was not released is claimed only with Auto.
+// auto checks that an inbound event that was not released is claimed only by a NextClaim with Auto.
 func (b *fixture) auto() {
 	id := b.capture(b.hooks, "/auto", "", 0)
 	if b.next(false) != nil {

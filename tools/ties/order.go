@@ -30,8 +30,9 @@ func upward(files []string, arrows map[arrow][]string) (against []arrow) {
 }
 
 // layered returns an order with few upward arrows. It repeatedly takes the remaining file with the largest
-// difference between used files and using files (Eades, Lin and Smyth 1993), and then moves single files
-// while that helps. The result may not be the best order, because finding it is NP-hard.
+// difference between the number of files that it uses and the number of files that use it (Eades, Lin and
+// Smyth 1993), and then moves single files while that helps. The result may not be the best order, because
+// finding it is NP-hard.
 func layered(files []string, arrows map[arrow][]string) []string {
 	left, order := slices.Clone(files), []string(nil)
 	for len(left) > 0 {
