@@ -49,9 +49,9 @@ func Recognise(head, bodyStart []byte) relay.Provider {
 
 // senderOf returns the row of signature.Senders for a request; nil if its sender is unknown.
 func senderOf(fields []wire.Field, bodyStart []byte) *signature.Sender {
-	var names uint64 // bits of the names of all fields, which exclude most rows of the table
+	var names nameSet
 	for i := range fields {
-		names |= nameBit(fields[i].Name)
+		names |= nameOf(fields[i].Name)
 	}
 	for i, mark := range senderMarks {
 		if mark != 0 && names&mark == 0 {
@@ -64,27 +64,25 @@ func senderOf(fields []wire.Field, bodyStart []byte) *signature.Sender {
 	return nil
 }
 
-// senderMarks has, for each row of signature.Senders, the bit of the header field by which the sender is
-// recognised (Mark); 0 = the row has no such field.
-var senderMarks = func() (marks []uint64) {
+// senderMarks has, for each row of signature.Senders, the header field by which the sender is recognised
+// (Mark); 0 = the row has no such field.
+var senderMarks = func() (marks []nameSet) {
 	for i := range signature.Senders {
-		mark := uint64(0)
-		if name := signature.Senders[i].Mark; name != "" {
-			mark = nameBit(name)
-		}
-		marks = append(marks, mark)
+		marks = append(marks, nameOf(signature.Senders[i].Mark))
 	}
 	return marks
 }()
 
-// nameBit returns a bit for the name of a field, whatever its letter case. Different names rarely have the
-// same bit.
-func nameBit[T string | []byte](name T) uint64 {
-	n := len(name)
-	if n == 0 {
-		return 1
+// nameSet is a set of names of fields, in any letter case: one bit for a length with a middle letter. Names
+// that share a bit are not told apart, so a set can only exclude a name.
+type nameSet uint64
+
+// nameOf returns the set of one name.
+func nameOf[T string | []byte](name T) nameSet {
+	if len(name) == 0 {
+		return 0
 	}
-	return 1 << ((n + 7*int(name[n/2]|0x20)) % 64)
+	return 1 << ((len(name) + 7*int(name[len(name)/2]|0x20)) % 64)
 }
 
 // markLimit is the number of bytes of a body that are searched for the keys of a sender that no header
