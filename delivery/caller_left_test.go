@@ -90,7 +90,7 @@ func (lostNoteStore) CallerGone(relay.ID, int) *relay.Ticket {
 }
 
 // TestResetIsStoredWithTheEnd: the step that ends the attempt says that the caller has reset its connection,
-// if it has done so while the local server took its time.
+// if the caller did so before a slow response.
 func TestResetIsStoredWithTheEnd(t *testing.T) {
 	run(t, func(l *local) {
 		l.until("hello")

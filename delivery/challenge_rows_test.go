@@ -112,7 +112,7 @@ func (c *challengeRow) prepare(b *fixture) {
 	}
 }
 
-// TestEachChallenge tries the challenge of each row of the table of handshakes. While the alias is offline,
+// TestEachChallenge tries the challenge of each handshake in the package handshake. While the alias is offline,
 // relayd answers it; without the setting, with a wrong byte, or with markup in it, it is queued or refused.
 // An online tunnel gets it unchanged.
 func TestEachChallenge(t *testing.T) {

@@ -19,7 +19,7 @@ type announced struct {
 
 	mu      sync.Mutex
 	client  string // name of the client, such as OpenSSH_9.2p1
-	moves   bool   // whether the client follows NoticeMoving
+	moves   bool   // whether the client connects to another node when it gets NoticeMoving
 	targets map[string]relay.Target
 }
 
@@ -36,7 +36,7 @@ func (a *announced) of(bind string) (client string, target relay.Target) {
 	return a.client, a.targets[bind]
 }
 
-// follows reports whether the client follows NoticeMoving.
+// follows reports whether the client connects to another node when it gets NoticeMoving.
 func (a *announced) follows() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -18,7 +18,8 @@ import (
 	"relay"
 )
 
-// clients starts each real client with a forward of stripe-dev to a local port, by the name of the client.
+// clients has, by the name of a real client, a function that starts it with a forward of stripe-dev to a
+// local port.
 var clients = map[string]func(b *fixture, k key, port string) *process{
 	"openssh": func(b *fixture, k key, port string) *process {
 		return b.openssh(k, "-N", "-R", "Stripe-Dev:80:127.0.0.1:"+port, "relay@127.0.0.1")

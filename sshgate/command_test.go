@@ -51,7 +51,8 @@ var purposes = map[string]struct{ flag, command string }{
 	"command": {"-T", "whoami"}, "shell": {"-T", ""}, "-N": {"-N", ""},
 }
 
-// forwarders starts each client with one forward, for a purpose, as the user shop.
+// forwarders has, by the name of a client, a function that starts it with one forward, as the user shop. flag
+// and command are those of one of purposes.
 var forwarders = map[string]func(b *fixture, forward, flag, command string) *process{
 	"openssh": func(b *fixture, forward, flag, command string) *process {
 		i := strings.LastIndex(forward[:strings.Index(forward, ":127.")], ":") + 1

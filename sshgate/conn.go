@@ -130,7 +130,7 @@ func (c *conn) nodeLoggedIn() {
 func (c *conn) serve() {
 	config := c.login.Config()
 	config.ServerVersion = serverVersion
-	for _, key := range slices.Backward(c.srv.o.HostKeys) { // of several keys of one type, the last added is used
+	for _, key := range slices.Backward(c.srv.o.HostKeys) { // the first key of each type is added last, so that it is used
 		config.AddHostKey(key)
 	}
 	// The context has no deadline: the timer of c.login closes the connection, which ends the handshake. The

@@ -18,8 +18,8 @@ type packets interface {
 	writePacket([]byte) error
 }
 
-// rawPackets returns the packet layer of a logged-in client. This layer sends any bytes; no library sends
-// malformed messages.
+// rawPackets returns the packet layer of a logged-in client. Tests send malformed messages through it,
+// because ssh.Client sends none.
 func rawPackets(c *ssh.Client) packets {
 	field := reflect.ValueOf(c.Conn).Elem().FieldByName("mux").Elem().FieldByName("conn")
 	return *(*packets)(unsafe.Pointer(field.UnsafeAddr()))

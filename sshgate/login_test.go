@@ -315,7 +315,7 @@ func TestWeakRSAIsRefused(t *testing.T) {
 	for _, bits := range []int{1024, 2048} {
 		b := newFixture(t)
 		path := filepath.Join(b.dir, "rsa")
-		// OpenSSH makes no keys of 1024 bits any more, and Go needs this setting for one.
+		// OpenSSH makes no keys of 1024 bits any more, and Go needs this setting to make one.
 		t.Setenv("GODEBUG", "rsa1024min=0")
 		private, err := rsa.GenerateKey(rand.Reader, bits)
 		if err != nil {

@@ -26,7 +26,7 @@ func (srv *Server) Move(ctx context.Context) {
 	defer tick.Stop()
 	for size := minSlice; ; {
 		var waiting []*conn // clients that were not asked to move yet
-		left := 0           // number of clients that are still in use
+		left := 0           // number of clients that have not left this node
 		for _, c := range srv.users() {
 			if c.started.Load() && c.Context().Err() == nil && !c.draining.Load() {
 				left++

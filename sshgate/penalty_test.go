@@ -33,7 +33,7 @@ type fixedSourceConn struct {
 
 func (c fixedSourceConn) RemoteAddr() net.Addr { return c.from }
 
-// serveFrom makes the server serve a further port. All its connections have one source address.
+// serveFrom makes the server serve a further port, whose connections all seem to come from addr.
 func (b *fixture) serveFrom(addr string) (port string) {
 	b.t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// scripted is a client with another version line; the test decides when it answers a request of relayd.
+// scripted is a client with a given version line; the test decides when it answers a request of relayd.
 type scripted struct {
 	ssh.Conn
 	pings chan *ssh.Request

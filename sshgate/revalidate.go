@@ -30,7 +30,7 @@ type revalidator struct {
 	idle    chan struct{} // created when run starts, closed when it ends
 }
 
-// subject selects connections to check: all, those of an account or a key, those with an alias, or a single
+// subject selects connections to check: all, those of an account or a key, those that forward an alias, or a single
 // connection. Exactly one field is set.
 type subject struct {
 	all     bool

@@ -67,8 +67,8 @@ type Options struct {
 	// DrainTime is how long requests may continue on a connection that is sent to another node; negative = no
 	// limit.
 	DrainTime time.Duration
-	// EnrolTime is how long a proven key waits for its approval, and a prompt for its answer. 0 = 110 s; with
-	// the handshake that is less than two minutes.
+	// EnrolTime is how long a proven key waits for its approval, and a prompt for its answer. 0 = 110 s,
+	// so that the handshake and the wait together take less than two minutes.
 	EnrolTime time.Duration
 
 	// MaxConnections, MaxPerSource and MaxPerAccount limit the number of connections;

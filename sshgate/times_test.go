@@ -55,8 +55,8 @@ func (l *memoryListener) dial() (client net.Conn, toServer *direction) {
 	return &memoryConn{in: down, out: up, remote: loopback(22)}, up
 }
 
-// direction holds the bytes sent in one direction. It has a buffer, which net.Pipe does not, because
-// both ends of SSH begin with a write.
+// direction holds the bytes sent in one direction. Unlike net.Pipe it has a buffer, because both
+// ends of SSH begin with a write.
 type direction struct {
 	mu     sync.Mutex
 	change *sync.Cond
@@ -174,7 +174,7 @@ func (b *timed) tunnel(alias string) (*ssh.Client, *direction) {
 	return client, toServer
 }
 
-// changesAfter waits for pause and fails the test unless state() changes from before to after within a
+// changesAfter waits for the duration pause and fails the test unless state() changes from before to after within a
 // millisecond of the end of the wait.
 func changesAfter[T comparable](t *testing.T, pause time.Duration, before, after T, state func() T) {
 	t.Helper()
@@ -301,7 +301,7 @@ func TestTimesOfConnection(t *testing.T) {
 }
 
 // TestBusyNodeCostsNothing: if a login still makes progress when its time ends, its source gets no penalty.
-// The source of a silent login does.
+// The source of a silent login gets one.
 func TestBusyNodeCostsNothing(t *testing.T) {
 	inFakeTime(t, "slow and silent", func(t *testing.T, b *timed) {
 		_, silent := b.listener.dial()

@@ -38,8 +38,8 @@ func (u *usage) add(n int) {
 	}
 }
 
-// none reports whether there is no use. If busy is set, it restarts the timer with one second, and the timer
-// calls the function again.
+// none reports whether there is no use. If busy is set, it restarts the timer, which calls the function unused
+// again after one second.
 func (u *usage) none(busy bool) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()

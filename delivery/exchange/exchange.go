@@ -126,7 +126,7 @@ func closed(c <-chan struct{}) bool {
 	}
 }
 
-// pending returns the channel of a ticket; nil without a ticket.
+// pending returns the channel Done of a ticket, or nil without a ticket.
 func pending(t *relay.Ticket) <-chan struct{} {
 	if t == nil {
 		return nil

@@ -279,7 +279,7 @@ func readError(err error) requestEnd {
 	}}
 }
 
-// ErrTooLarge returns the error for a request body larger than limit.
+// ErrTooLarge returns the error for a request body larger than limit bytes.
 func ErrTooLarge(limit int64) *relay.Error {
 	return relay.Errorf(relay.CodeBodyTooLarge, "the request body is larger than the limit of %d bytes", limit)
 }

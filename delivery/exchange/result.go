@@ -46,7 +46,7 @@ func (x *run) result(err error) Result {
 		x.endStoredSender()
 		return Result{Untaken: true, Err: x.fault}
 	case err == nil && x.answer.state == relay.ResponseUpgraded && x.out.sink != nil:
-		// This is the attempt as stored before the splice, whose duration does not count.
+		// The attempt stays as it was stored before the splice: its duration does not include the splice.
 		a := x.attempt
 		x.splice()
 		x.attempt = a

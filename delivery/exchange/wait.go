@@ -154,7 +154,7 @@ func (x *run) writeTimeout() time.Duration {
 
 // checkUpload checks a sender that is still running. If its write has been blocked for slowAfter, it calls
 // becomeSlow; after writeTimeout it fails the exchange, which would otherwise keep its caller and its slot.
-// It asks the system whether the caller has left inside its body, because a blocked sender does not read.
+// It asks the operating system whether the caller has left inside its body, because a blocked sender does not read.
 func (x *run) checkUpload(now time.Time) error {
 	waited, limit := x.send.blocked(x.q, now), x.writeTimeout()
 	if waited >= slowAfter && x.at.first.IsZero() {

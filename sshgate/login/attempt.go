@@ -50,7 +50,7 @@ var (
 	errLeft    = errors.New("the client has gone")
 )
 
-// relayVersion is the start of the version line of relay, which shows no greeting.
+// relayVersion is the start of the version line of the program relay, which shows no greeting.
 const relayVersion = "SSH-2.0-relay_"
 
 // enrolling reports whether the login only serves to register a key.

@@ -139,5 +139,5 @@ func (h *Channel) CloseWrite() error {
 }
 
 // Parked tells the other node that no request uses the channel for now. It does not wait for the socket. The
-// message has the number of sent bytes, which shows the requests that it is about.
+// message has the number of sent bytes, which shows which requests have ended.
 func (h *Channel) Parked() { h.Tell(parkedRequest, link.Marshal(parked{h.sent.Load()})) }

@@ -43,7 +43,7 @@ type session struct {
 	starts   chan func() int          // runs the requested shell, command or subsystem and returns the exit code
 	consumer chan func(*bufio.Reader) // the consumer for readInput, at most one
 	keys     chan string              // keys that input has read
-	begun    bool                     // a shell, command or subsystem has begun; used only by request
+	begun    bool                     // a shell, command or subsystem has begun; used only by asked
 }
 
 // exitCode is the cause of the end of a session's context after Stop.

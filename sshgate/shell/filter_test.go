@@ -15,7 +15,7 @@ import (
 	"relay/cli"
 )
 
-// asking is a Session whose API records the requests of commands, and returns set answers.
+// asking is a Session whose API records the requests of commands, and answers each with an empty list.
 type asking struct {
 	t *testing.T
 
