@@ -22,7 +22,7 @@ type logState struct {
 }
 
 // TestLogIsMovedBesideTheWriter: after 30 commits, the write-ahead log is checkpointed in the background. The
-// writer itself checkpoints only from longPages on.
+// writer itself checkpoints only a log of longPages pages or more.
 func TestLogIsMovedBesideTheWriter(t *testing.T) {
 	t.Parallel()
 	s := figured(t, 1)

@@ -85,8 +85,8 @@ func TestAttemptsComeInPages(t *testing.T) {
 	})
 }
 
-// An event with thousands of waiting attempts shows the result of the last ended one, and all waiting
-// ones can be canceled.
+// An event with thousands of waiting attempts shows the result of the last attempt that has ended, and all
+// waiting attempts can be canceled.
 func TestManyWaitingAttempts(t *testing.T) {
 	onEngines(t, func(t *testing.T, o store.Options) {
 		s := mustServe(t, o)
@@ -176,7 +176,7 @@ func TestDeleteLargeEvent(t *testing.T) {
 	})
 }
 
-// An end whose response lacks a part is refused, and the attempt stays delivering.
+// Finish is refused if a part of the response is not stored, and the attempt stays delivering.
 func TestFinishWithoutItsPartIsRefused(t *testing.T) {
 	t.Parallel()
 	s := mustServe(t, store.Options{DataDir: t.TempDir(), Log: testLog(t)})

@@ -49,8 +49,8 @@ func farAbove(t *testing.T, of string) (c *testCluster, second, foreign int64) {
 	return c, second, other.ID
 }
 
-// A request to an alias or account far above a lowered limit evicts only about as many bytes as it needs. The
-// number of stored bytes never exceeds that at the start.
+// A request to an alias or account far above a lowered limit evicts only about as many bytes as the request
+// needs. The number of stored bytes never rises above its value at the start of the test.
 func TestEvictionForARequestFreesWhatItNeeds(t *testing.T) {
 	t.Parallel()
 	for _, of := range []string{"alias", "account"} {
@@ -85,8 +85,8 @@ func TestEvictionForARequestFreesWhatItNeeds(t *testing.T) {
 	}
 }
 
-// While an eviction of an account runs, another request of that account is refused. Evictions of other
-// accounts and of the loop continue.
+// While an eviction for a request of an account runs, another request of that account is refused. Evictions of
+// other accounts, and those by the loop of the store, continue.
 func TestEvictionsDoNotWaitForEachOther(t *testing.T) {
 	t.Parallel()
 	c, second, foreign := farAbove(t, "account")

@@ -10,8 +10,8 @@ import (
 	"relay/store"
 )
 
-// An operator is warned before the disk is full: when events use half of it and the limits of the aliases
-// allow more than its free space.
+// Doctor warns the operator before the disk is full: when the events take more bytes than the disk has free,
+// and the limits of the aliases let them grow by more than this free space.
 func TestExamineGrowth(t *testing.T) {
 	t.Parallel()
 	const limit, minFree = 1 << 20, 1 << 10

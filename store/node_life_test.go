@@ -352,7 +352,8 @@ func TestNodeNoticesANewerSchema(t *testing.T) {
 	settled(t, s.Accept(eventAt(s, withAlias(t, s), time.Now(), relay.StateDelivering, "x")))
 }
 
-// A start that waits longer than the dead-node limit for a locked table keeps sending heartbeats.
+// A start may have to wait for a locked table longer than the time after which other nodes declare the node
+// dead. It keeps sending heartbeats meanwhile.
 func TestBeatDuringASlowStart(t *testing.T) {
 	t.Parallel()
 	o := store.Options{URL: pgtest.URL(t), DataDir: t.TempDir(), Log: testLog(t), NodeName: "a", Version: "v1"}

@@ -105,7 +105,7 @@ func TestNextWaitsForTheOldest(t *testing.T) {
 func TestCloseEndsTheCount(t *testing.T) {
 	t.Parallel()
 	o := engines(t)["postgres"]
-	if err := mustServe(t, o).Close(); err != nil { // this start makes the partitions
+	if err := mustServe(t, o).Close(); err != nil { // this start makes the partitions, which the lock below would prevent
 		t.Fatal(err)
 	}
 	db := database(t, o)

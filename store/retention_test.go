@@ -301,7 +301,7 @@ func TestRetentionOfLargeBodies(t *testing.T) {
 	})
 }
 
-const dropAgain = time.Minute // a partition that was in use is dropped after this time
+const dropAgain = time.Minute // wait before a partition that was in use is tried again, as in package retention
 
 // servedWithDays serves a store on Postgres that has the partitions of all days. If a start on a busy
 // machine times out before it has made them, the test continues with another database, because the
@@ -345,7 +345,7 @@ func TestRetentionDropsDays(t *testing.T) {
 	}
 	gone, at := 0, now.Add(74*time.Hour)
 	eventually(t, "the day is dropped", func() bool {
-		at = at.Add(2 * dropAgain) // a partition that was in use is tried again by then
+		at = at.Add(2 * dropAgain) // later than the next try to drop a partition that was in use
 		n, err := s.Retain(t.Context(), at)
 		if err != nil {
 			t.Fatal(err)

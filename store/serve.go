@@ -28,7 +28,7 @@ func (s *Store) Serve(ctx context.Context, publish func([]relay.Change)) (err er
 			stop()
 		}
 	}()
-	if s.db.Dialect.SeveralNodes() { // the next steps may take longer than the time after which other nodes declare this one dead
+	if s.db.Dialect.SeveralNodes() { // the heartbeat begins now, because the next steps may take so long that other nodes declare this one dead
 		s.wait.Go(func() { s.NodeLoop(run) })
 	}
 	if f := s.db.ExamineDurability(s.db.Session(ctx, s.db.Write)); f.Verdict != relay.VerdictOK {

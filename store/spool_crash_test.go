@@ -66,7 +66,7 @@ func TestSpoolKilledProcess(t *testing.T) {
 		}
 		lines := bufio.NewScanner(out)
 		stopped := make(chan struct{})
-		n, behind := 0, 0 // n counts all lines, and behind the lines since Postgres stopped
+		n, behind := 0, 0 // number of all lines, and of the lines since Postgres stopped
 		for ; lines.Scan(); n++ {
 			word, rest, _ := strings.Cut(lines.Text(), " ")
 			id, err := relay.ParseID(word)

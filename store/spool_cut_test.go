@@ -111,7 +111,7 @@ func (c *cuttingProxy) pass(to, from net.Conn, bytesLeft int, up bool, cut func(
 		if up && !calm && bytes.Contains(buf[:n], []byte("COMMIT")) && c.chance(12) == 0 {
 			c.lost.Add(1)
 			_ = from.Close()                                    // the relay gets no error and the server continues
-			_ = to.SetReadDeadline(time.Now().Add(time.Second)) // ends the goroutine that reads from to, after an answer that may still arrive
+			_ = to.SetReadDeadline(time.Now().Add(time.Second)) // the goroutine of the other direction may still read an answer, and then ends
 			_, _ = io.Copy(io.Discard, to)
 			return
 		}

@@ -181,7 +181,7 @@ func (s *Store) PollRevisions(ctx context.Context, last RevisionMark) RevisionMa
 				}
 				s.startOver(newest.ID)
 				return newest
-			} // otherwise the revision and all before it were deleted because of their age
+			} // otherwise the revision last and all before it were deleted because of their age
 		}
 		var foreign []relay.Change
 		for _, r := range rows {

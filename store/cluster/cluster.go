@@ -88,7 +88,7 @@ func (s *Store) CloseNode() error {
 
 // NodeStats holds figures about the nodes.
 type NodeStats struct {
-	Nodes   int           // serving and living nodes, including this one; 0 before Serve
+	Nodes   int           // nodes that serve and are not dead, including this one; 0 before Serve
 	BeatAge time.Duration // time since the last renewal; 0 on SQLite
 	Swept   int64         // dead nodes that this node swept
 	Ended   int64         // attempts of dead nodes that this node marked interrupted

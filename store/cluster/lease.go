@@ -33,7 +33,7 @@ type leases struct {
 
 type leaseState struct {
 	held  bool
-	until time.Time // until then the lease is trusted; afterwards the database is asked again
+	until time.Time // end of the time for which held is trusted; afterwards the database is asked again
 }
 
 // HoldsLease reports whether this node has to do the work with a name. It takes the lease if no living

@@ -179,7 +179,7 @@ func (s *DB) openJournal(ctx context.Context, dsn string) error {
 	return nil
 }
 
-// OpenSingle opens a handle of one connection. Its statements fail if there is no answer for timeout.
+// OpenSingle opens a handle of one connection. Its statements fail if there is no answer within the given time.
 func (s *DB) OpenSingle(ctx context.Context, timeout time.Duration) (*sqlx.DB, error) {
 	dsn, err := postgresDSN(s.opt.URL, "1")
 	if err != nil {
@@ -194,7 +194,7 @@ func (s *DB) ListenAddress() (string, error) {
 	return postgresDSN(cmp.Or(s.opt.DirectURL, s.opt.URL), slowConnectTimeout)
 }
 
-// poolSize returns the number of connections for all work except the committer's.
+// poolSize returns the number of connections of Write, which do all work that otherConns does not count.
 func (s *DB) poolSize() int { return max(cmp.Or(s.opt.MaxConns, DefaultConns)-otherConns, 2) }
 
 // postgresDSN adds the parameters that the store needs. binary_parameters sends bytes unchanged, in

@@ -81,7 +81,7 @@ func (s *DB) Migrate(ctx context.Context) (from, to int64, err error) {
 
 // up applies the migrations, and reports whether it applied one. A migration waits while another session,
 // such as a backup, uses the table, and later statements on that table wait behind the migration. Therefore
-// up gives up after TableWait, and its caller tries again.
+// each try gives up after TableWait, and up tries again for up to migrationWait.
 func (s *DB) up(ctx context.Context, p *goose.Provider) (applied bool, err error) {
 	for began := time.Now(); ; {
 		done, err := p.Up(ctx)

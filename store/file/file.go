@@ -26,7 +26,8 @@ const (
 	BusyBeside  = "busy_timeout(10000)" // for an operator command, which may wait longer for the server
 )
 
-// lockedTime is the time for which an open waits for a file that another process keeps locked.
+// lockedTime is the time for which OpenSQLite and OpenReadOnly wait for a file that another process keeps
+// locked.
 const lockedTime = 9 * time.Second
 
 // OpenSQLite opens a handle on a file with up to conns connections. vfs is the name of an SQLite file
@@ -116,7 +117,7 @@ func Damaged(err error) bool {
 }
 
 // Open opens or makes a file that only its owner can access. A file that root makes gets the owner of its
-// folder, because a service that runs as that user has to open it. SQLite does the same with its log.
+// folder, because a service that runs as this owner has to open the file. SQLite does the same with its log.
 func Open(path string, flag int) (*os.File, error) {
 	f, err := os.OpenFile(path, flag|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, os.ErrExist) {

@@ -92,7 +92,7 @@ func (j *Journal) putSteps(w *writer, all []*step) error {
 		return err
 	}
 	claims := claimsOf(steps)
-	known, err := w.chooseCandidates(j, claims) // known are the events that the rounds change
+	known, err := w.chooseCandidates(j, claims) // known holds the ids of the events to lock
 	if err != nil {
 		return err
 	}

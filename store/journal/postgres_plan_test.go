@@ -98,7 +98,7 @@ func claimTwice(ctx context.Context, s *fixture) error {
 	return nil
 }
 
-// storeWithPlans returns a store with twenty aliases and no server, and a planner that records its
+// storeWithPlans returns a store with twenty aliases and no server, and a planner that records the plans of its
 // statements.
 func storeWithPlans(t *testing.T) (*fixture, *plantest.Planner) {
 	t.Helper()

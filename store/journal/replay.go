@@ -84,7 +84,7 @@ func (j *Journal) Release(ctx context.Context, who relay.Actor, alias string) (r
 			if err != nil {
 				return err
 			}
-			if until < 0 { // later events are not released
+			if until < 0 { // the first transaction sets until; events that are queued later are not released
 				if err := c.Get(&until, `SELECT COALESCE(MAX(received_at), 0) FROM queue WHERE alias_id = ?`, a.ID); err != nil {
 					return err
 				}
@@ -132,7 +132,7 @@ func (j *Journal) Cancel(ctx context.Context, who relay.Actor, id relay.ID) erro
 	if err := people.Allow(who, relay.ScopeEventsReplay); err != nil {
 		return err
 	}
-	until := 0 // later attempts are not canceled
+	until := 0 // highest attempt number in the first transaction; later attempts are not canceled
 	for first, more := true, true; more; first = false {
 		err := j.db.Update(ctx, "cancel queued attempts", func(c *db.Tx) error {
 			if _, err := events.FindEvent(c.Query, who, id); err != nil {

@@ -201,7 +201,8 @@ func (s *Store) AccountsOf(ctx context.Context, aliases []int64) (map[int64][]in
 	return out, nil
 }
 
-// revokedMost is the number of rights that one statement checks: SQLite accepts 32 766 parameters.
+// revokedMost is the number of rights that one statement checks. A right takes three parameters, and SQLite
+// accepts 32,766.
 const revokedMost = 10_000
 
 // Revoked returns the rights of SSH connections that have ended. A right ends when its key or account

@@ -85,8 +85,8 @@ var accountLimits = []struct {
 	{"maxAccountQueue", "max-account-queue", `max_queue`, func(n int64) string { return strconv.FormatInt(n, 10) }},
 }
 
-// SetAccount changes the given limits of an account, by their keys in the API: either all of them or none.
-// Only an admin may do this.
+// SetAccount changes the given limits of an account, by their keys in the API: either all of them or none. A
+// nil limit returns to the server's limit. Only an admin may do this.
 func (s *Store) SetAccount(ctx context.Context, who relay.Actor, name string, limits map[string]*int64) (a relay.Account, err error) {
 	may := AllowAdmin(who)
 	for _, of := range accountLimits {

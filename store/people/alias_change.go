@@ -14,8 +14,8 @@ import (
 	"relay/store/seal"
 )
 
-// SetAlias changes the settings of an alias with edit, for its owner. It returns the error of edit
-// unchanged.
+// SetAlias changes the settings of an alias with the function edit, for the owner of the alias. It returns the
+// error of edit unchanged.
 func (s *Store) SetAlias(ctx context.Context, who relay.Actor, name string, edit func(*relay.Settings) error) (a *relay.Alias, err error) {
 	set := func() error { return s.setAlias(ctx, who, name, edit, &a) }
 	if err = set(); errors.Is(err, seal.ErrNoKey) { // the first secret of the node needs a key

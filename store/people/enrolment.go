@@ -70,8 +70,8 @@ func (s *Store) Enrolment(ctx context.Context, link string) (relay.Enrolment, er
 
 // ApproveEnrolment registers the waiting key of a link for the actor's account, if the code is the one
 // shown to the holder of the key. A wrong code is validation-failed, and the fifth one ends the
-// enrolment. The error is ErrNotFound if no key waits. After any other error, which comes from AddKey,
-// the key continues to wait.
+// enrolment. The error is ErrNotFound if no key waits. After any other error, such as conflict for a key that
+// is registered already, the key continues to wait.
 func (s *Store) ApproveEnrolment(ctx context.Context, who relay.Actor, link, code string) error {
 	var wrong string
 	may := cmp.Or(allowAccount(who, relay.ScopeAccount), s.requireFreshLogin(who))

@@ -94,8 +94,8 @@ func (s *Store) EndIdempotent(ctx context.Context, who relay.Actor, key string, 
 func (e callEnd) write(c *db.Tx) error {
 	switch {
 	case e.begun != 0:
-		// The commit of the begin may still be in progress: the insert of a row with the same key waits for
-		// it.
+		// The commit of BeginIdempotent may still be in progress. This insert of a row with the same key
+		// waits for its end.
 		c.Do(`INSERT INTO idempotency (credential, key, target, node, created_at) VALUES (?, ?, '', ?, ?) ON CONFLICT DO NOTHING`,
 			e.credential, e.key, e.node, e.begun)
 		c.Do(`DELETE FROM idempotency WHERE credential = ? AND key = ? AND status = 0 AND created_at = ?`, e.credential, e.key, e.begun)

@@ -10,8 +10,8 @@ import (
 	"relay/store/usage"
 )
 
-// evictionSlice is the time for which a round of the loop evicts from one alias or account before it continues
-// with the next one.
+// evictionSlice is the time for which EvictOverLimit evicts from one alias or account before it continues with
+// the next one.
 const evictionSlice = 2 * time.Second
 
 // Capacity returns nil if a request can be stored for the alias; need is its approximate size in bytes. It

@@ -14,7 +14,7 @@ import (
 
 const (
 	auditLife   = 400 * 24 * time.Hour
-	auditRows   = 2000 // entries of one action of one account that are kept, whatever their age
+	auditRows   = 2000 // largest number of entries of one action of one account, even if they are younger than auditLife
 	expiredRows = 200
 )
 

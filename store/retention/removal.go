@@ -91,8 +91,8 @@ func (r *Retention) removalTx(ctx context.Context, what string, fn func(c *db.Tx
 	return took, err
 }
 
-// bytesLeft returns, in each transaction of a removal, the number of bytes that it still has to free;
-// nil = all.
+// bytesLeft returns, in each transaction of a removal, the number of bytes that the removal still has to free.
+// A nil function means that the removal frees all bytes.
 type bytesLeft func(*db.Tx) (int64, error)
 
 // removeOldest removes the oldest removable events with ids below before, of an alias or an account. It stops

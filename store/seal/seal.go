@@ -39,7 +39,8 @@ func NewKey() Key {
 	return k
 }
 
-// ParseKeys reads keys, one on each line. The error never contains a part of a key.
+// ParseKeys reads keys that are separated by line ends, spaces or commas; a text without keys gives nil. The
+// error never contains a part of a key.
 func ParseKeys(text string) ([]Key, error) {
 	var keys []Key
 	for i, word := range strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' || r == '\t' || r == '\n' || r == '\r' }) {
@@ -117,8 +118,8 @@ var (
 	ErrDamaged = errors.New("the key is here, but it does not open this row: it was changed or copied")
 )
 
-// read reads the file again. If the file is missing, the keys that were read before stay in memory,
-// because existing values need them.
+// read reads the file again. If the file is missing, the keys that were read before stay in memory, because
+// existing values need them, and the error is ErrGone; it is nil if no key was read before.
 func (r *Ring) read() error {
 	if r.file == "" {
 		return nil
@@ -154,7 +155,7 @@ func (r *Ring) Keys() ([]Key, error) {
 // File returns the path of the key file; "" if the keys come from a setting, or there can be none.
 func (r *Ring) File() string { return r.file }
 
-// Make makes the file with a first key, unless the file exists.
+// Make makes the file with a first key, unless the file exists. The error is ErrNoKey if the ring has no file.
 func (r *Ring) Make() error {
 	if r.file == "" {
 		return ErrNoKey

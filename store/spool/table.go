@@ -200,7 +200,7 @@ func (t *table) next(seq int64, limit int, bytes int64) (rows []Row, err error) 
 	return rows, nil
 }
 
-// counts are the numbers of steps in a file.
+// counts has figures about the steps in a file that are not in the database.
 type counts struct {
 	Last  int64 `db:"last"` // number of the last step
 	Steps int64 `db:"steps"`

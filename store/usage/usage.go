@@ -34,7 +34,7 @@ type Options struct {
 }
 
 const (
-	// unevictableFor is the time for which an alias that had nothing to evict is not tried again.
+	// unevictableFor is the time for which an alias or account that had nothing to evict is not tried again.
 	unevictableFor = time.Second
 	countWait      = time.Second
 )

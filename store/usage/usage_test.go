@@ -17,7 +17,7 @@ func TestBoundAboveTheLimit(t *testing.T) {
 		{4100, 5000},   // the alias is far above its limit and may store no more
 		{200, 5000},    // a long response, for example, is stored although it is not allowed
 		{-1200, 4400},  // half of the removed bytes may be used again
-		{-1500, 3650},  // the loop has removed these bytes faster than requests could use them
+		{-1500, 3650},  // EvictOverLimit has removed these bytes before requests could use them
 		{-1, 3650},     // halves are rounded up
 		{-1500, limit}, // the alias is within its limit again
 		{601, 1600},
