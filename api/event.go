@@ -93,7 +93,7 @@ func (s *server) eventRecord(c *requestInfo, e *relay.Event, err error) (*record
 	}
 	rec := record.Of(e, s.Site, time.Now())
 	rec.Fit(s.mostJSON())
-	*e = relay.Event{ID: e.ID} // the record holds the bodies now
+	*e = relay.Event{ID: e.ID} // the record holds the bodies now, so the event need not hold them
 	if err := c.answer.Hold(rec.Weight()); err != nil {
 		return nil, err
 	}
@@ -144,7 +144,8 @@ type diffInput struct {
 	Part  string `query:"part" enum:"request,response" doc:"if absent: response where left or right names an attempt, else request. The response of an event without the number of an attempt is that of its last attempt that got one"`
 }
 
-// resolveDiff reads the two sides to compare. The check of the input reports missing parameters.
+// resolveDiff reads the two sides to compare. It skips a missing parameter, which huma reports when it checks
+// the input.
 func (s *server) resolveDiff(r *http.Request, c *requestInfo) (err error) {
 	for i, name := range []string{"left", "right"} {
 		text := r.URL.Query().Get(name)

@@ -48,7 +48,7 @@ func init() { huma.ValidateStrictCasing = true }
 func strictJSON() huma.Format {
 	return huma.Format{
 		Marshal: func(w io.Writer, v any) error {
-			switch v := v.(type) { // the types whose records have bodies
+			switch v := v.(type) { // these records may hold large bodies, so they are written in pieces
 			case *record.Event:
 				return record.WriteEvent(w, v)
 			case record.List[record.Attempt]:

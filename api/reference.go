@@ -3,7 +3,7 @@ package api
 import (
 	"bytes"
 	"crypto/sha256"
-	_ "embed" // the page
+	_ "embed" // embeds referencePage
 	"encoding/base64"
 	"encoding/json"
 	"fmt"

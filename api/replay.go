@@ -188,8 +188,9 @@ func replayStatus(e *relay.Event, n int) int {
 	return http.StatusOK
 }
 
-// Bounds of the answer that is stored for an Idempotency-Key, in bytes. Bodies of events make answers large,
-// and one day of such answers could fill a disk. Beyond maxStoredAnswer only the status is stored.
+// Bounds of an Idempotency-Key, and of the answer that is stored for it, in bytes. Bodies of events make
+// answers large, and one day of such answers could fill a disk. Beyond maxStoredAnswer only the status is
+// stored.
 const (
 	maxIdempotencyKey = 255
 	maxStoredAnswer   = 64 << 10

@@ -222,7 +222,7 @@ func (s *server) operation(rt *route) *huma.Operation {
 		codes = append(codes, http.StatusNotFound)
 	}
 	if !rt.public || rt.resolve != nil {
-		codes = append(codes, http.StatusTooManyRequests) // wrong tokens are limited
+		codes = append(codes, http.StatusTooManyRequests) // the number of wrong tokens is limited
 	}
 	for _, code := range append(codes, rt.codes...) {
 		if code < http.StatusBadRequest {

@@ -182,7 +182,7 @@ func (x *sending) read(contentType string, body []byte) error {
 	}
 	schemas := x.s.huma.OpenAPI().Components.Schemas
 	if object, ok := shape.(map[string]any); ok {
-		maps.DeleteFunc(object, func(_ string, v any) bool { return v == nil }) // null = absent
+		maps.DeleteFunc(object, func(_ string, v any) bool { return v == nil }) // a member that is null counts as absent
 	}
 	var found huma.ValidateResult
 	huma.Validate(schemas, schemas.SchemaFromRef(x.s.schema(sendBody{}).Ref), huma.NewPathBuffer([]byte("body"), 4), huma.ModeWriteToServer, shape, &found)

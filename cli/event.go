@@ -353,7 +353,7 @@ test in go, js or python that sends the exact bytes.` + eventHelp,
 		// is escaped.
 		func(w *Printer, export *json.RawMessage) error {
 			var form struct{ Text string }
-			// Indented output has the same bytes over HTTP and SSH.
+			// The JSON is indented here, so that the output is the same over HTTP and over SSH.
 			var indented bytes.Buffer
 			if isJSON && json.Indent(&indented, []byte(record.SafeJSON(*export)), "", "  ") == nil {
 				form.Text = strings.TrimSpace(indented.String())
@@ -434,7 +434,7 @@ func (f *eventFilter) parse(c *cobra.Command, args []string, quoted map[string]s
 	if err != nil {
 		return filterUsage(c, err)
 	}
-	f.query = record.FilterValues(all) // durations have become times
+	f.query = record.FilterValues(all) // a duration such as 1h has become a time
 	f.query.Set("alias", AliasLabel(NormalAlias(args[0])))
 	return nil
 }

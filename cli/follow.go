@@ -176,7 +176,7 @@ func (f *follower) missed(ctx context.Context) error {
 			query.Set("since", f.since)
 		}
 	}
-	defer f.api.forget(f.api.held) // a follower requests a list after each gap
+	defer f.api.forget(f.api.held) // releases the memory of this list, because a follower requests a list after each gap
 	all, err := f.api.list(ctx, query, n)
 	if err != nil {
 		return err

@@ -47,8 +47,8 @@ type Order struct {
 	Sign   string // "" = SignNone
 	Secret string // id of the signing secret; "" = a secret that matches the request, and of several the one with the longest path prefix
 	NewID  bool   // give the request a new delivery id
-	// Given is a secret that a user gives for this call in place of a secret of the alias; it is not stored.
-	// nil = none. Its provider is Sign.
+	// Given is a secret that a user gives for this call in place of a secret of the alias; it is not stored. nil
+	// = none. Sign names the sender of this secret.
 	Given *record.GivenSecret
 	// Send is set if the event is to be sent, and not only shown. Nothing is then signed while the alias has
 	// no tunnel, because the audit log would record a signature that was never sent.

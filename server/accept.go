@@ -244,7 +244,7 @@ func (c *conn) accessOverloaded(err error) {
 type ConnStats struct {
 	Connections  int   `json:"connections"`
 	Base         int   `json:"base"`         // connections that net/http serves the base site on
-	Sources      int   `json:"sources"`      // without loopback
+	Sources      int   `json:"sources"`      // sources of the connections, without loopback
 	Max          int   `json:"max"`          // 0 = no bound
 	MaxPerSource int   `json:"maxPerSource"` // 0 = no bound
 	Refused      int64 `json:"refused"`      // since the start

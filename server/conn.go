@@ -334,9 +334,9 @@ func (c *conn) Abort() {
 
 // Bounds of a lingering close.
 const (
-	lingerTime    = 3 * time.Second  // lingering close without received bytes; each received byte adds time according to lingerPace
+	lingerTime    = 3 * time.Second  // duration of a lingering close in which no byte is received
 	lingerMaxTime = 30 * time.Second // longest lingering close
-	lingerPace    = 16 << 10         // bytes a second that earn more time
+	lingerPace    = 16 << 10         // a lingering close takes a second longer for each such number of received bytes
 	lingerBytes   = 64 << 20
 	lingerMaxHead = 256 << 10 // further bytes that are read of a refused head, if heads have no limit
 )

@@ -47,8 +47,8 @@ type Options struct {
 	// no challenges.
 	Challenge func(host, path string) (answer string, ok bool)
 
-	MaxHead   int // bytes of a request head; beyond it 431
-	MaxTarget int // bytes of a request-target; beyond it 414
+	MaxHead   int // largest request head, in bytes; a larger one gets 431
+	MaxTarget int // longest request-target, in bytes; a longer one gets 414
 
 	HeadTimeout  time.Duration // longest time from the first byte of a head to its end, and of a TLS handshake
 	IdleTimeout  time.Duration // longest wait for the first byte of a head; a connection that exceeds it is closed without an answer

@@ -95,7 +95,7 @@ func checkedConfig(conf *client.Config) any {
 	type alias struct {
 		Alias      string  `json:"alias"`
 		Target     string  `json:"target"`
-		HostHeader *string `json:"hostHeader"` // null = preserved
+		HostHeader *string `json:"hostHeader"` // null = the Host line is preserved
 	}
 	out := struct {
 		File    string  `json:"file"`

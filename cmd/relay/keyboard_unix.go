@@ -35,7 +35,7 @@ func openKeyboard(in *os.File, press func(key byte)) *keyboard {
 	k := &keyboard{tty: int(in.Fd()), signals: make(chan os.Signal, 8)}
 	signal.Ignore(syscall.SIGTTIN) // a read in the background fails, instead of stopping the tunnel
 	catch := []os.Signal{syscall.SIGTSTP, syscall.SIGCONT, syscall.SIGQUIT}
-	if !signal.Ignored(syscall.SIGHUP) { // under nohup, SIGHUP is ignored
+	if !signal.Ignored(syscall.SIGHUP) { // under nohup SIGHUP is ignored, and must stay so
 		catch = append(catch, syscall.SIGHUP)
 	}
 	signal.Notify(k.signals, catch...)

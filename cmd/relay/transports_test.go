@@ -41,7 +41,7 @@ func same(ts *testscript.TestScript, neg bool, args []string) {
 			ts.Fatalf("stdout of %s:\n%s\nand over HTTP:\n%s", name, a, b)
 		}
 		if asJSON := name == "plain ssh" && slices.Contains(words, "--json"); asJSON && json.Valid([]byte(other.stderr)) {
-			continue // with --json, plain ssh prints the problem of the API
+			continue // with --json, plain ssh prints the problem of the API in place of a message
 		}
 		if a, b := steady(other.stderr), steady(byHTTP.stderr); a != b {
 			ts.Fatalf("stderr of %s:\n%s\nand over HTTP:\n%s", name, a, b)

@@ -27,11 +27,11 @@ func TestLoginKeepsOnlyWhatIsProven(t *testing.T) {
 	for name, c := range map[string]struct {
 		itsKey     bool   // the site names the host key of the relay, and not its own
 		base       string // base URL that the relay reports over SSH; "" = that of the site
-		nobody     bool   // no program listens at the address
+		nobody     bool   // no program listens at the SSH address
 		known      bool   // the host key of the relay is in known_hosts already
 		keyExit    int    // exit code of a login by key
 		tokenExit  int    // exit code of a login with a token
-		keepsKey   bool   // the named host key is stored
+		keepsKey   bool   // the host key that the site names is stored
 		keepsLogin bool
 	}{
 		"its own relay":                           {itsKey: true, keepsKey: true, keepsLogin: true},

@@ -25,7 +25,7 @@ type accessLog struct {
 // accessLine is one line of the access log.
 type accessLine struct {
 	Time     time.Time `json:"time"`  // of the first byte of the request
-	Alias    string    `json:"alias"` // label of the host; "" = not known
+	Alias    string    `json:"alias"` // label of the alias host; "" = unknown, or not the host of an alias
 	From     string    `json:"from"`
 	TLS      bool      `json:"tls"`
 	Method   string    `json:"method"`

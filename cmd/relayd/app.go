@@ -123,7 +123,7 @@ func (a *app) Start(ctx context.Context) (err error) {
 	if note, fix := noteOtherStore(a.cfg); note != "" {
 		a.log.Warn(note, "fix", fix)
 	}
-	if err := saveSiteFile(a.cfg, a.site, a.settings); err != nil { // not fatal: a full disk is handled for each request
+	if err := saveSiteFile(a.cfg, a.site, a.settings); err != nil { // not fatal: while the disk is full, relayd serves, and each request that cannot be stored gets an error
 		a.log.Warn("the addresses cannot be stored for operator commands; give them as flags", "err", err)
 	}
 	return nil

@@ -37,13 +37,14 @@ type Config struct {
 	SSHAddr string `kind:"addr" flag:"ssh-addr" default:"127.0.0.1:2222" help:"SSH listener"`
 	// SSHHostKey, if set, must name the same keys on all nodes.
 	SSHHostKey string `flag:"ssh-host-key" default:"" help:"private key files of the SSH server, separated by commas; clients learn all, and the first of each type is in use" note:"empty = ssh_host_ed25519_key in the data dir; with Postgres one in the database that all nodes share"`
-	// SSHPublicAddr is empty until Site fills it from the base host and the SSH port.
+	// SSHPublicAddr may be empty; the method site then takes the base host and the SSH port.
 	SSHPublicAddr string `kind:"dial" flag:"ssh-public-addr" default:"" help:"SSH address to show in printed commands" note:"empty = base host and SSH port; a host without a port means port 22"`
 	// AdminAddr is for operators; on loopback it answers only requests with a loopback Host.
 	AdminAddr string `kind:"addr" flag:"admin-addr" default:"127.0.0.1:9091" help:"listener for /metrics and /debug/stats, or off"`
 	// Pprof omits the page cmdline, because arguments may hold a database password.
 	Pprof bool `kind:"on|off" flag:"pprof" default:"off" help:"/debug/pprof/ on the admin listener" note:"without cmdline"`
-	// BaseURL is empty until Site fills it from the HTTP port.
+	// BaseURL may be empty; the method site then takes localhost and the port of the TLS listener, or, without
+	// one, of the HTTP listener.
 	BaseURL string `kind:"base-url" flag:"base-url" default:"" help:"address of dashboard and API; its host is the base host" note:"empty = http://localhost:<HTTP port>, or https and its port where there is a TLS listener"`
 	// AliasDomain is lower-case, without dots at either end.
 	AliasDomain string `kind:"domain" flag:"alias-domain" default:"localhost" help:"aliases are <alias>.<domain>; alias URLs take scheme and port of the base URL"`

@@ -111,7 +111,7 @@ func (s *setting) lookup(src sources, entries map[string]fileEntry) (text, origi
 		return "", "", fmt.Errorf("%s and %s are both set; keep one", s.env(), origin)
 	case text != "":
 		return text, s.env(), nil
-	case path == "" && s.secret && dir != "": // see systemd.exec(5)
+	case path == "" && s.secret && dir != "": // secrets that systemd passes in this folder: see systemd.exec(5)
 		path, origin = filepath.Join(dir, s.name), "credential "+s.name
 		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 			path = ""

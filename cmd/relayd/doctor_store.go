@@ -62,7 +62,7 @@ const oldestPostgres = 14
 
 // postgresServer holds facts about a Postgres server and the role of relayd there.
 type postgresServer struct {
-	version                   int // server_version_num
+	version                   int // the Postgres setting server_version_num, such as 150004
 	replica, readOnly, create bool
 	schema, role              string // schema is "" if no schema of the search path exists
 }

@@ -154,7 +154,7 @@ func (a *app) createFirstAccount(ctx context.Context, out *summary, env *operato
 	if err != nil {
 		return fmt.Errorf("make a login link: %w", err)
 	}
-	out.LoginLink = a.site.URL("/login/"+secret) + "?alias=" + exampleAlias // opens the page of the alias that the printed commands use
+	out.LoginLink = a.site.URL("/login/"+secret) + "?alias=" + exampleAlias // the link opens the page of the alias in the printed commands
 	return nil
 }
 

@@ -25,7 +25,7 @@ func main() {
 	ctx, cancel := context.WithCancel(context.Background())
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	if !signal.Ignored(syscall.SIGHUP) { // under nohup, SIGHUP is ignored
+	if !signal.Ignored(syscall.SIGHUP) { // under nohup SIGHUP is ignored, and must stay so
 		signal.Notify(signals, syscall.SIGHUP) // the system sends SIGHUP when the terminal is closed
 	}
 	go func() {

@@ -264,7 +264,7 @@ file of --config. relayd config prints the values in force.`,
 			return err
 		}
 		if err == nil {
-			c.errs.drain(greetingWait) // on a terminal, the greeting comes after the log lines
+			c.errs.drain(greetingWait) // wait, so that on a terminal the greeting comes after the log lines
 			if greeting != nil {
 				fmt.Fprint(c.stdout, greeting)
 			}

@@ -49,7 +49,7 @@ func databasePlace(address string) string {
 	}
 	var hosts []string
 	for _, at := range append([]pq.ConfigMultihost{{Host: cfg.Host, Hostaddr: cfg.Hostaddr, Port: cfg.Port}}, cfg.Multi...) {
-		host := at.Host // the folder of a socket is also a host
+		host := at.Host // a host may also be the folder of a Unix socket
 		if !filepath.IsAbs(host) {
 			host = strings.ToLower(host)
 		}

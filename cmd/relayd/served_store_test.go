@@ -64,7 +64,7 @@ func TestNoCommandWorksOnAnotherStore(t *testing.T) {
 	}
 	x.refuse("leave out --database-url", "--database-url", x.url)
 
-	// Now the server uses Postgres, with settings that the command does not get.
+	// Now the server uses Postgres, with settings that the commands do not get.
 	credentials := t.TempDir()
 	if err := os.WriteFile(filepath.Join(credentials, "database-url"), []byte(x.url+"\n"), 0o600); err != nil {
 		t.Fatal(err)

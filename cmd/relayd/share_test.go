@@ -51,7 +51,7 @@ func endWhatLeaked(t *testing.T, h *testServer) {
 	opens := func(s record.Share) bool {
 		return h.api(http.MethodGet, "/shared/"+s.Token, "", nil) == http.StatusOK
 	}
-	for _, body := range []string{`{"expiresIn":null}`, `{"expiresIn":"30d"}`, `{}`} { // no share outlives the bound
+	for _, body := range []string{`{"expiresIn":null}`, `{"expiresIn":"30d"}`, `{}`} { // max-share-age limits each of these shares
 		if made := share(body); made.ExpiresAt == nil || time.Until(made.ExpiresAt.Time) > 48*time.Hour {
 			t.Errorf("share %s ends at %v", body, made.ExpiresAt)
 		}

@@ -22,7 +22,7 @@ type siteFile struct {
 	AliasDomain string `json:"aliasDomain"`
 	SSHAddr     string `json:"sshAddr"`     // the address that users dial
 	SSHListener string `json:"sshListener"` // "" in the file of an earlier version
-	HTTPAddr    string `json:"httpAddr"`    // of the listener; "" = off
+	HTTPAddr    string `json:"httpAddr"`    // address of the HTTP listener; "" = off
 
 	// Store names the store of the server, without secrets. Commands compare it with their own store.
 	Store storePlace `json:"store"`

@@ -138,8 +138,8 @@ func (a *ACME) configure() {
 		DefaultServerName: a.base,
 		Storage:           a.storage,
 		OCSP:              certmagic.OCSPConfig{DisableStapling: true},
-		// Called before each order, also for a renewal: an order for a name that may no longer have a
-		// certificate is stopped.
+		// certmagic calls OnEvent before each order, also before that of a renewal. An error stops the order for a
+		// name that may no longer have a certificate.
 		ShouldEmitFunc: func(event string) bool { return event == "cert_obtaining" },
 		OnEvent: func(_ context.Context, _ string, data map[string]any) error {
 			name, _ := data["identifier"].(string)

@@ -107,8 +107,8 @@ func (b *quota) read(ctx context.Context, now time.Time) ([]quotaEntry, error) {
 
 // SharedFiles stores the files that all nodes of a store share. store.Store satisfies it.
 type SharedFiles interface {
-	// SharedFile returns a file and the time of its last change; an error that is
-	// fs.ErrNotExist if there is none.
+	// SharedFile returns a file and the time of its last change. The error is fs.ErrNotExist if there is no such
+	// file.
 	SharedFile(ctx context.Context, name string) (data []byte, modified time.Time, err error)
 	WriteSharedFile(ctx context.Context, name string, data []byte) error
 	// RemoveSharedFiles removes a file, or all files of a folder.
