@@ -211,7 +211,7 @@ func (s *server) waitForEvents(ctx context.Context, c *requestInfo, f relay.Filt
 	if began := time.Now().Truncate(time.Millisecond); f.Since.Before(began) {
 		f.Since = began
 	}
-	if f.Cursor != "" { // an old page cannot contain the event, but an invalid cursor is an error
+	if f.Cursor != "" { // an old page cannot contain the new event; this read only finds an invalid cursor
 		if _, err := s.Events.Events(ctx, c.who, f); err != nil {
 			return relay.Page{}, err
 		}

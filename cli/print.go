@@ -82,7 +82,7 @@ func (w *Printer) Line(text string) error {
 var tones = [...]string{2: "32", 3: "36", 4: "33", 5: "31"}
 
 // Lengths in characters: the longest method and path in a line, and the shortest path and cause in a line
-// that is shortened to the window. If that is still too wide, the line wraps.
+// that is shortened to the window. If the shortened line is still too wide, it wraps.
 const maxMethod, maxPath, minPath, minCause = 32, 512, 12, 24
 
 // Event writes the line of an event or attempt. On a terminal, it shortens path and cause to the width of the

@@ -116,8 +116,8 @@ func (m Maker) hold(n int64) error {
 	return m.Hold(n)
 }
 
-// Ready returns the error alias-offline if the alias of an order has no tunnel, because a new event is
-// never queued.
+// Ready returns the error alias-offline if the alias has no tunnel: a new event is sent at once, and never
+// queued.
 func (m Maker) Ready(ctx context.Context, a *relay.Alias) error {
 	states, err := m.Deliver.Status(ctx, []relay.Alias{*a})
 	if err == nil && states[0].State != relay.TunnelOnline {

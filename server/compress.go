@@ -132,8 +132,8 @@ func (c *compressor) decide(gz bool) error {
 	return err
 }
 
-// FlushError implements the interface that http.ResponseController uses: an answer that is flushed
-// early is a stream.
+// FlushError implements the interface that http.ResponseController uses. An answer that is flushed before
+// compressor has decided about it is a stream, which is not compressed.
 func (c *compressor) FlushError() error {
 	if !c.decided {
 		if err := c.decide(false); err != nil {

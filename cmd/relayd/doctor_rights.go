@@ -39,7 +39,7 @@ func lockedPlace(file string, owner uint32, groups []uint32) string {
 	if err != nil {
 		return ""
 	}
-	for _, path := range []string{filepath.Dir(file), resolved(file)} { // the folder of a link, and the target of the link
+	for _, path := range []string{filepath.Dir(file), resolved(file)} { // file may be a link, so the folder of the link is checked, and the target of the link
 		var way []string
 		for at := path; ; at = filepath.Dir(at) {
 			way = append([]string{at}, way...)
