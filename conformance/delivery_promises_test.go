@@ -18,8 +18,8 @@ import (
 	"relay/relaytest"
 )
 
-// TestQueuedUpgrade: a queued request that is answered with 101 is recorded as delivered, its connection is
-// closed, and the event cannot be replayed.
+// TestQueuedUpgrade: a queued request that is answered with 101 is recorded as delivered. The connection to
+// the local server is closed, and the event cannot be replayed.
 func TestQueuedUpgrade(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "")

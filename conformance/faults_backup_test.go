@@ -63,8 +63,8 @@ func TestFaultRestore(t *testing.T) {
 // TestFaultReadersOfPostgres measures the delays of callers while other programs read the same database:
 // repeated runs of pg_dump, and an open transaction that has read events, like a report. Turns with and
 // without these readers alternate, because other load of the machine must affect both. Callers are never
-// refused. Their median delay may triple with readers; in the short form, which may run next to other tests,
-// it may be five times as long.
+// refused. Their median delay may triple with readers; without RELAY_FAULTS=full, other tests may run at the
+// same time, and the delay may be five times as long.
 func TestFaultReadersOfPostgres(t *testing.T) {
 	if size(true, false) {
 		t.Parallel()

@@ -309,7 +309,7 @@ func TestFaultTunnelsOverNodes(t *testing.T) {
 }
 
 // TestFaultLiveViewOfNode measures how long after an answer at one node a live view at another node shows the
-// request. At most 500 ms are allowed for nine of ten requests, and in the full form for 99 of 100.
+// request. At most 500 ms are allowed for nine of ten requests, and with RELAY_FAULTS=full for 99 of 100.
 func TestFaultLiveViewOfNode(t *testing.T) {
 	t.Parallel()
 	nodes := threeNodes(t, pgtest.URL(t))

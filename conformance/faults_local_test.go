@@ -247,8 +247,8 @@ func wholeAnswer(br *bufio.Reader) ([]byte, error) {
 	}
 }
 
-// callerLeaves: if a caller resets its connection inside the body, the local server gets no complete request,
-// and the event is recorded as incomplete.
+// callerLeaves: if a caller resets its connection in the middle of the request body, the local server gets no
+// complete request, and the event is recorded as incomplete.
 func callerLeaves(t *testing.T, r *relayServer, tg *target, passed *int) {
 	began, ended := make(chan struct{}), make(chan error, 1)
 	tg.run(func(_ net.Conn, br *bufio.Reader) {

@@ -8,10 +8,10 @@ import (
 	"testing"
 )
 
-// TestSecretsChangeNothingOnTheWire: an alias gets secrets, definitions, answers and handshakes. Requests,
-// their answers and their replays have the same bytes before and after that, at the caller and at the local
-// server. The requests include valid and invalid signatures and challenges: while the tunnel is online, the
-// local server gets each request unchanged.
+// TestSecretsChangeNothingOnTheWire: an alias gets secrets, the definition of a custom sender, answers for
+// callers while it is offline, and handshakes. Requests, their answers and their replays have the same bytes
+// before and after that, at the caller and at the local server. The requests include valid and invalid
+// signatures and challenges: while the tunnel is online, the local server gets each request unchanged.
 func TestSecretsChangeNothingOnTheWire(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "")

@@ -52,7 +52,7 @@ func (r *relayServer) library(name, user string, more ...string) []string {
 
 const python = "/usr/bin/python3"
 
-// forward starts a client with a forward.
+// forward starts a client that requests the forward f.
 func (r *relayServer) forward(t *testing.T, client string, f forwarding) *relaytest.Process {
 	t.Helper()
 	if f.user == "" {

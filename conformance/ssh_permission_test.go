@@ -107,7 +107,7 @@ type walk struct {
 	walked       int
 }
 
-// token checks that a token of the other account sees no more than its SSH key.
+// token checks that a token of the other account sees no more than the account's SSH key.
 func (w *walk) token(r *relayServer) {
 	out, bad, code := asks(w.t, w.other, "token --name walk --json")
 	var token struct{ Token string }

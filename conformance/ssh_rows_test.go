@@ -53,7 +53,7 @@ func TestSSHRows(t *testing.T) {
 		row{"C32_key_removed", rowKeyRemoved},
 		row{"C33_rekey", rowRekey},
 	)
-	t.Run("waiting", func(t *testing.T) { // these rows mostly wait
+	t.Run("waiting", func(t *testing.T) { // these rows mostly wait, so they run in parallel
 		rows(t, true,
 			row{"C07_C21_unused_and_stdin_at_its_end", rowUnused},
 			row{"C16_C19_silence", rowSilence},
@@ -69,7 +69,7 @@ type row struct {
 	run  func(t *testing.T, r *relayServer)
 }
 
-// each runs a row with every client.
+// each runs f as a subtest for each of the given clients.
 func each(t *testing.T, clients []string, f func(t *testing.T, client string)) {
 	for _, client := range clients {
 		t.Run(client, func(t *testing.T) { f(t, client) })
@@ -126,7 +126,7 @@ func rowRefused(t *testing.T, r *relayServer) {
 	each(t, everyClient, func(t *testing.T, client string) {
 		binds := []string{"bobs", "bad_alias$", "admin"}
 		if client == "paramiko" || client == "asyncssh" {
-			binds = binds[:1] // these clients start slowly
+			binds = binds[:1] // these clients start slowly, so they try only one name
 		}
 		for _, bind := range binds {
 			f := forwarding{bind: bind, to: "127.0.0.1:1"}
@@ -271,7 +271,7 @@ func rowCommands(t *testing.T, r *relayServer) {
 			{"events 'a b' -x", 2, "unknown shorthand flag"},
 		} {
 			if x.code != 0 && (client == "paramiko" || client == "asyncssh") {
-				continue // these clients start slowly
+				continue // these clients start slowly, so they run only the commands that succeed
 			}
 			c := r.command(t, client, x.line)
 			if code := c.Code(t, 15*time.Second); code != x.code || !strings.Contains(c.Out.String(), x.text) {

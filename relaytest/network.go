@@ -184,8 +184,8 @@ func (l *Line) carry(near net.Conn) {
 	l.mu.Unlock()
 }
 
-// copy reads bytes of the connection from and writes them to the connection to. It closes both when one of
-// them has ended. It delays and holds the bytes as Delay and Hold say.
+// copy passes on the bytes of one direction, from the second argument to the first, with the effects of Delay
+// and Hold. When one of the two connections has ended, it closes both.
 func (l *Line) copy(to, from net.Conn) {
 	type packet struct {
 		data []byte

@@ -2,6 +2,6 @@
 
 package relaytest
 
-// raceFactor says how many times more the race detector slows a parser than plainPass (worst.go). Limits that
-// are counted in plain passes are multiplied by it.
+// raceFactor is how much more the race detector slows down a parser than plainPass (worst.go). Limits that
+// are counted in plain passes are multiplied by raceFactor.
 const raceFactor = 4

@@ -169,8 +169,8 @@ func (b *fixture) summaries(ids []relay.ID) {
 	}
 }
 
-// hostRefused checks that the last attempt that ended decides whether the local server has refused the
-// Host header, in lists, summaries and the whole event alike.
+// hostRefused checks that, of the attempts that have ended, the one with the highest number decides whether
+// the local server has refused the Host header, in lists, summaries and the whole event alike.
 func (b *fixture) hostRefused() {
 	const page = "Blocked request. This host (\"hooks.example.com\") is not allowed."
 	check := func(id relay.ID, want string) {

@@ -143,8 +143,8 @@ func (b *fixture) supersedeLate() {
 	}
 }
 
-// oneAtATime checks that no queued attempt overtakes a delivery from the queue that may still return
-// to the queue. Live replays are not affected.
+// oneAtATime checks that no attempt is claimed from the queue while an earlier one from the queue is being
+// delivered, because that delivery may return to the queue. Live replays are not affected.
 func (b *fixture) oneAtATime() {
 	first, second := b.capture(b.hooks, "/1", "", 0), b.capture(b.hooks, "/2", "", 0)
 	b.next(true)
