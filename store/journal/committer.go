@@ -123,8 +123,8 @@ func (c *committer) expire(l *lane, st *step) {
 	expired := st.waiter != nil && !l.hasSpace(st)
 	if expired {
 		st.waiter = nil
-		st.dead, st.Data = true, nil // the step stays in its lane until take skips it
 		l.out += l.cost(st)
+		st.dead, st.Step = true, spool.Step{} // the step stays in its lane until take skips it, but holds no content
 	}
 	c.mu.Unlock()
 	if expired {

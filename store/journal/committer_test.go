@@ -67,6 +67,9 @@ func TestQueueRoom(t *testing.T) {
 		if !resolved(late) || !errors.Is(late.ticket.Err(), errQueueFull) {
 			t.Fatalf("a step without room: %v", late.ticket.Err())
 		}
+		if late.Event != nil || late.Attempt != nil {
+			t.Error("the content of a step that was failed is held")
+		}
 		if _, rows := c.dequeue(); !slices.Equal(rows, []*step{fits}) {
 			t.Fatalf("took %d steps, want the one that has room", len(rows))
 		}
