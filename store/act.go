@@ -7,7 +7,7 @@ import (
 	"relay/store/db"
 )
 
-// changeAct is the kind of change that tells the servers about an entry that a command added to the
+// changeAct is the kind of change that tells the running servers about an entry that a command added to the
 // audit log.
 const changeAct relay.ChangeKind = "audit"
 

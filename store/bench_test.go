@@ -37,7 +37,7 @@ func BenchmarkCommit(b *testing.B) {
 func commit(b *testing.B, o store.Options, senders int, single bool) {
 	s, alias := serve(b, o)
 	var took latencies
-	var gate sync.Mutex // with single, an event begins only when the one before is durable
+	var gate sync.Mutex // used if single is set: an event begins only when the one before is durable
 	var left atomic.Int64
 	left.Store(int64(b.N))
 	var wg sync.WaitGroup

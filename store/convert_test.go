@@ -75,8 +75,8 @@ func lowestID(at time.Time) (id relay.ID) {
 }
 
 // TestCopySQLite copies a store with rows in every table and interrupts the copy again and again, later each
-// time. An incomplete copy cannot be migrated. At the end all rows are copied, and the old files are
-// unchanged.
+// time. An incomplete copy cannot be migrated. At the end all rows are copied, and the files of the SQLite
+// store are unchanged.
 func TestCopySQLite(t *testing.T) {
 	t.Parallel()
 	ctx, dir := t.Context(), t.TempDir()

@@ -28,8 +28,8 @@ func findings(t *testing.T, s *store.Store) map[string]relay.Finding {
 	return found
 }
 
-// Missing bytes of a request, a response or a part of a large body are found, and so is an attempt
-// without its event. Parts that belong to no event are not reported.
+// Examine finds missing bytes of a request, of a response and of a part of a large body, and an attempt without
+// its event. It does not report parts that belong to no event.
 func TestExamineFindsMissingBytes(t *testing.T) {
 	onEngines(t, func(t *testing.T, o store.Options) {
 		s := mustServe(t, o)
@@ -63,7 +63,7 @@ func TestExamineFindsMissingBytes(t *testing.T) {
 	})
 }
 
-// A corrupted page is found although no query reads it.
+// Examine finds a corrupted page that no query reads.
 func TestExamineFindsDamagedPages(t *testing.T) {
 	t.Parallel()
 	o := store.Options{DataDir: t.TempDir()}

@@ -45,8 +45,8 @@ func today(d int) partition.Day {
 	return partition.Day(time.Now().UTC().Truncate(24*time.Hour).AddDate(0, 0, d))
 }
 
-// makePartitions makes the partitions of the present days. It tries again when a statement exceeds its limit
-// of 300 ms, as a server does.
+// makePartitions calls partition.Make, and calls it again when a statement exceeds its limit of 300 ms, as a
+// server does.
 func makePartitions(t *testing.T, s *Store) {
 	t.Helper()
 	err := partition.Make(t.Context(), s.db, s.log, time.Now())
@@ -58,8 +58,8 @@ func makePartitions(t *testing.T, s *Store) {
 	}
 }
 
-// While a long reader of events runs, a missing partition cannot be made. A try gives up soon, and neither
-// the start nor inserts wait for it. The partition is made when the reader has ended.
+// While a long reader of events runs, a missing partition cannot be made. A try to make it gives up soon, and
+// neither the start nor inserts wait for the partition. It is made when the reader has ended.
 func TestPartitionsBesideAReader(t *testing.T) {
 	t.Parallel()
 	o := Options{URL: pgtest.URL(t), DataDir: t.TempDir()}

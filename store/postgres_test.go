@@ -38,7 +38,7 @@ func mayClaim(t *testing.T, s *store.Store) {
 	eventually(t, "the node may claim", func() bool { return s.MayClaim() == nil })
 }
 
-// capture hands over one event and its end and waits until both are stored.
+// capture enqueues one event and its end, and waits until both are stored.
 func capture(s *store.Store, alias int64) (relay.ID, error) {
 	e := &relay.Event{
 		ID: s.NewID(), AliasID: alias, ReceivedAt: time.Now(), State: relay.StateDelivering, Method: "POST", Target: []byte("/"),

@@ -21,7 +21,7 @@ func TestRetentionHoldsTheWriterBriefly(t *testing.T) {
 	s := mustServe(t, o)
 	alias, now := withAlias(t, s), time.Now()
 	events := 800
-	if os.Getenv("RELAY_LONG") != "" { // a run with this number of events takes minutes under the race detector
+	if os.Getenv("RELAY_LONG") != "" { // 20,000 events take minutes under the race detector
 		events = 20_000
 	}
 	body := string(bytes.Repeat([]byte("0123456789abcdef"), 128))

@@ -128,8 +128,8 @@ func (c *cable) plug() {
 	c.pulled = false
 }
 
-// If the connection is cut while partitions are made, the locks of that transaction must not block all
-// inserts.
+// If the connection is cut during the transaction that makes partitions, the locks of this transaction must
+// not block all inserts.
 func TestPartitionsOverACutLine(t *testing.T) {
 	t.Parallel()
 	pg := pgtest.Start(t, pgtest.Options{})

@@ -130,7 +130,7 @@ type told struct {
 	requeued, amended bool
 }
 
-// run hands over the steps of one event in the order of a request.
+// run enqueues the steps of one event in the order of a request, and records their results.
 func (c *told) run(s *store.Store, alias int64, rng *rand.Rand) {
 	c.id = s.NewID()
 	size := rng.IntN(2000)

@@ -19,7 +19,8 @@ import (
 	"relay/store/pgtest"
 )
 
-// spooling returns a served store with a spool, on its own Postgres.
+// spooling returns a served store with a spool, on its own Postgres. If durable is given, Postgres syncs its
+// files, so that a test can kill it.
 func spooling(t *testing.T, limit int64, durable ...bool) (*store.Store, *pgtest.Server, store.Options) {
 	t.Helper()
 	pg := pgtest.Start(t, pgtest.Options{Fsync: len(durable) > 0})

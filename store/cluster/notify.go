@@ -37,7 +37,7 @@ type notices struct {
 	wake    chan struct{}
 
 	echo      chan struct{} // gets a signal when a notice of this node came back
-	poll      chan struct{} // another node has written revisions
+	poll      chan struct{} // gets a signal when another node has written revisions
 	listening atomic.Bool
 }
 

@@ -39,7 +39,7 @@ func (c *Clock) corrected(t time.Time) time.Time { return t.Add(time.Duration(c.
 // Now returns the wall-clock time, corrected to the clock of Postgres.
 func (s *DB) Now() time.Time { return s.Clock.Now() }
 
-// Measure corrects Offset if a measured offset differs from it by more than the measurement is uncertain. A
+// Measure corrects Offset if a measured offset differs from it by more than the error of the measurement. A
 // statement began at the time wall of this process, and lasted for the duration took. It returned the time
 // database, which was read at some moment in between: the error is half of that duration at most.
 func (c *Clock) Measure(database, wall time.Time, took time.Duration) {
@@ -106,8 +106,8 @@ func (c *Clock) StartAfter(t time.Time) {
 	}
 }
 
-// Adjust corrects the times of an event that a caller sent. If the time of an event has no monotonic
-// reading, the event did not arrive here just now, and its times stay unchanged.
+// Adjust corrects the times of an event that has just arrived at this process. If the time of an event has no
+// monotonic reading, the event did not arrive here just now, and its times stay unchanged.
 func (c *Clock) Adjust(e *relay.Event) {
 	t := e.ReceivedAt
 	if t == t.Round(0) {

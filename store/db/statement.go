@@ -61,8 +61,8 @@ func InsertInto(table, columns, types string) *Statement {
 }
 
 // Group is a list of inserts of rows that belong together, such as an event and its attempts. The first
-// column of each row is the id of the owner of the row, and each row of the first statement has a different
-// id. Postgres inserts all rows in one statement, with a function of the schema.
+// column of each row is the id of the event that the row belongs to, and each row of the first statement has a
+// different id. Postgres inserts all rows in one statement, with a function of the schema.
 type Group struct {
 	Function string
 	Inserts  []*Statement

@@ -17,7 +17,7 @@ const InsertFunction = "insert_events_1"
 type NewRow struct {
 	relay.Event
 	State   int
-	EndedN  int // number of the attempt that ended with the event; 0 = none
+	EndedN  int // number of the attempt whose end is stored together with the event; 0 = none
 	Latency any // latency of attempt EndedN, in the form that LatencyMicros returns
 }
 

@@ -101,8 +101,9 @@ var SetRedirected = db.NewStatement(`uuid bigint text bytea`,
 	`WITH v (vid, vn, vhost, vtarget) AS (%s) UPDATE events SET host_refused_by = '`+record.RedirectedToSelf+`' FROM v
 		WHERE id = v.vid AND ended_n = v.vn AND target = v.vtarget AND (LOWER(host) = v.vhost OR LOWER(host) LIKE v.vhost || ':%') {id}`)
 
-// SetHandshakes stores the challenge of an event that the relay has answered, and the one that it has not
-// answered. Few events have either, so the insert of events has no parameters for them.
+// SetHandshakes stores for each event the name of the challenge that the relay has answered, and the name of
+// the challenge that it has not answered. Few events have a challenge, so the insert of events has no
+// parameters for them.
 var SetHandshakes = db.NewStatement(`uuid text text`,
 	`WITH v (vid, vname, vmissed) AS (%s) UPDATE events SET handshake = v.vname, missed_handshake = v.vmissed FROM v WHERE id = v.vid {id}`)
 

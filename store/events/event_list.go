@@ -337,7 +337,8 @@ func (l *listing) run() (relay.Page, error) {
 		}
 		switch { // adapts the size of the slice, so that the list exceeds its budget only a little
 		case took < 15*time.Millisecond:
-			// The alias with the most events ends a slice; the other aliases have fewer rows in it.
+			// A slice ends when one alias has l.slice rows in it. The other aliases have fewer rows, so l.slice may
+			// be more than the share of an alias in sliceMost.
 			l.slice = min(l.slice*2, sliceMost, max(8*sliceMost/max(len(l.aliases), 1), listLimit))
 		case took > 40*time.Millisecond:
 			l.slice = max(l.slice/4, sliceLeast)

@@ -21,9 +21,9 @@ const (
 	figuresTypes  = 200     // largest number of event types; events of further types are counted without a type
 )
 
-// Figures counts the events of an alias that the actor may see, from since to until, in equal buckets.
-// It reads the ids newest first and stops when its time budget is used up. In that case Partial is
-// set, and From is the time back to which the events were counted.
+// Figures counts the events of an alias that the actor may see, from the time since to the time until, in equal
+// buckets. It reads the ids newest first and stops when its time budget is used up. In that case Partial is set,
+// and From is the time back to which the events were counted.
 func (s *Store) Figures(ctx context.Context, who relay.Actor, alias string, since, until time.Time, buckets int) (relay.Figures, error) {
 	if buckets < 1 || buckets > figuresMost || !since.Before(time.Now()) || !since.Before(until) {
 		return relay.Figures{}, listError("since", nil, "must lie in the past, with 1 to 200 buckets")
@@ -110,7 +110,7 @@ func (c *counting) walk(q db.Query, alias int64) error {
 }
 
 // count adds a row to its bucket, and to the total. The time in an id may be a little after the arrival of
-// the event, and thus after the end of the span.
+// the event, and thus after the end of the last bucket; such a row counts in the last bucket.
 func (c *counting) count(r *figureRow) {
 	i := min(max(int(r.ID.Time().Sub(c.out.Buckets[0].From)/c.width), 0), len(c.latencies)-1)
 	r.addTo(&c.out.Buckets[i], &c.latencies[i])

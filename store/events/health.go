@@ -17,9 +17,9 @@ const (
 	healthOfEach  = 1000   // largest number of events of one alias
 )
 
-// AliasHealth counts the newest events of aliases that the actor may see, from since to now, in equal
-// parts. One query reads a bounded number of events of all of them. Aliases that the actor may not
-// see, and those beyond the first 200, are left out.
+// AliasHealth counts the newest events of aliases that the actor may see, from the time since to now, in equal
+// parts. One query reads a bounded number of events of all these aliases. Aliases that the actor may not see,
+// and those beyond the first 200, are left out.
 func (s *Store) AliasHealth(ctx context.Context, who relay.Actor, aliases []int64, since time.Time, parts int) (map[int64]relay.AliasHealth, error) {
 	release, err := s.heavyReads.acquire(ctx, who)
 	if err != nil {

@@ -36,7 +36,7 @@ const ReleasedWhileQueued = `COALESCE((SELECT w.released FROM queue w WHERE w.ev
 
 // queuePositions returns the positions of attempts in the queue of their alias, counted from 1.
 // Attempts that are not queued are left out; other queued attempts of the same events are included.
-// One query numbers the whole queue.
+// One query numbers the whole queue, however many attempts are asked for.
 func queuePositions(q db.Query, alias int64, refs []relay.AttemptRef) (map[relay.AttemptRef]int, error) {
 	ids := make([]any, len(refs))
 	for i := range refs {

@@ -164,7 +164,7 @@ func (w *writer) addUsage(alias, bytes int64) {
 	w.usageDelta[alias] += bytes
 }
 
-// newEventsOf returns the new events of a batch of which all body parts are stored, and the rows to insert.
+// newEventsOf returns those new events of a batch whose body parts are all stored, and the rows to insert.
 // For other new events it sets the errors of their steps.
 func (w *writer) newEventsOf(list []*eventSteps) (rows newRows, whole []*newEvent, err error) {
 	for _, u := range list {
@@ -408,8 +408,8 @@ func (w *writer) requeueAttempt(st *step) error {
 			st.err = relay.ErrFenced
 			return nil
 		}
-		// The attempt is queued: this step was committed before, but its result was lost and never
-		// published.
+		// The attempt is queued: this step was committed before, but the result was lost and never
+		// published. It is published now.
 	}
 	w.Publish(relay.Change{Kind: relay.ChangeAttempt, Alias: rows[0].AliasID, Event: st.ID, N: st.N},
 		relay.Change{Kind: relay.ChangeQueue, Alias: rows[0].AliasID})
@@ -421,7 +421,7 @@ func (w *writer) requeueAttempt(st *step) error {
 	if st.N != 1 {
 		return nil
 	}
-	// A replay may have been delivered in the meantime.
+	// If a replay has been delivered in the meantime, it supersedes the queued attempt.
 	delivered, err := w.Exists(`SELECT 1 FROM attempts WHERE event_id = ? AND kind = 1 AND state = 2 LIMIT 1`, st.ID)
 	if err != nil || !delivered {
 		return err

@@ -132,7 +132,7 @@ func (c *committer) expire(l *lane, st *step) {
 	}
 }
 
-// dequeue removes the next chunks and the next rows from the queue. A row does not overtake
+// dequeue removes the next steps from the lanes chunks and rows. A step of the lane rows does not overtake
 // earlier chunks of its own event, but it may overtake those of other events.
 func (c *committer) dequeue() (chunks, rows []*step) {
 	c.mu.Lock()

@@ -106,8 +106,8 @@ func (j *Journal) Release(ctx context.Context, who relay.Actor, alias string) (r
 }
 
 // releaseSome releases the oldest inbound events of an alias that arrived up to a time, and returns
-// their number. It changes only the queue. While an attempt is queued, the store reads released from
-// the queue; when the attempt leaves the queue, the value is copied to the attempt.
+// their number. It changes only the table queue. While an attempt is queued, the store reads the column
+// released from queue; when the attempt leaves the queue, the value is copied to the attempt.
 func releaseSome(c *db.Tx, alias, until int64) (int, error) {
 	var rows []events.AttemptRow
 	if err := c.All(&rows, `UPDATE queue SET released = 1 WHERE (event_id, n) IN (SELECT event_id, n FROM queue

@@ -48,8 +48,8 @@ func (r *Retention) dropDays(ctx context.Context, now time.Time) (total int, err
 
 // dropDay drops the partitions of one day, unless they contain an event that has not expired.
 func (r *Retention) dropDay(ctx context.Context, day partition.Day, now time.Time) (dropped int, err error) {
-	// The check reads all rows of the day, over a connection without the short timeouts of the other
-	// connections.
+	// The statements below read all rows of the day. They use the handle Slow, which has no short timeouts,
+	// and View, which would ask Away, does not offer that handle.
 	if err := r.db.Away(); err != nil {
 		return 0, r.db.Fault("look at a day", err)
 	}

@@ -154,8 +154,9 @@ func (p *Spool) NearlyFull() bool {
 	return p.Active.Load() && (p.Limit < smallSpool || p.used.Load() > p.intakeLimit()/2)
 }
 
-// CheckWritable returns nil if the disk of the spool accepts data. It writes a small test file, at
-// most once in probeEvery, because a fault would otherwise show only with the next event.
+// CheckWritable returns nil if the disk of the spool accepts data. It writes a small test file, because a fault
+// would otherwise show only with the next event. If the last test was less than probeEvery ago, CheckWritable
+// returns its result.
 func (p *Spool) CheckWritable() error {
 	p.probeMu.Lock()
 	defer p.probeMu.Unlock()

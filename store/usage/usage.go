@@ -61,8 +61,8 @@ type bytesStored struct {
 	untold int64     // bytes of an alias that were not reported to the other nodes yet
 	full   time.Time // last time at which no event could be evicted
 	// above is the number of bytes allowed while the holder exceeds its limit; 0 = the holder is within its
-	// limit. Half of the removed bytes lower above, and new requests may use the other half. So requests
-	// need not wait until a holder has shrunk to a lowered limit.
+	// limit. When bytes are removed, above falls by half of them, and new requests may use the other half. So
+	// requests need not wait until the holder is within its limit.
 	above    int64
 	evicting chan struct{} // holds a token while a request evicts; nil = no request has evicted yet
 }
@@ -223,8 +223,8 @@ func (u *Usage) Total() (sum int64) {
 	return sum
 }
 
-// Turn returns the channel evicting of a holder. A request of the holder evicts only while its token is in
-// the channel, which has place for one.
+// Turn returns the channel evicting of a holder, which has place for one token. A request of the holder puts a
+// token into the channel before it evicts, and takes the token out afterwards.
 func (u *Usage) Turn(h Holder) chan struct{} {
 	u.mu.Lock()
 	defer u.mu.Unlock()
