@@ -305,13 +305,13 @@ func (s *Server) setSecurityHeaders(h http.Header) {
 	h.Set("X-Frame-Options", "DENY")
 	h.Set("Content-Security-Policy", "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
 	if https || local {
-		// With plain HTTP browsers ignore the line, and report an error in the console.
+		// With plain HTTP, browsers ignore this header and report an error in the console.
 		h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	}
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	h.Set("Referrer-Policy", "no-referrer")
 	if https && !local {
-		// At localhost the line would also apply to programs on other ports.
+		// At localhost, this header would also apply to programs on other ports.
 		h.Set("Strict-Transport-Security", hsts)
 	}
 }

@@ -14,7 +14,7 @@ func TestWall(t *testing.T) {
 	const alone = "same-origin"
 	for _, c := range []struct{ scheme, host, hsts, opener string }{
 		{"https", "relay.test", "max-age=15552000", alone},
-		{"http", "relay.test", "", ""}, // browsers would ignore the line and report an error
+		{"http", "relay.test", "", ""}, // browsers would ignore Cross-Origin-Opener-Policy and report an error
 		{"http", "203.0.113.9:8080", "", ""},
 		{"http", "localhost:8080", "", alone},
 		{"http", "127.0.0.1:8080", "", alone},
@@ -67,7 +67,7 @@ func TestReboundNames(t *testing.T) {
 	}
 	addr, cfg := startTLS(t, o)
 	for _, method := range []string{"CONNECT", "TRACE"} {
-		// net/http reads the second request of a connection.
+		// Over TLS, net/http itself reads all requests to the base host.
 		c, err := dialTLS(t, addr, cfg, "relay.test")
 		if err != nil {
 			t.Fatal(err)

@@ -121,8 +121,8 @@ func (c *conn) capture(a *relay.Alias, h *wire.Head, n int) bool {
 	if out.Answer == nil {
 		c.srv.met.captured.Inc()
 	} else {
-		// A relay-made answer has the version HTTP/1.1, and no Connection line to keep an HTTP/1.0
-		// connection open.
+		// A relay-made answer has the version HTTP/1.1 and no Connection line that would keep an HTTP/1.0
+		// connection open, so such a connection ends.
 		keep = keep && out.Answer.Error == nil && !last && !c.srv.stopping.Load()
 		done.Status = c.answer(out.Answer, isHead, keep, a.Name)
 		keep = keep && done.Status != 0

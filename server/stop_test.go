@@ -75,7 +75,7 @@ func TestGracefulStop(t *testing.T) {
 	if got := rest(t, unborn); got != "" {
 		t.Errorf("unused connection: got %q", got)
 	}
-	// Another process may listen at its port by now, so the listener itself is asked.
+	// Another process may listen at the port of ln by now, so the test asks ln itself.
 	if _, err := ln.Accept(); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("still listening: %v", err)
 	}
