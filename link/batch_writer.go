@@ -13,8 +13,8 @@ import (
 // of the client's CPU time and a twentieth of the server's.
 //
 // Write copies its bytes and returns. A goroutine, which exists only while there are bytes to write,
-// writes them together. The error of a write is therefore returned by a later call of Write, which is
-// also how x/crypto behaves. The methods may be called concurrently.
+// writes them together. If a write to w fails, a later call of Write therefore returns the error; a
+// write of x/crypto behaves in the same way. The methods may be called concurrently.
 type batchWriter struct {
 	w io.WriteCloser
 
@@ -27,7 +27,8 @@ type batchWriter struct {
 }
 
 // batchSize bounds the bytes that wait to be written; a second buffer of this size may be in the
-// process of being written. An SSH packet has 32 KiB of data. A buffer is held only while bytes wait.
+// process of being written. A buffer has space for the largest SSH packet, which has 32 KiB of data. A
+// batchWriter holds a buffer only while bytes wait.
 const batchSize = 36 << 10
 
 var batchBuffers = sync.Pool{New: func() any { return new([batchSize]byte) }}
@@ -42,7 +43,7 @@ func newBatchWriter(w io.WriteCloser) *batchWriter {
 	return b
 }
 
-// Write takes all of p or nothing. It waits while the buffer is too full.
+// Write takes all of p or nothing. It waits while the buffer has bytes and no space for p.
 func (b *batchWriter) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -91,7 +92,7 @@ func (b *batchWriter) flush() {
 }
 
 // Close closes w once all written bytes were sent, at the latest after flushTime. Close does not wait
-// for the end of w; Wait does.
+// until w is closed; Wait does.
 func (b *batchWriter) Close() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -82,7 +82,7 @@ func TestBatchWriterIsBounded(t *testing.T) {
 		piece := strings.Repeat("x", 32<<10)
 		write(t, b, piece)
 		<-w.began
-		// This waits for the end of the first write.
+		// These bytes wait in the buffer for the end of the first write.
 		write(t, b, piece)
 		done := make(chan error)
 		go func() {

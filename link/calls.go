@@ -10,9 +10,10 @@ import (
 const EndTime = time.Second
 
 // calls counts the goroutines of one connection that may be inside x/crypto. A call into x/crypto may
-// never return, such as an OpenChannel that begins while the connection ends, because mux.loop forgets
-// the channels before it closes the transport. A WaitGroup over such goroutines would wait forever, so
-// the end of the connection waits for them for a limited time and then counts the remaining ones.
+// never return. An example is an OpenChannel that begins while the connection ends: x/crypto has then
+// forgotten its channels, and nothing ends the call. A WaitGroup over such goroutines would wait
+// forever, so the end of the connection waits for them for a limited time and then counts the remaining
+// ones.
 type calls struct {
 	left *atomic.Int64 // goroutines of ended connections that did not return in time
 
@@ -35,7 +36,7 @@ func (g *calls) begin() bool {
 	return true
 }
 
-// done ends the count of begin for one goroutine.
+// done stops counting a goroutine that begin has counted.
 func (g *calls) done() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -58,7 +59,8 @@ func (g *calls) end() {
 	}
 }
 
-// wait waits until no goroutine is left, at most for limit.
+// wait waits until no counted goroutine runs, at most for the time limit. Goroutines that still run then
+// are added to left.
 func (g *calls) wait(limit time.Duration) {
 	late := time.NewTimer(limit)
 	defer late.Stop()

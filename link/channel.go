@@ -25,9 +25,9 @@ const (
 	// EOFEnds: the peer has ended its side.
 	EOFEnds EOFMeans = iota
 	// EOFUnlessLost: the peer has ended its side, unless the whole connection is ending: x/crypto then
-	// ends the channels in the same way as a peer.
+	// ends each channel with an EOF, too.
 	EOFUnlessLost
-	// EOFLost: the connection is ending. For every other end the peer first reports how the channel
+	// EOFLost: the connection is ending. Before an EOF of its own, the peer reports how the channel
 	// ends.
 	EOFLost
 )
@@ -41,13 +41,15 @@ type ChannelOptions struct {
 	// Closed is called once the peer has closed the channel, or the connection has ended.
 	Closed func()
 	EOF    EOFMeans
-	// Explains: a peer that ends the channel may report the reason until its CLOSE.
+	// Explains: a peer that ends the channel may report the reason until its CLOSE, so Channel.End waits
+	// for that report.
 	Explains bool
 	// Guarded: the peer may not send extended data (only servers send it, RFC 4254, section 5.2) nor
 	// data after EOF (section 5.3). The connection of such a peer is closed, because x/crypto keeps up
 	// to 2 MiB of these bytes unread on each channel.
 	Guarded bool
-	// Direct: reads and writes run in the goroutine of their caller, which saves two switches for each.
+	// Direct: reads and writes run in the goroutine of their caller, which saves two
+	// switches of goroutines for each.
 	// They have no deadline, and Close does not end them: they end with the peer's CLOSE or with the
 	// connection. Ready must not be used.
 	Direct bool
@@ -66,19 +68,19 @@ type Channel struct {
 	conn *Conn
 	ch   guardedReads
 	o    ChannelOptions
-	// counted: this side has opened the channel.
+	// counted: this side has opened the channel, so conn.channels counts it.
 	counted bool
 
 	done    chan struct{} // closed by Close
 	begun   atomic.Bool   // a Write was called
 	closing sync.Once
-	unused  sync.Once     // guards the call of released
+	unused  sync.Once     // makes release count the channel as unused only once
 	ended   chan struct{} // closed when the peer has closed the channel, or the connection has ended
 	told    chan struct{} // closed when said is set, at the latest together with ended
 	telling sync.Once
-	said    atomic.Pointer[relay.ConnEnd] // the peer's report
-	found   atomic.Uint32                 // how the channel ended, as a read has found: a relay.ConnHow
-	lost    func() bool                   // Conn.ending, called once when the channel has ended
+	said    atomic.Pointer[relay.ConnEnd] // the peer's report how the channel ended; nil = none yet
+	found   atomic.Uint32                 // a relay.ConnHow: how the channel ended, according to the error of a read
+	lost    func() bool                   // calls Conn.ending once, when the channel has ended, and keeps its result
 }
 
 func (c *Conn) newChannel(ch ssh.Channel, reqs <-chan *ssh.Request, o ChannelOptions, counted bool) *Channel {
@@ -113,8 +115,8 @@ func (h *Channel) requests(reqs <-chan *ssh.Request) {
 	close(h.ended)
 	h.telling.Do(func() { close(h.told) })
 	if said := h.said.Load(); h.o.EOF == EOFUnlessLost && !over(h.done) && (said == nil || said.How != relay.ConnRefused) {
-		// This is asked first, because this channel may be the last one in use, whose end may end the
-		// connection.
+		// lost is called before release: if this is the last channel in use, release may make the caller
+		// of Drain close the connection, and lost would then take an end by the peer for a lost connection.
 		h.lost()
 	}
 	h.release()
@@ -143,7 +145,7 @@ func (h *Channel) Say(end relay.ConnEnd) {
 	})
 }
 
-// explain translates the error of a read into one of relay.Conn.
+// explain translates an error of x/crypto into the error that relay.Conn specifies for Read.
 func (h *Channel) explain(err error) error {
 	if err != io.EOF {
 		h.find(relay.ConnLost)
@@ -171,7 +173,7 @@ func (h *Channel) explain(err error) error {
 	case relay.ConnLost:
 		return ErrLost
 	}
-	// Read returns EOF also for a refusal; the reason may follow.
+	// A refusal is an EOF, too. The peer may report it after the EOF, so only End returns it.
 	return io.EOF
 }
 
@@ -182,8 +184,8 @@ func (h *Channel) find(how relay.ConnHow) {
 	}
 }
 
-// End returns how the channel ended. It waits for the peer's reason, at most for wait. It implements
-// relay.Conn.
+// End returns how the channel ended. If the peer explains an end (ChannelOptions.Explains), End waits
+// for the reason, at most for the duration wait. It implements relay.Conn.
 func (h *Channel) End(wait time.Duration) relay.ConnEnd {
 	if h.o.Explains && h.said.Load() == nil {
 		late := time.NewTimer(wait)
@@ -199,7 +201,7 @@ func (h *Channel) End(wait time.Duration) relay.ConnEnd {
 	}
 	how := relay.ConnHow(h.found.Load())
 	if how == relay.ConnOpen && !over(h.done) && h.conn.ctx.Err() != nil {
-		// No read has found how the channel ended.
+		// The connection has ended, and no read has found another end of the channel before.
 		how = relay.ConnLost
 	}
 	return relay.ConnEnd{How: how}
@@ -228,10 +230,10 @@ func (h *Channel) Write(p []byte) (int, error) {
 	first := !h.begun.Swap(true)
 	n, err := h.write(h.ch.Channel, p)
 	if first && n == 0 && err == io.EOF && h.o.EOF == EOFUnlessLost && !h.o.Explains && !h.lost() {
-		// plink and some libraries confirm a channel before they connect, and close the channel when
-		// the connect fails. While the connection is alive, this is the answer of the local server and
-		// no reason to try another channel; the next read reports the end. Clients that connect at the
-		// first byte close channels for other reasons.
+		// plink and some libraries confirm a channel before they connect to the local server, and close
+		// the channel if that fails. While the SSH connection is alive, another channel would end in the
+		// same way, so the write counts as done, and the next read reports the end. Clients with Explains
+		// connect only at the first byte, so they have other reasons to close a channel before it.
 		return len(p), nil
 	}
 	return n, err
@@ -248,7 +250,8 @@ func (o errorOutput) Write(p []byte) (int, error) { return o.h.write(o.h.ch.Chan
 // SendRequest sends a request on the channel. It fails at the deadline of writes, at Close and at the
 // end of the connection, but does not wait for a write that is in progress.
 func (h *Channel) SendRequest(kind string, wantReply bool, payload []byte) (ok bool, err error) {
-	// The goroutine has a variable of its own, because it may set it after SendRequest has returned.
+	// The goroutine of call sets granted and not ok, because it may still run after SendRequest has
+	// returned.
 	var granted bool
 	if err := h.call(func() (err error) {
 		granted, err = h.ch.SendRequest(kind, wantReply, payload)
@@ -275,18 +278,18 @@ func (h *Channel) Close() error {
 		h.reads.close()
 		h.writes.deadline.stop()
 		h.conn.work.Go(func() {
-			// The call waits if the socket is blocked, so it runs in a goroutine.
+			// Closing waits while the socket is blocked, so it runs in a goroutine.
 			defer h.conn.Recovered("channel close")
 			_ = h.ch.Close()
-			// Without this read, further bytes of the peer would delay its CLOSE. Reading them does not
-			// open the window again.
+			// This drops the bytes that the peer sends before its CLOSE; x/crypto would keep them in memory.
+			// After a CLOSE of this side, a read does not open the window again.
 			_, _ = io.Copy(io.Discard, &h.ch)
 		})
 	})
 	return nil
 }
 
-// release removes the channel from the channels in use.
+// release removes the channel from the count of channels in use.
 func (h *Channel) release() {
 	if h.counted {
 		h.unused.Do(h.conn.channels.released)

@@ -8,12 +8,11 @@ import (
 	"golang.org/x/sys/cpu"
 )
 
-// Ciphers lists the ciphers to offer to a peer; peer has the ciphers that the peer offers, nil =
-// unknown. The order in the client's offer decides, and OpenSSH prefers chacha20 and CTR to AES-GCM. On
+// Ciphers lists the ciphers to offer to a peer. The parameter peer has the ciphers that the peer
+// offers; nil = unknown. The order in the client's offer decides, and OpenSSH prefers chacha20 and CTR to AES-GCM. On
 // a CPU with AES instructions, chacha20 halves the throughput, and CTR needs a hash for each packet.
 // Therefore, on such a CPU, a client that supports AES-GCM is offered only that. Other clients are
-// offered CTR with encrypt-then-MAC, which paramiko needs, and chacha20, the only secure cipher of
-// dropbear.
+// also offered CTR, which paramiko needs, and chacha20, the only secure cipher of dropbear.
 func Ciphers(peer []string) []string {
 	gcm := []string{ssh.CipherAES128GCM, ssh.CipherAES256GCM}
 	others := []string{ssh.CipherAES256CTR, ssh.CipherAES128CTR}

@@ -43,11 +43,11 @@ type Conn struct {
 	logger atomic.Pointer[slog.Logger]
 	ctx    context.Context // ends together with the connection
 	cancel context.CancelFunc
-	done   chan struct{} // closed when the connection uses no goroutine and no memory
+	done   chan struct{} // closed when no goroutine runs for the connection; see Done
 	calls  calls
 
 	ssh      ssh.Conn     // the connection of x/crypto, set by Use
-	shaking  atomic.Value // the connection during x/crypto's handshake; drain frees its memory at the end
+	shaking  atomic.Value // x/crypto's connection during the handshake of a server; drain needs it
 	channels channels
 	pings    atomic.Int64       // pings that were requested since the last one was answered
 	barriers chan chan struct{} // serve closes each of these channels once it has handled all earlier channels and requests
@@ -79,8 +79,8 @@ func (c *Conn) Use(conn ssh.Conn) {
 // Context returns a context that ends at once when the connection ends.
 func (c *Conn) Context() context.Context { return c.ctx }
 
-// Done returns a channel that is closed when no goroutine runs for the connection any more, at the
-// latest EndTime after its end and the return of Options.Ended.
+// Done returns a channel that is closed after the end of the connection, when Options.Ended has
+// returned and no goroutine runs for the connection any more, at the latest EndTime after that return.
 func (c *Conn) Done() <-chan struct{} { return c.done }
 
 // Close ends the connection. It does not wait, and returns nil.
@@ -106,7 +106,7 @@ func (c *Conn) SetLog(l *slog.Logger) { c.logger.Store(l) }
 func (c *Conn) Log() *slog.Logger { return c.logger.Load() }
 
 // Go runs f in a goroutine. The end of the connection waits for it, but only for a limited time. A
-// panic ends the connection. Go returns false, without running f, if the connection has ended.
+// panic is logged with the text where, and ends the connection. Go returns false, without running f, if the connection has ended.
 func (c *Conn) Go(where string, f func()) bool {
 	if !c.calls.begin() {
 		return false
@@ -147,7 +147,8 @@ func (c *Conn) panicked(where string, v any) {
 // side.
 func (c *Conn) end() {
 	c.calls.end()
-	// The context ends before stopKeepalive, because the timer is set again while the context has not ended.
+	// The context ends before stopKeepalive is called, because resetKeepalive starts the timer again
+	// until the context has ended.
 	c.cancel()
 	c.stopKeepalive()
 	c.o.Closed()
@@ -161,8 +162,8 @@ func (c *Conn) end() {
 	}()
 }
 
-// drainAfter is the time after which the unread rest of an ended connection is drained; a mux that is
-// still running has read these bytes by then.
+// drainAfter is the time between the end of a connection and the call of drain. If the mux of x/crypto
+// still runs at the end of the connection, it has read the remaining packets by then.
 const drainAfter = EndTime
 
 // drain frees the memory that x/crypto still holds for the connection.
@@ -240,11 +241,11 @@ const (
 // Marshal encodes a struct as RFC 4251, section 5, specifies.
 func Marshal(msg any) []byte { return ssh.Marshal(msg) }
 
-// Unmarshal reads what Marshal writes into a pointer to a struct.
+// Unmarshal decodes a result of Marshal. msg is a pointer to the struct to fill.
 func Unmarshal(data []byte, msg any) error { return ssh.Unmarshal(data, msg) }
 
-// Offer is a channel that the peer wants to open. Accept or Reject is called once; both may wait for
-// the socket.
+// Offer is a channel that the peer wants to open. Its receiver calls either Accept or Reject, once; both
+// may wait for the socket.
 type Offer struct {
 	conn *Conn
 	open ssh.NewChannel

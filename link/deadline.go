@@ -40,8 +40,8 @@ func (d *deadline) set(at time.Time) {
 	}
 }
 
-// fired is called by the timer. If the deadline was moved while a call waited for mu, the call is too
-// early; the timer then calls again.
+// fired is called by the timer. If set has moved the deadline while fired waited for mu, fired does
+// nothing, because set has also started the timer again.
 func (d *deadline) fired() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

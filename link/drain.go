@@ -6,11 +6,11 @@ import (
 	"unsafe"
 )
 
-// drain frees the goroutines of x/crypto that read a connection which has ended. They pass packets to
-// its mux through a channel with 16 places. If a mux has ended because of a packet or a refused login,
-// it takes no more packets. The reader then waits forever and holds up to 4 MiB of packets, which a
-// malicious peer can cause on each connection. drain takes the remaining packets until the reader finds
-// the socket closed.
+// drain ends the goroutine of x/crypto that reads a connection, the reader, after the end of that
+// connection. The reader passes packets to the mux through a channel with 16 places. If the mux has
+// ended because of an invalid packet or a refused login, it takes no more packets. The reader then waits
+// forever and holds up to 4 MiB of packets, which a malicious peer can cause on each connection. drain
+// takes the remaining packets until the reader finds the socket closed.
 //
 // x/crypto does not export that channel, so drain finds the field by its name. With a version that has
 // no such field, drain does nothing, and TestPacketsBehindTheEnd fails.

@@ -38,7 +38,7 @@ const guardInterval = 250 * time.Millisecond
 func (c *Conn) guard(ch *guardedReads, ended <-chan struct{}) {
 	stderr, b := ch.Stderr(), make([]byte, 1)
 	for {
-		// Read returns 0 bytes once the peer has sent EOF or CLOSE.
+		// This waits for extended data. Read returns 0 bytes once the peer has sent EOF or CLOSE.
 		extended, _ := stderr.Read(b)
 		late := 0
 		if ch.eof.Load() {
@@ -57,15 +57,15 @@ func (c *Conn) guard(ch *guardedReads, ended <-chan struct{}) {
 	}
 }
 
-// settleTime is the time for which a channel that has ended waits for the end of the whole connection,
-// up to maxSettles times. The goroutine that reads the connection may not have run yet. See ending.
+// After the end of a channel, ending waits for settleTime, up to maxSettles times, for a sign that the
+// connection has ended or is alive. The goroutine that reads the connection may not have run yet.
 const settleTime, maxSettles = 5 * time.Millisecond, 200
 
 // ending reports, after a channel has ended, whether the connection has ended too or is about to. A
 // dying connection first ends its channels, in the same way as a peer that closes them. x/crypto reads
 // nothing after a disconnect message, and ends the channels before it closes the socket. The connection
-// is therefore alive if a goroutine waits for its next bytes. On a busy connection, it is alive if
-// there was another read since the channel ended.
+// is therefore alive if a goroutine waits for its next bytes, or, as on a busy connection, if another
+// read has begun since the channel ended. Without a sign, ending returns false.
 func (c *Conn) ending() bool {
 	wait := func() {
 		select {
@@ -73,7 +73,8 @@ func (c *Conn) ending() bool {
 		case <-time.After(settleTime):
 		}
 	}
-	// Many clients close their channels just before they close the connection.
+	// The first wait has no condition, because many clients close their channels just before they close
+	// the connection.
 	wait()
 	before := c.Sock.reads.Load()
 	for range maxSettles {

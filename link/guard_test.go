@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestLateEndOfConnection: ending returns true if the connection ends soon after, or its socket is lost, and
-// false if the reader waits for bytes again or nothing happens.
+// TestLateEndOfConnection: ending returns true if the connection ends soon after the channel, or its socket is
+// lost. It returns false if the reader waits for bytes again, or if nothing happens.
 func TestLateEndOfConnection(t *testing.T) {
 	t.Parallel()
 	for name, x := range map[string]struct {

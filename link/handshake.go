@@ -24,7 +24,7 @@ type Handlers struct {
 // begun is a connection of x/crypto whose handshake has succeeded.
 type begun struct {
 	conn     ssh.Conn
-	perms    *ssh.Permissions // permissions of the login, for a server
+	perms    *ssh.Permissions // permissions of the login, for a server; nil for a client
 	channels <-chan ssh.NewChannel
 	requests <-chan *ssh.Request
 }
@@ -56,7 +56,8 @@ func (c *Conn) Accept(ctx context.Context, config *ssh.ServerConfig, h Handlers)
 	})
 }
 
-// handshake runs shake in a goroutine, because x/crypto does not know ctx.
+// handshake runs shake in a goroutine, so that it can return at the end of ctx: x/crypto takes no
+// context.
 func (c *Conn) handshake(ctx context.Context, h Handlers, shake func() (begun, error)) error {
 	result := make(chan error, 1)
 	if !c.Go("handshake", func() {
@@ -84,17 +85,18 @@ func (c *Conn) handshake(ctx context.Context, h Handlers, shake func() (begun, e
 	}
 }
 
-// take runs loop, which reads a channel of x/crypto to its end: x/crypto blocks until the values in the
-// channel are read.
+// take runs loop in a goroutine, even if the connection has ended. loop receives from a Go channel of
+// x/crypto until x/crypto closes it, because x/crypto blocks while nobody receives.
 func (c *Conn) take(what string, loop func()) {
 	if !c.Go(what, loop) {
-		// The connection has just ended, and loop ends with it.
+		// The connection has just ended, so x/crypto closes the Go channel, and loop returns.
 		go loop()
 	}
 }
 
-// serve passes the channels and global requests of the peer on. When x/crypto's mux ends, it closes
-// both channels, and serve closes the connection. The last requests may arrive together with that end.
+// serve passes the channels and global requests of the peer to the handlers. When x/crypto's mux ends, it
+// closes the two Go channels channels and requests. serve still passes on what is left in them, and then
+// closes the connection.
 func (c *Conn) serve(h Handlers, channels <-chan ssh.NewChannel, requests <-chan *ssh.Request) {
 	if h.Ended != nil {
 		defer h.Ended()

@@ -10,7 +10,8 @@ import (
 
 // Keepalive configures the check whether a peer is alive; every byte from the peer counts as a sign of
 // life. A peer that is silent for Interval is pinged. If it stays silent for Timeout, the connection
-// becomes stale until its next byte. A connection that is stale for Close is closed. 0 = off.
+// becomes stale until its next byte. A connection that is stale for Close is closed. With Interval 0 no
+// ping is sent for silence, and with Close 0 a stale connection stays open.
 type Keepalive struct {
 	Interval, Timeout, Close time.Duration
 	// Stale is called when the connection becomes stale, and Back when it recovers. No call of
@@ -61,14 +62,15 @@ func (c *Conn) WithStale(f func(stale bool)) {
 	f(c.pulse.stale.Load())
 }
 
-// noteByte is called for every read of the socket.
+// noteByte is called for every read of the socket that returned bytes.
 func (c *Conn) noteByte() {
 	if c.pulse.stale.Load() && !c.pulse.byteWhileStale.Swap(true) {
 		c.Go("keepalive", c.keepalive)
 	}
 }
 
-// keepalive sends a ping or ends the connection, if either is due.
+// keepalive does what is due: it sends a ping, makes the connection stale, ends the stale state or closes
+// the connection. Then it sets the timer for its next call.
 func (c *Conn) keepalive() {
 	o, p := &c.o.Keepalive, &c.pulse
 	p.mu.Lock()
@@ -103,7 +105,8 @@ func (c *Conn) keepalive() {
 	c.resetKeepalive(c.keepalivePause(now, last))
 }
 
-// keepalivePause returns the time until keepalive has work to do; mu is held.
+// keepalivePause returns the time until keepalive has work to do. now and last, the time of the peer's
+// last byte, are times since the start of the socket.
 func (c *Conn) keepalivePause(now, last time.Duration) time.Duration {
 	o, p := &c.o.Keepalive, &c.pulse
 	next := time.Hour
@@ -155,8 +158,8 @@ func (c *Conn) goBack() {
 const pingRequest = "keepalive@openssh.com"
 
 // Ping sends a ping and does not wait for the answer. While a ping waits for its answer, Ping sends no
-// other one at once, because TCP retransmits the first. It sends another ping after that answer, which
-// may have been sent before the call. Ping needs the handshake.
+// other one at once, because TCP retransmits the first. It sends another ping once that answer has
+// arrived, because the peer may have sent the answer before the call. Ping needs the handshake.
 func (c *Conn) Ping() {
 	if c.pings.Add(1) > 1 {
 		return
@@ -196,8 +199,8 @@ func (c *Conn) RoundTrip(ctx context.Context) error {
 }
 
 // Watch pings the peer at the interval ping, and checks at the interval look whether bytes have
-// arrived. Watch returns nil at the end of ctx. After looks checks in a row without a byte it closes
-// the connection and returns a *SilentError. If the connection ends otherwise, it returns ErrLost.
+// arrived. Watch returns nil at the end of ctx. When as many checks in a row as the number looks have
+// found no byte, it closes the connection and returns a *SilentError. If the connection ends otherwise, it returns ErrLost.
 //
 // Silence is counted in checks and not measured by a clock: while this process is stopped or this
 // machine sleeps, there are no checks, so the peer gets its full time afterwards. Watch needs the
@@ -226,8 +229,8 @@ func (c *Conn) Watch(ctx context.Context, ping, look time.Duration, looks int) e
 	}
 }
 
-// SilentError is the error of a connection that was closed because no byte of its peer arrived for
-// this time.
+// SilentError is the error of a connection that was closed because no byte of its peer arrived for the
+// time For.
 type SilentError struct{ For time.Duration }
 
 // Error implements error.

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// answers is a connection whose peer answers a global request when the test sends to answer.
+// answers is a connection whose peer answers a global request when the test sends to the Go channel answer.
 type answers struct {
 	ssh.Conn
 	asked  chan struct{}

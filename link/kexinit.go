@@ -8,18 +8,19 @@ import (
 	"time"
 )
 
-// maxKexInit is the longest first packet that PeerCiphers reads, in bytes; the first packet of OpenSSH
-// has 1.5 KiB.
+// maxKexInit bounds the peer's version line and first packet together, in bytes. The first packet of
+// OpenSSH has 1.5 KiB.
 const maxKexInit = 8 << 10
 
 // msgKexInit is the number of SSH_MSG_KEXINIT (RFC 4253, section 12).
 const msgKexInit = 20
 
 // PeerCiphers reads the peer's first packet before x/crypto does, and returns the ciphers that the peer
-// offers for both directions. x/crypto fixes its own offer before it reads that packet. PeerCiphers
-// returns nil if the packet is not a KEXINIT, or does not arrive within wait: a peer may wait for the
-// first packet of this side. Call it after ExchangeVersions. Most peers send version and KEXINIT
-// without waiting, so the call takes half a round trip.
+// offers for both directions. The caller can adapt the offer of this side to them, which x/crypto fixes
+// before it reads that packet. PeerCiphers returns nil if the packet is not a KEXINIT, or does not
+// arrive within the time wait: some peers wait for the first packet of this side. Call it after
+// ExchangeVersions. Most peers send version and KEXINIT without waiting, so the call takes half a round
+// trip.
 func (s *Socket) PeerCiphers(wait time.Duration) []string {
 	end := bytes.IndexByte(s.ahead, '\n')
 	if end < 0 {

@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// kexInit returns the packet of a client that offers ciphers for both directions.
+// kexInit returns the KEXINIT packet of a client. The client offers ciphers for the direction to the server,
+// and back for the opposite direction.
 func kexInit(ciphers, back string) []byte {
 	payload := append([]byte{msgKexInit}, make([]byte, 16)...)
 	for _, list := range []string{"curve25519-sha256", "ssh-ed25519", ciphers, back, "hmac-sha2-256", "hmac-sha2-256", "none", "none", "", ""} {

@@ -1,5 +1,5 @@
-// Package link owns golang.org/x/crypto/ssh, for servers and for clients. It provides connections whose
-// calls take a context and that end in bounded time, and channels that are net.Conns with deadlines. No
+// Package link wraps golang.org/x/crypto/ssh, for servers and for clients. Its connections end in
+// bounded time, and calls on them take a context. Its channels are net.Conns with deadlines. No
 // other package opens, reads or writes an SSH channel, or sends a request.
 //
 // A call into x/crypto may never return. Examples are a write to a peer that opens no window, and an

@@ -75,13 +75,13 @@ func pairWith(t testing.TB, o Options, h Handlers) (own *Conn, peer *ssh.Client)
 	return own, peer
 }
 
-// far is a channel as the peer sees it.
+// far is the peer's end of a channel.
 type far struct {
 	ssh.Channel
 	reqs <-chan *ssh.Request
 }
 
-// channel opens a channel to the peer.
+// channel opens a channel to the peer, and returns both ends.
 func channel(t *testing.T, own *Conn, peer *ssh.Client, o ChannelOptions) (*Channel, far) {
 	t.Helper()
 	return opener(t, own, peer)(o)
@@ -127,7 +127,7 @@ func within(t *testing.T, what string, f func()) {
 	}
 }
 
-// eventually waits until a condition holds, and fails the test after limit.
+// eventually waits until holds returns true, and fails the test after the time limit.
 func eventually(t *testing.T, limit time.Duration, what string, holds func() bool) {
 	t.Helper()
 	for end := time.Now().Add(limit); !holds(); time.Sleep(time.Millisecond) {
@@ -403,8 +403,8 @@ func (c *countedEnds) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// TestCloseOfAWatchedChannelLeavesNoReader: if a channel is closed while a read waits, both the read and the
-// one of Close return.
+// TestCloseOfAWatchedChannelLeavesNoReader: if a channel is closed while a read waits, that read returns, and
+// so does the read of Close.
 func TestCloseOfAWatchedChannelLeavesNoReader(t *testing.T) {
 	t.Parallel()
 	own, peer := pair(t, Options{})

@@ -12,11 +12,13 @@ import (
 
 const (
 	// maxUnanswered is the maximum number of unanswered opens of a connection. Each open keeps a
-	// goroutine until the peer answers. The goroutine closes a channel that was opened too late.
+	// goroutine until the peer answers, even if its caller has left; the goroutine then closes the
+	// channel.
 	maxUnanswered = 2048
-	// maxUnclosed is the number of channels that are closed on this side and still open on the peer's. Beyond
-	// it, an open ends the connection if the peer has closed no channel for unclosedTime, because many
-	// requests that end at once leave a slow client more such channels. maxAlive bounds these.
+	// maxUnclosed is a number of channels that are closed on this side and still open on the peer's. If a
+	// peer has more of them and has closed none for unclosedTime, an open ends the connection. A slow
+	// client that still closes channels may have more of them after many requests have ended at once.
+	// maxAlive bounds all channels that the peer has not closed, with the unanswered opens.
 	maxUnclosed  = 1024
 	unclosedTime = 10 * time.Second
 	maxAlive     = 8192
@@ -44,7 +46,7 @@ type channels struct {
 	alive      int           // channels in use, and those that the peer has not closed yet
 	closedAt   time.Time     // when the peer last closed a channel, or was first found to leave too many open
 	opening    int           // opens whose caller is waiting
-	unanswered int           // opens that the peer has not answered, or answered too late and whose channel is not closed yet
+	unanswered int           // opens that the peer has not answered, including those whose caller has left
 	drained    chan struct{} // made by Drain, closed when no channel is in use
 }
 
@@ -75,7 +77,8 @@ func (n *channels) closed() {
 	n.change(func() { n.alive, n.closedAt = n.alive-1, time.Now() })
 }
 
-// InUse returns the number of channels that this side has opened or is opening.
+// InUse returns the number of channels that this side has opened and neither side has closed, together
+// with those that this side is opening.
 func (c *Conn) InUse() int {
 	n := &c.channels
 	n.mu.Lock()
@@ -127,14 +130,15 @@ type opened struct {
 }
 
 // OpenChannel opens a channel. Errors: a *RefusedError; ErrUnclosed; the error of ctx; ErrLost if the
-// connection has ended or accepts no channels. If the peer confirms the channel after the end of ctx,
+// connection has ended, after Drain, or beyond maxUnanswered. If the peer confirms the channel after the end of ctx,
 // the channel is closed. OpenChannel needs the handshake.
 func (c *Conn) OpenChannel(ctx context.Context, kind string, payload []byte, o ChannelOptions) (*Channel, error) {
 	if err := c.reserveOpen(); err != nil {
 		return nil, err
 	}
 	n := &c.channels
-	// This runs after newChannel has counted the channel.
+	// This runs after newChannel has counted the channel, so that the end of an open is not taken for the
+	// end of the last channel.
 	defer n.change(func() { n.opening-- })
 	result, left := make(chan opened), make(chan struct{})
 	// Once left is closed, a channel that the peer confirms is closed.
@@ -166,7 +170,7 @@ func (c *Conn) OpenChannel(ctx context.Context, kind string, payload []byte, o C
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	case <-c.ctx.Done():
-		// x/crypto may not report the end of the connection.
+		// x/crypto's OpenChannel may never return if the connection ends.
 		return nil, ErrLost
 	}
 }

@@ -11,10 +11,11 @@ import (
 )
 
 const (
-	// PauseAfter is the time without a Read after which a channel counts as paused. The bytes that a
-	// peer can send within this time are not counted.
+	// PauseAfter is the time without a Read after which a channel counts as paused. The budget does not
+	// count the bytes that a peer can send within this time.
 	PauseAfter = 100 * time.Millisecond
-	// askedPause is the same time after a call of Ready, whose caller is about to read.
+	// askedPause takes the place of PauseAfter after a call of Ready, because its caller is about to
+	// read.
 	askedPause = time.Second
 	// PausedBytes is the number of bytes that a paused channel may hold: x/crypto's constant window,
 	// and the bytes that the exchange holds back.
@@ -53,13 +54,13 @@ type reads struct {
 	mu       sync.Mutex
 	timer    *time.Timer
 	reading  bool // a read of x/crypto is running
-	ahead    bool // a pause has started the running read
+	ahead    bool // paused has started the running read, without a caller of Read or Ready
 	waiting  bool // a Read waits for the running read
 	asked    bool // Ready has started the running read, and no Read was called since
 	large    bool // the last read filled its buffer, so the next one is large
 	buf      []byte
 	data     []byte // the bytes in buf that no Read has taken yet
-	err      error  // the error of the read that follows data
+	err      error  // the error that Read returns after data
 	closed   bool
 	reserved bool
 }
@@ -97,7 +98,7 @@ func (r *reads) Read(p []byte) (int, error) {
 			r.pause()
 			return n, nil
 		case r.closed && (r.err == nil || r.err == io.EOF):
-			// After Close x/crypto returns io.EOF.
+			// After Close, x/crypto returns an io.EOF that does not come from the peer.
 			return 0, net.ErrClosed
 		case r.err != nil:
 			return 0, r.err
@@ -111,8 +112,8 @@ func (r *reads) Read(p []byte) (int, error) {
 	}
 }
 
-// wait waits for the read of x/crypto. After the end of the connection it waits only a short time,
-// because later reads bring nothing.
+// wait waits for the read of x/crypto. After the end of the connection it waits for EndTime at most,
+// because no more bytes can arrive.
 func (r *reads) wait(passed <-chan struct{}) {
 	select {
 	case <-r.ready:
@@ -245,8 +246,8 @@ func (r *reads) resume() {
 	r.release()
 }
 
-// paused is called when the channel has had no Read for PauseAfter. If a Read ran while a call waited
-// for mu, the call is too early; the timer then calls again.
+// paused is called by the timer, when the channel has had no Read for PauseAfter or askedPause. If a Read
+// ran while paused waited for mu, this call is too early; the Read has then started the timer again.
 func (r *reads) paused() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

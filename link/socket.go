@@ -26,20 +26,20 @@ type Socket struct {
 	onFlood func() // called before the connection is closed because the peer sent more than maxLoginBytes before its login; nil = no such bound
 
 	loggedIn   atomic.Bool // the peer has logged in and may send any number of bytes
-	loginBytes int         // bytes that were read before the login; only Read uses it
+	loginBytes int         // bytes that were read before the login; only Read and PeerCiphers use it
 
 	heard   atomic.Int64  // time of the last received byte, since start
 	state   atomic.Int32  // one of the constants socketOpen to socketClosed
 	reading atomic.Bool   // a goroutine is waiting for bytes of the peer
 	reads   atomic.Int64  // number of reads that have begun
 	stall   time.Duration // longest time for which a write may make no progress; 0 = no limit
-	linger  atomic.Bool   // the connection has a session, which is told why the connection ends
+	linger  atomic.Bool   // set by Linger
 	out     *batchWriter  // bytes to send
 	shut    chan struct{} // closed once the TCP connection is closed
 	shutOne sync.Once
 
-	said  []byte // our version line, which was already sent, so that the one that x/crypto writes is dropped
-	ahead []byte // bytes of the peer that ExchangeVersions has read, and x/crypto has not
+	said  []byte // our version line, after ExchangeVersions has sent it; Write drops it if x/crypto writes it again
+	ahead []byte // bytes of the peer that ExchangeVersions and PeerCiphers have read, and x/crypto has not
 }
 
 // States of a socket. A socket never returns to an earlier state.
@@ -59,14 +59,15 @@ func newSocket(tcp net.Conn, stall, userTimeout time.Duration) *Socket {
 func (s *Socket) now() int64 { return int64(time.Since(s.start)) }
 
 // On an overloaded machine, bytes of the peer wait in the kernel until their reader runs. Once nothing
-// was read for unreadCheckAfter, the socket checks for such bytes; if there are some, the peer does
-// not count as silent before unreadTrustedFor.
+// was read for unreadCheckAfter, the socket checks for such bytes. If there are some, the peer counts as
+// silent only when unreadTrustedFor has passed since the last read.
 const (
 	unreadCheckAfter = time.Second
 	unreadTrustedFor = 30 * time.Second
 )
 
-// lastHeard returns the time of the peer's last byte, measured from the start of the socket.
+// lastHeard returns the time of the peer's last byte, or the current time if bytes of the peer wait in
+// the kernel (see unreadCheckAfter). Both are measured from the start of the socket.
 func (s *Socket) lastHeard() int64 {
 	now, last := s.now(), s.heard.Load()
 	if q := time.Duration(now - last); q >= unreadCheckAfter && q < unreadTrustedFor && s.unread != nil && s.unread() {
@@ -94,9 +95,9 @@ func (s *Socket) LoggedIn() { s.loggedIn.Store(true) }
 // Linger makes the end of the connection wait a moment, so that the peer can read the last bytes.
 func (s *Socket) Linger() { s.linger.Store(true) }
 
-// ExchangeVersions sends our version and returns the peer's. It runs before x/crypto reads the version,
-// because x/crypto fixes its offer before it knows the peer. If the peer stops sending,
-// ExchangeVersions returns the bytes so far, and x/crypto reports the error later.
+// ExchangeVersions sends our version and returns the peer's, so that the offer of this side can depend on
+// the peer: x/crypto fixes the offer before it reads the version. If the write fails, the result is "". If
+// the peer stops sending, it has the bytes so far, and x/crypto reports the error later.
 func (s *Socket) ExchangeVersions(own string) (peer string) {
 	s.said = []byte(own + "\r\n")
 	if _, err := s.Conn.Write(s.said); err != nil {
@@ -182,9 +183,9 @@ const (
 )
 
 // Close closes the connection below the socket. A close with unread bytes resets the connection (RFC
-// 1122, section 4.2.2.13), and a session then loses the last written bytes. Close therefore first ends
-// the sending side, and then drops further input. A peer that does not close its own side is reset
-// after lingerTime.
+// 1122, section 4.2.2.13), and the peer may lose the last bytes. After Linger, Close therefore first ends
+// the sending side, and then drops further input. A peer that does not close its own side is reset after
+// lingerTime.
 func (s sender) Close() error {
 	if !s.linger.Load() || sockets.HalfClose(s.Conn) != nil {
 		return s.closeBelow()

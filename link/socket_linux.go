@@ -11,9 +11,9 @@ import (
 // keepalive, is sent after these bytes. Without the limit they may be megabytes for a slow client.
 const unsentLimit = 64 << 10
 
-// tune sets the kernel's own limit for unacknowledged data, as a second guard beside the stall time. It
-// returns ack, which requests immediate acknowledgements, and unread, which reports whether bytes of
-// the peer are unread. The kernel forgets the request for acknowledgements, so ack is called after each
+// tune sets unsentLimit, and userTimeout as the kernel's limit for the time without an acknowledgement,
+// a second guard beside the stall time. It returns ack, which requests immediate acknowledgements, and
+// unread, which reports whether bytes of the peer are unread; both are nil if c is no TCP connection. The kernel forgets the request for acknowledgements, so ack is called after each
 // read. Without ack, OpenSSH waits 40 ms within the handshake.
 func tune(c net.Conn, userTimeout time.Duration) (ack func(), unread func() bool) {
 	tcp, ok := c.(*net.TCPConn)

@@ -30,7 +30,7 @@ func TestLittleWaitsUnsent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// With a shorter stall time the write ends before the fault shows.
+	// With a shorter stall time, the write could end before more than unsentLimit bytes wait.
 	s := newSocket(own, 300*time.Millisecond, 0)
 	defer s.Close()
 	for piece := make([]byte, writePiece); err == nil; {

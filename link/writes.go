@@ -75,8 +75,8 @@ func (w *writes) write(to io.Writer, p []byte) (int, error) {
 	return len(p), nil
 }
 
-// await waits for the running write. If its caller has given up, all its bytes count as sent, because
-// they may be on their way.
+// await waits for the running write. If await gives up before the write has ended, it reports all bytes
+// of the write as sent, because they may be on their way.
 func (w *writes) await(passed <-chan struct{}) (n int, err error) {
 	select {
 	case r := <-w.wrote:
@@ -100,8 +100,8 @@ func (w *writes) await(passed <-chan struct{}) (n int, err error) {
 	return w.size, err
 }
 
-// cause returns the error of a failed call. After Close the error is net.ErrClosed, although x/crypto
-// returns io.EOF.
+// cause returns err, the result of a call into x/crypto. After Close it returns net.ErrClosed in place of
+// an error, because x/crypto returns io.EOF.
 func (w *writes) cause(err error) error {
 	if err != nil && over(w.done) {
 		return net.ErrClosed
@@ -134,7 +134,7 @@ func (w *writes) Writing() bool {
 	return w.left && len(w.wrote) == 0
 }
 
-// afterWrites runs f, a call of the channel, after the running write has ended.
+// afterWrites is like call, but begins after the running write has ended.
 func (w *writes) afterWrites(f func() error) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -146,7 +146,8 @@ func (w *writes) afterWrites(f func() error) error {
 	return w.call(f)
 }
 
-// call runs a call of the channel that may wait for the peer or for the socket.
+// call runs f, a call into x/crypto that may wait for the peer or for the socket. It does not wait for f
+// beyond the deadline of writes, Close or the end of the connection.
 func (w *writes) call(f func() error) error {
 	passed := w.deadline.wait()
 	ended := make(chan error, 1)
