@@ -40,8 +40,7 @@ func versions(t *testing.T, dir fs.FS) []string {
 	return out
 }
 
-// Both engines must have the same columns in the same order, because the store uses the same SQL
-// for both.
+// Both engines must have the same columns in the same order, because the store uses the same SQL for both.
 func TestEqualColumns(t *testing.T) {
 	t.Parallel()
 	sqlite, postgres := columns(t, migrations.SQLite()), columns(t, migrations.Postgres())

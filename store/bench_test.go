@@ -99,8 +99,7 @@ func serve(b *testing.B, o store.Options) (*store.Store, int64) {
 	return s, a.ID
 }
 
-// webhook returns an event with a body of 2 KiB, and the end of its attempt with a response body of 512
-// bytes.
+// webhook returns an event with a body of 2 KiB, and the end of its attempt with a response body of 512 bytes.
 func webhook(id relay.ID, alias int64, random *rand.Rand) (*relay.Event, *relay.Attempt) {
 	now := time.Now()
 	request, response := noise(random, 2048), noise(random, 512)

@@ -10,8 +10,7 @@ import (
 )
 
 // A call with an Idempotency-Key that was interrupted by the end of its server can be
-// repeated on the next server, which is another node. The response of a completed call
-// stays stored.
+// repeated on the next server, which is another node. The response of a completed call stays stored.
 func TestIdempotencyAfterTakeover(t *testing.T) {
 	t.Parallel()
 	for name, o := range engines(t) {

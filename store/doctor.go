@@ -119,8 +119,7 @@ func (s *Store) examineSchema(ctx context.Context) relay.Finding {
 	return f
 }
 
-// rowCheck is a query that counts faulty rows. ok is the text for 0, and bad that for any other
-// number.
+// rowCheck is a query that counts faulty rows. ok is the text for 0, and bad that for any other number.
 type rowCheck struct {
 	name, query, ok, bad, fix string
 	args                      []any

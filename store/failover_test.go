@@ -14,8 +14,7 @@ import (
 )
 
 // A failover of Postgres to a lagging replica loses the newest revisions, and their ids are used
-// again. A node that had read them reads everything again, and receives later changes of other
-// processes.
+// again. A node that had read them reads everything again, and receives later changes of other processes.
 func TestChangesAfterAFailover(t *testing.T) {
 	t.Parallel()
 	everything := []relay.Change{{Kind: relay.ChangeAlias}, {Kind: relay.ChangeAccount}, {Kind: relay.ChangeTunnel}, {Kind: relay.ChangeMissed}}

@@ -47,7 +47,7 @@ func (s *Store) judgeClock(ctx context.Context) error {
 	return nil
 }
 
-// lastSeen returns the latest time that the store has noted, in microseconds; 0 where it has none.
+// lastSeen returns the latest time that the store has noted, in microseconds; 0 if it has noted none.
 func lastSeen(q db.Query) (seen int64, err error) {
 	for _, query := range []string{
 		`SELECT COALESCE(MAX(received_at), 0) FROM (SELECT received_at FROM events ORDER BY id DESC LIMIT 1) x`,

@@ -140,8 +140,7 @@ func insertsBeside(t *testing.T, s *Store) {
 	}
 }
 
-// samePartitions fails the test if two days differ in columns, compression, indexes or storage
-// parameters.
+// samePartitions fails the test if two days differ in columns, compression, indexes or storage parameters.
 func samePartitions(t *testing.T, s *Store, a, b partition.Day) {
 	t.Helper()
 	describe := func(table string) (lines []string) {

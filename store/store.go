@@ -39,8 +39,7 @@ import (
 type Options struct {
 	// URL is a postgres:// address; empty means SQLite in DataDir.
 	URL string
-	// DirectURL is used for migrations and locks when URL goes through a pooler;
-	// empty means URL.
+	// DirectURL is used for migrations and locks when URL goes through a pooler; empty means URL.
 	DirectURL string
 	// DataDir holds relay.db, the lock file and the id of this node. It may be empty
 	// for a Postgres store.
@@ -55,8 +54,7 @@ type Options struct {
 	// while Postgres does not accept them. Unused on SQLite.
 	SpoolLimit int64
 	// Retention is the age at which events are deleted, unless their alias has its own
-	// retention; 0 = never. MaxAliasStorage bounds the stored bytes of an alias; 0 = no
-	// bound.
+	// retention; 0 = never. MaxAliasStorage bounds the stored bytes of an alias; 0 = no bound.
 	Retention       time.Duration
 	MaxAliasStorage int64
 	// AccountLimits turns on a limit on the bytes of all aliases of an account: the account's own limit, or

@@ -76,8 +76,7 @@ func (s *Store) RevisionsWritten() <-chan struct{} { return s.notices.poll }
 // ProcessName returns the name of this process in revisions.
 func (s *Store) ProcessName() string { return s.origin }
 
-// CloseNode passes on the changes that still wait to be published, and closes the connection of the
-// heartbeat.
+// CloseNode passes on the changes that still wait to be published, and closes the connection of the heartbeat.
 func (s *Store) CloseNode() error {
 	s.outbox.close()
 	if s.membership.db == nil {

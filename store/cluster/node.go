@@ -179,8 +179,7 @@ func (m *membership) connectionsChanged() bool {
 	return !m.steady.IsZero() && now != m.toldAccounts
 }
 
-// countConnections returns the text that the next renewal writes: "ACCOUNT:CONNECTIONS", ordered by
-// account.
+// countConnections returns the text that the next renewal writes: "ACCOUNT:CONNECTIONS", ordered by account.
 func (m *membership) countConnections() string {
 	if m.connections == nil {
 		return ""

@@ -54,8 +54,7 @@ func (s *Store) EndDeadNodes(ctx context.Context, predecessor string) error {
 	return nil
 }
 
-// sweepPredecessor sweeps the node of the earlier process of this data dir, without waiting for
-// deadAfter.
+// sweepPredecessor sweeps the node of the earlier process of this data dir, without waiting for deadAfter.
 func (s *Store) sweepPredecessor(ctx context.Context, id string) error {
 	if id == "" {
 		return nil

@@ -172,8 +172,7 @@ var takenOverFault = relay.Fault{
 	Code: relay.StateInterrupted, Message: "the tunnel was taken over by a newer connection at another node while this attempt was under way",
 }
 
-// AddRequests adds request counts to the records of the tunnels that carried the requests, by tunnel
-// id.
+// AddRequests adds request counts to the records of the tunnels that carried the requests, by tunnel id.
 func (s *Store) AddRequests(ctx context.Context, counts map[string]int64) error {
 	if len(counts) == 0 {
 		return nil
@@ -194,8 +193,7 @@ func (s *Store) AnnounceQueues(ctx context.Context, aliases []int64) error {
 	})
 }
 
-// TunnelsOf returns the tunnels of the aliases, by alias. Aliases without a tunnel are left
-// out.
+// TunnelsOf returns the tunnels of the aliases, by alias. Aliases without a tunnel are left out.
 func (s *Store) TunnelsOf(ctx context.Context, aliases []int64) (map[int64]relay.TunnelRecord, error) {
 	out := make(map[int64]relay.TunnelRecord, len(aliases))
 	for some := range slices.Chunk(aliases, 1000) {
@@ -298,8 +296,7 @@ func setLastOnline(c *db.Tx, times map[int64]time.Time) {
 	db.UpdateEach(c, times, db.Micros, `aliases SET last_online_at = v.value FROM v WHERE id = v.k`, `BIGINT`)
 }
 
-// AllTunnels reads every tunnel of every node, for the registry, in the order of their
-// aliases' ids.
+// AllTunnels reads every tunnel of every node, for the registry, in the order of their aliases' ids.
 func (s *Store) AllTunnels(ctx context.Context) (list []relay.TunnelRecord, err error) {
 	for after := int64(0); ; after = list[len(list)-1].Alias {
 		some, err := db.ReadRows(ctx, s.db, "read tunnels", tunnelFields,
@@ -319,8 +316,7 @@ const tunnelQuery = `SELECT t.alias_id, t.tunnel_id, t.node_id, t.account_id, t.
 	FROM tunnels t JOIN aliases al ON al.id = t.alias_id LEFT JOIN nodes nd ON nd.id = t.node_id WHERE `
 
 // tunnelAccess returns a condition on t (tunnels) and al (aliases). It holds if the actor may see and
-// close the tunnel, because the tunnel or its alias belongs to the actor's account. For admins it
-// always holds.
+// close the tunnel, because the tunnel or its alias belongs to the actor's account. For admins it always holds.
 func tunnelAccess(who relay.Actor) (string, []any) {
 	if who.Kind == relay.ActorSystem || who.Admin && who.Alias == 0 && who.Kind != relay.ActorShare {
 		return `1 = 1`, nil

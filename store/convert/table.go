@@ -122,12 +122,10 @@ func tableOf(source, target db.Query, name string) (*Table, error) {
 	return t, nil
 }
 
-// quote returns a name as a quoted SQL identifier, which both engines accept. Names come from the
-// schema only.
+// quote returns a name as a quoted SQL identifier, which both engines accept. Names come from the schema only.
 func quote(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }
 
-// list returns the list of columns for SQL. asBytes is the function that turns a UUID into bytes, "" =
-// none.
+// list returns the list of columns for SQL. asBytes is the function that turns a UUID into bytes, "" = none.
 func (t *Table) list(asBytes string) string {
 	var list []string
 	for _, c := range t.columns {

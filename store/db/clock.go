@@ -124,8 +124,7 @@ func (c *Clock) Adjust(e *relay.Event) {
 }
 
 // Correct corrects the start and end times of an attempt of this process to the clock of Postgres, as
-// Adjust does for its event. A time without a monotonic reading was read from the store, and stays
-// unchanged.
+// Adjust does for its event. A time without a monotonic reading was read from the store, and stays unchanged.
 func (c *Clock) Correct(a *relay.Attempt) {
 	for _, t := range []*time.Time{&a.StartedAt, &a.EndedAt} {
 		if *t != t.Round(0) {

@@ -8,8 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// StorableText replaces the parts of a text that a text column of either engine refuses: invalid UTF-8
-// and NUL.
+// StorableText replaces the parts of a text that a text column of either engine refuses: invalid UTF-8 and NUL.
 func StorableText(s string) string {
 	if utf8.ValidString(s) && !strings.Contains(s, "\x00") {
 		return s

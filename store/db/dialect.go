@@ -8,8 +8,7 @@ import (
 	"relay"
 )
 
-// Dialect holds the differences between the two engines. All other code is shared, and uses ? as
-// placeholders.
+// Dialect holds the differences between the two engines. All other code is shared, and uses ? as placeholders.
 type Dialect interface {
 	// name is the name of the engine.
 	name() string
@@ -20,8 +19,7 @@ type Dialect interface {
 	// get no answer, and the next one may succeed.
 	Remote() bool
 	// ForUpdate is the suffix of a query that locks its rows. ForShare is the suffix of a query
-	// that only prevents changes to them. SkipLocked is ForUpdate without the rows that are
-	// locked already.
+	// that only prevents changes to them. SkipLocked is ForUpdate without the rows that are locked already.
 	ForUpdate() string
 	ForShare() string
 	SkipLocked() string

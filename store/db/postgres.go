@@ -33,8 +33,7 @@ const (
 // Postgres is the dialect of Postgres.
 type Postgres struct{}
 
-// PostgresMicros is the SQL expression for the current time of Postgres in microseconds; see
-// DatabaseTime.
+// PostgresMicros is the SQL expression for the current time of Postgres in microseconds; see DatabaseTime.
 const PostgresMicros = `(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000)::bigint`
 
 func (Postgres) name() string         { return "postgres" }
@@ -188,8 +187,7 @@ func (s *DB) OpenSingle(ctx context.Context, timeout time.Duration) (*sqlx.DB, e
 	return openPool(ctx, dsn, 1, &dialer{readTimeout: timeout, shared: s.viaPooler})
 }
 
-// ListenAddress returns the address of Postgres without a pooler, for a connection that receives
-// notifications.
+// ListenAddress returns the address of Postgres without a pooler, for a connection that receives notifications.
 func (s *DB) ListenAddress() (string, error) {
 	return postgresDSN(cmp.Or(s.opt.DirectURL, s.opt.URL), slowConnectTimeout)
 }

@@ -15,8 +15,7 @@ type querier interface {
 	sqlx.ExecerContext
 }
 
-// Query runs statements over a handle or in a transaction, until Ctx ends. Placeholders are ? for both
-// engines.
+// Query runs statements over a handle or in a transaction, until Ctx ends. Placeholders are ? for both engines.
 type Query struct {
 	Ctx     context.Context
 	Handle  querier

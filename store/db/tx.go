@@ -133,8 +133,7 @@ func (s *DB) UpdateOnce(ctx context.Context, begin beginner, fn func(*Tx) error)
 // Published is a closed channel. An update returns it if there is no publication to wait for.
 var Published = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
 
-// Rollback ends a transaction without its changes. It returns no error if the transaction has already
-// ended.
+// Rollback ends a transaction without its changes. It returns no error if the transaction has already ended.
 func Rollback(tx *sqlx.Tx) error {
 	if err := tx.Rollback(); err != nil && !errors.Is(err, sql.ErrTxDone) && !errors.Is(err, driver.ErrBadConn) {
 		return err
@@ -143,8 +142,7 @@ func Rollback(tx *sqlx.Tx) error {
 }
 
 // Lock locks the row that a query selects until the transaction ends. Transactions that lock or change
-// the row wait; statements that only refer to it do not. The error is sql.ErrNoRows if there is no
-// row.
+// the row wait; statements that only refer to it do not. The error is sql.ErrNoRows if there is no row.
 func (c *Tx) Lock(query string, args ...any) error {
 	return c.lockFor(` FOR NO KEY UPDATE`, query, args...)
 }

@@ -127,8 +127,7 @@ func AttemptValues(e *relay.Event, a *relay.Attempt, state int, node string, byt
 	}
 }
 
-// Identical returns the field Identical of an attempt as the database stores it: 1, 0, or nil if it is
-// not set.
+// Identical returns the field Identical of an attempt as the database stores it: 1, 0, or nil if it is not set.
 func Identical(a *relay.Attempt) any {
 	if a.Identical == nil {
 		return nil
@@ -311,8 +310,7 @@ func readPositions(q db.Query, alias int64, heads map[relay.AttemptRef]*relay.At
 // Ref returns the reference of the attempt.
 func (r *AttemptRow) Ref() relay.AttemptRef { return relay.AttemptRef{Event: r.EventID, N: r.N} }
 
-// interrupt ends an attempt whose delivering process has ended. The caller has locked the
-// event.
+// interrupt ends an attempt whose delivering process has ended. The caller has locked the event.
 func interrupt(c *db.Tx, row *AttemptRow, fault relay.Fault) error {
 	now := db.Micros(c.Now())
 	n, err := c.Exec(`UPDATE attempts SET state = 4, ended_at = ?, error_code = ?, error_message = ?
@@ -335,8 +333,7 @@ func interrupt(c *db.Tx, row *AttemptRow, fault relay.Fault) error {
 const maxRequeues = 3
 
 // Requeue adds a new queued attempt for one that was interrupted after it had been taken from the
-// queue, at most three times for an event. The new attempt gets the place of the interrupted one in
-// the queue.
+// queue, at most three times for an event. The new attempt gets the place of the interrupted one in the queue.
 func Requeue(c *db.Tx, row *AttemptRow) error {
 	var before int
 	if err := c.Get(&before, `SELECT COUNT(*) FROM attempts WHERE event_id = ? AND actor = ?`, row.EventID, string(relay.ActorQueue)); err != nil {

@@ -40,8 +40,7 @@ func LatencyMicros(a *relay.Attempt) any {
 	return max(a.Timing.Latency().Microseconds(), 0)
 }
 
-// BodyBlocker returns the reason why an event with a body in the given state cannot be replayed; "" if it
-// can.
+// BodyBlocker returns the reason why an event with a body in the given state cannot be replayed; "" if it can.
 func BodyBlocker(state string) string {
 	if state == relay.BodyComplete || state == "" {
 		return ""
@@ -286,8 +285,7 @@ func FindEvent(q db.Query, who relay.Actor, id relay.ID) (relay.Event, error) {
 		WHERE e.id = ? AND `+may, append([]any{id}, args...)...)
 }
 
-// ownEvent reads the row of an event of an alias that the actor owns. Members may only see and replay
-// events.
+// ownEvent reads the row of an event of an alias that the actor owns. Members may only see and replay events.
 func ownEvent(q db.Query, who relay.Actor, id relay.ID) (relay.Event, error) {
 	e, err := FindEvent(q, who, id)
 	if err != nil || who.Kind == relay.ActorSystem {

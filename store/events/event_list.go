@@ -26,8 +26,7 @@ const (
 
 // Events lists the events that the actor may see, newest first. It reads the rows in slices and stops
 // when the page is full, when there is no older event, or when the time budget is used up. In the last
-// case the page may have fewer events than requested, and Next continues after the oldest event that
-// was read.
+// case the page may have fewer events than requested, and Next continues after the oldest event that was read.
 func (s *Store) Events(ctx context.Context, who relay.Actor, f relay.Filter) (relay.Page, error) {
 	release, err := s.heavyReads.acquire(ctx, who)
 	if err != nil {
@@ -79,8 +78,7 @@ const (
 	choicesMost = 60
 )
 
-// Choices lists the event types and senders of the newest events of an alias, and the labels of its
-// events.
+// Choices lists the event types and senders of the newest events of an alias, and the labels of its events.
 func (s *Store) Choices(ctx context.Context, who relay.Actor, alias string) (c relay.Choices, err error) {
 	err = s.db.View(ctx, "read choices", func(q db.Query) error {
 		a, err := people.FindAlias(q, who, alias)

@@ -240,8 +240,7 @@ func (s *searchReader) Read(p []byte) (int, error) {
 
 // siftContent adds the rows whose content matches the filter, and reports whether the page is full
 // afterwards. An event whose bodies take longer than the budget becomes the first of the next page.
-// The first event of a page gets searchOver more time; bodies that are left after that time are not
-// searched.
+// The first event of a page gets searchOver more time; bodies that are left after that time are not searched.
 func (l *listing) siftContent(page *relay.Page, rows []relay.Event) (full bool, err error) {
 	last := l.before
 	for len(rows) > 0 {

@@ -89,8 +89,7 @@ func TestQuantilesAreMeasuredValues(t *testing.T) {
 	}
 }
 
-// figureColumns are the columns of events that these tests insert. Columns that are added later have
-// defaults.
+// figureColumns are the columns of events that these tests insert. Columns that are added later have defaults.
 const figureColumns = `id, alias_id, received_at, asked_at, remote, tls, method, target, http_minor, host,
 	provider_name, provider_type, provider_delivery, signed_at, tolerance_us,
 	state, error_code, error_message, status, latency_us, attempts, ended_n, blocker, req_size`

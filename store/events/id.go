@@ -56,8 +56,7 @@ func (s *idSource) raise(id relay.ID) {
 func (s *Store) NewID() relay.ID { return s.ids.next(s.db.Clock.Latest()) }
 
 // RaiseIDs makes new ids follow the highest stored id, and new arrival times follow the newest queued
-// attempt. If ids are far ahead of the clock, because the clock was set back, RaiseIDs stores the
-// difference.
+// attempt. If ids are far ahead of the clock, because the clock was set back, RaiseIDs stores the difference.
 func (s *Store) RaiseIDs(ctx context.Context) error {
 	var lead time.Duration
 	err := s.db.View(ctx, "read highest event id", func(q db.Query) error {

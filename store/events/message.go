@@ -8,8 +8,7 @@ import (
 	"relay/store/db"
 )
 
-// PayloadColumns are the columns of a request (n = 0), or of the messages that attempt n sent and
-// received.
+// PayloadColumns are the columns of a request (n = 0), or of the messages that attempt n sent and received.
 const PayloadColumns = `event_id, n, head, lines, framing, codec, body, parts, stored, size, sha256, state, extra, interim`
 
 // PayloadTypes are the types of PayloadColumns in Postgres.

@@ -110,8 +110,7 @@ func (s *Store) queueStats(ctx context.Context, where string, args ...any) (map[
 // needs a look-up in the index of every day.
 const lastEventsSlice = 1000
 
-// LastEvents returns the arrival of the newest event of each alias. Aliases without events are left
-// out.
+// LastEvents returns the arrival of the newest event of each alias. Aliases without events are left out.
 func (s *Store) LastEvents(ctx context.Context, aliases []int64) (map[int64]time.Time, error) {
 	out := make(map[int64]time.Time, len(aliases))
 	for some := range slices.Chunk(aliases, lastEventsSlice) {

@@ -28,8 +28,7 @@ func StoredSize(m *relay.Message, extra ...[]byte) int64 {
 	return n
 }
 
-// AttemptStoredSize returns the number of bytes that an attempt counts for in the storage of its
-// alias.
+// AttemptStoredSize returns the number of bytes that an attempt counts for in the storage of its alias.
 func AttemptStoredSize(a *relay.Attempt) int64 {
 	if !HasPayload(a) {
 		return 0

@@ -19,8 +19,7 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// BusyTimeout and BusyBeside are pragmas with the time for which SQLite waits for the lock of another
-// process.
+// BusyTimeout and BusyBeside are pragmas with the time for which SQLite waits for the lock of another process.
 const (
 	BusyTimeout = "busy_timeout(2000)"  // for a server, whose callers must get an answer within 5 s
 	BusyBeside  = "busy_timeout(10000)" // for an operator command, which may wait longer for the server
@@ -76,8 +75,7 @@ func open(ctx context.Context, path string, conns int, q url.Values) (*sqlx.DB, 
 }
 
 // connector opens the connections of one handle, all to the same file. SQLite opens a file by its path:
-// after the file or its folder was moved away, a new connection would use another file, so Connect refuses
-// it.
+// after the file or its folder was moved away, a new connection would use another file, so Connect refuses it.
 type connector struct {
 	driver     driver.Driver
 	name, path string

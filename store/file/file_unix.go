@@ -71,8 +71,7 @@ func Inode(path string) string {
 	return fmt.Sprint(st.Ino)
 }
 
-// FreeSpace returns the number of bytes that an unprivileged process may still write to the disk of
-// dir.
+// FreeSpace returns the number of bytes that an unprivileged process may still write to the disk of dir.
 func FreeSpace(dir string) (int64, error) {
 	var st unix.Statfs_t
 	for {

@@ -14,8 +14,7 @@ import (
 	"relay/store/spool"
 )
 
-// writeTarget holds the database handle that writes the steps, and the node in whose name they are
-// written.
+// writeTarget holds the database handle that writes the steps, and the node in whose name they are written.
 type writeTarget struct {
 	db           *sqlx.DB
 	node, former string // ids of the node: the present one, and those before its last rejoins, separated by spaces

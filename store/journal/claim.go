@@ -58,8 +58,7 @@ func (j *Journal) Next(next relay.NextClaim) (*relay.Claim, error) {
 	}
 }
 
-// FinishAndClaim is Finish followed by a claim in the same transaction; see
-// delivery.Journal.
+// FinishAndClaim is Finish followed by a claim in the same transaction; see delivery.Journal.
 func (j *Journal) FinishAndClaim(id relay.ID, a *relay.Attempt, event string, next relay.NextClaim) (*relay.Ticket, func() *relay.Claim) {
 	claim := &queueClaim{NextClaim: next}
 	ticket := j.enqueueStep(&step{
@@ -104,8 +103,7 @@ func claimsOf(steps []*step) (claims []*step) {
 	return claims
 }
 
-// setClaimError fails a claim. If the claim is part of the end of an attempt, that end does not fail
-// with it.
+// setClaimError fails a claim. If the claim is part of the end of an attempt, that end does not fail with it.
 func (st *step) setClaimError(err error) {
 	st.claim.err = err
 	if st.Kind == claimStep {
@@ -182,8 +180,7 @@ func (w *writer) lockTunnels(tunnels map[string]bool) error {
 	return err
 }
 
-// claimedBefore reports whether an earlier try of the same claim was committed, but its
-// result was lost.
+// claimedBefore reports whether an earlier try of the same claim was committed, but its result was lost.
 func (w *writer) claimedBefore(c *queueClaim) (bool, error) {
 	if !c.tried {
 		return false, nil

@@ -69,8 +69,7 @@ func TestRowsPassStalledChunks(t *testing.T) {
 	})
 }
 
-// A part of a body waits much longer for space than a new request, because the wait only slows down
-// its sender.
+// A part of a body waits much longer for space than a new request, because the wait only slows down its sender.
 func TestChunkFindsRoomLate(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

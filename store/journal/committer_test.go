@@ -172,8 +172,7 @@ func TestLose(t *testing.T) {
 }
 
 // While Postgres does not answer, a caller without a spool waits less than 5 s, even behind parts of
-// bodies that were taken together with its step. No caller is refused after a single try on a slow
-// machine.
+// bodies that were taken together with its step. No caller is refused after a single try on a slow machine.
 func TestNobodyWaitsTwice(t *testing.T) {
 	t.Parallel()
 	silent := func(took time.Duration, tries *int) func(context.Context, []*step) ([]relay.Change, error) {
@@ -244,8 +243,7 @@ func TestFailAllMakesOneRefusal(t *testing.T) {
 	}
 }
 
-// A batch that the database asks to run again is repeated a limited number of times, because its
-// callers wait.
+// A batch that the database asks to run again is repeated a limited number of times, because its callers wait.
 func TestDeadlocksWithoutEnd(t *testing.T) {
 	t.Parallel()
 	c := idle(1 << 20)

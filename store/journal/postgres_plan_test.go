@@ -45,8 +45,7 @@ func TestClaimedReadByKey(t *testing.T) {
 	t.Parallel()
 	s, p := storeWithPlans(t)
 	plantest.Fill(t, s.db)
-	// Delete only the statistics of this schema, because tests in other schemas of the server need their
-	// own.
+	// Delete only the statistics of this schema, because tests in other schemas of the server need their own.
 	if _, err := s.db.Write.Exec(`DELETE FROM pg_statistic WHERE starelid IN (
 		SELECT inhrelid FROM pg_inherits JOIN pg_class ON oid = inhrelid WHERE relnamespace = current_schema()::regnamespace)`); err != nil {
 		t.Fatal(err)

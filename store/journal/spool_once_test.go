@@ -67,8 +67,7 @@ func rounds(t *testing.T, d *drainer) {
 	t.Fatal("the spool does not get empty")
 }
 
-// takeOut claims the next attempt of the queue of an alias and ends it; it returns nil if the queue is
-// empty.
+// takeOut claims the next attempt of the queue of an alias and ends it; it returns nil if the queue is empty.
 func takeOut(t *testing.T, s *fixture, alias int64) *relay.Claim {
 	t.Helper()
 	relaytest.Until(t, 15*time.Second, "the node to be allowed to claim", func() bool { return s.MayClaim() == nil })

@@ -100,8 +100,7 @@ func Days(q db.Query) (days []Day, err error) {
 	return days, err
 }
 
-// Missing lists the days from yesterday to Ahead days ahead that have no
-// partitions.
+// Missing lists the days from yesterday to Ahead days ahead that have no partitions.
 func Missing(q db.Query, now time.Time) (missing []Day, err error) {
 	days, err := Days(q)
 	if err != nil {
@@ -118,8 +117,8 @@ func Missing(q db.Query, now time.Time) (missing []Day, err error) {
 
 // MakeDay makes the partitions of one day. It attaches tables that it has made separately, because CREATE
 // TABLE … PARTITION OF locks the whole table exclusively: that statement waits for every reader, and every
-// later statement waits for it. Attaching locks only the default partition, for which relayd waits for
-// TableWait and tries again later. Names in DDL cannot be parameters; these names consist of constants and
+// later statement waits for it. Attaching locks only the default partition. relayd waits at most TableWait for
+// that lock, and tries again later. Names in DDL cannot be parameters; these names consist of constants and
 // digits.
 func MakeDay(ctx context.Context, d *db.DB, day Day) error {
 	tx, err := d.Slow.BeginTxx(ctx, nil)
@@ -153,8 +152,7 @@ func MakeDay(ctx context.Context, d *db.DB, day Day) error {
 	return tx.Commit()
 }
 
-// Examine checks whether the next days have partitions, and whether the default
-// partition has rows.
+// Examine checks whether the next days have partitions, and whether the default partition has rows.
 func Examine(q db.Query, now time.Time) relay.Finding {
 	if !q.Dialect.SeveralNodes() {
 		return db.OKFinding("SQLite keeps all events in one table")

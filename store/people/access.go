@@ -87,8 +87,7 @@ func AliasesAccess(who relay.Actor) (string, []any) {
 		append([]any{who.Account, who.Account}, args...)
 }
 
-// A credential is a key, a token or a session. In queries its table is named x, and the table of its
-// account o.
+// A credential is a key, a token or a session. In queries its table is named x, and the table of its account o.
 
 const credentialUseInterval = time.Minute
 

@@ -60,8 +60,7 @@ func (s *Store) setAlias(ctx context.Context, who relay.Actor, name string, edit
 	})
 }
 
-// checkSettings refuses settings that could break a response. It is the last check before they are
-// stored.
+// checkSettings refuses settings that could break a response. It is the last check before they are stored.
 func checkSettings(set *relay.Settings) error {
 	switch {
 	case set.OfflineStatus < 200 || set.OfflineStatus > 599:

@@ -68,8 +68,7 @@ func (s *Store) NoteRefusedLogin(keys, detail string) {
 }
 
 // NoteTakeover records in the audit log that a tunnel took an alias from another one, at
-// most once a minute for each alias. It does not block; the entry is written within
-// seconds.
+// most once a minute for each alias. It does not block; the entry is written within seconds.
 func (s *Store) NoteTakeover(alias *relay.Alias, from, by relay.TunnelInfo) {
 	at, who := s.db.Now(), relay.Actor{Kind: relay.ActorSSH, Account: by.Account, Name: by.User}
 	s.late.putOnce("takeover "+alias.Name, takeoverInterval, func(c *db.Tx) error {

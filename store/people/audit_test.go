@@ -6,8 +6,7 @@ import (
 	"relay"
 )
 
-// If the audit log has more entries than one statement reads, all of them are listed, each
-// once.
+// If the audit log has more entries than one statement reads, all of them are listed, each once.
 func TestAllOfTheAuditLogIsListed(t *testing.T) {
 	t.Parallel()
 	s := openPeople(t)

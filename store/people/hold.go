@@ -8,8 +8,7 @@ import (
 // An operation that reads a row to decide what to write locks the row first and then reads it again.
 // Otherwise two operations at once decide by the same old state, and one of them undoes the other.
 // On Postgres each function below takes the lock and then reads. SQLite has one writer and needs no
-// locks. Rows are locked in one order everywhere: nodes, accounts, tunnels, aliases, events,
-// attempts, queue.
+// locks. Rows are locked in one order everywhere: nodes, accounts, tunnels, aliases, events, attempts, queue.
 
 // LockAlias locks an alias, so that its settings, owner and members do not change.
 func LockAlias(c *db.Tx, id int64) error {

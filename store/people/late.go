@@ -25,8 +25,7 @@ var (
 	lateEnds    = lateKind{"end", 1000}       // responses of calls with an Idempotency-Key that could not be written at once
 )
 
-// lateKey identifies a late write: of two waiting writes with the same key, only the later one is
-// written.
+// lateKey identifies a late write: of two waiting writes with the same key, only the later one is written.
 type lateKey struct {
 	kind *lateKind
 	text string
@@ -58,8 +57,7 @@ type lateWrites struct {
 	lost    int
 }
 
-// put adds a write. merge gets the waiting write with the same key, or nil, and returns the write to
-// keep.
+// put adds a write. merge gets the waiting write with the same key, or nil, and returns the write to keep.
 func (l *lateWrites) put(key lateKey, merge func(before lateWrite) lateWrite) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

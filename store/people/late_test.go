@@ -123,8 +123,7 @@ func TestLateWritesAreBounded(t *testing.T) {
 }
 
 // A node that was cut off gets another id. A call may begin under the former id, because the node rejoins
-// while an earlier end is written. This call must not count as never made, because it could then be made
-// twice.
+// while an earlier end is written. This call must not count as never made, because it could then be made twice.
 func TestCallBegunWhileTheNodeRejoins(t *testing.T) {
 	t.Parallel()
 	ctx, who := context.Background(), relay.Actor{Credential: "tok_1"}

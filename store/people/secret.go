@@ -6,8 +6,7 @@ import (
 	"encoding/base64"
 )
 
-// NewSecret returns prefix followed by 43 characters that encode 32 random
-// bytes.
+// NewSecret returns prefix followed by 43 characters that encode 32 random bytes.
 func NewSecret(prefix string) string {
 	var b [32]byte
 	_, _ = rand.Read(b[:]) // never fails

@@ -20,8 +20,7 @@ func tokenFields(t *relay.Token) []any {
 	}
 }
 
-// TokenOwner returns the actor of an API token. The error is ErrNotFound for unknown and expired
-// tokens.
+// TokenOwner returns the actor of an API token. The error is ErrNotFound for unknown and expired tokens.
 func (s *Store) TokenOwner(ctx context.Context, secret string) (relay.Actor, error) {
 	return s.credentialOwner(ctx, relay.ActorToken, "tokens", `CASE x.name WHEN '' THEN x.id ELSE x.name END, x.scopes, COALESCE(x.alias_id, 0),
 		COALESCE((SELECT al.name FROM aliases al WHERE al.id = x.alias_id), ''), x.expires_at, 0`,
@@ -97,8 +96,7 @@ func narrow(who relay.Actor, t *relay.Token) error {
 	return nil
 }
 
-// Tokens lists the tokens of the account user; "" = the actor's own account, or for the operator all
-// tokens.
+// Tokens lists the tokens of the account user; "" = the actor's own account, or for the operator all tokens.
 func (s *Store) Tokens(ctx context.Context, who relay.Actor, user string) ([]relay.Token, error) {
 	return credentials(ctx, s, who, user, tokenFields, tokenQuery)
 }

@@ -38,8 +38,7 @@ func (t keptToken) set(kept bool) {
 	}
 }
 
-// keepToken encrypts and stores a verify token in place of the previous one; nil removes the previous
-// one.
+// keepToken encrypts and stores a verify token in place of the previous one; nil removes the previous one.
 func (s *Store) keepToken(c *db.Tx, who relay.Actor, a *relay.Alias, token *relay.SecretText) error {
 	id := fmt.Sprint("token_", a.ID) // an alias has at most one verify token
 	c.Do(`DELETE FROM sender_secrets WHERE id = ?`, id)
@@ -55,8 +54,7 @@ func (s *Store) keepToken(c *db.Tx, who relay.Actor, a *relay.Alias, token *rela
 	return nil
 }
 
-// openTokens fills in the verify tokens of aliases. If no key of this node decrypts a token, it stays
-// empty.
+// openTokens fills in the verify tokens of aliases. If no key of this node decrypts a token, it stays empty.
 func (s *Store) openTokens(ctx context.Context, list []relay.Alias) error {
 	at := map[int64]*relay.Alias{}
 	for i := range list {

@@ -23,8 +23,7 @@ type removalCandidate struct {
 	Parts    int      `db:"parts"`
 }
 
-// cost returns the number of rows that the deletion of the event counts for, without the parts of its
-// bodies.
+// cost returns the number of rows that the deletion of the event counts for, without the parts of its bodies.
 func (d *removalCandidate) cost() int {
 	return 1 + d.Attempts + d.Payloads + int(d.Inline/rowPerBytes)
 }
@@ -36,8 +35,7 @@ const heldEvents = `(e.state IN (0, 1) OR EXISTS (SELECT 1 FROM queue w WHERE w.
 	OR EXISTS (SELECT 1 FROM event_marks em WHERE em.event_id = e.id AND em.pinned = 1)
 	OR EXISTS (SELECT 1 FROM shares sh WHERE sh.event_id = e.id AND (sh.expires_at = 0 OR sh.expires_at > ?)))`
 
-// removable returns a condition for events that need not be kept at the time now; a zero now means all
-// events.
+// removable returns a condition for events that need not be kept at the time now; a zero now means all events.
 func removable(now time.Time) (string, []any) {
 	if now.IsZero() {
 		return `1 = 1`, nil

@@ -8,8 +8,7 @@ import (
 	"relay/store/usage"
 )
 
-// The audit log is bounded: entries older than 400 days are removed, and those beyond the maximum
-// number.
+// The audit log is bounded: entries older than 400 days are removed, and those beyond the maximum number.
 func TestAuditLogIsBounded(t *testing.T) {
 	t.Parallel()
 	s := open(t, "", usage.Options{})

@@ -52,8 +52,7 @@ func TestDeletesLeaveTheWriterDurable(t *testing.T) {
 					return fn(t, c, leave)
 				})
 			}()
-			// There is only one writing connection, so the next commit uses the connection that is
-			// read here.
+			// There is only one writing connection, so the next commit uses the connection that is read here.
 			if err := s.db.Write.Get(&behind, `PRAGMA synchronous`); err != nil {
 				t.Fatal(err)
 			}

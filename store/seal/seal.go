@@ -1,6 +1,5 @@
 // Package seal encrypts small secrets that the database stores: it uses XChaCha20-Poly1305 with a random
-// nonce for each. A sealed value opens only for the purpose, the alias and the row for which it was
-// sealed.
+// nonce for each. A sealed value opens only for the purpose, the alias and the row for which it was sealed.
 package seal
 
 import (

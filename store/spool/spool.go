@@ -65,8 +65,7 @@ type State struct {
 
 // Spool keeps the steps of the journal in a SQLite file of the data dir while Postgres does not accept
 // them. While the spool is not empty, every further step is appended to it, to keep the order, until
-// all steps are in the database. A spool without a limit is never used. Methods are safe for
-// concurrent use.
+// all steps are in the database. A spool without a limit is never used. Methods are safe for concurrent use.
 type Spool struct {
 	Options
 	State
@@ -148,8 +147,7 @@ func (p *Spool) Admits(need int64) *relay.Error {
 // callers are refused before the spool itself refuses a step.
 func (p *Spool) AdmitsTypical() *relay.Error { return p.Admits(min(typicalRequest, p.intakeLimit()/8)) }
 
-// NearlyFull reports whether the space for new events is so small that concurrent requests could fill
-// it.
+// NearlyFull reports whether the space for new events is so small that concurrent requests could fill it.
 func (p *Spool) NearlyFull() bool {
 	return p.Active.Load() && (p.Limit < smallSpool || p.used.Load() > p.intakeLimit()/2)
 }

@@ -78,8 +78,7 @@ func mustPut(t testing.TB, p *Spool, steps []*Step) {
 	}
 }
 
-// spoolSizes returns the sum of the file sizes of a spool, and checks that only the owner may access the
-// files.
+// spoolSizes returns the sum of the file sizes of a spool, and checks that only the owner may access the files.
 func spoolSizes(t testing.TB, dir string) (n int64) {
 	t.Helper()
 	list, err := filepath.Glob(filepath.Join(dir, fileName+"*"))

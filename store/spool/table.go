@@ -26,8 +26,7 @@ const (
 	oldFiles      = "spool-[0-9]*-[0-9]*[0-9]" // pattern of the spool files of versions before spool.db
 	fileVersion   = 1                          // user_version of the file
 
-	// A step of usual size leaves little of a page of 16 KiB unused, and a part of a body needs few
-	// pages.
+	// A step of usual size leaves little of a page of 16 KiB unused, and a part of a body needs few pages.
 	pageSize = 16 << 10
 	walMax   = 8 << 20 // size of the write-ahead log, unless one batch is larger
 
@@ -53,8 +52,7 @@ type partKey struct {
 	n, i int
 }
 
-// bytes returns the key as stored in the column part, in which the parts of a body are next to each
-// other.
+// bytes returns the key as stored in the column part, in which the parts of a body are next to each other.
 func (k partKey) bytes() []byte {
 	b := binary.BigEndian.AppendUint32(append(make([]byte, 0, 24), k.id[:]...), uint32(k.n))
 	return binary.BigEndian.AppendUint32(b, uint32(k.i))

@@ -50,8 +50,7 @@ func (u *Usage) Tell(ctx context.Context) {
 	}
 }
 
-// Heard counts the bytes in a revision of another process, and reports whether the revision is about
-// storage.
+// Heard counts the bytes in a revision of another process, and reports whether the revision is about storage.
 func (u *Usage) Heard(kind relay.ChangeKind, revision int64, text string) bool {
 	if kind == changeStorage {
 		u.hear(revision, text)
@@ -71,8 +70,7 @@ func (u *Usage) Committed(c *db.Tx) {
 	}
 }
 
-// TellFreed adds a revision with the removed bytes to a transaction, if other processes count them
-// too.
+// TellFreed adds a revision with the removed bytes to a transaction, if other processes count them too.
 func (u *Usage) TellFreed(c *db.Tx) {
 	beside := !u.serving.Load() // this process is a command, and the server may have a limit and then needs the report
 	if len(c.Freed) == 0 || !beside && (!u.db.Dialect.SeveralNodes() || !u.counts()) {
