@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// tabTo presses Tab until an element that matches sel has the focus, at most most times, and returns the
-// number of presses. The test fails if the focus is on a hidden element.
+// tabTo presses Tab until an element that matches sel has the focus, at most as often as most says, and
+// returns the number of presses. The test fails if the focus is on a hidden element.
 func (b *browser) tabTo(sel string, most int) int {
 	b.t.Helper()
 	for n := 1; n <= most; n++ {
@@ -56,7 +56,7 @@ func TestBrowserByKeyboardAlone(t *testing.T) {
 	}
 	value[any](b, `document.querySelector("#rows > li:last-child a").focus()`)
 	b.follow()
-	b.until(`document.activeElement.matches("#event h1")`) // the focus goes where the person goes
+	b.until(`document.activeElement.matches("#event h1")`) // the focus moves to the event that was opened
 	stops += b.tabTo("#replay", 4)
 	value[any](b, `told.length = 0`)
 	b.key("\r")

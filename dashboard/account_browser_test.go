@@ -35,7 +35,7 @@ func TestBrowserAccountPages(t *testing.T) {
 	call(b, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: 390, Height: 800, DeviceScaleFactor: 1, Mobile: true})
 	fits := func(path string) {
 		t.Helper()
-		b.until(`document.readyState === "complete"`) // with its style
+		b.until(`document.readyState === "complete"`) // then the style sheet is loaded
 		if wide := value[int](b, `document.documentElement.scrollWidth`); wide > 390 {
 			t.Errorf("%s is %d px wide", path, wide)
 		}

@@ -139,7 +139,7 @@ func (b *browser) checkAlive() {
 	}
 }
 
-// try runs an action, for at most patience, and returns its error.
+// try runs an action, for at most the duration patience, and returns its error.
 func try[T any](b *browser, action chromedp.Action[T]) (T, error) {
 	b.t.Helper()
 	b.checkAlive()
@@ -258,7 +258,7 @@ func TestBrowserJourney(t *testing.T) {
 	if value[bool](b, `!!document.querySelector("#empty")`) {
 		t.Error("the empty state is still there")
 	}
-	// The key also opens the event.
+	// The key j also opens the event.
 	b.key("j")
 	b.until(`document.querySelector("#event")`)
 	b.until(`document.readyState === "complete" && document.querySelectorAll("[data-attempt]").length === 1`)

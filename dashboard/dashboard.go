@@ -35,8 +35,8 @@ type asset struct {
 	tag             string // hash of the content
 }
 
-// assets returns the assets by path. The scripts that every page loads after its first one are one asset,
-// because one response is faster and compresses better.
+// assets returns the assets by path. The scripts that every page loads after page.js are one asset, because
+// one response is faster and compresses better.
 var assets = sync.OnceValue(func() map[string]asset {
 	all := map[string]asset{page.Scripts: packAsset(scripts...)}
 	list, _ := files.ReadDir("assets")

@@ -31,7 +31,7 @@ func TestInspectorShowsWhatCame(t *testing.T) {
 	page := r.get("/events/"+id, 200)
 	contains(t, "inspector", page,
 		`data-event-id="`+id+`"`, `data-attempt="1"`, "POST /hook?b=2&amp;a=%41&amp;b=%zz HTTP/1.1",
-		"<code>X-lower</code>", "<code>X-LOWER</code>", `caf\xe9\u202e`, // what turns the text around stays visible
+		"<code>X-lower</code>", "<code>X-LOWER</code>", `caf\xe9\u202e`, // a character that reverses the direction of text is shown as an escape
 		// Numbers keep their form, and members with the same name are all shown.
 		"&#34;z&#34;: 1.0,\n  &#34;a&#34;: &#34;é&#34;,\n  &#34;z&#34;: 2",
 		"SHA-256 ", "Identical to the original request", "Sent by Stripe", "Expired: a replay", `href="/aliases/hook?provider=stripe"`, `href="/aliases/hook?status=200"`, "(tolerance 5m)", "/request.raw", "/response.body",
@@ -240,7 +240,7 @@ func TestShares(t *testing.T) {
 		}
 	}
 	page = r.get("/s/"+view, 200)
-	// The text ends with the name of the first header line.
+	// ">Host<" is the name of the first header line in the shown text.
 	contains(t, "with view", page, "4242", "[masked]", ">Host<")
 	if strings.Contains(page, "topsecret") || strings.Contains(page, "hidden") && strings.Contains(page, "v1=hidden") || strings.Contains(page, "hook.localhost") {
 		t.Error("secrets are not masked")
@@ -411,7 +411,7 @@ func TestExports(t *testing.T) {
 	r.get("/api/v1/events/"+id+"/export?format=har", 409)
 }
 
-// cutCaller is a caller that leaves after its bytes.
+// cutCaller is a caller that leaves after sending the bytes in rest.
 type cutCaller struct{ caller }
 
 func (c *cutCaller) Read(p []byte) (int, error) {

@@ -72,7 +72,7 @@ func TestStyleSheetSuitsOtherBrowsers(t *testing.T) {
 	for _, rule := range regexp.MustCompile(`([^{}]*)\{([^{}]*)\}`).FindAllStringSubmatch(string(text), -1) {
 		selector, body := strings.TrimSpace(regexp.MustCompile(`(?s)/\*.*?\*/`).ReplaceAllString(rule[1], "")), rule[2]
 		for _, own := range regexp.MustCompile(`-(?:webkit|moz|ms)-([a-z-]+): ([^;]*);`).FindAllStringSubmatch(body, -1) {
-			// All browsers support these two only with the prefix.
+			// All browsers support -webkit-box-orient and -webkit-line-clamp only with the prefix.
 			known := own[1] == "box-orient" || own[1] == "line-clamp"
 			if !known && !strings.Contains(body, " "+own[1]+": "+own[2]) {
 				t.Errorf("%s has only -webkit-%s", selector, own[1])

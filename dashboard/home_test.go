@@ -66,7 +66,7 @@ func TestRefusedTunnelsAreSaid(t *testing.T) {
 	})
 	accounts.account = o.actor("alice").Account
 	o.get("alice", "/").want(200, `id="refused"`, "<code>shop</code>", "no alias of yours is called &lt;shop&gt;", "from 192.0.2.7", "12 times", "say which alias", "is a reserved name").
-		// The text of the refusal contains the name.
+		// The text of the refusal already contains the name admin, so the page does not repeat it.
 		lacks("<code>admin</code>")
 	o.get("bob", "/").want(200).lacks(`id="refused"`)
 }

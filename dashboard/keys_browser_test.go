@@ -71,7 +71,7 @@ func TestBrowserKeys(t *testing.T) {
 		t.Errorf("replays: %q", n)
 	}
 
-	// The key works wherever the focus is after the dialog.
+	// The key k works wherever the focus is after the dialog.
 	b.key("k")
 	b.key("k")
 	focus("/second")
@@ -169,7 +169,7 @@ func TestBrowserReadsTheNextEventAhead(t *testing.T) {
 	b.key("[")
 	b.until(shown(first) + ` && asked.some(url => url.includes("` + first + `"))`)
 	b.until(`!shownAhead`)
-	if n := value[int](b, `permissions`); n != 0 { // Chromium asks another process, for up to 8 ms
+	if n := value[int](b, `permissions`); n != 0 { // reading it takes up to 8 ms, because Chromium asks another process
 		t.Errorf("the permission to notify was read %d times, though nobody wants notifications", n)
 	}
 }

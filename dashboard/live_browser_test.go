@@ -153,7 +153,7 @@ func TestBrowserChangeWhileAnEventOpens(t *testing.T) {
 	b.until(`held === 1`)
 	before := value[int](b, `updates`)
 	r.replay(second)
-	b.until(fmt.Sprintf(`updates > %d`, before)) // the row of the list
+	b.until(fmt.Sprintf(`updates > %d`, before)) // the row in the list was updated
 	do(b, chromedp.Evaluate[bool](`release(), true`))
 	b.until(`document.querySelector("#event")?.dataset.eventId === "` + second + `" && document.querySelector("#attempt-2")`)
 }

@@ -49,7 +49,7 @@ func TestBrowserDoubleClick(t *testing.T) {
 			b.until(`window.second`)
 		}
 		b.until(`!document.querySelector("[aria-disabled]") && [...document.querySelectorAll("#replay, #rows button")].every(b => b.textContent === "Replay")`)
-		value[any](b, `fetch("/account").then(() => window.asked = true); undefined`) // behind what the clicks have sent
+		value[any](b, `fetch("/account").then(() => window.asked = true); undefined`) // this request is answered after those of the clicks
 		b.until(`window.asked`)
 		if n := r.attempts(id); n != want {
 			t.Errorf("%s: %d attempts, want %d", name, n, want)

@@ -316,7 +316,7 @@ func TestFormsActOnce(t *testing.T) {
 }
 
 // send200 sends a form, follows its redirect, and returns the page. Another status than 200 fails the test.
-// It may be called concurrently.
+// send200 may be called concurrently.
 func (r *fixture) send200(f *pageForm) string {
 	res, err := r.client.PostForm(r.base+f.action, f.fields)
 	if err != nil {

@@ -47,7 +47,7 @@ func TestRegionsAreReadAlone(t *testing.T) {
 		{"/events/" + id, "list=/aliases/hook?cursor=x detail", []string{`id="event"`}, []string{`id="list"`}, 0}, // a further part of the same list
 		{"/events/" + id + "?status=2xx", "list=/aliases/hook detail", []string{`id="event"`, `id="list"`}, nil, 1},
 		{"/", "aliases", []string{`id="aliases"`}, []string{"<main", "New alias"}, 0},
-		{"/aliases/hook", "main", []string{`<main id="main" class="work overview"`, `id="list"`, `id="alias"`}, []string{"<html"}, 1}, // from another page
+		{"/aliases/hook", "main", []string{`<main id="main" class="work overview"`, `id="list"`, `id="alias"`}, []string{"<html"}, 1}, // the script runs on another page
 		{"/account", "list=/aliases/hook detail", []string{`<main id="main"`, "SSH keys"}, []string{"<html", `id="sidebar"`}, 0},
 	} {
 		lists.Store(0)

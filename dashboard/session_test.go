@@ -12,9 +12,9 @@ import (
 	"relay/dashboard"
 )
 
-// TestTossedCookiesLogNobodyOut: a second session cookie that is no session neither logs the user out nor
-// stays: it is removed from each domain and path where it may have been set. Where no other host can set one,
-// nothing is removed.
+// TestTossedCookiesLogNobodyOut: a second session cookie without a session does not log the user out. It is
+// removed from each domain and path where it may have been set. On a site where no other host can set such a
+// cookie, nothing is removed.
 func TestTossedCookiesLogNobodyOut(t *testing.T) {
 	t.Parallel()
 	fake := newFakeStore()

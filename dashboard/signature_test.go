@@ -36,7 +36,7 @@ func TestSignatureOnPages(t *testing.T) {
 	custom := r.send(post("/hook", `{"a":1}`, "X-GitHub-Event: push", "X-Shop: "+hex.EncodeToString(mac.Sum(nil)))).String()
 	_, err := r.s.AddSecret(t.Context(), relay.System(), "hook", relay.SenderSecret{Provider: "custom", Custom: `{"header":"X-Shop","template":"{body}"}`}, relay.NewSecretText("another one"))
 	must(t, err)
-	wants(r.submit("/events/"+custom+"/verify", url.Values{"secret": {value}}, 200), `data-verdict="valid"`, "Signature of Custom: valid") // not of GitHub
+	wants(r.submit("/events/"+custom+"/verify", url.Values{"secret": {value}}, 200), `data-verdict="valid"`, "Signature of Custom: valid") // the custom definition was used, and not the scheme of GitHub
 
 	wants(r.submit(settings+"/secrets", url.Values{"provider": {"githup"}, "secret": {value}}, 422), "secret-provider-wrong", "did you mean github")
 	wants(r.submit(settings+"/secrets", url.Values{"provider": {"stripe"}, "secret": {value + " "}}, 422), "secret-secret-wrong", "space or a line break")

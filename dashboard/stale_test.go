@@ -83,7 +83,8 @@ func TestStaleForms(t *testing.T) {
 				if got := read(); !maps.Equal(got, want) {
 					t.Errorf("a refused form has made %v of %v", got, want)
 				}
-				// The page keeps the typed value. It now knows the other change, so it is accepted.
+				// The page keeps the typed value. Its form now knows the change of the other user, so the
+				// form is accepted.
 				var again *pageForm
 				for _, f := range formsOf(t, at, page) {
 					if f.action == at && f.fields.Has(mine) {

@@ -96,10 +96,10 @@ func TestReplayQueuedAsksOnceMore(t *testing.T) {
 	r.submit("/events/"+delivered+"/replay", nil, 200)
 	stream := r.get("/aliases/hook", 200)
 	contains(t, "stream", stream, "Replay all queued (2)", `data-state="queued"`, "2 events were queued while offline", "1 queued delivery: sent when the tunnel is back online", `title="3 queued"`)
-	if n := strings.Count(stream, `<span class="state queued">replay queued</span>`); n != 1 { // the others go out by the button
+	if n := strings.Count(stream, `<span class="state queued">replay queued</span>`); n != 1 { // the other two events are delivered by the button
 		t.Errorf("%d rows with a queued replay, want 1", n)
 	}
-	if text := strings.Join(strings.Fields(regexp.MustCompile(`(?s)id="state"[^>]*>(.*?)</span>`).FindStringSubmatch(r.get("/events/"+delivered, 200))[1]), " "); text != "replay queued" { // beside the 200 of the attempt before
+	if text := strings.Join(strings.Fields(regexp.MustCompile(`(?s)id="state"[^>]*>(.*?)</span>`).FindStringSubmatch(r.get("/events/"+delivered, 200))[1]), " "); text != "replay queued" { // the status 200 of the previous attempt stands beside it
 		t.Errorf("the state is %q", text)
 	}
 	contains(t, "question", r.get("/aliases/hook/replay-queued", 200), "Replay all queued (2)", "Oldest", "Newest", "runs your code", "not online")
@@ -285,7 +285,7 @@ func TestLiveGoesOnFromItsAlias(t *testing.T) {
 	for seen := 0; seen < 2; {
 		m := r.hear(messages, "event: ")
 		switch hasID := strings.Contains("\n"+m, "\nid: "); {
-		case !strings.Contains(m, "event: region\n"), strings.Contains(m, `id="sidebar"`): // all of them, as of the start
+		case !strings.Contains(m, "event: region\n"), strings.Contains(m, `id="sidebar"`): // skips the whole sidebar, which is sent at the start, and updates that are no region
 		case strings.Contains(m, `id="side-hook"`):
 			seen++
 			if hasID {

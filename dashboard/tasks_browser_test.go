@@ -57,9 +57,9 @@ func TestBrowserTasksWithoutScript(t *testing.T) {
 		b.until(fmt.Sprintf(`document.readyState === "complete" && document.querySelectorAll("#rows > li").length === %d`, n))
 	}
 	b.open("/aliases/hook")
-	b.see(`#side-other .dot[aria-label=never]`) // whether another alias is online
+	b.see(`#side-other .dot[aria-label=never]`) // shows whether another alias is online
 	rows(4)
-	click(`.chips a[href*="status=error"]`) // the failed invoice
+	click(`.chips a[href*="status=error"]`) // finds the failed events
 	rows(2)
 	click(`.chips [popovertarget=filters]`)
 	click(`#filters a[href*="invoice.paid"]`)

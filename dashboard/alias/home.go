@@ -105,8 +105,8 @@ func (p Pages) readHome(r *http.Request, who relay.Actor, aliases []relay.Alias,
 	return nil
 }
 
-// health reads the results of the aliases that got events last. If it fails, the list is ordered by
-// name.
+// health reads the results of the aliases that got events last. If they cannot be read, the list is ordered
+// by name.
 func (p Pages) health(r *http.Request, who relay.Actor, all []record.Alias, ids map[string]int64) map[int64]relay.AliasHealth {
 	since := time.Now().Add(-healthSpan)
 	var active []*record.Alias

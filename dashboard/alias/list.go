@@ -213,8 +213,8 @@ func (p Pages) ReadRows(r *http.Request, who relay.Actor, v *List) (err error) {
 	return err
 }
 
-// Shows reports whether the list at the address of a page is this list. If the address of an event
-// leaves out the start of its list, any part of the list matches.
+// Shows reports whether the list at the address of a page is this list. If this list begins with the newest
+// event, an address that begins the list at a cursor also matches.
 func (v *List) Shows(address string) bool {
 	u, err := url.Parse(address)
 	if err != nil || v.Filter.Cursor != "" {

@@ -1,10 +1,10 @@
-// Copying, with a dialog where a page may not write to the clipboard.
+// Copying. Where a page may not write to the clipboard, a dialog shows the text.
 "use strict";
 async function copyText(text) {
 	try {
 		await navigator.clipboard.writeText(text);
 		announce("Copied.");
-	} catch { // no permission or no https: show the text, selected
+	} catch { // without permission or https, the user copies the selected text
 		$("#copy textarea").value = text;
 		$("#copy").showModal();
 		$("#copy textarea").select();
@@ -13,14 +13,14 @@ async function copyText(text) {
 async function copyFrom(url) {
 	const response = await fetch(url), text = await response.text();
 	if (response.ok) return copyText(text);
-	const problem = text.startsWith("{") ? JSON.parse(text) : {}; // of the API, says why
+	const problem = text.startsWith("{") ? JSON.parse(text) : {}; // an error of the API is JSON, and its detail is the reason
 	announce(problem.detail ? `Not copied: ${problem.detail}.` : `This could not be read (status ${response.status}).`, true);
 }
 const tableText = table => $$("tr", table).map(row => $$("code", row).map(cell => cell.textContent).join(": ")).join("\n");
-// bodyText is the text that is shown of a body: of JSON also what is folded.
+// bodyText returns the shown text of a body, and also the folded lines of JSON.
 const bodyText = body => $$("pre.content, table.pairs, .parts p.row", body).map(el => el.localName === "table" ? tableText(el) : el.jsonSource ?? el.textContent.trim().replace(/\s+/g, m => el.localName === "p" ? " " : m)).join("\n");
 function copyBody(button) {
-	if (button.dataset.copyBody) announce(button.dataset.copyBody, true); // why not
+	if (button.dataset.copyBody) announce(button.dataset.copyBody, true); // the attribute has the reason why the body cannot be copied
 	else copyText(bodyText(button.closest(".body")));
 }
 document.addEventListener("click", e => {

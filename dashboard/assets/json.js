@@ -1,35 +1,35 @@
-// A view of indented JSON with three tones and folds. Only what is seen is built: a text of
-// several MiB costs no more than a short one until its parts are opened.
+// A view of indented JSON with three tones and folds. Lines are built only when they are shown, so that a text of several MiB is shown as fast as a short one.
 "use strict";
-const linesAtOnce = 300; // of one object or array, until more are asked for
+const linesAtOnce = 300; // lines of one object or array that are built at once; a button builds more
 
-// showJSON replaces the text of an element by its view.
+// showJSON replaces the text of an element by the JSON view of that text.
 function showJSON(pre, text = pre.textContent) {
 	if (pre.jsonSource !== undefined && text === pre.textContent) return;
-	pre.jsonSource ??= pre.textContent; // as the server sent it
+	pre.jsonSource ??= pre.textContent; // the text as the server sent it
 	const lines = text.split("\n"), ends = new Map(), open = [];
-	lines.forEach((line, i) => { // the server puts each bracket with content at the end, or the start, of a line
+	lines.forEach((line, i) => { // the server writes an opening bracket with content at the end of a line, and its closing bracket at the start of one
 		if (/^\s*[}\]]/.test(line) && open.length) ends.set(open.pop(), i);
 		if (/[{[]$/.test(line)) open.push(i);
 	});
 	pre.json = { lines, ends, ...foldsOf(pre, lines, ends) };
 	build(pre, linesAtOnce);
 }
-// foldsOf tells which lines are folded at first: the envelope around the member that the sender tells about, and members that say the same in every event.
+// foldsOf returns the lines that are folded at first: the envelope around the sender's payload, and members that are the same in every event.
 function foldsOf(pre, lines, ends) {
 	const at = name => lines.findIndex((line, i) => ends.has(i) && line.startsWith(`  ${JSON.stringify(name)}: `));
 	const core = pre.dataset.core ? at(pre.dataset.core) : -1, last = lines.length - 1;
 	const groups = core < 0 ? [] : [[1, core], [ends.get(core) + 1, last]].filter(([from, to]) => to - from > 1);
 	return { groups: new Map(groups), shut: new Set((pre.dataset.folded ?? "").split(" ").filter(Boolean).map(at)) };
 }
-// build shows the lines anew. Print and the search of the browser see what is built: then all is, or of a very long text what says how much is left.
+// build builds the view anew. Printing and the browser's search see only built lines, so buildAll then builds all of them, or in a very long text a button with the
+// number of lines left.
 const build = (pre, atOnce) => { Object.assign(pre.json, { atOnce, left: 2 * atOnce }); pre.replaceChildren(); addLines(pre, pre.json, 0, pre.json.lines.length); };
 const opened = json => Object.assign(json, { groups: new Map(), shut: new Set() }); // nothing is folded
 const buildAll = () => { for (const pre of $$("pre.json")) if (pre.json?.atOnce === linesAtOnce) { opened(pre.json); build(pre, 20000); } };
 addEventListener("beforeprint", buildAll);
 addEventListener("keydown", e => { if ((e.ctrlKey || e.metaKey) && e.key === "f") buildAll(); });
 
-// A text of which the server sent only the start is fetched whole when asked for.
+// If the server sent only the beginning of a text, the button data-whole fetches the whole text.
 document.addEventListener("click", async e => {
 	const button = e.target.closest("[data-whole]"), pre = button && $("pre.json", button.closest(".body"));
 	if (!pre) return;
@@ -43,7 +43,7 @@ document.addEventListener("click", async e => {
 
 const linesText = n => `${n} ${n === 1 ? "line" : "lines"}`;
 
-// addLines adds the lines from one to another below an element.
+// addLines adds the lines with the indexes from (included) to to (excluded) to the element parent.
 function addLines(parent, json, from, to) {
 	let count = 0;
 	for (let i = from; i < to; i++, count++) {
@@ -77,13 +77,13 @@ function addLines(parent, json, from, to) {
 	}
 }
 
-// lineOf is one line: its name, and its value by kind.
+// lineOf returns the element of one line: its name, and its value in the tone of its kind.
 function lineOf(json, i, name, hidden) {
 	const el = make(name, { className: "ln", tabIndex: -1 }), line = json.lines[i];
 	const [, indent, key, colon, value, comma] = /^(\s*)("(?:[^"\\]|\\.)*")?(: )?(.*?)(,?)$/.exec(line);
 	const isName = key && colon;
 	el.dataset.line = i;
-	el.style.setProperty("--in", indent.length); // wrapped lines hang below their value
+	el.style.setProperty("--in", indent.length); // the style sheet indents wrapped lines by this number
 	el.append(indent);
 	if (isName) addTone(el, "name", key);
 	el.append(isName ? colon : "");
@@ -103,14 +103,14 @@ function addTone(el, className, textContent) {
 	el.append(tone);
 	return tone;
 }
-// timeOf reads a number whose name says that it is a time: seconds or milliseconds since 1970.
+// timeOf returns the date of a number whose name suggests a time in seconds or milliseconds since 1970; "" = it is none.
 const timeName = /creat|updat|modif|time|date|start|end|expir|until|since|due|cancel|anchor|paid|(_at|At|^"(ts|iat|exp|nbf))"$/i;
 function timeOf(key, value) {
 	const n = /^(\d{10}|\d{13})$/.test(value) && timeName.test(key ?? "") ? Number(value) * (value.length === 10 ? 1000 : 1) : 0;
 	return n > 1e12 && n < 4.1e12 ? `${new Date(n).toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "medium" })} (${new Date(n).toISOString().replace(".000", "")})` : "";
 }
 
-// jsonValue is the value at a line: the text of a string, or JSON.
+// jsonValue returns the value at a line: the text of a string, or JSON.
 function jsonValue(json, i) {
 	const end = json.ends.get(i), own = json.lines[i].replace(/^\s*(?:"(?:[^"\\]|\\.)*": )?/, "");
 	if (end !== undefined) return [own, ...json.lines.slice(i + 1, end + 1)].join("\n").replace(/,$/, "");
@@ -118,7 +118,7 @@ function jsonValue(json, i) {
 	try { return value.startsWith('"') ? JSON.parse(value) : value; } catch { return value; }
 }
 
-// jsonPath is the path to a line, as a filter takes it: data.object.lines[0].id
+// jsonPath returns the path to a line as the filter json reads it: data.object.lines[0].id
 function jsonPath(json, i) {
 	const indentOf = n => /^\s*/.exec(json.lines[n])[0].length;
 	let path = "";
@@ -133,7 +133,7 @@ function jsonPath(json, i) {
 	return path.replace(/^\./, "");
 }
 
-// Keys within a view: arrows move and fold, c copies the value, p the path.
+// Keys within a view: arrows move the focus and fold, c copies the value, p copies the path.
 const jsonLine = el => { const line = el.closest(".ln"), pre = el.closest("pre.json"); return line && pre?.json && { line, json: pre.json, at: Number(line.dataset.line) }; };
 function jsonKey(e) {
 	const pre = e.target.closest("pre.json");
@@ -150,7 +150,7 @@ function jsonKey(e) {
 	return true;
 }
 
-// The same by pointer: a small bar at the line under it.
+// For pointers, a small bar at the line under the pointer has the same actions, and a filter by the value.
 const jsonBar = parse(`<span class="json-bar">${["value", "path", "filter"].map(name => `<button type="button" tabindex="-1" data-json="${name}">${name === "filter" ? "Filter" : `Copy ${name}`}</button>`).join("")}</span>`).firstElementChild;
 jsonBar.onclick = e => {
 	const { json, at } = jsonLine(jsonBar), path = jsonPath(json, at), value = jsonValue(json, at), act = e.target.dataset.json;

@@ -1,5 +1,5 @@
-// The list of events: new rows, at most some a frame and held while somebody reads further down;
-// days, retries folded into one row, the selection, and the links to the events beside it.
+// The list of events. New rows are inserted, a few in each frame, and wait while the user reads further down. This file also has the days, folded retries, the
+// selection, and the links from the open event to its neighbours.
 "use strict";
 const maxRows = 300, rowsPerFrame = 12;
 const pendingRows = new Map(); // event id -> {name, html}: rows not shown yet
@@ -11,13 +11,13 @@ function markRow(id) {
 	for (const a of $$("#rows a[aria-current]")) if (a.parentElement !== row) a.removeAttribute("aria-current");
 	if (row) $("a", row).setAttribute("aria-current", "true");
 }
-// arrangeRows adds what depends on the neighbours of a row: the selection, days, retries of
-// one delivery, and the links to the events above and below.
+// arrangeRows adds what depends on the neighbours of a row: the selection, days, retries of one delivery, and the links from the open event to the events above and
+// below it.
 function arrangeRows() {
 	const rows = [...$("#rows")?.children ?? []], seen = new Map(), id = currentID();
 	let day = "";
 	for (const row of rows) {
-		row.day ??= dayOf(new Date($("time", row).dateTime)); // kept: of 300 rows few are new
+		row.day ??= dayOf(new Date($("time", row).dateTime)); // kept with the row, because few of 300 rows are new
 		const text = row.day === day ? "" : row.day;
 		if (row.dataset.day !== text) row.dataset.day = text;
 		day = row.day;
@@ -45,7 +45,7 @@ function dayOf(at) {
 	if (day === new Date().toDateString()) return "";
 	return day === new Date(Date.now() - 864e5).toDateString() ? "Yesterday" : at.toLocaleDateString("en", { weekday: "short", day: "numeric", month: "short" });
 }
-// A page that stays open over midnight gets its line: what came today came yesterday then.
+// At midnight an open page gets a new heading, because the events of that day become those of yesterday.
 let today = new Date().toDateString();
 function followDay() {
 	const now = new Date().toDateString();
@@ -72,8 +72,8 @@ const isHeld = () => (isWide.matches ? $("#list").scrollTop : scrollY) > 120 || 
 function schedule() { frame ||= requestAnimationFrame(flush); }
 function flush() {
 	frame = 0;
-	if (isBeingRead("list")) return; // it may be older than the rows that wait, and would remove them
-	const hold = $("#rows") && isHeld(); // read once: it forces a layout
+	if (isBeingRead("list")) return; // the list that is being read may be older than the waiting rows, and would remove them
+	const hold = $("#rows") && isHeld(); // computed once, because reading the scroll position forces a layout
 	if (listIsStale && !hold) { listIsStale = false; pendingRows.clear(); return void reread("list"); }
 	let shown = 0;
 	for (const [id, message] of pendingRows) {
@@ -97,7 +97,7 @@ function insertRow(id, html) {
 	const rows = $("#rows"), older = $("#older"), row = parse(html).firstElementChild;
 	let below = rows.firstElementChild;
 	while (below && below.id > id) below = below.nextElementSibling; // ids are in order of arrival
-	if (!below && rows.firstElementChild && !older.parentNode.hidden) return; // it belongs on an older page
+	if (!below && rows.firstElementChild && !older.parentNode.hidden) return; // the row belongs to the page with older events
 	row.dataset.new = "1";
 	rows.insertBefore(row, below);
 	decorate(row);
@@ -112,7 +112,7 @@ function insertRow(id, html) {
 function showNewCount() {
 	const count = [...pendingRows.values()].filter(m => m.name === "row").length, button = $("#new");
 	if (!button) return;
-	if (count > maxRows) { pendingRows.clear(); listIsStale = true; } // the list is read again when the person asks for it
+	if (count > maxRows) { pendingRows.clear(); listIsStale = true; } // the list is read again when the user presses the button
 	setHidden(button, count === 0 && !listIsStale);
 	setText(button, listIsStale ? "New events" : `${count} new`);
 }

@@ -5,7 +5,7 @@ const $ = (selector, from = document) => from.querySelector(selector);
 const $$ = (selector, from = document) => [...from.querySelectorAll(selector)];
 const make = (name, properties) => Object.assign(document.createElement(name), properties);
 
-// Announcements.
+// announce shows a message, which screen readers also read.
 let announceTimer = 0;
 function announce(text = "", isError = false) {
 	const say = $("#say");
@@ -15,12 +15,12 @@ function announce(text = "", isError = false) {
 	announceTimer = setTimeout(announce, isError ? 15000 : 8000);
 }
 
-// Storage of this browser. It may be forbidden.
+// stored and store use the storage of this browser, which may be forbidden.
 function stored(key, fallback) {
 	try { return JSON.parse(localStorage.getItem(key)) ?? fallback; } catch { return fallback; }
 }
 function store(key, value) {
-	try { localStorage.setItem(key, JSON.stringify(value)); } catch {} // not kept then
+	try { localStorage.setItem(key, JSON.stringify(value)); } catch {} // the value is then not kept
 }
 
 // Times arrive in UTC. Relative ones are kept up to date, exact ones are shown in the
@@ -31,7 +31,7 @@ function zoneOf(at) {
 	const ahead = -at.getTimezoneOffset();
 	return ` ${ahead < 0 ? "-" : "+"}${new Date(Math.abs(ahead) * 6e4).toISOString().slice(11, 16)}`;
 }
-function relativeText(at) { // says the same as RelativeText in page/time.go
+function relativeText(at) { // returns the same texts as RelativeText in page/time.go
 	const seconds = Math.floor(Math.abs(Date.now() - at) / 1000);
 	const units = [[60, 1, "s"], [3600, 60, "min"], [86400, 3600, "h"], [60 * 86400, 86400, "d"]];
 	const unit = units.find(([limit]) => seconds < limit);
@@ -41,7 +41,7 @@ function relativeText(at) { // says the same as RelativeText in page/time.go
 	return at > Date.now() ? `in ${text}` : `${text} ago`;
 }
 function setText(el, text) { if (el.textContent !== text) el.textContent = text; }
-function setHidden(el, hidden) { if (el.hidden !== hidden) el.hidden = hidden; } // writing the same value again restyles it
+function setHidden(el, hidden) { if (el.hidden !== hidden) el.hidden = hidden; } // setting the same value again would restyle the element
 function showTimes(from) {
 	for (const t of $$("time", from)) {
 		const at = new Date(t.dateTime), local = localISO(at);
@@ -52,14 +52,14 @@ function showTimes(from) {
 	}
 }
 setInterval(() => { if (!document.hidden) showTimes(document); }, 20000);
-// wordsInUTC converts the times without a zone of a typed search, which are local ones, for the server.
+// wordsInUTC converts the times in a typed search that have no zone: they are local times, and the server reads them as UTC.
 const wordsInUTC = words => words.replace(/\b(since|until):(?:"([^"]*)"|(\S+))(?=\s|$)/g, (word, name, quoted, plain) => {
 	const [typed, day, clock = "00:00"] = /^(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d(?::\d\d(?:\.\d+)?)?))?$/.exec(quoted ?? plain) ?? [];
 	const at = new Date(`${day}T${clock}`);
 	return outsideUTC && typed && !isNaN(at) ? `${name}:${at.toISOString()}` : word;
 });
 
-// Folds are remembered by what they hold, so that the next event opens as this one was left.
+// The state of each fold is stored by the kind of its content (data-fold), so that the next event opens with the same folds.
 const folds = stored("folds", {});
 document.addEventListener("toggle", e => {
 	const name = e.target.dataset?.fold;
@@ -70,7 +70,7 @@ document.addEventListener("toggle", e => {
 
 const setFolds = from => { for (const fold of $$("[data-fold]", from)) fold.open = folds[fold.dataset.fold] ?? fold.open; };
 const showControls = from => { for (const el of $$("[data-copy], [data-copy-from], [data-copy-table], [data-copy-body], .tools", from)) el.hidden = false; };
-// decorate prepares what the server sent; it may run again on the same elements.
+// decorate prepares elements that the server sent; it may run again on the same elements.
 function decorate(from) {
 	showTimes(from);
 	showControls(from);
@@ -78,7 +78,7 @@ function decorate(from) {
 }
 function parse(html) {
 	const template = document.createElement("template");
-	template.innerHTML = html; // rendered by the server, which escapes all foreign text
+	template.innerHTML = html; // the HTML was rendered by the server, which escapes all foreign text
 	setFolds(template.content);
 	showControls(template.content);
 	return template.content;

@@ -1,10 +1,9 @@
-// The palette: one field for the actions of the page, aliases and events. What it offers are links
-// and buttons that the page has, and links that the server finds.
+// The palette: one field for the actions of the page, aliases and events. It offers links and buttons of the page, and links that the server finds.
 "use strict";
 const palette = $("#palette"), paletteText = $("#palette-text"), paletteMost = 12;
 let offers = [], paletteTimer = 0;
 const nameOf = el => (el.ariaLabel || $(".name", el)?.textContent || el.firstChild?.textContent || "").trim().replace(/…$/, "");
-// ownOffers are what the page has: its buttons, the aliases beside it, and the menu under the name.
+// ownOffers returns what the page has: its buttons, the aliases in the sidebar, and the menu under the name of the user.
 function ownOffers() {
 	const inPage = $$("#main :is(button, a.button)").filter(el => el.checkVisibility() && !el.closest("#rows, pre, .tabs, .chips, table, .command"));
 	return [...inPage.map(el => ["action", el]), ...$$("#side a").map(el => ["alias", el]), ...$$("#me :is(a, button)").map(el => [["theme", "rows"].includes(el.name) ? el.name : "page", el])]
@@ -36,7 +35,7 @@ function choose(at) {
 	palette.close();
 	offers[at]?.go();
 }
-// findMore asks the server for aliases that are not beside the page, event types, and an event by its id.
+// findMore asks the server for aliases that are not in the sidebar, event types, and an event by its id.
 async function findMore() {
 	const text = paletteText.value.trim(), content = text && await ask(palette.dataset.find + encodeURIComponent(text), "palette-found", {}, true);
 	if (content && text === paletteText.value.trim() && palette.open) showOffers($$("a", content).map(a => ({ kind: a.dataset.kind, name: a.textContent, go: () => location.assign(a.getAttribute("href")) })));
@@ -61,7 +60,7 @@ if (palette) {
 		act();
 	});
 	palette.addEventListener("click", e => {
-		if (e.target === palette) palette.close(); // beside it
+		if (e.target === palette) palette.close(); // a click outside of the box has the dialog itself as its target
 		const item = e.target.closest("li");
 		if (item) choose($$("#palette-list li").indexOf(item));
 	});

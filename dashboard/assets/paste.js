@@ -1,7 +1,6 @@
-// A pasted cURL command or HAR file fills the form of a new event. It is read here, in the page: files and
-// variables in it are not.
+// A pasted cURL command or HAR file fills the form of a new event. This page reads the text by itself, so files and variables that the text names are not read.
 "use strict";
-// shellWords takes a command apart as a shell does.
+// shellWords splits a command into words as a shell does.
 function shellWords(text) {
 	const words = [], escapes = { n: "\n", r: "\r", t: "\t" };
 	let word = null;
@@ -24,7 +23,7 @@ function shellWords(text) {
 const curlValues = { X: "request", H: "header", d: "data", A: "user-agent", e: "referer", b: "cookie", u: "user", F: "form", T: "upload-file", o: "output", m: "max-time", w: "write-out", x: "proxy", E: "cert" };
 const curlSkipped = ["output", "max-time", "connect-timeout", "write-out", "retry", "cacert", "proxy", "resolve", "max-redirs", "limit-rate"];
 const curlBare = /^(silent|show-error|insecure|location|include|verbose|compressed|fail|http1\.[01]|http2|no-buffer|globoff|path-as-is|fail-with-body|progress-bar|[sSkLivfNg#]+)$/;
-// readCurl reads the options of a cURL command that say what is sent.
+// readCurl returns the request that a cURL command would send.
 function readCurl(words) {
 	const made = { method: "", url: "", headers: [], body: null }, data = [];
 	let query = false;
@@ -61,7 +60,7 @@ function readCurl(words) {
 	made.method ||= made.body === null ? "GET" : "POST";
 	return made;
 }
-// textOf reads the text of a body in base64. The form takes no other bytes.
+// textOf decodes a body in base64. Bytes that are not UTF-8 are an error, because the form takes only text.
 function textOf(base64) {
 	try {
 		return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(Uint8Array.from(atob(base64), c => c.charCodeAt(0)));
@@ -80,7 +79,7 @@ function readHAR(file) {
 }
 function fillFrom({ method, url, headers, body, said }) {
 	const field = name => $(`#send-${name}`), path = /^(?:[a-z][a-z0-9+.-]*:\/\/)?[^/?#]*([^#]*)/i.exec(url)[1];
-	const host = field("headers").value.split("\n").filter(line => /^host:/i.test(line)); // it goes to this alias
+	const host = field("headers").value.split("\n").filter(line => /^host:/i.test(line)); // the Host line stays, because the new event goes to this alias
 	field("method").value = method;
 	field("path").value = path.startsWith("/") ? path : `/${path}`;
 	field("headers").value = [...host, ...headers.filter(([name]) => !/^(host|content-length|transfer-encoding|connection)$/i.test(name)).map(([name, value]) => `${name}: ${value}`)].join("\n");
@@ -88,7 +87,7 @@ function fillFrom({ method, url, headers, body, said }) {
 	announce(`Filled in. ${said || "Look through it, then preview it."}`);
 	field("method").focus();
 }
-// The fields of a secret for this event alone open when it is chosen.
+// If the user chooses to sign with a secret that is not stored, the fields for the secret are opened.
 document.addEventListener("change", e => {
 	if (e.target.id === "send-sign" && e.target.value === "given") $("#given").open = true;
 });

@@ -1,15 +1,14 @@
-// Regions: parts of a page that the server sends alone. Each is an element with an id, and what
-// comes is put into the place of the element with its id. Markup says what leads where: data-part
-// is a link, data-post a form whose answer is a region; data-src is the address of a region that
-// has its own; data-of tells another content from a newer one; data-reread names what to read again.
+// Regions are parts of a page that the server sends alone. Each is an element with an id, and replaces the element of the page with the same id. Attributes:
+// data-part marks a link, and data-post a form, whose answer is a region; data-src is the address of a region that has its own; data-of identifies the content, so
+// that a newer version is told from other content; data-reread names the elements whose regions are read again.
 "use strict";
-const retryAfter = 3000, pauses = { plot: 5000, aliases: 1000, list: 2000 }; // ms
+const retryAfter = 3000, pauses = { plot: 5000, aliases: 1000, list: 2000 }; // milliseconds; pauses are the shortest times between two reads of a region
 const isWide = matchMedia("(min-width: 64rem)");
 const hereAddress = () => location.pathname + location.search;
 const shownRegions = () => $$("[data-region='']").filter(el => !$("[data-region='']", el)).map(el => el.dataset.src ? `${el.id}=${el.dataset.src}` : el.id).join(" ");
 
-// ask reads regions. The result is null where the same read may succeed later; isRetry keeps the
-// same fault from being announced again.
+// ask reads regions. The result is null if the same read may succeed later, and undefined after another error. isRetry keeps the same error from being announced
+// again.
 async function ask(url, names = shownRegions(), init = {}, isRetry = false) {
 	let response, content;
 	try {
@@ -21,13 +20,13 @@ async function ask(url, names = shownRegions(), init = {}, isRetry = false) {
 	}
 	if (response.status === 401) return location.replace(hereAddress());
 	if (response.redirected) content.movedTo = response.url;
-	if (response.ok || $("main, [data-region]", content)) return content; // it says what is wrong with a form
+	if (response.ok || $("main, [data-region]", content)) return content; // a page with an error status may be a form with its mistakes
 	const isPassing = response.status >= 500 || response.status === 429;
 	if (!isPassing || !isRetry) announce(content.textContent.trim() || `This did not work (status ${response.status}).`, true);
 	return isPassing ? null : undefined;
 }
 
-// put shows one element that came.
+// put shows one element that the server sent.
 function put(fresh) {
 	const old = document.getElementById(fresh.id);
 	if (!old) document.getElementById(fresh.dataset.into)?.append(fresh);
@@ -47,9 +46,8 @@ function swap(content) {
 	if (content) showChanges();
 }
 
-// reread reads the region again in which the element with an id is, one read at a time; a change
-// meanwhile causes one more. A read that may succeed later is repeated: what it was to show may
-// never be told again.
+// reread reads the region again that contains the element with an id, one read at a time; a change during a read causes one more. A failed read that may succeed
+// later is repeated, because no other message may report the change.
 const reads = new Map(); // region id -> {runs, shown, again, failed} of its last read
 const addressOf = region => region?.dataset.src || hereAddress();
 async function reread(id) {
@@ -62,9 +60,9 @@ async function reread(id) {
 	const content = await ask(at, name, {}, read.failed);
 	read.failed = content === null;
 	read.shown = true;
-	if (addressOf(document.getElementById(name)) === at) { // else another one was opened meanwhile
-		if (content === undefined && at === shownAhead) return location.replace(at); // that page says why
-		if (content && at === shownAhead) shownAhead = ""; // it is up to date
+	if (addressOf(document.getElementById(name)) === at) { // otherwise the user has opened something else
+		if (content === undefined && at === shownAhead) return location.replace(at); // the page at this address shows the error
+		if (content && at === shownAhead) shownAhead = ""; // the shown copy is up to date
 		swap(content);
 	}
 	schedule();
@@ -72,12 +70,11 @@ async function reread(id) {
 }
 const isBeingRead = name => reads.get(name)?.shown === false;
 
-// The event that is next in the direction of the last key is read before it is asked for, so that it is shown at once.
-// One is kept, for one use. When the live connection tells that it changed, it is read again or forgotten; without that
-// connection nothing is read ahead or kept. After some seconds it is read again once it is shown, because the connection
-// does not tell every change; if it is refused then, it was deleted, or is another account's.
-const restBeforeAhead = 150, aheadIsNew = 5000; // ms
-let ahead = { href: "" }, aheadTimer = 0, nextLink = "#older-event", shownAhead = ""; // the last: address of what is shown and has to be read again
+// The next event in the direction of the last key is read ahead, so that it can be shown at once. One copy is kept, for one use. When the live connection reports a
+// change of that event, the copy is read again or forgotten; without the connection nothing is read ahead or kept. A copy older than aheadIsNew is read again after
+// it is shown, because the connection does not report every change. If that read is refused, the event was deleted or belongs to another account.
+const restBeforeAhead = 150, aheadIsNew = 5000; // milliseconds
+let ahead = { href: "" }, aheadTimer = 0, nextLink = "#older-event", shownAhead = ""; // shownAhead is the address of a shown copy that has to be read again
 const isLive = () => source?.readyState === EventSource.OPEN;
 const isAhead = href => ahead.href === href && ahead.names === shownRegions() && isLive();
 const forgetAhead = used => { clearTimeout(aheadTimer); if (ahead !== used) ahead.stop?.abort(); ahead = { href: "" }; };
@@ -87,34 +84,34 @@ function readAhead() {
 		const href = $(`${nextLink}:not([hidden])`)?.href, names = shownRegions();
 		if (!href || document.hidden || !isLive() || isAhead(href)) return;
 		const mine = ahead = { href, names, at: Date.now(), stop: new AbortController() }, keep = text => { decorate(mine.content = parse(text)); return mine.content; };
-		mine.answer = fetch(href, { headers: { "X-Regions": names }, signal: mine.stop.signal }).then(async answer => answer.ok && !answer.redirected ? keep(await answer.text()) : null).catch(() => null); // it is asked for again then
+		mine.answer = fetch(href, { headers: { "X-Regions": names }, signal: mine.stop.signal }).then(async answer => answer.ok && !answer.redirected ? keep(await answer.text()) : null).catch(() => null); // openPage then asks for the page again
 	}, restBeforeAhead);
 }
 
-// openPage shows the page of an address. The server leaves out what the page has already.
-let opening = "", isOutdated = false; // whether what is being opened has changed meanwhile
+// openPage shows the page of an address. The server leaves out the regions that the page already shows.
+let opening = "", isOutdated = false; // isOutdated: the event that is being opened has changed in the meantime
 async function openPage(url, push = true) {
 	[opening, isOutdated] = [url.href, false];
 	const known = isAhead(url.href) ? ahead : {};
-	forgetAhead(known); // its read goes on
+	forgetAhead(known); // the read of the used copy goes on
 	const content = await known.answer ?? await ask(url), another = url.pathname !== location.pathname;
 	if (opening !== url.href) return;
 	opening = "";
 	if (!content) return;
 	if (push && url.href !== location.href) history.pushState(null, "", url);
-	if (known.content) setFolds(content); // somebody may have changed them since it was read
+	if (known.content) setFolds(content); // the user may have changed folds since the copy was read
 	const anotherList = content.getElementById("list");
 	swap(content);
 	if (anotherList) $("#search").value = $("#search").defaultValue;
 	if (another && !isWide.matches) scrollTo(0, 0);
 	if (url.hash) document.getElementById(url.hash.slice(1))?.scrollIntoView({ block: "nearest" });
-	shownAhead = known.content && Math.abs(Date.now() - known.at) > aheadIsNew ? hereAddress() : ""; // the clock may have been set back
+	shownAhead = known.content && Math.abs(Date.now() - known.at) > aheadIsNew ? hereAddress() : ""; // the absolute age, because the clock may have been set back
 	if (isOutdated || shownAhead) reread("event");
 	readAhead();
 }
 addEventListener("popstate", () => { if ($("#list")) openPage(new URL(location.href), false); });
 
-// Forms under way, and whether they were answered: a form is until its button is another one.
+// sending has the forms that were sent, and whether they were answered. A form stays in it until the page shows a new rendering of that form.
 const sending = new Map();
 const formKey = (url, fields) => url.replace(location.origin, "").replace("?", "") + (fields ?? "");
 const keyOf = button => formKey(button.getAttribute("formaction") || button.form.action, new URLSearchParams(new FormData(button.form)));
@@ -129,7 +126,7 @@ async function send(url, body) {
 	if (content) {
 		const isPage = $("main", content);
 		sending.set(key, true);
-		if (latestAttempt() !== before) $("#say", content)?.replaceChildren(); // it has ended already, which was announced
+		if (latestAttempt() !== before) $("#say", content)?.replaceChildren(); // the attempt has already ended, and its end was announced
 		if (content.movedTo) history.replaceState(null, "", content.movedTo);
 		swap(content);
 		if (isPage) (wrong => { (wrong ?? $("#main h1"))?.scrollIntoView({ block: "center" }); wrong?.focus(); })($("#main [aria-invalid]"));
@@ -148,7 +145,7 @@ function showSending() {
 	for (const [key, answered] of sending) if (answered && !shown.has(key)) sending.delete(key);
 }
 
-// Clicks, forms and completion.
+// Clicks on links, sent forms, and the completion of typed words.
 document.addEventListener("click", e => {
 	const link = e.target.closest("a[data-part]");
 	if (!link || e.ctrlKey || e.metaKey || e.shiftKey || e.button) return;
@@ -156,7 +153,7 @@ document.addEventListener("click", e => {
 	link.closest("[popover]")?.hidePopover();
 	const row = link.closest("#rows > li"), byKey = e.detail === 0 && row;
 	if (row) markRow(row.id);
-	openPage(new URL(link.href)).then(() => { if (byKey) $("#event h1")?.focus({ preventScroll: true }); }); // Esc leads back
+	openPage(new URL(link.href)).then(() => { if (byKey) $("#event h1")?.focus({ preventScroll: true }); }); // Escape moves the focus back to the row
 });
 document.addEventListener("submit", e => {
 	const form = e.target, fields = new URLSearchParams(new FormData(form, e.submitter));
@@ -168,7 +165,7 @@ document.addEventListener("submit", e => {
 	else return;
 	e.preventDefault();
 });
-document.addEventListener("keydown", e => { // the last token goes as a letter would
+document.addEventListener("keydown", e => { // in an empty search box, Backspace removes the last token
 	if (e.key === "Backspace" && e.target.id === "search" && !e.target.value) $$(".token a").at(-1)?.click();
 });
 let completeTimer = 0;
@@ -178,24 +175,24 @@ document.addEventListener("input", e => {
 	completeTimer = setTimeout(async () => swap(await ask(e.target.dataset.complete + encodeURIComponent(e.target.value), "completions")), 120);
 });
 
-// A hidden input says what a field was before something else was typed in it.
+// isTyped reports whether the user has changed the field whose former value is in this hidden input, was.NAME.
 const isTyped = ({ name, form }, field = name?.startsWith?.("was.") && form.elements[name.slice(4)]) => field && field.value !== field.defaultValue;
-// morph makes old equal to fresh and keeps the elements that are in both, with their focus,
-// scroll position, selection and folds. Children are matched by id, the others in order.
+// morph makes the element old equal to fresh and keeps the elements that are in both, with their focus, scroll position, selection and folds. Children are matched
+// by id, or else in their order.
 function morph(old, fresh) {
 	if (old.nodeName !== fresh.nodeName || old.id !== fresh.id) return old.replaceWith(fresh);
 	if (old.nodeType !== Node.ELEMENT_NODE) {
 		if (old.data !== fresh.data) old.data = fresh.data;
 		return;
 	}
-	if (old.jsonSource !== undefined && old.jsonSource === fresh.textContent) return; // a JSON view of the same text
+	if (old.jsonSource !== undefined && old.jsonSource === fresh.textContent) return; // old is a JSON view of the same text
 	if (old.jsonSource !== undefined || old.localName === "pre" && old.className !== fresh.className) return old.replaceWith(fresh);
 	const kept = name => name === "open" || name === "data-new" && old.className === "attempt" || name === "title" && old.localName === "time" || old.parentNode?.id === "rows" && ["class", "data-day", "data-new", "hidden"].includes(name) ||
-		name === "aria-current" && old.parentNode?.id === "sidebar" || // updates do not know which page they are for
+		name === "aria-current" && old.parentNode?.id === "sidebar" || // updates of the sidebar do not know which page they are for
 		name === "value" && isTyped(old) && !("told" in fresh.dataset);
 	for (const { name } of [...old.attributes]) if (!fresh.hasAttribute(name) && !kept(name)) old.removeAttribute(name);
 	for (const { name, value } of fresh.attributes) if (old.getAttribute(name) !== value && !kept(name)) old.setAttribute(name, value);
-	if (old.localName === "time" && old.dateTime === fresh.dateTime) return; // its text is the script's
+	if (old.localName === "time" && old.dateTime === fresh.dateTime) return; // the script has set the text of a time
 	morphChildren(old, fresh);
 }
 function morphChildren(old, fresh) {

@@ -1,19 +1,19 @@
-// The live connection of a page: what comes, why it ended, and what of it nobody has seen.
+// The live connection of a page: its updates, the reason why it ended, and the number of new events that nobody has seen.
 "use strict";
 let lastID = "", connection = "", source, connectedTo = "";
 
-// What was done is announced, and the page arranged, after each change of its regions.
+// After each change of regions, showChanges announces the end of an attempt and arranges the page. latestAttempt describes the newest attempt of the open event.
 const latestAttempt = () => $$("#event [data-attempt]").sort((a, b) => a.dataset.attempt - b.dataset.attempt).slice(-1).map(a => {
 	const { attempt, state } = a.dataset, text = sel => $(sel, a)?.textContent.trim() ?? "";
 	const says = state === "delivered" ? `${attempt > 1 ? "Replayed" : "Delivered"}: ${text(".pill")} in ${text(".took")}` : `Attempt ${attempt}: ${[...new Set([state, text(".pill"), text(".place")])].join(" ").trim()}`;
-	return `${attempt}|${says}`; // two replays that end alike are two
+	return `${attempt}|${says}`; // the number distinguishes two replays with the same result
 }).join();
-let announced = ["", ""]; // event and its latest attempt
+let announced = ["", ""]; // the id of the open event, and its latest attempt
 function showChanges() {
 	const id = currentID(), attempt = latestAttempt();
-	if (id && id === announced[0] && attempt !== announced[1] && !attempt.includes(": delivering")) announce(attempt.split("|")[1]); // its start was announced by the answer to the form
+	if (id && id === announced[0] && attempt !== announced[1] && !attempt.includes(": delivering")) announce(attempt.split("|")[1]); // the start of an attempt was announced by the answer to the form
 	const newest = parseInt(attempt) && document.getElementById(`attempt-${parseInt(attempt)}`);
-	if (newest && id === announced[0] && parseInt(attempt) > parseInt(announced[1])) { // a replay slides in, and into view
+	if (newest && id === announced[0] && parseInt(attempt) > parseInt(announced[1])) { // a new attempt is animated and scrolled into view
 		newest.dataset.new = "1";
 		newest.scrollIntoView({ block: "nearest", inline: "nearest" });
 	}
@@ -27,7 +27,7 @@ function showChanges() {
 	if (source && liveAddress().pathname + filterOf(liveAddress()) !== connectedTo) connect("");
 }
 
-// The title counts what came while nobody looked.
+// The title has the number of events that came while the page was hidden.
 let pageTitle = document.title, unseen = 0;
 function showTitle() { document.title = unseen ? `(${unseen}) ${pageTitle}` : pageTitle; }
 function countUnseen(html) {
@@ -36,9 +36,9 @@ function countUnseen(html) {
 	notify(html);
 }
 
-// Browser notifications, if the person asked for them.
+// Browser notifications, if the user asked for them.
 let notifiedAt = 0;
-const wantsNotices = () => "Notification" in window && stored("notify", false) && Notification.permission === "granted"; // the permission last: it takes some ms
+const wantsNotices = () => "Notification" in window && stored("notify", false) && Notification.permission === "granted"; // the permission is read last, because that takes some ms
 function notify(html) {
 	if (!wantsNotices() || Date.now() - notifiedAt < 3000) return;
 	notifiedAt = Date.now();
@@ -61,7 +61,7 @@ function showNotices() {
 }
 document.addEventListener("click", e => { if (e.target.id === "notify") toggleNotices(); });
 
-// What comes.
+// The receivers of live updates, by the names in alias/live.go.
 const receivers = {
 	row: data => receiveRow("row", data), update: data => receiveRow("update", data),
 	region: data => receiveRegion(parse(data).firstElementChild),
@@ -74,7 +74,7 @@ function receiveRegion(fresh) {
 	if (!ahead.content || isOther($("#event", ahead.content))) forgetAhead();
 	if (isOther($("#event"))) reread("event");
 }
-// refusalOf asks for the status that an EventSource does not tell.
+// refusalOf asks for the status with which a live connection was refused, because an EventSource does not report it; "" = not refused.
 const loggedOut = "logged out";
 async function refusalOf(url) {
 	try {
@@ -97,7 +97,7 @@ function showConnection(text = connection) {
 }
 const liveAddress = () => new URL($("[data-live]").dataset.live, location.href);
 const filterOf = url => { const q = new URLSearchParams(url.search); q.delete("after"); return `?${q}`; };
-// connect asks for what came after an item: "" = all since the list of the page was read.
+// connect asks for the updates after the item with an id; "" = after the list of the page was read.
 function connect(after = lastID) {
 	source?.close();
 	forgetAhead();
@@ -109,8 +109,8 @@ function connect(after = lastID) {
 	source = new EventSource(url);
 	source.onopen = () => { showConnection("live"); readAhead(); };
 	source.onerror = async e => {
-		forgetAhead(); // it may change, and nothing tells
-		if (e.target.readyState !== EventSource.CLOSED) return showConnection("reconnecting…"); // by the browser
+		forgetAhead(); // the copy may change without a report
+		if (e.target.readyState !== EventSource.CLOSED) return showConnection("reconnecting…"); // the browser reconnects by itself
 		const reason = await refusalOf(url);
 		if (source !== e.target) return;
 		showConnection(reason && reason !== loggedOut ? `${reason}, trying again…` : reason || "reconnecting…");
@@ -118,21 +118,20 @@ function connect(after = lastID) {
 	};
 	for (const [name, receive] of Object.entries(receivers)) source.addEventListener(name, e => { lastID = e.lastEventId || lastID; receive(e.data); });
 }
-// Of the pages nobody looks at, the oldest one stays connected, for the count in its title, and those that
-// notify. With HTTP/1.1 a browser has only six connections to a host: there only three such pages do, the
-// other ones are brought up to date when somebody looks at them.
+// Of the pages in hidden tabs, the oldest one stays connected, for the count in its title, and so do those that notify. With HTTP/1.1 a browser has only six
+// connections to a host: then at most three hidden pages stay connected, and the others are updated when the user looks at them.
 const isLimited = !/^h[23]/.test(performance.getEntriesByType("navigation")[0]?.nextHopProtocol);
 const mayConnect = () => !document.hidden || isWatching || !isLimited && wantsNotices();
 let isWatching = false;
 function watch(...names) {
 	const others = new AbortController();
 	for (const name of names) navigator.locks?.request(name, { signal: others.signal }, () => {
-		if (isWatching) return undefined; // by another lock
+		if (isWatching) return undefined; // another lock was granted first
 		isWatching = true;
 		others.abort();
 		if (document.hidden) connect();
-		return new Promise(() => {}); // until the page is closed
-	}).catch(() => {}); // not needed any more
+		return new Promise(() => {}); // the lock is kept until the page is closed
+	}).catch(() => {}); // the page already has a lock
 }
 watch("relay-watch", ...wantsNotices() ? ["relay-notify-1", "relay-notify-2"] : []);
 document.addEventListener("visibilitychange", () => {

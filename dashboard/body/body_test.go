@@ -13,8 +13,8 @@ import (
 	"relay"
 )
 
-// shown returns the view of a body whose head has the header lines lines. text is the content of the view,
-// with the fields of forms and the parts of multipart bodies.
+// shown returns the view of a body; the argument lines are the header lines of its message. text is the
+// content of the view, with the fields of forms and the parts of multipart bodies.
 func shown(lines, body, view string) (v View, text string) {
 	v = Show(Source{
 		ID: "b", Body: &relay.Body{Data: []byte(body[:min(len(body), Shown)]), Size: int64(len(body)), State: relay.BodyComplete},

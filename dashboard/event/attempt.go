@@ -38,8 +38,8 @@ type attemptView struct {
 	// The following fields are set only for columns.
 	Fidelity              string
 	CallerGone            bool
-	Changed               []string // header lines that differ from those of the original response
-	Same                  bool     // the response is the same as the original, byte for byte
+	Changed               []string // header lines in which the sent request differs from the original request
+	Same                  bool     // the sent request is the same as the original request, byte for byte
 	Response              *messageView
 	RawRequest, RawAnswer string // addresses of the raw messages, "" = there is no such message
 }

@@ -232,8 +232,8 @@ func pairsOf(fields []wire.Field) []body.Pair {
 	return list
 }
 
-// readMessage reads the message of an event with the number in the address: 0 is the request, k the
-// response of attempt k. It reads up to most bytes of the body.
+// readMessage reads the message of an event with the number in the address: 0 is the request, k the response
+// of attempt k. It reads at most the number most of bytes of the body.
 func (p pages) readMessage(r *http.Request, who relay.Actor, id relay.ID, most int) (n int, m *relay.Message, err error) {
 	if r.PathValue("n") == "0" {
 		e, err := p.Events.Request(r.Context(), who, id, most)

@@ -47,7 +47,7 @@ func providerOf(e *relay.Event, now time.Time) *providerView {
 	if p.SignedAt.IsZero() {
 		return v
 	}
-	// The clock of the sender may be ahead.
+	// The clock of the sender may be ahead, so that the signed time is later than now.
 	age := max(0, now.Sub(p.SignedAt))
 	v.Signed = p.SignedAt
 	switch {

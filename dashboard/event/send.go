@@ -109,7 +109,8 @@ func (p pages) composePage(_ http.ResponseWriter, r *http.Request, who relay.Act
 		f.Values.Set(name, q.Get(name))
 	}
 	if strings.HasPrefix(f.Values.Get(fieldSample), outgoing.LastPrefix) {
-		// The sample is the newest event of its type, which the store has to search for.
+		// The store has to search for the newest event of the type, so the page counts against the limit of
+		// signature checks.
 		if err := p.Limits.Verify(who); err != nil {
 			return nil, err
 		}

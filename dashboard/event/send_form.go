@@ -45,7 +45,7 @@ func withLF(s string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(s, "\r\n", "\n"), "\r", "\n")
 }
 
-// rowsFor returns the number of lines of the text area for a text, at most most.
+// rowsFor returns the number of lines of the text area for a text; the argument most is its upper bound.
 func rowsFor(text string, most int) string {
 	lines := 2
 	for line := range strings.Lines(text) {

@@ -14,8 +14,8 @@ type Connect struct {
 	Host, HostKey string
 }
 
-// Connect returns the commands for the first alias, or for the name that the documentation uses: a
-// tunnel for a free name makes the alias.
+// Connect returns the commands for the first alias. Without an alias they are for the name that the
+// documentation uses, because a tunnel for a free name makes the alias.
 func (p *Pages) Connect(who relay.Actor, aliases []relay.Alias) Connect {
 	name := "stripe-dev"
 	if len(aliases) > 0 {

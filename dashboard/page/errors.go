@@ -18,14 +18,14 @@ func (p *Pages) explain(w http.ResponseWriter, r *http.Request, err error) WithS
 	e := relay.AsError(err)
 	status := relay.Status(e.Code)
 	if status == http.StatusInternalServerError && r.Context().Err() == nil {
-		// After the end of the context no user waits for the page.
+		// If the context has ended, no user waits for the page, so the error is not logged.
 		p.Log.Error("page failed", "path", r.Pattern, "err", err)
 	}
 	if e.RetryAfter > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(e.RetryAfter.Seconds()))))
 	}
 	if e.Code == relay.CodeLoginTooOld {
-		// The cookie remembers the page of the refused form.
+		// The cookie remembers the page of the refused form for after the login.
 		http.SetCookie(w, p.NextCookie(p.PageOf(referer(r)), nextAge))
 	}
 	retry := "" // address of a retry link; "" for forms

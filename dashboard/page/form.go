@@ -13,8 +13,8 @@ import (
 	"relay/record"
 )
 
-// SeeOther answers a form that ended with err: without an error the browser continues to path,
-// and reloading it sends nothing again.
+// SeeOther answers a form that ended with err. Without an error the browser continues to path, so that a
+// reload of the page does not send the form again; an error is returned unchanged.
 func SeeOther(w http.ResponseWriter, r *http.Request, err error, path string) (templ.Component, error) {
 	if err == nil {
 		http.Redirect(w, r, path, http.StatusSeeOther)
@@ -94,8 +94,10 @@ func WasField(field string) string { return "was." + field }
 // plainText returns a value without the spaces around it and with the line ends that the server uses.
 func plainText(s string) string { return strings.TrimSpace(strings.ReplaceAll(s, "\r\n", "\n")) }
 
-// Change returns the change of one field in the form. stale is set if the field was changed after the
-// page was made. A form without the former value of the field always asks for the posted value.
+// Change compares the posted value of a field, typed, with the value that the field had when the page was
+// made. want reports whether the user changed the field; it is true for every posted value if the form does
+// not have that former value. stale reports whether now, the stored value, was changed to something else
+// after the page was made.
 func (f Form) Change(field, now string) (typed string, want, stale bool) {
 	values := f.Values[field]
 	if len(values) == 0 {
@@ -154,8 +156,8 @@ const lastChanges = 200
 // ErrStale is the error of a form if one of its fields was changed after the page was made.
 var ErrStale = relay.Errorf(relay.CodeConflict, "this was changed after the page was loaded")
 
-// AddError adds an error that the user can correct to its field, or to field if the error names none.
-// It returns every other error unchanged.
+// AddError adds an error that the user can correct to the form: to the field that the error names, or else to
+// the field in the argument. It returns every other error unchanged.
 func (f Form) AddError(err error, field string) error {
 	e := relay.AsError(err)
 	switch {
@@ -188,8 +190,8 @@ func (render FormPage) Empty(_ http.ResponseWriter, r *http.Request, who relay.A
 	return render(r, who, Form{})
 }
 
-// Finish redirects to path after form f succeeded, or shows the page of the form again, with err beside
-// its field.
+// Finish redirects to path after form f succeeded. Otherwise it shows the page of the form again, with err at
+// the field that err names or else at the field in the argument.
 func (render FormPage) Finish(w http.ResponseWriter, r *http.Request, who relay.Actor, f Form, err error, field, path string) (templ.Component, error) {
 	if err = f.AddError(err, field); err != nil {
 		return nil, err

@@ -28,7 +28,7 @@ func NewOnce() string { return rand.Text() }
 const (
 	// oncePatience is the longest time for which a repeated form waits for the end of the first one.
 	oncePatience = ReplayWait + 5*time.Second
-	oncePause    = 50 * time.Millisecond // first pause between two calls of BeginIdempotent, each of which writes to the store; it doubles each time
+	oncePause    = 50 * time.Millisecond // first pause between two calls of BeginIdempotent, each of which writes to the store; each pause is twice as long as the one before
 	oncePauseMax = time.Second
 	maxOnceHTML  = 64 << 10 // largest page in bytes that is stored; instead of a larger page, a repeated form gets a redirect to its page
 )
@@ -53,14 +53,14 @@ func MadeByForm(r *http.Request) *string {
 	return new(string)
 }
 
-// Once returns a handler that handles each rendering of a form once. It continues if the browser
+// Once returns a handler that handles each rendering of a form once. The handling continues if the browser
 // disconnects, because a second click ends the first request.
 func (p *Pages) Once(handle SignedInHandler) SignedInHandler {
 	return func(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
 		if r.Method != http.MethodPost || !r.Form.Has(OnceField) {
 			return handle(w, r, who)
 		}
-		// The text includes all fields, so that a form that was changed after going back acts again.
+		// The text includes all fields. So a form acts again if the user goes back and changes a field.
 		text := r.Form.Encode()
 		if Partial(r) {
 			// A form that the script sends gets a different answer, and therefore has a different key.
@@ -115,7 +115,8 @@ func (p *Pages) Once(handle SignedInHandler) SignedInHandler {
 			body, answer.HTML = templ.Raw(html.String()), html.Bytes()
 		}
 		kept = answer.seal(text)
-		// The form failed after it had made the secret. If it is sent again, it shows the same secret.
+		// If the page failed although the form has made a secret, a second submission of the form shows that
+		// secret.
 		return body, err
 	}
 }
@@ -171,7 +172,7 @@ func sealerOf(text string) cipher.AEAD {
 	key := sha256.Sum256([]byte("answer " + text))
 	block, err := aes.NewCipher(key[:])
 	if err != nil {
-		// The key always has 32 bytes, so newCipher returns no error.
+		// The key always has 32 bytes, so NewCipher returns no error.
 		panic(err)
 	}
 	sealer, err := cipher.NewGCMWithRandomNonce(block)
@@ -203,6 +204,6 @@ func (w *redirectWatch) WriteHeader(status int) {
 // Unwrap returns the inner writer, for http.ResponseController.
 func (w *redirectWatch) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// ReplayWait is the time that the answer to a form without the script waits for the end of the attempt.
-// A form that the script sends does not wait, because a live update follows.
+// ReplayWait is the time for which the answer to a form that was sent without the script waits for the end of
+// the replay. A form that the script sends does not wait, because a live update follows.
 const ReplayWait = 5 * time.Second

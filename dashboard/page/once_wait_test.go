@@ -28,7 +28,7 @@ func (s *stillRunning) BeginIdempotent(context.Context, relay.Actor, string, str
 	return 0, nil, relay.Errorf(relay.CodeConflict, "still running")
 }
 
-// ended records the status with which the call of a form ended.
+// ended is a store that records the status with which EndIdempotent was called.
 type ended struct {
 	accounts
 	status int
@@ -43,8 +43,8 @@ func (e *ended) EndIdempotent(_ context.Context, _ relay.Actor, _ string, status
 	return nil
 }
 
-// TestFormWhosePageFailsActsOnce: a form whose page failed, or whose commit has an unknown result, ends with
-// a status. A form that was refused may be sent again.
+// TestFormWhosePageFailsActsOnce: if the page of a form failed, or its commit has an unknown result, the form
+// is stored as handled, so that it does not act again. A form that was refused may be sent again.
 func TestFormWhosePageFailsActsOnce(t *testing.T) {
 	store := &ended{}
 	p := &Pages{Options: Options{Accounts: store}}

@@ -80,7 +80,8 @@ func (p *Pages) Handler() http.Handler {
 	routes := http.NewCrossOriginProtection().Handler(p.mux)
 	const csp = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; " +
 		"connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
-	// Browsers ignore that header on other addresses, and report an error in the console.
+	// On other addresses, browsers ignore the header Cross-Origin-Opener-Policy, and report an error in the
+	// console.
 	isolates := p.Secure() || sockets.IsLoopback(p.Site.Base.Hostname())
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
@@ -100,7 +101,7 @@ func (p *Pages) Handler() http.Handler {
 		}}
 		defer answer.Abandon()
 		if r.Method == http.MethodGet {
-			// The result of a form is always shown, so it needs no space in the budget.
+			// Only GET requests reserve memory in the budget: the result of a form is always shown.
 			r = r.WithContext(answer.WithReads(r.Context()))
 		}
 		routes.ServeHTTP(answer, r)

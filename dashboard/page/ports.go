@@ -23,8 +23,7 @@ type Accounts interface {
 	Invite(ctx context.Context, secret string) (relay.Account, error)
 	// UseInvite uses up an invitation: it registers a key and opens a session.
 	UseInvite(ctx context.Context, secret, keyLine, remote, userAgent string) (session string, acc relay.Account, err error)
-	// UsedShare returns the actor of a share for one use that was used a moment ago. Error:
-	// ErrNotFound.
+	// UsedShare returns the actor of a one-use share whose use was a moment ago. Error: ErrNotFound.
 	UsedShare(ctx context.Context, secret string) (relay.Actor, error)
 	// RefusedForwards lists the recently refused forwards of an account at all nodes, newest first. It
 	// leaves out forwards that were allowed afterwards.
@@ -44,8 +43,8 @@ type Events interface {
 	relay.Events
 	// Choices lists the event types, senders and labels that the newest events of an alias have.
 	Choices(ctx context.Context, who relay.Actor, alias string) (relay.Choices, error)
-	// CountEvents counts the events of an alias that a filter selects, up to most, among the newest
-	// events. more says that there may be others. For a filter that searches bodies it counts none.
+	// CountEvents counts the events of an alias that a filter selects among the newest events; n is at most
+	// most. more says that there may be others. For a filter that searches bodies it counts none.
 	CountEvents(ctx context.Context, who relay.Actor, f relay.Filter, most int) (n int, more bool, err error)
 	// AliasHealth counts the newest events of aliases from since to now, in equal parts of that time.
 	// It takes at most 200 aliases, and counts a bounded number of events of each.

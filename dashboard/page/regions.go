@@ -37,8 +37,8 @@ type Region struct {
 	Show func() (templ.Component, error)
 }
 
-// Render writes the whole page, or the regions that the script names. If the page has none of these,
-// the script comes from another page, and Render writes the main part of this page.
+// Render writes the whole page, or the regions that the script names. If the page has none of these, the
+// script runs on another page, and Render writes the main part of this page.
 func (p *Regions) Render(ctx context.Context, w io.Writer) error {
 	wanted, named := wantedOf(ctx), false
 	for _, region := range p.All {
@@ -71,7 +71,7 @@ func Wants(r *http.Request, id string) bool {
 
 type wantedKey struct{}
 
-// withWanted returns the request with the regions that it names in its context.
+// withWanted returns the request with a context that holds the regions that the request names.
 func withWanted(r *http.Request) *http.Request {
 	wanted := map[string]string{}
 	for _, name := range strings.Fields(r.Header.Get(regionsHeader)) {

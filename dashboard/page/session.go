@@ -103,7 +103,7 @@ func (p *Pages) Sweep(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// The value is the lifetime of a login link in seconds.
+// nextAge is the lifetime of the cookie of NextCookie in seconds. It is that of a login link.
 const nextAge = 15 * 60
 
 // NextCookie returns the cookie that remembers the page that a visitor asked for before logging in.

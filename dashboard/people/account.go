@@ -58,7 +58,7 @@ func (p pages) addKey(w http.ResponseWriter, r *http.Request, who relay.Actor) (
 	return page.FormPage(p.account).Finish(w, r, who, page.Posted("key", r), err, "key", "/account?done=key-added")
 }
 
-// removal returns the handler that removes a key, token or session of the logged-in account.An id of another
+// removal returns the handler that removes a key, token or session of the logged-in account. An id of another
 // account is not found, even for admins, who remove credentials of other accounts with the commands of
 // relayd.
 func removal(remove func(ctx context.Context, who relay.Actor, id string) error, done string) page.SignedInHandler {

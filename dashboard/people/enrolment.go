@@ -27,8 +27,8 @@ func (p pages) enrolment(r *http.Request, who relay.Actor, code page.Form) (temp
 	return enrolmentPage(who.AccountName, e, code.Named("link")), nil
 }
 
-// approve registers the key if the typed code is the one that its client shows. The link alone approves
-// nothing, because another person may have sent the link to the user.
+// approve registers the key if the typed code is the one that the client of the key shows. The link alone
+// approves nothing, because another person may have sent the link to the user.
 func (p pages) approve(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
 	if err := p.Limits.Create(who); err != nil {
 		return nil, err
