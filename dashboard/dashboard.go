@@ -51,9 +51,9 @@ var assets = sync.OnceValue(func() map[string]asset {
 // scripts are in order: each one may use those before it, and the last one starts the page.
 var scripts = []string{"json.js", "regions.js", "list.js", "keyboard.js", "dialogs.js", "palette.js", "stream.js"}
 
-// unread matches the parts of our files that browsers do not need: indents, and comments on lines of
-// their own.
-var unread = regexp.MustCompile(`(?m)^[ \t]+|^[ \t]*//.*\n|[ \t]*/\*[^*]*\*/`)
+// unread matches the parts of our files that browsers do not need: comments and indents. No text in our
+// scripts contains a space and two slashes, with which a comment at the end of a line begins.
+var unread = regexp.MustCompile(`(?m)^[ \t]*//.*\n|[ \t]+// .*|^[ \t]+|[ \t]*/\*[^*]*\*/`)
 
 // packAsset joins files without their comments. Each asset is compressed once, at the best level,
 // because assets are few and small.
