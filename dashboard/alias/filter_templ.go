@@ -15,8 +15,8 @@ import (
 	"relay/record"
 )
 
-// filterForm is the search box, which shows the named values of the filter as tokens, and the most
-// needed filters as chips.
+// filterForm is the search box, with a token for each named value of the filter, and with the filters that
+// users need most as chips.
 func filterForm(v List) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
