@@ -193,8 +193,8 @@ func (o *accountFixture) publicKey() string {
 	return strings.TrimSpace(string(ssh.MarshalAuthorizedKey(key)))
 }
 
-// event stores an event whose response has this status and came after the time took. With status 0 the local
-// server refused the connection.
+// event stores an event whose response has the given status and came after the duration took. With status 0
+// the local server refused the connection.
 func (o *accountFixture) event(a *relay.Alias, status int, took time.Duration) {
 	o.Helper()
 	now := time.Now().UTC()

@@ -150,7 +150,7 @@ func TestInvitation(t *testing.T) {
 	}
 }
 
-// refuseCreations refuses to create anything, with rate-limited.
+// refuseCreations are limits that refuse every creation with the error rate-limited.
 type refuseCreations struct{ dashboard.Limits }
 
 func (refuseCreations) Create(relay.Actor) error {

@@ -9,8 +9,9 @@ import (
 	"relay"
 )
 
-// TestReplaySeveral: the list has checkboxes only on request. Ticked events are replayed after a page that
-// asks, oldest first; more than fifty events, and events of another alias, are refused.
+// TestReplaySeveral: the list has checkboxes only on request. Ticked events are replayed, the oldest first,
+// after the user has confirmed it on a page. More than fifty events, and events of another alias, are
+// refused.
 func TestReplaySeveral(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)

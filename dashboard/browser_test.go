@@ -66,8 +66,8 @@ func newBrowser(t *testing.T, r *fixture) *browser {
 // page soon removes them.
 const listener = `window.told = []; addEventListener("DOMContentLoaded", () => { const say = document.querySelector("#say"); if (say) new MutationObserver(() => { if (say.textContent) told.push(say.textContent); }).observe(say, {childList: true, characterData: true, subtree: true}); })`
 
-// waitForAnnouncement waits until a text was announced, at any time since the page was opened or told
-// was emptied.
+// waitForAnnouncement waits until a text was announced, at any time since the page was opened or the list
+// told was emptied.
 func (b *browser) waitForAnnouncement(text string) {
 	b.t.Helper()
 	b.until(fmt.Sprintf(`told.some(text => text.includes(%q))`, text))
@@ -102,7 +102,7 @@ func (b *browser) signIn() {
 	call(b, network.SetCookie, network.SetCookieParams{Name: "relay_session", Value: b.r.session, URL: b.r.base})
 }
 
-// forget empties the record of the console.
+// forget removes the console errors that were collected.
 func (b *browser) forget() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -221,7 +221,7 @@ func (b *browser) write(sel, text string) {
 }
 
 // follow presses Enter on the focused link until the address of the page has changed, because a live update
-// may remove the link.
+// may remove the link before a key press reaches it.
 func (b *browser) follow() {
 	b.t.Helper()
 	from := value[string](b, `location.href`)

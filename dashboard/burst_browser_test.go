@@ -19,20 +19,20 @@ import (
 	"relay/relaytest"
 )
 
-// longestGap is the longest time for which the stream may keep the browser from drawing, in ms.
+// longestGap is the longest time for which arriving events may keep the browser from drawing, in ms.
 const longestGap = 500
 
 // TestBrowserBurst sends 1,001 events at once through a tunnel of ssh to the relayd program. The page must
-// not keep the browser from drawing for too long, and its newest rows must be those of a reload. The best of
-// several bursts counts.
+// not keep the browser from drawing for too long, and its newest rows must be those that a reload shows. The
+// best of several bursts counts.
 func TestBrowserBurst(t *testing.T) {
 	relayd := relaytest.Program(t, "relayd")
 	s := newDemoServer(t, relayd, false)
 	b := newBrowser(t, &fixture{t: t, base: s.base})
 	b.enter(s)
 	idle := &browser{t: t, ctx: shared.tab(t)}
-	// Without the emulated focus, Chromium draws a background tab about once a second, and the gaps of the
-	// idle window would be too long.
+	// Without the emulated focus, Chromium draws a background tab about once a second, and the gaps between
+	// the frames of the window idle would be too long.
 	call(idle, emulation.SetFocusEmulationEnabled, emulation.SetFocusEmulationEnabledParams{Enabled: true})
 	stop := b.traceTasks()
 	best := b.burst(idle, s, 0)
@@ -62,8 +62,8 @@ func TestBrowserBurst(t *testing.T) {
 const longestStall = 100
 
 // TestBrowserOpenEventStaysStill opens an event while up to 100 other events arrive in each second. Folds,
-// scroll position, focus and selection of the open event stay, and the browser continues to draw.
-// RELAY_STILL_SECONDS is the length of a round; the default is 5 s.
+// scroll position, focus and selection of the open event stay, and the browser continues to draw. The test
+// has several rounds; RELAY_STILL_SECONDS is the length of each, by default 5 s.
 func TestBrowserOpenEventStaysStill(t *testing.T) {
 	relayd := relaytest.Program(t, "relayd")
 	s := newDemoServer(t, relayd, false)
@@ -196,7 +196,7 @@ func isBusy(t *testing.T) bool {
 }
 
 // TestBrowserLargeJSON opens a JSON body of nearly 4 MiB. The page draws only a part of its lines, does not
-// stall, and finds path and value of a line. A print and a search draw all lines of a smaller body.
+// stall, and finds path and value of a line. Printing and searching draw all lines of a smaller body.
 func TestBrowserLargeJSON(t *testing.T) {
 	r := newFixture(t)
 	r.online()
@@ -227,7 +227,7 @@ func TestBrowserLargeJSON(t *testing.T) {
 	if first := value[string](b, `document.querySelector("#request pre.json .literal").textContent`); first != "1.0" {
 		t.Errorf("a number was changed to %q", first)
 	}
-	// A print and a search with the browser include the whole body.
+	// Printing, and searching with the browser, include the whole body.
 	b.open("/events/" + r.send(post("/list", "["+strings.Repeat("1,", 399)+"1]")).String())
 	const lines = `document.querySelectorAll("#request pre.json .ln").length`
 	b.until(lines + ` > 300`)

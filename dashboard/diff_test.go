@@ -55,8 +55,8 @@ func TestDiffMarksWithinLines(t *testing.T) {
 	contains(t, "diff", page, `id="diff"`, "1 line changed", "<mark>brown</mark>", "<mark>red</mark>", "\tthe quick", "&lt;script&gt;")
 }
 
-// TestPartsSayWhatIsLeftOut: 50 text parts of a body are shown completely. The page says if it leaves out
-// further parts, a part of a binary part, or the missing end of a part.
+// TestPartsSayWhatIsLeftOut: 50 text parts of a body are shown completely. If the page leaves out further
+// parts or the rest of a binary part, or if the end of a part was not stored, the page says so.
 func TestPartsSayWhatIsLeftOut(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)

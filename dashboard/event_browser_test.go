@@ -70,8 +70,8 @@ func TestBrowserAttemptsAreATimeline(t *testing.T) {
 	}
 }
 
-// TestBrowserSharesInTheHead: the head of an event has at most four actions beside the main one, a menu that
-// copies, and a box that shares. A reload creates no second share.
+// TestBrowserSharesInTheHead: the top of an event's page has at most four actions beside the main one, a menu
+// whose items copy something, and a box to share the event. A reload creates no second share.
 func TestBrowserSharesInTheHead(t *testing.T) {
 	r := newFixture(t)
 	r.online()

@@ -28,7 +28,7 @@ func TestHostileEventsStaySmallPages(t *testing.T) {
 	}
 	most := time.Second
 	if relaytest.RaceEnabled() {
-		// The race detector costs more time.
+		// With the race detector, everything takes longer.
 		most *= 5
 	}
 	for name, id := range map[string]string{

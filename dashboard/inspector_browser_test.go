@@ -71,7 +71,8 @@ func TestBrowserTheme(t *testing.T) {
 	choose("dark")
 	b.until(dark)
 	b.until(`document.cookie.includes("relay_theme=dark")`) // Chromium stores a cookie behind the script's back
-	// This leaves the page, because a Web Lock that it gets after scripts are disabled is an error.
+	// The page is left first: if it got a Web Lock after scripts were disabled, the console would report an
+	// error.
 	do(b, chromedp.Navigate("about:blank"))
 	call(b, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
 	b.open("/")

@@ -175,8 +175,8 @@ func TestBrowserReadsTheNextEventAhead(t *testing.T) {
 }
 
 // TestBrowserForgetsWhatItReadAhead: an event that was read ahead is read again after the live connection was
-// lost, and nothing is read ahead without it. A read that is not needed ends, and one that a key waits for
-// goes on. A deleted event is not shown from an old copy.
+// lost, and nothing is read ahead without that connection. A read that is not needed ends, and one that a key
+// waits for goes on. A deleted event is not shown from an old copy.
 func TestBrowserForgetsWhatItReadAhead(t *testing.T) {
 	r := newFixture(t)
 	r.online()

@@ -39,7 +39,7 @@ func TestBrowserSaysWhyLiveUpdatesAreRefused(t *testing.T) {
 }
 
 // TestBrowserNotifies: with the permission of the user, a page in the background shows a notification with a
-// link for a new event. It counts new events in its title, also without notifications.
+// link for a new event. The title of the page counts new events, also without notifications.
 func TestBrowserNotifies(t *testing.T) {
 	r := newFixture(t)
 	r.online()

@@ -28,8 +28,8 @@ func TestBrowserNewShareStays(t *testing.T) {
 	}
 }
 
-// TestBrowserSkipLinkStaysOnThePage: on a page that is the answer to a form, the skip link keeps the content
-// of the page.
+// TestBrowserSkipLinkStaysOnThePage: on a page that is the answer to a form, the skip link moves within the
+// page and loads nothing.
 func TestBrowserSkipLinkStaysOnThePage(t *testing.T) {
 	r := newFixture(t)
 	b := newBrowser(t, r)

@@ -19,7 +19,8 @@ import (
 )
 
 // hostile is a page that the owner of another alias may serve. It tries to read and change the dashboard with
-// the session of its visitor, and stores the results in got. BASE, EVENT and TOSSED are replaced.
+// the session of its visitor, and stores the results in got. The test replaces BASE, EVENT and TOSSED by an
+// address, an event id and a session.
 const hostile = `<!DOCTYPE html><title>evil</title><body><script>
 const base = "BASE", got = [];
 const note = (what, text) => { if (text) got.push(what + ": " + text); };
@@ -97,7 +98,8 @@ func TestBrowserHostileNeighbour(t *testing.T) {
 		Accounts: r.s, Events: r.s, Deliver: r.d, Limits: api.NewLimits(api.Rate{}, api.Rate{}), Enrolments: w,
 		Site: relay.Site{Base: *u, AliasDomain: "relay.test", SSHAddr: "localhost:2222", Loopback: true},
 	})
-	// This counts the requests to the dashboard that have both the real session and the tossed one.
+	// This counts the requests to the dashboard that have two session cookies: the real one, and the one that
+	// the hostile page has set for the common domain (tossed).
 	var twice atomic.Int64
 	srv.Config.Handler = http.HandlerFunc(func(rw http.ResponseWriter, req *http.Request) {
 		if !strings.HasPrefix(req.Host, "evil.") {
@@ -136,7 +138,7 @@ func TestBrowserHostileNeighbour(t *testing.T) {
 	// cookie is removed.
 	b.expect(401)
 	b.open("/account")
-	// Until the page is left, the console has the errors about refused requests.
+	// Until the page is left, the console adds errors about refused requests, so they are removed only now.
 	b.forget()
 	b.open("/account")
 	if who := value[string](b, `document.querySelector("[popovertarget=me]")?.textContent || "nobody"`); who != "alice" {

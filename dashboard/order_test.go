@@ -11,7 +11,7 @@ import (
 	"relay"
 )
 
-// found returns the matches of the first group of pattern in the part of a page after from.
+// found returns the matches of the first group of pattern in the part of a page that follows the text from.
 func found(t *testing.T, page, from, pattern string) (all []string) {
 	t.Helper()
 	_, part, there := strings.Cut(page, from)

@@ -67,7 +67,7 @@ func (b *browser) inspect(path string) {
 }
 
 // TestPagesStayLight: at the first visit of an alias with a hundred events, the page and all its assets have
-// at most 40 KiB, and those for the first paint 28 KiB.
+// at most 40 KiB. The page and the assets for the first paint have at most 28 KiB.
 func TestPagesStayLight(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
@@ -127,7 +127,7 @@ func TestPagesStayLight(t *testing.T) {
 }
 
 // TestScriptsStaySmall: the scripts of every page have few lines in total, and no script contains a comment
-// within a line or a text of several lines.
+// with /* or a text of several lines.
 func TestScriptsStaySmall(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("assets/*.js")

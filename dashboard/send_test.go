@@ -68,8 +68,9 @@ func formOf(t *testing.T, page string) (form url.Values, once string) {
 	return form, once
 }
 
-// TestSendAgainFreshlySigned: an expired event leads to a preview with the differences. Sending it, also
-// twice, makes one new event with a valid signature, and leaves the original unchanged.
+// TestSendAgainFreshlySigned: for an event whose signature has expired, a form shows a preview with the
+// differences. Sending it, also twice, makes one new event with a valid signature, and leaves the original
+// unchanged.
 func TestSendAgainFreshlySigned(t *testing.T) {
 	t.Parallel()
 	r := newResendFixture(t)

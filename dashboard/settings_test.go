@@ -209,7 +209,7 @@ func TestPlotIsHonest(t *testing.T) {
 	}
 	o.get("alice", path+"?window=7d").want(200, "Latency: median 10 ms, 95 % within 12 ms, slowest 30 ms.").lacks("99 %")
 	o.get("alice", path+"?window=nonsense").want(200, `aria-current="true">24 hours</a>`)
-	// Bars begin at whole parts of the clock.
+	// Bars begin at whole minutes, half hours or hours.
 	for window, part := range map[string]time.Duration{"1h": time.Minute, "24h": 30 * time.Minute, "7d": 2 * time.Hour, "30d": 12 * time.Hour} {
 		bar := regexp.MustCompile(`since=([^&"]*)&`).FindStringSubmatch(o.get("alice", path+"?window="+window).body)
 		if bar == nil {

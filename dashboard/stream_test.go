@@ -115,7 +115,7 @@ func TestReplayQueuedAsksOnceMore(t *testing.T) {
 	})
 }
 
-// await polls until ok holds.
+// await polls until ok returns true.
 func (r *fixture) await(what string, ok func() bool) {
 	r.t.Helper()
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
@@ -359,8 +359,8 @@ func (w *statusCounter) WriteHeader(status int) {
 	w.ResponseRecorder.WriteHeader(status)
 }
 
-// TestFilteredListsAreCounted: a filtered list shows the number of events that the filter selects; a search
-// in bodies shows only that it has the newest.
+// TestFilteredListsAreCounted: a filtered list shows the number of events that the filter selects; for a
+// search in bodies, it says only that it has the newest ones.
 func TestFilteredListsAreCounted(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)

@@ -144,7 +144,7 @@ func TestBrowserTasksByKeys(t *testing.T) {
 	b.key("\x1b")
 	b.key("\r")
 	b.until(`document.activeElement.matches("#event h1")`)
-	// The focus is then on a value of the body.
+	// Tab leads from the heading to a value of the body.
 	b.tabTo("#request-part pre .ln, #request-part pre summary, #request-part pre", 30)
 	b.key(kb.ArrowDown)
 	value[any](b, `told.length = 0`)

@@ -40,8 +40,8 @@ type Attempt struct {
 	Response      *Response    `json:"response"`
 }
 
-// AttemptMessage is the message of the live feed about a new or changed attempt, with its event. Its response
-// comes without the body.
+// AttemptMessage is the message of the live feed about a new or changed attempt, with its event. The response
+// of the attempt comes without its body.
 type AttemptMessage struct {
 	EventID string   `json:"eventId"`
 	Alias   string   `json:"alias"`

@@ -14,9 +14,9 @@ type BodySource interface {
 	BodyPart(ctx context.Context, id relay.ID, n, i int) ([]byte, error)
 }
 
-// OpenBody returns a reader of a stored body that reads part by part: n is 0 for the request, else the
-// number of an attempt. It reads the first part at once, so that an error of the store is noticed
-// before a response has begun.
+// OpenBody returns a reader of a stored body that reads part by part. n is 0 for the body of the request, and
+// else the number of the attempt that got the response. OpenBody reads the first part at once, so that an
+// error of the store is noticed before a response has begun.
 func OpenBody(ctx context.Context, from BodySource, id relay.ID, n int, b *relay.Body) (io.Reader, error) {
 	i, parts := 0, b.Parts
 	if b.Stored > 0 {

@@ -193,8 +193,8 @@ func (d *jsonDiffer) diff(was, is *jsonNode) {
 	}
 }
 
-// change counts a change of the current value from was to is, and lists it unless there are too many. For an
-// added value, was is nil; for a removed value, the argument is is nil.
+// change counts a change of the current value from was to is, and lists it unless there are too many. A nil
+// argument was means an added value, and a nil argument is means a removed value.
 func (d *jsonDiffer) change(op string, was, is *jsonNode) {
 	if d.out.Total++; d.full() {
 		return
@@ -210,7 +210,7 @@ func (d *jsonDiffer) full() bool { return len(d.out.Changes) >= diffChanges || d
 
 // at runs fn with the value of a member as the current value.
 func (d *jsonDiffer) at(name string, fn func()) {
-	if d.full() { // no path is listed any more
+	if d.full() { // no further change is listed, so no path is needed
 		fn()
 		return
 	}
@@ -379,7 +379,8 @@ func (p places) before(place int) (n int) {
 	return n
 }
 
-// move lists a move: of the element at index left of the left array, from one index to another.
+// move lists an operation move, with the indexes from and to. The moved element has the index left in the
+// left array.
 func (d *jsonDiffer) move(from, to, left int, n *jsonNode) {
 	d.atIndex(to, func() { d.change("move", nil, n) })
 	if d.out.Total > len(d.out.Changes) {
@@ -477,7 +478,7 @@ func elementID(n *jsonNode) (string, bool) {
 // longestIncreasing returns the indices of a longest increasing subsequence of the values
 // that are not negative.
 func longestIncreasing(values []int) []int {
-	var ends []int // ends[k]: index of the smallest value that ends a sequence of k+1
+	var ends []int // ends[k]: index of the smallest value that ends a sequence of length k+1
 	before := make([]int, len(values))
 	for i, v := range values {
 		if v < 0 {

@@ -83,7 +83,7 @@ type Page struct {
 	SearchedBackTo *Time     `json:"searchedBackTo" format:"date-time" doc:"first arrival of the oldest event looked at"`
 }
 
-// Of returns the record of an event that was read with its page of attempts; now is the time by which
+// Of returns the JSON form of an event and of the attempts that were read with it. now is the time by which
 // warnings are decided.
 func Of(e *relay.Event, site relay.Site, now time.Time) *Event {
 	out := &Event{

@@ -35,9 +35,9 @@ func providerOf(p relay.Provider) *Provider {
 // maxLabel bounds the stored event type and delivery id, in bytes.
 const maxLabel = 200
 
-// Recognise returns the sender of a request. It looks at the header lines and, for providers that put
-// type and id into a JSON body or a form, at the first 64 KiB of the body. The result proves nothing,
-// because every client can send such lines. The zero value means not recognised. Recognise runs for
+// Recognise returns the sender of a request. It looks at the header lines and, for providers that put event
+// type and delivery id into a JSON body or a form, at the first 64 KiB of the body. The result proves
+// nothing, because every client can send such lines. The zero value means not recognised. Recognise runs for
 // each request, so it decodes no content coding and no charset.
 func Recognise(head, bodyStart []byte) relay.Provider {
 	fields := wire.Fields(head)

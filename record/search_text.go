@@ -202,8 +202,9 @@ func (l *layer) begin(window []byte) {
 	l.escapes.reset()
 }
 
-// look searches the next piece of a text, after the layer has resolved its escapes. p is the piece of the
-// layer below, and before is the end of the previous one. It returns the resolved piece.
+// look searches the next piece of a text, after the layer has resolved its escapes. p is the piece in the
+// form of the layer below, and before is the end of that layer's text before p. It returns the resolved
+// piece.
 func (s *TextSearch) look(l *layer, before, p []byte) []byte {
 	if s.Found() {
 		return nil

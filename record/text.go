@@ -59,7 +59,7 @@ func writeHex(b *strings.Builder, letter byte, r rune, digits int) {
 // SafeTextMax is SafeText with a limit: the result has at most as many runes as most says, and the last rune
 // of a cut text is "…".
 func SafeTextMax(s string, most int) string {
-	if len(s) > 8*most { // an escape is at most ten bytes, so the rest would be cut anyway
+	if len(s) > 8*most { // a rune has at most four bytes, so the rest would be cut anyway
 		s = s[:8*most]
 	}
 	s = SafeText(s)

@@ -17,7 +17,7 @@ import (
 	"relay/record"
 )
 
-// Bounds of the stream.
+// Bounds of the list of events.
 const (
 	streamRows  = 100 // rows of one page
 	shownPath   = 200 // runes of a path in a row

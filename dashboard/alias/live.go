@@ -33,7 +33,7 @@ func lastID(r *http.Request) string {
 	return cmp.Or(r.Header.Get("Last-Event-ID"), r.URL.Query().Get("after"))
 }
 
-// sidebarLive returns the live part of pages that show no alias.
+// sidebarLive sends the live updates of pages that show no alias.
 func (p Pages) sidebarLive(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
 	return p.live(w, r, who, nil)
 }

@@ -43,7 +43,7 @@ type answerView struct {
 	Text string // head and body of the response
 }
 
-// Toggle reports whether the value is on or off.
+// Toggle reports whether the setting has only the values on and off.
 func (f settingField) Toggle() bool { return f.Default == "off" }
 
 // settingFields describes each setting, in the order of the API.

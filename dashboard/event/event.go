@@ -38,7 +38,7 @@ type eventView struct {
 	Blocker      string        // reason why the event cannot be replayed; "" = it can be
 	Queued       string        // position in the queue; "" = no attempt is queued
 	SSHCommand   string        // command that opens the tunnel; "" = the alias is online
-	Missed       *alias.Missed // the challenge that was not answered; nil = the event is none
+	Missed       *alias.Missed // the challenge that was not answered; nil = the event is no such challenge
 	SecretSender string        // sender whose request contains its own secret, which the viewer can store; "" = none
 	Confirm      string        // link of Amazon SNS that a user has to open; "" = none
 	Provider     *providerView
@@ -233,7 +233,7 @@ func pairsOf(fields []wire.Field) []body.Pair {
 }
 
 // readMessage reads the message of an event with the number in the address: 0 is the request, k the response
-// of attempt k. It reads at most the number most of bytes of the body.
+// of attempt k. It reads at most as many bytes of the body as most says.
 func (p pages) readMessage(r *http.Request, who relay.Actor, id relay.ID, most int) (n int, m *relay.Message, err error) {
 	if r.PathValue("n") == "0" {
 		e, err := p.Events.Request(r.Context(), who, id, most)

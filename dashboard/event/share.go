@@ -28,7 +28,7 @@ type sharesView struct {
 	NewAllowsView bool   // the new share allows the view
 }
 
-// shareButton names the button that opens the shares of an event.
+// shareButton returns the text of the button that opens the shares of an event.
 func shareButton(v sharesView) string {
 	if n := len(v.List); n > 0 {
 		return "Share (" + strconv.Itoa(n) + ")…"

@@ -135,8 +135,8 @@ func StaleText(now, by string) string {
 	return "changed to " + now + by + " after this page was loaded; nothing was saved. Save again to replace it"
 }
 
-// LastChange returns the actor and time of the newest change of a target whose detail contains a word;
-// "" if the audit log has none.
+// LastChange returns the actor and the time of the newest entry of the audit log with this action and target
+// whose detail contains a word; "" if there is none.
 func (p *Pages) LastChange(r *http.Request, who relay.Actor, action, target, word string) string {
 	entries, err := p.Accounts.Audit(r.Context(), who, lastChanges)
 	if err != nil {
@@ -156,8 +156,8 @@ const lastChanges = 200
 // ErrStale is the error of a form if one of its fields was changed after the page was made.
 var ErrStale = relay.Errorf(relay.CodeConflict, "this was changed after the page was loaded")
 
-// AddError adds an error that the user can correct to the form: to the field that the error names, or else to
-// the field in the argument. It returns every other error unchanged.
+// AddError adds err to the form if it is an error that the user can correct. It is shown at the field that
+// err names, or else at the field in the argument. AddError returns every other error unchanged.
 func (f Form) AddError(err error, field string) error {
 	e := relay.AsError(err)
 	switch {

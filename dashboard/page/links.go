@@ -31,7 +31,7 @@ func SendPath(alias, from string) string {
 // which is the secret of the share.
 func SharePath(parts ...string) string { return "/s/" + strings.Join(parts, "/") }
 
-// AttemptPath returns the path of an attempt in the API.
+// AttemptPath returns the path of a part of an attempt in the API, such as response.raw.
 func AttemptPath(id string, n int, what string) string {
 	return APIEventPath(id, "attempts", strconv.Itoa(n), what)
 }

@@ -104,7 +104,7 @@ func (p *Pages) Once(handle SignedInHandler) SignedInHandler {
 		status = http.StatusOK
 		answer := formAnswer{Location: to.location}
 		if len(r.Form.Get(OnceField)) >= len(NewOnce()) {
-			// Without a random value the text could be guessed, so the answer is not stored.
+			// Without a random value the text could be guessed, so the secret is not stored.
 			answer.Secret = made
 		}
 		if body != nil && made == "" {

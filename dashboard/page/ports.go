@@ -30,9 +30,9 @@ type Accounts interface {
 	RefusedForwards(ctx context.Context, account int64) ([]relay.RefusedForward, error)
 	// Nodes lists the relayd processes that serve the store, for admins.
 	Nodes(ctx context.Context) ([]relay.Node, error)
-	// BeginIdempotent stores the key of a form that a credential sent. It returns (0, nil, nil) for the
-	// first form with the key and target, the error conflict while that form is still being handled,
-	// and the stored answer afterwards.
+	// BeginIdempotent stores the key of a form that was sent with the credential of the actor. It returns (0,
+	// nil, nil) for the first form with the key and target, the error conflict while that form is still being
+	// handled, and the stored answer afterwards.
 	BeginIdempotent(ctx context.Context, who relay.Actor, key, target string) (status int, body []byte, err error)
 	// EndIdempotent stores the answer of the form; status 0 deletes the key.
 	EndIdempotent(ctx context.Context, who relay.Actor, key string, status int, body []byte) error
@@ -44,7 +44,7 @@ type Events interface {
 	// Choices lists the event types, senders and labels that the newest events of an alias have.
 	Choices(ctx context.Context, who relay.Actor, alias string) (relay.Choices, error)
 	// CountEvents counts the events of an alias that a filter selects among the newest events; n is at most
-	// most. more says that there may be others. For a filter that searches bodies it counts none.
+	// the number most. more says that there may be others. For a filter that searches bodies it counts none.
 	CountEvents(ctx context.Context, who relay.Actor, f relay.Filter, most int) (n int, more bool, err error)
 	// AliasHealth counts the newest events of aliases from since to now, in equal parts of that time.
 	// It takes at most 200 aliases, and counts a bounded number of events of each.
