@@ -113,7 +113,7 @@ func sameFraming(t *testing.T, m *message, length int64, codings []string) {
 	}
 }
 
-// headerOf folds a list of lines as net/http does.
+// headerOf returns a list of header lines as net/http stores them.
 func headerOf(fields []wire.Field) http.Header {
 	h := http.Header{}
 	for _, f := range fields {

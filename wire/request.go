@@ -192,7 +192,8 @@ func headerLines(p []byte, i int, m *headerFlags) (int, error) {
 	return i + 2, nil
 }
 
-// lineEnd expects CRLF.
+// lineEnd returns nil if p begins with CRLF, ErrMore if p is too short to decide, and otherwise the reason of
+// the refusal.
 func lineEnd(p []byte) error {
 	switch {
 	case len(p) == 0:
