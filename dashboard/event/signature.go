@@ -140,8 +140,8 @@ func (p pages) verify(_ http.ResponseWriter, r *http.Request, who relay.Actor, i
 // maxVerified bounds the body that is read to verify a signature, in bytes.
 const maxVerified = 1 << 20
 
-// judge checks the signature with the secret of the form, or without one with the secrets of the alias.
-// It returns the sender whose scheme it has used, "" = the recognised sender of the event.
+// judge checks the signature with the secret of the form or, if the form has none, with the secrets of the
+// alias. It returns the sender whose scheme it has used, "" = the recognised sender of the event.
 func (p pages) judge(r *http.Request, who relay.Actor, e *relay.Event, signed *record.SignedRequest) (report *signature.Report, provider string, err error) {
 	kept, err := p.Accounts.OpenSecrets(r.Context(), e.AliasID)
 	if err != nil {

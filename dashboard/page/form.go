@@ -156,8 +156,8 @@ const lastChanges = 200
 // ErrStale is the error of a form if one of its fields was changed after the page was made.
 var ErrStale = relay.Errorf(relay.CodeConflict, "this was changed after the page was loaded")
 
-// AddError adds err to the form if it is an error that the user can correct. It is shown at the field that
-// err names, or else at the field in the argument. AddError returns every other error unchanged.
+// AddError adds err to the form if it is an error that the user can correct. The form shows it at the field
+// that err names, or else at the field in the argument. AddError returns every other error unchanged.
 func (f Form) AddError(err error, field string) error {
 	e := relay.AsError(err)
 	switch {
