@@ -1,13 +1,16 @@
 package dashboard_test
 
 import (
+	"html"
 	"net/url"
 	"reflect"
 	"regexp"
+	"strings"
 	"testing"
 	"time"
 
 	"relay"
+	"relay/record"
 )
 
 func TestSettingsAreKept(t *testing.T) {
@@ -37,6 +40,21 @@ func TestSettingsAreKept(t *testing.T) {
 	o.must(err)
 	if a.Settings.Retention != nil || a.Settings.Paused || a.Settings.OfflineStatus != 503 || !a.Settings.AutoDeliver {
 		t.Errorf("settings %+v", a.Settings)
+	}
+}
+
+// TestEverySettingIsOnThePage: each setting has a field with a label, its help and its default.
+func TestEverySettingIsOnThePage(t *testing.T) {
+	t.Parallel()
+	o := newAccountFixture(t)
+	o.alias("alice", "shop")
+	page := html.UnescapeString(o.get("alice", "/aliases/shop/settings").body)
+	for _, help := range record.SettingsHelp() {
+		_, field, _ := strings.Cut(page, `name="was.`+help.Key+`"`)
+		field, _, _ = strings.Cut(field, `name="was.`)
+		if !regexp.MustCompile(`[A-Z][^<>]+ <code class="dim">`+help.Key+`<`).MatchString(field) || !regexp.MustCompile(`[A-Za-z0-9][^<>]+ Default: `+help.Default+`\.`).MatchString(field) {
+			t.Errorf("%s: %s", help.Key, field)
+		}
 	}
 }
 

@@ -46,19 +46,29 @@ type answerView struct {
 // Toggle reports whether the setting has only the values on and off.
 func (f settingField) Toggle() bool { return f.Default == "off" }
 
-// settingFields describes each setting, in the order of the API.
-var settingFields = [...]settingField{
-	{Key: "offlineStatus", Label: "Status while offline", Default: "202", Help: "200 to 599: the response to callers while no tunnel is online. The event is queued with any status; senders that retry on errors will send it again."},
-	{Key: "autoDeliver", Label: "Deliver automatically", Default: "off", Help: "On: events queued while offline are delivered on reconnect, in order. Off: they stay queued until you deliver them, because delivery runs your code."},
-	{Key: "hostHeader", Label: "Host header", Default: "preserve", Help: "preserve: unchanged. rewrite: the target announced by relay up, or localhost with plain ssh. Any other value is sent literally, for example localhost:3000."},
-	{Key: "forwarded", Label: "Forwarded headers", Default: "off", Help: "Adds X-Forwarded-For, -Proto and -Host when a request is captured. A replay sends the same values."},
-	{Key: "freshConnections", Label: "New connection for every request", Default: "off", Help: "Off: with plain ssh, a connection to your server can be reused for later requests. On: it never is."},
-	{Key: "responseTimeout", Label: "Response timeout", Default: "empty (the server’s setting)", Help: "How long to wait for the head of a response, up to 1h: for example 90s, or 30m while you debug."},
-	{Key: "retention", Label: "Keep events for", Default: "empty (the server’s setting)", Help: "For example 12h or 30d. Older events are deleted, except queued, shared and pinned ones."},
-	{Key: "handshakes", Label: "Challenges answered while offline", Default: "none", Help: "Registration challenges of senders that the relay answers itself while no tunnel is online, such as “slack graph”, or all. Names: " + strings.Join(handshake.Names(), ", ") + ". Those that need a secret are answered only where the alias holds it."},
-	{Key: "answers", Label: "Answers while offline", Default: "none", Lines: 6, Help: "What callers get in place of the status above, as a JSON list. The first answer whose method and pathPrefix fit is sent; the event is queued as before. Example: " + record.ExampleAnswers},
-	{Key: record.KeyVerifyToken, Label: "Verify token", Default: "none", Secret: true, Help: "The token that you enter at Meta, WhatsApp or a WebSub hub beside the URL. The challenge “meta” is answered only with it. It is stored sealed and never shown again; a new one replaces it, and “default” removes it."},
-	{Key: "paused", Label: "Paused", Default: "off", Help: "Treats the alias as offline, also for replays. Switching it off counts as a reconnect."},
+// settingFields returns the fields of the page without their values, in the order of the API.
+func settingFields() (fields []settingField) {
+	for _, help := range record.SettingsHelp() {
+		f := settingTexts[help.Key]
+		f.Key, f.Default = help.Key, help.Default
+		fields = append(fields, f)
+	}
+	return fields
+}
+
+// settingTexts has the label and the help of each setting by its key.
+var settingTexts = map[string]settingField{
+	"offlineStatus":       {Label: "Status while offline", Help: "200 to 599: the response to callers while no tunnel is online. The event is queued with any status; senders that retry on errors will send it again."},
+	"autoDeliver":         {Label: "Deliver automatically", Help: "On: events queued while offline are delivered on reconnect, in order. Off: they stay queued until you deliver them, because delivery runs your code."},
+	"hostHeader":          {Label: "Host header", Help: "preserve: unchanged. rewrite: the target announced by relay up, or localhost with plain ssh. Any other value is sent literally, for example localhost:3000."},
+	"forwarded":           {Label: "Forwarded headers", Help: "Adds X-Forwarded-For, -Proto and -Host when a request is captured. A replay sends the same values."},
+	"freshConnections":    {Label: "New connection for every request", Help: "Off: with plain ssh, a connection to your server can be reused for later requests. On: it never is."},
+	"responseTimeout":     {Label: "Response timeout", Help: "How long to wait for the head of a response, up to 1h: for example 90s, or 30m while you debug. Empty: the server’s setting."},
+	"retention":           {Label: "Keep events for", Help: "For example 12h or 30d. Older events are deleted, except queued, shared and pinned ones. Empty: the server’s setting."},
+	"handshakes":          {Label: "Challenges answered while offline", Help: "Registration challenges of senders that the relay answers itself while no tunnel is online, such as “slack graph”, or all. Names: " + strings.Join(handshake.Names(), ", ") + ". Those that need a secret are answered only where the alias holds it."},
+	"answers":             {Label: "Answers while offline", Lines: 6, Help: "What callers get in place of the status above, as a JSON list. The first answer whose method and pathPrefix fit is sent; the event is queued as before. Example: " + record.ExampleAnswers},
+	record.KeyVerifyToken: {Label: "Verify token", Secret: true, Help: "The token that you enter at Meta, WhatsApp or a WebSub hub beside the URL. The challenge “meta” is answered only with it. It is stored sealed and never shown again; a new one replaces it, and “default” removes it."},
+	"paused":              {Label: "Paused", Help: "Treats the alias as offline, also for replays. Switching it off counts as a reconnect."},
 }
 
 // settings returns the page of an alias' settings.
@@ -80,7 +90,7 @@ func (p Pages) settingsOf(a *relay.Alias) page.FormPage {
 		for i := range kept {
 			secrets[i] = record.OfSecret(kept[i])
 		}
-		fields, texts := settingFields, record.SettingTexts(&a.Settings)
+		fields, texts := settingFields(), record.SettingTexts(&a.Settings)
 		trial := a.Settings
 		for i := range fields {
 			field := &fields[i]
@@ -95,7 +105,7 @@ func (p Pages) settingsOf(a *relay.Alias) page.FormPage {
 		}
 		return settingsPage(settingsView{
 			Name: a.Name, URL: p.Site.AliasURL(a.Name), Owner: a.OwnerName, You: who.AccountName, IsOwner: a.Owner == who.Account,
-			Fields: fields[:], Members: members, Secrets: secrets, Senders: record.SigningSenders(), Failed: failed, Done: page.SuccessText(r), Preview: previewOf(&trial),
+			Fields: fields, Members: members, Secrets: secrets, Senders: record.SigningSenders(), Failed: failed, Done: page.SuccessText(r), Preview: previewOf(&trial),
 		}), nil
 	}
 }
@@ -229,8 +239,8 @@ func (p Pages) missedOf(r *http.Request, who relay.Actor, a *relay.Alias, queued
 // user has changed in the meantime. Each toggle is posted as off, followed by on if it is ticked.
 func applySettings(set *relay.Settings, f page.Form) (stale []string) {
 	texts := record.SettingTexts(set)
-	for i := range settingFields {
-		key := settingFields[i].Key
+	for _, help := range record.SettingsHelp() {
+		key := help.Key
 		typed, want, isStale := f.Change(key, texts[key])
 		switch {
 		case isStale:
