@@ -149,10 +149,14 @@ func (r *relayServer) settled(base stats, goroutines, fds int) (now stats, ok bo
 }
 
 // descriptors counts the open descriptors of relayd by their kind: the path of a file, or a word such as
-// socket.
+// socket. Behind HAProxy it counts none, because the process of the node that answers is not known.
 func (r *relayServer) descriptors() map[string]int {
 	kinds := map[string]int{}
-	dir := fmt.Sprintf("/proc/%d/fd", r.process.get().Cmd.Process.Pid)
+	p := r.process.get()
+	if p == nil {
+		return kinds
+	}
+	dir := fmt.Sprintf("/proc/%d/fd", p.Cmd.Process.Pid)
 	files, _ := os.ReadDir(dir) // the list is empty on a system without /proc
 	for _, f := range files {
 		to, _ := os.Readlink(filepath.Join(dir, f.Name()))
