@@ -37,7 +37,12 @@ type browser struct {
 
 func newBrowser(t *testing.T, r *fixture) *browser {
 	t.Helper()
-	b := &browser{t: t, r: r, ctx: shared.tab(t)}
+	return newBrowserOf(&shell, t, r)
+}
+
+func newBrowserOf(c *chromium, t *testing.T, r *fixture) *browser {
+	t.Helper()
+	b := &browser{t: t, r: r, ctx: c.tab(t)}
 	must(t, chromedp.Listen(b.ctx, b.listen))
 	var cancel context.CancelFunc
 	b.ctx, cancel = context.WithTimeout(b.ctx, 5*time.Minute)

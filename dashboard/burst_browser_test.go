@@ -30,7 +30,7 @@ func TestBrowserBurst(t *testing.T) {
 	s := newDemoServer(t, relayd, false)
 	b := newBrowser(t, &fixture{t: t, base: s.base})
 	b.enter(s)
-	idle := &browser{t: t, ctx: shared.tab(t)}
+	idle := &browser{t: t, ctx: shell.tab(t)}
 	// Without the emulated focus, Chromium draws a background tab about once a second, and the gaps between
 	// the frames of the window idle would be too long.
 	call(idle, emulation.SetFocusEmulationEnabled, emulation.SetFocusEmulationEnabledParams{Enabled: true})
@@ -70,7 +70,7 @@ func TestBrowserOpenEventStaysStill(t *testing.T) {
 	s.stripe("invoice.paid", 1, "Ada Byron")
 	b := newBrowser(t, &fixture{t: t, base: s.base})
 	b.enter(s)
-	idle := &browser{t: t, ctx: shared.tab(t)}
+	idle := &browser{t: t, ctx: shell.tab(t)}
 	call(idle, emulation.SetFocusEmulationEnabled, emulation.SetFocusEmulationEnabledParams{Enabled: true})
 	seconds := 5
 	if n, err := strconv.Atoi(os.Getenv("RELAY_STILL_SECONDS")); err == nil {

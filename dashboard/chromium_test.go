@@ -17,20 +17,28 @@ import (
 // patience is the longest time that a browser on a busy machine may need for one step.
 const patience = time.Minute
 
-// chromium is the browser that the tests of this package share. Each test has its own window and cookies. The
+// chromium is a browser that the tests of this package share. Each test has its own window and cookies. The
 // process starts with the first test that needs it, and again if it has died.
 type chromium struct {
+	programs []string // names of the program; the first one that is installed is started
+
 	mu   sync.Mutex
 	dir  string          // folder of the profile and of temporary files
 	ctx  context.Context // nil = Chromium is not started
 	stop func()
 }
 
-var shared chromium
+// The headless shell is Chromium without the parts around a page, and needs half of its processor time. It
+// refuses every permission, so it shows no notifications.
+var (
+	shell = chromium{programs: []string{"chromium-headless-shell", "chromium"}}
+	whole = chromium{programs: []string{"chromium"}}
+)
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	shared.close()
+	shell.close()
+	whole.close()
 	relaytest.Remove()
 	os.Exit(code)
 }
@@ -61,7 +69,12 @@ func (c *chromium) tab(t *testing.T) context.Context {
 
 func (c *chromium) start(t *testing.T) {
 	t.Helper()
-	path, err := exec.LookPath("chromium")
+	path, err := "", error(nil)
+	for _, name := range c.programs {
+		if path, err = exec.LookPath(name); err == nil {
+			break
+		}
+	}
 	if err != nil {
 		t.Fatal("chromium is not installed; `make setup` does that")
 	}

@@ -43,7 +43,7 @@ func TestBrowserSaysWhyLiveUpdatesAreRefused(t *testing.T) {
 func TestBrowserNotifies(t *testing.T) {
 	r := newFixture(t)
 	r.online()
-	b := newBrowser(t, r)
+	b := newBrowserOf(&whole, t, r)
 	call(b, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: `
 		window.notices = [];
 		window.Notification = class extends Notification { constructor(title, options) { super(title, options); notices.push({ notice: this, text: title + " | " + options.body }); } };
