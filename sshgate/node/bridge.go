@@ -245,6 +245,12 @@ func (b *bridge) up() {
 		_, _ = io.Copy(io.Discard, b.remote)
 		return
 	}
+	b.passEOF()
+}
+
+// passEOF passes an EOF of the other node to the client if the node has announced it as a half-close. The
+// announcement may be handled after the EOF, because x/crypto passes requests and data to different goroutines.
+func (b *bridge) passEOF() {
 	select {
 	case <-b.halfClosed:
 	case <-b.remote.Ended():

@@ -2,6 +2,7 @@ package node
 
 import (
 	"testing"
+	"testing/synctest"
 
 	"relay"
 	"relay/link"
@@ -38,4 +39,31 @@ func TestParkedOutOfOrder(t *testing.T) {
 	if !b.use(1) || tunnel.used != 1 {
 		t.Errorf("the next request uses %d slots", tunnel.used)
 	}
+}
+
+// halves is a fake channel to a client that counts the half-closes.
+type halves struct {
+	relay.Conn
+	closed int
+}
+
+func (h *halves) CloseWrite() error { h.closed++; return nil }
+
+// TestHalfCloseAfterItsEOF: the announcement of a half-close may be handled after the EOF that it announces.
+// Even then, the EOF is passed to the client.
+func TestHalfCloseAfterItsEOF(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := &halves{}
+		b := &bridge{remote: &link.Channel{}, local: client, halfClosed: make(chan struct{})}
+		go b.passEOF()
+		synctest.Wait()
+		if client.closed != 0 {
+			t.Error("an EOF without an announcement was passed as a half-close")
+		}
+		b.request(nil, &link.Request{Type: halfCloseRequest})
+		synctest.Wait()
+		if client.closed != 1 {
+			t.Errorf("%d half-closes were passed", client.closed)
+		}
+	})
 }

@@ -62,6 +62,7 @@ func testActs(t *testing.T, fresh func(testing.TB) store.Options) {
 	})
 	t.Run("by the server", func(t *testing.T) { actsAreLogged(t, fresh, false) })
 	t.Run("by a command", func(t *testing.T) { actsAreLogged(t, fresh, true) })
+	t.Run("by one of two nodes", func(t *testing.T) { actsOfTwoNodes(t, fresh) })
 }
 
 func actsAreLogged(t *testing.T, fresh func(testing.TB) store.Options, beside bool) {
@@ -70,12 +71,7 @@ func actsAreLogged(t *testing.T, fresh func(testing.TB) store.Options, beside bo
 	b := &actFixture{fixture: setup(t, fresh, func(o *store.Options) { o.Log = slog.New(slog.NewJSONHandler(log, nil)) })}
 	by := b.Store
 	if beside {
-		o := b.opt
-		o.NoCreate, o.Log = true, nil
-		command, err := store.Open(t.Context(), o)
-		b.must(err)
-		t.Cleanup(func() { _ = command.Close() })
-		by = command
+		by = b.command()
 	}
 	for _, a := range b.acts() {
 		before := len(b.entries())
@@ -272,15 +268,58 @@ func (b *actFixture) aliasActs() []act {
 	}
 }
 
+// command opens the store as a command does that runs beside its server.
+func (b *actFixture) command() *store.Store {
+	b.Helper()
+	o := b.opt
+	o.NoCreate, o.Log = true, nil
+	command, err := store.Open(b.Context(), o)
+	b.must(err)
+	b.Cleanup(func() { _ = command.Close() })
+	return command
+}
+
+// actsOfTwoNodes checks that an act at a node is in the log of this node alone, and that an act of a command is
+// in the log of each node.
+func actsOfTwoNodes(t *testing.T, fresh func(testing.TB) store.Options) {
+	t.Helper()
+	first, second := &actLog{}, &actLog{}
+	b := &actFixture{fixture: setup(t, fresh, func(o *store.Options) { o.Log = slog.New(slog.NewJSONHandler(first, nil)) })}
+	if b.opt.URL == "" {
+		return // SQLite has one node
+	}
+	b.second(slog.New(slog.NewJSONHandler(second, nil)))
+	_, err := b.CreateAccount(t.Context(), system, "ofnode", false)
+	b.must(err)
+	_, err = b.command().CreateAccount(t.Context(), system, "ofcommand", false) // is announced after the act of the node
+	b.must(err)
+	for name, log := range map[string]*actLog{"first": first, "second": second} {
+		b.eventually("the act of the command in the log of the "+name+" node", func() bool { return strings.Contains(log.text(), "ofcommand") })
+		want := 0
+		if log == first {
+			want = 1
+		}
+		if n := strings.Count(log.text(), `"ofnode"`); n != want {
+			t.Errorf("the %s node logged the act of the first one %d times, want %d", name, n, want)
+		}
+	}
+}
+
 // drain drains a second node.
 func (b *actFixture) drain(s *store.Store) error {
+	b.second(nil)
+	return s.DrainNode(b.Context(), system, "second", true)
+}
+
+// second starts a second node.
+func (b *actFixture) second(log *slog.Logger) {
+	b.Helper()
 	o := b.opt
-	o.DataDir, o.NodeName, o.Log = b.TempDir(), "second", nil
+	o.DataDir, o.NodeName, o.Log = b.TempDir(), "second", log
 	second, err := store.Open(b.Context(), o)
 	b.must(err)
 	b.Cleanup(func() { _ = second.Close() })
 	b.must(second.Serve(b.Context(), func([]relay.Change) {}))
-	return s.DrainNode(b.Context(), system, "second", true)
 }
 
 // actLog keeps the log lines of a server.

@@ -255,7 +255,7 @@ func (m *mutant) test(root, overlay string) (verdict, error) {
 	defer cancel()
 	run := exec.CommandContext(ctx, "go", "test", "-vet=off", "-ldflags=-w", "-count=1", "-timeout", patience.String(), "-run", m.tests, m.pkg)
 	run.Dir = root
-	if m.pkg == conformance {
+	if m.pkg == conformance || strings.HasPrefix(m.pkg, "./cmd/") { // these tests also run the built programs
 		programs, err := os.MkdirTemp("", "programs")
 		if err != nil {
 			return broken, err
@@ -267,9 +267,12 @@ func (m *mutant) test(root, overlay string) (verdict, error) {
 			fmt.Fprintln(os.Stderr, string(out))
 			return broken, nil
 		}
-		run.Args[len(run.Args)-1], run.Dir = ".", filepath.Join(root, m.pkg)
 		run.Env = append(os.Environ(), "RELAY_TEST_PROGRAMS="+programs)
-	} else if overlay != "" {
+	}
+	switch {
+	case m.pkg == conformance: // a module of its own
+		run.Args[len(run.Args)-1], run.Dir = ".", filepath.Join(root, m.pkg)
+	case overlay != "":
 		run.Args = slices.Insert(run.Args, 2, "-overlay", overlay)
 	}
 	out, err := run.CombinedOutput()
