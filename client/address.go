@@ -63,8 +63,8 @@ func SplitServer(s string) (user, host, port string, err error) {
 	return user, host, port, nil
 }
 
-// resolve finds the address of a server by ~/.ssh/config as ssh does; a port or user in the name takes
-// precedence. say gets warnings about unsupported settings.
+// resolve finds the address of a server by ~/.ssh/config as ssh does; a port or user in the parameter
+// server takes precedence. say gets warnings about unsupported settings.
 func resolve(server, home string, say func(string)) (address, error) {
 	user, host, port, err := SplitServer(server)
 	if err != nil {

@@ -67,7 +67,8 @@ func eachTransport(t *testing.T, handler http.Handler, test func(t *testing.T, a
 	})
 }
 
-// answers is a handler that answers METHOD PATH with a body, or with a status and a body.
+// answers returns a handler. Its answer to a request is the entry "METHOD PATH" of list: a body, or a status and
+// a body.
 func answers(list map[string]string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		answer, known := list[r.Method+" "+strings.TrimPrefix(r.URL.Path, "/api/v1")]
@@ -84,8 +85,8 @@ func answers(list map[string]string) http.Handler {
 	})
 }
 
-// TestAnswersAndErrors: an answer is passed on unchanged; an error has the text of the relay, and the exit
-// code that belongs to its code.
+// TestAnswersAndErrors: an answer is passed on unchanged. An error has the text of the relay, and the exit code
+// that belongs to the error code in the relay's answer.
 func TestAnswersAndErrors(t *testing.T) {
 	handler := answers(map[string]string{
 		"GET /me":                 `{"user":"alice","new":1}` + "\n",

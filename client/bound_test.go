@@ -99,8 +99,8 @@ func TestBaseURLWithALogin(t *testing.T) {
 	}
 }
 
-// TestSilentPeerIsNamed: if a peer accepts the connection but sends nothing, one message tells the waiting
-// user. Without a terminal nothing is printed.
+// TestSilentPeerIsNamed: if a peer accepts the connection but sends nothing, one message tells the user
+// that the program is waiting. Without a terminal nothing is printed.
 func TestSilentPeerIsNamed(t *testing.T) {
 	for _, c := range []struct {
 		person bool

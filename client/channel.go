@@ -101,8 +101,8 @@ func copyRequest(ch *link.Channel, local localConn, buf *[bufferSize]byte, n int
 }
 
 // copyResponse copies from the local server to the channel. An orderly end is passed on as EOF at once. A
-// reset is reported by a channel request, because EOF and CLOSE look the same after a complete response, and
-// the relay must know that this one is truncated.
+// reset is reported by a channel request. Without the request, the relay would see EOF and CLOSE as after a
+// complete response, although this response is truncated.
 func copyResponse(ch *link.Channel, local localConn, inspector *answerInspector) {
 	buf := buffers.Get().(*[bufferSize]byte)
 	defer buffers.Put(buf)

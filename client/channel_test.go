@@ -216,7 +216,7 @@ func TestResetIsNoCleanEnd(t *testing.T) {
 	}
 	alive(t, ch) // the channel must not be closed yet
 	_ = r.Reply(false, nil)
-	// The client sends CLOSE before this side does, which ends the channel.
+	// x/crypto closes requests at the CLOSE of the client. This side has sent no CLOSE.
 	select {
 	case r, more := <-requests:
 		if more {

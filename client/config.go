@@ -19,7 +19,7 @@ import (
 	"relay/record"
 )
 
-// ConfigName is the file that relay looks for.
+// ConfigName is the name of the file that FindConfig looks for.
 const ConfigName = "webhooks.yaml"
 
 // Config is the content of a webhooks.yaml.
@@ -29,7 +29,8 @@ type Config struct {
 	Aliases []Forward // in the order of the file
 }
 
-// FindConfig looks for a webhooks.yaml in a folder and its parents, the nearest first; "" if there is none.
+// FindConfig returns the path of the nearest webhooks.yaml: that of the folder dir or of one of its parents. The
+// result is "" if there is none.
 func FindConfig(dir string) string {
 	for {
 		path := filepath.Join(dir, ConfigName)

@@ -39,7 +39,7 @@ type loginsFile struct {
 	Logins  []Login `json:"logins"`
 }
 
-// Path returns the path of the file.
+// Path returns the path of the file of logins.
 func (l Logins) Path() string { return filepath.Join(l.Dir, "logins.json") }
 
 // OwnKey returns the path of the key pair that relay login makes for a user without a key.
@@ -71,7 +71,7 @@ func (l Logins) Read() ([]Login, error) {
 // Save stores a login as the newest one and replaces an older one at the same server.
 func (l Logins) Save(login Login) error { return l.change(login.Server, login) }
 
-// Forget removes the login at a server, and removes the file with its last login.
+// Forget removes the login at a server. If this was the last login of the file, Forget removes the file.
 func (l Logins) Forget(server string) error { return l.change(server) }
 
 // change removes the login at a server and adds the given one, if any.
@@ -121,9 +121,9 @@ func writePrivate(path string, text []byte) (err error) {
 	return os.Rename(file.Name(), path)
 }
 
-const maxTokenInput = 4096 // bytes of the line with a token
+const maxTokenInput = 4096 // longest line that ReadToken reads, in bytes
 
-// ReadToken reads a token from a text that contains nothing else.
+// ReadToken reads a token from the first line of a text. The line must contain nothing else.
 func ReadToken(r io.Reader) (string, error) {
 	input := bufio.NewReaderSize(r, maxTokenInput)
 	line, err := input.ReadSlice('\n')                           // only one line: a user may type it at a terminal

@@ -22,7 +22,7 @@ import (
 
 const (
 	serverDialTimeout = 4 * time.Second  // a lost SYN is sent again after 1 and 3 s
-	nameDialTimeout   = 10 * time.Second // 5 s more: a resolver waits that long for a name server that is down (resolv.conf(5))
+	nameDialTimeout   = 10 * time.Second // a resolver waits 5 s for a name server that is down (resolv.conf(5))
 	loginTimeout      = 15 * time.Second // without the time that the user takes to answer prompts
 )
 
@@ -32,7 +32,7 @@ type Dialer struct {
 	Server   string // HOST[:PORT], or a Host of ~/.ssh/config
 	Identity string // the only key file to use; "" = agent, then default keys
 	HostKey  string // the only accepted host key, SHA256:…; "" = known hosts
-	Home     string // the directory of .ssh
+	Home     string // the directory that contains .ssh
 	StateDir string // directory for accepted host keys
 	Agent    string // socket of the ssh-agent, or ""
 	Version  string // version of this program
@@ -43,8 +43,8 @@ type Dialer struct {
 	// Say gets messages for the user, not yet safe to print.
 	Say func(string)
 
-	// approve, if set, makes the login an enrolment: it logs in as linkUser with the first key alone,
-	// and passes link and code to the user who approves the key.
+	// approve, if set, makes the login an enrolment: the dialer logs in as linkUser with the first key
+	// alone, and calls approve with the link and the code for the user who approves the key.
 	approve func(link, code string)
 	// connect replaces TCP in tests.
 	connect func(ctx context.Context, addr string) (net.Conn, error)
@@ -52,8 +52,8 @@ type Dialer struct {
 	expected *expectedKeys
 	// told is the message of a relay that refused the login after it had shown its host key.
 	told string
-	// accepted is set once a host key of the server was accepted. Key exchanges of several open connections
-	// may set it at once.
+	// accepted: the last host key that was checked is accepted. Key exchanges of several open connections
+	// may set the field at the same time.
 	accepted atomic.Bool
 
 	once  sync.Once
@@ -83,7 +83,7 @@ func newConn(raw net.Conn, addr string) *Conn {
 	return c
 }
 
-// handlers returns the handlers for requests and channels that the relay opens.
+// handlers returns the handlers for the requests of the relay, and for the channels that the relay opens.
 func (c *Conn) handlers() link.Handlers {
 	return link.Handlers{
 		Request: c.take, Ended: func() { close(c.notices) },
@@ -105,7 +105,7 @@ func (c *Conn) take(r *link.Request) {
 	} else if link.Unmarshal(r.Payload, &n) == nil {
 		select {
 		case c.notices <- n:
-		default: // waiting for the reader would block the whole connection
+		default: // the notice is dropped, because waiting for its reader would block the whole connection
 		}
 	}
 }
@@ -150,8 +150,8 @@ func (d *Dialer) hostKeys() *hostKeys {
 	}
 }
 
-// Dial connects, checks the host key and logs in. Errors are *cli.Error: cli.ExitUnreachable if another try
-// may help, cli.ExitRefused if only the user can help.
+// Dial connects, checks the host key and logs in. It returns the error of ctx if ctx has ended. Other errors are
+// *cli.Error: with cli.ExitUnreachable another try may help, with other exit codes only the user can help.
 func (d *Dialer) Dial(ctx context.Context) (*Conn, error) {
 	d.once.Do(d.prepare)
 	if d.fail != nil {
@@ -163,12 +163,12 @@ func (d *Dialer) Dial(ctx context.Context) (*Conn, error) {
 			person.timeout = enrolTimeout
 		}
 		conn, err := d.dial(ctx, person)
-		// A user may take longer than the server waits. The next try uses the answers.
+		// The user may have taken longer to answer than the server waits. The next try uses these answers.
 		if e, ok := errors.AsType[*cli.Error](err); ok && e.Exit == cli.ExitUnreachable && person.asked && ctx.Err() == nil {
 			continue
 		}
 		if err != nil && errors.Is(ctx.Err(), context.Canceled) {
-			return nil, ctx.Err() // an interrupted prompt gets this error, too
+			return nil, ctx.Err() // also the result of an interrupted prompt
 		}
 		return conn, err
 	}
@@ -177,7 +177,8 @@ func (d *Dialer) Dial(ctx context.Context) (*Conn, error) {
 // sayWaiting is the silence of a peer after which the program tells the user that it is waiting.
 const sayWaiting = 3 * time.Second
 
-// dial makes one try. person is the Prompter of d, if d has one.
+// dial makes one try to log in. person sets the deadline of the login, and takes the place of d.Prompter if
+// that is set.
 func (d *Dialer) dial(ctx context.Context, person *pausableDeadline) (*Conn, error) {
 	hosts := d.hostKeys()
 	if d.keys.prompter = nil; d.Prompter != nil {
@@ -230,7 +231,7 @@ func (d *Dialer) open(ctx context.Context, addr string) (net.Conn, error) {
 	return serverDialer(addr).DialContext(ctx, "tcp", addr)
 }
 
-// serverDialer dials the address of a relay, of the form HOST:PORT.
+// serverDialer returns the dialer for the address of a relay, of the form HOST:PORT.
 func serverDialer(addr string) *net.Dialer {
 	if _, err := netip.ParseAddrPort(addr); err != nil {
 		return &net.Dialer{Timeout: nameDialTimeout}
@@ -316,14 +317,14 @@ func (l *loginAttempt) addBanner(text string) error {
 	return nil
 }
 
-// HostKeyAccepted reports whether the last login that got a host key found it known or expected.
+// HostKeyAccepted reports whether the last login that got a host key has accepted this key.
 func (d *Dialer) HostKeyAccepted() bool { return d.accepted.Load() }
 
 // explain converts the error of a failed handshake into an *cli.Error. It distinguishes a broken connection
 // from a refused login.
 func (l *loginAttempt) explain(err error) error {
 	addr := l.where.String()
-	// The program adds this prefix to each line itself.
+	// This removes the prefix "relay: " of each line, because the program adds the prefix itself.
 	told := strings.ReplaceAll("\n"+strings.TrimSpace(l.banner), "\nrelay: ", "\n")[1:]
 	var own *cli.Error
 	var algorithms *ssh.AlgorithmNegotiationError
@@ -405,8 +406,8 @@ var (
 const enrolTimeout = 150 * time.Second
 
 // Enrol asks for the approval of the first key by a user who is logged in to the dashboard. It logs in with
-// the first key alone, passes link and code to show, and returns when the relay has accepted or refused the
-// key. The texts passed to show are not safe to print.
+// the first key alone, calls show with the link and the code, and returns when the relay has accepted or
+// refused the key. link and code are not safe to print.
 func (d *Dialer) Enrol(ctx context.Context, show func(link, code string)) error {
 	dialer := d.copy()
 	dialer.approve = show

@@ -53,7 +53,8 @@ func (d *Doctor) note(check string, f relay.Finding) {
 	d.list = append(d.list, f)
 }
 
-// check makes a check that depends on the checks before it: it is skipped if one of them failed.
+// check makes a check and stores its finding. If an earlier check has failed, check stores that this one is
+// skipped.
 func (d *Doctor) check(check string, look func() relay.Finding) {
 	if d.broken {
 		d.note(check, relay.Findingf(relay.VerdictSkip, "", "needs the check above that failed"))
@@ -64,8 +65,8 @@ func (d *Doctor) check(check string, look func() relay.Finding) {
 	d.note(check, f)
 }
 
-// Examine runs every check that needs the network; each check depends on the ones
-// before it. A check takes a few seconds at most.
+// Examine makes every check that needs the network, and returns the findings. A check is skipped if it needs an
+// earlier check that has failed. A check takes 10 seconds at most.
 func (d *Doctor) Examine(ctx context.Context) []relay.Finding {
 	defer func() {
 		if d.API != nil {
@@ -309,8 +310,8 @@ func (d *Doctor) clock(ctx context.Context, host string) relay.Finding {
 	return relay.Findingf(relay.VerdictOK, "", "less than %s apart from %s", skewWarn, from)
 }
 
-// clockSkew returns the smallest clock difference that explains the header: the header has whole seconds, and
-// was written between request and answer.
+// clockSkew returns the smallest clock difference that explains theirs, the time in a Date header: the header
+// has whole seconds, and was written between asked and answered.
 func clockSkew(theirs, asked, answered time.Time) time.Duration {
 	switch {
 	case theirs.After(answered):

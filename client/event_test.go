@@ -33,7 +33,7 @@ func TestEventsOfSeveralPages(t *testing.T) {
 	})
 }
 
-// TestExportIsNotTouched: the text and the file name of an export are printed as the relay sent them.
+// TestExportIsNotTouched: Export returns the text and the file name as the relay sent them.
 func TestExportIsNotTouched(t *testing.T) {
 	const text = "package x\n\n\tend without a line end"
 	eachTransport(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -47,8 +47,8 @@ func TestExportIsNotTouched(t *testing.T) {
 	})
 }
 
-// TestWait: only an event that arrives after the call counts. The event is printed when its delivery has
-// ended.
+// TestWait: only an event that arrives after the call of Wait counts. Wait returns the event when its delivery
+// has ended.
 func TestWait(t *testing.T) {
 	for name, x := range map[string]struct {
 		filter  string   // path filter, or ""

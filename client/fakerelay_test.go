@@ -219,7 +219,7 @@ func (d *fakeRelay) serveAPI(ch ssh.Channel) {
 	copies.Wait()
 }
 
-// answer answers with d.api, or with an empty stream if d.api has no handler for it.
+// answer answers with d.api, or with an empty event stream if d.api has no handler for the stream.
 func (d *fakeRelay) answer(w http.ResponseWriter, r *http.Request) {
 	if _, pattern := d.api.Handler(r); pattern == "" && r.URL.Path == "/api/v1/stream" {
 		_, _ = io.WriteString(w, ": connected\n\n")

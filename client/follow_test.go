@@ -57,8 +57,9 @@ func streamed(id, event string) string {
 	return "id: " + id + "\nevent: event\ndata: " + event + "\n\n"
 }
 
-// TestFollowOverTheAPIGoesOnAfterALoss: the stream continues after its last item. If the relay cannot
-// continue there, the client reads and writes the changes in between, and writes no change twice.
+// TestFollowOverTheAPIGoesOnAfterALoss: the event stream continues after the last item that was read.
+// If the relay cannot continue there, the client reads and writes the changes since that item, and writes no
+// change twice.
 func TestFollowOverTheAPIGoesOnAfterALoss(t *testing.T) {
 	var mu sync.Mutex
 	var after []string

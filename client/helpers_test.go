@@ -27,7 +27,7 @@ import (
 func TestMain(m *testing.M) {
 	code := m.Run()
 	for end := time.Now().Add(testTimeout); code == 0; {
-		// openChannel is allowed; see Conn.openAPI.
+		// A call of openChannel may be left, because it may never return; see package link.
 		left := goleak.Find(goleak.IgnoreTopFunction("golang.org/x/crypto/ssh.(*mux).openChannel"))
 		if left == nil {
 			break

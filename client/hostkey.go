@@ -30,10 +30,10 @@ type hostKeys struct {
 	keepNothing bool
 	say         func(string)
 
-	library   ssh.HostKeyCallback
-	sources   []string       // the file of each line that the library has read; nil = the library has read the files themselves
-	authority map[place]bool // the lines of certificate authorities
-	accepted  bool           // the check has passed
+	library   ssh.HostKeyCallback // the check by package knownhosts, which comments call the library
+	sources   []string            // the file of each line that the library has read; nil = the library has read the files themselves
+	authority map[place]bool      // the lines of certificate authorities
+	accepted  bool                // the check has passed
 }
 
 // place is a line of a known_hosts file; the first line is 1.
@@ -136,8 +136,8 @@ func knownLines(lines ...[]byte) (known ssh.HostKeyCallback, bad, err error) {
 	return known, err, nil
 }
 
-// known checks a key as ssh does: nil means that the key is known for the address; a
-// *knownhosts.KeyError lists the known keys.
+// known checks a key as ssh does: nil means that the key is known for the address; a *knownhosts.KeyError lists
+// the known keys, if any. Another error of the library means, for example, that the key is revoked.
 func (h *hostKeys) known(addr string, remote net.Addr, key ssh.PublicKey) error {
 	err := h.library(addr, remote, key)
 	if _, isOther := errors.AsType[*knownhosts.KeyError](err); err != nil && !isOther {
@@ -164,8 +164,9 @@ func (h *hostKeys) wanted(addr string) []knownhosts.KnownKey {
 	})
 }
 
-// algorithms returns the host key algorithms to offer: the types that are known for the address. With other
-// types, the server could show a key of another type, which would look like a changed key.
+// algorithms returns the host key algorithms to offer: the types of the keys that are known for the address, or
+// all types if no key is known or one is pinned. If other types were offered, the server could show a key of
+// such a type, which would look like a changed key.
 func (h *hostKeys) algorithms(addr string) []string {
 	all := []string{
 		ssh.KeyAlgoED25519, ssh.KeyAlgoECDSA256, ssh.KeyAlgoECDSA384, ssh.KeyAlgoECDSA521,
@@ -214,7 +215,7 @@ func (h *hostKeys) check(addr string, remote net.Addr, key ssh.PublicKey) error 
 	return nil
 }
 
-// fileOf returns the file that holds a key of the address.
+// fileOf returns the file that holds a key of the address, or own if no key is known.
 func (h *hostKeys) fileOf(addr string) string {
 	if want := h.wanted(addr); len(want) > 0 {
 		if h.sources != nil {
@@ -248,7 +249,7 @@ func (h *hostKeys) first(addr string, remote net.Addr, key ssh.PublicKey) error 
 	return nil
 }
 
-// store replaces the keys that this program stored for an address with keys.
+// store replaces the keys that this program stored for an address by the given keys.
 func (h *hostKeys) store(addr string, keys ...ssh.PublicKey) error {
 	return withLock(filepath.Dir(h.own), func() error {
 		old, err := os.ReadFile(h.own)
@@ -259,7 +260,7 @@ func (h *hostKeys) store(addr string, keys ...ssh.PublicKey) error {
 	})
 }
 
-// replaceKeys returns the text of a known_hosts file in which an address has these keys and no
+// replaceKeys returns old, the text of a known_hosts file, with a change: the address has the given keys and no
 // others.
 func replaceKeys(old []byte, addr string, keys []ssh.PublicKey) []byte {
 	var text bytes.Buffer
@@ -294,7 +295,8 @@ func (h *hostKeys) stored(addr string) (keys []ssh.PublicKey, err error) {
 // Expect makes the dialer accept the host keys that a base URL names for the server, without storing them:
 // any site can name any SSH address as its own. KeepExpected stores them after the relay at the address has
 // confirmed the base URL. replace means that the older keys came from the same base URL: the keys that this
-// program stored before are ignored. A different key in the user's own known_hosts still fails the check,
+// program stored before are ignored. Without replace, Expect fails if keys are stored and none of the new ones
+// is among them. A different key in the user's own known_hosts still fails the check,
 // because only the user can decide which key is right.
 func (d *Dialer) Expect(keys []ssh.PublicKey, replace bool) error {
 	addr, err := d.Addr()

@@ -15,7 +15,7 @@ import (
 const (
 	pingEvery   = 2 * time.Second
 	lookEvery   = time.Second
-	silentAfter = 10 // number of looks without a byte from the relay
+	silentAfter = 10 // number of checks, one each lookEvery, without a byte from the relay
 )
 
 // keepalive pings the relay until ctx or the connection ends, and returns nil. If the relay is silent for too

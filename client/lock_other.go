@@ -4,7 +4,7 @@ package client
 
 import "os"
 
-// withLock calls do without a lock, because this system has no file locks.
+// withLock calls do without a lock, because this program locks files only on Unix.
 func withLock(dir string, do func() error) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err

@@ -15,7 +15,7 @@ import (
 )
 
 // enrolling returns a fake relay that shows link and code in its banner, and then accepts the login or
-// refuses it with verdict.
+// refuses it with verdict. The returned Go channel gets the user name of each login.
 func enrolling(t *testing.T, verdict error) (*fakeRelay, chan string) {
 	d := newFakeRelay(t)
 	users := make(chan string, 4)

@@ -9,7 +9,7 @@ import (
 )
 
 // TestDialOfLoopback: dialLoopback connects to a listener on loopback, and the connection still reads after its
-// CloseWrite. It leaves every other address, and one where nothing listens, to package net.
+// CloseWrite. dialLoopback returns nil for every other address, and for one where nothing listens.
 func TestDialOfLoopback(t *testing.T) {
 	refused, _ := refusingAddr(t)
 	for _, addr := range []string{refused, "localhost:80", "192.0.2.1:80", "[::1%lo]:80", "127.0.0.1", ""} {
@@ -63,7 +63,8 @@ func TestDialIsNotConnectedToItself(t *testing.T) {
 		if conn == nil {
 			continue
 		}
-		// Another program may have begun to listen at this port.
+		// Another program may have begun to listen at this port. Only a connection to itself reads back what
+		// was written.
 		local := conn.(loopbackConn)
 		_ = local.SetDeadline(time.Now().Add(time.Second))
 		_, _ = local.Write([]byte("echo"))

@@ -32,7 +32,7 @@ type Message struct {
 	// Event and Attempt are set for a request, with the fields that AttemptLine needs.
 	Event   *record.Summary `json:"-"`
 	Attempt *record.Attempt `json:"-"`
-	item    []byte          // item of the stream, for a request
+	item    []byte          // for a request: the data of the item in the stream of the API
 }
 
 // MarshalJSON encodes event and attempt of a request as the relay sent them, because a newer relay may send
@@ -58,7 +58,8 @@ func (m *Message) MarshalJSON() ([]byte, error) {
 // Transient reports whether the relay may grant a refused alias later. Such an alias is requested again.
 func (m *Message) Transient() bool { return m.Type == relay.NoticeRefused && !cli.Permanent(m.Code) }
 
-// Superseded returns the message for an alias that was lost to a newer tunnel.
+// Superseded returns the text of a NoticeSuperseded: the alias was taken over by a newer tunnel, or is offline for
+// the reason in m.Message.
 func (m *Message) Superseded() string {
 	if m.Message == "" || m.Message == relay.TakenOver {
 		return "alias " + m.Alias + " was " + relay.TakenOver

@@ -17,14 +17,14 @@ import (
 const (
 	// missedEvents is the number of events that are checked after a lost connection.
 	missedEvents = 50
-	// missedBefore is how long before the loss of a connection a request may have arrived that ended after
-	// it.
+	// The check includes requests that arrived up to missedBefore before the loss, because they may have
+	// ended after the loss.
 	missedBefore = time.Minute
 )
 
-// readMissed posts a message for each request that has ended since the stream was lost. Requests that were
-// queued in the meantime are delivered as soon as the tunnel is back, and may have ended before the stream is
-// back. query selects the aliases, as for the stream.
+// readMissed posts a message for each request that has ended since the event stream of the API was lost.
+// Requests that were queued in the meantime are delivered as soon as the tunnel is back, and may have ended
+// before the event stream is back. query selects the same aliases as for the event stream.
 func (t *tunnel) readMissed(ctx context.Context, query url.Values) {
 	since := t.up.heard.Add(-missedBefore)
 	if since.Before(t.up.followed) {
@@ -60,8 +60,8 @@ func (t *tunnel) readMissed(ctx context.Context, query url.Values) {
 	}
 }
 
-// logItem posts a message for an item of the stream that is an ended attempt, unless the attempt was shown
-// before.
+// logItem handles one item of the event stream. If the item is an attempt that has ended and was not shown
+// before, logItem posts a message.
 func (t *tunnel) logItem(ctx context.Context, name string, item []byte) {
 	if e, a := t.up.log.Take(name, item); a != nil {
 		t.post(ctx, &Message{Type: TypeRequest, item: bytes.Clone(item), Event: e, Attempt: a})

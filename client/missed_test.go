@@ -12,8 +12,9 @@ import (
 	"relay"
 )
 
-// TestRequestsOfALossAreLogged: events that were queued while the tunnel was down may be delivered before the
-// stream is back. The relay answers the last id with resync, and the client reads the missed attempts.
+// TestRequestsOfALossAreLogged: after a loss, the client requests the event stream of the API from the last item
+// on that it has read, s2. The relay answers resync, because it cannot continue there. The client then lists the
+// events, and shows the attempts that ended in the meantime, each one once.
 func TestRequestsOfALossAreLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, dialer, _, _ := inMemory(t)
@@ -71,8 +72,8 @@ func TestRequestsOfALossAreLogged(t *testing.T) {
 }
 
 // TestLossIsListedByTheClockOfTheRelay: the relay lists events by its own clock, so the client must allow for
-// a difference of its clock. The log says that requests are missing, also if an event could not be read. A
-// removed event is not missing.
+// a difference between the two clocks. If an event cannot be read, the log says that requests are missing. A
+// removed event does not count as missing.
 func TestLossIsListedByTheClockOfTheRelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, dialer, _, _ := inMemory(t)

@@ -94,7 +94,8 @@ func (m *memoryConn) freeze() {
 
 func (*memoryConn) LocalAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)} }
 
-// SetDeadline closes the connection at a time, because a failed read ends an SSH client.
+// SetDeadline closes the connection at the deadline. For an SSH client this is the same, because a failed read
+// ends its connection.
 func (m *memoryConn) SetDeadline(at time.Time) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -111,8 +112,8 @@ func (*memoryConn) RemoteAddr() net.Addr             { return &net.TCPAddr{IP: n
 func (*memoryConn) SetReadDeadline(time.Time) error  { return nil }
 func (*memoryConn) SetWriteDeadline(time.Time) error { return nil }
 
-// inMemory returns a dialer and a fake relay that are connected in memory; up decides whether the fake
-// relay can be reached.
+// inMemory returns a dialer and a fake relay that are connected in memory. lines gets the dialer's end of each
+// connection; up decides whether the fake relay can be reached.
 func inMemory(t *testing.T) (d *fakeRelay, dialer *Dialer, lines chan *memoryConn, up *atomic.Bool) {
 	d = newFakeRelay(t)
 	dialer, _ = newDialer(t, "127.0.0.1:2222")

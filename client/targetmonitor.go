@@ -24,11 +24,11 @@ const (
 	LocalCertificate = "local-certificate" // an https target whose certificate is not trusted
 )
 
-// TargetEvent is a problem with a local server that its developer can fix, or the end of one. An event is
-// reported once, not for each request.
+// TargetEvent is a problem with a local server that its developer can fix, or the end of such a problem. A
+// problem is reported once, not for each request.
 type TargetEvent struct {
 	Kind   string `json:"type"`
-	Alias  string `json:"alias"`   // the first one that met it
+	Alias  string `json:"alias"`   // the alias whose request met the problem first
 	Target string `json:"target"`  // URL
 	Text   string `json:"message"` // not safe to print
 	Hint   string `json:"hint,omitempty"`
@@ -50,7 +50,8 @@ func newTargetMonitor(report func(TargetEvent)) *targetMonitor {
 	return &targetMonitor{report: report, known: map[problem]bool{}}
 }
 
-// changed stores whether the subject has a problem of this kind, and reports whether the value has changed.
+// changed stores whether the subject has a problem of this kind. It returns true if this is a change and there
+// is a function report.
 func (m *targetMonitor) changed(kind, subject string, is bool) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -34,10 +34,10 @@ type tunnel struct {
 	open atomic.Int64 // number of open channels
 	busy atomic.Int64 // number of channels with a request on them
 
-	messages      chan *Message         // nil = there are no more notices
+	messages      chan *Message         // a nil message means that there are no more notices
 	ended         error                 // why there are no more notices; valid after a nil message
 	attached      chan struct{}         // closed when the first alias is online
-	logged        chan struct{}         // closed when the request log has begun, or cannot
+	logged        chan struct{}         // closed when the request log has begun, or its first try has failed
 	announced     chan struct{}         // closed when the first online message was posted; messages of requests come after it
 	online        map[string]bool       // by label; only the goroutine of run uses online and early
 	early         map[string][]*Message // requests whose alias is not online yet, because its notice comes later; by label
@@ -169,7 +169,7 @@ func (t *tunnel) forwardLater(ctx context.Context, alias string) {
 }
 
 // hear turns the identification of the relay and its notices into messages. The end of the connection cancels
-// lost, but the last notices may arrive with it.
+// lost. The last notices may arrive together with this end, so hear posts messages until ctx ends.
 func (t *tunnel) hear(ctx, lost context.Context) {
 	defer t.post(ctx, nil)
 	var told record.SSH

@@ -26,7 +26,8 @@ type Forward struct {
 	SecretEnv map[string]string // environment variables with the secrets of senders, by sender
 }
 
-// Up keeps aliases online: it connects, forwards, and reconnects after every loss unless it is final.
+// Up keeps aliases online: it connects, requests the forwards, and reconnects after every loss, unless another
+// try cannot help.
 type Up struct {
 	Dialer   *Dialer
 	Forwards []Forward
@@ -43,15 +44,15 @@ type Up struct {
 
 	monitor  *targetMonitor
 	log      cli.RequestLog
-	lastItem string         // id of the last item of the stream
+	lastItem string         // id of the last item of the event stream of the API
 	heard    time.Time      // time of the last item, by the clock of the relay
-	followed time.Time      // start of the first stream, by the clock of the relay
+	followed time.Time      // start of the first event stream, by the clock of the relay
 	leaving  sync.WaitGroup // connections to former nodes, which still serve their last requests
 
 	active atomic.Pointer[[]Forward] // the forwards, without those that were removed for good
 	tunnel atomic.Pointer[tunnel]    // the connected tunnel, or nil
 
-	// Only the goroutine of Run uses the other fields.
+	// Only the goroutine of Run uses the fields below.
 	reached     bool          // an alias has been online
 	lossSpread  time.Duration // after a loss, the relay asks for a random wait up to this
 	readyCalled bool          // Ready has been called

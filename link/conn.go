@@ -106,7 +106,8 @@ func (c *Conn) SetLog(l *slog.Logger) { c.logger.Store(l) }
 func (c *Conn) Log() *slog.Logger { return c.logger.Load() }
 
 // Go runs f in a goroutine. The end of the connection waits for it, but only for a limited time. A
-// panic is logged with the text where, and ends the connection. Go returns false, without running f, if the connection has ended.
+// panic is logged with the text where, and ends the connection. Go returns false, without running f, if
+// the connection has ended.
 func (c *Conn) Go(where string, f func()) bool {
 	if !c.calls.begin() {
 		return false

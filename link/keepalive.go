@@ -200,7 +200,8 @@ func (c *Conn) RoundTrip(ctx context.Context) error {
 
 // Watch pings the peer at the interval ping, and checks at the interval look whether bytes have
 // arrived. Watch returns nil at the end of ctx. When as many checks in a row as the number looks have
-// found no byte, it closes the connection and returns a *SilentError. If the connection ends otherwise, it returns ErrLost.
+// found no byte, it closes the connection and returns a *SilentError. If the connection ends otherwise,
+// it returns ErrLost.
 //
 // Silence is counted in checks and not measured by a clock: while this process is stopped or this
 // machine sleeps, there are no checks, so the peer gets its full time afterwards. Watch needs the

@@ -13,8 +13,9 @@ const unsentLimit = 64 << 10
 
 // tune sets unsentLimit, and userTimeout as the kernel's limit for the time without an acknowledgement,
 // a second guard beside the stall time. It returns ack, which requests immediate acknowledgements, and
-// unread, which reports whether bytes of the peer are unread; both are nil if c is no TCP connection. The kernel forgets the request for acknowledgements, so ack is called after each
-// read. Without ack, OpenSSH waits 40 ms within the handshake.
+// unread, which reports whether bytes of the peer are unread; both are nil if c is no TCP connection.
+// The kernel forgets the request for acknowledgements, so ack is called after each read. Without ack,
+// OpenSSH waits 40 ms within the handshake.
 func tune(c net.Conn, userTimeout time.Duration) (ack func(), unread func() bool) {
 	tcp, ok := c.(*net.TCPConn)
 	if !ok {
