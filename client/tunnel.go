@@ -45,8 +45,8 @@ type tunnel struct {
 	readyCalled   bool                  // Ready was called
 }
 
-// errMoving ends the use of a connection whose node has asked the client to connect to another node; see
-// linger.
+// errMoving ends the use of a connection whose node has asked the client to connect to another node. See
+// run.
 var errMoving = errors.New("the relay asks to connect to another node")
 
 // forwardRequest is the payload of tcpip-forward and its cancel (RFC 4254, section 7.1).
@@ -249,7 +249,7 @@ func (t *tunnel) followLog(ctx context.Context) {
 		return
 	}
 	begin := sync.OnceFunc(func() { close(t.logged) })
-	query := url.Values{} // with several aliases, the stream has all aliases of the account
+	query := url.Values{} // with several aliases, the stream has the requests of all aliases of the account
 	if list := *t.up.active.Load(); len(list) == 1 {
 		query.Set("alias", cli.AliasLabel(list[0].Alias))
 	}

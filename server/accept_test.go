@@ -19,7 +19,7 @@ import (
 
 func TestDefaultBounds(t *testing.T) {
 	t.Parallel()
-	// An eighth of the possible connections is reserved for SSH.
+	// The keys of the map are limits of open files. An eighth of the possible connections is reserved for SSH.
 	for files, want := range map[int]int{
 		0: 20000, 256: 112, 1000: 438, 1024: 448, 4096: 3136, 20000: 17052, 1 << 20: 20000,
 	} {

@@ -168,7 +168,7 @@ func TestEveryCodeOfAnAnswerHasACase(t *testing.T) {
 		t.Fatal(err)
 	}
 	others := []string{
-		// These are the codes of attempts.
+		// Only attempts have the codes of the next line.
 		relay.CodeSuperseded, relay.CodeCanceled, relay.CodeResponseNotStored, relay.CodeCallerGone,
 		relay.CodeBadRequest, relay.CodeUnauthorized, relay.CodeForbidden, relay.CodeLoginTooOld, relay.CodeNotFound, relay.CodeMethodNotAllowed, relay.CodeConflict,
 		relay.CodeEventNotReplayable, relay.CodeAliasOffline, relay.CodeNoSigningSecret, relay.CodeCannotSign, relay.CodeSecretUnavailable,

@@ -115,7 +115,7 @@ func (s *Server) serveBase(w http.ResponseWriter, r *http.Request) {
 	}
 	if stall := s.opt.StallTimeout; stall > 0 && r.ProtoMajor == 2 {
 		a := &stallWriter{w, http.NewResponseController(w), stall}
-		// net/http writes the last bytes after the handler has returned.
+		// net/http writes the last bytes after the handler has returned, so these need a deadline, too.
 		defer a.setDeadline()
 		w = a
 	}

@@ -149,7 +149,7 @@ func (c *compressor) Flush() { _ = c.FlushError() }
 // Unwrap lets http.ResponseController find deadlines.
 func (c *compressor) Unwrap() http.ResponseWriter { return c.ResponseWriter }
 
-// close ends the answer. After a panic it adds nothing, so that the answer is incomplete.
+// close ends the answer. After a panic of the handler it is not called, so that the answer stays incomplete.
 func (c *compressor) close() {
 	if !c.decided {
 		_ = c.decide(false)

@@ -218,7 +218,7 @@ func (a *ACME) Online(label string) {
 
 // Stop ends orders and renewals and waits for them, at most for stopTimeout: certmagic
 // asks the CA about the renewal of one certificate after the other and cannot be
-// interrupted if the CA does not answer. It may be called more than once.
+// interrupted if the CA does not answer. Stop may be called more than once.
 func (a *ACME) Stop() {
 	a.mu.Lock()
 	a.stopped = true

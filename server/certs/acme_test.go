@@ -59,9 +59,9 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// TestBudgetAhead: prefetches may use half of the quota of an account, and half of the whole quota. Beyond
-// that, a prefetch of a name that was counted before is allowed, and so is a name for which a handshake
-// waits.
+// TestBudgetAhead: prefetches, which are orders for names that no handshake has asked for, may use half of the
+// quota of an account, and half of the whole quota. Beyond that, a prefetch of a name that was counted before is
+// allowed, and so is a name for which a handshake waits.
 func TestBudgetAhead(t *testing.T) {
 	t.Parallel()
 	b, now := &quota{&certmagic.FileStorage{Path: t.TempDir()}}, time.Now()

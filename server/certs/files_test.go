@@ -44,7 +44,7 @@ func TestCertFiles(t *testing.T) {
 }
 
 // TestCertFilesAreTriedAgain: while a new pair cannot be read, the old certificate stays in use. Once the
-// file is corrected, the new one is used, although size and time of the file are the same.
+// file is corrected, its certificate is used, although size and time of the file are the same.
 func TestCertFilesAreTriedAgain(t *testing.T) {
 	t.Parallel()
 	dir, lines := t.TempDir(), make(chan string, 100)

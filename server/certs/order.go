@@ -50,7 +50,7 @@ func (a *ACME) request(name string, owner int64, prefetch bool) (<-chan struct{}
 			a.dropFailures()
 		}
 		if prefetch && len(a.issuances) >= maxIssuances {
-			// All other orders are running, so the certificate is ordered at the first handshake.
+			// Every entry is an order that is running, so the first handshake has to order the certificate.
 			return nil, errors.New("too many certificates are being ordered")
 		}
 		o = &issuance{}
@@ -185,7 +185,7 @@ func (a *ACME) loadOrOrder(ctx context.Context, name string, owner int64, o *iss
 }
 
 // Pauses between orders. A CA counts only rejections of a name, and no failures to reach the CA: Let's
-// Encrypt allows five failures an hour for a name.
+// Encrypt allows five rejections of a name in an hour.
 var (
 	unreachableBackoff = []time.Duration{time.Second, 2 * time.Second, 5 * time.Second, 15 * time.Second, time.Minute}
 	rejectedBackoff    = []time.Duration{time.Minute, 5 * time.Minute, 15 * time.Minute, 30 * time.Minute, time.Hour}
