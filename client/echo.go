@@ -39,7 +39,7 @@ func StartEcho(came func(Echoed)) (target Target, stop func(), err error) {
 		e := Echoed{Method: r.Method, Target: r.RequestURI}
 		var start bytes.Buffer
 		e.Size, _ = io.CopyN(w, io.TeeReader(r.Body, &start), EchoedBody)
-		// came is called before the handler returns, so the caller gets the last byte after it.
+		// came is called before the handler returns, so the caller gets the last byte after this call.
 		more, _ := io.Copy(w, r.Body)
 		e.Body, e.Size = start.Bytes(), e.Size+more
 		came(e)

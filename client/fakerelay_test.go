@@ -178,7 +178,7 @@ func (c *fakeConn) granted() []string {
 	return slices.Clone(c.forwards)
 }
 
-// session serves the API on a channel whose subsystem is the one of the API.
+// session accepts a channel, and serves the API on it when the client requests the subsystem of the API.
 func (d *fakeRelay) session(offer ssh.NewChannel) {
 	ch, requests, err := offer.Accept()
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"relay/cli"
 )
 
-// NotEncrypted returns the error that refuses to send a token, or to accept a host key, over clear
-// http.
+// NotEncrypted returns the error for a base URL with clear http, over which no token is sent and no host key is
+// accepted.
 func NotEncrypted(base string) error {
 	return cli.Errorf(cli.ExitRefused, "%s is not encrypted: anybody in between could read the token and show another host key", base).
 		WithHint("use its https address; without login and RELAY_TOKEN commands go over SSH with the key")

@@ -39,7 +39,7 @@ type keyring struct {
 	addKeys      string   // AddKeysToAgent: "", no, yes, ask, confirm, or a time; applies to keys opened with a passphrase
 	prompter     Prompter
 	say          func(string)
-	agentTimeout time.Duration // time for the agent to list its keys; 0 = agentTimeout
+	agentTimeout time.Duration // time for the agent to list its keys; 0 = the constant agentTimeout
 
 	opened map[string]ssh.Signer
 	locked error           // why a key that the server wanted was not opened

@@ -94,7 +94,7 @@ func (m *memoryConn) freeze() {
 
 func (*memoryConn) LocalAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)} }
 
-// SetDeadline closes the connection at the deadline. For an SSH client this is the same, because a failed read
+// SetDeadline closes the connection at the deadline. An SSH client sees no difference, because a failed read
 // ends its connection.
 func (m *memoryConn) SetDeadline(at time.Time) error {
 	m.mu.Lock()
@@ -184,9 +184,9 @@ func TestStoppingRelayIsLeftAloneAsLongAsItAsks(t *testing.T) {
 	}
 }
 
-// TestMovingRelayGetsTheNextConnectionFirst: when its node drains, the client opens a second connection. The
-// alias comes online there while the first connection still serves. The relay closes the first connection,
-// which does not count as a loss.
+// TestMovingRelayGetsTheNextConnectionFirst: when the node of a client drains, the client opens a second
+// connection. The alias comes online on it while the first connection still serves. The relay closes the first
+// connection, which does not count as a loss.
 func TestMovingRelayGetsTheNextConnectionFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, dialer, lines, _ := inMemory(t)

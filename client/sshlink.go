@@ -85,7 +85,7 @@ func (c *Conn) openAPI() (net.Conn, error) {
 	if err == nil {
 		deadline, _ := ctx.Deadline()
 		_ = ch.SetWriteDeadline(deadline)
-		// A relay always serves the API. Without waiting for the reply, the first request saves a round trip.
+		// A relay always serves the API, so openAPI does not wait for its reply, which would take a round trip.
 		var ok bool
 		if ok, err = ch.SendRequest("subsystem", !c.isRelay(), link.Marshal(struct{ Name string }{apiSubsystem})); err == nil {
 			if !ok && !c.isRelay() {

@@ -41,7 +41,7 @@ func (d *deadline) set(at time.Time) {
 }
 
 // fired is called by the timer. If set has moved the deadline while fired waited for mu, fired does
-// nothing, because set has also started the timer again.
+// nothing, because set has also moved or stopped the timer.
 func (d *deadline) fired() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -95,8 +95,8 @@ func (c *Conn) take(what string, loop func()) {
 }
 
 // serve passes the channels and global requests of the peer to the handlers. When x/crypto's mux ends, it
-// closes the two Go channels channels and requests. serve still passes on what is left in them, and then
-// closes the connection.
+// closes both Go channels, the parameters channels and requests. serve still passes on what is left in
+// them, and then closes the connection.
 func (c *Conn) serve(h Handlers, channels <-chan ssh.NewChannel, requests <-chan *ssh.Request) {
 	if h.Ended != nil {
 		defer h.Ended()

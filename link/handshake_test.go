@@ -154,7 +154,7 @@ func TestPacketsBehindTheEnd(t *testing.T) {
 		_ = raw.writePacket([]byte{200})
 	}
 	within(t, "the connection", func() { <-own.Done() })
-	// Wait returns after the last goroutine of x/crypto.
+	// Wait returns when the last goroutine of x/crypto has ended.
 	within(t, "x/crypto", func() { _ = own.ssh.Wait() })
 }
 

@@ -16,11 +16,11 @@ const maxKexInit = 8 << 10
 const msgKexInit = 20
 
 // PeerCiphers reads the peer's first packet before x/crypto does, and returns the ciphers that the peer
-// offers for both directions. The caller can adapt the offer of this side to them, which x/crypto fixes
-// before it reads that packet. PeerCiphers returns nil if the packet is not a KEXINIT, or does not
-// arrive within the time wait: some peers wait for the first packet of this side. Call it after
-// ExchangeVersions. Most peers send version and KEXINIT without waiting, so the call takes half a round
-// trip.
+// offers for both directions. x/crypto fixes the offer of this side before it reads that packet, so the
+// caller can adapt the offer to the peer only by this method. PeerCiphers returns nil if the packet is
+// not a KEXINIT, or does not arrive within the time wait: some peers wait for the first packet of this
+// side. Call it after ExchangeVersions. Most peers send version and KEXINIT without waiting, so the
+// call takes half a round trip.
 func (s *Socket) PeerCiphers(wait time.Duration) []string {
 	end := bytes.IndexByte(s.ahead, '\n')
 	if end < 0 {

@@ -123,7 +123,7 @@ func TestPausesKeepTheBytes(t *testing.T) {
 	if used := shared.Stats().Used; used != 0 {
 		t.Errorf("%d bytes reserved for a peer that sends nothing", used)
 	}
-	// The bytes go to the read ahead.
+	// The read that runs ahead takes these bytes.
 	next <- 10_000
 	eventually(t, 30*time.Second, "a reservation", func() bool { return shared.Stats().Used > 0 })
 	for len(all) < 10_000 {
@@ -133,7 +133,7 @@ func TestPausesKeepTheBytes(t *testing.T) {
 	}
 	eventually(t, 30*time.Second, "a second read ahead", ahead)
 	taken := make(chan error, 1)
-	// The read ahead is still running.
+	// This Read waits for the read that still runs ahead.
 	go func() { taken <- take() }()
 	next <- 20_000
 	if err := <-taken; err != nil {
