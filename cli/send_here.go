@@ -19,7 +19,7 @@ type exactSend struct {
 	alias  string
 	call   sendCall
 	raw    []byte // content of a file; nil = the relay composes the request from the call
-	custom string // definition of the scheme; "" = the definitions of the alias
+	custom string // JSON of the custom signature scheme to sign with; "" = the custom schemes of the alias
 	edit   bool
 
 	secret string           // secret that signs on this machine; "" = none

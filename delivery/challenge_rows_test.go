@@ -112,9 +112,9 @@ func (c *challengeRow) prepare(b *fixture) {
 	}
 }
 
-// TestEachChallenge tries the challenge of each handshake in the package handshake. While the alias is offline,
-// relayd answers it; without the setting, with a wrong byte, or with markup in it, it is queued or refused.
-// An online tunnel gets it unchanged.
+// TestEachChallenge tries the challenge of each handshake in the package handshake. While the alias is
+// offline, relayd answers it; without the setting handshakes, with a wrong byte, or with markup in the text
+// to repeat, the challenge is queued or refused. An online tunnel gets the challenge unchanged.
 func TestEachChallenge(t *testing.T) {
 	for _, name := range handshake.Names() {
 		i := slices.IndexFunc(challengeRows, func(c challengeRow) bool { return c.name == name })

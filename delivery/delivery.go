@@ -387,8 +387,8 @@ func (a *attempts) remove(r relay.AttemptRef) {
 	delete(a.list, r)
 }
 
-// Running returns the attempts that this process has in progress. An event of these attempts may not be
-// stored yet.
+// Running returns the attempts that this process has in progress. The events of some of these attempts are
+// perhaps not stored yet.
 func (d *Delivery) Running() map[relay.AttemptRef]bool {
 	d.underWay.mu.Lock()
 	defer d.underWay.mu.Unlock()

@@ -28,7 +28,7 @@ func TestEveryPhaseEnds(t *testing.T) {
 		raw     string
 		serve   func(*local)
 		prepare func(*fixture)
-		more    bool // the caller sends more of its body after the begin
+		more    bool // the caller sends more bytes after those of raw
 	}{
 		"open":        {post, func(l *local) { l.hang() }, func(b *fixture) { b.tun.hang = true }, false},
 		"first write": {longHead, func(l *local) { l.hang() }, smallWindow, false},
@@ -147,7 +147,7 @@ func TestPartOfTheFirstWriteIsNeverSentAgain(t *testing.T) {
 					}
 					run(t, func(l *local) { l.hang() }, func(b *fixture) {
 						if lazy && when != late {
-							// The request uses the existing spare. Its replacement takes no byte.
+							// The request uses the existing spare. The spare that is opened in its place takes no byte.
 							synctest.Wait()
 							b.tun.set(func() { b.tun.window = 0 })
 						}
@@ -271,7 +271,7 @@ func TestHeadAndLossInOneRead(t *testing.T) {
 					if !together {
 						time.Sleep(time.Millisecond)
 					}
-					// This error is no end of the channel: reads fail like this when the tunnel is lost.
+					// finish(errLate) does not close the channel: it makes reads fail as they do when the tunnel is lost.
 					l.c.down.finish(errLate)
 					l.ended()
 				}, func(b *fixture) {

@@ -326,8 +326,8 @@ func TestResyncHasTheIDOfTheLastItemItStandsFor(t *testing.T) {
 	})
 }
 
-// rightsStore is a store that calls two functions of a test, each of them once: during after it has read the
-// aliases of an actor, and checked after it has checked a credential.
+// rightsStore is a store that calls the function during once, after it has read the aliases of an actor, and
+// the function checked once, after it has checked a credential.
 type rightsStore struct {
 	*memStore
 	during, checked func()
@@ -524,7 +524,7 @@ func TestSlowItemsOfAnAliasDelayNoOther(t *testing.T) {
 	}, func(b *fixture) { s.memStore, b.opt.Store = b.s, s })
 }
 
-// newAlias makes another alias in the store, and publishes that.
+// newAlias makes another alias in the store, and publishes the change.
 func (b *fixture) newAlias(id, owner int64, name string) {
 	b.s.mu.Lock()
 	b.s.aliases[id] = &relay.Alias{ID: id, Name: name, Owner: owner, Settings: relay.DefaultSettings()}
@@ -533,8 +533,8 @@ func (b *fixture) newAlias(id, owner int64, name string) {
 }
 
 // TestEventsOfAnAliasThatWasGained: a viewer of all aliases gets the events of an alias that was just
-// created. It does so even if the rights cannot be read at first; if the event comes before the alias, it
-// gets a resync item.
+// created. It does so even if the rights cannot be read at first; if the event is published before the alias,
+// the viewer gets a resync item.
 func TestEventsOfAnAliasThatWasGained(t *testing.T) {
 	eventsOf := func(b *fixture, sub relay.Subscription) (all []string) {
 		for {

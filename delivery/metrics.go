@@ -37,7 +37,7 @@ type counts struct {
 	opened   map[string]prometheus.Counter    // channels that requests got, by way: new, reused or spare
 	refused  map[string]prometheus.Counter    // requests that got no channel, by error code
 	ended    map[[2]string]prometheus.Counter // attempts, by kind and state
-	statuses [10]prometheus.Counter           // responses of local servers, by the first digit of the status; 0 is nil
+	statuses [10]prometheus.Counter           // responses of local servers, by the first digit of the status; element 0 is nil
 
 	requeued, attached, takenOver prometheus.Counter
 	reuseEnded                    prometheus.Counter

@@ -35,7 +35,7 @@ type model struct {
 	slowStore *slowStore
 	d         *delivery.Delivery
 	alias     *relay.Alias
-	ended     chan struct{} // closed when this relay has ended
+	ended     chan struct{} // closed when the current relay has ended
 	links     []*link       // the last link has the alias, unless the alias is offline
 	off       bool
 	busy      sync.WaitGroup // goroutines that wait for a result
@@ -152,7 +152,7 @@ func (w *model) stop(drain time.Duration) {
 
 // kill ends the relay like kill -9: the next relay gets the files as they are now.
 func (w *model) kill() {
-	// No step of the store is half written then.
+	// After Wait, no step of the store is half written.
 	synctest.Wait()
 	w.slowStore.kill()
 	for _, l := range w.links {

@@ -38,9 +38,9 @@ type Journal interface {
 	// CallerGone notes that the caller of attempt n did not get the whole answer, if this becomes known
 	// only after the Finish of the attempt.
 	CallerGone(id relay.ID, n int) *relay.Ticket
-	// Amend replaces the request message of an event that was accepted before its request was whole,
-	// and sets its replay blocker from the body state. judged replaces the stored verdict on the
-	// signature; nil keeps it.
+	// Amend replaces the request message of an event that was accepted before its request was whole, and sets
+	// the replay blocker of the event according to the state of the body. judged replaces the stored verdict on
+	// the signature; nil keeps it.
 	Amend(id relay.ID, m *relay.Message, judged *relay.Signature) *relay.Ticket
 	// Requeue returns an attempt of which no byte was sent from delivering to queued, with the same
 	// ReceivedAt.

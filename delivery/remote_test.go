@@ -209,8 +209,8 @@ func TestUnreachableNodeDeliversFromTheQueue(t *testing.T) {
 	})
 }
 
-// TestTakeoverBetweenNodes: a new tunnel, here or at the other node, takes the alias, and the tunnel before
-// is closed. The new one gets the next request.
+// TestTakeoverBetweenNodes: a new tunnel, here or at the other node, takes the alias, and the earlier tunnel
+// is closed. The new tunnel gets the next request.
 func TestTakeoverBetweenNodes(t *testing.T) {
 	atOtherNode(t, func(b *fixture, remote *memRemote) {
 		tun, _ := b.attach(always("hello", ok))

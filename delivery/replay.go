@@ -90,7 +90,7 @@ func (d *Delivery) outcome(ctx context.Context, who relay.Actor, begun *relay.Ev
 func (d *Delivery) queueReplay(ctx context.Context, who relay.Actor, st *registry.Alias, e *relay.Event) (*relay.Event, int, error) {
 	cost := costOf(e)
 	if got := st.Queue.Reserve(1, cost, d.queueLimits()); got != registry.Reserved {
-		// The error to a user of a share says nothing about the account of the owner.
+		// The error for the holder of a share token says nothing about the account of the owner.
 		ofAccount := got == registry.AccountQueueFull && who.Kind != relay.ActorShare
 		return nil, 0, exchange.ErrQueueFull(ofAccount, "the replay was not taken")
 	}

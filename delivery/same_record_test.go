@@ -115,7 +115,7 @@ func TestBrokenOffAnswers(t *testing.T) {
 		for endName, end := range ends {
 			seen, bad := strings.HasPrefix(headName, "head"), end.code == relay.CodeLocalMalformed
 			if headName == "half a head" && bad {
-				// The broken line would be a line of this head.
+				// After half a head, the broken line of the body would be read as a line of that head.
 				continue
 			}
 			for when, delay := range map[string]time.Duration{"within the commit": time.Second, "after it": 0} {

@@ -136,7 +136,7 @@ type memTunnel struct {
 	opened   int
 	origins  []netip.AddrPort
 	closed   []string
-	dead     []error // errors of the first write of the next channels
+	dead     []error // the error of the first write on each of the next channels
 	channels []*memChannel
 	refusal  *relay.Error
 	wg       sync.WaitGroup

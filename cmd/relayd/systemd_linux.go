@@ -46,7 +46,8 @@ func (m *serviceManager) notify(state string, fds ...int) error {
 		return fmt.Errorf("tell systemd: %w", err)
 	}
 	defer func() { _ = syscall.Close(conn) }()
-	// The time limit keeps a start, the status or a stop from waiting for a reader that does not read.
+	// Without this limit, a start, a status message or a stop of relayd would wait for as long as the reader of
+	// NOTIFY_SOCKET does not read.
 	wait := syscall.NsecToTimeval(notifyWait.Nanoseconds())
 	if err := syscall.SetsockoptTimeval(conn, syscall.SOL_SOCKET, syscall.SO_SNDTIMEO, &wait); err != nil {
 		return fmt.Errorf("tell systemd: %w", err)

@@ -44,7 +44,7 @@ type Change struct {
 	attempt *relay.Attempt
 }
 
-// Of returns c with its own snapshots, without references to memory of the store.
+// Of calls c.Snapshot and keeps its results, so that the Change holds no reference to memory of the store.
 func Of(c relay.Change) Change {
 	own := Change{Change: c}
 	if c.Snapshot != nil {

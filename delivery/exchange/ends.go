@@ -7,9 +7,9 @@ import (
 	"relay"
 )
 
-// giveBack gives the connection back to its tunnel once the response has ended, so that the next request
-// need not wait until this one is stored. It does nothing while the sender is running, or if the
-// connection was upgraded.
+// giveBack gives the connection back to its tunnel once the response has ended, so that the next request on
+// the connection need not wait until this response is stored. It does nothing while the sender is running, or
+// if the connection was upgraded.
 func (x *run) giveBack() {
 	if x.conn == nil || x.answer.state == relay.ResponseUpgraded || x.sending {
 		return
@@ -44,7 +44,7 @@ func (x *run) answered() Result {
 		o.abort()
 	}
 	if x.sending && q.rec.isWhole() {
-		// The last write of the sender is about to return.
+		// The sender is in its last write: that write is about to return, or closeConn ends it.
 		if !x.send.whole.Load() {
 			x.closeConn()
 		}
@@ -81,7 +81,8 @@ func (x *run) answered() Result {
 // caller's connection.
 func (x *run) failed() Result {
 	cut := x.q.o.Cut.Err() != nil
-	// This frees the slot, because the caller may take hours to send the rest of the request.
+	// This frees the slot of the request on the tunnel, because the caller may take hours to send the rest of
+	// the request.
 	x.closeConn()
 	x.endStoredSender()
 	if !x.q.Accepted() {
@@ -110,7 +111,8 @@ func (x *run) failed() Result {
 		return x.made(x.fault, true)
 	}
 	if x.answer.state == relay.ResponseTruncated && (x.out.started || x.fault.Code == relay.CodeLocalClosed) {
-		// In other cases, a caller that has got no byte yet gets an error response in place of the held bytes.
+		// The caller gets the held part of the response. In all cases but these, a caller that has got no byte yet
+		// gets an error response instead.
 		x.out.flush()
 	}
 	switch {
@@ -119,7 +121,7 @@ func (x *run) failed() Result {
 		x.out.sink.Abort()
 		return x.made(nil, true)
 	case x.isStoreFault():
-		// The event may not have been stored.
+		// It is not known whether the event is stored, so the caller must not be told that it is.
 		return x.made(x.fault, false)
 	case x.out.reader >= readerLeft:
 		x.noteGone()
@@ -127,7 +129,8 @@ func (x *run) failed() Result {
 	return x.made(x.fault, true)
 }
 
-// endStoredSender stops the goroutine that sends a stored request after its connection was closed.
+// endStoredSender waits until the goroutine that sends a stored request has ended. The connection must be
+// closed before.
 func (x *run) endStoredSender() {
 	if x.sending && x.q.stored {
 		x.send.signalProceed(false)
@@ -135,9 +138,9 @@ func (x *run) endStoredSender() {
 	}
 }
 
-// finishFailed ends the attempt, unless that was done before, and waits until all is stored. If the
-// end cannot be stored because a part of its response may be missing, it is stored without the
-// response. Otherwise the attempt would stay in the state delivering.
+// finishFailed ends the attempt, unless that was done before, and waits until all is stored. If the end
+// cannot be stored with its response, because a part of the response may be missing in the store,
+// finishFailed stores the end without the response. Otherwise the attempt would stay in the state delivering.
 func (x *run) finishFailed() *relay.Error {
 	switch {
 	case x.finish != nil:
@@ -235,9 +238,9 @@ func (o *Options) logPanic(q *Request, v any, stack []byte) {
 	o.Log.Error("panic while a request was served", "event", q.Event.ID, "attempt", q.Attempt.N, "panic", v, "stack", string(stack))
 }
 
-// panicked ends an exchange whose goroutine has panicked: it resets the caller's connection and marks
-// the attempt as interrupted. If that fails too, the store ends the attempt, as it does for every
-// claim without a running exchange.
+// panicked ends an exchange whose goroutine has panicked: it resets the caller's connection and marks the
+// attempt as interrupted. If the attempt cannot be marked, the store ends it, as it does for every claim
+// without a running exchange.
 func (x *run) panicked(v any, stack []byte) Result {
 	x.q.o.logPanic(x.q, v, stack)
 	defer func() { _ = recover() }()
@@ -252,7 +255,7 @@ func (x *run) panicked(v any, stack []byte) Result {
 		case u := <-x.send.done:
 			x.join(u)
 		case <-time.After(partWait):
-			// The goroutine may be waiting for the store.
+			// The goroutine of the sender may be waiting for the store, so it is left running.
 		}
 	}
 	if !x.q.Accepted() {

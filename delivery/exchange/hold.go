@@ -64,7 +64,7 @@ func (o *output) leave(how reader) {
 // begin prepares for the final response.
 func (o *output) begin(h *wire.Head, timeout time.Duration) {
 	o.final, o.closes, o.timeout = true, h.Framing == relay.FramingClose, timeout
-	leftBefore := false // true = an answer without a length is not a stream, but the late result of a request
+	leftBefore := false // the reader had left or closed its sending side before the head came; then an answer without a length does not count as a stream
 	if o.sink != nil && h.Framing != relay.FramingNone && h.Framing != relay.FramingLength {
 		leftBefore = o.reader >= readerLeft || o.sink.Presence() != relay.CallerPresent
 	}

@@ -110,7 +110,7 @@ func (a *answer) endsByClose() bool { return a.body != nil && a.body.EOF() == ni
 // 0005). It assumes that the whole request was sent. served means that the response has a reader.
 func (a *answer) reusable(trailers, served bool) (time.Duration, bool) {
 	q, f := a.request, a.final
-	// The pool has a smaller limit of its own.
+	// This stands for no limit, because the pool of channels has a smaller limit of its own.
 	limit := 24 * time.Hour
 	if t := f.KeepAliveTimeout; t >= 0 {
 		limit = time.Duration(t) * time.Second / 2

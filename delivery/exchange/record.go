@@ -257,7 +257,7 @@ func (r *recording) message(head []byte, framing relay.Framing, state string) re
 	if r.sum == nil {
 		b.SHA256 = sha256.Sum256(r.data)
 	} else {
-		// An array in m would be allocated on the heap.
+		// Sum(b.SHA256[:0]) would make m escape to the heap.
 		copy(b.SHA256[:], r.sum.Sum(nil))
 	}
 	return m

@@ -133,9 +133,10 @@ func (x *run) setEnd(state string, why *relay.Error) {
 // recordSent stores in the attempt whether its caller has left, how the request was sent, and the
 // duration of each phase.
 func (x *run) recordSent(a *relay.Attempt) {
-	// After a complete answer, noteGone asks the operating system whether the caller has reset the connection,
-	// because the last piece is not written yet. After a slow one, recordSent asks too: what the attempt says at
-	// its end cannot be lost, while the step of noteGone is lost if the relay is killed before that step.
+	// noteGone asks the operating system later whether the caller has reset the connection, because the last
+	// piece of a complete answer is not written yet. After an error or a slow answer, recordSent asks too: what
+	// the attempt says at its end cannot be lost, while the step of noteGone is lost if the relay is killed
+	// before that step.
 	x.gone = x.gone || x.callerLeft(a.Error != nil || x.slow)
 	a.CallerGone = x.gone
 	a.Timing, a.HasTiming = x.timing(), true
@@ -170,10 +171,10 @@ func (x *run) callerLeft(ask bool) bool {
 // knownLeft is callerLeft without asking the operating system: it uses only what the exchange already knows.
 func (x *run) knownLeft() bool { return x.out.reader >= readerLeft || x.end.how == endLeft }
 
-// noteGone stores that the caller has left, if the exchange notices it only after it has passed the end
-// of the attempt to the journal: the last bytes of a response are sent after that. If the relay is killed
-// before this step is stored, the record does not say so, as it cannot say whether a caller got bytes that
-// were sent just before a kill. Only one goroutine may check the caller.
+// noteGone stores that the caller has left, if the exchange notices it only after it has passed the end of
+// the attempt to the journal: the last bytes of a response are sent after that. If the relay is killed before
+// this step is stored, the record does not say that the caller has left, as it cannot say whether a caller
+// got bytes that were sent just before a kill. Only one goroutine may check the caller.
 func (x *run) noteGone() {
 	if x.out.sink == nil || x.gone {
 		return

@@ -377,8 +377,8 @@ func (x *run) onConnEnd(err error) error {
 	return x.fail(relay.Errorf(relay.CodeLocalClosed, "the local server closed the connection without an answer; if it speaks TLS, use --target https://… of relay up"))
 }
 
-// tunnelEnded reports whether a connection has ended because its tunnel did. abnormal means that the
-// connection itself gave no other reason for its end.
+// tunnelEnded reports whether a connection has ended because its tunnel did. abnormal means that the read
+// from the connection failed in a way that only the loss of the tunnel explains.
 func (x *run) tunnelEnded(abnormal bool) bool {
 	if abnormal {
 		return true

@@ -23,7 +23,7 @@ type sender struct {
 	late    bool         // the first write took longer than firstWait, so its last bytes may not have been sent yet
 }
 
-// signals are the channels that connect the goroutines of Run and of the sender.
+// signals are the channels and flags by which the goroutines of Run and of the sender inform each other.
 type signals struct {
 	done        chan sent
 	proceed     chan bool    // tells a sender that waits for 100 Continue whether to send the body; nil = the sender does not wait

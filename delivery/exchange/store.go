@@ -69,7 +69,8 @@ func (x *run) store() error {
 	x.sendFinish(relay.StateDelivered, nil, "")
 	x.giveBack()
 	x.setTimer(x.at.end.Add(storeWait))
-	// Accept is awaited first: it may be refused for lack of space, while the smaller Finish finds space and waits.
+	// Accept is awaited first: it may be refused for lack of space, while the smaller Finish finds space and is
+	// still pending.
 	if x.accept != nil {
 		if !x.resolves(x.accept) {
 			return x.storeLate()
@@ -263,7 +264,8 @@ func (x *run) readToEnd() {
 		return
 	}
 	if x.end.how == endOpen && q.bodyNotSent() {
-		// The sender has read all bytes that had arrived.
+		// The sender has read all bytes that had arrived, none of them of the body: the caller waits for 100
+		// Continue.
 		q.continued = true
 		x.out.write([]byte(continueLine))
 	}

@@ -51,9 +51,9 @@ type Options struct {
 	Log     *slog.Logger
 }
 
-// Feed sends changes to viewers. Each change is read and encoded once, and only if a viewer may see it,
-// in a goroutine of its alias, so that an alias with large items delays no other. Each viewer reads its
-// own rights. The methods are safe for concurrent use.
+// Feed sends changes to viewers. Each change is read and encoded once, and only if a viewer may see it, in a
+// goroutine of its alias, so that an alias with large items delays no other alias. Each viewer reads its own
+// rights. The methods are safe for concurrent use.
 type Feed struct {
 	Options
 	boot string // beginning of every id, which differs between runs of the process
@@ -143,7 +143,7 @@ func (f *Feed) put(c relay.Change) {
 		f.start(c.Alias)
 	}
 	if q.rights = q.rights || rights; rights {
-		// The item of a queue shows the alias as well.
+		// The item of a ChangeQueue shows the alias as well, so one kind of item is enough.
 		c.Kind = relay.ChangeQueue
 	}
 	if q.missed = q.missed || len(q.changes) >= pendingItems || f.count >= waitingChanges; q.missed {
@@ -271,7 +271,7 @@ func (f *Feed) deliver(alias int64, items []relay.FeedItem) (taken bool) {
 	return taken
 }
 
-// miss makes the viewers that who selects read their data again.
+// miss makes each viewer for which who returns true read its data again.
 func (f *Feed) miss(who func(v *viewer) bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

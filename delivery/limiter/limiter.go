@@ -115,7 +115,7 @@ func (p *Slot) Acquire(maxWait time.Duration, lost, cut <-chan struct{}) *relay.
 	defer s.mu.Unlock()
 	i := slices.Index(s.waiting, w)
 	if i < 0 {
-		// The request got its slot in the meantime.
+		// The request got its slot at the moment when its wait ended.
 		return nil
 	}
 	s.waiting = slices.Delete(s.waiting, i, i+1)
@@ -144,7 +144,7 @@ func (s *Limiter) admitOverflow() {
 	for more := max(minOverflowBatch, s.used/8) + overflowPerStuck*hung; len(s.waiting) > 0; more-- {
 		first := s.waiting[0]
 		left := overflowAfter - time.Since(first.since)
-		// extra is false while fewer than soft slots are used, apart from those beyond soft.
+		// extra says that all soft slots are in use, so that the next slot is one beyond soft.
 		extra := s.used-s.overflow >= s.soft
 		if left > 0 || more <= 0 || s.used >= s.hard || extra && !first.slot.takeShared() {
 			s.armTimer(max(left, overflowStep))

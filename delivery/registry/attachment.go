@@ -182,7 +182,7 @@ func (h *Attachment) stateChanged() bool {
 		return false
 	}
 	if h.remote != nil {
-		// h.st.since is the time that the node of the tunnel has stored.
+		// h.st.since stays as it is: it is the time that the node of the tunnel has stored.
 		h.cutAt = storedNow()
 		return true
 	}
@@ -334,7 +334,7 @@ func (h *Attachment) open(origin netip.AddrPort) (Channel, *relay.Error) {
 		}
 	}
 	if errors.Is(err, relay.ErrTunnelMoved) {
-		// The record in the store names the next tunnel.
+		// The store's record of the alias names the tunnel that the alias has now.
 		select {
 		case <-r.ReadTunnel(h.st.ID):
 		case <-time.After(time.Second):

@@ -68,7 +68,7 @@ func (t *tunnels) readLater(alias int64) <-chan struct{} {
 	return request(&t.reads, alias)
 }
 
-// KeepTunnels writes and reads records of tunnels until Base ends. It handles many at a time, so that
+// KeepTunnels writes and reads records of tunnels until Base ends. It handles many records at a time, so that
 // a thousand tunnels that attach at once cost few transactions.
 func (r *Registry) KeepTunnels() {
 	retry := time.NewTicker(tunnelRetry)
@@ -134,7 +134,7 @@ func (r *Registry) storeTunnels(ctx context.Context) {
 			// Another node may have had the tunnel before, and may still have it.
 			t.readLater(id)
 		} else {
-			// The store lets this node claim attempts only now.
+			// The store lets this node claim attempts of the alias only after the write of the tunnel.
 			st.dispatcher.Rescan()
 		}
 	}

@@ -266,7 +266,8 @@ func (l *attempt) recovered(err *error) {
 	}
 }
 
-// checkKey refuses unsafe and unsupported types of keys, for every owner.
+// checkKey refuses certificates, and RSA keys of an unsafe or unsupported size, no matter which account the
+// key belongs to.
 func checkKey(key ssh.PublicKey) error {
 	if _, ok := key.(*ssh.Certificate); ok {
 		return errors.New("certificates are not supported, offer the plain key")
