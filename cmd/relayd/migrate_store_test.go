@@ -75,7 +75,7 @@ func TestMigrateStore(t *testing.T) {
 		t.Fatal(err)
 	}
 	kills := 0
-	for wait := 300 * time.Millisecond; ; wait += wait / 2 {
+	for wait := 300 * time.Millisecond; ; wait *= 2 {
 		cmd := exec.Command("relayd", "migrate-store", "--data-dir", dir, "--to", url)
 		cmd.Env = append(os.Environ(), "HOME="+dir, "GORACE="+hurry)
 		p := relaytest.StartSeparate(t, cmd)

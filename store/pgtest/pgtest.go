@@ -164,7 +164,11 @@ func Launch(o Options) (*Server, error) {
 		return nil, err
 	}
 	// The path of a socket has to be short, but TMPDIR may be long.
-	dir, err := os.MkdirTemp("/tmp", "relay-pg")
+	place := "/tmp"
+	if !o.Fsync {
+		place = temporary()
+	}
+	dir, err := os.MkdirTemp(place, "relay-pg")
 	if err != nil {
 		return nil, fmt.Errorf("make directory: %w", err)
 	}
