@@ -149,7 +149,7 @@ func TestExamine(t *testing.T) {
 		ahead := eventAt(s, alias, time.Now().Add(time.Hour), relay.StateDelivering, "x")
 		settled(t, s.Accept(ahead))
 		want("clock")
-		if err := s.Close(); err != nil { // a server would soon end the claims of a node that does not exist
+		if err := s.Close(); err != nil { // a running server would soon end the claims of the node "other", which does not exist
 			t.Fatal(err)
 		}
 		exec(`UPDATE attempts SET claim_node = 'other' WHERE state = 1`)

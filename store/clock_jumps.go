@@ -5,7 +5,7 @@ import "time"
 // clockJumps detects changes of the wall clock.
 type clockJumps struct {
 	wall        time.Time // time of the last check, without a monotonic clock reading
-	mono, until time.Time // the last check and the end of the doubt, both with a monotonic clock reading
+	mono, until time.Time // time of the last check, and time until which the clock is doubted; both with a monotonic clock reading
 }
 
 // begin checks the wall clock at a start. It returns 0 if the clock is trusted, and otherwise the time by

@@ -150,8 +150,8 @@ func TestStartWithAWrongClock(t *testing.T) {
 	}
 }
 
-// TestClockAtStartAfterWrongEntries: entries were stored while the clock was a month ahead. A later start
-// with that clock doubts it if a server has noted the right time since.
+// TestClockAtStartAfterWrongEntries: entries were stored while the clock was a month ahead. A later start with
+// the same wrong clock doubts it if a server has noted the right time since.
 func TestClockAtStartAfterWrongEntries(t *testing.T) {
 	t.Parallel()
 	const month = 31 * 24 * time.Hour

@@ -82,8 +82,8 @@ func wait(ticket *relay.Ticket) error {
 	return ticket.Err()
 }
 
-// waitsForTheEvent runs do while a transaction locks the event. It fails the test if do does not wait
-// for that lock, or has locked the attempt while it waits.
+// waitsForTheEvent runs the function do while a transaction locks the event. The test fails if the function
+// does not wait for that lock, or has locked the attempt while it waits.
 func waitsForTheEvent(t *testing.T, db *sql.DB, id relay.ID, do func() error) {
 	t.Helper()
 	for range 5 { // on a busy machine the setup may take longer than the lock timeout of 1.8 s

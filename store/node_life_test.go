@@ -192,7 +192,7 @@ func TestTwoNodes(t *testing.T) {
 	var queued []relay.ID
 	began := time.Now().Add(-10 * time.Minute)
 	for i := range 10 {
-		s, at := first, began.Add(time.Duration(i)*time.Minute) // the times are further apart than the error of the measured offset
+		s, at := first, began.Add(time.Duration(i)*time.Minute) // the times are further apart than the error with which a node measures the offset of its clock
 		if i%2 == 1 {
 			s, at = second, at.Add(time.Hour)
 		}
@@ -489,8 +489,8 @@ func TestConnectionsElsewhere(t *testing.T) {
 	here = map[int64]int{1: 3}
 	mu.Unlock()
 	eventually(t, "the connection is known", func() bool { return second.ConnectionsElsewhere(1) == 3 })
-	// After a failover, or after a renewal whose answer was lost, the row may differ from the values that
-	// the node wrote last. The node then has to write them again.
+	// After a failover, or after a renewal whose answer was lost, the row of the node may differ from the
+	// values that the node wrote last. The node then has to write them again.
 	db := database(t, store.Options{URL: url})
 	if _, err := db.Exec(`UPDATE nodes SET accounts = '1:200' WHERE name = 'a'`); err != nil {
 		t.Fatal(err)

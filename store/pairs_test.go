@@ -464,8 +464,8 @@ func (g *gate) together(p *people, first, second operation, swapped bool) string
 	return p.state(told)
 }
 
-// waiting waits until as many operations as want says wait for a lock or have ended. n is the number of
-// operations that ended before the call; the result is the number of those that have ended by now.
+// waiting polls until the number of operations that wait for a lock or have ended is at least want. n is the
+// number of operations that ended before the call; the result is the number of those that have ended by now.
 func (g *gate) waiting(want int, ended chan struct{}, n int) int {
 	g.Helper()
 	for {

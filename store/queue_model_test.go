@@ -176,7 +176,7 @@ type queuedAttempt struct {
 	Claimed int `db:"claimed"`
 }
 
-// check compares the queue with the attempts that are queued, or delivered from the queue.
+// check compares the queue with the attempts that are queued, or are being delivered from the queue.
 func (m *queueModel) check() {
 	m.Helper()
 	var queue, attempts []queuedAttempt

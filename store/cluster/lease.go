@@ -66,7 +66,8 @@ func (s *Store) HoldsLease(ctx context.Context, name string) bool {
 }
 
 // takeLease takes or renews a lease, and reports whether the given holder has it now. It takes the lease of
-// another holder after its end, or under the further SQL condition more, which begins with OR; "" = none.
+// another holder after its end, or if a further SQL condition holds. more is the text of this condition and
+// begins with OR; "" = none.
 func (s *Store) takeLease(ctx context.Context, name, holder, more string) (held bool, err error) {
 	err = s.db.Update(ctx, "take a lease", func(c *db.Tx) error {
 		n, err := c.Exec(`INSERT INTO leases (name, holder, until) VALUES (?, ?, `+c.Dialect.DatabaseTime()+` + CAST(? AS BIGINT))

@@ -335,8 +335,8 @@ func (m *membership) observe(rows []nodeRow, start, end time.Time) {
 					m.drain(r.State == relay.NodeDraining)
 				}
 			}
-			// The row differs from the value that this node wrote last if the answer to a renewal was lost,
-			// or a failover lost a renewal. The next renewal writes the value again.
+			// The connection counts in the row differ from those that this node wrote last if the answer to a
+			// renewal was lost, or a failover lost a renewal. The next renewal writes the value again.
 			m.toldAccounts = r.accounts
 			continue
 		case seen == nil || seen.row.accounts != r.accounts:

@@ -85,6 +85,6 @@ func (d *disk) Exhausted() bool {
 // DiskFull reports whether an error means that the disk of the data dir is full.
 func (s *DB) DiskFull(err error) bool {
 	code := file.SQLiteCode(err)
-	// SQLite has no separate code for shared memory of the log that cannot grow.
+	// SQLite has no separate code for the case that the shared memory of its log cannot grow.
 	return errors.Is(err, syscall.ENOSPC) || code == sqlite3.SQLITE_FULL || code == sqlite3.SQLITE_IOERR && s.Disk.Exhausted()
 }

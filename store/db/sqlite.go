@@ -72,7 +72,7 @@ func (s *DB) openSQLite(ctx context.Context) error {
 		return err
 	}
 	common := []string{file.BusyTimeout, "foreign_keys(1)"}
-	first := []string{"auto_vacuum(INCREMENTAL)"} // one connection sets it before the others, because auto_vacuum takes the write lock even if nothing has to be done
+	first := []string{"auto_vacuum(INCREMENTAL)"} // this pragma takes the write lock even if nothing has to be done, so only the first connection sets it
 	if s.opt.NoCreate {
 		common[0], first = file.BusyBeside, nil
 	}

@@ -69,8 +69,8 @@ type Group struct {
 }
 
 // Insert inserts the rows of each statement of the group. If a row of the first statement exists already,
-// because the result of its commit was lost, Insert inserts nothing for its id and returns the id. On SQLite
-// it returns no ids, because a failed commit has stored nothing there.
+// because an earlier commit stored it but got no answer, Insert inserts nothing for its id and returns the id.
+// On SQLite it returns no ids, because a failed commit has stored nothing there.
 func (b *Batch) Insert(g *Group, rows ...[][]any) (there map[relay.ID]bool, err error) {
 	if len(rows[0]) == 0 {
 		return nil, nil

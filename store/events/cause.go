@@ -81,9 +81,9 @@ func readAttemptCauses(q db.Query, heads map[relay.AttemptRef]*relay.Attempt) er
 	})
 }
 
-// readAnswers reads the start of the responses that the SQL text where selects, and calls the function each
-// for every one of them. It skips responses without a body, and those that exceed maxCauseBytes together with
-// the bodies before them.
+// readAnswers reads the start of responses, and calls the function each for every one of them. where is SQL
+// text that selects the responses. It skips responses without a body, and those that exceed maxCauseBytes
+// together with the bodies before them.
 func readAnswers(q db.Query, where string, args []any, each func(*answer)) error {
 	found, err := db.RowsOf(q, (*answer).sizes, answerSizes+where, args...)
 	if err != nil {

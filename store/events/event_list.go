@@ -368,8 +368,8 @@ func (l *listing) bound() (bound relay.ID, more bool, err error) {
 	return bound, more, nil
 }
 
-// boundOf returns the id of the last row of a slice: of the rows that match the SQL condition where, the
-// slice has the newest l.slice. If there are fewer rows, boundOf returns the given bound and false.
+// boundOf returns the id of the last row of a slice. where is an SQL condition on the rows; the slice has the
+// newest l.slice of those that match. If fewer rows match, boundOf returns the given bound and false.
 func (l *listing) boundOf(bound relay.ID, where string, args ...any) (relay.ID, bool, error) {
 	var ids []relay.ID
 	err := l.All(&ids, `SELECT id FROM events WHERE `+where+` ORDER BY id DESC LIMIT 1 OFFSET ?`, append(args, l.slice-1)...)

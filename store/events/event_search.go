@@ -28,7 +28,7 @@ const (
 type contentFilter struct {
 	texts       *record.TextSearch
 	fields      []relay.FieldFilter
-	requestOnly bool // texts are not searched for, and fields only in requests
+	requestOnly bool // the filter has no texts, and looks for fields in requests only
 }
 
 // contentRow is a stored message with the parts that a search needs.
@@ -124,8 +124,8 @@ func (l *listing) matchesMany(e *relay.Event, until time.Time) (bool, error) {
 // errSearchTime ends the search of a body when the time for it is used up.
 var errSearchTime = errors.New("the time of a search is used up")
 
-// matches reports whether the content of an event matches the filter. The search ends at until with
-// errSearchTime.
+// matches reports whether the content of an event matches the filter. The search ends with errSearchTime at the
+// time until.
 func (l *listing) matches(e *relay.Event, messages []contentRow, until time.Time) (bool, error) {
 	m := l.begin(e, until)
 	_, err := m.look(messages)
@@ -189,7 +189,7 @@ func (l *listing) broken(err error) error {
 	return l.partError
 }
 
-// stored returns a reader of the stored body of a message, which fails after until.
+// stored returns a reader of the stored body of a message. After the time until, its reads fail.
 func (l *listing) stored(m *contentRow, until time.Time) io.Reader {
 	var r io.Reader = bytes.NewReader(m.Body)
 	if m.Parts > 0 {

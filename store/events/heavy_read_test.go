@@ -21,7 +21,7 @@ func TestHeavyReadsOfOneAccount(t *testing.T) {
 		gone, cancel := context.WithCancel(t.Context())
 		cancel()
 		for _, who := range []relay.Actor{user, user, shares[0]} {
-			if who == shares[0] { // with a canceled context, only a free turn is given
+			if who == shares[0] { // acquire with a canceled context does not wait: it succeeds only if a turn is free
 				if _, err := h.acquire(gone, user); err == nil {
 					t.Error("one account has all turns")
 				}

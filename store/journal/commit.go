@@ -19,10 +19,10 @@ const (
 	logInterval = 10 * time.Second // time between two log lines about a database that stores nothing
 )
 
-// commit makes steps durable with write, which runs one transaction and resolves no ticket; write may run
-// twice for a step. A batch that fails because of one of its rows is split until only that row fails. If the
-// database is unreachable, commit tries again until commitLimit, and then fails the batch and all waiting
-// steps. Steps that were dequeued together with failed ones fail at once, so that no caller waits twice.
+// commit makes steps durable with the function write, which runs one transaction and resolves no ticket; write
+// may run twice for a step. A batch that fails because of one of its rows is split until only that row fails.
+// If the database is unreachable, commit tries again until commitLimit, and then fails the batch and all
+// waiting steps. Steps that were dequeued together with failed ones fail at once, so that no caller waits twice.
 func (c *committer) commit(ctx context.Context, steps []*step, write func(context.Context, []*step) ([]relay.Change, error)) {
 	if len(steps) == 0 {
 		return

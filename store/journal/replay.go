@@ -164,8 +164,8 @@ func (j *Journal) Cancel(ctx context.Context, who relay.Actor, id relay.ID) erro
 	return nil
 }
 
-// cancelSome cancels the oldest queued attempts of a locked event, with numbers up to until, and
-// returns their number.
+// cancelSome cancels the oldest queued attempts of a locked event, whose attempt numbers are at most until, and
+// returns how many it has canceled.
 func cancelSome(c *db.Tx, who relay.Actor, e *relay.Event, until int) (int, error) {
 	fault := relay.Fault{Code: relay.CodeCanceled, Message: "canceled by " + db.StorableText(who.String()) + " while it waited"}
 	var rows []events.AttemptRow

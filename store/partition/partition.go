@@ -22,7 +22,7 @@ const (
 	Ahead        = 3
 	advisoryLock = 0x72656c6179 // advisory lock under which partitions are made
 	makeTimeout  = 30 * time.Second
-	attachTime   = 2 * time.Second // longer than usual, because Postgres locks and reads the default partition
+	attachTime   = 2 * time.Second // time limit of attaching a partition; longer than usual, because Postgres locks and reads the default partition
 )
 
 var partitioned = []struct{ table, options string }{
@@ -32,8 +32,7 @@ var partitioned = []struct{ table, options string }{
 	{"body_chunks", ""},
 }
 
-// Tables lists the partitioned tables for SQL. It puts the text before in front of each name, and the text
-// behind after it.
+// Tables lists the partitioned tables for SQL, each name between the texts before and behind.
 func Tables(before, behind string) string {
 	var list []string
 	for _, p := range partitioned {

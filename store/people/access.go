@@ -65,7 +65,7 @@ func AliasAccess(who relay.Actor) (string, []any) {
 		return `1 = 1`, nil
 	}
 	if who.Kind == relay.ActorShare || who.Kind == relay.ActorQueue {
-		return `1 = 0`, nil // they never act on an alias
+		return `1 = 0`, nil // holders of shares, and the queue, never act on an alias
 	}
 	may := `EXISTS (SELECT 1 FROM accounts o WHERE o.id = ? AND o.removed_at = 0 AND (al.owner_id = o.id
 		OR EXISTS (SELECT 1 FROM members m WHERE m.alias_id = al.id AND m.account_id = o.id)))`
@@ -95,8 +95,9 @@ const credentialUseInterval = time.Minute
 // with all rights of its account.
 var allOfAccount = fmt.Sprintf(`o.name, %d, 0, ''`, relay.AllScopes)
 
-// credentialOwner reads the actor of the credential that the SQL condition where selects in a table, and notes
-// the use of the credential. columns are the columns for name, scopes, alias_id, alias, end and time of login.
+// credentialOwner reads the actor of a credential, and notes the use of the credential. where is an SQL
+// condition that selects the row of the credential in a table. columns are the columns for name, scopes,
+// alias_id, alias, end and time of login.
 func (s *Store) credentialOwner(ctx context.Context, kind relay.ActorKind, table, columns, where string, args ...any) (relay.Actor, error) {
 	who, used := relay.Actor{Kind: kind}, time.Time{}
 	err := s.db.ViewLogin(ctx, "read credential", func(q db.Query) error {
@@ -141,9 +142,9 @@ func credentials[T any](ctx context.Context, s *Store, who relay.Actor, user str
 	})
 }
 
-// removeCredential deletes the row that the SQL condition where selects in the table of a kind: a credential
-// of the actor, or of any account if all is set. It announces the deletion, so that the connections of the
-// credential end. detail is the column for the audit log; UpdateIf explains may.
+// removeCredential deletes a credential of the actor, or of any account if all is set: where is an SQL
+// condition that selects its row in the table of a kind. It announces the deletion, so that the connections of
+// the credential end. detail is the column for the audit log; UpdateIf explains may.
 func (s *Store) removeCredential(ctx context.Context, who relay.Actor, may error, all bool, kind, detail, where, id string) error {
 	return s.db.UpdateIf(ctx, may, "remove "+kind, func(c *db.Tx) error {
 		var gone, about string

@@ -163,7 +163,7 @@ func (s *Store) RemoveAlias(ctx context.Context, who relay.Actor, name string) e
 		}
 		now := s.db.Now()
 		c.LockText("alias name", a.Name)                     // a transaction that creates the name waits for this one, and then finds the name reserved
-		c.Do(`DELETE FROM tunnels WHERE alias_id = ?`, a.ID) // before aliases: the order of locks
+		c.Do(`DELETE FROM tunnels WHERE alias_id = ?`, a.ID) // tunnels come before aliases in the order of locks
 		if a, err = ownAliasForUpdate(c, who, name); err != nil {
 			return err
 		}

@@ -41,8 +41,8 @@ type Store struct {
 }
 
 // over returns the time, in microseconds, before which a row counts as expired: the time at, or 0 while the
-// clock is doubted. Then no row counts as expired: a reserved name that another account gets, or a call that
-// is repeated, cannot be taken back.
+// clock is doubted. With 0 no row counts as expired, because two mistakes could not be undone: giving a
+// reserved name to another account, and running a call twice.
 func (s *Store) over(at time.Time) int64 {
 	if s.opt.ClockDoubted != nil && s.opt.ClockDoubted() {
 		return 0

@@ -126,8 +126,8 @@ func faultOfPlan(plan string) string {
 const (
 	rows = 20_000
 	days = 9 // the events are spread over so many days
-	// planSlice is the number of days that one query of a list reads at most, for the alias with half of the
-	// events.
+	// planSlice is the number of days that one query of a list reads at most, for the alias that has half of
+	// all events.
 	planSlice = planSliceMost/(rows/2/days) + 2
 )
 

@@ -41,9 +41,10 @@ func (r *Retention) Capacity(alias, need int64, wait time.Duration) *relay.Error
 	return nil
 }
 
-// fits reports whether the number of bytes need fits into the limit of a holder. Within the duration wait it
-// evicts older events, but no more than the request needs, even if the holder is far above its limit. Requests
-// of one holder evict one after another. They do not wait for evictions of other holders or of EvictOverLimit.
+// fits reports whether a request fits into the limit of a holder; need is its size in bytes. If it does not
+// fit, older events are evicted for at most the duration wait, but no more than the request needs, even if the
+// holder is far above its limit. Requests of one holder evict one after another. They do not wait for evictions
+// of other holders or of EvictOverLimit.
 func (r *Retention) fits(h usage.Holder, need int64, wait time.Duration) bool {
 	fits, evictable := r.usage.Admits(h, need)
 	if fits || !evictable || wait <= 0 {
@@ -91,9 +92,10 @@ func (r *Retention) EvictOverLimit(ctx context.Context, accounts bool) error {
 	return r.vacuum(ctx)
 }
 
-// evict removes the oldest events of an alias or an account: until the number of bytes need fits in addition
-// or, if all is true, until the alias or account is within its limit. It begins no transaction after the time
-// until. Several evictions of one holder may run at once: each transaction counts the removals of the others.
+// evict removes the oldest events of an alias or an account: until there is space for more bytes, whose number
+// is need, or, if all is true, until the alias or account is within its limit. It begins no transaction after
+// the time until. Several evictions of one holder may run at once: each transaction counts the removals of the
+// others.
 func (r *Retention) evict(ctx context.Context, h usage.Holder, need int64, all bool, until time.Time) {
 	ended := false
 	most := func(c *db.Tx) (surplus int64, err error) {

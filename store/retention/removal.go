@@ -95,9 +95,9 @@ func (r *Retention) removalTx(ctx context.Context, what string, fn func(c *db.Tx
 // A nil function means that the removal frees all bytes.
 type bytesLeft func(*db.Tx) (int64, error)
 
-// removeOldest removes the oldest removable events with ids below before, of an alias or an account. It stops
-// when enough bytes are freed, or when no such event is left. It returns the number of removed events, even
-// with an error, and adds that number to count if count is not nil.
+// removeOldest removes the oldest removable events of an alias or an account whose ids are below the id before.
+// It stops when enough bytes are freed, or when no such event is left. It returns the number of removed events,
+// even with an error, and adds that number to count if count is not nil.
 func (r *Retention) removeOldest(ctx context.Context, of usage.Holder, before relay.ID, now time.Time, left bytesLeft, count *atomic.Int64) (events int, err error) {
 	in := removalRange{before: before, now: now}
 	for more := true; more; {

@@ -81,7 +81,7 @@ type Spool struct {
 	stored   int64 // number of the newest step that is in the database
 	rejected map[relay.ID]bool
 	since    time.Time // time of the first step after the spool was empty
-	steps    int64     // number of steps that were put into the spool from the time since on
+	steps    int64     // number of steps that were put into the spool at that time and later
 	often    rate.Sometimes
 
 	probeMu    sync.Mutex

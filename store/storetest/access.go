@@ -80,8 +80,8 @@ func testViewers(t *testing.T, fresh func(testing.TB) store.Options) {
 	check("removed", map[int64][]int64{b.hooks.ID: {b.alice.Account}})
 }
 
-// everything calls, as the actor who, each method of the store that concerns an alias or event. All calls are
-// about alice's alias hooks or the event id. It returns the errors by method.
+// everything calls each method of the store that concerns an alias or event, with who as the actor. All calls
+// are about alice's alias hooks or the event id. It returns the errors by method.
 func (b *fixture) everything(ctx context.Context, who relay.Actor, id relay.ID, share string) map[string]error {
 	errs := map[string]error{
 		"DeleteEvent":   b.DeleteEvent(ctx, who, id),
@@ -187,7 +187,7 @@ func testShares(t *testing.T, fresh func(testing.TB) store.Options) {
 	}
 	who, _, err = b.ShareActor(ctx, onceSecret, true)
 	b.must(err)
-	_, err = b.BeginReplay(ctx, who, id, false) // this use has ended the share, but its actor may still replay
+	_, err = b.BeginReplay(ctx, who, id, false) // ShareActor has used up the share, but its actor may still begin this replay
 	b.must(err)
 	for _, use := range []bool{false, true} {
 		_, _, err = b.ShareActor(ctx, onceSecret, use)

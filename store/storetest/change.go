@@ -30,8 +30,8 @@ func testChanges(t *testing.T, fresh func(testing.TB) store.Options) {
 	b.heard("queued", func(c relay.Change) bool { return c.Kind == relay.ChangeQueue && c.Alias == b.hooks.ID })
 	b.must(b.Cancel(ctx, b.alice, queued))
 	b.heard("canceled", func(c relay.Change) bool { return c.Kind == relay.ChangeAttempt && c.Event == queued })
-	// After a commit whose answer was lost, the end is stored again. The first commit may not have
-	// been published, so the second one is published.
+	// If the answer to a commit is lost, the store commits the end of the attempt again. The first commit may
+	// not have been published, so the second one has to be.
 	b.heardAfter(func() { b.ok(b.Finish(e.ID, end, "")) }, "ended, by a commit that was made twice", func(c relay.Change) bool {
 		return c.Kind == relay.ChangeAttempt && c.Event == e.ID && c.N == 1 && c.Alias == b.hooks.ID
 	})
@@ -60,7 +60,8 @@ func testChanges(t *testing.T, fresh func(testing.TB) store.Options) {
 	t.Error("a change of an alias of this process was not published")
 }
 
-// heardAfter waits for a change for which fits returns true and that was published after do began.
+// heardAfter calls do, and waits until a change is published for which fits returns true. Earlier changes do
+// not count.
 func (b *fixture) heardAfter(do func(), what string, fits func(relay.Change) bool) {
 	b.Helper()
 	b.mu.Lock()

@@ -30,7 +30,7 @@ func testJournal(t *testing.T, fresh func(testing.TB) store.Options) {
 	t.Run("ids", func(t *testing.T) { b.with(t).ids() })
 }
 
-// with returns the same fixture for a sub-test.
+// with returns a copy of b, with the same store, that reports failures to the sub-test t.
 func (b *fixture) with(t testing.TB) *fixture {
 	return &fixture{
 		TB: t, Store: b.Store, opt: b.opt, alice: b.alice, bob: b.bob, root: b.root, hooks: b.hooks, other: b.other, changed: b.changed,
@@ -208,7 +208,7 @@ func (b *fixture) rejected() {
 }
 
 // amend checks a request that was answered before its whole body had arrived. The rest of the body is stored
-// later, and the event cannot be replayed until then.
+// later, and until then the event cannot be replayed.
 func (b *fixture) amend() {
 	for _, wait := range []bool{true, false} {
 		e := b.newEvent(b.hooks, relay.StateDelivering, "/am", "first")

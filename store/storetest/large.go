@@ -69,7 +69,9 @@ func testLarge(t *testing.T, fresh func(testing.TB) store.Options) {
 func (b *fixture) chunks(id relay.ID, n int, body []byte) (parts int) {
 	for len(body) > 0 {
 		p := body[:min(relay.BodyPart, len(body))]
-		b.Chunk(id, n, parts, p) // the next step is enqueued without waiting for this ticket, and must not overtake it
+		// The ticket is not awaited: the store must keep the order of the steps, so that this chunk is stored
+		// before the next step.
+		b.Chunk(id, n, parts, p)
 		body, parts = body[len(p):], parts+1
 	}
 	return parts

@@ -200,7 +200,7 @@ func (b *fixture) chosenSecrets() {
 		{"stripe", "/a/b/c", "", "", relay.CodeNoSigningSecret},
 		{"github", "/a", ids["longer"], "", relay.CodeNoSigningSecret},
 		{"slack", "/", "", "", relay.CodeNoSigningSecret},
-		{"deepgram", "/", ids["path"], "", relay.CodeNoSigningSecret}, // the scheme of deepgram would send the secret itself
+		{"deepgram", "/", ids["path"], "", relay.CodeNoSigningSecret}, // deepgram does not sign: each request contains the secret itself
 	} {
 		got, err := b.SigningSecret(b.Context(), b.hooks.ID, c.provider, c.target, c.id, anySecret)
 		switch {
@@ -224,8 +224,8 @@ func (b *fixture) chosenSecrets() {
 	}
 }
 
-// secretsOfLostAlias checks that secrets are deleted with a transfer and with the alias. A secret that a
-// node of the previous version leaves behind is ignored.
+// secretsOfLostAlias checks that secrets are deleted when their alias is transferred or removed. A secret that
+// a node of the previous version leaves behind is ignored.
 func (b *fixture) secretsOfLostAlias() {
 	a, err := b.CreateAlias(b.Context(), b.alice, "given", "")
 	b.must(err)

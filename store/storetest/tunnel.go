@@ -81,7 +81,7 @@ func (b *fixture) tunnels() {
 	b.closeTunnel("third", relay.System())
 	store(write(relay.TunnelDetach, "third"))
 	has("")
-	store(write(relay.TunnelKeep, "third")) // TunnelKeep stores the tunnel again, which other nodes remove if they declare this node dead
+	store(write(relay.TunnelKeep, "third")) // other nodes delete the tunnels of a node that they declare dead; TunnelKeep stores this one again
 	has("third")
 }
 

@@ -61,8 +61,8 @@ type bytesStored struct {
 	untold int64     // bytes of an alias that were not reported to the other nodes yet
 	full   time.Time // last time at which no event could be evicted
 	// above is the number of bytes allowed while the holder exceeds its limit; 0 = the holder is within its
-	// limit. When bytes are removed, above falls by half of them, and new requests may use the other half. So
-	// requests need not wait until the holder is within its limit.
+	// limit. When bytes are removed, the allowed number falls by half of them, and new requests may use the
+	// other half. So requests need not wait until the holder is within its limit.
 	above    int64
 	evicting chan struct{} // holds a token while a request evicts; nil = no request has evicted yet
 }
@@ -147,9 +147,9 @@ func (u *Usage) of(h Holder) (stored *bytesStored, limit int64) {
 	return stored, limit
 }
 
-// Admits reports whether the number of bytes need fits in addition to what a holder has stored, and if not,
-// whether an eviction may make it fit. An eviction may help if need does not exceed the limit, unless the
-// holder had no event to evict a moment ago.
+// Admits reports whether a holder may store more bytes, whose number is need, and if not, whether an eviction
+// may make space for them. An eviction may help if need does not exceed the limit, unless the holder had no
+// event to evict a moment ago.
 func (u *Usage) Admits(h Holder, need int64) (fits, evictable bool) {
 	if !u.counts() {
 		return true, false
@@ -163,9 +163,9 @@ func (u *Usage) Admits(h Holder, need int64) (fits, evictable bool) {
 	return false, need <= limit && time.Since(stored.full) >= unevictableFor
 }
 
-// Surplus returns the number of bytes that an eviction still has to free: until the number of bytes need fits
-// in addition or, if all is true, until the holder is within its limit. The result includes a margin, so that
-// not every request has to wait for an eviction.
+// Surplus returns the number of bytes that an eviction still has to free: until there is space for more bytes,
+// whose number is need, or, if all is true, until the holder is within its limit. The result includes a margin,
+// so that not every request has to wait for an eviction.
 func (u *Usage) Surplus(h Holder, need int64, all bool) int64 {
 	u.mu.Lock()
 	defer u.mu.Unlock()
