@@ -218,10 +218,10 @@ func (l *Limits) ShareReplay(share string) error { return l.shareReplays.allow(s
 // Create counts a login, link, share, token or key that an account makes.
 func (l *Limits) Create(who relay.Actor) error { return l.creations.allow(accountKey(who)) }
 
-// LookUpSecret calls look for a secret that remote (host:port) shows, and notes whether the secret was right;
-// look returns ErrNotFound for a wrong one. If remote has shown too many wrong secrets lately, LookUpSecret
-// returns a rate-limited error without calling look. LookUpSecret still calls look for a secret that was
-// right lately.
+// LookUpSecret calls the function look, which looks up a secret that the client at the address remote
+// (host:port) has shown, and notes whether the secret was right; look returns ErrNotFound for a wrong one. If
+// too many wrong secrets have come from this source lately, LookUpSecret returns a rate-limited error without
+// calling look, unless the secret itself was right lately.
 func (l *Limits) LookUpSecret(remote, secret string, look func() error) error {
 	source, key := sourceKey(remote), sha256.Sum256([]byte(secret))
 	if _, was := l.validSecrets.Get(key); !was {

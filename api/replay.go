@@ -150,7 +150,7 @@ func (s *server) whileValid(ctx context.Context, who relay.Actor, run func(conte
 	switch {
 	case context.Cause(ctx) != errCredentialEnded:
 		return err
-	case who.Kind == relay.ActorShare: // a call with an ended share gets the same answer
+	case who.Kind == relay.ActorShare: // the same error as for a call that begins after the end of the share
 		return relay.ErrNotFound
 	}
 	return errCredentialEnded

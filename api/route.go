@@ -103,7 +103,7 @@ func addJSON[I, T any](s *server, rt route, fn func(context.Context, *requestInf
 	})
 }
 
-// addList registers a typed route that answers with a list, each item converted by form.
+// addList registers a typed route that answers with a list, and converts each item with the function form.
 func addList[T, R any](s *server, rt route, form func(T) R, read func(context.Context, *requestInfo) ([]T, error)) {
 	addJSON(s, rt, func(ctx context.Context, c *requestInfo, _ *noInput) (record.List[R], error) {
 		items, err := read(ctx, c)
@@ -111,7 +111,7 @@ func addList[T, R any](s *server, rt route, form func(T) R, read func(context.Co
 	})
 }
 
-// listOf returns the items of a list, each converted by form.
+// listOf returns the items of a list, each converted with the function form.
 func listOf[T, R any](items []T, form func(T) R) record.List[R] {
 	data := make([]R, len(items))
 	for i := range items {
@@ -287,7 +287,7 @@ func writeRaw(w http.ResponseWriter, status int, media string, body []byte) {
 	_, _ = w.Write(body)
 }
 
-// resolveEvent resolves {id}. It reads at most as many bytes of each body as most says.
+// resolveEvent resolves {id}. It reads the beginning of each body; most is the largest number of bytes.
 func (s *server) resolveEvent(most int) func(*http.Request, *requestInfo) error {
 	return func(r *http.Request, c *requestInfo) error {
 		id, err := relay.ParseID(r.PathValue("id"))

@@ -111,8 +111,8 @@ func (s *nameServer) ServeDNS(w dns.ResponseWriter, m *dns.Msg) {
 	_ = w.WriteMsg(answer)
 }
 
-// set removes the TXT record with the given text from a name, if the name has one. If there is true, it adds
-// the record again.
+// set removes the TXT record with the given text from a name, if the name has one. If the parameter there is
+// true, it then adds the record.
 func (s *nameServer) set(name, text string, there bool) {
 	s.updates++
 	key := strings.ToLower(dns.Fqdn(name))

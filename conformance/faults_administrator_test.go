@@ -12,8 +12,8 @@ import (
 	"relay/relaytest"
 )
 
-// misdeed is an action of a database administrator while relayd runs. does performs the action and returns a
-// function that reverts it. Reverting does not end the sessions of relayd.
+// misdeed is an action of a database administrator while relayd runs. The function does performs the action,
+// and returns a function that reverts it. Reverting does not end the sessions of relayd.
 type misdeed struct {
 	name string
 	full bool // whether the misdeed runs only with RELAY_FAULTS=full

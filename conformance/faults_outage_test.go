@@ -98,8 +98,8 @@ func (l *load) recovery(since time.Time) time.Duration {
 	return max(0, last.Sub(since))
 }
 
-// finish stops the load and waits until the spool is empty. It prints what and the counts of the load as a
-// figure, and fails the test if a promise for outages was broken.
+// finish stops the load and waits until the spool is empty. It prints a figure, which begins with the text what
+// and has the counts of the load, and fails the test if a promise for outages was broken.
 func (l *load) finish(t *testing.T, what string) {
 	t.Helper()
 	l.end()

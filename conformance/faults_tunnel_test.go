@@ -15,7 +15,7 @@ import (
 // quickPulse are settings with which a silent tunnel is stale within 2 s and closed after 3 s more.
 var quickPulse = []string{"RELAY_PING_INTERVAL=1s", "RELAY_PING_TIMEOUT=1s", "RELAY_STALE_CLOSE=3s"}
 
-// holding is a local server that answers requests to /hold only after let was closed.
+// holding is a local server that answers requests to /hold only after the channel let was closed.
 type holding struct {
 	inside atomic.Int32
 	let    chan struct{}

@@ -60,9 +60,9 @@ func (h *history) add(op tunnelOp, call, end time.Time) {
 	h.ops = append(h.ops, porcupine.Operation{Input: op, Call: call.Sub(h.begun).Nanoseconds(), Return: end.Sub(h.begun).Nanoseconds()})
 }
 
-// of returns the operations on an alias that count for a node: its requests, and every attach and detach. An
-// attach or detach may take effect at a node up to the duration within after it has ended, so its end is
-// moved by that duration.
+// of returns the operations on an alias that count for a node: its requests, and every attach and detach. A
+// node may learn of an attach or detach after the operation has ended, later by the duration within at most. So
+// the end of the operation is moved by that duration.
 func (h *history) of(alias string, node int, within time.Duration) (ops []porcupine.Operation) {
 	for _, o := range h.ops {
 		op := o.Input.(tunnelOp)

@@ -26,8 +26,8 @@ func inTime(t *testing.T, began time.Time, what string) {
 	}
 }
 
-// cutSoon waits until each connection in the map what has ended. All must end within the time revoked after
-// began.
+// cutSoon waits until every connection in the map what has ended; the keys of the map name the connections. All
+// must end within the time revoked after began.
 func cutSoon(t *testing.T, began time.Time, how string, what map[string]<-chan error) {
 	t.Helper()
 	late := time.NewTimer(relaytest.Patience(10 * time.Second))

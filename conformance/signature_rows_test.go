@@ -47,7 +47,7 @@ func TestEachSignatureRowIsTried(t *testing.T) {
 		for n := range signature.Senders[i].Schemes {
 			s := &signature.Senders[i].Schemes[n]
 			if s.Digest == signature.Network {
-				continue // no test without a network can check it: the key comes from the sender's server
+				continue // a row whose key comes from the sender's server cannot be checked without a network
 			}
 			row := rows[s]
 			name := signature.Senders[i].Name + " " + s.Header

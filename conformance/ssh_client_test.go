@@ -114,8 +114,8 @@ func (r *relayServer) serves(t *testing.T, alias, want string) {
 		}
 		var status int
 		if status, got, _ = r.call(alias, "/", "x"); got == want {
-			// since may be the time of the previous tunnel, because a new one may have been attached between
-			// the two calls.
+			// The variable since may identify the previous tunnel, because a new one may have been attached
+			// between the two calls. So tunnelSince is called again.
 			if other, answered := wrong[r.tunnelSince(alias)]; answered {
 				t.Errorf("%s answered %.200q when the tunnel to %q was attached", alias, other, want)
 			}

@@ -215,7 +215,7 @@ func rowTakeover(t *testing.T, r *relayServer) {
 
 func rowTwice(t *testing.T, r *relayServer) {
 	r.forward(t, "openssh", forwarding{bind: "c13", to: says(t, "first"), flags: []string{"-R", "c13:81:" + says(t, "second")}})
-	// The -R of flags comes first on the command line, so the forward of bind and to is refused.
+	// The -R in flags comes first on the command line, so the server refuses the forward that bind and to describe.
 	r.serves(t, "c13", "second")
 }
 

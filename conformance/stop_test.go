@@ -31,7 +31,7 @@ func TestLongestStop(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
 		extra []string
-		begin func(t *testing.T, r *relayServer) // connects the peers that hang to r, which runs already
+		begin func(t *testing.T, r *relayServer) // connects to r, which already runs, the peers that hang
 	}{
 		"nobody":                      {nil, func(*testing.T, *relayServer) {}},
 		"client takes no bodies":      {nil, clientTakesNoBodies},

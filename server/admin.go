@@ -73,7 +73,7 @@ func Admin(o AdminOptions) http.Handler {
 	mux.HandleFunc("GET /debug/stats", func(w http.ResponseWriter, _ *http.Request) {
 		all := processStats{Goroutines: runtime.NumGoroutine(), OpenFds: -1, RSSBytes: -1}
 		if fds, err := os.ReadDir("/proc/self/fd"); err == nil {
-			// The list contains the descriptor by which it is read.
+			// The list includes the descriptor that ReadDir itself has opened.
 			all.OpenFds = len(fds) - 1
 		}
 		memory, _ := os.ReadFile("/proc/self/statm")

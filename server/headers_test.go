@@ -49,8 +49,8 @@ func TestWall(t *testing.T) {
 	}
 }
 
-// TestReboundNames: the base site answers its own name and loopback names, and refuses other host names with
-// 421. CONNECT and TRACE get 405.
+// TestReboundNames: the base site answers its own name and loopback names, and refuses other host names. They
+// get 421; CONNECT and TRACE get 405.
 func TestReboundNames(t *testing.T) {
 	t.Parallel()
 	o := testOptions(t, &upstream{})

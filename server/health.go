@@ -33,7 +33,7 @@ type readiness struct {
 
 	// Only refresh uses last and asked, and no two calls of refresh run at the same time.
 	last  verdict
-	asked time.Time // when the call of ask that returned last began; zero = never
+	asked time.Time // start of the call of ask whose result is in last; zero = ask was not called yet
 }
 
 // verdict returns the last verdict, or a new one if that is too old. After readyTimeout it returns a

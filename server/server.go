@@ -188,7 +188,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	case <-ctx.Done():
 		s.mu.Lock()
 		if s.busy > 0 {
-			// If busy is 0, drained was closed at the same time as ctx ended.
+			// With busy at 0, no request is cut: the last one ended at the same time as ctx.
 			err = errOverdue
 		}
 		s.mu.Unlock()
