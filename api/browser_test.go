@@ -74,7 +74,7 @@ func TestBrowserHostileNeighbour(t *testing.T) {
 	front := httptest.NewUnstartedServer(nil)
 	_, port, err := net.SplitHostPort(front.Listener.Addr().String())
 	must(t, err)
-	base := "http://relay.test:" + port // relay.test and evil.relay.test are one site; two hosts under localhost are two
+	base := "http://relay.test:" + port // relay.test and evil.relay.test are one site; two hosts under localhost are two sites
 	front.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case strings.HasPrefix(r.Host, "evil."):

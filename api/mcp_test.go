@@ -58,7 +58,7 @@ func newAgent(t *testing.T, base, token string) *agent {
 	return &agent{t, session}
 }
 
-// call returns the result of a tool as JSON text.
+// call returns the result of a tool as JSON text. failed means that the result is an error.
 func (a *agent) call(name string, arguments map[string]any) (text string, failed bool) {
 	a.t.Helper()
 	result, err := a.session.CallTool(a.t.Context(), &sdk.CallToolParams{Name: name, Arguments: arguments})

@@ -58,7 +58,7 @@ func TestBrokenBodiesAreNotTakenForWhole(t *testing.T) {
 	d.get(h.asAlice, e+"/attempts/1/response.body").code(503, "store-unavailable")
 }
 
-// panicking is a store that panics when it looks up a credential.
+// panicking is a store that panics when it lists aliases.
 type panicking struct{ *store.Store }
 
 func (panicking) Aliases(context.Context, relay.Actor) ([]relay.Alias, error) { panic("bug") }

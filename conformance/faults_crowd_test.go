@@ -175,7 +175,7 @@ func TestFaultTunnelsComeBack(t *testing.T) {
 	c := startCrowd(r, n)
 	c.back()
 	idle := r.atRest()
-	const garbage = 96 << 20 // relayd lets Go collect garbage only when the heap is larger (collectAt)
+	const garbage = 96 << 20 // up to this size of the heap, relayd lets Go collect no garbage (collectAt)
 	grown := int64(idle.RSSBytes - before.RSSBytes)
 	figure(t, "%d idle tunnels: RSS grew by %d MiB, %.1f goroutines each", n, grown>>20, float64(idle.Goroutines-before.Goroutines)/float64(n))
 	if each := (grown - memory(t, garbage)) / int64(n) >> 10; each > memory(t, 100) {

@@ -44,7 +44,7 @@ func localFaults() []localFault {
 		f.name, f.script = name, script
 		return f
 	}
-	begun := garbage // the response has begun, so its beginning is recorded
+	begun := garbage // a fault after the response has begun; the attempt counts as delivered, with the beginning of the response
 	begun.state = "delivered"
 	isTLS := garbage
 	isTLS.says = "it speaks TLS; use --target https://… of relay up, or forward the port where it speaks plain HTTP"

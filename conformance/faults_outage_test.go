@@ -73,7 +73,7 @@ func TestFaultPostgresFrozen(t *testing.T) {
 	l.finish(t, fmt.Sprintf("Postgres frozen %v: memory grew %d MiB, /readyz says so after %v, tunnels up %d, back after %v",
 		frozen.Round(100*time.Millisecond), grown, said.Round(100*time.Millisecond), tunnels, rounded([]time.Duration{back})[0]))
 	switch {
-	case grown > memory(t, 32+96): // relayd lets Go collect garbage only when the heap is larger than 96 MiB
+	case grown > memory(t, 32+96): // up to a heap of 96 MiB, relayd lets Go collect no garbage
 		t.Errorf("memory grew by %d MiB", grown)
 	case back > bound(5*time.Second):
 		t.Errorf("full service took %v after Postgres went on", back)

@@ -169,7 +169,7 @@ func (m *machine) credential() {
 func (m *machine) start(command string) *relaytest.Process {
 	m.t.Helper()
 	cmd := m.command(strings.Fields(command)...)
-	cmd.WaitDelay = time.Second // the child of nsenter ends only with the machine
+	cmd.WaitDelay = time.Second // the child of nsenter keeps the output open until the machine ends, so Wait must not wait for it
 	return relaytest.Start(m.t, cmd)
 }
 

@@ -37,10 +37,10 @@ func (s *secretSearch) value(place string) string {
 }
 
 // TestSecretsOfSendersAreFoundNowhere stores secrets through every interface and uses them in every way.
-// Afterwards their values must not be in any file of the store, the spool and the backup, or in a log,
-// metric, profile, support file or audit entry. No answer, no page and no stack of a crash may contain the
-// values either. The test does not search the memory of relayd, which needs the values. A heap profile has
-// only names of functions.
+// Afterwards their values must not be in any file of the store, the spool and the backup, or in a log, metric,
+// profile, support file or audit entry. No answer, no page and no stack of a crash may contain the values
+// either. The test does not search the memory of relayd, which needs the values. It searches a heap profile,
+// which contains names of functions and no content of the memory.
 func TestSecretsOfSendersAreFoundNowhere(t *testing.T) {
 	t.Parallel()
 	for _, engine := range []string{"sqlite", "postgres"} {

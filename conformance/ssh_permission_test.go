@@ -99,7 +99,7 @@ func TestSSHPermissionWalk(t *testing.T) {
 	})
 }
 
-// walk runs all commands as the account other on resources of the account owner.
+// walk runs all commands as one account (other) on the resources of another account (owner).
 type walk struct {
 	t            *testing.T
 	other, owner *ssh.Client

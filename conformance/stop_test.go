@@ -31,7 +31,7 @@ func TestLongestStop(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
 		extra []string
-		begin func(t *testing.T, r *relayServer) // connects to r, which already runs, the peers that hang
+		begin func(t *testing.T, r *relayServer) // lets the peers that hang connect to r, which already runs
 	}{
 		"nobody":                      {nil, func(*testing.T, *relayServer) {}},
 		"client takes no bodies":      {nil, clientTakesNoBodies},

@@ -64,7 +64,7 @@ func Slowdown(since time.Time) (factor float64, longest time.Duration) {
 	if under := time.Since(meter.last) - meterPause; under > meter.quick { // the current piece counts, too
 		count(under)
 	}
-	if n == 0 && len(meter.samples) > 0 { // no piece has ended since the time since, so the last one counts
+	if n == 0 && len(meter.samples) > 0 { // no piece has ended in the measured time, so the last one before it counts
 		count(meter.samples[len(meter.samples)-1].took)
 	}
 	if n == 0 {

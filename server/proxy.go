@@ -282,7 +282,7 @@ func frameHeader(r io.Reader) (text []byte, err error) {
 type rejectHeaderConn struct {
 	net.Conn
 	proxies *Proxies
-	seen    []byte // the first bytes, up to the length of the longest signature
+	seen    []byte // the first bytes that were read, at most as many as the longest beginning of a PROXY header has
 }
 
 var errUntrustedHeader = errors.New("a PROXY header from a source that is not trusted")

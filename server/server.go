@@ -221,8 +221,8 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	return err
 }
 
-// awaitConns waits for the goroutines of the connections, at most for connGrace, because one may be
-// waiting for something other than its closed socket.
+// awaitConns waits for the goroutines of the connections, and reports whether all have ended. It waits for at
+// most connGrace, because one may be waiting for something other than its closed socket.
 func (s *Server) awaitConns() bool {
 	ended := make(chan struct{})
 	go func() {

@@ -25,7 +25,7 @@ func (l *clockJumps) begin(wall, seen time.Time, database, tolerance time.Durati
 }
 
 const (
-	maxClockDrift = time.Minute      // the wall clock jumped if it moved by so much more than the monotonic clock
+	maxClockDrift = time.Minute      // a wall clock that moves by this much more than the monotonic clock has jumped
 	jumpWait      = 10 * time.Minute // a clock that jumped forward is doubted for this time
 )
 

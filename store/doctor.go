@@ -139,7 +139,7 @@ func (c rowCheck) examine(q db.Query) relay.Finding {
 const reportIt = "events of before are shown wrongly, nothing else suffers; keep a backup and report it with the version of relayd"
 
 func rowChecks() []rowCheck {
-	old := events.LowestID(time.Now().Add(-3 * retention.OrphanAge)) // younger bytes may belong to an event that is yet to be stored
+	old := events.LowestID(time.Now().Add(-3 * retention.OrphanAge)) // bytes with a younger id may belong to an event that is yet to be stored
 	return []rowCheck{
 		{
 			"attempt counts", `SELECT (SELECT COUNT(*) FROM events e WHERE e.attempts <> (SELECT COUNT(*) FROM attempts a WHERE a.event_id = e.id))

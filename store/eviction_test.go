@@ -92,7 +92,7 @@ func TestEvictionsDoNotWaitForEachOther(t *testing.T) {
 	c, second, foreign := farAbove(t, "account")
 	s := c.nodes[0]
 	alice := usage.Holder{Account: true, ID: s.usage.OwnerOf(c.alias)}
-	s.usage.Turn(alice) <- struct{}{} // takes the place of a long eviction
+	s.usage.Turn(alice) <- struct{}{} // takes the turn, as a long eviction would
 	if e := s.Capacity(c.alias, 1, 10*time.Millisecond); e == nil || e.Code != relay.CodeStorageFull {
 		t.Errorf("a request that needs the same eviction: %v", e)
 	}
@@ -120,7 +120,7 @@ func TestSpaceOfAnEvictionThatGoesOn(t *testing.T) {
 	c, second, _ := farAbove(t, "account")
 	s := c.nodes[0]
 	alice := usage.Holder{Account: true, ID: s.usage.OwnerOf(c.alias)}
-	s.usage.Turn(alice) <- struct{}{} // takes the place of an eviction that does not end
+	s.usage.Turn(alice) <- struct{}{} // takes the turn, as an eviction that does not end would
 	answer := make(chan *relay.Error, 1)
 	go func() { answer <- s.Capacity(second, 1<<10, time.Minute) }()
 	s.usage.Add(c.alias, -s.usage.Total())

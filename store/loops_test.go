@@ -450,7 +450,7 @@ func TestDoubtedClockGivesNothingAway(t *testing.T) {
 				if err := s.EndIdempotent(t.Context(), people["former"], "key", 200, []byte("{}")); err != nil {
 					t.Fatal(err)
 				}
-				s.jumps.recentJump(s.db.Now) // a loop calls this each second
+				s.jumps.recentJump(s.db.Now) // a loop calls recentJump each second
 				if when == "at the start" {
 					if err := s.Close(); err != nil {
 						t.Fatal(err)

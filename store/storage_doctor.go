@@ -60,8 +60,8 @@ func (s *Store) examineStorage(q db.Query) relay.Finding {
 		limitText(s.opt.MaxAliasStorage), limitText(s.opt.MaxAccountStorage))
 }
 
-// examineGrowth warns if the events of a SQLite store take more bytes than the disk has free, and the limits
-// let the events grow by more than this free space.
+// examineGrowth returns a warning and true if the events of a SQLite store take more bytes than the disk has
+// free, and the limits let the events grow by more than this free space.
 func (s *Store) examineGrowth(all []storedBy, total relay.Usage) (relay.Finding, bool) {
 	if s.db.Disk.Free == nil || s.db.Dialect.SeveralNodes() {
 		return relay.Finding{}, false

@@ -217,7 +217,7 @@ func (s *Store) loadSpoolID() (string, error) {
 	}
 	id := people.NewSecret("node_")
 	if s.opt.NoCreate {
-		return id, nil // an operator command claims no attempts under this id
+		return id, nil // an operator command needs no lasting id, because it claims no attempts
 	}
 	if err := os.MkdirAll(s.opt.DataDir, 0o700); err != nil {
 		return "", fmt.Errorf("make data dir: %w", err)

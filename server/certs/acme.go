@@ -307,8 +307,8 @@ func (a *ACME) Certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error)
 // and all other work needs the database connections.
 const maxLookups = 2
 
-// pendingChallenge returns the pending challenge for a host, from this node or another one, because a
-// balancer may send the request of the CA to any node.
+// pendingChallenge returns the pending challenge for a host, from this node or another one, because a balancer
+// may send the request of the CA to any node. The result is false if there is none of this kind.
 func (a *ACME) pendingChallenge(ctx context.Context, host, kind string) (acme.Challenge, bool) {
 	var found acme.Challenge
 	if c, ok := certmagic.GetACMEChallenge(host); ok {

@@ -275,7 +275,7 @@ func (s *Store) beat(ctx context.Context) (renewed bool, err error) {
 	args := []any{db.BoolToInt(m.leaving), s.opt.SpoolSteps(), s.db.Clock.Offset.Load() / 1000, feed, cut, nil, m.id}
 	changed := accounts != m.toldAccounts
 	if changed {
-		args[5] = accounts // nil if they are unchanged, so that Postgres need not rewrite the long text
+		args[5] = accounts // otherwise args[5] stays nil, so that Postgres need not rewrite the long text
 	}
 	m.mu.Unlock()
 	start, wall := time.Now(), s.db.Clock.Wall()

@@ -46,7 +46,7 @@ func (s *DB) Prepare(ctx context.Context, statements ...*Statement) error {
 // Single returns a Batch for one statement, which begins and commits its own transaction: one round
 // trip instead of three. It returns nil if the engine needs an explicit transaction.
 func (s *DB) Single(ctx context.Context) *Batch {
-	if !s.Dialect.Remote() || s.viaPooler { // through a pooler, a transaction first sets its settings
+	if !s.Dialect.Remote() || s.viaPooler { // through a pooler, a transaction needs a further statement, which sets its settings
 		return nil
 	}
 	return &Batch{Tx: &Tx{Query: s.Session(ctx, s.Journal)}, db: s}

@@ -55,7 +55,7 @@ func (c *Clock) Measure(database, wall time.Time, took time.Duration) {
 // has caught up.
 func (c *Clock) Arrival(t time.Time) time.Time {
 	mono := time.Since(c.base)
-	if t != t.Round(0) { // Round(0) drops the monotonic reading
+	if t != t.Round(0) { // t has a monotonic reading, which Round(0) drops
 		mono = t.Sub(c.base)
 	}
 	t = c.corrected(t)

@@ -19,7 +19,7 @@ import (
 	"relay/store/spool"
 )
 
-// fixture embeds these types for their operations, as the store does.
+// Names for the types that fixture embeds. So it has their operations, as the store does.
 type (
 	peopleStore  = people.Store
 	eventStore   = events.Store

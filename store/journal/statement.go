@@ -39,5 +39,5 @@ var finishAttempts = db.NewStatement(
 			AND {claimant} {event_id}
 		RETURNING event_id, n, alias_id, kind, from_queue, received_at, bytes`)
 
-// dequeueAttempts removes attempts that ended from the queue.
+// dequeueAttempts removes from the queue attempts that have ended.
 var dequeueAttempts = db.NewStatement(`uuid bigint`, `DELETE FROM queue WHERE (event_id, n) IN (%s)`)

@@ -177,7 +177,7 @@ func (s *Store) RemoveAlias(ctx context.Context, who relay.Actor, name string) e
 		for _, id := range holders {
 			c.Announce(relay.Change{Kind: relay.ChangeAccount, Account: id})
 		}
-		c.Do(`DELETE FROM aliases WHERE id = ?`, a.ID) // members, shares, its tokens and secrets go with it
+		c.Do(`DELETE FROM aliases WHERE id = ?`, a.ID) // deletes the members, shares, tokens and secrets of the alias, too
 		c.Announce(relay.Change{Kind: relay.ChangeAlias, Alias: a.ID})
 		return Audit(c, who, a.Owner, "alias.remove", name, "")
 	})

@@ -265,7 +265,7 @@ func (s *Server) Restart() error {
 	if err != nil {
 		return fmt.Errorf("open log: %w", err)
 	}
-	defer func() { _ = log.Close() }() // the server has its own handle
+	defer func() { _ = log.Close() }() // the server has its own handle of the log
 	s.cmd = exec.Command("/bin/sh", "-c", watch, "sh", s.dir, filepath.Join(s.bin, "postgres"), "-D", s.data(), "-k", s.dir,
 		"-c", "listen_addresses=", "-c", "fsync="+fsync, "-c", "full_page_writes="+fsync, "-c", "synchronous_commit="+fsync,
 		"-c", "recovery_init_sync_method="+recovery, "-c", "max_connections="+strconv.Itoa(connections), "-c", "shared_buffers=128MB", "-c", "log_min_messages=warning")

@@ -28,7 +28,7 @@ func TestStepsOutlivePowerLoss(t *testing.T) {
 			p := spoolWithoutDatabase(t, t.TempDir(), limit)
 			p.VFS = disk.Name
 			var taken []int
-			mark, stored := int64(0), map[int]bool{} // highest number of the steps that the database has, and their values of N
+			mark, stored := int64(0), map[int]bool{} // highest number of the steps that the database has, and the values of N of these steps
 			for i := range actions {
 				if i%2 == 0 {
 					batch := chunkSteps(i/2*each, each, 9000)

@@ -273,7 +273,7 @@ func TestSpoolDamagedFile(t *testing.T) {
 				if err := next.LoadLeft(); err != nil {
 					t.Fatal(err)
 				}
-				next.table.Load().write.MustExec(`PRAGMA shrink_memory`) // SQLite has the page in memory
+				next.table.Load().write.MustExec(`PRAGMA shrink_memory`) // drops the copy of the page that SQLite has in memory
 			}
 			copy(content[at:], bytes.Repeat([]byte("x"), 100))
 			if err := os.WriteFile(path, content, 0o600); err != nil {

@@ -112,7 +112,7 @@ func (b *actFixture) secret(text string, err error) string {
 	return text
 }
 
-// entries lists the entries of the audit log in the form of actLog.
+// entries lists the entries of the audit log in the form in which actLog.lines returns them.
 func (b *actFixture) entries() (list []string) {
 	b.Helper()
 	rows, err := b.Audit(b.Context(), system, 10_000)

@@ -18,7 +18,8 @@ func testClock(t *testing.T, fresh func(testing.TB) store.Options) {
 	b := setup(t, fresh, func(o *store.Options) { o.Now, o.Retention = wall, 30*time.Minute })
 	ctx := t.Context()
 	var ids []relay.ID
-	// Each attempt is a queued replay, because the store itself sets the time of such an attempt.
+	// The attempts whose order is checked are queued replays, because the store itself sets the time of such an
+	// attempt.
 	target := b.capture(b.hooks, "/", "x", 200)
 	jump := func(d time.Duration) {
 		offset.Store(int64(d))

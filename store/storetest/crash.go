@@ -29,7 +29,7 @@ func testCrash(t *testing.T, fresh func(testing.TB) store.Options) {
 	last := b.NewID()
 	ids := []relay.ID{live.ID, waiting, taken, replayed}
 
-	unserved, err := store.Open(ctx, b.opt) // this store is opened like that of an operator command
+	unserved, err := store.Open(ctx, b.opt) // this store is not served, as if an operator command had opened it
 	b.must(err)
 	if have, want, err := unserved.Schema(ctx); have != want || err != nil {
 		t.Errorf("schema %d of %d, %v", have, want, err)

@@ -39,7 +39,7 @@ func (b *fixture) list(who relay.Actor, f relay.Filter) relay.Page {
 	return page
 }
 
-// walk follows the cursors to the last page.
+// walk returns the ids of all events that a filter selects. It follows the cursors to the last page.
 func (b *fixture) walk(who relay.Actor, f relay.Filter) (ids []relay.ID) {
 	b.Helper()
 	for range 1000 {

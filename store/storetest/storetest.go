@@ -114,7 +114,7 @@ func (b *fixture) reopen() {
 	}
 	s, err := store.Open(b.Context(), b.opt)
 	b.must(err)
-	b.Cleanup(func() { _ = s.Close() }) // some tests have closed the store before
+	b.Cleanup(func() { _ = s.Close() }) // the error is ignored, because some tests have closed the store before
 	_, _, err = s.Migrate(b.Context())
 	b.must(err)
 	b.must(s.Serve(b.Context(), b.hear))
@@ -262,7 +262,7 @@ func (b *fixture) read(id relay.ID) *relay.Event {
 	return e
 }
 
-// wantEvent checks state and attempts of an event.
+// wantEvent checks state and attempts of an event, and returns the event.
 func (b *fixture) wantEvent(id relay.ID, state string, attempts ...string) *relay.Event {
 	b.Helper()
 	e := b.read(id)
