@@ -55,8 +55,8 @@ func (s *Server) accessOfBase(r *http.Request, to route, status int, code string
 	})
 }
 
-// methodAndPath reads the first line of a head. It leaves out the authority of a target in absolute
-// form, which may hold a password.
+// methodAndPath reads the first line of a head. It leaves out the query, and the authority of a target in
+// absolute form, which may hold a password.
 func methodAndPath(head []byte) (method, path string) {
 	m, target, _ := wire.StartLine(head)
 	path = string(wire.ShownTarget(target))

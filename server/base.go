@@ -21,9 +21,9 @@ import (
 // newBase returns the net/http server of the base site. It has no write timeout, because event streams
 // have no end: stallConn cuts viewers that do not read, and over HTTP/2 stallWriter cuts those that
 // open no flow control window. net/http itself bounds floods of resets, CONTINUATION and control
-// frames: a stream counts until its handler has returned, a head is bounded by MaxHeaderBytes, queued
-// control frames by 10,000. Frames are as small as RFC 9113 allows, because clients send nothing large
-// to a dashboard.
+// frames: a stream that was reset counts as open until its handler has returned, a head is bounded by
+// MaxHeaderBytes, queued control frames by 10,000. Frames are as small as RFC 9113 allows, because clients
+// send nothing large to a dashboard.
 func (s *Server) newBase() *http.Server {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)

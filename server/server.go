@@ -275,10 +275,10 @@ func (s *Server) allAnswered() bool {
 
 // beginStop closes idle connections. From then on, new requests are refused.
 func (s *Server) beginStop() {
+	// mu is held until the end, so that either beginStop or endRequest closes drained, but not both.
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stopping.Swap(true) {
-		// mu is held, so that either beginStop or endRequest closes drained, but not both.
 		return
 	}
 	time.AfterFunc(streamGrace, s.cancelReads)

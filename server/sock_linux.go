@@ -53,7 +53,8 @@ func (p *peer) presence() relay.Presence {
 	return relay.CallerPresent
 }
 
-// roundTrip returns the system's estimate of the round-trip time to the peer.
+// roundTrip returns an upper estimate of the round-trip time to the peer, from the measurements of the
+// system; 0 = unknown.
 func (p *peer) roundTrip() (d time.Duration) {
 	if p.raw == nil {
 		return 0

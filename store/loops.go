@@ -175,7 +175,8 @@ func (s *Store) runRound(ctx context.Context, l *loop, woken bool) (done bool, e
 	return err == nil, err
 }
 
-// writeBehind writes changes that could not be written before, and changes that may be written late.
+// writeBehind writes changes that could not be written before, and changes that may be written late. It also
+// tells the other nodes how many bytes this node has stored.
 func (s *Store) writeBehind(ctx context.Context) error {
 	s.WriteLate(ctx)
 	s.usage.Tell(ctx)

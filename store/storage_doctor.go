@@ -127,7 +127,7 @@ func limitText(limit int64) string {
 	return relay.FormatBytes(limit)
 }
 
-// someOf returns the first few of many names as a text.
+// someOf returns the first few of many names, and a last entry with the number of the others.
 func someOf(names []string) []string {
 	const most = 3
 	if n := len(names); n > most {

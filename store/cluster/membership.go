@@ -367,9 +367,9 @@ func (s *Store) NodeReachable(id string, reachable bool) {
 // started, else 0. Schemas change in such a way that the previous version can continue with them.
 func (s *Store) NewerSchema() int64 { return s.membership.newer.Load() }
 
-// dead lists the nodes that this node may declare dead: their heartbeat has not changed for deadAfter, while
-// this node renewed its own without a gap. Both times are measured with the monotonic clock of this process,
-// because the clock of the database may jump at a failover.
+// dead lists the nodes that are marked dead already, and those that this node may declare dead: their heartbeat
+// has not changed for deadAfter, while this node renewed its own without a gap. Both times are measured with
+// the monotonic clock of this process, because the clock of the database may jump at a failover.
 func (m *membership) dead() (list []nodeRow) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -88,8 +88,8 @@ func (j *Journal) tryContext(ctx context.Context) (context.Context, context.Canc
 	return context.WithTimeout(ctx, tryLimit)
 }
 
-// ShouldSpool reports whether steps that failed with err go to the spool. They do if the connection or
-// the server caused the error, unless the disk of the server is full.
+// ShouldSpool reports whether steps that failed with err go to the spool. They do if the spool is
+// enabled, and the connection or the server caused the error, unless the disk of the server is full.
 func (j *Journal) ShouldSpool(err error) bool {
 	return j.spool.Enabled() && db.Unavailable(err) == relay.CodeStoreUnavailable
 }

@@ -21,7 +21,8 @@ func findAccount(q db.Query, name string) (relay.Account, error) {
 }
 
 // subjectOf returns the account that an operation applies to: the account named user, or the actor's own if
-// user is "". Only admins and the operator may act for another account.
+// user is "". Only admins and the operator may act for another account. The operator has no account, so user
+// must not be "".
 func subjectOf(q db.Query, who relay.Actor, user string) (relay.Account, error) {
 	if user == "" && who.Kind == relay.ActorSystem {
 		return relay.Account{}, Invalid("user", user, "say which account")

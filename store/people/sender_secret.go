@@ -248,7 +248,7 @@ func (s *Store) RemoveSecret(ctx context.Context, who relay.Actor, alias, id str
 	})
 }
 
-// SecretAlias returns the name of the alias of a secret, for the operator.
+// SecretAlias returns the name of the alias of a secret, for the operator and admins.
 func (s *Store) SecretAlias(ctx context.Context, who relay.Actor, id string) (name string, err error) {
 	if err := AllowAdmin(who); err != nil {
 		return "", err
