@@ -111,8 +111,8 @@ func NewLimiter(files int) *Limiter {
 // MostOfOne returns the largest number of connections that one front may have; math.MaxInt = no limit.
 func (l *Limiter) MostOfOne() int { return l.mostOfOne }
 
-// reservedFiles is the number of file descriptors that clients may not use: other nodes, the database,
-// the spool and logs.
+// reservedFiles is the number of file descriptors that clients may not use. They are for other nodes, the
+// database, the spool and logs.
 const reservedFiles = 512
 
 // forClients returns the part of the given number of files that clients may use.

@@ -44,8 +44,8 @@ func NewPenalties(now func() time.Time) *Penalties {
 	return &Penalties{now: now, bySource: map[netip.Prefix]penalty{}}
 }
 
-// Add adds cost to the penalty of a source. If the source is rejected from now on, Add returns for how long;
-// 0 = the source is not rejected, or was rejected before.
+// Add adds the duration cost to the penalty of a source. If the source is rejected from now on, Add returns
+// for how long; 0 = the source is not rejected, or was rejected before.
 func (p *Penalties) Add(source netip.Prefix, cost time.Duration) (keptOut time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -23,8 +23,8 @@ const (
 	maxAnswer       = 256 << 20 // largest answer in bytes; an answer is held in memory
 	// sshBase is the base URL of a relay whose API is reached over SSH; its host is never resolved.
 	sshBase = "http://relay"
-	// apiChannels is the maximum number of API channels of a connection: the relay accepts four
-	// sessions on one connection.
+	// apiChannels is the maximum number of API channels of a connection. It is below four, the number of
+	// sessions that the relay accepts on one connection.
 	apiChannels = 3
 )
 

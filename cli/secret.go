@@ -21,7 +21,7 @@ type SecretFlags struct {
 	Provider, Path    string
 	Sign, Generate    bool
 	FromEnv, FromFile string
-	Custom            string // JSON of the scheme, for the provider custom
+	Custom            string // JSON of the custom signature scheme, for the provider custom
 }
 
 // Add adds the flags to a command. local means that the command runs on the user's machine, so it may read

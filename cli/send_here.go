@@ -246,8 +246,8 @@ func failed(err error) error {
 	return err
 }
 
-// definition returns the custom scheme to sign with: the given definition, or the one of the alias that
-// verifies the request; nil = none. name is "custom" if the call asked for a custom scheme, else "".
+// definition returns the custom scheme to sign with: that of s.custom, or else the custom scheme of the alias
+// that fits the request r; nil = none. name is "custom" if the call asked for a custom scheme, else "".
 func (s *exactSend) definition(ctx context.Context, api *API, r *compose.Request, name string) (*signature.Scheme, error) {
 	custom := s.custom
 	if custom == "" {
@@ -268,7 +268,7 @@ func (s *exactSend) definition(ctx context.Context, api *API, r *compose.Request
 	return compose.CustomScheme(custom)
 }
 
-// definitions reads the schemes that an alias defines, without the values of their secrets.
+// definitions reads the custom schemes of an alias, without the values of their secrets.
 func (a *API) definitions(ctx context.Context, alias string) (relay.OpenSecrets, error) {
 	var list record.List[record.SenderSecret]
 	if err := a.Get(ctx, "/aliases/"+url.PathEscape(alias)+"/secrets", &list); err != nil {

@@ -147,8 +147,8 @@ func words(all ...string) (list []string) {
 	return list
 }
 
-// TestCommandServesNoForward: a connection that runs a command neither claims an alias nor takes its tunnel,
-// for every client and every form of a forward. A connection without a command does both.
+// TestCommandServesNoForward: a connection that runs a command neither claims an alias nor takes an alias
+// from its tunnel, for every client and every form of a forward. A connection without a command does both.
 func TestCommandServesNoForward(t *testing.T) {
 	for client, start := range forwarders {
 		for purpose, p := range purposes {
@@ -196,7 +196,7 @@ func TestNamelessBesideNamed(t *testing.T) {
 			t.Run(fmt.Sprintf("%s first=%v", nameless, first), func(t *testing.T) {
 				t.Parallel()
 				b := newFixture(t)
-				// A forward without a name is for this alias, because the user name names it.
+				// The user name is other, so the forward without a name is for the alias other.
 				b.store.alias("other", 1)
 				line := "RemoteForward " + nameless
 				line = strings.ReplaceAll(line, "PORT", b.says("nameless"))

@@ -95,7 +95,8 @@ func (l *forwardSet) attach(f *forward, att relay.Attachment, online func()) boo
 	return true
 }
 
-// take removes the forward that meant selects and returns it; nil = none. last means that no forward is left.
+// take removes and returns the first forward for which meant returns true; nil = none. last means that no
+// forward is left.
 func (l *forwardSet) take(meant func(*forward) bool) (f *forward, last bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

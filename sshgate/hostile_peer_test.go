@@ -102,7 +102,7 @@ func TestHostilePeers(t *testing.T) {
 		t.Run(x.name, func(t *testing.T) {
 			before := heapMiB()
 			client, c := b.met()
-			for _, other := range b.srv.all() { // met may have returned another connection
+			for _, other := range b.srv.all() { // met may have returned a connection of another client as c
 				if other.remote.String() == client.LocalAddr().String() {
 					c = other
 				}

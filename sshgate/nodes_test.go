@@ -98,8 +98,8 @@ func (c *cluster) newMember(t testing.TB, id string, change ...func(*Options)) (
 	return b, m
 }
 
-// twoNodes starts two nodes that reach each other. The node owner has the tunnel of alias a, whose channels
-// handle serves. tun is this tunnel as the node other uses it.
+// twoNodes starts two nodes that reach each other. The node owner has the tunnel of the alias a; the function
+// handle serves the channels of this tunnel. tun is this tunnel as the node other uses it.
 func twoNodes(t *testing.T, handle func(forwardedOpen, ssh.NewChannel)) (owner *fixture, client *ssh.Client, other *member, tun relay.RemoteTunnel) {
 	t.Helper()
 	c := &cluster{nodes: map[string]relay.Node{}}
@@ -320,8 +320,8 @@ func TestNodeThatCannotBeReached(t *testing.T) {
 	}
 }
 
-// TestUnusedChannelsOfASilentClientEnd: an unused channel at another node ends when its client becomes
-// silent.
+// TestUnusedChannelsOfASilentClientEnd: an unused channel at another node ends when the client of its tunnel
+// becomes silent.
 func TestUnusedChannelsOfASilentClientEnd(t *testing.T) {
 	t.Parallel()
 	_, _, _, tun := twoNodes(t, echo)

@@ -140,8 +140,8 @@ func (a *atTerminal) modes() unix.Termios {
 
 func (a *atTerminal) single() bool { return a.modes().Lflag&(unix.ICANON|unix.ECHO) == 0 }
 
-// leaves waits for the end of the program. It checks that the text of its exit state begins with how, and
-// that the terminal has its former modes again.
+// leaves waits for the end of the program. It checks that the program's exit state, as text, begins with how,
+// and that the terminal has its former modes again.
 func (a *atTerminal) leaves(how string) {
 	a.t.Helper()
 	if !poll(func() bool {

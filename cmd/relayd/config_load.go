@@ -138,8 +138,8 @@ func (s *setting) lookup(src sources, entries map[string]fileEntry) (text, origi
 	return s.def, "default", nil
 }
 
-// withoutPath returns the error of opening the file path, without this path unless it clearly is one:
-// somebody may have given the secret itself by mistake.
+// withoutPath returns the error of opening the file path, without the text of path unless that text clearly
+// is a path: somebody may have given the secret itself by mistake.
 func withoutPath(path string, err error) error {
 	var fault *fs.PathError
 	if errors.As(err, &fault) && (looksSecret(path) || !filepath.IsAbs(path)) {

@@ -25,7 +25,7 @@ type listenerOf struct {
 }
 
 // listeners returns the listeners to check. If the last server has recorded its addresses in site.json, the
-// recorded addresses replace those that the settings do not name.
+// recorded addresses replace the defaults of those that the settings do not name.
 func (x *examination) listeners() []listenerOf {
 	cfg := x.cfg
 	if known, ok := loadSiteFile(cfg); ok {

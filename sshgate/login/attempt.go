@@ -38,7 +38,7 @@ type attempt struct {
 	known       *relay.Actor // owner of knownKey, as of Login.rightsVersion
 	knownKey    string
 	unavailable bool          // the store did not answer, or a limit was reached
-	proven      ssh.PublicKey // proven key of a client that gets the link by other means than a banner
+	proven      ssh.PublicKey // proven key of a client that gets the link for its enrolment by other means than a banner
 	tokenActor  *relay.Actor  // owner of a valid token: the next proven key is registered for this account
 }
 
@@ -79,7 +79,7 @@ func (l *attempt) offered(meta ssh.ConnMetadata, key ssh.PublicKey) (p *ssh.Perm
 	return &ssh.Permissions{}, nil
 }
 
-// verified accepts or refuses a key after the peer has proven that it holds it.
+// verified accepts or refuses a key after the peer has proven that it holds the private key.
 func (l *attempt) verified(meta ssh.ConnMetadata, key ssh.PublicKey) (p *ssh.Permissions, err error) {
 	defer l.recovered(&err)
 	if err = checkKey(key); err != nil {
@@ -109,7 +109,7 @@ func (l *attempt) verified(meta ssh.ConnMetadata, key ssh.PublicKey) (p *ssh.Per
 	return l.accept(meta, who, before)
 }
 
-// accept returns the permissions of a connection, and stores the messages for its user. before means that the
+// accept returns the permissions of a connection, and stores the messages for the user. before means that the
 // key had been registered already.
 func (l *attempt) accept(meta ssh.ConnMetadata, who relay.Actor, before bool) (*ssh.Permissions, error) {
 	if !l.slot.ReserveAccount(who.Account) {
@@ -342,7 +342,7 @@ func (g *Login) BeginLookup(limit time.Duration) (ctx context.Context, done func
 }
 
 // OnlyAlias returns the only alias that an account owns. If it owns none, OnlyAlias returns the only alias
-// that it may use.
+// that it may use. ok is false if there is none, or more than one.
 func OnlyAlias(who relay.Actor, aliases []relay.Alias) (only relay.Alias, ok bool) {
 	own := slices.DeleteFunc(slices.Clone(aliases), func(a relay.Alias) bool { return a.Owner != who.Account })
 	if len(own) == 0 {

@@ -30,7 +30,7 @@ type bridge struct {
 	busy    bool   // opened for a request, or bytes of a request have come
 	came    uint64 // number of bytes from the other node
 	went    uint64 // number of bytes to the other node
-	ended   uint64 // number of bytes in came that belong to ended requests
+	ended   uint64 // how many of the bytes that came counts belong to ended requests
 	release func() // gives the slot of the tunnel back; nil = the request has no slot
 	closed  bool
 }

@@ -26,7 +26,7 @@ func (o one) Peers() []relay.Node        { return []relay.Node{o.other} }
 func (one) RefreshPeers(context.Context) {}
 
 // TestHeaderIsAGuess: after a node has closed a connection without an answer, the next dial begins with a
-// PROXY header. After an answer, the dial after that begins without one.
+// PROXY header. After a dial that was answered, the next dial begins without a header.
 func TestHeaderIsAGuess(t *testing.T) {
 	t.Parallel()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

@@ -184,8 +184,8 @@ func (n *Links) Remove(id string, t Tunnel, orderly bool) {
 	}
 }
 
-// Lose ends all channels of other nodes to the tunnels that meant selects. It is called when a client is
-// silent.
+// Lose ends all channels of other nodes to each tunnel for which meant returns true. It is called when a
+// client is silent.
 func (n *Links) Lose(meant func(Tunnel) bool) { n.endBridges((*bridge).lose, meant) }
 
 // Bridged returns the number of channels of other nodes to tunnels of this node, and the number of channels
@@ -208,7 +208,8 @@ func (n *Links) Served() int {
 	return len(n.served)
 }
 
-// Stop closes all links. Channels of other nodes whose clients have gone get a moment for their last bytes.
+// Stop closes all links. Channels of other nodes to tunnels whose client has gone get a moment for their last
+// bytes.
 func (n *Links) Stop(ctx context.Context) {
 	n.end()
 	ctx, cancel := context.WithTimeout(ctx, pingEvery)

@@ -131,7 +131,7 @@ func (n *Links) tunnel(id string) Tunnel {
 	return tunnel
 }
 
-// endBridges calls end for the channels of other nodes to the tunnels that meant selects.
+// endBridges calls end for each channel of another node to a tunnel for which meant returns true.
 func (n *Links) endBridges(end func(*bridge), meant func(Tunnel) bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
