@@ -12,6 +12,7 @@ import (
 
 	"relay"
 	"relay/budget"
+	"relay/waits"
 )
 
 // ErrLost is the error of a connection that has ended, and of its channels.
@@ -188,12 +189,10 @@ func (h *Channel) find(how relay.ConnHow) {
 // for the reason, at most for the duration wait. It implements relay.Conn.
 func (h *Channel) End(wait time.Duration) relay.ConnEnd {
 	if h.o.Explains && h.said.Load() == nil {
-		late := time.NewTimer(wait)
-		defer late.Stop()
 		select {
 		case <-h.told:
 		case <-h.done:
-		case <-late.C:
+		case <-waits.After(wait):
 		}
 	}
 	if said := h.said.Load(); said != nil {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"relay/budget"
+	"relay/waits"
 )
 
 const (
@@ -122,12 +123,10 @@ func (r *reads) wait(passed <-chan struct{}) {
 		return
 	case <-r.over:
 	}
-	late := time.NewTimer(EndTime)
-	defer late.Stop()
 	select {
 	case <-r.ready:
 	case <-passed:
-	case <-late.C:
+	case <-waits.After(EndTime):
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		if r.reading && r.err == nil {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"relay/sockets"
+	"relay/waits"
 )
 
 // Socket is the TCP connection below SSH. It notes the time of the peer's last byte, ends writes that
@@ -208,15 +209,17 @@ func (s sender) closeBelow() error {
 // Write sends all of p. If the peer takes no byte for the stall time, Write ends the connection.
 func (s sender) Write(p []byte) (written int, err error) {
 	for {
+		var limit time.Time
 		if s.stall > 0 {
-			_ = s.Conn.SetWriteDeadline(time.Now().Add(s.stall))
+			limit = time.Now().Add(s.stall)
+			_ = s.Conn.SetWriteDeadline(limit)
 		}
 		n, err := s.Conn.Write(p[written:])
 		written += n
 		if !errors.Is(err, os.ErrDeadlineExceeded) {
 			return written, err
 		}
-		if n == 0 {
+		if n == 0 && !waits.IsLate(limit, time.Now()) {
 			_ = s.Close()
 			return written, err
 		}

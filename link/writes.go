@@ -78,26 +78,28 @@ func (w *writes) write(to io.Writer, p []byte) (int, error) {
 // await waits for the running write. If await gives up before the write has ended, it reports all bytes
 // of the write as sent, because they may be on their way.
 func (w *writes) await(passed <-chan struct{}) (n int, err error) {
-	select {
-	case r := <-w.wrote:
+	result := func(r wrote) (int, error) {
 		w.left = false
 		return r.n, w.cause(r.err)
+	}
+	select {
+	case r := <-w.wrote:
+		return result(r)
 	case <-w.done:
 		err = net.ErrClosed
 	case <-w.gone:
-		select {
-		case r := <-w.wrote:
-			// The write has ended before the connection did.
-			w.left = false
-			return r.n, w.cause(r.err)
-		default:
-		}
 		err = ErrLost
 	case <-passed:
 		err = os.ErrDeadlineExceeded
 	}
-	w.left = true
-	return w.size, err
+	select {
+	case r := <-w.wrote:
+		// The write has ended as well.
+		return result(r)
+	default:
+		w.left = true
+		return w.size, err
+	}
 }
 
 // cause returns err, the result of a call into x/crypto. After Close it returns net.ErrClosed in place of

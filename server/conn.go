@@ -14,6 +14,7 @@ import (
 	"relay"
 	"relay/admission"
 	"relay/sockets"
+	"relay/waits"
 	"relay/wire"
 )
 
@@ -55,6 +56,7 @@ type conn struct {
 	fromBuf bool // the bytes that the last Read returned came from buf
 	arrived time.Time
 	body    bodyMeter
+	until   time.Time // the read deadline
 	// idleUntil is the read deadline that deadlineOfIdle has set.
 	idleUntil time.Time
 	smallBuf  [2 << 10]byte
@@ -178,8 +180,19 @@ func (c *conn) fill() (int, error) {
 	default:
 		c.grow(len(c.buf) + 1)
 	}
-	n, err := c.net.Read(c.buf[c.w:])
+	n, err := c.read(c.buf[c.w:])
 	c.w += n
+	return n, err
+}
+
+// read reads from the connection. If the deadline is noticed late, it reads once more, because bytes may have
+// arrived in time.
+func (c *conn) read(p []byte) (int, error) {
+	n, err := c.net.Read(p)
+	if n == 0 && errors.Is(err, os.ErrDeadlineExceeded) && waits.IsLate(c.until, time.Now()) && !c.srv.stopping.Load() {
+		c.deadline(waits.CatchUp)
+		return c.net.Read(p)
+	}
 	return n, err
 }
 
@@ -202,6 +215,7 @@ func (c *conn) deadline(d time.Duration) {
 	if d > 0 {
 		t = time.Now().Add(d)
 	}
+	c.until = t
 	_ = c.net.SetReadDeadline(t)
 }
 
@@ -229,10 +243,15 @@ func (c *conn) Read(p []byte) (int, error) {
 		}
 	}
 	c.deadline(wait)
-	begun := time.Now()
-	n, err := c.net.Read(p)
-	c.body.waited += time.Since(begun)
+	begun, until := time.Now(), c.until
+	n, err := c.read(p)
+	now := time.Now()
+	c.body.waited += now.Sub(begun)
 	c.body.bytes += int64(n)
+	if waits.IsLate(until, now) {
+		// The time in which this process was stopped does not count for the caller.
+		c.body = bodyMeter{}
+	}
 	switch {
 	case n > 0:
 		return n, nil

@@ -12,13 +12,14 @@ import (
 
 	"relay/admission"
 	"relay/sockets"
+	"relay/waits"
 )
 
 // writePiece is the largest number of bytes that are written under one deadline.
 const writePiece = 64 << 10
 
 // stallConn is a caller's socket. It fails a write if the caller's system has taken no byte for the
-// stall time, and gives the connection's slot back on Close. The type is below TLS, because crypto/tls
+// stall time, unless it notices that late, and gives the connection's slot back on Close. The type is below TLS, because crypto/tls
 // cannot continue a write that timed out.
 //
 // A caller that reads slowly looks silent for a while, because its system announces free receive
@@ -45,14 +46,14 @@ const slack = 16
 // Write sends p in pieces, each with its own deadline. It continues a piece that was taken in part.
 func (c *stallConn) Write(p []byte) (int, error) {
 	for sent := 0; ; {
-		c.armDeadline()
+		limit := c.armDeadline()
 		n, err := c.Conn.Write(p[sent:min(sent+writePiece, len(p))])
 		sent += n
 		switch {
 		case err == nil && sent == len(p):
 			return sent, nil
 		case err == nil:
-		case n == 0 || !errors.Is(err, os.ErrDeadlineExceeded):
+		case !errors.Is(err, os.ErrDeadlineExceeded), n == 0 && !waits.IsLate(limit, time.Now()):
 			return sent, err
 		default:
 			c.mu.Lock()
@@ -65,24 +66,25 @@ func (c *stallConn) Write(p []byte) (int, error) {
 	}
 }
 
-// armDeadline sets the deadline of the next piece: at least the stall time from now, or
+// armDeadline sets and returns the deadline of the next piece: at least the stall time from now, or
 // outerDeadline if that is earlier.
-func (c *stallConn) armDeadline() {
+func (c *stallConn) armDeadline() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.stall <= 0 || c.noTimeout.Load() {
 		_ = c.Conn.SetWriteDeadline(c.outerDeadline)
-		return
+		return c.outerDeadline
 	}
 	now := time.Now()
 	if c.armed.Sub(now) >= c.stall {
-		return
+		return c.armed
 	}
 	c.armed = now.Add(c.stall + c.stall/slack)
 	if outer := c.outerDeadline; !outer.IsZero() && outer.Before(c.armed) {
 		c.armed = outer
 	}
 	_ = c.Conn.SetWriteDeadline(c.armed)
+	return c.armed
 }
 
 // Close closes the connection and releases its slot.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/waits"
 	"relay/wire"
 )
 
@@ -51,7 +52,7 @@ func (s *Server) routeName(name string) route {
 func (c *conn) handshake() bool {
 	ctx, cancel := c.srv.ctx, context.CancelFunc(func() {})
 	if d := c.srv.opt.HeadTimeout; d > 0 {
-		ctx, cancel = context.WithTimeout(ctx, d)
+		ctx, cancel = waits.WithTimeout(ctx, d)
 	}
 	defer cancel()
 	t := tls.Server(c.sock, c.tls)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/waits"
 )
 
 // giveBack gives the connection back to its tunnel once the response has ended, so that the next request on
@@ -63,7 +64,7 @@ func (x *run) answered() Result {
 		if o.reader != readerCut && (o.closes || q.bodyNotSent()) {
 			_ = o.sink.CloseWrite()
 		}
-		x.awaitSender(time.After(earlyAnswerWait))
+		x.awaitSender(waits.After(earlyAnswerWait))
 		x.amend()
 	}
 	x.giveBack()

@@ -5,10 +5,10 @@ import (
 	"hash"
 	"slices"
 	"sync"
-	"time"
 
 	"relay"
 	"relay/budget"
+	"relay/waits"
 	"relay/wire"
 )
 
@@ -167,14 +167,12 @@ func (r *recording) waitForParts(n int) {
 		return
 	}
 	if wait != nil {
-		late := time.After(partWait)
 		select {
 		case <-wait.Done():
-			late = nil
-		case <-late:
+		case <-waits.After(partWait):
 		case <-r.over:
 		}
-		if late != nil {
+		if !closed(wait.Done()) {
 			r.mu.Lock()
 			r.failed = ErrStoreTimeout
 			r.mu.Unlock()

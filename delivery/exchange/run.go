@@ -9,6 +9,7 @@ import (
 
 	"relay"
 	"relay/budget"
+	"relay/waits"
 )
 
 // run is one exchange. Only the goroutine of Run uses it.
@@ -53,6 +54,7 @@ type times struct {
 // deadlines are the times of the next checks of the loop; zero = no check.
 type deadlines struct {
 	armed        time.Time // the time for which the timer is set
+	resumed      time.Time // no limit decides before this time; set when a limit is noticed late
 	upload       time.Time // next check of the sender
 	caller       time.Time // next check of the caller before there is an answer
 	continueLine time.Time // end of the wait for a 100 Continue
@@ -385,11 +387,10 @@ func (x *run) tunnelEnded(abnormal bool) bool {
 	}
 	select {
 	case <-x.ctx.Done():
-		return true
-	case <-time.After(lostWait):
+	case <-waits.After(lostWait):
 		// x/crypto ends channels a moment before the end of their tunnel is known.
-		return false
 	}
+	return x.ctx.Err() != nil
 }
 
 // onLost handles the loss of the tunnel: it fails the exchange, unless bytes of the response have
@@ -412,7 +413,7 @@ func (x *run) tunnelLost() error {
 			if err := x.sent(u); err != nil {
 				return err
 			}
-		case <-time.After(lastWriteWait):
+		case <-waits.After(lastWriteWait):
 		}
 	}
 	if x.answer.final != nil {

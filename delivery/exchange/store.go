@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/waits"
 )
 
 // ErrStoreTimeout means that a step was neither stored nor refused in time.
@@ -15,13 +16,13 @@ var ErrStoreTimeout = errors.New("the store did not answer in time")
 // steps. It returns the error of the first step that has failed, and ErrStoreTimeout after storeWait, or when
 // Base ends.
 func (o *Options) Await(steps ...*relay.Ticket) error {
-	return o.await(time.After(storeWait), steps...)
+	return o.await(waits.After(storeWait), steps...)
 }
 
 // AwaitEnd waits as Await does, but without the bound of storeWait.
 func (o *Options) AwaitEnd(t *relay.Ticket) error { return o.await(nil, t) }
 
-func (o *Options) await(late <-chan time.Time, steps ...*relay.Ticket) error {
+func (o *Options) await(late <-chan struct{}, steps ...*relay.Ticket) error {
 	for _, t := range steps {
 		if t == nil {
 			continue
@@ -29,8 +30,9 @@ func (o *Options) await(late <-chan time.Time, steps ...*relay.Ticket) error {
 		select {
 		case <-t.Done():
 		case <-late:
-			return ErrStoreTimeout
 		case <-o.Base.Done():
+		}
+		if !closed(t.Done()) {
 			return ErrStoreTimeout
 		}
 		if err := t.Err(); err != nil {
@@ -94,9 +96,13 @@ func (x *run) resolves(t *relay.Ticket) bool {
 		case u := <-x.send.done:
 			x.joinOn(u)
 		case <-x.timer.C:
-			return false
+			if now := time.Now(); waits.IsLate(x.due.armed, now) {
+				x.setTimer(now.Add(waits.CatchUp))
+				continue
+			}
+			return closed(t.Done())
 		case <-x.q.o.Base.Done():
-			return false
+			return closed(t.Done())
 		}
 	}
 	return true
@@ -210,12 +216,12 @@ func (x *run) joinSender() {
 	select {
 	case u := <-x.send.done:
 		x.join(u)
-	case <-time.After(lastWriteWait):
+	case <-waits.After(lastWriteWait):
 	}
 }
 
-// awaitSender waits for the end of the sender. It stops the sender when the timer enough fires, or Cut ends.
-func (x *run) awaitSender(enough <-chan time.Time) {
+// awaitSender waits for the end of the sender. It stops the sender when enough is closed, or Cut ends.
+func (x *run) awaitSender(enough <-chan struct{}) {
 	for x.sending {
 		select {
 		case u := <-x.send.done:

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/waits"
 	"relay/wire"
 )
 
@@ -26,14 +27,14 @@ func (x *run) arm() {
 	}
 	switch w := x.at.whole; {
 	case x.answer.final != nil:
-		sooner(x.out.cutAt)
+		sooner(x.limit(x.out.cutAt))
 		sooner(x.out.checkAt)
 		if x.accept != nil {
-			sooner(x.storeBy)
+			sooner(x.limit(x.storeBy))
 		}
 	case w.IsZero():
-		sooner(x.due.upload)
-		sooner(x.due.continueLine)
+		sooner(x.limit(x.due.upload))
+		sooner(x.limit(x.due.continueLine))
 	default:
 		if !x.q.Accepted() {
 			sooner(w.Add(acceptDelay))
@@ -43,15 +44,23 @@ func (x *run) arm() {
 		}
 		switch {
 		case x.q.ResponseTimeout > 0:
-			sooner(w.Add(x.q.ResponseTimeout))
+			sooner(x.limit(w.Add(x.q.ResponseTimeout)))
 		case x.out.sink != nil:
 			if t := w.Add(checkCallerEvery); t.After(x.due.caller) {
 				x.due.caller = t
 			}
-			sooner(x.due.caller)
+			sooner(x.limit(x.due.caller))
 		}
 	}
 	x.setTimer(next)
+}
+
+// limit returns the time at which a limit that ends at t decides; zero = never.
+func (x *run) limit(t time.Time) time.Time {
+	if !t.IsZero() && t.Before(x.due.resumed) {
+		return x.due.resumed
+	}
+	return t
 }
 
 func (x *run) setTimer(t time.Time) {
@@ -66,17 +75,26 @@ func (x *run) setTimer(t time.Time) {
 	x.due.armed = t
 }
 
-// onTime handles the time limits and checks that are due.
+// onTime handles the time limits and checks that are due. A limit does not decide about an event that has come
+// in time: bytes that have arrived are read first, and a limit that is noticed late waits for them.
 func (x *run) onTime(now time.Time) error {
+	if waits.IsLate(x.due.armed, now) {
+		// This process was stopped, or the exchange has waited for its caller.
+		x.due.resumed = now.Add(waits.CatchUp)
+	}
 	x.due.armed = time.Time{}
 	due := func(t time.Time) bool { return !t.IsZero() && !now.Before(t) }
+	decides := func(t time.Time) bool { return due(x.limit(t)) }
 	w := x.at.whole
 	switch {
 	case x.answer.final != nil:
 		switch {
-		case x.accept != nil && due(x.storeBy):
+		case x.accept != nil && decides(x.storeBy):
+			if closed(x.accept.Done()) {
+				return x.onAccept()
+			}
 			return x.storeLate()
-		case due(x.out.cutAt):
+		case decides(x.out.cutAt):
 			return x.cutAnswer()
 		case due(x.out.checkAt) && x.sending && x.send.blocked(x.q, now) < checkCallerEvery:
 			// The sender still reads from the caller, and notices when the caller leaves.
@@ -85,14 +103,16 @@ func (x *run) onTime(now time.Time) error {
 			x.out.check(now)
 		}
 		return nil
+	case closed(x.conn.Ready()):
+		return x.read()
 	case w.IsZero():
-		if due(x.due.continueLine) {
+		if decides(x.due.continueLine) {
 			x.due.continueLine = time.Time{}
 			if x.send.awaiting100.Load() {
 				return x.fail(x.errNoAnswer())
 			}
 		}
-		if due(x.due.upload) {
+		if decides(x.due.upload) {
 			return x.checkUpload(now)
 		}
 		return nil
@@ -103,10 +123,10 @@ func (x *run) onTime(now time.Time) error {
 	if due(w.Add(slowAfter)) && x.at.first.IsZero() {
 		x.becomeSlow()
 	}
-	if x.q.ResponseTimeout > 0 && due(w.Add(x.q.ResponseTimeout)) {
+	if x.q.ResponseTimeout > 0 && decides(w.Add(x.q.ResponseTimeout)) {
 		return x.fail(x.errNoAnswer())
 	}
-	if due(x.due.caller) {
+	if decides(x.due.caller) {
 		x.due.caller = now.Add(checkCallerEvery)
 		return x.checkCaller(now)
 	}

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"relay"
+	"relay/waits"
 )
 
 // Limiter bounds the requests in progress on a tunnel. Up to soft requests start at once, in order of
@@ -91,9 +92,9 @@ func (p *Slot) Acquire(maxWait time.Duration, lost, cut <-chan struct{}) *relay.
 		s.armTimer(overflowAfter)
 	}
 	s.mu.Unlock()
-	var enough <-chan time.Time
+	var enough <-chan struct{}
 	if maxWait > 0 {
-		enough = time.After(maxWait)
+		enough = waits.After(maxWait)
 	}
 	err := relay.ErrNotSent
 	select {

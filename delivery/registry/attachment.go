@@ -12,6 +12,7 @@ import (
 	"relay/delivery/kept"
 	"relay/delivery/limiter"
 	"relay/delivery/spares"
+	"relay/waits"
 )
 
 // Attachment binds a tunnel to an alias. The SSH gate gets it from Attach, and exchanges open their
@@ -316,7 +317,7 @@ func (h *Attachment) replaced() bool { return h.st.tunnel() != h }
 
 func (h *Attachment) open(origin netip.AddrPort) (Channel, *relay.Error) {
 	r := h.st.r
-	ctx, cancel := context.WithTimeout(r.Base, openTimeout)
+	ctx, cancel := waits.WithTimeout(r.Base, openTimeout)
 	defer cancel()
 	asked := time.Now()
 	ch, err := h.t.Open(ctx, origin)

@@ -10,6 +10,7 @@ import (
 
 	"relay"
 	"relay/link"
+	"relay/waits"
 )
 
 // bridge connects a channel of another node with a channel to a tunnel's client. Bytes from the other node
@@ -78,7 +79,7 @@ func (b *bridge) awaitOtherNode() {
 	}
 	select {
 	case <-b.remote.Ended():
-	case <-time.After(patience):
+	case <-waits.After(patience):
 	}
 }
 
@@ -97,7 +98,7 @@ func (b *bridge) await(ended <-chan struct{}, bytes *uint64, patience time.Durat
 			return true
 		case <-b.done:
 			return false
-		case <-time.After(patience):
+		case <-waits.After(patience):
 		}
 		b.mu.Lock()
 		now := *bytes

@@ -2,7 +2,6 @@ package node
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"net/netip"
 	"slices"
@@ -13,6 +12,7 @@ import (
 	"relay"
 	"relay/link"
 	"relay/record"
+	"relay/waits"
 )
 
 // Times at the node that has the tunnel.
@@ -159,7 +159,7 @@ func (n *Links) serveOpen(open *link.Offer) {
 		return
 	}
 	addr, _ := netip.ParseAddr(m.Origin)
-	ctx, cancel := context.WithTimeout(c.Context(), openWait)
+	ctx, cancel := waits.WithTimeout(c.Context(), openWait)
 	defer cancel()
 	asked := time.Now()
 	local, err := t.Open(ctx, netip.AddrPortFrom(addr, uint16(m.OriginPort)))
