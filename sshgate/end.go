@@ -13,8 +13,9 @@ import (
 
 // This file ends the connections of clients after their login. Other places end connections too: package link, for
 // a socket that fails, a write that makes no progress, a silent peer and a peer that breaks the protocol; package
-// login and admit.go, before and during the login; and Server.Shutdown. Each end closes the socket, and link then
-// calls closed, detachAll and Server.forget (admit.go), in this order.
+// login, admit.go and conn.go, before and during the login; and Server.Shutdown. Each of them closes the socket, and
+// link then calls closed, detachAll and Server.forget (admit.go), in this order. For a connection that admit.go
+// refuses without a slot nothing runs yet: gliderlabs closes its TCP connection, and nothing else is called.
 
 // closeReason is the reason for draining and closing a connection, and the exit code of its sessions.
 type closeReason struct {

@@ -342,15 +342,15 @@ func (h *Attachment) open(origin netip.AddrPort) (Channel, *relay.Error) {
 		case <-r.Base.Done():
 		}
 	}
-	return nil, OpenError(err)
+	return nil, openError(err)
 }
 
-// OpenError translates the error of a failed channel open into one for the caller.
-func OpenError(err error) *relay.Error {
+// openError translates the error of a failed channel open into one for the caller.
+func openError(err error) *relay.Error {
 	var e *relay.Error
 	if errors.As(err, &e) {
 		switch e.Code {
-		case relay.CodeLocalRefused, relay.CodeLocalUnresolvable, relay.CodeLocalTimeout:
+		case relay.CodeLocalRefused, relay.CodeLocalUnresolvable:
 			return e
 		case relay.CodeOverloaded:
 			c := *e
