@@ -240,7 +240,7 @@ func (s *server) awaitMatch(ctx context.Context, c *requestInfo, f relay.Filter,
 	deadline, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	f.Cursor = ""
-	for {
+	for over := false; ; {
 		page, err := s.Events.Events(ctx, c.who, f)
 		if err != nil {
 			return page, err
@@ -251,13 +251,16 @@ func (s *server) awaitMatch(ctx context.Context, c *requestInfo, f relay.Filter,
 		if f.Cursor = page.Next; f.Cursor != "" && deadline.Err() == nil {
 			continue // the search stopped at its time limit; the rest may still match
 		}
+		if over {
+			return relay.Page{SearchedBackTo: f.Since}, nil
+		}
 		_, err = sub.Next(deadline)
 		switch {
 		case err == nil:
 		case errors.Is(err, relay.ErrNotFound):
 			return relay.Page{}, s.accessEndedError(ctx, c)
 		case deadline.Err() != nil && ctx.Err() == nil:
-			return relay.Page{SearchedBackTo: f.Since}, nil
+			over = true // an event may have been stored that is not in the feed yet
 		default:
 			return relay.Page{}, err
 		}

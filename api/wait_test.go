@@ -142,6 +142,36 @@ func TestWaitOfNothing(t *testing.T) {
 	})
 }
 
+// TestWaitFindsWhatComesAtItsEnd: a wait finds an event that was stored before its end, and was not in the feed
+// yet.
+func TestWaitFindsWhatComesAtItsEnd(t *testing.T) {
+	t.Parallel()
+	h := newFixture(t)
+	synctest.Test(t, func(t *testing.T) {
+		h.deliver.feed = newFeed()
+		d := newClientWith(t, expiring{h.store, time.Time{}}, func(o *optionsOf) {
+			o.Deliver, o.Events = h.deliver, eventsFrom{since: time.Now().Add(59 * time.Second)}
+		})
+		page := decoded[record.Page](d.get("any", "/api/v1/events?wait=60s").want(200))
+		if len(page.Data) != 1 {
+			t.Errorf("%d events", len(page.Data))
+		}
+	})
+}
+
+// eventsFrom is a store that has one event from the time since on.
+type eventsFrom struct {
+	emptyEvents
+	since time.Time
+}
+
+func (e eventsFrom) Events(context.Context, relay.Actor, relay.Filter) (page relay.Page, _ error) {
+	if time.Now().After(e.since) {
+		page.Events = []relay.Event{{ID: relay.ID{1}, Method: "GET", State: relay.StateDelivered}}
+	}
+	return page, nil
+}
+
 // emptyEvents is a store without events.
 type emptyEvents struct{ events }
 
