@@ -103,8 +103,8 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mux.ServeHTTP(out, r)
 }
 
-// isCleanPath reports whether a path is in the form that the mux serves. The mux redirects
-// other paths, but the contract is 404.
+// isCleanPath reports whether a path is in the form that the mux serves. The mux redirects other paths, but
+// the API promises 404 for them.
 func isCleanPath(p string) bool {
 	tidy := path.Clean(p)
 	return strings.HasPrefix(p, "/") && (p == tidy || p == tidy+"/" && tidy != "/")

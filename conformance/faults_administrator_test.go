@@ -12,8 +12,8 @@ import (
 	"relay/relaytest"
 )
 
-// misdeed is an action of a database administrator while relayd runs. The function does performs the action,
-// and returns a function that reverts it. Reverting does not end the sessions of relayd.
+// misdeed is an action of a database administrator while relayd runs. Its function performs the action, and
+// returns a function that reverts it. Reverting does not end the sessions of relayd.
 type misdeed struct {
 	name string
 	full bool // whether the misdeed runs only with RELAY_FAULTS=full
@@ -72,7 +72,7 @@ func TestFaultMisbehavingAdministrator(t *testing.T) {
 	}
 }
 
-// endure calls the API repeatedly during an outage, for the duration lasts. It returns the largest number of
+// endure calls the API repeatedly for the given time, during an outage. It returns the largest number of
 // Postgres sessions of relayd, the longest time that the API took to answer, and whether /readyz reported at
 // least once that events go to the spool.
 func (r *relayServer) endure(d *dba, lasts time.Duration) (most int, slowest time.Duration, degraded bool) {

@@ -61,9 +61,9 @@ func TestFaultRestore(t *testing.T) {
 }
 
 // TestFaultReadersOfPostgres measures the delays of callers while other programs read the same database:
-// repeated runs of pg_dump, and an open transaction that has read events, like a report. Turns with and
-// without these readers alternate, because other load of the machine must affect both. Callers are never
-// refused. Their median delay may triple with readers; without RELAY_FAULTS=full, other tests may run at the
+// repeated runs of pg_dump, and an open transaction that has read events, like a report. Measurements
+// with and without these readers alternate, so that other load of the machine affects both. No caller may be
+// refused. The median delay may triple with readers; without RELAY_FAULTS=full, other tests may run at the
 // same time, and the delay may be five times as long.
 func TestFaultReadersOfPostgres(t *testing.T) {
 	if size(true, false) {
@@ -131,7 +131,7 @@ func TestFaultReadersOfPostgres(t *testing.T) {
 	}
 }
 
-// backup copies store and host key. restore puts the copies into an empty place.
+// backup copies the store and the host key. restore puts the copies into an empty folder or database.
 func (r *relayServer) backup(t *testing.T) (restore func()) {
 	t.Helper()
 	dir, data := t.TempDir(), filepath.Join(r.dir, "data")

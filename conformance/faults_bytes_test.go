@@ -88,7 +88,7 @@ type attack struct {
 
 	callers, cut, opened, streams, heads atomic.Int64
 	answers, refused, commands           atomic.Int64 // numbers of unread answers, of answers with 503, and of unread commands
-	wrong                                atomic.Value // a body with 503 and another code than overloaded
+	wrong                                atomic.Value // body of an answer with 503 whose code is not overloaded
 }
 
 func (a *attack) left() time.Duration { return time.Until(a.until) }

@@ -11,8 +11,8 @@ import (
 )
 
 // TestFaultNoisyNeighbour floods one alias whose local server never responds, and compares the waits of
-// another alias' callers with and without the flood. Turns with and without the flood alternate, because
-// other load of the machine must affect both alike. The median wait may triple, and with RELAY_FAULTS=full
+// another alias' callers with and without the flood. Measurements with and without the flood alternate, so
+// that other load of the machine affects both alike. The median wait may triple, and with RELAY_FAULTS=full
 // also the p99 may at most double.
 func TestFaultNoisyNeighbour(t *testing.T) {
 	storesInFull(t, func(t *testing.T, databaseURL string) {

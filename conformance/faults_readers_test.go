@@ -14,9 +14,9 @@ import (
 
 // testUnreadAnswers is the second part of TestFaultUnreadBytes.
 func testUnreadAnswers(t *testing.T) {
-	// allowed is what relayd may use beyond the limit. Its heap may grow by 112 MiB and by 64 KiB for each
-	// connection, which is 16 MiB here (baseHeap and connectionHeap in cmd/relayd). Up to 46 MiB are pages of
-	// the program. The rest is allocated while the garbage collector runs.
+	// allowed is the memory that relayd may use beyond the buffer limit. Its heap may grow by 112 MiB and by
+	// 64 KiB for each connection, which is 16 MiB here (baseHeap and connectionHeap in cmd/relayd). Up to 46 MiB
+	// are pages of the program. The rest is allocated while the garbage collector runs.
 	const limit, allowed = 64 << 20, 200 << 20
 	r := startRelay(t, "", fmt.Sprintf("RELAY_BUFFER_LIMIT=%dMiB", limit>>20))
 	control := bytes.Repeat([]byte{1}, 1<<20)

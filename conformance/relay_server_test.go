@@ -123,7 +123,8 @@ func (r *relayServer) start() {
 	})
 }
 
-// spawn starts relayd serve without waiting. The process ends with stop, or with the owner test.
+// spawn starts relayd serve without waiting until it is ready. The process ends with stop, or with the test
+// r.owner.
 func (r *relayServer) spawn() *relaytest.Process {
 	r.t.Helper()
 	program := r.program

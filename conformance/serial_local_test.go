@@ -134,7 +134,7 @@ func startSerial(t *testing.T) string {
 }
 
 // TestUnreadBodyReachesNobodyElse: a local server that answers without reading a body takes the body for the
-// next request of the connection. The next caller must still get its own answer.
+// next request of the connection. relayd must still give the next caller the answer to its own request.
 func TestUnreadBodyReachesNobodyElse(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "")

@@ -163,7 +163,7 @@ func TestUpStopsForGood(t *testing.T) {
 }
 
 // TestUpOfOthers: relay up leaves out the aliases of other accounts, and continues with the aliases of its
-// own.
+// own account.
 func TestUpOfOthers(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "")

@@ -106,8 +106,8 @@ func TestLongestIdleIsEvicted(t *testing.T) {
 	}
 }
 
-// TestSilentConnectionsAreEvicted: beside 50 silent connections and a limit of 10, each of 20 further
-// requests is answered.
+// TestSilentConnectionsAreEvicted: with a limit of 10 connections, each of 20 requests is answered after 50
+// connections that send nothing were opened.
 func TestSilentConnectionsAreEvicted(t *testing.T) {
 	t.Parallel()
 	o := testOptions(t, &upstream{})
@@ -269,7 +269,7 @@ func TestSlotsAreReleased(t *testing.T) {
 	}
 }
 
-// TestHandshakesThatNeverBeginAreEvicted: with a limit of four, a TLS request is answered beside 20
+// TestHandshakesThatNeverBeginAreEvicted: with a limit of four connections, a TLS request is answered beside 20
 // connections that send nothing.
 func TestHandshakesThatNeverBeginAreEvicted(t *testing.T) {
 	t.Parallel()

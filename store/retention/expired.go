@@ -40,7 +40,7 @@ func (r *Retention) DropExpired(ctx context.Context, now time.Time) error {
 			return err
 		}
 	}
-	// When a node of the previous version transfers an alias, it leaves empty secrets to the old owner.
+	// When a node of the previous version transfers an alias, it leaves the secrets of the old owner behind.
 	if err := r.deleteInBatches(ctx, "secrets", expiredRows, `DELETE FROM sender_secrets WHERE id IN (SELECT x.id FROM sender_secrets x WHERE NOT EXISTS (
 			SELECT 1 FROM aliases al WHERE al.id = x.alias_id AND al.owner_id = x.owner_id) ORDER BY x.id LIMIT ?)`, expiredRows); err != nil {
 		return err
