@@ -68,8 +68,8 @@ type Slot struct {
 	// Shared marks loopback, trusted proxies and other nodes. Many users come from such a source, so no
 	// limit per source applies.
 	Shared bool
-	// OfNode marks the known addresses of other nodes. Logins from them are not limited by source, and
-	// are evicted only if there are no others.
+	// OfNode marks the known addresses of other nodes. Logins from them are not limited by source, and are
+	// evicted only if there are no other logins.
 	OfNode bool
 
 	front   *Front // nil = the slot has no place

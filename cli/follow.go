@@ -26,8 +26,8 @@ const (
 // Follow passes the last n events that match a query of GET /events to emit, oldest first, and then new
 // events as they arrive. When the connection is lost, Follow reconnects and passes the events that have
 // arrived in between. It returns when ctx ends, when the relay refuses for good, when emit fails, or when the
-// first connection cannot be made. say gets messages about lost connections, not yet safe to print. The
-// argument of emit is valid during the call only.
+// first connection cannot be made. The function say gets messages about lost connections, not yet safe to
+// print. The argument of emit is valid during the call only.
 func (a *API) Follow(ctx context.Context, query url.Values, n int, say func(string), emit func(json.RawMessage) error) error {
 	f := &follower{api: a, query: query, n: n, say: say, emit: emit, known: map[string]seen{}}
 	return f.run(ctx)

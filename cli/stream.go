@@ -21,8 +21,9 @@ const (
 var ErrLongLine = Errorf(ExitFailure, "the relay sent a line of more than %d MiB", maxLine>>20)
 
 // Stream opens the live stream of the events that a query of GET /events selects, starting after the item
-// whose id the argument after has, or from now on if that argument is "". It calls begun when the stream is
-// open, and then take for each item. It returns when the stream ends, or when begun or take fails.
+// whose id the argument after has, or from now on if that argument is "". It calls the function begun when
+// the stream is open, and then the function take for each item. It returns when the stream ends, or when
+// begun or take fails.
 func (a *API) Stream(ctx context.Context, query, after string, begun func() error, take func(id, name string, data []byte) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -58,8 +59,8 @@ func (h *silenceReader) Read(p []byte) (int, error) {
 }
 
 // readStream reads server-sent events (HTML Living Standard, section 9.2.6) and passes id, name and data of
-// each to take, until the stream ends or take fails; the name is empty for an id without data. The slices are
-// valid during the call only. An event may have up to maxLine bytes.
+// each event to the function take, until the stream ends or take fails; the name is empty for an id without
+// data. The slices are valid during the call only. An event may have up to maxLine bytes.
 func readStream(r io.Reader, take func(id, name string, data []byte) error) error {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(make([]byte, 0, 4096), maxLine)

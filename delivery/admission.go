@@ -96,8 +96,8 @@ func (j *job) storeFirst() (out relay.Outcome, ok bool) {
 // minute.
 const rejectsPerMinute = 60
 
-// Reject stores a refused request of a known alias as an event, as far as possible: at most 60 a
-// minute for an alias; others are only counted. It never blocks.
+// Reject stores a refused request of a known alias as an event, as far as possible: at most 60 a minute for
+// an alias; further ones are only counted. It never blocks.
 func (d *Delivery) Reject(in *relay.Inbound, why *relay.Error) {
 	if in.Alias == nil {
 		return

@@ -119,8 +119,9 @@ func TestAnswerOverBudgetBeforeItWentOut(t *testing.T) {
 }
 
 // TestAnswerThatFindsNoSpaceAtItsEnd: if the budget has no space for the rest of a response that was sent in
-// part, the connection of the caller is reset. If the record needs the space, the attempt has the error
-// that its response was not stored; if the record is full, the response is recorded as complete.
+// part, the connection of the caller is reset. If the rest has to be stored, the attempt has the error that
+// its response was not stored. If MaxResponseCapture bytes are stored already, the response is recorded as
+// complete.
 func TestAnswerThatFindsNoSpaceAtItsEnd(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -146,7 +146,8 @@ const (
 	ok   = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 )
 
-// always returns a local server that answers each request with answer. It takes want as the end of a request.
+// always returns a local server that answers each request with answer. The local server takes the text want
+// for the end of a request.
 func always(want, answer string) func(*local) {
 	return func(l *local) {
 		for l.until(want) {

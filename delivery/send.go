@@ -183,7 +183,7 @@ func (j *job) admit() *relay.Error {
 	return nil
 }
 
-// open takes an idle channel or opens a new one; with fresh, it always opens one.
+// open takes an idle channel or opens a new one; if fresh is set, it always opens one.
 func (j *job) open(fresh bool) (*conn, *relay.Error) {
 	l, err := j.att.Channel(j.caller, j.q.Event.Remote, fresh)
 	if err != nil {

@@ -15,7 +15,8 @@ import (
 // errAliasOffline is the error for a new event of an offline alias: new events are never queued.
 var errAliasOffline = relay.Errorf(relay.CodeAliasOffline, "the alias has no tunnel; open one and send again (a new event is never queued)")
 
-// errSentNowhere is the error of the attempt of a new event whose tunnel was lost before a byte of it left.
+// errSentNowhere is the error of the attempt of a new event whose tunnel was lost before a byte of the
+// request was sent.
 var errSentNowhere = relay.Errorf(relay.CodeAliasOffline, "the tunnel was lost before the request was sent; nothing of it was sent, and it is not queued")
 
 // Send stores a new event and delivers it once, as its attempt 1. If the request is not sent, the attempt

@@ -151,8 +151,8 @@ func (srv *Server) refuseFull(c *conn, reason string) {
 }
 
 // sayRejected sends a disconnect message in place of the key exchange (RFC 4253, section 11.1). OpenSSH,
-// PuTTY and libraries show the text of the message. before is sent ahead of the message: the version line of
-// relayd, or "" if it was sent already.
+// PuTTY and libraries show the text of the message. The text before is sent ahead of the message: it is the
+// version line of relayd, or "" if that line was sent already.
 func (srv *Server) sayRejected(c *conn, reason, text, before string) {
 	srv.metrics.drop(reason)
 	srv.rejected.Do(func() {

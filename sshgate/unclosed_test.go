@@ -133,8 +133,8 @@ func TestOpensWithoutEnd(t *testing.T) {
 	closed(t, client)
 }
 
-// TestPanicBehindTheEnd: a panic does not end the process, if it comes from a channel that a peer opened
-// during the end of its connection.
+// TestPanicBehindTheEnd: a panic in a channel that a peer opened during the end of its connection does not
+// end the process.
 func TestPanicBehindTheEnd(t *testing.T) {
 	t.Parallel()
 	_, c := newFixture(t).met()

@@ -50,7 +50,7 @@ type server struct {
 // testTimeout is far longer than any step of these tests takes, even on a busy machine.
 const testTimeout = 2 * time.Minute
 
-// poll calls so until it returns true or the time is up.
+// poll calls the function so until it returns true or the time is up.
 func poll(so func() bool) bool { return relaytest.Poll(testTimeout/4, so) }
 
 type servers struct {

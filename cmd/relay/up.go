@@ -85,7 +85,7 @@ Ignore unknown types and keys: more may be added.`,
 }
 
 // fixedTarget returns the target that a flag sets for all aliases, or nil. stop ends the server of --echo.
-// came is called with each request to that server.
+// The function came is called with each request to that server.
 func (f *upFlags) fixedTarget(portGiven bool, came func(client.Echoed)) (fixed *client.Target, stop func(), err error) {
 	var target client.Target
 	stop = func() {}
@@ -146,8 +146,8 @@ func (p *program) release(ctx context.Context, up *client.Up) {
 	}
 }
 
-// forwards returns the named aliases with their targets: fixed, or the targets of the configuration if
-// fixed is nil. Without names, it returns all aliases of the configuration.
+// forwards returns the named aliases with their targets: the target fixed, or, if fixed is nil, the targets
+// of the configuration. Without names, it returns all aliases of the configuration.
 func forwards(conf *client.Config, names []string, fixed *client.Target, hostHeader string) ([]client.Forward, error) {
 	names, err := aliasNames(names)
 	if err != nil {

@@ -146,7 +146,7 @@ func TestUpOutlivesItsReader(t *testing.T) {
 	}
 }
 
-// fillPipe writes to the pipe until only as many more bytes fit in as left says.
+// fillPipe fills the pipe, except for as many bytes as the argument left says.
 func fillPipe(t *testing.T, r, w *os.File, left int) {
 	t.Helper()
 	if err := w.SetWriteDeadline(time.Now().Add(200 * time.Millisecond)); err != nil {

@@ -202,7 +202,8 @@ func defaultDataDir(getenv func(string) string) string {
 // serve shows them.
 var storeSettings = map[string]bool{"data-dir": true, "database-url": true}
 
-// withSettings makes cmd load the settings and pass them to do. all shows every setting in the help of cmd.
+// withSettings makes cmd load the settings and pass them to do. If all is set, the help of cmd shows every
+// setting.
 func (c *program) withSettings(cmd *cobra.Command, all bool, do func(ctx context.Context, cfg Config, list []*setting, args []string) error) *cobra.Command {
 	load := c.settingFlags(cmd, all)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -223,8 +224,8 @@ func defaultConfig() (c Config) {
 	return c
 }
 
-// settingFlags adds every setting to a command as a flag; all shows them in its help. The returned function
-// loads the settings when the command runs.
+// settingFlags adds every setting to a command as a flag; if all is set, the help of the command shows them.
+// The returned function loads the settings when the command runs.
 func (c *program) settingFlags(cmd *cobra.Command, all bool) func() (Config, []*setting, error) {
 	given := map[string]string{}
 	flags := cmd.Flags()

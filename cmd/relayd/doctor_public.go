@@ -30,7 +30,7 @@ import (
 // publicTimeout bounds each check from outside, because a firewall that drops packets gives no answer.
 const publicTimeout = 5 * time.Second
 
-// checkBase checks the base URL itself and, if the server is running, whether the URL leads to it.
+// checkBase checks the base URL itself and, if the server is running, whether the URL leads to that server.
 func (x *examination) checkBase(ctx context.Context) {
 	const check = "base URL"
 	f := checkBaseURL(x.cfg)

@@ -275,7 +275,8 @@ type accountQueue struct {
 	queued, limit int64
 }
 
-// judgeQueue adds a name to full if its queue is full, or to filling if the queue is nearly full.
+// judgeQueue adds a name to the list full if its queue is full, or to the list filling if the queue is nearly
+// full. It returns both lists.
 func judgeQueue(name string, percent int64, full, filling []string) ([]string, []string) {
 	switch {
 	case percent >= 100:

@@ -126,8 +126,8 @@ func TestOffline(t *testing.T) {
 	})
 }
 
-// TestDrain: a request in progress finishes within the drain time, or is cut and stored as
-// interrupted, and Stop says so.
+// TestDrain: a request in progress finishes within the drain time, or is cut and stored as interrupted. In
+// the second case, Stop returns an error.
 func TestDrain(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {

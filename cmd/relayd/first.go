@@ -148,7 +148,7 @@ func (a *app) createFirstAccount(ctx context.Context, out *summary, env *operato
 	a.log.Info("first account created", "account", name, "keys", len(keys))
 	out.Admin = name
 	if !a.site.Loopback {
-		return nil // other users may read the log, so it gets no login link
+		return nil // other users may read the log, so the log gets no login link
 	}
 	secret, err := a.store.CreateLoginLink(ctx, relay.System(), name, loginLinkTTL)
 	if err != nil {

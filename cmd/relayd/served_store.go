@@ -132,8 +132,8 @@ func noteUnknownStore(cfg Config) string {
 }
 
 // noteDefaultStore returns a warning for a command that uses the SQLite file in the default data dir only
-// because no setting names a store, although no server runs there. The server may use another store, which
-// flags in its unit name. "" = no warning.
+// because no setting names a store, although no server runs there. The server may use another store, which is
+// named by flags in its systemd unit. "" = no warning.
 func noteDefaultStore(cfg Config, list []*setting, served func() (bool, error)) string {
 	if cfg.DatabaseURL != "" || named(list, "data-dir").origin != "default" {
 		return ""

@@ -66,7 +66,7 @@ func (c *program) shareCommand() *cobra.Command {
 	return group("share", "shares: list, rm", list, remove)
 }
 
-// minIDEnd is the smallest length of the end of an id that names a share; package cli has the same for
+// minIDEnd is the smallest length of the end of an id that names a share; package cli has the same limit for
 // events.
 const minIDEnd = 4
 

@@ -137,8 +137,8 @@ func (a *app) status() string {
 const stoppingWait = 100 * time.Millisecond
 
 // tellStopping tells systemd that a stop has begun and how long the stop may take. It waits only stoppingWait
-// for systemd to read the message, and leaves the rest to a goroutine, because the stop must not wait for a
-// reader.
+// for systemd to read the message, and leaves a longer wait to a goroutine, because the stop must not wait
+// for a reader.
 func (a *app) tellStopping() {
 	limit := a.cfg.Drain
 	if limit < 0 { // the drain time is off, but systemd needs a limit

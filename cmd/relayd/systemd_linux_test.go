@@ -197,9 +197,9 @@ func silentManager(t *testing.T) *manager {
 	return &manager{t: t, conn: conn, states: make(chan string, 10_000), stored: map[string]*os.File{}}
 }
 
-// TestManagerThatReadsLate: relayd repeats that it is ready until the service manager has read it, because
-// systemd ends a service that has not said so. A stop does not wait for the service manager to read, which
-// still gets the message about the stop.
+// TestManagerThatReadsLate: relayd repeats that it is ready until the service manager has read that message,
+// because systemd ends a service that has not said that it is ready. A stop does not wait until the service
+// manager has read the message about the stop, but this message still arrives.
 func TestManagerThatReadsLate(t *testing.T) {
 	t.Parallel()
 	idle, err := store.Open(t.Context(), store.Options{DataDir: t.TempDir()})

@@ -159,8 +159,8 @@ func (x *run) recordSent(a *relay.Attempt) {
 }
 
 // callerLeft reports whether the caller is known to have left, or was cut off, before it got the whole
-// answer. An upgraded connection has no whole answer. With ask, callerLeft also asks the operating system
-// whether the caller has reset the connection.
+// answer. An upgraded connection has no whole answer. If ask is set, callerLeft also asks the operating
+// system whether the caller has reset the connection.
 func (x *run) callerLeft(ask bool) bool {
 	if x.out.sink == nil || x.answer.state == relay.ResponseUpgraded {
 		return false

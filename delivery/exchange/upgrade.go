@@ -25,7 +25,7 @@ func (x *run) splice() {
 	ended := make(chan struct{})
 	defer close(ended)
 	go func(sink Sink, lost, cut <-chan struct{}) {
-		// This ends a write that waits for a caller which does not read.
+		// This goroutine ends a write that waits for a caller which does not read.
 		select {
 		case <-lost:
 		case <-cut:

@@ -195,7 +195,7 @@ func (v *viewer) Next(ctx context.Context) ([]relay.FeedItem, error) {
 	}
 }
 
-// take returns the waiting items, except those that the viewer does not show. If the next result is
+// take returns the waiting items, except those of aliases that the viewer does not see. If the next result is
 // not due yet, it returns the time to wait.
 func (v *viewer) take() (items []relay.FeedItem, wait time.Duration, err error) {
 	v.f.mu.Lock()

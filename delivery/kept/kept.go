@@ -54,9 +54,9 @@ const (
 	maxReduced      = 64   // the same for a client with few file descriptors
 	manyOpen        = 128  // at this number of open channels, a client may be short of file descriptors
 	maxKeptInAll    = 8192 // kept channels of all tunnels, in use or idle
-	// evictAfter is the age from which an idle channel gives way to a new one, because its caller has
-	// probably left. Younger channels stay: otherwise, if more callers than channels send in turn, each
-	// would take the channel of another one.
+	// evictAfter is the age from which an idle channel gives way to a new one, because its caller has probably
+	// left. Younger channels stay: otherwise, if more callers than channels send in turn, each caller would take
+	// the channel of another caller.
 	evictAfter  = 250 * time.Millisecond
 	reuseLimit  = time.Second // longest time for which an idle channel is kept
 	verifyAfter = 20 * time.Millisecond

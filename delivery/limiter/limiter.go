@@ -46,13 +46,13 @@ type waiter struct {
 // New makes a limiter for a tunnel that takes up to hard requests at once.
 func New(hard int) *Limiter { return &Limiter{soft: MaxInUse, hard: hard} }
 
-// Slot returns a slot, not acquired yet. owner and all bound the slots beyond soft of the owner of the
-// alias and of the whole process.
+// Slot returns a slot, not acquired yet. The semaphores owner and all bound the slots beyond soft of the
+// owner of the alias and of the whole process.
 func (s *Limiter) Slot(owner, all *semaphore.Weighted) Slot {
 	return Slot{tunnel: s, owner: owner, all: all}
 }
 
-// Bounds of requests in progress, and of those beyond soft.
+// Bounds of the requests in progress, and of the slots beyond soft.
 const (
 	MaxInUse = 64 // requests of one tunnel that may run at once; more may run once they have waited for overflowAfter
 	// RetryAfter is the time after which a caller may retry a request that got no slot.
@@ -69,9 +69,9 @@ const (
 	overflowPerStuck = 4                 // further slots given for each request in progress that exceeds the number of ended requests
 )
 
-// Acquire takes a slot in order of arrival. It waits for at most maxWait (0 = no limit), and at most
-// slotWait if manyRequests are in progress or waiting. If lost or cut is closed first, the error is ErrNotSent.
-// At the end of the wait it is local-timeout, or overloaded after slotWait.
+// Acquire takes a slot in order of arrival. It waits for at most maxWait (0 = no limit), and at most slotWait
+// if manyRequests are in progress or waiting. If the channel lost or cut is closed first, the error is
+// ErrNotSent. At the end of the wait the error is local-timeout, or overloaded after slotWait.
 func (p *Slot) Acquire(maxWait time.Duration, lost, cut <-chan struct{}) *relay.Error {
 	s := p.tunnel
 	p.overflow = false

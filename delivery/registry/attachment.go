@@ -282,7 +282,7 @@ func (h *Attachment) Serves() bool {
 }
 
 // Channel returns a channel for a request of a caller at origin; caller is nil for replays and queued
-// deliveries. With fresh, it opens a new channel instead of taking one from the pool. If the client
+// deliveries. If fresh is set, Channel opens a new channel instead of taking one from the pool. If the client
 // refuses a channel while many are open, Channel closes some idle ones and tries again, because a client
 // without a free file descriptor refuses, too: OpenSSH then reports that a name does not resolve. Errors:
 // local-refused, local-unresolvable, overloaded, ErrNotSent, or ErrTunnelSlow.

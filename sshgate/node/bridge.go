@@ -58,9 +58,9 @@ func (b *bridge) request(_ *link.Channel, req *link.Request) {
 }
 
 // passRest is called when the other node has closed its channel. It passes the remaining bytes to the client.
-// So a bridge behaves like a single node, where a returned write has reached the client: a caller may end a
-// connection right after its last bytes, and a local server may respond before it reads. The request has no
-// slot any more. A client that does not read is dropped.
+// So a bridge behaves like a single node, where the bytes have reached the client when a write returns: a
+// caller may end a connection right after its last bytes, and a local server may respond before it reads. The
+// request on the channel has no slot any more. A client that does not read is dropped.
 func (b *bridge) passRest() {
 	b.mu.Lock()
 	b.ended = math.MaxUint64

@@ -114,9 +114,9 @@ func (l *nodeLink) tell(kind string, payload any) bool {
 	}
 }
 
-// conn returns the data connection with the fewest channels, while the node can be reached. If all are busy,
-// it opens another connection for later calls. If there is none, it opens the first one, and all concurrent
-// calls wait for it.
+// conn returns the data connection with the fewest channels, or an error while the node cannot be reached. If
+// all data connections are busy, conn opens another one for later calls. If there is none, conn opens the
+// first one, and all concurrent calls wait for this connection.
 func (l *nodeLink) conn(ctx context.Context) (*link.Conn, error) {
 	if l.control.Load() == nil {
 		return nil, relay.ErrNotSent

@@ -127,7 +127,7 @@ func (s *session) readInput() {
 // Stop asks the session to end with an exit code. Only the first call has an effect.
 func (s *session) Stop(code int) { s.cancel(exitCode(code)) }
 
-// Exit returns the exit code of Stop, or otherwise if Stop was not called.
+// Exit returns the exit code of Stop, or the argument otherwise if Stop was not called.
 func (s *session) Exit(otherwise int) int {
 	if code, ok := context.Cause(s.ctx).(exitCode); ok {
 		return int(code)
@@ -189,7 +189,7 @@ func (s *session) run(command string) int {
 	return sh.Run(command)
 }
 
-// pass copies the input of the peer to a command. When the command accepts no more, it reads and drops the
+// pass copies the input of the peer to a command. When the command accepts no more, pass reads and drops the
 // rest.
 func pass(to *io.PipeWriter, in *bufio.Reader) {
 	_, err := io.Copy(to, in)

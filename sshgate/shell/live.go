@@ -82,8 +82,8 @@ func (v *live) run() int {
 // line adds a line to the output. It never blocks.
 func (v *live) line(text string) { v.out.Put(text, len(text)) }
 
-// print starts to write the lines to stdout. end stops that, after a short wait for a peer that does not
-// read.
+// print starts to write the lines to stdout. The returned function end stops the writing, after a short wait
+// for a peer that does not read.
 func (v *live) print() (end func()) {
 	written := make(chan struct{})
 	v.Session.Go("session output", func() {
@@ -114,8 +114,8 @@ func (v *live) print() (end func()) {
 	}
 }
 
-// gather waits for the results of the forwards that were requested together with the session. rest has all
-// other notices in that time.
+// gather waits for the results of the forwards that were requested together with the session. The result rest
+// has all other notices of that time.
 func (v *live) gather(online, refused []Notice) (on, off, rest []Notice) {
 	begun, quiet := time.Now(), time.NewTimer(noMore)
 	defer quiet.Stop()

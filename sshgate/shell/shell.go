@@ -64,7 +64,7 @@ type Session interface {
 	Go(where string, f func())
 	// Stop asks the session to end with an exit code.
 	Stop(code int)
-	// Exit returns the exit code of Stop; without a call of Stop it returns otherwise.
+	// Exit returns the exit code of Stop; without a call of Stop it returns the argument otherwise.
 	Exit(otherwise int) int
 }
 
