@@ -145,7 +145,27 @@ func testShares(t *testing.T, fresh func(testing.TB) store.Options) {
 		o.Now = func() time.Time { return time.Now().Round(0).Add(time.Duration(ahead.Load())) }
 	})
 	ctx := t.Context()
-	id, other := b.capture(b.hooks, "/shared", "", 200), b.capture(b.hooks, "/not", "", 200)
+	id := b.capture(b.hooks, "/shared", "", 200)
+	b.shareOfOneEvent(id)
+	b.shareForOneUse(id)
+
+	_, brief, err := b.CreateShare(ctx, b.alice, id, relay.Share{ExpiresAt: time.Now().Add(time.Hour)})
+	b.must(err)
+	_, _, err = b.ShareActor(ctx, brief, false)
+	b.must(err)
+	ahead.Store(int64(2 * time.Hour))
+	_, _, err = b.ShareActor(ctx, brief, false)
+	b.want(relay.CodeNotFound, err)
+	list, err := b.Shares(ctx, b.alice, id)
+	if err != nil || len(list) != 1 {
+		t.Errorf("shares %+v, %v", list, err)
+	}
+}
+
+// shareOfOneEvent checks that a share gives access to its event alone, until it is removed.
+func (b *fixture) shareOfOneEvent(id relay.ID) {
+	ctx, t := b.Context(), b
+	other := b.capture(b.hooks, "/not", "", 200)
 	sh, secret, err := b.CreateShare(ctx, b.alice, id, relay.Share{View: true, ExpiresAt: time.Now().Add(time.Hour)})
 	b.must(err)
 	if len(secret) != 43 || sh.Event != id || !sh.View || sh.Uses != 0 || sh.ExpiresAt.IsZero() {
@@ -180,12 +200,16 @@ func testShares(t *testing.T, fresh func(testing.TB) store.Options) {
 	_, err = b.Event(ctx, who, id, 0)
 	b.want(relay.CodeNotFound, err)
 	b.want(relay.CodeNotFound, b.StillValid(ctx, who))
+}
 
+// shareForOneUse checks that a share for one use ends with its use.
+func (b *fixture) shareForOneUse(id relay.ID) {
+	ctx, t := b.Context(), b
 	once, onceSecret, err := b.CreateShare(ctx, b.alice, id, relay.Share{OneUse: true})
 	if err != nil || !once.OneUse {
 		t.Fatalf("share for one use %+v, %v", once, err)
 	}
-	who, _, err = b.ShareActor(ctx, onceSecret, true)
+	who, _, err := b.ShareActor(ctx, onceSecret, true)
 	b.must(err)
 	_, err = b.BeginReplay(ctx, who, id, false) // ShareActor has used up the share, but its actor may still begin this replay
 	b.must(err)
@@ -194,16 +218,4 @@ func testShares(t *testing.T, fresh func(testing.TB) store.Options) {
 		b.want(relay.CodeNotFound, err)
 	}
 	b.must(b.RemoveShare(ctx, b.alice, id, once.ID))
-
-	_, brief, err := b.CreateShare(ctx, b.alice, id, relay.Share{ExpiresAt: time.Now().Add(time.Hour)})
-	b.must(err)
-	_, _, err = b.ShareActor(ctx, brief, false)
-	b.must(err)
-	ahead.Store(int64(2 * time.Hour))
-	_, _, err = b.ShareActor(ctx, brief, false)
-	b.want(relay.CodeNotFound, err)
-	list, err := b.Shares(ctx, b.alice, id)
-	if err != nil || len(list) != 1 {
-		t.Errorf("shares %+v, %v", list, err)
-	}
 }

@@ -46,12 +46,7 @@ func testLives(t *testing.T, fresh func(testing.TB) store.Options) {
 	b.must(b.EndIdempotent(ctx, asking, "key", 201, []byte("{}")))
 	errAgain := errors.New("the call is made again")
 
-	for _, c := range []struct {
-		what string
-		life time.Duration
-		use  func() error
-		gone error
-	}{
+	for _, c := range []lifeCase{
 		{"a login link", 15 * time.Minute, func() error { _, err := b.LoginLink(ctx, login); return err }, relay.ErrNotFound},
 		{"an answer by its idempotency key", day, func() error {
 			status, err := once()
@@ -65,18 +60,7 @@ func testLives(t *testing.T, fresh func(testing.TB) store.Options) {
 		{"a share", 20 * day, func() error { _, _, err := b.ShareActor(ctx, share, false); return err }, relay.ErrNotFound},
 		{"a session", 30 * day, func() error { _, err := b.SessionOwner(ctx, session); return err }, relay.ErrNotFound},
 	} {
-		offset.Store(int64(c.life - time.Minute)) // the test itself takes less than a minute
-		if err := c.use(); err != nil {
-			t.Errorf("%s before its end: %v", c.what, err)
-		}
-		// The clock first jumps beyond the end and is then set back a little, because the store doubts a
-		// clock that has just jumped, but not a clock that was corrected.
-		offset.Store(int64(c.life + time.Hour))
-		_ = c.use()
-		offset.Store(int64(c.life + time.Second))
-		if err := c.use(); !errors.Is(err, c.gone) {
-			t.Errorf("%s after its end: %v", c.what, err)
-		}
+		c.check(t, &offset)
 	}
 	offset.Store(int64(1000 * day))
 	_, err = b.TokenOwner(ctx, forever)
@@ -85,4 +69,29 @@ func testLives(t *testing.T, fresh func(testing.TB) store.Options) {
 	b.want(relay.CodeNotFound, err)
 	_, _, err = b.UseInvite(ctx, invite, b.ed25519(), "", "")
 	b.want(relay.CodeNotFound, err)
+}
+
+// lifeCase is a use of something that has an end.
+type lifeCase struct {
+	what string
+	life time.Duration
+	use  func() error
+	gone error // the error of use after the end
+}
+
+// check checks the use shortly before and after the end. offset is the distance of the clock from the start.
+func (c lifeCase) check(t *testing.T, offset *atomic.Int64) {
+	t.Helper()
+	offset.Store(int64(c.life - time.Minute)) // the test itself takes less than a minute
+	if err := c.use(); err != nil {
+		t.Errorf("%s before its end: %v", c.what, err)
+	}
+	// The clock first jumps beyond the end and is then set back a little, because the store doubts a
+	// clock that has just jumped, but not a clock that was corrected.
+	offset.Store(int64(c.life + time.Hour))
+	_ = c.use()
+	offset.Store(int64(c.life + time.Second))
+	if err := c.use(); !errors.Is(err, c.gone) {
+		t.Errorf("%s after its end: %v", c.what, err)
+	}
 }

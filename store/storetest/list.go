@@ -173,15 +173,6 @@ func (b *fixture) summaries(ids []relay.ID) {
 // the local server has refused the Host header, in lists, summaries and the whole event alike.
 func (b *fixture) hostRefused() {
 	const page = "Blocked request. This host (\"hooks.example.com\") is not allowed."
-	check := func(id relay.ID, want string) {
-		b.Helper()
-		rows, err := b.Summaries(b.Context(), []relay.ID{id})
-		b.must(err)
-		list := b.list(b.alice, relay.Filter{Alias: "hooks", Limit: 1})
-		if whole := b.read(id); rows[0].HostRefusedBy != want || list.Events[0].HostRefusedBy != want || whole.HostRefusedBy != want {
-			b.Errorf("summary %q, list %q, event %q, want %q", rows[0].HostRefusedBy, list.Events[0].HostRefusedBy, whole.HostRefusedBy, want)
-		}
-	}
 	replayed := func(id relay.ID, status int, body string) {
 		b.Helper()
 		c, err := b.BeginReplay(b.Context(), b.alice, id, true)
@@ -193,43 +184,59 @@ func (b *fixture) hostRefused() {
 		accept := b.Accept(e)
 		if later {
 			b.ok(accept)
-			check(e.ID, "")
+			b.checkRefusedBy(e.ID, "")
 		}
 		b.ok(b.Finish(e.ID, ended(1, relay.StateDelivered, 403, page), ""))
 		b.ok(accept)
-		check(e.ID, "Vite")
+		b.checkRefusedBy(e.ID, "Vite")
 		replayed(e.ID, 403, "no")
-		check(e.ID, "")
+		b.checkRefusedBy(e.ID, "")
 		slow, err := b.BeginReplay(b.Context(), b.alice, e.ID, true)
 		b.must(err)
 		replayed(e.ID, 403, page)
-		check(e.ID, "Vite")
+		b.checkRefusedBy(e.ID, "Vite")
 		b.ok(b.Finish(e.ID, ended(slow.N, relay.StateDelivered, 200, "ok"), "")) // an earlier attempt ends last
-		check(e.ID, "Vite")
+		b.checkRefusedBy(e.ID, "Vite")
 		replayed(e.ID, 200, "ok")
-		check(e.ID, "")
+		b.checkRefusedBy(e.ID, "")
 		again, err := b.BeginReplay(b.Context(), b.alice, e.ID, true)
 		b.must(err)
 		replayed(e.ID, 200, "ok")
 		b.ok(b.Finish(e.ID, ended(again.N, relay.StateDelivered, 403, page), "")) // an earlier attempt ends last again
-		check(e.ID, "")
-		for location, want := range map[string]string{
-			"https://HOOKS.localhost/r-" + name[:2] + "?a=%20": "redirect to https",
-			"https://hooks.localhost/other":                    "",
-			"https://shop.localhost/r-" + name[:2] + "?a=%20":  "",
-		} {
-			e := b.newEvent(b.hooks, relay.StateDelivering, "/r-"+name[:2]+"?a=%20", "")
-			e.Host = "hooks.localhost:8443"
-			accept := b.Accept(e)
-			if later {
-				b.ok(accept)
-			}
-			end := ended(1, relay.StateDelivered, 301, "")
-			end.Response.Head = []byte("HTTP/1.1 301 X\r\nLocation: " + location + "\r\n\r\n")
-			b.ok(b.Finish(e.ID, end, ""))
+		b.checkRefusedBy(e.ID, "")
+		b.redirectedHosts(name, later)
+	}
+}
+
+// redirectedHosts checks the reason of events whose local server redirects to another address.
+func (b *fixture) redirectedHosts(name string, later bool) {
+	for location, want := range map[string]string{
+		"https://HOOKS.localhost/r-" + name[:2] + "?a=%20": "redirect to https",
+		"https://hooks.localhost/other":                    "",
+		"https://shop.localhost/r-" + name[:2] + "?a=%20":  "",
+	} {
+		e := b.newEvent(b.hooks, relay.StateDelivering, "/r-"+name[:2]+"?a=%20", "")
+		e.Host = "hooks.localhost:8443"
+		accept := b.Accept(e)
+		if later {
 			b.ok(accept)
-			check(e.ID, want)
 		}
+		end := ended(1, relay.StateDelivered, 301, "")
+		end.Response.Head = []byte("HTTP/1.1 301 X\r\nLocation: " + location + "\r\n\r\n")
+		b.ok(b.Finish(e.ID, end, ""))
+		b.ok(accept)
+		b.checkRefusedBy(e.ID, want)
+	}
+}
+
+// checkRefusedBy checks in each form of the newest event what refused its host; "" = nothing.
+func (b *fixture) checkRefusedBy(id relay.ID, want string) {
+	b.Helper()
+	rows, err := b.Summaries(b.Context(), []relay.ID{id})
+	b.must(err)
+	list := b.list(b.alice, relay.Filter{Alias: "hooks", Limit: 1})
+	if whole := b.read(id); rows[0].HostRefusedBy != want || list.Events[0].HostRefusedBy != want || whole.HostRefusedBy != want {
+		b.Errorf("summary %q, list %q, event %q, want %q", rows[0].HostRefusedBy, list.Events[0].HostRefusedBy, whole.HostRefusedBy, want)
 	}
 }
 

@@ -27,9 +27,16 @@ func (b *fixture) snapshots() {
 	}
 }
 
-// snapshotsOf compares the snapshots of events with the stored events, and notes in seen the fields that had
-// values. If later is set, the events end in a later batch, otherwise in their first one.
-func (b *fixture) snapshotsOf(later bool, seen map[string]bool) {
+// snapshotCase is an event with the end of its attempt.
+type snapshotCase struct {
+	event *relay.Event
+	end   *relay.Attempt // nil = the attempt does not end
+	state string         // state of the event; "" = the state of the attempt
+	head  bool           // the change contains a snapshot of the attempt too
+}
+
+// snapshotCases returns new events of each kind, by the names of the kinds.
+func (b *fixture) snapshotCases() map[string]snapshotCase {
 	const strange = "a\x00b\xffc"
 	plain := func(state, path string) *relay.Event { return b.newEvent(b.hooks, state, path, "body") }
 	rich := plain(relay.StateDelivering, "/rich")
@@ -60,12 +67,9 @@ func (b *fixture) snapshotsOf(later bool, seen map[string]bool) {
 	answered.Handshake = "slack"
 	missed := plain(relay.StateQueued, "/missed")
 	missed.MissedHandshake = "slack"
-	for name, c := range map[string]struct {
-		event *relay.Event
-		end   *relay.Attempt
-		state string // state of the event; "" = the state of the attempt
-		head  bool   // the change contains a snapshot of the attempt too
-	}{
+	rejected := plain("", "/rejected")
+	rejected.State, rejected.Error = relay.StateRejected, &relay.Fault{Code: relay.CodeRequestMalformed, Message: strange}
+	return map[string]snapshotCase{
 		"delivered":       {rich, ended(1, relay.StateDelivered, 201, "answer"), "", true},
 		"failed":          {plain(relay.StateDelivering, "/failed"), fault, "", true},
 		"interrupted":     {plain(relay.StateDelivering, "/interrupted"), timeless, "", true},
@@ -80,11 +84,14 @@ func (b *fixture) snapshotsOf(later bool, seen map[string]bool) {
 		"queued":          {plain(relay.StateQueued, "/queued"), nil, "", false},
 		"missed":          {missed, nil, "", false},
 		"delivering":      {plain(relay.StateDelivering, "/delivering"), nil, "", false},
-		"without attempt": {plain("", "/rejected"), nil, "", false},
-	} {
-		if name == "without attempt" {
-			c.event.State, c.event.Error = relay.StateRejected, &relay.Fault{Code: relay.CodeRequestMalformed, Message: strange}
-		}
+		"without attempt": {rejected, nil, "", false},
+	}
+}
+
+// snapshotsOf compares the snapshots of events with the stored events, and notes in seen the fields that had
+// values. If later is set, the events end in a later batch, otherwise in their first one.
+func (b *fixture) snapshotsOf(later bool, seen map[string]bool) {
+	for name, c := range b.snapshotCases() {
 		if later && c.end != nil { // the attempt is stored in a later batch
 			b.forget()
 			b.ok(b.Accept(c.event))

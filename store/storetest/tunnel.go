@@ -13,15 +13,7 @@ import (
 func (b *fixture) tunnels() {
 	ctx, t := b.Context(), b
 	at := time.Now().UTC().Truncate(time.Microsecond)
-	write := func(op relay.TunnelOp, id string) relay.TunnelWrite {
-		return relay.TunnelWrite{Op: op, At: at, TunnelRecord: relay.TunnelRecord{
-			TunnelInfo: relay.TunnelInfo{
-				ID: id, Account: b.alice.Account, User: "alice", Client: "OpenSSH_9.2", Remote: netip.MustParseAddrPort("192.0.2.1:9"), Since: at,
-				Target: "http://127.0.0.1:3000", HostHeader: "rewrite",
-			},
-			Alias: b.hooks.ID, LazyDial: true, State: relay.TunnelOnline,
-		}}
-	}
+	write := func(op relay.TunnelOp, id string) relay.TunnelWrite { return b.tunnelWrite(op, id, at) }
 	store := func(w ...relay.TunnelWrite) {
 		t.Helper()
 		replaced, err := b.StoreTunnels(ctx, w)
@@ -52,15 +44,7 @@ func (b *fixture) tunnels() {
 	if err != nil || !got.LastOnlineAt.Equal(at) {
 		t.Errorf("touched %+v, %v", got, err)
 	}
-	counts := map[string]int64{"first": 3}
-	unknown := 40_000 // more ids than one statement can have parameters
-	if relaytest.RaceEnabled() {
-		unknown = 4000 // SQLite is some five times as slow with the race detector
-	}
-	for i := range unknown {
-		counts[strconv.Itoa(i)] = 1
-	}
-	b.must(b.AddRequests(ctx, counts))
+	b.addRequestsOfMany("first")
 	stale := write(relay.TunnelKeep, "first")
 	stale.State, stale.At = relay.TunnelStale, at.Add(time.Second)
 	store(stale)
@@ -83,6 +67,31 @@ func (b *fixture) tunnels() {
 	has("")
 	store(write(relay.TunnelKeep, "third")) // other nodes delete the tunnels of a node that they declare dead; TunnelKeep stores this one again
 	has("third")
+}
+
+// tunnelWrite returns a write of a tunnel of the alias hooks.
+func (b *fixture) tunnelWrite(op relay.TunnelOp, id string, at time.Time) relay.TunnelWrite {
+	return relay.TunnelWrite{Op: op, At: at, TunnelRecord: relay.TunnelRecord{
+		TunnelInfo: relay.TunnelInfo{
+			ID: id, Account: b.alice.Account, User: "alice", Client: "OpenSSH_9.2", Remote: netip.MustParseAddrPort("192.0.2.1:9"), Since: at,
+			Target: "http://127.0.0.1:3000", HostHeader: "rewrite",
+		},
+		Alias: b.hooks.ID, LazyDial: true, State: relay.TunnelOnline,
+	}}
+}
+
+// addRequestsOfMany adds three requests of a tunnel, and one of each of many unknown tunnels.
+func (b *fixture) addRequestsOfMany(id string) {
+	b.Helper()
+	counts := map[string]int64{id: 3}
+	unknown := 40_000 // more ids than one statement can have parameters
+	if relaytest.RaceEnabled() {
+		unknown = 4000 // SQLite is some five times as slow with the race detector
+	}
+	for i := range unknown {
+		counts[strconv.Itoa(i)] = 1
+	}
+	b.must(b.AddRequests(b.Context(), counts))
 }
 
 // closeTunnel checks that an actor can see and close a tunnel, and can close it only once.
