@@ -86,7 +86,7 @@ func NewAPI(c Connection) *API {
 	c.Transport.IdleConnTimeout = 30 * time.Second // the timeout is below that of the relay
 	return &API{Connection: c, maxAnswer: maxAnswer, http: &http.Client{
 		Transport: c.Transport,
-		// A redirect could send the token elsewhere.
+		// A redirect could send the token to another server.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
 }

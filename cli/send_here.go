@@ -48,8 +48,8 @@ func parsed(raw []byte) (*compose.Request, error) {
 	return r, nil
 }
 
-// configuredSecret chooses a secret for a request that is to be signed, unless a flag names one: the
-// environment variable that webhooks.yaml names for the sender.
+// configuredSecret chooses the secret for a request that is to be signed and for which no flag names a
+// secret: that of the environment variable that webhooks.yaml names for the sender.
 func (f *Front) configuredSecret(ctx context.Context, api *API, alias string, call sendCall, raw []byte, x *sendFlags) error {
 	if call.Sign == "" || x.env != "" || x.file != "" || f.Secrets == nil || f.Secrets.Configured == nil {
 		return nil

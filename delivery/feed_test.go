@@ -161,7 +161,7 @@ func TestFeedGoesOnAfterItsStart(t *testing.T) {
 			return names(items)
 		}
 		b.want("nothing came", goesOn(), "")
-		// No viewer gets this change.
+		// No viewer gets the change of this request.
 		b.send(post)
 		time.Sleep(time.Second)
 		b.want("something came", goesOn(), "resync")

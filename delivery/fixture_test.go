@@ -69,7 +69,7 @@ func (b *fixture) close() {
 	if err := b.d.Close(ctx); err != nil {
 		b.t.Error("close:", err)
 	}
-	// A timer of the pool may be closing the channels that it has removed.
+	// A timer of the pool may still be closing the channels that the pool has removed.
 	synctest.Wait()
 	if n := b.d.Stats().Channels; n != 0 {
 		b.t.Errorf("%d channels left open", n)

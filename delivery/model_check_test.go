@@ -127,7 +127,8 @@ func (w *model) promised(number int, out relay.Outcome, c *memCaller) {
 			return a.state == rowDelivered && a.status == 200 && a.response == relay.ResponseComplete && a.code == ""
 		}
 	case c.answer() != "":
-		// The answer broke off, or the connection was upgraded.
+		// The answer broke off, or the connection was upgraded: this promises nothing about the state of the
+		// attempt.
 		p.holds = func(*eventRow, *attemptRow) bool { return true }
 	case out.Answer == nil || out.Answer.Event.IsZero():
 		return

@@ -220,7 +220,7 @@ func TestPanicOfAQueuedDelivery(t *testing.T) {
 		time.Sleep(time.Millisecond)
 		b.send(post)
 		attach()
-		// The dispatcher also starts when the tunnel is stored.
+		// The dispatcher also starts when the tunnel is stored, so the test lets that happen first.
 		time.Sleep(time.Second)
 		b.s.change(7, func(s *relay.Settings) { s.AutoDeliver = true })
 		time.Sleep(500 * time.Millisecond)

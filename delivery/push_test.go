@@ -11,8 +11,8 @@ import (
 
 const largeSize = 1 << 20
 
-// largePost is the head of a request whose body is larger than the window of a channel: the number of bytes
-// that a channel takes before the local server reads.
+// largePost is the head of a request whose body is larger than the window of a channel. The window is the
+// number of bytes that a channel takes before the local server reads.
 var largePost = fmt.Sprintf("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n", largeSize)
 
 // TestLocalServerTakesNoMore: if the local server stops reading inside a large request, the request and its

@@ -563,7 +563,7 @@ func TestAnotherLocalServerMayBeSerial(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		b.tun.set(func() { b.tun.serve = serial() })
 		for range 5 {
-			// This leaves a kept channel.
+			// This request leaves a kept channel.
 			b.send(post)
 			if took := b.sendAll(callers(1), post); took > 150*time.Millisecond {
 				t.Errorf("the next caller waited %v", took)

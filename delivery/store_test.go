@@ -45,7 +45,7 @@ type memStore struct {
 	reads      int // calls of Summaries
 	heads      int // attempts read by AttemptHeads
 	headReads  int // calls of AttemptHeads
-	// rightsReads are calls of Aliases and AccountsOf.
+	// rightsReads counts the calls of Aliases and AccountsOf.
 	rightsReads int
 	unsettled   int // chunks that were passed to the store and have not resolved
 	mostUnset   int

@@ -59,7 +59,7 @@ func TestNothingToTheOldTunnelAfterATakeover(t *testing.T) {
 		c, done := b.begin(numbered(1))
 		time.Sleep(time.Second)
 		oneConnection(b)
-		// This leaves an idle channel when it is answered, after 3 s.
+		// This request leaves an idle channel when it is answered, after 3 s.
 		b.send(numbered(2))
 		b.pause()
 		_, reused := b.begin(numbered(3))

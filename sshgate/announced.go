@@ -65,7 +65,7 @@ func (c *conn) target(payload []byte) bool {
 	if link.Unmarshal(payload, &t) != nil || len(t.Bind) > maxBindLength || len(t.URL) > 2048 || len(t.HostHeader) > 512 {
 		return false
 	}
-	// HostHeader becomes part of a header line.
+	// HostHeader becomes part of a header line, so it must not contain a line end or a space.
 	if strings.ContainsFunc(t.HostHeader, func(r rune) bool { return r <= ' ' || r == 0x7f }) {
 		return false
 	}

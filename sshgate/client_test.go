@@ -234,7 +234,7 @@ func TestControlMasterForwardAndCancel(t *testing.T) {
 	socket := filepath.Join(b.dir, "mux")
 	b.openssh(b.alice, "-N", "-M", "-S", socket, "-R", "keep:80:127.0.0.1:"+port, "relay@127.0.0.1")
 	b.online("keep")
-	// The master requests its forwards before it creates its socket.
+	// The master process of OpenSSH requests its forwards before it creates its socket.
 	eventually(t, 30*time.Second, "socket of the master", func() bool { _, err := os.Stat(socket); return err == nil })
 	if code := b.openssh(b.alice, "-S", socket, "-O", "forward", "-R", "more:80:127.0.0.1:"+port, "relay@127.0.0.1").code(t); code != 0 {
 		t.Fatalf("-O forward: exit %d", code)

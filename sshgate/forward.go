@@ -194,9 +194,9 @@ func parseBind(bind string, site *relay.Site) (label string, err *relay.Error) {
 		"%q cannot be an alias; use 1 to 63 letters, digits and inner hyphens", record.SafeTextMax(bind, 80))
 }
 
-// resolve returns the alias of a forward: that of the bind string if it names one, else of the user name,
-// else the only alias of the account. full means that the connection has the maximum number of forwards, so
-// no alias is created.
+// resolve returns the alias of a forward: the alias that the bind string names, else the alias that the user
+// name names, else the only alias of the account. full means that the connection has the maximum number of
+// forwards, so no alias is created.
 func (c *conn) resolve(ctx context.Context, bind string, full bool) (*relay.Alias, *relay.Error) {
 	site := &c.srv.o.Site
 	label, refusal := parseBind(bind, site)

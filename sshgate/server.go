@@ -104,7 +104,7 @@ type Options struct {
 type Server struct {
 	o           Options
 	acceptor    *gliderlabs.Server
-	work        *link.Workers // runs the work of channels
+	work        *link.Workers // goroutines that run the functions of connections and channels
 	revalidator *revalidator
 
 	front     *admission.Front

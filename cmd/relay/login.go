@@ -169,7 +169,8 @@ func (p *program) loginBase(ctx context.Context, typed string, withToken bool) (
 	return base, err
 }
 
-// loginDialer returns a dialer that accepts the host keys of the site. If the user has no key, it makes one.
+// loginDialer returns a dialer that accepts the host keys of the site. If the user has no key, loginDialer
+// makes one.
 func (p *program) loginDialer(site *client.Site) (*client.Dialer, error) {
 	server := cmp.Or(p.server, p.getenv("RELAY_SERVER"), site.SSHAddr)
 	if server == "" { // the relay does not publish its SSH address

@@ -112,8 +112,8 @@ func (a *app) Start(ctx context.Context) (err error) {
 	a.background("ssh", func() error { return a.sshServer.Serve(a.proxies.Listener(a.sshLn, true)) })
 	a.server.Starting(false)
 	if a.inherited {
-		// Callers have waited in the queues of the inherited sockets since the former relayd stopped. Serving
-		// only now gives them an answer other than 503.
+		// Callers have waited in the queues of the inherited sockets since the former relayd stopped. HTTP is
+		// served only now, because before this point each of them would get 503.
 		a.serveHTTP()
 	}
 	a.log.Info("serving", "store", a.store.Describe())

@@ -112,8 +112,8 @@ func (a *app) superviseUntil(ctx context.Context) {
 	}
 	for cli.Wait(ctx, interval) {
 		state := a.status()
-		// A failed round of the store's loop counts, too. A restart helps if the process hangs, but not if a disk
-		// is full or Postgres is down, and it would cut every tunnel.
+		// A failed round of the store's loop also counts as a sign of life. A restart helps if the process hangs,
+		// but not if a disk is full or Postgres is down, and a restart would cut every tunnel.
 		if now := a.store.Rounds(); now != rounds {
 			rounds, state = now, "WATCHDOG=1\n"+state
 		}

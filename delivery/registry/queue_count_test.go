@@ -87,7 +87,7 @@ func TestCountsOfABusyQueue(t *testing.T) {
 			}
 		}},
 		{"one is being queued", func(q *QueueCount) {
-			// The first call ends the Move with which the step before has ended.
+			// The first call ends the Move that the step before has begun last.
 			q.Moved(1, 10)
 			q.Move()
 			q.Moved(1, 10)

@@ -78,7 +78,7 @@ func TestOutdatedAliasDoesNotTakeTheLabel(t *testing.T) {
 	if r.ByLabel("hook") != now {
 		t.Error("the label is that of the removed alias")
 	}
-	// The registry does this when a read finds that the alias was removed.
+	// The registry calls remove when a read finds that the alias was removed.
 	r.remove(1)
 	if r.ByLabel("hook") != now {
 		t.Error("the label is gone with the removed alias")

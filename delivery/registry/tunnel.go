@@ -273,7 +273,7 @@ func (r *Registry) setTunnel(st *Alias, version uint64, rec *relay.TunnelRecord,
 	}
 	here := rec != nil && rec.Node == r.Store.NodeID()
 	if st.gone || !here && r.Remote == nil {
-		// If there are no other nodes, a record of another node is left from a node that has ended.
+		// If there are no other nodes, a record of another node was left by a node that has ended.
 		rec, here = nil, false
 	}
 	if moved = !since.IsZero() && !since.Equal(st.since); moved {

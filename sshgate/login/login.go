@@ -202,7 +202,7 @@ func (g *Login) timedOut() {
 	}
 	g.conn.Log().Debug("ssh login took too long")
 	switch {
-	case refused: // after refused keys, a timeout must not be cheaper than a refusal
+	case refused: // after refused keys, a timeout must not add less to the penalty than a refusal
 	case g.Silent() < loginProgress:
 		g.SetResult(ResultUnavailable)
 	default:

@@ -20,8 +20,8 @@ const (
 	openWait  = 1800 * time.Millisecond // wait for the client's answer to a channel open; less than the wait of the other node
 	idleFor   = 2500 * time.Millisecond // a client with a longer silence gets no request on an unused channel
 	firstWait = time.Second             // wait for the client's report about a failed dial
-	// learnTime is how long the other nodes may take to learn that a tunnel has ended, and to close their
-	// unused channels. This node closes them later, because a request may be on its way.
+	// learnTime is how long the other nodes may take to learn that a tunnel has ended, and to close their unused
+	// channels. This node closes these channels later, because a request may be on its way on one of them.
 	learnTime = 2 * time.Second
 )
 

@@ -138,7 +138,7 @@ func (s *session) Exit(otherwise int) int {
 // finish sends the exit code and closes the channel, without waiting for a peer that does not read.
 func (s *session) finish(code int) {
 	// The session counts as finished before the client sees its end, because the client may then open the next
-	// one.
+	// session.
 	s.of.finished(s)
 	done := make(chan struct{})
 	s.Go("finish", func() {
