@@ -11,11 +11,12 @@ import (
 	"relay/sshgate/shell"
 )
 
-// This file ends the connections of clients after their login. Other places end connections too: package link, for
-// a socket that fails, a write that makes no progress, a silent peer and a peer that breaks the protocol; package
-// login, admit.go and conn.go, before and during the login; and Server.Shutdown. Each of them closes the socket, and
-// link then calls closed, detachAll and Server.forget (admit.go), in this order. For a connection that admit.go
-// refuses without a slot nothing runs yet: gliderlabs closes its TCP connection, and nothing else is called.
+// This file ends the connections of clients after their login. Other places end connections too: package
+// link, for a socket that fails, a write that makes no progress, a silent peer and a peer that breaks the
+// protocol; package login, admit.go and conn.go, before and during the login; and Server.Shutdown. Each of
+// them closes the socket, and link then calls closed, detachAll and Server.forget (admit.go), in this order.
+// For a connection that admit.go refuses without a slot, none of these functions is called: gliderlabs only
+// closes its TCP connection.
 
 // closeReason is the reason for draining and closing a connection, and the exit code of its sessions.
 type closeReason struct {

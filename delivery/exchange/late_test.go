@@ -159,7 +159,8 @@ func TestLimitDecidesOnlyWhatHasNotCome(t *testing.T) {
 	}
 }
 
-// TestLateStoreLimit: the same holds for the wait until all steps are stored.
+// TestLateStoreLimit: if the limit of the wait for the store is noticed an hour late, a step that is stored
+// within CatchUp after that still counts as in time.
 func TestLateStoreLimit(t *testing.T) {
 	x, _ := waitingRun(t)
 	step := relay.NewTicket()

@@ -220,7 +220,8 @@ func (x *run) joinSender() {
 	}
 }
 
-// awaitSender waits for the end of the sender. It stops the sender when enough is closed, or Cut ends.
+// awaitSender waits for the end of the sender. It stops the sender when the channel enough is closed, or Cut
+// ends.
 func (x *run) awaitSender(enough <-chan struct{}) {
 	for x.sending {
 		select {

@@ -55,7 +55,8 @@ func (x *run) arm() {
 	x.setTimer(next)
 }
 
-// limit returns the time at which a limit that ends at t decides; zero = never.
+// limit returns the time from which a time limit that ends at t may decide: t, or x.due.resumed if that is
+// later; zero = the limit never decides.
 func (x *run) limit(t time.Time) time.Time {
 	if !t.IsZero() && t.Before(x.due.resumed) {
 		return x.due.resumed
@@ -79,7 +80,8 @@ func (x *run) setTimer(t time.Time) {
 // in time: bytes that have arrived are read first, and a limit that is noticed late waits for them.
 func (x *run) onTime(now time.Time) error {
 	if waits.IsLate(x.due.armed, now) {
-		// This process was stopped, or the exchange has waited for its caller.
+		// The timer is noticed late, because this process was stopped, or because the exchange has waited for its
+		// caller to read.
 		x.due.resumed = now.Add(waits.CatchUp)
 	}
 	x.due.armed = time.Time{}
