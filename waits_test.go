@@ -25,7 +25,7 @@ var harmlessWaits = map[string][]string{
 		"delivery/registry.Registry.reload", "delivery/registry.Registry.reloadAll", "delivery/registry.Registry.storeRequests",
 		"delivery/registry.Registry.storeTunnels", "delivery/spares.Pool.openSpare", "link.Socket.PeerCiphers",
 	},
-	"it only ends a wait after which the same follows": {
+	"its end decides nothing, or something else judges it": {
 		"delivery.Delivery.outcome",              // the answer says that the replay is running
 		"delivery/exchange.sender.sendFirst",     // another goroutine sends the rest
 		"delivery/exchange.sender.sendStored",    // the body is sent without 100 Continue
