@@ -2,6 +2,7 @@ package pgtest_test
 
 import (
 	"database/sql"
+	"errors"
 	"os/exec"
 	"path/filepath"
 	"testing"
@@ -22,6 +23,45 @@ func TestOwnSchema(t *testing.T) {
 		if _, err := db.Exec(`CREATE TABLE here (id int)`); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// TestSchemaWhoseDropMeetsADeadlock: a test does not fail if its schema is dropped while another session waits for
+// a table that the drop has locked.
+func TestSchemaWhoseDropMeetsADeadlock(t *testing.T) {
+	t.Parallel()
+	ended := make(chan error, 1)
+	t.Run("a test with a session that goes on", func(t *testing.T) {
+		db, err := sql.Open("postgres", pgtest.URL(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		tx, err := db.Begin()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, statement := range []string{
+			`CREATE TABLE a (id int)`, `CREATE TABLE b (id int)`, `COMMIT`,
+			`BEGIN`, `SET LOCAL deadlock_timeout = '1min'`, `LOCK TABLE b`, // the drop notices the deadlock first
+		} {
+			if _, err := tx.Exec(statement); err != nil {
+				t.Fatal(err)
+			}
+		}
+		go func() {
+			defer func() { _ = db.Close() }()
+			for waits := 0; waits == 0; <-time.After(10 * time.Millisecond) {
+				if err := tx.QueryRow(`SELECT COUNT(*) FROM pg_locks WHERE NOT granted AND relation = 'b'::regclass`).Scan(&waits); err != nil {
+					ended <- err
+					return
+				}
+			}
+			_, err := tx.Exec(`LOCK TABLE a`)
+			ended <- errors.Join(err, tx.Rollback())
+		}()
+	})
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 }
 
