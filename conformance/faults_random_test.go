@@ -81,7 +81,7 @@ func TestFaultRandomNodes(t *testing.T) {
 		loads = append(loads, startLoad(n.relayServer, alias, 3, func(l *load) { l.pause, l.retry = 50*time.Millisecond, true }))
 	}
 	steps := map[string]int{}
-	for range size(4, 60) {
+	for range size(2, 60) {
 		for _, l := range loads {
 			l.more(5, 60*time.Second)
 		}
