@@ -84,7 +84,7 @@ func (l *load) once(addr, host string) (time.Duration, error) {
 // connection must not be used again.
 func exchange(conn net.Conn, in *bufio.Reader, req []byte) (time.Duration, error) {
 	began := time.Now()
-	_ = conn.SetDeadline(began.Add(30 * time.Second)) // a TCP connection always has deadlines
+	_ = conn.SetDeadline(began.Add(30 * time.Second)) // cannot fail: a TCP connection supports deadlines
 	if _, err := conn.Write(req); err != nil {
 		return 0, err
 	}

@@ -342,7 +342,7 @@ func (b *bench) each(n int, do func(i int) error) {
 func (b *bench) dial(s *system) (*ssh.Client, error) {
 	client, err := ssh.Dial("tcp", s.ssh, &ssh.ClientConfig{
 		User: "bench", Auth: []ssh.AuthMethod{ssh.PublicKeys(b.signer)}, Timeout: 30 * time.Second,
-		HostKeyCallback: ssh.InsecureIgnoreHostKey(), // loopback, without secrets
+		HostKeyCallback: ssh.InsecureIgnoreHostKey(), // the server is on loopback, and no secret is sent to it
 	})
 	if err == nil {
 		b.Cleanup(func() { _ = client.Close() })

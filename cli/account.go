@@ -12,7 +12,7 @@ import (
 	"relay/record"
 )
 
-// tokenLife is the time after its last use at which the token of a login expires.
+// tokenLife is how long the token of a login stays valid after its last use.
 const tokenLife = "90d"
 
 // Me returns the account and the limits of the credential.
@@ -79,7 +79,7 @@ func (a *API) RevokeToken(ctx context.Context, id string) (revoked bool, err err
 func (a *API) remove(ctx context.Context, path string) error {
 	_, err := a.Call(ctx, http.MethodDelete, path, nil)
 	if HasCode(err, relay.CodeNotFound) || HasCode(err, relay.CodeUnauthorized) {
-		return nil // the answer to a revoked token is unauthorized
+		return nil // the relay answers unauthorized if the token was already revoked
 	}
 	return err
 }

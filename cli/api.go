@@ -49,13 +49,13 @@ type API struct {
 // viaKey is the context key of WithVia.
 type viaKey struct{}
 
-// WithVia returns a context for requests that one program makes for another program, such as an agent. via
-// names both programs; the relay records via with the actor.
+// WithVia returns a context for requests that one program makes for another program, such as an agent. The
+// argument via names both programs; the relay records it with the account that acts.
 func WithVia(ctx context.Context, via string) context.Context {
 	return context.WithValue(ctx, viaKey{}, via)
 }
 
-// Endpoint is the way to reach a relay: its address and its credential.
+// Endpoint names the way to a relay for messages to the user.
 type Endpoint struct {
 	Name string // ssh or api
 	Addr string // HOST:PORT or base URL
@@ -68,7 +68,7 @@ type Connection struct {
 	Token     string // "" = the connection itself identifies the account
 	Version   string // version of the program that makes the requests
 	Transport *http.Transport
-	Link      Link // nil = no connection is needed first
+	Link      Link // nil = requests need no connection made beforehand
 }
 
 // Link is a connection to the relay that an API opens when it needs one.
@@ -80,10 +80,10 @@ type Link interface {
 	Lose(cause error) error
 }
 
-// NewAPI returns the API at the end of a connection.
+// NewAPI returns an API that sends its requests through c.Transport.
 func NewAPI(c Connection) *API {
 	c.Transport.ResponseHeaderTimeout = responseTimeout
-	c.Transport.IdleConnTimeout = 30 * time.Second // the timeout is below that of the relay
+	c.Transport.IdleConnTimeout = 30 * time.Second // shorter than the relay's idle timeout, so that no request uses a connection that the relay is closing
 	return &API{Connection: c, maxAnswer: maxAnswer, http: &http.Client{
 		Transport: c.Transport,
 		// A redirect could send the token to another server.
@@ -280,7 +280,7 @@ func (a *API) Call(ctx context.Context, method, path string, body any) (json.Raw
 func (a *API) readDone(ctx context.Context, resp *http.Response) (json.RawMessage, error) {
 	answer, err := a.read(ctx, resp)
 	if err != nil && ctx.Err() == nil {
-		// The code must not invite a retry, because a retry would repeat the action.
+		// The error code must not be one after which programs retry, because a retry would repeat the action.
 		err = (&Error{Exit: ExitFailure, Code: relay.CodeInternal, Text: "the relay did what was asked, but its answer could not be read", Cause: err}).
 			WithHint("look at the event or alias before you ask again")
 	}
@@ -335,8 +335,8 @@ func (a *API) readAll(r io.Reader) ([]byte, error) {
 	}
 }
 
-// forget releases the reservations for answers that are no longer used, except for as many bytes as held
-// says.
+// forget reduces the memory that is reserved for answers to held bytes, because the other answers are no
+// longer used.
 func (a *API) forget(held int64) {
 	if a.Hold != nil {
 		a.held = held

@@ -59,7 +59,8 @@ func HintOf(err error, otherwise string) string {
 	return otherwise
 }
 
-// Conflict reports whether the relay refused because of the present state of the object.
+// Conflict reports whether err is an answer of the API with the code conflict: the request does not fit the
+// present state.
 func Conflict(err error) bool { return HasCode(err, relay.CodeConflict) }
 
 // Unwrap returns the cause.
@@ -77,8 +78,8 @@ func (e *Error) WithHint(format string, args ...any) *Error {
 	return &out
 }
 
-// Meant returns a copy of the error with a hint: the text prefix and the known word that is most similar to
-// typed. If no known word is similar, the hint is the text otherwise.
+// Meant returns a copy of the error with a hint. If a known word is similar to what was typed, the hint is
+// "did you mean", prefix and that word; if not, the hint is the argument otherwise.
 func (e *Error) Meant(typed string, known []string, prefix, otherwise string) *Error {
 	if near := record.Nearest(typed, known); near != "" {
 		return e.WithHint("did you mean %s%s", prefix, near)

@@ -122,7 +122,8 @@ func readCURL(command string) (*pasted, error) {
 	return c.finish()
 }
 
-// options parses one word with options, and takes their values from the words after it.
+// options applies the options in word, one or several. It takes their values from words, the rest of the
+// command, and returns the words that are left.
 func (c *curlCommand) options(word string, words []string) ([]string, error) {
 	names, attached := []string{}, ""
 	if long, ok := strings.CutPrefix(word, "--"); ok {

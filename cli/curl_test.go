@@ -115,7 +115,7 @@ func TestReadExportedCURL(t *testing.T) {
 		},
 	}
 	command := record.CURL(e, site)
-	if strings.HasPrefix(command, "{") { // binary bodies come on standard input
+	if strings.HasPrefix(command, "{") { // the command for a binary body has a pipe, which readCURL refuses
 		if _, err := readCURL(command); err == nil {
 			t.Error("a command with a pipe was read")
 		}

@@ -88,10 +88,10 @@ func (f *Front) events() *cobra.Command {
 		},
 		func(w *Printer, e *record.Summary) error {
 			if *follow && e.State == relay.StateDelivering {
-				return nil // the end of the attempt prints another line
+				return nil // the event gets another line when the attempt has ended
 			}
 			line := record.EventLine(e)
-			if *follow { // the follower prints lines in the order of changes, so replays show the time of their change
+			if *follow { // --follow prints lines in the order of changes, so the line of a replayed event has the time of the replay
 				line.Time = record.ZonedTime(e.ReceivedAt.Time)
 			}
 			return w.Event(line)
@@ -126,8 +126,8 @@ arrives in time. Start it before the action that causes the event.
 		func(w *Printer, e *record.Summary) error { return w.Event(record.EventLine(e)) })
 }
 
-// eventPath returns a function that returns the API path of the event in the first argument, followed by
-// below.
+// eventPath returns a function that returns the API path of the event in the first argument. The text below is
+// appended to the path.
 func eventPath(below string) func(args []string) string {
 	return func(args []string) string { return "/events/" + url.PathEscape(args[0]) + below }
 }
@@ -434,7 +434,7 @@ func (f *eventFilter) parse(c *cobra.Command, args []string, quoted map[string]s
 	if err != nil {
 		return filterUsage(c, err)
 	}
-	f.query = record.FilterValues(all) // a duration such as 1h has become a time
+	f.query = record.FilterValues(all) // FilterValues converts a duration such as 1h to a time
 	f.query.Set("alias", AliasLabel(NormalAlias(args[0])))
 	return nil
 }

@@ -27,8 +27,8 @@ const (
 	searchedEnds = 1000
 )
 
-// ofEvents returns a Question that replaces the events in its arguments by their ids and then calls
-// asked.
+// ofEvents returns a Question that replaces the events in its arguments by their ids and then calls the
+// Question asked.
 func (f *Front) ofEvents(asked Question) Question {
 	return func(ctx context.Context, api *API, args []string, emit func(json.RawMessage) error) (json.RawMessage, error) {
 		ids := slices.Clone(args)

@@ -91,7 +91,7 @@ func TestEventsByOtherNames(t *testing.T) {
 		{"wxyz", "", "several ids end with wxyz: evt_01k000000000000000000wxyz, evt_01k0000000000000000a2wxyz\nhint: give more"},
 		{"hop1", "evt_01k00000000000000000shop1", ""},
 		{"op1", "", "op1 is no event and no alias of yours\nhint: "},
-		{"0802", "", "0802 is no event"}, // the event is older than the searched ones
+		{"0802", "", "0802 is no event"}, // this event is not among the searchedEnds newest ones
 		{"1003", fmt.Sprintf("evt_%022d%04d", 1003, 1003), ""},
 		{"empty", "", "there is no event of empty yet"},
 		{"a b", "", "a b is no event"},

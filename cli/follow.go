@@ -87,7 +87,7 @@ type follower struct {
 
 	connectedOnce bool      // a stream has been open
 	began         time.Time // when the current stream began; zero = none is open
-	lossReported  bool      // a loss was reported, a new connection not yet
+	lossReported  bool      // the loss of a connection was reported, and no new connection since
 	askedAgain    bool      // the stream was requested again after it had ended with not-found
 }
 
@@ -129,7 +129,7 @@ func (f *follower) once(ctx context.Context) error {
 func (f *follower) retryable(err error) bool {
 	var e *Error
 	switch {
-	case !f.connectedOnce || !errors.As(err, &e): // also for an error of emit, which is no *Error
+	case !f.connectedOnce || !errors.As(err, &e): // errors.As fails for an error of emit, which is no *Error
 		return false
 	case e.Exit == ExitNotFound && !f.askedAgain: // a stream of a stopping relay ends with not-found, too
 		f.askedAgain = true

@@ -244,7 +244,7 @@ func Ask[T any](f *Front, c *cobra.Command, asked Question, show func(w *Printer
 	return c
 }
 
-// withHint adds a hint to a not-found error: the command that lists the names.
+// withHint adds a hint to a not-found error: the command that lists the names that the user could have meant.
 func withHint(c *cobra.Command, err error) error {
 	e, ok := errors.AsType[*Error](err)
 	if !ok || e.Exit != ExitNotFound || e.Hint != "" {

@@ -55,7 +55,7 @@ func TestPathFitsTheWindow(t *testing.T) {
 		ID: "evt_01k0000000000000000000000", Method: "POST", Path: "/webhooks/stripe/live", State: relay.StateDelivered, Status: &status,
 		LatencyMs: &latency, AttemptCount: 2, ReceivedAt: record.Time{Time: time.Date(2026, 11, 21, 15, 4, 5, 0, time.Local)},
 	}
-	at := e.ReceivedAt.Local().Format(time.RFC3339) // the time is longer unless the zone is UTC
+	at := e.ReceivedAt.Local().Format(time.RFC3339) // the time is shorter in the zone UTC, and with it the line
 	for columns, path := range map[int]string{
 		0: "/webhooks/stripe/live", 121: "/webhooks/stripe/live", 82 + len(at): "/webhooks/stripe/l…", 80: "/webhooks/s…", 2: "/webhooks/s…",
 	} {
@@ -67,8 +67,8 @@ func TestPathFitsTheWindow(t *testing.T) {
 	}
 }
 
-// TestRowOfFailure: for an attempt without a response, the row shows the response to the caller and the
-// reason.
+// TestRowOfFailure: for an attempt without a response, the row shows the response that the caller got, and why
+// the attempt failed.
 func TestRowOfFailure(t *testing.T) {
 	t.Parallel()
 	w := &Printer{}

@@ -81,7 +81,7 @@ func (q *SecretFlags) Value(from *Secrets, stdin io.Reader) (string, error) {
 	return string(value), nil
 }
 
-// keptSecret is a secret that was added. Secret is set only if the call generated the value.
+// keptSecret is a secret that was added. The field Secret is set only if this program has generated the value.
 type keptSecret struct {
 	record.SenderSecret
 	Secret string `json:"secret,omitempty"`
@@ -184,7 +184,7 @@ func (f *Front) secretRemove() *cobra.Command {
 	}, func(*Printer, *struct{}) error { return nil })
 }
 
-// findSecret finds the alias of a secret, and returns the path of the secret.
+// findSecret searches the secrets of all aliases, and returns the API path of the secret with this id.
 func (a *API) findSecret(ctx context.Context, id string) (string, error) {
 	var aliases record.List[record.Alias]
 	if err := a.Get(ctx, "/aliases", &aliases); err != nil {

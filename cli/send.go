@@ -278,7 +278,7 @@ func (f *Front) sendEvent(ctx context.Context, api *API, alias string, x *sendFl
 	return answer, err
 }
 
-// lastPrefix begins the name of a sample that means the newest event of a type.
+// lastPrefix begins the name of a sample that stands for the newest event of a type: last:TYPE.
 const lastPrefix = "last:"
 
 // sampleOf returns the sender whose built-in sample the call names; "" = none.

@@ -48,8 +48,8 @@ func parsed(raw []byte) (*compose.Request, error) {
 	return r, nil
 }
 
-// configuredSecret chooses the secret for a request that is to be signed and for which no flag names a
-// secret: that of the environment variable that webhooks.yaml names for the sender.
+// configuredSecret sets x.env to the environment variable that webhooks.yaml names for the sender, if the
+// request is to be signed and no flag names a secret.
 func (f *Front) configuredSecret(ctx context.Context, api *API, alias string, call sendCall, raw []byte, x *sendFlags) error {
 	if call.Sign == "" || x.env != "" || x.file != "" || f.Secrets == nil || f.Secrets.Configured == nil {
 		return nil
@@ -86,7 +86,7 @@ func (f *Front) senderOf(ctx context.Context, api *API, alias string, call sendC
 	var err error
 	if raw != nil {
 		r, err = parsed(raw)
-	} else { // the sender is recognised in the composed request
+	} else { // the composed request may show the sender
 		r, _, err = f.composed(ctx, api, alias, call)
 	}
 	if err != nil {
@@ -145,7 +145,7 @@ func (f *Front) compose(ctx context.Context, api *API, s *exactSend) (err error)
 	return err
 }
 
-// changes reports whether the request of a call differs from its base.
+// changes reports whether a call changes the request of its base event or sample.
 func (c *sendCall) changes() bool {
 	return c.Method != "" || c.Path != "" || len(c.Headers)+len(c.Remove)+len(c.Set) > 0 || c.Body != nil || c.NewID
 }

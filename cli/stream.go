@@ -13,11 +13,12 @@ import (
 const (
 	// maxLine bounds one line of a stream, in bytes.
 	maxLine = 16 << 20
-	// quietStream is the longest silence of a live stream; the relay sends a comment every 15 s.
+	// quietStream is the time without a byte after which a live stream counts as lost. The relay sends a comment
+	// every 15 s.
 	quietStream = 45 * time.Second
 )
 
-// ErrLongLine is final, because the relay would send the same line again.
+// ErrLongLine must not lead to a retry, because the relay would send the same line again.
 var ErrLongLine = Errorf(ExitFailure, "the relay sent a line of more than %d MiB", maxLine>>20)
 
 // Stream opens the live stream of the events that a query of GET /events selects, starting after the item

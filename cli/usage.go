@@ -132,8 +132,8 @@ func SetHelpCommand(root *cobra.Command) {
 	})
 }
 
-// Takes returns a check that the number of arguments is from least to most, and that no argument is empty.
-// The text what names the arguments in errors.
+// Takes returns a check that the number of arguments is from least to most, and that no argument is empty. The
+// text what, such as "alias", names the arguments in errors.
 func Takes(what string, least, most int) cobra.PositionalArgs {
 	return func(c *cobra.Command, given []string) error {
 		if len(given) >= least && len(given) <= most && !slices.Contains(given, "") {

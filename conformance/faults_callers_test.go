@@ -22,7 +22,8 @@ func TestFaultManyCallers(t *testing.T) {
 		senders, each := size(200, 2000), 5
 		r := startRelay(t, databaseURL)
 		r.tunnel("many", localServer(t))
-		// These requests open the connections that relayd keeps open. base has to include these connections.
+		// These requests open the connections that relayd keeps open, so that base, the numbers before the test,
+		// includes them.
 		manySenders(r, 20, 2)
 		base := r.atRest()
 
@@ -112,7 +113,7 @@ func (r *relayServer) watchMemory() (stop func(), most *atomic.Int64) {
 }
 
 // TestFaultSlowHeads opens many sockets that send the head of a request slowly, one byte a second, and never
-// complete it. All sockets are closed, and in that time one normal request each second is answered.
+// complete it. relayd closes all of them, and until then answers one normal request each second.
 func TestFaultSlowHeads(t *testing.T) {
 	sockets, patience := size(200, 1000), size(3*time.Second, 10*time.Second)
 	r := startRelay(t, "", "RELAY_HEAD_TIMEOUT="+patience.String())

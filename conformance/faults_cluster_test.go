@@ -26,7 +26,7 @@ const proxySource = "127.0.0.2"
 // balanced are the settings of nodes behind a balancer.
 var balanced = []string{"RELAY_TRUSTED_PROXIES=" + proxySource + "/32", "RELAY_MAX_CONNECTIONS_PER_ACCOUNT=off", "RELAY_MAX_ALIASES=off"}
 
-// behindHAProxy runs HAProxy in front of nodes, and returns a server that reaches the nodes through it.
+// behindHAProxy runs HAProxy in front of nodes, and returns a relayServer with the addresses of HAProxy.
 // HAProxy uses deploy/haproxy/haproxy.cfg with the addresses of the nodes, and with a maxconn that fits the
 // machine's limit of open files.
 func behindHAProxy(t *testing.T, nodes [3]*relayServer) *relayServer {

@@ -68,8 +68,7 @@ func smallDisk(t *testing.T, bytes int) string {
 	return dir
 }
 
-// fill fills a disk until only the number leave of bytes is free. The returned function frees the space
-// again.
+// fill fills a disk until only leave bytes are free. The returned function frees the space again.
 func fill(t *testing.T, disk string, leave int64) (free func()) {
 	t.Helper()
 	var st syscall.Statfs_t

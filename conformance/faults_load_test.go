@@ -59,7 +59,8 @@ type answered struct {
 	whole  bool // whether the answer was complete
 }
 
-// startLoad starts senders. They stop at the end of the test at the latest.
+// startLoad starts senders. They stop at the end of the test at the latest. The function tune, unless it is
+// nil, sets fields of the load before the start.
 func startLoad(r *relayServer, alias string, senders int, tune func(*load)) *load {
 	ctx, stop := context.WithCancel(context.Background())
 	l := &load{r: r, alias: alias, compare: 5000, stop: stop, answered: map[string]answered{}, vain: map[string]int{}, codes: map[int]int{}, refused: map[string]int{}}

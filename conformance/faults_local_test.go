@@ -20,10 +20,10 @@ type localFault struct {
 	status string                             // beginning of the caller's answer; "" = none
 	code   string                             // value of Relay-Error, and the event's error
 	state  string                             // state of the event
-	broken bool                               // the answer is incomplete
+	broken bool                               // the caller's answer ends before its announced end
 	says   string                             // a part of the answer's text
 	within time.Duration
-	came   chan struct{} // closed when the caller has a byte; nil = the local server does not wait
+	came   chan struct{} // closed when the caller has received a byte, for which the local server waits; nil = it does not wait
 	upOnly bool          // only relay up can report this failure
 }
 
@@ -44,13 +44,13 @@ func localFaults() []localFault {
 		f.name, f.script = name, script
 		return f
 	}
-	begun := garbage // a fault after the response has begun; the attempt counts as delivered, with the beginning of the response
+	begun := garbage // the local server fails after its response has begun, so the attempt is recorded as delivered, with the received part
 	begun.state = "delivered"
 	isTLS := garbage
 	isTLS.says = "it speaks TLS; use --target https://… of relay up, or forward the port where it speaks plain HTTP"
 	cut := localFault{status: "HTTP/1.1 200 ", state: "delivered", broken: true, within: 2 * time.Second}
-	// The local server fails only after the caller has received begin, because a reset may discard bytes that
-	// an SSH client has not read yet.
+	// The local server fails only after the caller has received the text begin, because a reset may discard bytes
+	// that an SSH client has not read yet.
 	later := func(name, begin string, end func(c net.Conn)) localFault {
 		f := cut
 		f.name, f.came = name, make(chan struct{})

@@ -57,8 +57,8 @@ func memory(t *testing.T, most int64) int64 {
 	return most
 }
 
-// onlyInFull skips a test in the short form. The text instead names the tests that check the same promises in
-// that form.
+// onlyInFull skips a test in the short form. The parameter instead names the tests that check the same
+// promises in that form.
 func onlyInFull(t *testing.T, instead string) {
 	t.Helper()
 	if size(true, false) {
@@ -83,7 +83,7 @@ func figure(t *testing.T, format string, args ...any) {
 	t.Logf("figure: %s (%s): "+format, append([]any{strings.TrimPrefix(t.Name(), "TestFault"), form}, args...)...)
 }
 
-// needRoot fails a test that does not run as root. The text what names the thing that only root can make.
+// needRoot fails a test that does not run as root. The parameter what names the thing that only root can make.
 func needRoot(t *testing.T, what string) {
 	t.Helper()
 	if os.Getuid() != 0 {

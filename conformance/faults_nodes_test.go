@@ -134,7 +134,7 @@ func TestFaultNodeKilled(t *testing.T) {
 }
 
 // TestFaultNodesWithoutPostgres stops Postgres under three nodes. Both sub-tests need an otherwise idle
-// machine, because no node may be declared dead.
+// machine: a node that gets no CPU could be declared dead, which they count as a failure.
 func TestFaultNodesWithoutPostgres(t *testing.T) {
 	for name, form := range map[string]func(*testing.T){"away": postgresAway, "comes and goes": postgresComesAndGoes} {
 		t.Run(name, func(t *testing.T) {

@@ -23,7 +23,7 @@ const (
 type pausedCase struct {
 	name           string
 	before, during string // what the caller sends before and during the pause
-	answered       bool   // the caller reads the answer to before before the pause
+	answered       bool   // the caller reads its first answer before the pause
 	dials          bool   // the caller connects during the pause
 }
 
@@ -83,7 +83,7 @@ func TestFaultPaused(t *testing.T) {
 		return nil
 	})
 	begun.Wait()
-	<-time.After(500 * time.Millisecond) // the requests reach the local server
+	<-time.After(500 * time.Millisecond) // gives the requests time to reach the local server
 	thaw := freeze(t, r.process.get().Cmd.Process.Pid)
 	thawClient()
 	close(paused)
@@ -119,7 +119,8 @@ func pausedServer(paused <-chan struct{}) http.HandlerFunc {
 	}
 }
 
-// run is the connection of a caller. It calls begun once the pause may begin.
+// run plays the caller on one connection. It calls begun once the pause may begin, and waits until paused is
+// closed in the pause.
 func (c pausedCase) run(addr string, begun func(), paused <-chan struct{}) error {
 	if c.dials {
 		begun()

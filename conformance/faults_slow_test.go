@@ -16,7 +16,7 @@ func TestFaultSlowStore(t *testing.T) {
 	r := startRelay(t, through)
 	r.autossh("slow", localServer(t))
 	l := startLoad(r, "slow", 16, gently)
-	phase := size(5*time.Second, 10*time.Second) // an answer takes two seconds with the delay
+	phase := size(5*time.Second, 10*time.Second) // long enough for several answers in a row, which take two seconds each with the delay
 	quick := l.during(phase)
 	link.Delay(100 * time.Millisecond)
 	slow := l.during(phase)

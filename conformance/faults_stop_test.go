@@ -45,7 +45,7 @@ func TestFaultGracefulStop(t *testing.T) {
 			defer close(stopped)
 			r.stop(syscall.SIGTERM)
 		}()
-		// Requests are answered as usual until the stop begins.
+		// Until the stop begins, relayd answers as usual, so the late requests are sent only after that.
 		r.waitFor(10*time.Second, "the stop to begin", func() bool { return r.ready() != 200 })
 		late := map[int]int{}
 		for range 10 {

@@ -25,8 +25,8 @@ import (
 )
 
 // startTraced runs relayd under strace. With the option -D, the started process becomes relayd, and strace is
-// another process. So p is the process of relayd: the test can kill it as usual, and strace ends when relayd
-// has ended.
+// another process. So the returned Process is relayd itself: the test can kill it as usual, and strace ends
+// when relayd has ended.
 func (r *relayServer) startTraced(args ...string) *relaytest.Process {
 	r.t.Helper()
 	args = append([]string{"-D", "-f", "-qq"}, args...)
@@ -198,9 +198,10 @@ func readTrace(t *testing.T, file string) *traced {
 	return out
 }
 
-// durableAt returns how many writes that contain text began before the given line of the trace, and how many
-// of these writes were not synced by that line. It counts only writes to the write-ahead log and the spool,
-// because the content of the log is copied to the database file later.
+// durableAt looks at the writes whose data contains the parameter text. It returns how many of them began
+// before the given line of the trace, and how many of these were not synced by that line. It counts only
+// writes to the write-ahead log and the spool, because the content of the log is copied to the database file
+// later.
 func (tr *traced) durableAt(line int, text string) (written, unsynced int) {
 	for _, w := range tr.writes {
 		if w.begin > line || !strings.Contains(w.data, text) || !strings.HasSuffix(w.file, "-wal") && !strings.HasPrefix(w.file, "spool-") {
@@ -312,7 +313,8 @@ func TestFaultKillInCommit(t *testing.T) {
 	t.Parallel()
 	storesInFull(t, func(t *testing.T, databaseURL string) {
 		points := map[string][]int{
-			// The numbers of the call at which strace kills relayd; strace counts the calls of each thread separately.
+			// For each system call, the numbers of its calls at which strace kills relayd; strace counts the calls of
+			// each thread separately.
 			"pwrite64":        size([]int{100, 400, 900}, []int{31, 67, 100, 150, 201, 250, 322, 401, 600, 900, 1300, 2000}),
 			"fsync,fdatasync": size([]int{6, 20}, []int{3, 4, 5, 6, 9, 12, 17, 30, 50}),
 		}

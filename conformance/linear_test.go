@@ -61,8 +61,8 @@ func (h *history) add(op tunnelOp, call, end time.Time) {
 }
 
 // of returns the operations on an alias that count for a node: its requests, and every attach and detach. A
-// node may learn of an attach or detach after the operation has ended, later by the duration within at most. So
-// the end of the operation is moved by that duration.
+// node may learn of an attach or detach late, at most the duration within after the operation has ended, so
+// the end of the operation is moved by this duration.
 func (h *history) of(alias string, node int, within time.Duration) (ops []porcupine.Operation) {
 	for _, o := range h.ops {
 		op := o.Input.(tunnelOp)

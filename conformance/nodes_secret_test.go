@@ -51,7 +51,7 @@ func TestNodeWithoutTheSecretKey(t *testing.T) {
 		if n == c {
 			want = "unchecked secret-sealed"
 		}
-		// At first, the node may not know the secret.
+		// The request is repeated, because the node may learn of the secret with a delay.
 		n.waitFor(20*time.Second, fmt.Sprintf("node %d to judge %s", i, want), func() bool {
 			at := strconv.FormatInt(time.Now().Unix(), 10)
 			body := fmt.Sprintf(`{"id":"evt_%d"}`, i)

@@ -245,8 +245,8 @@ func unprivileged(t *testing.T) *syscall.Credential {
 	return nil
 }
 
-// postgresLine starts a line to a Postgres that listens on a Unix socket. It returns the database URL through
-// the line.
+// postgresLine starts a relaytest.Line in front of a Postgres that listens on a Unix socket. It returns the
+// database URL that leads through the Line.
 func postgresLine(t testing.TB, databaseURL string) (l *relaytest.Line, through string) {
 	t.Helper()
 	u, err := url.Parse(databaseURL)

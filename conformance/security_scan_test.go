@@ -83,8 +83,8 @@ func TestSecurityNoSecretIsKept(t *testing.T) {
 	for _, name := range known.found(pages) {
 		t.Errorf("the %s is on a page or in an answer", name)
 	}
-	files := known.files(t, filepath.Join(r.dir, "data")) // this search covers the write-ahead log
-	r.stop(syscall.SIGTERM)                               // the stop writes everything to the disk
+	files := known.files(t, filepath.Join(r.dir, "data")) // before the stop, the write-ahead log has content, too
+	r.stop(syscall.SIGTERM)                               // the stop writes everything to the disk, and the files are searched once more
 	if log := r.log.String(); !strings.Contains(log, "level=DEBUG") {
 		t.Errorf("this is no debug log: %.500s", log)
 	}

@@ -57,7 +57,7 @@ func TestSecurityRevocation(t *testing.T) {
 	})
 }
 
-// on returns the server for a subtest.
+// on returns a copy of r that reports failures to the subtest t.
 func (r *relayServer) on(t *testing.T) *relayServer {
 	return &relayServer{
 		t: t, owner: r.owner, dir: r.dir, http: r.http, ssh: r.ssh, admin: r.admin, key: r.key, token: r.token,

@@ -156,8 +156,8 @@ func TestLocalServerOfOneConnection(t *testing.T) {
 	serveInTime(t, startRelay(t, ""), "serial", startSerial(t))
 }
 
-// serveInTime compares requests by plain ssh with direct requests. Each pattern gets a new tunnel, because a
-// tunnel remembers how its local server behaved.
+// serveInTime compares requests by plain ssh with direct requests. Each measurement gets a new tunnel, because
+// a tunnel remembers how its local server behaved.
 func serveInTime(t *testing.T, r *relayServer, alias, addr string) {
 	t.Helper()
 	for i, c := range []struct {

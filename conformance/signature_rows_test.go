@@ -78,7 +78,8 @@ func TestEachSignatureRowIsTried(t *testing.T) {
 	t.Logf("%d rows, %d by libraries\n%s", strings.Count(table.String(), "\n"), libraries, table.String())
 }
 
-// rowOfNode returns the triedRow of the Node library name, with the results that cases expect.
+// rowOfNode returns the triedRow of the Node library with the given name. Its results are those that the cases
+// expect.
 func rowOfNode(t *testing.T, name string, cases []oracleCase) *triedRow {
 	t.Helper()
 	row := &triedRow{oracle: nodeLibrary(t, name), library: true, accepted: map[string]bool{}}

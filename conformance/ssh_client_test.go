@@ -23,7 +23,7 @@ var programs = everyClient[:3]
 type forwarding struct {
 	user, bind, port string
 	to               string // address of the local server, host:port
-	session          bool   // whether the client also opens a session, without -N
+	session          bool   // whether the client also opens a session, because it is started without -N
 	flags            []string
 }
 
@@ -44,7 +44,7 @@ func (r *relayServer) openSSH(user string) []string {
 	}
 }
 
-// library returns the arguments of testdata/ssh_client.py, which uses the Python library name.
+// library returns the arguments of testdata/ssh_client.py, which uses the Python library with the given name.
 func (r *relayServer) library(name, user string, more ...string) []string {
 	host, port, _ := net.SplitHostPort(r.ssh)
 	return append([]string{"testdata/ssh_client.py", name, host, port, user, r.key}, more...)

@@ -215,7 +215,7 @@ func rowTakeover(t *testing.T, r *relayServer) {
 
 func rowTwice(t *testing.T, r *relayServer) {
 	r.forward(t, "openssh", forwarding{bind: "c13", to: says(t, "first"), flags: []string{"-R", "c13:81:" + says(t, "second")}})
-	// The -R in flags comes first on the command line, so the server refuses the forward that bind and to describe.
+	// ssh requests the forward in the field flags first, so relayd refuses the forward of the fields bind and to.
 	r.serves(t, "c13", "second")
 }
 

@@ -167,7 +167,7 @@ func rawConn(t *testing.T, addr string) net.Conn {
 	return c
 }
 
-// halfConn is a connection whose reads get nothing.
+// halfConn is a connection whose Read blocks forever.
 type halfConn struct{ net.Conn }
 
 func (c halfConn) Read([]byte) (int, error) { select {} }
@@ -211,7 +211,7 @@ func (c *deafConn) Read(p []byte) (int, error) {
 	return c.Conn.Read(p)
 }
 
-// stopReading makes reads block until the test ends. A read that has already begun ends first.
+// stopReading makes reads block until the test ends, except for a read that has already begun.
 func (c *deafConn) stopReading(t *testing.T) {
 	deaf := make(chan struct{})
 	t.Cleanup(func() { close(deaf) })

@@ -35,7 +35,7 @@ func TestWaitForAnEvent(t *testing.T) {
 		r.alias("hook")
 		r.alias("other")
 		r.call("hook", "/wanted", "before")
-		<-time.After(5 * time.Millisecond) // a wait ignores events with ids of an earlier millisecond
+		<-time.After(5 * time.Millisecond) // the waits begin in a later millisecond than that of the event's id, so they ignore the event
 		waits := []<-chan []byte{
 			r.await("wait=60s&alias=hook&method=POST&path=/wanted"), r.await("wait=60s&path=/wanted&q=needle"), r.await("wait=60s&state=queued&alias=hook&path=/wanted"),
 		}

@@ -81,7 +81,7 @@ const (
 type sample struct {
 	at    time.Time
 	took  time.Duration
-	still time.Duration // longest time without CPU in the pause before the piece
+	still time.Duration // longest time without CPU in the pause before this piece of work
 }
 
 var meter struct {
@@ -89,8 +89,8 @@ var meter struct {
 	mu      sync.Mutex
 	quick   time.Duration // time of the shortest piece
 	last    time.Time     // end of the last piece
-	still   time.Duration // longest time without CPU since last
-	looked  time.Time     // time of the latest update of still
+	still   time.Duration // longest time without CPU since the end of the last piece
+	looked  time.Time     // when the field still was updated
 	samples []sample      // samples of the last ten minutes or more
 }
 

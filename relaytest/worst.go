@@ -57,7 +57,7 @@ var worstUnits = []string{
 	"GET / HTTP/1.1\r\n\r\n", "HTTP/1.1 100 Continue\r\n\r\n", "Blocked host", "Invalid ", "data: a\n", "data:\n", "evt_", "t=1,", "v1=a,", "t=", "2006-01-02", "1h", "alias:", "q:a ", `"a" `, `\ `,
 }
 
-// worstValues are whole documents.
+// worstValues are shapes with a beginning, an end or nested brackets, as in forms, header lines and JSON.
 var worstValues = []Worst{
 	{Begin: "a=", Unit: "a"},
 	{Begin: "a=", Unit: "%%7B%%22"},
@@ -128,8 +128,8 @@ func Worsts() []Worst {
 	return list
 }
 
-// worstTime is the longest time that a function may take for a MiB of its worst bytes, or for all bytes that
-// it ever gets.
+// worstTime is the longest time that a function may take for a MiB of its worst bytes. For a function that
+// never gets a MiB, it is the time for the largest input that it ever gets.
 const worstTime = 100 * time.Millisecond
 
 // worstPasses is the number of plain passes over a MiB that take worstTime on a quiet machine.
@@ -233,8 +233,8 @@ func WorstShapes(t *testing.T, most int, shapes []Worst, f func(p []byte)) {
 	t.Logf("%.0f %% of 100 ms on a quiet machine, at most (now %.1f ms of processor time for %d KiB): %v", 100*share, slowest.Seconds()*1000, most>>10, which)
 }
 
-// Neighbours returns texts that differ from p as two deliveries of one event may differ. They are for
-// functions that compare two texts.
+// Neighbours returns changed copies of p: with one or many other bytes, reversed, rotated, cut in half, and
+// empty. They are for functions that compare two texts.
 func Neighbours(p []byte) [][]byte {
 	reversed, scattered, last := slices.Clone(p), slices.Clone(p), slices.Clone(p)
 	slices.Reverse(reversed)

@@ -153,8 +153,8 @@ func plainUsages(c *cobra.Command) {
 	c.LocalFlags().VisitAll(func(f *pflag.Flag) { _, f.Usage = pflag.UnquoteUsage(f) })
 }
 
-// aliasCompletions lists alias names with a prefix, from webhooks.yaml, else from the account. It prints
-// nothing and asks nothing. If the relay does not answer, it returns no names.
+// aliasCompletions lists the alias names that begin with typed, except for those in taken. The names are those
+// in webhooks.yaml or, if it has none, those of the account. It prints no messages and no questions.
 func (p *program) aliasCompletions(ctx context.Context, typed string, taken []string) []string {
 	var names []string
 	if conf, err := p.readConfig(); err == nil {

@@ -48,7 +48,7 @@ func echoedText(e client.Echoed) string {
 	body := e.Body
 	title := fmt.Sprintf("%s %s got %s:\n", record.SafeTextMax(e.Method, 20), record.SafeTextMax(e.Target, 100), record.Count(int(e.Size), "byte", "bytes"))
 	whole := e.Size == int64(len(body))
-	for n := 0; !whole && n < utf8.UTFMax-1 && !utf8.Valid(body); n++ { // the limit may have cut the last character
+	for n := 0; !whole && n < utf8.UTFMax-1 && !utf8.Valid(body); n++ { // the last character may be incomplete
 		body = body[:len(body)-1]
 	}
 	if !utf8.Valid(body) || bytes.IndexByte(body, 0) >= 0 {

@@ -15,7 +15,7 @@ func TestEchoedText(t *testing.T) {
 		body  string
 		size  int64 // 0 = length of the body
 		want  string
-		lines int // number of lines of a text that ends with want; 0 = the whole text is want
+		lines int // 0 = the text is equal to want; else the text has this many lines and ends with want
 	}{
 		"JSON":       {`{"a":[1,"é"]}`, 0, "POST /hook got 14 bytes:\n  {\n    \"a\": [\n      1,\n      \"é\"\n    ]\n  }\n", 0},
 		"form":       {"a=1&b=2", 0, "POST /hook got 7 bytes:\n  a=1&b=2\n", 0},

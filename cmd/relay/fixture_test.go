@@ -23,9 +23,8 @@ import (
 	"relay/relaytest"
 )
 
-// builtIn returns the folder with both programs, or "" if the build failed; the function built reports such a
-// failure. The programs have no race detector: it would make many short runs take minutes, and the tests of
-// the packages use it anyway.
+// builtIn returns the folder with both programs, or "" if the build failed. The programs have no race
+// detector, because with it many short runs would take minutes.
 func builtIn() string {
 	dir, _ := relaytest.Build()
 	return dir
@@ -50,7 +49,8 @@ type server struct {
 // testTimeout is far longer than any step of these tests takes, even on a busy machine.
 const testTimeout = 2 * time.Minute
 
-// poll calls the function so until it returns true or the time is up.
+// poll calls the function so until it returns true, for at most a quarter of testTimeout. It returns false if
+// so never did.
 func poll(so func() bool) bool { return relaytest.Poll(testTimeout/4, so) }
 
 type servers struct {

@@ -46,7 +46,7 @@ func inProcess(t *testing.T, env map[string]string, args ...string) (exit int, s
 	return exit, read(out), read(talk)
 }
 
-// every lists each visible command.
+// every returns c and the visible commands below it, at every level.
 func every(c *cobra.Command) []*cobra.Command {
 	list := []*cobra.Command{c}
 	for _, sub := range c.Commands() {

@@ -58,7 +58,7 @@ var outputs = []struct {
 	{"doctor", []string{"doctor"}, func(bad string) (int, string) { return 200, `{"user":` + quoted(bad) + `,"data":[]}` }},
 }
 
-// quoted returns a JSON string that holds the bytes unescaped, if JSON allows it.
+// quoted returns s as a JSON string. It escapes only the bytes that JSON does not allow unescaped.
 func quoted(s string) string {
 	var b strings.Builder
 	b.WriteByte('"')
@@ -100,7 +100,7 @@ func TestNothingRaw(t *testing.T) {
 		for i, bad := range append([]string{strings.Join(hostileStrings(), "")}, hostileStrings()...) {
 			api.set(place.answer(bad))
 			forms := []string{"compact", "json"}
-			if i > 0 { // the printer of JSON is the same for all texts
+			if i > 0 { // JSON is tried only with the text that joins all others, because its printer treats all texts alike
 				forms = forms[:1]
 			}
 			for _, form := range forms {
@@ -226,8 +226,8 @@ func serveHostile(raw net.Conn, config *ssh.ServerConfig, api *hostileAPI) {
 		if r, err := http.ReadRequest(bufio.NewReader(ch)); err == nil {
 			_, _ = io.Copy(io.Discard, r.Body)
 			status, body := api.get()
-			// "Connection: close" makes the client use a new channel for its next request. Otherwise it could
-			// send the request on this channel before it sees the end.
+			// "Connection: close" makes the client use a new channel for its next request. Otherwise it could send the
+			// request on this channel before it sees that the channel has ended.
 			_, _ = fmt.Fprintf(ch, "HTTP/1.1 %d x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s", status, len(body), body)
 		}
 		ch.Close()

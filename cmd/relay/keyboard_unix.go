@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// backgroundPoll is the interval at which a background job checks whether it is in the foreground now. A
-// shell sends SIGCONT only to a stopped job.
+// backgroundPoll is the interval at which a background job checks whether it is in the foreground now. No
+// signal tells it: a shell sends SIGCONT only to a stopped job.
 const backgroundPoll = 300 * time.Millisecond
 
 // keyboard reads single keys from a terminal. It changes the modes of the terminal only

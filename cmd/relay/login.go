@@ -261,7 +261,8 @@ func (p *program) registerKey(ctx context.Context, dialer *client.Dialer, api *c
 	return proven, ctx.Err()
 }
 
-// loginByKey has the key approved unless the relay knows it, and then makes a token with the key.
+// loginByKey asks for the approval of the key if the relay does not know it, and then makes a token with the
+// key.
 func (p *program) loginByKey(ctx context.Context, dialer *client.Dialer, login *client.Login, f loginFlags) error {
 	api := client.NewSSHAPI(dialer)
 	defer api.Close()

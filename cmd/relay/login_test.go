@@ -84,7 +84,7 @@ func TestLoginAtASiteThatNamesAnotherRelay(t *testing.T) {
 		t.Errorf("the site got %s", tokens)
 	}
 
-	// The command before has stored the host key, and the site cannot replace that key.
+	// The command aliases above has stored the host key, and the site cannot replace that key.
 	known := filepath.Join(home, ".local", "state", "relay", "known_hosts")
 	before, err := os.ReadFile(known)
 	if err != nil {

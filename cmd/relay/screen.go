@@ -12,8 +12,8 @@ import (
 	"relay/record"
 )
 
-// upScreen prints the output of relay up: the fixed lines and the request log on stdout, everything else on
-// stderr by say. Its methods are safe for concurrent use.
+// upScreen prints the output of relay up. The lines about the opened tunnel and the request log go to stdout,
+// everything else goes to stderr by the function say. Its methods are safe for concurrent use.
 type upScreen struct {
 	w        *cli.Printer
 	say      func(string)
@@ -25,8 +25,8 @@ type upScreen struct {
 	shown      map[string]bool // aliases whose lines were printed
 	queued     map[string]int
 	refusals   map[string]string // reason of the last refusal, by alias that is requested again
-	ready      bool              // whether the last of the fixed lines was printed
-	missed     bool              // the warning about missing requests was printed, and no request since
+	ready      bool              // whether the line cli.Disconnect was printed, the last one about the opened tunnel
+	missed     bool              // the warning about missing requests was printed, and no request has been shown since
 
 	reason   string // reason of the last reported loss; "" after a reconnect
 	reasonAt time.Time
@@ -148,7 +148,8 @@ func (s *upScreen) tellQueued() {
 	}
 }
 
-// connected prints the last fixed line. After a loss, it prints that the connection works again.
+// connected prints cli.Disconnect, the last line about the opened tunnel. After the loss of a connection, it
+// prints instead that the connection works again.
 func (s *upScreen) connected(again bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -66,8 +66,8 @@ const maxAnswer = 4096
 
 var errInterrupted = errors.New("interrupted")
 
-// orInterrupted reads from the terminal until Ctrl+C. A blocked read cannot be
-// interrupted; it ends with the program.
+// orInterrupted returns the result of the function read, or errInterrupted if Ctrl+C comes first. It cannot
+// end a blocked read, which goes on until the program ends.
 func orInterrupted[T any](interrupted <-chan struct{}, read func() (T, error)) (T, error) {
 	type answer struct {
 		typed T

@@ -93,8 +93,8 @@ func runAtTerminal(t *testing.T, env []string, args ...string) *atTerminal {
 	return a
 }
 
-// startWithSignals starts a command that ignores no signal. Under nohup, programs and their children ignore
-// SIGHUP, unless the program has a handler for it.
+// startWithSignals starts a command that ignores no signal, even if the test runs under nohup. A child
+// inherits ignored signals such as SIGHUP, but not those for which its parent has a handler.
 func startWithSignals(c *exec.Cmd) error {
 	caught := make(chan os.Signal, 1)
 	signal.Notify(caught, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT)
@@ -102,7 +102,8 @@ func startWithSignals(c *exec.Cmd) error {
 	return c.Start()
 }
 
-// sees waits for text that matches pattern, after the text that was matched before.
+// sees waits for text that matches pattern, after the text of the last match. It returns the match and its
+// groups.
 func (a *atTerminal) sees(pattern string) []string {
 	a.t.Helper()
 	re := regexp.MustCompile(pattern)
@@ -162,7 +163,7 @@ func (a *atTerminal) leaves(how string) {
 	}
 }
 
-// stopped reports whether the program is stopped, by proc(5).
+// stopped reports whether a signal has stopped the program: state T in proc(5).
 func (a *atTerminal) stopped() bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", a.cmd.Process.Pid))
 	if err != nil {
@@ -379,7 +380,7 @@ func TestTerminalIsPutBackAtTheSecondCtrlC(t *testing.T) {
 	a.press("\x03")
 	time.Sleep(500 * time.Millisecond) // shorter than the time for which the program waits for the request
 	a.press("\x03")
-	a.leaves("") // the signal ends the program, unless its wait for the request is over before
+	a.leaves("") // any exit state, because the wait for the request may be over before the second Ctrl+C
 	<-answered
 }
 

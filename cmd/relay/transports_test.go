@@ -41,7 +41,7 @@ func same(ts *testscript.TestScript, neg bool, args []string) {
 			ts.Fatalf("stdout of %s:\n%s\nand over HTTP:\n%s", name, a, b)
 		}
 		if asJSON := name == "plain ssh" && slices.Contains(words, "--json"); asJSON && json.Valid([]byte(other.stderr)) {
-			continue // with --json, plain ssh prints the problem of the API in place of a message
+			continue // with --json, plain ssh prints the error as problem JSON in place of a message
 		}
 		if a, b := steady(other.stderr), steady(byHTTP.stderr); a != b {
 			ts.Fatalf("stderr of %s:\n%s\nand over HTTP:\n%s", name, a, b)
@@ -49,7 +49,8 @@ func same(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// runSSH runs the words as a command of plain ssh; its messages name relay.
+// runSSH runs the words as a command of plain ssh. In the output on stderr, it replaces the ssh command line
+// by relay.
 func runSSH(ts *testscript.TestScript, words []string) ranRelay {
 	line := make([]string, len(words))
 	for i, word := range words {

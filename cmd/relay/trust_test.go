@@ -25,7 +25,7 @@ func TestLoginKeepsOnlyWhatIsProven(t *testing.T) {
 	t.Parallel()
 	const another = "https://relay.example.test"
 	for name, c := range map[string]struct {
-		itsKey     bool   // the site names the host key of the relay, and not its own
+		itsKey     bool   // the site names the host key of the relay at the SSH address; false = a key of its own
 		base       string // base URL that the relay reports over SSH; "" = that of the site
 		nobody     bool   // no program listens at the SSH address
 		known      bool   // the host key of the relay is in known_hosts already
@@ -178,7 +178,7 @@ func TestWhoGetsTheToken(t *testing.T) {
 	const refused = "refused"
 	for _, c := range []struct {
 		name   string
-		file   string            // the server of the webhooks.yaml in the folder
+		file   string            // the setting server of the webhooks.yaml in the current folder
 		logins string            // names of the logins, newest last
 		env    map[string]string // variables in addition to RELAY_TOKEN
 		args   []string

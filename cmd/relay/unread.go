@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Bounds of the unread output of relay up.
+// Bounds of unread: the number of queued texts, and how long close waits.
 const (
 	unreadTexts = 1024
 	unreadFlush = time.Second

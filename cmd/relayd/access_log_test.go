@@ -12,8 +12,8 @@ import (
 	"relay/relaytest"
 )
 
-// TestAccessLog: an answered and a queued request have a line each, and no line contains data that is usually
-// secret.
+// TestAccessLog: an answered and a queued request have a line each, and no line contains a query, a header
+// value or a body.
 func TestAccessLog(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "access.log")

@@ -123,7 +123,7 @@ func (u usageCells) cells() []string {
 	return []string{strconv.Itoa(*u.Events), relay.FormatBytes(*u.StoredBytes)}
 }
 
-// byBytes compares two rows of --usage by stored bytes.
+// byBytes orders rows of --usage by stored bytes, the largest first.
 func (u usageCells) byBytes(other usageCells) int {
 	return cmp.Compare(*other.StoredBytes, *u.StoredBytes)
 }

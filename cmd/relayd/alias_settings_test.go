@@ -96,7 +96,8 @@ func TestHostHeaderSetting(t *testing.T) {
 	}
 }
 
-// TestRefusedHostWarning: a record and its row in a list have the same warning about a refused Host header.
+// TestRefusedHostWarning: the record of an event and its row in the list of events have the same warning about
+// a refused Host header.
 func TestRefusedHostWarning(t *testing.T) {
 	t.Parallel()
 	h := withAlias(t)
@@ -314,8 +315,8 @@ func TestRetentionSetting(t *testing.T) {
 	}
 }
 
-// TestPausedSetting: a paused alias counts as offline, also for replays. The end of the pause counts as a
-// reconnect.
+// TestPausedSetting: a paused alias counts as offline, also for replays. When the pause ends, autoDeliver
+// delivers the queued events, as after a reconnect.
 func TestPausedSetting(t *testing.T) {
 	t.Parallel()
 	h := withAlias(t)

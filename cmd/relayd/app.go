@@ -42,7 +42,7 @@ type app struct {
 	log      *slog.Logger
 
 	store     *store.Store
-	hostKeys  []ssh.Signer // the first key of each type is in use, all are announced
+	hostKeys  []ssh.Signer // the first key of each type is in use, and clients learn all
 	site      relay.Site
 	delivery  *delivery.Delivery
 	admission *admission.Limiter // limits the connections of server and sshServer together
@@ -64,7 +64,7 @@ type app struct {
 	drainMu  sync.Mutex
 	endDrain context.CancelFunc // ends a drain that an operator has started; nil = none
 
-	startedAt time.Time   // when started became true; set before that
+	startedAt time.Time   // set just before started becomes true
 	connected atomic.Bool // the node has been ready once: see connectTime
 	started   atomic.Bool // everything is served, and the first account exists
 	failed    chan error  // error of a listener that ended unexpectedly
@@ -144,8 +144,8 @@ func (a *app) open(ctx context.Context) error {
 	if a.store, err = a.program.openStore(ctx, a.cfg, false); err != nil {
 		return err
 	}
-	// The lock comes before the migration: it fails if another relayd still runs on this data dir and uses the
-	// schema.
+	// The data dir is locked before the migration, because another relayd on this data dir, which makes
+	// LockDataDir fail, may still use the old schema.
 	if err := a.store.LockDataDir(); err != nil {
 		return err
 	}
@@ -254,7 +254,7 @@ func (a *app) wireSSH(budget *budget.Budget, registry prometheus.Registerer, api
 		options.Attach = certPrefetcher{a.delivery, a.acme}
 	}
 	if c.DatabaseURL != "" {
-		_, key, err := ed25519.GenerateKey(rand.Reader) // a new key for each start
+		_, key, err := ed25519.GenerateKey(rand.Reader) // each start makes a new key, which the other nodes read from the store
 		if err != nil {
 			return err
 		}

@@ -48,7 +48,7 @@ func TestEachActIsLoggedOnce(t *testing.T) {
 			return status(h.overSSH(), req, err) == http.StatusNoContent
 		}},
 		{"command", command},
-		{"a command after that", command}, // its log line comes after any duplicate line of the command before
+		{"a command after that", command}, // a duplicate line of the first command would be in the log before the line of this one
 	} {
 		var made record.Token
 		if status := h.api(http.MethodPost, "/tokens", `{"name":"leaked"}`, &made); status != http.StatusCreated || made.Token == "" {

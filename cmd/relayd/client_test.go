@@ -25,8 +25,8 @@ func (h *testServer) relay(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// TestRelayUp: relay up attaches, prints its five lines, carries requests unchanged, logs them, and exits
-// with 0 after Ctrl+C.
+// TestRelayUp: relay up attaches, prints the five lines about the opened tunnel, carries requests unchanged,
+// logs them, and exits with 0 after Ctrl+C.
 func TestRelayUp(t *testing.T) {
 	t.Parallel()
 	onStores(t, func(t *testing.T, flags map[string]string) {
@@ -78,7 +78,8 @@ func TestRelayUp(t *testing.T) {
 	})
 }
 
-// asks runs the commands of relay over SSH.
+// asks runs the commands of relay that call the API, over SSH. id is the id of an event with the path
+// /a//b/../c.
 func (h *testServer) asks(id string) {
 	h.t.Helper()
 	for _, tc := range []struct {
@@ -146,7 +147,7 @@ func TestUpOutlivesItsReader(t *testing.T) {
 	}
 }
 
-// fillPipe fills the pipe, except for as many bytes as the argument left says.
+// fillPipe fills the pipe from r to w until only left bytes are free.
 func fillPipe(t *testing.T, r, w *os.File, left int) {
 	t.Helper()
 	if err := w.SetWriteDeadline(time.Now().Add(200 * time.Millisecond)); err != nil {

@@ -133,7 +133,7 @@ type Config struct {
 	// SSHPenaltyExempt are sources that never get a penalty.
 	SSHPenaltyExempt []netip.Prefix `kind:"networks" flag:"ssh-penalty-exempt" default:"" help:"networks that never get a penalty (CIDR, separated by commas)" note:"for addresses that many users share: NAT, a container bridge, a cluster"`
 	// PingInterval, PingTimeout and StaleClose decide when a silent tunnel is stale or closed. The first two
-	// cannot be off, because without pings a vanished peer is never noticed.
+	// cannot be off, because without pings relayd would not notice that a client has vanished.
 	PingInterval time.Duration `kind:"duration" flag:"ping-interval" default:"5s" zero:"ok" help:"how often to ping a silent tunnel" note:"cannot be off"`
 	PingTimeout  time.Duration `kind:"duration" flag:"ping-timeout" default:"3s" zero:"ok" help:"how long to wait for the answer to a ping; then the tunnel is stale and its alias offline" note:"cannot be off"`
 	StaleClose   time.Duration `kind:"duration" flag:"stale-close" default:"60s" help:"how long a stale tunnel is kept before it is closed"`
@@ -211,8 +211,9 @@ func (c *Config) settings() []*setting {
 	return list
 }
 
-// taggedFields returns a setting without a field for each field of Config. A field without a tag gets a setting
-// without a name. Each command of relayd has a flag for each setting, so the tags are read only once.
+// taggedFields returns for each field of Config what its tags say, without the field itself. A field without a
+// tag gets a setting without a name. Each command of relayd has a flag for each setting, so the tags are read
+// only once.
 var taggedFields = sync.OnceValue(func() []setting {
 	fields := make([]setting, reflect.TypeFor[Config]().NumField())
 	group := ""

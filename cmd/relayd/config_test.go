@@ -229,7 +229,7 @@ func TestSecretFiles(t *testing.T) {
 func TestValues(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
-		into string // a setting of this kind
+		into string // name of a setting of the kind under test
 		text string
 		want string // "" = refused
 	}{
@@ -427,7 +427,8 @@ func TestCredentials(t *testing.T) {
 	}
 }
 
-// TestUnitTakesEverySecret: the unit of the package loads a credential for each secret setting.
+// TestUnitTakesEverySecret: the systemd unit relayd.service, which the installation packages contain, has a
+// LoadCredential line for each secret setting.
 func TestUnitTakesEverySecret(t *testing.T) {
 	t.Parallel()
 	unit, err := os.ReadFile("../../deploy/systemd/relayd.service")

@@ -28,7 +28,7 @@ var (
 
 // parseDatabaseURL checks a postgres:// URL and returns it unchanged. It refuses URLs in which a special
 // character of the password is not escaped: url.Parse would take part of the password for the host, the
-// database or a parameter, which relayd prints.
+// database or a parameter, and relayd prints these.
 func parseDatabaseURL(text string) (any, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Opaque != "" || !strings.HasPrefix(text, "postgres://") && !strings.HasPrefix(text, "postgresql://") ||
@@ -60,8 +60,9 @@ func parseDatabaseURL(text string) (any, error) {
 	return text, nil
 }
 
-// parameterRule says how to treat a URL parameter that the driver does not know. The driver would send such a
-// parameter to Postgres as a session setting, and Postgres refuses unknown settings.
+// parameterRule says how to treat a URL parameter that the driver does not know: leave it out, translate it by
+// the function as, or refuse it. The driver would send such a parameter to Postgres as a session setting, and
+// Postgres refuses unknown settings.
 type parameterRule struct {
 	known   bool
 	refused string // why the parameter must not be dropped silently; "" = it may be dropped
@@ -97,7 +98,9 @@ var parameterRules = func() map[string]parameterRule {
 	for _, name := range ignored {
 		rules[name] = parameterRule{known: true}
 	}
-	change := func(name, to string, values map[string]string) { // "" as a key of values would match any other value
+	// change makes the parameter name the parameter to. A value that is a key of values is replaced, any other
+	// value stays.
+	change := func(name, to string, values map[string]string) {
 		rules[name] = parameterRule{known: true, as: func(value string) (string, string) {
 			if as, ok := values[strings.ToLower(value)]; ok {
 				return to, as

@@ -24,8 +24,8 @@ type listenerOf struct {
 	probe      func(ctx context.Context, trusted []netip.Prefix, addr string) error
 }
 
-// listeners returns the listeners to check. If the last server has recorded its addresses in site.json, the
-// recorded addresses replace the defaults of those that the settings do not name.
+// listeners returns the listeners to check. If the settings do not name the address of a listener, and the
+// last server has recorded one in site.json, the recorded address is checked instead of the default.
 func (x *examination) listeners() []listenerOf {
 	cfg := x.cfg
 	if known, ok := loadSiteFile(cfg); ok {

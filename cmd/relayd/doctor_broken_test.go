@@ -69,7 +69,7 @@ func postgresWithoutTLS(t *testing.T) string {
 	return ln.Addr().String()
 }
 
-// passTCP returns the address of a proxy that passes bytes on unchanged.
+// passTCP returns the address of a proxy that forwards connections to the address to, without changing a byte.
 func passTCP(t *testing.T, to string) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -95,7 +95,7 @@ func passTCP(t *testing.T, to string) string {
 	return ln.Addr().String()
 }
 
-// entryAhead adds an audit entry with a time one hour ahead to a file of SQLite.
+// entryAhead adds an audit entry to a SQLite file. The time of the entry is one hour in the future.
 func entryAhead(path string) error {
 	db, err := sql.Open("sqlite", path)
 	if err != nil {

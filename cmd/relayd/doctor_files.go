@@ -21,7 +21,7 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// checkDataDir checks that all files in the data dir belong to this user.
+// checkDataDir checks that the data dir is a folder to which no other user may write.
 func checkDataDir(cfg Config) relay.Finding {
 	const check, fix = "data dir", "start one with `relayd serve`, or pass --data-dir DIR"
 	info, err := os.Stat(cfg.DataDir)
@@ -114,7 +114,8 @@ func checkOwners(cfg Config) (list []relay.Finding) {
 	return list
 }
 
-// expiresSoon is the remaining life of a certificate at which doctor warns. Renewals happen long before.
+// expiresSoon is the remaining life of a certificate below which doctor warns: a certificate that is renewed
+// as it should be always has more.
 const expiresSoon = 14 * 24 * time.Hour
 
 // checkCertFiles checks that the certificate exists, has the needed names, and does not expire soon.

@@ -115,7 +115,7 @@ func lookup(ctx context.Context, host string) ([]string, error) {
 	}
 	list, err := net.DefaultResolver.LookupHost(ctx, host)
 	if dns, ok := errors.AsType[*net.DNSError](err); ok {
-		err = errors.New(dns.Err) // the caller adds the name
+		err = errors.New(dns.Err) // the code that calls lookup adds the name
 	}
 	slices.Sort(list)
 	return slices.Compact(list), err
@@ -154,8 +154,8 @@ func (x *examination) asCaller(try func(trusted []netip.Prefix) error) error {
 	return err
 }
 
-// get requests the public URL address. It connects to the IP address at, or to any address of the host if at
-// is "".
+// get requests a public URL. It connects to the IP address in the parameter at, or, if at is "", to any
+// address of the URL's host.
 func (x *examination) get(ctx context.Context, address, at string, config *tls.Config) (res *http.Response, body []byte, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
@@ -238,8 +238,8 @@ func (x *examination) checkAliasDomain(ctx context.Context) {
 	}
 }
 
-// askAlias requests a name that is not an alias; a relay says so in its answer. The certificate is not
-// checked, because a relay that orders one for each alias has none for this name.
+// askAlias requests a name that is not an alias, and expects the error code with which a relay answers that.
+// The certificate is not checked, because a relay that orders one for each alias has none for this name.
 func (x *examination) askAlias(ctx context.Context, name string) error {
 	address := x.site.Base
 	address.Host = name

@@ -183,7 +183,7 @@ func (x *examination) checkSharedKey(ctx context.Context, s *store.Store) {
 const nearlyFull = 80
 
 // checkSpool reports events in the spool that are not in Postgres yet, unreadable spool files, and a spool
-// that is nearly full. With SQLite it reports only the files of an earlier spool.
+// that is nearly full. If the store is SQLite now, it reports only files that are left from Postgres.
 func checkSpool(cfg Config) []relay.Finding {
 	const check = "spool"
 	dir := cfg.DataDir

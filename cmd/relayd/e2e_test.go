@@ -63,7 +63,8 @@ func TestLoop(t *testing.T) {
 	})
 }
 
-// replays replays an event and checks the record of attempt n.
+// replays replays the event before and checks that the new attempt, with the number n, has sent the same
+// bytes.
 func (h *testServer) replays(before record.Summary, n int) {
 	h.t.Helper()
 	var e record.Event

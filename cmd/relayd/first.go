@@ -154,7 +154,7 @@ func (a *app) createFirstAccount(ctx context.Context, out *summary, env *operato
 	if err != nil {
 		return fmt.Errorf("make a login link: %w", err)
 	}
-	out.LoginLink = a.site.URL("/login/"+secret) + "?alias=" + exampleAlias // the link opens the page of the alias in the printed commands
+	out.LoginLink = a.site.URL("/login/"+secret) + "?alias=" + exampleAlias // the page of the alias that the printed commands use
 	return nil
 }
 
@@ -205,8 +205,8 @@ func newOperatorEnv(a *app, list []*setting) *operatorEnv {
 }
 
 // isService reports whether relayd runs as a system user whose home is the data dir, as the packages set it
-// up. No user could log in with a key in that home, and the account would prevent the admin of
-// --initial-admin-keys.
+// up. relayd makes no account for such a user: nobody could log in with a key in that home, and a later start
+// with --initial-admin-keys would find an admin and create none.
 func (s *operatorEnv) isService() bool {
 	u, err := user.Current()
 	return err == nil && u.HomeDir == s.dataDir

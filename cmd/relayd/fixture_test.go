@@ -67,7 +67,7 @@ func newTestServer(t *testing.T, flags map[string]string) *testServer {
 	return h
 }
 
-// open starts the app. After close, it starts the app again in the same folder.
+// open starts the app. After stopOnce, it starts the app again in the same folder.
 func (h *testServer) open() {
 	h.t.Helper()
 	nothing := func(string) string { return "" }
@@ -311,7 +311,7 @@ func (l *local) seen(t *testing.T, n int) []string {
 	return got
 }
 
-// trySend is like send, but allows that the connection is cut.
+// trySend is like send, but does not fail the test if the connection is cut: it returns what has arrived.
 func (h *testServer) trySend(raw string) string {
 	conn, err := net.Dial("tcp", h.app.cfg.HTTPAddr)
 	if err != nil {

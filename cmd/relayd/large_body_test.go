@@ -55,7 +55,7 @@ func TestBulk(t *testing.T) {
 		for i, want := range []string{hexSum(noise), hexSum(noise[:1<<20])} {
 			size, body := len(noise), io.Reader(bytes.NewReader(noise))
 			if i == 1 {
-				size, body = 1<<20, io.MultiReader(bytes.NewReader(noise[:1<<20])) // a reader of unknown length
+				size, body = 1<<20, io.MultiReader(bytes.NewReader(noise[:1<<20])) // http.NewRequest does not know the length of this reader, so the request is sent in chunks
 			}
 			sent = append(sent, want, want)
 			begun := time.Now()

@@ -56,7 +56,7 @@ func notWritten(lines int64) string {
 
 // closeOutputs waits until the queued lines are written, for a bounded time.
 func (c *program) closeOutputs() {
-	var outputs sync.WaitGroup // each wait has its own time limit
+	var outputs sync.WaitGroup // the two outputs are closed at the same time, each with its own time limit
 	outputs.Go(c.errs.close)
 	outputs.Go(c.out.close)
 	outputs.Wait()

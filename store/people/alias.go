@@ -58,7 +58,8 @@ func FindAlias(q db.Query, who relay.Actor, name string) (*relay.Alias, error) {
 	return oneAlias(q, `al.name = ? AND `+may, append([]any{db.StorableText(name)}, args...)...)
 }
 
-// ownAlias finds an alias that the actor owns.
+// ownAlias finds an alias that the actor owns, or, for the operator, any alias. The error for an alias that
+// the actor only is a member of is forbidden.
 func ownAlias(q db.Query, who relay.Actor, name string) (*relay.Alias, error) {
 	a, err := FindAlias(q, who, name)
 	if err == nil && who.Kind != relay.ActorSystem && a.Owner != who.Account {
@@ -70,7 +71,7 @@ func ownAlias(q db.Query, who relay.Actor, name string) (*relay.Alias, error) {
 // AliasSlice is the number of aliases that AllAliases reads in one statement.
 const AliasSlice = 5000
 
-// AllAliases reads every alias, for the registry, in the order of their ids and with their verify tokens.
+// AllAliases reads every alias with its verify token, in the order of the ids, for delivery/registry.
 func (s *Store) AllAliases(ctx context.Context) (list []relay.Alias, err error) {
 	for after := int64(0); ; after = list[len(list)-1].ID {
 		some, err := db.ReadRows(ctx, s.db, "read aliases", aliasFields, aliasQuery+`al.id > ? ORDER BY al.id LIMIT ?`, after, AliasSlice)
@@ -83,7 +84,7 @@ func (s *Store) AllAliases(ctx context.Context) (list []relay.Alias, err error) 
 	}
 }
 
-// AliasByID reads one alias with its verify token, for the registry; ErrNotFound if it was removed.
+// AliasByID reads one alias with its verify token, for delivery/registry; ErrNotFound if it was removed.
 func (s *Store) AliasByID(ctx context.Context, id int64) (*relay.Alias, error) {
 	a, err := db.Read(ctx, s.db, "read alias", func(q db.Query) (*relay.Alias, error) { return oneAlias(q, `al.id = ?`, id) })
 	if err != nil || a.Settings.VerifyToken == nil {
@@ -188,7 +189,7 @@ func (s *Store) checkChurn(c *db.Tx, owner relay.Account, now time.Time) error {
 // makeAlias creates an alias with a free name, within the quota of the account.
 func (s *Store) makeAlias(c *db.Tx, who relay.Actor, owner relay.Account, name string) (*relay.Alias, error) {
 	now := s.db.Now()
-	if err := LockAccount(c, owner.ID); err != nil { // an account creates one alias at a time
+	if err := LockAccount(c, owner.ID); err != nil { // two creations at once would exceed the quota
 		return nil, err
 	}
 	c.LockText("alias name", name) // another transaction may be removing an alias of this name

@@ -43,7 +43,7 @@ func (s *Store) setAlias(ctx context.Context, who relay.Actor, name string, edit
 			response_timeout_us = ?, retention_us = ?, paused = ?, handshakes = ?, answers = ? WHERE id = ?`, set.OfflineStatus, db.BoolToInt(set.AutoDeliver), set.HostHeader,
 			db.BoolToInt(set.Forwarded), db.BoolToInt(set.FreshConnections), spanArg(set.ResponseTimeout), spanArg(set.Retention), db.BoolToInt(set.Paused),
 			strings.Join(set.Handshakes, " "), answersText(set.Answers), a.ID)
-		if set.Paused != a.Settings.Paused { // the alias becomes offline, or online if it has a tunnel
+		if set.Paused != a.Settings.Paused { // an alias with a tunnel becomes offline or online now
 			c.Do(`UPDATE aliases SET last_online_at = ? WHERE id = ? AND EXISTS (SELECT 1 FROM tunnels WHERE alias_id = aliases.id)`, db.Micros(c.Now()), a.ID)
 		}
 		if set.VerifyToken != a.Settings.VerifyToken {

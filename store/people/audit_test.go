@@ -6,12 +6,13 @@ import (
 	"relay"
 )
 
-// If the audit log has more entries than one statement reads, all of them are listed, each once.
+// TestAllOfTheAuditLogIsListed: if the audit log has more entries than one statement reads, all of them are
+// listed, each once.
 func TestAllOfTheAuditLogIsListed(t *testing.T) {
 	t.Parallel()
 	s := openPeople(t)
 	who := relay.Actor{Kind: relay.ActorUser, Account: 7, Scopes: relay.AllScopes}
-	const rows = 2*auditPage + 500 // every second entry is about the account
+	const rows = 2*auditPage + 500 // number of entries about the account; as many others lie between them
 	if err := s.db.Execute(t.Context(), "", `WITH RECURSIVE k (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM k WHERE n < ?)
 		INSERT INTO audit (at, actor, account_id, subject_id, action, target, detail) SELECT n, 'x', 0, 7 * (n % 2), 'x', '', '' FROM k`, 2*rows); err != nil {
 		t.Fatal(err)

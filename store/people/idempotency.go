@@ -66,7 +66,8 @@ func (s *Store) BeginIdempotent(ctx context.Context, who relay.Actor, key, targe
 	return status, body, err
 }
 
-// earlierAnswer returns the response of an earlier call with the key and the same target.
+// earlierAnswer returns the response of an earlier call with the key and the same target. The error is
+// validation-failed if the earlier call had another target, and conflict while it is in progress.
 func earlierAnswer(c *db.Tx, credential, key, target string) (status int, body []byte, err error) {
 	var before string
 	query := `SELECT target, status, body FROM idempotency WHERE credential = ? AND key = ?`

@@ -129,8 +129,8 @@ func temporary(err error) bool {
 	return code == relay.CodeStoreUnavailable || code == relay.CodeStorageFull || code == relay.CodeOverloaded
 }
 
-// WriteLate writes the late writes: small ones, such as the last use of a credential, and those that
-// failed while their caller waited. If the database is down, they wait for the next call.
+// WriteLate writes the late writes: small ones, such as the last use of a credential, and those whose first
+// try failed while a caller waited. If the database is down, they wait for the next call.
 func (s *Store) WriteLate(ctx context.Context) {
 	l := &s.late
 	l.mu.Lock()
@@ -155,8 +155,8 @@ func (s *Store) WriteLate(ctx context.Context) {
 	}
 }
 
-// writeLate writes the waiting writes with the given keys, in one transaction. If the transaction
-// fails, they wait again, except for a single write that the database refuses for good.
+// writeLate writes the waiting writes with the given keys, in one transaction. If the transaction fails, the
+// writes wait again. A single write that the database refuses for good is dropped.
 func (s *Store) writeLate(ctx context.Context, keys []lateKey) error {
 	l := &s.late
 	l.writing.Lock()

@@ -1,7 +1,7 @@
 // Package people stores accounts and their data: aliases, members, keys, tokens, logins, invitations, waiting
-// keys, and the audit log of their actions. Each operation checks its rule and writes change, audit row and
-// revision in one transaction. Every WHERE names the actor of the call: even if a check is missing, the query
-// finds no rows of other accounts.
+// keys, and the audit log of their actions. Each operation checks that the actor may do it, and writes the
+// change, its audit entry and its revision in one transaction. Every WHERE names the actor of the call: even
+// if a check is missing, the query finds no rows of other accounts.
 package people
 
 import (

@@ -13,15 +13,15 @@ import (
 
 const (
 	maxRefusedPerAccount = 5         // refusals kept for an account
-	RefusedLife          = time.Hour // time after the last refusal for which a refusal is shown
+	RefusedLife          = time.Hour // how long after its latest occurrence a refusal is shown
 )
 
-// refusedChange is the latest result, not written yet, of an account's requests for forwards to one
-// bind address.
+// refusedChange holds what is not written yet about the forwards to one bind address that an account
+// requested: whether one was allowed, and the refusals since then.
 type refusedChange struct {
 	account int64
 	bind    string
-	allowed bool // a forward was accepted: earlier refusals are deleted
+	allowed bool // a forward was allowed, so the stored refusals are deleted
 	refused map[string]relay.RefusedForward
 }
 
@@ -38,8 +38,9 @@ func (s *Store) changeRefused(account int64, bind string, edit func(*refusedChan
 	})
 }
 
-// NoteRefusedForward stores that a remote forward was refused to an account, for the dashboard of
-// every node. It sets x.At and x.Times. It does not block; the entry is written within seconds.
+// NoteRefusedForward stores that a remote forward was refused to an account, for the dashboard of every node.
+// It sets the time and the number of refusals itself, whatever x has. It does not block; the entry is written
+// within seconds.
 func (s *Store) NoteRefusedForward(account int64, x relay.RefusedForward) {
 	x.At = s.db.Now()
 	x.Bind, x.Message = db.StorableText(x.Bind), db.StorableText(x.Message)

@@ -295,7 +295,7 @@ func (s *Store) SigningSecret(ctx context.Context, alias int64, provider, target
 	ok, fit := false, false
 	for _, x := range list {
 		switch {
-		case !x.Sign, id != "" && x.ID != id, x.Provider != provider, id == "" && !strings.HasPrefix(target, x.Path): // a secret without Sign is skipped, because some senders do not sign but send the secret itself
+		case !x.Sign, id != "" && x.ID != id, x.Provider != provider, id == "" && !strings.HasPrefix(target, x.Path): // a secret without Sign may not sign: some senders send the secret itself
 			continue
 		}
 		fitsNow := x.Sealed || fits(x.Value.Reveal())

@@ -38,9 +38,9 @@ func main() {
 	}
 }
 
-// try runs the mutants of a list whose id or package matches run, two at a time. It prints a line for each,
-// and returns the number of mutants that were not killed. If pass is set, the tests are known to pass without
-// a mutant.
+// try runs the mutants of a list whose id or package matches the pattern run, two at a time. It prints a line
+// for each, and returns the number of mutants that were not killed. If pass is set, it does not check that the
+// tests pass without a mutant.
 func try(root, list, run string, pass bool) (survivors int, err error) {
 	text, err := os.ReadFile(list)
 	if err != nil {
@@ -270,7 +270,7 @@ func (m *mutant) test(root, overlay string) (verdict, error) {
 		run.Env = append(os.Environ(), "RELAY_TEST_PROGRAMS="+programs)
 	}
 	switch {
-	case m.pkg == conformance: // a module of its own
+	case m.pkg == conformance: // the module has a folder of its own; the programs that its tests run are built with the overlay
 		run.Args[len(run.Args)-1], run.Dir = ".", filepath.Join(root, m.pkg)
 	case overlay != "":
 		run.Args = slices.Insert(run.Args, 2, "-overlay", overlay)
