@@ -156,7 +156,7 @@ func (b *bench) figure(s *system, name string, value float64) {
 	b.Figures[name][s.name] = value
 }
 
-// compared are the figures whose ratios are shown.
+// compared lists the figures whose ratios are shown.
 var compared = []struct {
 	name string
 	of   func(measurement) float64

@@ -113,7 +113,7 @@ func terminatingOnce(d *dba) func() {
 	return func() {}
 }
 
-// inTurn runs several actions one after another, and undoes them in reverse order.
+// inTurn returns an action that runs several actions one after another, and undoes them in reverse order.
 func inTurn(list ...func(*dba) func()) func(*dba) func() {
 	return func(d *dba) func() {
 		var undo []func()
@@ -128,8 +128,8 @@ func inTurn(list ...func(*dba) func()) func(*dba) func() {
 	}
 }
 
-// roleSets changes settings of the role of relayd. It also ends all sessions of relayd, because only new
-// sessions get the settings.
+// roleSets returns an action that changes settings of the role of relayd. The action also ends all sessions of
+// relayd, because only new sessions get the settings.
 func roleSets(settings ...string) func(*dba) func() {
 	return func(d *dba) func() {
 		for _, s := range settings {
@@ -140,7 +140,8 @@ func roleSets(settings ...string) func(*dba) func() {
 	}
 }
 
-// standing runs statements in a transaction that stays open until the returned function is called.
+// standing returns an action that runs statements in a transaction. The transaction stays open until the
+// action is undone.
 func standing(statements ...string) func(*dba) func() {
 	return func(d *dba) func() {
 		tx, err := d.db.Begin()

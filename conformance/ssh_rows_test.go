@@ -60,7 +60,7 @@ func TestSSHRows(t *testing.T) {
 			row{"C26_client_asks_for_life", rowAlive},
 		)
 	})
-	t.Run("C30_C31_stop_and_restart", func(t *testing.T) { rowRestart(t, r) }) // this row stops the server
+	t.Run("C30_C31_stop_and_restart", func(t *testing.T) { rowRestart(t, r) }) // the last row, because it stops the server
 }
 
 // row is one behaviour that TestSSHRows requires.

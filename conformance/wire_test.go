@@ -68,7 +68,7 @@ func (k records) keep(t *testing.T, r *relayServer, name string, seen map[string
 		}
 		seen[e.ID] = true
 		var all any
-		// A rejected event is stored with low priority, so its record could appear only after the next case.
+		// A rejected event is left out: it is stored with low priority, so it may appear only during the next case.
 		if e.State == "rejected" {
 			continue
 		}
@@ -83,8 +83,8 @@ func (k records) keep(t *testing.T, r *relayServer, name string, seen map[string
 	}
 }
 
-// withoutTimes replaces the values in a JSON value that differ for each event. The connection is one of them:
-// whether it was reused depends on the duration of the previous case.
+// withoutTimes replaces the values in a JSON value that differ for each event. The field connection is one of
+// them: whether a connection was reused depends on the duration of the previous case.
 func withoutTimes(v any) any {
 	differ := []string{"id", "requestId", "eventId", "latencyMs", "timing", "node", "url", "replayUrl", "remoteAddr", "connection", "from"}
 	switch v := v.(type) {
@@ -115,7 +115,7 @@ func wireCases(t *testing.T, r, owner *relayServer, kept records) {
 	run := func(name string, f func(t *testing.T)) {
 		t.Run(strings.ReplaceAll(name, " ", "_"), func(t *testing.T) {
 			f(t)
-			if name != "60 mutated requests" && name != "57 ambiguous requests" { // these cases send many random requests
+			if name != "60 mutated requests" && name != "57 ambiguous requests" { // records of these cases are not compared: the requests, or their order, are random
 				kept.keep(t, r, name, seen)
 			} else {
 				records{}.keep(t, r, name, seen)

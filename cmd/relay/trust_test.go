@@ -178,7 +178,7 @@ func TestWhoGetsTheToken(t *testing.T) {
 	const refused = "refused"
 	for _, c := range []struct {
 		name   string
-		file   string            // the setting server of the webhooks.yaml in the current folder
+		file   string            // value of server in the webhooks.yaml of the current folder
 		logins string            // names of the logins, newest last
 		env    map[string]string // variables in addition to RELAY_TOKEN
 		args   []string

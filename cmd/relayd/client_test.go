@@ -78,7 +78,7 @@ func TestRelayUp(t *testing.T) {
 	})
 }
 
-// asks runs the commands of relay that call the API, over SSH. id is the id of an event with the path
+// asks runs commands of relay over SSH and checks their output. id is the id of an event with the path
 // /a//b/../c.
 func (h *testServer) asks(id string) {
 	h.t.Helper()

@@ -114,8 +114,8 @@ func checkOwners(cfg Config) (list []relay.Finding) {
 	return list
 }
 
-// expiresSoon is the remaining life of a certificate below which doctor warns: a certificate that is renewed
-// as it should be always has more.
+// expiresSoon is the remaining life of a certificate below which doctor warns. Renewals happen long before, so
+// the renewal has probably failed.
 const expiresSoon = 14 * 24 * time.Hour
 
 // checkCertFiles checks that the certificate exists, has the needed names, and does not expire soon.

@@ -189,7 +189,7 @@ func (s *Store) checkChurn(c *db.Tx, owner relay.Account, now time.Time) error {
 // makeAlias creates an alias with a free name, within the quota of the account.
 func (s *Store) makeAlias(c *db.Tx, who relay.Actor, owner relay.Account, name string) (*relay.Alias, error) {
 	now := s.db.Now()
-	if err := LockAccount(c, owner.ID); err != nil { // two creations at once would exceed the quota
+	if err := LockAccount(c, owner.ID); err != nil { // two creations at once could exceed the quota
 		return nil, err
 	}
 	c.LockText("alias name", name) // another transaction may be removing an alias of this name

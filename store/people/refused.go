@@ -17,7 +17,7 @@ const (
 )
 
 // refusedChange holds what is not written yet about the forwards to one bind address that an account
-// requested: whether one was allowed, and the refusals since then.
+// requested: whether one was allowed, and the refusals after that.
 type refusedChange struct {
 	account int64
 	bind    string
