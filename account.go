@@ -63,7 +63,7 @@ func (a Actor) BufferAccount() int64 {
 	return a.Account
 }
 
-// String returns the name of the actor in attempts and audit entries.
+// String returns the name by which attempts and audit entries show the actor.
 func (a Actor) String() string {
 	switch a.Kind {
 	case ActorShare, ActorQueue, ActorSystem:
@@ -103,7 +103,7 @@ var scopeNames = []struct {
 	{ScopeAccount, "account"},
 }
 
-// Has reports whether every scope of want is in s.
+// Has reports whether s contains every scope of the set want.
 func (s Scope) Has(want Scope) bool { return s&want == want }
 
 // Names lists the scopes in the order of scopeNames.

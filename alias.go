@@ -22,7 +22,8 @@ type Alias struct {
 	LastOnlineAt time.Time
 }
 
-// Policies for Settings.HostHeader. Any other value is sent as the Host header itself.
+// Policies for Settings.HostHeader: HostPreserve sends the caller's Host header, HostRewrite the address of the
+// local server. Any other value of Settings.HostHeader is itself sent as the Host header.
 const (
 	HostPreserve = "preserve"
 	HostRewrite  = "rewrite"

@@ -179,16 +179,17 @@ var (
 	ErrNotFound = &Error{Code: CodeNotFound, Detail: "not found, or your account has no access to it"}
 	// ErrNotSent proves that no byte of the request was sent, so that it may be queued.
 	ErrNotSent = &Error{Code: "not-sent"}
-	// ErrTunnelMoved means that no byte was sent, because the other node does not have the tunnel (any more):
-	// the record of the tunnel has to be read again.
+	// ErrTunnelMoved means that no byte was sent, because the node that should have the tunnel does not have it
+	// (any more): the record of the tunnel has to be read again.
 	ErrTunnelMoved = &Error{Code: "tunnel-moved"}
-	// ErrTunnelSilent means that no byte was sent, because the client of the tunnel does not answer the other
-	// node.
+	// ErrTunnelSilent means that no byte was sent, because the client of the tunnel does not answer the node
+	// that has the tunnel.
 	ErrTunnelSilent = &Error{Code: "tunnel-silent"}
 	// ErrTunnelSlow means that no byte was sent, because the client of the tunnel is alive but did not answer
-	// the other node in time.
+	// the node that has the tunnel in time.
 	ErrTunnelSlow = &Error{Code: "tunnel-slow"}
-	// ErrFenced means that another process has claimed the attempt in the meantime, so the result must not be
-	// written.
+	// ErrFenced means that this process may not write the result of an attempt, because it no longer has the
+	// claim of the attempt, or that it may not claim an attempt, because the tunnel of the alias is not at this
+	// node.
 	ErrFenced = &Error{Code: "fenced"}
 )

@@ -270,7 +270,7 @@ type Attempt struct {
 	ResponseState string
 	Response      Message
 	Cause         string // error text of an error response, as record.Cause reads it; set if the body of the response is not read
-	Handshake     string // name of the challenge that an answered attempt has answered
+	Handshake     string // name of the challenge that the relay answered itself; set only in the state StateAnswered
 }
 
 // Filter selects events of a list; zero fields do not filter. record.ParseFilter and
@@ -334,8 +334,8 @@ type Page struct {
 	SearchedBackTo time.Time // first arrival of the oldest examined event
 }
 
-// NextClaim asks for the oldest attempt in the queue of an alias. Without Auto, it takes only replays
-// and inbound events that were released.
+// NextClaim asks for the oldest attempt in the queue of an alias. If Auto is false, only replays and inbound
+// events that were released are taken.
 type NextClaim struct {
 	Alias  int64
 	Auto   bool

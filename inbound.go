@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// Caller is the HTTP/1.1 connection of a caller, positioned after a request head. One goroutine at a
-// time may read, and one at a time may write. All requests of a connection have the same Caller, and
-// Callers of different connections are never equal. Delivery compares them, because a reused channel
-// must carry requests of one caller only.
+// Caller is the HTTP/1.1 connection of a caller, positioned after a request head. One goroutine at a time may
+// read, and one at a time may write. All requests of a connection have the same Caller, and Callers of
+// different connections are never equal. Delivery compares them, because a channel that has carried a request
+// body may be reused only for the same caller.
 type Caller interface {
 	// Buffered returns how many bytes Read can return without reading from the
 	// connection.

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// limitedCalls are the calls that create a credential or a share, or send an event, each with the limits of
-// which one has to count the call.
+// limitedCalls are the calls that create a credential or a share, or send an event, each with its limits. One
+// of these limits has to count the call.
 var limitedCalls = map[string][]string{
 	"CreateShare": {"Create"}, "CreateToken": {"Create"}, "CreateInvite": {"Create"}, "CreateLoginLink": {"Create"}, "AddKey": {"Create"},
 	"RenewToken": {"Create"}, "ApproveEnrolment": {"Create"}, "UseLoginLink": {"Create"}, "UseInvite": {"Create"},

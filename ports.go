@@ -82,8 +82,8 @@ type Events interface {
 	// not stored as parts is part 0. BodyPart checks no rights: call it only after Event has returned the
 	// event to the actor.
 	BodyPart(ctx context.Context, id ID, n, i int) ([]byte, error)
-	// Figures counts the events of an alias between two times, in equal parts, within a time budget. The time
-	// until may be in the future, so that parts can begin at whole minutes or hours.
+	// Figures counts the events of an alias between two times, in equal parts, within a time budget. The
+	// parameter until may be a time in the future, so that parts can begin at whole minutes or hours.
 	Figures(ctx context.Context, who Actor, alias string, since, until time.Time, parts int) (Figures, error)
 	// SavedSearches lists the searches that the actor's account has saved for an alias.
 	SavedSearches(ctx context.Context, who Actor, alias string) ([]SavedSearch, error)

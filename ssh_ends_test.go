@@ -13,7 +13,7 @@ import (
 // closedConns are the names by which package link and the SSH server close a connection, or its socket.
 var closedConns = []string{"c", "s", "c.Sock", "g.conn", "l.conn"}
 
-// closesFor are functions that close a connection for others, not for a reason of their own.
+// closesFor are functions that close a connection because the function that calls them has a reason.
 var closesFor = []string{"Conn.Close", "Conn.CloseSent"}
 
 // TestEndsOfSSHConnections: docs/design.md, "What ends an SSH connection?", names every function that closes a

@@ -114,17 +114,17 @@ type RemoteTunnel interface {
 	Wake() bool
 }
 
-// Attachment is the registration of a tunnel for an alias, returned by Attach. Its methods are safe
-// for concurrent use. After Detach, or once a newer tunnel has taken over, they do not affect the
-// alias any more, only exchanges that still run on this tunnel.
+// Attachment is the registration of a tunnel for an alias, returned by Attach. Its methods are safe for
+// concurrent use. After Detach, or once a newer tunnel has taken over, the methods do not affect the alias any
+// more, only exchanges that still run on this tunnel.
 type Attachment interface {
 	// Stale marks the peer as silent: no new request is sent to it, and exchanges in progress fail
 	// with tunnel-lost.
 	Stale()
 	// Online marks a stale tunnel as alive again; queued deliveries continue.
 	Online()
-	// Acquire takes one of the slots of the tunnel for a request of another node, and returns the
-	// function that releases the slot. While all slots are in use it waits, until done is closed.
+	// Acquire takes a slot of the tunnel for a request that another node passes on, and returns the function
+	// that releases the slot. While all slots are in use it waits, until done is closed.
 	Acquire(done <-chan struct{}) (release func(), err *Error)
 	// Detach ends the registration. Exchanges in progress may finish on their channels if graceful is
 	// set, and fail with tunnel-lost otherwise.

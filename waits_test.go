@@ -12,8 +12,9 @@ import (
 	"testing"
 )
 
-// harmlessWaits are the functions on the way of a request that limit a wait without package waits. For each it
-// does no harm that the limit is over after a time in which the process was stopped, for the reason of its group.
+// harmlessWaits are the functions that limit a wait of a request without package waits, in groups. The title of
+// a group is the reason why it does no harm that such a limit is over after a time in which the process was
+// stopped.
 var harmlessWaits = map[string][]string{
 	"a pause, or a task for later: nothing else ends it": {
 		"delivery.dispatcher.sleep", "delivery/feed.Feed.start", "delivery/feed.viewer.Next", "delivery/kept.New", "delivery/limiter.Limiter.armTimer",
@@ -29,12 +30,12 @@ var harmlessWaits = map[string][]string{
 		"delivery.Delivery.outcome",              // the answer says that the replay is running
 		"delivery/exchange.sender.sendFirst",     // another goroutine sends the rest
 		"delivery/exchange.sender.sendStored",    // the body is sent without 100 Continue
-		"delivery/feed.Feed.add",                 // a credential ends by the clock
+		"delivery/feed.Feed.add",                 // a credential expires at a fixed time of the clock
 		"delivery/registry.Attachment.open",      // the next request finds the record of the tunnel
 		"link.Conn.ending",                       // the end of the connection is seen in any case
 		"delivery/exchange.run.panicked",         // the attempt is interrupted
-		"link.Conn.startKeepalive",               // sets a timer that only looks
-		"link.deadline.set",                      // its users decide
+		"link.Conn.startKeepalive",               // the timer only starts a check of the connection
+		"link.deadline.set",                      // the code that sets a deadline judges its end
 		"link.sender.Write",                      // asks waits.IsLate
 		"delivery/exchange.newRun",               // makes the timer of onTime, which asks waits.IsLate
 		"delivery.Delivery.FindAlias",            // the caller gets 404, as before the alias was made

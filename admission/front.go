@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// Class is the class of a connection. It decides whether a new connection may evict the connection.
+// Class is the class of a connection. It decides whether a new connection may evict this one.
 type Class int
 
 // Classes of connections. Connections of the classes Unknown and Idle give way to new ones. The others
@@ -140,11 +140,10 @@ const (
 	maxNodeLogins, maxNodeLoginsPerSource = 64, 8
 )
 
-// Front counts the connections of one protocol, in total, by source and by account. When no place is
-// free, a new connection takes the place of a connection that is idle or has not logged in. So many
-// silent sockets do not prevent logins; OpenSSH's MaxStartups drops at random for the same reason. A
-// Front does not close connections: its callers close those that it returns. It is safe for concurrent
-// use.
+// Front counts the connections of one protocol, in total, by source and by account. When no place is free, a
+// new connection takes the place of a connection that is idle or has not logged in. So many silent sockets do
+// not prevent logins; OpenSSH's MaxStartups drops at random for the same reason. A Front does not close
+// connections: the code that uses it closes those that it returns. It is safe for concurrent use.
 type Front struct {
 	limiter *Limiter
 	limits  Limits
@@ -176,9 +175,9 @@ func (l *Limiter) Front(limits Limits) *Front {
 	return f
 }
 
-// Acquire takes a place for a new connection of class Unknown or Idle. reason is empty if a place was
-// free. Otherwise evicted is the connection whose place the new one has taken, and the caller ends it. If
-// evicted is nil, the caller ends the new connection.
+// Acquire takes a place for a new connection of class Unknown or Idle. reason is empty if a place was free.
+// Otherwise evicted is the connection whose place the new one has taken. The code that called Acquire has to
+// end evicted or, if evicted is nil, the new connection.
 func (f *Front) Acquire(s *Slot, class Class) (evicted *Slot, reason string) {
 	l := f.limiter
 	l.mu.Lock()
@@ -260,10 +259,10 @@ func (f *Front) Shed(err error) int {
 	return len(evicted)
 }
 
-// AcquireForNode takes a place for a connection that may come from another node. isNew is set if the
-// connection has found no place as a client. Otherwise it has a place and has claimed to come from a
-// node. If too many such connections are logging in, the caller ends the evicted one; ok is false if this
-// connection gets no place.
+// AcquireForNode takes a place for a connection that may come from another node. isNew is set if the connection
+// has found no place as a client. Otherwise it has a place and has claimed to come from a node. If too many
+// such connections are logging in, evicted is one of them, and the code that called AcquireForNode has to end
+// it. ok is false if this connection gets no place.
 func (f *Front) AcquireForNode(s *Slot, isNew bool) (evicted *Slot, ok bool) {
 	f.limiter.mu.Lock()
 	defer f.limiter.mu.Unlock()
@@ -282,10 +281,10 @@ func (f *Front) AcquireForNode(s *Slot, isNew bool) (evicted *Slot, ok bool) {
 	return evicted, s.move(NodeLogin)
 }
 
-// BeginPrompt notes that the login waits for a user. ok is false if too many logins of its source wait.
-// If too many wait in total, it evicts the oldest login from the network with the most of them, provided
-// that the network of the new login has fewer. Otherwise waiting attackers could lock out all other
-// users. The caller has to end the evicted login.
+// BeginPrompt notes that the login waits for a user. ok is false if too many logins of its source wait. If too
+// many wait in total, it evicts the oldest login from the network with the most of them, provided that the
+// network of the new login has fewer. Otherwise waiting attackers could lock out all other users. The code that
+// called BeginPrompt has to end the evicted login.
 func (f *Front) BeginPrompt(s *Slot) (evicted *Slot, ok bool) {
 	f.limiter.mu.Lock()
 	defer f.limiter.mu.Unlock()

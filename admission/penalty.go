@@ -29,8 +29,8 @@ type penalty struct {
 	keptOut bool // the penalty has reached penaltyMin, and has not expired since
 }
 
-// Penalties rejects sources of failed logins for a while. The caller decides which sources are exempt.
-// It is safe for concurrent use.
+// Penalties rejects sources of failed logins for a while. The code that uses it decides which sources are
+// exempt. It is safe for concurrent use.
 type Penalties struct {
 	now func() time.Time
 

@@ -54,7 +54,7 @@ type place struct {
 // gives reports whether new connections may evict connections of the class.
 func (c Class) gives() bool { return c == Unknown || c == Idle }
 
-// enter gives s a place in f. The caller holds the lock of the limiter, as for all unexported methods.
+// enter gives s a place in f. The caller holds the lock of the limiter, as for all unexported methods of Slot.
 func (s *Slot) enter(f *Front, class Class) {
 	if f.sources[s.Source] == nil {
 		f.sources[s.Source] = newGroup()

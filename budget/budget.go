@@ -51,9 +51,8 @@ func (b *Budget) Reserve(account, n int64) bool {
 	return true
 }
 
-// Fits reports whether Reserve would succeed for n bytes. If an account may never hold n bytes, Fits
-// checks its whole share instead: with a small limit, unread responses are cut off, but not every
-// request is refused.
+// Fits reports whether Reserve would succeed for n bytes. If n is more than the share of an account, Fits
+// checks for the whole share instead. Otherwise a small budget would refuse every request.
 func (b *Budget) Fits(account, n int64) bool {
 	if b == nil {
 		return true

@@ -57,8 +57,8 @@ func (a *Writer) WithReads(ctx context.Context) context.Context {
 	return context.WithValue(ctx, readKey{}, a)
 }
 
-// MostRead returns the number of bytes that a read may return. It is most, or less if the account of the
-// context cannot hold so many bytes with their copies.
+// MostRead returns the number of bytes that a read may return. This is the parameter most, or less if the
+// account of the context cannot hold so many bytes with their copies.
 func MostRead(ctx context.Context, most int64) int64 {
 	if a, _ := ctx.Value(readKey{}).(*Writer); a != nil {
 		most = min(most, max(leastRead, a.Budget.Share()/ReadCopies))
@@ -66,8 +66,8 @@ func MostRead(ctx context.Context, most int64) int64 {
 	return most
 }
 
-// ReserveRead reserves memory for n bytes that are about to be read, if the context comes from
-// WithReads. The first freeAnswer bytes of a request need no reservation.
+// ReserveRead reserves memory for n bytes that are about to be read, if the context comes from WithReads. A
+// read of at most freeAnswer bytes needs no reservation.
 func ReserveRead(ctx context.Context, n int64) error {
 	if a, _ := ctx.Value(readKey{}).(*Writer); a != nil && n > freeAnswer {
 		return a.Hold(a.held + ReadCopies*n)

@@ -116,7 +116,8 @@ func (d *Delivery) mayReject(st *registry.Alias) bool {
 	return true
 }
 
-// keepRejected reports whether one more refused request of an alias may be stored, and counts it.
+// keepRejected reports whether one more refused request of an alias may be stored, and counts the request as
+// stored or dropped.
 func (d *Delivery) keepRejected(alias int64) bool {
 	st := d.registry.ByID(alias)
 	if st == nil || !d.mayReject(st) {

@@ -91,8 +91,8 @@ func TestTakeover(t *testing.T) {
 	})
 }
 
-// TestStaleBeforeItsAttachIsStored: a tunnel that becomes stale at once after Attach is stored as stale, in
-// place of the record of another node.
+// TestStaleBeforeItsAttachIsStored: a tunnel that becomes stale at once after Attach is stored as stale. Its
+// record replaces that of a tunnel at another node.
 func TestStaleBeforeItsAttachIsStored(t *testing.T) {
 	run(t, nil, func(b *fixture) {
 		tun := &memTunnel{info: relay.TunnelInfo{ID: "tun_quick"}}

@@ -74,7 +74,8 @@ func (c *sinkCaller) Write(p []byte) (int, error) { return len(p), nil }
 func (c *sinkCaller) CloseWrite() error           { return nil }
 func (c *sinkCaller) Abort()                      {}
 
-// benchExchange returns a function that runs one exchange with a request body of 2 KiB.
+// benchExchange returns a function that runs one exchange with a request body of 2 KiB. fresh is the alias
+// setting freshConnections.
 func benchExchange(tb testing.TB, fresh bool) func() {
 	done := relay.NewTicket()
 	done.Resolve(nil)

@@ -32,7 +32,8 @@ func TestAnswerOverBudgetIsCut(t *testing.T) {
 // finds no space, the caller gets overloaded in its place, and nothing stays reserved.
 func TestHeldAnswersAreBounded(t *testing.T) {
 	t.Parallel()
-	// The bytes of an answer count twice: as held and as recorded. An account has 200 KiB.
+	// An account may use a quarter of the budget: 200 KiB. The bytes of a response count twice, because one
+	// copy waits for the caller and one for the store.
 	budget := budget.New(800 << 10)
 	sizes := make(chan int, 3)
 	run(t, func(l *local) {

@@ -80,7 +80,8 @@ func TestCallerLeft(t *testing.T) {
 	}
 }
 
-// lostNoteStore is a store of a relay that is killed right after the end of an attempt is stored.
+// lostNoteStore stores no CallerGone, like the store of a relay that is killed right after the end of an
+// attempt is stored.
 type lostNoteStore struct{ *memStore }
 
 func (lostNoteStore) CallerGone(relay.ID, int) *relay.Ticket {
@@ -125,8 +126,8 @@ func TestCallerResetsInsideABodyThatIsAnsweredEarly(t *testing.T) {
 	}, slowStep)
 }
 
-// TestCallerIsNotLookedAtWhileItIsRead: while the rest of a request is read, Left does not run at the same
-// time as a read of the caller.
+// TestCallerIsNotLookedAtWhileItIsRead: while the rest of a request is read from the caller's connection,
+// Caller.Left is not called, because both use the read buffer of the connection.
 func TestCallerIsNotLookedAtWhileItIsRead(t *testing.T) {
 	run(t, func(l *local) {
 		l.until("\r\n\r\n")

@@ -275,8 +275,8 @@ func TestSettingsChangeTheHead(t *testing.T) {
 	})
 }
 
-// TestForwardedLinesAreNotDoubled: the setting forwarded adds no X-Forwarded-Proto or X-Forwarded-Host to a
-// request that has that line.
+// TestForwardedLinesAreNotDoubled: the setting forwarded adds no X-Forwarded-Proto to a request that has one,
+// and no X-Forwarded-Host to a request that has one.
 func TestForwardedLinesAreNotDoubled(t *testing.T) {
 	var got string
 	serve := func(l *local) {

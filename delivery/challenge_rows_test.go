@@ -23,7 +23,7 @@ type challengeRow struct {
 	fields     string
 	body       string
 	secret     string                       // secret of the alias; "" = none
-	sign       func(at, body string) string // returns the header lines that sign the request; nil = it is not signed
+	sign       func(at, body string) string // returns the header lines that sign the request at the Unix time at; nil = it is not signed
 	wrong      [2]string                    // a text of the signed request, and its replacement with one wrong byte
 	refused    string                       // status of the answer to the request with the wrong byte; "" = that request is queued
 }

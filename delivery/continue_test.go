@@ -32,7 +32,7 @@ func TestSilentServerIsNotTheFaultOfWhoWaitsForContinue(t *testing.T) {
 		b.want("100 before the response timeout", c.answer(), "")
 		time.Sleep(2 * time.Second)
 		b.want("100 behind it", c.answer(), goAhead)
-		// This is shorter than the stall timeout.
+		// The caller pauses for less than the stall timeout.
 		time.Sleep(20 * time.Second)
 		c.in.write([]byte("hello"))
 		out := <-done

@@ -50,7 +50,8 @@ type Options struct {
 	// each request, so it must answer from memory.
 	StoreFirst func() bool
 
-	// Remote returns the tunnel of a record of another node; nil = there are no other nodes.
+	// Remote returns a tunnel of another node, given the stored record of the tunnel; nil = there are no other
+	// nodes.
 	Remote func(relay.TunnelRecord) relay.RemoteTunnel
 
 	// AwaitRenewal is called before a request is given to a tunnel. It returns at once, except after
@@ -73,7 +74,7 @@ const (
 	retryAfter   = registry.RetryAfter
 )
 
-// Stats are counters for the admin listener.
+// Stats are figures for the admin listener.
 type Stats struct {
 	Tunnels  int // attached tunnels, stale ones included
 	Channels int // open channels, idle ones included
@@ -208,8 +209,8 @@ func (d *Delivery) Alias(label string) (*relay.Alias, bool) {
 	return st.Current(), true
 }
 
-// Reads of aliases that are not in memory: how many a second, and how long one read may take. The bound
-// keeps requests for unknown names from loading the store.
+// Reads of aliases that are not in memory: how many a second, and how long one read may take. The bounds keep
+// requests for unknown names from overloading the store.
 const (
 	findsPerSecond = 20
 	findWait       = 2 * time.Second
@@ -229,7 +230,8 @@ func (d *Delivery) FindAlias(label string) (*relay.Alias, bool) {
 	}
 	select {
 	case <-d.registry.ReadAgain(a.ID):
-		// ReadAgain also reads the secrets, and keeps the order with other reads of the alias.
+		// The alias that was read above is not used, because ReadAgain also reads the secrets, and keeps the
+		// order with other reads of the alias.
 	case <-ctx.Done():
 	}
 	return d.Alias(label)

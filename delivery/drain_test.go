@@ -9,8 +9,8 @@ import (
 	"relay"
 )
 
-// TestDrainIsSeen: while a queue of 50 is delivered, a viewer gets falling counts down to 0: at least five of
-// them, and at most one in 50 ms.
+// TestDrainIsSeen: while a queue of 50 is delivered, a viewer gets falling counts of the queued attempts, down
+// to 0: at least five counts, and at most one in 50 ms.
 func TestDrainIsSeen(t *testing.T) {
 	const waiting = 50
 	run(t, nil, func(b *fixture) {

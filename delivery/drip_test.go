@@ -7,8 +7,8 @@ import (
 	"relay"
 )
 
-// TestDrippingBodiesKeepNobodyWaiting: while 64 slow bodies fill every soft slot of a tunnel, no other
-// request takes longer than a second.
+// TestDrippingBodiesKeepNobodyWaiting: while 64 slow bodies use all soft slots of a tunnel (see
+// limiter.Limiter), no other request takes longer than a second.
 func TestDrippingBodiesKeepNobodyWaiting(t *testing.T) {
 	const drip = "POST /drip HTTP/1.1\r\nHost: h\r\nContent-Length: 1000\r\n\r\n"
 	for name, lazy := range map[string]bool{"ssh": false, "relay up": true} {
@@ -43,8 +43,8 @@ func TestDrippingBodiesKeepNobodyWaiting(t *testing.T) {
 					for _, c := range drips {
 						c.in.write([]byte("x"))
 					}
-					// The requests come every 137 ms, so that they meet every phase of the steps of the
-					// limiter.
+					// The limiter admits waiting requests in steps. Requests every 137 ms come at different
+					// times between two steps.
 					for range 7 {
 						time.Sleep(137 * time.Millisecond)
 						send()

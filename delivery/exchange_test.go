@@ -240,7 +240,7 @@ func TestGarbage(t *testing.T) {
 	}
 }
 
-// TestTimeout: a request times out if the local server sends nothing, a part of a head, or only a response 1xx.
+// TestTimeout: a request times out if the local server sends nothing, a part of a head, or only a 1xx response.
 func TestTimeout(t *testing.T) {
 	for name, begun := range map[string]string{
 		"nothing": "", "part of a head": "HTTP/1.1 200 OK\r\nContent-", "interim": "HTTP/1.1 103 Early Hints\r\n\r\n",

@@ -19,8 +19,8 @@ import (
 
 func yes() bool { return true }
 
-// TestStoredFirstAndRefusedStaysWhole: a request that was stored first, and that the local server refuses
-// after its head, stays complete.
+// TestStoredFirstAndRefusedStaysWhole: the event of a request that is stored before it is forwarded stays
+// complete, even if the local server refuses the request after its head and never gets the body.
 func TestStoredFirstAndRefusedStaysWhole(t *testing.T) {
 	const no = "HTTP/1.1 417 No\r\nContent-Length: 0\r\n\r\n"
 	run(t, func(l *local) { l.until("\r\n\r\n"); l.Write(no); l.ended() }, func(b *fixture) {
@@ -202,8 +202,8 @@ func TestPromisedBodyTakesNoMemory(t *testing.T) {
 }
 
 // TestLostPartBeforeAStoredStep: if a part of a body could not be stored, it does not help that the store then
-// accepts the event or the end of its attempt. The caller of such a request gets store-unavailable, and such a
-// response breaks off.
+// accepts the event or the end of its attempt. If the part belongs to a request, the caller gets
+// store-unavailable; if it belongs to a response, the response breaks off.
 func TestLostPartBeforeAStoredStep(t *testing.T) {
 	large := strings.Repeat("x", relay.InlineBody+1000)
 	lossy := func(b *fixture) { b.s.delay, b.s.unchecked = time.Second, true }

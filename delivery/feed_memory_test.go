@@ -55,7 +55,7 @@ func TestFeedFromMemory(t *testing.T) {
 	if len(ids) != len(answers) {
 		t.Fatalf("%d events of %d requests", len(ids), len(answers))
 	}
-	last := map[string]string{} // the last item of each event, by name
+	last := map[string]string{} // the data of the last item of each event, by the name of the item and the id of the event
 	deadline, cancel := timeout(realWait)
 	defer cancel()
 	for ended := 0; ended < len(answers); {

@@ -326,8 +326,8 @@ func TestResyncHasTheIDOfTheLastItemItStandsFor(t *testing.T) {
 	})
 }
 
-// rightsStore is a store that calls the function during once, after it has read the aliases of an actor, and
-// the function checked once, after it has checked a credential.
+// rightsStore is a store that calls two functions, each once: during after it has read the aliases of an actor,
+// and checked after it has checked a credential.
 type rightsStore struct {
 	*memStore
 	during, checked func()
@@ -426,7 +426,7 @@ func TestTokenOfOneAliasSeesNoOther(t *testing.T) {
 		sub, err := b.d.Subscribe(context.Background(), relay.Actor{Account: 1, Kind: relay.ActorToken, Alias: 7}, 0, "")
 		b.want("error", err, nil)
 		defer sub.Close()
-		// One change is for the creation, the other for new settings.
+		// The first newAlias publishes that the alias was created, the second one that it was changed.
 		for range 2 {
 			b.newAlias(8, 1, "other")
 			time.Sleep(time.Second)
@@ -482,7 +482,7 @@ func TestSlowItemsOfAnAliasDelayNoOther(t *testing.T) {
 			b.send(post)
 			time.Sleep(100 * time.Millisecond)
 		}
-		const slowAliases = 12 // aliases of one owner, which may use half of the rounds
+		const slowAliases = 12 // aliases of one owner. The feed reads items for at most feed.accountRounds of them at once.
 		for id := range int64(slowAliases) {
 			b.newAlias(100+id, 1, fmt.Sprint("slow", id))
 			others, err := b.d.Subscribe(ctx, relay.Actor{Account: 1, Kind: relay.ActorUser}, 100+id, "")

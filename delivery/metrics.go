@@ -17,7 +17,7 @@ const (
 	outcomeAnswered  = "answered" // the local server's answer was sent, or the caller had left
 	outcomeQueued    = "queued"
 	outcomeHandshake = "handshake" // the relay has answered a registration challenge
-	outcomeRefused   = "refused"   // any other outcome, in the metrics of durations
+	outcomeRefused   = "refused"   // any other outcome, in the durations only; captures_total has the error code instead
 	labelOther       = "other"
 
 	kindQueued = "queued" // an attempt from the queue: an original or a replay
@@ -61,7 +61,7 @@ func resolve[M any](vector func(...string) M, labels ...string) map[string]M {
 	return m
 }
 
-// count counts one more; an unknown label counts as other.
+// count adds 1 to the counter of a label; an unknown label counts as other.
 func count(m map[string]prometheus.Counter, label string) {
 	c, ok := m[label]
 	if !ok {
@@ -144,7 +144,7 @@ func (c *counts) initGauges(d *Delivery, f promauto.Factory) {
 	}
 }
 
-// tunnelAttached counts a tunnel that has attached an alias.
+// tunnelAttached counts a tunnel that was attached to an alias.
 func (c *counts) tunnelAttached(takenOver bool) {
 	c.attached.Inc()
 	if takenOver {
@@ -170,7 +170,8 @@ func (c *counts) captured(start time.Time, o relay.Outcome) relay.Outcome {
 	return o
 }
 
-// finished counts the end of an attempt and observes its phases.
+// finished counts the end of an attempt and observes its phases. queued means that the attempt was delivered
+// from the queue.
 func (c *counts) finished(a *relay.Attempt, queued bool) {
 	key, t := [2]string{a.Kind, a.State}, &a.Timing
 	if queued {

@@ -20,7 +20,7 @@ const (
 	rowRejected
 )
 
-// turn is the place of an attempt in the order of its alias.
+// turn is the place of an attempt in the order in which the queue of its alias is delivered.
 type turn struct {
 	at int64
 	id relay.ID
@@ -59,8 +59,8 @@ func (w *model) name(id relay.ID, n int) string {
 	return fmt.Sprintf("%d/%d", w.numbers[id], n)
 }
 
-// waiting returns the places of the queued attempts that may be delivered, and those of the claimed attempts.
-// With auto, all queued attempts may be delivered.
+// waiting returns the places of the queued attempts that may be delivered (waits), and those of the claimed
+// attempts (under). If auto is true, all queued attempts may be delivered.
 func (w *model) waiting(auto bool) (waits, under []turn) {
 	rows, err := w.db.Query(`SELECT received_at, event_id, n, CASE WHEN claim_node = '' THEN 0 ELSE 1 END FROM queue
 		WHERE kind = 1 OR released = 1 OR ? OR claim_node <> ''`, auto)
@@ -254,5 +254,5 @@ func (w *model) checkVisits(e *eventRow) {
 	}
 }
 
-// settled waits until nothing has been in progress for a while.
+// settled waits long enough for everything in progress to end.
 func (w *model) settled() { time.Sleep(90 * time.Second) }

@@ -154,8 +154,8 @@ func newLink(w *model, lazy bool) *link {
 	return l
 }
 
-// serve passes the connection to the site, or ends it if the site refuses connections. With a lazy client it
-// first waits for a byte of the request.
+// serve passes the connection to the site, or ends it if the site refuses connections. If the tunnel is lazy,
+// like one of relay up, it first waits for a byte of the request.
 func (l *link) serve(end *local) {
 	if l.lazy {
 		if b := make([]byte, 1<<10); end.peek(b) != nil {
@@ -263,7 +263,7 @@ func (p *pipe) End(time.Duration) (end relay.ConnEnd) {
 	return end
 }
 
-// request returns the raw request of an event; each third one may be upgraded.
+// request returns the raw request of an event. Every third event asks for an upgrade of its connection.
 func request(number, size int) string {
 	var more string
 	if number%3 == 0 {

@@ -70,7 +70,7 @@ func (w *model) fault(format string, args ...any) {
 	w.wrong = append(w.wrong, fmt.Sprintf(format, args...))
 }
 
-// must ends the test with a list of all steps if err is not nil. It panics, because in a bubble the
+// must ends the test with a list of all steps if err is not nil. It panics, because in a bubble of synctest the
 // goroutines that still run would hide a plain failure.
 func (w *model) must(err error) {
 	if err != nil {

@@ -199,7 +199,7 @@ func (g *slowStore) FinishAndClaim(id relay.ID, a *relay.Attempt, event string, 
 }
 
 // take records a claim. It reports a fault if another claim is in progress, or if an earlier attempt still
-// waits or is in progress. waited and under are the queue before the claim.
+// waits or is in progress. waited and under are the results of waiting before the claim.
 func (g *slowStore) take(ref relay.AttemptRef, auto bool, waited, under []turn) {
 	g.w.say("%s is taken from the queue", g.w.name(ref.Event, ref.N))
 	waits, still := g.w.waiting(auto)

@@ -14,8 +14,8 @@ import (
 	"relay/handshake"
 )
 
-// maxChallenge is the largest announced body of a request that is read for a challenge although the
-// queue is full.
+// maxChallenge is the largest Content-Length of a request that is read although the queue is full, because it
+// may be a challenge.
 const maxChallenge = 16 << 10
 
 // offlineRetry is the Retry-After of an offline answer with status 500 or above. It is a guess: the
@@ -125,8 +125,7 @@ func (j *job) secrets(sender string) (values []string, sealed bool) {
 	return values, sealed && len(values) == 0
 }
 
-// storeAnswer stores the event of a challenge with its answer, and returns the outcome once it is
-// durable.
+// storeAnswer stores the event of a challenge with its answer, and returns the outcome once both are durable.
 func (j *job) storeAnswer(name string, own *ownAnswer) relay.Outcome {
 	d, q := j.d, j.q
 	var accept *relay.Ticket
@@ -143,7 +142,8 @@ func (j *job) storeAnswer(name string, own *ownAnswer) relay.Outcome {
 	if err := d.exchanges.Await(accept, finish); err != nil {
 		d.markStoreDegraded(j.st, err)
 		if errors.Is(err, exchange.ErrStoreTimeout) {
-			// The end may be stored later, but the caller does not get this answer.
+			// The end of the attempt may still be stored. It would say that the caller got this answer, so gone
+			// corrects it.
 			d.background(func() {
 				if d.exchanges.AwaitEnd(finish) == nil {
 					gone()
@@ -161,8 +161,8 @@ func (j *job) storeAnswer(name string, own *ownAnswer) relay.Outcome {
 	return j.ifPresent(out)
 }
 
-// answerWithFullQueue answers a challenge although the queue has no space, since a challenge is not
-// queued. Of all other requests it reads at most a small body of known length.
+// answerWithFullQueue answers a challenge although the queue is full, because an answered challenge is not
+// queued. It only reads requests that have no body, or a Content-Length of at most maxChallenge.
 func (j *job) answerWithFullQueue() (out relay.Outcome, ok bool) {
 	q := j.q
 	if len(j.alias.Settings.Handshakes) == 0 || q.Head.Framing != relay.FramingNone && (q.Head.Framing != relay.FramingLength || q.Head.Length > maxChallenge) {

@@ -224,8 +224,8 @@ func TestChallengeWithAVerifyToken(t *testing.T) {
 	}
 }
 
-// TestChallengeForASlowClient: a challenge for a tunnel whose client is slow is queued, and does not count as
-// missed.
+// TestChallengeForASlowClient: a challenge is queued, and does not count as missed, if the client of a tunnel
+// at another node does not take it in time.
 func TestChallengeForASlowClient(t *testing.T) {
 	for _, storedFirst := range []bool{false, true} {
 		first := false

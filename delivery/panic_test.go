@@ -138,7 +138,7 @@ func TestPanicOfAnUpgradedConnection(t *testing.T) {
 	}, logged)
 }
 
-// panickingTunnel is a tunnel that panics in the write with the number at, counted over all channels.
+// panickingTunnel counts the writes to all its channels, and panics in write number at.
 type panickingTunnel struct {
 	*memTunnel
 	at, writes atomic.Int32

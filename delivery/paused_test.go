@@ -8,8 +8,8 @@ import (
 	"relay"
 )
 
-// TestAnswerInTimeToASlowCaller: an exchange handles the answer of the local server before the response
-// timeout, if both have come while it waited for its caller to take a response 1xx.
+// TestAnswerInTimeToASlowCaller: if both the answer of the local server and the response timeout come while an
+// exchange waits for its caller to take a 1xx response, the exchange handles the answer first.
 func TestAnswerInTimeToASlowCaller(t *testing.T) {
 	const hints = "HTTP/1.1 103 Early Hints\r\n\r\n"
 	for name, test := range map[string]struct {

@@ -42,8 +42,8 @@ type Journal interface {
 	// the replay blocker of the event according to the state of the body. judged replaces the stored verdict on
 	// the signature; nil keeps it.
 	Amend(id relay.ID, m *relay.Message, judged *relay.Signature) *relay.Ticket
-	// Requeue returns an attempt of which no byte was sent from delivering to queued, with the same
-	// ReceivedAt.
+	// Requeue changes the state of an attempt from delivering back to queued. No byte of the attempt may have
+	// been sent. ReceivedAt stays the same.
 	Requeue(id relay.ID, n int) *relay.Ticket
 	// RequeueHeld is Requeue for an attempt that was accepted as released: from now on the attempt
 	// waits for a release.

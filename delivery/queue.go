@@ -102,8 +102,8 @@ func (j *job) requeue() (t *relay.Ticket, err error) {
 	return t, err
 }
 
-// growReservation reserves more space in the queue for a request that has grown. It returns false if
-// there is none.
+// growReservation reserves more space in the queue for a chunked request, size bytes in all. It returns false
+// if the queue is full.
 func (j *job) growReservation(size int64) bool {
 	more := size - j.queueBytes
 	if more <= 0 {
@@ -148,7 +148,8 @@ func (j *job) acceptQueued() *relay.Error {
 	}
 	j.q.Attempt = a
 	if !j.clientSlow && !a.Released {
-		// In all other cases a tunnel is up, so no challenge was missed.
+		// Otherwise the tunnel is online at another node, so the alias is not offline, and no challenge was
+		// missed.
 		e.MissedHandshake = handshake.Recognise(j.challenge())
 	}
 	j.q.Prepare(relay.StateQueued)
@@ -292,7 +293,7 @@ func (q *dispatcher) dispatch() {
 	}
 }
 
-// stop ends the dispatcher, unless it has to read the queue once more.
+// stop ends the dispatcher, and returns true, unless the dispatcher has to read the queue once more.
 func (q *dispatcher) stop() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -300,8 +301,8 @@ func (q *dispatcher) stop() bool {
 	return !q.running
 }
 
-// sleep waits for a pause or a wake-up, which resets the backoff. When the relay stops, it ends
-// the dispatcher and returns false.
+// sleep waits until the pause is over or a wake-up comes; a wake-up resets the backoff. When the relay stops,
+// it ends the dispatcher and returns false.
 func (q *dispatcher) sleep(pause time.Duration) bool {
 	select {
 	case <-time.After(pause):

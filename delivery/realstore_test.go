@@ -64,8 +64,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// nextEvent returns the id of the next event in the live feed, except the event with the id but. It skips items
-// without an event.
+// nextEvent returns the id of the next event in the live feed. It skips the event whose id is the parameter
+// but, and items without an event.
 func nextEvent(t *testing.T, sub relay.Subscription, but relay.ID) relay.ID {
 	t.Helper()
 	ctx, cancel := timeout(realWait)

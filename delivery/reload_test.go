@@ -78,7 +78,7 @@ func TestViewersStayWhileTheStoreIsAway(t *testing.T) {
 }
 
 // TestUnknownNamesAreReadRarely: FindAlias finds an alias that was just created. It reads at most 20 names a
-// second, and none that no alias can have.
+// second, and no name that is not allowed for an alias.
 func TestUnknownNamesAreReadRarely(t *testing.T) {
 	run(t, nil, func(b *fixture) {
 		const most = 20 // reads a second; in the bubble the clock stands still during these calls

@@ -40,7 +40,7 @@ func atOtherNode(t *testing.T, f func(b *fixture, remote *memRemote), options ..
 	}}, options...)...)
 }
 
-// elsewhere stores a tunnel of the other node, and publishes it.
+// elsewhere stores a tunnel of the other node, or removes it if id is "", and publishes the change.
 func (b *fixture) elsewhere(id string, state relay.TunnelState) {
 	b.s.mu.Lock()
 	if id == "" {
@@ -177,8 +177,8 @@ func TestSlowClientAtAnotherNode(t *testing.T) {
 }
 
 // TestUnreachableNodeDeliversFromTheQueue: requests for a node that cannot be reached are queued as released.
-// The node is woken or, while it is cut off, told through the store. The alias is stale until the node can be
-// reached again.
+// This node wakes the queue of the other node or, while that node is cut off, announces the queue in the store.
+// The alias is stale until the node can be reached again.
 func TestUnreachableNodeDeliversFromTheQueue(t *testing.T) {
 	atOtherNode(t, func(b *fixture, remote *memRemote) {
 		remote.mu.Lock()
@@ -369,7 +369,7 @@ func TestNobodyWaitsForATunnelThatIsGone(t *testing.T) {
 	})
 }
 
-// movingStore is a store that calls the function during once, after it has claimed an attempt.
+// movingStore is a store that calls the function in the field during, once, after it has claimed an attempt.
 type movingStore struct {
 	*memStore
 	during func()
@@ -385,7 +385,7 @@ func (s *movingStore) Next(next relay.NextClaim) (*relay.Claim, error) {
 }
 
 // TestQueueIsNotDeliveredThroughAnotherNode: if the alias gets a tunnel at another node during a claim, this
-// node does not send the claimed attempt through it. The attempt is queued again.
+// node does not send the claimed attempt through that tunnel, but queues it again.
 func TestQueueIsNotDeliveredThroughAnotherNode(t *testing.T) {
 	s := &movingStore{}
 	remote := &memRemote{memTunnel: &memTunnel{serve: always("hello", ok), info: relay.TunnelInfo{ID: "tun_2"}}}

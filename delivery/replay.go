@@ -62,10 +62,10 @@ func begunAs(e *relay.Event) *relay.Event {
 	return &begun
 }
 
-// outcome waits until attempt n has ended, at most for the duration wait, and returns the event that begun
-// describes, with this attempt alone and without bodies. It never returns an error, because the attempt was
-// begun: after an error the caller would ask for another attempt, so that the request would be sent twice. If
-// the event cannot be read, outcome returns begun.
+// outcome waits until attempt n has ended, at most for the duration wait, and returns the event as it is then,
+// with this attempt alone and without bodies. It never returns an error, because the attempt was begun: a user
+// who gets an error would ask for another attempt, so that the request would be sent twice. If the event cannot
+// be read, outcome returns begun, the event as it was when the attempt began.
 func (d *Delivery) outcome(ctx context.Context, who relay.Actor, begun *relay.Event, n int, done <-chan struct{}, wait time.Duration) *relay.Event {
 	if wait > 0 {
 		select {

@@ -411,8 +411,9 @@ func TestNoChannelIsKeptWhileOneWaits(t *testing.T) {
 	})
 }
 
-// TestSlowAnswerClosesNoChannelOfAQuickServer: a local server has answered one request beside a kept channel.
-// One slow response then closes no channel, and two slow ones at once close the kept one.
+// TestSlowAnswerClosesNoChannelOfAQuickServer: a local server has answered a request on a new channel while a
+// kept channel was open. Then one slow response does not close the kept channel, but two slow responses at once
+// do.
 func TestSlowAnswerClosesNoChannelOfAQuickServer(t *testing.T) {
 	run(t, func(l *local) {
 		for l.until("\r\n\r\n") {
@@ -494,7 +495,7 @@ func (b *fixture) sendAll(callers []*memCaller, raw string) time.Duration {
 }
 
 // TestEachOfManyCallersReusesItsChannel: 200 callers that send again open no further channel. At most 256
-// channels are kept, and callers that come later replace older ones.
+// channels are kept, and channels of later callers replace those of earlier ones.
 func TestEachOfManyCallersReusesItsChannel(t *testing.T) {
 	run(t, always("hello", ok), func(b *fixture) {
 		senders := callers(200)
@@ -533,7 +534,7 @@ func workers(n int) func(*local) {
 }
 
 // TestKeptChannelsLeaveWorkersFree: if kept channels use every worker of a local server, 80 further requests
-// end within 200 ms plus twice their own time.
+// end within 200 ms plus twice the time that the workers need for them.
 func TestKeptChannelsLeaveWorkersFree(t *testing.T) {
 	for _, n := range []int{2, 5, 16} {
 		run(t, nil, func(b *fixture) {

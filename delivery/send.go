@@ -82,8 +82,8 @@ func (j *job) send() exchange.Result {
 	return r
 }
 
-// switchTunnel switches to a newer tunnel of the alias, if there is one, after no byte was sent on the
-// current one.
+// switchTunnel switches to a newer tunnel of the alias, and reports whether there is one. No byte of the
+// request may have been sent on the current tunnel.
 func (j *job) switchTunnel() bool {
 	att, lost := j.st.Online()
 	if att == nil || att == j.att {

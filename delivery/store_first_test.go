@@ -75,8 +75,8 @@ func TestTakeoverWhileWaiting(t *testing.T) {
 	})
 }
 
-// TestStoredFirstThenQueuedGoesOutByItself: with autoDeliver, an event that was stored first and could not be
-// sent is delivered later by the same tunnel.
+// TestStoredFirstThenQueuedGoesOutByItself: with autoDeliver, an event that was stored before it was to be
+// sent, and that could not be sent, is delivered later by the same tunnel.
 func TestStoredFirstThenQueuedGoesOutByItself(t *testing.T) {
 	var k bodyRecorder
 	run(t, k.serve, func(b *fixture) {
@@ -188,7 +188,7 @@ func TestStoredFirstUploadHasItsTimeForAnAnswer(t *testing.T) {
 }
 
 // TestStoredFirstAnsweredEarlyTookTimeToSend: if the response comes 5 s after the start of a request that is
-// still being sent, the time for sending is 5 s.
+// still being sent, the phase send of the attempt lasts 5 s.
 func TestStoredFirstAnsweredEarlyTookTimeToSend(t *testing.T) {
 	const size = 1 << 20
 	run(t, func(l *local) {

@@ -80,8 +80,8 @@ func (s *memStore) setDelay(d time.Duration) {
 	s.delay = d
 }
 
-// step runs f after the delay and all earlier steps, publishes its changes and resolves the ticket. If the
-// step name is set to fail, it does not call f.
+// step runs f after the delay and all earlier steps, publishes its changes and resolves the ticket. If a step
+// with this name is set to fail, it does not call f.
 func (s *memStore) step(name string, f func() ([]relay.Change, error)) *relay.Ticket {
 	t := relay.NewTicket()
 	run := func() {

@@ -9,9 +9,9 @@ import (
 	"relay"
 )
 
-// TestCallerGoneInsideStream: when the caller has left, the local server sees the end of the connection
-// within 2 s for a stream, and a minute later for other responses. Event streams are streams even if the
-// caller leaves before the head; other responses without a length are streams only if it leaves later.
+// TestCallerGoneInsideStream: after the caller has left, the connection to the local server ends within 2 s if
+// the response is a stream, otherwise after a minute. A response of type text/event-stream is always a stream.
+// Any other response without a length is one only if the caller leaves after its head.
 func TestCallerGoneInsideStream(t *testing.T) {
 	const minute = time.Minute
 	answers := map[string]struct {

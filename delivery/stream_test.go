@@ -305,7 +305,7 @@ func (l *local) Close() { l.c.down.finish(io.EOF) }
 // Break ends the local server's side like a broken connection.
 func (l *local) Break() { l.c.down.finish(io.ErrUnexpectedEOF) }
 
-// until reads until the request contains want. It returns false if the request ends first.
+// until reads the request until it contains the text want. It returns false if the request ends first.
 func (l *local) until(want string) bool {
 	b := make([]byte, 32<<10)
 	for !contains(l.got, want) {

@@ -98,8 +98,8 @@ func TestQueuedDeliveryTakenOverAndThenLost(t *testing.T) {
 	}, func(b *fixture) { b.a.Settings.AutoDeliver = true })
 }
 
-// TestTunnelLostWhileStoringFirst: if the tunnel is lost or taken over while a request is being stored first,
-// that tunnel does not get the request. The new tunnel gets it or, without one, it is queued.
+// TestTunnelLostWhileStoringFirst: if the tunnel is lost or taken over while a request is stored before it is
+// sent, that tunnel does not get the request. The new tunnel gets it or, without one, it is queued.
 func TestTunnelLostWhileStoringFirst(t *testing.T) {
 	for _, how := range []string{"stale", "lost", "taken over"} {
 		t.Run(how, func(t *testing.T) {

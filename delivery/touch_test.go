@@ -11,7 +11,7 @@ import (
 	"relay"
 )
 
-// frozenTunnels is a store that accepts no tunnels.
+// frozenTunnels is a store that stores no tunnels until thawed is true.
 type frozenTunnels struct {
 	*memStore
 	thawed atomic.Bool

@@ -56,10 +56,10 @@ func SetLinger(c net.Conn, seconds int) {
 // discardPiece is the number of bytes that Discard reads under one deadline.
 const discardPiece = 16 << 10
 
-// Discard reads and drops the remaining input of a half-closed connection before it is closed. Closing
-// a connection with unread bytes resets it (RFC 1122, section 4.2.2.13), and its peer may lose the
-// last written bytes. Discard returns nil when the peer has closed its side, or when it has read the number
-// of bytes most. It returns an error at the deadline, which depends on the number of bytes read so far.
+// Discard reads and drops the remaining input of a half-closed connection before it is closed. Closing a
+// connection with unread bytes resets it (RFC 1122, section 4.2.2.13), and its peer may lose the last written
+// bytes. Discard returns nil when the peer has closed its side, or when it has read as many bytes as the
+// parameter most says. It returns an error at the deadline, which depends on the number of bytes read so far.
 func Discard(c net.Conn, most int64, deadline func(read int64) time.Time) error {
 	for read := int64(0); read < most; {
 		_ = c.SetReadDeadline(deadline(read))

@@ -2,8 +2,8 @@
 //
 // If this process is stopped for longer than such a limit, because its machine was suspended or its container
 // was frozen, the limit is over as soon as the process continues. The other program may have acted in time, but
-// the system still holds what it has sent. A limit of this package therefore does not decide at once if it is
-// noticed late. It first gives the process CatchUp to read what has arrived.
+// the system still holds what it has sent. If a limit of this package is noticed late, it therefore does not
+// end the wait at once, but first gives the process CatchUp to read what has arrived.
 package waits
 
 import (
@@ -28,8 +28,9 @@ func IsLate(limit, noticed time.Time) bool {
 	return !limit.IsZero() && noticed.Sub(limit) >= lateAfter
 }
 
-// After returns a channel that is closed once d has passed. Who selects between it and an event has to check
-// the event once more after it, because select chooses at random between cases that are ready.
+// After returns a channel that is closed once d has passed. Code that selects between this channel and an event
+// has to check the event once more when the channel is closed, because select chooses at random between cases
+// that are ready.
 func After(d time.Duration) <-chan struct{} {
 	over := make(chan struct{})
 	start(d, func() { close(over) })
@@ -57,7 +58,8 @@ func (l limited) Err() error {
 	return context.Cause(l.Context)
 }
 
-// start calls over once d has passed, and once more CatchUp after each time that it notices this late.
+// start calls over once d has passed. If it notices this late, it calls over only CatchUp later, or later still
+// if it notices the end of CatchUp late, too.
 func start(d time.Duration, over func()) *time.Timer {
 	var t *time.Timer
 	limit := time.Now().Add(d)

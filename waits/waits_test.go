@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// TestInTime: a limit that is noticed in time decides at once.
+// TestInTime: a limit that is noticed in time ends the wait at once.
 func TestInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
@@ -22,7 +22,7 @@ func TestInTime(t *testing.T) {
 	})
 }
 
-// TestLate: a limit that is noticed late decides CatchUp later.
+// TestLate: a limit that is noticed late ends the wait CatchUp later.
 func TestLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const stopped = 5 * time.Minute // in the middle of which the limit is over

@@ -13,8 +13,8 @@ import (
 	"relay/record"
 )
 
-// AtOnce is the number of changes whose events and attempts are read and held together: an attempt may
-// have 128 KiB of response head, and 128 KiB of interim response heads.
+// AtOnce is the number of changes whose events and attempts are read and held together. It is small, because an
+// attempt may have 128 KiB of response head, and 128 KiB of interim response heads.
 const AtOnce = 16
 
 // Store is the part of the store that this package reads. Its methods are safe for concurrent use.
@@ -54,8 +54,8 @@ func Of(c relay.Change) Change {
 	return own
 }
 
-// Coalesce removes changes that a later, equal change replaces. A changed attempt also changes its
-// event.
+// Coalesce removes changes that a later, equal change replaces. A change of an attempt also counts as a change
+// of its event.
 func Coalesce(changes []Change) (out []Change) {
 	type key struct {
 		kind relay.ChangeKind

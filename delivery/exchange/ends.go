@@ -112,8 +112,8 @@ func (x *run) failed() Result {
 		return x.made(x.fault, true)
 	}
 	if x.answer.state == relay.ResponseTruncated && (x.out.started || x.fault.Code == relay.CodeLocalClosed) {
-		// The caller gets the held part of the response. In all cases but these, a caller that has got no byte yet
-		// gets an error response instead.
+		// The response was cut off: this sends the caller the part that was held back. If the condition is
+		// false, a caller that has got no byte yet gets an error response instead.
 		x.out.flush()
 	}
 	switch {
@@ -130,8 +130,8 @@ func (x *run) failed() Result {
 	return x.made(x.fault, true)
 }
 
-// endStoredSender waits until the goroutine that sends a stored request has ended. The connection must be
-// closed before.
+// endStoredSender waits until the goroutine that sends a stored request has ended. The connection must already
+// be closed.
 func (x *run) endStoredSender() {
 	if x.sending && x.q.stored {
 		x.send.signalProceed(false)
@@ -173,7 +173,8 @@ func (x *run) failedState() string {
 	case a.final != nil && a.state == relay.ResponseTruncated:
 		return relay.StateDelivered
 	case x.q.Queued && x.end.how == endUnreadable && errors.As(x.fault.Cause, &cause) && (cause.Code == relay.CodeStoreUnavailable || cause.Code == relay.CodeOverloaded):
-		// The store was unavailable or busy, but the request is complete, so it is sent again later.
+		// The store was unavailable or busy when the request was to be read. An interrupted delivery from the
+		// queue is queued again.
 		a.final = nil
 		return relay.StateInterrupted
 	}

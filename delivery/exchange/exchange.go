@@ -69,7 +69,8 @@ type Options struct {
 	Budget *budget.Budget // bounds the bytes that wait for the store or a caller; nil = no bound
 	Log    *slog.Logger
 	Site   relay.Site
-	// KeepRejected reports whether one more refused request of an alias may be stored, and counts it.
+	// KeepRejected reports whether one more refused request of an alias may be stored. It counts the request in
+	// the metrics.
 	KeepRejected func(alias int64) bool
 
 	MaxHead            int64 // bytes of a response head

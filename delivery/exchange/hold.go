@@ -94,7 +94,7 @@ func isStream(h *wire.Head, leftBefore bool) bool {
 	return h.EventStream
 }
 
-// limit sets a time limit for a response without a reader.
+// limit sets a time limit for a response whose reader has left or may have left.
 func (o *output) limit() {
 	if !o.final || !o.cutAt.IsZero() {
 		return

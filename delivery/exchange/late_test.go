@@ -77,8 +77,8 @@ func waitingRun(t *testing.T) (*run, *readyConn) {
 type timeLimit struct {
 	name    string
 	set     func(x *run, at time.Time)   // makes the limit end at this time
-	decided func(x *run, err error) bool // whether the limit has decided; err is the result of onTime
-	inTime  func(x *run)                 // brings what the limit waits for; nil = the local server sends bytes
+	decided func(x *run, err error) bool // whether the limit has ended the exchange; err is the result of onTime
+	inTime  func(x *run)                 // makes the awaited event happen in time; nil = the event is that the local server sends bytes
 }
 
 func timeLimits() []timeLimit {
@@ -116,8 +116,9 @@ func timeLimits() []timeLimit {
 	}
 }
 
-// TestLimitDecidesOnlyWhatHasNotCome: a time limit of an exchange decides in time, but not about what has
-// arrived. A limit that is noticed late, because the process was stopped, decides CatchUp later.
+// TestLimitDecidesOnlyWhatHasNotCome: a time limit ends an exchange at its time, unless the awaited event has
+// come by then. If the limit is noticed late, because the process was stopped, it ends the exchange CatchUp
+// later.
 func TestLimitDecidesOnlyWhatHasNotCome(t *testing.T) {
 	for _, l := range timeLimits() {
 		t.Run(l.name, func(t *testing.T) {
@@ -132,7 +133,7 @@ func TestLimitDecidesOnlyWhatHasNotCome(t *testing.T) {
 			if !l.decided(x, x.onTime(at)) {
 				t.Error("does not decide in time")
 			}
-			if l.name != "response without a reader" { // cutAnswer reads what has arrived
+			if l.name != "response without a reader" { // that limit ends in cutAnswer, which itself reads what has arrived
 				x, c := begin()
 				if l.inTime == nil {
 					c.bytes = "HTTP/1.1 200 OK\r\n"

@@ -92,7 +92,8 @@ func (a *answer) end() {
 	a.state = relay.ResponseComplete
 }
 
-// feed parses bytes of the body and returns the number of those that belong to it.
+// feed parses bytes of the body. n is the number of those that belong to the body, and ended means that the
+// body is complete.
 func (a *answer) feed(p []byte) (n int, ended bool, err error) {
 	a.rec.waitForParts(len(p))
 	n, ended, err = a.body.Feed(p)
@@ -126,7 +127,9 @@ func (a *answer) reusable(trailers, served bool) (time.Duration, bool) {
 	case !reusableMethod(q), a.early, a.trailing:
 		// early is also set after a failed write.
 	case hasBody && (f.Status >= 400 || !served):
-		// A replay has no caller, so no next request could use the connection.
+		// If the local server has not read the body, it takes the body for the next request. Only the same
+		// caller may therefore send that next request, and a replay has no caller. ADR 0005 also excludes a
+		// status of 400 or above.
 	case trailers:
 	default:
 		return limit, true

@@ -35,7 +35,7 @@ type recording struct {
 	pending   []*relay.Ticket
 	overLimit bool // more than limit bytes arrived
 	whole     bool
-	failed    error // why the recording has failed: a part cannot be stored, or data finds no buffer space
+	failed    error // why the recording has failed: a part cannot be stored, or the budget has no space for data
 }
 
 // freeHeld is the number of bytes that may be held without a reservation.

@@ -30,8 +30,8 @@ type Result struct {
 	Left     bool           // the caller takes no more of an answer
 	KeepOpen bool           // the caller's connection may carry another request
 	Panicked bool           // the attempt was interrupted, and the caller's connection reset
-	// Local is the time from the opening of the connection to the end of the answer, if the local
-	// server has answered and the connection was not upgraded.
+	// Answered says that the local server has answered and the connection was not upgraded. Local is then the
+	// time from the opening of the connection to the end of the answer.
 	Local    time.Duration
 	Answered bool
 }
@@ -133,10 +133,9 @@ func (x *run) setEnd(state string, why *relay.Error) {
 // recordSent stores in the attempt whether its caller has left, how the request was sent, and the
 // duration of each phase.
 func (x *run) recordSent(a *relay.Attempt) {
-	// noteGone asks the operating system later whether the caller has reset the connection, because the last
-	// piece of a complete answer is not written yet. After an error or a slow answer, recordSent asks too: what
-	// the attempt says at its end cannot be lost, while the step of noteGone is lost if the relay is killed
-	// before that step.
+	// The last piece of a complete answer is not written yet, so noteGone checks the caller again after it.
+	// After an error or a slow answer, the caller may already have left. Then this also asks the operating
+	// system, because the relay may be killed before the step of noteGone is stored.
 	x.gone = x.gone || x.callerLeft(a.Error != nil || x.slow)
 	a.CallerGone = x.gone
 	a.Timing, a.HasTiming = x.timing(), true
@@ -158,9 +157,9 @@ func (x *run) recordSent(a *relay.Attempt) {
 	}
 }
 
-// callerLeft reports whether the caller is known to have left, or was cut off, before it got the whole
-// answer. An upgraded connection has no whole answer. If ask is set, callerLeft also asks the operating
-// system whether the caller has reset the connection.
+// callerLeft reports whether the caller is known to have left, or was cut off, before it got the whole answer.
+// It returns false for an upgraded connection, because such a connection has no whole answer. If ask is set,
+// callerLeft also asks the operating system whether the caller has reset the connection.
 func (x *run) callerLeft(ask bool) bool {
 	if x.out.sink == nil || x.answer.state == relay.ResponseUpgraded {
 		return false
@@ -171,10 +170,11 @@ func (x *run) callerLeft(ask bool) bool {
 // knownLeft is callerLeft without asking the operating system: it uses only what the exchange already knows.
 func (x *run) knownLeft() bool { return x.out.reader >= readerLeft || x.end.how == endLeft }
 
-// noteGone stores that the caller has left, if the exchange notices it only after it has passed the end of
-// the attempt to the journal: the last bytes of a response are sent after that. If the relay is killed before
-// this step is stored, the record does not say that the caller has left, as it cannot say whether a caller
-// got bytes that were sent just before a kill. Only one goroutine may check the caller.
+// noteGone stores that the caller has left, if the exchange notices it only after it has passed the end of the
+// attempt to the journal: the last bytes of a response are sent after that. If the relay is killed before this
+// step is stored, the record does not say that the caller has left, as it cannot say whether a caller got bytes
+// that were sent just before a kill. While the sender is running, noteGone does not call Left, because the
+// sender reads from the caller, and both would use its read buffer.
 func (x *run) noteGone() {
 	if x.out.sink == nil || x.gone {
 		return

@@ -54,7 +54,7 @@ type times struct {
 // deadlines are the times of the next checks of the loop; zero = no check.
 type deadlines struct {
 	armed        time.Time // the time for which the timer is set
-	resumed      time.Time // no limit decides before this time; set when a limit is noticed late
+	resumed      time.Time // no limit ends the exchange before this time; set when a limit is noticed late
 	upload       time.Time // next check of the sender
 	caller       time.Time // next check of the caller before there is an answer
 	continueLine time.Time // end of the wait for a 100 Continue
@@ -423,7 +423,8 @@ func (x *run) tunnelLost() error {
 	return x.fail(x.broken("the tunnel went away"))
 }
 
-// broken returns the error of an exchange that could not continue. The text what says which event broke it.
+// broken returns the error of an exchange that could not continue. The parameter what is a clause that names
+// the event, such as "the relay stopped".
 func (x *run) broken(what string) *relay.Error {
 	if x.answer.final != nil {
 		return relay.Errorf(relay.CodeTunnelLost, "%s inside the local server's answer; it has run, but its answer is not whole", what)

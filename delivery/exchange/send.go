@@ -46,7 +46,7 @@ func (s *sender) sendFirst() (rest []byte, ok bool) {
 	s.written.SetSeed(seed)
 	_ = s.conn.SetWriteDeadline(time.Now().Add(firstWait))
 	n, err := s.conn.Write(s.q.first)
-	// Without this, the deadline would pass while the answer is awaited.
+	// Later writes have no deadline.
 	_ = s.conn.SetWriteDeadline(time.Time{})
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):

@@ -55,8 +55,8 @@ func (x *run) arm() {
 	x.setTimer(next)
 }
 
-// limit returns the time from which a time limit that ends at t may decide: t, or x.due.resumed if that is
-// later; zero = the limit never decides.
+// limit returns the time from which a time limit that ends at t may end the exchange: t, or x.due.resumed if
+// that is later; zero = there is no limit.
 func (x *run) limit(t time.Time) time.Time {
 	if !t.IsZero() && t.Before(x.due.resumed) {
 		return x.due.resumed
@@ -76,8 +76,9 @@ func (x *run) setTimer(t time.Time) {
 	x.due.armed = t
 }
 
-// onTime handles the time limits and checks that are due. A limit does not decide about an event that has come
-// in time: bytes that have arrived are read first, and a limit that is noticed late waits for them.
+// onTime handles the time limits and checks that are due. A limit does not end the exchange if the awaited
+// event has come in time: bytes that have arrived are read first, and a limit that is noticed late waits
+// CatchUp for them.
 func (x *run) onTime(now time.Time) error {
 	if waits.IsLate(x.due.armed, now) {
 		// The timer is noticed late, because this process was stopped, or because the exchange has waited for its

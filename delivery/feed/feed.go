@@ -271,7 +271,8 @@ func (f *Feed) deliver(alias int64, items []relay.FeedItem) (taken bool) {
 	return taken
 }
 
-// miss makes each viewer for which who returns true read its data again.
+// miss calls the function who for each viewer, and makes each one for which it returns true read its data
+// again.
 func (f *Feed) miss(who func(v *viewer) bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

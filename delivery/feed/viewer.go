@@ -21,7 +21,7 @@ type viewer struct {
 	ready chan struct{} // holds an element when Next has something to do
 
 	may             map[int64]bool // aliases that the actor may see
-	changed, learnt int            // changed counts the changes of the viewer's rights; learnt is its value when may was read
+	changed, learnt int            // changed counts the changes of the viewer's rights; learnt is the value of changed when the map may was read
 	pending         []relay.FeedItem
 	size            int  // bytes of the items in pending
 	behind          bool // the viewer gets a resync item in place of pending

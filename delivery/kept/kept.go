@@ -32,16 +32,16 @@ type Pool struct {
 	idle          []*Channel // oldest first
 	trim          *time.Timer
 
-	// A local server that handles one connection at a time, or a fixed number of them,
-	// answers no other request while idle channels use them up (ADR 0005).
+	// A local server that handles one connection at a time, or a fixed number of them, answers no other request
+	// while idle channels use all its connections (ADR 0005).
 	slow       int       // number of slow requests, as addSlow counts them
 	reuseAgain time.Time // until this time no channel is kept
 	maxIdle    int       // the largest number of idle channels, which Reduce lowers
 	reducedAt  time.Time
 	concurrent bool // proven was 2 or more at some time
-	// proven is the number of connections that the local server is known to handle at once: it answered
-	// a request while the other channels, each with an answer before, stayed open. It is reset to 0
-	// when none of these is open, because another program may listen now.
+	// proven is the number of connections that the local server is known to handle at once: it answered a
+	// request on one while the others, on each of which it had answered before, stayed open. proven is reset to
+	// 0 when none of these is open, because another program may listen now.
 	proven atomic.Int64
 	kept   atomic.Int64 // channels that were kept at some time and are open
 	ended  atomic.Int64 // channels that were kept at some time and have been closed

@@ -66,12 +66,12 @@ const (
 
 	overflowStep     = overflowAfter / 8 // pause between two runs of admitOverflow
 	minOverflowBatch = 16                // slots given in one run, or an eighth of the used slots if that is more
-	overflowPerStuck = 4                 // further slots given for each request in progress that exceeds the number of ended requests
+	overflowPerStuck = 4                 // further slots given in one run for each request by which those in progress outnumber those that ended in about the last overflowAfter
 )
 
 // Acquire takes a slot in order of arrival. It waits for at most maxWait (0 = no limit), and at most slotWait
-// if manyRequests are in progress or waiting. If the channel lost or cut is closed first, the error is
-// ErrNotSent. At the end of the wait the error is local-timeout, or overloaded after slotWait.
+// if manyRequests are in progress or waiting. If lost or cut is closed first, the error is ErrNotSent. At the
+// end of the wait the error is local-timeout, or overloaded after slotWait.
 func (p *Slot) Acquire(maxWait time.Duration, lost, cut <-chan struct{}) *relay.Error {
 	s := p.tunnel
 	p.overflow = false
@@ -168,7 +168,7 @@ func (p *Slot) takeShared() bool {
 	return true
 }
 
-// wake gives a slot to the first waiter. The caller holds mu.
+// wake gives a slot to the first waiter; overflow says that the slot is beyond soft. The caller holds mu.
 func (s *Limiter) wake(overflow bool) {
 	s.used++
 	if overflow {

@@ -139,8 +139,8 @@ func (r *Registry) Status(ctx context.Context, aliases []relay.Alias) ([]relay.A
 	return out, nil
 }
 
-// RemoteOwner returns the tunnel of the alias if another node has it; that node delivers the queue.
-// awaits means that the store says the tunnel is online there; this node may be unable to reach it.
+// RemoteOwner returns the tunnel of the alias if another node has it; that node delivers the queue. awaits
+// means that, according to the store, the tunnel is online there, even if this node cannot reach it.
 func (st *Alias) RemoteOwner() (t relay.RemoteTunnel, awaits bool) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -168,7 +168,8 @@ func (st *Alias) Secrets() relay.OpenSecrets {
 	return nil
 }
 
-// setSecrets replaces the secrets. An empty list is stored as nil, because nearly all aliases have no secrets.
+// setSecrets replaces the secrets. An empty list is stored as nil, which saves memory: nearly all aliases have
+// no secrets.
 func (st *Alias) setSecrets(list relay.OpenSecrets) {
 	if len(list) == 0 {
 		st.secrets.Store(nil)

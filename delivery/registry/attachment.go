@@ -207,7 +207,7 @@ func (h *Attachment) markLost() {
 	h.Channels.Close()
 }
 
-// Acquire takes one of the slots of the tunnel for a request of another node.
+// Acquire takes a slot of the tunnel for a request that another node passes on.
 func (h *Attachment) Acquire(done <-chan struct{}) (func(), *relay.Error) {
 	h.st.mu.Lock()
 	lost := h.lost

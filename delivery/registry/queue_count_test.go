@@ -87,7 +87,7 @@ func TestCountsOfABusyQueue(t *testing.T) {
 			}
 		}},
 		{"one is being queued", func(q *QueueCount) {
-			// The first call ends the Move that the step before has begun last.
+			// The first call of Moved ends the last Move of the previous step.
 			q.Moved(1, 10)
 			q.Move()
 			q.Moved(1, 10)

@@ -25,7 +25,8 @@ type Options struct {
 	Store Store
 	Log   *slog.Logger
 
-	// Remote returns the tunnel of a record of another node; nil = there are no other nodes.
+	// Remote returns a tunnel of another node, given the stored record of the tunnel; nil = there are no other
+	// nodes.
 	Remote func(relay.TunnelRecord) relay.RemoteTunnel
 	// NewDispatcher returns the Dispatcher of an alias.
 	NewDispatcher func(*Alias) Dispatcher
@@ -33,8 +34,8 @@ type Options struct {
 	TunnelChanged func(alias int64)
 	// ReuseEnded is called when the connections of a tunnel are no longer reused; nil = not called.
 	ReuseEnded func()
-	// Attached is called when a tunnel has attached an alias. takenOver says that another tunnel had
-	// the alias before.
+	// Attached is called when a tunnel was attached to an alias. takenOver says that another tunnel had the
+	// alias before.
 	Attached func(takenOver bool)
 	// Background runs a function in a goroutine of its own. It returns false when the relay
 	// is stopping, and does not run it then.
@@ -205,14 +206,14 @@ func (r *Registry) Each(f func(*Alias)) {
 	}
 }
 
-// put stores a as the current value of its alias and returns the alias' entry.
+// put makes the value a the current one of its alias, and returns the entry of the alias.
 func (r *Registry) put(a *relay.Alias) *Alias {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.set(a)
 }
 
-// set does the same as put, for a caller that holds mu.
+// set does the same as put. The caller holds mu.
 func (r *Registry) set(a *relay.Alias) *Alias {
 	o := r.owners[a.Owner]
 	if o == nil {

@@ -10,7 +10,7 @@ import (
 // Store reads aliases, counts queues, and shares the tunnel of each alias with all nodes. Its methods
 // are safe for concurrent use.
 type Store interface {
-	// AllAliases reads every alias; used at the start.
+	// AllAliases reads every alias.
 	AllAliases(ctx context.Context) ([]relay.Alias, error)
 	// AliasByID reads one alias; ErrNotFound when it was removed.
 	AliasByID(ctx context.Context, id int64) (*relay.Alias, error)
@@ -27,8 +27,7 @@ type Store interface {
 	// AllQueueStats counts the queued attempts of every alias; an alias without queued attempts may be
 	// left out.
 	AllQueueStats(ctx context.Context) (map[int64]relay.QueueStats, error)
-	// LastEvents gives the first arrival of the newest event of each alias; an alias
-	// without events is left out.
+	// LastEvents returns when the newest event of each alias arrived; an alias without events is left out.
 	LastEvents(ctx context.Context, aliases []int64) (map[int64]time.Time, error)
 
 	// NodeID returns the id of this node. The id changes when the node joins again after the other

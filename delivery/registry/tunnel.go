@@ -22,7 +22,7 @@ type tunnels struct {
 const (
 	tunnelWait  = 2 * time.Second // time limit of one call of the store
 	tunnelRetry = time.Second     // longest pause before a failed call is repeated
-	unheard     = time.Minute     // a node that was silent for longer is not connected: connected nodes send each second
+	unheard     = time.Minute     // a node that was silent for longer is not connected: connected nodes send once a second
 )
 
 // write schedules the write w, merged with an earlier write of the alias.
@@ -131,7 +131,7 @@ func (r *Registry) storeTunnels(ctx context.Context) {
 		st.tunnelVersion++
 		st.mu.Unlock()
 		if w.Op == relay.TunnelDetach {
-			// Another node may have had the tunnel before, and may still have it.
+			// This tunnel may have taken the alias from a tunnel at another node, which may still be there.
 			t.readLater(id)
 		} else {
 			// The store lets this node claim attempts of the alias only after the write of the tunnel.
