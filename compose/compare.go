@@ -9,8 +9,8 @@ import (
 	"relay/wire"
 )
 
-// Compare lists the differences between two complete requests, in the words of Request.Changes. It leaves
-// out the lines that frame the body, because they depend on the body.
+// Compare lists the differences between two complete requests, in the format of Request.Changes. It leaves out
+// Content-Length and Transfer-Encoding, because they follow from the body.
 func Compare(old, now *Request) []string {
 	var list []string
 	if old.Method() != now.Method() {

@@ -52,7 +52,7 @@ func From(m *relay.Message, body []byte) *Request {
 	return &Request{Head: bytes.Clone(m.Head), Lines: bytes.Clone(m.Lines), Framing: m.Framing, Body: body}
 }
 
-// New returns a request that has only a Host line.
+// New returns a request without a body, whose only header line is Host.
 func New(method, path, host string) (*Request, error) {
 	r := &Request{Head: []byte("GET / HTTP/1.1\r\nHost: " + host + "\r\n\r\n")}
 	if err := r.setMethod(method); err != nil {
@@ -65,7 +65,7 @@ func New(method, path, host string) (*Request, error) {
 	return r, nil
 }
 
-// Parse reads the exact bytes of one request; nothing may follow it.
+// Parse reads the exact bytes of one request. It returns an error if bytes follow the request.
 func Parse(raw []byte) (*Request, error) {
 	h, n, err := wire.Request(raw, wire.Limits{})
 	if err == wire.ErrMore {
@@ -91,14 +91,14 @@ func Parse(raw []byte) (*Request, error) {
 	return r, nil
 }
 
-// Limits bound a request in the same way as the listener for aliases; 0 = no bound.
+// Limits are the largest sizes, in bytes, that the listener for aliases accepts; 0 = no limit.
 type Limits struct {
 	Head, Target int
 	Body         int64
 }
 
-// Check returns an error if the listener for aliases would refuse the request. New, From and the edits check
-// each change separately; Check checks the rules about several lines.
+// Check returns an error if the listener for aliases would refuse the request. New and Apply check each change
+// by itself. Check finds what only the whole request shows, such as a second Host line.
 func (r *Request) Check(l Limits) error {
 	h, _, err := wire.Request(r.Head, wire.Limits{Head: l.Head, Target: l.Target})
 	switch e := relay.AsError(err); {
@@ -130,7 +130,7 @@ func (r *Request) Path() string {
 	return string(wire.ShownTarget(target))
 }
 
-// Line returns the first value of a header line; letter case is ignored.
+// Line returns the value of the first header line with the given name, in any letter case.
 func (r *Request) Line(name string) (value string, ok bool) {
 	for _, f := range wire.Fields(r.Head) {
 		if strings.EqualFold(string(f.Name), name) {
@@ -246,8 +246,8 @@ func (r *Request) lines() []headLine {
 	return list
 }
 
-// framing reports whether a header line describes the framing of the body. Such lines are derived from
-// the body.
+// framing reports whether name is that of a header line which says where the body ends. Users cannot set such
+// lines, because they follow from the body.
 func framing(name string) bool {
 	return strings.EqualFold(name, "Content-Length") || strings.EqualFold(name, "Transfer-Encoding")
 }
@@ -282,7 +282,8 @@ func (r *Request) setHeader(name string, values []string) {
 	}
 }
 
-// setBody gives the request a body. The framing is of the same kind as before.
+// setBody replaces the body, and adds what to the list of changes. The framing stays of the same kind; a
+// request without framing gets a Content-Length.
 func (r *Request) setBody(body []byte, what string) {
 	if bytes.Equal(body, r.Body) {
 		return
@@ -309,7 +310,8 @@ func (r *Request) setBody(body []byte, what string) {
 	}
 }
 
-// lastChunk returns the last chunk of a chunked body and the bytes after it.
+// lastChunk returns the line of the last chunk, whose size is 0, and the trailers after it. If lines has no
+// last chunk, it returns one without trailers.
 func lastChunk(lines []byte) []byte {
 	for rest := lines; len(rest) > 0; {
 		digits := bytes.TrimLeft(rest, "0")

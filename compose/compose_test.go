@@ -42,7 +42,7 @@ func TestApplyChangesNothingElse(t *testing.T) {
 	for _, c := range []struct {
 		name, raw string
 		edit      compose.Edit
-		old, new  []string // pairs: a text in raw and its replacement
+		old, new  []string // the expected request is raw with old[i] replaced by new[i]
 		changes   string
 	}{
 		{name: "nothing", raw: plain},

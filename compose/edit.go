@@ -19,7 +19,7 @@ import (
 type Edit struct {
 	Method string   // "" = unchanged
 	Path   string   // "" = unchanged
-	Header []Header // each replaces all lines with its name
+	Header []Header // they replace all lines with the same names
 	Remove []string // names of header lines
 	Body   []byte   // nil = unchanged
 	// Set replaces members of the JSON body. The keys are paths such as data.object.status, or
@@ -30,9 +30,9 @@ type Edit struct {
 // Limits of an edit.
 const (
 	maxHeaders = 200
-	maxName    = 256 // bytes of the name of a header line, or of the path of a member, which the record lists
+	maxName    = 256 // bytes of the name of a header line or of the path of a member; the record of the event contains both
 	maxSet     = 50
-	maxJSON    = 4 << 20 // bytes of a body in which members are set
+	maxJSON    = 4 << 20 // largest number of bytes of a body in which members are set
 )
 
 // Apply makes the changes. Errors are *relay.Error with code validation-failed and the field.
@@ -206,7 +206,7 @@ func (e *Edit) Memory(r *Request) int64 {
 	return 2 * size // the decoded body and the changed body
 }
 
-// parsePath reads data.object.status or /data/object/status.
+// parsePath splits the path of a member, such as data.object.status or /data/object/status, into names.
 func parsePath(name string) ([]string, error) {
 	if rest, ok := strings.CutPrefix(name, "/"); ok {
 		steps := strings.Split(rest, "/")

@@ -8,12 +8,12 @@ import (
 	"strconv"
 )
 
-// change holds changes of a value of a JSON document. It may hold a new value and changes of members. The
-// new value is applied first. A nil change sets nothing.
+// change describes what changes in one value of a JSON document: the value itself, members of the value, or
+// both. If it has a new value, the changes of members apply to the new value. A nil change changes nothing.
 type change struct {
 	value   json.RawMessage // nil = unchanged
 	members map[string]*change
-	indexes map[int]*change // members whose names are indexes of arrays
+	indexes map[int]*change // the entries of members whose name is a number, for the case that the value is an array
 	names   []string        // names of the members, in the order in which they were added
 	list    []*change       // changes of the members, in the same order
 
@@ -24,7 +24,7 @@ type change struct {
 	err     error
 }
 
-// add adds the new value of a path.
+// add adds the change that sets the member at path to value.
 func (c *change) add(path []string, value json.RawMessage) {
 	for _, step := range path {
 		next := c.members[step]
@@ -48,8 +48,8 @@ type splice struct {
 	with     []byte
 }
 
-// apply applies a change to a whole JSON document, which must be valid. All other bytes stay unchanged. It
-// reads the document only once.
+// apply returns the valid JSON document doc after the change. Bytes outside the changed members stay as they
+// are. It reads doc only once.
 func (c *change) apply(doc []byte) ([]byte, error) {
 	if c.value != nil {
 		doc = c.value
@@ -192,7 +192,8 @@ func missing(name string) error {
 	return errors.New("the body has no member or element " + strconv.Quote(name) + " there")
 }
 
-// memberNamed returns the change of a member whose name is written as text, quotes included; nil = none.
+// memberNamed returns the change of the member with a name, or nil. The argument text is the name as the
+// document writes it, with quotes.
 func (c *change) memberNamed(text []byte) *change {
 	if bytes.IndexByte(text, '\\') < 0 {
 		return c.members[string(text[1:len(text)-1])]
@@ -200,7 +201,7 @@ func (c *change) memberNamed(text []byte) *change {
 	return c.members[nameOf(text)]
 }
 
-// nameOf returns the name of a member from its text, which includes the quotes.
+// nameOf decodes the name of a member. The argument text is the name as the document writes it, with quotes.
 func nameOf(text []byte) string {
 	if bytes.IndexByte(text, '\\') < 0 {
 		return string(text[1 : len(text)-1])

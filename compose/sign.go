@@ -24,8 +24,8 @@ func (r *Request) Sender() *signature.Sender {
 	return signature.Find(p.Name, r.signed(""))
 }
 
-// SenderNamed returns the sender with the given name, or nil. If the table has several rows with that name,
-// it returns the row whose signature the request has.
+// SenderNamed returns the sender with the given name, or nil. If package signature has several senders with
+// that name, it returns the one whose signature the request has.
 func (r *Request) SenderNamed(name string) *signature.Sender {
 	return signature.Find(name, r.signed(""))
 }
@@ -58,12 +58,13 @@ func (r *Request) Scheme(p *signature.Sender) (*signature.Scheme, error) {
 	return s, nil
 }
 
-// SignedAs returns the sender and scheme for the signature of a request that was made from base, regardless
-// of later changes. name is the sender; "" = the sender that base is recognised by.
+// SignedAs returns the sender and the scheme by which r is to be signed. r was made from base by changes. The
+// argument name is the name of the sender; "" = the sender by which base is recognised, or else r. Without a
+// sender, both results are nil.
 //
-// If several schemes fit a request without a signature, secret decides: the scheme is the one for secrets of
-// that form; "" = the secret is not known yet. If there is no sender, both results are nil. The error has the
-// code cannot-sign.
+// The scheme is that of the signature of base, because changes may have removed it from r. If base has no
+// signature of the sender, r decides. If the sender has schemes for different forms of secrets, the form of
+// secret decides; "" = the secret is not known yet. The error has the code cannot-sign.
 func (r *Request) SignedAs(base *Request, name, secret string) (*signature.Sender, *signature.Scheme, error) {
 	from, p := base, base.senderOr(name)
 	switch {
@@ -83,7 +84,7 @@ func (r *Request) SignedAs(base *Request, name, secret string) (*signature.Sende
 }
 
 // Fits reports whether a secret has the form that the signature of base requires; the request was made from
-// base. Any secret fits if base has no signature, or the sender is not in the table.
+// base. Any secret fits if base has no signature, or the sender is not known.
 func (r *Request) Fits(base *Request, name, secret string) bool {
 	p, s, err := r.SignedAs(base, name, "")
 	if err != nil || p == nil || !base.hasSignatureOf(p) {

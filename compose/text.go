@@ -18,8 +18,9 @@ func (r *Request) Text() ([]byte, error) {
 	return append(bytes.ReplaceAll(r.Head, []byte("\r\n"), []byte("\n")), r.Body...), nil
 }
 
-// Edited returns the request that an edited Text describes. The length or the chunks are computed from the
-// body. A line break that the editor has added at the end is ignored.
+// Edited returns the request after a user has edited the result of Text. The argument text is the edited text.
+// The length or the chunks are computed from the body. A line break that the editor has added at the end is
+// ignored.
 func (r *Request) Edited(text []byte) (*Request, error) {
 	text = bytes.TrimLeft(text, "\r\n")
 	head, body, ok := bytes.Cut(text, []byte("\n\n"))

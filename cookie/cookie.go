@@ -27,7 +27,7 @@ func Name(s relay.Site) string {
 	return "relay_session"
 }
 
-// Secrets returns the secrets of the session cookies of a request, each once.
+// Secrets returns the secrets of the first maxSessionCookies different session cookies of a request.
 func Secrets(s relay.Site, r *http.Request) []string {
 	var secrets []string
 	for _, c := range r.CookiesNamed(Name(s)) {

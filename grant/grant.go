@@ -33,7 +33,8 @@ type Limits interface {
 	LookUpSecret(remote, secret string, look func() error) error
 }
 
-// Grants creates and uses grants. It holds no state and is safe for concurrent use.
+// Grants creates shares, tokens and invitations, and replays shared events. It holds no state and is safe for
+// concurrent use.
 type Grants struct {
 	Accounts relay.Accounts
 	Events   relay.Events
@@ -50,8 +51,8 @@ func Expiry(lifetime string) (at time.Time, ok bool) {
 	return time.Now().Add(d), true
 }
 
-// Replayable returns the reason why an event cannot be replayed, or nil. It is called before the limit
-// counts.
+// Replayable returns the reason why an event cannot be replayed, or nil. Call it before the replay is counted
+// against a limit.
 func Replayable(e *relay.Event) *relay.Error {
 	if e.Blocker == "" {
 		return nil
@@ -68,8 +69,8 @@ type ShareRequest struct {
 	ExpiresAt    time.Time // zero = never
 }
 
-// CreateShare creates a share; only this call returns its secret. A share that allows neither a replay nor
-// a view is refused.
+// CreateShare creates a share; only this call returns its secret. It refuses a share without View of an event
+// that cannot be replayed, because such a share would allow nothing.
 func (g Grants) CreateShare(ctx context.Context, who relay.Actor, want ShareRequest) (share relay.Share, secret string, err error) {
 	e, err := g.Events.Request(ctx, who, want.Event, 0)
 	if err != nil {
@@ -97,7 +98,7 @@ type Held struct {
 type HeldRequest struct {
 	Remote  string // host:port of the holder
 	Secret  string
-	MaxBody int // bytes of each body to read, if the share shows bodies
+	MaxBody int // largest number of bytes to read of each body; a share without View shows no bodies
 }
 
 // CurrentShare looks up a share; this does not count as a use. The error is ErrNotFound for unknown,
@@ -118,8 +119,9 @@ func (g Grants) CurrentShare(ctx context.Context, want HeldRequest) (held Held, 
 	return held, err
 }
 
-// ReplayShared replays a shared event. It counts the replay against the limit, then uses the share. If no
-// replay was begun, it gives the use back to the share.
+// ReplayShared replays a shared event. It counts the replay against the limit of replays with this share, and
+// then counts a use of the share. If replay returns an error which shows that no replay was begun, the use is
+// taken back.
 func (g Grants) ReplayShared(ctx context.Context, held Held, replay func(context.Context, relay.Actor, relay.ID) (*relay.Event, int, error)) (*relay.Event, int, error) {
 	if refused := Replayable(held.Event); refused != nil {
 		return nil, 0, refused

@@ -11,7 +11,8 @@ import (
 	"relay/grant"
 )
 
-// recorder is a store with limits. It records the calls in order, and fails at one of them.
+// recorder is a fake of both the accounts and the limits. It records the names of the calls in order, and the
+// call named failAt returns an error.
 type recorder struct {
 	accounts
 	asked  []string
@@ -52,7 +53,8 @@ func (r *recorder) CreateInvite(context.Context, relay.Actor, string, time.Durat
 	return "", r.note("create")
 }
 
-// TestCreationsAreLimited: each creation is counted first, and refused beyond the limit.
+// TestCreationsAreLimited: each creation is counted against the limit before anything is created. Beyond the
+// limit, nothing is created.
 func TestCreationsAreLimited(t *testing.T) {
 	t.Parallel()
 	for name, create := range map[string]func(g grant.Grants) error{
@@ -83,9 +85,9 @@ func TestCreationsAreLimited(t *testing.T) {
 	}
 }
 
-// TestReplaySharedKeepsItsOrder: a replay with a share is first counted, then uses the share, and is then
-// made. If no replay was made, the use is given back. If an event cannot be replayed, nothing is counted and
-// the share is not used.
+// TestReplaySharedKeepsItsOrder: a replay with a share is first counted against the limit, then as a use of the
+// share, and only then begins. If it could not begin, the use is taken back. If the event cannot be replayed,
+// nothing is counted.
 func TestReplaySharedKeepsItsOrder(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -28,8 +28,8 @@ const (
 
 // Limits of a challenge.
 const (
-	maxEcho = 512      // bytes that an answer repeats
-	maxBody = 16 << 10 // bytes of the body of a request that may be a challenge
+	maxEcho = 512      // largest number of bytes that an answer repeats
+	maxBody = 16 << 10 // largest number of bytes of the body of a challenge
 )
 
 // Request is a completely received request that may be a challenge.
@@ -135,9 +135,9 @@ func Recognise(r *Request) string {
 	return ""
 }
 
-// Answer answers a request that is a challenge with one of the names. It returns nil if the request is
-// no such challenge, or if the answer needs a secret that the alias does not have or that does not
-// match.
+// Answer answers a request that is one of the challenges in names, and returns the name of that challenge.
+// reply is nil if the request is none of them, or if the answer needs a secret that the alias does not have or
+// that does not match.
 func Answer(r *Request, names []string, secrets Secrets, now time.Time) (name string, reply *Reply) {
 	q, ok := read(r)
 	if !ok || len(names) == 0 {
@@ -155,7 +155,8 @@ func Answer(r *Request, names []string, secrets Secrets, now time.Time) (name st
 	return "", nil
 }
 
-// answer answers a request that has the form of the challenge.
+// answer answers a request that has the form of the challenge; nil = the request lacks the proof that the
+// challenge needs.
 func (c *challenge) answer(q *request, echo string, secrets []string, now time.Time) *Reply {
 	switch c.proof {
 	case none:

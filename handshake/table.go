@@ -24,10 +24,11 @@ const (
 	keyed         // the answer is made with a secret; the request is not signed
 )
 
-// challenge is one row of the table. form reports whether a request is the challenge, and returns the
-// text that the answer repeats. reply makes the answer; secret is the first of the alias' secrets, if
-// proof requires one. givesSecret means that the text is the secret of later signatures, whether or not
-// the answer repeats the text.
+// challenge is one row of the table. form reports whether a request is the challenge, and returns the text that
+// the answer repeats. reply makes the answer from the text and from a secret. The secret depends on proof: for
+// needed it is the one that matches the signature, for none and checked it is "", and otherwise it is the first
+// one of the alias. givesSecret means that the text is the secret of later signatures, whether or not the
+// answer repeats the text.
 type challenge struct {
 	name        string
 	proof       proof
@@ -76,8 +77,8 @@ func slack(q *request) (string, bool) {
 	return echo, ok && kind == "url_verification" && q.members("token", "challenge", "type") && mayEcho(echo)
 }
 
-// meta recognises the challenge of Meta. WebSub uses the same form, with a topic and possibly without a
-// token. Parameters with other names belong to the URL.
+// meta recognises the challenge of Meta. A challenge of WebSub has the same form, and may have hub.topic and
+// hub.lease_seconds too. Parameters without the prefix hub. belong to the URL.
 func meta(q *request) (string, bool) {
 	mode, _ := q.param("hub.mode")
 	echo, ok := q.param("hub.challenge")
@@ -149,8 +150,8 @@ func asana(q *request) (string, bool) {
 	return echo, ok && empty && q.method == "POST" && !q.has("X-Hook-Signature") && mayEcho(echo)
 }
 
-// smartsheet recognises the challenge of Smartsheet: a JSON body with the challenge and the id of the
-// webhook, and nothing else.
+// smartsheet recognises the challenge of Smartsheet. If the request has a body, it must be JSON with only the
+// challenge and the id of the webhook.
 func smartsheet(q *request) (string, bool) {
 	echo, ok := q.line("Smartsheet-Hook-Challenge")
 	if len(q.raw.Body) > 0 {
@@ -174,7 +175,7 @@ func xero(q *request) (string, bool) {
 
 func head(q *request) (string, bool) { return "", q.method == "HEAD" }
 
-// parameter returns a form that recognises a GET with one query parameter.
+// parameter returns a function for challenge.form that recognises a GET with the query parameter name.
 func parameter(name string) func(*request) (string, bool) {
 	return func(q *request) (string, bool) {
 		echo, ok := q.param(name)
@@ -182,7 +183,7 @@ func parameter(name string) func(*request) (string, bool) {
 	}
 }
 
-// lineOfGET returns a form that recognises a GET with one header line.
+// lineOfGET returns a function for challenge.form that recognises a GET with the header line name.
 func lineOfGET(name string) func(*request) (string, bool) {
 	return func(q *request) (string, bool) {
 		echo, ok := q.line(name)

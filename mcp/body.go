@@ -123,7 +123,7 @@ func cutPiece(p piece, text []byte, offset, length int) piece {
 	return p
 }
 
-// Bounds of a path in a JSON text.
+// Largest number of bytes and of steps of a path in a JSON text.
 const maxPath, maxSteps = 1 << 10, 64
 
 // valueAt returns the value in a JSON text at a path such as data.items[0].id. If several members have one

@@ -11,8 +11,9 @@ import (
 	"relay"
 )
 
-// TestErrorsOfTheLibrary: an error of the library gets a code. Before the tool has run, the code says that
-// the arguments are invalid; afterwards, that the tool has failed. Errors of the protocol stay as they are.
+// TestErrorsOfTheLibrary: an error that the MCP SDK makes itself gets a code. Before the tool has run, the code
+// says that the arguments are invalid; afterwards, that the tool has failed. Errors of the protocol stay as
+// they are.
 func TestErrorsOfTheLibrary(t *testing.T) {
 	t.Parallel()
 	refused := func() *sdk.CallToolResult {

@@ -52,8 +52,8 @@ func (h *Handler) server(scopes []string) *sdk.Server {
 	return s
 }
 
-// Serve answers one message of an agent. o describes the rights of the caller. The caller has checked the
-// identity, Host and origin.
+// Serve answers one message of an agent. o describes the rights of the agent. The code that calls Serve must
+// have checked the agent's identity, and the Host and Origin of the request.
 func (h *Handler) Serve(w http.ResponseWriter, r *http.Request, o Options) {
 	h.serve.ServeHTTP(w, r.WithContext(withTools(r.Context(), &tools{o, r.Context()})))
 }

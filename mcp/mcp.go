@@ -95,7 +95,7 @@ type ranKey struct{}
 // tools are the tools of one agent.
 type tools struct {
 	Options
-	ctx context.Context // context of the agent
+	ctx context.Context // context of the agent's HTTP request, or the one that Run got
 }
 
 type toolsKey struct{}
@@ -143,7 +143,8 @@ func add[In any](s *sdk.Server, l listing, d tool, call func(*tools, context.Con
 // maxClient bounds the name of an agent's program, in characters.
 const maxClient = 60
 
-// via returns the name of the client in calls of the API; it is stored next to the actor of each act.
+// via returns the name of the agent's program for calls of the API, which stores it with attempts and audit
+// entries.
 func (t *tools) via(req *sdk.CallToolRequest) string {
 	name := t.Client
 	if p := req.Session.InitializeParams(); name == "" && p != nil && p.ClientInfo != nil {

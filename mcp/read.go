@@ -18,7 +18,8 @@ import (
 	"relay/signature"
 )
 
-// Largest arguments that a tool accepts. A call beyond them is refused.
+// Largest values of arguments, beyond which a call is refused, and the values that are used if an argument is
+// absent.
 const (
 	maxEvents, usualEvents     = 50, 10
 	maxWait, usualWait         = 60, 30 // seconds
@@ -245,7 +246,7 @@ func (t *tools) waitForEvent(ctx context.Context, in waitIn) (any, error) {
 	if len(page.Data) == 0 {
 		return map[string]any{"timedOut": true}, nil
 	}
-	e := &page.Data[0] // the API answers an agent only after the end of the delivery
+	e := &page.Data[0] // the delivery has ended, because the API answers an agent only then
 	hide(e, in.Reveal)
 	return e, ctx.Err()
 }
@@ -388,7 +389,7 @@ func (s twoSources) BodyPart(ctx context.Context, id relay.ID, n, i int) ([]byte
 	return s[id].BodyPart(ctx, id, n, i)
 }
 
-// side reads one side of a comparison, with its secrets masked.
+// side reads one side of a comparison, masks its secrets, and adds the source of its bodies to sources.
 func (t *tools) side(ctx context.Context, ref string, sources twoSources) (c record.Compared, err error) {
 	id, number, numbered := strings.Cut(ref, "/")
 	e, err := t.read(ctx, id, true)

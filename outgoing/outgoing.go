@@ -57,11 +57,11 @@ type Order struct {
 
 // Made is the request of a new event.
 type Made struct {
-	Base     *compose.Request // the original request, unchanged
+	Base     *compose.Request // the request on which the order is based, unchanged
 	Request  *compose.Request
 	Outgoing relay.Outgoing // all fields except those about the origin of the event
 
-	provider string // sender of a sample
+	provider string // sender of the sample, if the order is based on one
 }
 
 // Make makes the request of a new event. This takes time and memory, so callers first count it against a
@@ -144,7 +144,7 @@ func (m Maker) begin(ctx context.Context, who relay.Actor, o *Order, x *Made) (e
 	return err
 }
 
-// parse reads the exact bytes of a request.
+// parse makes the request from the exact bytes in the order.
 func (m Maker) parse(ctx context.Context, who relay.Actor, o *Order, x *Made) error {
 	request, err := compose.Parse(o.Raw)
 	if err != nil {

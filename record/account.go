@@ -35,7 +35,7 @@ type User struct {
 	Name      string `json:"name"`
 	Admin     bool   `json:"admin"`
 	CreatedAt Time   `json:"createdAt" format:"date-time"`
-	// MaxAccountStorage is the account's own limit; null if the server's applies.
+	// MaxAccountStorage is the account's own limit; null = the limit of the server applies.
 	MaxAccountStorage *int64 `json:"maxAccountStorage" doc:"bytes that all its aliases may store; 0 = no limit, null = the server's limit"`
 	StorageLimit      *int64 `json:"storageLimit" doc:"the limit that counts now; null = none, or not asked for"`
 	MaxAccountQueue   *int64 `json:"maxAccountQueue" doc:"attempts that may be queued at all its aliases; 0 = no limit, null = the server's limit"`
@@ -154,8 +154,8 @@ func OfSession(s relay.Session, who relay.Actor) Session {
 	}
 }
 
-// Share is the permission to replay one event. Token, URL and ReplayURL are set only in the response
-// to the call that made the share.
+// Share is the permission to replay one event and, with View, to see it. Token, URL and ReplayURL are set only
+// in the response to the call that made the share.
 type Share struct {
 	ID        string `json:"id"`
 	Token     string `json:"token,omitempty" doc:"shown once, when it is made"`
@@ -180,7 +180,7 @@ func OfShare(s relay.Share, secret string, site relay.Site) Share {
 	return out
 }
 
-// Invite is a one-time link with which a new user registers.
+// Invite is a link with which one user may add a key to an account.
 type Invite struct {
 	URL       string `json:"url"`
 	ExpiresAt Time   `json:"expiresAt" format:"date-time"`

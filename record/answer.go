@@ -42,8 +42,8 @@ func CheckHandshakes(names []string) error {
 	return nil
 }
 
-// setHandshakes reads the setting from a JSON list, or from names separated by commas or spaces, as on
-// the command line.
+// setHandshakes sets the setting handshakes to value. This is a decoded JSON list, or a text from the command
+// line with names separated by commas or spaces.
 func setHandshakes(to *[]string, value any) error {
 	names := []string{}
 	switch v := value.(type) {
@@ -104,8 +104,8 @@ func checkAnswer(a *relay.OfflineAnswer) error {
 	return checkAnswerBody(a)
 }
 
-// refusedLines are header lines that an answer must not set: the lines of framing and of the connection, and
-// lines such as cookies whose effect browsers keep for the host of the alias.
+// refusedLines are header lines that an answer must not set: those that describe the framing or the connection,
+// and those, such as Set-Cookie, that browsers remember for the host of the alias.
 var refusedLines = []string{
 	"content-length", "transfer-encoding", "trailer", "te", "connection", "keep-alive", "proxy-connection", "upgrade", "set-cookie", "set-cookie2",
 	"clear-site-data", "alt-svc", "strict-transport-security",
@@ -159,19 +159,20 @@ func AnswerBytes(b relay.AnswerBody) []byte {
 	return []byte(b.Data)
 }
 
-// isToken reports whether a text is a token (RFC 9110, section 5.6.2).
+// isToken reports whether a text is a token (RFC 9110, section 5.6.2) of at most 100 bytes.
 func isToken(s string) bool {
 	return s != "" && len(s) <= 100 && !strings.ContainsFunc(s, func(r rune) bool {
 		return r <= ' ' || r > '~' || strings.ContainsRune(`"(),/:;<=>?@[\]{}`, r)
 	})
 }
 
-// isLineText reports whether a text may be used in a header line.
+// isLineText reports whether a text consists of printable ASCII characters.
 func isLineText(s string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' })
 }
 
-// setAnswers reads the setting from a JSON list, or from its text on the command line.
+// setAnswers sets the setting answers to value. This is a decoded JSON list, or a text from the command line
+// that contains the list as JSON.
 func setAnswers(to *[]relay.OfflineAnswer, value any) error {
 	text, ok := value.(string)
 	if !ok {
@@ -257,8 +258,8 @@ func challengeOf(e *relay.Event) *handshake.Request {
 	return &handshake.Request{Head: e.Request.Head, Body: b.Data}
 }
 
-// SentSecret returns the secret with which the sender of an event will sign later requests, and that sender,
-// if the event is a challenge that contains such a secret; "" for other requests.
+// SentSecret returns the secret that a challenge contains, with the name of its sender, who will sign later
+// requests with it. Both are empty if the event is no challenge with a secret.
 func SentSecret(e *relay.Event) (sender string, secret relay.SecretText) {
 	sender, value := handshake.SentSecret(challengeOf(e))
 	return sender, relay.NewSecretText(value)

@@ -67,7 +67,7 @@ func TestAnswersSetting(t *testing.T) {
 		if err != nil && !reflect.DeepEqual(s, relay.DefaultSettings()) {
 			t.Errorf("%s changed something", name)
 		}
-		if err == nil { // the text form and the JSON form of the setting both give the same setting again
+		if err == nil { // the setting is the same after it was written as text or as JSON and read again
 			again, outward := relay.DefaultSettings(), relay.DefaultSettings()
 			b, _ := json.Marshal(record.OfSettings(s))
 			var values map[string]any

@@ -45,11 +45,11 @@ type Attempt struct {
 type AttemptMessage struct {
 	EventID string   `json:"eventId"`
 	Alias   string   `json:"alias"`
-	Event   *Summary `json:"event"` // null = the event is gone
+	Event   *Summary `json:"event"` // null = the event does not exist any more
 	Attempt *Attempt `json:"attempt" nullable:"false"`
 }
 
-// OfAttempt returns the JSON form of an attempt. Without bodies, the response has no key body.
+// OfAttempt returns the JSON form of an attempt. If bodies is false, the response has no key body.
 func OfAttempt(a *relay.Attempt, bodies bool) *Attempt {
 	via, client := viaOf(a.Via)
 	out := &Attempt{

@@ -20,7 +20,7 @@ type BodySource interface {
 func OpenBody(ctx context.Context, from BodySource, id relay.ID, n int, b *relay.Body) (io.Reader, error) {
 	i, parts := 0, b.Parts
 	if b.Stored > 0 {
-		parts = max(parts, 1) // an inline body is read as part 0
+		parts = max(parts, 1) // a body that is stored inside its event has no parts; BodyPart returns it as part 0
 	}
 	r := &bodyReader{next: func() ([]byte, error) {
 		if i >= parts {
@@ -58,8 +58,7 @@ func (r *bodyReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// headValue returns the first value of a header line by its lower-case name; "" if there is none, or
-// no head.
+// headValue returns the value of the first header line whose name in lower case is name; "" = none.
 func headValue(head []byte, name string) string {
 	return string(bytes.TrimSpace(value(wire.Fields(head), name)))
 }

@@ -81,9 +81,9 @@ func (c *curl) pipe(p []byte) {
 	c.b.WriteString("; } | ")
 }
 
-// method adds the method and reports whether curl sends a body, even an empty one, with its framing.
-// For HEAD with a body it uses -X HEAD: curl then waits up to 10 s for a response body that never
-// comes.
+// method adds the method and reports whether curl sends a body, even an empty one, with its framing. With
+// --head curl sends no body, so a HEAD request with a body gets -X HEAD. curl then waits for a response body
+// that never comes, so its time is limited to 10 s.
 func (c *curl) method(e *relay.Event) (bodied bool) {
 	body, framing := e.Request.Body.Size > 0, e.Request.Framing
 	switch {
@@ -110,7 +110,8 @@ func (c *curl) target(e *relay.Event, site relay.Site) {
 	c.option(quoted([]byte(site.AliasURL(e.Alias) + "/")))
 }
 
-// headers adds the header lines, except those that curl adds for the body.
+// headers adds the header lines of the request, except Content-Length if curl sends a body: curl adds that line
+// itself. It switches off the other lines that curl would add and the request does not have.
 func (c *curl) headers(e *relay.Event, bodied bool) {
 	added := map[string]bool{"user-agent": true, "accept": true, "content-type": true, "expect": true}
 	for _, f := range wire.Fields(e.Request.Head) {

@@ -25,7 +25,7 @@ const (
 
 // Limits of a comparison. The result says what is left out.
 const (
-	diffBody    = 2 << 20 // bytes of each body, both stored and decoded
+	diffBody    = 2 << 20 // largest number of bytes of each body that are compared; it bounds the stored and the decoded bytes
 	diffChanges = 500     // largest number of listed changes
 	diffBytes   = 1 << 20 // bytes of the listed changes of JSON; the last change may exceed this number
 )
@@ -51,7 +51,7 @@ type StatusChange struct {
 	Right int `json:"right"`
 }
 
-// LineChange has two lines that differ.
+// LineChange holds the method and path of two requests if they differ.
 type LineChange struct {
 	Left  string `json:"left"`
 	Right string `json:"right"`
@@ -117,7 +117,7 @@ type EventSource interface {
 // attempt N.
 type Compared struct {
 	Event *relay.Event // event with its request or, if N is set, with the compared attempt
-	N     int          // 0 = no attempt is named
+	N     int          // 0 = the request, or the last attempt with a response if responses are compared
 }
 
 // ReadCompared reads the event that a reference names: an event id, or an id with the number of an
@@ -145,9 +145,9 @@ func ReadCompared(ctx context.Context, from EventSource, who relay.Actor, ref st
 	return c, err
 }
 
-// ReadDiff reads the bodies of the requests of two events, or of the responses of two attempts, and
-// compares the messages. The default part is DiffPart; the default attempt is the last one with a
-// response. The error is relay.ErrNotFound if there is no such attempt or response.
+// ReadDiff reads the bodies of the requests of two events, or of the responses of two attempts, and compares
+// the messages. If part is "", it is the result of DiffPart. If N of a side is 0, the last attempt with a
+// response is compared. The error is relay.ErrNotFound if there is no such attempt or response.
 func ReadDiff(ctx context.Context, from BodySource, left, right Compared, part string) (*Diff, error) {
 	if part == "" {
 		part = DiffPart(left, right)
@@ -166,7 +166,7 @@ func ReadDiff(ctx context.Context, from BodySource, left, right Compared, part s
 		if err := side.read(ctx, from); err != nil {
 			return nil, err
 		}
-		if size += len(side.stored); len(side.label.Codings) > 0 { // a decoded body may be longer
+		if size += len(side.stored); len(side.label.Codings) > 0 { // a decoded body may be longer than the stored one
 			size += reading.Large
 		}
 	}
@@ -201,7 +201,7 @@ type diffSide struct {
 	line     string
 	status   int
 	head     []byte
-	trailers []byte // lines as received
+	trailers []byte // chunk lines and trailers as received
 	interim  [][]byte
 	body     *relay.Body
 	latency  *float64
@@ -244,8 +244,8 @@ func newDiffSide(c Compared, part string) (*diffSide, error) {
 	return nil, relay.ErrNotFound
 }
 
-// NoResponse returns the error for an attempt without a response, for an actor who may see the
-// attempt.
+// NoResponse returns the error for an attempt without a response. It says that the attempt exists, so it is
+// only for an actor who may see the attempt.
 func NoResponse(id relay.ID, n int) *relay.Error {
 	return relay.Errorf(relay.CodeNotFound, "attempt %d of %s has no response", n, id)
 }
@@ -327,7 +327,7 @@ func (d *Diff) unlisted(was, is *diffSide) (names []string) {
 	return names
 }
 
-// Count returns a number with its noun.
+// Count returns a number with its noun, such as "1 event" or "2 events".
 func Count(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one
@@ -419,8 +419,8 @@ func compareBodies(was, is *diffSide) BodyDiff {
 	return d
 }
 
-// jsonText returns a complete body as one JSON text; JSON lines become an array. It returns nil if the
-// body is not JSON. Invalid UTF-8 bytes in strings become \xNN.
+// jsonText returns a body as one JSON text; JSON lines become an array. It returns nil if the body is not JSON,
+// or if only its beginning was read. Invalid UTF-8 bytes in strings become \xNN.
 func jsonText(r *reading.Reading) []byte {
 	text := r.Text
 	switch {

@@ -10,15 +10,15 @@ import (
 	"relay/record/body"
 )
 
-// noParts is a source of bodies that are stored inside their events.
+// noParts is a BodySource that returns the field text as the only part of every body.
 type noParts struct{ text string }
 
 func (s noParts) BodyPart(context.Context, relay.ID, int, int) ([]byte, error) {
 	return []byte(s.text), nil
 }
 
-// While two large readings run, the comparison of large bodies waits until the context of its caller ends.
-// The comparison of small bodies does not wait.
+// While two large bodies are being read, a comparison of large bodies waits, and returns an error if its
+// context ends. A comparison of small bodies does not wait.
 func TestLargeDiffsWaitForEachOther(t *testing.T) {
 	for range 2 {
 		done, err := body.Turn(t.Context(), body.Large+1)

@@ -78,7 +78,7 @@ func (s *nodeReader) string(raw []byte) string {
 	if bytes.IndexByte(raw, '\\') >= 0 {
 		return jsonString(raw)
 	}
-	at := cap(s.p) - cap(raw) // index of raw in the text
+	at := cap(s.p) - cap(raw) // index of raw in the text, because both slices extend to the same end
 	return s.whole[at+1 : at+len(raw)-1]
 }
 
@@ -204,11 +204,11 @@ func (d *jsonDiffer) change(op string, was, is *jsonNode) {
 	d.size += len(*c.Path) + len(c.Field) + len(c.Value) + len(c.Old)
 }
 
-// full reports whether the list of changes is full. Each change has its whole path, which may be as
-// long as the body.
+// full reports whether the list of changes is full. Their bytes are limited too, because each change has its
+// whole path, which may be as long as the body.
 func (d *jsonDiffer) full() bool { return len(d.out.Changes) >= diffChanges || d.size > diffBytes }
 
-// at runs fn with the value of a member as the current value.
+// at runs fn while the current value is the member with a name.
 func (d *jsonDiffer) at(name string, fn func()) {
 	if d.full() { // no further change is listed, so no path is needed
 		fn()
@@ -228,7 +228,7 @@ func (d *jsonDiffer) at(name string, fn func()) {
 	d.path, d.field = d.path[:path], d.field[:field]
 }
 
-// atIndex runs fn with an element of an array as the current value.
+// atIndex runs fn while the current value is element i of an array.
 func (d *jsonDiffer) atIndex(i int, fn func()) {
 	path, field := len(d.path), len(d.field)
 	d.path = strconv.AppendInt(append(d.path, '/'), int64(i), 10)
@@ -319,9 +319,9 @@ func (d *jsonDiffer) diffArrays(was, is *jsonNode) {
 			d.atIndex(i, func() { d.change("remove", was.kids[i], nil) })
 		}
 	}
-	// stand counts the places of the array that results from the operations listed so far: one at index i+1
-	// for each element i of the left array that is still there, and one after last for each element added or
-	// moved. last is the place of the preceding element that stays.
+	// stand holds the elements of the array that results from the operations listed so far. Element i of the
+	// left array counts at place i+1, as long as it is not moved. An added or moved element counts at the place
+	// last, which is that of the preceding element that stays.
 	stand := newPlaces(len(partner) + 1)
 	for i, j := range partner {
 		if j >= 0 {
@@ -379,8 +379,8 @@ func (p places) before(place int) (n int) {
 	return n
 }
 
-// move lists an operation move, with the indexes from and to. The moved element has the index left in the
-// left array.
+// move lists the operation that moves an element from one index to another. The argument left is the index of
+// the element in the left array.
 func (d *jsonDiffer) move(from, to, left int, n *jsonNode) {
 	d.atIndex(to, func() { d.change("move", nil, n) })
 	if d.out.Total > len(d.out.Changes) {

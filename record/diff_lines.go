@@ -174,7 +174,7 @@ func (m *lineMarker) isWanted(text string) bool {
 	return json.Compact(&b, []byte(strings.TrimSuffix(text, ","))) == nil && bytes.Equal(b.Bytes(), m.want)
 }
 
-// rest adds the values that only the left object or array had.
+// rest adds a line for each value that only the left object or array at pointer had.
 func (m *lineMarker) rest(pointer string, indent int) bool {
 	for _, c := range m.removed[pointer] {
 		name := (*c.Path)[len(pointer)+1:]

@@ -13,10 +13,10 @@ import (
 )
 
 const (
-	diffLines   = 4000 // lines of each side between the first and the last line that differ
+	diffLines   = 4000 // largest number of lines that are compared on each side, from the first line that differs
 	diffContext = 3    // unchanged lines around a change
-	diffLine    = 1000 // bytes of a line that are shown
-	diffTokens  = 400  // words of a line that are compared with those of another line
+	diffLine    = 1000 // largest number of bytes of a line that are shown
+	diffTokens  = 400  // largest number of words of a line that are compared with those of another line
 )
 
 // compareText compares two texts line by line.
@@ -59,8 +59,8 @@ func compareText(was, is []byte) BodyDiff {
 	return d
 }
 
-// addHunk adds the lines of a hunk. A removed line and the added line that replaces it count as one
-// change.
+// addHunk adds the lines of a hunk. The argument before is the number of lines before the compared part of the
+// body. A removed line and the added line that replaces it count as one change.
 func (b *BodyDiff) addHunk(h *udiff.Hunk, before int) {
 	l, r := h.FromLine+before, h.ToLine+before
 	removed, added := 0, 0
@@ -200,5 +200,5 @@ func addMark(list []Mark, text string, changed bool) []Mark {
 	return append(list, Mark{Text: text, Changed: changed})
 }
 
-// diffToken is a word, or any other character.
+// diffToken matches a word, or one character that belongs to no word.
 var diffToken = regexp.MustCompile(`(?s)[\p{L}\p{Nd}_]+|.`)

@@ -83,8 +83,8 @@ type Page struct {
 	SearchedBackTo *Time     `json:"searchedBackTo" format:"date-time" doc:"first arrival of the oldest event looked at"`
 }
 
-// Of returns the JSON form of an event and of the attempts that were read with it. now is the time by which
-// warnings are decided.
+// Of returns the JSON form of an event and of the attempts that were read with it. now is the present time: one
+// warning depends on the age of the signature.
 func Of(e *relay.Event, site relay.Site, now time.Time) *Event {
 	out := &Event{
 		Summary:  *Summarise(e, site, now),
@@ -127,7 +127,7 @@ func AttemptsOf(attempts []relay.Attempt) List[Attempt] {
 	return list
 }
 
-// Summarise returns the summary of an event, also of one that was read for a list.
+// Summarise returns the summary of an event. The event may have been read without its attempts and bodies.
 func Summarise(e *relay.Event, site relay.Site, now time.Time) *Summary {
 	path, exact := lossy(e.Target)
 	host, _ := lossy([]byte(e.Host))
@@ -171,7 +171,7 @@ func Summarise(e *relay.Event, site relay.Site, now time.Time) *Summary {
 	if strings.HasPrefix(path, "/") || strings.HasPrefix(path, "?") {
 		out.URL += path
 	}
-	// The following fields are not known of every event.
+	// Not every event has the following values.
 	if e.Remote.IsValid() {
 		out.RemoteAddr = e.Remote.String()
 	}
@@ -291,7 +291,7 @@ func RefusedBy(status int, head, stored []byte) string {
 	if status >= http.StatusBadRequest && len(stored) > 0 {
 		if label := body.LabelOf(head); len(label.Codings) > 0 {
 			text, _ := body.Open(label, bytes.NewReader(stored), refusalBytes)
-			stored, _ = io.ReadAll(text) // stored is the text before any error in the coding
+			stored, _ = io.ReadAll(text) // if the coding is invalid, stored becomes the text decoded before the error
 		}
 	}
 	if by := HostRefusedBy(status, stored); by != "" {

@@ -136,7 +136,7 @@ func TestRefusedBy(t *testing.T) {
 		{302, "http://shop.example.com/a", "", ""},
 		{302, "/a", "", ""},
 		{302, "https://a%b/", "", ""},
-		{303, "https://shop.example.com/a", "", ""}, // the usual answer to a form
+		{303, "https://shop.example.com/a", "", ""}, // not a redirect for this purpose, because servers usually answer a form by 303
 		{200, "https://shop.example.com/a", "", ""},
 	} {
 		host, target, ok := record.RedirectTo(c.status, []byte("HTTP/1.1 301 X\r\nLocation: "+c.location+"\r\n\r\n"))

@@ -26,8 +26,8 @@ type Exported struct {
 }
 
 // Export returns an event in one of ExportFormats. The event must be read with its bodies, up to MaxBody.
-// creator is the version of the program, and now the time by which warnings are decided. The argument most
-// limits the bytes of all bodies together, as JSON; bodies beyond this limit are left out and marked as
+// creator is the version of the program, and now the present time, on which a warning depends. The argument
+// most limits the bytes of all bodies together, as JSON; bodies beyond this limit are left out and marked as
 // truncated. Errors: validation-failed for another format, and the errors of ExportRefusal.
 func Export(e *relay.Event, format string, site relay.Site, creator string, now time.Time, most int64) (_ *Exported, err error) {
 	// Browsers show every program as plain text, whatever its language.
@@ -67,7 +67,7 @@ func Export(e *relay.Event, format string, site relay.Site, creator string, now 
 // held twice.
 const recordCopies, programCopies = 4, 10
 
-// ExportWeight returns roughly the number of bytes that are held while Export runs.
+// ExportWeight returns roughly the number of bytes of memory that Export needs with the same arguments.
 func ExportWeight(e *relay.Event, format string, most int64) int64 {
 	n := e.HeldBytes()
 	isCoded := func(a relay.Attempt) bool { return len(body.LabelOf(a.Response.Head).Codings) > 0 }

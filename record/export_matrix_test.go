@@ -142,8 +142,8 @@ type exported struct {
 	file  *record.Exported
 }
 
-// exportAll exports all cases in a format. It checks which cases are refused, and that each refusal names
-// request.raw.
+// exportAll exports all cases in a format. It checks which cases are refused, and that each refusal names the
+// export that can send them, request.raw.
 func exportAll(t *testing.T, format string, site relay.Site) (list []exported) {
 	t.Helper()
 	refused := 0

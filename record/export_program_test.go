@@ -59,7 +59,7 @@ func (l language) write(t *testing.T, e *relay.Event) (dir string) {
 	return dir
 }
 
-// start runs the program against addr.
+// start runs the program, which sends its request to addr, and returns the output of the program.
 func (l language) start(t *testing.T, dir, addr string, env ...string) (string, error) {
 	t.Helper()
 	if _, err := exec.LookPath(l.run[0]); err != nil {

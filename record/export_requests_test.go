@@ -141,7 +141,7 @@ func (c *exportCase) event(t *testing.T, n int) *relay.Event {
 	if c.state != "" {
 		e.Blocker, e.Request.Body.State = relay.BlockedIncomplete, c.state
 	}
-	e.Request.Body.Data = e.Request.Body.Data[:min(len(c.body), record.MaxBody)] // truncated, as the API reads it
+	e.Request.Body.Data = e.Request.Body.Data[:min(len(c.body), record.MaxBody)] // truncated to MaxBody, as in an event that the API has read
 	return e
 }
 

@@ -83,13 +83,13 @@ func hasField(r *reading.Reading, path []string, want string) bool {
 	return findIn(r.Text, path, want)
 }
 
-// below returns the steps of a path below a form field, whose name may be written as card[number].
-// named is false if the path does not begin with the field.
+// below reports whether path begins with the form field called name, and returns the rest of path. A name such
+// as card[number] stands for two steps of a path.
 func below(name string, path []string) (rest []string, named bool) {
 	if name == path[0] {
 		return path[1:], true
 	}
-	most := 0 // largest length of a name with no more steps than the path: each byte may be an escape of ten bytes
+	most := 0 // a longer name cannot be a part of path, even if it writes each byte of a step as an escape of ten bytes
 	for _, step := range path {
 		most += 10*len(step) + len(`[""]`)
 	}

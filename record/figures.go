@@ -35,7 +35,7 @@ type LatencyFigure struct {
 	Max float64 `json:"max"`
 }
 
-// FiguresOf returns the JSON form of figures.
+// FiguresOf returns the JSON form of figures. The argument part is the duration that each bucket covers.
 func FiguresOf(alias string, f *relay.Figures, part time.Duration) *Figures {
 	out := &Figures{
 		Alias: alias, From: Time{f.Buckets[0].From}, To: Time{f.To}, CountedFrom: Time{f.From}, PartMs: part.Milliseconds(),

@@ -19,8 +19,8 @@ import (
 
 // Limits of a filter.
 const (
-	maxFilterValue  = 1000 // bytes of one value
-	maxFilterRepeat = 16   // values of a filter that may be repeated
+	maxFilterValue  = 1000 // largest number of bytes of one value
+	maxFilterRepeat = 16   // largest number of values of a filter that may be repeated
 )
 
 // FilterName describes one filter of a list of events: for help texts, for flags and
@@ -31,7 +31,7 @@ type FilterName struct {
 	Values  []string // the usual values; nil = any text is usual
 	Strict  bool     // other values than Values are an error
 	Repeat  bool     // may be given more than once; an event must then match all values
-	Example string   // a word, as typed
+	Example string   // the filter as a user types it
 
 	expected string                    // describes the accepted values; "" = the list of Values
 	field    func(f *relay.Filter) any // returns the field that holds the value
@@ -319,8 +319,9 @@ var fieldAndValue = regexp.MustCompile(`(?s)^((?:\["(?:[^"\\]|\\.)*"\]|[^=])*)=(
 // to 999.
 var statusFilter = regexp.MustCompile(`^(?:` + relay.StatusError + `|[1-5]xx|[1-9][0-9][0-9])$`)
 
-// timeLayouts are the accepted forms of a time: RFC 3339, the forms that pages show, and forms in UTC.
-// Browsers send the first form in UTC from a time field. Each form with seconds may also have a fraction.
+// timeLayouts are the accepted forms of a time: RFC 3339, the forms that pages show, and forms without a zone,
+// which mean UTC. Browsers send 2006-01-02T15:04 from a time field. Each form with seconds may also have a
+// fraction.
 var timeLayouts = []string{
 	time.RFC3339Nano, time.DateTime + " UTC", time.DateTime + " -07:00",
 	"2006-01-02T15:04", "2006-01-02T15:04:05", time.DateTime, "2006-01-02 15:04", time.DateOnly,

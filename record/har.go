@@ -29,7 +29,7 @@ type object = map[string]any
 // HAROf returns the archive (HAR 1.2) of an event that was read with its bodies: an entry for each attempt,
 // without a response if it got none. Names that begin with an underscore are extensions, which HAR allows.
 // Entries beyond maxHARRequests contain their request without headers and body. creator is the version of the
-// program.
+// program; most limits the bytes of all response bodies, as JSON.
 func HAROf(e *relay.Event, site relay.Site, creator string, most int64) any {
 	request := harRequest(e, site)
 	// Short lines and parameters take about eight times as many bytes in the archive.
@@ -118,8 +118,8 @@ func harUnescape(s string) string {
 	return s
 }
 
-// harResponse returns the response of an attempt, read from m; its status is 0 if there was no response. For
-// left see harContent.
+// harResponse returns the response of an attempt; its status is 0 if there was no response. m is the stored
+// message of the response, and left is the argument of harContent.
 func harResponse(a *Attempt, m *relay.Message, left *int64) object {
 	r := object{
 		"status": 0, "statusText": "", "httpVersion": "HTTP/1.1", "cookies": []harPair{}, "headers": []harPair{}, "redirectURL": "",
@@ -137,7 +137,7 @@ func harResponse(a *Attempt, m *relay.Message, left *int64) object {
 }
 
 // harContent returns the body of a response, as text or in base64. Content codings and charset are decoded if
-// the whole body can be decoded and needs at most left bytes as JSON.
+// the whole body can be decoded and has, as JSON, at most *left bytes, which are then subtracted from *left.
 func harContent(s *Response, m *relay.Message, left *int64) object {
 	out := object{"mimeType": cmp.Or(headerValue(s.Headers, "content-type"), "application/octet-stream"), "size": s.Body.Size, "text": s.Body.Data}
 	b := s.Body

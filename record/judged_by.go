@@ -59,7 +59,8 @@ func definitionsOf(target string, secrets relay.OpenSecrets, request *signature.
 	})
 }
 
-// candidatesOf makes candidates of the secrets that match the target by the longest path, the oldest first.
+// candidatesOf makes candidates of the secrets whose path begins the target and for which may returns true.
+// Only those with the longest path become candidates, the oldest first.
 func candidatesOf(target string, secrets relay.OpenSecrets, request *signature.Request, may func(*relay.OpenSecret, *signature.Sender) bool) (list []candidate) {
 	longest := 0
 	for i := range secrets {

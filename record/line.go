@@ -108,7 +108,8 @@ func newLine(at string, e *Summary, status int, state string, fault *relay.Fault
 	return l
 }
 
-// whatText returns event type, sender and the marks that users set, in the words of filters.
+// whatText returns event type and sender, and the marks that users set, in the form of a typed filter: pinned
+// and label:NAME.
 func whatText(e *Summary) string {
 	var words []string
 	if p := e.Provider; p != nil {

@@ -19,7 +19,7 @@ func sharedOf(t *testing.T, e *relay.Event, s relay.Share, online bool) *record.
 	return shown
 }
 
-// sharedView returns the view of a request in a share with viewing allowed.
+// sharedView returns what a share with View shows of a request, and the same as JSON.
 func sharedView(t *testing.T, line, contentType, body string) (shown *record.SharedEvent, all string) {
 	t.Helper()
 	e := replayed(t)
@@ -111,7 +111,8 @@ func TestSharedViewMasksTheWholeEvent(t *testing.T) {
 	}
 }
 
-// Only a body of broken JSON is marked as truncated. Text in brackets or braces is shown unchanged.
+// TestSharedViewSaysWhatIsLeftOut: a body of broken JSON is shown only up to its mistake, and marked as
+// truncated. Other text that begins like JSON, such as [info], is shown whole and unchanged.
 func TestSharedViewSaysWhatIsLeftOut(t *testing.T) {
 	t.Parallel()
 	const part = "--B\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\n%s\r\n--B--\r\n"

@@ -34,8 +34,8 @@ func Mask(ctx context.Context, e *Event) error {
 	return nil
 }
 
-// learned returns a view of an event that has learned the secrets of the event, and the bodies of its
-// attempts. done ends the turn for reading these bodies.
+// learned returns a view of an event that knows the secrets of the event, and the decoded bodies of the
+// responses to its attempts. done ends the turn for reading large bodies.
 func learned(ctx context.Context, e *Event) (v *sharedView, answered []*body.Reading, done func(), err error) {
 	size := textSize(e)
 	for i := range e.Attempts {
@@ -95,7 +95,7 @@ func MaskReport(ctx context.Context, e *Event, r *signature.Report) error {
 	return nil
 }
 
-// all does the work of Mask, and also returns masked copies of all attempts.
+// all hides the secrets in the record as Mask does, and returns masked copies of all attempts.
 func (v *sharedView) all(answered []*body.Reading) []Attempt {
 	v.mask()
 	list := slices.Clone(v.full.Attempts)

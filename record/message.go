@@ -180,7 +180,7 @@ func headersOf(fields []wire.Field) []Header {
 	return list
 }
 
-// headerValue returns the first value of a header line; "" if there is none.
+// headerValue returns the value of the first header line with a name, in any letter case; "" = none.
 func headerValue(headers []Header, name string) string {
 	for _, h := range headers {
 		if strings.EqualFold(h.Name(), name) {

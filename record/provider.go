@@ -73,8 +73,8 @@ var senderMarks = func() (marks []nameSet) {
 	return marks
 }()
 
-// nameSet is a set of names of fields, in any letter case: one bit for a length with a middle letter. Names
-// that share a bit are not told apart, so a set can only exclude a name.
+// nameSet is a set of names of fields, in any letter case. Each name sets one bit, which depends on its length
+// and its middle letter. Several names share a bit, so a set can only show that a name is not in it.
 type nameSet uint64
 
 // nameOf returns the set of one name.
@@ -159,7 +159,7 @@ func lineOf(fields []wire.Field) func(name string) (string, bool) {
 	}
 }
 
-// value returns the first value of a header line, in any letter case; nil if there is none.
+// value returns the value of the first header line with a name, in any letter case; nil = none.
 func value(fields []wire.Field, name string) []byte {
 	if name == "" {
 		return nil
@@ -177,8 +177,8 @@ func value(fields []wire.Field, name string) []byte {
 	return nil
 }
 
-// label returns a value as a string if it can be shown without escapes, because text columns and
-// terminals use it later; else "".
+// label returns b as a string if it has at most maxLabel bytes and is safe to print, because text columns of
+// the database and terminals get it unchanged; otherwise "".
 func label(b []byte) string {
 	if s := string(b); len(s) <= maxLabel && IsSafeText(s) {
 		return s

@@ -42,7 +42,8 @@ func scanTop(p []byte, event, delivery, nested string, batch bool) found {
 	return f
 }
 
-// within reads an object, or the first object of an array, as scanTop does.
+// within searches the next value, which is an object or an array, for the two keys as scanTop does, and reads
+// the value to its end.
 func (f *found) within(s *scanner, event, delivery, nested string) bool {
 	start := s.i
 	s.take('[')
@@ -110,8 +111,9 @@ func (s *scanner) text() ([]byte, bool) {
 	return nil, false
 }
 
-// members reads the object that begins here. It calls the function each for every key; that function reads
-// the value and reports whether to continue. members returns true if the object was read to its end.
+// members reads the next value, which must be an object. It calls the function each for every key; that
+// function reads the value and reports whether to continue. members returns true if the object was read to its
+// end.
 func (s *scanner) members(each func(key []byte) bool) bool {
 	if !s.take('{') {
 		return false
@@ -137,7 +139,7 @@ func (s *scanner) pick(wanted bool, to *[]byte) (ok bool) {
 	return s.skip()
 }
 
-// jsonLabel returns a raw JSON string as a label.
+// jsonLabel decodes a raw JSON string and returns the result of label.
 func jsonLabel(raw []byte) string {
 	if len(raw) < 2 || len(raw) > 6*maxLabel+2 {
 		return ""

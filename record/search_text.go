@@ -19,7 +19,7 @@ import (
 type TextSearch struct {
 	needles []needle
 	missing int
-	overlap int    // bytes at the end of a piece in which a wanted text may begin
+	overlap int    // number of bytes at the end of a piece in which a wanted text may begin that ends in the next piece
 	folded  []byte // buffer of Look
 	window  []byte // buffer of the method read: the end of the searched text, and the next piece
 	layers  [3]layer
@@ -59,7 +59,7 @@ func (s *TextSearch) Reset() {
 // Found reports whether every text was found.
 func (s *TextSearch) Found() bool { return s.missing == 0 }
 
-// Look searches a complete piece of an event, and returns Found.
+// Look searches one part of an event that is completely in memory, and returns Found.
 func (s *TextSearch) Look(p []byte) bool {
 	s.folded = s.folded[:0]
 	for i := range s.needles {
@@ -81,7 +81,8 @@ func (s *TextSearch) Look(p []byte) bool {
 	return s.Found()
 }
 
-// LookDecoded searches a target or a head, both as it was sent and with its percent codes decoded.
+// LookDecoded searches a target or a head, both as it was sent and with its percent codes decoded. It returns
+// Found.
 func (s *TextSearch) LookDecoded(p []byte) bool {
 	if s.Look(p) || bytes.IndexByte(p, '%') < 0 && bytes.IndexByte(p, '+') < 0 {
 		return s.Found()

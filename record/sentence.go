@@ -156,13 +156,13 @@ const maxCauseDepth = 8
 // array have the name of the array.
 func (c *causes) json(p []byte) {
 	d := json.NewDecoder(bytes.NewReader(p))
-	d.UseNumber() // numbers may have any length
+	d.UseNumber() // without it, a number that is too large for a float64 would be an error
 	levels := make([]causes, maxCauseDepth+1)
 	for i := range levels {
 		levels[i].status = c.status
 	}
 	walkJSON(d, "", 0, func(name, value string, depth int) {
-		if depth == 0 { // the whole body is a text, or a list of texts
+		if depth == 0 { // the whole body is a text, or a list of texts, so it counts as an error message
 			name = causeNames[0]
 		}
 		levels[depth].named(name, value)
@@ -172,8 +172,8 @@ func (c *causes) json(p []byte) {
 	}
 }
 
-// walkJSON calls the function text for each string of a value, with the name of the string. It returns false
-// if the value was incomplete or nested too deeply.
+// walkJSON calls the function text for each string of a value, with the name and the depth of the string. It
+// returns false if the value was incomplete or nested too deeply.
 func walkJSON(d *json.Decoder, name string, depth int, text func(name, value string, depth int)) bool {
 	token, err := d.Token()
 	if err != nil {
@@ -195,7 +195,7 @@ func walkJSON(d *json.Decoder, name string, depth int, text func(name, value str
 			name, _ = key.(string)
 		}
 		below := depth
-		if open == '{' { // a list keeps the depth of its name
+		if open == '{' { // the elements of a list have the depth of the list
 			below++
 		}
 		if below > maxCauseDepth || !walkJSON(d, name, below, text) {
@@ -206,7 +206,8 @@ func walkJSON(d *json.Decoder, name string, depth int, text func(name, value str
 	return err == nil
 }
 
-// text adds the first line of a text, or the last line of a Python traceback.
+// text adds the first line of a text, or the last line of a Python traceback. If cut is set, p is only the
+// beginning of the text, so the last line of a traceback is not known.
 func (c *causes) text(p []byte, cut bool) {
 	trace := bytes.HasPrefix(p, []byte("Traceback (most recent call last)")) && !cut
 	for line := range bytes.Lines(p) {

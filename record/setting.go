@@ -181,14 +181,14 @@ func CheckHostHeader(v string) error {
 	return nil
 }
 
-// noValue reports whether the text of a setting means JSON's null, as on the command line.
+// noValue reports whether a text on the command line means null, the default of the setting.
 func noValue(text string) bool {
 	return text == "" || text == "null" || text == "default"
 }
 
-// set sets a field; most is the longest duration.
+// set sets a setting to value; field is a pointer to the setting, and most is its longest duration.
 func set(field, value any, most time.Duration) error {
-	text := fmt.Sprint(value) // for a boolean or a number, also from JSON, this is the word of the command line
+	text := fmt.Sprint(value) // for a boolean or a number from JSON, this is the same text as on the command line
 	if value == nil {
 		text = ""
 	}

@@ -47,7 +47,7 @@ func SettingsHelp() (all []SettingHelp) {
 	return all
 }
 
-// SettingsText is SettingsHelp for the help of a command.
+// SettingsText returns SettingsHelp as lines of text, for the help of a command.
 func SettingsText() string {
 	var b strings.Builder
 	for _, h := range SettingsHelp() {

@@ -105,7 +105,7 @@ func textSize(e *Event) (n int) {
 type sharedView struct {
 	full     *Event
 	host     string // host of the alias; "" if it does not reveal the alias
-	owner    bool   // the viewer knows the owner
+	owner    bool   // the viewer knows the owner, so header lines with the host of the owner are shown
 	m        *mask.Masker
 	sent     *body.Reading // nil if its content coding could not be decoded
 	answered *body.Reading // nil if its content coding could not be decoded
@@ -237,7 +237,7 @@ type SharedReplayAttempt struct {
 	LatencyMs *float64 `json:"latencyMs"`
 }
 
-// OfSharedReplay returns the result of attempt n of an event.
+// OfSharedReplay returns the JSON form of a replay by share token, which made attempt n of the event.
 func OfSharedReplay(e *relay.Event, n int) *SharedReplay {
 	asked := e.LastReceivedAt
 	if asked.IsZero() {

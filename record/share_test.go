@@ -38,8 +38,8 @@ func TestSharedShowsNoSecretsAndNoOwner(t *testing.T) {
 	}
 }
 
-// TestLargeSharesTakeTurns: while two large readings run, OfShared waits if the decoded body is large, and
-// does not wait if it is small.
+// TestLargeSharesTakeTurns: while two large bodies are being read, OfShared waits if the decoded body is large,
+// and does not wait if it is small.
 func TestLargeSharesTakeTurns(t *testing.T) {
 	for range 2 {
 		done, err := body.Turn(t.Context(), body.Large+1)

@@ -33,8 +33,8 @@ func (s *EventStream) Write(id, name string, data []byte) {
 	s.buf.WriteByte('\n')
 }
 
-// CompleteItem gives a feed item its id and its encoding as a server-sent event. All viewers share
-// the encoding, and Data becomes a part of it.
+// CompleteItem gives a feed item its id and its encoding as a server-sent event. All viewers share the encoded
+// bytes, and Data becomes a slice of them.
 func CompleteItem(item *relay.FeedItem, id string) {
 	var s EventStream
 	s.buf.Grow(len(item.Data) + len(id) + len(item.Name) + len("id: \nevent: \ndata: \n\n"))
@@ -67,7 +67,7 @@ func ServeStream(w http.ResponseWriter, r *http.Request, begin func(*EventStream
 	}
 	s := &EventStream{}
 	s.buf.WriteString(": connected\nretry: 1000\n")
-	if id := subs[0].Start(); id != "" { // an id without data is no event for a browser (HTML Living Standard, section 9.2.6)
+	if id := subs[0].Start(); id != "" { // without data, this is no event for a browser, but the browser remembers the id (HTML Living Standard, section 9.2.6)
 		s.buf.WriteString("id: " + id + "\n")
 	}
 	s.buf.WriteByte('\n')
@@ -114,7 +114,8 @@ func ServeStream(w http.ResponseWriter, r *http.Request, begin func(*EventStream
 	}
 }
 
-// readBatches reads a subscription until it ends.
+// readBatches sends what it reads from a subscription to the channel batches, until the subscription or ctx
+// ends.
 func readBatches(ctx context.Context, from int, sub relay.Subscription, batches chan<- feedBatch) {
 	for b := (feedBatch{from: from}); b.err == nil; {
 		b.items, b.err = sub.Next(ctx)

@@ -9,7 +9,7 @@ import (
 // Byte order marks at the start of a text, which identify its encoding.
 var (
 	markUTF8     = []byte("\xef\xbb\xbf")
-	markUTF16Low = []byte("\xff\xfe") // the low byte of each unit first, as usual on Windows
+	markUTF16Low = []byte("\xff\xfe") // the low byte of each 16-bit unit comes first, as usual on Windows
 	markUTF16Big = []byte("\xfe\xff")
 )
 

@@ -103,7 +103,7 @@ func (c *candidate) judge(r *SignedRequest, request *signature.Request) *relay.S
 		out.Reason, out.Message = signature.SecretSealed, sealedText
 	default:
 		v := signature.Verify(s, open, request, r.ReceivedAt)
-		if v.Reason == signature.SecretEncoding { // a stored verdict says only that the secret is wrong; verify names the mistake in the secret
+		if v.Reason == signature.SecretEncoding { // a stored verdict says only that the secret is wrong; VerifyStored names the mistake in the secret
 			v.Reason = signature.WrongSecret
 		}
 		setVerdict(out, withSealed(&v, c.set, open))
@@ -182,11 +182,11 @@ func VerifyStored(r *SignedRequest, provider, target string, secrets relay.OpenS
 	return report, judged, nil
 }
 
-// targetOf returns the path and query that secrets are chosen by.
+// targetOf returns the path and query of an event, by which the secrets to verify it are chosen.
 func targetOf(e *relay.Event) string { return strings.ToValidUTF8(string(e.Target), "\ufffd") }
 
-// SignedRequestOf returns the request of an event. If its body is not in memory, only its stored size is
-// used.
+// SignedRequestOf returns the request of an event for a check of its signature. If not all of the body is in
+// memory, Unread has the reason.
 func SignedRequestOf(e *relay.Event, url string) *SignedRequest {
 	r := &SignedRequest{Head: e.Request.Head, Body: e.Request.Body.Data, URL: url, ReceivedAt: e.ReceivedAt}
 	switch b := &e.Request.Body; {

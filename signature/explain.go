@@ -406,7 +406,7 @@ func (t *trial) urls(secrets []Secret) bool {
 	return false
 }
 
-// otherURLs are spellings under which a sender may know the same endpoint.
+// otherURLs returns other spellings of a URL, under which a sender may know the same endpoint.
 func otherURLs(text string) []string {
 	u, err := url.Parse(text)
 	if err != nil {
@@ -428,7 +428,8 @@ func otherURLs(text string) []string {
 	return list
 }
 
-// schemes tries other common schemes: the digest of only the body, in the usual forms.
+// schemes tries the signed texts, digests and forms of other common schemes, and reports whether one of them
+// gives the signature.
 func (t *trial) schemes(secrets []Secret) bool {
 	if t.scheme.own != nil || t.scheme.Digest != HMACSHA256 && t.scheme.Digest != HMACSHA1 {
 		return false

@@ -21,7 +21,7 @@ type reading struct {
 	header  string   // name of the line that was read, as spelled in the table
 	parts   []Part   // parts of the line
 	digests []string // possible digests, as written, without prefix or version
-	others  []string // versions that this scheme does not use
+	others  []string // versions of signatures in the line that this scheme does not use
 	id      string
 	time    string // time as written, "" = none
 
@@ -225,11 +225,12 @@ func (s *Scheme) SameSignature(a, b *Request) bool {
 	return len(one.digests) > 0 && slices.Equal(one.digests, other.digests)
 }
 
-// Suited returns the scheme that signs a request with a secret. Some senders, such as GitLab, have both a
-// scheme with keys and a scheme that sends the secret itself.
+// Suited returns the scheme by which a request is signed with a secret. This is s, unless the sender has two
+// schemes: one that signs with a key, and one that sends the secret itself (GitLab).
 //
-// A key is never sent, whatever lines the request has, because users who may send events must not read it.
-// Any other text is sent, unless the request has a signature made with a key.
+// Of those two, Suited chooses the one with a key if the secret has the form of a key, whatever headers the
+// request has, because users who may send events must not read the key. It also chooses that one if the request
+// already has a signature made with a key. Otherwise it chooses the one that sends the secret.
 func (p *Sender) Suited(s *Scheme, r *Request, secret string) *Scheme {
 	byKey, bySending := -1, -1
 	for i := range p.Schemes {
@@ -249,7 +250,9 @@ func (p *Sender) Suited(s *Scheme, r *Request, secret string) *Scheme {
 	return &p.Schemes[bySending]
 }
 
-// Fits reports whether a secret has the form that a scheme of the sender needs.
+// Fits reports whether a secret has the form that the scheme s needs. If the sender has both a scheme with a
+// key and a scheme that sends the secret, a secret in the form of a key fits only the former, and any other
+// secret only the latter.
 func (p *Sender) Fits(s *Scheme, secret string) bool {
 	if _, err := s.Key.read(secret); err != nil {
 		return false

@@ -15,7 +15,7 @@ type Request struct {
 	URL    string // URL as the sender knows it: scheme, host and the path as sent
 	Body   []byte // body without its transfer coding, but with its content coding
 
-	// Line returns the first value of a header line. Names are compared without letter case.
+	// Line returns the value of the first header line with a name, in any letter case.
 	Line func(name string) (value string, ok bool)
 }
 

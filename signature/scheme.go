@@ -23,7 +23,7 @@ type Sender struct {
 	Nested       string // key of an object, or of an array of objects, that may also have BodyEvent and BodyDelivery; a.b = b in a. An event type there has priority
 	Batch        bool   // the body may be an array of events, of which the first one counts
 
-	FormJSON  string   // if the body is a form: field with the JSON in which the keys are
+	FormJSON  string   // if the body is a form: the field whose value is the JSON with these keys
 	FormEvent []string // if the body is a form: fields that may have the event type; the first existing one counts
 
 	Schemes []Scheme // the first scheme whose line a request has verifies the request; none = the sender does not sign, or its scheme is unknown
@@ -41,7 +41,7 @@ type Scheme struct {
 	Layout  Layout
 	Prefix  string // text before the digest, such as "sha256="
 	TimeKey string // key of the time among the pairs of the line
-	SigKey  string // key of the digest among the pairs, or version before the comma
+	SigKey  string // key of the digest among the pairs; with the layout Versions, the version of the digest
 	Joint   string // separator of the pairs; "" = ","
 
 	IDHeader   string        // header line with the value of {id}
@@ -51,7 +51,7 @@ type Scheme struct {
 	Old        time.Duration // age from which the sender's own libraries refuse a signature; 0 = never
 	Future     time.Duration // largest time in the future that the sender's own libraries accept; 0 = unlimited
 
-	Oracle string // how the tests check this row: "library" of the sender, or "" = with a vector
+	Oracle string // how the tests check this row: with a "library" of the sender, or "" = with a vector, a signed request of another implementation
 
 	own *special // rules that the data of a scheme cannot express; nil for most senders
 }
@@ -102,8 +102,8 @@ const (
 // Layout describes the form of a header line with digests.
 type Layout int
 
-// The layouts: the digest after a prefix, or key=value pairs, or versions before a comma, separated by
-// spaces.
+// The layouts: Whole is a prefix and the digest, Pairs are key=value pairs, and Versions are items of the form
+// version,digest with spaces between them.
 const (
 	Whole Layout = iota
 	Pairs

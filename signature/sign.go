@@ -102,7 +102,7 @@ func findMember(doc []byte, path []string) (from, to int, ok bool) {
 	return to - len(raw), to, true
 }
 
-// enter reads tokens until the next one is the value at a step.
+// enter reads tokens until the next one is the value at a step, and returns false if there is no such value.
 func enter(dec *json.Decoder, open json.Token, step string) bool {
 	var skipped json.RawMessage
 	for i := 0; dec.More(); i++ {
@@ -126,7 +126,7 @@ func enter(dec *json.Decoder, open json.Token, step string) bool {
 	return false
 }
 
-// signedText returns the signed bytes for a report.
+// signedText returns the signed bytes for a report, which must not contain the secret.
 func (s *Scheme) signedText(r *Request, got *reading) []byte {
 	var out bytes.Buffer
 	s.write(&out, r, got, "")

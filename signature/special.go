@@ -51,7 +51,8 @@ var twilio = &special{
 	},
 }
 
-// mandrill signs like twilio, but includes every value of a name, unchanged.
+// mandrill signs the URL, and each name of a form with its values: names are sorted, and values stay in the
+// order in which they were sent.
 var mandrill = &special{
 	describe: "HMAC-SHA1 in base64 over {url} and the form's names and values in order",
 	canSign:  SignURL,

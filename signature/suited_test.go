@@ -8,8 +8,9 @@ import (
 	"time"
 )
 
-// TestKeysAreNotSent: a sender that has schemes of both kinds signs with a secret that looks like a key, and
-// never sends it. Any other secret is sent, unless the request has a signature that was made with a key.
+// TestKeysAreNotSent: if a sender has a scheme that signs with a key and one that sends the secret, a secret
+// that looks like a key is used to sign, and never sent. Any other secret is sent, unless the request has a
+// signature that was made with a key.
 func TestKeysAreNotSent(t *testing.T) {
 	t.Parallel()
 	raw := []byte(strings.Repeat("k", 32))

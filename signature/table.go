@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Digest and form that most rows of the table use.
+// Values that many rows of the table have: signed texts, ages, a value of Oracle and a prefix.
 const (
 	body      = "{b}"
 	dotted    = "{t}.{b}"

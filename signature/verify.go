@@ -15,8 +15,8 @@ const (
 	Unchecked = "unchecked"
 )
 
-// The reasons. The reasons from SecretEncoding on are only found by Explain, because it has to try several
-// mistakes.
+// The reasons of verdicts. Only Explain finds the reasons after SecretEncoding, because it tries several
+// mistakes. Verify returns SecretEncoding only if its single secret cannot be read.
 const (
 	OK              = "ok"
 	NoSecret        = "no-secret"

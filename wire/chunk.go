@@ -24,7 +24,7 @@ const (
 	inExtension                   // extension after the first semicolon
 	sizeLF                        // LF of a chunk-size line
 	inData
-	dataCR // CR after chunk data; dataLF and dataEnded follow in this order
+	dataCR // CR after chunk data; dataEnd needs dataCR, dataLF and dataEnded in this order
 	dataLF
 	dataEnded
 	trailerStart
@@ -162,7 +162,8 @@ func (c *chunk) nameByte(b byte) string {
 	return "a trailer name holds a byte that names must not have, or has no colon"
 }
 
-// text parses bytes of an extension or a value, or the CR after it.
+// text parses bytes of an extension or a value, or the CR after it. The argument next is the state after the
+// CR.
 func (c *chunk) text(p []byte, next chunkState) (n int, why string) {
 	for n < len(p) && (is(p[n], valueOctet) || !c.strict && p[n] != '\r' && p[n] != '\n' && p[n] != 0) {
 		n++

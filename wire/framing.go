@@ -11,8 +11,8 @@ const maxLengthDigits = 18
 
 // headerFlags collects the information about framing and connection in the header lines of one head.
 type headerFlags struct {
-	host, length, coding    []byte // value of the last line with this name
-	hosts, lengths, codings int    // number of lines with this name
+	host, length, coding    []byte // value of the last Host, Content-Length and Transfer-Encoding line
+	hosts, lengths, codings int    // number of these lines
 	close, keep             bool
 	upgrade, expect, auth   bool
 	proxyConnection         bool

@@ -126,7 +126,8 @@ func FuzzBody(f *testing.F) {
 	})
 }
 
-// feed passes a body in pieces. Their lengths are the values of cuts, repeated.
+// feed parses the body p of a message with the head h in pieces. The lengths of the pieces are the values of
+// cuts plus one, again from the first after the last.
 func feed(h *wire.Head, p, cuts []byte) (m message, err error) {
 	m.head = &wire.Head{Framing: h.Framing}
 	b := wire.NewBody(h)
@@ -196,7 +197,7 @@ func FuzzFields(f *testing.F) {
 
 func isPad(c byte) bool { return c == ' ' || c == '\t' }
 
-// editLikeNew: an edited head is still a valid head, and differs only by the edit.
+// editLikeNew checks that an edited head is still a valid head, and differs only by the edit.
 func editLikeNew(t *testing.T, h *wire.Head, host string) {
 	t.Helper()
 	fields := wire.Fields(h.Raw)

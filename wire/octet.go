@@ -2,7 +2,7 @@ package wire
 
 import "bytes"
 
-// Classes of octets, as bits in class.
+// Classes of octets, as bits in the values of the table class.
 const (
 	tokenOctet   = 1 << iota // tchar of RFC 9110, section 5.6.2
 	targetOctet              // bytes allowed in a request-target: 0x21-0x7E, 0x80-0xFF

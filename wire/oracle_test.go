@@ -29,10 +29,9 @@ func unjudged(lines []byte) bool {
 	return len(lines) > netHTTPOverhead || spacedExtension.Match(lines)
 }
 
-// likeNetHTTP compares a request with the result of http.ReadRequest; rest holds the bytes after the
-// request. It does not compare targets that url.Parse refuses, because this package decodes nothing.
-// It also skips the host of a target that url.Parse decodes, and messages with forbidden fields in
-// Trailer.
+// likeNetHTTP compares a request with the result of http.ReadRequest; rest holds the bytes after the request.
+// It does not compare requests whose target url.Parse refuses, because this package decodes nothing. Nor does
+// it compare requests with forbidden fields in Trailer.
 func likeNetHTTP(t *testing.T, m *message, p, rest []byte) {
 	t.Helper()
 	if _, err := url.ParseRequestURI(string(m.head.Target)); err != nil || unjudged(m.lines) {
@@ -89,7 +88,7 @@ func responseLikeNetHTTP(t *testing.T, m *message, p, rest []byte, isHead bool) 
 			sameFraming(t, m, r.ContentLength, r.TransferEncoding)
 		}
 		want := headerOf(wire.Fields(m.head.Raw))
-		if r.Close { // net/http may leave out the Connection line
+		if r.Close { // net/http may remove the Connection line
 			want.Del("Connection")
 			r.Header.Del("Connection")
 		}

@@ -52,8 +52,8 @@ func Request(p []byte, l Limits) (h *Head, n int, err error) {
 	return h, skip + n, nil
 }
 
-// unfinished looks for errors at the start and the end of a long head that has no empty line yet. It
-// never returns nil.
+// unfinished looks for errors at the start and the end of a long head that has no empty line yet. It returns
+// ErrMore if it finds none.
 func unfinished(p []byte, l Limits) error {
 	first := bytes.IndexByte(p, '\n')
 	if first < 0 || first >= l.Seen {
@@ -98,7 +98,8 @@ func (m *headerFlags) request(h *Head) *relay.Error {
 	return nil
 }
 
-// requestLine reads the first line of a request; n is its length, CRLF included.
+// requestLine reads the first line of a request; n is its length, CRLF included. limit is the largest length of
+// the target; 0 = no limit.
 func requestLine(p []byte, limit int) (h Head, n int, err error) {
 	i := 0
 	for i < len(p) && is(p[i], tokenOctet) {

@@ -144,7 +144,7 @@ func (m *headerFlags) response(h *Head, req *Head) *relay.Error {
 	switch {
 	case h.Status < 200 || h.Status == 204 || h.Status == 304 || req != nil && string(req.Method) == "HEAD":
 		// A response to HEAD or with one of these statuses has no body, whatever its header lines say. If the
-		// lines are invalid, the connection is not reused.
+		// lines are invalid, the connection to the local server is not reused.
 		h.Framing, h.Length = relay.FramingNone, 0
 		h.Sloppy = h.Sloppy || reason != ""
 	case reason != "":

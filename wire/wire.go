@@ -46,7 +46,7 @@ type Head struct {
 	// ProxyConnection is set if there is a Proxy-Connection line. The line is not standardised.
 	// Because of it some servers, such as aiohttp 3.8, close the connection without announcing that.
 	ProxyConnection bool
-	Sloppy          bool // responses only; accepted leniently (bare LF, folded lines): the connection must not be reused, and the caller's connection must be closed
+	Sloppy          bool // responses only; accepted leniently (bare LF, folded lines): the connection to the local server must not be reused, and that of the caller must be closed
 	EventStream     bool // Content-Type: text/event-stream
 	// KeepAliveTimeout is the parameter timeout of Keep-Alive, in seconds; -1 = none.
 	KeepAliveTimeout int

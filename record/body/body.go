@@ -119,7 +119,7 @@ func (r *reader) read(l Label, p []byte, cut bool, depth int) *Reading {
 	return out
 }
 
-// form finds the form of a text. raw holds the bytes of the text before decoding.
+// form finds the form of a text. raw holds the bytes of the text before they were converted to UTF-8.
 func (r *reader) form(out *Reading, raw []byte) {
 	l, text := out.Label, out.Text
 	json := StartsJSON(text)
@@ -228,8 +228,8 @@ func (r *Reading) FaultText() string {
 	return strings.Join(list, "; ")
 }
 
-// How returns a sentence, without its full stop, on how Text was decoded from the stored bytes; "" = they
-// are equal.
+// How returns a sentence, without its full stop, on how Text was decoded from the stored bytes; "" = Text
+// equals the stored bytes.
 func (r *Reading) How() string {
 	var steps []string
 	if len(r.Codings) > 0 {

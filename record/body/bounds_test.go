@@ -51,7 +51,7 @@ func TestBoundsOfReading(t *testing.T) {
 		w, err := zstd.NewWriter(&packed, zstd.WithWindowSize(window), zstd.WithSingleSegment(false))
 		if err == nil {
 			_, _ = w.Write([]byte("text"))
-			err = w.Flush() // Flush begins the frame before its size is known
+			err = w.Flush() // Flush writes the frame header before the size of the content is known, so that the header names the window
 		}
 		if err == nil {
 			err = w.Close()

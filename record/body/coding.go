@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	maxCodings = 4        // codings of one body that are decoded
-	maxWindow  = 8 << 20  // bytes that a zstd frame may refer back to (RFC 9659)
+	maxCodings = 4        // largest number of content codings of one body
+	maxWindow  = 8 << 20  // largest number of bytes that a zstd frame may refer back to (RFC 9659)
 	probeBytes = 4 << 10  // bytes at the start of the data by which open decides whether the data has a coding
 	betweenAll = 64 << 10 // bytes that a decoder may output beyond the limit, for each further decoder that reads its output
 )
@@ -50,9 +50,10 @@ func (c *codedReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// uncode decodes the content codings of a label, the last one first. The argument most limits the output of
-// the last decoder, in bytes. The other decoders may output little more, so that the time is proportional to
-// that limit. If a coding cannot be decoded, the data keeps this coding, and fault has the reason.
+// uncode decodes the content codings of a label, the last one first. The argument most limits the output of the
+// last decoder, in bytes. The other decoders may output little more, so that the time is proportional to that
+// limit. The result undone lists the codings that were decoded. If a coding cannot be decoded, the data keeps
+// this coding, and fault has the reason.
 func uncode(codings []string, src io.Reader, most int64) (r io.Reader, undone []string, fault string) {
 	if len(codings) > maxCodings {
 		return src, nil, fmt.Sprintf("it has %d content codings, and no more than %d are undone here", len(codings), maxCodings)

@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// maxFields bounds the fields of a form that are read one by one.
+// maxFields is the largest number of fields of a form that are read; further fields are only counted.
 const maxFields = 10_000
 
 // Field is one field of a URL-encoded form or query.
@@ -60,7 +60,7 @@ func FormValue(p []byte, name string) []byte {
 	return nil
 }
 
-// Start returns the text of a body after its byte order mark and white space.
+// Start returns the text of a body after a byte order mark of UTF-8 and white space.
 func Start(p []byte) []byte {
 	return bytes.TrimLeft(bytes.TrimPrefix(p, []byte(marks[0].bytes)), " \t\r\n")
 }

@@ -11,7 +11,7 @@ import (
 
 // Fault is an error in a body: its place and the reason.
 type Fault struct {
-	At   int    // byte of the text, -1 = the error has no place
+	At   int    // index of a byte in the text; -1 = the error has no place
 	Text string // a sentence without its full stop, for users; it may contain text of an untrusted sender
 }
 
@@ -21,7 +21,7 @@ type Document struct {
 	Fault      bool
 }
 
-// maxDocuments bounds the values of JSON lines that are read one by one.
+// maxDocuments is the largest number of values of JSON lines that are read.
 const maxDocuments = 10_000
 
 // jsonFault returns the first error in a text as JSON (RFC 8259); nil = the text is valid. If the text is
@@ -41,8 +41,9 @@ func jsonFault(p []byte) *Fault {
 	return notJSON(p, int(syntax.Offset)-1, syntax.Error())
 }
 
-// atEnd reports whether a text is the beginning of a value. encoding/json reads a space after the end of a
-// text. If the text ends within a word, a number or an escape, encoding/json reports that space as the error.
+// atEnd reports whether a text is the beginning of a value; e is the error of encoding/json for the text.
+// encoding/json reads a space after the end of a text. If the text ends within a word, a number or an escape,
+// encoding/json reports that space as the error.
 func atEnd(p []byte, e *json.SyntaxError) bool {
 	return e.Error() == "unexpected end of JSON input" ||
 		int(e.Offset) == len(p) && !bytes.HasSuffix(p, []byte(" ")) && strings.HasPrefix(e.Error(), "invalid character ' '")

@@ -53,8 +53,9 @@ func NewLabel(contentType string, contentEncoding ...string) Label {
 	return l
 }
 
-// parameters calls the function each for every parameter of a header value. Like senders, it allows =, : and
-// spaces in an unquoted value, and repeated names, for which mime.ParseMediaType returns no parameters.
+// parameters calls the function each for every parameter of a header value. It allows =, : and spaces in an
+// unquoted value, and repeated names, because senders write them; mime.ParseMediaType returns no parameters for
+// such values.
 func parameters(list string, each func(name, value string)) {
 	for list != "" {
 		list = strings.TrimLeft(list, "; \t\r\n")

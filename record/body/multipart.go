@@ -29,8 +29,8 @@ type delimiter struct {
 	closes        bool
 }
 
-// nextDelimiter finds the next boundary line: at the start of p or after a line end, followed only by
-// spaces up to its own line end.
+// nextDelimiter finds the next boundary line from the index from on. It begins with dash (two hyphens and the
+// boundary) at the start of p or after a line end, and only spaces follow up to its own line end.
 func nextDelimiter(p []byte, from int, dash []byte) (d delimiter, ok bool) {
 	for at := from; ; {
 		n := bytes.Index(p[at:], dash)
@@ -202,7 +202,7 @@ func (part *Part) disposition(value string) {
 			part.File = string(plain)
 		}
 	})
-	var words mime.WordDecoder // encoded as in mails
+	var words mime.WordDecoder // some senders encode the name as in mails (RFC 2047)
 	if name, err := words.DecodeHeader(part.File); err == nil {
 		part.File = name
 	}

@@ -28,8 +28,8 @@ func (m *Masker) Body(r *body.Reading) (text string, changed, whole bool) {
 	return strings.ToValidUTF8(string(masked), "\ufffd"), changed, whole
 }
 
-// reading hides the secrets of a body whose text begins at base, and reports whether all of it could be
-// read.
+// reading hides the secrets of a body whose text begins at the index base of the edited text, and reports
+// whether all of it could be read.
 func (m *Masker) reading(out *edits, r *body.Reading, base int) (whole bool) {
 	form := r.Form
 	if form == body.JSON && !body.StartsJSON(r.Text) {

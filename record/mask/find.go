@@ -47,7 +47,7 @@ type match struct {
 type matchKind uint8
 
 const (
-	matchWithin matchKind = iota // anywhere
+	matchWithin matchKind = iota // the secret is masked anywhere, even within a longer word
 	matchAlone                   // the secret is masked only as a whole word
 	matchStart                   // the beginning of a secret that is longer than maxPattern
 	matchCoded                   // the secret in base64 or hexadecimal digits

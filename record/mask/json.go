@@ -16,9 +16,9 @@ const (
 	maskedMember = ": " + maskedJSON // replaces the colon and the value of a member
 )
 
-// json hides secrets in one or more JSON values that begin at base. It hides the values of secret fields,
-// including objects and arrays, and the secrets that the method text finds in other strings. If the JSON
-// was cut, the whole rest of an incomplete secret value is hidden.
+// json hides secrets in one or more JSON values that begin at the index base of the edited text. It hides the
+// values of secret fields, including objects and arrays, and the secrets that the method text finds in other
+// strings. If the JSON was cut, the whole rest of an incomplete secret value is hidden.
 func (m *Masker) json(out *edits, s []byte, base int) {
 	j := m.scan()
 	defer m.done(j)
@@ -147,7 +147,8 @@ func (j *jsonScan) secretValue() bool {
 	return t != nil && t.object && j.m.secretField(unquoted(t.name))
 }
 
-// end closes the innermost container, whose end is before to.
+// end closes the innermost container, whose text ends before the index to. ended is false if the JSON was cut
+// before the end of the container.
 func (j *jsonScan) end(to int, ended bool) {
 	t := *j.top()
 	j.open = j.open[:len(j.open)-1]
@@ -168,7 +169,8 @@ func (j *jsonScan) end(to int, ended bool) {
 	j.hide(to, ended)
 }
 
-// hide replaces the value of a secret field that ends at to.
+// hide replaces the value of a secret field that ends before the index to. ended is false if the JSON was cut
+// within the value.
 func (j *jsonScan) hide(to int, ended bool) {
 	with := maskedMember
 	if !ended {
@@ -251,7 +253,7 @@ func isNameOf(name []byte) bool {
 
 func isValueOf(name []byte) bool { return string(name) == "value" || string(name) == "Value" }
 
-// text reads a string.
+// text hides the secrets in a string, which may itself contain JSON.
 func (j *jsonScan) text(from, to int, ended bool) {
 	inside := j.s[from+1 : to]
 	if ended {

@@ -33,7 +33,7 @@ type Masker struct {
 	unpacked int             // bytes of the decompressed texts so far
 }
 
-// maxFields is the largest number of names in fields and in headers.
+// maxFields is the largest number of names in each of the maps fields and headers.
 const maxFields = 1024
 
 // secretField is the function secretField with a cache, because most names occur many times in a body.
@@ -44,8 +44,8 @@ func (m *Masker) secretHeader(name string) bool {
 	return kept(m.headers, []byte(name), func(name []byte) bool { return secretHeader(string(name)) })
 }
 
-// kept returns the result of secret for a name, and keeps it in known. Names of at most two bytes are never
-// names of secrets.
+// kept returns the result of the function secret for a name, and keeps it in the map known. Names of at most
+// two bytes are never names of secrets.
 func kept(known map[string]bool, name []byte, secret func(name []byte) bool) bool {
 	if len(name) < 3 {
 		return false
@@ -168,7 +168,8 @@ func (m *Masker) Text(s string) string {
 	return s
 }
 
-// Target hides the secret values in the query and fragment of a request-target.
+// Target hides the secret values in the query and fragment of a request-target, and the known secrets in its
+// path.
 func (m *Masker) Target(target string) string {
 	masked, _ := m.masked([]byte(target), func(m *Masker, out *edits, s []byte, base int) {
 		at := bytes.IndexAny(s, "?#") + 1

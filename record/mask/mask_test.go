@@ -22,8 +22,8 @@ import (
 // secret is the value that must not be shown. It contains every character that some encoding changes.
 const secret = "s3cret/of+the-test=="
 
-// seen returns the masked text of a body in a message with the given header lines, which may contain the
-// secret.
+// seen returns the masked text of a body whose Content-Type is label. The body comes in a message with the
+// given header lines; each of the lines may contain the secret.
 func seen(t *testing.T, label, text string, lines ...string) (shown string, whole bool) {
 	t.Helper()
 	r := body.Read(body.NewLabel(label), []byte(text), false, 1<<20)

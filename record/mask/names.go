@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// secretParts are parts of names, in lower case and without separators. If the name of a field or
-// header line contains one of them, the value is a secret or proves a signature.
+// secretParts are parts of names, in lower case and without separators. If the name of a field or header line
+// contains one of them, its value is a secret or a signature.
 var secretParts = [][]byte{
 	[]byte("authorization"), []byte("cookie"), []byte("signature"), []byte("secret"), []byte("token"), []byte("hmac"), []byte("apikey"),
 	[]byte("passw"), []byte("passphrase"), []byte("passcode"), []byte("transmissionsig"), []byte("xauth"), []byte("accesskey"),
@@ -90,7 +90,7 @@ func words(name []byte) []string {
 		case !isUpper(i) && !isLower(i) && (c < '0' || c > '9') && c < 0x80:
 			end(i)
 			from = i + 1
-		case isUpper(i) && i > 0 && (!isUpper(i-1) || isLower(i+1)): // apiKey, APIKey
+		case isUpper(i) && i > 0 && (!isUpper(i-1) || isLower(i+1)): // such as the K in apiKey and in APIKey
 			end(i)
 		}
 	}

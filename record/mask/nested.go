@@ -25,7 +25,8 @@ func (n *nested) mask(m *Masker, out *edits, base int, quote func(string) string
 	}
 }
 
-// inJSON encodes a replacement for a JSON string. Replacements consist of printable characters.
+// inJSON encodes a replacement for a JSON string. Replacements consist of printable characters, so only quotes
+// and backslashes need escapes.
 func inJSON(with string) string {
 	switch with {
 	case Masked, "":

@@ -8,13 +8,13 @@ import (
 	"relay/record/body"
 )
 
-// Limits for reading compressed data in base64. The limits of pieces and bytes count for all texts of one
-// event together.
+// Limits for reading compressed data in base64. maxPacked and maxUnpacked count for all texts of one event
+// together; pieces beyond them are hidden without being read.
 const (
-	minPacked   = 20        // base64 digits
-	minLine     = 60        // base64 digits of a line that is not the last one
-	maxPacked   = 100       // pieces
-	maxUnpacked = 256 << 10 // bytes of the texts of all pieces
+	minPacked   = 20        // smallest number of base64 digits of a piece
+	minLine     = 60        // smallest number of base64 digits of a line that is not the last one
+	maxPacked   = 100       // largest number of pieces
+	maxUnpacked = 256 << 10 // largest number of bytes of the decompressed texts
 )
 
 // packings are the base64 digits with which data in the formats of the list archives begins. next are the
@@ -88,7 +88,8 @@ func packedEnd(p []byte, at int) int {
 	}
 }
 
-// hides reports whether a piece of compressed data in base64 is hidden.
+// hides reports whether a piece of compressed data in base64 must be hidden, because it contains a secret or is
+// not read.
 func (m *Masker) hides(piece []byte, coding string) bool {
 	if m.pieces++; coding == "" || m.pieces > maxPacked || m.unpacked >= maxUnpacked {
 		return true

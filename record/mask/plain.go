@@ -77,7 +77,7 @@ func (n *normal) resolve() (changed bool) {
 	return changed
 }
 
-// escaped reports whether a byte was written as a percent code.
+// escaped reports whether byte i of the decoded text was written as a percent code.
 func (n *normal) escaped(i int) bool {
 	return n.at != nil && n.s[n.at[i]] == '%' && n.at[i+1] > n.at[i]+1
 }

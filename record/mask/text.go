@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// text hides secrets in a text that begins at base: the user information and secret query values of URLs,
-// values that follow a name such as password, and the known secrets.
+// text hides secrets in a text that begins at the index base of the edited text: the user information and
+// secret query values of URLs, values that follow a name such as password, and the known secrets.
 func (m *Masker) text(out *edits, s []byte, base int) {
 	packed := isPacked(s)
 	if len(s) < minSecret || m.finder == nil && !packed && bytes.IndexByte(s, '=') < 0 && bytes.IndexByte(s, ':') < 0 && bytes.IndexByte(s, '%') < 0 && bytes.IndexByte(s, '>') < 0 {
@@ -52,7 +52,7 @@ type textScan struct {
 	looked bool // oauth was determined
 }
 
-// secret adds a value to the known secrets and hides it.
+// secret adds a value to the known secrets and hides it. It returns the end of the value.
 func (t *textScan) secret(from, to int) int {
 	t.m.learnNormal(t.n.p[from:to], t.n.p[from:to])
 	t.hide(from, to)
@@ -123,7 +123,7 @@ func (t *textScan) valueEnd(i, from int, quotedName bool) int {
 		return len(p)
 	case p[from] == '{' || p[from] == '[': // an object or array may contain any character
 		return closing(p, from)
-	case p[i] == ':' && quotedName: // a number, or a word of YAML
+	case p[i] == ':' && quotedName: // the value is a number, or a word in YAML
 		return end(",}]\r\n")
 	case p[i] == ':': // the value ends with the line, such as in Authorization: Bearer …
 		return end("\r\n<\"")
