@@ -9,9 +9,9 @@ import (
 	"relay/store"
 )
 
-// The events of all aliases of an account count for its storage limit, and the oldest of them are evicted
-// first. Events of other accounts stay. A changed limit applies, a transferred alias counts for its new owner,
-// and a restart counts the same bytes.
+// The events of all aliases of an account count for its storage limit, and the oldest of them are evicted first.
+// Events of other accounts stay. A changed limit applies, and a transferred alias counts for its new
+// owner. A restarted store counts the same number of bytes.
 func TestStorageOfAccount(t *testing.T) {
 	onEngines(t, func(t *testing.T, o store.Options) {
 		o.AccountLimits, o.MaxAccountStorage = true, 1<<20

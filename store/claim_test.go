@@ -10,7 +10,8 @@ import (
 	"relay/store/pgtest"
 )
 
-// claimBed returns a queueModel with a new store, and its only alias. The model runs no random operations.
+// claimBed returns a queueModel with a new store, and the only alias in it. The tests use the model's helpers,
+// not its random operations.
 func claimBed(t *testing.T, o Options) (*queueModel, *relay.Alias) {
 	m := &queueModel{T: t, o: o}
 	m.serve()
@@ -61,15 +62,14 @@ func TestClaimIsFencedByTheTunnel(t *testing.T) {
 	}
 }
 
-// If a node has renewed its heartbeat too long ago to claim attempts, BeginReplay renews it. Afterwards the
-// node may claim again.
+// If the last heartbeat of a node is so old that the node may not claim attempts, BeginReplay renews it first.
 func TestReplayAsksForARenewal(t *testing.T) {
 	t.Parallel()
 	var ahead atomic.Int64 // the clock jumps ahead by this time, as if the process had been frozen
 	now := func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
 	m, alias := claimBed(t, Options{URL: pgtest.URL(t), DataDir: t.TempDir(), Now: now})
 	id := m.accept(alias, relay.StateQueued)
-	for tries := 0; m.s.MayClaim() == nil; tries++ { // the node may renew its heartbeat at any time
+	for tries := 0; m.s.MayClaim() == nil; tries++ { // repeated, because the node may renew its heartbeat in the background
 		if tries == 100 {
 			t.Fatal("the node may claim without a renewal")
 		}

@@ -8,10 +8,10 @@ type clockJumps struct {
 	mono, until time.Time // time of the last check, and time until which the clock is doubted; both with a monotonic clock reading
 }
 
-// begin checks the wall clock at a start. It returns 0 if the clock is trusted, and otherwise the time by
-// which the clock is ahead. seen is the latest time that the store has noted, zero if there is none. database
-// is the time by which the clock of Postgres is ahead of this machine's. The clock is doubted if it is ahead
-// of seen by more than tolerance, or if database exceeds maxClockDrift.
+// begin checks the wall clock at a start. The clock is doubted if it is ahead of seen, the time when the store
+// was last used (zero = unknown), by more than tolerance, or if the clock of Postgres is ahead of this machine's
+// by more than maxClockDrift; the parameter database is that difference. begin returns the larger of the two
+// differences, or 0 if the clock is trusted.
 func (l *clockJumps) begin(wall, seen time.Time, database, tolerance time.Duration) (ahead time.Duration) {
 	l.recentJump(wall)
 	if !seen.IsZero() {
@@ -25,7 +25,7 @@ func (l *clockJumps) begin(wall, seen time.Time, database, tolerance time.Durati
 }
 
 const (
-	maxClockDrift = time.Minute      // a wall clock that moves by this much more than the monotonic clock has jumped
+	maxClockDrift = time.Minute      // the wall clock has jumped if its reading changed by this much more, or less, than that of the monotonic clock
 	jumpWait      = 10 * time.Minute // a clock that jumped forward is doubted for this time
 )
 

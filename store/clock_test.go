@@ -99,8 +99,8 @@ func TestAttemptOfANodeWithAnotherClock(t *testing.T) {
 	}
 }
 
-// A server that starts with a clock two days behind, or a week ahead, logs that. Doctor compares the clock
-// with the newest entry of the store.
+// A server logs a warning if its clock is two days behind the newest entry of the store at the start, or a week
+// ahead of it. Doctor compares the clock with that entry too.
 func TestStartWithAWrongClock(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -151,14 +151,14 @@ func TestStartWithAWrongClock(t *testing.T) {
 }
 
 // TestClockAtStartAfterWrongEntries: entries were stored while the clock was a month ahead. A later start with
-// the same wrong clock doubts it if a server has noted the right time since.
+// the same wrong clock doubts it if, after the clock was corrected, a server stored the right time.
 func TestClockAtStartAfterWrongEntries(t *testing.T) {
 	t.Parallel()
 	const month = 31 * 24 * time.Hour
 	began := time.Now()
 	for _, c := range []struct {
 		name    string
-		noted   time.Duration // the time that a server noted as right, relative to the entries; positive = none
+		noted   time.Duration // the right time that a server stored, minus the time of the newest entry; positive = no server stored a time
 		clock   time.Duration // clock at the start, relative to the right time
 		doubted bool
 	}{

@@ -75,8 +75,8 @@ func lowestID(at time.Time) (id relay.ID) {
 }
 
 // TestCopySQLite copies a store with rows in every table and interrupts the copy again and again, later each
-// time. An incomplete copy cannot be migrated. At the end all rows are copied, and the files of the SQLite
-// store are unchanged.
+// time. Migrate refuses an incomplete copy. At the end all rows are copied, and the files of the SQLite store
+// are unchanged.
 func TestCopySQLite(t *testing.T) {
 	t.Parallel()
 	ctx, dir := t.Context(), t.TempDir()
@@ -154,8 +154,8 @@ func TestCopySQLite(t *testing.T) {
 	}
 }
 
-// TestCopyOfAnother: a copy is refused while a server runs, into a database with other rows, and
-// between different schemas. Changes made during the copy are detected.
+// A copy is refused while a server uses the SQLite store, if the database has other rows, and if the two schemas
+// differ. Changes of the SQLite store between two parts of a copy are detected.
 func TestCopyOfAnother(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()

@@ -46,11 +46,11 @@ func (s *Store) Examine(ctx context.Context) []relay.Finding {
 	return list
 }
 
-// hearsWithin is the time that a node has after its start to receive its first notice of Postgres.
+// hearsWithin is the time that a node has after its start to receive its first notice from Postgres.
 const hearsWithin = 30 * time.Second
 
-// examineNodes checks whether there are enough connections for all nodes of Postgres, whether the nodes reach
-// each other, and whether their clocks agree.
+// examineNodes checks whether Postgres allows enough connections for all nodes, whether the nodes reach each
+// other, and whether their clocks agree.
 func (s *Store) examineNodes(q db.Query) relay.Finding {
 	if !s.db.Dialect.SeveralNodes() {
 		return db.OKFinding("one, with a lock in %s", s.opt.DataDir)
@@ -119,7 +119,8 @@ func (s *Store) examineSchema(ctx context.Context) relay.Finding {
 	return f
 }
 
-// rowCheck is a query that counts faulty rows. ok is the text for 0, and bad that for any other number.
+// rowCheck is a query that counts faulty rows. The finding has the text ok if there are none, and the text bad
+// otherwise.
 type rowCheck struct {
 	name, query, ok, bad, fix string
 	args                      []any
@@ -196,7 +197,7 @@ func (s *Store) examineUnderWay(q db.Query) relay.Finding {
 	return relay.Findingf(verdict, "start a server: it marks them interrupted, or queues them again", "%d attempts are in progress, but no server runs them", lost)
 }
 
-// examineClock compares the clock with the latest time that the store has noted. It cannot tell a clock that
+// examineClock compares the clock with the newest time in the database (lastSeen). It cannot tell a clock that
 // is ahead from a relay that was stopped for long, so the finding gives the age of the newest entry.
 func (s *Store) examineClock(q db.Query) relay.Finding {
 	seen, err := lastSeen(q)

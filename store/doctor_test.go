@@ -94,8 +94,8 @@ func TestExamineFindsDamagedPages(t *testing.T) {
 	}
 }
 
-// TestExamineAfterAKill: an attempt that a stopped server left delivering is only a warning. Operators run
-// relayd doctor on restored backups, which may contain such attempts, and the next start corrects them.
+// TestExamineAfterAKill: an attempt that is still in the state delivering after its server was killed is only a
+// warning. The next start corrects it. Restored backups may contain such attempts too.
 func TestExamineAfterAKill(t *testing.T) {
 	onEngines(t, func(t *testing.T, o store.Options) {
 		s := mustServe(t, o)

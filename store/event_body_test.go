@@ -192,9 +192,8 @@ func TestFinishWithoutItsPartIsRefused(t *testing.T) {
 	}
 }
 
-// TestReleasedOnlyInTheQueue: the attempt of an event that is stored before its delivery is marked as
-// released. The mark stays if Requeue puts the attempt into the queue, and is gone after RequeueHeld or the
-// end of the attempt.
+// TestReleasedOnlyInTheQueue: an attempt that is stored with the mark Released keeps it if Requeue puts the
+// attempt into the queue. RequeueHeld and the end of the attempt remove the mark.
 func TestReleasedOnlyInTheQueue(t *testing.T) {
 	onEngines(t, func(t *testing.T, o store.Options) {
 		s := mustServe(t, o)

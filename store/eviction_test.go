@@ -12,10 +12,10 @@ import (
 	"relay/store/usage"
 )
 
-// farAbove returns a node that stores about 4 MB of one alias. The parameter of says what has a limit, the
-// "alias" or its "account"; the stored bytes are forty times that limit. second is another alias of the
-// account, and foreign an alias of another account. Another node holds the leases, so the loops of this node
-// do not evict.
+// farAbove returns a cluster of one node. Its database stores about 4 MB of the alias c.alias, forty times the
+// limit of that alias (if of is "alias") or of its account ("account"). second is another alias of that account,
+// and foreign an alias of another account. A second node holds the leases, so the loops of the returned node do
+// not evict.
 func farAbove(t *testing.T, of string) (c *testCluster, second, foreign int64) {
 	t.Helper()
 	const limit = 100 << 10
@@ -43,7 +43,7 @@ func farAbove(t *testing.T, of string) (c *testCluster, second, foreign int64) {
 	}
 	c = newTestCluster(t, 1, o)
 	c.alias = before.alias
-	for c.nodes[0].usage.Total() < 200*20<<10 { // the node counts in the background
+	for c.nodes[0].usage.Total() < 200*20<<10 { // the node counts the stored bytes in the background
 		<-time.After(10 * time.Millisecond)
 	}
 	return c, second, other.ID
@@ -92,7 +92,7 @@ func TestEvictionsDoNotWaitForEachOther(t *testing.T) {
 	c, second, foreign := farAbove(t, "account")
 	s := c.nodes[0]
 	alice := usage.Holder{Account: true, ID: s.usage.OwnerOf(c.alias)}
-	s.usage.Turn(alice) <- struct{}{} // takes the turn, as a long eviction would
+	s.usage.Turn(alice) <- struct{}{} // an eviction for a request holds this token while it runs: see usage.Turn
 	if e := s.Capacity(c.alias, 1, 10*time.Millisecond); e == nil || e.Code != relay.CodeStorageFull {
 		t.Errorf("a request that needs the same eviction: %v", e)
 	}
@@ -120,7 +120,7 @@ func TestSpaceOfAnEvictionThatGoesOn(t *testing.T) {
 	c, second, _ := farAbove(t, "account")
 	s := c.nodes[0]
 	alice := usage.Holder{Account: true, ID: s.usage.OwnerOf(c.alias)}
-	s.usage.Turn(alice) <- struct{}{} // takes the turn, as an eviction that does not end would
+	s.usage.Turn(alice) <- struct{}{} // an eviction for a request holds this token while it runs: see usage.Turn
 	answer := make(chan *relay.Error, 1)
 	go func() { answer <- s.Capacity(second, 1<<10, time.Minute) }()
 	s.usage.Add(c.alias, -s.usage.Total())

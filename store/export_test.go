@@ -31,9 +31,10 @@ func (s *Store) Retention() RetentionStats {
 	}
 }
 
-// CommitSettings returns the values of synchronous_commit in a read, an update and a batch of the journal.
-// With a direct URL it turns the setting off in the sessions before the update, as other clients of a pooler
-// could do.
+// CommitSettings returns the values of synchronous_commit in a read, an update and a batch of the journal. If
+// the store has a DirectURL, its other connections go through a pooler, whose sessions are shared with other
+// clients. CommitSettings then turns the setting off in these sessions before the update, as such a client could
+// do.
 func (s *Store) CommitSettings(ctx context.Context) (values []string) {
 	read := func(q db.Query) error {
 		var value string

@@ -8,9 +8,9 @@ import (
 	"relay/store"
 )
 
-// An attempt ends twice if its response is stored too late: with the response, and with the error
-// response-not-stored that delivery has reported. The record shows the error and no response, and the bytes
-// of the response are not counted.
+// If a response is stored too late, Finish is called twice: with the response, and with the error
+// response-not-stored that the caller got. The record then shows the error and no response, and the bytes of the
+// response are not counted.
 func TestEndStoredLate(t *testing.T) {
 	onEngines(t, func(t *testing.T, o store.Options) {
 		o.MaxAliasStorage = 1 << 30

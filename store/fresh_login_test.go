@@ -13,9 +13,9 @@ import (
 	"relay/store"
 )
 
-// TestLastingChangesNeedAFreshLogin: every method that calls requireFreshLogin refuses a session whose login
-// is older than 15 minutes, and accepts one of exactly that age. The test finds these methods in the source,
-// so that a new method needs an entry in calls.
+// TestLastingChangesNeedAFreshLogin: every method that calls requireFreshLogin refuses a session whose login is
+// older than 15 minutes, and accepts one of exactly that age. The test finds these methods in the source, so
+// that each new one needs an entry in the map calls.
 func TestLastingChangesNeedAFreshLogin(t *testing.T) {
 	t.Parallel()
 	now := time.Now()

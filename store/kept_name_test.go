@@ -10,7 +10,7 @@ import (
 )
 
 // TestKeptName: the operator sees until when the name of a removed alias is reserved, and for which account.
-// Another account is not told.
+// Other accounts do not see it.
 func TestKeptName(t *testing.T) {
 	onEngines(t, func(t *testing.T, o store.Options) {
 		s := mustServe(t, o)

@@ -13,7 +13,8 @@ import (
 const mostStopped = time.Hour
 
 // judgeClock checks the clock before the first loop that deletes old events. A machine may start with a wrong
-// clock, and a replica that became the primary Postgres may have a different clock from the one before.
+// clock, and a replica that became the primary Postgres may have a clock that differs from that of the previous
+// primary.
 func (s *Store) judgeClock(ctx context.Context) error {
 	var seen, noted, shortest int64
 	if err := s.db.View(ctx, "read when the store was used last", func(q db.Query) (err error) {
@@ -47,7 +48,8 @@ func (s *Store) judgeClock(ctx context.Context) error {
 	return nil
 }
 
-// lastSeen returns the latest time that the store has noted, in microseconds; 0 if it has noted none.
+// lastSeen returns the newest time in the database, in microseconds: that of the newest event, revision or audit
+// entry, or that of lastNoted. 0 = none.
 func lastSeen(q db.Query) (seen int64, err error) {
 	for _, query := range []string{
 		`SELECT COALESCE(MAX(received_at), 0) FROM (SELECT received_at FROM events ORDER BY id DESC LIMIT 1) x`,
@@ -64,9 +66,9 @@ func lastSeen(q db.Query) (seen int64, err error) {
 	return max(seen, noted), err
 }
 
-// lastNoted returns the last time, in microseconds, that a server noted as right; 0 if there is none. A
-// server that does not doubt its clock notes the time each hour and when it stops. After a clock that was
-// ahead has been set back, the noted time is older than the newest entries.
+// lastNoted returns the newest time, in microseconds, that a server with a trusted clock stored; 0 if there is
+// none. Such a server stores the time each hour and when it stops. After a clock that was ahead has been set
+// back, this time is older than the newest entries.
 func lastNoted(q db.Query) (at int64, err error) {
 	err = q.Get(&at, `SELECT COALESCE(MAX(CAST(value AS BIGINT)), 0) FROM meta WHERE name = 'last_seen_us'`)
 	return at, err

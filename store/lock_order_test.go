@@ -10,8 +10,8 @@ import (
 	"relay/store/pgtest"
 )
 
-// While another transaction locks an event, each operation waits for that lock and has not locked the attempt
-// of the event. Another order could deadlock, and a deadlock in the journal fails a whole batch of events.
+// Each operation locks the event first and its attempt afterwards. Operations with different orders could
+// deadlock, and a deadlock in the journal fails a whole batch of events.
 func TestLocksAreTakenInOneOrder(t *testing.T) {
 	t.Parallel()
 	o := Options{URL: pgtest.URL(t), DataDir: t.TempDir()}

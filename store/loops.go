@@ -52,7 +52,7 @@ const (
 	reconcileAge      = 10 * time.Second // minimum age of a claim that Reconcile ends because no process runs it
 )
 
-// loops lists all loops. last marks the newest revision that was stored before the start.
+// loops lists all loops. The parameter last marks the newest revision that was stored before the start.
 func (s *Store) loops(last cluster.RevisionMark) []loop {
 	list := []loop{
 		{name: "changes by others", who: everyNode, every: time.Second, wake: s.RevisionsWritten(), round: func(ctx context.Context) error {

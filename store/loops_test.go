@@ -65,7 +65,8 @@ func (c *testCluster) another(name string) int64 {
 	return a.ID
 }
 
-// add stores n events with a body of the given size, arrival time and state.
+// add stores n events in the given state, each with a body of size bytes. They arrived at the time at or shortly
+// after it.
 func (c *testCluster) add(n, size int, at time.Time, state string) (ids []relay.ID) {
 	c.Helper()
 	s := c.nodes[0]
@@ -185,7 +186,7 @@ func TestLoopsOnSeveralNodes(t *testing.T) {
 	t.Parallel()
 	for _, l := range (&Store{clusterStore: &clusterStore{}, eventRetention: &eventRetention{}, db: &db.DB{Dialect: db.Postgres{}}, opt: Options{MaxAliasStorage: 1, AccountLimits: true}, spool: spool.New(spool.Options{Limit: 1})}).loops(cluster.RevisionMark{}) {
 		if l.run != nil {
-			continue // loops with their own schedule do work of one node only
+			continue // the work of a loop with its own schedule concerns only its own node
 		}
 		t.Run(l.name, func(t *testing.T) {
 			t.Parallel()
@@ -407,9 +408,9 @@ func TestLoopsDoubtTheClock(t *testing.T) {
 	}
 }
 
-// TestDoubtedClockGivesNothingAway: a clock that is ahead ends no reservation that has to last. The name of a
-// removed alias stays reserved for its account, and a call with an Idempotency-Key of a minute ago is not
-// carried out again.
+// TestDoubtedClockGivesNothingAway: reservations in the database do not expire because of a clock that is ahead.
+// The name of a removed alias stays reserved for its account, and a call with an Idempotency-Key of a minute ago
+// is not carried out again.
 func TestDoubtedClockGivesNothingAway(t *testing.T) {
 	t.Parallel()
 	for _, engine := range []string{"sqlite", "postgres"} {

@@ -17,7 +17,7 @@ import (
 	"relay/store/pgtest"
 )
 
-// addNode adds the row of a node whose heartbeat stands still.
+// addNode adds the row of a node. Nothing changes the heartbeat in this row.
 func addNode(t *testing.T, o store.Options, id, name string, seen time.Time) {
 	t.Helper()
 	_, err := database(t, o).Exec(`INSERT INTO nodes (id, name, peer_addr, peer_key, version, schema_version, started_at, seen_at, beat, state)
@@ -311,8 +311,8 @@ func TestNodeIsUnreachable(t *testing.T) {
 	eventually(t, "a is reached by all that are left", func() bool { return nodesByName(t, a)["a"].State == relay.NodeServing })
 }
 
-// TestNodeHearsNothing: doctor reports a node that receives no notices of Postgres, as behind a pooler in
-// transaction mode, unless it has just started.
+// TestNodeHearsNothing: doctor reports a node that receives no notices from Postgres, for example through a
+// pooler in transaction mode, unless it has just started.
 func TestNodeHearsNothing(t *testing.T) {
 	t.Parallel()
 	o := store.Options{URL: pgtest.URL(t), DataDir: t.TempDir(), Log: testLog(t)}
@@ -432,7 +432,7 @@ func TestTakeoverSweepsClaims(t *testing.T) {
 	}
 }
 
-// A node that has just started is known to another node as soon as the other one refreshes its list.
+// RefreshPeers adds a node that has just started to the list of another node.
 func TestRefreshPeers(t *testing.T) {
 	t.Parallel()
 	url := pgtest.URL(t)
@@ -446,7 +446,8 @@ func TestRefreshPeers(t *testing.T) {
 	}
 }
 
-// The connections of accounts at one node are known at the other one, and removed when the node stops.
+// A node knows the number of connections that each account has at another node. It forgets these numbers when
+// that node stops.
 func TestConnectionsElsewhere(t *testing.T) {
 	t.Parallel()
 	url, here := pgtest.URL(t), map[int64]int{}
@@ -507,8 +508,8 @@ func TestConnectionsElsewhere(t *testing.T) {
 	eventually(t, "the connections of the stopped node are forgotten", func() bool { return second.ConnectionsElsewhere(1) == 0 })
 }
 
-// A start waits for locks that another disconnected node still holds on the rows of the predecessor,
-// instead of failing with "canceling statement due to lock timeout".
+// A start has to change rows of the killed node of the same name. If the transaction of a lost connection still
+// locks these rows, the start waits, instead of failing with "canceling statement due to lock timeout".
 func TestStartBesideAnAbandonedLock(t *testing.T) {
 	t.Parallel()
 	for name, lock := range map[string]string{

@@ -14,8 +14,8 @@ import (
 	"relay/store/pgtest"
 )
 
-// A node notifies other nodes of its changes, and publishes the changes in their notices. After a notice that
-// it cannot read, it makes viewers read again.
+// A node sends notices of its changes to other nodes, and publishes the changes that it finds in the notices of
+// others. After a notice that it cannot read, it publishes a resync.
 func TestNoticesBetweenNodes(t *testing.T) {
 	t.Parallel()
 	o := store.Options{URL: pgtest.URL(t), DataDir: t.TempDir(), Log: testLog(t), NodeName: "eu west"}

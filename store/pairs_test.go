@@ -248,14 +248,14 @@ func limitAccount(key string) operation {
 	})
 }
 
-// almostSecret fills the secrets of hooks up to one below the limit.
+// almostSecret adds secrets to the alias hooks until only one more is allowed.
 func almostSecret(p *people) {
 	p.fill(`INSERT INTO sender_secrets (id, alias_id, owner_id, provider, custom, path, sign, key_id, sealed, created_at, created_by)
 		SELECT $1 || '-' || n, id, owner_id, 'github', '', '', 0, '', '', n, '' FROM aliases, generate_series(1, 18) n WHERE name = $1`)
 }
 
-// almostMarked fills the marks of hooks up to one below the limit. almostSearched fills the saved searches of
-// bob for hooks in the same way.
+// almostMarked adds marks to the alias hooks until only one more is allowed. almostSearched does the same with
+// the saved searches of bob for hooks.
 func almostMarked(p *people) {
 	p.fill(`INSERT INTO event_marks (alias_id, event_id, pinned, label, note) SELECT al.id, gen_random_uuid(), 0, 'x', '' FROM aliases al, generate_series(1, 999) WHERE al.name = $1`)
 }
@@ -429,9 +429,9 @@ func newGate(t *testing.T, db *sql.DB) *gate {
 	return &gate{t, db, conn}
 }
 
-// together runs two operations so that the first one waits before its commit while the second one begins.
-// Then the second operation waits for a lock of the first one, or also before its commit. together returns ""
-// if an operation gave up waiting.
+// together holds the first operation before its commit until the second one waits too, either for a lock of the
+// first one or before its own commit. It returns the state of the case after both have ended, or "" if an
+// operation gave up waiting for a lock.
 func (g *gate) together(p *people, first, second operation, swapped bool) string {
 	g.Helper()
 	var told [2]string

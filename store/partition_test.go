@@ -163,7 +163,8 @@ func samePartitions(t *testing.T, s *Store, a, b partition.Day) {
 	}
 }
 
-// A day with events in the default partition stays there, and other days still get their partitions.
+// A day gets no partition of its own while events of that day are in the default partition. Other days still get
+// theirs.
 func TestADayStaysInTheDefaultPartition(t *testing.T) {
 	t.Parallel()
 	s := openMigrated(t, Options{URL: pgtest.URL(t), DataDir: t.TempDir()})

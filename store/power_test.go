@@ -14,9 +14,9 @@ import (
 	"relay/store/powertest"
 )
 
-// The power is lost after each of several steps of a store on SQLite. Afterwards the store has everything
-// that it confirmed, with bytes and state: new events, ends, queued events, and large bodies in parts. This
-// also holds after removals, which need not be durable, and after failed syncs.
+// The power is lost after each of several steps of a store on SQLite. Afterwards the store has all events, ends
+// of attempts and parts of bodies that it confirmed. This also holds after removals, which need not be durable,
+// and after failed syncs.
 func TestConfirmedOutlivesPowerLoss(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(1, 1))
@@ -85,7 +85,7 @@ func TestConfirmedOutlivesPowerLoss(t *testing.T) {
 	}
 	for round := range 4 {
 		for i, step := range steps {
-			if round == 2 { // a step that fails because of a failed sync is not confirmed
+			if round == 2 { // the next sync fails; if it is that of the step, the step must not be confirmed
 				disk.FailNext()
 			}
 			step.do()
@@ -93,7 +93,7 @@ func TestConfirmedOutlivesPowerLoss(t *testing.T) {
 			t.Run(fmt.Sprint(round, " ", step.name), func(t *testing.T) { wantConfirmed(t, after, confirmed, part) })
 		}
 	}
-	for range 100 { // the failed sync may have hit a loop of the store instead
+	for range 100 { // repeated until a step fails, because a loop of the store may make the sync that fails
 		if refused > 0 {
 			return
 		}

@@ -88,7 +88,7 @@ func TestReconcile(t *testing.T) {
 		last = s.Accept(e)
 	}
 	settle(t, last)
-	if err := s.Reconcile(ctx, time.Now().Add(-time.Minute)); err != nil { // all attempts were claimed after this time
+	if err := s.Reconcile(ctx, time.Now().Add(-time.Minute)); err != nil { // all attempts were claimed after this time, so none may be changed
 		t.Fatal(err)
 	}
 	want(lost, relay.StateDelivering)

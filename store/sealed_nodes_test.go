@@ -11,8 +11,9 @@ import (
 	"relay/store/seal"
 )
 
-// Of four nodes, one has no key and one has another key. These two say in verdicts that the secret is sealed,
-// cannot sign, and do not change the secret, which the other nodes still decrypt.
+// Of four nodes, one has no key and one has another key. These two cannot decrypt the secret: their verdict on a
+// signature is secret-sealed, and they cannot sign. They do not change the secret, so the other nodes can still
+// decrypt it.
 func TestANodeWithoutTheKey(t *testing.T) {
 	t.Parallel()
 	key, other := seal.NewKey(), seal.NewKey()

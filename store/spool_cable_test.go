@@ -18,8 +18,8 @@ import (
 	"relay/store/pgtest"
 )
 
-// cable is a connection to Postgres that can be cut silently: neither end gets an error, as in a network
-// outage.
+// cable forwards connections to Postgres and can be cut. relayd's ends are then closed, but Postgres does not
+// notice the cut, as in a network outage.
 type cable struct {
 	to string
 	ln net.Listener
@@ -151,8 +151,8 @@ func TestPartitionsOverACutLine(t *testing.T) {
 	})
 }
 
-// The connection to Postgres is cut during a transaction, without an error at the server: the relay
-// continues over new connections.
+// The connection to Postgres is cut during a transaction, and Postgres does not notice. The relay continues over
+// new connections.
 func TestSpoolAfterACutLine(t *testing.T) {
 	t.Parallel()
 	pg := pgtest.Start(t, pgtest.Options{})
@@ -194,7 +194,7 @@ func TestSpoolAfterACutLine(t *testing.T) {
 	t.Logf("back in service %v after the line was back", took.Round(time.Millisecond))
 }
 
-// The host of Postgres freezes while a node begins to listen; that node can still be stopped.
+// A node can be stopped although Postgres does not answer its LISTEN.
 func TestCloseWhileAListenerWaits(t *testing.T) {
 	t.Parallel()
 	address := pgtest.URL(t)
@@ -236,9 +236,9 @@ func TestRejoinWithoutTheDirectURL(t *testing.T) {
 	eventually(t, "it serves as a new node", func() bool { return s.NodeID() != before })
 }
 
-// TestCommitWithoutAnAnswer: the connection is cut between the commit of a queued replay and its answer. The
-// error says that the replay may have been made or not. A replay that never reached the database has another
-// error.
+// TestCommitWithoutAnAnswer: the connection is cut after the COMMIT of a queued replay was sent and before it
+// was answered. The error then says that the replay may or may not have been made. A replay that never reached
+// the database gets another error.
 func TestCommitWithoutAnAnswer(t *testing.T) {
 	t.Parallel()
 	address, line := overCable(t, pgtest.URL(t))

@@ -126,8 +126,8 @@ func twoNodes(t *testing.T) (first, second *store.Store, line *cable, o store.Op
 	return first, second, line, o
 }
 
-// A node that lost its database until it was declared dead stores its spool when the database is back,
-// with the ends of its attempts, and rejoins without a restart.
+// A node loses its connection to the database for so long that it is declared dead. When the connection is back,
+// it stores its spool, with the ends of its attempts, and rejoins without a restart.
 func TestSpoolOfADeadNode(t *testing.T) {
 	t.Parallel()
 	first, second, line, o := twoNodes(t)
@@ -177,8 +177,8 @@ func TestSpoolOfADeadNode(t *testing.T) {
 	}
 }
 
-// An event was acknowledged as queued by a node that was without Postgres and declared dead. The event
-// is queued once that node has stored its spool, unless another attempt was requested.
+// An event was acknowledged as queued by a node that was without Postgres and declared dead. When that node has
+// stored its spool, the event is in the queue, unless it was replayed in the meantime.
 func TestSpoolQueuedBeforeASweep(t *testing.T) {
 	t.Parallel()
 	first, second, line, o := twoNodes(t)

@@ -21,8 +21,8 @@ import (
 	"relay/store/pgtest"
 )
 
-// cuttingProxy is a proxy in front of Postgres that cuts connections. It cuts at any byte in either
-// direction, or between a COMMIT and its answer, and sometimes without an error for the relay.
+// cuttingProxy is a proxy in front of Postgres that cuts connections. It cuts at any byte in either direction,
+// or between a COMMIT and its answer.
 type cuttingProxy struct {
 	to   string
 	ln   net.Listener
@@ -80,7 +80,7 @@ func (c *cuttingProxy) accept() {
 		cut := sync.OnceFunc(func() {
 			c.cuts.Add(1)
 			if !c.calm.Load() && c.chance(20) == 0 {
-				_ = server.Close() // the relay gets no error
+				_ = server.Close() // pass closes the relay's end a moment later
 				return
 			}
 			_, _ = relayd.Close(), server.Close()
@@ -110,7 +110,7 @@ func (c *cuttingProxy) pass(to, from net.Conn, bytesLeft int, up bool, cut func(
 		}
 		if up && !calm && bytes.Contains(buf[:n], []byte("COMMIT")) && c.chance(12) == 0 {
 			c.lost.Add(1)
-			_ = from.Close()                                    // the relay gets no error and the server continues
+			_ = from.Close()                                    // the relay loses its connection, but the server carries out the COMMIT
 			_ = to.SetReadDeadline(time.Now().Add(time.Second)) // the goroutine of the other direction may still read an answer, and then ends
 			_, _ = io.Copy(io.Discard, to)
 			return

@@ -73,7 +73,7 @@ func (l *ledger) load(s *store.Store, alias int64, callers int) (stop func()) {
 	return sync.OnceFunc(func() { close(done); wait.Wait() })
 }
 
-// missing counts the acknowledged events that are not in the database with their end.
+// missing counts the acknowledged events that are not in the database, or whose attempt has not ended there.
 func (l *ledger) missing(t *testing.T, s *store.Store) (n int) {
 	t.Helper()
 	list, err := s.Summaries(t.Context(), l.answered)

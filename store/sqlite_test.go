@@ -146,8 +146,8 @@ func TestUnknownURL(t *testing.T) {
 	}
 }
 
-// Closing a store after a commit closes its last connection, at which SQLite moves the log into the
-// database and deletes it. An open statement would prevent that.
+// Closing a store deletes the write-ahead log. SQLite does this when the last connection is closed; a statement
+// that is still open would keep that connection open.
 func TestCloseDeletesTheLog(t *testing.T) {
 	t.Parallel()
 	o := store.Options{DataDir: t.TempDir()}

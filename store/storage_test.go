@@ -135,7 +135,7 @@ func TestStorageCountsAlike(t *testing.T) {
 	})
 }
 
-// A removal that is canceled counts the bytes that it has removed until then.
+// After a canceled removal, the store's count of stored bytes equals the bytes that are still stored.
 func TestStorageAfterARemovalThatEndsEarly(t *testing.T) {
 	onEngines(t, func(t *testing.T, o store.Options) {
 		o.MaxAliasStorage, o.Retention = 1<<40, time.Hour

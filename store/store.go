@@ -1,9 +1,9 @@
 // Package store stores events, attempts and their bytes, accounts and their data. It runs on SQLite (the
 // default) or Postgres, with one SQL text for both and small dialect files for the differences.
 //
-// Events are written through a journal. Every other change is an operation, which checks its rule and writes
-// change, audit row and revision in one transaction. Every WHERE names the actor of the call: even if a check
-// is missing, the query finds no rows of other accounts.
+// Events are written through a journal. Every other change is an operation: one transaction that checks whether
+// the actor may make the change, and writes the change, an audit entry and a revision. The WHERE clauses of its
+// queries name the actor too: even if a check is missing, a query finds no rows of other accounts.
 //
 // The serving process opens a Store and calls Serve. Operator commands open a Store at the same time without
 // calling Serve; they may use everything except the journal and the queue.
@@ -80,7 +80,7 @@ type Options struct {
 	// SecretKeys encrypt and decrypt secrets of senders; the first one encrypts. If there are none, a node
 	// that serves its store alone keeps a key in DataDir.
 	SecretKeys []seal.Key
-	// Site has the URLs of this server, because the signatures of some senders cover the URL.
+	// Site has the URLs of this server. They are needed to verify signatures of senders that also sign the URL.
 	Site relay.Site
 	// NoCreate makes Open fail if there is no store yet.
 	NoCreate bool
@@ -293,7 +293,7 @@ func (s *Store) Health(ctx context.Context) (degraded bool, err error) {
 	}
 	err = s.health(ctx)
 	if err != nil && s.ShouldSpool(err) {
-		return true, s.spool.CheckWritable() // with a nil error the next event goes to the spool
+		return true, s.spool.CheckWritable() // nil means that new events go to the spool
 	}
 	return false, err
 }
@@ -340,7 +340,7 @@ func (s *Store) Describe() string { return s.db.Describe() }
 // is 0 in an empty database. It changes nothing.
 func (s *Store) Schema(ctx context.Context) (have, want int64, err error) { return s.db.Schema(ctx) }
 
-// ErrUsePgDump is the error of Backup for a Postgres store, which has its own tools.
+// ErrUsePgDump is the error of Backup for a Postgres store, because Postgres has its own backup tools.
 var ErrUsePgDump = db.ErrUsePgDump
 
 // Backup writes a consistent copy of a SQLite store to a new file with mode 0600. A server may write
@@ -359,7 +359,7 @@ func (s *Store) away() error {
 	return nil
 }
 
-// finish ends an update; see db.DB.
+// finish is the function Finish of db.DB: it runs in each update before the commit.
 func (s *Store) finish(c *db.Tx) (committed func() <-chan struct{}, err error) {
 	s.usage.TellFreed(c)
 	s.tellActs(c)
@@ -371,8 +371,8 @@ func (s *Store) finish(c *db.Tx) (committed func() <-chan struct{}, err error) {
 	}, err
 }
 
-// AccountUsage returns the stored and queued amounts of all aliases of each account, by the id of the account; for
-// admins.
+// AccountUsage returns, by the id of the account, the stored bytes and the number of queued attempts of each
+// account, with their limits; for admins.
 func (s *Store) AccountUsage(ctx context.Context, who relay.Actor) (map[int64]relay.AccountUsage, error) {
 	return s.usage.AccountUsage(ctx, who)
 }

@@ -8,8 +8,8 @@ import (
 	"relay/store"
 )
 
-// An upgraded connection ends twice in the store, at the 101 and at its end, but its bytes count once
-// in the storage of the alias.
+// Finish is called twice for an upgraded connection: after the response 101 and when the connection ends. The
+// bytes still count once in the storage of the alias.
 func TestUpgradedConnectionCountsOnce(t *testing.T) {
 	onEngines(t, func(t *testing.T, o store.Options) {
 		o.MaxAliasStorage = 1 << 30

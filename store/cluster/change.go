@@ -214,8 +214,8 @@ func (s *Store) isOldest(ctx context.Context, id int64) bool {
 	return err == nil && len(before) == 0
 }
 
-// startOver publishes that anything may have changed. It is called when the database lacks a revision that
-// this node has read or written, because a failover has lost it. Later revisions may have lower ids.
+// startOver publishes that anything may have changed. It is called when the database lacks a revision that this
+// node has read or written, because a failover has lost it. New revisions may get lower ids than the lost one.
 func (s *Store) startOver(newest int64) {
 	s.log.Warn("the database has lost changes that this node has seen, as after a failover to a replica that lagged behind; this node reads everything again")
 	s.written.Store(nil)

@@ -21,12 +21,12 @@ type Options struct {
 	DataDir string
 	// NodeName is the label of this node; "" = the host name. Version is the version of the program.
 	NodeName, Version string
-	// CorrectClock turns on the correction of the clock by that of Postgres.
+	// CorrectClock turns on the correction of this node's clock by the clock of Postgres.
 	CorrectClock bool
 	// SpoolSteps returns the number of steps in the spool of this node.
 	SpoolSteps func() int64
 	// Heard gets a revision of another process, and reports whether only the store itself needs it. Lost is
-	// called after the database has lost revisions: newest is the id of the last one left.
+	// called after the database has lost revisions; newest is the id of the newest revision that it still has.
 	Heard func(kind relay.ChangeKind, revision int64, text string) bool
 	Lost  func(newest int64)
 	// Go runs a goroutine that ends with the context of Serve.

@@ -87,9 +87,10 @@ func (s *Store) UnlockDataDir() error {
 // bootID is a file with an id that is new at each start of the machine (Linux).
 const bootID = "/proc/sys/kernel/random/boot_id"
 
-// lockOwner returns the entry of a process in the lock file: the id of its node, the start of the
-// machine, and the identity of the file. A copy of the data dir on another disk or machine, or a data
-// dir that two machines share, differs in one of these. lockOwner returns "" if the system does not tell them.
+// lockOwner returns the entry of a process in the lock file: the id of its node, the start of the machine, and
+// the identity of the file. A copy of the data dir on another disk or machine, or a data dir that two machines
+// share, differs in one of these. lockOwner returns "" if the system does not provide the start of the machine
+// or the identity of the file.
 func lockOwner(node string, f *os.File) string {
 	machine, err := os.ReadFile(bootID)
 	file := file.ID(f)

@@ -148,8 +148,8 @@ func (s *Store) enter(ctx context.Context, gone map[string]bool) error {
 		for n := 2; taken[name]; n++ {
 			name = m.name + "-" + strconv.Itoa(n)
 		}
-		// Attempts keep this id, which contains the name of the node, so that the name is known after the
-		// node is gone. Notices begin with the id as a word.
+		// Attempts keep this id, which contains the name of the node, so that the name is known after the node
+		// is gone. The id has no spaces, because it is the first word of a notice.
 		id = strings.Join(strings.Fields(name), "-") + "/" + rand.Text()
 		if before != "" {
 			c.Do(`UPDATE idempotency SET node = ? WHERE node = ? AND status = 0`, id, before)

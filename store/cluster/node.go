@@ -19,7 +19,7 @@ type nodeRow struct {
 	relay.Node
 	cut      string    // see membership.cut
 	now      time.Time // clock of the database
-	accounts string    // connections of accounts, such as "12:3,15:20"; only read with the heartbeat
+	accounts string    // number of connections of each account, such as "12:3,15:20"; only read with the heartbeat
 	renewed  int       // rows that the renewal changed, 0 or 1; only read with the heartbeat
 	database int64     // schema of the database; only read with the heartbeat
 }
@@ -40,9 +40,10 @@ func (s *Store) nodeRows(ctx context.Context) ([]nodeRow, error) {
 		`SELECT `+nodeColumns+`, `+s.db.Dialect.DatabaseTime()+`, (SELECT COUNT(*) FROM tunnels t WHERE t.node_id = nodes.id) FROM nodes ORDER BY name, id`)
 }
 
-// DrainNode asks the node with a name to send its clients to the other nodes and to accept no new ones; with
-// on = false, the node is to serve again. The node learns this with its next heartbeat, and serves after a
-// restart. Errors: ErrNotFound if no living node has the name; code conflict if no other node serves.
+// DrainNode asks the node with a name to send its clients to the other nodes and to accept no new ones; with on
+// = false, the node is to serve again. The node learns this with its next heartbeat. If a drained node is
+// started again, it serves. Errors: ErrNotFound if no living node has the name; code conflict if no other node
+// serves.
 func (s *Store) DrainNode(ctx context.Context, who relay.Actor, name string, on bool) error {
 	nobodyElse := relay.Errorf(relay.CodeConflict, "no other node is serving, so the clients of %s could not connect to any node; start another node first", name)
 	from, to, action := relay.NodeDraining, relay.NodeServing, "node.resume"

@@ -73,8 +73,8 @@ func TestClockOffset(t *testing.T) {
 	}
 }
 
-// A node trusts its claims for three seconds after the start of its last renewal. Both the monotonic
-// and the wall clock count, because the monotonic clock stands still while a machine sleeps.
+// A node may claim attempts for three seconds after the start of its last renewal. Both the monotonic and the
+// wall clock count, because the monotonic clock stands still while a machine sleeps.
 func TestTrustEnds(t *testing.T) {
 	t.Parallel()
 	now := time.Now()

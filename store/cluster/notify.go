@@ -20,15 +20,15 @@ import (
 // Bounds of the messages between nodes by NOTIFY.
 const (
 	noticePause   = 20 * time.Millisecond // time between two notices of a node
-	noticeChanges = 150                   // changes in one notice, because Postgres accepts 8,000 bytes
+	noticeChanges = 150                   // largest number of changes in one notice, because Postgres accepts no notice of 8,000 bytes or more
 	noticeProbe   = 5 * time.Second       // time between two checks whether notices arrive
 	pollMissed    = 400 * time.Millisecond
 )
 
-// notices tell the other nodes which events, attempts and queues have changed, and receive such
-// notices. NOTIFY runs outside of the transactions, because transactions with NOTIFY have to wait for
-// each other's commits. If a node receives no notices, for example behind a pooler that shares
-// sessions, its viewers read again at intervals instead.
+// notices tell the other nodes which events, attempts and queues have changed, and receive such notices. NOTIFY
+// runs outside of the transactions, because transactions with NOTIFY have to wait for each other's commits. If a
+// node receives no notices, for example behind a pooler that shares sessions, its viewers get a resync at
+// intervals instead.
 type notices struct {
 	mu      sync.Mutex
 	words   []string // words of the next notice, one for each change
@@ -139,7 +139,7 @@ func (s *Store) noticeLoop(ctx context.Context) {
 		case <-s.notices.wake:
 		}
 		if text := s.notices.take(); text != "" && s.sendNotice(ctx, text) != nil {
-			s.notices.tell([]relay.Change{{Kind: relay.ChangeMissed}}) // the next notice tells the nodes to read again
+			s.notices.tell([]relay.Change{{Kind: relay.ChangeMissed}}) // the next notice makes the viewers of all nodes read again
 		}
 		if db.Pause(ctx, noticePause) != nil {
 			return
@@ -212,12 +212,12 @@ func (s *Store) listenLoop(ctx context.Context, address string) {
 // connects, or while it waits for an answer, for example of a frozen host.
 type listenDialer struct{ ctx context.Context }
 
-// Dial is part of the interface of the driver.
+// Dial implements pq.Dialer.
 func (d listenDialer) Dial(network, address string) (net.Conn, error) {
 	return d.DialTimeout(network, address, 0)
 }
 
-// DialTimeout is called by the driver.
+// DialTimeout implements pq.Dialer.
 func (d listenDialer) DialTimeout(network, address string, timeout time.Duration) (net.Conn, error) {
 	c, err := (&net.Dialer{Timeout: timeout}).DialContext(d.ctx, network, address)
 	if err != nil {

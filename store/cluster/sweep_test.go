@@ -11,8 +11,8 @@ import (
 	"relay/store/pgtest"
 )
 
-// A node is swept only if its heartbeat still has the observed value, or if it is marked dead. If the
-// heartbeat has moved, the node keeps its row and its tunnels.
+// A node is swept only if its heartbeat still has the observed value, or if it is marked dead. If the heartbeat
+// has changed since, the node keeps its row and its tunnels.
 func TestSweepLeavesANodeWhoseBeatMoved(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

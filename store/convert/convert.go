@@ -26,7 +26,7 @@ type Options struct {
 	Target *db.DB
 	// MakeDay makes the partitions of a day that has events.
 	MakeDay func(ctx context.Context, day time.Time) error
-	// Report gets each table after each batch, and again, with its hash, once it is compared.
+	// Report gets each table after each batch, and again, with its hash, after the comparison.
 	Report func(Table)
 	// BatchBytes and BatchRows bound one transaction; 0 = the defaults.
 	BatchBytes, BatchRows int
@@ -86,8 +86,7 @@ func Run(ctx context.Context, o Options) (tables []*Table, err error) {
 }
 
 // again handles a call after the copy has ended, for example if the process was killed before it reported the
-// result. It compares the tables, and returns an error if the database has other data; filled names a table
-// with such data.
+// result. If the tables of the two stores differ, it returns an error, which names the table filled.
 func (c *copier) again(filled string) error {
 	for _, t := range c.tables {
 		if c.compare(t) != nil {

@@ -13,7 +13,7 @@ import (
 	"relay/store/file"
 )
 
-// ErrUsePgDump is the error of Backup for a Postgres store, which has its own tools.
+// ErrUsePgDump is the error of Backup for a Postgres store, because Postgres has its own backup tools.
 var ErrUsePgDump = errors.New("the store is in postgres; back it up with pg_dump, such as: pg_dump --format=custom --file=relay.dump \"$RELAY_DATABASE_URL\"")
 
 // Backup writes a consistent copy of a SQLite store to a new file with mode 0600. A server may write

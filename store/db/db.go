@@ -92,7 +92,7 @@ func (s *DB) Close() error {
 	err := s.inserts.close(s.Write)
 	for _, db := range []*sqlx.DB{s.checkpointer.db, s.Read, s.readLogin, s.Write, s.Slow, s.Journal} {
 		if db != nil {
-			err = errors.Join(err, UnlessAway(db.Close())) // closing a handle twice is harmless
+			err = errors.Join(err, UnlessAway(db.Close())) // some fields may hold the same handle; closing it twice is harmless
 		}
 	}
 	return err

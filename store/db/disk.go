@@ -35,7 +35,7 @@ const FullDisk = 16 << 20
 // minFreeSlack is the least free space for new events, even if min-free is off.
 const minFreeSlack = 1 << 20
 
-const diskInterval = 900 * time.Millisecond // less than the second between two calls of Refresh
+const diskInterval = 900 * time.Millisecond // time between two reads of the free space; less than a second, because Refresh is called each second
 
 // Refresh reads the free space and logs when it becomes too little or enough again.
 func (d *disk) Refresh() {

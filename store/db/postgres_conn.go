@@ -35,7 +35,7 @@ func (d *dialer) DialContext(ctx context.Context, network, address string) (net.
 	return &deadlineConn{Conn: c, readTimeout: d.readTimeout}, nil
 }
 
-// DialTimeout is part of the interface of the driver.
+// DialTimeout implements pq.Dialer.
 func (d *dialer) DialTimeout(network, address string, timeout time.Duration) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
@@ -129,8 +129,8 @@ func openPool(ctx context.Context, dsn string, size int, by *dialer) (*sqlx.DB, 
 	return db, nil
 }
 
-// postgresSession is a connection that is dropped after the server refused a statement for a reason other
-// than its rows. A session keeps the settings of role and database from its start, so it keeps a timeout
+// postgresSession is a connection that is dropped after the server refused a statement for a reason other than
+// the values of a row. A session keeps the settings of role and database from its start, so it keeps a timeout
 // or a read-only mode even after an operator has reverted the setting.
 //
 // shared is set behind a pooler. There, the end of a context does not cancel a statement: the driver
@@ -192,7 +192,7 @@ func (c *postgresSession) uncanceled(ctx context.Context) context.Context {
 // IsValid implements driver.Validator: it reports whether the pool may keep the connection.
 func (c *postgresSession) IsValid() bool { return !c.stale && c.driverConn.IsValid() }
 
-// sessionSettings returns the statement for the settings of a session or, with local, of a transaction.
+// sessionSettings returns the statement for the settings of a session or, if local is true, of a transaction.
 //
 // It turns synchronous_commit on if it is off; other values are stronger, or were chosen for replicas. It
 // sets lock_timeout to the parameter wait, and statement_timeout to the parameter statement, because abandoned

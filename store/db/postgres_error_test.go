@@ -16,7 +16,7 @@ import (
 	"relay"
 )
 
-// An error in the row itself refuses the row for good. Every other error counts as temporary.
+// A row is refused for good only if its own values caused the error. Every other error counts as temporary.
 func TestPostgresUnavailable(t *testing.T) {
 	t.Parallel()
 	for code, want := range map[pqerror.Code]string{
@@ -49,9 +49,9 @@ func TestPostgresUnavailable(t *testing.T) {
 	}
 }
 
-// TestUnansweredCommit: if the connection was lost during a commit, or a pooler reports with its own code
-// that it lost the database, the outcome is unknown. If the database refused the commit or never got it, or
-// is a SQLite file, the outcome is known.
+// TestUnansweredCommit: if the connection was lost during a commit, or a pooler reports with its own code that
+// it lost the database, the outcome is unknown. The outcome is known if the database refused the commit or never
+// got it. With SQLite it is always known.
 func TestUnansweredCommit(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -117,8 +117,8 @@ func TestSettingThatWasTakenBack(t *testing.T) {
 	}
 }
 
-// No cancel request is sent through a pooler when the caller of a statement leaves: pgbouncer 1.18 may
-// crash when the connection of such a request is closed early.
+// When the context of a statement ends, no cancel request is sent through a pooler: pgbouncer 1.18 may crash
+// when the connection of such a request is closed early.
 func TestPoolerIsSentNoCancel(t *testing.T) {
 	t.Parallel()
 	front := newFront(t)

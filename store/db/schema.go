@@ -103,8 +103,8 @@ const (
 	migrationWait  = 10 * time.Minute       // longest wait for a table that another session uses
 )
 
-// provider returns goose's view of the database. On Postgres a row with a lease of 30 s prevents two
-// processes from migrating at once; this also works through a pooler.
+// provider returns a goose provider, which reads and applies the migrations of the database. On Postgres a row
+// with a lease of 30 s prevents two processes from migrating at once; this also works through a pooler.
 func (s *DB) provider(db *sqlx.DB) (*goose.Provider, error) {
 	options := []goose.ProviderOption{goose.WithDisableGlobalRegistry(true)}
 	if s.Dialect.SeveralNodes() {

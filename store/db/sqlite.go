@@ -121,8 +121,8 @@ func (s *DB) openAdvice(err error) string {
 	return ""
 }
 
-// touchDatabase creates the file so that only its owner can read it; SQLite would create it according
-// to the umask. It refuses a file next to the log of another one.
+// touchDatabase creates the file so that only its owner can read it; SQLite would create it according to the
+// umask. It returns an error if the write-ahead log next to the file belongs to another file: see strayLog.
 func (s *DB) touchDatabase(path string) error {
 	if err := strayLog(path); err != nil {
 		return fmt.Errorf("%w%s", err, s.openAdvice(err))

@@ -11,7 +11,7 @@ import (
 // journal need not do it. Sizes are pages of 4 KiB in the log.
 const (
 	checkpointPages    = 1000                  // from this size on a checkpoint is worthwhile
-	walMaxPages        = 8000                  // from this size on a commit of the writer checkpoints too, and the log should be restarted
+	walMaxPages        = 8000                  // from this size on a commit of the writer checkpoints too; see needsRestart
 	checkpointInterval = 20 * time.Millisecond // time between two checks
 )
 
@@ -55,8 +55,8 @@ func (l walState) worthCheckpoint() bool { return l.Log-l.Done >= checkpointPage
 // pending reports whether any page waits.
 func (l walState) pending() bool { return l.Log > l.Done }
 
-// needsRestart reports whether the log is too long and still has pages that wait. Once no page waits, SQLite
-// can restart the log.
+// needsRestart reports whether the log is too long and still has pages that wait for a checkpoint. When no page
+// waits, SQLite can begin to write the log from its start again.
 func (l walState) needsRestart() bool { return l.Log >= walMaxPages && l.pending() }
 
 // HasLog reports whether this process checkpoints the log of SQLite.

@@ -39,9 +39,9 @@ func (c *Tx) Announce(changes ...relay.Change) {
 	c.Announced = append(c.Announced, changes...)
 }
 
-// Update runs one operation in a transaction and publishes its changes after the commit. The end of
-// ctx does not cancel it, because a canceled statement would cost the connection. fn may run more than
-// once, if the engine asks for a retry.
+// Update runs one operation in a transaction and publishes its changes after the commit. The end of ctx does not
+// cancel it, because the connection of a canceled statement cannot be used again. fn may run more than once, if
+// the engine asks for a retry.
 func (s *DB) Update(ctx context.Context, what string, fn func(*Tx) error) error {
 	return s.UpdateBy(ctx, what, s.Begin, fn)
 }
@@ -141,8 +141,9 @@ func Rollback(tx *sqlx.Tx) error {
 	return nil
 }
 
-// Lock locks the row that a query selects until the transaction ends. Transactions that lock or change
-// the row wait; statements that only refer to it do not. The error is sql.ErrNoRows if there is no row.
+// Lock locks the row that a query selects until the transaction ends. Transactions that lock or change the row
+// wait; statements that only insert rows with a foreign key to it do not. The error is sql.ErrNoRows if there is
+// no row.
 func (c *Tx) Lock(query string, args ...any) error {
 	return c.lockFor(` FOR NO KEY UPDATE`, query, args...)
 }

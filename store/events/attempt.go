@@ -135,7 +135,7 @@ func Identical(a *relay.Attempt) any {
 	return db.BoolToInt(*a.Identical)
 }
 
-// fill copies the messages of p to their attempt.
+// fill copies the response and the sent and interim heads from p to the attempt.
 func (p *payload) fill(a *relay.Attempt) {
 	a.SentHead, a.Interim = p.extra, unpackInterim(p.interim)
 	if a.HasResponse {

@@ -9,8 +9,8 @@ import (
 )
 
 // InsertFunction is the function of Postgres that inserts new events with their attempts and payloads
-// (migrations/postgres/00011_insert_events.sql). If a column with a value is added to eventColumns, the
-// function needs another name, because nodes of earlier versions call this one.
+// (migrations/postgres/00011_insert_events.sql). If a column that the insert writes is added to eventColumns,
+// the function needs another name, because nodes of earlier versions call this one.
 const InsertFunction = "insert_events_1"
 
 // NewRow is the row of a new event: the event in its stored form, and values that only the store needs.
@@ -30,8 +30,8 @@ type column struct {
 	field              func(*relay.Event) any
 }
 
-// eventColumns are the columns of events. The columns with a value come first, in the order of the parameters
-// of InsertFunction.
+// eventColumns are the columns of events. The columns that the insert writes come first, in the order of the
+// parameters of InsertFunction.
 var eventColumns = []column{
 	{"id", "uuid", func(r *NewRow) any { return r.ID }, func(e *relay.Event) any { return &e.ID }},
 	{"alias_id", "bigint", func(r *NewRow) any { return r.AliasID }, func(e *relay.Event) any { return &e.AliasID }},

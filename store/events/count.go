@@ -10,9 +10,9 @@ import (
 // countRows is the largest number of events that CountEvents reads, from the newest of the alias on.
 const countRows = 5000
 
-// CountEvents counts the events of an alias that a filter selects, among the newest ones, up to most. more
-// means that there may be others. CountEvents reads no bodies: for a filter that searches text or JSON it
-// counts nothing.
+// CountEvents counts, among the newest events of an alias, those that a filter selects. It stops at the number
+// most. The result more is true if there may be others. CountEvents reads no bodies: for a filter that searches
+// text or JSON it counts nothing.
 func (s *Store) CountEvents(ctx context.Context, who relay.Actor, f relay.Filter, most int) (n int, more bool, err error) {
 	if len(f.Texts)+len(f.JSON) > 0 {
 		return 0, true, nil

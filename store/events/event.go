@@ -70,9 +70,9 @@ func LockEvents(c *db.Tx, ids []relay.ID) error {
 }
 
 // EndEvent copies the outcome of one attempt to each of several events. Its parameters for each event are the
-// id, the number of the attempt, its state (or rejected or incomplete), error code and message, status,
-// latency and blocker. A rejected or incomplete event keeps that state. Every other event gets the state of
-// its last attempt, and the status of the last attempt that ended.
+// id, the number of the attempt, the state (that of the attempt, or rejected or incomplete), error code and
+// message, status, latency and blocker. A rejected or incomplete event keeps that state. Every other event gets
+// the state of its last attempt, and the status of the last attempt that ended.
 var EndEvent = db.NewStatement(`uuid bigint bigint text text bigint bigint text`,
 	`WITH v (vid, vn, vstate, vcode, vmessage, vstatus, vlatency, vblocker) AS (%s)
 		UPDATE events SET
@@ -106,8 +106,8 @@ var SetRedirected = db.NewStatement(`uuid bigint text bytea`,
 var SetHandshakes = db.NewStatement(`uuid text text`,
 	`WITH v (vid, vname, vmissed) AS (%s) UPDATE events SET handshake = v.vname, missed_handshake = v.vmissed FROM v WHERE id = v.vid {id}`)
 
-// RefusedBy returns the framework that refused the address of an event in an attempt, "" = none. A
-// response that is stored in parts is too large to be such a refusal.
+// RefusedBy returns the name of the framework whose response to an attempt refuses the request because of its
+// host name or scheme; "" = none. A response that is stored in parts is too large to be such a refusal.
 func RefusedBy(a *relay.Attempt) string {
 	return record.RefusedBy(a.Status, a.Response.Head, a.Response.Body.Data)
 }

@@ -335,8 +335,8 @@ func (l *listing) run() (relay.Page, error) {
 		}
 		switch { // adapts the size of the slice, so that the list exceeds its budget only a little
 		case took < 15*time.Millisecond:
-			// A slice ends when one alias has l.slice rows in it. The other aliases have fewer rows, so l.slice may
-			// be more than the share of an alias in sliceMost.
+			// A slice ends when one alias has l.slice rows in it. The other aliases usually have fewer rows, so
+			// l.slice may exceed sliceMost divided by the number of aliases.
 			l.slice = min(l.slice*2, sliceMost, max(8*sliceMost/max(len(l.aliases), 1), listLimit))
 		case took > 40*time.Millisecond:
 			l.slice = max(l.slice/4, sliceLeast)

@@ -9,7 +9,7 @@ import (
 	"relay/store/db"
 )
 
-// If more events match than one step of a search covers, the search finds all of them.
+// If more events match than one query of a search reads, the search finds all of them.
 func TestSearchPassesNothingOver(t *testing.T) {
 	t.Parallel()
 	const n = 40
@@ -38,8 +38,8 @@ func TestSearchPassesNothingOver(t *testing.T) {
 	}
 }
 
-// A text that occurs only in responses is found in each of them, however few events one step of the
-// search covers.
+// A text that occurs only in responses is found in each of them, however few events one query of the search
+// reads.
 func TestSearchInResponses(t *testing.T) {
 	t.Parallel()
 	const n = 5
@@ -67,8 +67,8 @@ func TestSearchInResponses(t *testing.T) {
 	}
 }
 
-// Without time, each page of a list still finds the first event that it searches. The search of an event ends
-// with errSearchTime when its time is over.
+// Even if the time budget is used up, each page of a list still searches one event. The search of one event ends
+// with errSearchTime when its own time is used up.
 func TestSearchInLargeBodies(t *testing.T) {
 	t.Parallel()
 	s := openEvents(t, 3)

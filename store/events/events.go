@@ -14,9 +14,9 @@ import (
 
 // Parts holds the parts of bodies that wait to be written to the database.
 type Parts interface {
-	// Part returns a part, or nil if the part does not wait.
+	// Part returns a part that waits to be written; nil if it does not.
 	Part(id relay.ID, n, i int) []byte
-	// MissingParts returns the numbers of the parts that do not wait.
+	// MissingParts returns the numbers of those parts of a body that do not wait to be written.
 	MissingParts(id relay.ID, n, parts int) []int
 }
 

@@ -15,8 +15,8 @@ import (
 // Bounds of one call of Figures.
 const (
 	figuresBudget = 250 * time.Millisecond
-	figuresSlice  = 2048
-	figuresRows   = 200_000 // largest number of rows altogether
+	figuresSlice  = 2048    // largest number of events that one query reads
+	figuresRows   = 200_000 // a call stops counting after about this many events
 	figuresMost   = 200     // largest number of buckets
 	figuresTypes  = 200     // largest number of event types; events of further types are counted without a type
 )

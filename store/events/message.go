@@ -61,7 +61,7 @@ func PayloadValues(event relay.ID, n int, m *relay.Message, extra, interim []byt
 	}
 }
 
-// ResponseValues returns the values of the request and the response of an attempt.
+// ResponseValues returns the values of PayloadColumns for the messages that an attempt sent and received.
 func ResponseValues(event relay.ID, a *relay.Attempt) []any {
 	return PayloadValues(event, a.N, &a.Response, a.SentHead, packInterim(a.Interim))
 }
@@ -91,7 +91,7 @@ func unpackInterim(b []byte) [][]byte {
 	return heads
 }
 
-// PackTiming encodes the five phases in microseconds; nil if there are none.
+// PackTiming encodes the five phases of an attempt's Timing in microseconds; nil if they were not measured.
 func PackTiming(a *relay.Attempt) []byte {
 	if !a.HasTiming {
 		return nil

@@ -19,7 +19,8 @@ const queueColumns = `event_id, n, alias_id, received_at, kind, released, bytes`
 // InsertQueue adds queued attempts of new events.
 var InsertQueue = db.InsertInto("queue", queueColumns, `uuid bigint bigint bigint bigint bigint bigint`)
 
-// EnqueueAttempt adds a queued attempt of a locked event to the queue, or ends its claim.
+// EnqueueAttempt adds a queued attempt of a locked event to the queue. If the queue has the attempt already, it
+// ends the claim of the attempt.
 func EnqueueAttempt(c *db.Tx, id relay.ID, n int) {
 	c.Do(`INSERT INTO queue (`+queueColumns+`) SELECT `+queueColumns+` FROM attempts WHERE event_id = ? AND n = ?
 		ON CONFLICT (event_id, n) DO UPDATE SET claim_node = ''`, id, n)
@@ -133,7 +134,7 @@ func (s *Store) LastEvents(ctx context.Context, aliases []int64) (map[int64]time
 	return out, nil
 }
 
-// NotReplayable returns the reason why e cannot be sent again.
+// NotReplayable returns the error that says why the event e cannot be replayed.
 func NotReplayable(e *relay.Event) *relay.Error {
 	return &relay.Error{
 		Code: relay.CodeEventNotReplayable, Reason: e.Blocker, Detail: "this event cannot be replayed: " + record.BlockerText(e.Blocker),

@@ -50,7 +50,7 @@ func (s *Store) CreateShare(ctx context.Context, who relay.Actor, id relay.ID, w
 		if err != nil {
 			return err
 		}
-		if err := people.HoldAccount(c, account); err != nil { // all transactions lock accounts before events
+		if err := people.HoldAccount(c, account); err != nil { // before the event is locked, because all transactions lock accounts before events
 			return err
 		}
 		if e, err = OwnEventForUpdate(c, who, id); err != nil {
@@ -138,9 +138,9 @@ func (s *Store) RemoveShare(ctx context.Context, who relay.Actor, id relay.ID, s
 // rights until it ends, and waits for at most a minute.
 const usedShareGrace = 2 * time.Minute
 
-// ShareActor returns the actor and the share for a share token. With use it counts a replay, and uses up a
-// one-use share, whose token is unknown from then on. The error is ErrNotFound for unknown, expired, revoked
-// and used-up tokens alike.
+// ShareActor returns the actor and the share for a share token. If the parameter use is true, it counts a replay
+// and uses up a one-use share, whose token is unknown from then on. The error is ErrNotFound for unknown,
+// expired, revoked and used-up tokens alike.
 func (s *Store) ShareActor(ctx context.Context, secret string, use bool) (relay.Actor, relay.Share, error) {
 	const valid = `(sh.expires_at = 0 OR sh.expires_at > ?) AND (sh.one_use = 0 OR sh.uses = 0)`
 	now := s.db.Now()

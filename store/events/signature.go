@@ -15,8 +15,8 @@ import (
 // aliases have secrets of senders, so the insert has no parameter for the verdict.
 var SetSignature = db.NewStatement(`uuid text`, `WITH v (vid, vsignature) AS (%s) UPDATE events SET signature = v.vsignature FROM v WHERE id = v.vid {id}`)
 
-// SignatureText returns the stored form of a Signature: the verdict, a space, and the other fields as JSON.
-// Lists filter by the verdict.
+// SignatureText returns the stored form of a Signature: the verdict, a space, and the other fields as JSON. The
+// verdict comes first, so that lists can filter by it.
 func SignatureText(s *relay.Signature) string {
 	stored := *s
 	stored.Provider, stored.Message = db.StorableText(stored.Provider), db.StorableText(stored.Message)

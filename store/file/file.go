@@ -82,7 +82,7 @@ type connector struct {
 	first      atomic.Pointer[string] // inode at the first connection; "" = unknown
 }
 
-// Connect is part of driver.Connector.
+// Connect implements driver.Connector.
 func (c *connector) Connect(context.Context) (driver.Conn, error) {
 	first, now := c.first.Load(), Inode(c.path)
 	if first != nil && *first != now {
@@ -96,7 +96,7 @@ func (c *connector) Connect(context.Context) (driver.Conn, error) {
 	return conn, err
 }
 
-// Driver is part of driver.Connector.
+// Driver implements driver.Connector.
 func (c *connector) Driver() driver.Driver { return c.driver }
 
 // SQLiteCode returns the code of an error of SQLite; 0 for other errors.

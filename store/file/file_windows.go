@@ -22,7 +22,7 @@ func Unlock(f *os.File) error { return f.Close() }
 // giveToOwner does nothing: files inherit the rights of their folder.
 func giveToOwner(*os.File, string) {}
 
-// ID returns "", because files have no such identity on Windows.
+// ID returns "", which stands for an unknown text.
 func ID(*os.File) string { return "" }
 
 // Inode returns "", which stands for an unknown text. Windows needs no such text, because it does not let any

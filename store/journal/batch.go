@@ -33,7 +33,7 @@ func (j *Journal) writeSteps(ctx context.Context, steps []*step) ([]relay.Change
 	return j.writeStepsAs(ctx, &writeTarget{db: j.db.Journal, node: node, former: former, name: j.nodes.NodeName()}, steps)
 }
 
-// writeStepsAs is writeSteps in the name of a node.
+// writeStepsAs is writeSteps for the node and the database handle in by.
 func (j *Journal) writeStepsAs(ctx context.Context, by *writeTarget, steps []*step) ([]relay.Change, error) {
 	if single := j.db.Single(ctx); single != nil {
 		if list := groupByEvent(steps); onlyNewEvents(list) {
@@ -324,7 +324,7 @@ func (f *newEvent) changes(snapshot func() (*relay.Event, *relay.Attempt)) []rel
 	return out
 }
 
-// writeRound applies at most one step of each event.
+// writeRound writes the steps of one round, at most one for each event.
 func (j *Journal) writeRound(w *writer, round []*step) error {
 	var finishes []*step
 	for _, st := range round {

@@ -67,9 +67,9 @@ func (j *Journal) FinishAndClaim(id relay.ID, a *relay.Attempt, event string, ne
 	return ticket, func() *relay.Claim { return claim.got }
 }
 
-// dropClaim ends the claim of a step that was probably not committed. If it was committed, a further step
-// puts the attempt back into the queue. That step waits for any transaction of an earlier connection that may
-// still claim, and comes before later claims of the attempt.
+// dropClaim gives up the claim of a step whose transaction probably was not committed. If it was committed after
+// all, the Requeue that dropClaim enqueues puts the attempt back into the queue. The Requeue waits for a
+// transaction that may still commit the claim, and comes before any later claim of the attempt.
 func (j *Journal) dropClaim(st *step) {
 	c := st.claim
 	if c == nil {
@@ -77,7 +77,7 @@ func (j *Journal) dropClaim(st *step) {
 	}
 	c.got = nil
 	if c.tried {
-		j.Requeue(c.oldest.EventID, c.oldest.N) // if the step does not find the claim, Reconcile ends the attempt
+		j.Requeue(c.oldest.EventID, c.oldest.N) // if the Requeue does not find the claim, Reconcile ends the attempt
 	}
 }
 

@@ -11,8 +11,8 @@ import (
 	"relay/store/spool"
 )
 
-// A claim whose commit got no answer is given back if it was stored. A later claim of the same
-// attempt is not given back.
+// If the commit of a claim got no answer, and the claim is in the database, its attempt is queued again. A later
+// claim of the same attempt stays.
 func TestLostClaim(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()

@@ -207,7 +207,7 @@ func (c *committer) probe(ctx context.Context) {
 	})
 	why := c.whyAway()
 	stores := err == nil && !(c.j.db.DiskFull(why) && c.j.db.Disk.Exhausted())
-	if !stores && !c.j.ShouldSpool(err) { // after an error for which steps go to the spool, the spool can take events
+	if !stores && !c.j.ShouldSpool(err) { // after an error for which steps go to the spool, steps are accepted again, because the spool can store them
 		c.logThrottled(why)
 		return
 	}

@@ -37,7 +37,7 @@ type lane struct {
 	cost    func(*step) int64
 	limit   int64 // largest cost of the waiting steps that have space
 	wait    time.Duration
-	in, out int64 // sum of the costs of all steps that arrived so far, and of all that left
+	in, out int64 // sums of the costs of all steps that have entered the lane so far, and of those that have left it
 }
 
 // hasSpace reports whether a step fits into the lane in addition to the steps before it.
@@ -75,7 +75,7 @@ func newCommitter(j *Journal) *committer {
 
 func (c *committer) enqueue(st *step) {
 	if refusal := c.add(st); refusal != nil {
-		c.refuse(st, refusal) // refuse is called without the lock, because it may enqueue the return of a claim
+		c.refuse(st, refusal) // refuse is called without the lock, because it may enqueue a Requeue
 	}
 }
 
@@ -105,8 +105,8 @@ func (c *committer) add(st *step) error {
 	return nil
 }
 
-// refuse fails a step that was not tried, with the error for its caller. If the step was the end of an
-// attempt, the claim of the attempt remains, and Reconcile ends it.
+// refuse fails a step that was not tried, with the error for its caller. It also ends the claim that the step
+// itself was to make. If the step was the end of an attempt, that attempt stays claimed until Reconcile ends it.
 func (c *committer) refuse(st *step, refusal error) {
 	c.j.dropClaim(st)
 	c.j.meter.Failed.Add(1)

@@ -209,7 +209,7 @@ func TestNobodyWaitsTwice(t *testing.T) {
 	})
 }
 
-// errExamined is an error that calls tell whenever errors.Is examines it.
+// errExamined is an error that calls the function tell whenever errors.Is examines it.
 type errExamined struct{ tell func() }
 
 func (e errExamined) Error() string   { return "input/output error of the test" }

@@ -105,8 +105,9 @@ func (j *Journal) drain(ctx context.Context, p *spool.Spool) error {
 	return ctx.Err()
 }
 
-// removeMarks removes the marks that this run has moved. It ignores errors, because DropExpired of retention
-// removes marks that remain. Other marks may belong to a copy of this data dir that is served elsewhere.
+// removeMarks removes the rows of spool_marks in which this run noted the steps that it stored. It ignores
+// errors, because DropExpired of retention removes rows that remain. It leaves rows of other names, which may
+// belong to a copy of this data dir that is served elsewhere.
 func (d *drainer) removeMarks(ctx context.Context) {
 	if len(d.marks) == 0 {
 		return
@@ -127,7 +128,7 @@ type drainer struct {
 	limit   int // largest number of steps in one batch
 	aliases map[int64]bool
 	foreign map[relay.ID]bool // events of other databases, see splitForeign
-	marks   map[string]bool   // names of the marks that this run has moved
+	marks   map[string]bool   // names of the rows of spool_marks that this run has changed
 	aside   map[int64]bool    // numbers of the steps that this run has quarantined
 	often   rate.Sometimes
 }
@@ -138,9 +139,9 @@ func newDrainer(j *Journal, p *spool.Spool) *drainer {
 	}
 }
 
-// round writes one batch. After a failure the next round has fewer steps, because the batch may be too large
-// for a slow database. A step that the database refuses alone is quarantined. done means that the spool is
-// empty, even if its file could not be removed and err is not nil.
+// round writes one batch. After a failure the next round has fewer steps, because the batch may be too large for
+// a slow database. A step is quarantined if the database refuses it in a batch of its own because of its data.
+// done means that the spool is empty, even if its file could not be removed and err is not nil.
 func (d *drainer) round(ctx context.Context) (done bool, err error) {
 	rows, err := d.p.Next(d.limit, drainBytes)
 	if err != nil {
@@ -227,8 +228,8 @@ func (d *drainer) setAside(steps []refusedStep) error {
 }
 
 // withoutEffect returns the steps of a batch that changed nothing: the steps of aliases that are not in this
-// database, and the steps that failed. The end of an attempt that another node has taken over is not in the
-// list.
+// database, and the steps that failed. A step that failed because another node has taken over its attempt is not
+// in the list.
 func withoutEffect(known, foreign []*step) (list []refusedStep) {
 	for _, st := range foreign {
 		list = append(list, refuse(st, "its alias is not in this database"))
@@ -282,7 +283,7 @@ func (d *drainer) write(ctx context.Context, rows []spool.Row, steps []*step, un
 		for len(news) > 0 && news[0].spooled <= mark {
 			news[0].err, news = nil, news[1:]
 		}
-		if len(news) < len(steps) { // the first steps are in the database, but their commit got no answer, so they were never published
+		if len(news) < len(steps) { // the first steps are in the database, but their commit got no answer, so their changes were never published
 			w.Publish(relay.Change{Kind: relay.ChangeMissed})
 		}
 		known, foreign, err := d.splitForeign(w, news)

@@ -19,7 +19,7 @@ import (
 	"relay/store/spool"
 )
 
-// Names for the types that fixture embeds. So it has their operations, as the store does.
+// Names for the types that fixture embeds. A fixture has the operations of these types, as the store has.
 type (
 	peopleStore  = people.Store
 	eventStore   = events.Store

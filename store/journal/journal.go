@@ -26,8 +26,8 @@ import (
 // Options connect a journal to the rest of the store.
 type Options struct {
 	Log *slog.Logger
-	// DataDir is the folder in which an earlier process may have left a spool. SpoolID is the name of
-	// the spool in the marks, which say how much of a spool is stored.
+	// DataDir is the folder in which an earlier process may have left a spool. SpoolID is the name of the spool
+	// in the table spool_marks, which says how much of each spool is in the database.
 	DataDir, SpoolID string
 	// Stored gets the number of bytes that a committed transaction added to an alias.
 	Stored func(alias, bytes int64)

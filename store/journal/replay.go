@@ -19,8 +19,8 @@ func (j *Journal) BeginReplay(ctx context.Context, who relay.Actor, id relay.ID,
 	if err := j.spool.CaughtUp(); err != nil {
 		return nil, err
 	}
-	// After an outage of the database, the node may not deliver the replay before it renews its heartbeat:
-	// package delivery would put the replay into the queue. RefreshPeers renews the heartbeat.
+	// After an outage of the database, the node may not claim attempts until it renews its heartbeat.
+	// RefreshPeers renews it now, because package delivery would otherwise put the replay into the queue.
 	if deliver && j.nodes.MayClaim() != nil {
 		j.nodes.RefreshPeers(ctx)
 	}

@@ -58,8 +58,8 @@ func TestStepsWithoutEffectAreKeptAside(t *testing.T) {
 	}
 }
 
-// After a drain, only the marks that it has moved are removed. A copy of the data dir that is served
-// elsewhere has other marks of the same prefix.
+// A drain removes only the rows of spool_marks that it has changed. Rows whose names have the same prefix may
+// belong to a copy of the data dir that is served elsewhere.
 func TestMarksOfACopyStay(t *testing.T) {
 	t.Parallel()
 	s, alias := servedOnPostgres(t)

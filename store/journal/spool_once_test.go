@@ -139,8 +139,8 @@ func TestSpoolStoredOnce(t *testing.T) {
 	}
 }
 
-// If a database refuses every step for a while, for example while its tables are being restored, it
-// gets all of them later. Only a step that is refused alone is quarantined.
+// If a database refuses every step for a while, for example while its tables are being restored, it gets all of
+// them later. A step is quarantined only if the database refuses it in a batch of its own because of its data.
 func TestSpoolRefusedForAWhile(t *testing.T) {
 	t.Parallel()
 	s, alias := servedOnPostgres(t)

@@ -76,12 +76,12 @@ func (j *Journal) Requeue(id relay.ID, n int) *relay.Ticket {
 	return j.enqueueStep(&step{Step: spool.Step{Kind: spool.Requeue, ID: id, N: n}})
 }
 
-// RequeueHeld puts an attempt back to queued, and takes its release back; see delivery.Journal.
+// RequeueHeld puts an attempt back to queued, and removes its mark Released; see delivery.Journal.
 func (j *Journal) RequeueHeld(id relay.ID, n int) *relay.Ticket {
 	return j.enqueueStep(&step{Step: spool.Step{Kind: spool.Requeue, ID: id, N: n, State: heldState}})
 }
 
-// heldState is the State of a Requeue that takes the release of the attempt back.
+// heldState is the State of the Requeue that RequeueHeld enqueues.
 const heldState = "held"
 
 func messageSize(m *relay.Message) int64 {
@@ -223,8 +223,8 @@ func finishState(st *step) (int, error) {
 	return events.StateCode(st.Attempt.State)
 }
 
-// upgradeBlocker returns the replay blocker after a Finish: an event that was answered by 101
-// cannot be replayed.
+// upgradeBlocker returns the reason why an event cannot be replayed after a Finish; before is the reason before
+// it. An event whose first attempt was answered by 101 cannot be replayed.
 func upgradeBlocker(a *relay.Attempt, before string) string {
 	if before == "" && a.N == 1 && a.ResponseState == relay.ResponseUpgraded {
 		return relay.BlockedUpgraded

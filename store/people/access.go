@@ -142,9 +142,10 @@ func credentials[T any](ctx context.Context, s *Store, who relay.Actor, user str
 	})
 }
 
-// removeCredential deletes a credential of the actor, or of any account if all is set: where is an SQL
-// condition that selects its row in the table of a kind. It announces the deletion, so that the connections of
-// the credential end. detail is the column for the audit log; UpdateIf explains may.
+// removeCredential deletes a credential of the actor, or of any account if all is set, and announces the
+// deletion, so that the connections of the credential end. kind is the name of its table without the final s,
+// and where an SQL condition that selects its row by the id. detail is the column for the audit log; UpdateIf
+// explains may.
 func (s *Store) removeCredential(ctx context.Context, who relay.Actor, may error, all bool, kind, detail, where, id string) error {
 	return s.db.UpdateIf(ctx, may, "remove "+kind, func(c *db.Tx) error {
 		var gone, about string
@@ -205,8 +206,8 @@ func (s *Store) AccountsOf(ctx context.Context, aliases []int64) (map[int64][]in
 // accepts 32,766.
 const revokedMost = 10_000
 
-// Revoked returns the rights of SSH connections that have ended. A right ends when its key or account
-// is removed, or when the account is no longer owner or member of the alias.
+// Revoked returns those of the given rights that have ended; each is a right that an SSH connection uses. A
+// right ends when its key or account is removed, or when the account is no longer owner or member of the alias.
 func (s *Store) Revoked(ctx context.Context, rights []relay.Right) (revoked []relay.Right, err error) {
 	fields := func(r *relay.Right) []any { return []any{&r.Account, &r.Key, &r.Alias} }
 	for some := range slices.Chunk(rights, revokedMost) {

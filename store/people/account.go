@@ -36,9 +36,9 @@ func subjectOf(q db.Query, who relay.Actor, user string) (relay.Account, error) 
 	return findAccount(q, user)
 }
 
-// HoldAccount keeps an account from being removed until the transaction ends. A later removal also deletes
-// the rows that the transaction adds. HoldAccount fails if the account was removed since it was read. Call it
-// before locks of rows that RemoveAccount deletes.
+// HoldAccount keeps an account from being removed until the transaction ends. A later removal also deletes the
+// rows that the transaction adds. HoldAccount fails if the account was removed since it was read. Call it before
+// the transaction locks rows that RemoveAccount deletes.
 func HoldAccount(c *db.Tx, id int64) error {
 	return c.Hold(`SELECT 1 FROM accounts WHERE id = ? AND removed_at = 0`, id)
 }

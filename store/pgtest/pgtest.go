@@ -242,7 +242,7 @@ func (s *Server) data() string { return filepath.Join(s.dir, "data") }
 
 // watch is the shell script that runs the server. When its standard input is closed, by Stop or by the end of
 // the test process, it ends the server and removes its directory. If the server is frozen at that time, the
-// kernel sends HUP to the group, and the script continues the processes of the server so that they end.
+// kernel sends HUP to the group, and the script sends CONT to the processes of the server, so that they can end.
 const watch = `trap '' INT HUP
 dir=$1; shift
 "$@" & server=$!

@@ -151,7 +151,7 @@ func Attach(t testing.TB, d *db.DB) *Planner {
 	return p
 }
 
-// Seen returns the plans of the statements that the last operation ran, by statement.
+// Seen returns the plans of the statements that the last operation ran. The statements are the keys.
 func (p *Planner) Seen() map[string]string {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -51,8 +51,8 @@ func (d *Disk) Syncs() int { d.mu.Lock(); defer d.mu.Unlock(); return d.syncs }
 
 type lossyFile struct{ synced []byte }
 
-// lossyDisks holds the disks by the address of their sqlite3_vfs, and lossyOpen the files by the
-// address of their sqlite3_file, because SQLite calls functions without a context.
+// lossyDisks holds the disks by the address of their sqlite3_vfs, and lossyOpen the files by the address of
+// their sqlite3_file, because SQLite passes only these addresses to the functions of a file system.
 var lossyDisks, lossyOpen sync.Map
 
 type lossyHandle struct {

@@ -23,7 +23,8 @@ type removalCandidate struct {
 	Parts    int      `db:"parts"`
 }
 
-// cost returns the number of rows that the deletion of the event counts for, without the parts of its bodies.
+// cost returns how many of the rows that one transaction may delete the event uses up. Parts of bodies are not
+// counted, because they are deleted separately.
 func (d *removalCandidate) cost() int {
 	return 1 + d.Attempts + d.Payloads + int(d.Inline/rowPerBytes)
 }

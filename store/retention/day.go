@@ -30,7 +30,7 @@ func (r *Retention) dropDays(ctx context.Context, now time.Time) (total int, err
 	var first error
 	for _, day := range days {
 		if !day.End().AddDate(0, 0, 1).Before(now) {
-			continue // otherwise partition.Make makes the partition of yesterday again
+			continue // yesterday and later days stay, because partition.Make would make their partitions again
 		}
 		n, err := r.dropDay(ctx, day, now)
 		switch {
@@ -48,8 +48,8 @@ func (r *Retention) dropDays(ctx context.Context, now time.Time) (total int, err
 
 // dropDay drops the partitions of one day, unless they contain an event that has not expired.
 func (r *Retention) dropDay(ctx context.Context, day partition.Day, now time.Time) (dropped int, err error) {
-	// The statements below read all rows of the day. They use the handle Slow, which has no short timeouts,
-	// and View, which would ask Away, does not offer that handle.
+	// The statements below read all rows of the day, so they use the handle Slow, which has no short timeouts.
+	// Unlike View, they do not call Away themselves.
 	if err := r.db.Away(); err != nil {
 		return 0, r.db.Fault("look at a day", err)
 	}

@@ -48,9 +48,9 @@ func (r *Retention) DropExpired(ctx context.Context, now time.Time) error {
 	return r.trimAudit(ctx, auditRows)
 }
 
-// trimAudit deletes the oldest entries of the audit log. Of each action of each account it keeps the newest
-// ones; keep is their number. So an account cannot push out entries of other accounts or, by repeating one
-// action, entries of its other actions.
+// trimAudit deletes the oldest entries of the audit log. It keeps the newest keep entries of each action of each
+// account. An account therefore cannot push out entries of other accounts or, by repeating one action, entries
+// of its other actions.
 func (r *Retention) trimAudit(ctx context.Context, keep int) error {
 	type share struct {
 		account int64

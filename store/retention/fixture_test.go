@@ -82,7 +82,7 @@ func (s *fixture) aliases(t testing.TB, n int) (first int64) {
 	return first
 }
 
-// insert inserts an event of an alias that arrived at the given time, with one attempt.
+// insert inserts an event with one attempt, which arrived at the given time, into an alias.
 func (s *fixture) insert(t testing.TB, alias int64, at time.Time) relay.ID {
 	t.Helper()
 	id := events.LowestID(at)

@@ -17,9 +17,9 @@ const (
 	OrphanAge     = 24 * time.Hour
 	SweepInterval = 24 * time.Hour
 	orphanPage    = 500
-	// orphanAgeSpool replaces OrphanAge while only a part of a spool is stored, because the other part may
-	// be in a data dir that no process serves now. The mark of a spool is removed if it has not moved for
-	// orphanAgeSpool.
+	// orphanAgeSpool replaces OrphanAge while only a part of a spool is stored, because the other part may be in
+	// a data dir that no process serves now. The row of a spool in spool_marks is removed if it has not changed
+	// for orphanAgeSpool.
 	orphanAgeSpool = 30 * 24 * time.Hour
 )
 

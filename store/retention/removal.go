@@ -20,7 +20,7 @@ import (
 // the callers of every alias wait for it. The number of rows is therefore adapted to the duration of
 // the previous transactions.
 const (
-	removalMaxRows      = 200                  // rows in one transaction, where rowPerBytes of a body count as a row
+	removalMaxRows      = 200                  // rows in one transaction; every rowPerBytes bytes of a body count as one more row
 	removalMinRows      = 32                   // with fewer rows, a transaction on a busy machine is not shorter
 	removalTarget       = 2 * time.Millisecond // wanted duration of a transaction on SQLite
 	removalInitialRows  = 60
@@ -57,7 +57,7 @@ func (r *Retention) afterRemoval(ctx context.Context, took time.Duration) error 
 // removalTx is pacedUpdate without the checkpoint and the pause. It returns how long the writer was held.
 func (r *Retention) removalTx(ctx context.Context, what string, fn func(c *db.Tx, budget int) error) (took time.Duration, err error) {
 	p := &r.pace
-	select { // the turn is awaited until ctx ends, because a transaction may itself wait for other nodes
+	select { // ends with ctx, because a transaction of another goroutine may take long: it may wait for other nodes
 	case p.turn <- struct{}{}:
 	case <-ctx.Done():
 		return 0, ctx.Err()
@@ -105,7 +105,7 @@ func (r *Retention) removeOldest(ctx context.Context, of usage.Holder, before re
 		if err != nil || len(list) == 0 {
 			return events, err
 		}
-		in.after = list[len(list)-1].ID // some listed events may stay, because they are held by now
+		in.after = list[len(list)-1].ID // the next list begins after these events: some may stay, because they were pinned, shared or queued since they were listed
 		n, bytes := 0, int64(0)
 		n, bytes, more, err = r.remove(ctx, of, list, now, left)
 		events += n
@@ -120,9 +120,9 @@ func (r *Retention) removeOldest(ctx context.Context, of usage.Holder, before re
 	return events, nil
 }
 
-// fitting returns the number of the oldest events that one transaction deletes. It is at least one, at most
-// as many as the budget of rows allows, and not more than needed to free the bytes. heavy means that the first
-// event alone exceeds the budget.
+// fitting returns the number n of events, from the start of the list, that one transaction deletes: no more than
+// needed to free the given number of bytes, and no more than the budget of rows allows, but at least one. heavy
+// means that the first event alone exceeds the budget.
 func fitting(list []removalCandidate, budget int, bytes int64) (n int, heavy bool) {
 	rows := list[0].cost()
 	bytes -= list[0].Bytes
@@ -133,9 +133,9 @@ func fitting(list []removalCandidate, budget int, bytes int64) (n int, heavy boo
 	return n, rows > budget
 }
 
-// remove deletes the events of a list that are still removable, in short transactions. Some may have become
-// held since they were listed. more is false if no bytes were left to free. Bodies that a crash or the end of
-// ctx leaves behind are orphans, which SweepOrphans deletes.
+// remove deletes the events of a list that are still removable, in short transactions. more is false if enough
+// bytes are freed. If a crash or the end of ctx interrupts remove, bodies without an event may remain, which
+// SweepOrphans deletes.
 func (r *Retention) remove(ctx context.Context, of usage.Holder, list []removalCandidate, now time.Time, left bytesLeft) (events int, freed int64, more bool, err error) {
 	for len(list) > 0 {
 		var gone []removalCandidate

@@ -119,8 +119,8 @@ func TestVacuumEndsWithoutAutoVacuum(t *testing.T) {
 	}
 }
 
-// An alias is due once in an interval, and at once if its retention changes. forget drops aliases that are no
-// longer checked.
+// The check of an alias is due once in an interval, and at once if the alias gets another retention. forget
+// drops aliases that are no longer checked.
 func TestAliasesAreForgotten(t *testing.T) {
 	t.Parallel()
 	now, p := time.Now(), schedule{}

@@ -34,7 +34,7 @@ func (p schedule) due(now time.Time, alias int64, span time.Duration) bool {
 	return true
 }
 
-// forget drops the entries of aliases whose check is long overdue, because these aliases were removed.
+// forget drops the entries of removed aliases, whose checks are long overdue.
 func (p schedule) forget(now time.Time) {
 	maps.DeleteFunc(p, func(_ int64, last retentionRun) bool { return now.Sub(last.next) > maxRetentionInterval })
 }

@@ -34,7 +34,7 @@ func (r *Retention) vacuum(ctx context.Context) error {
 		if r.db.Disk.Low() != nil {
 			keep = 0
 		}
-		if free <= keep || pages >= least { // the last round freed no page: the file was created elsewhere, without auto_vacuum
+		if free <= keep || pages >= least { // if the last round freed no page, the file has no auto_vacuum
 			r.db.CheckpointAll(ctx) // the file shrinks when the log is checkpointed
 			return nil
 		}

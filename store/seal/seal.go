@@ -166,9 +166,9 @@ func (r *Ring) Make() error {
 	return nil
 }
 
-// Rotate makes a new key and puts it first in the file. It fails if there is no key, because only Make makes
-// the first key, before there are encrypted secrets. It does not change the keys of a setting. If two
-// processes rotate at once, the second waits, so that no key in use is lost.
+// Rotate makes a new key and puts it first in the file. It returns ErrNoKey if the ring has no key: the first
+// key is made only by Make. It does nothing if the keys come from a setting. If two processes rotate at once,
+// the second waits, so that no key in use is lost.
 func (r *Ring) Rotate() (err error) {
 	if r.file == "" {
 		return nil

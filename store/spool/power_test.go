@@ -125,7 +125,7 @@ func TestSpoolDiskThatFailsForAWhile(t *testing.T) {
 			p := spoolWithoutDatabase(t, t.TempDir(), 16<<20)
 			p.VFS = disk.Name
 			var want []int
-			for round := range 3 { // the disk fails from the start, then with steps in the file
+			for round := range 3 { // in the first round, the disk fails before the spool has any step
 				set(disk, true)
 				for range 2 {
 					if refused, _, err := p.Put(chunkSteps(100, 2, 3000), nil); relay.AsError(err).Code != relay.CodeStoreUnavailable || len(refused) != 2 {

@@ -1,6 +1,6 @@
-// Package spool keeps the steps of the store's journal in a file while Postgres is down. The file is
-// bounded, synced and in order, and parts of bodies can be read from it. The package contains no
-// statement of the store; the store drains the spool.
+// Package spool keeps the steps of the store's journal in a file while Postgres is down. The file is bounded,
+// synced and in order, and parts of bodies can be read from it. Package journal moves the steps from the spool
+// to the database.
 package spool
 
 import (
@@ -35,7 +35,7 @@ const (
 	// the spool, and the response to a request that was already forwarded would be refused.
 	reservedForEnds = 4
 	reopenShare     = 8        // after a refusal, 1/8 of the space must be free before new events are accepted
-	smallSpool      = 64 << 20 // a smaller spool counts as nearly full from the start
+	smallSpool      = 64 << 20 // a spool with a smaller limit counts as nearly full from its first step on
 	maxRejected     = 10_000   // number of ids of refused events that are remembered
 	typicalRequest  = 4 << 10  // bytes of a request of usual size
 )
@@ -143,8 +143,8 @@ func (p *Spool) Admits(need int64) *relay.Error {
 	return nil
 }
 
-// AdmitsTypical returns nil while an event of usual size would be accepted. Readiness uses it, because
-// callers are refused before the spool itself refuses a step.
+// AdmitsTypical returns nil while an event of usual size would be accepted. Readiness uses it, because requests
+// that do not fit are refused before any of their steps reaches the spool.
 func (p *Spool) AdmitsTypical() *relay.Error { return p.Admits(min(typicalRequest, p.intakeLimit()/8)) }
 
 // NearlyFull reports whether the space for new events is so small that concurrent requests could fill it.
@@ -383,8 +383,8 @@ func (p *Spool) Next(limit int, bytes int64) ([]Row, error) {
 	return rows, err
 }
 
-// Advance notes that rows are in the database, and deletes them. If they cannot be deleted, they stay
-// until the file is removed; the mark in the database says that they are stored.
+// Advance notes that rows are in the database, and deletes them. If they cannot be deleted, they stay until the
+// file is removed, and spool_marks in the database says that they are stored.
 func (p *Spool) Advance(rows []Row) {
 	var bytes int64
 	for i := range rows {
@@ -411,9 +411,9 @@ func (p *Spool) Advance(rows []Row) {
 	}
 }
 
-// MarkEmpty makes the spool inactive and removes its file if all steps are in the database; otherwise
-// empty is false. After an error, the file may still exist, or be there again after a power loss. The
-// marks in the database, which say that the steps of the file are stored, then have to stay.
+// MarkEmpty makes the spool inactive and removes its file if all steps are in the database; otherwise empty is
+// false. After an error, the file may still exist, or exist again after a power loss. The rows of spool_marks,
+// which say that the steps of the file are in the database, then have to stay.
 func (p *Spool) MarkEmpty() (empty bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -482,7 +482,7 @@ func (p *Spool) readParts(rows any, query string, args ...any) {
 	}
 }
 
-// Close closes the file. Its steps are stored after the next start.
+// Close closes the file. The next start writes its steps to the database.
 func (p *Spool) Close() (err error) {
 	if n := p.Undrained.Load(); n > 0 {
 		p.Log.Warn("events wait in the spool; they are stored at the next start with this data dir", "dir", p.Dir, "bytes", n)

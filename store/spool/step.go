@@ -34,7 +34,7 @@ type Step struct {
 	Signature *relay.Signature
 	Data      []byte // of a Chunk
 	N, I      int    // attempt number; part number
-	State     string // event state of a Finish, "" = the state of the attempt; "held" in a Requeue takes back the release
+	State     string // event state of a Finish, "" = the state of the attempt; "held" in a Requeue removes the mark Released of the attempt
 	Size      int64  // bytes of memory that the step holds while it waits; not in the file
 }
 
@@ -171,15 +171,16 @@ func optional[T any](c *coder, p **T, value func(*T)) {
 	value(*p)
 }
 
-// asNumber encodes or decodes a value as a number. Encoding does not change the value, because it may be in use
-// elsewhere.
+// asNumber encodes or decodes a value as a number. n is the encoded value, and valueOf decodes it. Encoding does
+// not change the value, because it may be in use elsewhere.
 func asNumber[T any](c *coder, p *T, n int64, valueOf func(int64) T) {
 	if number(c, &n); c.reading {
 		*p = valueOf(n)
 	}
 }
 
-// asBytes encodes or decodes a value as bytes, as asNumber does.
+// asBytes encodes or decodes a value as bytes. Like asNumber, it does not change the value when it encodes. b is
+// the encoded value, and valueOf decodes it.
 func asBytes[T any](c *coder, p *T, b []byte, valueOf func([]byte) (T, error)) {
 	if c.bytes(&b); !c.reading || c.err != nil {
 		return
@@ -192,7 +193,7 @@ func asBytes[T any](c *coder, p *T, b []byte, valueOf func([]byte) (T, error)) {
 	*p = v
 }
 
-// microsOf returns a time in microseconds, as in the tables.
+// microsOf returns a time in the form that the database stores: microseconds, 0 for the zero time.
 func microsOf(t time.Time) int64 {
 	if t.IsZero() {
 		return 0

@@ -22,7 +22,7 @@ func TestStepRoundTrip(t *testing.T) {
 	same := cmp.Options{
 		cmpopts.EquateComparable(netip.AddrPort{}),
 		cmpopts.IgnoreFields(Step{}, "Size"),
-		cmpopts.IgnoreFields(relay.Attempt{}, "Node", "Cause", "Via"), // not in a step: they come from the claim, from the response and from BeginReplay
+		cmpopts.IgnoreFields(relay.Attempt{}, "Node", "Cause", "Via"), // not in a step: Node comes from the claim, Cause from the response, and Via from BeginReplay
 		// Marks are set on events that are in the database, and the other fields are computed when an
 		// event is read.
 		cmpopts.IgnoreFields(relay.Event{}, "Mark", "HostRefusedBy", "Cause", "Ended"),
@@ -117,8 +117,8 @@ func FuzzStep(f *testing.F) {
 	f.Fuzz(parseAnything)
 }
 
-// Randomly changed bytes are refused or decoded; this is a plain test because the coverage of the
-// database engines makes a fuzzer slow.
+// Randomly changed bytes are refused or decoded. This is not a fuzz test, because the fuzzer would also measure
+// the coverage of the database engines, which is slow.
 func TestStepGarbage(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(3, 4))

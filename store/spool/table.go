@@ -123,7 +123,7 @@ func openTable(dir string, limit, stored int64, vfs string) (t *table, c counts,
 			err = errors.Join(fmt.Errorf("open %s: %w", t.path, err), t.close())
 		}
 	}()
-	f, err := file.Open(t.path, os.O_RDWR) // SQLite gives its log the same mode and owner
+	f, err := file.Open(t.path, os.O_RDWR) // made here, because SQLite gives its log the mode and owner of the file
 	if err == nil {
 		err = f.Close()
 	}

@@ -221,7 +221,7 @@ func (b *actFixture) credentialActs() []act {
 			b.secret(code, err)
 			return s.ApproveEnrolment(ctx, b.alice, b.secret(link, err), code)
 		}},
-		{"NoteLogin", func(*store.Store) error { // only a server has logins and tunnels
+		{"NoteLogin", func(*store.Store) error { // not called on the given store, because only a server has logins and tunnels
 			b.NoteLogin(relay.Actor{Kind: relay.ActorSSH, Name: "alice", Account: b.alice.Account, Credential: "key_1"}, "192.0.2.8:1")
 			return nil
 		}},
@@ -328,7 +328,7 @@ type actLog struct {
 	kept bytes.Buffer
 }
 
-// Write is part of io.Writer.
+// Write implements io.Writer.
 func (l *actLog) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

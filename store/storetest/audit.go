@@ -83,7 +83,8 @@ func (b *fixture) auditedActs(id, waiting relay.ID) (relay.Share, relay.Actor) {
 	return share, who
 }
 
-// auditRows returns what alice reads of the audit log, once it has all entries. She reads of no login of a stranger.
+// auditRows waits until the audit log has all entries, and returns those that alice may read. There must be no
+// refused login of an unknown key among them.
 func (b *fixture) auditRows() (rows []relay.AuditEntry) {
 	ctx, t := b.Context(), b
 	var err error
@@ -104,7 +105,8 @@ func (b *fixture) auditRows() (rows []relay.AuditEntry) {
 	return rows
 }
 
-// auditOfLogins checks that three logins with a key in a short time have one entry, which their account and admins read.
+// auditOfLogins checks that three logins with one key in a short time have a single entry, which the account of
+// the key and admins may read.
 func (b *fixture) auditOfLogins() {
 	ctx, t := b.Context(), b
 	logins := func(who relay.Actor) (n int) {

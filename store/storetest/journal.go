@@ -321,8 +321,9 @@ func (b *fixture) ids() {
 	}
 }
 
-// callersGone checks that the departure of a caller is stored, with or after the end of an attempt, and that
-// viewers learn of it. CallerGone fails for an unknown attempt.
+// callersGone checks that the store keeps the fact that a caller did not get the whole response, whether it is
+// stored with the end of the attempt or later, and that it is published to viewers. CallerGone fails for an
+// unknown attempt.
 func (b *fixture) callersGone() {
 	for _, late := range []bool{false, true} {
 		e := b.newEvent(b.hooks, relay.StateDelivering, "/gone", "body")

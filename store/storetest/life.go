@@ -71,18 +71,19 @@ func testLives(t *testing.T, fresh func(testing.TB) store.Options) {
 	b.want(relay.CodeNotFound, err)
 }
 
-// lifeCase is a use of something that has an end.
+// lifeCase is an operation that needs a secret or another grant that expires.
 type lifeCase struct {
 	what string
 	life time.Duration
 	use  func() error
-	gone error // the error of use after the end
+	gone error // the error of the function use after the grant has expired
 }
 
-// check checks the use shortly before and after the end. offset is the distance of the clock from the start.
+// check calls the operation shortly before and shortly after the grant expires. offset is the time by which the
+// clock is ahead of the start of the test.
 func (c lifeCase) check(t *testing.T, offset *atomic.Int64) {
 	t.Helper()
-	offset.Store(int64(c.life - time.Minute)) // the test itself takes less than a minute
+	offset.Store(int64(c.life - time.Minute)) // a minute before the end, because the test itself takes less than a minute
 	if err := c.use(); err != nil {
 		t.Errorf("%s before its end: %v", c.what, err)
 	}

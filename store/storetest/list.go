@@ -208,7 +208,7 @@ func (b *fixture) hostRefused() {
 	}
 }
 
-// redirectedHosts checks the reason of events whose local server redirects to another address.
+// redirectedHosts checks HostRefusedBy of events whose local server redirects the request.
 func (b *fixture) redirectedHosts(name string, later bool) {
 	for location, want := range map[string]string{
 		"https://HOOKS.localhost/r-" + name[:2] + "?a=%20": "redirect to https",
@@ -229,7 +229,7 @@ func (b *fixture) redirectedHosts(name string, later bool) {
 	}
 }
 
-// checkRefusedBy checks in each form of the newest event what refused its host; "" = nothing.
+// checkRefusedBy checks HostRefusedBy of the newest event, in its summary, in a list and in the whole event.
 func (b *fixture) checkRefusedBy(id relay.ID, want string) {
 	b.Helper()
 	rows, err := b.Summaries(b.Context(), []relay.ID{id})

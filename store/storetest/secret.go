@@ -173,7 +173,8 @@ func (b *fixture) secretRights() {
 
 func anySecret(string) bool { return true }
 
-// chosenSecrets checks that the longest path prefix wins, and that only a secret with Sign signs.
+// chosenSecrets checks that of several secrets the one with the longest path prefix is chosen, and that a
+// request is signed only with a secret that has Sign.
 func (b *fixture) chosenSecrets() {
 	ids := map[string]string{}
 	for name, s := range map[string]relay.SenderSecret{

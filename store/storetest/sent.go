@@ -8,8 +8,8 @@ import (
 	"relay"
 )
 
-// sent checks that Sent is read back, whether the end of the event is stored together with it or later, and
-// that the filter origin selects sent events.
+// sent checks that the field Sent of an event is read back, whether the end of its attempt is stored together
+// with the event or later. The filter origin selects events with and without Sent.
 func (b *fixture) sent() {
 	want := []*relay.Sent{
 		nil,

@@ -80,7 +80,8 @@ func (b *fixture) tunnelWrite(op relay.TunnelOp, id string, at time.Time) relay.
 	}}
 }
 
-// addRequestsOfMany adds three requests of a tunnel, and one of each of many unknown tunnels.
+// addRequestsOfMany calls AddRequests once, for three requests of a tunnel and one request of each of many
+// unknown tunnels.
 func (b *fixture) addRequestsOfMany(id string) {
 	b.Helper()
 	counts := map[string]int64{id: 3}

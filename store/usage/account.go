@@ -109,8 +109,8 @@ func (u *Usage) ReadLimits(ctx context.Context) error {
 	return nil
 }
 
-// AccountUsage returns the stored and queued amounts of all aliases of each account, by the id of the
-// account; for admins. In a serving process the numbers of bytes come from memory.
+// AccountUsage returns, by the id of the account, the stored bytes and the number of queued attempts of each
+// account, with their limits; for admins. A serving process takes the bytes from memory.
 func (u *Usage) AccountUsage(ctx context.Context, who relay.Actor) (map[int64]relay.AccountUsage, error) {
 	if err := people.AllowAdmin(who); err != nil {
 		return nil, err

@@ -22,7 +22,7 @@ const changeStorage relay.ChangeKind = "storage"
 
 const toldAtOnce = 1000 // largest number of aliases in one changeStorage
 
-// Tell reports the bytes stored by this node since the last call to the other nodes.
+// Tell reports to the other nodes the bytes that this node has stored since the last call of Tell.
 func (u *Usage) Tell(ctx context.Context) {
 	untold := map[int64]int64{}
 	u.mu.Lock()
@@ -100,8 +100,8 @@ func (u *Usage) hear(revision int64, text string) {
 	}
 }
 
-// Lost makes later revisions count again from the given number on, after a failover has lost the revisions
-// above that number.
+// Lost is called after a failover has lost the revisions above the given number. New revisions get the lost
+// numbers again, and are then counted.
 func (u *Usage) Lost(revision int64) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -175,7 +175,7 @@ func (u *Usage) Surplus(h Holder, need int64, all bool) int64 {
 	}
 	bytes := stored.bytes + need - limit
 	if !all {
-		bytes = min(bytes, 2*(stored.bytes+need-stored.bound(limit))) // only half of the removed bytes lower the bound
+		bytes = min(bytes, 2*(stored.bytes+need-stored.bound(limit))) // twice the bytes, because a removal lowers the bound by half of the removed bytes
 	}
 	return bytes + min(limit/64, 16<<20)
 }
@@ -207,7 +207,7 @@ func (u *Usage) IsOver(h Holder) bool {
 func (u *Usage) isOver(h Holder) bool {
 	stored, limit := u.of(h)
 	if !u.counted || limit <= 0 || stored.bytes <= limit {
-		stored.bound(limit) // bound resets above, so that the holder may have no more than its limit from now on
+		stored.bound(limit) // sets the field above to 0, so that the holder may have no more than its limit from now on
 		return false
 	}
 	return time.Since(stored.full) >= unevictableFor
