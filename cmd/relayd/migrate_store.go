@@ -48,7 +48,7 @@ If others can see your commands, leave the password out of the URL and set PGPAS
 	})
 }
 
-// copyStore copies the SQLite store of the data dir into the Postgres of the settings.
+// copyStore copies the SQLite store of the data dir into the Postgres database that the settings name.
 func (c *program) copyStore(ctx context.Context, cfg Config) (err error) {
 	s, err := c.openStore(ctx, cfg, false)
 	if err != nil {

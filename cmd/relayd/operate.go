@@ -109,8 +109,8 @@ func (c *program) openStore(ctx context.Context, cfg Config, existing bool) (*st
 	return nil, err
 }
 
-// listing makes cmd a command that lists rows, as a table of cells or as JSON. The parameter of is the
-// function that converts a row to its JSON form.
+// listing makes cmd a command that lists rows, as a table or as JSON. Its function parameters return the rows,
+// the JSON form of a row, and the cells of a row in the table.
 func listing[A, B any](c *program, cmd *cobra.Command, head string, rows func(context.Context, *operator) ([]A, error), of func(A) B, cells func(B) []string) *cobra.Command {
 	cmd.Args = cli.Takes("", 0, 0)
 	asJSON := jsonFlag(cmd)
@@ -123,8 +123,8 @@ func listing[A, B any](c *program, cmd *cobra.Command, head string, rows func(co
 	})
 }
 
-// changing makes cmd a command that changes the object named by its argument. Afterwards it prints the text
-// done on stderr, unless done is "". notFound is the error if there is no such object.
+// changing makes cmd a command that changes the object named by its argument. notFound is the error if there is
+// no such object. Afterwards the command prints done on stderr, if that is not empty.
 func (c *program) changing(cmd *cobra.Command, notFound, done string, change func(ctx context.Context, o *operator, name string) error) *cobra.Command {
 	return c.operate(cmd, func(ctx context.Context, o *operator, args []string) error {
 		if err := change(ctx, o, args[0]); err != nil {

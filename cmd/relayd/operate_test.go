@@ -208,9 +208,9 @@ func TestPrintedCommandsNameTheDatabase(t *testing.T) {
 	}
 }
 
-// TestInitialAdminBesideAnotherAccount: an account that `user add` made while the server started does not
-// prevent the admin of --initial-admin-keys, unless that account has one of these keys. An account that is an
-// admin prevents it.
+// TestInitialAdminBesideAnotherAccount: --initial-admin-keys also creates the admin if `user add` has made
+// another account while the server started. If that account has one of the keys, the start fails. If there is an
+// admin already, no other one is created.
 func TestInitialAdminBesideAnotherAccount(t *testing.T) {
 	t.Parallel()
 	nothing := func(string) string { return "" }
@@ -237,7 +237,7 @@ func TestInitialAdminBesideAnotherAccount(t *testing.T) {
 	if _, err := a.store.AddKey(t.Context(), relay.System(), "bob", "", keys[0].line); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // at the second start, an account without keys, left by the first, would count as the admin
+	for range 2 { // a first start that leaves an account without keys would let the second one succeed
 		if _, err := a.firstStart(t.Context(), list); err == nil || !strings.Contains(err.Error(), "belongs to bob already") {
 			t.Errorf("with the key of bob: %v", err)
 		}

@@ -19,8 +19,8 @@ func ownerOf(info fs.FileInfo) (uid uint32, known bool) {
 	return stat.Uid, true
 }
 
-// mayUse reports whether a user with these groups has the rights in want. The bits of want are in the
-// position for others.
+// mayUse reports whether a user with these groups has the rights want on a file. want has the bits that the file
+// mode uses for other users, such as 4 for reading.
 func mayUse(info fs.FileInfo, want fs.FileMode, uid uint32, groups []uint32) bool {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	switch {

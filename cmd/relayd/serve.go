@@ -39,7 +39,7 @@ func (a *app) Stop() error {
 	defer cancel()
 	a.log.Info("stopping", "drain", drain)
 	a.moveClients(ctx)
-	if a.systemd.present() { // new callers wait in the sockets for the next relayd
+	if a.systemd.present() { // systemd keeps the listeners open, and new callers wait there for the next relayd
 		a.server.StopAccepting()
 	}
 	a.sshServer.Announce()

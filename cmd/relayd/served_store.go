@@ -144,9 +144,9 @@ func noteDefaultStore(cfg Config, list []*setting, served func() (bool, error)) 
 	return fmt.Sprintf("no server runs on %s, on which this command works. If yours runs, give this command its settings: --data-dir, --config or --database-url", placeOf(cfg))
 }
 
-// noteOtherStore compares the store of a starting server with the store of the last server of its data dir.
-// If they differ, the setting for the store may be missing: note says so, and fix says how to serve the
-// former store again. Both are "" if the stores are the same or the former store is unknown.
+// noteOtherStore compares the store of a starting server with the store of the last server of its data dir. If
+// they differ, the setting for the store may be missing: the result note says so, and the result fix says how to
+// serve the former store again. Both are "" if the stores are the same or the former store is unknown.
 func noteOtherStore(cfg Config) (note, fix string) {
 	served, known := servedPlace(cfg.DataDir)
 	mine := placeOf(cfg)

@@ -91,8 +91,8 @@ type settingsWay struct {
 	env  func(string) string
 }
 
-// twoStores are a data dir with a file of SQLite, and a Postgres, with the commands that could use the wrong
-// one.
+// twoStores are a data dir with a SQLite file, and a Postgres database, with the commands that could use the
+// wrong one.
 type twoStores struct {
 	t        *testing.T
 	dir, url string
@@ -122,7 +122,7 @@ func (x twoStores) serveBy(way settingsWay) {
 	var out, errs relaytest.Buffer
 	ended := make(chan int)
 	path := filepath.Join(x.dir, siteFileName)
-	_ = os.Remove(path) // this is the file of the former server
+	_ = os.Remove(path) // removes the site.json of the former server
 	go func() {
 		ended <- run(ctx, append([]string{
 			"serve", "--data-dir", x.dir, "--http-addr", "127.0.0.1:0", "--ssh-addr", "127.0.0.1:0", "--admin-addr", "off", "--drain-delay", "0s",
@@ -208,7 +208,7 @@ func TestPlaceOfADatabase(t *testing.T) {
 				t.Fatal(err)
 			}
 			for key := range tc.vars {
-				if err := os.Unsetenv(key); err != nil { // t.Setenv restores it
+				if err := os.Unsetenv(key); err != nil { // the earlier t.Setenv restores the variable after the test
 					t.Fatal(err)
 				}
 			}

@@ -27,7 +27,8 @@ func newServiceManager(getenv func(string) string) *serviceManager {
 	return m
 }
 
-// isThisProcess reports whether a variable is meant for this process; "" means every process.
+// isThisProcess reports whether pid, the value of LISTEN_PID or WATCHDOG_PID, means this process; "" means every
+// process.
 func isThisProcess(pid string) bool { return pid == "" || pid == strconv.Itoa(os.Getpid()) }
 
 // present reports whether systemd reads messages.

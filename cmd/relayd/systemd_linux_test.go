@@ -63,7 +63,8 @@ func (m *manager) read() {
 	}
 }
 
-// next waits for a state with a matching line. It returns that line and the lines before it.
+// next waits for a message of relayd with a line whose beginning matches the regular expression line. It returns
+// this message and those before it.
 func (m *manager) next(line string) []string {
 	m.t.Helper()
 	var seen []string

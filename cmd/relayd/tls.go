@@ -61,8 +61,9 @@ func (a *app) makeTLS(registry prometheus.Registerer) error {
 	return nil
 }
 
-// tellEnds exports the expiry times of the certificates that callers see, as metrics: that of the base host,
-// and that of the aliases if they share one. It adds some microseconds to each handshake.
+// tellEnds returns a function that does the same as get, and exports as metrics when the certificates that
+// callers see expire: that of the base host, and that of the aliases if they share one. This adds some
+// microseconds to each handshake.
 func tellEnds(site relay.Site, registry prometheus.Registerer, get func(*tls.ClientHelloInfo) (*tls.Certificate, error)) func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	ends := prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "relay_certificate_not_after_seconds", Help: "When the certificate ends that was shown last, in seconds since 1970; 0 = none was shown yet.",
