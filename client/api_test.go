@@ -323,8 +323,8 @@ func TestRedirectSaysWhereTo(t *testing.T) {
 	}
 }
 
-// TestAccount checks the requests about tokens and keys. A token without the scope for keys is an error, not
-// an empty list of keys.
+// TestAccount checks the requests about tokens and keys. If the token has no scope for keys, the list of keys is
+// an error and not empty.
 func TestAccount(t *testing.T) {
 	list := map[string]string{
 		"POST /tokens": `201 {"id":"tok_1","token":"rly_x"}`, "GET /keys": `{"data":[]}`, "POST /keys": `201 {"id":"key_1"}`,
@@ -356,7 +356,8 @@ func TestAccount(t *testing.T) {
 	})
 }
 
-// TestRefusedTokenFromElsewhere: the advice depends on the source of the token.
+// TestRefusedTokenFromElsewhere: if the relay refuses a token, the error advises to log in again, or gives the
+// advice API.TokenHint if that is set. Over SSH there is no token, and no advice.
 func TestRefusedTokenFromElsewhere(t *testing.T) {
 	eachTransport(t, answers(map[string]string{"GET /me": `401 {"code":"unauthorized","detail":"no"}`}), func(t *testing.T, api *cli.API, _ *apiServer) {
 		for _, want := range []string{"relay login URL", "unset it"} {

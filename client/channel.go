@@ -27,7 +27,7 @@ var buffers = sync.Pool{New: func() any { return new([bufferSize]byte) }}
 // server is dialed at the first byte, because spare channels need no connection to it, and a failed dial is
 // reported before any byte was sent.
 func (t *tunnel) serveChannel(ctx context.Context, offer *link.Offer, f Forward) {
-	// The relay's CLOSE or the end of the connection cancels open.
+	// The context open ends at the relay's CLOSE, or together with the connection.
 	open, closed := context.WithCancel(ctx)
 	ch, err := offer.Accept(link.ChannelOptions{Direct: true, Closed: closed})
 	if err != nil {
@@ -52,7 +52,8 @@ func (t *tunnel) serveChannel(ctx context.Context, offer *link.Offer, f Forward)
 	t.splice(ctx, open, ch, local, &answerInspector{m: t.up.monitor, f: f}, buf, n)
 }
 
-// splice copies in both directions. The first n bytes of buf were read from the channel already.
+// splice copies in both directions between the channel ch and the connection local. The first n bytes of buf were
+// already read from ch. The context open ends when the relay closes ch, and ctx when the whole tunnel ends.
 func (t *tunnel) splice(ctx, open context.Context, ch *link.Channel, local localConn, inspector *answerInspector, buf *[bufferSize]byte, n int) {
 	defer local.Close()
 	defer context.AfterFunc(open, func() {

@@ -14,8 +14,8 @@ import (
 	"relay"
 )
 
-// alive fails if the other side has closed the channel. It sends a request, which a closed channel does not
-// answer.
+// alive fails the test if the other side has closed the channel. It sends a request, which a closed channel does
+// not answer.
 func alive(t *testing.T, ch ssh.Channel) {
 	t.Helper()
 	if _, err := ch.SendRequest("alive?", true, nil); err != nil {
@@ -216,7 +216,7 @@ func TestResetIsNoCleanEnd(t *testing.T) {
 	}
 	alive(t, ch) // the channel must not be closed yet
 	_ = r.Reply(false, nil)
-	// x/crypto closes requests at the CLOSE of the client. This side has sent no CLOSE.
+	// x/crypto closes the Go channel requests at the CLOSE of the client. This side has sent no CLOSE.
 	select {
 	case r, more := <-requests:
 		if more {

@@ -21,14 +21,14 @@ import (
 type Login struct {
 	BaseURL string `json:"baseUrl"`           // dashboard and API
 	Server  string `json:"server"`            // SSH address HOST:PORT as it is dialed
-	User    string `json:"user"`              // account, for people
+	User    string `json:"user"`              // name of the account, to show to users
 	Token   string `json:"token"`             // API token
 	TokenID string `json:"tokenId,omitempty"` // "" when the token was made elsewhere
 	Key     string `json:"key,omitempty"`     // key file; "" = ssh-agent and ~/.ssh
 }
 
-// Logins is the file of logins: JSON, mode 0600, replaced atomically. A lock file
-// orders the programs that change it.
+// Logins is the file of logins: JSON, mode 0600, replaced atomically. With a lock file, programs change it one
+// after another.
 type Logins struct {
 	Dir string // configuration directory of the program; created when needed, mode 0700
 }

@@ -52,8 +52,8 @@ type Dialer struct {
 	expected *expectedKeys
 	// told is the message of a relay that refused the login after it had shown its host key.
 	told string
-	// accepted: the last host key that was checked is accepted. Key exchanges of several open connections
-	// may set the field at the same time.
+	// accepted: whether the last host key that was checked was accepted. Key exchanges of several open
+	// connections may set the field at the same time.
 	accepted atomic.Bool
 
 	once  sync.Once
@@ -177,8 +177,8 @@ func (d *Dialer) Dial(ctx context.Context) (*Conn, error) {
 // sayWaiting is the silence of a peer after which the program tells the user that it is waiting.
 const sayWaiting = 3 * time.Second
 
-// dial makes one try to log in. person sets the deadline of the login, and takes the place of d.Prompter if
-// that is set.
+// dial makes one try to log in. person sets the deadline of the login. If d.Prompter is set, prompts go to
+// person, which suspends the deadline while it asks d.Prompter.
 func (d *Dialer) dial(ctx context.Context, person *pausableDeadline) (*Conn, error) {
 	hosts := d.hostKeys()
 	if d.keys.prompter = nil; d.Prompter != nil {
@@ -216,7 +216,7 @@ func (d *Dialer) dial(ctx context.Context, person *pausableDeadline) (*Conn, err
 	if err := conn.Connect(ctx, addr, try.config(), conn.handlers()); err != nil {
 		conn.Close()
 		if ctx.Err() != nil {
-			return nil, ctx.Err() // the login may still be writing the fields that explain reads
+			return nil, ctx.Err() // try.explain would read fields that the goroutine of the login may still be writing
 		}
 		return nil, try.explain(err)
 	}

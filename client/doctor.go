@@ -310,8 +310,8 @@ func (d *Doctor) clock(ctx context.Context, host string) relay.Finding {
 	return relay.Findingf(relay.VerdictOK, "", "less than %s apart from %s", skewWarn, from)
 }
 
-// clockSkew returns the smallest clock difference that explains theirs, the time in a Date header: the header
-// has whole seconds, and was written between asked and answered.
+// clockSkew returns the smallest clock difference that explains theirs, the time in a Date header. The header has
+// whole seconds, and was written between the times asked and answered.
 func clockSkew(theirs, asked, answered time.Time) time.Duration {
 	switch {
 	case theirs.After(answered):

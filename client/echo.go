@@ -20,9 +20,9 @@ type Echoed struct {
 // EchoedBody is the number of bytes of a body that an Echoed holds.
 const EchoedBody = 8 << 10
 
-// StartEcho starts the built-in local server of relay up --echo on a free loopback port: it answers every
-// request with 200, its own body and its own content type. It calls came with each request before the end of
-// the answer. stop ends the server.
+// StartEcho starts the built-in local server of relay up --echo on a free loopback port. It answers every request
+// with status 200 and the body and content type of the request, and calls the function came with each request
+// before the end of the answer. The result stop ends the server.
 func StartEcho(came func(Echoed)) (target Target, stop func(), err error) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -39,7 +39,8 @@ func StartEcho(came func(Echoed)) (target Target, stop func(), err error) {
 		e := Echoed{Method: r.Method, Target: r.RequestURI}
 		var start bytes.Buffer
 		e.Size, _ = io.CopyN(w, io.TeeReader(r.Body, &start), EchoedBody)
-		// came is called before the handler returns, so the caller gets the last byte after this call.
+		// net/http sends the end of the answer when this handler returns, so came is called before the sender of
+		// the request gets it.
 		more, _ := io.Copy(w, r.Body)
 		e.Body, e.Size = start.Bytes(), e.Size+more
 		came(e)

@@ -15,14 +15,15 @@ import (
 	"relay"
 )
 
-// fakeRelay is a fake relay, as seen by a client.
+// fakeRelay imitates a relay for a client.
 type fakeRelay struct {
 	t      testing.TB
 	config *ssh.ServerConfig
 	conns  chan *fakeConn
 	// refuse maps an alias to the code and the message with which it is refused.
 	refuse map[string][2]string
-	// notices replaces the notices of a connection; it is called after the first forward.
+	// notices, if set, is called after the first forward of a connection, and sends the notices in place of the
+	// fake relay.
 	notices func(c *fakeConn)
 	// api serves the API on the subsystem. Without a handler for the stream, the stream is empty.
 	api   *http.ServeMux

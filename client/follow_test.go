@@ -41,7 +41,7 @@ func (l *lines) emit(event json.RawMessage) error {
 	return nil
 }
 
-// ignore is an emit that accepts every event.
+// ignore is a function for the parameter emit of API.Follow. It accepts every event.
 func ignore(json.RawMessage) error { return nil }
 
 func following(t *testing.T, api *cli.API, want int) (out string, talk *sayRecorder, err error) {
@@ -217,7 +217,7 @@ func TestFollowTellsThatItLeavesEventsOut(t *testing.T) {
 	mux.HandleFunc("GET /api/v1/stream", func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, ": hello\n\n")
 		_ = http.NewResponseController(w).Flush()
-		<-listed // only the first list sends a value
+		<-listed // the first stream goes on after the first list; later streams wait for the end of the test
 		newest.Store(1003 + 200 + 1)
 		_, _ = io.WriteString(w, "id: s1\nevent: resync\ndata: {}\n\n")
 	})

@@ -292,12 +292,11 @@ func (h *hostKeys) stored(addr string) (keys []ssh.PublicKey, err error) {
 	return keys, err
 }
 
-// Expect makes the dialer accept the host keys that a base URL names for the server, without storing them:
-// any site can name any SSH address as its own. KeepExpected stores them after the relay at the address has
-// confirmed the base URL. replace means that the older keys came from the same base URL: the keys that this
-// program stored before are ignored. Without replace, Expect fails if keys are stored and none of the new ones
-// is among them. A different key in the user's own known_hosts still fails the check,
-// because only the user can decide which key is right.
+// Expect makes the dialer accept the host keys that a base URL names for the server. It does not store them,
+// because any site can name any SSH address as its own; KeepExpected does, after the relay at the address has
+// confirmed the base URL. If this program has stored keys before, Expect fails unless one of them is among the
+// new keys, or replace is set, which means that the stored keys came from the same base URL. A different key in
+// the user's own known_hosts still fails the check, because only the user can decide which key is right.
 func (d *Dialer) Expect(keys []ssh.PublicKey, replace bool) error {
 	addr, err := d.Addr()
 	if err != nil {
@@ -330,7 +329,7 @@ func (d *Dialer) KeepExpected() error {
 	return d.hostKeys().store(d.expected.addr, d.expected.keys...)
 }
 
-// WithIdentity returns a dialer to the same server that logs in with the key of file alone.
+// WithIdentity returns a dialer to the same server that logs in only with the key in the given file.
 func (d *Dialer) WithIdentity(file string) *Dialer {
 	other := d.copy()
 	other.Identity = file

@@ -113,7 +113,8 @@ func TestKeyTypesOfTheKnownEntriesAreAskedFor(t *testing.T) {
 	first := newSigner(t)
 	d := newFakeRelay(t, first, second)
 	addr := d.listen()
-	for _, known := range []ssh.Signer{first, second} { // once with each key, because one of them is the server's first choice
+	// With one of the keys, the server would choose the known key even if the client did not ask for its type.
+	for _, known := range []ssh.Signer{first, second} {
 		dialer, _ := newDialer(t, addr)
 		lines := "# a comment\n" + addr + " ssh-unheard-of AAAA\n" + knownhosts.Line([]string{addr}, known.PublicKey())
 		keep(t, filepath.Join(dialer.Home, ".ssh", "known_hosts"), lines)
@@ -200,7 +201,8 @@ func TestRevokedHostKey(t *testing.T) {
 	}
 }
 
-// TestKnownHostsWithoutALastLineEnd: a key is added on a new line even if the last line has no end.
+// TestKnownHostsWithoutALastLineEnd: a key is added on a line of its own even if the file does not end with a
+// line feed.
 func TestKnownHostsWithoutALastLineEnd(t *testing.T) {
 	h := &hostKeys{own: filepath.Join(t.TempDir(), "known_hosts")}
 	one, two := newSigner(t).PublicKey(), newSigner(t).PublicKey()

@@ -49,7 +49,7 @@ func TestEnrolShowsLinkAndCode(t *testing.T) {
 	}
 }
 
-// closedAlready is a connection that its peer has closed before this side does.
+// closedAlready is a connection whose Close returns net.ErrClosed, as if it had been closed before.
 type closedAlready struct{ net.Conn }
 
 func (c closedAlready) Close() error {

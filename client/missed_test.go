@@ -12,9 +12,9 @@ import (
 	"relay"
 )
 
-// TestRequestsOfALossAreLogged: after a loss, the client requests the event stream of the API from the last item
-// on that it has read, s2. The relay answers resync, because it cannot continue there. The client then lists the
-// events, and shows the attempts that ended in the meantime, each one once.
+// TestRequestsOfALossAreLogged: after a loss, the client requests the items of the event stream that follow s2,
+// the last item it has read. The relay answers resync, because it cannot continue there. The client then lists
+// the events, and shows each attempt that ended in the meantime once.
 func TestRequestsOfALossAreLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, dialer, _, _ := inMemory(t)

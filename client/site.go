@@ -133,8 +133,8 @@ func (d *Dialer) FindBase(ctx context.Context) string {
 	defer api.Close()
 	var told record.SSH
 	if err := api.Get(ctx, "/ssh", &told); err != nil {
-		// Only a relay whose host key was accepted may name its base URL. The text of an error may come from
-		// a peer that has shown no key yet.
+		// Only a relay whose host key was accepted may name its base URL. d.told has the text of such a relay;
+		// the text of err may come from a peer that has shown no key yet.
 		if page := accountPage.FindStringSubmatch(d.told); page != nil {
 			told.BaseURL = page[1]
 		}

@@ -100,7 +100,7 @@ func (t *tunnel) run(ctx context.Context) error {
 		t.up.tunnel.Store(nil)
 		stop()
 		if errors.Is(err, errMoving) {
-			<-logEnded // the next connection continues the log after these messages
+			<-logEnded // so that these messages are shown before those of the next connection, which continues the log
 			for len(t.messages) > 0 {
 				if m := <-t.messages; m != nil && (m.Type == TypeRequest || m.Type == TypeMissed) {
 					_ = t.handle(alive, m)
@@ -168,8 +168,8 @@ func (t *tunnel) forwardLater(ctx context.Context, alias string) {
 	})
 }
 
-// hear turns the identification of the relay and its notices into messages. The end of the connection cancels
-// lost. The last notices may arrive together with this end, so hear posts messages until ctx ends.
+// hear turns the identification of the relay and its notices into messages. The context lost ends together with
+// the connection. The last notices may arrive at the same time, so hear posts messages until ctx ends.
 func (t *tunnel) hear(ctx, lost context.Context) {
 	defer t.post(ctx, nil)
 	var told record.SSH

@@ -110,8 +110,8 @@ func retryable(err error) bool {
 	return !ok || e.Exit == cli.ExitUnreachable
 }
 
-// connect makes one connection and keeps it until it is lost. held is the duration of the connection,
-// pause the wait that a stopping relay asked for.
+// connect makes one connection and keeps it until it is lost. The result held is the duration of the connection,
+// and the result pause is the wait that a stopping relay asked for.
 func (u *Up) connect(ctx context.Context) (held, pause time.Duration, err error) {
 	conn, err := u.Dialer.Dial(ctx)
 	if err != nil {

@@ -204,7 +204,7 @@ func TestNotARelay(t *testing.T) {
 // TestSilentRelayIsTriedAgain: a relay that is silent for some time is tried again, and not reported
 // as another server.
 func TestSilentRelayIsTriedAgain(t *testing.T) {
-	t.Parallel() // parallel, because it waits for replyTimeout twice: the first loss is not reported
+	t.Parallel() // parallel, because it takes two times replyTimeout: Lost is called only after the second try
 	d := newFakeRelay(t)
 	d.notices = func(*fakeConn) {}
 	silent := make(chan struct{})

@@ -65,7 +65,7 @@ func (b *batchWriter) Write(p []byte) (int, error) {
 }
 
 func (b *batchWriter) flush() {
-	// Other goroutines that are ready to run can call Write first.
+	// This lets other goroutines call Write first, so that their bytes are sent together with these.
 	runtime.Gosched()
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -59,8 +59,8 @@ func (g *calls) end() {
 	}
 }
 
-// wait waits until no counted goroutine runs, at most for the time limit. Goroutines that still run then
-// are added to left.
+// wait waits until no counted goroutine runs, at most for the time limit. Goroutines that still run then are
+// added to the counter left.
 func (g *calls) wait(limit time.Duration) {
 	late := time.NewTimer(limit)
 	defer late.Stop()

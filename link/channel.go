@@ -28,8 +28,8 @@ const (
 	// EOFUnlessLost: the peer has ended its side, unless the whole connection is ending: x/crypto then
 	// ends each channel with an EOF, too.
 	EOFUnlessLost
-	// EOFLost: the connection is ending. Before an EOF of its own, the peer reports how the channel
-	// ends.
+	// EOFLost: the connection is ending. The peer reports the end of a channel before it sends EOF, so
+	// an EOF without a report does not come from the peer.
 	EOFLost
 )
 
@@ -79,7 +79,7 @@ type Channel struct {
 	ended   chan struct{} // closed when the peer has closed the channel, or the connection has ended
 	told    chan struct{} // closed when said is set, at the latest together with ended
 	telling sync.Once
-	said    atomic.Pointer[relay.ConnEnd] // the peer's report how the channel ended; nil = none yet
+	said    atomic.Pointer[relay.ConnEnd] // the peer's report of how the channel ended; nil = none yet
 	found   atomic.Uint32                 // a relay.ConnHow: how the channel ended, according to the error of a read
 	lost    func() bool                   // calls Conn.ending once, when the channel has ended, and keeps its result
 }
@@ -116,8 +116,8 @@ func (h *Channel) requests(reqs <-chan *ssh.Request) {
 	close(h.ended)
 	h.telling.Do(func() { close(h.told) })
 	if said := h.said.Load(); h.o.EOF == EOFUnlessLost && !over(h.done) && (said == nil || said.How != relay.ConnRefused) {
-		// lost is called before release: if this is the last channel in use, release may make the caller
-		// of Drain close the connection, and lost would then take an end by the peer for a lost connection.
+		// lost is called first: if this is the last channel in use, release may make the caller of Drain close
+		// the connection. lost would then report a lost connection, although the peer has ended the channel.
 		h.lost()
 	}
 	h.release()
@@ -174,7 +174,7 @@ func (h *Channel) explain(err error) error {
 	case relay.ConnLost:
 		return ErrLost
 	}
-	// A refusal is an EOF, too. The peer may report it after the EOF, so only End returns it.
+	// A report that the local server refused the connection may arrive after this EOF, so only End returns it.
 	return io.EOF
 }
 

@@ -106,8 +106,8 @@ func (c *Conn) SetLog(l *slog.Logger) { c.logger.Store(l) }
 func (c *Conn) Log() *slog.Logger { return c.logger.Load() }
 
 // Go runs f in a goroutine. The end of the connection waits for it, but only for a limited time. A
-// panic is logged with the text where, and ends the connection. Go returns false, without running f, if
-// the connection has ended.
+// panic ends the connection, and is logged with the text in where. Go returns false, without running f,
+// if the connection has ended.
 func (c *Conn) Go(where string, f func()) bool {
 	if !c.calls.begin() {
 		return false
@@ -212,7 +212,7 @@ type Request struct {
 
 func newRequest(req *ssh.Request) *Request {
 	r := &Request{Type: req.Type, Payload: req.Payload, WantReply: req.WantReply, req: req}
-	// This frees the payload once the receiver drops r.Payload.
+	// req lives until the reply, but the receiver may set r.Payload to nil earlier to free the bytes.
 	req.Payload = nil
 	return r
 }
@@ -261,7 +261,7 @@ func (o *Offer) Conn() *Conn { return o.conn }
 // Type returns the type of the channel.
 func (o *Offer) Type() string { return o.open.ChannelType() }
 
-// Payload returns the extra data of the channel type.
+// Payload returns the data that the peer sent with the open, whose format depends on the type of the channel.
 func (o *Offer) Payload() []byte { return o.open.ExtraData() }
 
 // Accept accepts the channel and returns it.

@@ -58,7 +58,8 @@ func (c *Conn) guard(ch *guardedReads, ended <-chan struct{}) {
 }
 
 // After the end of a channel, ending waits for settleTime, up to maxSettles times, for a sign that the
-// connection has ended or is alive. The goroutine that reads the connection may not have run yet.
+// connection has ended or is alive, because the goroutine that reads the connection may notice its end
+// later.
 const settleTime, maxSettles = 5 * time.Millisecond, 200
 
 // ending reports, after a channel has ended, whether the connection has ended too or is about to. A

@@ -12,8 +12,8 @@ type Handlers struct {
 	// other handlers. A message that it sends follows directly after the success of the login.
 	LoggedIn func(meta ssh.ConnMetadata, p *ssh.Permissions)
 	// Channel gets each channel that the peer opens, and Request each global request, one after
-	// another, in one goroutine. They must not block: x/crypto stops reading the connection while 16 of
-	// them wait. nil refuses all.
+	// another, in one goroutine. They must not block: x/crypto stops reading the connection while 16
+	// channels or 16 requests wait. nil refuses all.
 	Channel func(*Offer)
 	Request func(*Request)
 	// Ended is called after the last call of the other handlers. They may still be called after

@@ -24,7 +24,7 @@ func TestHandshakeEndsWithItsContext(t *testing.T) {
 	defer theirs.Close()
 	met := make(chan struct{})
 	go func() {
-		// This is the first byte of the version.
+		// This waits for the first byte of the client's version line.
 		_, _ = theirs.Read(make([]byte, 1))
 		close(met)
 		_, _ = io.Copy(io.Discard, theirs)
@@ -139,8 +139,8 @@ func TestClient(t *testing.T) {
 	}
 }
 
-// TestPacketsBehindTheEnd: if a peer sends 100 invalid packets, the connection ends, and so do the goroutines
-// of x/crypto. The test writes below the peer's own mux.
+// TestPacketsBehindTheEnd: if a peer sends 100 invalid packets, the connection ends, and so do the goroutines of
+// x/crypto. The test writes the packets without the mux of x/crypto, which sends only valid ones.
 func TestPacketsBehindTheEnd(t *testing.T) {
 	t.Parallel()
 	own, peer := pair(t, Options{})

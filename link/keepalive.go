@@ -22,7 +22,7 @@ type Keepalive struct {
 // pulse is the state of the keepalive of a connection. It needs no goroutine: its timer calls
 // Conn.keepalive.
 type pulse struct {
-	stale          atomic.Bool // changed only while state is held
+	stale          atomic.Bool // changed only while the mutex state is locked
 	state          sync.Mutex  // keeps the calls of Stale and Back in order
 	byteWhileStale atomic.Bool
 
@@ -55,7 +55,7 @@ func (c *Conn) stopKeepalive() {
 	}
 }
 
-// WithStale calls f with whether the connection is stale, which cannot change during the call.
+// WithStale calls f, and tells it whether the connection is stale. This cannot change during the call.
 func (c *Conn) WithStale(f func(stale bool)) {
 	c.pulse.state.Lock()
 	defer c.pulse.state.Unlock()
@@ -125,8 +125,8 @@ func (c *Conn) keepalivePause(now, last time.Duration) time.Duration {
 	return max(next, time.Millisecond)
 }
 
-// GoStale makes the connection stale, unless a byte arrived after the time heard, which Socket.Heard
-// returned.
+// GoStale makes the connection stale, unless a byte has arrived since Socket.Heard returned the value
+// heard.
 func (c *Conn) GoStale(heard int64) {
 	p := &c.pulse
 	p.state.Lock()
@@ -157,9 +157,10 @@ func (c *Conn) goBack() {
 // refusal.
 const pingRequest = "keepalive@openssh.com"
 
-// Ping sends a ping and does not wait for the answer. While a ping waits for its answer, Ping sends no
-// other one at once, because TCP retransmits the first. It sends another ping once that answer has
-// arrived, because the peer may have sent the answer before the call. Ping needs the handshake.
+// Ping sends a ping and does not wait for the answer. While an earlier ping waits for its answer, Ping
+// only notes that another one is needed, because TCP retransmits the earlier one. The other one is
+// still sent after that answer, because the peer may have sent the answer before the call of Ping. Ping
+// needs the handshake.
 func (c *Conn) Ping() {
 	if c.pings.Add(1) > 1 {
 		return
@@ -198,10 +199,10 @@ func (c *Conn) RoundTrip(ctx context.Context) error {
 	}
 }
 
-// Watch pings the peer at the interval ping, and checks at the interval look whether bytes have
-// arrived. Watch returns nil at the end of ctx. When as many checks in a row as the number looks have
-// found no byte, it closes the connection and returns a *SilentError. If the connection ends otherwise,
-// it returns ErrLost.
+// Watch pings the peer once in each duration ping, and checks once in each duration look whether bytes
+// have arrived. It returns nil at the end of ctx. When as many checks in a row as looks says have found
+// no byte, it closes the connection and returns a *SilentError. If the connection ends otherwise, it
+// returns ErrLost.
 //
 // Silence is counted in checks and not measured by a clock: while this process is stopped or this
 // machine sleeps, there are no checks, so the peer gets its full time afterwards. Watch needs the

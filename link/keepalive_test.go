@@ -22,14 +22,14 @@ func (a answers) SendRequest(string, bool, []byte) (bool, []byte, error) {
 	return false, nil, nil
 }
 
-// TestPingIsNeverSwallowed: a ping that is requested while another one waits for its answer is sent after
-// that answer, and no ping stays counted.
+// TestPingIsNeverSwallowed: if Ping is called while an earlier ping waits for its answer, another ping is sent
+// after that answer. When all are answered, Conn.pings is 0 again.
 func TestPingIsNeverSwallowed(t *testing.T) {
 	t.Parallel()
 	own, _ := pair(t, Options{})
 	a := answers{asked: make(chan struct{}), answer: make(chan struct{})}
 	own.ssh = a
-	// Three rounds show that no ping stays counted.
+	// Ping would send nothing in a later round if Conn.pings were not 0 again.
 	for range 3 {
 		own.Ping()
 		<-a.asked

@@ -18,9 +18,9 @@ const msgKexInit = 20
 // PeerCiphers reads the peer's first packet before x/crypto does, and returns the ciphers that the peer
 // offers for both directions. x/crypto fixes the offer of this side before it reads that packet, so the
 // caller can adapt the offer to the peer only by this method. PeerCiphers returns nil if the packet is
-// not a KEXINIT, or does not arrive within the time wait: some peers wait for the first packet of this
-// side. Call it after ExchangeVersions. Most peers send version and KEXINIT without waiting, so the
-// call takes half a round trip.
+// not a KEXINIT. It also returns nil if no packet arrives within the duration wait, because some peers
+// send theirs after the first packet of this side. Call PeerCiphers after ExchangeVersions. Most peers
+// send version and KEXINIT without waiting, so the call takes half a round trip.
 func (s *Socket) PeerCiphers(wait time.Duration) []string {
 	end := bytes.IndexByte(s.ahead, '\n')
 	if end < 0 {

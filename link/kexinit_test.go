@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// kexInit returns the KEXINIT packet of a client. The client offers ciphers for the direction to the server,
-// and back for the opposite direction.
+// kexInit returns the KEXINIT packet of a client. Its parameters are the lists of ciphers that the client offers:
+// ciphers for the direction to the server, back for the direction to the client.
 func kexInit(ciphers, back string) []byte {
 	payload := append([]byte{msgKexInit}, make([]byte, 16)...)
 	for _, list := range []string{"curve25519-sha256", "ssh-ed25519", ciphers, back, "hmac-sha2-256", "hmac-sha2-256", "none", "none", "", ""} {

@@ -50,12 +50,12 @@ func TestStallNoticedLate(t *testing.T) {
 	}
 }
 
-// TestWriteThatEndsAtItsDeadline: a write that has ended counts as such, although its deadline has passed as
-// well.
+// TestWriteThatEndsAtItsDeadline: if a write has ended and its deadline has passed, too, await returns the result
+// of the write and not a timeout.
 func TestWriteThatEndsAtItsDeadline(t *testing.T) {
 	passed := make(chan struct{})
 	close(passed)
-	for range 50 { // a select between both would choose at random
+	for range 50 { // a wrong await would choose one of the two at random
 		w := writes{size: 5}
 		w.start()
 		w.wrote <- wrote{3, ErrLost}

@@ -190,7 +190,8 @@ func TestReadDeadline(t *testing.T) {
 	}
 }
 
-// TestReady: Ready reports unread bytes, the end and Close, each time it is called, and nothing else.
+// TestReady: the channel that Ready returns can be received from when there are unread bytes, after the peer has
+// ended its side, and after Close, but not before. This is also true of each further call of Ready.
 func TestReady(t *testing.T) {
 	t.Parallel()
 	own, peer := pair(t, Options{})
@@ -371,7 +372,8 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-// TestCloseAsksNothing: a channel that this side has closed does not call lost when it ends.
+// TestCloseAsksNothing: when a channel ends that this side has closed, it does not ask whether the whole
+// connection is ending, because nobody needs the answer.
 func TestCloseAsksNothing(t *testing.T) {
 	t.Parallel()
 	own, peer := pair(t, Options{})
@@ -389,7 +391,7 @@ func TestCloseAsksNothing(t *testing.T) {
 	within(t, "the end", func() { <-closed })
 }
 
-// countedEnds counts the reads that have seen the end.
+// countedEnds is a channel that counts its reads that have returned an error.
 type countedEnds struct {
 	ssh.Channel
 	ends atomic.Int64
@@ -403,8 +405,8 @@ func (c *countedEnds) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// TestCloseOfAWatchedChannelLeavesNoReader: if a channel is closed while a read waits, that read returns, and
-// so does the read of Close.
+// TestCloseOfAWatchedChannelLeavesNoReader: if a channel is closed while a read waits for bytes, that read
+// returns, and so does the read with which Close drops late bytes.
 func TestCloseOfAWatchedChannelLeavesNoReader(t *testing.T) {
 	t.Parallel()
 	own, peer := pair(t, Options{})

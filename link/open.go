@@ -12,13 +12,13 @@ import (
 
 const (
 	// maxUnanswered is the maximum number of unanswered opens of a connection. Each open keeps a
-	// goroutine until the peer answers, even if its caller has left; the goroutine then closes the
-	// channel.
+	// goroutine until the peer answers, even if the caller of OpenChannel no longer waits; the
+	// goroutine then closes the channel.
 	maxUnanswered = 2048
-	// maxUnclosed is a number of channels that are closed on this side and still open on the peer's. If a
-	// peer has more of them and has closed none for unclosedTime, an open ends the connection. A slow
-	// client that still closes channels may have more of them after many requests have ended at once.
-	// maxAlive bounds all channels that the peer has not closed, with the unanswered opens.
+	// maxUnclosed limits the channels that this side has closed and the peer has not. If there are
+	// more, and the peer has closed none for unclosedTime, an open ends the connection. For a slow peer
+	// that still closes channels, only maxAlive is a limit: it bounds all channels that the peer has
+	// not closed, together with the unanswered opens.
 	maxUnclosed  = 1024
 	unclosedTime = 10 * time.Second
 	maxAlive     = 8192
@@ -45,8 +45,8 @@ type channels struct {
 	inUse      int           // channels that neither side has closed
 	alive      int           // channels in use, and those that the peer has not closed yet
 	closedAt   time.Time     // when the peer last closed a channel, or was first found to leave too many open
-	opening    int           // opens whose caller is waiting
-	unanswered int           // opens that the peer has not answered, including those whose caller has left
+	opening    int           // opens for which OpenChannel is waiting
+	unanswered int           // opens that the peer has not answered, even if OpenChannel has already returned
 	drained    chan struct{} // made by Drain, closed when no channel is in use
 }
 
@@ -141,7 +141,7 @@ func (c *Conn) OpenChannel(ctx context.Context, kind string, payload []byte, o C
 	// end of the last channel.
 	defer n.change(func() { n.opening-- })
 	result, left := make(chan opened), make(chan struct{})
-	// Once left is closed, a channel that the peer confirms is closed.
+	// An SSH channel that the peer confirms after the Go channel left was closed is closed, too.
 	defer close(left)
 	if !c.Go("open", func() {
 		defer n.change(func() { n.unanswered-- })

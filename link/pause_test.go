@@ -90,8 +90,8 @@ func TestPauseReservesOnce(t *testing.T) {
 	}
 }
 
-// TestPausesKeepTheBytes: bytes that are read ahead arrive in order and before the end. A pause without bytes
-// reserves nothing, and nothing stays reserved.
+// TestPausesKeepTheBytes: bytes that were read ahead during a pause arrive in order and before EOF. A pause in
+// which no byte arrives reserves nothing in the budget, and after the end of the channel nothing stays reserved.
 func TestPausesKeepTheBytes(t *testing.T) {
 	t.Parallel()
 	shared := budget.New(64 << 20)

@@ -15,8 +15,8 @@ const (
 	// PauseAfter is the time without a Read after which a channel counts as paused. The budget does not
 	// count the bytes that a peer can send within this time.
 	PauseAfter = 100 * time.Millisecond
-	// askedPause takes the place of PauseAfter after a call of Ready, because its caller is about to
-	// read.
+	// askedPause takes the place of PauseAfter after a call of Ready, because the goroutine that has
+	// called Ready is about to read.
 	askedPause = time.Second
 	// PausedBytes is the number of bytes that a paused channel may hold: x/crypto's constant window,
 	// and the bytes that the exchange holds back.
@@ -32,8 +32,8 @@ var (
 )
 
 // reads runs the reads of a channel. x/crypto cannot interrupt a read, so each runs in a goroutine and
-// into its own buffer, at most one at a time. A caller can stop waiting for this read: the next Read
-// returns its bytes.
+// into its own buffer, at most one at a time. Channel.Read may return before the read has ended, at a
+// deadline for example; the next Read then returns the bytes.
 //
 // Between two Reads, x/crypto continues to accept bytes from the peer, up to its window. Therefore a
 // channel that had no Read for a while reads one piece ahead. When bytes arrive, space for the bytes
@@ -55,7 +55,7 @@ type reads struct {
 	mu       sync.Mutex
 	timer    *time.Timer
 	reading  bool // a read of x/crypto is running
-	ahead    bool // paused has started the running read, without a caller of Read or Ready
+	ahead    bool // paused has started the running read, without a call of Read or Ready
 	waiting  bool // a Read waits for the running read
 	asked    bool // Ready has started the running read, and no Read was called since
 	large    bool // the last read filled its buffer, so the next one is large

@@ -93,12 +93,12 @@ func (s *Socket) Heard() int64 { return s.heard.Load() }
 // LoggedIn removes the limit of maxLoginBytes, after the peer has logged in.
 func (s *Socket) LoggedIn() { s.loggedIn.Store(true) }
 
-// Linger makes the end of the connection wait a moment, so that the peer can read the last bytes.
+// Linger makes the end of the connection wait up to lingerTime, so that the peer can read the last bytes.
 func (s *Socket) Linger() { s.linger.Store(true) }
 
-// ExchangeVersions sends our version and returns the peer's, so that the offer of this side can depend on
-// the peer: x/crypto fixes the offer before it reads the version. If the write fails, the result is "". If
-// the peer stops sending, it has the bytes so far, and x/crypto reports the error later.
+// ExchangeVersions sends our version line and returns that of the peer, so that the offer of this side can depend
+// on it: x/crypto fixes the offer before it reads that line. If the write fails, the result is "". If the peer
+// stops sending early, the result has the bytes that arrived, and x/crypto reports the error later.
 func (s *Socket) ExchangeVersions(own string) (peer string) {
 	s.said = []byte(own + "\r\n")
 	if _, err := s.Conn.Write(s.said); err != nil {
@@ -161,8 +161,7 @@ func (s *Socket) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Write writes p, possibly together with the bytes of other writes. The caller makes one call at a
-// time.
+// Write writes p, possibly together with the bytes of other writes. It must not be called concurrently.
 func (s *Socket) Write(p []byte) (int, error) {
 	if s.said != nil {
 		same := bytes.Equal(s.said, p)

@@ -12,9 +12,9 @@ const writePiece = 32 << 10
 
 var writePieces = sync.Pool{New: func() any { return new([writePiece]byte) }}
 
-// writes runs the writes of a channel. x/crypto cannot interrupt a write that waits for the peer's
-// window or for its socket, so each runs in a goroutine with a copy of its bytes. A caller can stop
-// waiting for its write; the next write then first waits for the end of that one.
+// writes runs the writes of a channel. x/crypto cannot interrupt a write that waits for the peer's window
+// or for its socket, so each runs in a goroutine with a copy of its bytes. Channel.Write may return
+// earlier, at a deadline for example; the next write then first waits for the end of that one.
 type writes struct {
 	work     *Workers
 	failed   func(any)       // called with the value of a panic
@@ -25,7 +25,7 @@ type writes struct {
 	wrote    chan wrote
 
 	mu    sync.Mutex // held by one call of Write at a time
-	left  bool       // a write is running whose caller has stopped waiting
+	left  bool       // a write is running although Channel.Write has returned
 	to    io.Writer  // target of the running write
 	piece *[writePiece]byte
 	size  int
@@ -94,7 +94,7 @@ func (w *writes) await(passed <-chan struct{}) (n int, err error) {
 	}
 	select {
 	case r := <-w.wrote:
-		// The write has ended as well.
+		// The write has ended, too, so its result is known.
 		return result(r)
 	default:
 		w.left = true
@@ -116,7 +116,7 @@ func (w *writes) writeOnce() {
 	r := wrote{err: ErrLost}
 	defer func() {
 		if v := recover(); v != nil {
-			// Some bytes may have been sent.
+			// r.n is at least 1, because 0 would mean that no byte was sent.
 			r.n, r.err = max(r.n, 1), ErrLost
 			w.failed(v)
 		}
@@ -127,7 +127,7 @@ func (w *writes) writeOnce() {
 	writePieces.Put(w.piece)
 }
 
-// Writing reports whether a write is running, including one whose caller has given up.
+// Writing reports whether a write is running, even if Channel.Write has already returned.
 func (w *writes) Writing() bool {
 	if !w.mu.TryLock() {
 		return true

@@ -70,9 +70,9 @@ func (srv *Server) admit(c *conn) (ok bool) {
 // kexInitWait is how long admit waits for the list of the ciphers that a client supports.
 const kexInitWait = 500 * time.Millisecond
 
-// takeSlot reserves a slot for a new connection. If all slots for clients are taken, full names the limit
-// that was reached, and the connection gets a slot for nodes until its version line shows whether the peer is
-// a node. ok is false if there is no slot at all; takeSlot has then told the client.
+// takeSlot reserves a slot for a new connection. If all slots for clients are taken, the result full is the name
+// of the limit that was reached, and the connection gets a slot for nodes until its version line shows whether
+// the peer is a node. ok is false if there is no slot at all; takeSlot has then told the client.
 func (srv *Server) takeSlot(c *conn) (full string, ok bool) {
 	srv.mu.Lock()
 	if srv.stopping {
@@ -150,9 +150,9 @@ func (srv *Server) refuseFull(c *conn, reason string) {
 	srv.sayRejected(c, reason, fullTexts[reason], "")
 }
 
-// sayRejected sends a disconnect message in place of the key exchange (RFC 4253, section 11.1). OpenSSH,
-// PuTTY and libraries show the text of the message. The text before is sent ahead of the message: it is the
-// version line of relayd, or "" if that line was sent already.
+// sayRejected sends a disconnect message in place of the key exchange (RFC 4253, section 11.1). OpenSSH, PuTTY
+// and libraries show the text of the message. The parameter before is sent first: it is the version line of
+// relayd, or "" if that line was sent already.
 func (srv *Server) sayRejected(c *conn, reason, text, before string) {
 	srv.metrics.drop(reason)
 	srv.rejected.Do(func() {

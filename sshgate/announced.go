@@ -29,7 +29,8 @@ func (a *announced) setClient(name string) {
 	a.client = name
 }
 
-// of returns the name of the client and the target that it has announced for a bind string.
+// of returns the name of the client, and the target that the client has announced for the forward with the given
+// bind string.
 func (a *announced) of(bind string) (client string, target relay.Target) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -21,7 +21,8 @@ import (
 	"relay/link"
 )
 
-// withAPI makes a server serve h on API channels. The number of these channels is counted in channels.
+// withAPI makes a server answer requests on API channels with h. It adds 1 to the counter channels for each API
+// channel that is opened.
 func withAPI(channels *atomic.Int64, h func(w http.ResponseWriter, r *http.Request, who relay.Actor)) func(*Options) {
 	return func(o *Options) {
 		o.API = func(who relay.Actor) *http.Server {
@@ -35,7 +36,7 @@ func withAPI(channels *atomic.Int64, h func(w http.ResponseWriter, r *http.Reque
 	}
 }
 
-// apiChannel is an API channel as a net.Conn, without deadlines.
+// apiChannel makes an API channel usable as a net.Conn. The methods for deadlines and addresses must not be called.
 type apiChannel struct {
 	ssh.Channel
 	net.Conn
@@ -67,7 +68,7 @@ func mustOpenAPI(t *testing.T, c *ssh.Client) apiChannel {
 	return ch
 }
 
-// exchange writes raw bytes to a channel and reads one answer.
+// exchange writes the bytes raw to an API channel and reads one response with r.
 func exchange(t *testing.T, ch io.ReadWriter, r *bufio.Reader, raw string) (status int, body string) {
 	t.Helper()
 	if _, err := io.WriteString(ch, raw); err != nil {
@@ -85,7 +86,8 @@ func exchange(t *testing.T, ch io.ReadWriter, r *bufio.Reader, raw string) (stat
 	return res.StatusCode, string(text)
 }
 
-// TestAPIChannel: one channel serves several requests as the account of the key.
+// TestAPIChannel: several requests on one API channel are answered, each with the rights of the account that the
+// SSH key belongs to.
 func TestAPIChannel(t *testing.T) {
 	t.Parallel()
 	var channels atomic.Int64
@@ -155,8 +157,8 @@ func TestAPIByOpenSSH(t *testing.T) {
 	}
 }
 
-// TestOtherSubsystemsAreRefused: all other subsystems are refused, and so is a second subsystem on the same
-// session.
+// TestOtherSubsystemsAreRefused: subsystems other than relay-api are refused, and so is a second subsystem on the
+// same session.
 func TestOtherSubsystemsAreRefused(t *testing.T) {
 	t.Parallel()
 	var channels atomic.Int64
@@ -206,7 +208,8 @@ func TestAPIHostileBytes(t *testing.T) {
 	}
 }
 
-// waiting returns a handler that sends to started, waits for the end of the request, and sends to ended.
+// waiting returns a handler that sends to the channel started, waits until the request ends, and sends to the
+// channel ended.
 func waiting(started, ended chan struct{}) func(http.ResponseWriter, *http.Request, relay.Actor) {
 	return func(_ http.ResponseWriter, r *http.Request, _ relay.Actor) {
 		started <- struct{}{}

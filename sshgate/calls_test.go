@@ -17,8 +17,8 @@ import (
 	"relay/sshgate/shell"
 )
 
-// TestConnectionEndsUnderOpens cuts the TCP connections of clients while callers open channels. Some opens
-// get no answer from x/crypto, but every connection ends.
+// TestConnectionEndsUnderOpens cuts the TCP connections of clients while goroutines open channels on them. Some of
+// these calls of x/crypto never return, but every connection ends.
 func TestConnectionEndsUnderOpens(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
@@ -73,8 +73,8 @@ func TestConnectionEndsUnderOpens(t *testing.T) {
 	t.Logf("%d rounds, %d calls left in x/crypto", rounds, b.srv.work.Left())
 }
 
-// unanswered is a fake of an x/crypto connection, channel and channel open that never answers. Every call
-// waits until the test is over.
+// unanswered is a fake ssh.Conn and ssh.NewChannel whose peer never answers. Each call that needs an answer waits
+// until over is closed; only Accept succeeds at once if accepts is set.
 type unanswered struct {
 	ssh.Conn
 	kind    string
@@ -119,8 +119,8 @@ func (c unansweredChannel) CloseWrite() error                              { ret
 func (c unansweredChannel) SendRequest(string, bool, []byte) (bool, error) { return false, c.u.stuck() }
 func (c unansweredChannel) Stderr() io.ReadWriter                          { return c }
 
-// TestCallsWithoutAnswer: for each call of x/crypto that may get no answer, the server can still stop, and
-// the connection gives its slot back.
+// TestCallsWithoutAnswer: while a call of x/crypto waits for an answer that never comes, the server can still stop,
+// and the connection gives its slot back. The test tries each call that may wait like this.
 func TestCallsWithoutAnswer(t *testing.T) {
 	t.Parallel()
 	for name, call := range map[string]func(b *fixture, c *conn, u *unanswered){
@@ -205,8 +205,8 @@ func TestCallsWithoutAnswer(t *testing.T) {
 	}
 }
 
-// TestLeftCallsAreCounted: Left counts a goroutine of a connection that has ended, until the goroutine
-// returns.
+// TestLeftCallsAreCounted: after a connection has ended, Workers.Left counts each of its goroutines that has not
+// returned.
 func TestLeftCallsAreCounted(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
@@ -222,7 +222,7 @@ func TestLeftCallsAreCounted(t *testing.T) {
 	eventually(t, 30*time.Second, "the call has returned", func() bool { return b.srv.work.Left() == 0 })
 }
 
-// slowClaims is a store whose claims of an alias wait until the channel answer is closed.
+// slowClaims is a store whose ClaimAlias waits until the channel answer is closed.
 type slowClaims struct {
 	*fakeStore
 	answer chan struct{}
@@ -233,8 +233,8 @@ func (s slowClaims) ClaimAlias(ctx context.Context, who relay.Actor, name string
 	return s.fakeStore.ClaimAlias(ctx, who, name)
 }
 
-// TestLongRequests: a global request that is longer than any known request is refused in its turn. Its bytes
-// are dropped while it waits.
+// TestLongRequests: a global request that is longer than any known request is refused after the requests before it
+// were answered. Until then, its bytes are not kept in memory.
 func TestLongRequests(t *testing.T) {
 	t.Parallel()
 	answer := make(chan struct{})

@@ -30,7 +30,7 @@ func channelRequest(ch *link.Channel, req *link.Request) {
 	}
 }
 
-// dialFailure decodes the request dial-failed@relay; nil = malformed.
+// dialFailure decodes the payload of the request dial-failed@relay. It returns nil if the payload is malformed.
 func dialFailure(payload []byte) *relay.Error {
 	var d relay.DialFailed
 	if link.Unmarshal(payload, &d) != nil {

@@ -58,7 +58,8 @@ func (b *fixture) plink(k key, args ...string) *process {
 
 const bulk = 5 << 20
 
-// bulkServer returns a local server that reads bulk bytes and responds with their hash and answer.
+// bulkServer returns a local server that reads as many bytes as the constant bulk says. It responds with their
+// SHA-256 hash and then with answer.
 func bulkServer(answer []byte) func(net.Conn) {
 	return func(c net.Conn) {
 		sum := sha256.New()
@@ -163,8 +164,8 @@ func TestUnresolvableTarget(t *testing.T) {
 	}
 }
 
-// TestSpellings tries the ways to write a forward with OpenSSH, which must recognize its own forward in the
-// channel.
+// TestSpellings tries the forms in which a user of OpenSSH can name an alias in -R. For each form, relayd must open
+// channels with the bind address and port that OpenSSH expects, because OpenSSH refuses any others.
 func TestSpellings(t *testing.T) {
 	for _, c := range []struct{ name, user, forward, alias string }{
 		{"bind", "relay", "stripe-dev:80", "stripe-dev"},

@@ -46,13 +46,13 @@ func (b *fixture) sshConfig(k key, lines ...string) string {
 	return path
 }
 
-// purposes are the ways to start a client: arguments before the host, and a command.
+// purposes are the ways to start a client: flag comes before the host, and command after it.
 var purposes = map[string]struct{ flag, command string }{
 	"command": {"-T", "whoami"}, "shell": {"-T", ""}, "-N": {"-N", ""},
 }
 
-// forwarders has, by the name of a client, a function that starts it with one forward, as the user shop. flag
-// and command are those of one of purposes.
+// forwarders has, by the name of a client, a function that starts the client as the user shop with one forward. Its
+// parameters flag and command are those of an element of purposes.
 var forwarders = map[string]func(b *fixture, forward, flag, command string) *process{
 	"openssh": func(b *fixture, forward, flag, command string) *process {
 		i := strings.LastIndex(forward[:strings.Index(forward, ":127.")], ":") + 1
@@ -147,8 +147,9 @@ func words(all ...string) (list []string) {
 	return list
 }
 
-// TestCommandServesNoForward: a connection that runs a command neither claims an alias nor takes an alias
-// from its tunnel, for every client and every form of a forward. A connection without a command does both.
+// TestCommandServesNoForward: a client that is started with a forward and a command neither claims an alias nor
+// takes an alias from its tunnel, whatever the client and the form of the forward. Started without a command, it
+// does both.
 func TestCommandServesNoForward(t *testing.T) {
 	for client, start := range forwarders {
 		for purpose, p := range purposes {
@@ -196,7 +197,8 @@ func TestNamelessBesideNamed(t *testing.T) {
 			t.Run(fmt.Sprintf("%s first=%v", nameless, first), func(t *testing.T) {
 				t.Parallel()
 				b := newFixture(t)
-				// The user name is other, so the forward without a name is for the alias other.
+				// The client logs in with the user name "other", so a forward without a name is for the alias of
+				// this name.
 				b.store.alias("other", 1)
 				line := "RemoteForward " + nameless
 				line = strings.ReplaceAll(line, "PORT", b.says("nameless"))
@@ -217,8 +219,8 @@ func TestNamelessBesideNamed(t *testing.T) {
 	}
 }
 
-// TestNamelessBesideWhatIsNoName: a forward with an impossible name is refused, and has no effect on a
-// forward without a name, in either order.
+// TestNamelessBesideWhatIsNoName: a forward whose bind address cannot be an alias is refused. A forward without a
+// name works beside it, whichever of the two comes first.
 func TestNamelessBesideWhatIsNoName(t *testing.T) {
 	t.Parallel()
 	for _, bind := range []string{"10.0.0.5", "build_host", "www", "deep.shop.example.test"} {
@@ -237,8 +239,8 @@ func TestNamelessBesideWhatIsNoName(t *testing.T) {
 	}
 }
 
-// TestNamelessGivesWay: a forward without a name ends when a forward with a name begins, for the same
-// or another alias, and the session shows that.
+// TestNamelessGivesWay: a forward without a name ends when a forward with a name begins on the same connection, for
+// the same or another alias. The session shows that.
 func TestNamelessGivesWay(t *testing.T) {
 	for _, named := range []string{"shop", "other"} {
 		t.Run(named, func(t *testing.T) {
@@ -288,7 +290,7 @@ func TestSecondForwardOfAlias(t *testing.T) {
 		tunnel := b.online("shop")
 		for _, second := range []forwardRequest{{"shop", 80}, {"SHOP", 443}, {"shop.example.test.", 0}, {"", 52698}, first} {
 			if isNeutral(first.Bind) && !isNeutral(second.Bind) {
-				continue // a forward without a name gives way
+				continue // the second forward replaces the first one
 			}
 			if ok, payload := forwards(t, c, second.Bind, second.Port); ok || len(payload) > 0 {
 				t.Errorf("%v beside %v was let in", second, first)
@@ -307,8 +309,8 @@ func TestSecondForwardOfAlias(t *testing.T) {
 	}
 }
 
-// TestOrderOfForwardsAndSessions checks which forwards are served if they come before, beside or after a
-// command or a subsystem on one connection.
+// TestOrderOfForwardsAndSessions checks which forwards are served if the client requests them before, at the same
+// time as, or after a command or a subsystem on the same connection.
 func TestOrderOfForwardsAndSessions(t *testing.T) {
 	t.Parallel()
 	command := func(t *testing.T, c *ssh.Client, line string) *ssh.Session {

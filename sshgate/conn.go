@@ -55,7 +55,7 @@ type conn struct {
 	started  atomic.Bool // the account of the login is known
 	draining atomic.Bool
 	moving   atomic.Bool
-	moved    chan struct{} // gets an element when the last forward of a client that moves is online at another node
+	moved    chan struct{} // gets an element when the aliases of all forwards here are online at the node to which the client moves
 }
 
 func newConn(srv *Server, tcp net.Conn) *conn {
@@ -130,7 +130,7 @@ func (c *conn) nodeLoggedIn() {
 func (c *conn) serve() {
 	config := c.login.Config()
 	config.ServerVersion = serverVersion
-	for _, key := range slices.Backward(c.srv.o.HostKeys) { // the first key of each type is added last, so that it is used
+	for _, key := range slices.Backward(c.srv.o.HostKeys) { // AddHostKey replaces a key of the same type, so the first key of each type is added last
 		config.AddHostKey(key)
 	}
 	// The context has no deadline: the timer of c.login closes the connection, which ends the handshake. The
@@ -160,7 +160,7 @@ func (c *conn) start(meta ssh.ConnMetadata, p *ssh.Permissions) {
 	}
 }
 
-// wentStale marks every tunnel of a connection as silent.
+// wentStale marks every tunnel of the connection as stale and notifies the client.
 func (c *conn) wentStale() {
 	for _, f := range c.attached() {
 		f.att.Stale()
@@ -169,7 +169,7 @@ func (c *conn) wentStale() {
 	c.srv.nodes.Lose(func(t node.Tunnel) bool { return t.(*forward).c == c })
 }
 
-// cameBack marks every tunnel of a connection as online again, after wentStale.
+// cameBack marks every tunnel of the connection as online again after wentStale, and notifies the client.
 func (c *conn) cameBack() {
 	for _, f := range c.attached() {
 		f.att.Online()

@@ -106,8 +106,8 @@ func TestUnusedConnectionIsClosed(t *testing.T) {
 	}
 }
 
-// TestIdleCloseBesideFirstRequest: the timer of an unused connection and its first request may run at
-// the same time without a data race.
+// TestIdleCloseBesideFirstRequest: the timer that closes an unused connection may expire while the first request of
+// the client arrives, without a data race.
 func TestIdleCloseBesideFirstRequest(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)

@@ -29,7 +29,7 @@ type closeReason struct {
 var stopped = closeReason{exit: cli.ExitUnreachable, graceful: true}
 
 // drain ends the connection: it notifies the sessions, starts no new requests, and closes the socket when the
-// requests on open channels have ended, or ctx has. Only the first call has an effect; later calls return
+// requests on open channels have ended, or when ctx ends. Only the first call has an effect; later calls return
 // false.
 func (c *conn) drain(ctx context.Context, why closeReason) bool {
 	if c.Context().Err() != nil || !c.draining.CompareAndSwap(false, true) {
@@ -92,10 +92,10 @@ func (c *conn) detachAll() {
 
 // closeIdle closes a connection without forwards and sessions.
 func (c *conn) closeIdle() {
-	busy := c.requests.waiting.Load() > 0 || c.InUse() > 0 // a request to a canceled forward may be in progress
+	busy := c.requests.waiting.Load() > 0 || c.InUse() > 0 // a request may still use a channel of a cancelled forward
 	if !c.draining.Load() && !c.moving.Load() && c.usage.none(busy) {
 		c.Log().Debug("ssh connection without forward and session closed")
-		c.Sock.Linger() // the client may be answering a ping, and should read an end instead of a reset
+		c.Sock.Linger() // otherwise, if the client is answering a ping, it would read a TCP reset instead of EOF
 		_ = c.Close()
 	}
 }
@@ -127,7 +127,7 @@ func (c *conn) closeRevoked() {
 	})
 }
 
-// closeTakenOver drains a connection after one of its aliases got a newer tunnel.
+// closeTakenOver drains the connection after another connection has taken over one of its aliases.
 func (c *conn) closeTakenOver(alias, reason string) {
 	ctx, cancel := context.WithTimeout(c.Context(), c.srv.o.TakeoverDrain)
 	defer cancel()
@@ -138,5 +138,5 @@ func (c *conn) closeTakenOver(alias, reason string) {
 	})
 }
 
-// closeUnused drains a connection after it has lost the right to its last alias.
+// closeUnused drains the connection after the client has lost the right to its last alias.
 func (c *conn) closeUnused() { c.drain(c.Context(), closeReason{exit: cli.ExitTaken}) }

@@ -36,8 +36,9 @@ func invited(t *testing.T, p *process) (link, code string) {
 	return link, code
 }
 
-// TestApprovalAmongLostChanges: after a failover that lost changes, a waiting login notices its approval at
-// once, and not only at the end of its time.
+// TestApprovalAmongLostChanges: a login that waits for the approval of its key also continues if the change that
+// announces the approval is lost, as in a failover of the database. It continues at once, and not only when the
+// time for the approval ends.
 func TestApprovalAmongLostChanges(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t, func(o *Options) { o.EnrolTime = time.Hour })
@@ -77,7 +78,7 @@ func TestEnrolment(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newFixture(t, func(o *Options) {
-				if name == "openssh, -N" { // only the end of the connection can end this client
+				if name == "openssh, -N" { // this client ends only when relayd closes the connection
 					o.IdleClose = 200 * time.Millisecond
 				}
 			})
@@ -119,7 +120,8 @@ func TestEnrolment(t *testing.T) {
 	}
 }
 
-// link starts an enrolment with x/crypto; ended gets its result.
+// link starts an enrolment with x/crypto. banner collects the texts that relayd shows. The result of the login is
+// sent to the returned channel.
 func (b *fixture) link(k key) (banner *output, ended chan error) {
 	banner, ended = &output{}, make(chan error, 1)
 	go func() {
@@ -234,8 +236,8 @@ func TestEnrolledConnectionDoesNothingElse(t *testing.T) {
 	}
 }
 
-// TestPromptsAreLimited: if the largest number of logins of a network wait for an approval, further logins of
-// that network are refused. The waiting logins can still be approved.
+// TestPromptsAreLimited: if as many logins of one network as MaxPrompts allows wait for an approval, further logins
+// of that network are refused. The waiting logins can still be approved.
 func TestPromptsAreLimited(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t, func(o *Options) { o.MaxPrompts = 2 })
@@ -259,7 +261,8 @@ func TestPromptsAreLimited(t *testing.T) {
 	<-secondEnd
 }
 
-// TestEnrolmentAnew: a key that asks again gets a new link, and the old link becomes invalid.
+// TestEnrolmentAnew: if a second connection asks for the enrolment of a key that already waits, it gets a new link,
+// and the old link becomes invalid.
 func TestEnrolmentAnew(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)

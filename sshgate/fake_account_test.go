@@ -213,7 +213,7 @@ func (f *fakeStore) EndEnrolment(_ context.Context, link, how string) (string, e
 	return f.waiting[link].ended, nil
 }
 
-// endEnrolment ends an enrolment as if another node had ended it.
+// endEnrolment ends an enrolment and publishes the change, as if another node had ended it.
 func (f *fakeStore) endEnrolment(link, how string) {
 	_, _ = f.EndEnrolment(context.Background(), link, how)
 	f.mu.Lock()

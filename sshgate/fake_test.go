@@ -59,7 +59,7 @@ func newFakeStore() *fakeStore {
 	}
 }
 
-// fakeHold is an attachment.
+// fakeHold is the relay.Attachment that fakeStore.Attach returns.
 type fakeHold struct {
 	store    *fakeStore
 	alias    *relay.Alias

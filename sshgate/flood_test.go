@@ -49,9 +49,9 @@ func ignoredPacket() []byte {
 	}{uint32(1 + len(payload) + 4), 4, append(payload, make([]byte, 4)...)})
 }
 
-// TestFloodBeforeLoginIsBounded: the number of SSH_MSG_IGNORE messages before a login is limited. Such
-// messages bring the login no further, but their sender never counts as silent, so the server would evict
-// other logins instead.
+// TestFloodBeforeLoginIsBounded: the number of SSH_MSG_IGNORE messages before a login is limited. A client that
+// sends only such messages never logs in, but does not count as silent either. Without the limit, the server would
+// evict other logins in its place.
 func TestFloodBeforeLoginIsBounded(t *testing.T) {
 	t.Parallel()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

@@ -37,11 +37,11 @@ type forward struct {
 	asked         forwardRequest // the request as the client wrote it
 	named         bool           // whether asked.Bind names an alias: isNeutral returned false
 	waits         bool           // whether the forward is counted in forwardSet.waiting
-	begun         int            // Sessions.Began when the request came
-	port          uint32         // port in channel opens
+	begun         int            // value of Sessions.Began when the request arrived
+	port          uint32         // the port that each channel open of this forward names
 	alias         *relay.Alias
 	info          relay.TunnelInfo
-	rightsVersion int64            // revalidator.version before the alias was read
+	rightsVersion int64            // value of revalidator.version before the alias was read
 	closed        atomic.Bool      // the forward was detached or replaced, so Close does nothing
 	att           relay.Attachment // guarded by forwardSet.mu; nil until attached
 }
@@ -85,9 +85,9 @@ func (c *conn) askForward(payload []byte) *forward {
 	return f
 }
 
-// forward decides about a request for a forward. It returns the answer to the request, and the function then,
-// which attaches the alias if ok. The caller sends the answer before it calls then, because a channel must not
-// reach the client before the answer.
+// forward decides about a request for a forward. It returns the answer to the request, and a function that
+// attaches the alias if ok is true. The caller sends the answer before it calls this function, because a channel
+// must not reach the client before the answer.
 func (c *conn) forward(f *forward) (ok bool, reply []byte, then func()) {
 	nothing := func() {}
 	if f == nil {

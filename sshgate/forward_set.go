@@ -95,8 +95,8 @@ func (l *forwardSet) attach(f *forward, att relay.Attachment, online func()) boo
 	return true
 }
 
-// take removes and returns the first forward for which meant returns true; nil = none. last means that no
-// forward is left.
+// take removes and returns the first forward for which meant returns true; nil = none. The result last means that
+// the set is empty now.
 func (l *forwardSet) take(meant func(*forward) bool) (f *forward, last bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -118,15 +118,16 @@ func (l *forwardSet) close() []*forward {
 	return taken
 }
 
-// holds reports whether an attached alias, or one that is being attached, satisfies fits.
+// holds reports whether fits returns true for the alias of any forward in the set, even if the alias is still being
+// attached.
 func (l *forwardSet) holds(fits func(*relay.Alias) bool) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.ContainsFunc(l.list, func(f *forward) bool { return fits(f.alias) })
 }
 
-// attached calls do with the forwards that have an attachment. A forward that gets its attachment later sends
-// its online notice after do.
+// attached calls do with the forwards that have an attachment, while the set is locked. Forwards that get their
+// attachment later send their online notice only after do has returned.
 func (l *forwardSet) attached(do func([]*forward)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -191,7 +191,7 @@ func TestSlowStoreBlocksNothing(t *testing.T) {
 	forwards(t, c, "a", 80)
 	tun := b.online("a")
 	b.store.slow = make(chan struct{})
-	for i := range 40 { // x/crypto buffers fewer requests at a time
+	for i := range 40 { // more than x/crypto buffers: if the server stopped reading requests, the channels would stop too
 		if _, _, err := c.SendRequest("tcpip-forward", false, ssh.Marshal(forwardRequest{fmt.Sprintf("b%d", i), 80})); err != nil {
 			t.Fatal(err)
 		}

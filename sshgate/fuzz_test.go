@@ -16,8 +16,8 @@ import (
 	"relay/sshgate/login"
 )
 
-// FuzzAlias: any bind string, with any alias domain, gives a valid label, no label, or a refusal that is safe
-// to print. Parsing the label again gives the same label or none.
+// FuzzAlias: for any bind string and alias domain, parseBind returns a valid label, no label, or a refusal that is
+// safe to print. parseBind of such a label returns the same label or none.
 func FuzzAlias(f *testing.F) {
 	for _, s := range []string{"stripe-dev", "Stripe-Dev.example.test.", "", "*", "[::]", "localhost.", "a.b", "-a", "\u212A", "xn--a", strings.Repeat("a", 64)} {
 		f.Add(s, "example.test")
@@ -49,8 +49,8 @@ func unsafeText(s string) bool {
 	return strings.ContainsFunc(s, func(r rune) bool { return unicode.IsControl(r) })
 }
 
-// FuzzPayloads: no payload of a peer makes a decoder panic or gives a text that is unsafe to print. An
-// accepted forward or command encodes to the same bytes.
+// FuzzPayloads: no payload of a peer makes a decoder panic, or gives a text that is unsafe to print. If a forward
+// or a command is accepted, encoding the decoded value gives the payload again.
 func FuzzPayloads(f *testing.F) {
 	f.Add(ssh.Marshal(forwardRequest{"stripe-dev", 80}))
 	f.Add(ssh.Marshal(relay.Hello{Protocol: 1, Flags: 1, Version: "1"}))

@@ -89,8 +89,8 @@ func TestGreetingAfterACommand(t *testing.T) {
 	}
 }
 
-// TestGreetingWithoutAlias: the greeting does not advise a forward if the account may not claim a
-// name.
+// TestGreetingWithoutAlias: the greeting of an account without aliases advises forwarding a free name only if the
+// account may claim one.
 func TestGreetingWithoutAlias(t *testing.T) {
 	t.Parallel()
 	for noClaim, want := range map[bool]string{false: "no alias yet: forward a free name", true: "-R would be refused: no alias yet; make one in the dashboard"} {
@@ -129,8 +129,8 @@ func TestGreetingIsShownWholeByDropbear(t *testing.T) {
 	}
 }
 
-// TestForetold: the greeting announces a refusal that follows from the user name. The text is the same for a
-// name of another account and for an unused name.
+// TestForetold: if a forward without a name would be refused because of the user name of the login, the greeting
+// says so. The text is the same for the name of another account's alias and for an unused name.
 func TestForetold(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t, func(o *Options) { o.NoClaim = true })

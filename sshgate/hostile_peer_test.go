@@ -11,7 +11,7 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// packets is the x/crypto layer below its mux, which sends packets.
+// packets has the methods of the layer of x/crypto that sends and receives packets, below the mux of channels.
 type packets interface {
 	Close() error
 	readPacket() ([]byte, error)

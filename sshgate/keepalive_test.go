@@ -46,7 +46,7 @@ func TestIdleTunnelStaysOnline(t *testing.T) {
 	})
 	b.openssh(b.alice, "-N", "-R", "a:80:127.0.0.1:1", "127.0.0.1")
 	tun := b.online("a")
-	// Each answer to a ping lowers the value of Heard.
+	// Heard returns the time since the last byte of the client, so it falls only when an answer to a ping arrives.
 	answers, last := 0, tun.Heard()
 	eventually(t, 30*time.Second, "ten answers to pings", func() bool {
 		now := tun.Heard()

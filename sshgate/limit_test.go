@@ -9,12 +9,12 @@ import (
 	"relay/cli"
 )
 
-// noLimits are Limits without any limit.
+// noLimits implements shell.Limits without any limit.
 type noLimits struct{}
 
 func (noLimits) Create(relay.Actor) error { return nil }
 
-// counted are Limits that allow a fixed number of calls per account.
+// counted implements shell.Limits and allows each account a fixed number of calls.
 type counted struct {
 	most int
 
@@ -33,8 +33,8 @@ func (c *counted) take(key string) error {
 
 func (c *counted) Create(who relay.Actor) error { return c.take("make " + who.AccountName) }
 
-// TestLimits: login links count against the limit of the account; calls with wrong arguments do not
-// count.
+// TestLimits: each login link that an account makes by the command login counts against the limit of the account,
+// whichever of its keys is used. Calls of the command with wrong arguments do not count.
 func TestLimits(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t, func(o *Options) { o.Limits = &counted{most: 3, by: map[string]int{}} })

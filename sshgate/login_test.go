@@ -173,7 +173,8 @@ func TestLastTryIsTold(t *testing.T) {
 	}
 }
 
-// agent starts an SSH agent with count keys, numbered from 1. The key with the number right is alice's.
+// agent starts an SSH agent. It has as many keys as count says, numbered from 1, and the key whose number is
+// right belongs to alice.
 func (b *fixture) agent(right, count int) (socket string) {
 	b.t.Helper()
 	ring := agent.NewKeyring()
@@ -300,7 +301,8 @@ func TestUserNameChangeBetweenAttempts(t *testing.T) {
 	}
 }
 
-// shifting is a signer that calls a function each time its key is offered.
+// shifting is a signer that calls before each time x/crypto reads its public key, as it does when it offers the
+// key.
 type shifting struct {
 	ssh.Signer
 	before func()

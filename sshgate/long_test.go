@@ -9,11 +9,12 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// long is longer than every time limit of a connection: for its login, its use, its silence and its stop.
+// long is longer than each time limit of a connection: those of its login, of an unused or silent connection, and
+// of a stop.
 const long = 3 * time.Hour
 
-// TestConnectionsOutliveEveryTimer: connections of every purpose still work after hours, if their peer keeps
-// them open. A login deadline that stays on the socket would end them after some seconds.
+// TestConnectionsOutliveEveryTimer: tunnels, requests and sessions still work after hours if the client keeps them
+// open. A login deadline that was left on the socket, for example, would end them after some seconds.
 func TestConnectionsOutliveEveryTimer(t *testing.T) {
 	still := func(t *testing.T, b *timed) {
 		t.Helper()

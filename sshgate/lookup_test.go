@@ -35,8 +35,8 @@ const (
 	refusedLines, refusedEntries = 10, 20
 )
 
-// TestAllComeAtOnce: after a restart, the number of concurrent lookups is limited. Each client gets its
-// answer in time, and none is refused.
+// TestAllComeAtOnce: if many clients log in at once, as after a restart, the number of concurrent lookups of key
+// owners is limited. Each login still succeeds in time.
 func TestAllComeAtOnce(t *testing.T) {
 	t.Parallel()
 	var h *slowStore

@@ -97,7 +97,7 @@ func (c *conn) forwardMoved(f *forward) {
 	if last {
 		select {
 		case c.moved <- struct{}{}:
-		default: // c.moved has an element already: a forward was added after the last one had left
+		default: // c.moved already has an element from an earlier last forward; the client has added another one since
 		}
 	}
 }

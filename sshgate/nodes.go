@@ -17,7 +17,8 @@ type PeerOptions struct {
 	// is called when another node has changed the queue of an alias.
 	Reachable func(node string, reachable bool)
 	Wake      func(alias int64)
-	// Connections returns the number of connections of an account at the other nodes; nil = none.
+	// Connections returns the number of connections of an account at the other nodes; nil = there are no other
+	// nodes.
 	Connections func(account int64) int
 }
 
@@ -60,7 +61,7 @@ func (f *forward) Acquire(done <-chan struct{}) (release func(), err *relay.Erro
 	if att := f.attachment(); att != nil {
 		return att.Acquire(done)
 	}
-	return func() {}, nil // no limit while the alias is being attached
+	return func() {}, nil // the limit of requests belongs to the attachment, which does not exist yet
 }
 
 // TakenOver implements node.Tunnel. It ends the forward, because another node has a newer tunnel of its

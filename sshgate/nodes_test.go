@@ -98,8 +98,9 @@ func (c *cluster) newMember(t testing.TB, id string, change ...func(*Options)) (
 	return b, m
 }
 
-// twoNodes starts two nodes that reach each other. The node owner has the tunnel of the alias a; the function
-// handle serves the channels of this tunnel. tun is this tunnel as the node other uses it.
+// twoNodes starts the nodes "owner" and "ingress", which reach each other, and returns the fixture of the first and
+// the member of the second. client has a tunnel for the alias a at owner, and handle serves the channels of this
+// tunnel. tun is the same tunnel, for use at ingress.
 func twoNodes(t *testing.T, handle func(forwardedOpen, ssh.NewChannel)) (owner *fixture, client *ssh.Client, other *member, tun relay.RemoteTunnel) {
 	t.Helper()
 	c := &cluster{nodes: map[string]relay.Node{}}
@@ -179,8 +180,8 @@ func TestRefusalsOfAnotherNode(t *testing.T) {
 	}
 }
 
-// TestEndsOfAnotherNode: dial-failed@relay, broke-off@relay and the loss of a client reach the other node
-// with the same meaning.
+// TestEndsOfAnotherNode: if a client sends dial-failed@relay or broke-off@relay or disconnects, a channel from
+// another node ends with the same error as a channel of the tunnel's own node.
 func TestEndsOfAnotherNode(t *testing.T) {
 	t.Parallel()
 	how, arrived := make(chan string, 1), make(chan struct{})
@@ -246,8 +247,8 @@ func TestEndsOfAnotherNode(t *testing.T) {
 	}
 }
 
-// TestStrangersAtThePeerPort: a connection for nodes needs the key of a living node, which may have just
-// started. It gets another host key than users get.
+// TestStrangersAtThePeerPort: a login as a node needs the key of a living node, which may have just started. The
+// server shows another host key to nodes than to users.
 func TestStrangersAtThePeerPort(t *testing.T) {
 	t.Parallel()
 	owner, _, other, _ := twoNodes(t, echo)
@@ -293,8 +294,8 @@ func TestStrangersAtThePeerPort(t *testing.T) {
 	}
 }
 
-// TestNodeThatCannotBeReached: a node whose port refuses connections is unreachable and gets no requests. A
-// reachable node gets the changes of queues.
+// TestNodeThatCannotBeReached: a node whose port refuses connections is unreachable and gets no requests. Only a
+// reachable node is notified of changes of queues by Wake.
 func TestNodeThatCannotBeReached(t *testing.T) {
 	t.Parallel()
 	c := &cluster{nodes: map[string]relay.Node{}}
@@ -331,7 +332,7 @@ func TestUnusedChannelsOfASilentClientEnd(t *testing.T) {
 	}
 	defer ch.Close()
 	end := filled(ch, make([]byte, 10))
-	eventually(t, 30*time.Second, "the end", func() bool { // without pings, no byte comes from the client
+	eventually(t, 30*time.Second, "the end", func() bool { // no pings are sent here, so the client sends nothing
 		select {
 		case f := <-end:
 			return f.Err != nil
@@ -451,8 +452,8 @@ func TestStopEndsRequestsOfOtherNodes(t *testing.T) {
 	}
 }
 
-// TestRequestOnAParkedChannelCounts: a request on a channel that was just parked holds a slot, even if its
-// bytes arrive before the parked message.
+// TestRequestOnAParkedChannelCounts: if a channel gets its next request right after parked@relay was sent, this
+// request holds a slot, even if its bytes arrive before parked@relay.
 func TestRequestOnAParkedChannelCounts(t *testing.T) {
 	t.Parallel()
 	owner, _, _, tun := twoNodes(t, echo)
@@ -478,8 +479,8 @@ func TestRequestOnAParkedChannelCounts(t *testing.T) {
 	eventually(t, 30*time.Second, "the slot to be free", func() bool { return !inUse() })
 }
 
-// TestRequestThatMeetsAMoveIsServed: after a tunnel was detached in an orderly way, a request on a parked
-// channel is still served. The channel ends afterwards.
+// TestRequestThatMeetsAMoveIsServed: after a tunnel was detached gracefully, as when its client moves to another
+// node, one more request on a parked channel is served. The channel ends after this request.
 func TestRequestThatMeetsAMoveIsServed(t *testing.T) {
 	t.Parallel()
 	owner, _, _, tun := twoNodes(t, echo)
@@ -620,9 +621,9 @@ func TestClientTakesNothingAfterTheClose(t *testing.T) {
 	})
 }
 
-// TestNodeThatTakesNothing: a node that opens no window for a response, but answers other messages, blocks
-// only one channel. The channel ends some time after its client has gone, at the stop of its node, or when
-// the other node closes it.
+// TestNodeThatTakesNothing: if another node stops reading a response, but answers other messages, only the channel
+// of that response is blocked. The channel ends some time after the client of its tunnel has gone, when the node of
+// the tunnel stops, or when the other node closes the channel.
 func TestNodeThatTakesNothing(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(owner *fixture, client *ssh.Client, ch relay.Conn){

@@ -21,7 +21,8 @@ type notices struct {
 	client    *noticeSender // sends notices to relay up; nil until hello creates it
 }
 
-// subscribe returns the refusals so far, and a queue for all later notices until ctx ends.
+// subscribe returns the refusals that were stored until now, and a queue that gets all later notices until ctx
+// ends.
 func (l *notices) subscribe(ctx context.Context) (refused []shell.Notice, further *shell.Queue[shell.Notice]) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

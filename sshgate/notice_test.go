@@ -10,8 +10,8 @@ import (
 	"relay"
 )
 
-// dialHearing logs in like relay up and returns the notices of the relay. The channel is closed with the
-// connection.
+// dialHearing logs in like relay up. The channel notices gets the notices of the relay, and is closed when the
+// connection ends.
 func (b *fixture) dialHearing(k key) (c *ssh.Client, notices <-chan relay.Notice) {
 	b.t.Helper()
 	raw, err := net.Dial("tcp", "127.0.0.1:"+b.port)

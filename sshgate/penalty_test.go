@@ -97,7 +97,8 @@ func TestFailingSourceIsKeptOut(t *testing.T) {
 	}
 }
 
-// TestKnocksCostNothing: a health check that connects and disconnects gets no penalty.
+// TestKnocksCostNothing: a source whose connections send nothing and disconnect, such as a health check, gets no
+// penalty.
 func TestKnocksCostNothing(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)

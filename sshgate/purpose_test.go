@@ -8,7 +8,8 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// scripted is a client with a given version line; the test decides when it answers a request of relayd.
+// scripted is a client whose version line the test chooses. Requests of relayd that want a reply, such as pings, go
+// to the channel pings, and the test replies to them.
 type scripted struct {
 	ssh.Conn
 	pings chan *ssh.Request
@@ -63,9 +64,9 @@ func (c scripted) forward(t *testing.T) {
 	}
 }
 
-// TestForwardsOfKnownClients: a known client sends forwards and session before it answers the first ping, so
-// one answer shows the purpose of its connection. Most of these clients are pinged so early that this costs
-// no round trip.
+// TestForwardsOfKnownClients: clients of known versions request forwards and a session before they answer a ping,
+// so after one answer relayd knows what the connection is for. OpenSSH and Dropbear are pinged before their first
+// request, so relayd does not wait for an extra round trip.
 func TestForwardsOfKnownClients(t *testing.T) {
 	t.Parallel()
 	for version, early := range map[string]bool{"OpenSSH_9.9 Debian-1": true, "dropbear_2022.83": true, "PuTTY_Release_0.78": false} {
@@ -74,7 +75,7 @@ func TestForwardsOfKnownClients(t *testing.T) {
 			c = b.dialAs(version)
 			var ping *ssh.Request
 			if early {
-				ping = c.ping(t) // an early client is pinged before it has sent a request
+				ping = c.ping(t) // if early is set, relayd pings the client before its first request
 			}
 			c.forward(t)
 			if session {

@@ -18,8 +18,8 @@ type requestQueue struct {
 	last chan struct{} // closed when the last posted job has ended
 }
 
-// post runs a job after all jobs posted before it. It never blocks. With more than maxQueuedRequests
-// waiting, it ends the connection.
+// post runs job after all jobs posted before it. It never blocks. If more than maxQueuedRequests jobs wait, it ends
+// the connection instead.
 func (c *conn) post(job func()) {
 	q := &c.requests
 	if q.waiting.Add(1) > maxQueuedRequests {

@@ -62,7 +62,8 @@ func (srv *Server) Publish(changes []relay.Change) {
 		}
 	}
 	if len(due) > 0 {
-		// The version changes before the check, because recheckIfChanged compares versions for new connections.
+		// The check may miss a connection or a forward that begins at the same time. The version changes first,
+		// so that recheckIfChanged then schedules another check for it.
 		srv.revalidator.version.Add(1)
 		srv.revalidator.check(due)
 	}
@@ -111,7 +112,7 @@ func (a *revalidator) recheckIfChanged(c *conn, asOf int64) {
 	}
 }
 
-// run makes the due checks until none is left, and closes ended.
+// run makes the due checks until there are no more, and then closes the channel ended.
 func (a *revalidator) run(ended chan struct{}) {
 	defer close(ended)
 	for {
@@ -151,7 +152,7 @@ func (a *revalidator) revalidate(due scope) bool {
 		if whole {
 			use(relay.Right{Account: c.who.Account, Key: c.who.Credential}, c.closeRevoked)
 		}
-		// The store is asked only about forwards that are attached now.
+		// For a forward that is attached later, conn.attach calls recheckIfChanged.
 		for _, f := range c.attached() {
 			if whole || due[subject{alias: f.alias.ID}] {
 				use(relay.Right{Account: c.who.Account, Alias: f.alias.ID}, func() {

@@ -124,7 +124,7 @@ func TestWaitingCommandsEndWithTheirKey(t *testing.T) {
 	}
 }
 
-// lateHold is a store that calls a function while a tunnel is being attached.
+// lateHold is a store whose Attach calls meanwhile before it attaches the tunnel.
 type lateHold struct {
 	*fakeStore
 	meanwhile func()
@@ -135,7 +135,7 @@ func (h lateHold) Attach(a *relay.Alias, t relay.Tunnel) relay.Attachment {
 	return h.fakeStore.Attach(a, t)
 }
 
-// audited waits until the server has processed the published changes.
+// audited waits until the revalidator has begun all checks that are due.
 func (b *fixture) audited() {
 	b.t.Helper()
 	a := b.srv.revalidator
@@ -146,8 +146,8 @@ func (b *fixture) audited() {
 	})
 }
 
-// TestRightsLostBetweenTheQuestionAndTheUse: if a right is revoked after it was checked and before its use has
-// begun, the use ends at once.
+// TestRightsLostBetweenTheQuestionAndTheUse: if a right to an alias is revoked after a forward was allowed and
+// before it is attached, the forward ends at once. A connection whose key was removed ends at once, too.
 func TestRightsLostBetweenTheQuestionAndTheUse(t *testing.T) {
 	t.Parallel()
 	t.Run("membership", func(t *testing.T) {
@@ -182,8 +182,8 @@ func TestRightsLostBetweenTheQuestionAndTheUse(t *testing.T) {
 	})
 }
 
-// TestChecksAskOnlyAboutWhatChanged: a change of an account or alias checks only the affected rights. A
-// change that names nothing checks all rights in one query.
+// TestChecksAskOnlyAboutWhatChanged: a change that names an account or an alias causes a check of the rights of
+// that account or alias only. A change that names neither causes a check of all rights, in one query.
 func TestChecksAskOnlyAboutWhatChanged(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)

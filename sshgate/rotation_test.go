@@ -110,7 +110,7 @@ func TestHostKeyProof(t *testing.T) {
 	}
 }
 
-// fakeSession is the metadata of a connection before the key exchange.
+// fakeSession is an ssh.ConnMetadata that has only a session id.
 type fakeSession struct{ ssh.ConnMetadata }
 
 func (fakeSession) SessionID() []byte { return []byte("session") }

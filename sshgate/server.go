@@ -50,8 +50,9 @@ type Options struct {
 	// API returns the HTTP server for one channel with the subsystem relay-api, or for one command. Its
 	// handler acts for the given account.
 	API func(who relay.Actor) *http.Server
-	// StallTimeout is how long an API channel waits for a peer that reads nothing of an answer, and for the
-	// whole body of a request. 0 = 30 s.
+	// StallTimeout is how long output of an API channel or a command waits for a peer that reads nothing, and how
+	// long an API channel waits for the whole body of a request; 0 = 30 s. See node.Options for its use between
+	// nodes.
 	StallTimeout time.Duration
 
 	// PingInterval is the silence after which a peer is pinged. After a further silence of PingTimeout its
@@ -81,13 +82,15 @@ type Options struct {
 	Admission *admission.Limiter
 	// Budget bounds the unread bytes of tunnel channels; nil = no bound.
 	Budget *budget.Budget
-	// Trusted are proxies. Many users share their addresses, so limits per source and penalties do not apply.
+	// Trusted are the networks of proxies. Many users share the address of a proxy, so neither limits per source
+	// nor penalties apply to it.
 	Trusted []netip.Prefix
-	// NoClaim: a forward of an unowned name does not create the alias.
+	// NoClaim means that the forward of a name that is no alias yet is refused instead of creating the alias.
 	NoClaim bool
 	// NoPenalties: failed logins never lead to a penalty.
 	NoPenalties bool
-	// PenaltyExempt are networks that never get a penalty, because many users share one address there.
+	// PenaltyExempt are networks whose addresses never get a penalty, for example because many users share one of
+	// them.
 	PenaltyExempt []netip.Prefix
 
 	Now func() time.Time // clock for penalties; nil = time.Now

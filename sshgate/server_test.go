@@ -246,7 +246,7 @@ func (b *fixture) openssh(k key, args ...string) *process {
 	return b.run(need(b.t, "ssh", "openssh-client"), full...)
 }
 
-// eventually polls until ok returns true, and fails the test after the duration within.
+// eventually polls until ok returns true, and fails the test if this takes longer than within.
 func eventually(t testing.TB, within time.Duration, what string, ok func() bool) {
 	t.Helper()
 	deadline := time.NewTimer(within)

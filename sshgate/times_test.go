@@ -61,7 +61,7 @@ type direction struct {
 	mu     sync.Mutex
 	change *sync.Cond
 	bytes  bytes.Buffer
-	held   bool // written bytes cannot be read yet
+	held   bool // whether Read waits for release before it returns bytes
 	closed bool
 }
 
@@ -174,8 +174,8 @@ func (b *timed) tunnel(alias string) (*ssh.Client, *direction) {
 	return client, toServer
 }
 
-// changesAfter waits for the duration pause and fails the test unless state() changes from before to after within a
-// millisecond of the end of the wait.
+// changesAfter waits for the duration pause. It fails the test unless the result of state changes, within a
+// millisecond of the end of the wait, from the value before to the value after.
 func changesAfter[T comparable](t *testing.T, pause time.Duration, before, after T, state func() T) {
 	t.Helper()
 	time.Sleep(pause - time.Millisecond)
@@ -212,7 +212,7 @@ func TestTimesOfTunnel(t *testing.T) {
 		_, toServer := b.tunnel("a")
 		toServer.hold()
 		changesAfter(t, 8*time.Second, relay.TunnelOnline, relay.TunnelStale, func() relay.TunnelState { return b.store.state("a") })
-		toServer.release() // releases the answer to the ping
+		toServer.release() // the answer to the ping now reaches the server
 		time.Sleep(time.Millisecond)
 		synctest.Wait()
 		if got := b.store.state("a"); got != relay.TunnelOnline {
@@ -282,7 +282,7 @@ func TestTimesOfConnection(t *testing.T) {
 			t.Errorf("%d connections during the request", n)
 		}
 		_ = client.Close()
-		time.Sleep(time.Second) // a channel reader without an end would block the fake clock
+		time.Sleep(time.Second) // lets the goroutines of the channel end, because a synctest bubble must not have any left
 	})
 	inFakeTime(t, "silent: closed after 10 s", func(t *testing.T, b *timed) {
 		b.listener.dial()
@@ -300,8 +300,8 @@ func TestTimesOfConnection(t *testing.T) {
 	})
 }
 
-// TestBusyNodeCostsNothing: if a login still makes progress when its time ends, its source gets no penalty.
-// The source of a silent login gets one.
+// TestBusyNodeCostsNothing: if the time for a login ends while its client is still sending, as on a busy node, the
+// source gets no penalty. The source of a client that has become silent gets one.
 func TestBusyNodeCostsNothing(t *testing.T) {
 	inFakeTime(t, "slow and silent", func(t *testing.T, b *timed) {
 		_, silent := b.listener.dial()
@@ -351,7 +351,7 @@ func TestTimesOfEnrolment(t *testing.T) {
 		defer close(end)
 		<-asked
 		changesAfter(t, 110*time.Second, 1, 0, b.connections)
-		for result, want := range map[string]float64{"timeout": 1, "refused": 0} { // the end of the prompt is not a refusal
+		for result, want := range map[string]float64{"timeout": 1, "refused": 0} { // an unanswered prompt counts as a timeout, not as a refused login
 			if got := figure(t, b.registry, "relay_sshgate_logins_total", result); got != want {
 				t.Errorf("%s: %v, want %v", result, got, want)
 			}

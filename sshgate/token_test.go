@@ -59,7 +59,8 @@ func TestTokenRegistersTheKeyProvenNext(t *testing.T) {
 	}
 }
 
-// TestTokenAloneIsNoLogin: a token without a key does not log in, because it proves no key.
+// TestTokenAloneIsNoLogin: a client that gives a valid token, but proves no key, is not logged in, and no key is
+// registered.
 func TestTokenAloneIsNoLogin(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
@@ -67,7 +68,7 @@ func TestTokenAloneIsNoLogin(t *testing.T) {
 	if _, _, err := b.dial("link", typing(secret)); err == nil {
 		t.Error("logged in by a token")
 	}
-	// The key that was offered without proof does not become registered.
+	// A key that is offered with the signature of another key does not become registered.
 	stranger, other := b.newKey("stranger", 0), b.newKey("other", 0)
 	if _, _, err := b.dial("link", typing(secret), ssh.PublicKeys(swapped{stranger.signer.PublicKey(), other.signer})); err == nil {
 		t.Error("logged in with a signature of another key")
@@ -130,7 +131,7 @@ func TestTokenTries(t *testing.T) {
 	}
 }
 
-// TestPromptIsBounded: an unanswered prompt keeps a connection open no longer than an approval may take, even
+// TestPromptIsBounded: a connection with a prompt that nobody answers is closed after EnrolTime at the latest, even
 // if the prompt is repeated.
 func TestPromptIsBounded(t *testing.T) {
 	t.Parallel()

@@ -71,8 +71,9 @@ func (f *forward) Open(ctx context.Context, origin netip.AddrPort) (relay.Conn, 
 	return ch, nil
 }
 
-// openFailure converts the error of a failed open into the error of a request. If the client has not answered
-// in time, its tunnels become stale, unless a byte has arrived since heard, a value of Socket.Heard.
+// openFailure converts the error of a failed open into the error of a request. If the client has not answered in
+// time, its tunnels become stale, unless it has sent a byte since the open: heard is the value of Socket.Heard
+// before the open.
 func (c *conn) openFailure(err error, heard int64) error {
 	var refused *link.RefusedError
 	switch {

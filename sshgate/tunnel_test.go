@@ -68,7 +68,7 @@ func TestUnansweredOpen(t *testing.T) {
 		t.Fatalf("open: %v, want %v", err, relay.ErrNotSent)
 	}
 	hold := b.store.hold("a")
-	// The tunnel is stale only until the client answers a ping, so its state could be read too late.
+	// The tunnel becomes online again as soon as the client answers a ping, so the test counts the calls of Stale.
 	eventually(t, 30*time.Second, "stale", func() bool {
 		b.store.mu.Lock()
 		defer b.store.mu.Unlock()

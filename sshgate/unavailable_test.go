@@ -59,8 +59,8 @@ func TestFullAccountIsNoRefusedLogin(t *testing.T) {
 	}
 }
 
-// TestStoreAwayIsShownByRealClients: the connection is closed only after the client has read the
-// message.
+// TestStoreAwayIsShownByRealClients: OpenSSH, Dropbear and PuTTY show that keys cannot be looked up at the
+// moment. relayd therefore closes the connection only after the client has read this message.
 func TestStoreAwayIsShownByRealClients(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)

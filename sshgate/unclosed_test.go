@@ -18,10 +18,10 @@ import (
 	"relay/link"
 )
 
-// The peers of these tests break the protocol in ways that no library does. The tests therefore replace the
-// types of x/crypto.
+// The peers of these tests break the protocol in ways that no SSH library does. The tests therefore replace the
+// connections and channels of x/crypto by fakes.
 
-// badPeer is a channel, and the open of a channel, whose peer accepts data and never sends CLOSE.
+// badPeer is a fake ssh.Channel and ssh.NewChannel whose peer accepts data and never sends CLOSE.
 type badPeer struct {
 	ssh.Channel
 	reqs   chan *ssh.Request
@@ -39,7 +39,8 @@ func (r *badPeer) CloseWrite() error                                 { return ni
 func (r *badPeer) SendRequest(string, bool, []byte) (bool, error)    { return false, nil }
 func (r *badPeer) Stderr() io.ReadWriter                             { return r }
 
-// confirmedOpen is a connection whose peer confirms each open with the given channel.
+// confirmedOpen is a fake ssh.Conn. Each of its OpenChannel calls returns ch and reqs, as if the peer had
+// confirmed the channel.
 type confirmedOpen struct {
 	ssh.Conn
 	ch   ssh.Channel
@@ -50,7 +51,8 @@ func (o confirmedOpen) OpenChannel(string, []byte) (ssh.Channel, <-chan *ssh.Req
 	return o.ch, o.reqs, nil
 }
 
-// confirmed opens a channel of a tunnel on a fake peer that replaces x/crypto.
+// confirmed replaces the x/crypto connection of c by a fake, and opens a channel of a tunnel on it. This
+// link.Channel uses ch and reqs.
 func (c *conn) confirmed(ch ssh.Channel, reqs <-chan *ssh.Request) *link.Channel {
 	c.Use(confirmedOpen{ch: ch, reqs: reqs})
 	h, err := c.OpenChannel(context.Background(), "forwarded-tcpip", nil, c.tunnelChannel(1))
@@ -155,8 +157,8 @@ func TestChannelsBeyondAll(t *testing.T) {
 	}
 }
 
-// TestSessionsLeftOpen: a peer that does not close ended sessions cannot open further sessions, and ended
-// sessions do not keep the connection open.
+// TestSessionsLeftOpen: a peer that does not close the channels of its ended sessions cannot open more than a
+// limited number of sessions. Such channels do not keep the connection open.
 func TestSessionsLeftOpen(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
@@ -171,7 +173,7 @@ func TestSessionsLeftOpen(t *testing.T) {
 	if !refused {
 		t.Error("no session was refused")
 	}
-	c.closeIdle() // the timer of c.usage calls closeIdle, too
+	c.closeIdle() // instead of waiting for the timer of c.usage, which calls closeIdle
 	closed(t, client)
 }
 
@@ -256,13 +258,13 @@ type unclosed struct{ net.Conn }
 
 func (unclosed) Close() error { return nil }
 
-// TestIdleEndIsNoReset: if a client writes after its unused connection has ended, for example the answer to a
-// ping, the write does not fail.
+// TestIdleEndIsNoReset: after relayd has closed an unused connection, the client can still write to it for a
+// moment without an error, for example the answer to a ping.
 func TestIdleEndIsNoReset(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
 	var failed error
-	for range 5 { // relayd reads late bytes for only a second, so a busy machine needs further tries
+	for range 5 { // relayd accepts late bytes for only a second, which a busy machine may exceed
 		tcp, err := net.Dial("tcp", "127.0.0.1:"+b.port)
 		if err != nil {
 			t.Fatal(err)
@@ -280,7 +282,7 @@ func TestIdleEndIsNoReset(t *testing.T) {
 			}
 		}()
 		for _, c := range b.srv.all() {
-			c.closeIdle() // the timer of c.usage calls closeIdle, too
+			c.closeIdle() // instead of waiting for the timer of c.usage, which calls closeIdle
 		}
 		_ = client.Wait()
 		if _, failed = tcp.Write([]byte("x")); failed == nil {

@@ -42,7 +42,7 @@ type attempt struct {
 	tokenActor  *relay.Actor  // owner of a valid token: the next proven key is registered for this account
 }
 
-// actorKey is the key of the verified actor in the permissions.
+// actorKey is the key of ssh.Permissions.ExtraData under which the verified actor is stored.
 type actorKey struct{}
 
 var (
@@ -314,16 +314,16 @@ func (g *Login) Config() *ssh.ServerConfig {
 	}
 }
 
-// Bounds of the store queries of logins and forwards.
+// Limits for the store queries that logins and forwards make.
 const (
-	maxLookups      = 16 // queries at the same time
+	maxLookups      = 16 // largest number of concurrent queries
 	shortGreetingAt = 64 // number of waiting logins at which greetings become short
 )
 
-// BeginLookup waits until the connection may query the store. The returned ctx is for the query and ends
-// after limit. The caller calls done after the query. ctx is nil if the peer has disconnected in the
-// meantime. After a restart of a server, all its clients connect at once. With all queries at once, each
-// answer would come after its login has timed out, and the client would connect again.
+// BeginLookup waits until the connection may query the store, because after a restart of a server all its clients
+// log in at once: with all queries at once, each answer would come after its login has timed out. The returned
+// ctx is for the query and ends after the duration limit; it is nil if the peer has disconnected in the meantime.
+// The caller calls done after the query.
 func (g *Login) BeginLookup(limit time.Duration) (ctx context.Context, done func()) {
 	g.lookups.Add(1)
 	g.all.waiting.Add(1)

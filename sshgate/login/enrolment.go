@@ -45,7 +45,8 @@ func authorizedKey(key ssh.PublicKey) string {
 }
 
 // enrol waits until a logged-in user approves a proven but unknown key, and returns the owner of the key. It
-// runs within the handshake, because the messages about the key must also reach clients without a session.
+// passes the messages about the key to show. It runs within the handshake, because clients without a session must
+// get these messages, too.
 func (l *attempt) enrol(meta ssh.ConnMetadata, key ssh.PublicKey, show func(string) error) (relay.Actor, error) {
 	if l.explained { // only one key of a connection waits, and not each key of an agent
 		return relay.Actor{}, errRefused
@@ -104,7 +105,7 @@ func (l *attempt) await(w *enrolment) (relay.Actor, error) {
 		case <-w.changed:
 			how = l.endEnrolment(w, "")
 		case <-expiry.C:
-			how = l.endEnrolment(w, relay.EnrolmentExpired) // an approval may have come first
+			how = l.endEnrolment(w, relay.EnrolmentExpired) // returns another result if the key was approved just before
 		case <-l.evicted:
 			how = cmp.Or(l.endEnrolment(w, ""), enrolFull)
 			if how == enrolFull {
@@ -167,8 +168,8 @@ func invitation(w *enrolment, url string) string {
 	}, "\r\n") + "\r\n"
 }
 
-// enrolledKey is the key, in the permissions of a connection, for the messages about a key that was just
-// registered. Such a connection has only sessions, which print these messages.
+// enrolledKey is the key of ssh.Permissions.ExtraData under which the messages about a key that was just
+// registered are stored. Such a connection has only sessions, which print these messages.
 type enrolledKey struct{}
 
 const (

@@ -52,11 +52,11 @@ type Options struct {
 	Accounts Accounts
 	// Status returns the states and queues of aliases.
 	Status func(ctx context.Context, aliases []relay.Alias) ([]relay.AliasStatus, error)
-	// Create counts a key that the actor's account makes. It returns an error with the code rate-limited if the
-	// account made too many lately.
+	// Create counts a key that the actor registers for its account. It returns an error with the code
+	// rate-limited if the account has reached its limit.
 	Create  func(who relay.Actor) error
 	Site    relay.Site
-	NoClaim bool // a forward of an unowned name does not claim it
+	NoClaim bool // the forward of a name that is no alias yet is refused
 	// HandshakeTimeout bounds handshake and login together, EnrolTime the wait for a user.
 	HandshakeTimeout, EnrolTime time.Duration
 	// RightsVersion returns the number of published changes of rights.
@@ -71,7 +71,7 @@ type Logins struct {
 	lookups  *semaphore.Weighted // a login holds it during a store query, see BeginLookup
 	waiting  atomic.Int64        // logins that wait for lookups
 	failures *failures
-	commands *lru.Cache[visitor, time.Time] // time of the last command, by account and source
+	commands *lru.Cache[visitor, time.Time] // time of the last session with a command, by account and source
 }
 
 // visitor is an account at a source address.
@@ -95,7 +95,7 @@ func New(o Options) *Logins {
 // Waiting returns the number of logins that wait for their turn to query the store.
 func (l *Logins) Waiting() int64 { return l.waiting.Load() }
 
-// Slot is the place of a connection in the limits of connections.
+// Slot counts a connection against the limits of connections.
 type Slot interface {
 	// ReserveAccount counts the connection for an account; false if the account has too many connections.
 	ReserveAccount(account int64) bool
@@ -267,7 +267,7 @@ func (g *Login) Outcome() (loggedIn bool, result Result) {
 	return loggedIn, result
 }
 
-// EvictPrompt ends the wait for a user.
+// EvictPrompt ends the login while it waits for a user, to make way for another login.
 func (g *Login) EvictPrompt() {
 	close(g.evicted)
 	if g.enrolment.Load() == nil { // a prompt for a token cannot be interrupted

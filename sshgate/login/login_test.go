@@ -13,8 +13,8 @@ import (
 	"relay/link"
 )
 
-// TestClientsThatLeaveTheLine: if a client disconnects while its login waits for its turn, relayd makes no
-// store lookup for it.
+// TestClientsThatLeaveTheLine: if a client disconnects while its login waits for one of the maxLookups concurrent
+// store queries, relayd makes no query for it.
 func TestClientsThatLeaveTheLine(t *testing.T) {
 	t.Parallel()
 	workers := link.NewWorkers()
@@ -43,7 +43,7 @@ func TestClientsThatLeaveTheLine(t *testing.T) {
 	}
 	all.lookups.Release(maxLookups)
 	g = all.Login(conn, nil, netip.AddrPort{}, t.Context())
-	for range 2 * maxLookups { // every slot must be free again
+	for range 2 * maxLookups { // BeginLookup would block here if an earlier query still counted
 		_, done := g.BeginLookup(lookupTime)
 		done()
 	}

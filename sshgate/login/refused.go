@@ -74,7 +74,7 @@ func (g *Login) noteTry(user string, err error) {
 	g.tried.user, g.tried.err = record.SafeTextMax(user, 64), record.SafeTextMax(err.Error(), 300)
 }
 
-// tell logs a connection that ended without a login, with its address and keys.
+// tell logs a connection that ended without a login, and writes its refused keys to the audit log.
 func (g *Login) tell(tried refusal) {
 	keys := strings.Join(tried.keys, " ")
 	args := []any{"from", g.remote.String(), "user", tried.user, "client", ClientName([]byte(g.version))}

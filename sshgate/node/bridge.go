@@ -57,10 +57,9 @@ func (b *bridge) request(_ *link.Channel, req *link.Request) {
 	}
 }
 
-// passRest is called when the other node has closed its channel. It passes the remaining bytes to the client.
-// So a bridge behaves like a single node, where the bytes have reached the client when a write returns: a
-// caller may end a connection right after its last bytes, and a local server may respond before it reads. The
-// request on the channel has no slot any more. A client that does not read is dropped.
+// passRest is called when the other node has closed its channel, so no request uses the channel any more. It
+// passes the remaining bytes to the client, as a caller may end a connection right after its last bytes. It gives
+// up if the client reads nothing for StallTimeout.
 func (b *bridge) passRest() {
 	b.mu.Lock()
 	b.ended = math.MaxUint64
@@ -139,8 +138,8 @@ func (b *bridge) closeIdle() {
 // this node.
 func (b *bridge) lose() { b.finish(ending{Kind: endLost}) }
 
-// finish reports the end of the channel to the other node, and ends the channel. After an orderly end, the
-// other node closes its side.
+// finish reports the end of the channel to the other node. After endEOF, the other node closes the channel; after
+// any other kind of end, finish closes it.
 func (b *bridge) finish(e ending) {
 	b.end.Do(func() {
 		_, _ = b.remote.SendRequest(endRequest, false, link.Marshal(e))
@@ -203,7 +202,7 @@ func (b *bridge) cut() {
 // none.
 var pieces = sync.Pool{New: func() any { return new([32 << 10]byte) }}
 
-// pass reads one piece from the connection from, and calls take with the piece.
+// pass waits for the next bytes of a connection, and calls take with one piece of them.
 func (b *bridge) pass(from relay.Conn, take func(p []byte) error) error {
 	select {
 	case <-from.Ready():
@@ -242,7 +241,7 @@ func (b *bridge) up() {
 	switch err {
 	case net.ErrClosed:
 		return
-	case errNotTaken: // down reports the reason
+	case errNotTaken: // down notices the end of the client, and reports it to the other node
 		_, _ = io.Copy(io.Discard, b.remote)
 		return
 	}
@@ -272,7 +271,7 @@ func (b *bridge) down() {
 	for err == nil {
 		err = b.pass(b.local, func(p []byte) error {
 			got = true
-			if taken { // otherwise the other node has gone, and passRest ends the bridge
+			if taken { // after a failed write, the other node has gone: the bytes are dropped until the bridge ends
 				_, failed := b.remote.Write(p)
 				taken = failed == nil
 				b.mu.Lock()

@@ -35,7 +35,7 @@ type nodeLink struct {
 	header  atomic.Bool                // whether new connections begin with a PROXY header
 	notes   chan note                  // messages that wait to be sent to the node
 
-	dials singleflight.Group // shares concurrent dials of data connections
+	dials singleflight.Group // lets concurrent calls of conn share one dial of a data connection
 	mu    sync.Mutex
 	data  []*link.Conn
 }
@@ -196,7 +196,7 @@ func (l *nodeLink) dial() (*link.Conn, error) {
 	}
 	switch {
 	case pc.Sock.Heard() > 0:
-		l.header.Store(false) // the node answered, so a header that was sent may be the reason of the failure
+		l.header.Store(false) // the node answered; if this dial has sent a header, the header may have caused the error
 	case ctx.Err() == nil: // closed without an answer: the node may require a header from this address, or refuse one
 		l.header.Store(!l.header.Load())
 	}

@@ -22,9 +22,9 @@ import (
 
 // Nodes lists the nodes of the store. Package store implements it.
 type Nodes interface {
-	// NodeID returns the id of this node. After a rejoin, the node has another id.
+	// NodeID returns the id of this node. The id changes when a node that was declared dead rejoins.
 	NodeID() string
-	// Peers lists the other living nodes, from memory.
+	// Peers lists the other living nodes, without a query to the database.
 	Peers() []relay.Node
 	// RefreshPeers updates the list of Peers. The call may wait, because any connection that claims to come
 	// from a node can cause such a call, and the store must not get many queries.
@@ -60,7 +60,7 @@ type Options struct {
 	// StallTimeout is how long a client may read nothing of the last bytes from a node that has gone. In the
 	// other direction, a node may read nothing for slowNode times as long.
 	StallTimeout time.Duration
-	Cut          func(log *slog.Logger, owner int64) // called for each channel that was closed because its bytes found no space
+	Cut          func(log *slog.Logger, owner int64) // called for each channel that was closed because the budget has no space for its bytes
 	Log          *slog.Logger
 }
 
@@ -74,7 +74,7 @@ const (
 	LoginTime   = 2 * time.Second // time limit for a connection and its login
 	redialEvery = time.Second     // time between two dials; the list of nodes is read twice as often
 	maxData     = 4               // largest number of data connections to one node
-	busyConn    = 16              // number of channels in use on each connection at which another connection is opened
+	busyConn    = 16              // when each data connection has this many channels in use, another one is opened
 	maxConns    = 2 * (1 + maxData)
 	maxNotes    = 1024 // largest number of messages that wait to be sent to a node
 )
@@ -85,9 +85,9 @@ const (
 	tunnelChannel    = "relay-tunnel@relay" // channel type: one connection to the local server of a tunnel
 	wakeRequest      = "wake-queue@relay"   // global request
 	takenOverRequest = "taken-over@relay"   // global request
-	endRequest       = "end@relay"          // channel, from the node of the tunnel: the kind of end that follows the last byte
-	halfCloseRequest = "half-close@relay"   // channel, from the node of the caller: the EOF that follows is for the local server
-	parkedRequest    = "parked@relay"       // channel, from the node of the caller: no request uses the channel
+	endRequest       = "end@relay"          // channel request of the tunnel's node: how the channel ends after the last byte
+	halfCloseRequest = "half-close@relay"   // channel request of the caller's node: the EOF that follows is for the local server
+	parkedRequest    = "parked@relay"       // channel request of the caller's node: no request uses the channel for now
 )
 
 // Payloads: openPayload of tunnelChannel, wakeQueue of wakeRequest, takenOver of takenOverRequest, parked of
@@ -144,7 +144,7 @@ type Links struct {
 	ctx     context.Context
 	end     context.CancelFunc
 
-	in, out atomic.Int64 // numbers of channels that other nodes opened here, and this node opened there
+	in, out atomic.Int64 // numbers of channels: in counts those that other nodes opened here, out those that this node opened there
 	tunnels sync.Map     // string: Tunnel; the tunnels of this node that others can use, by id
 
 	mu      sync.Mutex
@@ -208,8 +208,8 @@ func (n *Links) Served() int {
 	return len(n.served)
 }
 
-// Stop closes all links. Channels of other nodes to tunnels whose client has gone get a moment for their last
-// bytes.
+// Stop closes all links. If the client of a tunnel has gone, the channels of other nodes to the tunnel get up to
+// pingEvery for their last bytes.
 func (n *Links) Stop(ctx context.Context) {
 	n.end()
 	ctx, cancel := context.WithTimeout(ctx, pingEvery)
@@ -283,8 +283,8 @@ func (n *Links) follow(nodes []relay.Node) {
 	}
 }
 
-// Knows reports whether an address belongs to another node: the node is dialed at this address, even by a
-// host name, or its connections come from it.
+// Knows reports whether a is the address of another node: this node dials the other node at a, or has connections
+// that come from a.
 func (n *Links) Knows(a netip.Addr) bool {
 	a = a.Unmap()
 	n.mu.Lock()
@@ -335,7 +335,7 @@ func (n *Links) ReachesAll() bool {
 // those that other nodes opened here.
 func (n *Links) Forwarded() (out, in int64) { return n.out.Load(), n.in.Load() }
 
-// Origin returns the address of a caller in the form that channel opens need.
+// Origin returns the address of a caller as the text that a channel open carries; 0.0.0.0 = unknown.
 func Origin(origin netip.AddrPort) string {
 	if addr := origin.Addr().Unmap(); addr.IsValid() {
 		return addr.String()

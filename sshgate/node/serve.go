@@ -18,8 +18,8 @@ import (
 // Times at the node that has the tunnel.
 const (
 	openWait  = 1800 * time.Millisecond // wait for the client's answer to a channel open; less than the wait of the other node
-	idleFor   = 2500 * time.Millisecond // a client with a longer silence gets no request on an unused channel
-	firstWait = time.Second             // wait for the client's report about a failed dial
+	idleFor   = 2500 * time.Millisecond // after a longer silence of the client, the unused channels of its tunnel are closed
+	firstWait = time.Second             // wait for the report of a failed dial, after the client has closed a channel without a byte
 	// learnTime is how long the other nodes may take to learn that a tunnel has ended, and to close their unused
 	// channels. This node closes these channels later, because a request may be on its way on one of them.
 	learnTime = 2 * time.Second
@@ -60,8 +60,8 @@ func (n *Links) Handlers() link.Handlers {
 	return link.Handlers{Request: n.request, Channel: n.offered}
 }
 
-// Serve runs a connection from another node, and returns at its end. It calls refused if the key is not that
-// of a node, otherwise loggedIn.
+// Serve runs a connection from another node, and returns at its end. It calls the function refused if the key is
+// not that of a node, otherwise the function loggedIn.
 func (n *Links) Serve(c *link.Conn, from netip.Addr, refused, loggedIn func()) {
 	defer c.Recovered("node")
 	defer c.Close()

@@ -42,8 +42,8 @@ func (s *session) serveAPI() int {
 	}
 }
 
-// startAPI serves the API on one end of a pipe, in goroutines, until either end is closed or the session ends.
-// It returns the other end of the pipe. served is closed when the last handler has returned.
+// startAPI serves the API on one end of a pipe, in goroutines, until either end is closed or the session ends. It
+// returns the other end of the pipe. The channel served is closed when the last handler has returned.
 func (s *session) startAPI() (theirs net.Conn, srv *http.Server, served <-chan struct{}) {
 	ours, theirs := net.Pipe()
 	srv = s.of.API(s.who)
@@ -94,7 +94,7 @@ func (s *session) copyToAPI(to net.Conn, srv *http.Server, in *bufio.Reader) {
 	for {
 		n, err := in.Read(buf)
 		if n > 0 && !s.writeToAPI(to, buf[:n]) {
-			_, _ = io.Copy(io.Discard, in) // the peer may send bytes before it sees the end
+			_, _ = io.Copy(io.Discard, in) // so that the peer does not block on a full window before it reads the end
 			return
 		}
 		if err != nil {
@@ -126,15 +126,15 @@ func (s *session) writeToAPI(to net.Conn, p []byte) bool {
 	return err == nil
 }
 
-// copyFromAPI copies answers to the peer. If the peer reads nothing for StallTimeout, copyFromAPI ends the
-// channel.
+// copyFromAPI copies the responses of the HTTP server to the peer. If the peer reads nothing for StallTimeout,
+// copyFromAPI ends the channel.
 func (s *session) copyFromAPI(from net.Conn) {
 	defer from.Close()
 	_, _ = io.CopyBuffer(commandOutput{s, s.ch}, from, make([]byte, apiOutput))
 }
 
-// timedBody is a request body that removes the read deadline of the connection at its end. A deadline of
-// net/http would stay after the body and would end calls that wait.
+// timedBody is a request body that removes the read deadline of the connection at its end. net/http itself would
+// keep the deadline, which would then end an API call that waits for longer.
 type timedBody struct {
 	io.ReadCloser
 	control *http.ResponseController

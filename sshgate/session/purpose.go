@@ -17,8 +17,8 @@ const (
 	purposeWait = 2 * time.Second
 	// knownClientWait replaces purposeWait for knownClients, because they always answer.
 	knownClientWait = startTime
-	// purposeSettle is the time for a library to send a command that its caller has ready, and for relayd to
-	// read the requests of an open session.
+	// purposeSettle is the time for an SSH library to send a command that its program has already requested, and
+	// for relayd to read the requests of an open session.
 	purposeSettle = 50 * time.Millisecond
 )
 
@@ -41,11 +41,12 @@ type purpose struct {
 	command  bool          // whether the first session runs a command or a subsystem
 	tunnel   bool          // whether forwards from before the first session are served
 	known    bool          // whether the client is one of knownClients
-	pinged   bool          // whether a ping was sent, so answered will be closed
+	pinged   bool          // whether a ping was sent; the channel answered is closed later
 	answered chan struct{} // closed when the client has answered the ping, or the connection has ended
 }
 
-// LoggedIn notes the client that has logged in, such as OpenSSH_9.2p1.
+// LoggedIn is called after the login with the name of the client, such as OpenSSH_9.2p1. It notes whether the
+// client is one of knownClients, and pings an early one.
 func (l *Sessions) LoggedIn(client string) {
 	for _, k := range knownClients {
 		if strings.HasPrefix(client, k.prefix) {
@@ -59,7 +60,8 @@ func (l *Sessions) LoggedIn(client string) {
 	}
 }
 
-// ping sends a ping and closes answered at its answer. Only the first call has an effect.
+// ping sends a ping, and closes the channel answered when the client has answered it. Only the first call has an
+// effect.
 func (l *Sessions) ping() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -92,7 +94,7 @@ func (l *Sessions) Began() int {
 	return l.purpose.began
 }
 
-// RunCommand reports whether a session runs a command or a subsystem.
+// RunCommand reports whether any session of the connection is running a command or a subsystem.
 func (l *Sessions) RunCommand() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -128,8 +130,9 @@ func (l *Sessions) IsTunnel(ctx context.Context, bundled bool) bool {
 	return p.tunnel || !p.command
 }
 
-// awaitKnown waits for one of knownClients: until a session has begun something, or the client has answered
-// the ping and has no session open. These clients start a shell or a command in each session that they open.
+// awaitKnown is called if the client is one of knownClients, which start a shell or a command in each session
+// that they open. It waits until a session has begun a shell, a command or a subsystem, or until the client has
+// answered the ping and has no session open.
 func (l *Sessions) awaitKnown(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, knownClientWait)
 	defer cancel()
@@ -157,9 +160,9 @@ func (l *Sessions) unfinished() chan struct{} {
 	return nil
 }
 
-// awaitOther waits for any other client: until a session has begun something, or roundTrips has returned and
-// the client has opened no session in that time. Most of these clients open a session, or start a command in
-// an open session, before they read the ping.
+// awaitOther is called for any other client. It waits until a session has begun a shell, a command or a
+// subsystem, or until the client has opened no session during a call of roundTrips. Most of these clients open a
+// session, or start a command in an open session, before they read the ping.
 func (l *Sessions) awaitOther(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, purposeWait)
 	defer cancel()

@@ -34,15 +34,15 @@ type session struct {
 	ctx      context.Context // ends with the channel, or at Stop with an exitCode as its cause
 	cancel   context.CancelCauseFunc
 	screen   shell.Screen
-	running  atomic.Int64  // number of goroutines beside the one that runs the session; an open channel counts, too
+	running  atomic.Int64  // number of goroutines beside the one that runs the session; the channel counts as one until the peer has closed it
 	over     chan struct{} // closed when the session has ended
-	done     bool          // guarded by Sessions.mu: the session is only closing
+	done     bool          // guarded by Sessions.mu: the session has finished its work and is closing
 	ended    bool          // guarded by Sessions.mu: over is closed
 	command  bool          // guarded by Sessions.mu: a command or subsystem runs, or a subsystem was refused
 
 	starts   chan func() int          // runs the requested shell, command or subsystem and returns the exit code
-	consumer chan func(*bufio.Reader) // the consumer for readInput, at most one
-	keys     chan string              // keys that input has read
+	consumer chan func(*bufio.Reader) // gets the function that reads the input, at most one
+	keys     chan string              // keys that the method input has read
 	begun    bool                     // a shell, command or subsystem has begun; used only by asked
 }
 
@@ -109,9 +109,9 @@ func (s *session) request(req *link.Request) (start func() int, ok bool) {
 // Clients send that request before any input, but another goroutine reads it.
 const inputWait = 250 * time.Millisecond
 
-// readInput waits for the first byte of the peer and passes all input to the consumer that the start of the
-// session chooses. If the peer starts nothing, its input is read and dropped, because x/crypto would hold 2
-// MiB of it; a later start gets no input.
+// readInput waits for the first byte of the peer, and passes all input to the function that the start of a shell,
+// command or subsystem has sent to consumer. If nothing was started within inputWait, the method input gets all
+// input instead, because x/crypto would otherwise hold 2 MiB of it.
 func (s *session) readInput() {
 	in := bufio.NewReader(s.ch)
 	_, _ = in.Peek(1)
@@ -127,7 +127,7 @@ func (s *session) readInput() {
 // Stop asks the session to end with an exit code. Only the first call has an effect.
 func (s *session) Stop(code int) { s.cancel(exitCode(code)) }
 
-// Exit returns the exit code of Stop, or the argument otherwise if Stop was not called.
+// Exit returns the exit code of Stop, or the value of otherwise if Stop was not called.
 func (s *session) Exit(otherwise int) int {
 	if code, ok := context.Cause(s.ctx).(exitCode); ok {
 		return int(code)
@@ -146,7 +146,7 @@ func (s *session) finish(code int) {
 		// An earlier deadline that has passed would make the writes fail, and the client would see CLOSE
 		// without an exit code.
 		_ = s.ch.SetWriteDeadline(time.Now().Add(endTimeout))
-		if !s.ch.Writing() { // a write that still waits for the peer is left alone
+		if !s.ch.Writing() { // CloseWrite would wait for the end of a running write
 			_ = s.ch.CloseWrite()
 		}
 		_, _ = s.ch.SendRequest("exit-status", false, link.Marshal(struct{ Status uint32 }{uint32(code)}))

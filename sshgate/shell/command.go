@@ -32,7 +32,7 @@ func (s *Shell) command(words []word) int {
 	root := s.root(f)
 	root.SetArgs(args)
 	var err error
-	if strings.HasPrefix(args[0], cobra.ShellCompRequestCmd) { // the completion command that cobra adds
+	if strings.HasPrefix(args[0], cobra.ShellCompRequestCmd) { // cobra adds this command for completion, but a session does not offer it
 		err = cli.UnknownCommand(root, args)
 	} else {
 		err = root.ExecuteContext(s.Ctx)
@@ -40,7 +40,8 @@ func (s *Shell) command(words []word) int {
 	var failed *cli.Error
 	switch code := s.Session.Exit(cli.ExitOK); {
 	case s.Ctx.Err() == nil && slices.Contains(args, "--json") && errors.As(err, &failed) && (failed.Code != "" || failed.Exit == cli.ExitUsage):
-		// A refusal of the API, or wrong usage, is printed as a problem of the API.
+		// With --json, an error of the API and wrong usage are both printed in the JSON form of errors of the
+		// API.
 		p := record.ProblemOf(relay.Errorf(cmp.Or(failed.Code, relay.CodeValidationFailed), "%s", failed.Error()), "")
 		_ = (&cli.Printer{Out: s.Stderr}).Object(p)
 		return failed.Exit
@@ -268,7 +269,8 @@ type word struct {
 	raw  string // the word as typed, with quotes
 }
 
-// forSearch returns a word in the spelling of a search: a quoted word stays an exact text.
+// forSearch returns the word as the query language of searches spells it. That language has no single quotes, so
+// a word that was typed with them gets double quotes.
 func (w word) forSearch() string {
 	if !strings.Contains(w.raw, "'") {
 		return w.raw

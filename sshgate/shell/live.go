@@ -36,7 +36,7 @@ type live struct {
 	shown      map[string]bool // aliases whose lines were printed
 	hostWarned bool            // a refused Host header was reported
 	log        cli.RequestLog
-	missed     bool // the line about missing requests was printed, and no request since
+	missed     bool // the last line about requests is requestsMissed
 }
 
 // run runs the session and returns its exit code when the peer leaves, the session ends, or the connection is

@@ -22,8 +22,9 @@ const StoppingText = "the relay is stopping; connect again in a moment"
 // KeyRemovedText tells users that their key was removed.
 const KeyRemovedText = "this key was removed; register it again to come back"
 
-// maxWaiting is the largest number of items in a queue, and maxBytes the largest total size of their lines. A
-// write to a full window may wait without end, so further items are dropped and counted.
+// maxWaiting is the largest number of items in a queue, and maxBytes the largest total size of their lines. If
+// the client does not read, writes to its channel may block for ever; the queue then drops further items and
+// counts them.
 const maxWaiting, maxBytes = 256, 1 << 20
 
 // Queue is a bounded queue for one reader.
@@ -40,7 +41,8 @@ type Queue[T any] struct {
 // NewQueue makes an empty queue.
 func NewQueue[T any]() *Queue[T] { return &Queue[T]{Wake: make(chan struct{}, 1)} }
 
-// Put adds x, which counts as size bytes of lines, and never blocks.
+// Put adds the item x and never blocks. The parameter size is the number of bytes of the lines in x, for the
+// limit maxBytes.
 func (q *Queue[T]) Put(x T, size int) {
 	q.mu.Lock()
 	switch {

@@ -48,7 +48,7 @@ type Config struct {
 	Limits   Limits
 	Site     relay.Site
 	Version  string // the command version shows it
-	NoClaim  bool   // a forward of an unowned name does not claim it
+	NoClaim  bool   // the forward of a name that is no alias yet is refused
 
 	// FirstForward is how long a session waits for a forward, because session and forward come through
 	// different goroutines of x/crypto. FeedRetry is how long a session without a live feed waits before it
@@ -64,7 +64,7 @@ type Session interface {
 	Go(where string, f func())
 	// Stop asks the session to end with an exit code.
 	Stop(code int)
-	// Exit returns the exit code of Stop; without a call of Stop it returns the argument otherwise.
+	// Exit returns the exit code of Stop, or the value of otherwise if Stop was not called.
 	Exit(otherwise int) int
 }
 
