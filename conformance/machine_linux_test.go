@@ -64,7 +64,7 @@ mount --make-rshared / # systemd's credentials need it
 exec env -i container=test PATH=/usr/sbin:/usr/bin:/sbin:/bin /lib/systemd/systemd --system --unit=basic.target --log-target=journal
 `
 
-// bootedMachine boots a machine. The packages in the folder packages are in /packages there.
+// bootedMachine boots a machine. The files of the folder packages are in /packages of the machine.
 func bootedMachine(t *testing.T, packages string) *machine {
 	t.Helper()
 	needRoot(t, "a machine in namespaces")

@@ -71,7 +71,7 @@ func TestNodeWithoutTheSecretKey(t *testing.T) {
 		t.Errorf("after another node has judged it: %s, by a given secret %s", got, given)
 	}
 
-	// Only signing and storing a secret need the key.
+	// At node c, calls that sign or store a secret get an error and change nothing. Other calls succeed.
 	n, events := handled.Load(), len(c.events("pay", ""))
 	for path, body := range map[string]string{
 		"/aliases/pay/send":    `{"from":"` + id + `","sign":"auto"}`,

@@ -20,8 +20,8 @@ func twoNodes(t *testing.T, extra ...string) (a, b *relayServer) {
 	return a, b
 }
 
-// TestNodesReachEachOtherAtTheLimit: clients use all connections of a node, and attackers claim to be nodes.
-// A new node still reaches the tunnels of that node.
+// TestNodesReachEachOtherAtTheLimit: clients have as many connections to a node as its limit allows, and
+// attackers claim to be nodes. A new node still reaches the tunnels of that node.
 func TestNodesReachEachOtherAtTheLimit(t *testing.T) {
 	t.Parallel()
 	a, b := twoNodes(t, "RELAY_MAX_CONNECTIONS=3", "RELAY_MAX_CONNECTIONS_PER_SOURCE=3")

@@ -86,7 +86,7 @@ var scriptNames = map[string]string{
 	"/.post-install": "postinst", "/.post-upgrade": "upgrade", "/.pre-deinstall": "prerm", "/.post-deinstall": "postrm",
 }
 
-// add reads the regular files of a tar archive.
+// add adds the regular files of a tar archive to c.
 func (c *packageContent) add(archive io.Reader) error {
 	for r := tar.NewReader(archive); ; {
 		h, err := r.Next()

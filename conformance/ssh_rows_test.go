@@ -11,8 +11,8 @@ import (
 	"relay/relaytest"
 )
 
-// TestSSHRows runs a relayd with the common SSH clients, one row of required behaviour after another. The
-// numbers C01 to C33 are those of the rows. Other tests cover the rows about keys and logins.
+// TestSSHRows checks a relayd with the common SSH clients. A row is one required behaviour; the names of the
+// subtests begin with the numbers of their rows, C01 to C33. Other tests cover the rows about keys and logins.
 func TestSSHRows(t *testing.T) {
 	t.Parallel()
 	// A client is stale 3 s after a ping without an answer, and a silent client stays connected for ten
@@ -232,7 +232,7 @@ func rowCancel(t *testing.T, r *relayServer) {
 			}
 			relaytest.Until(t, 10*time.Second, x.state, func() bool { return r.state("c14-openssh") == x.state })
 		}
-		// C22 runs a command on the connection of the forwards.
+		// Row C22: ssh runs a command on the connection that already has the forwards.
 		c := r.runs(t, "ssh", append(append([]string{"-S", socket}, r.openSSH("relay")...), "whoami")...)
 		if code := c.Code(t, 15*time.Second); code != 0 || !strings.Contains(c.Out.String(), "admin") {
 			t.Errorf("exit %d: %s", code, c.Out)

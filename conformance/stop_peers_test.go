@@ -114,7 +114,7 @@ func sessionsOnFrozen(t *testing.T, r *relayServer, freeze func()) {
 	r.waitFor(20*time.Second, "a request", func() bool { return r.stats().Channels >= 1 })
 	freeze()
 	for i := range 60 {
-		go func() { // the server need not answer
+		go func() { // NewSession blocks if relayd does not answer
 			if s, err := client.NewSession(); err == nil {
 				_ = s.Start([]string{"events deaf -f --json", "wait deaf", "aliases", "send deaf --path /x"}[i%4])
 			}

@@ -34,8 +34,8 @@ func TestUpDialsForEveryRequest(t *testing.T) {
 	}
 }
 
-// TestAPIByPlainSSH: OpenSSH reaches the API by the subsystem relay-api. The key has every scope of its
-// account, even for requests that only the owner of an alias may make.
+// TestAPIByPlainSSH: OpenSSH reaches the API by the subsystem relay-api. A key has every scope of its account,
+// so requests that only the owner of an alias may make succeed with a key of the owner.
 func TestAPIByPlainSSH(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "")
@@ -101,8 +101,8 @@ func TestLocalServerWithoutAddress(t *testing.T) {
 	}
 }
 
-// TestResponseOfAGoneCaller: after a caller has left, the response of the local server is cut within 2 s and
-// recorded as cut.
+// TestResponseOfAGoneCaller: after a caller has left, relayd stops reading the response of the local server
+// within 2 s, and records it as cut.
 func TestResponseOfAGoneCaller(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "")

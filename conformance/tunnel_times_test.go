@@ -110,7 +110,7 @@ func silentIsStale(t *testing.T, r *relayServer) {
 }
 
 // TestSpoolAfterOneSecond: if Postgres has been silent for a second, requests are stored in the spool and
-// answered. The answer itself may take half a second.
+// answered, at most half a second later.
 func TestSpoolAfterOneSecond(t *testing.T) {
 	t.Parallel()
 	pg, databaseURL := ownPostgres(t)
