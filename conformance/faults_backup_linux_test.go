@@ -13,7 +13,7 @@ import (
 )
 
 // TestFaultBackupDiskFull writes a backup to a disk that is too small. The command names the full disk and
-// leaves no file there.
+// leaves no file on it.
 func TestFaultBackupDiskFull(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "")

@@ -32,8 +32,8 @@ func testUnreadTraffic(t *testing.T) {
 	r := startRelay(t, "", fmt.Sprintf("RELAY_BUFFER_LIMIT=%dMiB", limit>>20))
 	large := bytes.Repeat([]byte("x"), 4<<20)
 	quick := serveLocal(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(large) })
-	// With four accounts, unread bytes could use all of --buffer-limit, and the requests of other accounts
-	// would be refused.
+	// An account may use a quarter of --buffer-limit. A fourth account would leave nothing of the limit for the
+	// requests of other accounts.
 	people := make([]*person, 3)
 	for i := range people {
 		people[i] = r.person(fmt.Sprint("mallory", i))

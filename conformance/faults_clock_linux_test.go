@@ -298,7 +298,7 @@ func (s *clockedRelay) serves(ahead time.Duration) {
 	}
 }
 
-// status calls the API, with the Idempotency-Key key unless key is empty.
+// status calls the API and returns the status. Unless key is empty, the call has the Idempotency-Key key.
 func (s *clockedRelay) status(token, method, path, key string) int {
 	s.t.Helper()
 	req := s.r.bearer(s.t.Context(), token, method, path, "")

@@ -69,7 +69,7 @@ func (q *quiet) add(o quiet) {
 	q.waits, q.errors = append(q.waits, o.waits...), q.errors+o.errors
 }
 
-// measure sends to the quiet alias from four connections, at most 100 requests a second each.
+// measure sends to the quiet alias for the duration d, on four connections, at most 100 requests a second each.
 func (r *relayServer) measure(d time.Duration) quiet {
 	var mu sync.Mutex
 	var q quiet

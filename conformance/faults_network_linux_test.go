@@ -21,7 +21,8 @@ import (
 // netNamespaces counts the namespaces of this test run.
 var netNamespaces atomic.Int32
 
-// netNamespace is a network namespace, connected to this one by a pair of virtual interfaces.
+// netNamespace is a network namespace, connected to that of the test by a pair of virtual interfaces: one in
+// the namespace of the test (here, near), the other inside (there, far).
 type netNamespace struct {
 	t           *testing.T
 	space       string

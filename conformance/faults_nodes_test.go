@@ -29,7 +29,7 @@ func newNodes(t *testing.T, databaseURL string, extra ...string) (nodes [3]*rela
 	return nodes
 }
 
-// startNodes starts nodes with one account and one token.
+// startNodes starts nodes. The test calls all of them with one token, which the first node makes.
 func startNodes(t *testing.T, nodes [3]*relayServer) {
 	t.Helper()
 	for i, r := range nodes {

@@ -109,7 +109,7 @@ func pausedServer(paused <-chan struct{}) http.HandlerFunc {
 			w.Header().Set("Content-Length", "8")
 			_, _ = io.WriteString(w, "half")
 			_ = http.NewResponseController(w).Flush()
-			if parts.Add(1) > 1 { // the replay
+			if parts.Add(1) > 1 { // the second request for this path is the replay
 				<-paused
 			}
 		case "/large":

@@ -52,8 +52,8 @@ func (r *relayServer) cycle(alias, local string) {
 	r.waitFor(10*time.Second, alias+" to be offline", func() bool { return !r.online(alias) })
 }
 
-// stream sends n requests evenly over some time, on eight connections, and counts the requests that were not
-// answered with 200.
+// stream sends n requests evenly over the duration long, on eight connections, and counts the requests that
+// were not answered with 200.
 func (r *relayServer) stream(alias string, n int, long time.Duration) (failed int) {
 	const lanes = 8
 	var bad atomic.Int32

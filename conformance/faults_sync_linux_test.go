@@ -300,7 +300,7 @@ func (o *told) keepSending(ctx context.Context, r *relayServer, s *shape, round 
 	}
 }
 
-// holds reports whether the stored body of an event has the SHA-256 sum.
+// holds reports whether the stored body of an event has the given SHA-256 sum.
 func (r *relayServer) holds(id, sum string) bool {
 	var e record
 	status, b := r.api("GET", "/events/"+id, nil)

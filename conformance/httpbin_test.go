@@ -46,8 +46,8 @@ func httpbinRequests() []string {
 		"POST /post HTTP/1.1\r\nHost: bin.localhost\r\nContent-Type: application/x-www-form-urlencoded\r\nConnection: close\r\nContent-Length: 15\r\n\r\na=1&b=2&b=%20+3")
 }
 
-// clock replaces the parts of an answer that depend on time or randomness: dates, durations, random ids and
-// nonces.
+// clock lists the parts of an answer that depend on time or randomness, with the text that replaces each:
+// dates, durations, random ids and nonces.
 var clock = []struct {
 	find *regexp.Regexp
 	put  string

@@ -9,7 +9,7 @@ import (
 )
 
 // TestSecurityLimits: replays, replays of a share and new tokens get 429 with the headers of their limit. 500
-// lists of events are allowed. The metrics count a refused replay.
+// lists of events in a row succeed. The metrics count a refused replay.
 func TestSecurityLimits(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, "", "RELAY_REPLAY_LIMIT=3/min")

@@ -22,7 +22,7 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// secrets are values by their names. They may appear only in the one answer that shows them.
+// secrets maps names to secret values. A value may appear only in the one answer that shows it.
 type secrets map[string]string
 
 // found returns the names of the secrets in a text, as plain text or encoded.
@@ -95,7 +95,8 @@ func TestSecurityNoSecretIsKept(t *testing.T) {
 	t.Logf("figure: %d secrets looked for in %d files, %d bytes of log and %d bytes of answers", len(known), files, len(r.log.String()), len(pages))
 }
 
-// files searches all files of a folder.
+// files searches all files of a folder, and fails the test for each secret in them. It returns the number of
+// files.
 func (s secrets) files(t *testing.T, dir string) (n int) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {

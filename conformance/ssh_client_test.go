@@ -106,7 +106,7 @@ func (r *relayServer) command(t *testing.T, client, line string) *relaytest.Proc
 // request.
 func (r *relayServer) serves(t *testing.T, alias, want string) {
 	t.Helper()
-	got, wrong := "", map[string]string{} // wrong answers, by the tunnelSince before the request
+	got, wrong := "", map[string]string{} // wrong answers, by the result of tunnelSince before the request
 	for deadline := time.Now().Add(60 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		since := r.tunnelSince(alias)
 		if since == "" {
