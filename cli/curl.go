@@ -21,7 +21,7 @@ type pasted struct {
 	body         []byte // nil = none
 }
 
-// line adds a header line.
+// line adds a header line, except for a line that the relay writes.
 func (p *pasted) line(name, value string) error {
 	name, value = strings.TrimSpace(name), strings.TrimSpace(value)
 	switch strings.ToLower(name) {

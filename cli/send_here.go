@@ -18,7 +18,7 @@ import (
 type exactSend struct {
 	alias  string
 	call   sendCall
-	raw    []byte // content of a file; nil = the relay composes the request from the call
+	raw    []byte // content of the file of --raw; nil = the relay composes the request from the call
 	custom string // JSON of the custom signature scheme to sign with; "" = the custom schemes of the alias
 	edit   bool
 

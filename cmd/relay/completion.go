@@ -17,7 +17,7 @@ import (
 	"relay/record"
 )
 
-// completionLimit bounds the wait of a completion for the relay.
+// completionLimit is the longest time that a completion waits for the relay.
 const completionLimit = 1500 * time.Millisecond
 
 // shells lists the supported shells, the most common first.

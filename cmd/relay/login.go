@@ -232,9 +232,9 @@ func (p *program) tokenFromStdin(ctx context.Context, login *client.Login) (*cli
 	return api, nil
 }
 
-// registerKey registers the key that is offered first. The login is stored even if the token lacks the scope
-// for keys, because commands can use it. proven means that the relay at the SSH address has the base URL of
-// the login.
+// registerKey registers the key that the dialer offers first to an SSH server. The login is stored even if the
+// token lacks the scope for keys, because commands can use the token. proven means that the relay at the SSH
+// address has the base URL of the login.
 func (p *program) registerKey(ctx context.Context, dialer *client.Dialer, api *cli.API, login *client.Login, name string) (proven bool, err error) {
 	key, err := dialer.FirstKey()
 	if err == nil {

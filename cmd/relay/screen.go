@@ -21,14 +21,14 @@ type upScreen struct {
 	forwards []client.Forward
 
 	mu         sync.Mutex
-	helloShown bool            // whether the first line was printed
-	shown      map[string]bool // aliases whose lines were printed
+	helloShown bool            // whether cli.ConnectedLine was printed
+	shown      map[string]bool // aliases whose cli.OnlineLines were printed
 	queued     map[string]int
 	refusals   map[string]string // reason of the last refusal, by alias that is requested again
 	ready      bool              // whether the line cli.Disconnect was printed, the last one about the opened tunnel
 	missed     bool              // the warning about missing requests was printed, and no request has been shown since
 
-	reason   string // reason of the last reported loss; "" after a reconnect
+	reason   string // reason of the last loss of the connection that was printed; "" after a reconnect
 	reasonAt time.Time
 }
 

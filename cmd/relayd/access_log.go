@@ -19,7 +19,7 @@ import (
 type accessLog struct {
 	out    *output
 	shared bool   // lines go to stdout, to which other parts of relayd also write
-	stop   func() // stops the signals that reopen the file
+	stop   func() // ends the reopening of the file at signals
 }
 
 // accessLine is one line of the access log.

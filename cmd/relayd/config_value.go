@@ -30,7 +30,7 @@ type kind struct {
 	parse func(text string) (any, error)
 }
 
-// kinds has every kind of setting. Kinds such as text|json, which list their words, are not in it.
+// kinds has every kind of setting, except for those that list their words, such as text|json.
 var kinds = map[string]kind{
 	"":             {parse: func(s string) (any, error) { return s, nil }},
 	"on|off":       {word: "on|off", parse: parseSwitch},

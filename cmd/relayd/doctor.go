@@ -55,7 +55,7 @@ type examination struct {
 	site     relay.Site // site of the running server, or of the settings
 	list     []relay.Finding
 
-	served   bool     // a server uses the store, or doctor could not find out
+	served   bool     // false = doctor knows that no server uses the store
 	answers  bool     // a relay answers at a port of this machine
 	hostKeys []string // fingerprints of the keys that the relay shows
 	versions int      // number of versions among the live nodes; 0 = unknown

@@ -49,7 +49,7 @@ func open(t *testing.T, path string) *os.File {
 }
 
 // TestServerOutlivesItsLog: if the reader of the log, the access log or the greeting goes away or stops
-// reading, requests, logins and the stop still work, and the operator is told.
+// reading, relayd still answers requests and stops in time. /readyz and the metrics report it.
 func TestServerOutlivesItsLog(t *testing.T) {
 	t.Parallel()
 	access := []string{"--access-log", "stdout"}
