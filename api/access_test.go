@@ -34,7 +34,7 @@ func (d *client) line(token, line string) *answer {
 	return d.call(method, token, target, body)
 }
 
-// sameBody returns the body without the request id.
+// sameBody returns the body without the request id, in which otherwise equal answers differ.
 func (a *answer) sameBody() string {
 	return strings.ReplaceAll(a.body, a.header.Get("X-Request-Id"), "")
 }
@@ -216,9 +216,9 @@ func TestSessionsAndOrigins(t *testing.T) {
 	}
 }
 
-// TestSessionsOfTwoAccountsAreNone: a request with the session cookies of two accounts is refused. Without
-// https, a page at a neighbouring host can add cookies, but it cannot choose the account that a request acts
-// for.
+// TestSessionsOfTwoAccountsAreNone: a request with the session cookies of two accounts is refused. So a page
+// at a neighbouring host, which can add cookies if there is no https, cannot choose the account for which a
+// request acts.
 func TestSessionsOfTwoAccountsAreNone(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)

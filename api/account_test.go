@@ -366,8 +366,8 @@ func TestMakingIsLimitedPerAccount(t *testing.T) {
 	h.get(h.asAlice, "/api/v1/tokens").want(http.StatusOK)
 }
 
-// TestTokensKnowTheirID: a call with a token tells the id of the token, so that a client that has only the
-// secret can revoke the token. A call with a session tells no such id.
+// TestTokensKnowTheirID: GET /me returns the id of the token with which it is called, so that a client that
+// has only the secret can revoke the token. With a session it returns no such id.
 func TestTokensKnowTheirID(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)

@@ -63,7 +63,8 @@ func (settingsChange) Schema(r huma.Registry) *huma.Schema {
 	return r.Schema(reflect.TypeFor[settingsBody](), true, "")
 }
 
-// listAliasesInput pages the list of aliases; without a limit, one answer has the whole list.
+// listAliasesInput is the query that selects a page of the list of aliases. Without a limit, the page is the
+// whole list.
 type listAliasesInput struct {
 	Limit  int    `query:"limit" minimum:"1" maximum:"1000" doc:"of one page; without it the list is whole"`
 	Cursor string `query:"cursor" maxLength:"100" doc:"nextCursor of the page before"`
@@ -115,8 +116,8 @@ func (s *server) addAliasRoutes() {
 	s.addSearchRoutes()
 }
 
-// addSearchRoutes adds the figures of an alias, and the searches that an account keeps by name for it. The
-// dashboard shows the same searches.
+// addSearchRoutes adds the routes of the figures of an alias, and of the searches that an account has saved
+// for it. The dashboard shows the same searches.
 func (s *server) addSearchRoutes() {
 	searches := route{tag: "aliases", scope: relay.ScopeEventsRead, resolve: s.resolveAlias}
 	list := func(ctx context.Context, c *requestInfo) ([]relay.SavedSearch, error) {

@@ -22,13 +22,14 @@ import (
 	"relay/mcp"
 )
 
-// Prefix is the path below which version 1 lives.
+// Prefix is the beginning of the paths of all routes of version 1.
 const Prefix = "/api/v1"
 
 // maxBody bounds the body of an API request, in bytes.
 const maxBody = 1 << 20
 
-// Rate allows N calls per Per, all of them at once at first. N <= 0 is no limit.
+// Rate allows N calls in a time of length Per. After a pause of that length, all N calls may come at the same
+// time. N <= 0 is no limit.
 type Rate struct {
 	N   int
 	Per time.Duration
@@ -53,7 +54,7 @@ type Options struct {
 	MCP bool // agents are served at MCPPath
 
 	HostKeys []relay.HostKey       // host keys of the SSH server, for clients that pin them
-	Registry prometheus.Registerer // is given the figures of docs/metrics.md; nil = none
+	Registry prometheus.Registerer // gets the metrics of docs/metrics.md; nil = no metrics
 }
 
 // server is the handler that New returns.

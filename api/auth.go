@@ -82,8 +82,8 @@ func (s *server) authenticateSession(r *http.Request, c *requestInfo) error {
 	if err != nil {
 		return err
 	}
-	// Browsers regard the hosts of aliases and the dashboard as one site, so they add the session cookie to the
-	// requests of pages on alias hosts.
+	// Browsers regard the hosts of aliases and the dashboard as one site, so they add the session cookie to
+	// the requests of pages on alias hosts. Such requests are refused by their origin.
 	if s.origin.Check(r) != nil {
 		return relay.Errorf(relay.CodeForbidden, "a page of another origin may not do this with your session; use an API token")
 	}

@@ -7,8 +7,8 @@ import (
 	"relay/record"
 )
 
-// TestOneLineOfCredentials: a request with more than one credential line is refused, even if one of them is
-// valid.
+// TestOneLineOfCredentials: a request with more than one Authorization line is refused, even if one of them
+// is valid.
 func TestOneLineOfCredentials(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
@@ -25,8 +25,8 @@ func TestOneLineOfCredentials(t *testing.T) {
 	}
 }
 
-// TestOnlyAgentsSayByWhatTheyAct: the audit log records the program through which an agent acted, and
-// ignores such a name from other clients.
+// TestOnlyAgentsSayByWhatTheyAct: the audit log records the name of a program in record.ViaHeader only if it
+// is mcp, or begins with "mcp ".
 func TestOnlyAgentsSayByWhatTheyAct(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)

@@ -16,9 +16,9 @@ import (
 )
 
 // TestEveryAnswerIsInTheBudget tries the routes that read, and some that write, with large answers. While the
-// account and the callers without a login hold all the memory that they may, a read of over 64 KiB gets 503
-// overloaded. A smaller read gets its usual status or 503, and a write its usual status with less than 800
-// KiB. Nothing stays reserved.
+// account and the callers without a login have reserved their shares of the budget, a read whose answer is
+// over 64 KiB gets 503 overloaded. A write gets its usual status, with an answer of at most 800 KiB. After
+// each call, no memory stays reserved.
 func TestEveryAnswerIsInTheBudget(t *testing.T) {
 	t.Parallel()
 	shared := budget.New(256 << 20)
@@ -119,8 +119,8 @@ func (busyReads) Event(context.Context, relay.Actor, relay.ID, int) (*relay.Even
 	return nil, relay.Overloaded("too many reads run or wait")
 }
 
-// TestChangesAreToldWhileReadsWait: a change is confirmed even if the event cannot be read at once. An error
-// would suggest that nothing had changed.
+// TestChangesAreToldWhileReadsWait: a change is confirmed even if the store is too busy to read the changed
+// event. An error would suggest that nothing had changed.
 func TestChangesAreToldWhileReadsWait(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)

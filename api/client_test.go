@@ -18,7 +18,7 @@ import (
 	"relay/record"
 )
 
-// client is an API with a real store and a fake deliverer.
+// client is an API with a fake deliverer, to which a test sends requests.
 type client struct {
 	t       *testing.T
 	handler http.Handler

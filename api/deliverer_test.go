@@ -102,7 +102,7 @@ func (f *fakeFeed) Close() { f.once.Do(func() { close(f.closed) }) }
 
 type optionsOf = api.Options
 
-// expiring is a store with one token, which is valid until a given time.
+// expiring is a store in which every token is one of alice that expires at the time until.
 type expiring struct {
 	*store.Store
 	until time.Time

@@ -15,8 +15,8 @@ import (
 // promised 500 ms.
 const listBudget = 300 * time.Millisecond
 
-// listInput documents the query of a list; resolveList reads its filters. The names are those of
-// record.FilterNames.
+// listInput describes the query of GET /events in the schema of the API. Its handler reads only Limit, Cursor
+// and Wait from it; resolveList reads the filters, whose names are those of record.FilterNames.
 type listInput struct {
 	Alias     string   `query:"alias"`
 	Method    string   `query:"method" doc:"letter case is ignored"`
@@ -78,8 +78,8 @@ func (s *server) addEventRoutes() {
 		})
 }
 
-// mostJSON returns the maximum size in bytes of the bodies of one answer, as JSON: an account can hold two
-// such answers at a time, for any size of the budget.
+// mostJSON returns the largest size, in bytes of JSON, of the bodies in one answer. With any size of the
+// budget, the share of an account has space for the bodies of two such answers.
 func (s *server) mostJSON() int64 { return min(record.MaxJSON, s.Budget.Share()/2) }
 
 // eventRecord returns the record of an event that was read, or err if that failed. It reserves the
@@ -167,7 +167,7 @@ type markInput struct {
 	}
 }
 
-// markEvent changes the parts of a mark that the body names.
+// markEvent changes those of the pin, label and note of an event that the request body names.
 func (s *server) markEvent(ctx context.Context, c *requestInfo, in *markInput) (*record.Event, error) {
 	want := &in.Body
 	err := s.Events.MarkEvent(ctx, c.who, c.event.ID, func(m *relay.Mark) {
@@ -202,10 +202,8 @@ func (s *server) listEvents(ctx context.Context, c *requestInfo, in *listInput) 
 	return record.PageOf(page, s.Site, time.Now()), nil
 }
 
-// waitForEvents waits for an event that matches and arrives after the call began (to the millisecond of its
-// id). It returns an empty page if no event arrives in time. The search runs again after every change in the
-// live feed, each time from the start of the call, because the feed may have skipped events (resync). For an
-// agent, the wait runs after the call; see type later.
+// waitForEvents waits for an event that matches and arrives in the same millisecond as the call or later. It
+// returns an empty page if none arrives in time. For an agent, the wait runs after the call; see type later.
 func (s *server) waitForEvents(ctx context.Context, c *requestInfo, f relay.Filter, wait time.Duration) (relay.Page, error) {
 	c.waited = true
 	if began := time.Now().Truncate(time.Millisecond); f.Since.Before(began) {
@@ -225,7 +223,8 @@ func (s *server) waitForEvents(ctx context.Context, c *requestInfo, f relay.Filt
 	return page, err
 }
 
-// awaitMatch waits until an event matches. f.Since is the start of the call.
+// awaitMatch waits until an event matches. It searches again after every change in the live feed, each time
+// from f.Since, the start of the call, because the feed may have skipped events (resync).
 func (s *server) awaitMatch(ctx context.Context, c *requestInfo, f relay.Filter, wait time.Duration) (relay.Page, error) {
 	leave, err := s.Limits.Wait(c.who)
 	if err != nil {
@@ -260,7 +259,7 @@ func (s *server) awaitMatch(ctx context.Context, c *requestInfo, f relay.Filter,
 		case errors.Is(err, relay.ErrNotFound):
 			return relay.Page{}, s.accessEndedError(ctx, c)
 		case deadline.Err() != nil && ctx.Err() == nil:
-			over = true // an event may have been stored that is not in the feed yet
+			over = true // one search more, because an event may have been stored that is not in the feed yet
 		default:
 			return relay.Page{}, err
 		}

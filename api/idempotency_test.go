@@ -87,8 +87,9 @@ func TestIdempotencyOfACallerWhoLeaves(t *testing.T) {
 	}
 }
 
-// TestIdempotencyOfLargeAnswers: a large answer is not stored, because one day of large answers could fill
-// the disk. A repeated call reads the record again and makes no second replay.
+// TestIdempotencyOfLargeAnswers: a large answer is not stored under its Idempotency-Key, because answers are
+// kept for a day, and large ones could fill the disk. A repeated call reads the record again and makes no
+// second replay.
 func TestIdempotencyOfLargeAnswers(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
@@ -113,8 +114,8 @@ func TestIdempotencyOfLargeAnswers(t *testing.T) {
 	}
 }
 
-// TestIdempotencyOfAFault: if a fault ends a send that has begun, the key stays used. The same call again
-// sends nothing and gets an error that says so.
+// TestIdempotencyOfAFault: if a fault ends a send that has begun, its Idempotency-Key stays used. The same
+// call again sends nothing and gets an error that says so.
 func TestIdempotencyOfAFault(t *testing.T) {
 	t.Parallel()
 	h := newSender(t)

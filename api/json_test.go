@@ -98,8 +98,8 @@ func TestKeysWithoutAValueInTheQuery(t *testing.T) {
 	h.post(h.asAlice, "/api/v1/events/"+id+"/replay?wait=", "").code(422, "validation-failed")
 }
 
-// TestManyWrongKeysMakeNoLargeAnswer: for a body with 20,000 unknown keys, the answer lists 50 of them and
-// the number of the others.
+// TestManyWrongKeysMakeNoLargeAnswer: for a body with 20,000 unknown keys, the answer lists only 50 of them.
+// Its detail names the first and the number of all others.
 func TestManyWrongKeysMakeNoLargeAnswer(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)

@@ -44,7 +44,8 @@ func (l *later) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// outcome returns the outcome of a wait. In the first call, it stores the wait and returns over = false.
+// outcome returns the outcome of a wait. In the first call, it stores the wait and returns over = false; if
+// the message is too long for a second call, it runs the wait itself.
 func (l *later) outcome(ctx context.Context, wait func(context.Context) (relay.Page, error)) (page relay.Page, over bool, err error) {
 	l.mu.Lock()
 	switch {
@@ -61,14 +62,14 @@ func (l *later) outcome(ctx context.Context, wait func(context.Context) (relay.P
 	return page, true, err
 }
 
-// waits reports whether the first call has left a wait.
+// waits reports whether the first call has stored a wait that run has not begun yet.
 func (l *later) waits() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.wait != nil
 }
 
-// run runs the wait that the first call has left, if any. It reports whether the second call is to be made.
+// run runs the wait that the first call has stored, if any. It reports whether the second call is to be made.
 func (l *later) run(ctx context.Context) bool {
 	l.mu.Lock()
 	wait := l.wait
@@ -84,7 +85,8 @@ func (l *later) run(ctx context.Context) bool {
 	return ctx.Err() == nil
 }
 
-// firstAnswer passes the answer of the first call on, unless the call has left a wait.
+// firstAnswer passes on the answer of the first call. If that call has stored a wait, firstAnswer drops its
+// answer, because the second call makes another one.
 type firstAnswer struct {
 	http.ResponseWriter
 	later *later

@@ -30,8 +30,8 @@ var (
 	sourceRate = Rate{N: 6000, Per: time.Minute}
 )
 
-// Largest numbers of calls that stay open at once. Each relay up has an open stream, so the bounds equal
-// those of SSH connections, with some more in total for dashboards.
+// Largest numbers of streams and waiting calls that are open at the same time. Each program `relay up` has an
+// open stream, so the bounds equal those of SSH connections, with some more in total for dashboards.
 const (
 	maxOpenPerAccount = 256
 	maxAgentWaits     = 8 // open waits of one credential
@@ -113,15 +113,15 @@ func (l *rateLimiter) refusal(wait time.Duration) error {
 	return l.refuse(l.rate, wait, "too many of these calls: %d in %s are allowed; wait and try again", l.rate.N, relay.FormatDuration(l.rate.Per))
 }
 
-// concurrencyLimiter bounds how many calls stay open at once, per account and in
-// total. It is safe for concurrent use.
+// concurrencyLimiter bounds the number of calls that are open at the same time, per key and in total. A key
+// is an account or a credential. It is safe for concurrent use.
 type concurrencyLimiter struct {
 	refusals
 
 	perKey int // open calls of one key
 
 	mu    sync.Mutex
-	byKey map[string]int // keys with an open call
+	byKey map[string]int // number of open calls; a key without one is not in the map
 	total int
 }
 
@@ -129,8 +129,8 @@ func newConcurrencyLimiter(name string, perKey int) *concurrencyLimiter {
 	return &concurrencyLimiter{refusals: refusals{name: name}, perKey: perKey, byKey: map[string]int{}}
 }
 
-// acquire takes a slot for key; the caller returns it by calling leave. The error is rate-limited when all
-// slots are taken.
+// acquire takes a slot for key, until the function leave is called. The error is rate-limited when all slots
+// are taken.
 func (p *concurrencyLimiter) acquire(key string) (leave func(), err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -185,15 +185,15 @@ func NewLimits(replay, shareReplay Rate) *Limits {
 	}
 }
 
-// Stream takes one of the account's slots for a live stream; the caller returns it by calling release. The
-// error is rate-limited when all slots are taken.
+// Stream takes one of the account's slots for a live stream, until the function release is called. The error
+// is rate-limited when all slots are taken.
 func (l *Limits) Stream(who relay.Actor) (release func(), err error) {
 	return l.streams.acquire(accountKey(who))
 }
 
 // Wait takes one of the account's slots for a call that waits. A call by an agent also takes one of the few
-// slots of its credential. The caller returns them by calling release. The error is rate-limited when all
-// slots are taken.
+// slots of its credential. The function release frees these slots. The error is rate-limited when all slots
+// are taken.
 func (l *Limits) Wait(who relay.Actor) (release func(), err error) {
 	account, err := l.waits.acquire(accountKey(who))
 	if err != nil || who.Via == "" {

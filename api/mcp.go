@@ -48,8 +48,8 @@ func (s *server) serveMCP(w http.ResponseWriter, r *http.Request, c *requestInfo
 	})
 }
 
-// serveAgent answers a message by the tools. If the tool waits for an event, serveAgent calls it again after
-// the wait.
+// serveAgent answers a message by the tools. If the tool waits for an event, serveAgent calls the tool again
+// after the wait.
 func (s *server) serveAgent(w http.ResponseWriter, r *http.Request, c *requestInfo, o mcp.Options) {
 	l := &later{}
 	ctx := context.WithValue(r.Context(), laterKey{}, l)
@@ -102,7 +102,8 @@ func (s *server) mcpRefusal(r *http.Request, c *requestInfo) error {
 	return s.authenticate(r, c)
 }
 
-// localCalls is a transport that answers the requests of one caller by the API in this process.
+// localCalls is the transport of the tools of one agent. It passes their requests to the API in this process,
+// as requests of the agent's actor.
 type localCalls struct {
 	api     http.Handler
 	who     relay.Actor

@@ -284,7 +284,7 @@ func TestAgentReplays(t *testing.T) {
 }
 
 // TestAgentWaits: a wait ends when the event arrives, at its timeout, or with the credential. A credential
-// may have eight waits at once.
+// may have eight waits at the same time.
 func TestAgentWaits(t *testing.T) {
 	t.Parallel()
 	feeds := make(chan *fakeFeed, 20)
@@ -327,7 +327,7 @@ func TestAgentWaits(t *testing.T) {
 		}
 	}
 	for _, feed := range open[1:] {
-		close(feed.items) // delivery ends a feed in this way when the credential has ended
+		close(feed.items) // package delivery ends a feed in this way when the credential has ended
 		if got := <-results; !got.failed || !strings.Contains(got.text, "unauthorized") {
 			t.Errorf("%+v", got)
 		}
@@ -362,7 +362,7 @@ func TestAgentWaitsHoldTheirSlot(t *testing.T) {
 	for _, feed := range open {
 		feed.items <- told // the wait takes the item and finds that the delivery is in progress
 		select {
-		case feed.items <- told: // the wait goes on
+		case feed.items <- told: // the wait takes another item, so it has not ended
 		case text := <-results:
 			t.Fatalf("ended before the delivery: %s", text)
 		}

@@ -21,7 +21,7 @@ func TestMetrics(t *testing.T) {
 	h.get("", "/api/v1/shared/s3cret").want(404)
 	h.get("", "/api/v1/nope/s3cret").want(404)
 	gone, leave := context.WithCancel(t.Context())
-	leave() // the client leaves before the answer, which is no failure of relayd
+	leave() // the client leaves before the answer; the call must not be counted, because relayd has not failed
 	h.do(h.request("GET", h.asAlice, "/api/v1/events", "").WithContext(gone)).code(503, "stopping")
 	families, err := reg.Gather()
 	must(t, err)

@@ -66,7 +66,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		if broken != nil && broken != http.ErrAbortHandler {
 			s.Log.Error("api handler panicked", "request_id", c.id, "panic", broken, "stack", string(debug.Stack()))
-			if out.status == 0 { // after a status was sent, the panic goes on and breaks the connection
+			if out.status == 0 { // otherwise no error can be sent, so the panic continues and net/http closes the connection
 				s.writeError(out, c, errors.New("panic, logged above"))
 				broken = nil
 			}

@@ -36,15 +36,14 @@ func (s *server) newHuma() huma.API {
 	return humago.New(checkedMux{s.mux, s}, config)
 }
 
-// The keys of bodies have one spelling; encoding/json alone ignores the letter case. ValidateStrictCasing is
-// a setting of the whole program.
+// The keys of request bodies must have the letter case of the schema. encoding/json would accept any letter
+// case, so the validation of huma refuses other ones. ValidateStrictCasing is a setting of the whole program.
 func init() { huma.ValidateStrictCasing = true }
 
-// strictJSON decodes request bodies. huma decodes each of them twice: as an any, to
-// validate it against the schema (an error is 400), and then as the handler's type (an
-// error is 422). JSON has to be UTF-8 (RFC 8259, section 8.1), but encoding/json replaces
-// invalid bytes silently. A number too large for a float64 is still JSON: it becomes null
-// for the validation, and the second decoding reports it where the schema allows null.
+// strictJSON encodes answers and decodes request bodies. huma decodes each body twice: as an any, to validate
+// it against the schema (an error is 400), and then as the handler's type (an error is 422). A body that is
+// not UTF-8 is refused, because encoding/json would replace invalid bytes silently. A number too large for a
+// float64 is no error of the first decoding, because it is valid JSON.
 func strictJSON() huma.Format {
 	return huma.Format{
 		Marshal: func(w io.Writer, v any) error {
@@ -99,7 +98,8 @@ func (s *server) addOpenAPIRoute() {
 	}
 }
 
-// allowAbsent marks the fields of embedded pointers as optional.
+// allowAbsent marks the fields of embedded pointers as optional, because an answer lacks these fields if the
+// pointer is nil.
 func allowAbsent(schema *huma.Schema, t reflect.Type) {
 	if t == nil || t.Kind() != reflect.Struct {
 		return

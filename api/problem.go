@@ -97,7 +97,7 @@ func (s *server) transformError(ctx huma.Context, _ string, v any) (any, error) 
 // hundred thousand.
 const maxFields = 50
 
-// inputError translates huma's validation errors.
+// inputError converts the errors that huma has found in the input of a call to one relay.Error.
 func inputError(m *huma.ErrorModel) *relay.Error {
 	e := &relay.Error{Code: relay.CodeValidationFailed, Detail: "the request does not match the schema of this route; see errors"}
 	switch m.Status {

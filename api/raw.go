@@ -26,7 +26,7 @@ type storedBytes struct {
 
 func (s *server) addRawRoutes() {
 	reads := route{
-		tag: "bytes", scope: relay.ScopeEventsRead, resolve: s.resolveRequest, // sendBytes reads the bodies later, in pieces
+		tag: "bytes", scope: relay.ScopeEventsRead, resolve: s.resolveRequest, // reads no bodies, because sendBytes reads them in pieces
 		answers: map[string]*huma.Response{
 			"200": answer("The bytes, as an attachment", "application/octet-stream", &huma.Schema{Type: huma.TypeString, Format: "binary"}),
 		},
@@ -113,8 +113,8 @@ func setDownloadHeaders(w http.ResponseWriter, name string) {
 	h.Set("X-Content-Type-Options", "nosniff")
 }
 
-// sendBytes sends stored bytes piece by piece. An answer that cannot be completed breaks its connection,
-// because the client must notice that a part is missing.
+// sendBytes sends stored bytes piece by piece. If it cannot complete an answer, it closes the connection, so
+// that the client notices that a part is missing.
 func (s *server) sendBytes(w http.ResponseWriter, r *http.Request, c *requestInfo, b *storedBytes) error {
 	if b.body.Stored > relay.InlineBody/4 || len(b.head) > relay.InlineBody/4 {
 		if err := c.answer.Hold(2*relay.BodyPart + int64(len(b.head))); err != nil {
@@ -177,8 +177,8 @@ func (s *server) addExportRoute() {
 		})
 }
 
-// resolveExported resolves {id} as an event with the parts that the export format needs: records show
-// attempts, all other formats the request and the last response.
+// resolveExported resolves {id} as an event with the parts that the export format needs: har and json show
+// all attempts that a record has, and all other formats the request and the last response.
 func (s *server) resolveExported(r *http.Request, c *requestInfo) error {
 	switch r.URL.Query().Get("format") {
 	case "har", "json":

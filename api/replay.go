@@ -188,9 +188,9 @@ func replayStatus(e *relay.Event, n int) int {
 	return http.StatusOK
 }
 
-// Bounds of an Idempotency-Key, and of the answer that is stored for it, in bytes. Bodies of events make
-// answers large, and one day of such answers could fill a disk. Beyond maxStoredAnswer only the status is
-// stored.
+// Bounds of an Idempotency-Key, and of the answer that is stored for it, in bytes. Answers are kept for a
+// day, and large ones could fill a disk. Of an answer beyond maxStoredAnswer, only the status and a reference
+// are stored, from which the answer is rebuilt.
 const (
 	maxIdempotencyKey = 255
 	maxStoredAnswer   = 64 << 10
@@ -198,7 +198,7 @@ const (
 
 // idempotent is a call that runs at most once for one Idempotency-Key.
 type idempotent struct {
-	target string                      // "" = method and path
+	target string                      // what the key belongs to, so that it cannot be used for another call; "" = method and path
 	check  func(context.Context) error // refuses a call before it is counted; nil = no check
 	counts bool                        // check has counted the call, so that it is not counted again
 	// run returns a status beside an error if the call must not be repeated.
@@ -286,9 +286,9 @@ func (s *server) runOnce(r *http.Request, c *requestInfo, key string, call idemp
 // it had begun, or its commit was lost.
 const brokenOff = "broken off"
 
-// runCounted counts the call against its limit, runs it and returns its answer as JSON. With an error
-// there is no answer, but there may be a status; see idempotent. If the record is too large to be
-// stored, it is left in c.large.
+// runCounted counts the call against its limit, runs it and returns its answer as JSON. With an error there
+// is no answer, but there may be a status; see idempotent. If the record is too large to be stored,
+// runCounted returns no answer, and puts the record into c.large.
 func (s *server) runCounted(ctx context.Context, c *requestInfo, call idempotent) (status int, answer []byte, err error) {
 	if call.check != nil {
 		if err := call.check(ctx); err != nil {

@@ -12,7 +12,7 @@ import (
 	"relay/compose"
 )
 
-// blockingDeliverer is a Deliverer whose replays end only when their callers stop waiting.
+// blockingDeliverer is a Deliverer whose replays and sends return only when their context ends.
 type blockingDeliverer struct {
 	*fakeDeliverer
 	begun chan struct{}

@@ -171,8 +171,8 @@ func (m checkedMux) HandleFunc(pattern string, h func(http.ResponseWriter, *http
 			r.Body = io.NopCloser(bytes.NewReader(body))
 		}
 		r.Header.Del("Accept") // answers are always JSON, but huma would copy the accepted type into their Content-Type
-		// Media types have no case, and may have spaces before their parameters (RFC 9110,
-		// section 8.3.1); huma compares bytes.
+		// huma compares the bytes of the media type, but letter case and spaces before parameters have no
+		// meaning in it (RFC 9110, section 8.3.1).
 		if media, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); media != "" {
 			r.Header.Set("Content-Type", media)
 		}
@@ -204,7 +204,8 @@ func (s *server) operation(rt *route) *huma.Operation {
 		Summary:     rt.summary,
 		Tags:        []string{rt.tag},
 		Parameters:  append(pathParams(rt.path), rt.query...),
-		// readBody checks the size and sets no deadline of its own.
+		// huma checks neither size nor time of the body, because readBody checks the size, and the server has
+		// a deadline.
 		MaxBodyBytes:    -1,
 		BodyReadTimeout: -1,
 		Responses:       map[string]*huma.Response{},

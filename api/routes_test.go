@@ -220,7 +220,7 @@ func TestWalkWithAStrangersToken(t *testing.T) {
 	w.assertUnchanged()
 }
 
-// shows fails if an answer is about another account's resources.
+// shows fails the test if the answer a shows one of the resources n, which the caller may not see.
 func (w *routeWalk) shows(a *answer, n resourceIDs) {
 	w.t.Helper()
 	for _, mark := range n.secrets() {

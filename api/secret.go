@@ -82,5 +82,6 @@ func (s *server) sentSecret(ctx context.Context, c *requestInfo, event, provider
 	return value, nil
 }
 
-// maxSecretBody bounds the body that is read for a secret, in bytes.
+// maxSecretBody is the largest number of bytes that are read of the body of a challenge, to find a secret in
+// it.
 const maxSecretBody = 64 << 10

@@ -56,7 +56,7 @@ func TestSendSignedByACustomScheme(t *testing.T) {
 	h := newSender(t, func(o *api.Options) { o.Secrets = customSecret{} })
 	p := decoded[struct{ Raw, SignedBy string }](h.post(h.asAlice, sendTarget, `{"method":"POST","body":{"encoding":"utf8","data":"hello"},"sign":"custom","dryRun":true}`).want(200))
 	raw, _ := base64.StdEncoding.DecodeString(p.Raw)
-	if !strings.Contains(string(raw), "\r\nX-Shop: 88aab3ede8d3adf94d26ab90d3bafd4a2083070c3bcce9c014ee04a443847c0b\r\n") || p.SignedBy != "sec_c" { // computed with openssl
+	if !strings.Contains(string(raw), "\r\nX-Shop: 88aab3ede8d3adf94d26ab90d3bafd4a2083070c3bcce9c014ee04a443847c0b\r\n") || p.SignedBy != "sec_c" { // the expected signature was computed with openssl
 		t.Errorf("%s, %+v", raw, p)
 	}
 }

@@ -159,7 +159,7 @@ func (s *server) send(w http.ResponseWriter, r *http.Request, c *requestInfo) er
 	})
 }
 
-// read reads the call and checks its shape.
+// read reads the body of the call, and checks JSON against the schema of sendBody.
 func (x *sending) read(contentType string, body []byte) error {
 	media, _, _ := mime.ParseMediaType(contentType)
 	switch media {
@@ -233,7 +233,7 @@ func (x *sending) make(ctx context.Context) (err error) {
 	return err
 }
 
-// edit returns the changes of the call.
+// edit returns the changes to a request that the call asks for.
 func (x *sending) edit() (e compose.Edit, err error) {
 	e = compose.Edit{Method: x.body.Method, Path: x.body.Path, Remove: x.body.Remove, Set: map[string]json.RawMessage{}}
 	for path, value := range x.body.Set {
@@ -244,7 +244,7 @@ func (x *sending) edit() (e compose.Edit, err error) {
 			return e, invalid(fmt.Sprintf("body.headers[%d]", i), "expected [name, value]", nil)
 		}
 		value := h[1]
-		if len(h) == 3 { // the form in which records have values that are not UTF-8
+		if len(h) == 3 { // a record gives a value that is not UTF-8 as base64, in a third item
 			exact, err := base64.StdEncoding.DecodeString(h[2])
 			if err != nil {
 				return e, invalid(fmt.Sprintf("body.headers[%d]", i), "the third item is not base64", nil)

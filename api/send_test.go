@@ -20,7 +20,7 @@ import (
 type oneSecret struct {
 	sealed          bool
 	used            *int
-	provider, value string // replace Stripe and its secret
+	provider, value string // sender and secret in place of Stripe and its secret; "" = Stripe
 }
 
 func (oneSecret) OpenSecrets(context.Context, int64) (relay.OpenSecrets, error) { return nil, nil }
@@ -94,7 +94,7 @@ func TestSendFromAnEvent(t *testing.T) {
 		!slices.Equal(e.Changes, []string{"body:/data/object/status", "header:x-new"}) || e.ID == id.String() {
 		t.Errorf("%+v %+v", e.Summary, e.Sent)
 	}
-	// The fresh signature is valid now.
+	// A send with sign=auto replaces the old signature by one that is valid now.
 	e = decoded[record.Event](h.post(h.asAlice, sendTarget, `{"from":"`+id.String()+`","sign":"auto"}`).want(200))
 	if !slices.Equal(e.Changes, []string{"header:stripe-signature"}) || e.SignedBy == nil || *e.SignedBy != "sec_1" {
 		t.Errorf("%+v", e.Sent)

@@ -117,8 +117,8 @@ func TestStreamWithFilters(t *testing.T) {
 	h.get(h.asAlice, "/api/v1/stream?limit=1").code(422, relay.CodeValidationFailed)
 }
 
-// TestStreamBeginsWithAnID: a viewer whose stream is cut before the first item can continue from its
-// position.
+// TestStreamBeginsWithAnID: a stream begins with an id, so that a viewer whose stream ends before the first
+// item can continue from there.
 func TestStreamBeginsWithAnID(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
@@ -144,7 +144,7 @@ func TestStreamEndsWithTheAccess(t *testing.T) {
 	<-h.deliver.feed.closed
 }
 
-// flushRecorder is a writer that reports every flush.
+// flushRecorder is a writer that at every flush sends the text since the last flush to the channel out.
 type flushRecorder struct {
 	http.ResponseWriter
 	out chan string
@@ -160,7 +160,7 @@ func (f *flushRecorder) FlushError() error {
 }
 
 // TestStreamIsNeverSilentForLong: comments keep a quiet stream alive until its credential expires. The test
-// runs in a synctest bubble, without sockets.
+// runs in a synctest bubble, whose fake time does not work with sockets.
 func TestStreamIsNeverSilentForLong(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
@@ -238,8 +238,9 @@ func (l singleConnListener) Close() error {
 
 func (l singleConnListener) Addr() net.Addr { return &net.TCPAddr{} }
 
-// TestViewersWhoTakeNothingAreDropped: a viewer that does not read keeps its place in the feed for at most
-// half a minute. The test uses a pipe, because a pipe has no buffers.
+// TestViewersWhoTakeNothingAreDropped: if a viewer does not read, its subscription to the feed is closed
+// after half a minute. The test uses a pipe, because a pipe has no buffers, so that the first write already
+// waits.
 func TestViewersWhoTakeNothingAreDropped(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -12,7 +12,8 @@ import (
 	"relay/record"
 )
 
-// silentFeed is a feed without items; each waiter gets its own subscription.
+// silentFeed is a Deliverer that gives each waiting call a feed of its own, without items, and sends that
+// feed to open.
 type silentFeed struct {
 	*fakeDeliverer
 	open chan *fakeFeed
@@ -94,7 +95,7 @@ func TestWaitEndsWithTheAccess(t *testing.T) {
 	h, q := newSilentFeedFixture(t)
 	call := h.waits(t.Context(), h.asAlice, "&alias=shop")
 	feed := <-q.open
-	close(feed.items) // delivery closes the feed when the credential is revoked
+	close(feed.items) // package delivery ends the feed in this way when the credential is revoked
 	(<-call).code(401, "unauthorized")
 	<-feed.closed
 	call = h.waits(t.Context(), h.asAlice, "&alias=shop")

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// tabTo presses Tab until an element that matches sel has the focus, at most as often as most says, and
-// returns the number of presses. The test fails if the focus is on a hidden element.
+// tabTo presses Tab until an element that matches sel has the focus, and returns the number of presses. The
+// test fails if that number exceeds most, or if the focus is on a hidden element.
 func (b *browser) tabTo(sel string, most int) int {
 	b.t.Helper()
 	for n := 1; n <= most; n++ {

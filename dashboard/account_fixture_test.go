@@ -22,7 +22,7 @@ import (
 	"relay/store"
 )
 
-// offlineDeliverer is a delivery in which every alias is offline.
+// offlineDeliverer is a Deliverer that reports every alias as offline.
 type offlineDeliverer struct{ dashboard.Deliverer }
 
 func (offlineDeliverer) Status(_ context.Context, aliases []relay.Alias) ([]relay.AliasStatus, error) {

@@ -183,7 +183,7 @@ func TestMakingIsLimited(t *testing.T) {
 		}
 	}
 	o.get("", "/invite/"+invite).want(200)
-	// The link was not used up.
+	// The refused login has not used up the link.
 	o.get("", "/login/"+login).want(200)
 	if keys.gone || keys.wrong > 0 {
 		t.Error("a code was tried although the limit was reached")

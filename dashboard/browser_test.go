@@ -218,7 +218,7 @@ func (b *browser) key(k string) {
 	do(b, chromedp.KeyEvent(k))
 }
 
-// write presses the keys of a text in an element.
+// write gives the focus to an element and types a text into it.
 func (b *browser) write(sel, text string) {
 	b.t.Helper()
 	b.until(fmt.Sprintf(`(e => { e?.focus(); return e && document.activeElement === e })(document.querySelector(%q))`, sel))
@@ -263,7 +263,7 @@ func TestBrowserJourney(t *testing.T) {
 	if value[bool](b, `!!document.querySelector("#empty")`) {
 		t.Error("the empty state is still there")
 	}
-	// The key j also opens the event.
+	// On a list without an open event, the key j opens the newest event.
 	b.key("j")
 	b.until(`document.querySelector("#event")`)
 	b.until(`document.readyState === "complete" && document.querySelectorAll("[data-attempt]").length === 1`)

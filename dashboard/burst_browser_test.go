@@ -22,9 +22,9 @@ import (
 // longestGap is the longest time for which arriving events may keep the browser from drawing, in ms.
 const longestGap = 500
 
-// TestBrowserBurst sends 1,001 events at once through a tunnel of ssh to the relayd program. The page must
-// not keep the browser from drawing for too long, and its newest rows must be those that a reload shows. The
-// best of several bursts counts.
+// TestBrowserBurst sends 1,001 events without pauses through a tunnel of ssh to the relayd program. The page
+// must not keep the browser from drawing for longer than longestGap in one of up to eight such bursts, and
+// its newest rows must be those that a reload shows.
 func TestBrowserBurst(t *testing.T) {
 	relayd := relaytest.Program(t, "relayd")
 	s := newDemoServer(t, relayd, false)
@@ -58,11 +58,11 @@ func TestBrowserBurst(t *testing.T) {
 }
 
 // longestStall is the longest time, in ms, for which an open event may keep the browser from drawing while
-// other events arrive. It is also the largest processor time of a task of a page.
+// other events arrive. It is also the longest processor time that a task of a page may take.
 const longestStall = 100
 
-// TestBrowserOpenEventStaysStill opens an event while up to 100 other events arrive in each second. Folds,
-// scroll position, focus and selection of the open event stay, and the browser continues to draw. The test
+// TestBrowserOpenEventStaysStill opens an event while up to 100 other events arrive in each second. The open
+// event keeps its folds, scroll position, focus and selection, and the browser continues to draw. The test
 // has several rounds; RELAY_STILL_SECONDS is the length of each, by default 5 s.
 func TestBrowserOpenEventStaysStill(t *testing.T) {
 	relayd := relaytest.Program(t, "relayd")
@@ -249,7 +249,7 @@ func (b *browser) enter(s *demoServer) {
 	b.until(`location.pathname === "/" && document.querySelector(".cards")`)
 }
 
-// ticking measures the longest gap between two frames, in ms.
+// ticking is a script that measures the longest time between two frames, in ms, and stores it in window.gap.
 const ticking = `window.gap = 0; { let last = performance.now(); const tick = now => { gap = Math.max(gap, now - last); last = now; requestAnimationFrame(tick); }; requestAnimationFrame(tick); }`
 
 // burst sends 1,001 events, and returns the longest gap between two frames of the page, in ms, minus that of
@@ -280,7 +280,8 @@ func (b *browser) burst(idle *browser, s *demoServer, n int) float64 {
 		b.t.Errorf("%d rows in the page", rows)
 	}
 	if lost > longestGap {
-		// The machine was too slow for a result.
+		// The idle window had a long gap, too, so the machine was too slow. This large result makes the test
+		// send another burst.
 		return 1e9
 	}
 	return gap - lost

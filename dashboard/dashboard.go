@@ -2,8 +2,8 @@
 // a script; the script adds live rows, replays without leaving the page, keyboard shortcuts and
 // copying.
 //
-// Its inner packages have the pages: alias for aliases and lists of events, event for one event, people
-// for accounts. Package page has the shared parts of all pages, and package body shows messages.
+// Its inner packages have the pages: alias for aliases and lists of events, event for one event, people for
+// accounts. Package page has the shared parts of all pages, and package body shows HTTP messages.
 package dashboard
 
 import (
@@ -36,7 +36,7 @@ type asset struct {
 }
 
 // assets returns the assets by path. The scripts that every page loads after page.js are one asset, because
-// one response is faster and compresses better.
+// one response loads faster than several and compresses better.
 var assets = sync.OnceValue(func() map[string]asset {
 	all := map[string]asset{page.Scripts: packAsset(scripts...)}
 	list, _ := files.ReadDir("assets")
@@ -51,8 +51,8 @@ var assets = sync.OnceValue(func() map[string]asset {
 // scripts are in order: each one may use those before it, and the last one starts the page.
 var scripts = []string{"json.js", "regions.js", "list.js", "keyboard.js", "dialogs.js", "palette.js", "stream.js"}
 
-// unread matches the parts of our files that browsers do not need: comments and indents. No text in our
-// scripts contains a space and two slashes, with which a comment at the end of a line begins.
+// unread matches the parts of our files that browsers do not need: comments and indents. A comment at the end
+// of a line begins with a space and two slashes, so no text in our scripts may contain these.
 var unread = regexp.MustCompile(`(?m)^[ \t]*//.*\n|[ \t]+// .*|^[ \t]+|[ \t]*/\*[^*]*\*/`)
 
 // packAsset joins files without their comments. Each asset is compressed once, at the best level,

@@ -328,7 +328,7 @@ func (s *demoServer) post(alias, path string, body []byte, header ...string) int
 	return res.StatusCode
 }
 
-// stripe sends an event with a signature of Stripe; customer "" has no name.
+// stripe sends an event with a signature of Stripe. customer is the name of the customer in it; "" = null.
 func (s *demoServer) stripe(kind string, n int, customer string) int {
 	s.t.Helper()
 	name := "null"

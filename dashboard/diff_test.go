@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestCompareEvents: requests and responses of two events can be compared. An event offers events of its own
-// type, and the comparison without a second event or with an unknown one fails.
+// TestCompareEvents: requests and responses of two events can be compared. For an event without a second one,
+// the page offers events of the same type. Without any event, or with an unknown one, the page is not found.
 func TestCompareEvents(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)

@@ -327,8 +327,8 @@ func (b *busyEvents) Event(ctx context.Context, who relay.Actor, id relay.ID, mo
 	return b.events.Event(ctx, who, id, most)
 }
 
-// TestShareIsMadeOnceAlsoIfItsPageFails: if the page of a new share fails, the form sent again shows the
-// link, and there is one share.
+// TestShareIsMadeOnceAlsoIfItsPageFails: if the page of a new share fails, the same form, sent again, shows
+// the link and creates no second share.
 func TestShareIsMadeOnceAlsoIfItsPageFails(t *testing.T) {
 	t.Parallel()
 	store := &busyEvents{}

@@ -16,7 +16,8 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// show opens a page in a window of a size, and calls picture with the name and the width.
+// show opens a page in a window of the given size. If RELAY_LOOK names a folder, it also stores a screenshot
+// there, whose name has the width.
 func (b *browser) show(path string, width, height int64, name string) {
 	b.t.Helper()
 	b.look("light", width, height)
@@ -40,7 +41,7 @@ func TestStyleSheetKeepsItsGrid(t *testing.T) {
 	must(t, err)
 	for n, line := range strings.Split(string(text), "\n") {
 		if strings.HasPrefix(strings.TrimSpace(line), "--t") {
-			// These are the definitions of the sizes.
+			// This line defines one of the four font sizes.
 			continue
 		}
 		rules := regexp.MustCompile(`@(media|container)[^{]*`).ReplaceAllString(line, "")
@@ -62,9 +63,9 @@ func TestStyleSheetKeepsItsGrid(t *testing.T) {
 	}
 }
 
-// TestStyleSheetSuitsOtherBrowsers: a prefixed property has the standard property beside it, markers of folds
-// are removed in both known ways, :has() is not in a list with other selectors, and some properties are not
-// used.
+// TestStyleSheetSuitsOtherBrowsers: beside a prefixed property there is the standard one. The marker of a
+// fold is removed in the standard way and in that of Safari. A list of selectors does not mix :has() with
+// others, and no rule uses properties that only some browsers know.
 func TestStyleSheetSuitsOtherBrowsers(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("assets/style.css")
@@ -192,8 +193,8 @@ func TestBrowserRows(t *testing.T) {
 	row := func(id, script string) string {
 		return value[string](b, `(row => String(`+script+`))(document.getElementById("`+id+`"))`)
 	}
-	// under is an expression that tells whether one of the elements is below the type, left-aligned
-	// with it, and within the row.
+	// under is an expression that tells whether a row has a second line: an element of the class cause or
+	// under that is below the event type, left-aligned with it, and within the row.
 	const under = `((what, e, all) => e && e.top >= what.bottom - 4 && Math.abs(e.left - what.left) < 4 && e.bottom <= all.bottom)(...[".what", ".cause, .under", "a"].map(s => row.querySelector(s)?.getBoundingClientRect()))`
 	for width, want := range map[int64]string{390: "true", 1440: "false", 1920: "false"} {
 		b.show("/aliases/hook", width, 900, "rows")
@@ -232,8 +233,8 @@ func TestBrowserRows(t *testing.T) {
 	b.until(`document.readyState === "complete" && !document.documentElement.dataset.rows && !document.querySelector("#rows .under")`)
 }
 
-// TestBrowserRowsHoldTheirLabels: a row with a long label shows the whole time and at least 100 px of the
-// type. In a narrow list the label is on a second line.
+// TestBrowserRowsHoldTheirLabels: a row with a long label shows its time completely, and at least 100 px of
+// the event type. In a narrow list the label is on a second line.
 func TestBrowserRowsHoldTheirLabels(t *testing.T) {
 	r := newFixture(t)
 	r.online()
@@ -265,7 +266,7 @@ func TestBrowserMenusAreNotCutOff(t *testing.T) {
 	id := r.send(post("/a", "{}")).String()
 	// This makes a share, so that the box of shares contains a list.
 	r.submit("/events/"+id+"/shares", url.Values{"expires": {"7d"}, "view": {"on"}}, 200)
-	unshared := r.send(post("/b", "{}")).String() // its button is narrower
+	unshared := r.send(post("/b", "{}")).String() // an event without a share, whose button is narrower and so has another place
 	b := newBrowser(t, r)
 	for _, width := range []int64{390, 1024, 1280, 1440, 1920} {
 		for _, path := range []string{"/aliases/hook?status=2xx", "/events/" + id, "/events/" + unshared} {

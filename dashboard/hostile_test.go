@@ -15,7 +15,7 @@ import (
 
 // TestHostileEventsStaySmallPages: for bodies and heads that are made to be expensive, a page has at most 3
 // MiB, and takes at most 1 s of processor time and 64 MiB of memory. The test does not run in parallel,
-// because it measures.
+// because it measures time and memory of the whole process.
 func TestHostileEventsStaySmallPages(t *testing.T) {
 	r := newFixture(t)
 	send := func(kind, body string, more ...string) string {

@@ -7,8 +7,8 @@ import (
 	"relay"
 )
 
-// TestBrowserKeys presses the keys of the page, and checks their effect. In a field, and while a dialog is
-// open, they have none.
+// TestBrowserKeys presses the keyboard shortcuts of the page, and checks their effect. They have none in a
+// field, and none while a dialog is open.
 func TestBrowserKeys(t *testing.T) {
 	r := newFixture(t)
 	r.online()
@@ -99,7 +99,7 @@ func TestBrowserKeys(t *testing.T) {
 	b.key("x")
 	b.until(`document.querySelector('[data-attempt="3"][data-state="canceled"]')`)
 	value[any](b, `told.length = 0`)
-	// The page announces that no attempt is queued.
+	// The key x cancels queued attempts. There are none, and the page announces that.
 	b.key("x")
 	b.until(`told.some(text => /nothing|no attempt|waits/i.test(text))`)
 	value[any](b, `document.querySelector("#mark summary").focus()`)
@@ -122,8 +122,9 @@ func TestBrowserKeys(t *testing.T) {
 	b.until(`location.pathname === "/"`)
 }
 
-// TestBrowserReadsTheNextEventAhead: the page reads the next event before the key is pressed, and shows it
-// without another request, with a new attempt and the folds of the page. An old copy is read again.
+// TestBrowserReadsTheNextEventAhead: the page reads the next event before the user opens it with a key, and
+// then needs no other request. The shown event has an attempt that was made meanwhile, and the same folds
+// open as the event before it. A copy that is too old is read again.
 func TestBrowserReadsTheNextEventAhead(t *testing.T) {
 	r := newFixture(t)
 	r.online()
@@ -175,8 +176,9 @@ func TestBrowserReadsTheNextEventAhead(t *testing.T) {
 }
 
 // TestBrowserForgetsWhatItReadAhead: an event that was read ahead is read again after the live connection was
-// lost, and nothing is read ahead without that connection. A read that is not needed ends, and one that a key
-// waits for goes on. A deleted event is not shown from an old copy.
+// lost, and nothing is read ahead without that connection. If the user opens another event, the read is
+// canceled; if the user opens the event that is being read, the read continues. A deleted event is not shown
+// from a copy.
 func TestBrowserForgetsWhatItReadAhead(t *testing.T) {
 	r := newFixture(t)
 	r.online()

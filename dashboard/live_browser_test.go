@@ -195,8 +195,8 @@ func TestBrowserRepeatsAFailedReread(t *testing.T) {
 	}
 }
 
-// TestBrowserLiveSidebarKeepsTheCurrentPage: after a live update of the sidebar, its link to all aliases is
-// marked as current on the first page only.
+// TestBrowserLiveSidebarKeepsTheCurrentPage: after a live update of the sidebar, its link to the list of all
+// aliases is marked as current only on that page.
 func TestBrowserLiveSidebarKeepsTheCurrentPage(t *testing.T) {
 	r := newFixture(t)
 	b := newBrowser(t, r)

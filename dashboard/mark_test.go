@@ -35,8 +35,8 @@ func TestPinLabelAndNote(t *testing.T) {
 	contains(t, "not pinned", r.get("/events/"+id, 200), ">Pin</span>", "two\nlines")
 }
 
-// TestDeleteAsksFirst: an event is deleted by a button on a page that asks. The pages before and after keep
-// the filter of the list.
+// TestDeleteAsksFirst: an event is deleted by a button on a page that asks for confirmation. That page, and
+// the list after the deletion, keep the filter of the list before.
 func TestDeleteAsksFirst(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)

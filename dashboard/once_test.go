@@ -221,8 +221,8 @@ func TestAddressesOfFormsAreNoDeadEnds(t *testing.T) {
 	g.do("DELETE", "/account/tokens", nil, nil, 404)
 }
 
-// TestFormsActOnce: each form that acts, if sent twice one after another or at once, acts once and returns
-// the same answer. A new rendering of the form acts again.
+// TestFormsActOnce: a form that acts and is sent twice, one after the other or both at the same time, acts
+// once and returns the same answer twice. The form of a page that was loaded later acts again.
 func TestFormsActOnce(t *testing.T) {
 	t.Parallel()
 	type count = func(g *allPages) int
@@ -270,7 +270,8 @@ func TestFormsActOnce(t *testing.T) {
 				g := newAllPages(t)
 				link, err := g.s.CreateLoginLink(t.Context(), relay.System(), "alice", patience)
 				must(t, err)
-				// This makes a second session, which comes first in the list because it is the newest.
+				// This makes a second session. It comes first in the list, because it is the newest, so that
+				// the case "session" revokes it and not the session of the test.
 				_, _, err = g.s.UseLoginLink(t.Context(), link, "127.0.0.1:2", "other browser")
 				must(t, err)
 				fill := strings.NewReplacer("EVENT", paid(g), "QUEUED", "/events/"+g.queued.String(), "ID", g.paid.String(), "SHARE", g.share)

@@ -230,7 +230,7 @@ func TestOutageOfPostgres(t *testing.T) {
 			took := outage(kind.how)
 			must(t, kind.end())
 			back("GET", "/events/"+id)
-			// Another connection to the database reads this page.
+			// This page is read over another connection to the database, which must work again, too.
 			back("GET", "/")
 			if least = min(least, took); least <= most {
 				break

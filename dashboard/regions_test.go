@@ -68,8 +68,8 @@ func TestRegionsAreReadAlone(t *testing.T) {
 	}
 }
 
-// TestFormsAnswerByRegions: the answer to a form of the script has only the region main, with the saved
-// values or the error.
+// TestFormsAnswerByRegions: the answer to a form that the script has sent has only the region main, with the
+// saved values or the error.
 func TestFormsAnswerByRegions(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)

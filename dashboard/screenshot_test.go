@@ -71,9 +71,9 @@ func TestScreenshots(t *testing.T) {
 	take("phone", "light", 390, 844)
 }
 
-// day simulates a day of three senders. The webhooks of the day are sent at once, and their times are set in
-// the store while relayd is stopped. Then four webhooks of each sender are sent: one triggers the bug of the
-// shop, and those of an alias without a tunnel are queued.
+// day simulates a day of three senders. It sends the webhooks of the day without pauses, and sets their times
+// in the store while relayd is stopped. Then it sends four more webhooks of each sender: one triggers the bug
+// of the shop, and those to an alias without a tunnel are queued.
 func (s *demoServer) day() {
 	s.t.Helper()
 	end := time.Now()

@@ -307,7 +307,7 @@ func TestSharedNewEvent(t *testing.T) {
 	}
 }
 
-// TestSendTwice: of three equal forms that are sent at the same time, one sends an event.
+// TestSendTwice: of three equal forms that are sent at the same time, only one sends an event.
 func TestSendTwice(t *testing.T) {
 	t.Parallel()
 	r := newResendFixture(t)

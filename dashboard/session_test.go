@@ -74,7 +74,8 @@ func TestSessionsOfTwoAccountsAreNone(t *testing.T) {
 	}
 }
 
-// guessCounter refuses look-ups of wrong secrets while on is set.
+// guessCounter refuses to look up secrets that were not right before, while on is set. tried lists the
+// secrets that were looked up.
 type guessCounter struct {
 	dashboard.Limits
 	on    bool
@@ -133,8 +134,8 @@ func TestGuessesAreCounted(t *testing.T) {
 	o.get("bob", "/account").want(429)
 }
 
-// TestWhereToIsBoundToTheHost: over https the cookie of the requested page has the prefix __Host-, is secure
-// and has no domain.
+// TestWhereToIsBoundToTheHost: over https, the cookie that remembers the requested page for after the login
+// has the prefix __Host-, is secure and has no domain.
 func TestWhereToIsBoundToTheHost(t *testing.T) {
 	t.Parallel()
 	res, _ := sendRequest(serve(t, newFakeStore(), "https://example.com"), "GET", "/account", nil)

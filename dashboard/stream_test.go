@@ -92,7 +92,8 @@ func TestReplayQueuedAsksOnceMore(t *testing.T) {
 	r.offline()
 	r.send(post("/a", "{}"))
 	id := r.send(post("/b", "{}"))
-	// This replay is sent without a release, so it does not count among the queued events.
+	// This replay is queued, too, but it needs no release, so the button "Replay all queued" does not count
+	// it.
 	r.submit("/events/"+delivered+"/replay", nil, 200)
 	stream := r.get("/aliases/hook", 200)
 	contains(t, "stream", stream, "Replay all queued (2)", `data-state="queued"`, "2 events were queued while offline", "1 queued delivery: sent when the tunnel is back online", `title="3 queued"`)
@@ -247,8 +248,8 @@ func TestLoginLeadsWhereOneWanted(t *testing.T) {
 	}
 }
 
-// TestLiveBeginsWithWhatIs: live updates begin with the current sidebar, and with a reread or a resync if the
-// page may be older.
+// TestLiveBeginsWithWhatIs: live updates begin with the current sidebar. If the page may be older than the
+// last change, a message makes it read its data again.
 func TestLiveBeginsWithWhatIs(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)

@@ -36,7 +36,7 @@ func TestBrowserTasksWithoutScript(t *testing.T) {
 	b := newBrowser(t, r)
 	call(b, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
 	clicks := 0
-	// The loaded page comes first, so that no element moves before the click.
+	// This waits until the page is loaded, so that no element moves before the click.
 	click := func(sel string) {
 		t.Helper()
 		clicks++
@@ -154,7 +154,7 @@ func TestBrowserTasksByKeys(t *testing.T) {
 	value[any](b, `document.querySelector("dialog[open]")?.close()`)
 	b.key("r")
 	b.until(`document.querySelector("#diff")?.textContent.includes("500 → 200")`)
-	// This leaves the JSON, where the key p copies the path.
+	// This leaves the JSON, where the key p would copy a path. In the list, p pins the event.
 	b.key("\x1b")
 	b.until(`document.activeElement.matches("#rows a")`)
 	b.key("p")

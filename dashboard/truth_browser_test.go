@@ -11,8 +11,9 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// TestBrowserShowsAndCopiesWhatIsThere: Copy copies the shown text, or says why it cannot. Only deliveries of
-// the same event are folded, AltGr may be used for brackets, and the heading of a day changes at midnight.
+// TestBrowserShowsAndCopiesWhatIsThere: the Copy button copies the shown text, or says why it cannot. The
+// list folds only retries of one delivery. The shortcuts [ and ] also work with AltGr. After midnight, the
+// heading of the day becomes Yesterday.
 func TestBrowserShowsAndCopiesWhatIsThere(t *testing.T) {
 	r := newFixture(t)
 	r.online()

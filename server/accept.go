@@ -59,7 +59,8 @@ func (s *Server) acceptLoop(ln net.Listener, cfg *tls.Config) error {
 	}
 }
 
-// acceptFailed closes idle connections if err reports a shortage of descriptors or memory.
+// acceptFailed counts and logs a failed accept. If err reports a shortage of descriptors or memory, it closes
+// some idle connections, so that a later accept can succeed.
 func (s *Server) acceptFailed(err error, retryIn time.Duration) {
 	s.met.failed.Inc()
 	evicted := s.front.Shed(err)
@@ -88,9 +89,9 @@ const (
 	minPerSource    = 2000 // an alias is promised 2,000 requests in progress, and one source may send all of them
 )
 
-// httpLimits returns the limits for the values of MaxConns and MaxConnsPerSource in Options: 0 is the
-// default, and a negative number means none. most is the largest number of connections that these listeners
-// may have.
+// httpLimits returns the limits of connections. The parameters limit and limitPerSource are the options
+// MaxConns and MaxConnsPerSource: 0 is the default, and a negative number is no limit. The default of
+// MaxConns is at most the parameter most.
 func httpLimits(limit, limitPerSource, most int) admission.Limits {
 	if limit == 0 {
 		limit = min(most, maxConnsDefault)
@@ -104,9 +105,9 @@ func httpLimits(limit, limitPerSource, most int) admission.Limits {
 	return admission.Limits{Total: max(limit, 0), PerSource: max(limitPerSource, 0)}
 }
 
-// acquire takes a slot for the connection, which counts as idle at first. If it takes the slot of
-// another connection, it closes that one. If ok is false, there was no slot, and bound names the limit.
-// A source is an IPv4 address or an IPv6 /64; connections from loopback have no source.
+// acquire takes a slot for c, which counts as idle at first. At a limit, it closes an idle connection and
+// takes the slot of that connection; ok is false if none is idle. bound names the limit that was reached, ""
+// = none. Connections from loopback have no source, so that the limit per source does not apply to them.
 func (c *stallConn) acquire(s *Server, from netip.Addr) (bound string, ok bool) {
 	c.slot.Conn = evictable{c.Conn, s}
 	if !from.IsLoopback() {
@@ -177,14 +178,14 @@ func (s *Server) isClosed() bool {
 }
 
 const (
-	maxRejectors       = 64          // number of answerOverloaded goroutines
+	maxRejectors       = 64          // largest number of answerOverloaded goroutines
 	rejectWriteTimeout = time.Second // time limit of writing the answer; generous, because a busy machine may run the goroutine late
 )
 
-// rejectConn ends a connection that gets no slot: with 503 overloaded, or by closing it if the answer
-// would need a TLS handshake first. Up to maxRejectors connections get the answer after the first bytes
-// of their request, so that no reset can destroy the answer. The other connections get it at once,
-// without a goroutine; some of their callers see a reset instead.
+// rejectConn ends a connection that gets no slot: with 503 overloaded, or by closing it if the answer would
+// need a TLS handshake first. Up to maxRejectors connections get the answer after the first bytes of their
+// request were read. The others get it at once, without a goroutine. If such a connection is closed while
+// bytes of its request are unread, the system resets it, and the caller may lose the answer.
 func (s *Server) rejectConn(c *conn, bound string) {
 	s.met.refused[bound].Inc()
 	if suppressed, ok := s.rejectLog.allow(); ok {
@@ -229,8 +230,8 @@ func (c *conn) answerOverloaded() {
 	}
 }
 
-// accessOverloaded reports a request that is refused with 503 overloaded to the access log. If writing the
-// answer has failed with err, the reported status is 0.
+// accessOverloaded reports a request that is refused with 503 overloaded to the access log. err is the error
+// of writing the answer; if there was one, the reported status is 0, because the caller got no answer.
 func (c *conn) accessOverloaded(err error) {
 	a := Access{Status: relay.Status(errOverloaded.Code), Code: errOverloaded.Code}
 	if err != nil {

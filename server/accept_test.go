@@ -106,8 +106,8 @@ func TestLongestIdleIsEvicted(t *testing.T) {
 	}
 }
 
-// TestSilentConnectionsAreEvicted: with a limit of 10 connections, each of 20 requests is answered after 50
-// connections that send nothing were opened.
+// TestSilentConnectionsAreEvicted: with a limit of 10 connections, 20 requests are answered one after
+// another, although 50 connections that send nothing were opened before.
 func TestSilentConnectionsAreEvicted(t *testing.T) {
 	t.Parallel()
 	o := testOptions(t, &upstream{})
@@ -233,7 +233,8 @@ func TestBoundOfASource(t *testing.T) {
 	close(release)
 }
 
-// TestSlotsAreReleased: after connections of six kinds have ended, no slot and no source is in use.
+// TestSlotsAreReleased: when 60 connections have ended, no slot and no source is in use. The connections send
+// nothing, half a head, or one of four requests.
 func TestSlotsAreReleased(t *testing.T) {
 	t.Parallel()
 	u := &upstream{answer: func(_ context.Context, in *relay.Inbound) (relay.Outcome, bool) {

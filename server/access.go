@@ -11,7 +11,7 @@ import (
 	"relay/wire"
 )
 
-// Access is an ended request to an alias host, or one that was refused before its alias was known. It
+// Access is an entry of the access log: a request that has ended, to any host except the base host. It
 // contains nothing that is usually secret: no query, no header, no body.
 type Access struct {
 	Arrived      time.Time // when the first byte of the request arrived
@@ -41,8 +41,8 @@ func (c *conn) access(to route, head []byte, a Access) {
 	c.srv.opt.Access(a)
 }
 
-// accessOfBase reports a request that net/http has read and that the base site refuses because its Host line
-// names another host.
+// accessOfBase reports a request that net/http has read to the access log, unless its Host line names the
+// base host.
 func (s *Server) accessOfBase(r *http.Request, to route, status int, code string, arrived time.Time) {
 	if s.opt.Access == nil || to.kind == hostBase {
 		return

@@ -47,7 +47,7 @@ func TestAccess(t *testing.T) {
 			_, _ = io.WriteString(in.Caller, "HTTP/1.1 201 Created\r\nContent-Length: 0\r\n\r\n")
 			return relay.Outcome{Status: 201, Event: event}, true
 		case "/gone":
-			// The answer comes after the caller has left.
+			// This waits until the caller has left, so that the answer reaches nobody.
 			for in.Caller.Presence() != relay.CallerReset {
 				time.Sleep(time.Millisecond)
 			}

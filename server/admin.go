@@ -28,7 +28,8 @@ type AdminOptions struct {
 	// answered, so that no web page can reach the listener through a DNS name that resolves to
 	// loopback.
 	Loopback bool
-	// Health answers /healthz and /readyz, for probes that send no PROXY header; nil = not served.
+	// Health answers /healthz and /readyz on this listener, where probes need no PROXY header; nil = not
+	// served.
 	Health http.Handler
 	// Pprof adds /debug/pprof/, without its cmdline page, because the arguments of the process may
 	// contain a database password.

@@ -20,7 +20,7 @@ const retryDefault = 5 * time.Second
 // because the tunnel may return at any time.
 const offlineRetry = 60 * time.Second
 
-// allowed is the Allow line of a 405. An alias also accepts all other methods except CONNECT.
+// allowed is the Allow line of a 405. The list is not complete: an alias accepts every method except CONNECT.
 const allowed = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
 
 // answerHeadSize is the initial buffer size for the head of a relay-made answer; most heads fit.
@@ -37,8 +37,9 @@ func answerStatus(a *relay.Answer) int {
 	return a.Status
 }
 
-// encodeAnswer returns the bytes of a relay-made answer: an error as a problem, an answer that another
-// package made, or the offline answer. For a HEAD request it returns only the head.
+// encodeAnswer returns the bytes of a relay-made answer. If another package has made the bytes (a.Own), it
+// returns them unchanged. Otherwise it encodes an error as application/problem+json, or the offline answer as
+// JSON; for a HEAD request it leaves out the body.
 func encodeAnswer(a *relay.Answer, requestID string, isHead, keep bool) []byte {
 	if a.Error == nil && a.Own != nil {
 		return a.Own

@@ -112,7 +112,8 @@ func checkProblem(t *testing.T, raw string, status int, code string, more ...str
 	}
 }
 
-// answering starts a server whose captures all end with the answer a, and leave the request body unread.
+// answering starts a server whose captures all end with the answer a, and leave the request body unread. keep
+// says whether the capture allows another request on the connection.
 func answering(t *testing.T, a relay.Answer, keep bool) (s *Server, addr string) {
 	u := &upstream{answer: func(context.Context, *relay.Inbound) (relay.Outcome, bool) {
 		return relay.Outcome{Answer: &a, KeepAlive: keep}, true

@@ -18,12 +18,11 @@ import (
 	"relay/sockets"
 )
 
-// newBase returns the net/http server of the base site. It has no write timeout, because event streams
-// have no end: stallConn cuts viewers that do not read, and over HTTP/2 stallWriter cuts those that
-// open no flow control window. net/http itself bounds floods of resets, CONTINUATION and control
-// frames: a stream that was reset counts as open until its handler has returned, a head is bounded by
-// MaxHeaderBytes, queued control frames by 10,000. Frames are as small as RFC 9113 allows, because clients
-// send nothing large to a dashboard.
+// newBase returns the net/http server of the base site. It has no write timeout, because event streams have
+// no end. Instead, stallConn ends connections whose client does not read, and stallWriter ends HTTP/2 streams
+// whose client opens no flow control window. Floods of resets, CONTINUATION and control frames are bounded by
+// net/http itself. The largest frame is as small as RFC 9113 allows, because clients send nothing large to a
+// dashboard.
 func (s *Server) newBase() *http.Server {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
@@ -71,8 +70,8 @@ func (l baseLog) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// trackState counts the connections of net/http, and notes which are new, and which are idle and may
-// be evicted.
+// trackState counts the connections of net/http. It notes which have had no request yet, because Shutdown
+// closes them, and which are idle, because these may be evicted.
 func (s *Server) trackState(c net.Conn, state http.ConnState) {
 	s.idleNew.Delete(c)
 	switch state {
@@ -244,8 +243,7 @@ func (h *handedConn) CloseWrite() error {
 	return h.conn.CloseWrite()
 }
 
-// handoff is a listener whose Accept returns the connections that are passed to deliver, some bytes of
-// which were already read.
+// handoff is a listener whose Accept returns the connections that are passed to its method deliver.
 type handoff struct {
 	accepted chan acceptResult
 	ctx      context.Context // ended by Close
@@ -305,13 +303,15 @@ func (s *Server) setSecurityHeaders(h http.Header) {
 	h.Set("X-Frame-Options", "DENY")
 	h.Set("Content-Security-Policy", "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
 	if https || local {
-		// With plain HTTP, browsers ignore this header and report an error in the console.
+		// This header is left out with plain HTTP, because browsers ignore it there and report an error in
+		// the console.
 		h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	}
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	h.Set("Referrer-Policy", "no-referrer")
 	if https && !local {
-		// At localhost, this header would also apply to programs on other ports.
+		// This header is left out at localhost, because it would also apply to other programs there, on other
+		// ports.
 		h.Set("Strict-Transport-Security", hsts)
 	}
 }

@@ -148,7 +148,8 @@ func TestSlowViewerOverHTTP2(t *testing.T) {
 		v := viewH2(t, ln, cfg, 64<<10)
 		v.get(1, "/stream")
 		v.get(3, "/large")
-		// The viewer lets the server send another 64 KiB within each stall time, except for the last part.
+		// The viewer lets the server send another 64 KiB every 20 s, which is less than the stall time of 30
+		// s.
 		for range 16 {
 			time.Sleep(20 * time.Second)
 			for _, stream := range []uint32{0, 3} {

@@ -204,7 +204,7 @@ func TestAliasRequestThatNetHTTPRefuses(t *testing.T) {
 			if tt.code == "" {
 				return
 			}
-			// The event is stored after the answer.
+			// The request is stored only after the answer, so the test waits for it.
 			for end := time.Now().Add(patience); len(u.rejections()) == 0; time.Sleep(time.Millisecond) {
 				if time.Now().After(end) {
 					t.Fatal("no rejected event")
@@ -217,7 +217,8 @@ func TestAliasRequestThatNetHTTPRefuses(t *testing.T) {
 	}
 }
 
-// TestHandoverInsideABody: bytes that came with the head of a base request belong to its body.
+// TestHandoverInsideABody: bytes that came together with the head of a request to the base site reach the
+// handler as the body of that request.
 func TestHandoverInsideABody(t *testing.T) {
 	t.Parallel()
 	o := testOptions(t, &upstream{})
@@ -268,8 +269,7 @@ func TestBaseAnswersBeforeTheBody(t *testing.T) {
 	}
 }
 
-// TestBaseHeadLimit: without a limit of heads, and with the largest limit, the base site accepts a head of 2
-// MiB.
+// TestBaseHeadLimit: the base site accepts a head of 2 MiB if MaxHead is 0 (no limit) or the largest int.
 func TestBaseHeadLimit(t *testing.T) {
 	t.Parallel()
 	for _, limit := range []int{0, math.MaxInt} {

@@ -28,9 +28,9 @@ var compressed = []string{
 // answers leak nothing by their size (BREACH): cookies are SameSite, so a page of another site cannot request
 // an answer that contains both a secret and text of its choice.
 //
-// Each write is compressed alone, and completely before it is sent, so that a client that does not read
-// occupies only the memory of its answer, and no compressor. A page becomes a tenth larger than with a
-// compressor of its own.
+// Each write is compressed without the state of earlier ones (gzip.StatelessCompression), and completely
+// before it is sent. So a client that does not read occupies no memory for the state of a compressor. A page
+// becomes a tenth larger than by compression with state.
 func Compress(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet || r.Header.Get("Range") != "" || !wire.AcceptsCoding(r.Header.Values("Accept-Encoding"), "gzip") {
@@ -53,8 +53,8 @@ type compressor struct {
 	packed  bytes.Buffer // what gz has written and is not sent yet
 }
 
-// WriteHeader keeps the status until the form of the answer is decided; an interim status is sent at
-// once.
+// WriteHeader keeps the status until it is decided whether the answer is compressed. An interim status (1xx)
+// is sent at once.
 func (c *compressor) WriteHeader(status int) {
 	switch {
 	case status < http.StatusOK:
@@ -88,7 +88,7 @@ func (c *compressor) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// pieceMax is the largest number of bytes that are compressed at once; nearly every page is one piece.
+// pieceMax is the largest number of bytes that are compressed in one step; nearly every page is one piece.
 const pieceMax = 256 << 10
 
 // send sends what gz has written.
@@ -105,7 +105,7 @@ func (c *compressor) suits() bool {
 		slices.Contains(compressed, kind) && h.Get("Content-Encoding") == "" && h.Get("Content-Disposition") == ""
 }
 
-// decide sends the head and the held bytes, compressed or not.
+// decide sends the head and the bytes that were held back. gz says whether this answer is compressed.
 func (c *compressor) decide(gz bool) error {
 	c.decided = true
 	h := c.Header()

@@ -13,7 +13,7 @@ import (
 // TestCompress checks which responses are compressed, their head, and that each body is complete.
 func TestCompress(t *testing.T) {
 	t.Parallel()
-	// If this text is repeated 60 times, it is longer than two pieces.
+	// The case "large" sends this text 60 times, which is more than two pieces of pieceMax bytes.
 	long := strings.Repeat("<p>an event, and another one</p>\n", 400)
 	page := http.Header{"Content-Type": {"text/html; charset=utf-8"}}
 	with := func(name, value string) http.Header {

@@ -120,8 +120,8 @@ func (c *conn) readHead() (h *wire.Head, n int, err error) {
 	}
 }
 
-// deadlineOfHead limits the time of the rest of a head. During a stop it sets only lingerGrace, as
-// closeRemaining does, so that a head cannot extend the stop.
+// deadlineOfHead limits the time in which the rest of a head must arrive: HeadTimeout, and after Shutdown has
+// closed the listeners only lingerGrace, so that a slow head cannot delay the end of Shutdown.
 func (c *conn) deadlineOfHead() {
 	c.deadline(c.srv.opt.HeadTimeout)
 	if c.srv.isClosed() {
@@ -145,12 +145,12 @@ func (c *conn) firstByte() error {
 	return nil
 }
 
-// maxEmptyLines is the number of bytes of empty lines that are skipped before a request.
+// maxEmptyLines is the largest number of bytes of empty lines that are skipped before a request.
 const maxEmptyLines = 8
 
-// onlyEmptyLines reports whether no byte of another request has arrived yet. It skips the empty lines
-// that some senders write after a body: CRLF or LF, maxEmptyLines bytes in total. Before the first
-// request of a connection, package wire skips one CRLF.
+// onlyEmptyLines reports whether no byte of another request has arrived yet. It skips the empty lines that
+// some senders write after a body: CRLF or LF, maxEmptyLines bytes in total. It skips none before the first
+// request of a connection, because package wire skips one CRLF there.
 func (c *conn) onlyEmptyLines() bool {
 	for p := c.buf[c.r:c.w]; c.served && c.emptyLines < maxEmptyLines; p = c.buf[c.r:c.w] {
 		n := 0
@@ -249,7 +249,8 @@ func (c *conn) Read(p []byte) (int, error) {
 	c.body.waited += now.Sub(begun)
 	c.body.bytes += int64(n)
 	if waits.IsLate(until, now) {
-		// The time in which this process was stopped does not count for the caller.
+		// This process was probably stopped for a while. The caller is not blamed for that time, so the
+		// measurement of its rate starts anew.
 		c.body = bodyMeter{}
 	}
 	switch {
@@ -351,17 +352,18 @@ func (c *conn) Abort() {
 	}
 }
 
-// Bounds of a lingering close.
+// Bounds of a lingering close, in which closeOrderly has sent FIN and still reads bytes of the caller.
 const (
 	lingerTime    = 3 * time.Second  // duration of a lingering close in which no byte is received
 	lingerMaxTime = 30 * time.Second // longest lingering close
-	lingerPace    = 16 << 10         // a lingering close takes a second longer for each such number of received bytes
+	lingerPace    = 16 << 10         // for each 16 KiB received, a lingering close may take one second longer
 	lingerBytes   = 64 << 20
 	lingerMaxHead = 256 << 10 // further bytes that are read of a refused head, if heads have no limit
 )
 
-// closeOrderly ends the sending direction of the server, and then discards further bytes of the caller
-// for a while. During that time the connection may be evicted.
+// closeOrderly ends the sending direction of the server, and then discards further bytes of the caller,
+// within the bounds above: a connection closed with unread bytes is reset, and the reset may destroy the
+// answer. Meanwhile the connection counts as idle and may be evicted.
 func (c *conn) closeOrderly() {
 	if c.aborted.Load() || c.CloseWrite() != nil {
 		return
@@ -371,7 +373,7 @@ func (c *conn) closeOrderly() {
 	c.rewind()
 	begun, most := time.Now(), lingerMaxTime
 	if c.srv.isClosed() {
-		// If a stop begins later, closeRemaining ends this wait.
+		// If Shutdown begins later, closeRemaining ends the lingering close.
 		most = lingerGrace
 	}
 	_ = sockets.Discard(c.sock, lingerBytes, func(read int64) time.Time {

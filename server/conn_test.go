@@ -87,7 +87,8 @@ func TestPanicEndsItsConnectionOnly(t *testing.T) {
 	}
 }
 
-// TestSlowRejectDoesNotDelayTheAnswer: refused requests are answered while Reject does not return.
+// TestSlowRejectDoesNotDelayTheAnswer: refused requests are answered although the Capturer's method Reject,
+// which stores them, has not returned.
 func TestSlowRejectDoesNotDelayTheAnswer(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})
@@ -118,8 +119,8 @@ func testOptionsFor(t testing.TB, capture Capturer) Options {
 	return o
 }
 
-// TestMinimumRateStartsAnew: after reads that failed with request-timeout, a later read returns the body.
-// Fewer than ten reads fail in 100 s.
+// TestMinimumRateStartsAnew: a read that failed because of MinRate does not make the next read fail at once.
+// A body that comes after 100 s is read after fewer than ten failed reads.
 func TestMinimumRateStartsAnew(t *testing.T) {
 	t.Parallel()
 	u, failed, got := &upstream{}, 0, 0

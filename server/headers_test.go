@@ -49,8 +49,8 @@ func TestWall(t *testing.T) {
 	}
 }
 
-// TestReboundNames: the base site answers its own name and loopback names, and refuses other host names. They
-// get 421; CONNECT and TRACE get 405.
+// TestReboundNames: with the option Loopback, the base site answers requests whose Host is its own name or a
+// loopback name. Requests with other host names get 421, and the methods CONNECT and TRACE get 405.
 func TestReboundNames(t *testing.T) {
 	t.Parallel()
 	o := testOptions(t, &upstream{})
@@ -67,7 +67,7 @@ func TestReboundNames(t *testing.T) {
 	}
 	addr, cfg := startTLS(t, o)
 	for _, method := range []string{"CONNECT", "TRACE"} {
-		// Over TLS, net/http itself reads all requests to the base host.
+		// These requests go over TLS, where net/http itself reads all requests to the base host.
 		c, err := dialTLS(t, addr, cfg, "relay.test")
 		if err != nil {
 			t.Fatal(err)

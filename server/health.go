@@ -36,8 +36,8 @@ type readiness struct {
 	asked time.Time // start of the call of ask whose result is in last; zero = ask was not called yet
 }
 
-// verdict returns the last verdict, or a new one if that is too old. After readyTimeout it returns a
-// verdict that reports the missing answer.
+// verdict returns the last verdict, or a new one if that is too old. If there is none within readyTimeout, it
+// returns the verdict "unavailable".
 func (r *readiness) verdict(ctx context.Context) verdict {
 	if r.ask == nil {
 		return newVerdict(nil, nil)

@@ -93,7 +93,7 @@ func TestReadinessDoesNotWaitForever(t *testing.T) {
 		var asked atomic.Int32
 		r := &readiness{ask: func(context.Context) (degraded, reasons []string) {
 			asked.Add(1)
-			// The call ignores the end of its context.
+			// This function ignores the end of its context, as a store that hangs would.
 			<-release
 			return nil, nil
 		}}

@@ -25,7 +25,7 @@ type route struct {
 	label string
 }
 
-// hosts routes hosts. Its names are in lower case and without a trailing dot.
+// hosts finds the route of a host. The names in it are in lower case and without a trailing dot.
 type hosts struct {
 	base     string
 	domain   string
@@ -40,8 +40,8 @@ func newHosts(site relay.Site) hosts {
 	}
 }
 
-// find routes the value of a Host line, in any letter case, with or without port
-// and trailing dot. The base host wins over an equal alias.
+// find routes the value of a Host line, in any letter case, with or without port and trailing dot. If the
+// base host also has the form of an alias host, find returns hostBase.
 func (h hosts) find(value string) route {
 	name, ok := splitHost(value)
 	if !ok {
@@ -75,10 +75,9 @@ func plainName(name string) string {
 	return strings.TrimSuffix(strings.ToLower(name), ".")
 }
 
-// splitHost returns the name in a Host value (RFC 9110, section 7.2: uri-host, optional port): in
-// lower case, without one trailing dot, and an IPv6 literal without brackets. ok is false for anything
-// else, such as a value with user information or a path. An empty value is valid and has an empty
-// name.
+// splitHost returns the name in a Host value (RFC 9110, section 7.2: uri-host, optional port): in lower case,
+// without one trailing dot, and an IPv6 literal without brackets. ok is false for an invalid value, such as
+// one with user information or a path. An empty value is valid and has an empty name.
 func splitHost(value string) (name string, ok bool) {
 	if value != "" && !wire.ValidHost([]byte(value)) {
 		return "", false

@@ -113,7 +113,7 @@ func (c *conn) capture(a *relay.Alias, h *wire.Head, n int) bool {
 	c.r += n
 	c.fromBuf, c.body, c.served = false, bodyMeter{}, true
 	var done Access
-	// The call is deferred, so that a panic is logged too.
+	// The call is deferred, so that the access log also has requests whose capture panics.
 	defer func() { c.access(route{kind: hostAlias, label: a.Name}, in.Head, done) }()
 	out := c.srv.opt.Capture.Capture(c.srv.ctx, in)
 	done.Status, done.Event = out.Status, out.Event
@@ -185,8 +185,8 @@ func (c *conn) routeBad(head []byte) route {
 	return to
 }
 
-// reject has a refused request stored as an event. Call it after the answer was written, so that a
-// slow store cannot delay the answer.
+// reject has a refused request stored as an event, if its alias is known and the status of the error is none
+// of 404, 421 and 503. Call it after the answer was written, so that a slow store cannot delay the answer.
 func (c *conn) reject(to route, head []byte, why *relay.Error) {
 	switch relay.Status(why.Code) {
 	case 404, 421, 503:
@@ -208,7 +208,8 @@ func (c *conn) inbound(a *relay.Alias, head []byte) *relay.Inbound {
 	return &relay.Inbound{Alias: a, From: c.from, TLS: c.secure || c.srv.opt.TLSInFront, Arrived: c.arrived, Head: bytes.Clone(head)}
 }
 
-// refuse answers and ends the connection. It returns the status that answer returns.
+// refuse answers with the error why, and makes this the last request of the connection. It returns the status
+// that the caller got, 0 = none.
 func (c *conn) refuse(why *relay.Error, isHead bool, label string) (status int) {
 	c.phase.Store(phaseLinger)
 	status = c.answer(&relay.Answer{Error: why}, isHead, false, label)

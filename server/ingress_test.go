@@ -145,7 +145,8 @@ func TestConnectionCloseIsOrderly(t *testing.T) {
 	}
 }
 
-// piped runs f with a server in fake time; dial opens a connection in memory.
+// piped starts a server in fake time, with the options as the function change has changed them, and calls f.
+// The function dial opens a connection to the server in memory.
 func piped(t *testing.T, change func(*Options), f func(t *testing.T, dial func() net.Conn)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -219,8 +220,8 @@ func TestIdleConnectionsAreClosedSilently(t *testing.T) {
 		}
 		readAnswer(t, r, "POST")
 		begun = time.Now()
-		// Some old clients send an empty line after a request. It begins no other request, so the idle timeout
-		// is not extended.
+		// Some old clients send an empty line after a request. An empty line does not count as the beginning
+		// of a request, so it does not extend the idle timeout.
 		go func() { _, _ = io.WriteString(c, "\r\n") }()
 		if got, took := rest(t, r), time.Since(begun); got != "" || took < 75*time.Second || took > 80*time.Second {
 			t.Errorf("kept connection: got %q after %v", got, took)
@@ -233,7 +234,8 @@ func TestStalledBody(t *testing.T) {
 	piped(t, nil, func(t *testing.T, dial func() net.Conn) {
 		c := dial()
 		send(t, c, "POST / HTTP/1.1\r\nHost: shop.hooks.test\r\nContent-Length: 5\r\n\r\n")
-		// The pieces arrive more slowly than the head timeout allows, but without a stall.
+		// The body takes longer than the head timeout, but each piece arrives within the stall timeout of 30
+		// s.
 		for range 4 {
 			time.Sleep(29 * time.Second)
 			send(t, c, "x")
@@ -260,7 +262,8 @@ func TestCallerThatDoesNotRead(t *testing.T) {
 		c := dial()
 		send(t, c, "GET / HTTP/1.1\r\nHost: shop.hooks.test\r\n\r\n")
 		b := make([]byte, 1000)
-		// The caller reads slowly, but does not stall.
+		// The caller reads 1,000 bytes every 14 s, which is less than the stall timeout, so the write does
+		// not fail yet.
 		for range 10 {
 			time.Sleep(14 * time.Second)
 			if _, err := io.ReadFull(c, b); err != nil {
@@ -353,7 +356,8 @@ func TestAnswerSurvivesUnreadBody(t *testing.T) {
 	}
 }
 
-// ending adds a CloseWrite, without an effect, to a connection in memory.
+// ending is a connection in memory with a CloseWrite, which does nothing; without it, closeOrderly would not
+// linger.
 type ending struct{ net.Conn }
 
 func (ending) CloseWrite() error { return nil }

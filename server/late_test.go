@@ -11,7 +11,8 @@ import (
 	"relay"
 )
 
-// lateConn is a connection of a process that is stopped before it notices that a deadline has passed.
+// lateConn imitates a process that is stopped when a deadline passes: the first call that fails at its
+// deadline returns only after another time of length stopped.
 type lateConn struct {
 	net.Conn
 	stopped time.Duration
@@ -31,15 +32,16 @@ func (c *lateConn) Read(p []byte) (int, error) { return c.late(c.Conn.Read(p)) }
 // Write implements net.Conn.
 func (c *lateConn) Write(p []byte) (int, error) { return c.late(c.Conn.Write(p)) }
 
-// TestDeadlineNoticedLate: if relayd was stopped when the deadline of a caller passed, what the caller sent or
-// read in that time counts as in time. A caller that did nothing gets a second more, or another stall time.
+// TestDeadlineNoticedLate: if relayd was stopped when the deadline of a caller passed, what the caller sent
+// or read in that time counts as in time. If the caller did nothing, a read waits one second more, and a
+// write another stall time, before it fails.
 func TestDeadlineNoticedLate(t *testing.T) {
 	t.Parallel()
 	const stall, stopped = 10 * time.Second, time.Hour
 	for name, test := range map[string]struct {
 		call       func(c *conn) error
 		callerSent bool          // the caller acts while the process is stopped
-		took       time.Duration // of a failure
+		took       time.Duration // time until the call fails; 0 = it succeeds
 	}{
 		"body":       {call: func(c *conn) error { _, err := c.Read(make([]byte, 1)); return err }, callerSent: true},
 		"no body":    {call: func(c *conn) error { _, err := c.Read(make([]byte, 1)); return err }, took: stall + stopped + time.Second},

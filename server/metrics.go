@@ -10,8 +10,8 @@ import (
 	"relay/admission"
 )
 
-// codeQueued is the label of the offline answer, and codeAnswered that of an answered registration
-// challenge; these are not errors and have no code. codeOther is the label of unlisted codes.
+// codeQueued is the label of the offline answer, and codeAnswered that of the answer to a challenge: neither
+// is an error, so neither has a code. codeOther is the label of the codes that have no counter of their own.
 const (
 	codeQueued   = "queued"
 	codeAnswered = "answered"

@@ -24,7 +24,7 @@ func count(t testing.TB, c prometheus.Counter) float64 {
 	return families[0].GetMetric()[0].GetCounter().GetValue()
 }
 
-// figures returns the counters and gauges that are not 0, as name{labels} value.
+// figures returns the counters and gauges that are not 0, each as a line of the form "name{labels} value".
 func figures(t *testing.T, reg prometheus.Gatherer) []string {
 	t.Helper()
 	families, err := reg.Gather()

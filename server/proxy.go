@@ -25,11 +25,10 @@ import (
 
 const (
 	proxyHeaderTimeout = 5 * time.Second
-	maxPendingHeaders  = 1024 // headers that are being read on one listener
+	maxPendingHeaders  = 1024 // largest number of headers that are being read at the same time on one listener
 )
 
-// Results of a connection from a trusted proxy, and of a header from another source, as the metrics
-// name them.
+// Labels by which the metrics count connections from trusted proxies, and PROXY headers from other sources.
 const (
 	headerAccepted  = "accepted"  // the connection has the source that the header names
 	headerLocal     = "local"     // the proxy itself is the source, as in a health check
@@ -57,8 +56,8 @@ type ProxyOptions struct {
 // RemoteAddr of the connection, so that limits and records have the true source. A connection without a
 // valid header is closed. Proxies is safe for concurrent use.
 //
-// Proxies does not use the Listener of go-proxyproto, whose RemoteAddr reads from the connection and so
-// would block both accept loops (docs/adr/0014).
+// Proxies does not use the Listener of go-proxyproto, whose RemoteAddr reads from the connection. The accept
+// loops call RemoteAddr, so a silent connection would block them (docs/adr/0014).
 type Proxies struct {
 	opt ProxyOptions
 	met counterByLabel
@@ -103,14 +102,14 @@ type proxyListener struct {
 // Addr returns the address of the inner listener.
 func (l *proxyListener) Addr() net.Addr { return l.inner.Addr() }
 
-// Accept returns the next connection with a known source.
+// Accept returns the next connection. Connections from trusted sources come only after their header was read.
 func (l *proxyListener) Accept() (net.Conn, error) {
 	l.startOnce.Do(func() { go l.run() })
 	return l.handoff.Accept()
 }
 
-// run accepts connections. It delivers an error before it tries again, so that it pauses after errors
-// as long as the caller of Accept does.
+// run accepts connections and passes them to Accept. It also passes each error to Accept before it tries
+// again. So it pauses after an error until the code that calls Accept does so again.
 func (l *proxyListener) run() {
 	for l.ctx.Err() == nil {
 		c, err := l.inner.Accept()
@@ -140,7 +139,8 @@ func (l *proxyListener) deliverOrClose(c net.Conn, err error) {
 	}
 }
 
-// readHeader reads one header and delivers the connection.
+// readHeader reads the header of a connection, and passes the connection to Accept, or closes it if it has no
+// valid header.
 func (l *proxyListener) readHeader(c net.Conn) {
 	defer func() { <-l.slots }()
 	closeEarly := context.AfterFunc(l.ctx, func() { _ = c.Close() })
@@ -200,8 +200,8 @@ func (c *proxiedConn) NetConn() net.Conn { return c.Conn }
 // Lengths of headers. Version 1 is one line. Version 2 has 16 fixed bytes, which contain the length of
 // the addresses and TLVs that follow.
 const (
-	minHeader    = 6  // number of bytes that tell a header from other data
-	minV1Line    = 15 // length of "PROXY UNKNOWN" with its line end
+	minHeader    = 6  // length of "PROXY ", with which version 1 begins, and the number of bytes that are read first
+	minV1Line    = 15 // length of the shortest line of version 1: "PROXY UNKNOWN" with its line end
 	maxV1Line    = 107
 	v2Fixed      = 16
 	maxV2Payload = 4 << 10
@@ -282,7 +282,7 @@ func frameHeader(r io.Reader) (text []byte, err error) {
 type rejectHeaderConn struct {
 	net.Conn
 	proxies *Proxies
-	seen    []byte // the first bytes that were read, at most as many as the longest beginning of a PROXY header has
+	seen    []byte // the first bytes that were read, at most as many as the signature of version 2 has
 }
 
 var errUntrustedHeader = errors.New("a PROXY header from a source that is not trusted")

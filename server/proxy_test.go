@@ -56,8 +56,9 @@ func dialAs(t *testing.T, source, addr string) net.Conn {
 
 const proxyLine = "PROXY TCP4 203.0.113.9 192.0.2.1 52011 80\r\n"
 
-// TestSilentProxyDoesNotBlockAccept: beside 40 silent trusted connections, a request gets the source in its
-// PROXY header, and a health check by a proxy gets the address of the proxy.
+// TestSilentProxyDoesNotBlockAccept: while 40 connections from trusted sources send nothing, other
+// connections are served. A request has the source in its PROXY header, and a health check by a proxy has the
+// address of the proxy.
 func TestSilentProxyDoesNotBlockAccept(t *testing.T) {
 	t.Parallel()
 	from := make(chan netip.AddrPort, 4)
@@ -202,7 +203,7 @@ func TestProxyListenerCloses(t *testing.T) {
 	}
 }
 
-// countOf returns the value of a counter with one label value.
+// countOf returns the value of the counter called name whose label has the value label.
 func countOf(t *testing.T, reg *prometheus.Registry, name, label string) float64 {
 	t.Helper()
 	all, err := reg.Gather()

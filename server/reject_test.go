@@ -80,7 +80,7 @@ func TestRefusalsAreBounded(t *testing.T) {
 	send(t, c, slow)
 	<-begun
 	conns, most := make([]net.Conn, 500), 0
-	// Each goroutine of answerOverloaded runs for a second.
+	// Each goroutine of answerOverloaded waits a second for the first byte of the request, so look finds it.
 	look := func() { most = max(most, goroutinesIn("relay/server.(*conn).answerOverloaded")) }
 	for i := range conns {
 		// This connection sends nothing.
@@ -101,14 +101,15 @@ func TestRefusalsAreBounded(t *testing.T) {
 		_ = c.Close()
 	}
 	if answered != len(conns) {
-		// No reset destroys an answer, because the callers have sent nothing.
+		// A lost answer cannot be the effect of a reset, because a reset needs unread bytes, and the callers
+		// have sent nothing.
 		t.Errorf("only %d of %d got an answer", answered, len(conns))
 	}
 	close(release)
 	readAnswer(t, bufio.NewReader(c), "GET")
 }
 
-// failing is a listener that first returns the errors in times.
+// failing is a listener whose Accept first returns the errors that were sent to the channel times.
 type failing struct {
 	*handoff
 	times chan error
@@ -142,7 +143,8 @@ func TestAcceptWithoutDescriptors(t *testing.T) {
 	ln.times <- &net.OpError{Op: "accept", Net: "tcp", Err: fmt.Errorf("accept4: %w", syscall.EMFILE)}
 	mine, theirs := net.Pipe()
 	defer func() { _ = mine.Close() }()
-	// The waiting call of Accept returns this connection. The next call fails, and the server repeats it.
+	// The server is already waiting in Accept, which returns this connection. The next call of Accept fails
+	// with EMFILE, and the server calls it again.
 	ln.deliver(theirs, nil)
 	until(t, func() bool { return count(t, s.met.failed) == 1 })
 	for _, c := range idle[:16] {

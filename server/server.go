@@ -30,8 +30,8 @@ type Options struct {
 	Base    http.Handler // handles the base site except /healthz and /readyz
 	Site    relay.Site
 
-	// HostKey is the SHA-256 fingerprint of the SSH host key, which is public, and the same for all
-	// nodes of a relay. /healthz names it.
+	// HostKey is the SHA-256 fingerprint of the SSH host key, which is public, and the same for all nodes of
+	// a relay. /healthz names it to a request with a nonce.
 	HostKey string
 
 	// RedirectPlain redirects plain HTTP on the base host to Site.Base, except health
@@ -61,16 +61,17 @@ type Options struct {
 	MinRate      int64
 	MinRateGrace time.Duration
 
-	// MaxConns bounds the open connections of all listeners. At the bound, a new
-	// connection replaces the one that has been idle longest; if none is idle, it is
-	// answered 503 overloaded, or closed on a TLS listener. 0 = what Admission allows one
-	// protocol, at most 20,000; negative = no bound.
+	// MaxConns bounds the open connections of all listeners. At the bound, a new connection replaces the one
+	// that has been idle longest; if none is idle, it is answered 503 overloaded, or closed on a TLS
+	// listener. 0 = 20,000, or the number that Admission allows one protocol, whichever is less; negative =
+	// no bound.
 	MaxConns int
 	// MaxConnsPerSource bounds the open connections of one IPv4 address or IPv6 /64, except loopback. 0
 	// = a quarter of MaxConns, but no less than 2,000 (or MaxConns, if that is less); negative = no
 	// bound.
 	MaxConnsPerSource int
-	// Admission counts the connections together with those of other protocols. nil = there are none.
+	// Admission counts the connections together with those of other protocols. nil = there are no other
+	// protocols.
 	Admission *admission.Limiter
 
 	// Access is called at the end of each request to an alias host, also of refused ones. It must not
@@ -167,9 +168,9 @@ const (
 	streamGrace = 250 * time.Millisecond // from the beginning of a stop to the end of streams and long polls
 	lingerGrace = 250 * time.Millisecond // time for unfinished heads and lingering closes after the last request
 	cutGrace    = 2 * time.Second        // time for captures to record that they were cut
-	connGrace   = 800 * time.Millisecond // time for closed connections to end; more than lingerGrace
+	connGrace   = 800 * time.Millisecond // longest wait for the goroutines of connections to end; more than lingerGrace, which some of them take
 
-	handoverGrace = 500 * time.Millisecond // time for connections that were accepted just before a handover
+	handoverGrace = 500 * time.Millisecond // time for connections that were accepted just before a handover to get their first answer
 )
 
 // errOverdue is the error of Shutdown if requests had to be cut.
@@ -293,8 +294,8 @@ func (s *Server) beginStop() {
 }
 
 // closeRemaining closes the remaining connections. Unfinished heads and lingering closes first get
-// lingerGrace, unless requests were cut. A capture that has not returned is aborted, so that its
-// caller cannot mistake a partial response for a complete one.
+// lingerGrace, unless cut is set, because then the time of the stop is already over. A capture that has not
+// returned is aborted, so that its caller cannot mistake a partial response for a complete one.
 func (s *Server) closeRemaining(cut bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -312,7 +313,7 @@ func (s *Server) closeRemaining(cut bool) {
 	}
 }
 
-// closeListeners closes the listeners. The caller holds s.mu.
+// closeListeners closes the listeners. The calling function holds s.mu.
 func (s *Server) closeListeners() {
 	for ln := range s.listeners {
 		_ = ln.Close()
@@ -330,7 +331,7 @@ func (s *Server) beginRequest() bool {
 	return true
 }
 
-// endRequest counts the capture of a beginRequest as ended.
+// endRequest counts one capture less as running. When a stop has begun, it closes drained with the last one.
 func (s *Server) endRequest() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -8,8 +8,8 @@ import (
 	"relay"
 )
 
-// TestPresenceOfAPeer: presence finds whether the peer is present, half-closed or reset, although bytes of
-// the peer are unread.
+// TestPresenceOfAPeer: presence tells whether the peer is connected, has sent FIN, or has reset the
+// connection, also while bytes of the peer are unread.
 func TestPresenceOfAPeer(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {

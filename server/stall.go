@@ -18,9 +18,9 @@ import (
 // writePiece is the largest number of bytes that are written under one deadline.
 const writePiece = 64 << 10
 
-// stallConn is a caller's socket. It fails a write if the caller's system has taken no byte for the
-// stall time, unless it notices that late, and gives the connection's slot back on Close. The type is below TLS, because crypto/tls
-// cannot continue a write that timed out.
+// stallConn is a caller's socket. A write fails if the caller's system has taken no byte for the stall time;
+// if stallConn notices that late, because the process was stopped, it tries again. Close releases the
+// connection's slot. TLS runs above stallConn, because crypto/tls cannot continue a write that timed out.
 //
 // A caller that reads slowly looks silent for a while, because its system announces free receive
 // buffer in steps. Linux was seen to announce 95 KiB at a time with default buffers on loopback, and

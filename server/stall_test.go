@@ -78,17 +78,18 @@ func pouring(size int) (*upstream, chan error) {
 	}}, ended
 }
 
-// slowReader is a caller that reads 16 KiB at a time, with pauses.
+// slowReader is a caller that reads slowly: 16 KiB at a time, as often as the field reads says, with the
+// pause in the field every between two reads. stall is the StallTimeout of the server.
 type slowReader struct {
 	buffer       int // receive buffer in bytes; 0 = that of the system
 	stall, every time.Duration
 	reads        int
-	rest         bool // after its slow reads the caller reads the rest at once
+	rest         bool // after its slow reads the caller reads the rest without pauses
 }
 
-// TestSlowReaderIsNotCut: a caller that reads slowly but steadily is not cut. Except with a small buffer, it
-// reads 512 KiB within the stall time, because Linux announces free space in large steps. A try during which
-// the machine stood still does not count.
+// TestSlowReaderIsNotCut: a caller that reads slowly but steadily is not cut. It reads at least 512 KiB
+// within the stall time, because Linux announces free space of the receive buffer in large steps. A try that
+// failed while the machine stood still is repeated.
 func TestSlowReaderIsNotCut(t *testing.T) {
 	t.Parallel()
 	for name, r := range map[string]slowReader{
@@ -181,7 +182,7 @@ func (r slowReader) read(t *testing.T) error {
 // response is incomplete.
 func TestSilentReaderIsCut(t *testing.T) {
 	t.Parallel()
-	const most = 10 * time.Second // long enough to fill the buffers first on a busy machine
+	const most = 10 * time.Second // longest time until the write fails; first the server fills the buffers, which takes long on a busy machine
 	for name, buffer := range map[string]int{"small buffer": 4 << 10, "default buffer": 0} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

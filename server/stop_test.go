@@ -198,7 +198,7 @@ func TestStopAccepting(t *testing.T) {
 	go func() { done <- s.Serve(ln) }()
 	early := dial(t, addr)
 	send(t, early, hello[:20])
-	// This waits until the connection is accepted.
+	// This waits until the accept loop runs.
 	for s.allAnswered() {
 		runtime.Gosched()
 	}

@@ -16,7 +16,7 @@ import (
 	"relay/wire"
 )
 
-// acmeProto is the protocol of certificate challenges (RFC 8737).
+// acmeProto is the ALPN protocol by which a CA checks a TLS-ALPN-01 challenge (RFC 8737).
 const acmeProto = "acme-tls/1"
 
 // byServerName returns a configuration that offers ALPN protocols by server name, and
@@ -48,7 +48,8 @@ func (s *Server) routeName(name string) route {
 	return s.hosts.findName(plainName(name))
 }
 
-// handshake makes the TLS handshake. It returns false if there is nothing to serve.
+// handshake makes the TLS handshake. It returns false if no request can follow: the handshake failed, or a CA
+// made it to check a challenge.
 func (c *conn) handshake() bool {
 	ctx, cancel := c.srv.ctx, context.CancelFunc(func() {})
 	if d := c.srv.opt.HeadTimeout; d > 0 {
@@ -79,7 +80,8 @@ func (c *conn) handshake() bool {
 	return true
 }
 
-// httpStarts are the first bytes of plain HTTP requests, to tell them from a TLS record.
+// httpStarts are the first five bytes of plain HTTP requests, as many as a TLS record header has. They show
+// that a caller sends plain HTTP to the TLS port.
 var httpStarts = []string{"GET /", "HEAD ", "POST ", "PUT /", "PATCH", "DELET", "OPTIO"}
 
 // challengePath is the path prefix of HTTP-01 challenges (RFC 8555, section 8.3).

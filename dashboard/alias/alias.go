@@ -12,7 +12,7 @@ import (
 // Head is the state of an alias, its tunnel and its queue.
 type Head struct {
 	record.Alias
-	Released                                int    // number of events that the previous page released; 0 = none
+	Released                                int    // number of events that the user has just released, from the address of the page; 0 = none
 	Sending                                 []Row  // deliveries in progress while other events wait
 	SSHCommand, RelayUpCommand, CurlCommand string // commands for the user to type: ssh, relay up, and a first request
 }

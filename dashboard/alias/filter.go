@@ -134,7 +134,8 @@ func (v *List) Tokens() (tokens []token, text string) {
 	return tokens, text
 }
 
-// Found returns the number of events in the list, as text, up to the bound of counting.
+// Found says as text how many events the list shows and, as far as they were counted, how many the filter
+// selects.
 func (v *List) Found() string {
 	if v.Older != "" {
 		text := strconv.Itoa(len(v.Rows))
@@ -193,7 +194,7 @@ func (v *List) Menu() []choiceList {
 	}, func(l choiceList) bool { return len(l.Choices) == 0 })
 }
 
-// shownChoices bounds the completions of a word.
+// shownChoices is the largest number of completions that completeFilter returns.
 const shownChoices = 12
 
 // choices returns the choices for a filter: the values that events of the alias have, and the chosen

@@ -28,7 +28,7 @@ type homeView struct {
 	Create     page.Form
 	Connect    page.Connect
 	Done       string
-	Refused    []relay.RefusedForward // recent ones; the page shows the reasons because ssh -N does not
+	Refused    []relay.RefusedForward // recently refused forwards; the page shows the reasons because ssh -N does not
 }
 
 // homeAlias is an alias in the list, with the results of its events in the last day.
@@ -105,8 +105,8 @@ func (p Pages) readHome(r *http.Request, who relay.Actor, aliases []relay.Alias,
 	return nil
 }
 
-// health reads the results of the aliases that got events last. If they cannot be read, the list is ordered
-// by name.
+// health counts the events and errors of the aliases that got events last. If the store cannot count, the
+// page is shown without these counts, and the list does not begin with the aliases that fail.
 func (p Pages) health(r *http.Request, who relay.Actor, all []record.Alias, ids map[string]int64) map[int64]relay.AliasHealth {
 	since := time.Now().Add(-healthSpan)
 	var active []*record.Alias
@@ -142,7 +142,8 @@ func (v *homeView) pageLink(n int) string {
 // Size of a sparkline.
 const sparkWidth, sparkHeight = 120.0, 20.0
 
-// spark returns the line of the sparkline: the events of each part of the day, or only the errors.
+// spark returns the bars of the sparkline as the path of an SVG image: the events of each part of the day, or
+// only the errors.
 func (a *homeAlias) spark(errors bool) string {
 	most := 1
 	for _, part := range a.Parts {

@@ -214,7 +214,7 @@ func (p Pages) ReadRows(r *http.Request, who relay.Actor, v *List) (err error) {
 }
 
 // Shows reports whether the list at the address of a page is this list. If this list begins with the newest
-// event, an address that begins the list at a cursor also matches.
+// event, an address with a cursor matches, too, because it has a later part of the same list.
 func (v *List) Shows(address string) bool {
 	u, err := url.Parse(address)
 	if err != nil || v.Filter.Cursor != "" {

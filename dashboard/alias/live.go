@@ -96,8 +96,9 @@ func (p Pages) live(w http.ResponseWriter, r *http.Request, who relay.Actor, a *
 	return nil, nil
 }
 
-// liveStart tells a page to read its data again if the page does not name the item of the feed that was the
-// last one before the page was made.
+// liveStart begins the live updates of a page that does not name the last item of the feed before the page
+// was made: changes may be missing in that page, so it is told to read its data again, and gets the sidebar.
+// Other pages get nothing here.
 func (p Pages) liveStart(r *http.Request, a *relay.Alias, l *record.EventStream) error {
 	switch {
 	case lastID(r) != "":

@@ -29,14 +29,14 @@ type plotView struct {
 // typeView is an event type in the overview.
 type typeView struct {
 	relay.FigureType
-	Link string // address of the list of these events
+	Link string // address of the list of events of the type
 }
 
 // Bounds of the overview.
 const (
 	shownTypes    = 8
 	shownSlowest  = 3
-	slowestOf     = 3 // number of measured latencies from which a type can be called slow
+	slowestOf     = 3 // least number of measured latencies of a type that is listed among the slowest
 	shownFailures = 5
 )
 
@@ -69,8 +69,9 @@ var plotWindows = []plotWindow{
 
 const plotDefault = 1 // index in plotWindows
 
-// plot counts the events of an alias in the time span that the address names, by default one day. If
-// the store cannot count, it returns nil, and the rest of the page is shown.
+// plot counts the events of an alias in the time span that the address names, by default one day. It returns
+// nil if the alias never had an event. If the store cannot count, the result has only the reason, which the
+// page shows in place of the plot.
 func (p Pages) plot(r *http.Request, who relay.Actor, a *Head) *plotView {
 	v, now := &plotView{Path: page.AliasPath(a.Name)}, time.Now().UTC()
 	chosen := slices.IndexFunc(plotWindows, func(w plotWindow) bool { return w.name == r.URL.Query().Get("window") })
@@ -124,7 +125,8 @@ func (v *plotView) addTypes() {
 	v.Types = v.Types[:min(len(v.Types), shownTypes)]
 }
 
-// failures returns the newest events of an alias since a time that ended with an error.
+// failures returns the newest events of an alias that ended with an error and arrived at the time since or
+// later.
 func (p Pages) failures(r *http.Request, who relay.Actor, alias string, since time.Time) (rows []Row) {
 	found, err := p.Events.Events(r.Context(), who, relay.Filter{Alias: alias, Status: relay.StatusError, Since: since, Limit: shownFailures, Budget: 60 * time.Millisecond})
 	if err != nil {
@@ -165,7 +167,8 @@ const (
 	enoughForP99 = 100
 )
 
-// plotSentences describe the drawings in words, with measured figures only.
+// plotSentences returns sentences with the figures of the plot. It leaves out quantiles for which too few
+// latencies were measured.
 func plotSentences(f *relay.Figures, window string) []string {
 	t := &f.Total
 	if t.Events == 0 {

@@ -92,8 +92,8 @@ func releasedNotice(r *http.Request, a Head) string {
 	return text + "."
 }
 
-// confirmRelease returns the page that asks before "Replay all queued", with the events that the button
-// would deliver.
+// confirmRelease returns the page that asks before "Replay all queued", with the number of events that the
+// button would deliver, and the times of the oldest and the newest one.
 func (p Pages) confirmRelease(_ http.ResponseWriter, r *http.Request, who relay.Actor, a *relay.Alias) (templ.Component, error) {
 	head, err := p.Head(r, a)
 	if err != nil {
@@ -112,7 +112,7 @@ func (p Pages) confirmRelease(_ http.ResponseWriter, r *http.Request, who relay.
 
 func releaseButton(n int) string { return "Replay all queued (" + strconv.Itoa(n) + ")" }
 
-// release releases the queued inbound events of an alias.
+// release releases the events of an alias that were queued while it was offline.
 func (p Pages) release(w http.ResponseWriter, r *http.Request, who relay.Actor, a *relay.Alias) (templ.Component, error) {
 	if err := p.Limits.Replay(who); err != nil {
 		return nil, err

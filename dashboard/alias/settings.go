@@ -31,13 +31,13 @@ type settingsView struct {
 // settingField is one setting as the page shows it.
 type settingField struct {
 	Key, Label, Default, Help string
-	Value                     string // the current value, or the typed one if it has an error
-	Was                       string // the current value
+	Value                     string // the stored value, or the typed one if the form is shown again
+	Was                       string // the stored value
 	Lines                     int    // lines of the text area; 0 = an input of one line
 	Secret                    bool   // Value says only whether a secret is stored
 }
 
-// answerView is the response to callers while the alias is offline.
+// answerView is one of the answers that an alias gives to callers while it is offline.
 type answerView struct {
 	For  string // the requests that get this response
 	Text string // head and body of the response
@@ -100,7 +100,8 @@ func (p Pages) settingsOf(a *relay.Alias) page.FormPage {
 				continue
 			}
 			field.Value = failed.Named("set").Shown(field.Key, field.Was)
-			// A value with an error leaves the setting unchanged.
+			// trial gets the typed values, for the preview of the answers. A value with an error leaves its
+			// setting unchanged.
 			_ = record.SetSetting(&trial, field.Key, field.Value)
 		}
 		return settingsPage(settingsView{
@@ -165,8 +166,8 @@ func previewOf(set *relay.Settings) []answerView {
 	return list
 }
 
-// answerChallenge lets the alias answer challenges of one more name while it is offline, with the
-// secret or the verify token that they need.
+// answerChallenge adds one challenge to those that the alias answers while it is offline. It stores the typed
+// secret or verify token if the answer needs one.
 func (p Pages) answerChallenge(w http.ResponseWriter, r *http.Request, who relay.Actor, a *relay.Alias) (templ.Component, error) {
 	name, value, need := page.Field(r, "name"), r.PostForm.Get("secret"), handshake.NeedOf(page.Field(r, "name"))
 	if value == "" && need != handshake.NeedsNothing {

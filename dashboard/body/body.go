@@ -30,7 +30,7 @@ type Pair struct {
 	JSON        bool // Value is indented JSON
 }
 
-// shownHex is the number of bytes in a hex dump.
+// shownHex is the largest number of bytes in a hex dump.
 const shownHex = 16 << 10
 
 // WholeJSON is the largest JSON body, in bytes, that is shown completely on request.
@@ -203,7 +203,7 @@ func (c *content) pretty(v *View) {
 	v.Text, v.JSON = Visible(text), c.Form == reading.JSON
 }
 
-// marked sets the text of a view, with a mark on the character at position at.
+// marked sets the text of a view, in which one character is marked. at is the position of its first byte.
 func (c *content) marked(v *View, at int) {
 	end := min(at+1, len(c.Text))
 	for end < len(c.Text) && !utf8.RuneStart(c.Text[end]) {

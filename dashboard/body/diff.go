@@ -22,7 +22,7 @@ type Diff struct {
 	Noise   []fieldChange // changes of header lines that differ every time, such as Date
 	Fields  []fieldChange // changes of the fields of two JSON bodies
 	Lines   []diffRow     // lines of the right JSON body with the changes marked; nil = the changes cannot be marked
-	Faded   bool          // some of the fields differ every time
+	Faded   bool          // some of Fields differ every time, so they are shown faded
 }
 
 // diffRow is a line of a body with its mark, or a gap of equal lines that are left out.
@@ -64,13 +64,14 @@ func rowsOf(lines []record.DiffLine) (rows []diffRow) {
 	return rows
 }
 
-// fieldChange is a header line or a JSON field that differs; "" = the side has no such line or field.
+// fieldChange is a header line or a JSON field that differs; Was is its value on the left side and Is that on
+// the right side; "" = the side has none.
 type fieldChange struct {
 	Name, Was, Is string
 	Noise         bool
 }
 
-// diffSigns are the signs at the start of the lines of a text.
+// diffSigns are the signs before the changed lines of two bodies that are compared as text.
 var diffSigns = map[string]string{"add": "+", "remove": "-", "skip": "…"}
 
 // DiffOf returns the view of a comparison.

@@ -101,7 +101,7 @@ func leavesOf(value any, path []string) (list []leaf) {
 }
 
 // TestRealPayloads: published payloads of GitHub and Shopify are recognised and shown without a fault, as
-// JSON, in a form and compressed. Searches for three of their values find each of them.
+// JSON, in a form and compressed. Three random values of each payload are found by searches.
 func TestRealPayloads(t *testing.T) {
 	t.Parallel()
 	modules := filepath.Join(relaytest.NodeModules(t, "testdata/payloads", ""), "node_modules")

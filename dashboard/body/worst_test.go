@@ -51,7 +51,8 @@ func TestWorstBytes(t *testing.T) {
 	}
 }
 
-// TestWorstCompression: a body that decompresses to 64 MiB is decompressed only up to the shown part.
+// TestWorstCompression: of a body that would decompress to 64 MiB, only the first Shown bytes are
+// decompressed.
 func TestWorstCompression(t *testing.T) {
 	t.Parallel()
 	var bomb bytes.Buffer

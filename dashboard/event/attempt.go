@@ -47,8 +47,9 @@ type attemptView struct {
 // allAttempts reports whether each attempt of the page is shown as a column.
 func allAttempts(q url.Values) bool { return q.Get("attempts") == "all" }
 
-// addAttempts adds the columns: the original and the newest attempt, or the attempt that the address
-// chooses, or all attempts that are read together. Two columns are compared.
+// addAttempts adds the attempts of the page, and chooses the columns: the original and the newest attempt,
+// the attempts that the address names, or with attempts=all every attempt of the page. Unless all are
+// columns, it compares the responses of the two.
 func (p pages) addAttempts(r *http.Request, who relay.Actor, v *eventView, e *relay.Event, most int) error {
 	q := r.URL.Query()
 	newest := e.Attempts
@@ -184,7 +185,7 @@ func addMissing(list []relay.Attempt, add ...relay.Attempt) []relay.Attempt {
 	return list
 }
 
-// queueText describes the condition for which a queued attempt waits; auto is autoDeliver of its alias.
+// queueText says what a queued attempt waits for; auto is the setting autoDeliver of its alias.
 func queueText(a *relay.Attempt, auto bool) string {
 	s := "queued until the tunnel is online"
 	if a.Kind == relay.KindOriginal && !a.Released && !auto {

@@ -68,8 +68,8 @@ func (p pages) compare(_ http.ResponseWriter, r *http.Request, who relay.Actor) 
 	return diffPage(v), nil
 }
 
-// candidates returns earlier events that are similar to an event and can be compared with it. If there
-// is none, it returns later events.
+// candidates returns earlier events with the same type as the event like or, if it has no type, with the same
+// method. If there is none, it returns later ones.
 func (p pages) candidates(ctx context.Context, who relay.Actor, like alias.Row) (list []alias.Row, err error) {
 	f := relay.Filter{Alias: like.Alias, Limit: diffCandidates, Cursor: like.ID}
 	if p := like.Provider; p != nil && p.EventType != nil {
@@ -93,7 +93,7 @@ func (p pages) candidates(ctx context.Context, who relay.Actor, like alias.Row) 
 	return list, err
 }
 
-// comparePath returns the page that compares two events.
+// comparePath returns the address of the page that compares two events.
 func comparePath(left, right, part string) string {
 	return page.WithQuery("/diff", url.Values{"left": {left}, "right": {right}, "part": {part}})
 }

@@ -24,7 +24,7 @@ import (
 // shownBodies is the largest number of body bytes on a page that shows all its attempts side by side.
 const shownBodies = 4 << 20
 
-// eventView is the inspector of one event.
+// eventView is the content of the inspector, the part of a page that shows one event.
 type eventView struct {
 	*record.Summary // its texts are safe to show
 	AliasState      string
@@ -36,7 +36,7 @@ type eventView struct {
 	Happened     string        // one sentence about the last attempt, if it failed; else ""
 	HostRefused  string        // warning that the local server refused the Host header; "" = none
 	Blocker      string        // reason why the event cannot be replayed; "" = it can be
-	Queued       string        // position in the queue; "" = no attempt is queued
+	Queued       string        // what the queued attempt waits for, and its position in the queue; "" = no attempt is queued
 	SSHCommand   string        // command that opens the tunnel; "" = the alias is online
 	Missed       *alias.Missed // the challenge that was not answered; nil = the event is no such challenge
 	SecretSender string        // sender whose request contains its own secret, which the viewer can store; "" = none
@@ -45,7 +45,7 @@ type eventView struct {
 	Request      messageView
 	Attempts     []attemptView
 	Longest      float64 // longest total time of an attempt, in ms: all bars have this scale
-	Strip        bool    // only some attempts are columns, so there is a strip to choose from
+	Strip        bool    // only some attempts are columns, so the page has a timeline to choose others from
 	Opened       int     // number of the attempt that the user has chosen, else of the newest
 	AllAttempts  string  // address that shows each attempt as a column
 	OlderReplays string  // address of the page with older replays, "" = there are none
@@ -120,7 +120,8 @@ func (p pages) readListOf(r *http.Request, who relay.Actor, list *alias.List, v 
 	newer, older, found := list.Neighbours(v.ID)
 	if !found && !list.Filter.Active() && list.Filter.Cursor == "" {
 		id, _ := relay.ParseID(v.ID)
-		// The list begins with this event.
+		// The event is older than the part of the list that was read, so the list is read again, beginning
+		// with the event.
 		list.Filter.Cursor = id.Next().String()
 		if err := p.ReadRows(r, who, list); err != nil {
 			return err
@@ -233,7 +234,7 @@ func pairsOf(fields []wire.Field) []body.Pair {
 }
 
 // readMessage reads the message of an event with the number in the address: 0 is the request, k the response
-// of attempt k. It reads at most as many bytes of the body as most says.
+// of attempt k. most is the largest number of bytes that it reads of the body.
 func (p pages) readMessage(r *http.Request, who relay.Actor, id relay.ID, most int) (n int, m *relay.Message, err error) {
 	if r.PathValue("n") == "0" {
 		e, err := p.Events.Request(r.Context(), who, id, most)

@@ -122,8 +122,8 @@ func (p pages) composePage(_ http.ResponseWriter, r *http.Request, who relay.Act
 	return showSend(v), nil
 }
 
-// send shows a preview of the event that the form describes or, if its second button was pressed,
-// sends it.
+// send shows a preview of the event that the form describes. If the second button of the form was pressed,
+// and the form is unchanged since the last preview, it sends the event.
 func (p pages) send(w http.ResponseWriter, r *http.Request, who relay.Actor, a *relay.Alias) (templ.Component, error) {
 	if !who.Scopes.Has(relay.ScopeEventsSend) {
 		return nil, relay.Errorf(relay.CodeForbidden, "you may read the events of %s, but not send new ones", a.Name)
@@ -192,8 +192,8 @@ func (p pages) maker(hold func(int64) error) outgoing.Maker {
 	return outgoing.Maker{Events: p.Events, Deliver: p.Deliver, Secrets: p.Accounts, Site: p.Site, Limits: p.Sending, Hold: hold}
 }
 
-// holder returns a function that reserves memory for the answer to a form; nil if the answer is not
-// counted.
+// holder returns a function that reserves memory for the answer to a form; nil if the answer does not count
+// in a budget.
 func holder(w http.ResponseWriter) func(int64) error {
 	for {
 		switch x := w.(type) {
@@ -252,7 +252,8 @@ func (p pages) readSend(ctx context.Context, who relay.Actor, a *relay.Alias, f 
 	return v, made.Request, err
 }
 
-// readSigners lists the ways to sign: none, the sender's own scheme, or a secret of the alias.
+// readSigners lists the ways to sign: none, the sender's own scheme, a secret of the alias, or a secret that
+// the user types.
 func (p pages) readSigners(ctx context.Context, who relay.Actor, a *relay.Alias, v *sendView) error {
 	secrets, err := p.Accounts.Secrets(ctx, who, a.Name)
 	if err != nil {

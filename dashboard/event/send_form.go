@@ -133,7 +133,8 @@ func orderOf(a *relay.Alias, f *page.Form, base *compose.Request) (o *outgoing.O
 }
 
 // editHeaders adds to the edit the names whose header lines were changed. A line that is not shown byte for
-// byte keeps its original bytes unless the user changed it.
+// byte keeps its original bytes unless the user changed it. wrong describes a line that is no header line, ""
+// = none.
 func editHeaders(e *compose.Edit, values url.Values, base *compose.Request) (wrong string) {
 	shown, exact := headerLines(base)
 	var typed []compose.Header

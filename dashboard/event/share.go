@@ -90,8 +90,8 @@ func (p pages) previewShare(_ http.ResponseWriter, r *http.Request, who relay.Ac
 	return sharePreviewPage(id.String(), shareName(e), r.URL.Query().Get("expires"), sharedOf(e, shown)), nil
 }
 
-// shareName returns the label by which the owner knows the event, if the view of the share does not
-// contain it.
+// shareName returns the type and the label of an event, by which its owner recognizes it in the preview of a
+// share.
 func shareName(e *relay.Event) string {
 	s := record.Summarise(e, relay.Site{}, time.Time{})
 	var words []string
@@ -180,8 +180,8 @@ func (p pages) sharedEvent(w http.ResponseWriter, r *http.Request) (templ.Compon
 	return sharedPage(v), nil
 }
 
-// currentShare returns the share whose token is in the address, and its event as the holder may see
-// it. A view does not count as a use. It sets headers that keep the address, which contains the
+// currentShare returns the share whose token is in the address, and its event as the holder may see it. A
+// view does not count as a use. currentShare also sets headers that keep the address, which contains the
 // secret, out of referrers and search engines.
 func (p pages) currentShare(w http.ResponseWriter, r *http.Request) (grant.Held, error) {
 	w.Header().Set("Referrer-Policy", "no-referrer")
@@ -299,7 +299,8 @@ func readHead(headers []record.Header) string {
 	return head + "\r\n"
 }
 
-// resultOf returns the attempt that was replayed by this share. It never returns another attempt.
+// resultOf returns the attempt whose number is text, if it is a replay by a share, else nil: holders of a
+// share must not see other attempts.
 func (p pages) resultOf(ctx context.Context, who relay.Actor, e *relay.Event, text string) (*relay.Attempt, error) {
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 || n > e.AttemptCount {
@@ -312,7 +313,7 @@ func (p pages) resultOf(ctx context.Context, who relay.Actor, e *relay.Event, te
 	return &list[0], nil
 }
 
-// resultTexts describe the ends of a replay by a share.
+// resultTexts describe the states of a replay by a share.
 var resultTexts = map[string]string{
 	relay.StateQueued:      "The tunnel is offline. The replay is queued and delivered when the tunnel is back online.",
 	relay.StateDelivering:  "The replay is in progress; reload this page for the result.",

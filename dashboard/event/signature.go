@@ -74,8 +74,8 @@ func (v *signatureView) title() string {
 	return "Signature of " + v.Provider + ": " + v.Verdict
 }
 
-// show adds the parts of the signature line and the checks to the card. Without a secret the last check
-// is left out, because the verdict already says that no secret fits.
+// show adds the parts of the signature line and the checks to the card. For a stored verdict, fits is the
+// result of the check of the digest; that check is left out if the verdict is unchecked.
 func (v *signatureView) show(r *signature.Report, fits bool) {
 	v.Template = r.Signed.Template
 	for _, p := range r.Signature.Parts {

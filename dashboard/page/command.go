@@ -8,7 +8,8 @@ import (
 	"relay"
 )
 
-// Connect holds the two commands that a user needs for the first event.
+// Connect holds the two commands that a user needs for the first event, and the SSH host with its key, which
+// ssh asks about.
 type Connect struct {
 	SSH, Curl     string
 	Host, HostKey string
@@ -34,7 +35,8 @@ func (p *Pages) TunnelCommand(user, alias string) string {
 }
 
 // CurlCommand returns a command that sends a first request. Only localhost and its subdomains resolve
-// everywhere without DNS, so another domain on loopback is pinned to an address.
+// everywhere without DNS. With another alias domain on loopback, the command therefore gives curl the address
+// 127.0.0.1 (--resolve).
 func (p *Pages) CurlCommand(alias string) string {
 	command := `curl -d '{"hello":"relay"}' `
 	domain := p.Site.AliasDomain

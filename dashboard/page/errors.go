@@ -13,7 +13,8 @@ import (
 	"relay"
 )
 
-// explain returns the page about an error, or, for a request of the script, the message to announce.
+// explain returns the error page for err. If the request came from the page's script, it returns only the
+// error message, which the script shows.
 func (p *Pages) explain(w http.ResponseWriter, r *http.Request, err error) WithStatus {
 	e := relay.AsError(err)
 	status := relay.Status(e.Code)
@@ -25,7 +26,7 @@ func (p *Pages) explain(w http.ResponseWriter, r *http.Request, err error) WithS
 		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(e.RetryAfter.Seconds()))))
 	}
 	if e.Code == relay.CodeLoginTooOld {
-		// The cookie remembers the page of the refused form for after the login.
+		// The cookie remembers the page of the refused form, so that the login leads back to it.
 		http.SetCookie(w, p.NextCookie(p.PageOf(referer(r)), nextAge))
 	}
 	retry := "" // address of a retry link; "" for forms

@@ -135,8 +135,8 @@ func StaleText(now, by string) string {
 	return "changed to " + now + by + " after this page was loaded; nothing was saved. Save again to replace it"
 }
 
-// LastChange returns the actor and the time of the newest entry of the audit log with this action and target
-// whose detail contains a word; "" if there is none.
+// LastChange looks for the newest entry of the audit log that has this action and target, and whose detail
+// contains word. It returns the actor and the time of the entry as a text, "" = there is none.
 func (p *Pages) LastChange(r *http.Request, who relay.Actor, action, target, word string) string {
 	entries, err := p.Accounts.Audit(r.Context(), who, lastChanges)
 	if err != nil {

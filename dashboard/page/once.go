@@ -72,7 +72,7 @@ func (p *Pages) Once(handle SignedInHandler) SignedInHandler {
 		status, sealed, err := p.begin(r.Context(), who, key, r.Pattern)
 		switch {
 		case err != nil && relay.AsError(err).Code == relay.CodeConflict:
-			// The first form is still being handled.
+			// The first submission is still being handled after oncePatience.
 			return SeeOther(w, r, nil, p.pageAbove(r.URL.Path))
 		case err != nil:
 			return nil, err
@@ -104,7 +104,8 @@ func (p *Pages) Once(handle SignedInHandler) SignedInHandler {
 		status = http.StatusOK
 		answer := formAnswer{Location: to.location}
 		if len(r.Form.Get(OnceField)) >= len(NewOnce()) {
-			// Without a random value the text could be guessed, so the secret is not stored.
+			// The secret is stored only if OnceField has a random value. Without one, the text that decrypts
+			// the secret could be guessed.
 			answer.Secret = made
 		}
 		if body != nil && made == "" {

@@ -17,7 +17,7 @@ import (
 
 type accounts = Accounts
 
-// stillRunning is a store in which the first form with each key is still being handled.
+// stillRunning is a store that reports for each form that its first submission is still being handled.
 type stillRunning struct {
 	accounts
 	asked int
@@ -74,8 +74,8 @@ func TestFormWhosePageFailsActsOnce(t *testing.T) {
 	}
 }
 
-// TestSecondFormsAskSeldom: a second form that waits for the first one queries the store 5 to 20 times,
-// because each query is a transaction that writes.
+// TestSecondFormsAskSeldom: a second submission of a form that waits for the first one queries the store only
+// 5 to 20 times, because each query is a transaction that writes.
 func TestSecondFormsAskSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &stillRunning{}

@@ -80,8 +80,8 @@ func (p *Pages) Handler() http.Handler {
 	routes := http.NewCrossOriginProtection().Handler(p.mux)
 	const csp = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; " +
 		"connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
-	// On other addresses, browsers ignore the header Cross-Origin-Opener-Policy, and report an error in the
-	// console.
+	// The header Cross-Origin-Opener-Policy is set only with https and on loopback. On other addresses,
+	// browsers ignore it and report an error in the console.
 	isolates := p.Secure() || sockets.IsLoopback(p.Site.Base.Hostname())
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()

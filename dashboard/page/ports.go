@@ -8,7 +8,7 @@ import (
 	"relay/grant"
 )
 
-// Accounts finds the logged-in actors and their rights. store satisfies it.
+// Accounts finds the logged-in actors and their rights. Package store implements it.
 type Accounts interface {
 	relay.Accounts
 	relay.SecretOpener // opens the secrets that sign new events
@@ -38,7 +38,7 @@ type Accounts interface {
 	EndIdempotent(ctx context.Context, who relay.Actor, key string, status int, body []byte) error
 }
 
-// Events reads and deletes events. store satisfies it.
+// Events reads and deletes events. Package store implements it.
 type Events interface {
 	relay.Events
 	// Choices lists the event types, senders and labels that the newest events of an alias have.
@@ -51,7 +51,7 @@ type Events interface {
 	AliasHealth(ctx context.Context, who relay.Actor, aliases []int64, since time.Time, parts int) (map[int64]relay.AliasHealth, error)
 }
 
-// Deliverer replays and releases events, and returns the states of aliases. delivery satisfies it.
+// Deliverer replays and releases events, and returns the states of aliases. Package delivery implements it.
 type Deliverer interface {
 	relay.Deliverer
 	// Capture stores and forwards a request to an alias, and returns when it was answered.
@@ -60,7 +60,7 @@ type Deliverer interface {
 	FeedID() string
 }
 
-// Enrolments reads and approves keys that wait for approval. store satisfies it.
+// Enrolments reads and approves keys that wait for approval. Package store implements it.
 type Enrolments interface {
 	// Enrolment returns the waiting key of a link; ErrNotFound when the link has none any more.
 	Enrolment(ctx context.Context, link string) (relay.Enrolment, error)
@@ -73,7 +73,7 @@ type Enrolments interface {
 // Limits are the rate and concurrency limits, shared with the API. The errors are
 // *relay.Error with code rate-limited.
 type Limits interface {
-	// Stream takes a slot for a live stream of the account; release gives the slot back.
+	// Stream takes a slot for a live stream of the account, until the function release is called.
 	Stream(who relay.Actor) (release func(), err error)
 	// Verify counts a verification of a signature.
 	Verify(who relay.Actor) error

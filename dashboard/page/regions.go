@@ -88,8 +88,9 @@ func wantedOf(ctx context.Context) map[string]string {
 	return wanted
 }
 
-// Acted answers a form of the page at path, whose handler returned err. The answer gives the script
-// the message to announce, and the ids of the regions to read again.
+// Acted answers a form of the page at path, whose handler returned err. If the script has sent the form, the
+// answer has the message said, which the script announces, and reread, the ids of the regions that it reads
+// again. Otherwise it is a redirect to path.
 func Acted(w http.ResponseWriter, r *http.Request, err error, said, reread, path string) (templ.Component, error) {
 	if err == nil && Partial(r) {
 		return notice(said, reread), nil

@@ -54,7 +54,7 @@ func (p *Pages) PageOf(address string) string {
 // SessionAge is the time for which a browser keeps the cookie of a session, in seconds.
 const SessionAge = 30 * 24 * 3600
 
-// Bounds of the work for a request with more than one session.
+// Largest numbers of paths and of domains for which Sweep removes cookies in one answer.
 const (
 	sweptPaths   = 6
 	sweptDomains = 3

@@ -19,7 +19,8 @@ type Viewer struct {
 	Path  string // path of the page
 	Theme string // one of the values in themes
 	Rows  string // one of the values in densities
-	// FeedID is the id of the last item of the live feed before any data of the page was read.
+	// FeedID is the id of the last item of the live feed before any data of the page was read. The live
+	// updates of the page begin after this item, so that no change is missed.
 	FeedID string
 
 	// aliases lists all aliases of the user, which are read once for a page.
@@ -30,8 +31,8 @@ type Viewer struct {
 
 type viewerKey struct{}
 
-// Aliases lists the aliases of the logged-in user. They are read once for a page; the caller may change the
-// returned list.
+// Aliases lists the aliases of the logged-in user. They are read once for a page; the returned list is a
+// copy, which may be changed.
 func Aliases(ctx context.Context) ([]relay.Alias, error) {
 	list, err := ViewerOf(ctx).aliases()
 	return slices.Clone(list), err
@@ -54,7 +55,7 @@ const themeCookie = "relay_theme"
 // error message or the path.
 var densities = []string{"compact", "comfortable"}
 
-// rowsCookie holds the density, as themeCookie holds the theme.
+// rowsCookie holds the chosen density, which the server needs when it makes the rows of a page.
 const rowsCookie = "relay_rows"
 
 // SetTheme stores the theme or the density in this browser, and redirects back to the page.

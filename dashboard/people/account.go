@@ -132,7 +132,8 @@ func (p pages) createToken(w http.ResponseWriter, r *http.Request, who relay.Act
 	}), nil
 }
 
-// tokenOf reads the form of a new token. Errors in fields that exist only in the form are stored in f.
+// tokenOf reads the form of a new token. It stores errors of the scopes and the lifetime in f: CreateToken
+// would accept empty ones, as all scopes and as no expiry.
 func tokenOf(f page.Form) grant.TokenRequest {
 	want := grant.TokenRequest{Name: strings.TrimSpace(f.Values.Get("name")), Scopes: f.Values["scopes"], Alias: f.Values.Get("alias")}
 	if len(want.Scopes) == 0 {
@@ -150,7 +151,8 @@ func tokenOf(f page.Form) grant.TokenRequest {
 
 const tokenAliasHint = "a token limited to one alias cannot see anything else and cannot create keys or tokens"
 
-// lastKeyText returns the warning before the last key is removed.
+// lastKeyText returns the question's text before a key is removed, with a warning if it is the last key of
+// the account.
 func lastKeyText(keys int) string {
 	const text = "Its connections are closed at once."
 	if keys == 1 {

@@ -94,8 +94,8 @@ func (p pages) inviteUser(_ http.ResponseWriter, r *http.Request, who relay.Acto
 	}), nil
 }
 
-// removeUser removes another account. It refuses to remove the last admin, because then no admin is
-// left to make another one.
+// removeUser removes another account. Admins cannot remove their own account here, so that at least one admin
+// is left.
 func (p pages) removeUser(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
 	user := r.PathValue("user")
 	if user == who.AccountName {

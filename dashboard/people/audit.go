@@ -17,7 +17,7 @@ type auditView struct {
 	Title, Path string
 	Everything  bool // entries of all accounts, for admins
 	Filter      auditFilter
-	Actions     []string // actions that occur in the entries, for the filter
+	Actions     []string // kinds of actions (see matches) that occur in the entries, for the menu of the filter
 	Rows        []*relay.AuditEntry
 	Searched    int    // number of entries that were searched
 	Bound       bool   // there may be older entries that no page shows
@@ -27,7 +27,7 @@ type auditView struct {
 // auditFilter selects entries by actor, action and target.
 type auditFilter struct{ Who, What, On string }
 
-// Lengths of the audit log's two lists.
+// Largest numbers of entries that are read: for the first page, and for the whole list or a filtered one.
 const (
 	auditShort = 100
 	auditLong  = 1000
@@ -78,8 +78,8 @@ func (p pages) audit(everything bool) page.SignedInHandler {
 	}
 }
 
-// matches reports whether an entry passes the filter. What is an action, or the part of an action
-// before the dot; Who and On match a part of a text in any letter case.
+// matches reports whether an entry passes the filter. What names an action, or a kind of action: the part of
+// an action before the dot. Who and On match a part of a text in any letter case.
 func (f *auditFilter) matches(e *relay.AuditEntry) bool {
 	part := func(text, of string) bool {
 		return of == "" || strings.Contains(strings.ToLower(text), strings.ToLower(of))

@@ -10,8 +10,8 @@ import (
 	"relay/dashboard/page"
 )
 
-// enrolmentLogin shows visitors who are not logged in how to log in. The text is the same if the link
-// belongs to no enrolment.
+// enrolmentLogin shows visitors who are not logged in how to log in. It does not look at the enrolment, so
+// the text is the same for a link that belongs to none.
 func (p pages) enrolmentLogin(w http.ResponseWriter, r *http.Request) (templ.Component, error) {
 	p.RememberPage(w, r)
 	return page.WithStatus{Component: enrolmentLoginPage(p.LoginCommand(), r.URL.Path), Status: http.StatusUnauthorized}, nil

@@ -35,7 +35,7 @@ type ACMEOptions struct {
 	Alias func(label string) (owner int64, ok bool)
 
 	Dir   string         // folder of accounts, keys and certificates, mode 0700
-	Files SharedFiles    // where all nodes store these files instead; nil = one node, which uses Dir
+	Files SharedFiles    // store of these files that all nodes share, in place of Dir; nil = there is one node, which uses Dir
 	Email string         // contact of the ACME account; "" = none
 	CA    string         // directory URL; "" = Let's Encrypt
 	Roots *x509.CertPool // roots that verify the CA's own server certificate; nil = those of the system
@@ -77,7 +77,7 @@ type ACME struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 	once   sync.Once
-	ended  chan struct{} // closed when Stop has ended everything
+	ended  chan struct{} // closed after Stop, when all orders and renewals have ended
 	// endCache stops the renewals of certmagic and waits for the one that runs.
 	endCache func()
 
@@ -248,7 +248,8 @@ func (a *ACME) allowed(name string) (owner int64, ok bool) {
 		return 0, false
 	}
 	if a.opt.DNS != nil {
-		// The wildcard certificate already exists, so this answer reveals nothing about aliases.
+		// The wildcard certificate covers every label, so each valid label is allowed, whether or not it is
+		// that of an alias.
 		return 0, label == "*" || relay.ValidLabel(label)
 	}
 	return a.opt.Alias(label)
@@ -307,8 +308,9 @@ func (a *ACME) Certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error)
 // and all other work needs the database connections.
 const maxLookups = 2
 
-// pendingChallenge returns the pending challenge for a host, from this node or another one, because a balancer
-// may send the request of the CA to any node. The result is false if there is none of this kind.
+// pendingChallenge returns the pending challenge for a host, from this node or another one, because a
+// balancer may send the request of the CA to any node. It returns false if no challenge of the given kind is
+// pending.
 func (a *ACME) pendingChallenge(ctx context.Context, host, kind string) (acme.Challenge, bool) {
 	var found acme.Challenge
 	if c, ok := certmagic.GetACMEChallenge(host); ok {
@@ -344,7 +346,7 @@ func (a *ACME) Challenge(host, path string) (answer string, ok bool) {
 // Results of the search for a certificate that is not in memory, as the metrics name them.
 const (
 	certIssued  = "issued"
-	certLoaded  = "loaded" // loaded from Dir
+	certLoaded  = "loaded" // loaded from Dir or Files
 	certFailed  = "failed"
 	certRefused = "refused" // the quota of new names is used up
 )

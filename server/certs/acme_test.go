@@ -24,7 +24,8 @@ func TestBudget(t *testing.T) {
 	t.Parallel()
 	dir, now := t.TempDir(), time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	spend := func(name string, account int64) error {
-		// Each use makes a new quota, because the counted names must come from the file.
+		// Each call makes a new value of type quota, so that the names that were counted before can only come
+		// from the file.
 		return (&quota{&certmagic.FileStorage{Path: dir}}).use(t.Context(), name, account, now, false)
 	}
 	for i := range quotaPerAccount {
@@ -242,8 +243,8 @@ func TestOrderBeforeTheFirstHandshake(t *testing.T) {
 	relaytest.Until(t, 10*time.Second, "the failure of the order", func() bool { return failed() != nil })
 }
 
-// TestOrderAheadWithoutBudget: if half of an account's quota is used, a prefetch orders nothing and leaves no
-// failure. A handshake can still order.
+// TestOrderAheadWithoutBudget: if half of an account's quota is used, a prefetch orders nothing, and is not
+// remembered as a failed order. So a handshake can still order a certificate for the same name.
 func TestOrderAheadWithoutBudget(t *testing.T) {
 	t.Parallel()
 	a := newTestACME(t)
@@ -316,8 +317,8 @@ func TestOrdersAreBounded(t *testing.T) {
 	}
 }
 
-// TestUnknownNameInTLS: a handshake for a name that may not have a certificate, or for no pending challenge,
-// fails with the alert unrecognized_name.
+// TestUnknownNameInTLS: a handshake for a name that may not have a certificate fails with the alert
+// unrecognized_name. So does one with the protocol acme-tls/1 while no challenge is pending.
 func TestUnknownNameInTLS(t *testing.T) {
 	t.Parallel()
 	a := newTestACME(t)

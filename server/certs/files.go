@@ -14,12 +14,11 @@ import (
 	"time"
 )
 
-// Files returns a function for tls.Config.GetCertificate that serves the certificate of two PEM files.
-// It reads the files again at most once a second, in a handshake, so a renewed pair takes effect
-// without a restart, even if neither time nor size of a file has changed. Reading takes 0.2 ms for an
-// ECDSA key, and 3 ms for an RSA key of 4,096 bits. While the pair cannot be read, for example during
-// a renewal, the last good one stays in use, and log (nil = none) gets one line. The error is that of
-// the first read. The function is safe for concurrent use.
+// Files returns a function for tls.Config.GetCertificate that serves the certificate of two PEM files. It
+// reads the files again at most once a second, in a handshake, so a renewed pair takes effect without a
+// restart, even if neither time nor size of a file has changed. While the pair cannot be read, for example
+// during a renewal, the last good one stays in use, and log (nil = none) gets one line. Files itself returns
+// an error if the first read fails. The function is safe for concurrent use.
 func Files(cert, key string, log *slog.Logger) (func(*tls.ClientHelloInfo) (*tls.Certificate, error), error) {
 	f := &filePair{cert: cert, key: key, log: cmp.Or(log, slog.New(slog.DiscardHandler)), readAt: time.Now()}
 	var err error
@@ -29,7 +28,7 @@ func Files(cert, key string, log *slog.Logger) (func(*tls.ClientHelloInfo) (*tls
 	return f.get, nil
 }
 
-// filePair is the certificate of two files.
+// filePair is a certificate that is read from two files: the certificate cert and its private key.
 type filePair struct {
 	cert, key string
 	log       *slog.Logger

@@ -18,7 +18,8 @@ import (
 // SharedFiles.
 type anyFiles = SharedFiles
 
-// slowFiles are shared files whose reads wait until the test opens the gate.
+// slowFiles are shared files whose reads wait until the test closes the channel gate. now counts the waiting
+// reads, and most is the largest such count.
 type slowFiles struct {
 	anyFiles
 	now, most atomic.Int64
@@ -34,8 +35,8 @@ func (f *slowFiles) SharedFile(context.Context, string) (data []byte, modified t
 	return nil, time.Time{}, fs.ErrNotExist
 }
 
-// TestChallengesThatNobodyWaitsFor: of 50 look-ups of challenges at once, only maxLookups read the shared
-// files.
+// TestChallengesThatNobodyWaitsFor: if 50 look-ups of challenges run at the same time, only maxLookups of
+// them read the shared files, and the others wait.
 func TestChallengesThatNobodyWaitsFor(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -16,8 +16,8 @@ import (
 const (
 	orderTimeout  = 3 * time.Minute  // longest time of one order
 	handshakeWait = 20 * time.Second // longest wait of a handshake for an order
-	maxOrders     = 4                // orders that run at once
-	maxPrefetches = 2                // how many of these orders may be for names that no handshake has asked for
+	maxOrders     = 4                // largest number of orders that run at the same time
+	maxPrefetches = 2                // largest number of them for names that no handshake has asked for
 	challengeWait = 2 * time.Second  // longest time to read the challenges of other nodes
 	stopTimeout   = 2 * time.Second  // longest wait for orders to end after their context has ended
 	maxIssuances  = 1000             // largest number of entries in ACME.issuances
@@ -50,7 +50,8 @@ func (a *ACME) request(name string, owner int64, prefetch bool) (<-chan struct{}
 			a.dropFailures()
 		}
 		if prefetch && len(a.issuances) >= maxIssuances {
-			// Every entry is an order that is running, so the first handshake has to order the certificate.
+			// Every entry is a running order, so dropFailures could remove none. The prefetch is given up,
+			// and the first handshake for the name orders the certificate.
 			return nil, errors.New("too many certificates are being ordered")
 		}
 		o = &issuance{}
@@ -70,8 +71,8 @@ func (a *ACME) request(name string, owner int64, prefetch bool) (<-chan struct{}
 	return o.running, nil
 }
 
-// dropFailures removes failures whose pause is over, or all failures if that does not free space. The
-// caller holds a.mu.
+// dropFailures removes failures whose pause is over, or all failures if that does not free space. The calling
+// function holds a.mu.
 func (a *ACME) dropFailures() {
 	for _, all := range []bool{false, true} {
 		maps.DeleteFunc(a.issuances, func(_ string, o *issuance) bool {
@@ -83,7 +84,7 @@ func (a *ACME) dropFailures() {
 	}
 }
 
-// run gets the certificate of a name, from Dir or by an order.
+// run loads or orders the certificate of a name, and notes the result in o.
 func (a *ACME) run(name string, owner int64, o *issuance) {
 	defer a.wg.Done()
 	began := time.Now()
@@ -165,7 +166,8 @@ func (a *ACME) loadOrOrder(ctx context.Context, name string, owner int64, o *iss
 	case err == nil && !cert.Expired():
 		return certLoaded, nil
 	case err == nil:
-		// certmagic does not order a certificate that is in memory.
+		// The certificate that was loaded has expired. It is removed from memory, because certmagic orders
+		// none for a name that has one in memory.
 		a.cache.RemoveManaged([]certmagic.SubjectIssuer{{Subject: name}})
 	case !errors.Is(err, fs.ErrNotExist):
 		return certFailed, err
@@ -184,16 +186,17 @@ func (a *ACME) loadOrOrder(ctx context.Context, name string, owner int64, o *iss
 	return certIssued, nil
 }
 
-// Pauses between orders. A CA counts only rejections of a name, and no failures to reach the CA: Let's
-// Encrypt allows five rejections of a name in an hour.
+// Pauses between orders. They are longer after a rejection of the name by the CA, because a CA limits
+// rejections: Let's Encrypt allows five for a name in an hour. Failures to reach the CA do not count there.
 var (
 	unreachableBackoff = []time.Duration{time.Second, 2 * time.Second, 5 * time.Second, 15 * time.Second, time.Minute}
 	rejectedBackoff    = []time.Duration{time.Minute, 5 * time.Minute, 15 * time.Minute, 30 * time.Minute, time.Hour}
 )
 
 // backOff returns the time to wait after err, and whether to repeat the order then, even if no handshake or
-// tunnel needs the name. It repeats an order if the failure does not count at the CA, or if the CA rejected a
-// name that may become valid.
+// tunnel needs the name. It repeats an order after a failure that does not count at the CA, and after the
+// first five rejections, because the reason for a rejection, such as a missing DNS record, may be mended
+// meanwhile.
 func (o *issuance) backOff(err error) (wait time.Duration, retry bool) {
 	var problem acme.Problem
 	var exceeded *quotaError

@@ -9,7 +9,8 @@ import (
 	"github.com/caddyserver/certmagic"
 )
 
-// TestAccountsShareTheQuota: accounts get 20, 10, 5 and 2 names, and a fifth account still gets some.
+// TestAccountsShareTheQuota: each account asks for as many names as it can get. The first four get 20, 10, 5
+// and 2 names, and a fifth still gets some.
 func TestAccountsShareTheQuota(t *testing.T) {
 	t.Parallel()
 	q := &quota{&certmagic.FileStorage{Path: t.TempDir()}}

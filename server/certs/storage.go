@@ -45,9 +45,9 @@ type quotaError struct {
 
 func (e *quotaError) Error() string { return e.detail }
 
-// shareOf returns the number of names that one account may have: half of the names that the other accounts
-// have left, but at least two and at most quotaPerAccount. No two accounts can therefore use up the whole
-// quota. others is the number of names of the other accounts.
+// shareOf returns the number of names that one account may have: half of those that remain of quotaTotal, but
+// at least two and at most quotaPerAccount. others is the number of names that the other accounts have used.
+// So no two accounts can use up the whole quota.
 func shareOf(others int) int { return min(quotaPerAccount, max(2, (quotaTotal-others)/2)) }
 
 // use counts a name, or returns a *quotaError if the quota of the account or of all accounts is used
@@ -115,7 +115,7 @@ type SharedFiles interface {
 	RemoveSharedFiles(ctx context.Context, name string) error
 	// SharedFiles lists the files of a folder and of the folders below it.
 	SharedFiles(ctx context.Context, folder string) (names []string, err error)
-	// LockShared waits for a lock that one process of all nodes holds at a time.
+	// LockShared takes a lock that only one process of all nodes can hold at a time, and waits for it.
 	LockShared(ctx context.Context, name string) (unlock func(), err error)
 }
 
