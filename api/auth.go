@@ -21,8 +21,8 @@ func WithActor(ctx context.Context, who relay.Actor) context.Context {
 	return context.WithValue(ctx, actorKey{}, who)
 }
 
-// authenticate identifies the caller by the actor of the connection, else by bearer token,
-// else by the dashboard's cookie. If a request has a token, the cookie is ignored.
+// authenticate identifies the caller by the actor that WithActor has set, else by bearer token, else by the
+// dashboard's cookie. If a request has a token, the cookie is ignored.
 func (s *server) authenticate(r *http.Request, c *requestInfo) error {
 	if c.who.Kind != "" {
 		return nil

@@ -23,7 +23,7 @@ type later struct {
 	long    bool         // the message exceeds maxWaitMessage: the call waits inside the library
 }
 
-// maxWaitMessage bounds the message of a call that waits without the library, in bytes.
+// maxWaitMessage bounds the message of a call that waits outside the library, in bytes.
 const maxWaitMessage = 16 << 10
 
 type laterKey struct{}
@@ -107,5 +107,5 @@ func (a firstAnswer) Write(p []byte) (int, error) {
 	return a.ResponseWriter.Write(p)
 }
 
-// Unwrap gives http.ResponseController the writer below.
+// Unwrap gives http.ResponseController the wrapped writer.
 func (a firstAnswer) Unwrap() http.ResponseWriter { return a.ResponseWriter }

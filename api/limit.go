@@ -118,7 +118,7 @@ func (l *rateLimiter) refusal(wait time.Duration) error {
 type concurrencyLimiter struct {
 	refusals
 
-	perKey int // open calls of one key
+	perKey int // largest number of open calls of one key
 
 	mu    sync.Mutex
 	byKey map[string]int // number of open calls; a key without one is not in the map

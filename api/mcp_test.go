@@ -248,8 +248,8 @@ func TestAgentReads(t *testing.T) {
 	limited.refused("show_event", args{"id": foreign}, "not-found")
 }
 
-// TestAgentReplays: a replay returns the new attempt and its difference, and records the actor and the
-// agent.
+// TestAgentReplays: a replay returns the new attempt and how its response differs from that of the first
+// attempt, and records the actor and the agent.
 func TestAgentReplays(t *testing.T) {
 	t.Parallel()
 	h, base := newAgents(t)

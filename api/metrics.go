@@ -53,7 +53,7 @@ func newMetrics(reg prometheus.Registerer, l *Limits, routes map[string]*route) 
 	return m
 }
 
-// record counts a call that ended; status 0 means that the client disconnected first.
+// record counts a call that ended; status 0 means that the client disconnected before it got an answer.
 func (m *metrics) record(c *requestInfo, status int, took time.Duration) {
 	if status == 0 {
 		return

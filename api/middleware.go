@@ -146,7 +146,7 @@ func (s *server) withChecks(rt *route, h http.HandlerFunc) http.HandlerFunc {
 			s.writeError(w, c, err)
 			return
 		}
-		// huma reads a key without a value as "true"; the re-encoded query has no such keys.
+		// huma reads a key without a value as "true"; the re-encoded query gives such a key an empty value.
 		plain := *r.URL
 		plain.RawQuery = query.Encode()
 		r.URL = &plain

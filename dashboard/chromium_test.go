@@ -29,7 +29,7 @@ type chromium struct {
 }
 
 // The headless shell is Chromium without the parts around a page, and needs half of its processor time. It
-// refuses every permission, so it shows no notifications.
+// refuses every permission, so it shows no notifications; tests of these use whole.
 var (
 	shell = chromium{programs: []string{"chromium-headless-shell", "chromium"}}
 	whole = chromium{programs: []string{"chromium"}}

@@ -55,7 +55,7 @@ func (r *refusedAccounts) RefusedForwards(_ context.Context, account int64) ([]r
 	}, nil
 }
 
-// TestRefusedTunnelsAreSaid: the first page shows an account its refused forwards, with source, number and
+// TestRefusedTunnelsAreSaid: the home page shows an account its refused forwards, with source, number and
 // reason, and other accounts nothing.
 func TestRefusedTunnelsAreSaid(t *testing.T) {
 	t.Parallel()

@@ -70,7 +70,7 @@ func TestBrowserTheme(t *testing.T) {
 	}
 	choose("dark")
 	b.until(dark)
-	b.until(`document.cookie.includes("relay_theme=dark")`) // Chromium stores a cookie behind the script's back
+	b.until(`document.cookie.includes("relay_theme=dark")`) // Chromium stores the cookie of the theme only a moment later
 	// The page is left first: if it got a Web Lock after scripts were disabled, the console would report an
 	// error.
 	do(b, chromedp.Navigate("about:blank"))

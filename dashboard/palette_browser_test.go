@@ -16,7 +16,7 @@ func TestBrowserPalette(t *testing.T) {
 	b := newBrowser(t, r)
 	open := func(text string) {
 		t.Helper()
-		b.until(`document.readyState === "complete"`) // the scripts of the page are there
+		b.until(`document.readyState === "complete"`) // the scripts of the page are loaded
 		value[any](b, `document.activeElement.dispatchEvent(new KeyboardEvent("keydown", {key: "k", ctrlKey: true, bubbles: true}))`)
 		b.until(`document.querySelector("#palette").open && document.activeElement.id === "palette-text"`)
 		b.write("#palette-text", text)

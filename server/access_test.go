@@ -14,7 +14,7 @@ import (
 	"relay/sockets"
 )
 
-// told is an access log that the test reads.
+// told is an access log: a channel from which the test reads the entries.
 type told chan Access
 
 // next returns the next request of the access log.

@@ -22,7 +22,7 @@ type homeView struct {
 	Aliases    []homeAlias // aliases on this page
 	All        int         // aliases of the viewer
 	Find       string      // the text that the user searches in names
-	Found      int         // number of aliases whose name contains it
+	Found      int         // number of aliases whose name contains Find
 	Prev, Next string      // addresses of the previous and next page, "" = none
 	Src        string      // address of this page
 	Create     page.Form

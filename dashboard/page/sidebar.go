@@ -17,7 +17,7 @@ func TimeOf(t *record.Time) time.Time {
 	return t.Time
 }
 
-// sidebarAliases is the number of aliases in the sidebar; the page of all aliases lists the others.
+// sidebarAliases is the largest number of aliases in the sidebar; the page of all aliases lists the others.
 const sidebarAliases = 40
 
 // sidebar lists the aliases of an account for the sidebar; more is the number of aliases that are left

@@ -16,8 +16,8 @@ func Part(value, whole, size float64) string {
 	return strconv.FormatFloat(size*value/whole, 'f', 1, 64)
 }
 
-// providerNames are the names of providers whose usual spelling is not just the name in the record with a
-// capital letter.
+// providerNames are the display names of the providers for which the name in the record with a capital first
+// letter is not the usual spelling.
 var providerNames = map[string]string{
 	"github": "GitHub", "gitlab": "GitLab", "woocommerce": "WooCommerce", "standard-webhooks": "Standard Webhooks", "sendgrid": "SendGrid",
 	"aws-sns": "Amazon SNS", "hubspot": "HubSpot", "paypal": "PayPal", "circleci": "CircleCI", "lemonsqueezy": "Lemon Squeezy", "cloudevents": "CloudEvents",
