@@ -99,7 +99,7 @@ func TestAttemptOfANodeWithAnotherClock(t *testing.T) {
 	}
 }
 
-// A server logs a warning if its clock is two days behind the newest entry of the store at the start, or a week
+// A server that starts logs a warning if its clock is two days behind the newest entry of the store, or a week
 // ahead of it. Doctor compares the clock with that entry too.
 func TestStartWithAWrongClock(t *testing.T) {
 	t.Parallel()

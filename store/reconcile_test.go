@@ -21,8 +21,8 @@ func claimed(t *testing.T, s *Store, alias int64, id relay.ID) int64 {
 	return db.Micros(c.Event.Attempts[0].StartedAt)
 }
 
-// An attempt whose end could not be stored becomes interrupted once its process no longer runs it; a
-// running attempt is not changed. An attempt from the queue is queued again.
+// An attempt whose end could not be stored becomes interrupted when its process no longer runs it. If it came
+// from the queue, it is also queued again. A running attempt is not changed.
 func TestReconcile(t *testing.T) {
 	t.Parallel()
 	ctx, s := t.Context(), figured(t, 0)

@@ -571,7 +571,7 @@ func (s *Store) SteadyFor(d time.Duration) bool {
 func (s *Store) RoundDone() { s.roundsDone.Add(1) }
 
 // Rounds returns the number of rounds of the loop that renews the heartbeat of this node, or on SQLite of the
-// loop that reads changes by other processes. Failed rounds count too, so the number stands still only if the
+// loop that reads changes by other processes. Failed rounds count too, so the number stops growing only if the
 // process hangs. A round begins each second, and takes a few seconds while Postgres does not answer.
 func (s *Store) Rounds() int64 { return s.roundsDone.Load() }
 

@@ -131,8 +131,8 @@ func (s *Store) Nodes(ctx context.Context) ([]relay.Node, error) {
 	return list, nil
 }
 
-// markUnreachable sets the state of serving nodes that other living nodes cannot connect to. rows and
-// list are the same nodes.
+// markUnreachable gives the state NodeUnreachable to serving nodes that other living nodes cannot connect to.
+// rows and list are the same nodes.
 func markUnreachable(rows []nodeRow, list []relay.Node) {
 	for i := range list {
 		if list[i].State != relay.NodeServing {

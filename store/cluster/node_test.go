@@ -23,7 +23,7 @@ func beats(m *membership, base time.Time, seconds []float64, other []int64) {
 }
 
 // TestDeadNodes: a node declares another one dead only if it has renewed its own heartbeat without a gap for
-// four seconds, in which the heartbeat of the other node stood still. After ten seconds without the database
+// four seconds, in which the heartbeat of the other node did not change. After ten seconds without the database
 // no node is declared dead.
 func TestDeadNodes(t *testing.T) {
 	t.Parallel()

@@ -248,7 +248,7 @@ func dropTunnels(c *db.Tx, where string, args ...any) ([]int64, error) {
 
 // withholdSince removes the mark Released of events that other nodes have queued for the node of an alias'
 // tunnel, although that node was already dead. The events stay in the queue, like events that arrived while the
-// alias was offline. seen holds the time of the node's last sign of life, by alias.
+// alias was offline. seen holds the time of the node's last heartbeat, by alias.
 func withholdSince(c *db.Tx, seen map[int64]time.Time) error {
 	for aliases := range slices.Chunk(slices.Sorted(maps.Keys(seen)), 1000) {
 		args := make([]any, 0, 2*len(aliases))

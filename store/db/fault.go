@@ -74,7 +74,8 @@ func (s *DB) operationFault(what string, err error) error {
 	return s.Fault(what, err)
 }
 
-// Unavailable returns the relay code of an error that was not caused by the statement, or "".
+// Unavailable returns the relay code of an error which means that the database cannot be used; "" for all other
+// errors and for nil.
 func Unavailable(err error) string {
 	var network net.Error
 	switch {

@@ -192,7 +192,8 @@ func (s *DB) ListenAddress() (string, error) {
 	return postgresDSN(cmp.Or(s.opt.DirectURL, s.opt.URL), slowConnectTimeout)
 }
 
-// poolSize returns the number of connections of Write, which do all work that otherConns does not count.
+// poolSize returns the number of connections of Write: the largest number of all connections minus otherConns,
+// but at least two.
 func (s *DB) poolSize() int { return max(cmp.Or(s.opt.MaxConns, DefaultConns)-otherConns, 2) }
 
 // postgresDSN adds the parameters that the store needs. binary_parameters sends bytes unchanged, in

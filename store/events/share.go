@@ -180,8 +180,8 @@ func (s *Store) UsedShare(ctx context.Context, secret string) (relay.Actor, erro
 	return relay.Actor{Kind: relay.ActorShare, Name: row.ID, Credential: row.ID}, err
 }
 
-// ReturnShareUse takes back the use of a share if the error of its replay, why, shows that no replay was
-// begun. A one-use share is then valid again. share is the share before the use.
+// ReturnShareUse undoes the use of a share if the error of its replay, why, shows that no replay was begun. A
+// one-use share is then valid again. share is the share before the use.
 func (s *Store) ReturnShareUse(ctx context.Context, share relay.Share, why error) error {
 	switch relay.AsError(why).Code {
 	case relay.CodeQueueFull, relay.CodeStopping: // after other errors, the replay may have been stored

@@ -133,8 +133,8 @@ func (s *Store) RemoveAccount(ctx context.Context, who relay.Actor, name string)
 		if err != nil {
 			return err
 		}
-		// The account is locked first: an operation that adds a key or a member at the same time either
-		// holds the account, or waits and then finds it removed.
+		// The account is locked first: an operation that adds a key or a member at the same time has either
+		// locked it before, so that the removal waits, or waits and then finds it removed.
 		if err := c.RequireRow(relay.ErrNotFound, `UPDATE accounts SET removed_at = ?, admin = 0 WHERE id = ? AND removed_at = 0`, db.Micros(c.Now()), a.ID); err != nil {
 			return err
 		}

@@ -23,8 +23,8 @@ type removalCandidate struct {
 	Parts    int      `db:"parts"`
 }
 
-// cost returns how many of the rows that one transaction may delete the event uses up. Parts of bodies are not
-// counted, because they are deleted separately.
+// cost returns the number of rows for which the event counts in the budget of a transaction. Parts of bodies are
+// not counted, because they are deleted separately.
 func (d *removalCandidate) cost() int {
 	return 1 + d.Attempts + d.Payloads + int(d.Inline/rowPerBytes)
 }

@@ -92,8 +92,8 @@ func (r *Retention) EvictOverLimit(ctx context.Context, accounts bool) error {
 	return r.vacuum(ctx)
 }
 
-// evict removes the oldest events of an alias or an account: until there is space for more bytes, whose number
-// is need, or, if all is true, until the alias or account is within its limit. It begins no transaction after
+// evict removes the oldest events of an alias or an account: if all is true, until the alias or account is
+// within its limit, otherwise until it has space for a number of bytes (need). It begins no transaction after
 // the time until. Several evictions of one holder may run at once: each transaction counts the removals of the
 // others.
 func (r *Retention) evict(ctx context.Context, h usage.Holder, need int64, all bool, until time.Time) {

@@ -19,7 +19,7 @@ func testQueue(t *testing.T, fresh func(testing.TB) store.Options) {
 
 func (b *fixture) next(auto bool) *relay.Claim {
 	b.Helper()
-	b.eventually("the node may claim", func() bool { return b.MayClaim() == nil }) // a node that stood still for three seconds may not claim for a moment
+	b.eventually("the node may claim", func() bool { return b.MayClaim() == nil }) // a node that was not running for three seconds, or had no database, may not claim for a moment
 	c, err := b.Next(relay.NextClaim{Alias: b.hooks.ID, Auto: auto})
 	b.must(err)
 	return c

@@ -147,9 +147,9 @@ func (u *Usage) of(h Holder) (stored *bytesStored, limit int64) {
 	return stored, limit
 }
 
-// Admits reports whether a holder may store more bytes, whose number is need, and if not, whether an eviction
-// may make space for them. An eviction may help if need does not exceed the limit, unless the holder had no
-// event to evict a moment ago.
+// Admits reports whether a holder has space for a number of bytes (need), and if not, whether an eviction may
+// make this space. It may if need does not exceed the limit, unless the holder had no event to evict a moment
+// ago.
 func (u *Usage) Admits(h Holder, need int64) (fits, evictable bool) {
 	if !u.counts() {
 		return true, false
@@ -163,9 +163,9 @@ func (u *Usage) Admits(h Holder, need int64) (fits, evictable bool) {
 	return false, need <= limit && time.Since(stored.full) >= unevictableFor
 }
 
-// Surplus returns the number of bytes that an eviction still has to free: until there is space for more bytes,
-// whose number is need, or, if all is true, until the holder is within its limit. The result includes a margin,
-// so that not every request has to wait for an eviction.
+// Surplus returns the number of bytes that an eviction still has to free: if all is true, until the holder is
+// within its limit, otherwise until it has space for a number of bytes (need). The result includes a margin, so
+// that not every request has to wait for an eviction.
 func (u *Usage) Surplus(h Holder, need int64, all bool) int64 {
 	u.mu.Lock()
 	defer u.mu.Unlock()
