@@ -123,7 +123,7 @@ func connectionsUsed(file *ast.File, library string) (uses []*ast.SelectorExpr) 
 	return uses
 }
 
-// callsOnParameters returns the calls that may wait on parameters of the library's types.
+// callsOnParameters returns the calls of connectionCalls on parameters that have a type of the library.
 func callsOnParameters(file *ast.File, library string) (calls []*ast.SelectorExpr) {
 	for _, decl := range file.Decls {
 		f, ok := decl.(*ast.FuncDecl)

@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// closedConns are the names by which package link and the SSH server close a connection, or its socket.
+// closedConns are the expressions x in the calls x.Close() by which package link and the SSH server close a
+// connection, or its socket.
 var closedConns = []string{"c", "s", "c.Sock", "g.conn", "l.conn"}
 
 // closesFor are functions that close a connection because the function that calls them has a reason.

@@ -96,7 +96,7 @@ type Stats struct {
 	Used     int64 // bytes
 	Limit    int64 // bytes; math.MaxInt64 = none
 	Accounts int   // number of accounts that hold bytes
-	Refused  int64 // number of failed reservations since the start
+	Refused  int64 // number of times that Reserve or Fits has returned false since the start
 }
 
 // Stats returns the current figures.
@@ -109,7 +109,7 @@ func (b *Budget) Stats() Stats {
 	return Stats{Used: b.used, Limit: b.limit, Accounts: len(b.accounts), Refused: b.refused}
 }
 
-// Hold is the total reservation of one user of a Budget. It is safe for concurrent use.
+// Hold is a reservation in a Budget whose size can change. It is safe for concurrent use.
 type Hold struct {
 	Budget  *Budget
 	Account int64
@@ -118,9 +118,9 @@ type Hold struct {
 	held int64
 }
 
-// Set changes the reservation to n bytes, but at most the share of an account, because a large
-// response may be built while the account holds nothing else. If there is no space, it returns an
-// overloaded error and keeps the previous reservation.
+// Set changes the reservation to n bytes. If n is more than the share of an account, it reserves the share, so
+// that a larger response can still be built while the account holds nothing else. If there is no space, it
+// returns an overloaded error and keeps the previous reservation.
 func (h *Hold) Set(n int64) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()

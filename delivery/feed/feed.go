@@ -26,7 +26,7 @@ const (
 	waitingChanges = 5_000                  // largest number of waiting changes of all aliases
 	roundsAtOnce   = 8                      // aliases that are read and encoded at the same time
 	accountRounds  = roundsAtOnce / 2       // the same, for the aliases of one owner
-	unseenAliases  = 10_000                 // number of aliases that are remembered for changes that no viewer saw
+	unseenAliases  = 10_000                 // largest number of aliases with changes that no viewer saw that the feed remembers
 	accountViewers = 256                    // largest number of viewers of one account
 	readTimeout    = 10 * time.Second       // time limit of one read
 	retryPause     = time.Second            // pause before rights are read again after an error
