@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"relay"
@@ -170,5 +171,63 @@ func TestLateStoreLimit(t *testing.T) {
 	time.AfterFunc(10*time.Millisecond, func() { step.Resolve(nil) })
 	if !x.resolves(step) {
 		t.Error("a step that was stored after a pause counts as late")
+	}
+}
+
+// frozenConn is a connection to a local server in whose first Write this process is stopped for a while. The local
+// server answers two seconds after the Write.
+type frozenConn struct {
+	readyConn
+	stopped  time.Duration
+	answered chan struct{} // closed when the answer has arrived
+}
+
+// Write implements net.Conn.
+func (c *frozenConn) Write(p []byte) (int, error) {
+	time.Sleep(c.stopped)
+	time.AfterFunc(2*time.Second, func() {
+		c.bytes = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
+		close(c.answered)
+	})
+	return len(p), nil
+}
+
+// SetWriteDeadline implements net.Conn. It does nothing, as for a write that has ended when its deadline is noticed.
+func (c *frozenConn) SetWriteDeadline(time.Time) error { return nil }
+
+// Ready implements relay.Conn.
+func (c *frozenConn) Ready() <-chan struct{} { return c.answered }
+
+// storingJournal stores each step at once.
+type storingJournal struct{ Journal }
+
+// Accept implements Journal.
+func (storingJournal) Accept(*relay.Event) *relay.Ticket { return stored() }
+
+// Finish implements Journal.
+func (storingJournal) Finish(relay.ID, *relay.Attempt, string) *relay.Ticket { return stored() }
+
+func stored() *relay.Ticket {
+	t := relay.NewTicket()
+	t.Resolve(nil)
+	return t
+}
+
+// TestResponseTimeoutBeginsAfterTheWrite: the local server has the whole response timeout of one minute after the
+// request was written, however long the write took.
+func TestResponseTimeoutBeginsAfterTheWrite(t *testing.T) {
+	for _, stopped := range []time.Duration{0, 50 * time.Second, 2 * time.Minute} {
+		t.Run(stopped.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				x, _ := waitingRun(t)
+				conn := &frozenConn{stopped: stopped, answered: make(chan struct{})}
+				x.conn, x.send.conn, x.journal = conn, conn, storingJournal{}
+				x.q.first, x.q.end, x.end = []byte("x"), requestEnd{how: endWhole}, requestEnd{how: endWhole}
+				x.q.rec.whole, x.at.open = true, time.Now()
+				if err := x.transfer(); err != nil || x.answer.state != relay.ResponseComplete {
+					t.Errorf("%v, state %q", err, x.answer.state)
+				}
+			})
+		})
 	}
 }

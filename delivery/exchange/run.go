@@ -149,7 +149,7 @@ func (x *run) transfer() error {
 	}
 	if x.end.how == endWhole && len(rest) == 0 {
 		x.send.whole.Store(!x.send.failed && !x.send.late)
-		x.at.whole = x.at.open
+		x.at.whole = time.Now()
 		// All bytes of the first piece were sent.
 		x.q.freePiece()
 	} else {
