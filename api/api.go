@@ -4,7 +4,7 @@
 //
 // Checks come in a fixed order: credential (401), method (405), scope (403), the
 // resource in the path (404), input (422), state of the resource (409), rate (429).
-// A resource that the caller may not see and one that does not exist give the same
+// A resource that the client may not see and one that does not exist give the same
 // answer.
 package api
 

@@ -14,14 +14,14 @@ import (
 // actorKey is the context key of WithActor.
 type actorKey struct{}
 
-// WithActor returns a context for requests whose connection has already authenticated the caller, as
+// WithActor returns a context for requests whose connection has already authenticated the user, as
 // the SSH server does by key. Nothing in the request can set or change the actor: the Authorization
 // header and cookies of such a request are ignored.
 func WithActor(ctx context.Context, who relay.Actor) context.Context {
 	return context.WithValue(ctx, actorKey{}, who)
 }
 
-// authenticate identifies the caller by the actor that WithActor has set, else by bearer token, else by the
+// authenticate identifies the user by the actor that WithActor has set, else by bearer token, else by the
 // dashboard's cookie. If a request has a token, the cookie is ignored.
 func (s *server) authenticate(r *http.Request, c *requestInfo) error {
 	if c.who.Kind != "" {
@@ -48,10 +48,10 @@ func (s *server) authenticate(r *http.Request, c *requestInfo) error {
 	return err
 }
 
-// maxVia bounds the stored name of the program that a caller acts for, in characters.
+// maxVia bounds the stored name of the program that a client of the API acts for, in characters.
 const maxVia = 80
 
-// viaOf returns the name of the program that the caller claims to act for; "" = none. The name is recorded
+// viaOf returns the name of the program that the client claims to act for; "" = none. The name is recorded
 // beside the actor and grants no rights.
 func viaOf(r *http.Request) string {
 	via := r.Header.Get(record.ViaHeader)
@@ -61,7 +61,7 @@ func viaOf(r *http.Request) string {
 	return record.SafeTextMax(via, maxVia)
 }
 
-// lookUpSecret looks up a secret, unless the client's address has shown too many wrong secrets.
+// lookUpSecret looks up a secret, unless too many wrong secrets have come from the client's address.
 func (s *server) lookUpSecret(r *http.Request, secret string, owner func(context.Context, string) (relay.Actor, error)) (who relay.Actor, err error) {
 	err = s.Limits.LookUpSecret(r.RemoteAddr, secret, func() (err error) {
 		who, err = owner(r.Context(), secret)
@@ -83,7 +83,7 @@ func (s *server) authenticateSession(r *http.Request, c *requestInfo) error {
 		return err
 	}
 	// Browsers regard the hosts of aliases and the dashboard as one site, so they add the session cookie to
-	// the requests of pages on alias hosts. Such requests are refused by their origin.
+	// the requests of pages on alias hosts. Their header Sec-Fetch-Site or Origin shows this.
 	if s.origin.Check(r) != nil {
 		return relay.Errorf(relay.CodeForbidden, "a page of another origin may not do this with your session; use an API token")
 	}

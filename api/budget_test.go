@@ -16,7 +16,7 @@ import (
 )
 
 // TestEveryAnswerIsInTheBudget tries the routes that read, and some that write, with large answers. While the
-// account and the callers without a login have reserved their shares of the budget, a read whose answer is
+// account and the clients without a login have reserved their shares of the budget, a read whose answer is
 // over 64 KiB gets 503 overloaded. A write gets its usual status, with an answer of at most 800 KiB. After
 // each call, no memory stays reserved.
 func TestEveryAnswerIsInTheBudget(t *testing.T) {

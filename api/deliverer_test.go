@@ -102,7 +102,7 @@ func (f *fakeFeed) Close() { f.once.Do(func() { close(f.closed) }) }
 
 type optionsOf = api.Options
 
-// expiring is a store in which every token is one of alice that expires at the time until.
+// expiring is a store in which every token belongs to alice and expires at the time in the field until.
 type expiring struct {
 	*store.Store
 	until time.Time

@@ -167,7 +167,7 @@ type markInput struct {
 	}
 }
 
-// markEvent changes those of the pin, label and note of an event that the request body names.
+// markEvent changes the pin, the label and the note of an event. What the request body does not have stays.
 func (s *server) markEvent(ctx context.Context, c *requestInfo, in *markInput) (*record.Event, error) {
 	want := &in.Body
 	err := s.Events.MarkEvent(ctx, c.who, c.event.ID, func(m *relay.Mark) {
@@ -209,7 +209,7 @@ func (s *server) waitForEvents(ctx context.Context, c *requestInfo, f relay.Filt
 	if began := time.Now().Truncate(time.Millisecond); f.Since.Before(began) {
 		f.Since = began
 	}
-	if f.Cursor != "" { // an old page cannot contain the new event; this read only finds an invalid cursor
+	if f.Cursor != "" { // a page of older events cannot contain the new event, so this read only serves to refuse an invalid cursor
 		if _, err := s.Events.Events(ctx, c.who, f); err != nil {
 			return relay.Page{}, err
 		}
@@ -268,8 +268,8 @@ func (s *server) awaitMatch(ctx context.Context, c *requestInfo, f relay.Filter,
 }
 
 // awaitDelivery waits until the delivery of the found event has ended, and reads the event again. It does so
-// only for agents, whose calls keep the slot of Limits.Wait until then. Other callers get the event at once,
-// in its present state.
+// only for agents, whose calls keep the slot of Limits.Wait until then. Other clients get the event at once,
+// in its current state.
 func (s *server) awaitDelivery(ctx, deadline context.Context, c *requestInfo, sub relay.Subscription, e *relay.Event) error {
 	for c.who.Via != "" && e.State == relay.StateDelivering {
 		_, err := sub.Next(deadline)
@@ -291,7 +291,7 @@ func (s *server) awaitDelivery(ctx, deadline context.Context, c *requestInfo, su
 }
 
 // accessEndedError returns the error for a feed that ended with ErrNotFound: the alias was removed or
-// is no longer visible to the caller, or the credential ended.
+// is no longer visible to the user, or the credential ended.
 func (s *server) accessEndedError(ctx context.Context, c *requestInfo) error {
 	if c.alias != nil {
 		if _, err := s.Accounts.Alias(ctx, c.who, c.alias.Name); err != nil {

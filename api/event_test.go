@@ -184,7 +184,7 @@ func TestListWaitsForWhatArrives(t *testing.T) {
 	first := make(chan *answer, 1)
 	go func() { first <- h.get(h.asAlice, "/api/v1/events?alias=shop&path=/new&wait=60s") }()
 	select {
-	case h.deliver.feed.items <- []relay.FeedItem{{Name: "event", Data: []byte("{}")}}: // the call has searched once and found nothing
+	case h.deliver.feed.items <- []relay.FeedItem{{Name: "event", Data: []byte("{}")}}: // the call takes an item only after its first search has found nothing
 	case a := <-first:
 		t.Fatalf("it did not wait: %d %s", a.status, a.body)
 	}

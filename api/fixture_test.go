@@ -175,7 +175,7 @@ func rejected(e *relay.Event) {
 	e.Request.Body = relay.Body{State: relay.BodyNotSent}
 }
 
-// setDeliveryState makes the deliverer answer as if attempt 2 had ended in state.
+// setDeliveryState makes the deliverer answer as if a replay, attempt 2, had ended in the given state.
 func (h *fixture) setDeliveryState(state string) {
 	h.deliver.replay = func(who relay.Actor, id relay.ID, _ time.Duration) (*relay.Event, int, error) {
 		e, err := h.store.Event(context.Background(), who, id, 1<<20)

@@ -53,7 +53,7 @@ func TestIdempotency(t *testing.T) {
 	(<-done).want(200)
 }
 
-// TestIdempotencyOfACallerWhoLeaves: a replay continues after its caller disconnects, and a later call with
+// TestIdempotencyOfACallerWhoLeaves: a replay continues after its client disconnects, and a later call with
 // the same key gets the answer.
 func TestIdempotencyOfACallerWhoLeaves(t *testing.T) {
 	t.Parallel()
@@ -134,8 +134,8 @@ func TestIdempotencyOfAFault(t *testing.T) {
 	}
 }
 
-// TestIdempotencyOfALostCommit: if the commit of a replay may have been made, the same call again gets an
-// error and does not replay. After a refused replay, the same call replays.
+// TestIdempotencyOfALostCommit: if it is unknown whether a replay was committed, the same call again gets an error
+// and does not replay. After a refused replay, the same call replays.
 func TestIdempotencyOfALostCommit(t *testing.T) {
 	t.Parallel()
 	for name, unknown := range map[string]bool{"lost": true, "refused": false} {
@@ -173,7 +173,7 @@ func (endlessAccounts) EndIdempotent(context.Context, relay.Actor, string, int, 
 type accountsPort = api.Accounts
 
 // TestIdempotencyWithoutAStoredAnswer: a replay that ran gets its answer even if the store cannot store that
-// answer yet. An error would make the caller replay again.
+// answer yet. An error would make the client replay again.
 func TestIdempotencyWithoutAStoredAnswer(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, func(o *api.Options) { o.Accounts = endlessAccounts{o.Accounts} })

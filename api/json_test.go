@@ -115,7 +115,7 @@ func TestManyWrongKeysMakeNoLargeAnswer(t *testing.T) {
 	}
 }
 
-// TestBodiesThatBreakOff: an incomplete body is answered as an error of the caller, not with 500.
+// TestBodiesThatBreakOff: an incomplete body gets 400, not 500, because the client has made the mistake.
 func TestBodiesThatBreakOff(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)

@@ -12,7 +12,8 @@ import (
 	"relay/record"
 )
 
-// TestLifeOfAnAccount: an account is invited, works, and is removed; its alias is transferred.
+// TestLifeOfAnAccount: a new account uses its invitation once, and creates an alias, a share and a token. After it
+// is removed, none of its credentials is valid, and an admin transfers its alias.
 func TestLifeOfAnAccount(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
@@ -170,8 +171,8 @@ func TestEveryChangeIsInTheAuditLog(t *testing.T) {
 	}
 }
 
-// TestNamesAreNotHoardedByRemovingAliases: the number of removed names is limited too. Each removed
-// name stays reserved, so without the limit an account could reserve all names, a few at a time.
+// TestNamesAreNotHoardedByRemovingAliases: not only the number of an account's aliases is limited, but also that of
+// its removed names. They stay reserved, so without the limit an account could reserve all names, a few at a time.
 func TestNamesAreNotHoardedByRemovingAliases(t *testing.T) {
 	t.Parallel()
 	h := newFixtureWithAliases(t, 2)

@@ -78,7 +78,7 @@ func (l *rateLimiter) bucket(key string) *rate.Limiter {
 		return b
 	}
 	b := rate.NewLimiter(rate.Every(l.rate.Per/time.Duration(l.rate.N)), l.rate.N)
-	if earlier, ok, _ := l.buckets.PeekOrAdd(key, b); ok { // another call with the key was first
+	if earlier, ok, _ := l.buckets.PeekOrAdd(key, b); ok { // a concurrent call has added a bucket for the key since the look-up
 		return earlier
 	}
 	return b
@@ -219,7 +219,7 @@ func (l *Limits) ShareReplay(share string) error { return l.shareReplays.allow(s
 func (l *Limits) Create(who relay.Actor) error { return l.creations.allow(accountKey(who)) }
 
 // LookUpSecret calls the function look, which looks up a secret that the client at the address remote
-// (host:port) has shown, and notes whether the secret was right; look returns ErrNotFound for a wrong one. If
+// (host:port) has sent, and notes whether the secret was right; look returns ErrNotFound for a wrong one. If
 // too many wrong secrets have come from this source lately, LookUpSecret returns a rate-limited error without
 // calling look, unless the secret itself was right lately.
 func (l *Limits) LookUpSecret(remote, secret string, look func() error) error {
@@ -250,7 +250,7 @@ func sourceKey(remote string) string {
 	return sockets.SourceOf(at.Addr()).String()
 }
 
-// LimitStats counts the limited calls since the start.
+// LimitStats counts the limited calls since relayd started.
 type LimitStats struct {
 	// Refused is the number of calls that got rate-limited, by the kind of limit.
 	Refused map[string]int64 `json:"refused"`

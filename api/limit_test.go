@@ -39,7 +39,7 @@ func TestLimiterForgetsTheLongestUnused(t *testing.T) {
 	for i := range maxKeys {
 		_ = l.allow(fmt.Sprint(i))
 	}
-	_ = l.allow("0") // used again, so 1 is the least recently used
+	_ = l.allow("0") // key 0 is used again, so key 1 is now the least recently used
 	_ = l.allow("new")
 	if got := l.buckets.Len(); got != maxKeys {
 		t.Errorf("%d keys", got)
@@ -52,8 +52,8 @@ func TestLimiterForgetsTheLongestUnused(t *testing.T) {
 	}
 }
 
-// TestGuessesAreSlowedAndNeighboursAreNot: a source that has shown too many wrong secrets is refused before a
-// look-up, except for secrets that were right before.
+// TestGuessesAreSlowedAndNeighboursAreNot: after too many wrong secrets from a source, its secrets are refused
+// without a look-up, except those that were right earlier.
 func TestGuessesAreSlowedAndNeighboursAreNot(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

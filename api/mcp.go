@@ -88,7 +88,7 @@ func refuseBatch(r *http.Request) error {
 	return relay.Errorf(relay.CodeBadRequest, "the body has no message")
 }
 
-// mcpRefusal checks method and origin and identifies the caller, before the protocol starts.
+// mcpRefusal checks method and origin and identifies the user of the agent, before package mcp reads the message.
 func (s *server) mcpRefusal(r *http.Request, c *requestInfo) error {
 	switch {
 	case r.Method != http.MethodPost:
@@ -157,7 +157,7 @@ func (w *localAnswer) Write(p []byte) (int, error) {
 		w.err = relay.Overloaded("the answer is too large")
 	}
 	if w.err == nil && w.hold != nil && w.hold.Budget != nil {
-		w.err = w.hold.Set(2 * size) // a buffer grows to twice its bytes
+		w.err = w.hold.Set(2 * size) // a buffer that grows may allocate twice the bytes that it holds
 	}
 	if w.err != nil {
 		return 0, w.err

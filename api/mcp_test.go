@@ -283,7 +283,7 @@ func TestAgentReplays(t *testing.T) {
 	a.refused("replay_event", args{"id": id.String()}, "queue-full")
 }
 
-// TestAgentWaits: a wait ends when the event arrives, at its timeout, or with the credential. A credential
+// TestAgentWaits: a wait ends when the event arrives, at its timeout, or when the credential ends. A credential
 // may have eight waits at the same time.
 func TestAgentWaits(t *testing.T) {
 	t.Parallel()
@@ -376,7 +376,7 @@ func TestAgentWaitsHoldTheirSlot(t *testing.T) {
 		go func() {
 			select {
 			case feed.items <- told:
-			case <-t.Context().Done(): // the wait has ended before, because it read the event only after the end of the delivery
+			case <-t.Context().Done(): // nobody takes the item: this wait read the event after Finish, saw it delivered, and has already ended
 			}
 		}()
 	}

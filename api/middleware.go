@@ -34,7 +34,7 @@ type requestInfo struct {
 	compared [2]record.Compared // the two sides of a comparison, by ?left= and ?right=
 	err      error              // error for the log
 	waited   bool               // the call waited for an event or an attempt, so its duration is not counted as a latency
-	again    bool               // an agent's call, which is made a second time after its wait; see type later
+	again    bool               // this is the first of the two calls of an agent that waits (type later); only the second one is logged and counted
 	large    *record.Event      // the record of a replay that is too large to be stored as an answer
 }
 
@@ -73,7 +73,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		if took := time.Since(began); !c.again {
 			s.logRequest(r, c, out, took)
-			if !errors.Is(c.err, context.Canceled) { // a caller that disconnected is no failure
+			if !errors.Is(c.err, context.Canceled) { // a client that disconnected is no failure of relayd
 				s.metrics.record(c, out.status, took)
 			}
 		}
@@ -183,8 +183,8 @@ func (s *server) runChecks(rt *route, r *http.Request, c *requestInfo) (url.Valu
 	return parseQuery(r)
 }
 
-// parseQuery reads the query of the address. A repeated key is an error, except for the filters of a list
-// that may be repeated. A wait without a value is an error too: it is probably an unset variable of a script.
+// parseQuery reads the query of the URL. A repeated key is an error, except for those filters of a list that may
+// be repeated. The key wait without a value is an error too: its value is probably an unset variable of a script.
 func parseQuery(r *http.Request) (url.Values, error) {
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {

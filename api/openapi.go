@@ -70,7 +70,7 @@ func strictJSON() huma.Format {
 }
 
 // addOpenAPIRoute adds the route of the OpenAPI document. Call it last, because the document has only the
-// routes that were added before.
+// routes that were added before this call.
 func (s *server) addOpenAPIRoute() {
 	s.registerRaw(route{
 		tag: "about", public: true,

@@ -37,7 +37,7 @@ func (l *rateLimitError) Unwrap() error { return l.error }
 
 // problem returns the problem+json of an error, and sets the header lines that belong to it.
 func (s *server) problem(c *requestInfo, err error) *record.Problem {
-	if errors.Is(err, context.Canceled) { // the caller has disconnected, or relayd is stopping
+	if errors.Is(err, context.Canceled) { // the client has disconnected, or relayd is stopping
 		err = &relay.Error{Code: relay.CodeStopping, Detail: "the relay is stopping; try again in a moment", RetryAfter: time.Second, Cause: err}
 	}
 	c.err = err

@@ -54,7 +54,7 @@ func TestBrokenBodiesAreNotTakenForWhole(t *testing.T) {
 		}
 		must(t, res.Body.Close())
 	}
-	// If the error comes before the first byte of the body, the client gets a complete error answer.
+	// If reading fails before a byte of the body was sent, the client gets a complete error answer.
 	d.get(h.asAlice, e+"/attempts/1/response.body").code(503, "store-unavailable")
 }
 
@@ -71,8 +71,8 @@ func TestPanicsAreAnswered(t *testing.T) {
 	d.get(h.asAlice, "/api/v1/me").want(200)
 }
 
-// bodyLimitRecorder is a store that notes the limit of bytes with which bodies are read together with an
-// event; 0 = no body is read.
+// bodyLimitRecorder is a store that records, for each read of an event or its attempts, how many bytes of each body
+// are read with it; 0 = no body is read.
 type bodyLimitRecorder struct {
 	*store.Store
 	most *[]int

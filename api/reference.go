@@ -21,7 +21,7 @@ var referencePage string
 // addReferenceRoute adds the page that describes every route with an example, made from the OpenAPI
 // document. Call it after all routes were added, except that of the document.
 func (s *server) addReferenceRoute() {
-	// The policy of the page forbids everything but the style sheet in it.
+	// The Content-Security-Policy of the page allows nothing but the style sheet in the page.
 	_, style, _ := strings.Cut(referencePage, "<style>")
 	style, _, _ = strings.Cut(style, "</style>")
 	sum := sha256.Sum256([]byte(style))

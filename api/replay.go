@@ -198,7 +198,7 @@ const (
 
 // idempotent is a call that runs at most once for one Idempotency-Key.
 type idempotent struct {
-	target string                      // what the key belongs to, so that it cannot be used for another call; "" = method and path
+	target string                      // name of the call: its key is refused for a call with another name; "" = method and path
 	check  func(context.Context) error // refuses a call before it is counted; nil = no check
 	counts bool                        // check has counted the call, so that it is not counted again
 	// run returns a status beside an error if the call must not be repeated.
@@ -228,13 +228,13 @@ func (s *server) runIdempotent(w http.ResponseWriter, r *http.Request, c *reques
 		return err
 	case status != 0 && string(answer) == brokenOff:
 		return relay.Errorf(relay.CodeInternal, "a fault of the relay ended this call after it had begun; look at the events of the alias before you send again")
-	case status != 0 && call.again != nil && !bytes.HasPrefix(answer, []byte("{")): // the answer was too large to be stored
+	case status != 0 && call.again != nil && !bytes.HasPrefix(answer, []byte("{")): // only the reference to the answer is stored
 		v, err := call.again(r.Context(), answer)
 		if err != nil {
 			return err
 		}
 		return writeJSON(w, status, v)
-	case status != 0: // the call was answered before
+	case status != 0: // an earlier call with the key was answered, and its answer is sent again
 	case key == "":
 		status, answer, err = s.runCounted(r.Context(), c, call)
 	default:
@@ -256,7 +256,7 @@ func (s *server) runIdempotent(w http.ResponseWriter, r *http.Request, c *reques
 // call.run panicked or its commit was lost, the status 500 is stored: a retry gets an error and does not run
 // the call.
 func (s *server) runOnce(r *http.Request, c *requestInfo, key string, call idempotent) (status int, answer []byte, err error) {
-	// The caller may disconnect before the call has ended, but the result must be stored.
+	// The client may disconnect before the call has ended, but the result must be stored.
 	ctx := context.WithoutCancel(r.Context())
 	begun, ended, run := false, false, call.run
 	call.run = func(ctx context.Context) (int, any, error) {

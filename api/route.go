@@ -60,7 +60,8 @@ func (rt route) on(pattern, id, summary string, codes ...int) route {
 
 func (rt *route) pattern() string { return rt.method + " " + Prefix + rt.path }
 
-// found returns a copy of rt that also checks its path: the placeholder param must name an item of list.
+// found returns a copy of rt that also checks its path: the value of the placeholder param must be the name of an
+// item that the function list returns.
 func found[T any](rt route, param string, name func(T) string, list func(context.Context, *requestInfo) ([]T, error)) route {
 	rt.exists = func(ctx context.Context, c *requestInfo) error {
 		all, err := list(ctx, c)
@@ -288,7 +289,7 @@ func writeRaw(w http.ResponseWriter, status int, media string, body []byte) {
 	_, _ = w.Write(body)
 }
 
-// resolveEvent resolves {id}. It reads the beginning of each body; most is the largest number of bytes.
+// resolveEvent resolves {id} as an event with its attempts. Of each body, it reads as many bytes as most says.
 func (s *server) resolveEvent(most int) func(*http.Request, *requestInfo) error {
 	return func(r *http.Request, c *requestInfo) error {
 		id, err := relay.ParseID(r.PathValue("id"))
@@ -333,7 +334,7 @@ func parseWait(text string, absent time.Duration) (time.Duration, error) {
 	return d, nil
 }
 
-// parseExpiry reads a time to live; nil means no expiry.
+// parseExpiry returns the time at which a duration such as 7d, from now on, ends. nil means no expiry.
 func parseExpiry(text *string) (time.Time, error) {
 	if text == nil {
 		return time.Time{}, nil

@@ -68,7 +68,7 @@ func (n resourceIDs) secrets() []string {
 	return []string{`"` + n.alias + `"`, n.event, n.token, n.key, n.session, n.share}
 }
 
-// routeWalk is a fixture with one resource of each kind.
+// routeWalk is a fixture in which alice and bob each have one resource of each kind.
 type routeWalk struct {
 	*fixture
 	steps        []step
@@ -198,8 +198,8 @@ func (w *routeWalk) shortLived(user string) string {
 	}
 }
 
-// TestWalkWithAStrangersToken: bob, who is no admin, gets the same answer for alice's objects as for unknown
-// ones, and no answer about them.
+// TestWalkWithAStrangersToken: bob, who is no admin, gets the same answer for alice's resources as for unknown
+// ones, and no list shows one of them.
 func TestWalkWithAStrangersToken(t *testing.T) {
 	t.Parallel()
 	w := newRouteWalk(t)
@@ -220,7 +220,7 @@ func TestWalkWithAStrangersToken(t *testing.T) {
 	w.assertUnchanged()
 }
 
-// shows fails the test if the answer a shows one of the resources n, which the caller may not see.
+// shows fails the test if the answer contains one of the given resources, which the token may not see.
 func (w *routeWalk) shows(a *answer, n resourceIDs) {
 	w.t.Helper()
 	for _, mark := range n.secrets() {
@@ -304,7 +304,7 @@ func TestWalkAsAnAdminWhoIsNoMember(t *testing.T) {
 	w.assertUnchanged()
 }
 
-// TestNoTokenMakesAWiderOne: a token cannot create a token that has more scopes or expires later.
+// TestNoTokenMakesAWiderOne: a token cannot create a token that has more scopes than itself, or expires later.
 func TestNoTokenMakesAWiderOne(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)

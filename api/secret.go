@@ -41,7 +41,7 @@ func (s *server) addSecret(ctx context.Context, c *requestInfo, in *secretInput)
 	want := relay.SenderSecret{Provider: in.Body.Provider, Sign: in.Body.Sign}
 	in.Body.Path.set(&want.Path)
 	if custom := in.Body.Custom.text(); custom != "" {
-		var compact bytes.Buffer // secrets are stored and shown in the compact form
+		var compact bytes.Buffer // the definition is stored and shown as compact JSON
 		if err := json.Compact(&compact, []byte(custom)); err != nil {
 			return record.SenderSecret{}, invalid("body.custom", "this is not JSON", nil)
 		}

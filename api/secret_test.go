@@ -66,8 +66,8 @@ func TestSecrets(t *testing.T) {
 	}
 }
 
-// TestSecretOfAnEvent: to store the secret in a challenge of Asana or Notion, the caller names the event of
-// the challenge. No answer shows the secret.
+// TestSecretOfAnEvent: Asana and Notion send their secret in a challenge. To store that secret, the user of the API
+// names the event of the challenge instead of the secret. No answer shows the secret.
 func TestSecretOfAnEvent(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)

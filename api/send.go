@@ -48,7 +48,7 @@ type sentContent struct {
 	Data     string `json:"data"`
 }
 
-// anyJSON is any JSON value, with its bytes.
+// anyJSON is any JSON value; its bytes are kept as the client sent them.
 type anyJSON struct{ json.RawMessage }
 
 // Schema implements huma.SchemaProvider.

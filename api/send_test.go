@@ -308,7 +308,7 @@ func TestSentSecretIsMasked(t *testing.T) {
 	}
 }
 
-// TestOwnAuthorizationIsShown: a header line that may hold a secret is shown if the caller set it and
+// TestOwnAuthorizationIsShown: a header line that may hold a secret is shown if the client set it and
 // signing did not.
 func TestOwnAuthorizationIsShown(t *testing.T) {
 	t.Parallel()

@@ -44,7 +44,7 @@ func (e *nullableText) set(to *string) {
 	}
 }
 
-// Schema returns the schema of the input.
+// Schema returns the schema of a string or null.
 func (nullableText) Schema(huma.Registry) *huma.Schema {
 	return &huma.Schema{Type: huma.TypeString, Nullable: true}
 }

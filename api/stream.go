@@ -64,7 +64,7 @@ func (s *server) stream(w http.ResponseWriter, r *http.Request, c *requestInfo) 
 	return nil
 }
 
-// matchItem reports whether a filter selects an item. Items that are not about events always pass.
+// matchItem returns the verdict of a filter on an item. Items that are not about events are always selected.
 func matchItem(ctx context.Context, match *record.LiveMatcher, item *relay.FeedItem) record.Verdict {
 	var err error
 	var m record.AttemptMessage

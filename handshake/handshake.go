@@ -48,8 +48,8 @@ type Reply struct {
 	Body   []byte
 }
 
-// Secrets returns the secrets that an alias has for the sender of a challenge. For Meta these are the
-// verify tokens.
+// Secrets returns the secrets that an alias has for the sender of the challenge with the given name. For Meta
+// these are the verify tokens.
 type Secrets func(name string) []string
 
 // Names lists the names of the challenges.

@@ -438,7 +438,7 @@ func TestPublishedChallenges(t *testing.T) {
 				}
 			}
 			if c.secrets != nil {
-				if c.name != "x" { // every secret is right for x, because its answer is made with the secret
+				if c.name != "x" { // the challenge of X has no signature, so no secret is wrong: the answer is made with any secret
 					refuse("with a wrong secret", raw, []string{c.name}, []string{"another"})
 				}
 				if handshake.NeedOf(c.name) != handshake.NeedsNothing {

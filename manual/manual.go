@@ -115,10 +115,10 @@ func options(title string, flags *pflag.FlagSet) string {
 	return List(title, list...)
 }
 
-// paragraphs returns text as roff. Indented lines stay as they are.
+// paragraphs returns text as roff. Indented lines keep their line breaks.
 func paragraphs(text string) string {
 	var b strings.Builder
-	list := false // whether the line before was indented
+	list := false // whether the previous line was indented
 	for line := range strings.Lines(text) {
 		line = strings.TrimRight(line, "\n")
 		if indented := strings.HasPrefix(line, " "); indented != list {

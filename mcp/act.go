@@ -137,7 +137,7 @@ func (t *tools) sendEvent(ctx context.Context, in sendIn) (any, error) {
 		return nil, err
 	}
 	reveal := in.Reveal
-	in.Alias, in.Wait, in.Reveal = "", 0, false // the body of the API has no such keys
+	in.Alias, in.Wait, in.Reveal = "", 0, false // these are no keys of the request body of the API
 	body, err := sendBody(&in)
 	if err != nil {
 		return nil, err

@@ -246,7 +246,7 @@ func (t *tools) waitForEvent(ctx context.Context, in waitIn) (any, error) {
 	if len(page.Data) == 0 {
 		return map[string]any{"timedOut": true}, nil
 	}
-	e := &page.Data[0] // the delivery has ended, because the API answers an agent only then
+	e := &page.Data[0] // its delivery has usually ended, because the API answers the waiting call of an agent only then, or at the timeout
 	hide(e, in.Reveal)
 	return e, ctx.Err()
 }

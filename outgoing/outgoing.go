@@ -19,7 +19,7 @@ import (
 // held in memory.
 const maxFrom = 8 << 20
 
-// LastPrefix begins the name of a sample that is the newest event of a type.
+// LastPrefix, followed by the type of an event, is the name of a sample: the newest event of that type.
 const LastPrefix = "last:"
 
 // SignNone and SignAuto are values of Sign in an Order: SignNone leaves the request unsigned, SignAuto
@@ -33,7 +33,7 @@ type Maker struct {
 	Secrets relay.SecretOpener
 	Site    relay.Site
 	Limits  compose.Limits // the limits of the listener for aliases
-	// Hold reserves the memory of the response, in bytes; nil = the memory is not counted.
+	// Hold counts n bytes of memory for the answer to the user who makes the event; nil = they are not counted.
 	Hold func(n int64) error
 }
 
@@ -64,8 +64,8 @@ type Made struct {
 	provider string // sender of the sample, if the order is based on one
 }
 
-// Make makes the request of a new event. This takes time and memory, so callers first count it against a
-// limit. Errors: not-found, validation-failed, body-too-large, alias-offline, no-signing-secret, cannot-sign,
+// Make makes the request of a new event. This takes time and memory, so the API and the dashboard first count it
+// against a limit. Errors: not-found, validation-failed, body-too-large, alias-offline, no-signing-secret, cannot-sign,
 // secret-unavailable.
 func (m Maker) Make(ctx context.Context, who relay.Actor, o *Order) (*Made, error) {
 	x := &Made{Outgoing: relay.Outgoing{Alias: o.Alias, TLS: m.Site.Base.Scheme == "https", Sent: relay.Sent{Actor: who.String()}}}
@@ -267,7 +267,7 @@ func (m Maker) host(a *relay.Alias) string {
 // sign gives the request a new delivery id and a new signature, if the order asks for them.
 func (m Maker) sign(ctx context.Context, who relay.Actor, o *Order, x *Made) (err error) {
 	if o.NewID {
-		sender, _, _ := x.Request.SignedAs(x.Base, x.provider, "") // the error is ignored, because a request that cannot be signed has an id too
+		sender, _, _ := x.Request.SignedAs(x.Base, x.provider, "") // the error is ignored, because a request that cannot be signed may have a delivery id too
 		if err := x.Request.Renew(sender); err != nil {
 			return err
 		}
@@ -368,7 +368,7 @@ func (m Maker) secretFor(ctx context.Context, o *Order, x *Made, provider string
 	if provider == "" {
 		return "", "", relay.Errorf(relay.CodeNoSigningSecret, "the sender of this request is not recognised, so that no secret can be chosen; name one by sign")
 	}
-	return provider, o.Secret, nil // the store returns an error that names the missing secret
+	return provider, o.Secret, nil // if the alias has no such secret, SigningSecret of the store returns an error that names it
 }
 
 // maxValue is the number of bytes of a value that an error repeats.

@@ -74,8 +74,8 @@ func TestSharesHideASecretInEveryPlace(t *testing.T) {
 	}
 }
 
-// TestSharesHideTheSecretThatASenderRepeats: a share and a masked summary hide the secret that Graph sends in
-// the body and Event Grid in the address.
+// TestSharesHideTheSecretThatASenderRepeats: a share and a masked summary hide the secret that Microsoft Graph
+// sends in the body, and the one that Event Grid sends in the query of the URL.
 func TestSharesHideTheSecretThatASenderRepeats(t *testing.T) {
 	const s = "hunter2hunter2Zq9"
 	for name, c := range map[string][3]string{

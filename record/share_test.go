@@ -71,8 +71,8 @@ func TestSharedReplay(t *testing.T) {
 	golden(t, "shared_replay.json", record.OfSharedReplay(replayed(t), 2))
 }
 
-// TestSharesDoNotNameTheOwnersHost: a share hides the host of the owner, even in a redirect. It also hides
-// two signatures whose header lines have names that do not look secret.
+// TestSharesDoNotNameTheOwnersHost: a share hides the host of the alias, even in a redirect. It also hides
+// the signatures of Trello and Plaid, although the names of their header lines do not look secret.
 func TestSharesDoNotNameTheOwnersHost(t *testing.T) {
 	t.Parallel()
 	e := replayed(t)

@@ -57,14 +57,14 @@ type SignedRequest struct {
 	ReceivedAt time.Time
 }
 
-// ExplainSignature verifies the signature of a request as of its arrival. If provider is "", it uses
-// the sender that it recognises.
+// ExplainSignature verifies the signature of a request as of the time when the request arrived. If provider is
+// "", it uses the sender that it recognises.
 func ExplainSignature(r *SignedRequest, provider string, secrets []signature.Secret) (*signature.Report, error) {
 	return explain(r, provider, secrets, nil)
 }
 
-// explain is ExplainSignature with further secrets, others: a user may have used one of them instead
-// of the right one.
+// explain is ExplainSignature with further secrets, others. If the signature was made with one of them, the
+// report says so.
 func explain(r *SignedRequest, provider string, secrets, others []signature.Secret) (*signature.Report, error) {
 	request := requestOf(r)
 	p := senderOf(wire.Fields(r.Head), r.Body)

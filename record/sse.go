@@ -44,10 +44,10 @@ func CompleteItem(item *relay.FeedItem, id string) {
 	item.Data = item.SSE[end-len(item.Data) : end : end]
 }
 
-// Item adds a feed item, which is already encoded.
+// Item adds a feed item that CompleteItem has encoded.
 func (s *EventStream) Item(item *relay.FeedItem) { s.buf.Write(item.SSE) }
 
-// feedBatch is one result of a subscription.
+// feedBatch is the result of one call of a subscription's method Next.
 type feedBatch struct {
 	from  int // index of the subscription
 	items []relay.FeedItem
@@ -55,9 +55,8 @@ type feedBatch struct {
 }
 
 // ServeStream answers with server-sent events until the viewer leaves, its access ends or the server
-// stops. begin writes the first events; show writes an item, with the index of its subscription. The
-// returned error is for the log only, because the status was already sent. A HEAD request gets only
-// the headers.
+// stops. begin writes the first events; show writes items of the subscription subs[from]. The returned error
+// is for the log only, because the status was already sent. A HEAD request gets only the headers.
 func ServeStream(w http.ResponseWriter, r *http.Request, begin func(*EventStream) error, show func(s *EventStream, from int, items []relay.FeedItem) error, subs ...relay.Subscription) error {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("X-Accel-Buffering", "no")
@@ -67,7 +66,7 @@ func ServeStream(w http.ResponseWriter, r *http.Request, begin func(*EventStream
 	}
 	s := &EventStream{}
 	s.buf.WriteString(": connected\nretry: 1000\n")
-	if id := subs[0].Start(); id != "" { // without data, this is no event for a browser, but the browser remembers the id (HTML Living Standard, section 9.2.6)
+	if id := subs[0].Start(); id != "" { // a block without data is no event for a browser, but the browser remembers its id (HTML Living Standard, section 9.2.6)
 		s.buf.WriteString("id: " + id + "\n")
 	}
 	s.buf.WriteByte('\n')
@@ -82,14 +81,15 @@ func ServeStream(w http.ResponseWriter, r *http.Request, begin func(*EventStream
 	for i, sub := range subs {
 		readers.Go(func() { readBatches(ctx, i, sub, batches) })
 	}
-	// Comments are sent at intervals even if changes arrive, because the viewer gets no bytes for
-	// changes that show leaves out.
+	// Comment lines of the stream are sent at intervals even if changes arrive, because the viewer gets no
+	// bytes for changes that show leaves out.
 	comment := time.NewTicker(streamCommentInterval)
 	defer comment.Stop()
 	out := http.NewResponseController(w)
 	defer func() { _ = out.SetWriteDeadline(time.Time{}) }()
 	for {
-		// The error is ignored: connections have deadlines, but the response recorders of tests have none.
+		// The error is ignored: the response recorders of tests have no deadlines, and on a broken connection
+		// the write below fails.
 		_ = out.SetWriteDeadline(time.Now().Add(streamWriteTimeout))
 		if _, err := w.Write(s.buf.Bytes()); err != nil || out.Flush() != nil {
 			return nil // the viewer has disconnected

@@ -114,7 +114,7 @@ func (c *candidate) judge(r *SignedRequest, request *signature.Request) *relay.S
 const sealedText = "this node has no key that opens the secret; relayd doctor names the key"
 
 // withSealed corrects a verdict that used only the decrypted secrets of a set, open. If none of them matches
-// but this node cannot decrypt another secret of the set, the verdict is not invalid, because the other
+// but this node cannot decrypt another secret of the set, the verdict becomes unchecked, because the other
 // secret may match.
 func withSealed(v *signature.Verdict, set relay.OpenSecrets, open []signature.Secret) *signature.Verdict {
 	notFound := v.Reason == signature.WrongSecret || v.Reason == signature.SecretEncoding && v.SecretID == "" || v.Reason == signature.NoSecret
@@ -146,8 +146,8 @@ func openedOf(list relay.OpenSecrets) []signature.Secret {
 }
 
 // VerifyStored verifies a stored request with the secrets of its alias, and finds the reason of a failure.
-// provider "" means the recognised sender. judged is the verdict to store with the event; nil if the stored
-// verdict has to stay, because no digest was compared.
+// provider "" means the recognised sender. judged is the verdict to store with the event; nil if this call
+// could not reach a verdict, so that the stored one has to stay.
 func VerifyStored(r *SignedRequest, provider, target string, secrets relay.OpenSecrets) (report *signature.Report, judged *relay.Signature, err error) {
 	request := requestOf(r)
 	c := bestOf(candidatesFor(r, provider, target, secrets, request), r, request)
@@ -174,7 +174,7 @@ func VerifyStored(r *SignedRequest, provider, target string, secrets relay.OpenS
 	}
 	switch report.Reason {
 	case signature.SecretSealed, signature.TooLarge, signature.BodyIncomplete:
-		return report, nil, nil // nothing was compared, so the verdict of another node, or of the arrival, stays
+		return report, nil, nil // the verdict is unchecked, so the stored one stays: another node, or the check at arrival, may have found a better one
 	}
 	judged = &relay.Signature{Provider: p.Name}
 	setVerdict(judged, &report.Verdict)

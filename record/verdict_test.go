@@ -12,7 +12,8 @@ import (
 	"relay/signature"
 )
 
-// arrived returns a request of Stripe that was signed with a secret some time before it arrived.
+// arrived returns a request of Stripe that arrived when its signature was as old as age says. It has no signature
+// if secret is "".
 func arrived(secret, body string, age time.Duration) *SignedRequest {
 	at := time.Date(2026, 11, 28, 12, 0, 0, 0, time.UTC)
 	r := &SignedRequest{Body: []byte(body), ReceivedAt: at}
@@ -45,7 +46,7 @@ func TestJudgeArrival(t *testing.T) {
 	for name, c := range map[string]struct {
 		r       *SignedRequest
 		secrets relay.OpenSecrets
-		want    string // verdict, reason and secret
+		want    string // verdict, reason and id of the secret
 	}{
 		"fits":                     {arrived(value, "{}", time.Second), relay.OpenSecrets{right}, "valid ok sec_right"},
 		"too old":                  {arrived(value, "{}", time.Hour), relay.OpenSecrets{right}, "expired time-too-old sec_right"},
@@ -127,8 +128,8 @@ func TestVerifyStored(t *testing.T) {
 	}
 }
 
-// A custom definition of the alias verifies requests that have its signature line, and requests for its path.
-// A recognised sender with a secret has priority.
+// A custom signature definition of the alias is used for requests that have its signature line, and for requests
+// to its path. If the sender is recognised and the alias has a secret of it, that secret is used instead.
 func TestJudgeCustom(t *testing.T) {
 	const value, definition = "secret", `{"header":"X-Shop","template":"{body}"}`
 	custom := func(path string) relay.OpenSecret {
@@ -235,7 +236,7 @@ func TestJudgeSeveralDefinitions(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, got, x.want)
 		}
 		if strings.Contains(x.want, Unchecked) {
-			continue // VerifyStored returns no verdict to store in these cases, see TestVerifyStored
+			continue // for an unchecked request, VerifyStored returns no verdict to store, see TestVerifyStored
 		}
 		if report, judged, err := VerifyStored(x.r, "", "/pay/1", x.secrets); err != nil || judged == nil || !strings.HasPrefix(x.want, judged.Provider+" "+report.Verdict.Verdict+" ") {
 			t.Errorf("%s, verified: %+v %+v %v", name, report, judged, err)
@@ -276,8 +277,8 @@ func TestJudgeSeveralDefinitions(t *testing.T) {
 	}
 }
 
-// A newer version may have recognised a sender that this version does not know. Such a request is verified by
-// definitions only. A secret that is given without a sender is tried with the definitions too.
+// A stored event may name a sender that only a newer version of Relay knows. Its signature is verified by the
+// custom definitions of the alias only. A secret that is given without a sender is tried with the definitions too.
 func TestJudgeBesideARecognisedSender(t *testing.T) {
 	const definition, value = `{"header":"X-Shop","template":"{body}"}`, "secret"
 	p, err := signature.ReadCustom([]byte(definition))
@@ -309,7 +310,8 @@ func TestJudgeBesideARecognisedSender(t *testing.T) {
 	}
 }
 
-// The signature of a record is null if no scheme is known, and unchecked if the alias had no secret.
+// The signature of a record is null if the sender was not recognised, and unchecked if the alias had no secret of
+// the sender.
 func TestSignatureOfRecords(t *testing.T) {
 	for provider, want := range map[string]string{"": "", "stripe": "unchecked no-secret"} {
 		s := Summarise(&relay.Event{Provider: relay.Provider{Name: provider}, Method: http.MethodPost}, relay.Site{}, time.Now())

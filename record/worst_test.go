@@ -41,8 +41,8 @@ const formType, multipartType = "application/x-www-form-urlencoded", "multipart/
 // this package takes more than 100 ms.
 func TestWorstBytes(t *testing.T) {
 	t.Parallel()
-	// A head has at most 128 KiB, its target 16 KiB. An event contains the lines three times and the body
-	// twice.
+	// A head has at most 128 KiB, its target 16 KiB. Some functions get at most half of most, because
+	// worstEvent puts the body into both the request and the response.
 	const most, head, target = 1 << 20, 128 << 10, 16 << 10
 	now, site := time.Now(), relay.Site{AliasDomain: "localhost"}
 	share := relay.Share{View: true}
@@ -122,7 +122,7 @@ func matchWorst(kind string) func(p []byte) {
 	}
 }
 
-// neighbour is a way in which one text differs from another.
+// neighbour is a way to change a text; the diffs compare the text with the result of the function of.
 type neighbour struct {
 	name string
 	of   func(p []byte) []byte

@@ -75,7 +75,7 @@ func jsonSize(s string) (n int64) {
 			n += 6
 		case c == '"' || c == '\\':
 			n += 2
-		case c == 0xe2: // U+2028 and U+2029 are escaped
+		case c == 0xe2: // may begin U+2028 or U+2029, which are escaped
 			n += 4
 		default:
 			n++

@@ -78,7 +78,7 @@ func TestRecordsAreWrittenAsJSON(t *testing.T) {
 	}
 }
 
-// TestRecordsHaveABound: after Fit, a record has at most 100 KiB more than MaxJSON, and at most Weight bytes.
+// TestRecordsHaveABound: after Fit, a record as JSON has at most MaxJSON and 100 KiB, and not more than Weight says.
 // The request and the last response keep their bodies.
 func TestRecordsHaveABound(t *testing.T) {
 	t.Parallel()

@@ -59,8 +59,8 @@ const (
 
 // Explain verifies a request as Verify does. If no secret fits, it tries common mistakes, with at most
 // maxTried digests. The mistakes are the secret read in another way, a secret of another sender, a
-// rewritten body, another URL, or another scheme. others are secrets that a user may have entered
-// instead of the right ones.
+// rewritten body, another URL, or another scheme. others are the secrets of the alias that are not for this
+// request.
 func Explain(p *Sender, secrets, others []Secret, r *Request, at time.Time) Report {
 	s := p.SchemeOf(r)
 	if s == nil {

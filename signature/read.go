@@ -21,7 +21,7 @@ type reading struct {
 	header  string   // name of the line that was read, as spelled in the table
 	parts   []Part   // parts of the line
 	digests []string // possible digests, as written, without prefix or version
-	others  []string // versions of signatures in the line that this scheme does not use
+	others  []string // versions in the line that this scheme does not use
 	id      string
 	time    string // time as written, "" = none
 
@@ -54,8 +54,8 @@ func (s *Scheme) line(i int) string {
 	return s.More[i]
 }
 
-// read reads the parts of the signature of a request. It reads the body only if the scheme needs the time in
-// the body.
+// read reads the parts of the signature of a request. It parses the body only if the scheme has its signature or
+// its time there.
 func (s *Scheme) read(r *Request) reading {
 	got := reading{header: s.Header}
 	if s.own != nil && s.own.read != nil {
@@ -139,7 +139,8 @@ func (s *Scheme) joint() string {
 	return strings.TrimSpace(s.Joint)
 }
 
-// beforeDigest returns the text before the digest in a value: "sha1=" or "v2=".
+// beforeDigest returns the name before the = of a value, such as sha1 or v2; "" = there is no =, or the name is
+// longer than 16 bytes.
 func beforeDigest(value string) string {
 	name, _, ok := strings.Cut(value, "=")
 	if !ok || len(name) > 16 {
@@ -148,7 +149,8 @@ func beforeDigest(value string) string {
 	return name
 }
 
-// judgeForm checks the form of a signature that is present, and stores the fault.
+// judgeForm checks the form of a signature that is present. got keeps only the well-formed digests; if there are
+// none, judgeForm sets got.fault.
 func (s *Scheme) judgeForm(got *reading) {
 	if !got.present || s.Digest == Equal || s.Digest == Network {
 		return

@@ -66,8 +66,8 @@ const (
 	maxMillis  = 253_402_300_799_999
 )
 
-// read reads a time in the format of the request. A number that is too large for seconds is read as
-// milliseconds.
+// read reads a time in the format u. For Seconds and Millis, the size of the number decides whether it is read as
+// seconds or as milliseconds.
 func (u Unit) read(text string) (time.Time, error) {
 	if u == Instant {
 		at, err := time.Parse(time.RFC3339, text)

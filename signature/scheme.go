@@ -23,7 +23,7 @@ type Sender struct {
 	Nested       string // key of an object, or of an array of objects, that may also have BodyEvent and BodyDelivery; a.b = b in a. An event type there has priority
 	Batch        bool   // the body may be an array of events, of which the first one counts
 
-	FormJSON  string   // if the body is a form: the field whose value is the JSON with these keys
+	FormJSON  string   // if the body is a form: the field whose value is the JSON with BodyEvent and BodyDelivery
 	FormEvent []string // if the body is a form: fields that may have the event type; the first existing one counts
 
 	Schemes []Scheme // the first scheme whose line a request has verifies the request; none = the sender does not sign, or its scheme is unknown
@@ -183,8 +183,8 @@ func (s *Scheme) Headers() []string {
 	return out
 }
 
-// Find returns the sender with a name, or nil. If the table has several rows with that name, Find returns
-// the first row whose signature the request has; r may be nil.
+// Find returns the sender with a name, or nil. If the table has several rows with that name, Find returns the first
+// row whose signature the request has, and the first of all if r is nil or has no such signature.
 func Find(name string, r *Request) *Sender {
 	var first *Sender
 	for i := range Senders {

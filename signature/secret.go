@@ -22,7 +22,7 @@ var notSecrets = []struct{ prefix, what string }{
 // apiKeys are the beginnings of keys for the Stripe API, which do not sign webhooks.
 var apiKeys = []string{"sk_live_", "sk_test_", "rk_live_", "rk_test_"}
 
-// CheckSecret returns an error if a secret cannot belong to its sender, which must be in the table. Call it
+// CheckSecret returns an error if a secret cannot belong to the sender with the given name in the table. Call it
 // before the secret is stored. The error never contains a part of the secret.
 func CheckSecret(sender, secret string) error { return checkSecret(sender, schemesOf(sender), secret) }
 

@@ -62,7 +62,7 @@ var mandrill = &special{
 	},
 }
 
-// bodyHash returns the hash of the body in the URL of a request.
+// bodyHash returns the hash of the body that the query of the URL contains; false = it contains none.
 func bodyHash(r *Request) (string, bool) {
 	_, query, _ := strings.Cut(r.URL, "?")
 	for pair := range strings.SplitSeq(query, "&") {

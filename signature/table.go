@@ -333,7 +333,7 @@ func authorization() []Scheme {
 	return []Scheme{{Header: "Authorization", Digest: Equal}}
 }
 
-// Alike returns the names of the senders that cannot be told from p by their requests, beginning with p.
+// Alike returns the name of p, and then the names of the senders whose requests look like those of p.
 func Alike(p *Sender) []string {
 	names := []string{p.Name}
 	for i := range Senders {

@@ -15,8 +15,8 @@ const (
 	Unchecked = "unchecked"
 )
 
-// The reasons of verdicts. Only Explain finds the reasons after SecretEncoding, because it tries several
-// mistakes. Verify returns SecretEncoding only if its single secret cannot be read.
+// The reasons of verdicts. Only Explain returns those that are listed below SecretEncoding, because only it tries
+// common mistakes. Verify returns SecretEncoding only if its single secret cannot be read.
 const (
 	OK              = "ok"
 	NoSecret        = "no-secret"
@@ -40,7 +40,7 @@ const (
 	OtherScheme      = "other-scheme"
 )
 
-// Secret is a secret that an alias has for a sender.
+// Secret is a secret of a sender, with which Relay verifies signatures.
 type Secret struct {
 	ID    string // "" = a secret that is given for this call
 	Value string

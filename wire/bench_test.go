@@ -28,7 +28,7 @@ func BenchmarkRequest(b *testing.B) {
 	}
 }
 
-// BenchmarkNetHTTP measures http.ReadRequest on the same head, for comparison.
+// BenchmarkNetHTTP measures http.ReadRequest on the head usual, for comparison with this package.
 func BenchmarkNetHTTP(b *testing.B) {
 	p := []byte(usual)
 	r := bytes.NewReader(p)

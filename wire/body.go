@@ -18,7 +18,7 @@ type Body struct {
 	done    bool
 	stopped bool
 	failed  *relay.Error
-	left    int64 // bytes of Content-Length or of the present chunk that have not arrived yet
+	left    int64 // bytes of Content-Length or of the current chunk that have not arrived yet
 	decoded int64
 	chunk   chunk
 }

@@ -41,7 +41,7 @@ type chunk struct {
 	state    chunkState
 	digits   int
 	size     int64
-	line     int   // bytes of the present chunk-size line
+	line     int   // bytes of the current chunk-size line
 	trailers int   // bytes of the trailer section
 	framed   int64 // bytes of all lines
 	name     [len("transfer-encoding")]byte
@@ -187,7 +187,7 @@ func (c *chunk) refuse(why string) *relay.Error {
 	return localMalformed(why)
 }
 
-// addHex appends a hexadecimal digit to a chunk size below maxChunk.
+// addHex appends a hexadecimal digit to a chunk size. It returns false if the result would not be less than maxChunk.
 func addHex(size int64, digit byte) (int64, bool) {
 	switch {
 	case size >= maxChunk>>4:

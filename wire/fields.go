@@ -53,7 +53,7 @@ func Fields(head []byte) []Field {
 	return fields(rest)
 }
 
-// Trailers lists the trailer lines among the chunk lines of a message.
+// Trailers lists the trailer lines of a stored message. lines are its chunk-size lines and trailer lines.
 func Trailers(lines []byte) []Field {
 	for len(lines) > 0 {
 		var line []byte

@@ -38,8 +38,8 @@ func FuzzRequest(f *testing.F) {
 	})
 }
 
-// FuzzResponse checks responses like FuzzRequest. It compares only responses without tolerated errors
-// with net/http.
+// FuzzResponse: responses have the properties that FuzzRequest checks for requests. Only responses without tolerated
+// errors are compared with net/http.
 func FuzzResponse(f *testing.F) {
 	for _, c := range goodResponses() {
 		f.Add([]byte(c.wire+c.rest), byte(1), c.to == "HEAD")
@@ -127,7 +127,7 @@ func FuzzBody(f *testing.F) {
 }
 
 // feed parses the body p of a message with the head h in pieces. The lengths of the pieces are the values of
-// cuts plus one, again from the first after the last.
+// cuts plus one; after the last value of cuts, the first one is used again.
 func feed(h *wire.Head, p, cuts []byte) (m message, err error) {
 	m.head = &wire.Head{Framing: h.Framing}
 	b := wire.NewBody(h)

@@ -39,7 +39,7 @@ func classes() (t [256]uint8) {
 
 func is(c byte, bits uint8) bool { return class[c]&bits != 0 }
 
-// only reports whether all bytes of p are in one class.
+// only reports whether every byte of p is in one of the classes in bits.
 func only(p []byte, bits uint8) bool {
 	for _, c := range p {
 		if class[c]&bits == 0 {

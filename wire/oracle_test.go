@@ -30,8 +30,8 @@ func unjudged(lines []byte) bool {
 }
 
 // likeNetHTTP compares a request with the result of http.ReadRequest; rest holds the bytes after the request.
-// It does not compare requests whose target url.Parse refuses, because this package decodes nothing. Nor does
-// it compare requests with forbidden fields in Trailer.
+// It does not compare requests whose target package url refuses, because package wire does not decode targets. Nor
+// does it compare requests with forbidden fields in Trailer.
 func likeNetHTTP(t *testing.T, m *message, p, rest []byte) {
 	t.Helper()
 	if _, err := url.ParseRequestURI(string(m.head.Target)); err != nil || unjudged(m.lines) {

@@ -14,7 +14,7 @@ import (
 // be buffered.
 //
 // An incomplete message is rebuilt as far as it is stored. If it ends after the data of a chunk, the part of
-// the CRLF that Body.Stop noted follows. Errors of body and w are returned unchanged. The error is
+// the CRLF that Body.Stop gave to Tee follows. Errors of body and w are returned unchanged. The error is
 // io.ErrUnexpectedEOF if a body whose state is complete has another size than m.Body.Size.
 func Rebuild(w io.Writer, m *relay.Message, head []byte, body io.Reader) error {
 	if head == nil {

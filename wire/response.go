@@ -133,8 +133,8 @@ func badOctets(line []byte, sloppy *bool) bool {
 	return false
 }
 
-// response completes a head. The method and the status decide about the framing before the header
-// lines do (RFC 9112, section 6.3).
+// response completes a head. If the method of the request or the status says that there is no body, the header
+// lines do not count for the framing (RFC 9112, section 6.3).
 func (m *headerFlags) response(h *Head, req *Head) *relay.Error {
 	h.Upgrade = h.Status == 101
 	if h.Upgrade && req != nil && !req.Upgrade {

@@ -42,7 +42,7 @@ type Head struct {
 	Close   bool  // the connection ends with this message
 	Upgrade bool  // a request asks for an upgrade, or a response has the status 101
 	Expect  bool  // requests only; Expect: 100-continue
-	Auth    bool  // the connection itself is authenticated, by NTLM or Negotiate in Authorization, WWW-Authenticate or Proxy-…
+	Auth    bool  // the connection itself is authenticated, by NTLM or Negotiate in Authorization, WWW-Authenticate, Proxy-Authorization or Proxy-Authenticate
 	// ProxyConnection is set if there is a Proxy-Connection line. The line is not standardised.
 	// Because of it some servers, such as aiohttp 3.8, close the connection without announcing that.
 	ProxyConnection bool

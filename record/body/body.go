@@ -1,7 +1,7 @@
 // Package body reads bodies for views, search, filters, event types, comparisons, masks, copies and
 // exports. It decodes content coding and charset, removes a byte order mark, and then finds the form.
 // Bodies come from untrusted senders, so the output and the time of a reading are proportional to the
-// bounds that its caller gives. Stored bytes are never changed.
+// limits that the calling function gives. Stored bytes are never changed.
 package body
 
 import (
@@ -179,7 +179,7 @@ func (r *Reading) json() {
 // lines reads a text that is labelled as JSON lines.
 func (r *Reading) lines() { r.listed(jsonLines(r.Text, r.Cut)) }
 
-// listed takes over the values that jsonLines has found.
+// listed makes the result of jsonLines the form, the documents and the faults of the reading.
 func (r *Reading) listed(list []Document, faults int) {
 	r.Form, r.Documents = JSONLines, list
 	for _, d := range r.Documents {

@@ -24,10 +24,9 @@ var marks = []struct{ bytes, charset string }{
 // charsetStart is the number of bytes of a body that are searched for its charset.
 const charsetStart = 1 << 10
 
-// charsetOf finds the charset of a body. A byte order mark has priority, because no text begins with
-// these bytes by chance. Then comes the label, and then the declaration in XML and HTML; the default
-// is UTF-8. mark is the length of the byte order mark. name is "" for UTF-8; fault is set if the
-// named charset cannot be read.
+// charsetOf finds the charset of a body. A byte order mark has priority; then come the label, the declaration in
+// XML and HTML, and for JSON the places of zero bytes; the default is UTF-8. mark is the length of the byte order
+// mark. name is "" for UTF-8; fault is set if the named charset cannot be read.
 func charsetOf(l Label, start []byte) (name string, mark int, fault string) {
 	isMedia := strings.HasPrefix(l.Kind, "image/") || strings.HasPrefix(l.Kind, "audio/") || strings.HasPrefix(l.Kind, "video/")
 	for _, m := range marks {
@@ -43,7 +42,7 @@ func charsetOf(l Label, start []byte) (name string, mark int, fault string) {
 	}
 	switch {
 	case named == "" && len(start) >= 4 && start[1] == 0 && start[3] == 0 && strings.IndexByte("{[\"<", start[0]) >= 0:
-		return "utf-16le", 0, "" // RFC 4627, section 3: zero bytes show the encoding of JSON
+		return "utf-16le", 0, "" // RFC 4627, section 3: the places of zero bytes show the encoding of JSON
 	case named == "" && len(start) >= 4 && start[0] == 0 && start[2] == 0 && strings.IndexByte("{[\"<", start[1]) >= 0:
 		return "utf-16be", 0, ""
 	case named == "" && l.Kind == "text/html" && !utf8.Valid(WholeRunes(start)):

@@ -18,7 +18,7 @@ const (
 	maxCodings = 4        // largest number of content codings of one body
 	maxWindow  = 8 << 20  // largest number of bytes that a zstd frame may refer back to (RFC 9659)
 	probeBytes = 4 << 10  // bytes at the start of the data by which open decides whether the data has a coding
-	betweenAll = 64 << 10 // bytes that a decoder may output beyond the limit, for each further decoder that reads its output
+	betweenAll = 64 << 10 // bytes by which the limit of a decoder is larger than that of the decoder that reads its output
 )
 
 // codingError is an error in the data of one content coding.
@@ -93,7 +93,7 @@ func Uncoded(l Label, p []byte, most int) ([]byte, error) {
 }
 
 // open opens the decoder of one coding. If the data does not begin like data of this coding, decoder is nil
-// and nothing was read from the reader in. known is false for a coding that cannot be decoded.
+// and nothing was read from the reader in. known is false if Relay has no decoder for the coding.
 func open(coding string, in *bufio.Reader) (decoder io.Reader, known bool) {
 	probe, _ := in.Peek(probeBytes)
 	marked := func(mark string) bool { return bytes.HasPrefix(probe, []byte(mark)) }

@@ -65,8 +65,8 @@ func Start(p []byte) []byte {
 	return bytes.TrimLeft(bytes.TrimPrefix(p, []byte(marks[0].bytes)), " \t\r\n")
 }
 
-// readForm reads the fields of a form in their order. charset is the charset of the decoded bytes, "" =
-// UTF-8.
+// readForm reads the fields of a form in their order. charset is the charset of the bytes that result from the
+// escapes, "" = UTF-8.
 func readForm(p []byte, charset string) (list []Field, faults []Fault) {
 	malformed, foreign, left := 0, 0, 0
 	text := func(raw []byte) string {

@@ -15,20 +15,20 @@ type Fault struct {
 	Text string // a sentence without its full stop, for users; it may contain text of an untrusted sender
 }
 
-// Document is one JSON value of a text.
+// Document is one JSON value of a text, or a line that is not JSON.
 type Document struct {
-	Start, End int // range in the text
-	Fault      bool
+	Start, End int  // range in the text
+	Fault      bool // the range is not JSON
 }
 
 // maxDocuments is the largest number of values of JSON lines that are read.
 const maxDocuments = 10_000
 
-// jsonFault returns the first error in a text as JSON (RFC 8259); nil = the text is valid. If the text is
-// only incomplete, the place is the length of the text.
+// jsonFault returns the first error in a text as JSON (RFC 8259); nil = the text is valid. If the text is only
+// the beginning of a JSON value, the field At of the fault is the length of the text.
 func jsonFault(p []byte) *Fault {
 	if json.Valid(p) {
-		if at := notUTF8(p); at >= 0 { // encoding/json accepts such bytes and replaces them
+		if at := notUTF8(p); at >= 0 { // encoding/json accepts bytes that are not UTF-8 and replaces them
 			return notJSON(p, at, "a string that is not UTF-8")
 		}
 		return nil

@@ -23,14 +23,14 @@ type Part struct {
 	*Reading          // reading of the content; its faults include those of the header of the part
 }
 
-// delimiter is the place of a boundary in a body.
+// delimiter is the place of a boundary line in a body.
 type delimiter struct {
-	before, after int // end of the content before the boundary, start of the content after it
-	closes        bool
+	before, after int  // end of the content before the boundary, start of the content after it
+	closes        bool // the boundary line is the last one: -- follows the boundary
 }
 
-// nextDelimiter finds the next boundary line from the index from on. It begins with dash (two hyphens and the
-// boundary) at the start of p or after a line end, and only spaces follow up to its own line end.
+// nextDelimiter finds the first boundary line that begins at p[from] or later. A boundary line consists of dash
+// (two hyphens and the boundary), two more hyphens if it is the last one, and spaces.
 func nextDelimiter(p []byte, from int, dash []byte) (d delimiter, ok bool) {
 	for at := from; ; {
 		n := bytes.Index(p[at:], dash)
@@ -142,7 +142,7 @@ func (r *reader) part(p []byte, cut bool, depth int) Part {
 		case name == "content-transfer-encoding":
 			transfer = strings.ToLower(strings.TrimSpace(value))
 		}
-		if len(faults.Faults) > 3 { // lines with so many faults are no header
+		if len(faults.Faults) > 3 { // with so many faulty lines this is probably no header, so the rest of it is not read
 			break
 		}
 	}

@@ -32,7 +32,8 @@ func Readable(p []byte) []byte {
 	return append(out, p...)
 }
 
-// plainEscape reads the escape at the start of p, if its character can be written without an escape.
+// plainEscape returns the character of the escape at the start of p, and the length of the escape; 0, 0 = the
+// character needs an escape, or there is no valid one.
 func plainEscape(p []byte) (r rune, size int) {
 	if p[1] == '/' {
 		return '/', 2
@@ -50,7 +51,8 @@ func plainEscape(p []byte) (r rune, size int) {
 	return r, size
 }
 
-// unicodeEscape reads \u and four digits.
+// unicodeEscape returns the UTF-16 code unit of an escape of \u and four digits, and the length of the escape;
+// 0, 0 = p does not begin with such an escape.
 func unicodeEscape(p []byte) (rune, int) {
 	if len(p) < 6 || p[0] != '\\' || p[1] != 'u' {
 		return 0, 0

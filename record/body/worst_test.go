@@ -14,7 +14,7 @@ import (
 	"relay/relaytest"
 )
 
-// fuzzed are labels; the same bytes are read with each of them.
+// fuzzed are the labels with which the tests read hostile bodies.
 var fuzzed = []body.Label{
 	{},
 	body.NewLabel("application/json"), body.NewLabel("application/x-ndjson"), body.NewLabel("application/x-www-form-urlencoded"),

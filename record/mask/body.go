@@ -12,9 +12,9 @@ import (
 	"relay/record/body"
 )
 
-// Body returns the text of a body without its secrets. whole is false if an unreadable part is left out,
-// because its secrets are unknown. The text of a binary body is its bytes, or empty if the bytes may
-// contain a secret.
+// Body returns the text of a body without its secrets. changed reports that something was hidden. whole is false
+// if a part was left out that could not be read, or the end of the body is missing. The text of a binary body is
+// its bytes, or empty if the bytes may contain a secret.
 func (m *Masker) Body(r *body.Reading) (text string, changed, whole bool) {
 	switch {
 	case m.overflow, r.Form == body.Binary && !m.isHarmless(r.Text):
@@ -28,8 +28,8 @@ func (m *Masker) Body(r *body.Reading) (text string, changed, whole bool) {
 	return strings.ToValidUTF8(string(masked), "\ufffd"), changed, whole
 }
 
-// reading hides the secrets of a body whose text begins at the index base of the edited text, and reports
-// whether all of it could be read.
+// reading hides the secrets of a body, and reports whether all of it could be read. base is the index at which
+// the text of the body begins in the text that out edits.
 func (m *Masker) reading(out *edits, r *body.Reading, base int) (whole bool) {
 	form := r.Form
 	if form == body.JSON && !body.StartsJSON(r.Text) {

@@ -14,8 +14,8 @@ type edit struct {
 // edits are the replacements in one text.
 type edits struct{ list []edit }
 
-// add adds an edit. If it overlaps the previous edit, add extends that edit instead: in a repetitive text a
-// secret may end at every byte, and each would need an edit of its own.
+// add adds an edit. If it overlaps the previous edit and has the same replacement, add extends that edit instead,
+// because in a repetitive text a secret may end at every byte, and the list would become very long.
 func (e *edits) add(from, to int, with string) {
 	if n := len(e.list); n > 0 {
 		if last := &e.list[n-1]; last.with == with && from < last.to && last.from < to {

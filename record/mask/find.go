@@ -10,7 +10,7 @@ import (
 const (
 	minSecret  = 4         // shortest secret, in bytes, that is masked as a whole word
 	minWithin  = 8         // shortest secret that is also masked within a longer word
-	minDigits  = 6         // shortest secret that is a number
+	minDigits  = 6         // smallest number of digits of a number that is masked
 	maxPattern = 256       // bytes of a secret that are searched for; the text after them up to the next delimiter is masked too
 	maxSecrets = 128 << 10 // bytes of all secrets of an event together
 	maxCoded   = 16 << 10  // bytes of all secrets that are searched for in base64 and hexadecimal digits
@@ -25,13 +25,13 @@ type finder struct {
 	nodes []node
 }
 
-// fewChildren is the number of children of a node up to which find looks at the children one by one.
+// fewChildren is the number of children of a node up to which the method child looks at them one by one.
 const fewChildren = 4
 
 // node is a state of the automaton: the beginning of a secret.
 type node struct {
 	found match // the longest secret that ends here
-	fail  int32 // the node of the longest other beginning that also ends here
+	fail  int32 // the failure link: the node of the longest shorter beginning of a secret with which this beginning ends
 	child int32 // the first child, 0 = none
 	next  int32 // the next child of the same parent, 0 = none
 	c     byte  // the last byte of the beginning
@@ -128,8 +128,8 @@ func (f *finder) add(pattern []byte, kind matchKind) {
 	}
 }
 
-// build completes the automaton after the last pattern. It visits the nodes by depth, because the failure
-// link of a node leads to a node with a lower depth.
+// build completes the automaton after the last pattern was added. It visits the nodes by depth, because the
+// failure link of a node leads to a node with a lower depth.
 func (f *finder) build() {
 	queue := make([]int32, 1, len(f.nodes))
 	for i := 0; i < len(queue); i++ {

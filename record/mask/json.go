@@ -16,9 +16,9 @@ const (
 	maskedMember = ": " + maskedJSON // replaces the colon and the value of a member
 )
 
-// json hides secrets in one or more JSON values that begin at the index base of the edited text. It hides the
-// values of secret fields, including objects and arrays, and the secrets that the method text finds in other
-// strings. If the JSON was cut, the whole rest of an incomplete secret value is hidden.
+// json hides secrets in one or more JSON values: the values of secret fields, including objects and arrays, and
+// the secrets that the method text finds in other strings. If the JSON was cut within the value of a secret field,
+// the whole rest is hidden. base is the index at which s begins in the text that out edits.
 func (m *Masker) json(out *edits, s []byte, base int) {
 	j := m.scan()
 	defer m.done(j)
@@ -63,15 +63,15 @@ type jsonScan struct {
 	inner  nested
 }
 
-// container is an object or array whose end was not read yet.
+// container is an object or array whose end has not been read yet.
 type container struct {
 	object  bool
 	isName  bool   // the next string is a name
-	name    []byte // raw name of the present member
+	name    []byte // name of the member that is being read, with its escapes
 	nameEnd int
 	items   int  // number of elements of an array
-	named   bool // a member called name or key says that the member called value is a secret
-	valueAt int  // start of the value of the member called value, 0 = none
+	named   bool // a member called name or key, or the first element of an array, is the name of a secret
+	valueAt int  // start of the value that belongs to such a name: of the member called value, or of the second element; 0 = none
 	valueTo int  // end of that value
 }
 
@@ -147,8 +147,8 @@ func (j *jsonScan) secretValue() bool {
 	return t != nil && t.object && j.m.secretField(unquoted(t.name))
 }
 
-// end closes the innermost container, whose text ends before the index to. ended is false if the JSON was cut
-// before the end of the container.
+// end closes the innermost container. to is the index after the text of the container. ended is false if the JSON
+// was cut before the end of the container.
 func (j *jsonScan) end(to int, ended bool) {
 	t := *j.top()
 	j.open = j.open[:len(j.open)-1]
@@ -169,7 +169,7 @@ func (j *jsonScan) end(to int, ended bool) {
 	j.hide(to, ended)
 }
 
-// hide replaces the value of a secret field that ends before the index to. ended is false if the JSON was cut
+// hide replaces the value of a secret field. to is the index after the value. ended is false if the JSON was cut
 // within the value.
 func (j *jsonScan) hide(to int, ended bool) {
 	with := maskedMember
@@ -208,8 +208,8 @@ func (j *jsonScan) value(from, to int, ended bool) {
 	j.text(from, to, ended)
 }
 
-// member reads the value of a member of an object. It returns true if the value needs no further
-// handling.
+// member reads the value of a member of an object. It returns false if the function value still has to
+// search the value for secrets.
 func (j *jsonScan) member(t *container, from, to int, ended bool) bool {
 	raw, isString := j.s[from:to], j.s[from] == '"'
 	name := unquoted(t.name)

@@ -69,7 +69,7 @@ func New(host string) *Masker {
 	return m
 }
 
-// Learned ends the phase in which the Masker learns secrets; masking begins.
+// Learned ends the phase in which the Masker learns secrets. From then on, it hides them.
 func (m *Masker) Learned() {
 	m.pieces, m.unpacked = 0, 0
 	if m.learning = false; len(m.secrets) > 0 {
@@ -78,7 +78,8 @@ func (m *Masker) Learned() {
 	}
 }
 
-// Secret adds a value to the known secrets whatever its name, because the sender itself declares it secret.
+// Secret adds a value to the known secrets, whatever its name is: the calling function knows that the sender puts
+// its secret in this place.
 func (m *Masker) Secret(value string) { m.learn([]byte(value)) }
 
 // learn adds a value to the known secrets.
@@ -135,7 +136,7 @@ var commonValues = []string{
 	"test", "http", "https", "application/json", "localhost", "example.com", "user", "admin",
 }
 
-// isKnown reports whether a number is a known secret.
+// isKnown reports whether a number in JSON is a known secret. It returns false in the learning phase.
 func (m *Masker) isKnown(number []byte) bool { return m.finder != nil && m.secrets[string(number)] }
 
 // known hides only the known secrets in a text.

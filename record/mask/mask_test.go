@@ -205,8 +205,8 @@ func TestSecretsByTheirPlace(t *testing.T) {
 	}
 }
 
-// TestSecretsInEntities: a secret is found if its characters are written as XML or HTML entities, also if
-// JSON or a URL encodes the entities again, or the reverse.
+// TestSecretsInEntities: a secret is found if its characters are written as XML or HTML entities, as JSON escapes
+// or as percent codes, and also if one of these encodings is encoded again by the same or another one.
 func TestSecretsInEntities(t *testing.T) {
 	t.Parallel()
 	for name, coded := range map[string]string{

@@ -84,7 +84,7 @@ func (n *nested) unquote(inside []byte) bool {
 	return true
 }
 
-// piece notes that the bytes appended last are encoded from position i on.
+// piece sets the position, i, of the encoding of all bytes of plain that have no position yet.
 func (n *nested) piece(i int) {
 	for len(n.at) < len(n.plain) {
 		n.at = append(n.at, int32(i))

@@ -9,7 +9,7 @@ import (
 )
 
 // FuzzNested: JSON in a string is decoded as by encoding/json, and the value of a form field as by net/url.
-// The noted position of each byte is right.
+// Each decoded byte has a position; the positions never decrease, and the last one is the end of the text.
 func FuzzNested(f *testing.F) {
 	for _, s := range []string{`{\"a\":\"\u00e9\ud83d\ude00\"}`, `\ud83dx`, `\ud83d\u0041`, `\`, `\x`, `\u12`, `\n\t\/\b`, "%7B%22a%22+%zz%", "a+b%"} {
 		f.Add([]byte(s))

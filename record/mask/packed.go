@@ -12,7 +12,7 @@ import (
 // together; pieces beyond them are hidden without being read.
 const (
 	minPacked   = 20        // smallest number of base64 digits of a piece
-	minLine     = 60        // smallest number of base64 digits of a line that is not the last one
+	minLine     = 60        // smallest number of base64 digits of each line of a piece except the last one
 	maxPacked   = 100       // largest number of pieces
 	maxUnpacked = 256 << 10 // largest number of bytes of the decompressed texts
 )
@@ -70,7 +70,7 @@ func (m *Masker) packed(n *normal, hide func(from, to int)) {
 }
 
 // packedEnd returns the end of the base64 digits that begin at a position. They continue after a line break
-// if the line is as long as MIME and PEM make their lines.
+// if the line before it has at least minLine digits, as in MIME and PEM.
 func packedEnd(p []byte, at int) int {
 	line := at
 	for i := at; ; i++ {

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// text hides secrets in a text that begins at the index base of the edited text: the user information and
-// secret query values of URLs, values that follow a name such as password, and the known secrets.
+// text hides secrets in a text: the user information and secret query values of URLs, values that follow a name
+// such as password, and the known secrets. base is the index at which s begins in the text that out edits.
 func (m *Masker) text(out *edits, s []byte, base int) {
 	packed := isPacked(s)
 	if len(s) < minSecret || m.finder == nil && !packed && bytes.IndexByte(s, '=') < 0 && bytes.IndexByte(s, ':') < 0 && bytes.IndexByte(s, '%') < 0 && bytes.IndexByte(s, '>') < 0 {

@@ -40,7 +40,7 @@ func TestWorstBytes(t *testing.T) {
 			r := body.Read(body.NewLabel("multipart/form-data; boundary=b"), p, false, most)
 			twice(func(m *Masker) { m.Body(r) })
 		}},
-		{"secrets", most / 2, func(p []byte) { // half of the input are secrets
+		{"secrets", most / 2, func(p []byte) { // every byte of p is learned as part of a secret, and is then masked
 			m := New("")
 			for i := 0; i < len(p); i += 64 {
 				m.learn(p[i:min(len(p), i+64)])

@@ -59,7 +59,7 @@ func (p *RFC2136) DeleteRecords(ctx context.Context, zone string, records []libd
 	return records, p.update(ctx, zone, records, (*dns.Msg).Remove)
 }
 
-// update changes a zone in one message.
+// update sends one update of a zone. The function change puts the records into the message.
 func (p *RFC2136) update(ctx context.Context, zone string, records []libdns.Record, change func(*dns.Msg, []dns.RR)) error {
 	rrs := make([]dns.RR, len(records))
 	for i, record := range records {

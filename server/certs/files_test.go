@@ -70,7 +70,8 @@ func TestCertFilesAreTriedAgain(t *testing.T) {
 	// With this time, the new files differ from those of the first pair, which may have been written within
 	// the same tick of the clock.
 	later := time.Now().Add(time.Minute)
-	// replace replaces the certificate file by one with this text, whose time of change is later.
+	// replace replaces the certificate file by one with this text. The modification time of the new file is the
+	// variable later.
 	replace := func(text []byte) {
 		file := filepath.Join(next, "file")
 		if err := os.WriteFile(file, text, 0o600); err != nil {

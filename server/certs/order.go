@@ -71,8 +71,8 @@ func (a *ACME) request(name string, owner int64, prefetch bool) (<-chan struct{}
 	return o.running, nil
 }
 
-// dropFailures removes failures whose pause is over, or all failures if that does not free space. The calling
-// function holds a.mu.
+// dropFailures removes the issuances of failed orders whose pause is over, or those of all failed orders if that
+// does not free space. The calling function holds a.mu.
 func (a *ACME) dropFailures() {
 	for _, all := range []bool{false, true} {
 		maps.DeleteFunc(a.issuances, func(_ string, o *issuance) bool {
@@ -84,7 +84,7 @@ func (a *ACME) dropFailures() {
 	}
 }
 
-// run loads or orders the certificate of a name, and notes the result in o.
+// run loads or orders the certificate of a name. If that fails, it stores the failure in o, else it removes o.
 func (a *ACME) run(name string, owner int64, o *issuance) {
 	defer a.wg.Done()
 	began := time.Now()
@@ -187,7 +187,7 @@ func (a *ACME) loadOrOrder(ctx context.Context, name string, owner int64, o *iss
 }
 
 // Pauses between orders. They are longer after a rejection of the name by the CA, because a CA limits
-// rejections: Let's Encrypt allows five for a name in an hour. Failures to reach the CA do not count there.
+// rejections: Let's Encrypt allows five for a name in an hour. Failures to reach the CA do not count as rejections.
 var (
 	unreachableBackoff = []time.Duration{time.Second, 2 * time.Second, 5 * time.Second, 15 * time.Second, time.Minute}
 	rejectedBackoff    = []time.Duration{time.Minute, 5 * time.Minute, 15 * time.Minute, 30 * time.Minute, time.Hour}

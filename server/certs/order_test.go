@@ -45,7 +45,7 @@ func TestFailedOrderIsTriedAgainByItself(t *testing.T) {
 	for _, name := range []string{"relay.test", "good.hooks.test"} {
 		relaytest.Until(t, 10*time.Second, "a second try", func() bool { return failures(name) > 1 })
 	}
-	// This alias was removed in the meantime.
+	// The order for this name has failed, and its alias was removed before the second try.
 	name := "gone.hooks.test"
 	o := &issuance{}
 	a.mu.Lock()
