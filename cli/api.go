@@ -49,8 +49,8 @@ type API struct {
 // viaKey is the context key of WithVia.
 type viaKey struct{}
 
-// WithVia returns a context for requests that one program makes for another program, such as an agent. The
-// argument via names both programs; the relay records it with the account that acts.
+// WithVia returns a context for API requests that an MCP server makes for an agent. The argument via names both
+// programs; the relay stores it together with the account that acts.
 func WithVia(ctx context.Context, via string) context.Context {
 	return context.WithValue(ctx, viaKey{}, via)
 }
@@ -335,8 +335,8 @@ func (a *API) readAll(r io.Reader) ([]byte, error) {
 	}
 }
 
-// forget reduces the memory that is reserved for answers to held bytes, because the other answers are no
-// longer used.
+// forget reduces the memory that is reserved for answers to the number of bytes in held. The answers that had
+// the rest of the memory must no longer be used.
 func (a *API) forget(held int64) {
 	if a.Hold != nil {
 		a.held = held

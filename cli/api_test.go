@@ -56,8 +56,8 @@ func TestLineWithoutEnd(t *testing.T) {
 	}
 }
 
-// TestIDBeforeTheFirstItem: readStream passes on an id that comes without an item, from which the stream may
-// continue later.
+// TestIDBeforeTheFirstItem: readStream also passes on an id that comes without an item, because a later stream
+// may begin after that id.
 func TestIDBeforeTheFirstItem(t *testing.T) {
 	var got []string
 	err := readStream(strings.NewReader(": connected\nid: 40\n\n:\n\nid: 41\nevent: event\ndata: {}\n\n"), func(id, name string, data []byte) error {

@@ -7,8 +7,8 @@ import (
 )
 
 // Delays before a lost connection is dialed again. The first try is made at once, or within the time that the
-// relay has asked for. The delay of the next try is random, up to firstDelay; this bound doubles up to
-// maxDelay. A connection on which an alias was online for HealthyAfter resets the delays.
+// relay has asked for. The delay of the next try is random, up to firstDelay; this bound doubles up to maxDelay.
+// A connection that served an alias or a stream for HealthyAfter resets the delays.
 const (
 	firstDelay   = 250 * time.Millisecond
 	maxDelay     = 15 * time.Second
@@ -38,7 +38,7 @@ func (b *Backoff) Next(first time.Duration) time.Duration {
 	return time.Duration(jitter() * float64(bound))
 }
 
-// Reset makes the next try an immediate one. Call Reset after a connection that lasted.
+// Reset makes Next count from the first try again.
 func (b *Backoff) Reset() { b.Tries = 0 }
 
 // Wait waits for d. It returns false if ctx ended first.

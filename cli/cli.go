@@ -34,7 +34,7 @@ type Error struct {
 	Code  string // error code of the API, or ""
 	Cause error  // nil = none
 
-	Transient bool // the relay answered; a retry in a moment may succeed
+	Transient bool // an answer arrived, from the relay or a proxy; a retry in a moment may succeed
 }
 
 // Error returns the text and the cause.
@@ -78,8 +78,8 @@ func (e *Error) WithHint(format string, args ...any) *Error {
 	return &out
 }
 
-// Meant returns a copy of the error with a hint. If a known word is similar to what was typed, the hint is
-// "did you mean", prefix and that word; if not, the hint is the argument otherwise.
+// Meant returns a copy of the error with a hint. If a word of known is similar to typed, the hint is "did you
+// mean", followed by the text of prefix and by that word. Else the hint is the argument otherwise.
 func (e *Error) Meant(typed string, known []string, prefix, otherwise string) *Error {
 	if near := record.Nearest(typed, known); near != "" {
 		return e.WithHint("did you mean %s%s", prefix, near)
@@ -93,7 +93,7 @@ func NormalAlias(name string) string {
 	return strings.ToLower(strings.TrimSuffix(name, "."))
 }
 
-// AliasLabel returns the alias of a bind string such as stripe-dev.example.com.
+// AliasLabel returns the alias in a host name such as stripe-dev.example.com: the text before the first dot.
 func AliasLabel(bind string) string {
 	name, _, _ := strings.Cut(bind, ".")
 	return name

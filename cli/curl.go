@@ -122,8 +122,9 @@ func readCURL(command string) (*pasted, error) {
 	return c.finish()
 }
 
-// options applies the options in word, one or several. It takes their values from words, the rest of the
-// command, and returns the words that are left.
+// options applies the options in word: one long option, or one or more short ones. If an option has its value in
+// the next word of the command, that is the first element of words. The function returns words without the
+// values that it has used.
 func (c *curlCommand) options(word string, words []string) ([]string, error) {
 	names, attached := []string{}, ""
 	if long, ok := strings.CutPrefix(word, "--"); ok {

@@ -91,7 +91,7 @@ func (f *Front) events() *cobra.Command {
 				return nil // the event gets another line when the attempt has ended
 			}
 			line := record.EventLine(e)
-			if *follow { // --follow prints lines in the order of changes, so the line of a replayed event has the time of the replay
+			if *follow { // --follow prints lines in the order of changes, so the time of a line is ReceivedAt, which a replay sets anew
 				line.Time = record.ZonedTime(e.ReceivedAt.Time)
 			}
 			return w.Event(line)
@@ -126,8 +126,8 @@ arrives in time. Start it before the action that causes the event.
 		func(w *Printer, e *record.Summary) error { return w.Event(record.EventLine(e)) })
 }
 
-// eventPath returns a function that returns the API path of the event in the first argument. The text below is
-// appended to the path.
+// eventPath returns a function that returns an API path: that of the event in the first argument, followed by
+// the string below, such as "/replay".
 func eventPath(below string) func(args []string) string {
 	return func(args []string) string { return "/events/" + url.PathEscape(args[0]) + below }
 }

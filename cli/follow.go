@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// maxKnownEvents is the number of written events that are remembered.
+	// maxKnownEvents is the number of events that a follower remembers after it has passed them to emit.
 	maxKnownEvents = 1024
 	// catchUp is the number of events that are listed after a gap in the stream.
 	catchUp = pageLimit
@@ -69,7 +69,7 @@ func (f *follower) run(ctx context.Context) error {
 	}
 }
 
-// follower remembers the events written so far, over all connections.
+// follower is the state of a Follow, over all its connections. Here, to write an event means to pass it to emit.
 type follower struct {
 	api   *API
 	query url.Values
@@ -87,7 +87,7 @@ type follower struct {
 
 	connectedOnce bool      // a stream has been open
 	began         time.Time // when the current stream began; zero = none is open
-	lossReported  bool      // the loss of a connection was reported, and no new connection since
+	lossReported  bool      // the loss of the connection was reported, and no new one has been made
 	askedAgain    bool      // the stream was requested again after it had ended with not-found
 }
 
@@ -131,7 +131,7 @@ func (f *follower) retryable(err error) bool {
 	switch {
 	case !f.connectedOnce || !errors.As(err, &e): // errors.As fails for an error of emit, which is no *Error
 		return false
-	case e.Exit == ExitNotFound && !f.askedAgain: // a stream of a stopping relay ends with not-found, too
+	case e.Exit == ExitNotFound && !f.askedAgain: // a stream of a stopping relay ends with not-found, too, so not-found is retried once
 		f.askedAgain = true
 		return true
 	}

@@ -35,8 +35,8 @@ type Front struct {
 	Secrets *Secrets
 	// Stdin is the user's standard input; nil = there is none.
 	Stdin io.Reader
-	// Edit opens a text in the user's editor and calls use with the result. If use fails, the text stays in a
-	// file, and the hint of the error names the file. nil = there is no editor.
+	// Edit opens a text in the user's editor and calls use with the edited text. If use fails, the text stays in
+	// a file, and the hint of the error names the file. nil = there is no editor.
 	Edit func(ctx context.Context, text []byte, use func(edited []byte) error) error
 }
 

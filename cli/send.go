@@ -178,10 +178,11 @@ func (c *sendCall) setBody(data []byte) {
 	}
 }
 
-// maxStdin bounds a body that is read from standard input: the relay takes calls of at most 1 MiB.
+// maxStdin bounds a body that is read from standard input: the relay accepts API requests of at most 1 MiB.
 const maxStdin = 1 << 20
 
-// readBody reads the body of --data, or, over plain ssh, of standard input.
+// readBody reads the body of the request from the value or file of --data or, over plain ssh, from standard
+// input.
 func (x *sendFlags) readBody(f *Front, hasData bool) error {
 	name, isFile := strings.CutPrefix(x.data, "@")
 	switch {

@@ -124,7 +124,7 @@ func (f *Front) sendExact(ctx context.Context, api *API, s *exactSend, x *sendFl
 	return answer, err
 }
 
-// compose reads the base event or sample of a send and sets the bytes of the request.
+// compose sets s.raw, the bytes to send, and s.from. If this machine signs the request, it also sets s.base.
 func (f *Front) compose(ctx context.Context, api *API, s *exactSend) (err error) {
 	s.from = s.call.From
 	made := s.raw == nil
@@ -181,7 +181,7 @@ func (s *exactSend) post(ctx context.Context, api *API) (json.RawMessage, error)
 	return api.readDone(ctx, resp)
 }
 
-// edited opens a request in the user's editor and calls use with the result.
+// edited opens a request in the user's editor and calls use with the edited request.
 func (f *Front) edited(ctx context.Context, raw []byte, use func(raw []byte) error) error {
 	r, err := parsed(raw)
 	if err != nil {

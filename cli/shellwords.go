@@ -76,7 +76,7 @@ func shellWords(text string) ([]string, error) {
 	return words, nil
 }
 
-// afterComment returns the line end behind a comment at the beginning of rest, and the text after it.
+// afterComment returns rest without the comment at its beginning. The line end after the comment stays.
 func afterComment(rest string) string {
 	if end := strings.IndexByte(rest, '\n'); end >= 0 {
 		return rest[end:]
@@ -84,7 +84,8 @@ func afterComment(rest string) string {
 	return ""
 }
 
-// doubleQuoted reads "…" at the beginning of rest and returns its length.
+// doubleQuoted appends the content of the "…" at the beginning of rest to word. It returns the length of the
+// "…", quotes included.
 func doubleQuoted(word *strings.Builder, rest string) (int, error) {
 	for i := 1; i < len(rest); i++ {
 		switch c := rest[i]; {
@@ -140,7 +141,8 @@ func octalBytes(word *strings.Builder, format string) error {
 // ansiEscapes maps the one-letter escapes of $'…' to their bytes.
 var ansiEscapes = map[byte]byte{'n': '\n', 'r': '\r', 't': '\t', 'a': 7, 'b': 8, 'e': 0x1b, 'E': 0x1b, 'f': '\f', 'v': '\v', '\\': '\\', '\'': '\'', '"': '"', '?': '?'}
 
-// ansiQuoted reads $'…' at the beginning of rest and returns its length.
+// ansiQuoted appends the content of the $'…' at the beginning of rest to word. It returns the length of the $'…'
+// in rest.
 func ansiQuoted(word *strings.Builder, rest string) (int, error) {
 	for i := 2; i < len(rest); i++ {
 		c := rest[i]

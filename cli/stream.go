@@ -21,10 +21,9 @@ const (
 // ErrLongLine must not lead to a retry, because the relay would send the same line again.
 var ErrLongLine = Errorf(ExitFailure, "the relay sent a line of more than %d MiB", maxLine>>20)
 
-// Stream opens the live stream of the events that a query of GET /events selects, starting after the item
-// whose id the argument after has, or from now on if that argument is "". It calls the function begun when
-// the stream is open, and then the function take for each item. It returns when the stream ends, or when
-// begun or take fails.
+// Stream opens the live stream of the events that a query of GET /events selects. The stream begins after the
+// item with the id in after, or now if after is "". The method calls the function begun when the stream is open,
+// and then the function take for each item. It returns when the stream ends, or when begun or take fails.
 func (a *API) Stream(ctx context.Context, query, after string, begun func() error, take func(id, name string, data []byte) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

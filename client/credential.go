@@ -17,7 +17,7 @@ import (
 	"relay/record"
 )
 
-// Login is a stored login at one relay.
+// Login holds the addresses and credentials of one relay, as relay login has stored them.
 type Login struct {
 	BaseURL string `json:"baseUrl"`           // dashboard and API
 	Server  string `json:"server"`            // SSH address HOST:PORT as it is dialed
@@ -71,7 +71,7 @@ func (l Logins) Read() ([]Login, error) {
 // Save stores a login as the newest one and replaces an older one at the same server.
 func (l Logins) Save(login Login) error { return l.change(login.Server, login) }
 
-// Forget removes the login at a server. If this was the last login of the file, Forget removes the file.
+// Forget removes the login at a server. If no other login is left, Forget removes the file.
 func (l Logins) Forget(server string) error { return l.change(server) }
 
 // change removes the login at a server and adds the given one, if any.
@@ -126,7 +126,7 @@ const maxTokenInput = 4096 // longest line that ReadToken reads, in bytes
 // ReadToken reads a token from the first line of a text. The line must contain nothing else.
 func ReadToken(r io.Reader) (string, error) {
 	input := bufio.NewReaderSize(r, maxTokenInput)
-	line, err := input.ReadSlice('\n')                           // only one line: a user may type it at a terminal
+	line, err := input.ReadSlice('\n')                           // reads no further than one line, because a user who types it at a terminal sends no end of file
 	if err == nil && bytes.HasPrefix(line, []byte("\xff\xfe")) { // UTF-16: the line end has a second byte
 		line = append(slices.Clone(line), 0)
 	}

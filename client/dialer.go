@@ -26,8 +26,7 @@ const (
 	loginTimeout      = 15 * time.Second // without the time that the user takes to answer prompts
 )
 
-// Dialer logs in to one relay. Its fields are set once. Dial may be called repeatedly,
-// but not concurrently.
+// Dialer logs in to one relay. Dial may be called repeatedly, but not concurrently.
 type Dialer struct {
 	Server   string // HOST[:PORT], or a Host of ~/.ssh/config
 	Identity string // the only key file to use; "" = agent, then default keys
@@ -168,7 +167,7 @@ func (d *Dialer) Dial(ctx context.Context) (*Conn, error) {
 			continue
 		}
 		if err != nil && errors.Is(ctx.Err(), context.Canceled) {
-			return nil, ctx.Err() // also the result of an interrupted prompt
+			return nil, ctx.Err() // replaces err, which may come from a prompt that Ctrl+C has interrupted
 		}
 		return conn, err
 	}
@@ -300,8 +299,7 @@ func versionToken(v string) string {
 // maxBanner bounds the stored bytes of SSH banners.
 const maxBanner = 64 << 10
 
-// addBanner is the ssh.BannerCallback. The link and the code of an enrolment are shown once
-// both are known.
+// addBanner is the ssh.BannerCallback. It shows the link and the code of an enrolment as soon as both are known.
 func (l *loginAttempt) addBanner(text string) error {
 	if len(l.banner)+len(text) >= maxBanner {
 		return nil

@@ -44,7 +44,7 @@ type Doctor struct {
 	list    []relay.Finding
 	addr    string
 	shown   ssh.PublicKey // the host key that the relay shows
-	broken  bool          // the relay cannot be reached
+	broken  bool          // a check has failed, so the checks that need it are skipped
 }
 
 // note stores the outcome of a check. It joins the lines of the reason.
@@ -53,8 +53,7 @@ func (d *Doctor) note(check string, f relay.Finding) {
 	d.list = append(d.list, f)
 }
 
-// check makes a check and stores its finding. If an earlier check has failed, check stores that this one is
-// skipped.
+// check makes a check and stores its finding. If d.broken is true, it stores instead that this one is skipped.
 func (d *Doctor) check(check string, look func() relay.Finding) {
 	if d.broken {
 		d.note(check, relay.Findingf(relay.VerdictSkip, "", "needs the check above that failed"))
@@ -116,7 +115,7 @@ func (c *greetingConn) Read(p []byte) (int, error) {
 }
 
 // server connects, reads the SSH identification (RFC 4253, section 4.2), and compares the host key with the
-// known host keys. It stores no host key; only a login does.
+// known host keys. It stores no host key.
 func (d *Doctor) server(ctx context.Context) {
 	hosts := d.Dialer.hostKeys()
 	loadErr := hosts.load()
@@ -194,8 +193,8 @@ func (d *Doctor) judgeKey(hosts *hostKeys, remote net.Addr, verdict error) relay
 
 const loginFix = "relay login URL"
 
-// login asks the relay for the account, over the connection that commands use. It
-// accepts only the host key that was shown before and stores nothing.
+// login asks the relay for the account, over the connection that commands use. Over SSH, it accepts only the
+// host key that the relay has shown to server. It stores nothing.
 func (d *Doctor) login(ctx context.Context) relay.Finding {
 	if d.APIErr != nil {
 		return relay.Findingf(relay.VerdictFail, cli.HintOf(d.APIErr, loginFix), "%v", d.APIErr)

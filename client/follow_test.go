@@ -19,7 +19,7 @@ import (
 	"relay/cli"
 )
 
-// lines collects whole lines and ends a follower after the wanted number.
+// lines collects events, one on each line, and ends a follower after want lines.
 type lines struct {
 	mu     sync.Mutex
 	text   strings.Builder

@@ -42,9 +42,9 @@ type place struct {
 	line int
 }
 
-// expectedKeys are the host keys that a base URL names for an address. In the logins of one Dialer they
-// replace the keys that this program stored before. The expected keys are stored only after the relay at the
-// address has confirmed the base URL.
+// expectedKeys are the host keys that a base URL names for an address. When the Dialer with these keys logs in,
+// they replace the keys that this program stored before. The expected keys are stored only after the relay at
+// the address has confirmed the base URL.
 type expectedKeys struct {
 	addr string
 	keys []ssh.PublicKey

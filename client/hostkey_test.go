@@ -113,7 +113,8 @@ func TestKeyTypesOfTheKnownEntriesAreAskedFor(t *testing.T) {
 	first := newSigner(t)
 	d := newFakeRelay(t, first, second)
 	addr := d.listen()
-	// With one of the keys, the server would choose the known key even if the client did not ask for its type.
+	// Each key is tried as the known one: a client that does not ask for the type of the known key is shown the
+	// same key both times, and would pass with that one.
 	for _, known := range []ssh.Signer{first, second} {
 		dialer, _ := newDialer(t, addr)
 		lines := "# a comment\n" + addr + " ssh-unheard-of AAAA\n" + knownhosts.Line([]string{addr}, known.PublicKey())

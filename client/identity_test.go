@@ -120,7 +120,8 @@ func TestKeysAsSSHReadsThem(t *testing.T) {
 	}
 }
 
-// TestOpenedKeysAreAddedToTheAgent: opened keys are added to the agent if ~/.ssh/config asks for it.
+// TestOpenedKeysAreAddedToTheAgent: keys opened with a passphrase are added to the agent if ~/.ssh/config asks
+// for it.
 func TestOpenedKeysAreAddedToTheAgent(t *testing.T) {
 	for config, want := range map[string]int{"": 0, "AddKeysToAgent no": 0, "AddKeysToAgent yes": 1, "AddKeysToAgent ask": 1, "AddKeysToAgent 1h30m": 1, "AddKeysToAgent 2d": 1, "AddKeysToAgent soon": 0} {
 		d := newFakeRelay(t)

@@ -30,7 +30,8 @@ type Prompter interface {
 	Passphrase(file string) ([]byte, error)
 }
 
-// keyring provides the keys to log in with. Opened keys are stored, so each passphrase is asked for once.
+// keyring provides the keys to log in with. It keeps opened keys in memory, so each passphrase is asked for
+// once.
 type keyring struct {
 	identity     string   // --identity: this key and no other
 	agent        string   // socket of the ssh-agent, or ""

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// BenchmarkFirstByte measures one small request over a waiting channel: from its first byte through
-// the dial of the local server to the first byte of the response.
+// BenchmarkFirstByte measures one small request over a channel that is already open: from the first byte of the
+// request, through the dial of the local server, to the first byte of the response.
 func BenchmarkFirstByte(b *testing.B) {
 	ln, target := newListener(b)
 	go func() {

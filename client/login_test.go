@@ -57,8 +57,8 @@ func (c closedAlready) Close() error {
 	return net.ErrClosed
 }
 
-// TestEnrolOfAConnectionThatEnds: an approved key is a success even if the relay ends the connection
-// first.
+// TestEnrolOfAConnectionThatEnds: an approved key is a success even if the relay closes the connection before
+// the client does.
 func TestEnrolOfAConnectionThatEnds(t *testing.T) {
 	d, _ := enrolling(t, nil)
 	dialer, _ := newDialer(t, d.listen())

@@ -113,8 +113,8 @@ func TestLossIsListedByTheClockOfTheRelay(t *testing.T) {
 	})
 }
 
-// TestMoreRequestsOfALossThanAreRead: if more requests ended during a loss than are read, the log shows the
-// requests that were read and says that some are missing.
+// TestMoreRequestsOfALossThanAreRead: if more requests ended while the connection was lost than the client reads
+// afterwards, the log shows those that it has read and says that some are missing.
 func TestMoreRequestsOfALossThanAreRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, dialer, _, _ := inMemory(t)

@@ -446,7 +446,7 @@ func TestChangedHostKeyEndsForGood(t *testing.T) {
 	})
 }
 
-// TestLogBeginsWithTheAlias: the stream of the log is requested once the alias is online. A new alias does
+// TestLogBeginsWithTheAlias: the stream of the log is requested as soon as the alias is online. A new alias does
 // not exist before that, and a refused stream would miss requests until the next try.
 func TestLogBeginsWithTheAlias(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -116,8 +116,8 @@ func TestSecondAddressIsDialed(t *testing.T) {
 	}
 }
 
-// TestPortOnIPv6Loopback: a local server that listens on ::1 only is reached. A machine without an IPv6
-// loopback address passes the test.
+// TestPortOnIPv6Loopback: a local server that listens on ::1 only is reached. On a machine without an IPv6
+// loopback address, the test passes without a check.
 func TestPortOnIPv6Loopback(t *testing.T) {
 	ln, err := net.Listen("tcp", "[::1]:0")
 	if err != nil {

@@ -50,8 +50,8 @@ func newTargetMonitor(report func(TargetEvent)) *targetMonitor {
 	return &targetMonitor{report: report, known: map[problem]bool{}}
 }
 
-// changed stores whether the subject has a problem of this kind. It returns true if this is a change and there
-// is a function report.
+// changed stores the value of is, which says whether the subject has a problem of this kind. It returns true if
+// another value was stored before and report is not nil.
 func (m *targetMonitor) changed(kind, subject string, is bool) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -90,7 +90,7 @@ func (m *targetMonitor) dialed(f Forward, err error) {
 		e.Hint = "is it plain http? then pass --target http" + url[len("https"):]
 	case errors.As(err, &cert):
 		why := cert.Err.Error()
-		if errors.As(cert.Err, new(x509.HostnameError)) { // the text of a HostnameError holds the whole certificate
+		if errors.As(cert.Err, new(x509.HostnameError)) { // the text of a HostnameError lists the names of the certificate, up to 99
 			why = "it is for another name"
 		}
 		e.Kind, e.Text = LocalCertificate, fmt.Sprintf("the certificate of the local server %s is not trusted: %s", url, why)
@@ -117,7 +117,8 @@ type answerInspector struct {
 	done bool
 }
 
-// inspect takes the next piece of the response.
+// inspect adds the next piece of the response to the searched start, and reports a problem if it now finds a
+// known error text.
 func (r *answerInspector) inspect(p []byte) {
 	if r.done || len(r.seen) == 0 && !worthInspecting(p) {
 		r.done = true

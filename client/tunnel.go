@@ -40,7 +40,7 @@ type tunnel struct {
 	logged        chan struct{}         // closed when the request log has begun, or its first try has failed
 	announced     chan struct{}         // closed when the first online message was posted; messages of requests come after it
 	online        map[string]bool       // by label; only the goroutine of run uses online and early
-	early         map[string][]*Message // requests whose alias is not online yet, because its notice comes later; by label
+	early         map[string][]*Message // requests that came before the notice that their alias is online; by label of the alias
 	noRetryBefore time.Time             // a stopping relay asked for a pause until this time; zero = none did
 	readyCalled   bool                  // Ready was called
 }
@@ -169,7 +169,8 @@ func (t *tunnel) forwardLater(ctx context.Context, alias string) {
 }
 
 // hear turns the identification of the relay and its notices into messages. The context lost ends together with
-// the connection. The last notices may arrive at the same time, so hear posts messages until ctx ends.
+// the connection. The last notices may arrive just before the connection ends, so hear posts messages until ctx
+// ends.
 func (t *tunnel) hear(ctx, lost context.Context) {
 	defer t.post(ctx, nil)
 	var told record.SSH
@@ -350,8 +351,8 @@ func (t *tunnel) handle(ctx context.Context, m *Message) error {
 	if !t.readyCalled && m.Type != TypeHello && !slices.ContainsFunc(*t.up.active.Load(), waits) {
 		again := t.up.readyCalled
 		t.readyCalled, t.up.readyCalled = true, true
-		// From now on the user is not asked anything: the host key is accepted, the keys are open, and the
-		// terminal reads commands now.
+		// From now on, the user is asked nothing: the host key is accepted, the keys are open, and what is typed
+		// at the terminal is a command.
 		t.up.Dialer.Prompter = nil
 		t.up.Ready(again)
 	}
@@ -361,7 +362,7 @@ func (t *tunnel) handle(ctx context.Context, m *Message) error {
 	return nil
 }
 
-// maxEarly bounds the number of requests of one alias that wait for its notice.
+// maxEarly bounds the number of requests of one alias that are kept until the notice that the alias is online.
 const maxEarly = 64
 
 // keepEarly stores a request for showEarly, if it is for a forward of this connection and fewer than maxEarly

@@ -154,8 +154,8 @@ func plainUsages(c *cobra.Command) {
 }
 
 // aliasCompletions lists the alias names that begin with typed, except for those in taken. The names are those
-// in webhooks.yaml or, if it has none and the relay answers, those of the account. It prints no message and no
-// question.
+// in webhooks.yaml or, if it has none and the relay answers, those of the account. It prints no message and asks
+// nothing.
 func (p *program) aliasCompletions(ctx context.Context, typed string, taken []string) []string {
 	var names []string
 	if conf, err := p.readConfig(); err == nil {

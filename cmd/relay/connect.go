@@ -166,9 +166,9 @@ func (p *program) envToken() (string, error) {
 	return token, nil
 }
 
-// mayGetToken returns an error if only a webhooks.yaml in a folder names the server, even if there is a login
-// at that server. The file may be from a cloned repository, whose author would choose the relay that gets the
-// token.
+// mayGetToken returns an error if nothing but a webhooks.yaml in a folder names the server, even if the user has
+// logged in at that server. The file may be from a cloned repository, whose author would otherwise choose which
+// relay gets the token.
 func (p *program) mayGetToken(dialer *client.Dialer, token string) error {
 	if cmp.Or(p.server, p.getenv("RELAY_SERVER"), p.config) != "" {
 		return nil
@@ -181,8 +181,9 @@ func (p *program) mayGetToken(dialer *client.Dialer, token string) error {
 		WithHint("if the token is for that relay, set RELAY_SERVER=%s or name it with --server", dialer.Server)
 }
 
-// baseForToken returns the base URL that gets a token. Any program may listen at the default port of this
-// machine. Such a program gets the token only if it names the SSH address as its own.
+// baseForToken returns the base URL to which the token may be sent. Any program of this machine may listen at
+// the default HTTP port, so an http URL is used only if it is that of the login or one that FindBase has
+// checked.
 func (p *program) baseForToken(ctx context.Context, dialer *client.Dialer, login *client.Login) (string, error) {
 	if login != nil {
 		return login.BaseURL, nil

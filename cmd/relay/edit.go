@@ -11,7 +11,7 @@ import (
 )
 
 // edit writes a text to a temporary file, opens the file in the program that EDITOR names, and calls use with
-// the result. Only the user can read the file. It is removed afterwards, unless use fails: in that case the
+// the edited text. Only the user can read the file. It is removed afterwards, unless use fails: in that case the
 // hint of the error names the file.
 func (p *program) edit(ctx context.Context, text []byte, use func(edited []byte) error) error {
 	editor := p.getenv("EDITOR")

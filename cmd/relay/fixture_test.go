@@ -49,8 +49,7 @@ type server struct {
 // testTimeout is far longer than any step of these tests takes, even on a busy machine.
 const testTimeout = 2 * time.Minute
 
-// poll calls the function so until it returns true, for at most a quarter of testTimeout. It returns false if
-// so never did.
+// poll calls so until it returns true. After a quarter of testTimeout, it gives up and returns false.
 func poll(so func() bool) bool { return relaytest.Poll(testTimeout/4, so) }
 
 type servers struct {

@@ -99,8 +99,8 @@ func (k *keyboard) singleKeys() {
 	}
 }
 
-// restore sets the former modes of the terminal. ends means that the program is about to end, so the modes
-// are not changed again.
+// restore sets the modes that the terminal had before singleKeys. If ends is true, the program is about to end,
+// and singleKeys does nothing from now on.
 func (k *keyboard) restore(ends bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

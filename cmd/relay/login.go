@@ -413,7 +413,7 @@ func (p *program) endToken(ctx context.Context, api *cli.API, login *client.Logi
 		return err
 	}
 	me, err := api.Me(ctx)
-	if e, ok := errors.AsType[*cli.Error](err); ok && e.Exit == cli.ExitRefused { // the token was revoked before
+	if e, ok := errors.AsType[*cli.Error](err); ok && e.Exit == cli.ExitRefused { // the token is already revoked
 		return nil
 	}
 	if err == nil && me.TokenID != nil {
@@ -427,7 +427,7 @@ func (p *program) endToken(ctx context.Context, api *cli.API, login *client.Logi
 
 func (p *program) whoami() *cobra.Command {
 	c := &cobra.Command{Use: "whoami", Short: "show your account and the addresses of the server", Example: "  relay whoami\n  relay whoami --json", Args: cli.Takes("", 0, 0)}
-	// The answer is the account, with the connection added.
+	// The answer is that of GET /me, with two fields added: how the API is reached, and its address.
 	asked := func(ctx context.Context, api *cli.API, _ []string, _ func(json.RawMessage) error) (json.RawMessage, error) {
 		fields := map[string]any{}
 		if err := api.Get(ctx, "/me", &fields); err != nil {

@@ -40,7 +40,7 @@ func TestScripts(t *testing.T) {
 			e.Setenv("HOME", home)
 			e.Setenv("PATH", programs+string(os.PathListSeparator)+e.Getenv("PATH"))
 			e.Setenv("TZ", "UTC")
-			e.Setenv("GORACE", "atexit_sleep_ms=0") // otherwise each process of the race detector waits a second at its end
+			e.Setenv("GORACE", "atexit_sleep_ms=0") // otherwise each program built with the race detector sleeps for a second before it exits
 			e.Setenv("ESCAPE", "\x1b[2J")
 			for _, name := range []string{"RELAY_SERVER", "RELAY_TOKEN", "RELAY_URL", "SSH_AUTH_SOCK", "XDG_STATE_HOME", "XDG_CONFIG_HOME"} {
 				e.Setenv(name, "")

@@ -24,11 +24,11 @@ type upScreen struct {
 	helloShown bool            // whether cli.ConnectedLine was printed
 	shown      map[string]bool // aliases whose cli.OnlineLines were printed
 	queued     map[string]int
-	refusals   map[string]string // reason of the last refusal, by alias that is requested again
+	refusals   map[string]string // last refusal message of each alias that is requested again
 	ready      bool              // whether the line cli.Disconnect was printed, the last one about the opened tunnel
 	missed     bool              // the warning about missing requests was printed, and no request has been shown since
 
-	reason   string // reason of the last loss of the connection that was printed; "" after a reconnect
+	reason   string // last printed reason for a lost connection; "" after a reconnect
 	reasonAt time.Time
 }
 

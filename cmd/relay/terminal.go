@@ -13,7 +13,7 @@ import (
 	"relay/record"
 )
 
-// prompter returns nil if stdin or stderr is not a terminal.
+// prompter returns a Prompter that asks at the terminal, or nil if stdin or stderr is not a terminal.
 func (p *program) prompter() client.Prompter {
 	talk, ok := p.err.(*os.File)
 	if !ok || !term.IsTerminal(int(p.in.Fd())) || !term.IsTerminal(int(talk.Fd())) {
@@ -45,7 +45,7 @@ func (a terminalPrompter) Confirm(question string) bool {
 	return false
 }
 
-// Passphrase reads without echo.
+// Passphrase asks for the passphrase of a key file and reads it without echo.
 func (a terminalPrompter) Passphrase(file string) ([]byte, error) {
 	_, _ = io.WriteString(a.err, sayPrefix+"passphrase of "+record.SafeText(file)+": ")
 	fd := int(a.in.Fd())

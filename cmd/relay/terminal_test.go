@@ -41,7 +41,7 @@ func (r relayAt) call(t *testing.T, alias, path string) int {
 	return res.StatusCode
 }
 
-// atTerminal is a relay up at its own pseudo-terminal.
+// atTerminal is a run of the program relay at its own pseudo-terminal.
 type atTerminal struct {
 	t    *testing.T
 	tty  *os.File
@@ -81,7 +81,7 @@ func runAtTerminal(t *testing.T, env []string, args ...string) *atTerminal {
 	if err := startWithSignals(a.cmd); err != nil {
 		t.Fatal(err)
 	}
-	// The test keeps its own end of the terminal open, to read the modes after the program has ended.
+	// The test keeps both ends of the terminal open, because it reads the modes after the program has ended.
 	t.Cleanup(func() {
 		_ = a.cmd.Process.Kill()
 		<-a.done
@@ -178,7 +178,7 @@ func (a *atTerminal) stopped() bool {
 func TestKeyRReleasesWhatWasQueued(t *testing.T) {
 	t.Parallel()
 	r := useSharedRelay(t)
-	first := r.upAtTerminal(t, "keys-dev") // the first tunnel claims the alias
+	first := r.upAtTerminal(t, "keys-dev") // the first tunnel makes the account the owner of the alias
 	first.press("\x03")
 	first.leaves("exit status 0")
 	// Until the relay has noticed the end of the client, a request gets 502.

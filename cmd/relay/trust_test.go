@@ -25,7 +25,7 @@ func TestLoginKeepsOnlyWhatIsProven(t *testing.T) {
 	t.Parallel()
 	const another = "https://relay.example.test"
 	for name, c := range map[string]struct {
-		itsKey     bool   // the site names the host key of the relay at the SSH address; false = a key of its own
+		itsKey     bool   // the site names the host key of the relay at the SSH address; false = it names another key
 		base       string // base URL that the relay reports over SSH; "" = that of the site
 		nobody     bool   // no program listens at the SSH address
 		known      bool   // the host key of the relay is in known_hosts already

@@ -123,7 +123,8 @@ func (p *program) keepUp(ctx context.Context, up *client.Up, shown *atomic.Point
 				p.release(ctx, up)
 			}
 		})
-		// The first Ctrl+C waits for requests in progress; a second one ends the program at once.
+		// At the first Ctrl+C, the program waits for requests in progress, and a second Ctrl+C ends it at once.
+		// So the terminal is restored at the first.
 		context.AfterFunc(ctx, keys.close)
 	}
 	err := up.Run(ctx)

@@ -275,7 +275,7 @@ func (h *testServer) getStatus(host string) int {
 	return res.StatusCode
 }
 
-// TestResponseTimeoutSetting: responseTimeout bounds the wait for the head of the local response.
+// TestResponseTimeoutSetting: responseTimeout bounds the wait for the head of the local server's response.
 func TestResponseTimeoutSetting(t *testing.T) {
 	t.Parallel()
 	h := withAlias(t)

@@ -42,7 +42,7 @@ type app struct {
 	log      *slog.Logger
 
 	store     *store.Store
-	hostKeys  []ssh.Signer // the first key of each type is in use, and clients learn all
+	hostKeys  []ssh.Signer // the server uses the first key of each type, and tells clients all of them
 	site      relay.Site
 	delivery  *delivery.Delivery
 	admission *admission.Limiter // limits the connections of server and sshServer together
@@ -59,12 +59,12 @@ type app struct {
 	httpLn, httpsLn, sshLn, adminLn net.Listener
 
 	systemd   *serviceManager
-	inherited bool // the former relayd left its listeners with systemd
+	inherited bool // the listeners are those of the former relayd process; systemd has kept them open
 
 	drainMu  sync.Mutex
 	endDrain context.CancelFunc // ends a drain that an operator has started; nil = none
 
-	startedAt time.Time   // set just before started becomes true
+	startedAt time.Time   // set before started becomes true, and read only after that
 	connected atomic.Bool // the node has been ready once: see connectTime
 	started   atomic.Bool // everything is served, and the first account exists
 	failed    chan error  // error of a listener that ended unexpectedly

@@ -25,8 +25,8 @@ func (h *testServer) relay(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// TestRelayUp: relay up attaches, prints the five lines about the opened tunnel, carries requests unchanged,
-// logs them, and exits with 0 after Ctrl+C.
+// TestRelayUp: relay up opens a tunnel, prints the five lines about it, carries requests unchanged, logs them,
+// and exits with 0 after Ctrl+C.
 func TestRelayUp(t *testing.T) {
 	t.Parallel()
 	onStores(t, func(t *testing.T, flags map[string]string) {
@@ -114,7 +114,7 @@ func TestUpOutlivesItsReader(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !gone { // the output of relay up fills the rest of the pipe
+		if !gone { // the output of relay up fills the 8 KiB that stay free
 			fillPipe(t, r, w, 8<<10)
 		}
 		up := h.relay("up", "--echo", "--alias", name)
@@ -128,7 +128,7 @@ func TestUpOutlivesItsReader(t *testing.T) {
 			_ = r.Close()
 		}
 		const path = "/0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789"
-		for i := range 120 { // the log lines of these requests exceed the rest of the pipe
+		for i := range 120 { // the log lines of these requests need more than the free 8 KiB
 			answer := h.send("GET " + path + " HTTP/1.1\r\nHost: " + name + ".localhost\r\nConnection: close\r\n\r\n")
 			if !strings.HasPrefix(answer, "HTTP/1.1 200 ") {
 				t.Fatalf("%s: request %d got %q", name, i, answer)

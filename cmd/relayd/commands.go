@@ -21,11 +21,11 @@ import (
 // exampleAlias is the alias in printed commands, and in the README.
 const exampleAlias = "stripe-dev"
 
-// defaultIdentities are the private keys that ssh offers by default.
+// defaultIdentities are the names of the private key files in ~/.ssh that ssh offers by default.
 var defaultIdentities = []string{"id_rsa", "id_ecdsa", "id_ecdsa_sk", "id_ed25519", "id_ed25519_sk", "id_dsa"}
 
-// identity returns the private key file for ssh -i. It returns "" if ssh offers a key of the account by
-// itself, from its default files or its agent, or if there is no such file.
+// identity returns the file of a private key of the account, for ssh -i. It returns "" if ssh offers that file
+// by default, or if no such file is found; ssh may then find the key in its agent.
 func (s *operatorEnv) identity(ctx context.Context, st *store.Store, account string) (string, error) {
 	registered, err := st.Keys(ctx, relay.System(), account)
 	if err != nil {
@@ -136,9 +136,10 @@ func quote(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
-// sshFlags returns the flags for the ssh commands that the dashboard shows to an account ("" = not logged
-// in): -i, if ssh does not offer the key by default. It returns flags only if all listeners are on loopback,
-// because they name files of this machine.
+// sshFlags returns the flags for the ssh commands that the dashboard shows to the account user: -i with a key
+// file of the account, if ssh does not offer that key by default. If user is "", nobody is logged in, and the
+// account of the likely admin is used. The flags name files of this machine, so there are none unless all
+// listeners are on loopback.
 func (a *app) sshFlags(user string) string {
 	if !a.site.Loopback || !sockets.IsLoopback(a.site.Base.Hostname()) {
 		return ""

@@ -31,7 +31,7 @@ import (
 type Config struct {
 	// HTTPAddr is the plain HTTP address of aliases and the base site. It may be "off" if HTTPSAddr is set.
 	HTTPAddr string `group:"Addresses" kind:"addr" flag:"http-addr" default:"127.0.0.1:8080" help:"plain HTTP listener (aliases and base site)"`
-	// HTTPSAddr requires a TLS setting other than off.
+	// HTTPSAddr may be an address only if the setting TLS is not off.
 	HTTPSAddr string `kind:"addr" flag:"https-addr" default:"off" help:"TLS listener (aliases and base site)"`
 	// SSHAddr is the address for SSH clients; it cannot be off.
 	SSHAddr string `kind:"addr" flag:"ssh-addr" default:"127.0.0.1:2222" help:"SSH listener"`
@@ -169,7 +169,7 @@ type Config struct {
 	// MCP serves agents on the base host.
 	MCP bool `group:"Agents" kind:"on|off" flag:"mcp" default:"on" help:"serve coding agents at /mcp of the base host, with an API token"`
 
-	// drainDelayGiven means that DrainDelay has been set.
+	// drainDelayGiven means that DrainDelay is not the default but was set, so it also applies to a single node.
 	drainDelayGiven bool
 }
 

@@ -138,8 +138,8 @@ func (s *setting) lookup(src sources, entries map[string]fileEntry) (text, origi
 	return s.def, "default", nil
 }
 
-// withoutPath returns the error of opening the file path, without the text of path unless that text clearly
-// is a path: somebody may have given the secret itself by mistake.
+// withoutPath returns err, the error of opening a file. It leaves the argument path out of the text of err
+// unless that argument clearly is a path: somebody may have given the secret itself by mistake.
 func withoutPath(path string, err error) error {
 	var fault *fs.PathError
 	if errors.As(err, &fault) && (looksSecret(path) || !filepath.IsAbs(path)) {
@@ -202,8 +202,8 @@ func defaultDataDir(getenv func(string) string) string {
 // serve shows them.
 var storeSettings = map[string]bool{"data-dir": true, "database-url": true}
 
-// withSettings makes cmd load the settings and pass them to do. If all is set, the help of cmd shows every
-// setting.
+// withSettings makes cmd load the settings and pass them to the function do. If all is set, the help of cmd
+// shows every setting.
 func (c *program) withSettings(cmd *cobra.Command, all bool, do func(ctx context.Context, cfg Config, list []*setting, args []string) error) *cobra.Command {
 	load := c.settingFlags(cmd, all)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -319,7 +319,7 @@ func effective(cfg Config, list []*setting) []settingRow {
 	return mapSlice(list, func(s *setting) settingRow {
 		value := s.String()
 		if s.origin == "default" {
-			value = cmp.Or(s.def, value) // the default as the tag of the field writes it
+			value = cmp.Or(s.def, value) // the text of the default in the tag of the field
 		}
 		lines := strings.FieldsFunc(value, func(r rune) bool { return r == '\n' || r == '\r' }) // initial-admin-keys may have several lines
 		return settingRow{Name: s.name, Value: cmp.Or(strings.Join(lines, "; "), derived[s.name]), Origin: s.origin}
@@ -363,7 +363,7 @@ func writeReference(w io.Writer) error {
 	b.WriteString(strings.ReplaceAll(referenceHead, "'", "`"))
 	var defaults Config
 	group := ""
-	notes := "" // notes of the group, below its table
+	notes := "" // notes of the settings of the group; they come below its table
 	for _, s := range defaults.settings() {
 		if s.group != group {
 			group = s.group

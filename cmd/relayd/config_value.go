@@ -20,12 +20,12 @@ import (
 	"relay/store/seal"
 )
 
-// off is the value of a setting for no limit and no listener.
+// off is the value that switches off a limit, a listener or another function.
 const off = "off"
 
 // kind is a form of values, such as a size or a duration.
 type kind struct {
-	word  string // name of the value in the help of flags; "" = text
+	word  string // name of the value in the help of flags; "" means "text"
 	limit bool   // the value may be off, and must not be 0 without the tag zero
 	parse func(text string) (any, error)
 }

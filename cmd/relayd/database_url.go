@@ -98,8 +98,8 @@ var parameterRules = func() map[string]parameterRule {
 	for _, name := range ignored {
 		rules[name] = parameterRule{known: true}
 	}
-	// change makes the parameter name the parameter to. A value that is a key of values is replaced, any other
-	// value stays.
+	// change adds the rule for the parameter name: it is renamed to the string to. A value that is a key of
+	// values is replaced; any other value stays.
 	change := func(name, to string, values map[string]string) {
 		rules[name] = parameterRule{known: true, as: func(value string) (string, string) {
 			if as, ok := values[strings.ToLower(value)]; ok {

@@ -56,14 +56,14 @@ type examination struct {
 	list     []relay.Finding
 
 	served   bool     // false = doctor knows that no server uses the store
-	answers  bool     // a relay answers at a port of this machine
+	answers  bool     // a relay answers at one of the listeners
 	hostKeys []string // fingerprints of the keys that the relay shows
 	versions int      // number of versions among the live nodes; 0 = unknown
 }
 
 func (x *examination) add(list ...relay.Finding) { x.list = append(x.list, list...) }
 
-// runChecks runs every check.
+// runChecks runs the checks and returns their findings.
 func (c *program) runChecks(ctx context.Context, cfg Config, settings []*setting) []relay.Finding {
 	x := &examination{program: c, cfg: cfg, settings: settings, site: knownSite(cfg)}
 	x.add(checkDataDir(cfg))

@@ -69,7 +69,8 @@ func postgresWithoutTLS(t *testing.T) string {
 	return ln.Addr().String()
 }
 
-// passTCP returns the address of a proxy that forwards connections to the address to, without changing a byte.
+// passTCP returns the address of a proxy that forwards each connection, without changing a byte, to the address
+// in the parameter to.
 func passTCP(t *testing.T, to string) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

@@ -17,7 +17,7 @@ func checkReadable(cfg Config) (list []relay.Finding) {
 	}
 	owner, known := ownerOf(dir)
 	if !known || owner == 0 || os.Geteuid() != 0 {
-		return nil // without root rights, other checks have tried to read the files and reported failures
+		return nil // root as the owner can read every file; without root rights, the other checks have tried to read the files
 	}
 	groups := groupsOf(owner)
 	files := hostKeyFiles(cfg)

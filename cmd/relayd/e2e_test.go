@@ -63,8 +63,8 @@ func TestLoop(t *testing.T) {
 	})
 }
 
-// replays replays the event before and checks that the new attempt, with the number n, has sent the same
-// bytes.
+// replays replays an event and checks that the new attempt has the number n and sent the same bytes. The
+// argument before is the record of the event before the replay.
 func (h *testServer) replays(before record.Summary, n int) {
 	h.t.Helper()
 	var e record.Event

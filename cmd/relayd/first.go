@@ -105,8 +105,8 @@ func (a *app) findAdmin(ctx context.Context, out *summary, env *operatorEnv) err
 	return nil
 }
 
-// needsAdmin reports whether an admin is to be created. Without --initial-admin-keys, any account suffices.
-// With that setting, only an admin or the account named admin suffices.
+// needsAdmin reports whether an admin must be created. Without --initial-admin-keys, that is so if there is no
+// account at all; with it, if there is neither an admin nor an account named admin.
 func (a *app) needsAdmin(accounts []relay.Account) bool {
 	if a.cfg.InitialAdminKeys == "" || len(accounts) == 0 {
 		return len(accounts) == 0

@@ -133,7 +133,7 @@ func (tn *tunnelled) close() {
 	<-tn.ended
 }
 
-// client returns an HTTP client that reaches every host name on the HTTP listener.
+// client returns an HTTP client that connects to the HTTP listener for every host name.
 func (h *testServer) client() *http.Client {
 	return &http.Client{Timeout: 4 * time.Minute, Transport: &http.Transport{
 		DisableKeepAlives: true,
@@ -217,7 +217,7 @@ func (h *testServer) send(raw string) string {
 type local struct {
 	addr   string
 	answer string
-	gate   chan struct{} // if set, the response waits for it
+	gate   chan struct{} // if set, each response waits until gate is closed
 
 	mu  sync.Mutex
 	got []string

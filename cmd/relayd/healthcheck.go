@@ -28,7 +28,7 @@ func (c *program) healthcheckCommand() *cobra.Command {
 		if known, ok := loadSiteFile(cfg); ok && known.HTTPAddr != "" {
 			addr = known.HTTPAddr
 		}
-		if addr == "" { // without a plain listener, use the TLS listener
+		if addr == "" { // without a plain HTTP listener, use the TLS listener
 			scheme, addr = "https", cfg.HTTPSAddr
 		}
 		if port(addr) == "0" {

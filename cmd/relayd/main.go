@@ -58,7 +58,7 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 	for line := range strings.SplitSeq(maskArguments(text, args), "\n") {
 		c.report("%s", line)
 	}
-	// An invalid setting or name is an error of usage, as for relay and ssh.
+	// An invalid setting or name is an error of usage, as in the program relay and in the commands of plain ssh.
 	if wrong != nil {
 		return wrong.Exit
 	}

@@ -39,7 +39,7 @@ func TestAgentMendsAHandler(t *testing.T) {
 		go func() { waited <- agent.call("wait_for_event", map[string]any{"timeout": 60}) }()
 		const hook = "POST /hook HTTP/1.1\r\nHost: demo.localhost\r\nConnection: close\r\nContent-Length: 4\r\n\r\npaid"
 		var event map[string]any
-		for event == nil { // the first wait may begin before the event arrives
+		for event == nil { // a wait that begins after a request has arrived does not see that request, so requests are sent until the wait returns
 			h.send(hook)
 			select {
 			case event = <-waited:

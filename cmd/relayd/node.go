@@ -81,7 +81,7 @@ same way.`,
 	})
 }
 
-// resumeWait bounds the wait of the command for a resumed node.
+// resumeWait is the longest time that `relayd node resume` waits until the node has obeyed.
 const resumeWait = 15 * time.Second
 
 // obeyedAfter is the number of heartbeats after which a node has certainly obeyed a command. The first may

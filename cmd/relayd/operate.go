@@ -81,7 +81,7 @@ func untilInterrupted(ctx context.Context, command func() error) error {
 	}
 }
 
-// openStore opens the store that the settings name.
+// openStore opens the store that the settings name. If existing is true, it does not create one.
 func (c *program) openStore(ctx context.Context, cfg Config, existing bool) (*store.Store, error) {
 	address, _ := connectionURL(cfg.DatabaseURL)
 	direct, _ := connectionURL(cfg.DatabaseDirectURL)

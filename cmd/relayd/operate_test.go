@@ -440,7 +440,8 @@ func TestStopAroundTheFirstAccount(t *testing.T) {
 	t.Run("before its keys", func(t *testing.T) { stopAtLine(t, "action=user.add ", 1) })
 }
 
-// stopAtLine starts a relayd, stops it at a line of its log, and checks how many accounts and keys there are.
+// stopAtLine starts a relayd, stops it when its log contains the text line, and checks that there are want
+// accounts and want keys.
 func stopAtLine(t *testing.T, line string, want int) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()

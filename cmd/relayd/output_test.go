@@ -60,7 +60,7 @@ func TestOutputThatTakesNothing(t *testing.T) {
 	})
 }
 
-// TestOutputEndsUnread: the end waits only a bounded time for a reader that never reads.
+// TestOutputEndsUnread: close waits only a bounded time for a reader that never reads.
 func TestOutputEndsUnread(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -72,7 +72,7 @@ func TestOutputEndsUnread(t *testing.T) {
 		if took := time.Since(begun); took != outputFlush {
 			t.Errorf("the end took %v", took)
 		}
-		_, _ = o.Write([]byte("late\n")) // a goroutine may write after the end
+		_, _ = o.Write([]byte("late\n")) // a goroutine may write after close
 		if o.lost() != 1 {
 			t.Errorf("%d lines counted as dropped, want the late one", o.lost())
 		}

@@ -10,7 +10,7 @@ import (
 	"relay/store"
 )
 
-// TestSecondServerTouchesNothing: a server ends if another server uses its data dir, before it listens and
+// TestSecondServerTouchesNothing: if another server uses its data dir, a server ends before it listens, and
 // before it migrates the schema of the other server.
 func TestSecondServerTouchesNothing(t *testing.T) {
 	t.Parallel()

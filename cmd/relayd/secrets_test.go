@@ -221,7 +221,7 @@ func TestDatabaseParameters(t *testing.T) {
 			t.Errorf("%s: %s, without %v; want %s", query, got, left, want.as)
 		}
 	}
-	// Postgres itself accepts the resulting URL, and names unknown parameters.
+	// Postgres itself accepts the resulting URL, and its error about an unknown parameter names the parameter.
 	base := postgresFlags(t)["database-url"]
 	join := "?"
 	if strings.Contains(base, "?") {

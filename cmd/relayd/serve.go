@@ -208,9 +208,9 @@ func (a *app) abandon() {
 	}
 }
 
-// startWithin starts the relay and creates its first account. If ctx ends before the relay is ready, greeting
-// is nil. When ctx ends, startWithin waits at most stopGrace, because calls to a database that does not
-// answer take seconds.
+// startWithin starts the relay and creates its first account. served reports whether Start succeeded. If ctx
+// ends before the relay is ready, greeting is nil. When ctx ends, startWithin waits at most stopGrace, because
+// calls to a database that does not answer take seconds.
 func (a *app) startWithin(ctx context.Context, list []*setting) (greeting *summary, served bool, err error) {
 	type result struct {
 		greeting *summary

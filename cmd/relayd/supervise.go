@@ -16,9 +16,9 @@ import (
 	"relay/server"
 )
 
-// openListener returns a listener for the address addr: the listener that the previous relayd left with
-// systemd under this name, if it has the same address, else a new one. It returns nil if addr is "", which
-// means off.
+// openListener returns a listener for the address addr: the listener that systemd has kept open under this name
+// since the previous relayd stopped, if it has the same address, else a new one. It returns nil if addr is "",
+// which means off.
 func (a *app) openListener(name, addr string, listeners map[string]net.Listener) (net.Listener, error) {
 	if ln := listeners[name]; ln != nil {
 		if addr != "" && sameAddress(ln.Addr(), addr) {
@@ -117,7 +117,7 @@ func (a *app) superviseUntil(ctx context.Context) {
 		if now := a.store.Rounds(); now != rounds {
 			rounds, state = now, "WATCHDOG=1\n"+state
 		}
-		if !told { // without this line, systemd ends the process after TimeoutStartSec
+		if !told { // without the line READY=1, systemd ends the process after TimeoutStartSec
 			state = ready + state
 		}
 		told = a.tell(state) || told

@@ -69,7 +69,7 @@ func (m *serviceManager) notify(state string, fds ...int) error {
 	return nil
 }
 
-// keep leaves a listener with systemd under a name.
+// keep stores a listener under a name in systemd's file descriptor store.
 func (m *serviceManager) keep(name string, ln net.Listener) error {
 	raw, err := ln.(*net.TCPListener).SyscallConn()
 	if err != nil {

@@ -101,8 +101,8 @@ func (m *manager) start(dir string, flags ...string) *relaytest.Process {
 }
 
 // TestServiceManager: relayd tells systemd when it serves and when it stops, its status and that it is alive,
-// and leaves its listeners with systemd. A caller that connects while no relayd runs gets its answer from the
-// next relayd, on the same port.
+// and stores its listeners in systemd. A caller that connects while no relayd runs gets its answer from the next
+// relayd, on the same port.
 func TestServiceManager(t *testing.T) {
 	t.Parallel()
 	m, dir := newManager(t), t.TempDir()
@@ -141,7 +141,7 @@ func TestServiceManager(t *testing.T) {
 	_ = p.Cmd.Process.Signal(syscall.SIGTERM)
 	p.Code(t, 20*time.Second)
 
-	// A listener whose address has changed is removed from systemd.
+	// A listener whose configured address has changed is removed from systemd's store.
 	other := relaytest.FreeAddr(t)
 	p = m.start(dir, "--http-addr", other, "--ssh-addr", "127.0.0.1:0")
 	told = strings.Join(m.next("READY=1"), "\n")
