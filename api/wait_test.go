@@ -59,8 +59,8 @@ func (tokenIsName) TokenOwner(_ context.Context, secret string) (relay.Actor, er
 	return relay.Actor{Kind: relay.ActorToken, Account: account, AccountName: secret, Scopes: relay.AllScopes, Credential: secret}, nil
 }
 
-// TestWaitsAreBoundedPerAccount: an account with too many waits gets an error, and no other account does. In
-// a synctest bubble no wait ends before all have begun.
+// TestWaitsAreBoundedPerAccount: an account with too many waits gets an error, and another account does not.
+// The test runs in a synctest bubble, so that no wait ends before all have begun.
 func TestWaitsAreBoundedPerAccount(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -89,7 +89,8 @@ func TestWaitsAreBoundedPerAccount(t *testing.T) {
 	})
 }
 
-// TestWaitEndsWithTheAccess: when the feed of a wait ends, the call returns the reason as its error.
+// TestWaitEndsWithTheAccess: if the feed of a wait ends because the credential was revoked or the alias
+// removed, the call returns that reason as its error.
 func TestWaitEndsWithTheAccess(t *testing.T) {
 	t.Parallel()
 	h, q := newSilentFeedFixture(t)
@@ -120,7 +121,7 @@ func TestWaitFindsWhatTheFeedLeftOut(t *testing.T) {
 	select {
 	case feed.items <- []relay.FeedItem{{Name: "resync", Data: []byte("{}")}}:
 		got = <-call
-	case got = <-call: // the first search came late and found the event
+	case got = <-call: // the event was stored before the first search of the wait, which found it
 	}
 	page := decoded[record.Page](got.want(200))
 	if len(page.Data) != 1 || page.Data[0].ID != id.String() {
@@ -143,8 +144,8 @@ func TestWaitOfNothing(t *testing.T) {
 	})
 }
 
-// TestWaitFindsWhatComesAtItsEnd: a wait finds an event that was stored before its end, and was not in the feed
-// yet.
+// TestWaitFindsWhatComesAtItsEnd: a wait finds an event that was stored before the end of the wait, even if the
+// feed has not delivered it yet.
 func TestWaitFindsWhatComesAtItsEnd(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
@@ -160,7 +161,7 @@ func TestWaitFindsWhatComesAtItsEnd(t *testing.T) {
 	})
 }
 
-// eventsFrom is a store that has one event from the time since on.
+// eventsFrom is a store without events until the time in the field since, and with one event afterwards.
 type eventsFrom struct {
 	emptyEvents
 	since time.Time

@@ -6,7 +6,8 @@ import (
 )
 
 // tabTo presses Tab until an element that matches sel has the focus, and returns the number of presses. The
-// test fails if that number exceeds most, or if the focus is on a hidden element.
+// parameter most is the largest number of presses. The test fails if no such element has the focus after them,
+// or if the focus is on a hidden element.
 func (b *browser) tabTo(sel string, most int) int {
 	b.t.Helper()
 	for n := 1; n <= most; n++ {

@@ -193,8 +193,8 @@ func (o *accountFixture) publicKey() string {
 	return strings.TrimSpace(string(ssh.MarshalAuthorizedKey(key)))
 }
 
-// event stores an event whose response has the given status and came after the duration took. With status 0
-// the local server refused the connection.
+// event stores an event. Its response has the given status, and came after the time in the parameter took. With
+// status 0 there is no response, because the local server refused the connection.
 func (o *accountFixture) event(a *relay.Alias, status int, took time.Duration) {
 	o.Helper()
 	now := time.Now().UTC()

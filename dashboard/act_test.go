@@ -9,9 +9,9 @@ import (
 	"relay"
 )
 
-// TestReplaySeveral: the list has checkboxes only on request. Ticked events are replayed, the oldest first,
-// after the user has confirmed it on a page. More than fifty events, and events of another alias, are
-// refused.
+// TestReplaySeveral: the list has checkboxes only on request. After the user has confirmed the replay on a
+// page, the ticked events are replayed, the oldest first. A replay of more than fifty events, or of an event of
+// another alias, is refused.
 func TestReplaySeveral(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
@@ -46,8 +46,8 @@ func TestReplaySeveral(t *testing.T) {
 	r.submit("/aliases/spare/replay", url.Values{"id": {one}}, 404)
 }
 
-// TestSendSample: an empty alias offers a test event, which is queued while offline and delivered while
-// online.
+// TestSendSample: the page of an alias without events has a button that sends a test event. The event is queued
+// while the alias is offline, and delivered while it is online.
 func TestSendSample(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
@@ -67,7 +67,7 @@ func TestSendSample(t *testing.T) {
 	r.submit("/aliases/other/test", nil, 404)
 }
 
-// TestQRCode: the QR code of an alias is an SVG image; for another alias it is not found.
+// TestQRCode: the QR code of an alias is an SVG image; for an alias that does not exist, the answer is 404.
 func TestQRCode(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)

@@ -8,8 +8,8 @@ import (
 	"relay"
 )
 
-// TestDrainIsShown: the page and the live updates show the progress of a released queue. A count in the
-// address that is no valid number shows no progress.
+// TestDrainIsShown: the page and the live updates show the progress of a released queue. If the parameter
+// released in the address of the page is not a valid number, the page shows no progress.
 func TestDrainIsShown(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)

@@ -16,14 +16,14 @@ import (
 	"relay/dashboard"
 )
 
-// allPages is a relay in use: alice has the alias stripe-dev with events, the offline alias github-dev with a
-// queue, and the alias shop-staging without a tunnel. root is an admin.
+// allPages is a fixture with typical data: alice has the alias stripe-dev with events, the offline alias
+// github-dev with a queue, and the alias shop-staging without a tunnel. root is an admin.
 type allPages struct {
 	*fixture
 	paid      relay.ID // an event that was answered with 500, then replayed twice
 	single    relay.ID // an event with one attempt
 	queued    relay.ID
-	share     string // path of the page of a share that allows the view
+	share     string // path of the page of a share whose visitors may see the event
 	invite    string
 	loginLink string
 }
@@ -129,7 +129,7 @@ func (g *allPages) shares() {
 	must(g.t, err)
 }
 
-// pages returns the addresses of all pages of alice, and of those for admins.
+// pages returns the paths of all pages that alice can open, and of those that only admins can open.
 func (g *allPages) pages() (own, admin []string) {
 	paid := "/events/" + g.paid.String()
 	own = []string{
@@ -170,7 +170,7 @@ func stripe(kind string, n int) string {
 }
 
 func forge(kind, action string) string {
-	// Each kind is sent once, so the length of its name is enough to tell the ids apart.
+	// The kinds in these tests differ in length, so the length makes a delivery id of its own for each kind.
 	delivery := fmt.Sprintf("72d3162e-cc78-11e3-81ab-%012x", len(kind))
 	body := fmt.Sprintf(`{"action":%q,"repository":{"full_name":"ana/shop"},"sender":{"login":"ana"}}`, action)
 	return fmt.Sprintf("POST /webhooks/github HTTP/1.1\r\nHost: github-dev.localhost\r\nUser-Agent: GitHub-Hookshot/044aadd\r\nX-GitHub-Event: %s\r\n"+

@@ -31,7 +31,7 @@ type browser struct {
 
 	mu       sync.Mutex
 	errors   []string
-	expected []int // statuses of pages of the dashboard about which the console may have an error
+	expected []int // statuses of dashboard responses that the browser may report as errors in its console
 	crashed  bool
 }
 
@@ -241,8 +241,8 @@ func (b *browser) follow() {
 	b.t.Fatalf("Enter leads nowhere from %s", from)
 }
 
-// see waits until an element is visible, possibly on the next page. It also waits for the style sheet,
-// so that measurements are correct afterwards.
+// see waits until an element is visible, also if the browser is still loading the page that contains it. It
+// also waits for the style sheet, so that measurements are correct afterwards.
 func (b *browser) see(sel string) {
 	b.t.Helper()
 	b.until(fmt.Sprintf(`document.readyState === "complete" && document.querySelector(%q)?.checkVisibility()`, sel))

@@ -22,9 +22,9 @@ import (
 // longestGap is the longest time for which arriving events may keep the browser from drawing, in ms.
 const longestGap = 500
 
-// TestBrowserBurst sends 1,001 events without pauses through a tunnel of ssh to the relayd program. The page
-// must not keep the browser from drawing for longer than longestGap in one of up to eight such bursts, and
-// its newest rows must be those that a reload shows.
+// TestBrowserBurst sends 1,001 events without pauses through a tunnel of ssh to the relayd program. In at least
+// one of up to eight such bursts, the page must not keep the browser from drawing for longer than longestGap.
+// The newest rows of the page must be those that a reload shows.
 func TestBrowserBurst(t *testing.T) {
 	relayd := relaytest.Program(t, "relayd")
 	s := newDemoServer(t, relayd, false)
@@ -170,8 +170,8 @@ func (b *browser) traceTasks() (stop func() float64) {
 	}
 }
 
-// judgeStall fails the test if task, the processor time of a task, is over longestStall, or if gap, the time
-// without a frame, is over most. All times are in ms. On a busy machine gap is not judged.
+// judgeStall compares a processor time (task) and a time without a frame (gap), both in ms, with limits. The
+// test fails if task exceeds longestStall, or if gap exceeds most and the machine is not busy.
 func judgeStall(t *testing.T, gap, task, most float64) {
 	t.Helper()
 	t.Logf("longest task of a page: %.0f ms of processor time", task)
@@ -196,7 +196,8 @@ func isBusy(t *testing.T) bool {
 }
 
 // TestBrowserLargeJSON opens a JSON body of nearly 4 MiB. The page draws only a part of its lines, does not
-// stall, and finds path and value of a line. Printing and searching draw all lines of a smaller body.
+// stall, and knows the JSON path and the value of a line. For printing and for a search with the browser, the
+// page draws all lines of a smaller body.
 func TestBrowserLargeJSON(t *testing.T) {
 	r := newFixture(t)
 	r.online()
@@ -252,8 +253,8 @@ func (b *browser) enter(s *demoServer) {
 // ticking is a script that measures the longest time between two frames, in ms, and stores it in window.gap.
 const ticking = `window.gap = 0; { let last = performance.now(); const tick = now => { gap = Math.max(gap, now - last); last = now; requestAnimationFrame(tick); }; requestAnimationFrame(tick); }`
 
-// burst sends 1,001 events, and returns the longest gap between two frames of the page, in ms, minus that of
-// an idle window.
+// burst sends 1,001 events, and returns the longest gap between two frames of the page, in ms, minus that of an
+// idle window. The number n distinguishes the last event of one burst from those of other bursts.
 func (b *browser) burst(idle *browser, s *demoServer, n int) float64 {
 	b.t.Helper()
 	b.open("/aliases/stripe-dev")

@@ -11,8 +11,8 @@ import (
 	"relay"
 )
 
-// TestMissedChallenge: the pages of a queued challenge and of its alias offer the owner, and no member, the
-// setting that answers such challenges. Once it is set, they do not.
+// TestMissedChallenge: the pages of a queued challenge and of its alias offer the setting that answers such
+// challenges to the owner, and not to a member. Once the alias has the setting, these pages no longer offer it.
 func TestMissedChallenge(t *testing.T) {
 	t.Parallel()
 	o := newAccountFixture(t)

@@ -29,7 +29,7 @@ type chromium struct {
 }
 
 // The headless shell is Chromium without the parts around a page, and needs half of its processor time. It
-// refuses every permission, so it shows no notifications; tests of these use whole.
+// refuses every permission and so shows no notifications; tests of notifications use whole.
 var (
 	shell = chromium{programs: []string{"chromium-headless-shell", "chromium"}}
 	whole = chromium{programs: []string{"chromium"}}
@@ -57,8 +57,8 @@ func (c *chromium) tab(t *testing.T) context.Context {
 	}
 	ctx, cancel := chromedp.NewContext(c.ctx, chromedp.WithNewBrowserContext())
 	t.Cleanup(cancel)
-	// chromedp keeps the context of the first step for the whole life of the window, so this context
-	// must have no deadline.
+	// chromedp keeps the context of the first step for the whole life of the window, so this context must have
+	// no deadline. A timer that is stopped after the first step limits this step instead.
 	late := time.AfterFunc(patience, cancel)
 	if err := chromedp.Do(ctx); err != nil {
 		t.Fatalf("Chromium opens no window: %v", err)

@@ -51,8 +51,9 @@ var assets = sync.OnceValue(func() map[string]asset {
 // scripts are in order: each one may use those before it, and the last one starts the page.
 var scripts = []string{"json.js", "regions.js", "list.js", "keyboard.js", "dialogs.js", "palette.js", "stream.js"}
 
-// unread matches the parts of our files that browsers do not need: comments and indents. A comment at the end
-// of a line begins with a space and two slashes, so no text in our scripts may contain these.
+// unread matches the parts of our files that browsers do not need: comments and indents. It takes a space that
+// is followed by two slashes and a space for the beginning of a comment, so no text in our scripts may contain
+// these.
 var unread = regexp.MustCompile(`(?m)^[ \t]*//.*\n|[ \t]+// .*|^[ \t]+|[ \t]*/\*[^*]*\*/`)
 
 // packAsset joins files without their comments. Each asset is compressed once, at the best level,
@@ -62,7 +63,8 @@ func packAsset(names ...string) asset {
 	for _, name := range names {
 		text, err := files.ReadFile("assets/" + name)
 		if err != nil {
-			// The names are constants of this file, so every file exists.
+			// Every name is in scripts or was read from the directory of the embedded files, so the file
+			// exists.
 			panic(err)
 		}
 		a.content = append(a.content, unread.ReplaceAll(text, nil)...)

@@ -40,7 +40,7 @@ type demoServer struct {
 	shopAt  string // address of the shop
 	account string
 	aliases []string  // aliases with a tunnel to the shop
-	sentAt  time.Time // the time that senders sign; zero = now
+	sentAt  time.Time // the time in the signatures of the senders; zero = now
 	stops   []func()  // functions that end what was started
 }
 
@@ -51,8 +51,8 @@ const (
 	shopifySecret = "shpss_5f2b8c1e"
 )
 
-// newDemoServer starts a demoServer. With known it uses the default ports, if they are free; otherwise it
-// uses free ports.
+// newDemoServer starts a demoServer. If known is set, it uses each default port that is free; otherwise it uses
+// any free ports.
 func newDemoServer(t *testing.T, relayd string, known bool) *demoServer {
 	t.Helper()
 	s := &demoServer{t: t, relayd: relayd, home: t.TempDir(), data: t.TempDir(), account: "ana", port: "0", sshPort: "0", aliases: []string{"stripe-dev", "github-dev"}}
@@ -85,7 +85,8 @@ func (s *demoServer) connect() {
 	})
 }
 
-// serve starts relayd. If another program takes the chosen port first, serve tries another port.
+// serve starts relayd. If another program takes the chosen port before relayd can listen on it, serve tries
+// another port.
 func (s *demoServer) serve() {
 	s.t.Helper()
 	for range 3 {
@@ -146,7 +147,7 @@ func (s *demoServer) run(name string, args ...string) string {
 	return string(out)
 }
 
-// start starts a program, which runs until stop or the end of the test; ended is closed when the
+// start starts a program, which runs until the method stop is called or the test ends; ended is closed when the
 // program has ended.
 func (s *demoServer) start(name string, args ...string) (ended <-chan struct{}) {
 	s.t.Helper()

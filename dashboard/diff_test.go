@@ -6,8 +6,9 @@ import (
 	"testing"
 )
 
-// TestCompareEvents: requests and responses of two events can be compared. For an event without a second one,
-// the page offers events of the same type. Without any event, or with an unknown one, the page is not found.
+// TestCompareEvents: requests and responses of two events can be compared. If the address names only one event,
+// the page offers other events of the same type. If it names none, or one that does not exist, the answer is
+// 404.
 func TestCompareEvents(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)

@@ -278,8 +278,9 @@ func TestShares(t *testing.T) {
 	r.get("/s/"+view, 200)
 }
 
-// TestShareForOneUse: a preview of the share creates nothing and masks secrets. The replay, also if sent
-// twice, shows its result; then the address of the share is not found.
+// TestShareForOneUse: the page that previews a share creates no share, and masks secrets. The form of a share
+// for one use returns the result of its replay, also if it is sent twice; then the address of the share is not
+// found.
 func TestShareForOneUse(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)

@@ -17,7 +17,7 @@ import (
 )
 
 // show opens a page in a window of the given size. If RELAY_LOOK names a folder, it also stores a screenshot
-// there, whose name has the width.
+// there, under the given name and the width.
 func (b *browser) show(path string, width, height int64, name string) {
 	b.t.Helper()
 	b.look("light", width, height)

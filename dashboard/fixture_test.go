@@ -135,7 +135,7 @@ func (r *fixture) send(request string) relay.ID {
 	return r.sendTo("hook", request)
 }
 
-// sendTo delivers a request to an alias, and returns the id of the newest event.
+// sendTo captures a request to an alias, and returns the id of the newest event of that alias.
 func (r *fixture) sendTo(alias, request string) relay.ID {
 	r.t.Helper()
 	_, n, err := wire.Request([]byte(request), wire.Limits{})

@@ -44,8 +44,8 @@ func TestHomeShowsHealth(t *testing.T) {
 	contains(t, "home", page, "2 events, 50 % errors", `class="pill s5">500`, `class="pill s2">200`, "1 queued", "none yet")
 }
 
-// TestHomeOfManyAliases: 5,001 aliases are shown in pages of 50 and at most 100 KB. A search for a part of a
-// name finds an alias.
+// TestHomeOfManyAliases: 5,001 aliases are shown on pages of 50 aliases and at most 100 KB each. A search for a
+// part of a name finds an alias.
 func TestHomeOfManyAliases(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

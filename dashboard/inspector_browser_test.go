@@ -71,8 +71,8 @@ func TestBrowserTheme(t *testing.T) {
 	choose("dark")
 	b.until(dark)
 	b.until(`document.cookie.includes("relay_theme=dark")`) // Chromium stores the cookie of the theme only a moment later
-	// The page is left first: if it got a Web Lock after scripts were disabled, the console would report an
-	// error.
+	// The browser leaves the page before scripts are disabled: if the page got a Web Lock after that, the
+	// console would report an error.
 	do(b, chromedp.Navigate("about:blank"))
 	call(b, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
 	b.open("/")

@@ -7,8 +7,8 @@ import (
 	"relay"
 )
 
-// TestBrowserKeys presses the keyboard shortcuts of the page, and checks their effect. They have none in a
-// field, and none while a dialog is open.
+// TestBrowserKeys presses the keyboard shortcuts of the page, and checks their effect. The shortcuts have no
+// effect in a field, and none while a dialog is open.
 func TestBrowserKeys(t *testing.T) {
 	r := newFixture(t)
 	r.online()
@@ -43,7 +43,7 @@ func TestBrowserKeys(t *testing.T) {
 	b.waitForAnnouncement("Not replayed.")
 	b.key("r")
 	b.until(fmt.Sprintf(`document.querySelector("#%s").textContent.includes("↻1")`, second))
-	// The row was replaced, and the focus stays on the event.
+	// The replay has replaced the row of the event. The focus is on the new row.
 	focus("/second")
 	b.key("c")
 	b.until(`told.includes("Copied.") || document.querySelector("dialog[open] textarea")?.value.includes("curl ")`)
@@ -71,7 +71,7 @@ func TestBrowserKeys(t *testing.T) {
 		t.Errorf("replays: %q", n)
 	}
 
-	// The key k works wherever the focus is after the dialog.
+	// The key k works, wherever the focus is now that the dialog is closed.
 	b.key("k")
 	b.key("k")
 	focus("/second")
@@ -80,7 +80,7 @@ func TestBrowserKeys(t *testing.T) {
 	b.until(`document.querySelector("#diff")`)
 	b.key("\x1b")
 	focus("/second")
-	// The first event of the list is compared with the one below.
+	// The key d compares the open event with the one below it in the list.
 	b.key("d")
 	b.until(`location.pathname === "/diff" && document.querySelector("#diff")?.textContent.includes("different method or path")`)
 	b.open("/events/" + second)
@@ -123,8 +123,8 @@ func TestBrowserKeys(t *testing.T) {
 }
 
 // TestBrowserReadsTheNextEventAhead: the page reads the next event before the user opens it with a key, and
-// then needs no other request. The shown event has an attempt that was made meanwhile, and the same folds
-// open as the event before it. A copy that is too old is read again.
+// then needs no other request. The event is shown with an attempt that was made after it was read, and with the
+// same folds open as in the event shown before. A copy that is too old is read again.
 func TestBrowserReadsTheNextEventAhead(t *testing.T) {
 	r := newFixture(t)
 	r.online()

@@ -14,8 +14,8 @@ import (
 	"relay/dashboard"
 )
 
-// TestBrowserSaysWhyLiveUpdatesAreRefused: a page whose live updates are refused with 429 shows the reason,
-// and is live again when there is a slot.
+// TestBrowserSaysWhyLiveUpdatesAreRefused: a page whose live updates are refused with 429 shows the reason, and
+// is live again once a slot is free.
 func TestBrowserSaysWhyLiveUpdatesAreRefused(t *testing.T) {
 	limits := api.NewLimits(api.Rate{}, api.Rate{})
 	r := newFixture(t, func(o *dashboard.Options) { o.Limits = limits })
@@ -186,7 +186,7 @@ func TestBrowserRepeatsAFailedReread(t *testing.T) {
 		})()`))
 		r.replay(id)
 		b.until(fmt.Sprintf(`failures > 0 && document.getElementById(%q).querySelector(".replays")`, id))
-		b.until(`performance.now() - failedAt > 1500`) // no change is left that causes a read
+		b.until(`performance.now() - failedAt > 1500`) // by now no change causes another read, so that the next read is a repetition
 		do(b, chromedp.Evaluate[bool](`isDown = false, true`))
 		b.until(`document.querySelector("#attempt-2")`)
 		if n := value[int](b, `told.filter(text => text.includes("cannot be reached")).length`); n != 1 {

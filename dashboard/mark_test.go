@@ -35,8 +35,8 @@ func TestPinLabelAndNote(t *testing.T) {
 	contains(t, "not pinned", r.get("/events/"+id, 200), ">Pin</span>", "two\nlines")
 }
 
-// TestDeleteAsksFirst: an event is deleted by a button on a page that asks for confirmation. That page, and
-// the list after the deletion, keep the filter of the list before.
+// TestDeleteAsksFirst: an event is deleted by a button on a page that asks for confirmation. That page, and the
+// list that follows the deletion, keep the filter in the address.
 func TestDeleteAsksFirst(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)

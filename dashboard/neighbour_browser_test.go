@@ -87,7 +87,8 @@ func TestBrowserHostileNeighbour(t *testing.T) {
 	tossed, _, err := r.s.UseLoginLink(ctx, mallory, "", "")
 	must(t, err)
 
-	// For the browser, the dashboard and the alias belong to the same site. Names below localhost would not.
+	// The dashboard and the alias have names in relay.test, because the browser must take them for one site. It
+	// takes names below localhost for different sites.
 	srv := httptest.NewUnstartedServer(nil)
 	_, port, err := net.SplitHostPort(srv.Listener.Addr().String())
 	must(t, err)
@@ -134,11 +135,12 @@ func TestBrowserHostileNeighbour(t *testing.T) {
 	if got := value[string](b, `tossed`); !strings.Contains(got, "relay_session="+tossed) || twice.Load() == 0 {
 		t.Errorf("the browser did not take the tossed cookies (%q), or sent them %d times: the test shows nothing", got, twice.Load())
 	}
-	// With sessions of two accounts the first request counts as logged out: it gets 401, and the tossed
+	// The first request with the sessions of two accounts counts as logged out: it gets 401, and the tossed
 	// cookie is removed.
 	b.expect(401)
 	b.open("/account")
-	// Until the page is left, the console adds errors about refused requests, so they are removed only now.
+	// Until the browser leaves the page, its console adds errors about refused requests. They are therefore
+	// removed only now.
 	b.forget()
 	b.open("/account")
 	if who := value[string](b, `document.querySelector("[popovertarget=me]")?.textContent || "nobody"`); who != "alice" {

@@ -81,7 +81,7 @@ func TestBrowserDoubleClick(t *testing.T) {
 }
 
 // TestBrowserReplayIsShownAsRunning: while the request for a replay is held, the replay buttons are disabled
-// and say that it runs.
+// and say that the replay runs.
 func TestBrowserReplayIsShownAsRunning(t *testing.T) {
 	r := newFixture(t)
 	r.online()

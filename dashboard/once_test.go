@@ -90,7 +90,8 @@ func formsOf(t *testing.T, at, page string) (forms []*pageForm) {
 	return forms
 }
 
-// formAt returns the form of a page that is sent to an address.
+// formAt returns the POST form of a page that is sent to an address which matches the regular expression
+// action.
 func (r *fixture) formAt(page, action string) *pageForm {
 	r.t.Helper()
 	for _, f := range formsOf(r.t, page, r.get(page, 200)) {
@@ -122,14 +123,14 @@ func routesOf(t *testing.T, method string) (list []string) {
 	return list
 }
 
-// filled replaces the placeholders in the pattern of a route by names of g.
+// filled replaces the placeholders in the pattern of a route by names and ids from the data of allPages.
 func (g *allPages) filled(pattern string) string {
 	return strings.NewReplacer("{alias}", "stripe-dev", "{id}", g.paid.String(), "{n}", "0", "{share}", "x", "{user}", "bob", "{code}", "k3yl1nk",
 		"/diff", "/diff?left="+g.paid.String(), "/s/{token}", g.share, "/invite/{token}", "/invite/"+g.invite, "/login/{token}", "/login/"+g.loginLink).Replace(pattern)
 }
 
-// TestOnlyPagesAreRemembered: for all routes, the address that is remembered for after a login leads to a
-// page. Requests of scripts are not remembered.
+// TestOnlyPagesAreRemembered: a request without a session may set a cookie with the address to which the next
+// login leads. For every route, that address is one of a page. Requests of scripts set no such cookie.
 func TestOnlyPagesAreRemembered(t *testing.T) {
 	t.Parallel()
 	g := newAllPages(t)
@@ -221,8 +222,8 @@ func TestAddressesOfFormsAreNoDeadEnds(t *testing.T) {
 	g.do("DELETE", "/account/tokens", nil, nil, 404)
 }
 
-// TestFormsActOnce: a form that acts and is sent twice, one after the other or both at the same time, acts
-// once and returns the same answer twice. The form of a page that was loaded later acts again.
+// TestFormsActOnce: a form that is sent twice, one after the other or both at the same time, acts once and
+// returns the same answer twice. If the page is loaded again, its form acts again.
 func TestFormsActOnce(t *testing.T) {
 	t.Parallel()
 	type count = func(g *allPages) int
@@ -235,7 +236,7 @@ func TestFormsActOnce(t *testing.T) {
 		name, page, action string
 		fields             url.Values
 		counted            count
-		adds               int // the increase of counted
+		adds               int // how much a sent form adds to the result of counted
 		same               string
 	}{
 		{"replay", "EVENT", "EVENT/replay", nil, attempts, 1, ""},
@@ -302,7 +303,7 @@ func TestFormsActOnce(t *testing.T) {
 				if c.adds != 1 || strings.Contains(c.name, "queued") || c.name == "cancel" || c.name == "alias" || c.name == "member" || c.name == "test event" {
 					return
 				}
-				// This form is of a page that already shows the result.
+				// This form comes from a page that was loaded after the first form had acted, so it acts again.
 				again := g.formAt(fill.Replace(c.page), fill.Replace(c.action))
 				for name, values := range c.fields {
 					again.fields[name] = values

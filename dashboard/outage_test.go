@@ -136,8 +136,8 @@ func (l lostPart) BodyPart(ctx context.Context, id relay.ID, n, i int) ([]byte, 
 	return l.events.BodyPart(ctx, id, n, i)
 }
 
-// TestOutageInTheMiddleOfABody: a body of which a part cannot be read gets 503, and is not reported as
-// invalid.
+// TestOutageInTheMiddleOfABody: if a part of a JSON body cannot be read, the request for the whole body gets
+// 503, and the body is not reported as invalid JSON.
 func TestOutageInTheMiddleOfABody(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t, func(o *dashboard.Options) { o.Events = lostPart{o.Events} })

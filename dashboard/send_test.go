@@ -18,8 +18,8 @@ import (
 
 const sendSecret = "whsec_dGhlIHNlY3JldCBvZiBhIHNlbmRlcg=="
 
-// resendFixture has a Stripe event from an hour ago, and a secret of its alias that may sign. raws receives
-// each request that the local server got.
+// resendFixture has a Stripe event from an hour ago, and a secret of its alias with which new events may be
+// signed. raws receives each request that the local server got.
 type resendFixture struct {
 	*fixture
 	id   string
@@ -111,8 +111,8 @@ func TestSendAgainFreshlySigned(t *testing.T) {
 	}
 }
 
-// TestSendByAGivenSecret: a typed secret signs the event, with a typed definition of the scheme if needed,
-// and is not stored. It is refused if another way to sign is chosen.
+// TestSendByAGivenSecret: a typed secret signs the event, with a typed definition of the scheme if needed, and
+// is not stored. A typed secret is refused if another way to sign is chosen.
 func TestSendByAGivenSecret(t *testing.T) {
 	t.Parallel()
 	r := newResendFixture(t)

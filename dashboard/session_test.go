@@ -12,9 +12,9 @@ import (
 	"relay/dashboard"
 )
 
-// TestTossedCookiesLogNobodyOut: a second session cookie without a session does not log the user out. It is
-// removed from each domain and path where it may have been set. On a site where no other host can set such a
-// cookie, nothing is removed.
+// TestTossedCookiesLogNobodyOut: a second session cookie whose value is not that of a session does not log the
+// user out. It is removed from each domain and path where it may have been set. On a site where no other host
+// can set such a cookie, nothing is removed.
 func TestTossedCookiesLogNobodyOut(t *testing.T) {
 	t.Parallel()
 	fake := newFakeStore()
@@ -50,8 +50,8 @@ func TestTossedCookiesLogNobodyOut(t *testing.T) {
 	}
 }
 
-// TestSessionsOfTwoAccountsAreNone: requests with sessions of two accounts get 401; those with two sessions
-// of one account do not. Logging out ends all of them.
+// TestSessionsOfTwoAccountsAreNone: a request with sessions of two accounts gets 401; one with two sessions of
+// the same account does not. Logging out ends all sessions of the request.
 func TestSessionsOfTwoAccountsAreNone(t *testing.T) {
 	t.Parallel()
 	fake := newFakeStore()
@@ -74,8 +74,8 @@ func TestSessionsOfTwoAccountsAreNone(t *testing.T) {
 	}
 }
 
-// guessCounter refuses to look up secrets that were not right before, while on is set. tried lists the
-// secrets that were looked up.
+// guessCounter looks up every secret while on is false, and only the secrets in right while on is true. right
+// has the secrets that an earlier look-up has found; tried lists the secrets that were looked up.
 type guessCounter struct {
 	dashboard.Limits
 	on    bool
@@ -134,8 +134,8 @@ func TestGuessesAreCounted(t *testing.T) {
 	o.get("bob", "/account").want(429)
 }
 
-// TestWhereToIsBoundToTheHost: over https, the cookie that remembers the requested page for after the login
-// has the prefix __Host-, is secure and has no domain.
+// TestWhereToIsBoundToTheHost: over https, the cookie that remembers the page to show after the login has the
+// prefix __Host-, is secure and has no domain.
 func TestWhereToIsBoundToTheHost(t *testing.T) {
 	t.Parallel()
 	res, _ := sendRequest(serve(t, newFakeStore(), "https://example.com"), "GET", "/account", nil)

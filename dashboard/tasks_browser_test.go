@@ -68,7 +68,7 @@ func TestBrowserTasksWithoutScript(t *testing.T) {
 	b.see("#event")
 	b.see(`#request-part pre`) // its body
 	took("to find an event", 4)
-	// This compares the event with the one before it.
+	// This compares the event with the first other event that the page offers.
 	click("#compare")
 	b.until(`location.pathname === "/diff"`)
 	click(`main a[href*="right="], main a[href*="left="]:not([href*="/events/"])`)

@@ -48,9 +48,9 @@ func TestKeyOfAnAccountThatIsRemovedMeanwhile(t *testing.T) {
 	}
 }
 
-// addDuringRemoval adds a key and a membership to an account during its removal, and checks that neither is
-// left. held is a statement that locks a row; the removal has to wait for this lock. addDuringRemoval returns
-// false if a transaction gave up waiting for a lock.
+// addDuringRemoval adds a key and a membership to an account during its removal, and checks that neither exists
+// after it. The parameter held is a statement that locks a row; the removal has to wait for this lock.
+// addDuringRemoval returns false if a transaction gave up waiting for a lock.
 func addDuringRemoval(t *testing.T, held string) bool {
 	t.Helper()
 	o := store.Options{URL: pgtest.URL(t), DataDir: t.TempDir(), Log: testLog(t)}

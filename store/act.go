@@ -34,7 +34,8 @@ func (s *Store) logActs(c *db.Tx) {
 	}
 }
 
-// heardAct decodes the audit entry in text and logs it, if kind is changeAct. It returns whether kind is changeAct.
+// heardAct decodes the audit entry in the parameter text and logs it, if kind is changeAct. It returns whether
+// kind is changeAct.
 func (s *Store) heardAct(kind relay.ChangeKind, text string) bool {
 	if kind != changeAct {
 		return false

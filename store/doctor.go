@@ -119,8 +119,8 @@ func (s *Store) examineSchema(ctx context.Context) relay.Finding {
 	return f
 }
 
-// rowCheck is a query that counts faulty rows. The finding has the text ok if there are none, and the text bad
-// otherwise.
+// rowCheck is a query that counts faulty rows. The text of the finding is the field ok if there are none, and
+// the field bad otherwise.
 type rowCheck struct {
 	name, query, ok, bad, fix string
 	args                      []any

@@ -30,7 +30,7 @@ func enrolled(t *testing.T, s *store.Store, life time.Duration) (link, code stri
 	return link, code
 }
 
-// A key that waits for approval at one node can be approved at another one, and the waiting node
+// A key that waits for approval at one node can be approved at another one. The node where the key waits
 // receives the approval.
 func TestEnrolmentAtAnotherNode(t *testing.T) {
 	onEngines(t, func(t *testing.T, o store.Options) {

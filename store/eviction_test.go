@@ -13,9 +13,9 @@ import (
 )
 
 // farAbove returns a cluster of one node. Its database stores about 4 MB of the alias c.alias, forty times the
-// limit of that alias (if of is "alias") or of its account ("account"). second is another alias of that account,
-// and foreign an alias of another account. A second node holds the leases, so the loops of the returned node do
-// not evict.
+// limit of that alias or of its account: the parameter of is "alias" or "account". second is another alias of
+// that account, and foreign an alias of another account. A second node holds the leases, so the loops of the
+// returned node do not evict.
 func farAbove(t *testing.T, of string) (c *testCluster, second, foreign int64) {
 	t.Helper()
 	const limit = 100 << 10
@@ -59,7 +59,7 @@ func TestEvictionForARequestFreesWhatItNeeds(t *testing.T) {
 			c, second, _ := farAbove(t, of)
 			s, alias := c.nodes[0], c.alias
 			if of == "account" {
-				alias = second // the alias itself stores nothing
+				alias = second // the alias second stores nothing, but its account is above the limit
 			}
 			stored := func() int { return c.count(`SELECT SUM(` + events.PayloadBytes + `) FROM payloads`) }
 			first, need := stored(), 30<<10

@@ -19,7 +19,7 @@ type RetentionStats struct {
 	Expired, Evicted, DroppedDays, Orphans, FreedBytes int64
 
 	StoredBytes int64         // stored bytes of all aliases; 0 without a storage limit
-	LongestHold time.Duration // longest time that one removal held the writer
+	LongestHold time.Duration // longest time for which one removal kept the connection that writes
 }
 
 // Retention returns the counts since Serve.

@@ -8,8 +8,8 @@ import (
 )
 
 // mostStopped is the longest time for which a relay may have been stopped before a start doubts its clock. A
-// clock that is ahead by less is trusted, and events are then deleted too early by as much. judgeClock
-// therefore uses a lower bound if events are kept for less than mostStopped.
+// clock that is ahead by less is trusted, so that events may be deleted too early by the time that it is ahead.
+// If events are kept for less than mostStopped, judgeClock therefore uses that time instead.
 const mostStopped = time.Hour
 
 // judgeClock checks the clock before the first loop that deletes old events. A machine may start with a wrong

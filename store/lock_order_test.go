@@ -86,7 +86,7 @@ func wait(ticket *relay.Ticket) error {
 // does not wait for that lock, or has locked the attempt while it waits.
 func waitsForTheEvent(t *testing.T, db *sql.DB, id relay.ID, do func() error) {
 	t.Helper()
-	for range 5 { // on a busy machine the setup may take longer than the lock timeout of 1.8 s
+	for range 5 { // on a busy machine do may fail with the lock timeout of 1.8 s before sawWait sees it wait: then sawWait is called again
 		if sawWait(t, db, id, do) {
 			return
 		}

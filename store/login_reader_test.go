@@ -25,8 +25,8 @@ func TestOperationsDoNotWaitForTheFeed(t *testing.T) {
 	}
 }
 
-// A shutdown ends at its time limit with an error while the feed accepts no change, and is completed
-// afterwards.
+// A shutdown ends at its time limit with an error while the feed accepts no change. When the feed accepts
+// changes again, Close completes the shutdown.
 func TestShutdownIsBounded(t *testing.T) {
 	t.Parallel()
 	s := openMigrated(t, Options{DataDir: t.TempDir()})

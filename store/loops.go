@@ -18,7 +18,7 @@ type loop struct {
 	name  string
 	who   runner
 	every time.Duration   // time between two rounds; 0 = only when woken
-	again time.Duration   // wait before a round that failed or was not possible is tried again; 0 = the same as every
+	again time.Duration   // wait before a round that failed or was not possible is tried again; 0 = as long as the field every
 	soon  bool            // the first round starts at once
 	wake  <-chan struct{} // starts a round at this node, whichever node holds the lease; nil = never
 	when  condition

@@ -282,7 +282,7 @@ func evictOnNodes(t *testing.T, of string, n int) {
 			<-time.After(10 * time.Millisecond)
 		}
 	}
-	for c.allAtOnce(loop); stored() > limit; { // a round stops after a time limit
+	for c.allAtOnce(loop); stored() > limit; { // repeated, because a round may stop at its time limit while bytes are still over the limit
 		c.allAtOnce(loop)
 	}
 	for _, s := range c.nodes { // the nodes now evict for a request

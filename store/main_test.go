@@ -13,9 +13,9 @@ import (
 	"relay/store/file"
 )
 
-// TestMain keeps the databases of the tests in memory if it is large enough, because on a busy disk the tests
-// mostly wait for commits. An fsync has no effect there, so no test may rely on it; tests of power loss use
-// package powertest. Benchmarks, and tests with TMPDIR or RELAY_LONG set, stay on the disk.
+// TestMain keeps the databases of the tests in memory if enough memory is free, because on a busy disk the
+// tests mostly wait for commits. An fsync has no effect there, so no test may rely on it; tests of power loss
+// use package powertest. Benchmarks, and tests with TMPDIR or RELAY_LONG set, stay on the disk.
 func TestMain(m *testing.M) {
 	commandline.Parse()
 	relaytest.Slowdown(time.Now()) // this call starts to measure how busy the machine is

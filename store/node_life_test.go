@@ -87,8 +87,8 @@ func TestNodeSweptAndBack(t *testing.T) {
 	})
 }
 
-// A node that was declared dead several times can still end, or put back into the queue, the attempts that it
-// had begun before.
+// A node begins attempts and is then declared dead several times. It can still end these attempts, or put them
+// back into the queue.
 func TestEndAfterRejoins(t *testing.T) {
 	t.Parallel()
 	o := store.Options{URL: pgtest.URL(t), DataDir: t.TempDir(), Log: testLog(t)}
@@ -113,8 +113,8 @@ func TestEndAfterRejoins(t *testing.T) {
 	}
 }
 
-// The second of two running nodes with one name gets a number appended. The row of a killed node does
-// not reserve its name.
+// If two running nodes have the same name, a number is appended to that of the second one. The row of a killed
+// node does not reserve its name.
 func TestNodeNames(t *testing.T) {
 	t.Parallel()
 	for name, beating := range map[string]bool{"living": true, "killed": false} {
@@ -278,7 +278,8 @@ func TestNodeIsDrained(t *testing.T) {
 }
 
 // If one node cannot connect to another, every node, operator command and doctor lists that other node as
-// unreachable. It stays listed until the connection works again or the node that reported it has left.
+// unreachable. It stays listed until the connection works again, or the node that could not connect has
+// stopped.
 func TestNodeIsUnreachable(t *testing.T) {
 	t.Parallel()
 	o := store.Options{URL: pgtest.URL(t), DataDir: t.TempDir(), Log: testLog(t), NodeName: "a"}

@@ -504,7 +504,8 @@ func (p *people) serially(first, second operation, swapped bool) string {
 
 var randomNames = regexp.MustCompile(`(shr|tok|key|ses|evt|sec)_[0-9a-zA-Z_-]+|SHA256:[^ ]+`)
 
-// state returns the stored rows of a case as text, without random values and times.
+// state returns the stored rows of a case, without random values and times, and the results of its two
+// operations (told) as text.
 func (p *people) state(told [2]string) string {
 	p.Helper()
 	list := []string{}

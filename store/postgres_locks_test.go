@@ -55,7 +55,7 @@ func TestDeleteBesideAReplay(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := <-deleted
-	if errors.Is(err, &relay.Error{Code: relay.CodeStoreUnavailable}) { // the delete waits for at most 2 s
+	if errors.Is(err, &relay.Error{Code: relay.CodeStoreUnavailable}) { // the delete waits for the lock for at most 2 s, so it is tried again
 		err = s.DeleteEvent(t.Context(), system, id)
 	}
 	if !errors.Is(err, &relay.Error{Code: relay.CodeConflict}) || !there(t, s, id) {
@@ -92,7 +92,7 @@ func TestNextWaitsForTheOldest(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := <-answers
-	if errors.Is(got.err, &relay.Error{Code: relay.CodeStoreUnavailable}) { // the claim waits for at most 2 s
+	if errors.Is(got.err, &relay.Error{Code: relay.CodeStoreUnavailable}) { // the claim waits for the lock for at most 2 s, so it is tried again
 		next()
 		got = <-answers
 	}

@@ -37,7 +37,7 @@ func TestQueueHasWhatWaits(t *testing.T) {
 	}
 }
 
-// heldAttempt is an attempt that is delivering in the model.
+// heldAttempt is an attempt that is in the state delivering, as far as the model knows.
 type heldAttempt struct {
 	id relay.ID
 	n  int
@@ -203,8 +203,8 @@ func (m *queueModel) count(where string, args ...any) (n int) {
 	return n
 }
 
-// A release of more events than one transaction changes is canceled between two transactions. It returns the
-// number of the released events, and the next call releases the others.
+// A release of more events than one transaction changes is canceled between two transactions. The canceled call
+// returns the number of the events that it has released, and the next call releases the others.
 func TestReleaseIsCut(t *testing.T) {
 	t.Parallel()
 	for _, engine := range []string{"sqlite", "postgres"} {

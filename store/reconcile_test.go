@@ -26,7 +26,7 @@ func claimed(t *testing.T, s *Store, alias int64, id relay.ID) int64 {
 func TestReconcile(t *testing.T) {
 	t.Parallel()
 	ctx, s := t.Context(), figured(t, 0)
-	var mu sync.Mutex // the server calls the function that SetRunning gets, too
+	var mu sync.Mutex // for running: the function given to SetRunning is also called by the server
 	running := map[relay.AttemptRef]bool{}
 	s.SetRunning(func() map[relay.AttemptRef]bool { mu.Lock(); defer mu.Unlock(); return maps.Clone(running) })
 	runs := func(id relay.ID) {

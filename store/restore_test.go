@@ -9,7 +9,8 @@ import (
 	"relay/store"
 )
 
-// killed returns the files that a killed server leaves, including the log, and a backup of the store.
+// killed returns the database file and the write-ahead log that a killed server leaves, and a backup of the
+// store.
 func killed(t *testing.T) (file, log, backup []byte) {
 	t.Helper()
 	o := store.Options{DataDir: t.TempDir()}
@@ -32,9 +33,9 @@ func killed(t *testing.T) (file, log, backup []byte) {
 	return read(filepath.Join(o.DataDir, "relay.db")), read(filepath.Join(o.DataDir, "relay.db-wal")), read(to)
 }
 
-// A backup beside the write-ahead log of a killed server is refused, because SQLite would apply that log to
-// the backup. A log without its file is refused too, because SQLite would delete it. The files of a killed
-// server are opened normally.
+// A backup beside the write-ahead log of a killed server is refused, because SQLite would apply that log to the
+// backup. A write-ahead log without its database file is refused too, because SQLite would delete the log. The
+// files of a killed server are opened normally.
 func TestRestoreBesideAnotherLog(t *testing.T) {
 	t.Parallel()
 	file, log, backup := killed(t)

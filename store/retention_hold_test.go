@@ -14,8 +14,8 @@ import (
 	"relay/store"
 )
 
-// Many events are removed while another goroutine writes. No transaction of the removal holds the SQLite
-// writer for long, and the free pages are returned to the file system.
+// Many events are removed while another goroutine writes. No transaction of the removal keeps the only
+// connection that writes to SQLite for long, and the free pages are returned to the file system.
 func TestRetentionHoldsTheWriterBriefly(t *testing.T) {
 	o := store.Options{DataDir: t.TempDir(), Retention: 1000 * time.Hour}
 	s := mustServe(t, o)

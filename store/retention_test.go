@@ -178,7 +178,7 @@ func TestRetentionByAge(t *testing.T) {
 		if _, err := s.SetAlias(t.Context(), system, "hooks", func(set *relay.Settings) error { set.Retention = &day; return nil }); err != nil {
 			t.Fatal(err)
 		}
-		later := now.Add(time.Hour + time.Second) // the share of the event lapsed expires a second earlier
+		later := now.Add(time.Hour + time.Second) // one second after the share of the event lapsed has expired
 		eventually(t, "the loop removed what was due", func() bool { return !there(t, s, plain) })
 		if _, err := s.Retain(t.Context(), later); err != nil {
 			t.Fatal(err)

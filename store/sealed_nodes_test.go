@@ -77,8 +77,8 @@ func TestANodeWithoutTheKey(t *testing.T) {
 	}
 }
 
-// When a node of the previous version transfers an alias, it leaves the secrets of the old owner behind. They
-// are deleted, and doctor asks for no key for them.
+// When a node of the previous version transfers an alias, it leaves the secrets of the old owner behind. These
+// secrets are deleted, and doctor asks for no key for them.
 func TestSecretsThatATransferLeft(t *testing.T) {
 	t.Parallel()
 	for _, engine := range []string{"sqlite", "postgres"} {

@@ -55,8 +55,8 @@ func TestSharedFiles(t *testing.T) {
 	})
 }
 
-// A lock has one holder. The next node gets it when it is released, or when the lock of a killed
-// process expires.
+// A lock has one holder. The next node gets the lock when its holder releases it or, if the process of the
+// holder was killed, when the lock expires.
 func TestSharedLock(t *testing.T) {
 	onEngines(t, func(t *testing.T, o store.Options) {
 		s, db := mustServe(t, o), database(t, o)

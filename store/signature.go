@@ -42,7 +42,7 @@ func (s *Store) judgeAgain(ctx context.Context, name, provider string) error {
 		return err
 	}
 	if provider == record.CustomSender {
-		provider = "" // no provider recognises requests of this sender
+		provider = "" // a filter by provider would not find the events of this sender, because their provider is not recognised
 	}
 	list, err := s.Events(ctx, relay.System(), relay.Filter{Alias: name, Provider: provider, Limit: judgedAgain})
 	if err != nil {
@@ -55,7 +55,7 @@ func (s *Store) judgeAgain(ctx context.Context, name, provider string) error {
 			break
 		}
 		if before := list.Events[i].Signature; before != nil && before.SecretID != "" {
-			continue // another secret matched when the event arrived
+			continue // the stored verdict names another secret that matched, so it stays
 		}
 		e, err := s.Request(ctx, relay.System(), list.Events[i].ID, judgedBody)
 		if errors.Is(err, relay.ErrNotFound) {

@@ -139,7 +139,7 @@ func (c *told) run(s *store.Store, alias int64, rng *rand.Rand) {
 		size = c.parts * relay.BodyPart
 	}
 	c.body = bytes.Repeat([]byte(c.id.String()), size/len(c.id.String())+1)[:size]
-	now := time.Now() // the event and its attempt have the same time, as in delivery
+	now := time.Now() // package delivery, too, gives an event and its first attempt the same time
 	e := &relay.Event{
 		ID: c.id, AliasID: alias, Alias: "hooks", ReceivedAt: now, State: relay.StateDelivering, Method: "POST", Target: []byte("/" + c.id.String()),
 		Request:  relay.Message{Head: []byte("POST / HTTP/1.1\r\n\r\n"), Body: relay.Body{Data: c.body, Size: int64(size), State: relay.BodyComplete}},

@@ -220,8 +220,8 @@ func TestSpoolFull(t *testing.T) {
 	})
 }
 
-// A large body whose parts are stored before and during an outage is complete. Its attempt, put back into the
-// queue during the outage, is claimed and ended afterwards.
+// A large body whose parts are stored before and during an outage is complete. The attempt of its event is put
+// back into the queue during the outage, and is claimed and ended after the outage.
 func TestSpoolKinds(t *testing.T) {
 	t.Parallel()
 	s, pg, _ := spooling(t, 64<<20)

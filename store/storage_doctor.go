@@ -10,8 +10,8 @@ import (
 	"relay/store/usage"
 )
 
-// nearlyFull is the used percentage of a limit from which examineStorage checks whether any event can be
-// removed.
+// nearlyFull is a percentage. If an alias or account uses this part of its limit or more, examineStorage checks
+// whether any of its events can be removed.
 const nearlyFull = 80
 
 // storedBy holds the stored bytes of one alias, or of all aliases of an account.

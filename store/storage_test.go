@@ -152,7 +152,7 @@ func TestStorageAfterARemovalThatEndsEarly(t *testing.T) {
 		go func() {
 			defer close(ended)
 			defer cancel()
-			for ctx.Err() == nil { // the loop ends when the first transaction has ended
+			for ctx.Err() == nil { // waits until the first transaction of the removal has deleted an event, and then cancels the removal
 				if _, err := s.Event(ctx, system, first, 0); errors.Is(err, relay.ErrNotFound) {
 					return
 				}

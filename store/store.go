@@ -58,11 +58,11 @@ type Options struct {
 	Retention       time.Duration
 	MaxAliasStorage int64
 	// AccountLimits turns on a limit on the bytes of all aliases of an account: the account's own limit, or
-	// else MaxAccountStorage; 0 = no bound.
+	// MaxAccountStorage for an account without its own. A limit of 0 is no bound.
 	AccountLimits     bool
 	MaxAccountStorage int64
-	// MaxAccountQueue bounds the queued attempts of an account without a bound of its own; 0 = none.
-	// AccountUsage returns this bound, and delivery enforces it.
+	// MaxAccountQueue bounds the queued attempts of an account without a bound of its own; 0 = no bound.
+	// AccountUsage returns this bound, and package delivery enforces it.
 	MaxAccountQueue int
 	// MinFree is the number of free bytes on the disk of a SQLite store below which new events are refused;
 	// 0 = no such bound. FreeSpace returns the number of free bytes; nil = ask the file system.
@@ -191,8 +191,8 @@ func secretKeyFile(dir string) string {
 	return filepath.Join(dir, SecretKeyFile)
 }
 
-// servesAlone reports whether this process serves the store and no other node does. On SQLite
-// there is one node.
+// servesAlone reports whether this process serves the store and no other node does. On SQLite it is always
+// true.
 func (s *Store) servesAlone(ctx context.Context) (bool, error) {
 	if !s.db.Dialect.SeveralNodes() {
 		return true, nil
@@ -359,7 +359,8 @@ func (s *Store) away() error {
 	return nil
 }
 
-// finish is the function Finish of db.DB: it runs in each update before the commit.
+// finish is the function Finish of db.DB: each update calls it before the commit, and calls its result
+// committed afterwards.
 func (s *Store) finish(c *db.Tx) (committed func() <-chan struct{}, err error) {
 	s.usage.TellFreed(c)
 	s.tellActs(c)

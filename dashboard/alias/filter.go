@@ -32,7 +32,7 @@ type Filter struct {
 	Typed string // words of the search box
 	err   error  // reason why the filter cannot be read
 
-	find bool // the filter in the address is words
+	find bool // the address has the filter as words, in the query parameter find
 }
 
 // otherParameters are the query parameters of lists and events that are not filters.
@@ -49,7 +49,8 @@ func FilterOf(address *url.URL, alias string) (f Filter) {
 		f.Typed = rawWords(q)
 		f.err = relay.Errorf(relay.CodeValidationFailed, "the query of the address cannot be read")
 	} else if f.Typed = strings.TrimSpace(strings.Join(q["find"], " ")); f.Typed != "" {
-		// The page repeats find for each token, and adds one value for the typed text.
+		// The address has one parameter find for each token of the search box, and one for the text that the
+		// user has typed.
 		f.find = true
 		f.Filter, f.err = record.ParseFilterWords(f.Typed)
 	} else if f.Filter, f.err = record.ParseFilter(q, otherParameters...); f.err == nil {

@@ -194,7 +194,7 @@ func (a *homeAlias) lastPill() page.Pill {
 	return page.PillOf(a.LastState, &a.LastStatus)
 }
 
-// refusalSource describes the source of refused tunnels and their number.
+// refusalSource returns the address whose forwards were refused, and how often, as a text.
 func refusalSource(x relay.RefusedForward) string {
 	from := " from " + x.Remote.Addr().String()
 	if x.Times > 1 {

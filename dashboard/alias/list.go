@@ -35,7 +35,7 @@ type List struct {
 	All            int       // number of events that the filter selects, as far as counted; 0 = not counted
 	AllMore        bool      // there may be more events than All
 	Newest         string    // address of the first page, "" = the list is the first page
-	SearchedBackTo time.Time // oldest time that the search has reached; zero = the search has reached the end
+	SearchedBackTo time.Time // arrival of the oldest event that the search has examined; zero = the search did not stop early
 	Live           string    // address of the live updates
 	CurlCommand    string    // command that sends a first request
 	Online         bool
@@ -234,7 +234,7 @@ func (v *List) Query() url.Values {
 	return q
 }
 
-// Self returns the address of the list without an event.
+// Self returns the address of the page that shows the list and no event.
 func (v *List) Self() string { return page.WithQuery(page.AliasPath(v.Alias), v.Query()) }
 
 // TickLink returns the address that turns the checkboxes of the list on or off.

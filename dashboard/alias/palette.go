@@ -19,8 +19,8 @@ type found struct{ Kind, Text, Link string }
 // foundMost bounds the results of one kind.
 const foundMost = 8
 
-// find returns the results of the palette: the event with an id, aliases whose names contain the text,
-// and event types of the alias whose page is open.
+// find returns the results of the palette for a typed text: the event with this id, aliases whose names contain
+// the text, and event types of the alias whose page is open.
 func (p Pages) find(_ http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
 	text, current := strings.ToLower(strings.TrimSpace(r.URL.Query().Get("text"))), r.URL.Query().Get("alias")
 	var list []found

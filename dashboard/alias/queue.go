@@ -48,7 +48,7 @@ func queuedText(n int) string {
 // released reads from the address of the page how many events the user has just released; 0 = none.
 func released(r *http.Request) int { return max(0, numberOf(r, "released")) }
 
-// numberOf reads a count from an address; -1 = there is none.
+// numberOf reads a count from a query parameter of the address; -1 = it has no valid count.
 func numberOf(r *http.Request, name string) int {
 	n, err := strconv.Atoi(r.URL.Query().Get(name))
 	if err != nil || n < 0 || n > 1_000_000 {

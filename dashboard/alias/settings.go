@@ -217,7 +217,7 @@ func MissedOf(e *relay.Event, a *relay.Alias, who relay.Actor) *Missed {
 	return v
 }
 
-// needLabels name the value that a challenge needs.
+// needLabels has the label of the field for the value that the answer to a challenge needs.
 var needLabels = map[handshake.Need]string{handshake.NeedsSecret: "Secret", handshake.NeedsToken: "Verify token"}
 
 // missedOf returns a challenge among the newest queued events that the alias would still not answer;
@@ -248,7 +248,8 @@ func applySettings(set *relay.Settings, f page.Form) (stale []string) {
 			stale = append(stale, key)
 		case want:
 			err := record.SetSetting(set, key, typed)
-			// AddError keeps the error, because validation-failed is the only possible one.
+			// SetSetting returns only the error validation-failed. AddError puts it into the form and returns
+			// nil.
 			_ = f.AddError(err, key)
 		}
 	}

@@ -83,7 +83,7 @@ type View struct {
 	Image        string
 	Download     string
 	Whole        string // address of the whole indented JSON, if Text is only its beginning; "" = Text is complete, or the whole is too long
-	NotCopied    string // reason why Text cannot be copied, "" = it is the whole body
+	NotCopied    string // reason why Text cannot be copied as the whole body, "" = it can
 }
 
 // Show makes the view that the address asks for, or the most useful one.
@@ -203,7 +203,8 @@ func (c *content) pretty(v *View) {
 	v.Text, v.JSON = Visible(text), c.Form == reading.JSON
 }
 
-// marked sets the text of a view, in which one character is marked. at is the position of its first byte.
+// marked sets the text of a view, and marks one character in it. The parameter at is the position of the
+// character's first byte.
 func (c *content) marked(v *View, at int) {
 	end := min(at+1, len(c.Text))
 	for end < len(c.Text) && !utf8.RuneStart(c.Text[end]) {

@@ -11,7 +11,7 @@ import (
 	"relay/relaytest"
 )
 
-// TestWorstBytes: the time for a view of a body is proportional to the size of the body.
+// TestWorstBytes: the time for a view of a body grows at most in proportion to the size of the body.
 func TestWorstBytes(t *testing.T) {
 	t.Parallel()
 	view := func(kind, name string) func(p []byte) {

@@ -47,9 +47,9 @@ type attemptView struct {
 // allAttempts reports whether each attempt of the page is shown as a column.
 func allAttempts(q url.Values) bool { return q.Get("attempts") == "all" }
 
-// addAttempts adds the attempts of the page, and chooses the columns: the original and the newest attempt,
-// the attempts that the address names, or with attempts=all every attempt of the page. Unless all are
-// columns, it compares the responses of the two.
+// addAttempts adds the attempts of the page, and chooses the columns: attempt 1 and the newest attempt of the
+// page, unless the address names others, or with attempts=all every attempt of the page. If two attempts are
+// columns, it also compares their responses.
 func (p pages) addAttempts(r *http.Request, who relay.Actor, v *eventView, e *relay.Event, most int) error {
 	q := r.URL.Query()
 	newest := e.Attempts
@@ -97,8 +97,8 @@ func (p pages) addAttempts(r *http.Request, who relay.Actor, v *eventView, e *re
 	return nil
 }
 
-// opened returns the number of the attempt that the user has chosen; the other column has the attempt
-// that it is compared with.
+// opened returns the number of the attempt that is shown as chosen: the one in the query parameter attempt if
+// it is the left of the two compared attempts, else the right one.
 func opened(q url.Values, read attemptsPage) int {
 	if n, err := strconv.Atoi(q.Get("attempt")); err == nil && n == read.left {
 		return n
@@ -106,8 +106,8 @@ func opened(q url.Values, read attemptsPage) int {
 	return read.right
 }
 
-// linkAttempts sets the addresses of other pages of attempts. oldest is the number of the oldest
-// attempt of this page, apart from the first.
+// linkAttempts sets the addresses of other pages of attempts. oldest is the number of the oldest attempt of
+// this page, apart from attempt 1.
 func (v *eventView) linkAttempts(q url.Values, oldest int) {
 	q = maps.Clone(q)
 	if q.Has("before") {

@@ -28,8 +28,8 @@ type diffPageView struct {
 	NoResponse  bool
 }
 
-// compare returns the page /diff?left=…&right=…&part=…. Without part it compares the same parts as the
-// API and the commands.
+// compare returns the page /diff?left=…&right=…&part=…. Without part it compares the responses if left or right
+// names an attempt, else the requests.
 func (p pages) compare(_ http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
 	q := r.URL.Query()
 	part := q.Get("part")
@@ -68,8 +68,8 @@ func (p pages) compare(_ http.ResponseWriter, r *http.Request, who relay.Actor) 
 	return diffPage(v), nil
 }
 
-// candidates returns earlier events with the same type as the event like or, if it has no type, with the same
-// method. If there is none, it returns later ones.
+// candidates returns events that are older than the event in the parameter like, and have its event type or, if
+// it has none, its method. If there is no such event, candidates returns newer ones.
 func (p pages) candidates(ctx context.Context, who relay.Actor, like alias.Row) (list []alias.Row, err error) {
 	f := relay.Filter{Alias: like.Alias, Limit: diffCandidates, Cursor: like.ID}
 	if p := like.Provider; p != nil && p.EventType != nil {

@@ -26,7 +26,7 @@ const shownBodies = 4 << 20
 
 // eventView is the content of the inspector, the part of a page that shows one event.
 type eventView struct {
-	*record.Summary // its texts are safe to show
+	*record.Summary // with the texts made safe to show
 	AliasState      string
 	page.Pill
 	Note         string
@@ -39,7 +39,7 @@ type eventView struct {
 	Queued       string        // what the queued attempt waits for, and its position in the queue; "" = no attempt is queued
 	SSHCommand   string        // command that opens the tunnel; "" = the alias is online
 	Missed       *alias.Missed // the challenge that was not answered; nil = the event is no such challenge
-	SecretSender string        // sender whose request contains its own secret, which the viewer can store; "" = none
+	SecretSender string        // the sender, if this request contains a secret of the sender that the viewer can store; "" = none
 	Confirm      string        // link of Amazon SNS that a user has to open; "" = none
 	Provider     *providerView
 	Request      messageView
@@ -77,7 +77,7 @@ func (v *eventView) sentChanges() string {
 	return record.SafeTextMax(strings.Join(v.Sent.Changes, ", "), 300)
 }
 
-// Failed reports whether the last response is an error, or there is none.
+// Failed reports whether the event has no response, or the last response has an error status.
 func (v *eventView) Failed() bool { return v.Status == nil || *v.Status >= 400 }
 
 // messageView is a request or a response, as a page shows it.

@@ -59,7 +59,7 @@ const signGiven = "given"
 type sendView struct {
 	Alias, Owner string
 	Online       bool
-	From         *record.Summary // the event that the new one is made from; nil = a sample, or nothing
+	From         *record.Summary // the event that the new one is made from; nil = it is made from a sample or from nothing
 	Form         page.Form
 	Base         *compose.Request
 	BodyNote     string // reason why the form cannot change the body, "" = it can
@@ -227,7 +227,8 @@ func (p pages) readSend(ctx context.Context, who relay.Actor, a *relay.Alias, f 
 		}
 		v.From = record.Summarise(e, p.Site, e.ReceivedAt)
 		f.Values.Set(fieldFrom, from)
-		// Later forms use the same event, even if a newer event of the type arrives.
+		// The form names this event in place of the sample, so that it keeps using this event even if a newer
+		// one of the type arrives.
 		f.Values.Del(fieldSample)
 	}
 	v.BodyNote = bodyNote(v.Base)

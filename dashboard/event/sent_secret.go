@@ -11,8 +11,8 @@ import (
 	"relay/record"
 )
 
-// secretSenderOf returns the sender whose request contains its own secret, if the viewer can store that
-// secret and has not stored it yet; "" = none.
+// secretSenderOf returns the sender of an event if the request contains a secret of that sender, and the viewer
+// can store the secret and has not stored it yet; otherwise "".
 func (p pages) secretSenderOf(r *http.Request, who relay.Actor, e *relay.Event, a *relay.Alias) string {
 	sender, secret := record.SentSecret(e)
 	if sender == "" || a.Owner != who.Account {

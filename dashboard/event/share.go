@@ -21,11 +21,11 @@ import (
 
 // sharesView lists the shares by which others may replay an event.
 type sharesView struct {
-	Owner         string // owner of the alias, if only that account may share; "" = the viewer is the owner
+	Owner         string // owner of the alias, if the viewer is not the owner and so may not share; "" = the viewer is the owner
 	Error         string // reason why there is no list
 	List          []relay.Share
 	NewURL        string // address of the new share, which is shown only once
-	NewAllowsView bool   // the new share allows the view
+	NewAllowsView bool   // the holders of the new share may see the event
 }
 
 // shareButton returns the text of the button that opens the shares of an event.
@@ -45,8 +45,8 @@ func shareText(s relay.Share) string {
 	return text
 }
 
-// readShares reads the shares of an event. It never fails, because the rest of the page does not need
-// them.
+// readShares reads the shares of an event. If they cannot be read, the view contains the error as a text,
+// because the rest of the page does not need them.
 func (p pages) readShares(r *http.Request, who relay.Actor, e *relay.Event, a *relay.Alias) sharesView {
 	if a.Owner != who.Account {
 		return sharesView{Owner: a.OwnerName}

@@ -22,7 +22,7 @@ type signatureView struct {
 	Checks              []signature.Check
 	Template            string
 	Secrets             string // for the owner: address of the settings, where secrets are added
-	Tried               bool   // the card is the result of a typed secret, or of Verify
+	Tried               bool   // the verdict is from a check with a typed secret, or from the button Verify
 }
 
 // cures are the advice for each reason of a failed verification.
@@ -75,7 +75,7 @@ func (v *signatureView) title() string {
 }
 
 // show adds the parts of the signature line and the checks to the card. For a stored verdict, fits is the
-// result of the check of the digest; that check is left out if the verdict is unchecked.
+// result of the check of the digest; that check is left out if the stored verdict is "unchecked".
 func (v *signatureView) show(r *signature.Report, fits bool) {
 	v.Template = r.Signed.Template
 	for _, p := range r.Signature.Parts {

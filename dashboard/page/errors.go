@@ -19,7 +19,7 @@ func (p *Pages) explain(w http.ResponseWriter, r *http.Request, err error) WithS
 	e := relay.AsError(err)
 	status := relay.Status(e.Code)
 	if status == http.StatusInternalServerError && r.Context().Err() == nil {
-		// If the context has ended, no user waits for the page, so the error is not logged.
+		// An error after the end of the context is not logged, because no user waits for the page any more.
 		p.Log.Error("page failed", "path", r.Pattern, "err", err)
 	}
 	if e.RetryAfter > 0 {

@@ -157,7 +157,8 @@ const lastChanges = 200
 var ErrStale = relay.Errorf(relay.CodeConflict, "this was changed after the page was loaded")
 
 // AddError adds err to the form if it is an error that the user can correct. The form shows it at the field
-// that err names, or else at the field in the argument. AddError returns every other error unchanged.
+// that err names, or else at the field that the parameter field names. AddError returns every other error
+// unchanged.
 func (f Form) AddError(err error, field string) error {
 	e := relay.AsError(err)
 	switch {
@@ -191,7 +192,7 @@ func (render FormPage) Empty(_ http.ResponseWriter, r *http.Request, who relay.A
 }
 
 // Finish redirects to path after form f succeeded. Otherwise it shows the page of the form again, with err at
-// the field that err names or else at the field in the argument.
+// the field that err names, or else at the field that the parameter field names.
 func (render FormPage) Finish(w http.ResponseWriter, r *http.Request, who relay.Actor, f Form, err error, field, path string) (templ.Component, error) {
 	if err = f.AddError(err, field); err != nil {
 		return nil, err
@@ -203,8 +204,8 @@ func (render FormPage) Finish(w http.ResponseWriter, r *http.Request, who relay.
 	return WithStatus{page, http.StatusUnprocessableEntity}, err
 }
 
-// successTexts has the messages after a form succeeded. The address of the page has only the key, so
-// that a link cannot make the page show another text.
+// successTexts has the messages after a form succeeded, by the value of the query parameter done. The address
+// of the page has only this value, so that a link cannot make the page show another text.
 var successTexts = map[string]string{
 	"saved":          "The settings were saved.",
 	"member-added":   "The member was added.",

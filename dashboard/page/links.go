@@ -18,7 +18,8 @@ func EventPath(parts ...string) string { return "/events/" + strings.Join(parts,
 // the id of the event.
 func APIEventPath(parts ...string) string { return "/api/v1/events/" + strings.Join(parts, "/") }
 
-// SendPath returns the path of the page that makes a new event of an alias, from an event unless from is "".
+// SendPath returns the path of the page that makes a new event of an alias. from is the id of the event that
+// the new one is made from; "" = none.
 func SendPath(alias, from string) string {
 	q := url.Values{}
 	if from != "" {

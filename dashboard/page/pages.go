@@ -48,8 +48,8 @@ type Options struct {
 	Budget *budget.Budget
 }
 
-// Pages are the pages of the base site. The inner packages of the dashboard embed it and
-// add their routes with Handle and Data.
+// Pages are the pages of the base site. The inner packages of the dashboard embed this type and add their
+// routes with Handle and Data.
 type Pages struct {
 	Options
 	mux  *http.ServeMux
@@ -146,8 +146,8 @@ func (p *Pages) isPage(pattern string) bool {
 	return strings.HasPrefix(pattern, "GET /") && !p.data[pattern]
 }
 
-// pageAbove returns an address if it is a page, else the nearest page above it, which contains the form
-// if the address is that of a form.
+// pageAbove returns the address if it is that of a page. Otherwise it removes parts at the end of the address
+// until it is that of a page: for the address of a form, that page contains the form.
 func (p *Pages) pageAbove(address string) string {
 	for address = path.Clean("/" + address); address != "/"; address = path.Dir(address) {
 		if p.isPage(p.pattern(http.MethodGet, address)) {
@@ -196,7 +196,7 @@ func (p *Pages) Page(handle Handler) http.Handler {
 		}
 		var buf bytes.Buffer
 		if err := body.Render(r.Context(), &buf); err != nil {
-			// The error may be that of a region that could not be read.
+			// This error may come from reading a region, because Render of a page with regions also reads them.
 			buf.Reset()
 			body = p.explain(w, r, err)
 			if err := body.Render(r.Context(), &buf); err != nil {

@@ -23,7 +23,7 @@ type Accounts interface {
 	Invite(ctx context.Context, secret string) (relay.Account, error)
 	// UseInvite uses up an invitation: it registers a key and opens a session.
 	UseInvite(ctx context.Context, secret, keyLine, remote, userAgent string) (session string, acc relay.Account, err error)
-	// UsedShare returns the actor of a one-use share whose use was a moment ago. Error: ErrNotFound.
+	// UsedShare returns the actor of a one-use share that was used a moment ago. Error: ErrNotFound.
 	UsedShare(ctx context.Context, secret string) (relay.Actor, error)
 	// RefusedForwards lists the recently refused forwards of an account at all nodes, newest first. It
 	// leaves out forwards that were allowed afterwards.
@@ -46,8 +46,9 @@ type Events interface {
 	// CountEvents counts the events of an alias that a filter selects among the newest events; n is at most
 	// the number most. more says that there may be others. For a filter that searches bodies it counts none.
 	CountEvents(ctx context.Context, who relay.Actor, f relay.Filter, most int) (n int, more bool, err error)
-	// AliasHealth counts the newest events of aliases from since to now, in equal parts of that time.
-	// It takes at most 200 aliases, and counts a bounded number of events of each.
+	// AliasHealth divides the time from since to now into the given number of equal parts, and counts the
+	// newest events of each alias in each part. It takes at most 200 aliases, and counts a bounded number of
+	// events of each.
 	AliasHealth(ctx context.Context, who relay.Actor, aliases []int64, since time.Time, parts int) (map[int64]relay.AliasHealth, error)
 }
 
@@ -77,7 +78,7 @@ type Limits interface {
 	Stream(who relay.Actor) (release func(), err error)
 	// Verify counts a verification of a signature.
 	Verify(who relay.Actor) error
-	// Replay counts a replay or release of a session.
+	// Replay counts a replay or a release that a session has requested.
 	Replay(who relay.Actor) error
 	grant.Limits
 }

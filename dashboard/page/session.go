@@ -43,7 +43,7 @@ func referer(r *http.Request) string {
 	return "/"
 }
 
-// PageOf returns an address of this site if it is a page, else the address of the page above.
+// PageOf returns an address of this site if it is that of a page, else the result of pageAbove.
 func (p *Pages) PageOf(address string) string {
 	if u, err := url.Parse(address); err == nil && !p.isPage(p.pattern(http.MethodGet, u.Path)) {
 		return p.pageAbove(u.Path)
@@ -103,7 +103,8 @@ func (p *Pages) Sweep(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// nextAge is the lifetime of the cookie of NextCookie in seconds. It is that of a login link.
+// nextAge is the lifetime of the cookie of NextCookie in seconds. It is as long as the lifetime of a login
+// link.
 const nextAge = 15 * 60
 
 // NextCookie returns the cookie that remembers the page that a visitor asked for before logging in.

@@ -151,8 +151,8 @@ func tokenOf(f page.Form) grant.TokenRequest {
 
 const tokenAliasHint = "a token limited to one alias cannot see anything else and cannot create keys or tokens"
 
-// lastKeyText returns the question's text before a key is removed, with a warning if it is the last key of
-// the account.
+// lastKeyText returns the text of the question that the page asks before it removes a key. The text has a
+// warning if the key is the last one of the account.
 func lastKeyText(keys int) string {
 	const text = "Its connections are closed at once."
 	if keys == 1 {

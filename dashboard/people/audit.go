@@ -33,8 +33,8 @@ const (
 	auditLong  = 1000
 )
 
-// audit returns the handler of the page of the audit log: with everything, all entries, for admins;
-// otherwise the actions by and on the viewer's account.
+// audit returns the handler of the page of the audit log. If everything is true, the page has all entries and
+// is for admins; otherwise it has the actions by and on the viewer's account.
 func (p pages) audit(everything bool) page.SignedInHandler {
 	return func(_ http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
 		v := auditView{Title: "Audit log", Path: "/admin/audit", Everything: everything}

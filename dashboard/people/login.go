@@ -29,9 +29,9 @@ func (p pages) linkOwner(r *http.Request, owner func(context.Context, string) (r
 	return account, err
 }
 
-// openSession uses up the link in the address. owner returns the account of the link, use opens the
-// session, and gone is the error for an unknown link. openSession sets the cookie of the new session
-// and ends the earlier sessions of the browser, because one browser has one login.
+// openSession uses up the link in the address. owner returns the account of the link, use opens the session,
+// and gone is the error for an unknown link. openSession sets the cookie of the new session and ends the
+// earlier sessions of the browser, so that a browser has at most one.
 func (p pages) openSession(w http.ResponseWriter, r *http.Request, owner func(context.Context, string) (relay.Account, error), gone error, use func(secret string) (session string, acc relay.Account, err error)) (relay.Account, error) {
 	acc, err := p.linkOwner(r, owner, gone)
 	if err == nil {

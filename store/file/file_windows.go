@@ -16,7 +16,7 @@ func Lock(f *os.File, wait bool) error {
 	return windows.LockFileEx(windows.Handle(f.Fd()), how, 0, 1, 0, &windows.Overlapped{})
 }
 
-// Unlock releases the lock and closes the file.
+// Unlock closes the file, which releases the lock.
 func Unlock(f *os.File) error { return f.Close() }
 
 // giveToOwner does nothing: files inherit the rights of their folder.

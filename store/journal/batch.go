@@ -33,7 +33,7 @@ func (j *Journal) writeSteps(ctx context.Context, steps []*step) ([]relay.Change
 	return j.writeStepsAs(ctx, &writeTarget{db: j.db.Journal, node: node, former: former, name: j.nodes.NodeName()}, steps)
 }
 
-// writeStepsAs is writeSteps for the node and the database handle in by.
+// writeStepsAs is writeSteps with the node and the database handle of the parameter by.
 func (j *Journal) writeStepsAs(ctx context.Context, by *writeTarget, steps []*step) ([]relay.Change, error) {
 	if single := j.db.Single(ctx); single != nil {
 		if list := groupByEvent(steps); onlyNewEvents(list) {
@@ -389,7 +389,7 @@ const requeueAttemptSQL = `UPDATE attempts SET state = 0, started_at = 0, ended_
 	WHERE event_id = ? AND n = ? AND (state = 1 OR ` + sweptLive + `) AND claim_node IN (?)
 	RETURNING event_id, n, alias_id`
 
-// requeueAttempt puts an attempt that the claimant is delivering back into the queue.
+// requeueAttempt puts an attempt that the node of the step is delivering back into the queue.
 func (w *writer) requeueAttempt(st *step) error {
 	var rows []events.AttemptRow
 	if err := w.AllIn(&rows, requeueAttemptSQL, st.ID, st.N, w.target.claimants()); err != nil {
@@ -420,7 +420,7 @@ func (w *writer) requeueAttempt(st *step) error {
 	if st.N != 1 {
 		return nil
 	}
-	// If a replay has been delivered in the meantime, it supersedes the queued attempt.
+	// If a replay of the event has been delivered by now, it supersedes the attempt that is queued again.
 	delivered, err := w.Exists(`SELECT 1 FROM attempts WHERE event_id = ? AND kind = 1 AND state = 2 LIMIT 1`, st.ID)
 	if err != nil || !delivered {
 		return err

@@ -52,8 +52,8 @@ func TestNewEventsAreWrittenTwice(t *testing.T) {
 	}
 }
 
-// A batch whose commit got no answer is written again. Its claim is found again, and an event that has left
-// the queue since is not queued again.
+// A batch whose commit got no answer is written a second time. The second write returns the claim of the first
+// one, and does not queue an attempt again that has left the queue.
 func TestBatchIsWrittenTwice(t *testing.T) {
 	t.Parallel()
 	s, alias := servedOnPostgres(t)

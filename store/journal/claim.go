@@ -24,7 +24,7 @@ type queueClaim struct {
 	oldest events.AttemptRow // the attempt to claim
 	tried  bool              // a transaction has claimed oldest, and may have been committed
 	got    *relay.Claim      // the result; nil if nothing was claimed
-	later  bool              // not claimed now, because the other attempts of the batch have large bodies
+	later  bool              // not claimed in this transaction, because the requests of its other claims reach claimBytes
 	err    error
 }
 
@@ -204,8 +204,8 @@ func (w *writer) claimed(c *queueClaim, got *relay.Claim) {
 		relay.Change{Kind: relay.ChangeQueue, Alias: c.Alias})
 }
 
-// claimCandidates claims the candidates, whose events are locked. It does not claim an attempt that
-// was canceled or removed since it was chosen; the caller of Next then tries again.
+// claimCandidates claims the candidates, whose events are locked. The claim of an attempt that was canceled or
+// removed after it was chosen fails with errNotSettled, and the caller of Next tries again.
 func (w *writer) claimCandidates(claims []*step) error {
 	var rows [][]any
 	byID := map[relay.AttemptRef]*queueClaim{}
@@ -259,7 +259,7 @@ func (w *writer) claimRows(rows [][]any) ([]relay.Claim, error) {
 	return db.Returning(w.Batch, readClaimed, read, events.ClaimFields)
 }
 
-// keyFields returns the destinations of event_id, n, alias_id and bytes.
+// keyFields returns the destinations of a Scan of the columns event_id, n, alias_id and bytes.
 func keyFields(r *events.AttemptRow) []any { return []any{&r.EventID, &r.N, &r.AliasID, &r.Bytes} }
 
 // oldestOnPostgres and oldestOnSQLite find the oldest attempt of each alias that may be claimed. Their

@@ -16,7 +16,7 @@ import (
 const (
 	batchSteps = 256 // 128 events with their ends
 	batchBytes = 4 << 20
-	chunkBatch = 4               // parts in one transaction, so that the only writer of SQLite is held for a few ms
+	chunkBatch = 4               // parts in one transaction, so that it keeps the only connection that writes to SQLite for just a few ms
 	spaceWait  = 2 * time.Second // longest wait of a step for space in the queue
 )
 
@@ -35,7 +35,7 @@ const (
 type lane struct {
 	steps   []*step
 	cost    func(*step) int64
-	limit   int64 // largest cost of the waiting steps that have space
+	limit   int64 // largest sum of the costs of the waiting steps that have space
 	wait    time.Duration
 	in, out int64 // sums of the costs of all steps that have entered the lane so far, and of those that have left it
 }

@@ -272,8 +272,8 @@ func (d *drainer) write(ctx context.Context, rows []spool.Row, steps []*step, un
 	changes, err := d.j.inBatch(try, target, func(w *writer) error {
 		// Steps up to the mark are in the database: the result of their commit was lost, or the process was
 		// killed right after it. They are not stored again, because that would bring back rows that were
-		// removed since. The INSERT locks the mark, and so waits for the end of an earlier transaction whose
-		// result was lost.
+		// removed after that commit. The INSERT locks the mark, and so waits for the end of an earlier
+		// transaction whose result was lost.
 		var mark int64
 		if err := w.Get(&mark, `INSERT INTO spool_marks (spool, step) VALUES (?, 0)
 			ON CONFLICT (spool) DO UPDATE SET step = spool_marks.step RETURNING step`, name); err != nil {

@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// as makes a command run as the server's user, in a process group of its own, so that Ctrl+C ends only the
-// tests. The server ends after them.
+// as makes a command run as the server's user, in a process group of its own. So Ctrl+C ends only the tests,
+// and the watcher ends the server after them.
 func (s *Server) as(cmd *exec.Cmd) {
 	cmd.Dir = s.dir
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

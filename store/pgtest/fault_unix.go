@@ -80,9 +80,9 @@ func childrenOf(pid int) ([]int, error) {
 	return pids, nil
 }
 
-// gone waits until killed processes have ended: a new server that starts while the last one still
-// writes could read a partial write. A process that writes to a busy disk ends only after the write,
-// so gone waits for long.
+// gone waits until killed processes have ended: a new server that starts while the last one still writes could
+// read a partial write. A process that writes to a busy disk ends only after the write, so gone waits for up to
+// a minute.
 func gone(pids []int) error {
 	deadline := time.Now().Add(time.Minute)
 	for _, pid := range pids {

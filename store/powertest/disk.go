@@ -107,7 +107,7 @@ func at[T any](p uintptr) *T { return *(**T)(unsafe.Pointer(&p)) }
 // address returns the address of a top-level function in the form that SQLite stores.
 func address[F any](f F) uintptr { return *(*uintptr)(unsafe.Pointer(&f)) }
 
-// function is the reverse of address.
+// function is the inverse of address: it returns the function for an address in that form.
 func function[F any](p uintptr) (f F) {
 	*(*uintptr)(unsafe.Pointer(&f)) = p
 	return f
@@ -157,7 +157,7 @@ func lossyXWrite(tls *libc.TLS, file, data uintptr, n int32, offset int64) int32
 	return function[func(*libc.TLS, uintptr, uintptr, int32, int64) int32](h.base.FxWrite)(tls, file, data, n, offset)
 }
 
-// lossyXSync implements xSync. It does not sync the real disk, which would only be slow.
+// lossyXSync implements xSync. It does not sync the real disk, because that would only take time.
 func lossyXSync(_ *libc.TLS, file uintptr, _ int32) int32 {
 	h := lossyHandleOf(file)
 	d := h.disk
