@@ -35,8 +35,12 @@ func TestInspectorShowsWhatCame(t *testing.T) {
 		// Numbers keep their form, and members with the same name are all shown.
 		"&#34;z&#34;: 1.0,\n  &#34;a&#34;: &#34;é&#34;,\n  &#34;z&#34;: 2",
 		"SHA-256 ", "Identical to the original request", "Sent by Stripe", "Expired: a replay", `href="/aliases/hook?provider=stripe"`, `href="/aliases/hook?status=200"`, "(tolerance 5m)", "/request.raw", "/response.body",
-		`<rect class="wait"`, "HTTP/1.1 200 OK", "new connection",
+		"HTTP/1.1 200 OK", "new connection",
 	)
+	// The local server of the fixture may answer within a microsecond after the write, and then no wait is drawn.
+	if !strings.Contains(page, `<rect class="send"`) && !strings.Contains(page, `<rect class="wait"`) {
+		t.Error("the time line has no phase")
+	}
 	if strings.Index(page, "<code>X-lower</code>") > strings.Index(page, "<code>X-LOWER</code>") {
 		t.Error("header lines are not in their order")
 	}
