@@ -21,7 +21,7 @@ func testUnreadAnswers(t *testing.T) {
 	r := startRelay(t, "", fmt.Sprintf("RELAY_BUFFER_LIMIT=%dMiB", limit>>20))
 	control := bytes.Repeat([]byte{1}, 1<<20)
 	local := serveLocal(t, func(w http.ResponseWriter, req *http.Request) {
-		_, _ = io.Copy(io.Discard, req.Body) // otherwise a caller could leave after the answer with an incomplete request
+		_, _ = io.Copy(io.Discard, req.Body) // otherwise the answer could come, and its caller leave, before the request is complete
 		_, _ = w.Write(control)
 	})
 	lasts := size(8*time.Second, 40*time.Second)

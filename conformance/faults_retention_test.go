@@ -43,7 +43,7 @@ func TestFaultRetentionByAge(t *testing.T) {
 		early := tooEarly(t, sent, r, age)
 		r.waitFor(age+30*time.Second, "the old events to go", func() bool { return count() <= 8 })
 		late := time.Since(last) - age
-		<-time.After(age / 2) // no further event may be removed
+		<-time.After(age / 2) // in this time, no further event may be removed
 		queued := len(r.events("old", "&state=queued"))
 		intact := 0
 		for _, id := range shared {

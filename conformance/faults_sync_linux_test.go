@@ -277,7 +277,7 @@ func TestFaultSync(t *testing.T) {
 	}
 }
 
-// told holds the answers to callers.
+// told holds the answers to callers; its map sums holds the SHA-256 sums of their request bodies, also by path.
 type told struct {
 	mu      sync.Mutex
 	answers map[string]int // status of each answer other than 503, by path

@@ -186,8 +186,8 @@ func (m *machine) up(hostKey string) {
 }
 
 // upgradeUnderLoad upgrades both packages while 200 requests a second arrive, each on a new connection. Each
-// request must be answered by the local server or be queued. The text exposure is a part of the printed
-// figures.
+// request must be answered by the local server or be queued. The parameter exposure is the last output line of
+// systemd-analyze security; it is only printed with the figures.
 func (m *machine) upgradeUnderLoad(t *testing.T, exposure string) {
 	const perSecond, seconds = 200, 6
 	client := &http.Client{Timeout: relaytest.Patience(20 * time.Second), Transport: &http.Transport{DialContext: m.dialer(), DisableKeepAlives: true}}

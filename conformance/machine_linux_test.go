@@ -107,8 +107,9 @@ func (m *machine) run(format string, args ...any) string {
 	return strings.TrimSpace(string(out))
 }
 
-// dialer returns a function that dials inside the machine. It uses a separate thread that is not used again,
-// because a socket belongs to the network of its thread.
+// dialer returns a function that dials inside the machine. It dials in a thread of its own that has joined the
+// network namespace of the machine, because a socket belongs to the namespace of the thread that creates it. The
+// thread runs no other code, and ends with the test.
 func (m *machine) dialer() func(ctx context.Context, network, addr string) (net.Conn, error) {
 	m.t.Helper()
 	type dial struct {

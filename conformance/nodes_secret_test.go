@@ -109,7 +109,7 @@ func TestNodeWithoutTheSecretKey(t *testing.T) {
 	}
 }
 
-// sendStripe sends a request with a Stripe signature to the alias pay.
+// sendStripe sends a request to the alias pay, with line as its header Stripe-Signature.
 func (r *relayServer) sendStripe(t *testing.T, line, body string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+r.http+"/hook", strings.NewReader(body))

@@ -155,7 +155,7 @@ func (r *relayServer) stop(sig syscall.Signal) {
 	http.DefaultClient.CloseIdleConnections() // net/http would not repeat a POST that fails on a closed connection
 }
 
-// relayd runs an operator command and returns its stdout.
+// relayd runs a command of the program relayd with the settings of the server, and returns its stdout.
 func (r *relayServer) relayd(args ...string) string {
 	r.t.Helper()
 	cmd := r.operator(args...)
@@ -168,7 +168,7 @@ func (r *relayServer) relayd(args ...string) string {
 	return string(out)
 }
 
-// operator returns an operator command with the settings of the server.
+// operator returns a command of the program relayd, such as relayd token, with the settings of the server.
 func (r *relayServer) operator(args ...string) *exec.Cmd {
 	r.t.Helper()
 	cmd := exec.Command(relaytest.Program(r.t, "relayd"), args...)
@@ -176,8 +176,8 @@ func (r *relayServer) operator(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// waitFor polls until ok returns true. Use it only for times that are not promised; measure promised times
-// instead.
+// waitFor polls until ok returns true. quiet is the time that this takes on an idle machine; waitFor waits longer, as
+// relaytest.Until does. Use it only for times that are not promised; measure promised times instead.
 func (r *relayServer) waitFor(quiet time.Duration, what string, ok func() bool) {
 	r.t.Helper()
 	relaytest.Until(r.t, quiet, what, ok)

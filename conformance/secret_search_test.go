@@ -276,7 +276,7 @@ func (s *secretSearch) report() {
 		found = found || strings.HasPrefix(where, "file ") && bytes.Contains(content, []byte("hook"))
 		for place, value := range s.values {
 			codings := map[string]string{"as it is": value, "in hex": hex.EncodeToString([]byte(value))}
-			for cut := range 3 { // base64 has three forms, depending on the offset
+			for cut := range 3 { // a value has three forms in base64, depending on its offset in the encoded text
 				coded := base64.StdEncoding.EncodeToString([]byte(value[cut:]))
 				codings[fmt.Sprintf("in base64, %d", cut)] = strings.TrimRight(coded, "=")[:len(coded)-4]
 			}

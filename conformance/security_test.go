@@ -42,8 +42,8 @@ func cutSoon(t *testing.T, began time.Time, how string, what map[string]<-chan e
 	}
 }
 
-// TestSecurityRevocation: a revocation by the API takes effect at once, and a revocation by a command in
-// another process soon after.
+// TestSecurityRevocation: a revocation by the API takes effect at once, and a revocation by a command of relayd, which
+// runs in another process, within the time revoked.
 func TestSecurityRevocation(t *testing.T) {
 	stores(t, func(t *testing.T, databaseURL string) {
 		r := startRelay(t, databaseURL)

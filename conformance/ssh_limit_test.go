@@ -49,7 +49,7 @@ func TestSSHLimits(t *testing.T) {
 	}
 	limited("replay " + id)
 	limited("replay-queued mine")
-	r.must(200, "POST", "/events/"+id+"/replay", nil) // calls with a token are counted separately
+	r.must(200, "POST", "/events/"+id+"/replay", nil) // replays with a token are counted separately from those over SSH
 	made, begun := 0, time.Now()
 	for ; made < 1000; made++ {
 		if _, _, code := asks(t, c, "login"); code != 0 {

@@ -151,7 +151,8 @@ func (c listed) needs() string {
 	return ""
 }
 
-// lines returns the ways to type a command, without its argument.
+// lines returns the texts that follow the argument in each tried form of a command: each flag, with and without
+// --json.
 func (c listed) lines() []string {
 	values := map[string]string{"N": "5", "PATH": "/", "METHOD": "POST", "DURATION": "1s", "FORMAT": "json", "NAME": "stripe", "URL": "https://a.example/"}
 	filters := map[string]string{
@@ -181,7 +182,7 @@ func (w *walk) command(c listed) {
 	case strings.Contains(c.Usage, " ID"):
 		foreign, none = w.id, w.unknown
 		want := 0
-		if c.Name == "verify" { // the event has no signature
+		if c.Name == "verify" { // verify exits with 1, because the event has no signature
 			want = 1
 		}
 		if _, bad, code := asks(w.t, w.owner, c.Name+" "+w.id+c.needs()); code != want {

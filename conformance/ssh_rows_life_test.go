@@ -156,7 +156,7 @@ func rowFlood(t *testing.T, r *relayServer) {
 	}
 }
 
-// rowRemoved: removing an alias ends its connection.
+// rowRemoved: removing an alias ends the connection of the client that forwards it.
 func rowRemoved(t *testing.T, r *relayServer) {
 	each(t, programs, func(t *testing.T, client string) {
 		alias := "c32-" + client

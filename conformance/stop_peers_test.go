@@ -10,8 +10,8 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// pagesUnread opens live pages of an alias whose browsers read nothing, and sends requests that the pages
-// show.
+// pagesUnread opens live pages of an alias in browsers that read nothing, and sends requests that would appear on
+// the pages.
 func pagesUnread(t *testing.T, r *relayServer) {
 	client, _ := deafClient(t, r)
 	forwardTo(t, client, answerOK, "busy")

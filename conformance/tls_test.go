@@ -190,7 +190,7 @@ func (r *tlsRelay) checkAliasOverTLS() {
 	}
 }
 
-// checkFolder: only the user of relayd can read the keys.
+// checkFolder: only the system user under which relayd runs can read the private keys of the certificates.
 func (r *tlsRelay) checkFolder() {
 	err := filepath.WalkDir(filepath.Join(r.dir, "data", "certificates"), func(path string, d fs.DirEntry, err error) error {
 		if err != nil {

@@ -74,7 +74,7 @@ func (r *relayServer) back(alias string, limit time.Duration) time.Duration {
 			if status, _, _ := r.call(alias, "/back", "x"); status == 200 {
 				select {
 				case came <- time.Since(begun):
-				default: // another request was answered before
+				default: // the channel already holds the time of an earlier answer
 				}
 			}
 		}()
@@ -96,7 +96,7 @@ func TestUpComesBackAfterAKill(t *testing.T) {
 	u := r.up("--echo", "--alias", "back")
 	var took []time.Duration
 	for range size(2, 10) {
-		<-time.After(1200 * time.Millisecond) // a connection that lasts less than a second counts as a failed try
+		<-time.After(1200 * time.Millisecond) // relay up counts a connection of less than a second as a failed try, and then waits longer
 		r.stop(syscall.SIGKILL)
 		r.start()
 		took = append(took, r.back("back", 40*time.Second))

@@ -146,7 +146,7 @@ func wireCases(t *testing.T, r, owner *relayServer, kept records) {
 	t.Logf("identical in %d numbered cases", len(numbers))
 }
 
-// same compares bytes and reports the first difference.
+// same returns whether got equals want, and fails the test with the first difference if not.
 func same(t *testing.T, what string, got, want []byte) bool {
 	t.Helper()
 	if bytes.Equal(got, want) {
